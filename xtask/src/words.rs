@@ -1,0 +1,125 @@
+//! Rule: a dialect's words stay inside its dialect.
+//!
+//! What runs has its own words (`Listener`, `Route`, `Cluster`); what users write has each dialect's. A dialect's word in
+//! the code of a common crate is the first sign that the one leaks into the other. Comments may cite sources freely.
+
+use crate::source;
+use crate::workspace::Workspace;
+use crate::{Checked, Finding};
+
+/// The crates that serve every dialect and so may use no dialect's words.
+const COMMON: &[&str] = &["model", "http", "h1", "router", "upstream", "worker", "filter-api", "filter-native", "sys"];
+
+/// A dialect and its words, each as the parts of an identifier: `typed config` finds `typed_config`, `TypedConfig`
+/// and `typed-config`.
+const DIALECTS: &[(&str, &[&str])] = &[
+    ("Envoy", &["envoy", "xds", "typed config", "typed struct", "type url", "hcm", "protobuf", "prost", "istio"]),
+    ("APISIX", &["apisix", "etcd"]),
+    ("Gateway API", &["kubernetes", "httproute", "http route rule"]),
+];
+
+/// Wire facts: names that peers see and that no dialect owns any more. Each is the beginning of a word, in parts.
+const ALLOWED: &[(&str, &str)] =
+    &[("x envoy", "header names on the wire, which upstreams and clients read whatever the config was written in")];
+
+pub fn check(workspace: &Workspace) -> Checked {
+    let mut findings = Vec::new();
+    for name in COMMON {
+        let it = workspace.named(name)?;
+        for path in workspace.rust_files(it)? {
+            let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            findings.extend(find(&workspace.relative(&path), &text));
+        }
+    }
+    Ok(findings)
+}
+
+fn find(place: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, line) in source::split(text).iter().enumerate() {
+        for word in source::words(&line.code).chain(source::words(&line.strings)) {
+            if let Some((dialect, found)) = foreign(word) {
+                findings.push(Finding::at(
+                    format!("{place}:{}", index + 1),
+                    format!("`{word}`: `{found}` is a word of {dialect}, and this crate serves every dialect"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// The dialect that this word belongs to, if any.
+fn foreign(word: &str) -> Option<(&'static str, &'static str)> {
+    let parts = parts(word);
+    let begins = |pattern: &str| {
+        let pattern: Vec<&str> = pattern.split(' ').collect();
+        parts.len() >= pattern.len() && parts.iter().zip(&pattern).all(|(a, b)| a == b)
+    };
+    if ALLOWED.iter().any(|(pattern, _)| begins(pattern)) {
+        return None;
+    }
+    DIALECTS.iter().find_map(|(dialect, words)| {
+        let found = words.iter().find(|pattern| {
+            let pattern: Vec<&str> = pattern.split(' ').collect();
+            parts.windows(pattern.len()).any(|window| window.iter().zip(&pattern).all(|(a, b)| a == b))
+        })?;
+        Some((*dialect, *found))
+    })
+}
+
+/// `XEnvoyPeer`, `x_envoy_peer`, `X_ENVOY_PEER` and `x-envoy-peer` are all `x envoy peer`.
+fn parts(word: &str) -> Vec<String> {
+    let mut parts = Vec::new();
+    for run in word.split(['_', '-']).filter(|run| !run.is_empty()) {
+        if run.chars().all(|it| !it.is_lowercase()) {
+            parts.push(run.to_lowercase());
+            continue;
+        }
+        let mut part = String::new();
+        for it in run.chars() {
+            if it.is_uppercase() && !part.is_empty() {
+                parts.push(std::mem::take(&mut part));
+            }
+            part.extend(it.to_lowercase());
+        }
+        parts.push(part);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_in_every_case_are_found() {
+        for word in
+            ["EnvoyRoute", "from_envoy", "TYPED_CONFIG", "TypedConfig", "per-xds-thing", "postrider_config_envoy"]
+        {
+            assert_eq!(foreign(word).map(|it| it.0), Some("Envoy"), "{word}");
+        }
+        assert_eq!(foreign("ApisixRoute").map(|it| it.0), Some("APISIX"));
+    }
+
+    #[test]
+    fn ordinary_words_are_not_found() {
+        for word in ["convoy", "config_type", "typed", "sketched", "Route", "prosthetic"] {
+            assert_eq!(foreign(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn wire_facts_are_allowed() {
+        for word in ["x-envoy-overloaded", "XEnvoyUpstreamServiceTime", "X_ENVOY_ATTEMPT_COUNT"] {
+            assert_eq!(foreign(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_planted_word_fails_in_code_and_string_but_not_in_a_comment() {
+        let planted = "// as Envoy does\nlet a = envoy_route();\nlet b = \"typed_config\";\n/// [Envoy]\n";
+        let found: Vec<String> = find("crates/router/src/lib.rs", planted).iter().map(|it| it.place.clone()).collect();
+        assert_eq!(found, ["crates/router/src/lib.rs:2", "crates/router/src/lib.rs:3"]);
+    }
+}
