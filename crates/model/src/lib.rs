@@ -1,1 +1,133 @@
+//! What a configuration means, whatever dialect it was written in.
+//!
+//! A [`Snapshot`] is a tree of plain, validated, comparable values: listeners with their filter chains, route tables,
+//! clusters with their endpoints, and filter slots. A dialect (Envoy YAML, the short form, later APISIX) produces one;
+//! the control plane compares it with the one in force, compiles what changed and publishes the result to the workers.
+//!
+//! This crate does no I/O, knows no async runtime and no dialect's document format, and uses no other crate of ours.
+//! Everything here is `PartialEq`: "what changed" is `old != new`, so no value may hold identity, time or interior state.
 
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod filter;
+mod format;
+mod headers;
+mod http;
+mod listener;
+mod matcher;
+mod route;
+mod tcp;
+mod value;
+
+pub use cluster::*;
+pub use filter::*;
+pub use format::*;
+pub use headers::*;
+pub use http::*;
+pub use listener::*;
+pub use matcher::*;
+pub use route::*;
+pub use tcp::*;
+pub use value::*;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Everything that a running proxy was told, at one moment. Parts that did not change between two snapshots compare
+/// equal, so the same `Arc` may be carried over.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Snapshot {
+    pub node: Node,
+    pub admin: Option<Admin>,
+    /// In the order of the document; names are unique (a nameless listener is named after its address).
+    pub listeners: Vec<Arc<Listener>>,
+    /// In the order of the document; names are unique.
+    pub clusters: Vec<Arc<Cluster>>,
+}
+
+/// Who this proxy says it is, to control planes and in logs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Node {
+    pub id: String,
+    pub cluster: String,
+    pub region: String,
+    pub zone: String,
+    pub sub_zone: String,
+}
+
+/// Where the admin interface listens, and where it logs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Admin {
+    pub address: Address,
+    pub access_log: Vec<AccessLog>,
+}
+
+/// A place that can be bound or connected to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    Tcp(SocketAddr),
+    /// A Unix domain socket; a leading `@` names one in the abstract namespace.
+    Unix {
+        path: PathBuf,
+        /// File mode given to a bound socket, as in `chmod`; `None` leaves the umask's.
+        mode: Option<u32>,
+    },
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix { path, .. } => path.display().fmt(f),
+        }
+    }
+}
+
+/// Where in its document a value was written, as the dialect's own path (`static_resources.listeners[0]`); shown by
+/// `explain` and in errors that are found after lowering. Never compared: moving a value does not change its meaning.
+#[derive(Debug, Clone, Default)]
+pub struct Origin(pub String);
+
+impl PartialEq for Origin {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// A logger and the condition under which it writes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccessLog {
+    pub sink: AccessLogSink,
+    pub format: LogFormat,
+}
+
+/// Where log lines go.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum AccessLogSink {
+    File(PathBuf),
+    Stdout,
+    Stderr,
+}
+
+/// How a log line is made.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LogFormat {
+    /// The text as it is: a format that wants a line break has one at its end.
+    Text(Format),
+    /// One object a line. Values that are a single command keep its type (numbers as numbers, absent as null).
+    Json(JsonFormat),
+}
+
+/// The shape of a JSON log line.
+#[derive(Debug, Clone, PartialEq)]
+pub enum JsonFormat {
+    /// Keys are written in this order.
+    Object(Vec<(String, JsonFormat)>),
+    List(Vec<JsonFormat>),
+    Text(Format),
+    Number(f64),
+    Bool(bool),
+    Null,
+}

@@ -1,0 +1,131 @@
+//! Where requests and connections go.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::{Address, Origin, TcpKeepalive};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cluster {
+    pub name: String,
+    /// `cluster.<stat_name>.…` in statistics; `None` means the name.
+    pub stat_name: Option<String>,
+    pub discovery: Discovery,
+    pub connect_timeout: Duration,
+    pub policy: LoadBalancing,
+    pub thresholds: Thresholds,
+    /// For requests of high priority.
+    pub high_thresholds: Thresholds,
+    /// Bytes buffered per connection and direction.
+    pub buffer_limit: u32,
+    pub upstream: UpstreamOptions,
+    pub origin: Origin,
+}
+
+/// How the endpoints of a cluster are known.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Discovery {
+    Static(Vec<Endpoint>),
+    /// Every address of every name is an endpoint.
+    StrictDns(DnsDiscovery),
+    /// New connections go to the first address of one name; established ones stay.
+    LogicalDns(DnsDiscovery),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct DnsDiscovery {
+    pub names: Vec<DnsName>,
+    pub family: DnsFamily,
+    pub refresh: Duration,
+    /// Refresh when the answer's TTL ends instead.
+    pub respect_ttl: bool,
+    pub failure_refresh: Duration,
+    /// Wait for the first answer before the cluster takes traffic.
+    pub wait_for_first: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct DnsName {
+    pub host: String,
+    pub port: u16,
+    pub weight: u32,
+    /// 0 is used first.
+    pub priority: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DnsFamily {
+    /// IPv6 if there is any, else IPv4.
+    #[default]
+    Auto,
+    V4Only,
+    V6Only,
+    V4Preferred,
+    All,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    pub address: Address,
+    /// The name it was known by before resolution; may be empty.
+    pub hostname: String,
+    /// Positive.
+    pub weight: u32,
+    /// 0 is used first.
+    pub priority: u32,
+    /// As the configuration says it, before any check of our own.
+    pub health: EndpointHealth,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum EndpointHealth {
+    #[default]
+    Healthy,
+    Degraded,
+    /// Also draining and timed out: gets no traffic.
+    Unhealthy,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum LoadBalancing {
+    #[default]
+    RoundRobin,
+    /// The one with fewer active requests of `choices` picked at random.
+    LeastRequest {
+        choices: u32,
+    },
+    Random,
+}
+
+/// Limits per cluster and priority, over all workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thresholds {
+    pub max_connections: u32,
+    pub max_pending_requests: u32,
+    pub max_requests: u32,
+    pub max_retries: u32,
+}
+
+impl Default for Thresholds {
+    /// Envoy's, where a circuit breaker is not configured (`CircuitBreakers.Thresholds`).
+    fn default() -> Self {
+        Thresholds { max_connections: 1024, max_pending_requests: 1024, max_requests: 1024, max_retries: 3 }
+    }
+}
+
+/// Options of the connections to a cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpstreamOptions {
+    /// A pooled connection without a request; `None` is no limit.
+    pub idle_timeout: Option<Duration>,
+    pub max_requests_per_connection: Option<u32>,
+    pub max_connection_duration: Option<Duration>,
+    pub max_response_headers: u32,
+    pub max_response_head_bytes: u32,
+    pub enable_trailers: bool,
+    pub keepalive: Option<TcpKeepalive>,
+    /// The local address to connect from.
+    pub bind: Option<IpAddr>,
+    /// Set Host to the endpoint's name on each request.
+    pub auto_host_sni: bool,
+}

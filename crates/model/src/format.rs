@@ -1,0 +1,479 @@
+//! Substitution formats: text with `%COMMANDS%`, as header values, log lines and reply bodies use them.
+//!
+//! Parsing happens when a configuration is read; whoever has a stream at hand evaluates the commands.
+
+use std::fmt;
+
+/// A parsed format. Compares by what it means.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Format {
+    pub pieces: Vec<Piece>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Piece {
+    Text(String),
+    Command {
+        command: Command,
+        /// `%REQ(X):9%` cuts the value after nine bytes.
+        max_length: Option<usize>,
+    },
+}
+
+/// What a command stands for. Header names are in lower case.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// The first of the two request headers that is present.
+    RequestHeader(String, Option<String>),
+    ResponseHeader(String, Option<String>),
+    ResponseTrailer(String, Option<String>),
+    /// Request path without (`false`) or with its query.
+    Path {
+        query: bool,
+    },
+    StartTime(TimeFormat),
+    EmitTime(TimeFormat),
+    Protocol,
+    UpstreamProtocol,
+    ResponseCode,
+    ResponseCodeDetails,
+    ConnectionTerminationDetails,
+    ResponseFlags,
+    ResponseFlagsLong,
+    BytesReceived,
+    BytesSent,
+    RequestHeadersBytes,
+    ResponseHeadersBytes,
+    /// From the start to the end of the stream, in milliseconds; so the next four.
+    Duration,
+    /// To the last byte received from the client.
+    RequestDuration,
+    /// To the last byte sent to the upstream.
+    RequestTxDuration,
+    /// To the first byte received from the upstream.
+    ResponseDuration,
+    /// From the first byte received from the upstream to the last sent to the client.
+    ResponseTxDuration,
+    UpstreamHost,
+    UpstreamCluster,
+    UpstreamLocalAddress(AddressPart),
+    UpstreamRemoteAddress(AddressPart),
+    UpstreamRequestAttemptCount,
+    UpstreamTransportFailureReason,
+    UpstreamConnectionId,
+    DownstreamLocalAddress(AddressPart),
+    DownstreamRemoteAddress(AddressPart),
+    DownstreamDirectRemoteAddress(AddressPart),
+    DownstreamTransportFailureReason,
+    RequestedServerName,
+    RouteName,
+    VirtualHostName,
+    FilterChainName,
+    Hostname,
+    ConnectionId,
+    StreamId,
+    LocalReplyBody,
+    /// The value that the variable had at start; empty when unset.
+    Environment(String),
+    /// `http`: what the client used to reach us, as far as we know.
+    Scheme,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressPart {
+    Whole,
+    WithoutPort,
+    Port,
+}
+
+/// How a point in time is written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TimeFormat {
+    /// `2026-11-20T10:11:12.345Z`
+    Iso8601Millis,
+    /// `strftime` conversions, with `%s` for seconds and `%1f` … `%9f` for fractions, in UTC.
+    Pattern(String),
+}
+
+/// Why a text is no format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatError {
+    /// Byte offset into the text.
+    pub offset: usize,
+    pub message: String,
+    /// The command that was probably meant.
+    pub suggestion: Option<&'static str>,
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        match self.suggestion {
+            Some(name) => write!(f, "; did you mean %{name}%?"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for FormatError {}
+
+impl Format {
+    /// A format without commands.
+    pub fn literal(text: &str) -> Format {
+        let pieces = if text.is_empty() { Vec::new() } else { vec![Piece::Text(text.to_owned())] };
+        Format { pieces }
+    }
+
+    /// The text, if there is no command in it.
+    pub fn as_literal(&self) -> Option<&str> {
+        match self.pieces.as_slice() {
+            [] => Some(""),
+            [Piece::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Reads `text`; `%%` is a percent sign.
+    ///
+    /// # Errors
+    /// The first command that is unknown or malformed, and where.
+    pub fn parse(text: &str) -> Result<Format, FormatError> {
+        let mut pieces = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(start) = rest.find('%') {
+            plain.push_str(&rest[..start]);
+            let offset = text.len() - rest.len() + start;
+            let after = &rest[start + 1..];
+            if let Some(tail) = after.strip_prefix('%') {
+                plain.push('%');
+                rest = tail;
+                continue;
+            }
+            let (spec, tail) = split_command(after).ok_or_else(|| FormatError {
+                offset,
+                message: "a command must end with `%`; write `%%` for a percent sign".into(),
+                suggestion: None,
+            })?;
+            if !plain.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut plain)));
+            }
+            pieces.push(spec.parse(offset)?);
+            rest = tail;
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            pieces.push(Piece::Text(plain));
+        }
+        Ok(Format { pieces })
+    }
+}
+
+/// The parts of one `%NAME(argument):length%`.
+struct Spec<'t> {
+    name: &'t str,
+    argument: Option<&'t str>,
+    max_length: Option<&'t str>,
+}
+
+/// Splits what follows a `%` into the command and the text after its closing `%`. An argument may itself hold `%`.
+fn split_command(text: &str) -> Option<(Spec<'_>, &str)> {
+    let name_end = text.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'))?;
+    let (name, mut rest) = text.split_at(name_end);
+    let mut argument = None;
+    if let Some(inner) = rest.strip_prefix('(') {
+        let end = inner.find(')')?;
+        argument = Some(&inner[..end]);
+        rest = &inner[end + 1..];
+    }
+    let mut max_length = None;
+    if let Some(inner) = rest.strip_prefix(':') {
+        let end = inner.find('%')?;
+        max_length = Some(&inner[..end]);
+        rest = &inner[end..];
+    }
+    Some((Spec { name, argument, max_length }, rest.strip_prefix('%')?))
+}
+
+impl Spec<'_> {
+    fn parse(&self, offset: usize) -> Result<Piece, FormatError> {
+        let error = |message: String| FormatError { offset, message, suggestion: None };
+        let max_length = match self.max_length {
+            None => None,
+            Some(digits) => Some(digits.parse().map_err(|_| error(format!("`{digits}` is no length")))?),
+        };
+        let command = match (self.argument, takes_argument(self.name)) {
+            (Some(_), Argument::None) => return Err(error(format!("%{}% takes no argument", self.name))),
+            (None | Some(""), Argument::Required) => {
+                return Err(error(format!("%{}% needs an argument in brackets", self.name)));
+            }
+            (argument, _) => self.command(argument).ok_or_else(|| self.unknown(offset))?,
+        };
+        if let Command::StartTime(TimeFormat::Pattern(pattern)) | Command::EmitTime(TimeFormat::Pattern(pattern)) =
+            &command
+        {
+            check_time_pattern(pattern).map_err(error)?;
+        }
+        Ok(Piece::Command { command, max_length })
+    }
+
+    fn command(&self, argument: Option<&str>) -> Option<Command> {
+        use AddressPart::{Port, Whole, WithoutPort};
+        let time = || match argument {
+            None | Some("") => TimeFormat::Iso8601Millis,
+            Some(pattern) => TimeFormat::Pattern(pattern.to_owned()),
+        };
+        let names = || {
+            let text = argument.unwrap_or_default().to_ascii_lowercase();
+            match text.split_once('?') {
+                Some((main, other)) => (main.to_owned(), Some(other.to_owned())),
+                None => (text, None),
+            }
+        };
+        Some(match self.name {
+            "REQ" => {
+                let (main, other) = names();
+                Command::RequestHeader(main, other)
+            }
+            "RESP" => {
+                let (main, other) = names();
+                Command::ResponseHeader(main, other)
+            }
+            "TRAILER" => {
+                let (main, other) = names();
+                Command::ResponseTrailer(main, other)
+            }
+            "PATH" => match argument {
+                None | Some("" | "WQ") => Command::Path { query: true },
+                Some("NQ") => Command::Path { query: false },
+                Some(_) => return None,
+            },
+            "START_TIME" => Command::StartTime(time()),
+            "EMIT_TIME" => Command::EmitTime(time()),
+            "PROTOCOL" => Command::Protocol,
+            "UPSTREAM_PROTOCOL" => Command::UpstreamProtocol,
+            "RESPONSE_CODE" => Command::ResponseCode,
+            "RESPONSE_CODE_DETAILS" => Command::ResponseCodeDetails,
+            "CONNECTION_TERMINATION_DETAILS" => Command::ConnectionTerminationDetails,
+            "RESPONSE_FLAGS" => Command::ResponseFlags,
+            "RESPONSE_FLAGS_LONG" => Command::ResponseFlagsLong,
+            "BYTES_RECEIVED" => Command::BytesReceived,
+            "BYTES_SENT" => Command::BytesSent,
+            "REQUEST_HEADERS_BYTES" => Command::RequestHeadersBytes,
+            "RESPONSE_HEADERS_BYTES" => Command::ResponseHeadersBytes,
+            "DURATION" => Command::Duration,
+            "REQUEST_DURATION" => Command::RequestDuration,
+            "REQUEST_TX_DURATION" => Command::RequestTxDuration,
+            "RESPONSE_DURATION" => Command::ResponseDuration,
+            "RESPONSE_TX_DURATION" => Command::ResponseTxDuration,
+            "UPSTREAM_HOST" => Command::UpstreamHost,
+            "UPSTREAM_CLUSTER" | "UPSTREAM_CLUSTER_RAW" => Command::UpstreamCluster,
+            "UPSTREAM_LOCAL_ADDRESS" => Command::UpstreamLocalAddress(Whole),
+            "UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => Command::UpstreamLocalAddress(WithoutPort),
+            "UPSTREAM_LOCAL_PORT" => Command::UpstreamLocalAddress(Port),
+            "UPSTREAM_REMOTE_ADDRESS" => Command::UpstreamRemoteAddress(Whole),
+            "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => Command::UpstreamRemoteAddress(WithoutPort),
+            "UPSTREAM_REMOTE_PORT" => Command::UpstreamRemoteAddress(Port),
+            "UPSTREAM_REQUEST_ATTEMPT_COUNT" => Command::UpstreamRequestAttemptCount,
+            "UPSTREAM_TRANSPORT_FAILURE_REASON" => Command::UpstreamTransportFailureReason,
+            "UPSTREAM_CONNECTION_ID" => Command::UpstreamConnectionId,
+            "DOWNSTREAM_LOCAL_ADDRESS" => Command::DownstreamLocalAddress(Whole),
+            "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => Command::DownstreamLocalAddress(WithoutPort),
+            "DOWNSTREAM_LOCAL_PORT" => Command::DownstreamLocalAddress(Port),
+            "DOWNSTREAM_REMOTE_ADDRESS" => Command::DownstreamRemoteAddress(Whole),
+            "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => Command::DownstreamRemoteAddress(WithoutPort),
+            "DOWNSTREAM_REMOTE_PORT" => Command::DownstreamRemoteAddress(Port),
+            "DOWNSTREAM_DIRECT_REMOTE_ADDRESS" => Command::DownstreamDirectRemoteAddress(Whole),
+            "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT" => Command::DownstreamDirectRemoteAddress(WithoutPort),
+            "DOWNSTREAM_DIRECT_REMOTE_PORT" => Command::DownstreamDirectRemoteAddress(Port),
+            "DOWNSTREAM_TRANSPORT_FAILURE_REASON" => Command::DownstreamTransportFailureReason,
+            "REQUESTED_SERVER_NAME" => Command::RequestedServerName,
+            "ROUTE_NAME" => Command::RouteName,
+            "VIRTUAL_HOST_NAME" => Command::VirtualHostName,
+            "FILTER_CHAIN_NAME" => Command::FilterChainName,
+            "HOSTNAME" => Command::Hostname,
+            "CONNECTION_ID" => Command::ConnectionId,
+            "STREAM_ID" => Command::StreamId,
+            "LOCAL_REPLY_BODY" => Command::LocalReplyBody,
+            "ENVIRONMENT" => Command::Environment(argument.unwrap_or_default().to_owned()),
+            "SCHEME" => Command::Scheme,
+            _ => return None,
+        })
+    }
+
+    fn unknown(&self, offset: usize) -> FormatError {
+        let suggestion = NAMES
+            .iter()
+            .map(|name| (distance(self.name, name), *name))
+            .min()
+            .filter(|(far, name)| *far <= 2 || *far * 4 <= name.len())
+            .map(|(_, name)| name);
+        FormatError { offset, message: format!("%{}% is no command known here", self.name), suggestion }
+    }
+}
+
+enum Argument {
+    None,
+    Optional,
+    Required,
+}
+
+fn takes_argument(name: &str) -> Argument {
+    match name {
+        "REQ" | "RESP" | "TRAILER" | "ENVIRONMENT" => Argument::Required,
+        "START_TIME" | "EMIT_TIME" | "PATH" => Argument::Optional,
+        // An unknown name is reported as such, whatever argument it has.
+        name if !NAMES.contains(&name) => Argument::Optional,
+        _ => Argument::None,
+    }
+}
+
+/// # Errors
+/// Names the conversion that is not one of those that [`TimeFormat::Pattern`] may use.
+fn check_time_pattern(pattern: &str) -> Result<(), String> {
+    let mut letters = pattern.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            continue;
+        }
+        let conversion = match letters.next() {
+            Some(digit @ '1'..='9') => match letters.next() {
+                Some('f') => continue,
+                other => format!("%{digit}{}", other.unwrap_or_default()),
+            },
+            Some(letter) if "YmdHMSyeTDFaAbBjsfZz%pIlkRnthcuwCgGVUW".contains(letter) => continue,
+            other => format!("%{}", other.unwrap_or_default()),
+        };
+        return Err(format!("`{conversion}` is no time conversion"));
+    }
+    Ok(())
+}
+
+/// Every command name, for suggestions.
+const NAMES: &[&str] = &[
+    "REQ",
+    "RESP",
+    "TRAILER",
+    "PATH",
+    "START_TIME",
+    "EMIT_TIME",
+    "PROTOCOL",
+    "UPSTREAM_PROTOCOL",
+    "RESPONSE_CODE",
+    "RESPONSE_CODE_DETAILS",
+    "CONNECTION_TERMINATION_DETAILS",
+    "RESPONSE_FLAGS",
+    "RESPONSE_FLAGS_LONG",
+    "BYTES_RECEIVED",
+    "BYTES_SENT",
+    "REQUEST_HEADERS_BYTES",
+    "RESPONSE_HEADERS_BYTES",
+    "DURATION",
+    "REQUEST_DURATION",
+    "REQUEST_TX_DURATION",
+    "RESPONSE_DURATION",
+    "RESPONSE_TX_DURATION",
+    "UPSTREAM_HOST",
+    "UPSTREAM_CLUSTER",
+    "UPSTREAM_CLUSTER_RAW",
+    "UPSTREAM_LOCAL_ADDRESS",
+    "UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT",
+    "UPSTREAM_LOCAL_PORT",
+    "UPSTREAM_REMOTE_ADDRESS",
+    "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT",
+    "UPSTREAM_REMOTE_PORT",
+    "UPSTREAM_REQUEST_ATTEMPT_COUNT",
+    "UPSTREAM_TRANSPORT_FAILURE_REASON",
+    "UPSTREAM_CONNECTION_ID",
+    "DOWNSTREAM_LOCAL_ADDRESS",
+    "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT",
+    "DOWNSTREAM_LOCAL_PORT",
+    "DOWNSTREAM_REMOTE_ADDRESS",
+    "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT",
+    "DOWNSTREAM_REMOTE_PORT",
+    "DOWNSTREAM_DIRECT_REMOTE_ADDRESS",
+    "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT",
+    "DOWNSTREAM_DIRECT_REMOTE_PORT",
+    "DOWNSTREAM_TRANSPORT_FAILURE_REASON",
+    "REQUESTED_SERVER_NAME",
+    "ROUTE_NAME",
+    "VIRTUAL_HOST_NAME",
+    "FILTER_CHAIN_NAME",
+    "HOSTNAME",
+    "CONNECTION_ID",
+    "STREAM_ID",
+    "LOCAL_REPLY_BODY",
+    "ENVIRONMENT",
+    "SCHEME",
+];
+
+/// Levenshtein distance.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (diagonal + usize::from(x != y)).min(above + 1).min(row[j] + 1);
+            diagonal = above;
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_commands_alternate() {
+        let format = Format::parse("a %REQ(X-Id?:path):9%%PROTOCOL% 100%%\n").unwrap();
+        assert_eq!(
+            format.pieces,
+            [
+                Piece::Text("a ".into()),
+                Piece::Command {
+                    command: Command::RequestHeader("x-id".into(), Some(":path".into())),
+                    max_length: Some(9)
+                },
+                Piece::Command { command: Command::Protocol, max_length: None },
+                Piece::Text(" 100%\n".into()),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_time_pattern_may_hold_percent_signs() {
+        let format = Format::parse("%START_TIME(%Y/%m/%dT%H:%M:%S%z %s.%3f)%").unwrap();
+        assert_eq!(format.pieces.len(), 1);
+        assert!(Format::parse("%START_TIME(%Q)%").unwrap_err().message.contains("%Q"));
+    }
+
+    #[test]
+    fn every_name_is_a_command() {
+        for name in NAMES {
+            let text = match takes_argument(name) {
+                Argument::Required => format!("%{name}(x)%"),
+                _ => format!("%{name}%"),
+            };
+            assert!(Format::parse(&text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_broken_format_says_where_and_what_was_meant() {
+        let error = Format::parse("ok %PROTOCL%").unwrap_err();
+        assert_eq!((error.offset, error.suggestion), (3, Some("PROTOCOL")));
+        for bad in ["%", "100% sure", "%REQ%", "%REQ()%", "%PROTOCOL(x)%", "%REQ(a):x%", "%REQ(a", "%a%"] {
+            assert!(Format::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_literal_round_trips() {
+        assert_eq!(Format::parse("plain").unwrap().as_literal(), Some("plain"));
+        assert_eq!(Format::literal("").as_literal(), Some(""));
+        assert_eq!(Format::parse("%PROTOCOL%").unwrap().as_literal(), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! How a connection that speaks HTTP is served.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{AccessLog, FilterSlot, Format, Origin, RouteTable};
+
+/// The HTTP connection manager of one filter chain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpConnection {
+    /// `http.<stat_prefix>.…` in statistics.
+    pub stat_prefix: String,
+    pub routes: Arc<RouteTable>,
+    /// In the order in which a request passes them. The router is the end of the chain and not among them.
+    pub filters: Vec<FilterSlot>,
+    pub access_log: Vec<AccessLog>,
+    pub timeouts: HttpTimeouts,
+    pub limits: HttpLimits,
+    pub path: PathPolicy,
+    pub http1: Http1Options,
+    pub identity: IdentityPolicy,
+    /// Upgrade tokens that may become a tunnel, in lower case (`websocket`).
+    pub upgrades: Vec<String>,
+    pub router: RouterOptions,
+    pub origin: Origin,
+}
+
+/// `None` everywhere means: no limit.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HttpTimeouts {
+    /// From the first byte of a request to its last.
+    pub request: Option<Duration>,
+    /// From the first byte of a request to the end of its head.
+    pub request_headers: Option<Duration>,
+    /// A stream on which nothing moves in either direction.
+    pub stream_idle: Option<Duration>,
+    /// A stream whose answer the client does not take.
+    pub stream_flush: Option<Duration>,
+    /// A connection without a request.
+    pub connection_idle: Option<Duration>,
+    pub max_connection_duration: Option<Duration>,
+    pub max_stream_duration: Option<Duration>,
+    /// From the decision to close until the socket is closed under a client that does not close first.
+    pub delayed_close: Duration,
+    /// How long a draining connection may still start requests.
+    pub drain: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpLimits {
+    /// Header lines of one request.
+    pub max_headers: u32,
+    /// Bytes of one request head.
+    pub max_head_bytes: u32,
+    /// Requests that one connection may carry; `None` is no limit.
+    pub max_requests_per_connection: Option<u32>,
+}
+
+/// What happens to a request path before it is matched; the result is also what is forwarded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PathPolicy {
+    /// Decode unreserved escapes and resolve dot segments (RFC 3986 section 6.2.2).
+    pub normalize: bool,
+    pub merge_slashes: bool,
+    pub escaped_slashes: EscapedSlashes,
+    /// Refuse what two servers might read differently: backslashes, broken and overlong escapes, escaped slashes
+    /// beside a dot segment.
+    pub strict: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EscapedSlashes {
+    Keep,
+    Reject,
+    UnescapeAndRedirect,
+    UnescapeAndForward,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Http1Options {
+    pub accept_http_10: bool,
+    pub default_host_for_http_10: Option<String>,
+    pub allow_absolute_url: bool,
+    pub enable_trailers: bool,
+    /// What to do with names such as `x_forwarded_for`.
+    pub underscores: Underscores,
+    /// Answer a broken request and go on with the connection instead of closing it.
+    pub stream_error_on_invalid_message: bool,
+    pub header_case: HeaderCase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Underscores {
+    /// Refuse names that differ from a framing, hop-by-hop or forwarding field only by `_`; pass the others.
+    RejectLookalikes,
+    Allow,
+    RejectAny,
+    DropAny,
+}
+
+/// How header names are written on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HeaderCase {
+    #[default]
+    Lower,
+    /// `Content-Type`.
+    ProperWords,
+}
+
+/// What the proxy believes and says about who is talking to whom.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IdentityPolicy {
+    pub server_name: String,
+    pub server_header: ServerHeader,
+    pub use_remote_address: bool,
+    pub xff_num_trusted_hops: u32,
+    pub skip_xff_append: bool,
+    pub generate_request_id: bool,
+    pub preserve_external_request_id: bool,
+    pub always_set_request_id_in_response: bool,
+    pub via: Option<String>,
+    pub strip_any_host_port: bool,
+    pub strip_matching_host_port: bool,
+    pub strip_trailing_host_dot: bool,
+    pub add_user_agent: bool,
+    pub proxy_100_continue: bool,
+    pub append_x_forwarded_port: bool,
+    pub local_reply_format: Option<LocalReplyFormat>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ServerHeader {
+    #[default]
+    Overwrite,
+    AppendIfAbsent,
+    PassThrough,
+}
+
+/// The body of answers that the proxy makes itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LocalReplyFormat {
+    pub body: Format,
+    pub content_type: String,
+}
+
+/// Options of the end of the filter chain.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RouterOptions {
+    /// Leave out `x-envoy-*` headers of our own in requests and responses.
+    pub suppress_x_headers: bool,
+    /// Also count per response code, class and the like.
+    pub dynamic_stats: bool,
+}

@@ -1,0 +1,163 @@
+//! Listeners and the choice of a filter chain for a new connection.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{AccessLog, Address, HttpConnection, Origin, TcpProxy};
+
+/// An address to accept on and what to do with what arrives there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listener {
+    pub name: String,
+    /// The first is the main one. Never empty.
+    pub addresses: Vec<Address>,
+    /// `listener.<stat_prefix>.…` in statistics; `None` means the main address.
+    pub stat_prefix: Option<String>,
+    pub filter_chains: Vec<Arc<FilterChain>>,
+    pub default_filter_chain: Option<Arc<FilterChain>>,
+    /// The most bytes buffered per connection and direction before the other side is no longer read.
+    pub buffer_limit: u32,
+    pub backlog: u32,
+    pub balance: ConnectionBalance,
+    /// The most connections that this listener holds at once, over all workers; `None` is no limit.
+    pub connection_limit: Option<u64>,
+    pub socket: SocketOptions,
+    /// Written for connections that end before a filter chain took them.
+    pub access_log: Vec<AccessLog>,
+    pub origin: Origin,
+}
+
+/// How accepted connections spread over the workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ConnectionBalance {
+    /// The kernel chooses among the workers' sockets.
+    #[default]
+    Kernel,
+    /// Each goes to the worker that holds the fewest.
+    Exact,
+}
+
+/// Options set on a listening socket before it is bound.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SocketOptions {
+    pub freebind: bool,
+    pub transparent: bool,
+    /// Length of the fast-open queue.
+    pub tcp_fast_open: Option<u32>,
+    pub keepalive: Option<TcpKeepalive>,
+}
+
+/// TCP keep-alive probes; an absent value is the system's.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TcpKeepalive {
+    pub probes: Option<u32>,
+    pub time: Option<Duration>,
+    pub interval: Option<Duration>,
+}
+
+/// What a listener does with the connections that match.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FilterChain {
+    pub name: String,
+    pub matches: ChainMatch,
+    pub handler: ConnectionHandler,
+    pub origin: Origin,
+}
+
+/// The terminal network filter of a chain.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ConnectionHandler {
+    Http(Arc<HttpConnection>),
+    Tcp(Arc<TcpProxy>),
+}
+
+/// Which connections a chain takes. Criteria are tried in the order of the fields; within one criterion the most
+/// specific value wins, and a chain without the criterion is the least specific. An empty list matches everything.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ChainMatch {
+    pub destination_port: Option<u16>,
+    pub destination_prefixes: Vec<Cidr>,
+    /// The address of the peer itself, before any PROXY protocol.
+    pub direct_source_prefixes: Vec<Cidr>,
+    pub source_kind: SourceKind,
+    pub source_prefixes: Vec<Cidr>,
+    pub source_ports: Vec<u16>,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SourceKind {
+    #[default]
+    Any,
+    /// From this very host: loopback, or source and destination are the same address.
+    SameIpOrLoopback,
+    External,
+}
+
+/// An address range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cidr {
+    address: IpAddr,
+    length: u8,
+}
+
+impl Cidr {
+    /// `None` when `length` is more than the address has bits. Host bits are cleared.
+    pub fn new(address: IpAddr, length: u8) -> Option<Cidr> {
+        let address = match address {
+            IpAddr::V4(v4) if length <= 32 => IpAddr::V4((u32::from(v4) & mask32(length)).into()),
+            IpAddr::V6(v6) if length <= 128 => IpAddr::V6((u128::from(v6) & mask128(length)).into()),
+            _ => return None,
+        };
+        Some(Cidr { address, length })
+    }
+
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    pub fn length(&self) -> u8 {
+        self.length
+    }
+
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(v4)) => u32::from(v4) & mask32(self.length) == u32::from(own),
+            (IpAddr::V6(own), IpAddr::V6(v6)) => u128::from(v6) & mask128(self.length) == u128::from(own),
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Cidr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+fn mask32(length: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)
+}
+
+fn mask128(length: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_contains_its_addresses_and_no_other_family() {
+        let range = Cidr::new("10.1.2.3".parse().unwrap(), 8).unwrap();
+        assert_eq!(range.to_string(), "10.0.0.0/8");
+        assert!(range.contains("10.255.0.1".parse().unwrap()));
+        assert!(!range.contains("11.0.0.1".parse().unwrap()));
+        assert!(!range.contains("::1".parse().unwrap()));
+        let all = Cidr::new("0.0.0.0".parse().unwrap(), 0).unwrap();
+        assert!(all.contains("255.255.255.255".parse().unwrap()));
+        assert!(Cidr::new("::".parse().unwrap(), 0).unwrap().contains("ff::1".parse().unwrap()));
+        assert_eq!(Cidr::new("1.2.3.4".parse().unwrap(), 33), None);
+    }
+}

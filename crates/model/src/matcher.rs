@@ -1,0 +1,208 @@
+//! Conditions on strings, headers and query parameters.
+
+use std::ops::Deref;
+
+/// A compiled regular expression that compares by its text.
+#[derive(Debug, Clone)]
+pub struct Regex(regex::Regex);
+
+impl Regex {
+    /// The most memory one compiled expression may take, so that a hostile configuration cannot exhaust the machine.
+    const SIZE_LIMIT: usize = 10 << 20;
+
+    /// # Errors
+    /// What is wrong with the expression, for the person who wrote it.
+    pub fn new(pattern: &str) -> Result<Regex, String> {
+        regex::RegexBuilder::new(pattern)
+            .size_limit(Regex::SIZE_LIMIT)
+            .build()
+            .map(Regex)
+            .map_err(|error| error.to_string())
+    }
+
+    /// The whole of `text` matches, not just a part of it.
+    pub fn matches_whole(&self, text: &str) -> bool {
+        // Leftmost-first may stop at a shorter alternative, so a miss here is not the last word.
+        self.0.find(text).is_some_and(|found| found.start() == 0 && found.end() == text.len())
+            || self.matches_whole_by_longest(text)
+    }
+
+    fn matches_whole_by_longest(&self, text: &str) -> bool {
+        // Reached only when the preferred alternative is not the whole text (`a|ab` on `ab`): rare, so compile then.
+        self.0.is_match(text)
+            && regex::Regex::new(&format!("^(?:{})$", self.0.as_str())).is_ok_and(|whole| whole.is_match(text))
+    }
+}
+
+impl Deref for Regex {
+    type Target = regex::Regex;
+
+    fn deref(&self) -> &regex::Regex {
+        &self.0
+    }
+}
+
+impl PartialEq for Regex {
+    fn eq(&self, other: &Regex) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+/// A condition on a string.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StringMatch {
+    pub kind: StringKind,
+    pub ignore_case: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum StringKind {
+    Exact(String),
+    Prefix(String),
+    Suffix(String),
+    Contains(String),
+    /// The whole string must match.
+    Regex(Regex),
+}
+
+impl StringMatch {
+    pub fn matches(&self, text: &str) -> bool {
+        match (&self.kind, self.ignore_case) {
+            (StringKind::Exact(want), false) => text == want,
+            (StringKind::Exact(want), true) => text.eq_ignore_ascii_case(want),
+            (StringKind::Prefix(want), false) => text.starts_with(want.as_str()),
+            (StringKind::Prefix(want), true) => {
+                text.as_bytes().get(..want.len()).is_some_and(|head| head.eq_ignore_ascii_case(want.as_bytes()))
+            }
+            (StringKind::Suffix(want), false) => text.ends_with(want.as_str()),
+            (StringKind::Suffix(want), true) => text
+                .len()
+                .checked_sub(want.len())
+                .and_then(|start| text.as_bytes().get(start..))
+                .is_some_and(|tail| tail.eq_ignore_ascii_case(want.as_bytes())),
+            (StringKind::Contains(want), false) => text.contains(want.as_str()),
+            (StringKind::Contains(want), true) => {
+                want.is_empty()
+                    || text.as_bytes().windows(want.len()).any(|part| part.eq_ignore_ascii_case(want.as_bytes()))
+            }
+            (StringKind::Regex(regex), _) => regex.matches_whole(text),
+        }
+    }
+}
+
+/// A condition on a request header. Several lines of one name are compared joined by `,`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeaderMatch {
+    /// Lower case; `:method`, `:path`, `:authority` and `:scheme` mean those parts.
+    pub name: String,
+    pub condition: HeaderCondition,
+    pub invert: bool,
+    /// An absent header counts as an empty one instead of failing the match.
+    pub treat_missing_as_empty: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum HeaderCondition {
+    /// Present (`true`) or absent (`false`).
+    Present(bool),
+    Value(StringMatch),
+    /// A decimal integer in `start..end`.
+    Range {
+        start: i64,
+        end: i64,
+    },
+}
+
+impl HeaderMatch {
+    /// `value` is `None` when the request lacks the header.
+    pub fn matches(&self, value: Option<&str>) -> bool {
+        let value = match (value, self.treat_missing_as_empty) {
+            (None, true) => Some(""),
+            (value, _) => value,
+        };
+        let held = match (&self.condition, value) {
+            (HeaderCondition::Present(wanted), value) => return (value.is_some() == *wanted) != self.invert,
+            // An absent header never meets a condition on its value, inverted or not: HeaderMatcher.invert_match turns
+            // round a comparison, and here there was none.
+            (_, None) => return false,
+            (HeaderCondition::Value(condition), Some(value)) => condition.matches(value),
+            (HeaderCondition::Range { start, end }, Some(value)) => {
+                value.parse::<i64>().is_ok_and(|number| (*start..*end).contains(&number))
+            }
+        };
+        held != self.invert
+    }
+}
+
+/// A condition on a query parameter; the first of that name counts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueryMatch {
+    pub name: String,
+    pub condition: QueryCondition,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum QueryCondition {
+    Present(bool),
+    Value(StringMatch),
+}
+
+impl QueryMatch {
+    /// `value` is `None` when the query lacks the parameter; one without `=` has an empty value.
+    pub fn matches(&self, value: Option<&str>) -> bool {
+        match &self.condition {
+            QueryCondition::Present(wanted) => value.is_some() == *wanted,
+            QueryCondition::Value(condition) => value.is_some_and(|value| condition.matches(value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(kind: StringKind, ignore_case: bool) -> StringMatch {
+        StringMatch { kind, ignore_case }
+    }
+
+    #[test]
+    fn strings_match_by_each_kind_with_and_without_case() {
+        assert!(value(StringKind::Exact("Ab".into()), true).matches("aB"));
+        assert!(!value(StringKind::Exact("Ab".into()), false).matches("ab"));
+        assert!(value(StringKind::Prefix("Ab".into()), true).matches("abc"));
+        assert!(!value(StringKind::Prefix("abc".into()), true).matches("ab"));
+        assert!(value(StringKind::Suffix("BC".into()), true).matches("abc"));
+        assert!(!value(StringKind::Suffix("abcd".into()), true).matches("abc"));
+        assert!(value(StringKind::Contains("B".into()), true).matches("abc"));
+        assert!(!value(StringKind::Contains("x".into()), true).matches("abc"));
+        assert!(value(StringKind::Contains(String::new()), true).matches(""));
+    }
+
+    #[test]
+    fn a_regex_matches_the_whole_text_even_by_a_later_alternative() {
+        let regex = Regex::new("a|ab").unwrap();
+        assert!(regex.matches_whole("ab"));
+        assert!(regex.matches_whole("a"));
+        assert!(!regex.matches_whole("abc"));
+        assert!(Regex::new("(").is_err());
+    }
+
+    #[test]
+    fn header_conditions_follow_presence_inversion_and_missing_as_empty() {
+        let mut condition = HeaderMatch {
+            name: "x".into(),
+            condition: HeaderCondition::Value(value(StringKind::Exact("1".into()), false)),
+            invert: false,
+            treat_missing_as_empty: false,
+        };
+        assert!(condition.matches(Some("1")) && !condition.matches(Some("2")) && !condition.matches(None));
+        condition.invert = true;
+        assert!(!condition.matches(Some("1")) && condition.matches(Some("2")) && !condition.matches(None));
+        condition.condition = HeaderCondition::Range { start: -10, end: 0 };
+        condition.invert = false;
+        assert!(condition.matches(Some("-1")) && !condition.matches(Some("0")) && !condition.matches(Some("x")));
+        condition.condition = HeaderCondition::Present(true);
+        condition.treat_missing_as_empty = true;
+        assert!(condition.matches(None));
+    }
+}

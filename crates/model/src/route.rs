@@ -1,0 +1,216 @@
+//! Virtual hosts and routes, as written; `router` compiles them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{FilterOverride, Format, HeaderEdits, HeaderMatch, Origin, QueryMatch, Regex};
+
+/// One routing table. Swapping it never touches a connection.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RouteTable {
+    pub name: String,
+    /// Domains are unique over all of them.
+    pub virtual_hosts: Vec<Arc<VirtualHost>>,
+    pub request_headers: HeaderEdits,
+    pub response_headers: HeaderEdits,
+    /// Removed from requests that come from outside.
+    pub internal_only_headers: Vec<String>,
+    pub ignore_port_in_host: bool,
+    /// Apply header edits from the table first and the route last, so that the route has the last word.
+    pub most_specific_header_edits_win: bool,
+    pub filter_overrides: Vec<FilterOverride>,
+    pub origin: Origin,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct VirtualHost {
+    pub name: String,
+    pub domains: Vec<Domain>,
+    /// First match wins.
+    pub routes: Vec<Arc<Route>>,
+    pub request_headers: HeaderEdits,
+    pub response_headers: HeaderEdits,
+    pub filter_overrides: Vec<FilterOverride>,
+    pub require_tls: RequireTls,
+    pub origin: Origin,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RequireTls {
+    #[default]
+    None,
+    ExternalOnly,
+    All,
+}
+
+/// Compared with the lower-case authority. Exact beats the longest suffix, that beats the longest prefix, that beats any.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Domain {
+    Exact(String),
+    /// `*.example.com` as `.example.com`; at least one character must stand before it.
+    Suffix(String),
+    /// `example.*` as `example.`; at least one character must follow.
+    Prefix(String),
+    Any,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    /// May be empty.
+    pub name: String,
+    pub matches: RouteMatch,
+    pub action: Action,
+    pub request_headers: HeaderEdits,
+    pub response_headers: HeaderEdits,
+    pub filter_overrides: Vec<FilterOverride>,
+    /// `decorator.operation`; may be empty.
+    pub operation: String,
+    pub origin: Origin,
+}
+
+/// All parts must hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouteMatch {
+    pub path: PathMatch,
+    pub case_sensitive: bool,
+    pub headers: Vec<HeaderMatch>,
+    pub query: Vec<QueryMatch>,
+    /// Only requests with a gRPC content type.
+    pub grpc: bool,
+    /// The share of requests that may match, in parts per million; `None` is all.
+    pub fraction: Option<u32>,
+}
+
+/// Compared with the path without its query, normalised as the connection says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PathMatch {
+    Prefix(String),
+    Exact(String),
+    /// The whole path must match.
+    Regex(Regex),
+    /// `/a` matches `/a` and `/a/b` and not `/ab`.
+    SeparatedPrefix(String),
+    /// `CONNECT` requests only.
+    Connect,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    Forward(Box<Forward>),
+    Redirect(Box<Redirect>),
+    Respond(DirectResponse),
+}
+
+/// Send the request to a cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forward {
+    pub target: Target,
+    /// From the end of the request to the end of the response. `None` is no limit.
+    pub timeout: Option<Duration>,
+    /// Overrides the connection's stream-idle timeout: `Some(None)` turns it off.
+    pub idle_timeout: Option<Option<Duration>>,
+    pub path_rewrite: PathRewrite,
+    pub host_rewrite: HostRewrite,
+    pub append_x_forwarded_host: bool,
+    /// The answer when the named cluster does not exist.
+    pub cluster_not_found_status: u16,
+    pub priority: Priority,
+    /// Overrides the connection's upgrades: token in lower case and whether it is allowed.
+    pub upgrades: Vec<(String, bool)>,
+}
+
+/// Which cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    Cluster(String),
+    Weighted(Vec<WeightedCluster>),
+    /// The cluster named by a request header.
+    Header(String),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeightedCluster {
+    pub cluster: String,
+    pub weight: u32,
+    pub request_headers: HeaderEdits,
+    pub response_headers: HeaderEdits,
+    pub host_rewrite: Option<String>,
+    pub filter_overrides: Vec<FilterOverride>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum PathRewrite {
+    #[default]
+    None,
+    /// Replaces what the route's prefix or path matched.
+    Prefix(String),
+    /// Replaces every match in the path; `\1` in the substitution is the first group.
+    Regex { pattern: Regex, substitution: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum HostRewrite {
+    #[default]
+    None,
+    Literal(String),
+    /// The chosen endpoint's host name.
+    Auto,
+    /// The value of this request header, if it is present.
+    Header(String),
+    /// Made from the path.
+    PathRegex {
+        pattern: Regex,
+        substitution: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Priority {
+    #[default]
+    Default,
+    High,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Redirect {
+    pub status: u16,
+    pub scheme: Option<RedirectScheme>,
+    pub host: Option<String>,
+    pub port: Option<u16>,
+    pub path: RedirectPath,
+    pub strip_query: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum RedirectScheme {
+    Https,
+    Named(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum RedirectPath {
+    #[default]
+    Keep,
+    /// The whole path; a `?` in it replaces the query too.
+    Replace(String),
+    /// In place of the matched prefix.
+    Prefix(String),
+    Regex {
+        pattern: Regex,
+        substitution: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct DirectResponse {
+    pub status: u16,
+    pub body: ResponseBody,
+    /// `None` sends `text/plain` when there is a body.
+    pub content_type: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum ResponseBody {
+    Fixed(Vec<u8>),
+    Format(Format),
+}
