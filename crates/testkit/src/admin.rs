@@ -1,0 +1,63 @@
+//! Reads the admin interface: statistics as text, JSON documents.
+
+use crate::client::RawClient;
+use crate::message::Response;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// `GET path` on the admin interface.
+pub fn get(admin: SocketAddr, path: &str) -> Response {
+    request(admin, "GET", path)
+}
+
+/// `POST path`, for the endpoints that change something.
+pub fn post(admin: SocketAddr, path: &str) -> Response {
+    request(admin, "POST", path)
+}
+
+/// `GET path`, parsed as JSON; panics when it is not.
+pub fn json(admin: SocketAddr, path: &str) -> Value {
+    let response = get(admin, path);
+    serde_json::from_slice(&response.body)
+        .unwrap_or_else(|error| panic!("{path} is not JSON ({error}): {}", response.text()))
+}
+
+fn request(admin: SocketAddr, method: &str, path: &str) -> Response {
+    let request = format!("{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+    RawClient::once(admin, &request).unwrap_or_else(|error| panic!("admin {path}: {error:?}"))
+}
+
+/// Counters, gauges and histograms of one `/stats` page. A name that is not
+/// there reads as 0, since statistics may be made on first use.
+#[derive(Clone, Debug, Default)]
+pub struct Stats(pub BTreeMap<String, String>);
+
+impl Stats {
+    pub fn fetch(admin: SocketAddr) -> Self {
+        Self::parse(get(admin, "/stats").text())
+    }
+
+    /// Reads lines `name: value`.
+    pub fn parse(text: &str) -> Self {
+        let pairs = text.lines().filter_map(|line| line.split_once(": "));
+        Self(pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect())
+    }
+
+    /// A counter or gauge.
+    pub fn value(&self, name: &str) -> u64 {
+        self.0.get(name).and_then(|value| value.parse().ok()).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stats_lines_become_numbers() {
+        let stats = Stats::parse("cluster.a.upstream_rq_total: 7\nhttp.x.time: P0(nan,1)\n");
+        assert_eq!(stats.value("cluster.a.upstream_rq_total"), 7);
+        assert_eq!(stats.value("absent"), 0);
+    }
+}

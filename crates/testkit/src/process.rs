@@ -1,0 +1,129 @@
+//! Child processes that end with the test: the proxy under test, peers such as
+//! nginx, and finite tools. Never ends a process it did not start.
+
+use crate::{DEADLINE, net, wait_until};
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running child, killed by its own pid on drop.
+pub struct Running {
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+impl Running {
+    pub fn spawn(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).spawn().unwrap_or_else(|error| panic!("spawn {command:?}: {error}"));
+        Self { child, status: None }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The exit status, once the process has ended.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait().expect("wait");
+        }
+        self.status
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        wait_until("process exit", || self.exited().is_some());
+        self.status.expect("exited")
+    }
+
+    /// Sends a signal by name, such as `TERM` or `HUP`.
+    pub fn signal(&mut self, name: &str) {
+        if self.exited().is_none() {
+            signal(self.pid(), name);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.exited().is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Sends a signal by name to a process of ours, through the shell's built-in.
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).status();
+    assert!(status.expect("sh").success(), "kill -{name} {pid}");
+}
+
+/// What a finished command left behind.
+#[derive(Debug)]
+pub struct Finished {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs a command to its end; panics when it takes longer than three
+/// deadlines.
+pub fn run(command: &mut Command) -> Finished {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("spawn {command:?}: {error}"));
+    let mut stdout = child.stdout.take().expect("stdout");
+    let mut stderr = child.stderr.take().expect("stderr");
+    let errors = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stderr.read_to_end(&mut bytes).expect("stderr");
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let output = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stdout.read_to_end(&mut bytes).expect("stdout");
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let deadline = Instant::now() + DEADLINE * 3;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("wait") {
+            break status;
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("{command:?} did not end");
+        }
+        net::pause();
+    };
+    Finished {
+        code: status.code(),
+        stdout: output.join().expect("stdout thread"),
+        stderr: errors.join().expect("stderr thread"),
+    }
+}
+
+/// Where a program is on `PATH`, or in the places where Debian keeps servers.
+pub fn program(name: impl AsRef<OsStr>) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    folders.map(|folder| folder.join(Path::new(name.as_ref()))).find(|candidate| candidate.is_file())
+}
+
+/// Resident memory of a process in KiB.
+pub fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("/proc status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of kB")
+}
+
+/// Open file descriptors of a process.
+pub fn open_files(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("/proc fd").count()
+}
