@@ -1,0 +1,92 @@
+# The task runner. `make help` lists the tasks; CI calls the same ones.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+POSTRIDER  := $(TARGET_DIR)/release/postrider
+# Tools that Cargo builds for us: kept in the build folder, never in the user's home.
+TOOLS      := $(TARGET_DIR)/tools
+CARGO_DENY := $(TOOLS)/bin/cargo-deny
+CARGO_DENY_VERSION := 0.20.2
+FUZZ_SECONDS ?= 600
+
+.PHONY: help run build test lint fmt qq qa bench gates fuzz deny examples clean
+
+help: ## list the tasks
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: ## build and start the proxy on examples/quickstart.yaml, in front of a demo upstream
+	@.ci/need cargo cc curl
+	cargo build --release --locked --package postrider
+	@examples/quickstart.sh $(POSTRIDER)
+
+build: ## build the release binary
+	@.ci/need cargo cc
+	cargo build --release --locked --package postrider
+
+# The end-to-end tests drive the release binary, the very file that ships; unit tests run with overflow checks on.
+test: build ## pass all tests (unit, wire, end to end, examples)
+	@.ci/need curl nginx wrk ab python3
+	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} cargo test --locked --workspace
+	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}
+
+lint: deny ## formatting, clippy, dependencies and the rules of the house
+	@.ci/need cargo cc
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo xtask all
+
+fmt: ## format the code
+	cargo fmt --all
+
+qq: ## quick check while you work: formatting, clippy, the rules that need no build
+	cargo fmt --all --check
+	cargo clippy --locked --workspace -- -D warnings
+	@for rule in arrows words unsafe sans-io links; do cargo xtask $$rule; done
+
+qa: lint test ## everything that a change must pass before it is proposed
+
+bench: build ## measure against the peers (installs them; see bench/README.md)
+	@.ci/need cargo cc
+	bench/install.sh
+	cargo run --locked --release --package postrider-bench -- run --postrider $(POSTRIDER) $(BENCH)
+
+gates: build ## the two noise-free cost gates: instructions and system calls per request
+	@.ci/need valgrind strace
+	cargo run --locked --package postrider-bench -- gate-instructions --postrider $(POSTRIDER)
+	cargo run --locked --package postrider-bench -- gate-syscalls --postrider $(POSTRIDER)
+
+# libFuzzer's instrumentation is a stable code generation option, so no nightly toolchain and no cargo-fuzz is needed.
+FUZZ_FLAGS := --cfg fuzzing -Cdebug-assertions -Cpasses=sancov-module \
+	-Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
+FUZZ_HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+
+fuzz: ## run every fuzz target for FUZZ_SECONDS (default 600) each
+	@.ci/need cargo cc c++
+	CARGO_TARGET_DIR=$(TARGET_DIR)/fuzz RUSTFLAGS="$(FUZZ_FLAGS)" \
+		cargo build --release --manifest-path fuzz/Cargo.toml --target $(FUZZ_HOST)
+	@for file in fuzz/fuzz_targets/*.rs; do \
+		target=$$(basename $$file .rs); echo "== $$target, $(FUZZ_SECONDS) s"; \
+		mkdir -p fuzz/corpus/$$target fuzz/artifacts/$$target; \
+		$(TARGET_DIR)/fuzz/$(FUZZ_HOST)/release/$$target -max_total_time=$(FUZZ_SECONDS) \
+			-artifact_prefix=fuzz/artifacts/$$target/ fuzz/corpus/$$target; \
+	done
+
+deny: $(CARGO_DENY) ## licences, duplicate versions and sources of the dependencies
+	$(CARGO_DENY) check bans licenses sources
+
+# Unoptimised: it runs for two seconds, and building it well takes minutes.
+$(CARGO_DENY):
+	@.ci/need cargo cc
+	@echo "installing cargo-deny $(CARGO_DENY_VERSION) into $(TOOLS)"
+	CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_INCREMENTAL=false CARGO_TARGET_DIR=$(TOOLS)/build \
+		cargo install cargo-deny --version $(CARGO_DENY_VERSION) --locked --no-default-features --profile dev --root $(TOOLS)
+	rm -rf $(TOOLS)/build
+
+examples: build ## validate every config of examples/ and docs/
+	cargo xtask examples $(POSTRIDER)
+
+clean: ## remove build output
+	cargo clean
