@@ -1,0 +1,100 @@
+//! The process: limits, processors, memory, the service manager.
+
+use std::io;
+
+/// Raises the soft limit of open files to the hard one and answers what it is then.
+///
+/// # Errors
+/// The system refuses.
+pub fn raise_file_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid rlimit for both calls to read and write.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        limit.rlim_cur = limit.rlim_max;
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(limit.rlim_cur)
+}
+
+/// How many threads can run at once: the processors that this process may use, capped by the control group's share.
+pub fn processor_count() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Keeps the calling thread on one of the processors that the process may use: the `index`-th, counted round.
+///
+/// # Errors
+/// The system refuses, or forbids to ask.
+pub fn pin_to_cpu(index: usize) -> io::Result<()> {
+    // SAFETY: both sets are plain data of the size that is passed, valid for the calls; CPU_ISSET and CPU_SET stay
+    // within CPU_SETSIZE.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|cpu| libc::CPU_ISSET(*cpu, &allowed)).collect();
+        let Some(cpu) = cpus.get(index % cpus.len().max(1)) else { return Ok(()) };
+        let mut wanted: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(*cpu, &mut wanted);
+        if libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const wanted) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Gives memory that the allocator holds but nobody uses back to the system; worth it after a configuration was read.
+pub fn release_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim only touches the allocator's own state and is thread-safe.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Tells systemd about a change of state (`READY=1`, `RELOADING=1`, `STOPPING=1`), if it listens: the protocol of
+/// `sd_notify(3)`. Without `NOTIFY_SOCKET` in the environment nothing happens.
+///
+/// # Errors
+/// The socket that was named does not take the message.
+pub fn notify_service_manager(state: &str) -> io::Result<()> {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
+    let socket = UnixDatagram::unbound()?;
+    let text = path.to_string_lossy();
+    let address = match text.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(&path)?,
+    };
+    socket.send_to_addr(state.as_bytes(), &address).map(drop)
+}
+
+/// Microseconds of the monotonic clock that systemd wants beside `RELOADING=1`.
+pub fn monotonic_micros() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec for the call to fill.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_limit_is_positive_after_raising() {
+        assert!(raise_file_limit().unwrap() > 0);
+    }
+
+    #[test]
+    fn a_thread_can_be_pinned_to_any_index() {
+        std::thread::spawn(|| pin_to_cpu(7)).join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,194 @@
+//! Listening sockets and the options of accepted and connected ones.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+/// What to set on a listening socket before it is bound.
+#[derive(Debug, Clone, Default)]
+pub struct ListenOptions {
+    /// Length of the queue of connections that nobody accepted yet.
+    pub backlog: u32,
+    /// Several sockets share the address and the kernel spreads connections over them.
+    pub reuse_port: bool,
+    pub freebind: bool,
+    pub transparent: bool,
+    /// Length of the fast-open queue.
+    pub fast_open: Option<u32>,
+}
+
+/// A socket that listens, not yet registered with any runtime. Non-blocking.
+#[derive(Debug)]
+pub enum Bound {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Bound {
+    /// Another handle on the same socket and its queue.
+    ///
+    /// # Errors
+    /// The process is out of file descriptors.
+    pub fn try_clone(&self) -> io::Result<Bound> {
+        match self {
+            Bound::Tcp(listener) => listener.try_clone().map(Bound::Tcp),
+            Bound::Unix(listener) => listener.try_clone().map(Bound::Unix),
+        }
+    }
+}
+
+/// Where to listen.
+#[derive(Debug, Clone)]
+pub enum Place<'a> {
+    Tcp(SocketAddr),
+    /// A path, or with a leading `@` a name in the abstract namespace; the file gets `mode`.
+    Unix(&'a Path, Option<u32>),
+}
+
+/// Binds and listens. A stale file of a Unix socket is replaced.
+///
+/// # Errors
+/// As the system says: address in use, no permission, no such directory.
+pub fn listen(place: &Place<'_>, options: &ListenOptions) -> io::Result<Bound> {
+    match place {
+        Place::Tcp(address) => listen_tcp(*address, options).map(Bound::Tcp),
+        Place::Unix(path, mode) => listen_unix(path, *mode, options).map(Bound::Unix),
+    }
+}
+
+fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if options.reuse_port {
+        socket.set_reuse_port(true)?;
+    }
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    if options.freebind {
+        match address {
+            SocketAddr::V4(_) => socket.set_freebind_v4(true)?,
+            SocketAddr::V6(_) => socket.set_freebind_v6(true)?,
+        }
+    }
+    if options.transparent {
+        socket.set_ip_transparent_v4(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    // Accepted sockets inherit it, which saves a call for each.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    if let Some(queue) = options.fast_open {
+        set_fast_open(&socket, queue)?;
+    }
+    socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+fn listen_unix(path: &Path, mode: Option<u32>, options: &ListenOptions) -> io::Result<UnixListener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    let name = path.to_string_lossy();
+    let abstract_name = name.strip_prefix('@').map(|rest| PathBuf::from(format!("\0{rest}")));
+    if abstract_name.is_none() && is_stale_socket(path) {
+        std::fs::remove_file(path)?;
+    }
+    socket.bind(&SockAddr::unix(abstract_name.as_deref().unwrap_or(path))?)?;
+    if let (Some(mode), None) = (mode, &abstract_name) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    }
+    socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+/// A socket file that nobody answers on: left behind by a process that is gone.
+fn is_stale_socket(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket())
+        && std::os::unix::net::UnixStream::connect(path).is_err()
+}
+
+fn set_fast_open(socket: &Socket, queue: u32) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let queue = libc::c_int::try_from(queue).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the descriptor is open for the whole call and the option's value is one int that outlives it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_FASTOPEN,
+            (&raw const queue).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Options of a connected TCP socket: no delay for small writes, keep-alive when asked for.
+///
+/// # Errors
+/// The socket is no TCP socket, or gone.
+pub fn prepare_stream(socket: &impl AsFd, keepalive: Option<&TcpKeepalive>) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_tcp_nodelay(true)?;
+    match keepalive {
+        Some(keepalive) => socket.set_tcp_keepalive(keepalive),
+        None => Ok(()),
+    }
+}
+
+/// Keep-alive settings for [`prepare_stream`]; an absent value is the system's.
+pub fn keepalive(probes: Option<u32>, time: Option<Duration>, interval: Option<Duration>) -> TcpKeepalive {
+    let mut keepalive = TcpKeepalive::new();
+    if let Some(probes) = probes {
+        keepalive = keepalive.with_retries(probes);
+    }
+    if let Some(time) = time {
+        keepalive = keepalive.with_time(time);
+    }
+    if let Some(interval) = interval {
+        keepalive = keepalive.with_interval(interval);
+    }
+    keepalive
+}
+
+/// Makes a close of this socket send a reset instead of waiting for the peer: for tests and for abandoned peers.
+///
+/// # Errors
+/// The socket is gone.
+pub fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_with_reuse_port_share_one_address() {
+        let options = ListenOptions { backlog: 8, reuse_port: true, ..Default::default() };
+        let any = Place::Tcp("127.0.0.1:0".parse().unwrap());
+        let Ok(Bound::Tcp(first)) = listen(&any, &options) else { panic!("no first socket") };
+        let same = Place::Tcp(first.local_addr().unwrap());
+        assert!(listen(&same, &options).is_ok());
+        assert!(listen(&same, &ListenOptions { reuse_port: false, ..options }).is_err());
+    }
+
+    #[test]
+    fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not() {
+        let path = std::env::temp_dir().join(format!("postrider-sys-{}.sock", std::process::id()));
+        let options = ListenOptions { backlog: 8, ..Default::default() };
+        let first = listen(&Place::Unix(&path, Some(0o600)), &options).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(listen(&Place::Unix(&path, None), &options).is_err());
+        drop(first);
+        assert!(listen(&Place::Unix(&path, None), &options).is_ok());
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,196 @@
+//! Endpoints from DNS, on the control side: never on a worker.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::LookupIpStrategy;
+use postrider_model::{Address, Discovery, DnsDiscovery, DnsFamily, DnsName, Endpoint, EndpointHealth};
+
+use crate::Endpoints;
+
+/// A TTL below this is treated as this, so that a zero TTL is no busy loop.
+const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
+
+/// Resolves names by the system's configuration (`/etc/resolv.conf`, `/etc/hosts`).
+#[derive(Clone)]
+pub struct Resolver {
+    /// One a strategy: the library fixes it when a resolver is built.
+    by_family: [Arc<TokioResolver>; 5],
+}
+
+/// What a name resolved to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub addresses: Vec<IpAddr>,
+    /// How long the answer holds.
+    pub ttl: Duration,
+}
+
+impl Resolver {
+    /// # Errors
+    /// The system's configuration cannot be read.
+    pub fn new() -> Result<Resolver, String> {
+        let with = |strategy| {
+            let mut builder = TokioResolver::builder_tokio().map_err(|error| error.to_string())?;
+            builder.options_mut().ip_strategy = strategy;
+            builder.build().map(Arc::new).map_err(|error| error.to_string())
+        };
+        Ok(Resolver {
+            by_family: [
+                with(LookupIpStrategy::Ipv6thenIpv4)?,
+                with(LookupIpStrategy::Ipv4Only)?,
+                with(LookupIpStrategy::Ipv6Only)?,
+                with(LookupIpStrategy::Ipv4thenIpv6)?,
+                with(LookupIpStrategy::Ipv4AndIpv6)?,
+            ],
+        })
+    }
+
+    /// # Errors
+    /// The name does not exist, or no server answers, in the resolver's words.
+    pub async fn resolve(&self, host: &str, family: DnsFamily) -> Result<Answer, String> {
+        let [auto, v4, v6, v4_first, all] = &self.by_family;
+        let resolver = match family {
+            DnsFamily::Auto => auto,
+            DnsFamily::V4Only => v4,
+            DnsFamily::V6Only => v6,
+            DnsFamily::V4Preferred => v4_first,
+            DnsFamily::All => all,
+        };
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(Answer { addresses: vec![address], ttl: Duration::MAX });
+        }
+        let found = resolver.lookup_ip(host).await.map_err(|error| error.to_string())?;
+        let addresses = found.iter().collect();
+        Ok(Answer { addresses, ttl: found.valid_until().saturating_duration_since(Instant::now()) })
+    }
+}
+
+/// Follows the names of a cluster for as long as the future is polled: `publish` gets each new set of endpoints, first
+/// as soon as every name was answered or failed once. A name that fails keeps its last addresses. Returns at once for
+/// a cluster that needs no DNS.
+pub async fn follow(resolver: &Resolver, discovery: &Discovery, mut publish: impl FnMut(Endpoints, Vec<String>)) {
+    let (names, logical) = match discovery {
+        Discovery::Static(_) => return,
+        Discovery::StrictDns(names) => (names, false),
+        Discovery::LogicalDns(names) => (names, true),
+    };
+    let mut known: Vec<Vec<IpAddr>> = vec![Vec::new(); names.names.len()];
+    let mut published = None;
+    loop {
+        let mut wait = if names.respect_ttl { Duration::MAX } else { names.refresh };
+        let mut failures = Vec::new();
+        for (name, addresses) in names.names.iter().zip(&mut known) {
+            match resolver.resolve(&name.host, names.family).await {
+                Ok(answer) => {
+                    *addresses = answer.addresses;
+                    wait = wait.min(if names.respect_ttl { answer.ttl } else { names.refresh });
+                }
+                Err(error) => {
+                    failures.push(format!("{}: {error}", name.host));
+                    wait = wait.min(names.failure_refresh);
+                }
+            }
+        }
+        let endpoints = endpoints(names, &known, logical);
+        if published.as_ref() != Some(&endpoints) || !failures.is_empty() {
+            publish(endpoints.clone(), failures);
+            published = Some(endpoints);
+        }
+        match Instant::now().checked_add(wait.max(SHORTEST_REFRESH)) {
+            Some(next) => tokio::time::sleep_until(next.into()).await,
+            // Literal addresses only: they will not change.
+            None => return,
+        }
+    }
+}
+
+/// The endpoints that a cluster starts with before any name was resolved.
+pub fn initial(discovery: &Discovery) -> Endpoints {
+    match discovery {
+        Discovery::Static(endpoints) => Endpoints(endpoints.iter().cloned().map(Arc::new).collect()),
+        Discovery::StrictDns(names) => literal_only(names, false),
+        Discovery::LogicalDns(names) => literal_only(names, true),
+    }
+}
+
+fn literal_only(names: &DnsDiscovery, logical: bool) -> Endpoints {
+    let known: Vec<Vec<IpAddr>> = names.names.iter().map(|name| name.host.parse().into_iter().collect()).collect();
+    endpoints(names, &known, logical)
+}
+
+fn endpoints(names: &DnsDiscovery, known: &[Vec<IpAddr>], logical: bool) -> Endpoints {
+    let limit = if logical { 1 } else { usize::MAX };
+    let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
+    for (name, addresses) in names.names.iter().zip(known) {
+        for address in addresses.iter().take(limit) {
+            let endpoint = endpoint(name, *address);
+            // Two names of one address are one endpoint, as in Envoy's strict DNS.
+            if !endpoints.iter().any(|other| other.address == endpoint.address) {
+                endpoints.push(Arc::new(endpoint));
+            }
+        }
+    }
+    // Servers rotate their answers: an order of our own keeps an unchanged set equal. A logical cluster wants the
+    // first address of each answer instead, whichever that is now.
+    if !logical {
+        endpoints.sort_by_cached_key(|endpoint| (endpoint.priority, endpoint.address.to_string()));
+    }
+    Endpoints(endpoints)
+}
+
+fn endpoint(name: &DnsName, address: IpAddr) -> Endpoint {
+    Endpoint {
+        address: Address::Tcp(SocketAddr::new(address, name.port)),
+        hostname: name.host.clone(),
+        weight: name.weight,
+        priority: name.priority,
+        health: EndpointHealth::Healthy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(hosts: &[&str]) -> DnsDiscovery {
+        let names =
+            hosts.iter().map(|host| DnsName { host: (*host).to_owned(), port: 80, weight: 1, priority: 0 }).collect();
+        DnsDiscovery {
+            names,
+            family: DnsFamily::V4Only,
+            refresh: Duration::from_secs(5),
+            respect_ttl: false,
+            failure_refresh: Duration::from_secs(5),
+            wait_for_first: true,
+        }
+    }
+
+    fn addresses(endpoints: &Endpoints) -> Vec<String> {
+        endpoints.0.iter().map(|endpoint| endpoint.address.to_string()).collect()
+    }
+
+    #[test]
+    fn a_rotated_answer_is_the_same_set_for_strict_dns_and_a_new_first_for_logical_dns() {
+        let (a, b): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let names = names(&["x"]);
+        assert_eq!(endpoints(&names, &[vec![a, b]], false), endpoints(&names, &[vec![b, a]], false));
+        assert_eq!(addresses(&endpoints(&names, &[vec![b, a]], true)), ["10.0.0.2:80"]);
+    }
+
+    #[test]
+    fn literal_addresses_are_there_before_any_lookup() {
+        let cluster = Discovery::StrictDns(names(&["127.0.0.1", "a.test"]));
+        assert_eq!(addresses(&initial(&cluster)), ["127.0.0.1:80"]);
+    }
+
+    #[test]
+    fn the_hosts_file_is_read_and_a_name_that_fails_is_reported() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let resolver = runtime.block_on(async { Resolver::new() }).unwrap();
+        let answer = runtime.block_on(resolver.resolve("localhost", DnsFamily::V4Only)).unwrap();
+        assert_eq!(answer.addresses, [IpAddr::from([127, 0, 0, 1])]);
+    }
+}
