@@ -1,1 +1,149 @@
+//! The schema of Envoy's configuration: descriptors of Envoy 1.40, xDS, Istio and the contrib extensions.
+//!
+//! What it is for: [`pool`] builds a [`DescriptorPool`] with exactly the files that some types need; [`known_type`] and
+//! [`type_names`] answer from an index without building anything.
+//!
+//! What it must never do: keep a pool alive. A pool is megabytes and only needed while a configuration is loaded or
+//! printed; whoever asks for one drops it (and every message made from it) afterwards.
+//!
+//! Who calls it: the Envoy dialect's loader.
 
+use std::collections::BTreeSet;
+
+use prost_reflect::DescriptorPool;
+
+/// All files' descriptors, one behind the other, compressed.
+static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.zst"));
+
+/// Per file a line `offset length dependency…`.
+static FILES: &str = include_str!(concat!(env!("OUT_DIR"), "/files.txt"));
+
+/// Per message a line `full.name file`, sorted.
+static TYPES: &str = include_str!(concat!(env!("OUT_DIR"), "/types.txt"));
+
+/// Whether a message of this full name exists in the schema.
+pub fn known_type(name: &str) -> bool {
+    file_of(name).is_some()
+}
+
+/// The full names of all messages, sorted: candidates for "did you mean".
+pub fn type_names() -> impl Iterator<Item = &'static str> {
+    TYPES.lines().filter_map(|line| line.split_once(' ')).map(|(name, _)| name)
+}
+
+/// A pool with the files that define `types` and everything these files import. Unknown names are skipped. Extensions
+/// of options (`validate.rules`, `udpa.annotations.sensitive`, …) are there because their users import them.
+///
+/// Takes a few milliseconds and a few megabytes, which go when the pool and all descriptors from it are dropped.
+pub fn pool<'n>(types: impl IntoIterator<Item = &'n str>) -> DescriptorPool {
+    let files: Vec<File> = FILES.lines().filter_map(File::parse).collect();
+    let mut wanted = BTreeSet::new();
+    let mut pending: Vec<usize> = types.into_iter().filter_map(file_of).collect();
+    while let Some(number) = pending.pop() {
+        if wanted.insert(number) {
+            pending.extend(files.get(number).into_iter().flat_map(|file| &file.dependencies));
+        }
+    }
+    build(&files, &wanted)
+}
+
+/// A pool with every file. For tools and tests; loading a configuration takes [`pool`].
+pub fn full_pool() -> DescriptorPool {
+    pool(type_names())
+}
+
+struct File {
+    offset: usize,
+    length: usize,
+    dependencies: Vec<usize>,
+}
+
+impl File {
+    fn parse(line: &str) -> Option<File> {
+        let mut numbers = line.split(' ').map_while(|number| number.parse().ok());
+        Some(File { offset: numbers.next()?, length: numbers.next()?, dependencies: numbers.collect() })
+    }
+}
+
+/// The line number of the file that defines a message.
+fn file_of(name: &str) -> Option<usize> {
+    let (mut low, mut high) = (0, TYPES.len());
+    // Invariant: both ends stand at the start of a line (or at the end of the text), and the line looked for is between.
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let start = TYPES.get(low..middle)?.rfind('\n').map_or(low, |at| low + at + 1);
+        let end = TYPES.get(start..)?.find('\n').map_or(TYPES.len(), |at| start + at);
+        let (found, file) = TYPES.get(start..end)?.split_once(' ')?;
+        match name.cmp(found) {
+            std::cmp::Ordering::Equal => return file.parse().ok(),
+            std::cmp::Ordering::Less => high = start,
+            std::cmp::Ordering::Greater => low = end + 1,
+        }
+    }
+    None
+}
+
+fn build(files: &[File], wanted: &BTreeSet<usize>) -> DescriptorPool {
+    // What is embedded was made by this crate's build and is decoded whole by its tests: failing here is a build fault.
+    let all = zstd::decode_all(DESCRIPTORS).expect("the embedded descriptors are compressed");
+    let mut set = Vec::new();
+    for file in wanted.iter().filter_map(|number| files.get(*number)) {
+        let bytes = all.get(file.offset..file.offset + file.length).expect("the embedded index fits its archive");
+        // An element of `repeated FileDescriptorProto file = 1`.
+        set.push(0x0a);
+        varint(&mut set, bytes.len());
+        set.extend_from_slice(bytes);
+    }
+    drop(all);
+    DescriptorPool::decode(set.as_slice()).expect("the embedded descriptors are consistent")
+}
+
+fn varint(out: &mut Vec<u8>, mut value: usize) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_is_found_and_strangers_are_not() {
+        assert!(type_names().count() > 1500);
+        for name in type_names() {
+            assert!(known_type(name), "{name}");
+        }
+        for name in ["", "a", "zzz", "envoy.config.cluster.v3.Cluste", "envoy.config.cluster.v3.Cluster2", "envoy"] {
+            assert!(!known_type(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_whole_schema_decodes_with_its_rules() {
+        let pool = full_pool();
+        let missing: Vec<&str> = type_names().filter(|name| pool.get_message_by_name(name).is_none()).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        for name in [
+            "udpa.type.v1.TypedStruct",
+            "xds.type.v3.TypedStruct",
+            "xds.type.matcher.v3.IPMatcher",
+            "envoy.extensions.filters.http.golang.v3alpha.ConfigsPerRoute",
+            "stats.PluginConfig",
+        ] {
+            assert!(known_type(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pool_holds_what_its_types_need_and_no_more() {
+        let pool = pool(["envoy.extensions.filters.http.router.v3.Router", "no.such.Type"]);
+        let router = pool.get_message_by_name("envoy.extensions.filters.http.router.v3.Router").unwrap();
+        let rules = pool.get_extension_by_name("validate.rules").unwrap();
+        let field = router.get_field_by_name("strict_check_headers").unwrap();
+        assert!(field.options().has_extension(&rules));
+        assert!(pool.get_message_by_name("envoy.extensions.filters.http.lua.v3.Lua").is_none());
+    }
+}
