@@ -34,13 +34,10 @@ pub fn check(workspace: &Workspace) -> Checked {
     Ok(findings)
 }
 
-/// Looks at the code above the file's test module: a test may read a corpus file.
+/// Looks at what ships: a test may read a corpus file.
 fn find(place: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (index, line) in source::split(text).iter().enumerate() {
-        if line.code.trim_start().starts_with("#[cfg(test)]") {
-            break;
-        }
+    for (index, line) in source::shipped(text).iter().enumerate() {
         for (banned, instead) in BANNED {
             if contains_path(&line.code, banned) {
                 findings.push(Finding::at(format!("{place}:{}", index + 1), format!("`{banned}` here: {instead}")));

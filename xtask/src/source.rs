@@ -112,6 +112,20 @@ pub fn split(source: &str) -> Vec<Line> {
     lines
 }
 
+/// The lines in front of the file's inline test module: what ships. House style puts that module last.
+pub fn shipped(source: &str) -> Vec<Line> {
+    let mut lines = split(source);
+    let opens_tests = |index: &usize| {
+        let code: Vec<&str> = lines[*index..].iter().map(|line| line.code.trim()).take(2).collect();
+        let code = code.join(" ");
+        code.starts_with("#[cfg(test)]") && code.contains(" mod ") && code.contains('{')
+    };
+    if let Some(end) = (0..lines.len()).find(opens_tests) {
+        lines.truncate(end);
+    }
+    lines
+}
+
 /// The words of a line of code or text: runs of letters, digits, `_` and `-`.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|it: char| !(it.is_alphanumeric() || it == '_' || it == '-')).filter(|word| !word.is_empty())
@@ -194,6 +208,14 @@ mod tests {
         assert_eq!(lines[1].strings, "unsafe");
         assert_eq!(lines[2].code.trim(), "\" d");
         assert_eq!(lines[4].code.trim(), "g");
+    }
+
+    #[test]
+    fn shipped_code_ends_at_the_inline_test_module_only() {
+        let source =
+            "#[cfg(test)]\nmod far;\nfn a() {}\n#[cfg(test)]\nfn b() {}\nfn c() {}\n#[cfg(test)]\nmod tests {\n}\n";
+        assert_eq!(shipped(source).len(), 6);
+        assert_eq!(shipped("a\n\n#[cfg(test)] mod tests { }\n").len(), 2);
     }
 
     #[test]
