@@ -1,0 +1,388 @@
+//! The application log: what the process has to say to its operator, in Envoy's default line shape.
+//!
+//! `[2026-11-20 10:11:12.345][pid][level][component] message`, one line each. Not for requests: those have the access log.
+//! Levels can be switched while running, all at once or for one component. A message that repeats is written a few
+//! times a second and then counted, so that a fault on a busy path cannot fill the disk.
+
+use crate::time::{self, TimePattern};
+use std::fmt::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often the same message of a component is written within [`REPEAT_WINDOW`]; the rest is counted.
+pub const REPEATS_SHOWN: u32 = 5;
+/// How long repeats are held together.
+pub const REPEAT_WINDOW: Duration = Duration::from_secs(1);
+/// Different messages whose repeats are watched at a time; the oldest gives way.
+const REPEATS_WATCHED: usize = 64;
+
+/// How much a line matters, in Envoy's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    Trace,
+    Debug,
+    Info,
+    Warning,
+    Error,
+    Critical,
+    /// As a threshold only: nothing is written.
+    Off,
+}
+
+/// Who speaks. Envoy's logger names where it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Component {
+    Admin,
+    Config,
+    Connection,
+    Dns,
+    File,
+    Filter,
+    Http,
+    Main,
+    Router,
+    Runtime,
+    Upstream,
+    Worker,
+}
+
+impl Level {
+    pub const ALL: [Self; 7] =
+        [Self::Trace, Self::Debug, Self::Info, Self::Warning, Self::Error, Self::Critical, Self::Off];
+
+    /// As Envoy writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Critical => "critical",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl FromStr for Level {
+    type Err = ();
+
+    /// Envoy's names; it also takes `warn`.
+    fn from_str(name: &str) -> Result<Self, ()> {
+        if name == "warn" {
+            return Ok(Self::Warning);
+        }
+        Self::ALL.into_iter().find(|level| level.name() == name).ok_or(())
+    }
+}
+
+impl Component {
+    pub const ALL: [Self; 12] = [
+        Self::Admin,
+        Self::Config,
+        Self::Connection,
+        Self::Dns,
+        Self::File,
+        Self::Filter,
+        Self::Http,
+        Self::Main,
+        Self::Router,
+        Self::Runtime,
+        Self::Upstream,
+        Self::Worker,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Config => "config",
+            Self::Connection => "connection",
+            Self::Dns => "dns",
+            Self::File => "file",
+            Self::Filter => "filter",
+            Self::Http => "http",
+            Self::Main => "main",
+            Self::Router => "router",
+            Self::Runtime => "runtime",
+            Self::Upstream => "upstream",
+            Self::Worker => "worker",
+        }
+    }
+}
+
+impl FromStr for Component {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|component| component.name() == name).ok_or(())
+    }
+}
+
+static LEVELS: [AtomicU8; Component::ALL.len()] = [const { AtomicU8::new(Level::Info as u8) }; Component::ALL.len()];
+static LOG: LazyLock<Mutex<Log>> = LazyLock::new(|| Mutex::new(Log::new(Output::Stderr)));
+
+/// Whether a line would be written: ask before building a costly one. One relaxed load.
+#[inline]
+pub fn enabled(component: Component, level: Level) -> bool {
+    level as u8 >= LEVELS[component as usize].load(Relaxed)
+}
+
+/// The threshold of one component.
+pub fn level(component: Component) -> Level {
+    let level = LEVELS[component as usize].load(Relaxed);
+    Level::ALL.into_iter().find(|known| *known as u8 == level).unwrap_or(Level::Off)
+}
+
+/// Sets the threshold of all components.
+pub fn set_level(level: Level) {
+    LEVELS.iter().for_each(|threshold| threshold.store(level as u8, Relaxed));
+}
+
+/// Sets the threshold of one component.
+pub fn set_component_level(component: Component, level: Level) {
+    LEVELS[component as usize].store(level as u8, Relaxed);
+}
+
+/// Sends lines to a file from now on (appended, made if missing) instead of stderr.
+pub fn open_file(path: &Path) -> io::Result<()> {
+    let file = append(path)?;
+    lock().output = Output::File { path: path.to_path_buf(), file };
+    Ok(())
+}
+
+/// Opens the file again after it was moved away; on failure the old one stays in use.
+pub fn reopen() -> io::Result<()> {
+    let mut log = lock();
+    if let Output::File { path, file } = &mut log.output {
+        *file = append(path)?;
+    }
+    Ok(())
+}
+
+/// Writes one line if its level is at least the component's. Line breaks in the message are written as `\n`: a line is an
+/// entry, and what a peer sent may not forge one.
+pub fn write(component: Component, level: Level, message: fmt::Arguments<'_>) {
+    if level == Level::Off || !enabled(component, level) {
+        return;
+    }
+    lock().write(component, level, message, SystemTime::now(), Instant::now());
+}
+
+/// `debug!(Upstream, "cluster {name}: …")`: a line at debug level.
+#[macro_export]
+macro_rules! debug {
+    ($component:ident, $($message:tt)+) => { $crate::line!($component, Debug, $($message)+) };
+}
+
+/// A line at info level.
+#[macro_export]
+macro_rules! info {
+    ($component:ident, $($message:tt)+) => { $crate::line!($component, Info, $($message)+) };
+}
+
+/// A line at warning level.
+#[macro_export]
+macro_rules! warning {
+    ($component:ident, $($message:tt)+) => { $crate::line!($component, Warning, $($message)+) };
+}
+
+/// A line at error level.
+#[macro_export]
+macro_rules! error {
+    ($component:ident, $($message:tt)+) => { $crate::line!($component, Error, $($message)+) };
+}
+
+/// A line at any level, by the name of the variant.
+#[macro_export]
+macro_rules! line {
+    ($component:ident, $level:ident, $($message:tt)+) => {{
+        let (component, level) = ($crate::log::Component::$component, $crate::log::Level::$level);
+        if $crate::log::enabled(component, level) {
+            $crate::log::write(component, level, format_args!($($message)+));
+        }
+    }};
+}
+
+/// A write that panicked left at most a partial line behind.
+fn lock() -> std::sync::MutexGuard<'static, Log> {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+enum Output {
+    Stderr,
+    File {
+        path: PathBuf,
+        file: File,
+    },
+    #[cfg(test)]
+    Memory(Vec<u8>),
+}
+
+struct Log {
+    output: Output,
+    pattern: TimePattern,
+    line: Vec<u8>,
+    message: String,
+    repeats: Vec<Repeat>,
+}
+
+struct Repeat {
+    message: u64,
+    since: Instant,
+    seen: u32,
+}
+
+/// What to do with a message.
+#[derive(Debug, PartialEq)]
+enum Verdict {
+    Write,
+    /// Write it, and say how many like it were left out.
+    WriteAfter(u32),
+    Skip,
+}
+
+impl Log {
+    fn new(output: Output) -> Self {
+        let pattern = TimePattern::parse("%Y-%m-%d %T.%3f").unwrap_or_default();
+        Self { output, pattern, line: Vec::new(), message: String::new(), repeats: Vec::new() }
+    }
+
+    fn write(
+        &mut self,
+        component: Component,
+        level: Level,
+        message: fmt::Arguments<'_>,
+        now: SystemTime,
+        instant: Instant,
+    ) {
+        self.message.clear();
+        if self.message.write_fmt(message).is_err() {
+            return;
+        }
+        let left_out = match self.judge(component, instant) {
+            Verdict::Skip => return,
+            Verdict::Write => 0,
+            Verdict::WriteAfter(n) => n,
+        };
+        self.line.clear();
+        self.line.push(b'[');
+        time::write(&self.pattern, now, &mut self.line);
+        // Writing to a Vec cannot fail.
+        let _ = write!(self.line, "][{}][{}][{}] ", std::process::id(), level.name(), component.name());
+        for c in self.message.chars() {
+            match c {
+                '\n' => self.line.extend_from_slice(b"\\n"),
+                '\r' => self.line.extend_from_slice(b"\\r"),
+                c => self.line.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        if left_out > 0 {
+            let _ = write!(self.line, " ({left_out} more like it were left out)");
+        }
+        self.line.push(b'\n');
+        // Nobody is left to be told when this fails.
+        let _ = match &mut self.output {
+            Output::Stderr => io::stderr().write_all(&self.line),
+            Output::File { file, .. } => file.write_all(&self.line),
+            #[cfg(test)]
+            Output::Memory(memory) => memory.write_all(&self.line),
+        };
+    }
+
+    /// Messages that differ only in digits (ports, counts) are the same message.
+    fn judge(&mut self, component: Component, now: Instant) -> Verdict {
+        let mut hasher = DefaultHasher::new();
+        (component as u8).hash(&mut hasher);
+        self.message.bytes().filter(|b| !b.is_ascii_digit()).for_each(|b| b.hash(&mut hasher));
+        let message = hasher.finish();
+        if let Some(repeat) = self.repeats.iter_mut().find(|repeat| repeat.message == message) {
+            repeat.seen += 1;
+            if now.duration_since(repeat.since) < REPEAT_WINDOW {
+                return if repeat.seen <= REPEATS_SHOWN { Verdict::Write } else { Verdict::Skip };
+            }
+            let left_out = (repeat.seen - 1).saturating_sub(REPEATS_SHOWN);
+            *repeat = Repeat { message, since: now, seen: 1 };
+            return if left_out == 0 { Verdict::Write } else { Verdict::WriteAfter(left_out) };
+        }
+        if self.repeats.len() == REPEATS_WATCHED {
+            let oldest = self.repeats.iter().enumerate().min_by_key(|(_, repeat)| repeat.since).map(|(at, _)| at);
+            oldest.map(|at| self.repeats.swap_remove(at));
+        }
+        self.repeats.push(Repeat { message, since: now, seen: 1 });
+        Verdict::Write
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    fn text(log: &Log) -> String {
+        match &log.output {
+            Output::Memory(memory) => String::from_utf8(memory.clone()).unwrap(),
+            _ => String::new(),
+        }
+    }
+
+    #[test]
+    fn a_line_has_envoys_shape_and_stays_one_line() {
+        let mut log = Log::new(Output::Memory(Vec::new()));
+        let now = UNIX_EPOCH + Duration::from_millis(1_795_169_472_345);
+        log.write(Component::Upstream, Level::Warning, format_args!("bad\r\n[x] answer"), now, Instant::now());
+        let pid = std::process::id();
+        assert_eq!(text(&log), format!("[2026-11-20 10:11:12.345][{pid}][warning][upstream] bad\\r\\n[x] answer\n"));
+    }
+
+    #[test]
+    fn repeats_are_counted_instead_of_written() {
+        let mut log = Log::new(Output::Memory(Vec::new()));
+        let start = Instant::now();
+        let mut say = |n: u64, at: Duration| {
+            log.write(Component::Http, Level::Error, format_args!("port {n} failed"), UNIX_EPOCH, start + at);
+        };
+        (0..100).for_each(|n| say(n, Duration::ZERO));
+        say(7, REPEAT_WINDOW);
+        say(8, REPEAT_WINDOW);
+        let lines = text(&log);
+        assert_eq!(lines.lines().count(), REPEATS_SHOWN as usize + 2);
+        assert!(lines.contains("port 7 failed (95 more like it were left out)"), "{lines}");
+    }
+
+    #[test]
+    fn many_different_messages_are_not_held_back() {
+        let mut log = Log::new(Output::Memory(Vec::new()));
+        for n in 0..10 * REPEATS_WATCHED {
+            let name = "x".repeat(n);
+            log.write(Component::Main, Level::Info, format_args!("{name}"), UNIX_EPOCH, Instant::now());
+        }
+        assert_eq!(text(&log).lines().count(), 10 * REPEATS_WATCHED);
+        assert_eq!(log.repeats.len(), REPEATS_WATCHED);
+    }
+
+    #[test]
+    fn levels_are_per_component() {
+        assert!(enabled(Component::Dns, Level::Info) && !enabled(Component::Dns, Level::Debug));
+        set_component_level(Component::Dns, Level::Trace);
+        assert!(enabled(Component::Dns, Level::Trace) && !enabled(Component::Router, Level::Debug));
+        assert_eq!(level(Component::Dns), Level::Trace);
+        set_component_level(Component::Dns, Level::Info);
+        assert_eq!("warn".parse(), Ok(Level::Warning));
+        assert_eq!("nope".parse::<Level>(), Err(()));
+        for component in Component::ALL {
+            assert_eq!(component.name().parse(), Ok(component));
+        }
+    }
+}

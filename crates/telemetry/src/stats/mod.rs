@@ -1,0 +1,14 @@
+//! Statistics: counted by workers without locks or shared cache lines, added up by whoever reads.
+
+mod block;
+mod histogram;
+mod registry;
+mod set;
+pub mod sets;
+
+pub use block::Block;
+pub use histogram::{DEFAULT_BOUNDS, Distribution, QUANTILES};
+pub use registry::{KnownScope, Registry, ScopeValues, WorkerStats};
+#[doc(hidden)]
+pub use set::construct;
+pub use set::{Codes, Counter, Gauge, Histogram, HistogramStat, Kind, Stat, StatSet, Unit};

@@ -1,0 +1,268 @@
+//! Where all blocks are known: workers take theirs here, readers add them up.
+//!
+//! A lock guards the list of blocks, never a count: it is taken when a scope is first counted in, when a block ends and
+//! when somebody reads. What a block counted survives its worker in the scope's retired totals; a reset is a
+//! baseline that readers subtract, since nobody but its worker may write a cell.
+
+use super::block::{Block, Cells};
+use super::histogram::Distribution;
+use super::set::{Gauge, Kind, StatSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The statistics of the process. Cheap to clone: all clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    shared: Arc<Shared>,
+}
+
+/// A scope that configuration names although nothing may have been counted in it, so that readers see its zeros, with the
+/// gauges that are computed when read instead of counted (uptime, membership).
+#[derive(Debug, Clone)]
+pub struct KnownScope {
+    pub set: &'static StatSet,
+    pub prefix: String,
+    /// Added to what the workers counted.
+    pub computed: Vec<(Gauge, u64)>,
+}
+
+impl KnownScope {
+    pub fn new(set: &'static StatSet, prefix: impl Into<String>) -> Self {
+        Self { set, prefix: prefix.into(), computed: Vec::new() }
+    }
+}
+
+/// One worker's access. Not `Send`: it hands out blocks that only this thread may write.
+#[derive(Debug)]
+pub struct WorkerStats {
+    id: u32,
+    shared: Arc<Shared>,
+    blocks: RefCell<HashMap<u32, HashMap<String, Weak<Block>>>>,
+}
+
+/// The values of one scope, added over the workers at one moment.
+#[derive(Debug, Clone)]
+pub struct ScopeValues {
+    pub set: &'static StatSet,
+    pub prefix: String,
+    /// By cell, as [`StatSet::cells`].
+    pub cells: Vec<u64>,
+    /// By position, as [`StatSet::histograms`].
+    pub histograms: Vec<Distribution>,
+    /// Family (position in [`StatSet::codes`]), status, how many; ascending.
+    pub codes: Vec<(u16, u16, u64)>,
+}
+
+impl Registry {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Access for the calling thread; `id` is the worker's number, for [`WorkerStats::id`] only. Threads of the control
+    /// plane take one as well.
+    pub fn worker(&self, id: u32) -> WorkerStats {
+        WorkerStats { id, shared: self.shared.clone(), blocks: RefCell::default() }
+    }
+
+    /// Forgets a scope that the configuration no longer has. Blocks still in use keep it alive until the last one ends.
+    pub fn remove(&self, set: &'static StatSet, prefix: &str) {
+        self.retain(|other, name| other != set || name != prefix);
+    }
+
+    /// Forgets every scope for which `keep` is false.
+    pub fn retain(&self, keep: impl Fn(&'static StatSet, &str) -> bool) {
+        self.shared.lock().retain(|key, scope| {
+            scope.removed = !keep(scope.set, &key.prefix);
+            !(scope.removed && scope.live.is_empty())
+        });
+    }
+
+    /// How many scopes hold memory.
+    pub fn scopes(&self) -> usize {
+        self.shared.lock().len()
+    }
+
+    /// Every counter reads as zero from now on, in every scope; gauges and histograms stay (Envoy's `/reset_counters`).
+    pub fn reset_counters(&self) {
+        for scope in self.shared.lock().values_mut() {
+            let now = scope.totals();
+            let counts = now.cells.iter().zip(scope.set.cells);
+            let cells = counts.map(|(n, stat)| if stat.kind.is_counter() { *n } else { 0 }).collect();
+            let codes = now.codes.iter().map(|&(family, status, n)| ((family, status), n)).collect();
+            scope.baseline = Some(Baseline { cells, codes });
+        }
+    }
+
+    /// All scopes that were counted in or are `known`, ascending by [`StatSet::scope_name`]. The counts are read by
+    /// and by: workers go on counting meanwhile.
+    pub fn read(&self, known: &[KnownScope]) -> Vec<ScopeValues> {
+        let mut out: BTreeMap<(String, u32), ScopeValues> = BTreeMap::new();
+        for (key, scope) in self.shared.lock().iter() {
+            let mut values = scope.totals();
+            if let Some(baseline) = &scope.baseline {
+                baseline.subtract(&mut values);
+            }
+            let values = values.named(scope.set, key.prefix.clone());
+            out.insert((scope.set.scope_name(&key.prefix), scope.set.id), values);
+        }
+        for scope in known {
+            let key = (scope.set.scope_name(&scope.prefix), scope.set.id);
+            let values =
+                out.entry(key).or_insert_with(|| Totals::new(scope.set).named(scope.set, scope.prefix.clone()));
+            for (gauge, value) in &scope.computed {
+                debug_assert_eq!(gauge.set, scope.set.id, "a gauge of another set");
+                if let Some(cell) = values.cells.get_mut(gauge.cell as usize) {
+                    *cell = cell.wrapping_add(*value);
+                }
+            }
+        }
+        out.into_values().collect()
+    }
+}
+
+impl WorkerStats {
+    /// The number given to [`Registry::worker`].
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// This worker's block for `prefix` in `set`, made now if it has none: hold it where the counting happens, and take
+    /// it when something is to be counted, so that an idle scope costs nothing. The prefix is what stands between root
+    /// and name: `cluster.<prefix>.upstream_rq_total`; empty where the set has one scope only.
+    pub fn block(&self, set: &'static StatSet, prefix: &str) -> Rc<Block> {
+        let mut blocks = self.blocks.borrow_mut();
+        let of_set = blocks.entry(set.id).or_default();
+        if let Some(block) = of_set.get(prefix).and_then(Weak::upgrade) {
+            return block;
+        }
+        of_set.retain(|_, block| block.strong_count() > 0);
+        let cells = Arc::new(Cells::new(set));
+        let mut scopes = self.shared.lock();
+        let key = Key { set: set.id, prefix: prefix.to_string() };
+        let scope = scopes.entry(key).or_insert_with(|| Scope::new(set));
+        scope.removed = false;
+        scope.live.push(cells.clone());
+        drop(scopes);
+        let block = Rc::new(Block::new(prefix, cells, self.shared.clone()));
+        of_set.insert(prefix.to_string(), Rc::downgrade(&block));
+        block
+    }
+}
+
+/// The list of scopes behind its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    scopes: Mutex<HashMap<Key, Scope>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    set: u32,
+    prefix: String,
+}
+
+#[derive(Debug)]
+struct Scope {
+    set: &'static StatSet,
+    live: Vec<Arc<Cells>>,
+    retired: Option<Box<Totals>>,
+    baseline: Option<Baseline>,
+    removed: bool,
+}
+
+/// What counters read when they were last reset; zero for gauges.
+#[derive(Debug)]
+struct Baseline {
+    cells: Vec<u64>,
+    codes: HashMap<(u16, u16), u64>,
+}
+
+/// Sums over blocks.
+#[derive(Debug, Clone)]
+struct Totals {
+    cells: Vec<u64>,
+    histograms: Vec<Distribution>,
+    codes: Vec<(u16, u16, u64)>,
+}
+
+impl Shared {
+    /// A thread that panicked with the lock held left whole scopes behind: every change is one push or one removal.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Scope>> {
+        self.scopes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block has ended: its counts go to the scope's totals, or with the scope if that was waiting for it.
+    pub(crate) fn retire(&self, prefix: &str, cells: &Arc<Cells>) {
+        let mut scopes = self.lock();
+        let key = Key { set: cells.set.id, prefix: prefix.to_string() };
+        let Some(scope) = scopes.get_mut(&key) else { return };
+        scope.live.retain(|other| !Arc::ptr_eq(other, cells));
+        if scope.removed && scope.live.is_empty() {
+            scopes.remove(&key);
+            return;
+        }
+        let retired = scope.retired.get_or_insert_with(|| Box::new(Totals::new(scope.set)));
+        retired.merge(cells, false);
+    }
+}
+
+impl Scope {
+    fn new(set: &'static StatSet) -> Self {
+        Self { set, live: Vec::new(), retired: None, baseline: None, removed: false }
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = self.retired.as_deref().cloned().unwrap_or_else(|| Totals::new(self.set));
+        self.live.iter().for_each(|cells| totals.merge(cells, true));
+        totals
+    }
+}
+
+impl Totals {
+    fn new(set: &'static StatSet) -> Self {
+        Self {
+            cells: vec![0; set.cells.len()],
+            histograms: vec![Distribution::default(); set.histograms.len()],
+            codes: Vec::new(),
+        }
+    }
+
+    /// A gauge counts what is there: a block that ended holds nothing any more.
+    fn merge(&mut self, block: &Cells, gauges: bool) {
+        for (at, (total, stat)) in self.cells.iter_mut().zip(block.set.cells).enumerate() {
+            let value = block.value(at);
+            match stat.kind {
+                Kind::Counter | Kind::LazyCounter => *total = total.wrapping_add(value),
+                Kind::Gauge if gauges => *total = total.wrapping_add(value),
+                Kind::Flag if gauges => *total = (*total).max(value),
+                Kind::Gauge | Kind::Flag => {}
+            }
+        }
+        for (at, total) in self.histograms.iter_mut().enumerate() {
+            block.merge_histogram(at, total);
+        }
+        for (family, status, n) in block.codes() {
+            match self.codes.binary_search_by_key(&(family, status), |&(f, s, _)| (f, s)) {
+                Ok(at) => self.codes[at].2 = self.codes[at].2.wrapping_add(n),
+                Err(at) => self.codes.insert(at, (family, status, n)),
+            }
+        }
+    }
+
+    fn named(self, set: &'static StatSet, prefix: String) -> ScopeValues {
+        ScopeValues { set, prefix, cells: self.cells, histograms: self.histograms, codes: self.codes }
+    }
+}
+
+impl Baseline {
+    fn subtract(&self, values: &mut Totals) {
+        for (value, base) in values.cells.iter_mut().zip(&self.cells) {
+            *value = value.wrapping_sub(*base);
+        }
+        for (family, status, n) in &mut values.codes {
+            *n = n.wrapping_sub(self.codes.get(&(*family, *status)).copied().unwrap_or(0));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What may be counted: static tables of names, one per kind of scope, and the typed indices into them.
+//!
+//! A table is written once with [`stat_set!`](crate::stat_set), as a module whose constants are the indices. An index is
+//! a compile-time constant, so counting is one add to a known cell; names are only touched when somebody reads.
+
+/// A counter's place in its set. Only grows, except that an operator may reset it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counter {
+    pub(crate) cell: u16,
+    pub(crate) set: u32,
+}
+
+/// A gauge's place in its set. Goes up and down; the blocks of several workers are added, or for a flag the largest wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gauge {
+    pub(crate) cell: u16,
+    pub(crate) set: u32,
+}
+
+/// A histogram's place in its set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Histogram {
+    pub(crate) index: u16,
+    pub(crate) set: u32,
+}
+
+/// A family of counters by HTTP status (`upstream_rq_200`, `upstream_rq_404`, …), of which only the seen ones exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Codes {
+    pub(crate) index: u16,
+    pub(crate) set: u32,
+}
+
+/// What a histogram's values are. Decides nothing about storage; the Prometheus buckets are Envoy's for every unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    Milliseconds,
+    Microseconds,
+    Bytes,
+    Unspecified,
+}
+
+/// How a counter or gauge is stored, shown and added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Shown from the start, as zero.
+    Counter,
+    /// Shown once it is not zero, as Envoy creates it on first use.
+    LazyCounter,
+    Gauge,
+    /// A gauge of which several workers hold an opinion: the largest is shown, not the sum (`cx_open`).
+    Flag,
+}
+
+impl Kind {
+    /// Whether it only grows.
+    pub fn is_counter(self) -> bool {
+        matches!(self, Self::Counter | Self::LazyCounter)
+    }
+}
+
+/// One counter or gauge; its cell is its position in [`StatSet::cells`].
+#[derive(Debug)]
+pub struct Stat {
+    pub name: &'static str,
+    pub kind: Kind,
+}
+
+/// One histogram; its position in [`StatSet::histograms`] is its index.
+#[derive(Debug)]
+pub struct HistogramStat {
+    pub name: &'static str,
+    pub unit: Unit,
+    /// Hidden until a value was recorded.
+    pub lazy: bool,
+}
+
+/// The names that one kind of scope counts: `cluster`, `http`, `listener`, … Made by [`stat_set!`](crate::stat_set).
+#[derive(Debug)]
+pub struct StatSet {
+    /// First part of each name (`cluster`), before the scope's own prefix.
+    pub root: &'static str,
+    /// Counters first, then gauges; the position is the cell.
+    pub cells: &'static [Stat],
+    pub histograms: &'static [HistogramStat],
+    /// Name stems of the families by status, to which three digits are appended: `upstream_rq_`.
+    pub codes: &'static [&'static str],
+    /// Tells sets apart in debug assertions and as a map key.
+    pub id: u32,
+}
+
+impl StatSet {
+    /// The name of a scope with its closing dot: `cluster.web.`, or `server.` when the set knows only one scope.
+    pub fn scope_name(&self, prefix: &str) -> String {
+        if prefix.is_empty() { format!("{}.", self.root) } else { format!("{}.{prefix}.", self.root) }
+    }
+}
+
+impl PartialEq for StatSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for StatSet {}
+
+/// For [`stat_set!`](crate::stat_set) only.
+#[doc(hidden)]
+pub mod construct {
+    use super::{Codes, Counter, Gauge, Histogram};
+
+    pub const fn counter(cell: usize, set: u32) -> Counter {
+        Counter { cell: cell as u16, set }
+    }
+
+    pub const fn gauge(cell: usize, set: u32) -> Gauge {
+        Gauge { cell: cell as u16, set }
+    }
+
+    pub const fn histogram(index: usize, set: u32) -> Histogram {
+        Histogram { index: index as u16, set }
+    }
+
+    pub const fn codes(index: usize, set: u32) -> Codes {
+        Codes { index: index as u16, set }
+    }
+
+    /// FNV-1a of the defining module's path and name: distinct for each set of the program.
+    pub const fn set_id(path: &str) -> u32 {
+        let bytes = path.as_bytes();
+        let mut hash = 0x811c_9dc5_u32;
+        let mut at = 0;
+        while at < bytes.len() {
+            hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+            at += 1;
+        }
+        hash
+    }
+}
+
+/// Declares a set of statistics as a module: `SET`, and one typed index per name.
+///
+/// ```
+/// postrider_telemetry::stat_set! {
+///     /// What a rate limiter counts.
+///     pub mod limiter = "http_local_rate_limiter";
+///     counters { ENABLED = "enabled", OK = "ok" }
+///     gauges { WAITING = "waiting" }
+///     histograms { DELAY = "delay" Milliseconds }
+/// }
+/// let registry = postrider_telemetry::Registry::new();
+/// let block = registry.worker(0).block(&limiter::SET, "front");
+/// block.inc(limiter::OK);
+/// ```
+#[macro_export]
+macro_rules! stat_set {
+    (
+        $(#[$doc:meta])*
+        $vis:vis mod $module:ident = $root:literal;
+        $(counters { $($c:ident = $cn:literal),* $(,)? })?
+        $(lazy_counters { $($l:ident = $ln:literal),* $(,)? })?
+        $(gauges { $($g:ident = $gn:literal),* $(,)? })?
+        $(flags { $($f:ident = $fn:literal),* $(,)? })?
+        $(histograms { $($h:ident = $hn:literal $hu:ident),* $(,)? })?
+        $(lazy_histograms { $($z:ident = $zn:literal $zu:ident),* $(,)? })?
+        $(codes { $($d:ident = $dn:literal),* $(,)? })?
+    ) => {
+        $(#[$doc])*
+        $vis mod $module {
+            use $crate::stats::construct;
+
+            const ID: u32 = construct::set_id(concat!(module_path!(), "::", stringify!($module)));
+
+            #[allow(non_camel_case_types, clippy::upper_case_acronyms, dead_code)]
+            enum Cell { $($($c,)*)? $($($l,)*)? $($($g,)*)? $($($f,)*)? }
+            #[allow(non_camel_case_types, clippy::upper_case_acronyms, dead_code)]
+            enum Place { $($($h,)*)? $($($z,)*)? }
+            #[allow(non_camel_case_types, clippy::upper_case_acronyms, dead_code)]
+            enum Family { $($($d,)*)? }
+
+            $($(pub const $c: $crate::stats::Counter = construct::counter(Cell::$c as usize, ID);)*)?
+            $($(pub const $l: $crate::stats::Counter = construct::counter(Cell::$l as usize, ID);)*)?
+            $($(pub const $g: $crate::stats::Gauge = construct::gauge(Cell::$g as usize, ID);)*)?
+            $($(pub const $f: $crate::stats::Gauge = construct::gauge(Cell::$f as usize, ID);)*)?
+            $($(pub const $h: $crate::stats::Histogram = construct::histogram(Place::$h as usize, ID);)*)?
+            $($(pub const $z: $crate::stats::Histogram = construct::histogram(Place::$z as usize, ID);)*)?
+            $($(pub const $d: $crate::stats::Codes = construct::codes(Family::$d as usize, ID);)*)?
+
+            /// The table that these indices point into.
+            pub static SET: $crate::stats::StatSet = $crate::stats::StatSet {
+                root: $root,
+                cells: &[
+                    $($($crate::stats::Stat { name: $cn, kind: $crate::stats::Kind::Counter },)*)?
+                    $($($crate::stats::Stat { name: $ln, kind: $crate::stats::Kind::LazyCounter },)*)?
+                    $($($crate::stats::Stat { name: $gn, kind: $crate::stats::Kind::Gauge },)*)?
+                    $($($crate::stats::Stat { name: $fn, kind: $crate::stats::Kind::Flag },)*)?
+                ],
+                histograms: &[
+                    $($($crate::stats::HistogramStat {
+                        name: $hn, unit: $crate::stats::Unit::$hu, lazy: false },)*)?
+                    $($($crate::stats::HistogramStat {
+                        name: $zn, unit: $crate::stats::Unit::$zu, lazy: true },)*)?
+                ],
+                codes: &[$($($dn,)*)?],
+                id: ID,
+            };
+        }
+    };
+}

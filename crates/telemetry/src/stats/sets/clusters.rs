@@ -1,0 +1,138 @@
+//! Upstream clusters: Envoy's `cluster.` and `cluster_manager.` names.
+
+crate::stat_set! {
+    /// An upstream cluster; prefix: its name with `:` as `_`.
+    pub mod cluster = "cluster";
+    counters {
+        BIND_ERRORS = "bind_errors",
+        LB_HEALTHY_PANIC = "lb_healthy_panic",
+        MEMBERSHIP_CHANGE = "membership_change",
+        RETRY_OR_SHADOW_ABANDONED = "retry_or_shadow_abandoned",
+        UPDATE_ATTEMPT = "update_attempt",
+        UPDATE_EMPTY = "update_empty",
+        UPDATE_FAILURE = "update_failure",
+        UPDATE_NO_REBUILD = "update_no_rebuild",
+        UPDATE_SUCCESS = "update_success",
+        UPSTREAM_CX_CLOSE_NOTIFY = "upstream_cx_close_notify",
+        UPSTREAM_CX_CONNECT_ATTEMPTS_EXCEEDED = "upstream_cx_connect_attempts_exceeded",
+        UPSTREAM_CX_CONNECT_FAIL = "upstream_cx_connect_fail",
+        UPSTREAM_CX_CONNECT_TIMEOUT = "upstream_cx_connect_timeout",
+        UPSTREAM_CX_DESTROY = "upstream_cx_destroy",
+        UPSTREAM_CX_DESTROY_LOCAL = "upstream_cx_destroy_local",
+        UPSTREAM_CX_DESTROY_LOCAL_WITH_ACTIVE_RQ = "upstream_cx_destroy_local_with_active_rq",
+        UPSTREAM_CX_DESTROY_REMOTE = "upstream_cx_destroy_remote",
+        UPSTREAM_CX_DESTROY_REMOTE_WITH_ACTIVE_RQ = "upstream_cx_destroy_remote_with_active_rq",
+        UPSTREAM_CX_DESTROY_WITH_ACTIVE_RQ = "upstream_cx_destroy_with_active_rq",
+        UPSTREAM_CX_HTTP1_TOTAL = "upstream_cx_http1_total",
+        UPSTREAM_CX_IDLE_TIMEOUT = "upstream_cx_idle_timeout",
+        UPSTREAM_CX_MAX_DURATION_REACHED = "upstream_cx_max_duration_reached",
+        UPSTREAM_CX_MAX_REQUESTS = "upstream_cx_max_requests",
+        UPSTREAM_CX_NONE_HEALTHY = "upstream_cx_none_healthy",
+        UPSTREAM_CX_OVERFLOW = "upstream_cx_overflow",
+        UPSTREAM_CX_POOL_OVERFLOW = "upstream_cx_pool_overflow",
+        UPSTREAM_CX_PROTOCOL_ERROR = "upstream_cx_protocol_error",
+        UPSTREAM_CX_RX_BYTES_TOTAL = "upstream_cx_rx_bytes_total",
+        UPSTREAM_CX_TOTAL = "upstream_cx_total",
+        UPSTREAM_CX_TX_BYTES_TOTAL = "upstream_cx_tx_bytes_total",
+        UPSTREAM_FLOW_CONTROL_BACKED_UP_TOTAL = "upstream_flow_control_backed_up_total",
+        UPSTREAM_FLOW_CONTROL_DRAINED_TOTAL = "upstream_flow_control_drained_total",
+        UPSTREAM_FLOW_CONTROL_PAUSED_READING_TOTAL = "upstream_flow_control_paused_reading_total",
+        UPSTREAM_FLOW_CONTROL_RESUMED_READING_TOTAL = "upstream_flow_control_resumed_reading_total",
+        UPSTREAM_RQ_ACTIVE_OVERFLOW = "upstream_rq_active_overflow",
+        UPSTREAM_RQ_CANCELLED = "upstream_rq_cancelled",
+        UPSTREAM_RQ_COMPLETED = "upstream_rq_completed",
+        UPSTREAM_RQ_MAINTENANCE_MODE = "upstream_rq_maintenance_mode",
+        UPSTREAM_RQ_MAX_DURATION_REACHED = "upstream_rq_max_duration_reached",
+        UPSTREAM_RQ_PENDING_FAILURE_EJECT = "upstream_rq_pending_failure_eject",
+        UPSTREAM_RQ_PENDING_OVERFLOW = "upstream_rq_pending_overflow",
+        UPSTREAM_RQ_PENDING_TOTAL = "upstream_rq_pending_total",
+        UPSTREAM_RQ_PER_TRY_IDLE_TIMEOUT = "upstream_rq_per_try_idle_timeout",
+        UPSTREAM_RQ_PER_TRY_TIMEOUT = "upstream_rq_per_try_timeout",
+        UPSTREAM_RQ_RETRY = "upstream_rq_retry",
+        UPSTREAM_RQ_RETRY_BACKOFF_EXPONENTIAL = "upstream_rq_retry_backoff_exponential",
+        UPSTREAM_RQ_RETRY_BACKOFF_RATELIMITED = "upstream_rq_retry_backoff_ratelimited",
+        UPSTREAM_RQ_RETRY_LIMIT_EXCEEDED = "upstream_rq_retry_limit_exceeded",
+        UPSTREAM_RQ_RETRY_OVERFLOW = "upstream_rq_retry_overflow",
+        UPSTREAM_RQ_RETRY_SUCCESS = "upstream_rq_retry_success",
+        UPSTREAM_RQ_RX_RESET = "upstream_rq_rx_reset",
+        UPSTREAM_RQ_RX_RESET_NO_ERROR = "upstream_rq_rx_reset_no_error",
+        UPSTREAM_RQ_TIMEOUT = "upstream_rq_timeout",
+        UPSTREAM_RQ_TOTAL = "upstream_rq_total",
+        UPSTREAM_RQ_TX_RESET = "upstream_rq_tx_reset",
+    }
+    lazy_counters {
+        EXTERNAL_UPSTREAM_RQ_1XX = "external.upstream_rq_1xx",
+        EXTERNAL_UPSTREAM_RQ_2XX = "external.upstream_rq_2xx",
+        EXTERNAL_UPSTREAM_RQ_3XX = "external.upstream_rq_3xx",
+        EXTERNAL_UPSTREAM_RQ_4XX = "external.upstream_rq_4xx",
+        EXTERNAL_UPSTREAM_RQ_5XX = "external.upstream_rq_5xx",
+        EXTERNAL_UPSTREAM_RQ_COMPLETED = "external.upstream_rq_completed",
+        INTERNAL_UPSTREAM_RQ_1XX = "internal.upstream_rq_1xx",
+        INTERNAL_UPSTREAM_RQ_2XX = "internal.upstream_rq_2xx",
+        INTERNAL_UPSTREAM_RQ_3XX = "internal.upstream_rq_3xx",
+        INTERNAL_UPSTREAM_RQ_4XX = "internal.upstream_rq_4xx",
+        INTERNAL_UPSTREAM_RQ_5XX = "internal.upstream_rq_5xx",
+        INTERNAL_UPSTREAM_RQ_COMPLETED = "internal.upstream_rq_completed",
+        UPSTREAM_RQ_1XX = "upstream_rq_1xx",
+        UPSTREAM_RQ_2XX = "upstream_rq_2xx",
+        UPSTREAM_RQ_3XX = "upstream_rq_3xx",
+        UPSTREAM_RQ_4XX = "upstream_rq_4xx",
+        UPSTREAM_RQ_5XX = "upstream_rq_5xx",
+    }
+    gauges {
+        MAX_HOST_WEIGHT = "max_host_weight",
+        MEMBERSHIP_DEGRADED = "membership_degraded",
+        MEMBERSHIP_EXCLUDED = "membership_excluded",
+        MEMBERSHIP_HEALTHY = "membership_healthy",
+        MEMBERSHIP_TOTAL = "membership_total",
+        UPSTREAM_CX_ACTIVE = "upstream_cx_active",
+        UPSTREAM_CX_RX_BYTES_BUFFERED = "upstream_cx_rx_bytes_buffered",
+        UPSTREAM_CX_TX_BYTES_BUFFERED = "upstream_cx_tx_bytes_buffered",
+        UPSTREAM_RQ_ACTIVE = "upstream_rq_active",
+        UPSTREAM_RQ_PENDING_ACTIVE = "upstream_rq_pending_active",
+        VERSION = "version",
+        WARMING_STATE = "warming_state",
+    }
+    flags {
+        CIRCUIT_BREAKERS_DEFAULT_CX_OPEN = "circuit_breakers.default.cx_open",
+        CIRCUIT_BREAKERS_DEFAULT_CX_POOL_OPEN = "circuit_breakers.default.cx_pool_open",
+        CIRCUIT_BREAKERS_DEFAULT_RQ_OPEN = "circuit_breakers.default.rq_open",
+        CIRCUIT_BREAKERS_DEFAULT_RQ_PENDING_OPEN = "circuit_breakers.default.rq_pending_open",
+        CIRCUIT_BREAKERS_DEFAULT_RQ_RETRY_OPEN = "circuit_breakers.default.rq_retry_open",
+        CIRCUIT_BREAKERS_HIGH_CX_OPEN = "circuit_breakers.high.cx_open",
+        CIRCUIT_BREAKERS_HIGH_CX_POOL_OPEN = "circuit_breakers.high.cx_pool_open",
+        CIRCUIT_BREAKERS_HIGH_RQ_OPEN = "circuit_breakers.high.rq_open",
+        CIRCUIT_BREAKERS_HIGH_RQ_PENDING_OPEN = "circuit_breakers.high.rq_pending_open",
+        CIRCUIT_BREAKERS_HIGH_RQ_RETRY_OPEN = "circuit_breakers.high.rq_retry_open",
+    }
+    histograms {
+        UPSTREAM_CX_CONNECT_MS = "upstream_cx_connect_ms" Milliseconds,
+        UPSTREAM_CX_LENGTH_MS = "upstream_cx_length_ms" Milliseconds,
+        UPSTREAM_RQ_PER_CX = "upstream_rq_per_cx" Unspecified,
+    }
+    lazy_histograms {
+        UPSTREAM_RQ_TIME = "upstream_rq_time" Milliseconds,
+        EXTERNAL_UPSTREAM_RQ_TIME = "external.upstream_rq_time" Milliseconds,
+        INTERNAL_UPSTREAM_RQ_TIME = "internal.upstream_rq_time" Milliseconds,
+    }
+    codes {
+        EXTERNAL_UPSTREAM_RQ_BY_CODE = "external.upstream_rq_",
+        INTERNAL_UPSTREAM_RQ_BY_CODE = "internal.upstream_rq_",
+        UPSTREAM_RQ_BY_CODE = "upstream_rq_",
+    }
+}
+
+crate::stat_set! {
+    /// Clusters as configuration sees them; no prefix, counted by the control plane.
+    pub mod cluster_manager = "cluster_manager";
+    counters {
+        CLUSTER_ADDED = "cluster_added",
+        CLUSTER_MODIFIED = "cluster_modified",
+        CLUSTER_REMOVED = "cluster_removed",
+        CLUSTER_UPDATED = "cluster_updated",
+    }
+    gauges {
+        ACTIVE_CLUSTERS = "active_clusters",
+        WARMING_CLUSTERS = "warming_clusters",
+    }
+}

@@ -1,0 +1,71 @@
+//! Listeners: Envoy's `listener.` and `listener_manager.` names.
+
+crate::stat_set! {
+    /// Connections of a listener; prefix: its address with `:` as `_`, or its `stat_prefix`.
+    pub mod listener = "listener";
+    counters {
+        DOWNSTREAM_CX_TOTAL = "downstream_cx_total",
+        DOWNSTREAM_CX_DESTROY = "downstream_cx_destroy",
+        DOWNSTREAM_CX_OVERFLOW = "downstream_cx_overflow",
+        DOWNSTREAM_CX_OVERLOAD_REJECT = "downstream_cx_overload_reject",
+        DOWNSTREAM_CX_TRANSPORT_SOCKET_CONNECT_TIMEOUT = "downstream_cx_transport_socket_connect_timeout",
+        DOWNSTREAM_GLOBAL_CX_OVERFLOW = "downstream_global_cx_overflow",
+        DOWNSTREAM_LISTENER_FILTER_ERROR = "downstream_listener_filter_error",
+        DOWNSTREAM_LISTENER_FILTER_REMOTE_CLOSE = "downstream_listener_filter_remote_close",
+        DOWNSTREAM_PRE_CX_TIMEOUT = "downstream_pre_cx_timeout",
+        NO_FILTER_CHAIN_MATCH = "no_filter_chain_match",
+    }
+    gauges {
+        DOWNSTREAM_CX_ACTIVE = "downstream_cx_active",
+        DOWNSTREAM_PRE_CX_ACTIVE = "downstream_pre_cx_active",
+    }
+    histograms {
+        DOWNSTREAM_CX_LENGTH_MS = "downstream_cx_length_ms" Milliseconds,
+        CONNECTIONS_ACCEPTED_PER_SOCKET_EVENT = "connections_accepted_per_socket_event" Unspecified,
+    }
+}
+
+crate::stat_set! {
+    /// What one worker accepted; prefix: `<listener>.worker_<number>`.
+    pub mod listener_worker = "listener";
+    counters {
+        DOWNSTREAM_CX_TOTAL = "downstream_cx_total",
+    }
+    gauges {
+        DOWNSTREAM_CX_ACTIVE = "downstream_cx_active",
+    }
+}
+
+crate::stat_set! {
+    /// Responses of one listener by class; prefix: `<listener>.http.<stat_prefix>`.
+    pub mod listener_http = "listener";
+    counters {
+        DOWNSTREAM_RQ_1XX = "downstream_rq_1xx",
+        DOWNSTREAM_RQ_2XX = "downstream_rq_2xx",
+        DOWNSTREAM_RQ_3XX = "downstream_rq_3xx",
+        DOWNSTREAM_RQ_4XX = "downstream_rq_4xx",
+        DOWNSTREAM_RQ_5XX = "downstream_rq_5xx",
+        DOWNSTREAM_RQ_COMPLETED = "downstream_rq_completed",
+    }
+}
+
+crate::stat_set! {
+    /// Listeners as configuration sees them; no prefix, counted by the control plane.
+    pub mod listener_manager = "listener_manager";
+    counters {
+        LISTENER_ADDED = "listener_added",
+        LISTENER_CREATE_FAILURE = "listener_create_failure",
+        LISTENER_CREATE_SUCCESS = "listener_create_success",
+        LISTENER_IN_PLACE_UPDATED = "listener_in_place_updated",
+        LISTENER_MODIFIED = "listener_modified",
+        LISTENER_REMOVED = "listener_removed",
+        LISTENER_STOPPED = "listener_stopped",
+    }
+    gauges {
+        TOTAL_FILTER_CHAINS_DRAINING = "total_filter_chains_draining",
+        TOTAL_LISTENERS_ACTIVE = "total_listeners_active",
+        TOTAL_LISTENERS_DRAINING = "total_listeners_draining",
+        TOTAL_LISTENERS_WARMING = "total_listeners_warming",
+        WORKERS_STARTED = "workers_started",
+    }
+}

@@ -1,0 +1,82 @@
+//! TCP proxies, the process and its logs: Envoy's `tcp.`, `server.` and `filesystem.` names, and ours.
+
+crate::stat_set! {
+    /// A TCP proxy; prefix: its `stat_prefix`.
+    pub mod tcp = "tcp";
+    counters {
+        DOWNSTREAM_CX_DRAIN_CLOSE = "downstream_cx_drain_close",
+        DOWNSTREAM_CX_NO_ROUTE = "downstream_cx_no_route",
+        DOWNSTREAM_CX_OVERLOAD_CLOSE = "downstream_cx_overload_close",
+        DOWNSTREAM_CX_RX_BYTES_TOTAL = "downstream_cx_rx_bytes_total",
+        DOWNSTREAM_CX_TOTAL = "downstream_cx_total",
+        DOWNSTREAM_CX_TX_BYTES_TOTAL = "downstream_cx_tx_bytes_total",
+        DOWNSTREAM_FLOW_CONTROL_PAUSED_READING_TOTAL = "downstream_flow_control_paused_reading_total",
+        DOWNSTREAM_FLOW_CONTROL_RESUMED_READING_TOTAL = "downstream_flow_control_resumed_reading_total",
+        IDLE_TIMEOUT = "idle_timeout",
+        MAX_DOWNSTREAM_CONNECTION_DURATION = "max_downstream_connection_duration",
+        UPSTREAM_FLUSH_TOTAL = "upstream_flush_total",
+    }
+    gauges {
+        DOWNSTREAM_CX_RX_BYTES_BUFFERED = "downstream_cx_rx_bytes_buffered",
+        DOWNSTREAM_CX_TX_BYTES_BUFFERED = "downstream_cx_tx_bytes_buffered",
+        UPSTREAM_FLUSH_ACTIVE = "upstream_flush_active",
+    }
+}
+
+crate::stat_set! {
+    /// The process; no prefix, computed when read or counted by the control plane.
+    pub mod server = "server";
+    counters {
+        DYNAMIC_UNKNOWN_FIELDS = "dynamic_unknown_fields",
+        STATIC_UNKNOWN_FIELDS = "static_unknown_fields",
+        WIP_PROTOS = "wip_protos",
+    }
+    gauges {
+        CONCURRENCY = "concurrency",
+        HOT_RESTART_EPOCH = "hot_restart_epoch",
+        LIVE = "live",
+        MEMORY_ALLOCATED = "memory_allocated",
+        MEMORY_HEAP_SIZE = "memory_heap_size",
+        MEMORY_PHYSICAL_SIZE = "memory_physical_size",
+        STATE = "state",
+        TOTAL_CONNECTIONS = "total_connections",
+        UPTIME = "uptime",
+        VERSION = "version",
+    }
+    histograms {
+        INITIALIZATION_TIME_MS = "initialization_time_ms" Milliseconds,
+    }
+}
+
+crate::stat_set! {
+    /// Access log files; no prefix, counted by the log writer.
+    pub mod filesystem = "filesystem";
+    counters {
+        FLUSHED_BY_TIMER = "flushed_by_timer",
+        REOPEN_FAILED = "reopen_failed",
+        WRITE_BUFFERED = "write_buffered",
+        WRITE_COMPLETED = "write_completed",
+        WRITE_FAILED = "write_failed",
+    }
+    gauges {
+        WRITE_TOTAL_BUFFERED = "write_total_buffered",
+    }
+}
+
+crate::stat_set! {
+    /// Access log lines that Postrider could not keep up with (no counterpart in Envoy); no prefix.
+    pub mod access_log = "access_log";
+    counters {
+        LINES_DROPPED = "lines_dropped",
+    }
+}
+
+crate::stat_set! {
+    /// What the filter contract counts for each filter (no counterpart in Envoy); prefix: the filter's name.
+    pub mod filter = "filter";
+    counters {
+        REQUESTS = "requests",
+        LOCAL_REPLIES = "local_replies",
+        ERRORS = "errors",
+    }
+}

@@ -1,0 +1,461 @@
+//! Moments as text, in UTC, without allocation: `strftime` patterns with Envoy's additions.
+//!
+//! A pattern is parsed once, when the configuration is read, and refused there if it holds a conversion that we do not
+//! know. Writing works out the calendar once per second and thread and remembers it.
+
+use std::cell::Cell;
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Widest fraction of a second: nanoseconds.
+const MAX_FRACTION: u8 = 9;
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+
+/// How a moment is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimePattern {
+    parts: Vec<Part>,
+}
+
+/// A conversion that no pattern may hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TimePatternError {
+    /// As written, with its `%`.
+    UnknownConversion(String),
+    /// The pattern ends with `%`.
+    Unfinished,
+}
+
+impl TimePattern {
+    /// `2026-11-20T10:11:12.345Z`, Envoy's default for `%START_TIME%`.
+    pub fn iso8601() -> Self {
+        Self::parse("%Y-%m-%dT%H:%M:%E3SZ").unwrap_or(Self { parts: Vec::new() })
+    }
+
+    /// Reads a `strftime` pattern with Envoy's additions: `%f` and `%1f`…`%9f` (fraction of the second), `%E1S`…`%E9S`
+    /// and `%E*S` (seconds with fraction), `%s` (seconds since 1970), `%E4Y`, `%Ez`.
+    pub fn parse(pattern: &str) -> Result<Self, TimePatternError> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = pattern.chars();
+        while let Some(c) = rest.next() {
+            if c != '%' {
+                literal.push(c);
+                continue;
+            }
+            let part = match conversion(&mut rest)? {
+                Conversion::Literal(c) => {
+                    literal.push(c);
+                    continue;
+                }
+                Conversion::Text(text) => Self::parse(text)?.parts,
+                Conversion::Field(field) => vec![Part::Field(field)],
+            };
+            if !literal.is_empty() {
+                parts.push(Part::Literal(std::mem::take(&mut literal)));
+            }
+            parts.extend(part);
+        }
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal));
+        }
+        Ok(Self { parts })
+    }
+}
+
+impl Default for TimePattern {
+    fn default() -> Self {
+        Self::iso8601()
+    }
+}
+
+impl fmt::Display for TimePatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownConversion(text) => write!(f, "unknown time conversion `{text}`"),
+            Self::Unfinished => f.write_str("the time pattern ends with a lone `%`"),
+        }
+    }
+}
+
+impl std::error::Error for TimePatternError {}
+
+/// Appends `moment` in UTC; a moment before 1970 is written as 1970.
+pub fn write(pattern: &TimePattern, moment: SystemTime, out: &mut Vec<u8>) {
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let date = date_of(since.as_secs());
+    for part in &pattern.parts {
+        match part {
+            Part::Literal(text) => out.extend_from_slice(text.as_bytes()),
+            Part::Field(field) => write_field(*field, &date, since, out),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Literal(String),
+    Field(Field),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Year,
+    Century,
+    YearOfCentury,
+    IsoYear,
+    IsoYearOfCentury,
+    Month,
+    MonthName,
+    MonthShort,
+    Day,
+    DaySpaced,
+    DayOfYear,
+    DayName,
+    DayShort,
+    WeekdayFromSunday,
+    WeekdayFromMonday,
+    WeekFromSunday,
+    WeekFromMonday,
+    IsoWeek,
+    Hour,
+    HourSpaced,
+    Hour12,
+    Hour12Spaced,
+    HalfDay,
+    HalfDayLower,
+    Minute,
+    Second,
+    /// Digits of the fraction, cut off and not rounded.
+    Fraction(u8),
+    /// Second and as many digits of its fraction as are needed.
+    SecondExact,
+    Epoch,
+}
+
+enum Conversion {
+    Literal(char),
+    /// Another pattern in its place.
+    Text(&'static str),
+    Field(Field),
+}
+
+/// Reads what follows a `%`.
+fn conversion(rest: &mut std::str::Chars<'_>) -> Result<Conversion, TimePatternError> {
+    use Conversion::{Literal, Text};
+    let start = rest.as_str();
+    let Some(c) = rest.next() else { return Err(TimePatternError::Unfinished) };
+    Ok(Conversion::Field(match c {
+        '%' => return Ok(Literal('%')),
+        'n' => return Ok(Literal('\n')),
+        't' => return Ok(Literal('\t')),
+        'T' => return Ok(Text("%H:%M:%S")),
+        'R' => return Ok(Text("%H:%M")),
+        'r' => return Ok(Text("%I:%M:%S %p")),
+        'F' => return Ok(Text("%Y-%m-%d")),
+        'D' | 'x' => return Ok(Text("%m/%d/%y")),
+        'X' => return Ok(Text("%H:%M:%S")),
+        'c' => return Ok(Text("%a %b %e %H:%M:%S %Y")),
+        'z' => return Ok(Text("+0000")),
+        'Z' => return Ok(Text("UTC")),
+        'Y' => Field::Year,
+        'C' => Field::Century,
+        'y' => Field::YearOfCentury,
+        'G' => Field::IsoYear,
+        'g' => Field::IsoYearOfCentury,
+        'm' => Field::Month,
+        'B' => Field::MonthName,
+        'b' | 'h' => Field::MonthShort,
+        'd' => Field::Day,
+        'e' => Field::DaySpaced,
+        'j' => Field::DayOfYear,
+        'A' => Field::DayName,
+        'a' => Field::DayShort,
+        'w' => Field::WeekdayFromSunday,
+        'u' => Field::WeekdayFromMonday,
+        'U' => Field::WeekFromSunday,
+        'W' => Field::WeekFromMonday,
+        'V' => Field::IsoWeek,
+        'H' => Field::Hour,
+        'k' => Field::HourSpaced,
+        'I' => Field::Hour12,
+        'l' => Field::Hour12Spaced,
+        'p' => Field::HalfDay,
+        'P' => Field::HalfDayLower,
+        'M' => Field::Minute,
+        'S' => Field::Second,
+        's' => Field::Epoch,
+        'f' => Field::Fraction(MAX_FRACTION),
+        '1'..='9' if rest.as_str().starts_with('f') => {
+            rest.next();
+            Field::Fraction(c as u8 - b'0')
+        }
+        'E' => {
+            let (known, length) = extended(rest.as_str()).ok_or_else(|| unknown(start, 3))?;
+            rest.nth(length - 1);
+            return Ok(known);
+        }
+        _ => return Err(unknown(start, 1)),
+    }))
+}
+
+/// `%E…`: seconds with a fraction, the four-digit year, the zone with a colon; and how many characters that took.
+fn extended(text: &str) -> Option<(Conversion, usize)> {
+    const SECONDS: [&str; 10] =
+        ["%S", "%S.%1f", "%S.%2f", "%S.%3f", "%S.%4f", "%S.%5f", "%S.%6f", "%S.%7f", "%S.%8f", "%S.%9f"];
+    let mut chars = text.chars();
+    match (chars.next()?, chars.next()) {
+        ('z', _) => Some((Conversion::Text("+00:00"), 1)),
+        ('T', _) => Some((Conversion::Literal('T'), 1)),
+        ('4', Some('Y')) => Some((Conversion::Field(Field::Year), 2)),
+        ('*', Some('S')) => Some((Conversion::Field(Field::SecondExact), 2)),
+        ('*', Some('f')) => Some((Conversion::Field(Field::Fraction(MAX_FRACTION)), 2)),
+        (digit @ '0'..='9', Some('S')) => Some((Conversion::Text(SECONDS[digit as usize - '0' as usize]), 2)),
+        (digit @ '1'..='9', Some('f')) => Some((Conversion::Field(Field::Fraction(digit as u8 - b'0')), 2)),
+        _ => None,
+    }
+}
+
+fn unknown(text: &str, length: usize) -> TimePatternError {
+    TimePatternError::UnknownConversion(format!("%{}", text.chars().take(length).collect::<String>()))
+}
+
+/// One second on the calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Date {
+    epoch: u64,
+    year: u32,
+    /// 1…12.
+    month: u32,
+    /// 1…31.
+    day: u32,
+    /// 0 on 1 January.
+    day_of_year: u32,
+    /// 0 on Sunday.
+    weekday: u32,
+    hour: u32,
+    minute: u32,
+    second: u32,
+}
+
+thread_local! {
+    /// Each thread writes many lines within a second.
+    static LAST: Cell<Option<Date>> = const { Cell::new(None) };
+}
+
+fn date_of(epoch: u64) -> Date {
+    if let Some(last) = LAST.get().filter(|last| last.epoch == epoch) {
+        return last;
+    }
+    let date = calendar(epoch);
+    LAST.set(Some(date));
+    date
+}
+
+/// The proleptic Gregorian calendar, counted from 1 March of year 0 so that the leap day comes last.
+fn calendar(epoch: u64) -> Date {
+    const DAYS_TO_1970: u64 = 719_468;
+    const DAYS_IN_ERA: u64 = 146_097;
+    let (days, seconds) = (epoch / 86_400, (epoch % 86_400) as u32);
+    let shifted = days + DAYS_TO_1970;
+    let (era, day_of_era) = (shifted / DAYS_IN_ERA, shifted % DAYS_IN_ERA);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let from_march = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * from_march + 2) / 153;
+    let day = (from_march - (153 * march_month + 2) / 5 + 1) as u32;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 } as u32;
+    let year = (year_of_era + era * 400 + u64::from(month <= 2)) as u32;
+    let leap = u32::from(is_leap(year));
+    let day_of_year = match month {
+        1 => day - 1,
+        2 => day + 30,
+        _ => from_march as u32 + 59 + leap,
+    };
+    Date {
+        epoch,
+        year,
+        month,
+        day,
+        day_of_year,
+        weekday: ((days + 4) % 7) as u32,
+        hour: seconds / 3_600,
+        minute: seconds / 60 % 60,
+        second: seconds % 60,
+    }
+}
+
+fn is_leap(year: u32) -> bool {
+    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+}
+
+impl Date {
+    /// Year and week after ISO 8601: the week with the year's first Thursday is its first.
+    fn iso_week(&self) -> (u32, u32) {
+        let monday_based = (self.weekday + 6) % 7;
+        let week = (self.day_of_year + 10 - (monday_based + 1) + 1) / 7;
+        if week == 0 {
+            let last = calendar(self.epoch - u64::from(self.day_of_year + 1) * 86_400);
+            return last.iso_week();
+        }
+        let days_in_year = 365 + u32::from(is_leap(self.year));
+        if week == 53 && days_in_year - self.day_of_year + monday_based <= 3 {
+            return (self.year + 1, 1);
+        }
+        (self.year, week)
+    }
+}
+
+fn write_field(field: Field, date: &Date, since: Duration, out: &mut Vec<u8>) {
+    let hour12 = match date.hour % 12 {
+        0 => 12,
+        hour => hour,
+    };
+    match field {
+        Field::Year => number(date.year.into(), 4, b'0', out),
+        Field::Century => number((date.year / 100).into(), 2, b'0', out),
+        Field::YearOfCentury => number((date.year % 100).into(), 2, b'0', out),
+        Field::IsoYear => number(date.iso_week().0.into(), 4, b'0', out),
+        Field::IsoYearOfCentury => number((date.iso_week().0 % 100).into(), 2, b'0', out),
+        Field::Month => number(date.month.into(), 2, b'0', out),
+        Field::MonthName => out.extend_from_slice(MONTHS[date.month as usize - 1].as_bytes()),
+        Field::MonthShort => out.extend_from_slice(&MONTHS[date.month as usize - 1].as_bytes()[..3]),
+        Field::Day => number(date.day.into(), 2, b'0', out),
+        Field::DaySpaced => number(date.day.into(), 2, b' ', out),
+        Field::DayOfYear => number((date.day_of_year + 1).into(), 3, b'0', out),
+        Field::DayName => out.extend_from_slice(DAYS[date.weekday as usize].as_bytes()),
+        Field::DayShort => out.extend_from_slice(&DAYS[date.weekday as usize].as_bytes()[..3]),
+        Field::WeekdayFromSunday => number(date.weekday.into(), 1, b'0', out),
+        Field::WeekdayFromMonday => number(if date.weekday == 0 { 7 } else { date.weekday.into() }, 1, b'0', out),
+        Field::WeekFromSunday => number(((date.day_of_year + 7 - date.weekday) / 7).into(), 2, b'0', out),
+        Field::WeekFromMonday => {
+            number(((date.day_of_year + 7 - (date.weekday + 6) % 7) / 7).into(), 2, b'0', out);
+        }
+        Field::IsoWeek => number(date.iso_week().1.into(), 2, b'0', out),
+        Field::Hour => number(date.hour.into(), 2, b'0', out),
+        Field::HourSpaced => number(date.hour.into(), 2, b' ', out),
+        Field::Hour12 => number(hour12.into(), 2, b'0', out),
+        Field::Hour12Spaced => number(hour12.into(), 2, b' ', out),
+        Field::HalfDay => out.extend_from_slice(if date.hour < 12 { b"AM" } else { b"PM" }),
+        Field::HalfDayLower => out.extend_from_slice(if date.hour < 12 { b"am" } else { b"pm" }),
+        Field::Minute => number(date.minute.into(), 2, b'0', out),
+        Field::Second => number(date.second.into(), 2, b'0', out),
+        Field::Fraction(digits) => fraction(since, digits, out),
+        Field::SecondExact => {
+            number(date.second.into(), 2, b'0', out);
+            if since.subsec_nanos() > 0 {
+                out.push(b'.');
+                fraction(since, MAX_FRACTION, out);
+                while out.last() == Some(&b'0') {
+                    out.pop();
+                }
+            }
+        }
+        Field::Epoch => number(since.as_secs(), 1, b'0', out),
+    }
+}
+
+fn fraction(since: Duration, digits: u8, out: &mut Vec<u8>) {
+    let divisor = 10_u32.pow(u32::from(MAX_FRACTION.saturating_sub(digits)));
+    number((since.subsec_nanos() / divisor).into(), digits.into(), b'0', out);
+}
+
+/// A number of at least `width` characters.
+fn number(value: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
+    let mut digits = [fill; 20];
+    let mut at = digits.len();
+    let mut rest = value;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at.min(digits.len() - width)..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(pattern: &str, seconds: u64, nanos: u32) -> String {
+        let mut out = Vec::new();
+        write(&TimePattern::parse(pattern).unwrap(), UNIX_EPOCH + Duration::new(seconds, nanos), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn envoys_default_is_iso8601_with_millis() {
+        let mut out = Vec::new();
+        write(&TimePattern::iso8601(), UNIX_EPOCH + Duration::new(1_795_169_472, 345_999_999), &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "2026-11-20T10:11:12.345Z");
+        let before = UNIX_EPOCH - Duration::from_secs(9);
+        let mut out = Vec::new();
+        write(&TimePattern::iso8601(), before, &mut out);
+        assert_eq!(out, b"1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn every_conversion() {
+        let (s, n) = (1_795_169_472, 12_345_678);
+        let cases = [
+            ("%Y/%m/%dT%H:%M:%S%z %s", "2026/11/20T10:11:12+0000 1795169472"),
+            ("%s.%3f", "1795169472.012"),
+            ("%1f %2f %4f %5f %6f %7f %8f %9f %f", "0 01 0123 01234 012345 0123456 01234567 012345678 012345678"),
+            ("%E3S %E9S %E0S %E*S", "12.012 12.012345678 12 12.012345678"),
+            ("%a %A %b %B %h", "Fri Friday Nov November Nov"),
+            ("%F %T %R %D %r", "2026-11-20 10:11:12 10:11 11/20/26 10:11:12 AM"),
+            ("%c|%x|%X", "Fri Nov 20 10:11:12 2026|11/20/26|10:11:12"),
+            ("%e %j %u %w %U %W %V %G %g", "20 324 5 5 46 46 47 2026 26"),
+            ("%C %y %I %l %k %p %P", "20 26 10 10 10 AM am"),
+            ("%% %n%t %Z %Ez %E4Y%ETx", "% \n\t UTC +00:00 2026Tx"),
+            ("grün", "grün"),
+            ("", ""),
+        ];
+        for (pattern, want) in cases {
+            assert_eq!(at(pattern, s, n), want, "{pattern}");
+        }
+        assert_eq!(at("%E*S", s, 500_000_000), "12.5");
+        assert_eq!(at("%E*S", s, 0), "12");
+    }
+
+    #[test]
+    fn leap_years_and_year_ends() {
+        assert_eq!(at("%F %j %a", 951_782_400, 0), "2000-02-29 060 Tue");
+        assert_eq!(at("%F %j", 978_220_800, 0), "2000-12-31 366");
+        assert_eq!(at("%F %j", 4_107_542_400, 0), "2100-03-01 060");
+        assert_eq!(at("%F", 253_402_300_799, 0), "9999-12-31");
+        // ISO weeks around the turn of the year.
+        assert_eq!(at("%G-%V %U %W", 1_104_537_600, 0), "2004-53 00 00", "2005-01-01");
+        assert_eq!(at("%G-%V", 1_230_681_600, 0), "2009-01", "2008-12-31");
+        assert_eq!(at("%G-%V", 1_262_304_000, 0), "2009-53", "2010-01-01");
+        assert_eq!(at("%I %p %l", 0, 0), "12 AM 12");
+        assert_eq!(at("%I %p|%l|%k|%e", 46_800, 0), "01 PM| 1|13| 1");
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        let refused = |p: &str| TimePattern::parse(p).unwrap_err().to_string();
+        assert_eq!(refused("%Y %Q"), "unknown time conversion `%Q`");
+        assert_eq!(refused("%E?S"), "unknown time conversion `%E?S`");
+        assert_eq!(refused("%0f"), "unknown time conversion `%0`");
+        assert_eq!(refused("%3s"), "unknown time conversion `%3`");
+        assert_eq!(refused("100%"), "the time pattern ends with a lone `%`");
+    }
+}
