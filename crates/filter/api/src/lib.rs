@@ -1,1 +1,89 @@
+//! The filter contract: one for every runtime, native or plugin.
+//!
+//! A filter is a [`Factory`], built once per configuration away from the workers, which may refuse it, and a
+//! [`Filter`], made by the factory once per worker and per distinct configuration that a route can see. One `Filter`
+//! serves all streams of its worker; what belongs to a single stream lives in that stream's [`State`]. So a
+//! synchronous hook costs a call: no allocation, no boxing.
+//!
+//! ```text
+//!            request                                        response
+//! client ──> on_request_headers, _body…, _trailers ──> … ──> on_response_headers, _body…, _trailers ──> client
+//!            filters in order                               filters in reverse order       then on_complete
+//! ```
+//!
+//! Filters never see sockets, other streams or configuration documents; plugin hosts are adapters from their own ABI
+//! to this contract and use nothing else of ours.
 
+#![forbid(unsafe_code)]
+
+mod body;
+mod config;
+mod info;
+mod outcome;
+mod state;
+
+pub use body::Body;
+pub use config::{ConfigError, Factory, Registry, RouteConfig, ScopedConfigs};
+pub use info::{Flags, StreamInfo};
+pub use outcome::{Action, LocalReply, Resumer};
+pub use state::State;
+
+use postrider_http::{Fields, RequestHead, ResponseHead};
+
+/// Which hooks a filter wants; the others are never called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hooks {
+    pub request_headers: bool,
+    pub request_body: bool,
+    pub request_trailers: bool,
+    pub response_headers: bool,
+    pub response_body: bool,
+    pub response_trailers: bool,
+    pub complete: bool,
+}
+
+/// One filter with one configuration, on one worker. `end` is true when nothing of the message follows.
+pub trait Filter {
+    /// Asked once, when the filter is made.
+    fn hooks(&self) -> Hooks;
+
+    fn on_request_headers(&self, _: &mut State, _: &mut Stream<'_>, _end: bool) -> Action {
+        Action::Continue
+    }
+
+    /// Called with each piece of the body as it comes. A local reply is possible until response headers were sent.
+    fn on_request_body(&self, _: &mut State, _: &mut Stream<'_>, _: &mut Body<'_>, _end: bool) -> Action {
+        Action::Continue
+    }
+
+    fn on_request_trailers(&self, _: &mut State, _: &mut Stream<'_>, _trailers: &mut Fields) -> Action {
+        Action::Continue
+    }
+
+    /// Also called for local replies, those of other filters included.
+    fn on_response_headers(&self, _: &mut State, _: &mut Stream<'_>, _end: bool) -> Action {
+        Action::Continue
+    }
+
+    fn on_response_body(&self, _: &mut State, _: &mut Stream<'_>, _: &mut Body<'_>, _end: bool) -> Action {
+        Action::Continue
+    }
+
+    fn on_response_trailers(&self, _: &mut State, _: &mut Stream<'_>, _trailers: &mut Fields) -> Action {
+        Action::Continue
+    }
+
+    /// The stream is over, however it ended; last call for its state.
+    fn on_complete(&self, _: &mut State, _: &StreamInfo) {}
+}
+
+/// What a hook may look at and change.
+#[derive(Debug)]
+pub struct Stream<'a> {
+    pub request: &'a mut RequestHead,
+    /// Empty until the response has a head.
+    pub response: &'a mut ResponseHead,
+    pub info: &'a mut StreamInfo,
+    /// Give a clone of it to whatever will end a [`Action::Pause`].
+    pub resumer: &'a Resumer,
+}

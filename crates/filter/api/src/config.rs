@@ -1,0 +1,79 @@
+//! From configuration to filters.
+
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use postrider_model::{Value, ValueError};
+
+use crate::Filter;
+
+/// Why a filter refuses its configuration: one or more errors, each with its place below the filter's own value.
+pub type ConfigError = Vec<ValueError>;
+
+/// What an override at some scope parsed to; the factory that made it knows the type.
+pub type RouteConfig = Arc<dyn Any + Send + Sync>;
+
+/// A filter with its gateway-level configuration. Lives as long as the snapshot; shared by the workers.
+pub trait Factory: Send + Sync {
+    /// Parses an override of type `kind` from a route table, virtual host, route or weighted cluster.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that this filter takes no such override.
+    fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError>;
+
+    /// Makes the filter that a route with these overrides sees. The merge rule is the filter's own. Called once per
+    /// worker and distinct combination, on the worker: it must be quick.
+    fn filter(&self, configs: &ScopedConfigs) -> Rc<dyn Filter>;
+}
+
+/// The overrides that apply to a route, from the least specific to the most.
+#[derive(Clone, Default)]
+pub struct ScopedConfigs {
+    pub table: Option<RouteConfig>,
+    pub virtual_host: Option<RouteConfig>,
+    pub route: Option<RouteConfig>,
+    pub weighted_cluster: Option<RouteConfig>,
+}
+
+impl ScopedConfigs {
+    /// The most specific one of type `T`.
+    pub fn most_specific<T: 'static>(&self) -> Option<&T> {
+        self.specific_first().next()
+    }
+
+    /// All of type `T`, the most specific first.
+    pub fn specific_first<T: 'static>(&self) -> impl DoubleEndedIterator<Item = &T> {
+        [&self.weighted_cluster, &self.route, &self.virtual_host, &self.table]
+            .into_iter()
+            .filter_map(|config| config.as_ref()?.downcast_ref())
+    }
+}
+
+/// The filters that this binary has, by the full name of their configuration's type.
+#[derive(Default)]
+pub struct Registry {
+    entries: Vec<(&'static str, Build)>,
+}
+
+/// Builds a factory from the gateway-level configuration.
+pub type Build = fn(&Value) -> Result<Arc<dyn Factory>, ConfigError>;
+
+impl Registry {
+    pub fn register(&mut self, kind: &'static str, build: Build) {
+        self.entries.push((kind, build));
+    }
+
+    pub fn knows(&self, kind: &str) -> bool {
+        self.find(kind).is_some()
+    }
+
+    /// `None` when no filter has that type.
+    pub fn find(&self, kind: &str) -> Option<Build> {
+        self.entries.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
+    }
+
+    pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.entries.iter().map(|(kind, _)| *kind)
+    }
+}

@@ -1,0 +1,164 @@
+//! What is known about a stream besides its messages.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+/// Facts about one stream, for filters, formats and logs.
+#[derive(Debug)]
+pub struct StreamInfo {
+    pub start: SystemTime,
+    pub started: Instant,
+    /// The last byte of the request was received.
+    pub request_received: Option<Instant>,
+    /// The last byte of the request was sent to the upstream.
+    pub request_sent: Option<Instant>,
+    /// The first byte of the response was received from the upstream.
+    pub response_began: Option<Instant>,
+    /// The stream is over.
+    pub ended: Option<Instant>,
+    pub connection_id: u64,
+    pub stream_id: u64,
+    /// The address that the client connected to; `None` on a Unix socket. So for the others.
+    pub downstream_local: Option<SocketAddr>,
+    /// The peer itself.
+    pub downstream_direct_remote: Option<SocketAddr>,
+    /// The client as far as forwarding headers are trusted.
+    pub downstream_remote: Option<SocketAddr>,
+    pub upstream_local: Option<SocketAddr>,
+    /// As `host:port`, or a socket's path.
+    pub upstream_remote: Option<Arc<str>>,
+    pub upstream_cluster: Option<Arc<str>>,
+    pub upstream_connection_id: u64,
+    pub upstream_attempts: u32,
+    pub upstream_failure: Option<Rc<str>>,
+    pub route_name: Option<Arc<str>>,
+    pub virtual_host: Option<Arc<str>>,
+    pub filter_chain: Option<Arc<str>>,
+    pub bytes_received: u64,
+    pub bytes_sent: u64,
+    pub request_head_bytes: u64,
+    pub response_head_bytes: u64,
+    /// 0 until there is an answer.
+    pub status: u16,
+    /// A token such as `via_upstream`; empty means none.
+    pub details: Cow<'static, str>,
+    pub termination_details: &'static str,
+    pub flags: Flags,
+}
+
+impl StreamInfo {
+    /// A stream that begins now.
+    pub fn new(started: Instant, start: SystemTime) -> StreamInfo {
+        StreamInfo {
+            start,
+            started,
+            request_received: None,
+            request_sent: None,
+            response_began: None,
+            ended: None,
+            connection_id: 0,
+            stream_id: 0,
+            downstream_local: None,
+            downstream_direct_remote: None,
+            downstream_remote: None,
+            upstream_local: None,
+            upstream_remote: None,
+            upstream_cluster: None,
+            upstream_connection_id: 0,
+            upstream_attempts: 0,
+            upstream_failure: None,
+            route_name: None,
+            virtual_host: None,
+            filter_chain: None,
+            bytes_received: 0,
+            bytes_sent: 0,
+            request_head_bytes: 0,
+            response_head_bytes: 0,
+            status: 0,
+            details: Cow::Borrowed(""),
+            termination_details: "",
+            flags: Flags::default(),
+        }
+    }
+}
+
+/// What went wrong with a stream, as access logs name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags(u32);
+
+macro_rules! flags {
+    ($($name:ident = $bit:literal, $short:literal, $long:literal;)*) => {
+        impl Flags {
+            $(#[doc = $long] pub const $name: Flags = Flags(1 << $bit);)*
+            const NAMES: &'static [(Flags, &'static str, &'static str)] = &[$((Flags::$name, $short, $long)),*];
+        }
+    };
+}
+
+// In the order in which Envoy prints them (`ResponseFlagUtils`).
+flags! {
+    FAILED_LOCAL_HEALTH_CHECK = 0, "LH", "FailedLocalHealthCheck";
+    NO_HEALTHY_UPSTREAM = 1, "UH", "NoHealthyUpstream";
+    UPSTREAM_REQUEST_TIMEOUT = 2, "UT", "UpstreamRequestTimeout";
+    LOCAL_RESET = 3, "LR", "LocalReset";
+    UPSTREAM_REMOTE_RESET = 4, "UR", "UpstreamRemoteReset";
+    UPSTREAM_CONNECTION_FAILURE = 5, "UF", "UpstreamConnectionFailure";
+    UPSTREAM_CONNECTION_TERMINATION = 6, "UC", "UpstreamConnectionTermination";
+    UPSTREAM_OVERFLOW = 7, "UO", "UpstreamOverflow";
+    NO_ROUTE_FOUND = 8, "NR", "NoRouteFound";
+    DELAY_INJECTED = 9, "DI", "DelayInjected";
+    FAULT_INJECTED = 10, "FI", "FaultInjected";
+    RATE_LIMITED = 11, "RL", "RateLimited";
+    UNAUTHORIZED_EXTERNAL_SERVICE = 12, "UAEX", "UnauthorizedExternalService";
+    RATE_LIMIT_SERVICE_ERROR = 13, "RLSE", "RateLimitServiceError";
+    DOWNSTREAM_CONNECTION_TERMINATION = 14, "DC", "DownstreamConnectionTermination";
+    UPSTREAM_RETRY_LIMIT_EXCEEDED = 15, "URX", "UpstreamRetryLimitExceeded";
+    STREAM_IDLE_TIMEOUT = 16, "SI", "StreamIdleTimeout";
+    INVALID_ENVOY_REQUEST_HEADERS = 17, "IH", "InvalidEnvoyRequestHeaders";
+    DOWNSTREAM_PROTOCOL_ERROR = 18, "DPE", "DownstreamProtocolError";
+    UPSTREAM_MAX_STREAM_DURATION_REACHED = 19, "UMSDR", "UpstreamMaxStreamDurationReached";
+    RESPONSE_FROM_CACHE_FILTER = 20, "RFCF", "ResponseFromCacheFilter";
+    NO_FILTER_CONFIG_FOUND = 21, "NFCF", "NoFilterConfigFound";
+    DURATION_TIMEOUT = 22, "DT", "DurationTimeout";
+    UPSTREAM_PROTOCOL_ERROR = 23, "UPE", "UpstreamProtocolError";
+    NO_CLUSTER_FOUND = 24, "NC", "NoClusterFound";
+    OVERLOAD_MANAGER = 25, "OM", "OverloadManagerTerminated";
+    DNS_RESOLUTION_FAILED = 26, "DF", "DnsResolutionFailed";
+    DROP_OVERLOAD = 27, "DO", "DropOverload";
+    DOWNSTREAM_REMOTE_RESET = 28, "DR", "DownstreamRemoteReset";
+}
+
+impl Flags {
+    pub fn insert(&mut self, other: Flags) {
+        self.0 |= other.0;
+    }
+
+    pub fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The flags that are set, each with its short and long name.
+    pub fn names(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        Flags::NAMES.iter().filter(move |(flag, ..)| self.contains(*flag)).map(|(_, short, long)| (*short, *long))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_name_themselves_in_order() {
+        let mut flags = Flags::UPSTREAM_OVERFLOW;
+        flags.insert(Flags::NO_HEALTHY_UPSTREAM);
+        let short: Vec<_> = flags.names().map(|(short, _)| short).collect();
+        assert_eq!(short, ["UH", "UO"]);
+    }
+}
