@@ -1,1 +1,20 @@
+//! End-to-end suites: they start the binary and look at it from outside only.
+//!
+//! Each file under `tests/` is one subject. Run against Postrider by default;
+//! `POSTRIDER_BIN=envoy cargo test -p postrider-tests` runs them against Envoy,
+//! which shows that they describe it rightly. Where Postrider is stricter on
+//! purpose a test says so with [`envoy`], and so names the difference.
 
+pub use postrider_testkit as kit;
+
+use postrider_testkit::{Flavour, proxy};
+
+/// Whether the proxy under test is Envoy, not Postrider.
+pub fn envoy() -> bool {
+    proxy::flavour() == Flavour::Envoy
+}
+
+/// A GET on a kept connection.
+pub fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n")
+}

@@ -8,8 +8,15 @@
 use std::fmt;
 
 /// Field lines in the order of arrival, names spelled as received.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers(pub Vec<(String, Vec<u8>)>);
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.0.iter().map(|(n, v)| format!("{n}: {}", String::from_utf8_lossy(v)));
+        f.debug_list().entries(lines).finish()
+    }
+}
 
 impl Headers {
     /// The first value of `name` (any case), as text.
@@ -46,7 +53,7 @@ pub enum Framing {
 }
 
 /// A request as an origin received it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Request {
     pub method: String,
     pub target: String,
@@ -61,7 +68,7 @@ pub struct Request {
 }
 
 /// A response as a client received it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Response {
     /// `HTTP/1.0` or `HTTP/1.1`.
     pub version: String,
@@ -73,6 +80,24 @@ pub struct Response {
     pub trailers: Headers,
     /// The head exactly as received, the empty line included.
     pub raw_head: Vec<u8>,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        message_text(f, &self.raw_head, &self.body)
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        message_text(f, &self.raw_head, &self.body)
+    }
+}
+
+/// A message as text on one line, long bodies cut.
+fn message_text(f: &mut fmt::Formatter<'_>, head: &[u8], body: &[u8]) -> fmt::Result {
+    let shown = &body[..body.len().min(300)];
+    write!(f, "{:?} + {} bytes {:?}", String::from_utf8_lossy(head), body.len(), String::from_utf8_lossy(shown))
 }
 
 impl Response {
