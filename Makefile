@@ -69,9 +69,9 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (default 600) each
 		cargo build --release --manifest-path fuzz/Cargo.toml --target $(FUZZ_HOST)
 	@for file in fuzz/fuzz_targets/*.rs; do \
 		target=$$(basename $$file .rs); echo "== $$target, $(FUZZ_SECONDS) s"; \
-		mkdir -p fuzz/corpus/$$target fuzz/artifacts/$$target; \
+		found=$(TARGET_DIR)/fuzz/found/$$target; mkdir -p $$found fuzz/corpus/$$target; \
 		$(TARGET_DIR)/fuzz/$(FUZZ_HOST)/release/$$target -max_total_time=$(FUZZ_SECONDS) \
-			-artifact_prefix=fuzz/artifacts/$$target/ fuzz/corpus/$$target; \
+			-artifact_prefix=$$found/ $$found fuzz/corpus/$$target; \
 	done
 
 deny: $(CARGO_DENY) ## licences, duplicate versions and sources of the dependencies
@@ -85,7 +85,7 @@ $(CARGO_DENY):
 		cargo install cargo-deny --version $(CARGO_DENY_VERSION) --locked --no-default-features --profile dev --root $(TOOLS)
 	rm -rf $(TOOLS)/build
 
-examples: build ## validate every config of examples/ and docs/
+examples: build ## validate and start every config of examples/ and docs/
 	cargo xtask examples $(POSTRIDER)
 
 clean: ## remove build output

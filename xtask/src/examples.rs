@@ -1,4 +1,4 @@
-//! Rule: every config that a user can copy from examples/ or docs/ is accepted by the binary.
+//! Rule: every config that a user can copy from examples/ or docs/ is accepted by the binary, and serves.
 //!
 //! A fenced `yaml` block of docs/ counts when it is a whole config, that is when it has `static_resources:` or
 //! `listen:` in its first column; a fragment is left alone.
@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::launch;
 use crate::workspace::Workspace;
 use crate::{Checked, Finding};
 
@@ -18,42 +19,48 @@ pub fn check(workspace: &Workspace, binary: &Path) -> Checked {
 }
 
 fn check_all(workspace: &Workspace, binary: &Path, scratch: &Path) -> Checked {
-    let mut configs: Vec<(String, PathBuf)> = Vec::new();
+    let mut configs = Vec::new();
     for path in workspace.files("yaml")? {
         let place = workspace.relative(&path);
         if place.starts_with("examples/") {
-            configs.push((place, path));
+            configs.push((place, read(&path)?));
         }
     }
     for path in workspace.files("md")? {
         let place = workspace.relative(&path);
-        if !place.starts_with("docs/") && place != "README.md" {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{place}: {error}"))?;
-        for (line, config) in whole_configs(&text) {
-            let copy = scratch.join(format!("{}.yaml", configs.len()));
-            std::fs::write(&copy, config).map_err(|error| format!("{}: {error}", copy.display()))?;
-            configs.push((format!("{place}:{line}"), copy));
+        if place.starts_with("docs/") || place == "README.md" {
+            let blocks = whole_configs(&read(&path)?);
+            configs.extend(blocks.into_iter().map(|(line, config)| (format!("{place}:{line}"), config)));
         }
     }
     if configs.is_empty() {
         return Err("no example found: the rule would pass without looking".to_owned());
     }
     let mut findings = Vec::new();
-    for (place, path) in &configs {
-        let output = Command::new(binary)
-            .arg("validate")
-            .arg(path)
-            .output()
-            .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
-        if !output.status.success() {
-            let said = [output.stdout, output.stderr].concat();
-            findings.push(Finding::at(place, format!("is refused:\n{}", String::from_utf8_lossy(&said))));
+    for (number, (place, config)) in configs.iter().enumerate() {
+        let file = scratch.join(format!("{number}.yaml"));
+        write(&file, config)?;
+        if let Err(said) = validate(binary, &file)? {
+            findings.push(Finding::at(place, format!("is refused:\n{said}")));
+            continue;
+        }
+        write(&file, &on_free_ports(config))?;
+        if let Err(why) = launch::serves(binary, &file, scratch) {
+            findings.push(Finding::at(place, format!("does not start: {why}")));
         }
     }
-    println!("examples: {} configs validated", configs.len());
+    println!("examples: {} configs validated and started", configs.len() - findings.len());
     Ok(findings)
+}
+
+fn validate(binary: &Path, file: &Path) -> Result<Result<(), String>, String> {
+    let output = Command::new(binary)
+        .arg("validate")
+        .arg(file)
+        .output()
+        .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
+    let said = [output.stdout, output.stderr].concat();
+    Ok(if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&said).into_owned()) })
 }
 
 /// The fenced `yaml` blocks that are whole configs, with the line on which each begins.
@@ -79,6 +86,35 @@ fn whole_configs(document: &str) -> Vec<(usize, String)> {
     found
 }
 
+/// Ports that our examples listen on. A test uses free ones instead; upstream ports stay, nothing connects to them.
+const LISTENING_PORTS: &[&str] = &["10000", "9901", "12200", "8080"];
+
+/// The same config with every listening port 0, and with an admin endpoint.
+fn on_free_ports(config: &str) -> String {
+    let mut config = config.to_owned();
+    for port in LISTENING_PORTS {
+        config = config.replace(&format!("port_value: {port} "), "port_value: 0 ");
+        config = config.replace(&format!(":{port}\""), ":0\"");
+    }
+    if !config.lines().any(|line| line.starts_with("admin:")) {
+        let short = config.lines().any(|line| line.starts_with("listen:"));
+        config.push_str(if short {
+            "admin: \"127.0.0.1:0\"\n"
+        } else {
+            "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n"
+        });
+    }
+    config
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn write(path: &PathBuf, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,5 +124,15 @@ mod tests {
         let document = "x\n```yaml\nlisten: \":1\"\n```\n```yaml\nnormalize_path: false\n```\n```sh\nlisten: no\n```\n```yaml\n# c\nstatic_resources: {}\n```\n";
         let found = whole_configs(document);
         assert_eq!(found, [(3, "listen: \":1\"\n".to_owned()), (12, "# c\nstatic_resources: {}\n".to_owned())]);
+    }
+
+    #[test]
+    fn a_test_listens_on_free_ports_only() {
+        assert_eq!(
+            on_free_ports("admin: x\na: { address: 127.0.0.1, port_value: 10000 }\nb: { port_value: 9000 }\n"),
+            "admin: x\na: { address: 127.0.0.1, port_value: 0 }\nb: { port_value: 9000 }\n"
+        );
+        assert_eq!(on_free_ports("listen: \":8080\"\n"), "listen: \":0\"\nadmin: \"127.0.0.1:0\"\n");
+        assert!(on_free_ports("static_resources: {}\n").ends_with("port_value: 0 } } }\n"));
     }
 }

@@ -5,6 +5,7 @@
 
 mod arrows;
 mod examples;
+mod launch;
 mod links;
 mod panics;
 mod sans_io;
@@ -29,7 +30,7 @@ usage: cargo xtask RULE
   panics           no unwrap, expect, panic or unchecked index on the data path (runs clippy)
   links            every relative link of a Markdown file leads to a file
   all              all of the above
-  examples BIN     every config in examples/ and docs/ passes `BIN validate`
+  examples BIN     BIN validates and starts every config of examples/ and docs/
 ";
 
 /// One broken rule: where, and what to do about it.
