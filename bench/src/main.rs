@@ -1,1 +1,212 @@
-fn main() {}
+//! The bench: Postrider beside its peers, on the same machine, in the same minute.
+//!
+//! It starts every program itself, pins the proxy to one CPU and load and upstream to another, and stops all it started.
+//! It is off the data path. `make bench` and CI's gates call it; see `bench/README.md` for how to read its figures.
+
+mod cli;
+mod client;
+mod config;
+mod error;
+mod gate;
+mod idle;
+mod load;
+mod machine;
+mod origin;
+mod pause;
+mod peer;
+mod pin;
+mod proc_stat;
+mod process;
+mod report;
+mod results;
+mod rig;
+mod scenario;
+mod shape;
+mod stats;
+mod targets;
+mod wrk;
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command, Gate, Run};
+use crate::error::{Error, Result};
+use crate::load::{Effort, FOREIGN_LIMIT};
+use crate::origin::Origin;
+use crate::peer::{Peer, Tools};
+use crate::pin::Cpus;
+use crate::results::{Measured, Outcome, Results};
+use crate::rig::Rig;
+use crate::scenario::{Kind, SCENARIOS, Scenario};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(arguments) => run(&arguments),
+        Command::List => list(),
+        Command::GateInstructions(arguments) => gate_instructions(&arguments),
+        Command::GateSyscalls(arguments) => gate_syscalls(&arguments),
+        Command::ServeOrigin { body, hold } => serve_origin(body, hold),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("postrider-bench: {error}");
+        ExitCode::from(2)
+    })
+}
+
+fn run(arguments: &Run) -> Result<ExitCode> {
+    let scenarios = scenario::select(&arguments.scenarios)?;
+    let tools = Tools::find(arguments.postrider.clone()).with_relay_buffer(arguments.relay_buffer);
+    let rig = open_rig(tools)?;
+    let peers = choose_peers(&rig.tools, &arguments.peers)?;
+    warn_about(&rig, &peers);
+    let effort = Effort { rounds: arguments.rounds.into(), seconds: arguments.seconds.into() };
+    let mut results =
+        Results { circumstances: machine::circumstances(&rig.tools, rig.cpus, &peers), scenarios: Vec::new() };
+    results
+        .circumstances
+        .push(("effort".to_owned(), format!("{} rounds of {} s for each proxy", effort.rounds, effort.seconds)));
+    for scenario in scenarios {
+        eprintln!("{}: {}", scenario.name, scenario.title);
+        let outcome = measure(&rig, &scenario, &peers, effort).unwrap_or_else(|error| {
+            eprintln!("  {error}");
+            Outcome::Failed(error.to_string())
+        });
+        let measured = Measured { scenario, outcome };
+        println!("{}", report::markdown::scenario(&measured));
+        results.scenarios.push(measured);
+        // After each scenario, so that an interrupted run has not been for nothing.
+        if let Some(directory) = &arguments.out {
+            write_report(directory, &results)?;
+        }
+    }
+    let verdicts = targets::judge(&results);
+    // A run of some scenarios only leaves the targets of the others open, and need not say so for each.
+    for verdict in verdicts.iter().filter(|verdict| verdict.measured.is_some() || arguments.scenarios.is_empty()) {
+        println!("{verdict}");
+    }
+    let missed = verdicts.iter().any(|verdict| verdict.word() == "FAIL");
+    Ok(if arguments.check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn list() -> Result<ExitCode> {
+    for Scenario { name, title, .. } in SCENARIOS {
+        println!("{name:<24} {title}");
+    }
+    let tools = Tools::find(None);
+    println!();
+    for peer in Peer::ALL {
+        println!("{:<24} {}", peer.name(), peer.version(&tools));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn gate_instructions(arguments: &Gate) -> Result<ExitCode> {
+    let rig = open_rig(Tools::find(arguments.postrider.clone()))?;
+    let peer = Peer::by_name(&arguments.peer)?;
+    let count = gate::instructions(&rig, peer)?;
+    println!("{}: {count:.0} user instructions per request, limit {:.0}", peer.name(), gate::INSTRUCTION_LIMIT);
+    Ok(verdict(count <= gate::INSTRUCTION_LIMIT))
+}
+
+fn gate_syscalls(arguments: &Gate) -> Result<ExitCode> {
+    let rig = open_rig(Tools::find(arguments.postrider.clone()))?;
+    let peer = Peer::by_name(&arguments.peer)?;
+    let (count, each) = gate::syscalls(&rig, peer)?;
+    println!("{}: {count:.2} system calls per request, limit {}", peer.name(), gate::SYSCALL_LIMIT);
+    for (name, calls) in each {
+        println!("  {name:<16} {calls:.2}");
+    }
+    Ok(verdict(count <= gate::SYSCALL_LIMIT))
+}
+
+fn serve_origin(body: usize, hold: usize) -> Result<ExitCode> {
+    pin::raise_file_limit();
+    let doing = "serving as origin";
+    let origin = Origin::open(body, hold).map_err(Error::io(doing))?;
+    println!("listening on {}", origin.port().map_err(Error::io(doing))?);
+    std::io::stdout().flush().map_err(Error::io(doing))?;
+    origin.serve().map_err(Error::io(doing))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open_rig(tools: Tools) -> Result<Rig> {
+    let file_limit = pin::raise_file_limit();
+    let cpus = Cpus::choose()?;
+    pin::pin_to(cpus.load)?;
+    process::stop_everything_on_signals()?;
+    Rig::new(tools, cpus, file_limit)
+}
+
+/// The named peers, or all that are there. Postrider and the relay are built, not installed: without them a run has no
+/// subject or no floor, so their absence is an error unless others were asked for by name.
+fn choose_peers(tools: &Tools, names: &[String]) -> Result<Vec<Peer>> {
+    if !names.is_empty() {
+        let peers = names.iter().map(|name| Peer::by_name(name)).collect::<Result<Vec<_>>>()?;
+        for &peer in &peers {
+            tools.path(peer)?;
+        }
+        return Ok(peers);
+    }
+    tools.path(Peer::Postrider)?;
+    tools.path(Peer::Relay)?;
+    let (present, absent): (Vec<Peer>, Vec<Peer>) = Peer::ALL.into_iter().partition(|&peer| tools.path(peer).is_ok());
+    for peer in absent {
+        eprintln!("left out: {} is not installed (bench/install.sh installs it)", peer.name());
+    }
+    Ok(present)
+}
+
+fn warn_about(rig: &Rig, peers: &[Peer]) {
+    let foreign = machine::foreign_load(rig.cpus);
+    if foreign > FOREIGN_LIMIT {
+        eprintln!(
+            "warning: other programs use {:.0} % of a CPU now; samples with more than {:.0} % will not count",
+            foreign * 100.0,
+            FOREIGN_LIMIT * 100.0
+        );
+    }
+    for &peer in peers {
+        let debug = rig.tools.path(peer).is_ok_and(|path| path.iter().any(|part| part == "debug"));
+        if debug {
+            eprintln!("warning: {} is a debug build; its figures mean nothing", peer.name());
+        }
+    }
+}
+
+fn measure(rig: &Rig, scenario: &Scenario, peers: &[Peer], effort: Effort) -> Result<Outcome> {
+    // The tracers are slow and the limits are Postrider's: the gates trace it alone, or the peers if it is not there.
+    let traced = if peers.contains(&Peer::Postrider) { &[Peer::Postrider] } else { peers };
+    Ok(match scenario.kind {
+        Kind::Load(plan) => Outcome::Load(plan, load::measure(rig, &plan, peers, effort)?),
+        Kind::IdleConnections { pooled } => Outcome::Idle(idle::connections(rig, pooled, peers, effort)?),
+        Kind::IdleClusters => Outcome::Idle(idle::clusters(rig, peers, effort)?),
+        Kind::Instructions => Outcome::Instructions(
+            traced.iter().map(|&peer| Ok((peer, gate::instructions(rig, peer)?))).collect::<Result<_>>()?,
+        ),
+        Kind::Syscalls => Outcome::Syscalls(
+            traced
+                .iter()
+                .map(|&peer| gate::syscalls(rig, peer).map(|(count, each)| (peer, count, each)))
+                .collect::<Result<_>>()?,
+        ),
+    })
+}
+
+fn write_report(directory: &Path, results: &Results) -> Result<()> {
+    let write = |name: &str, content: String| {
+        let path = directory.join(name);
+        fs::write(&path, content).map_err(Error::io(format!("writing {}", path.display())))
+    };
+    fs::create_dir_all(directory).map_err(Error::io(format!("creating {}", directory.display())))?;
+    write("RESULTS.md", report::markdown::render(results))?;
+    write("results.json", format!("{:#}\n", report::json::render(results)))
+}
+
+fn verdict(passed: bool) -> ExitCode {
+    println!("{}", if passed { "PASS" } else { "FAIL" });
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,121 @@
+//! The Envoy v3 bootstrap that Postrider and Envoy both run: routes, timeouts and statistics on, access log off.
+
+use std::fmt::Write;
+
+use crate::shape::{PASSWORD_SHA, Protocol, Setup, USER, route_prefix};
+
+/// YAML for the setup.
+pub fn bootstrap(setup: &Setup) -> String {
+    let mut yaml = format!(
+        "admin:
+  address:
+    socket_address: {{ address: 127.0.0.1, port_value: {admin} }}
+static_resources:
+  listeners:
+  - name: bench
+    address:
+      socket_address: {{ address: 127.0.0.1, port_value: {listen} }}
+    filter_chains:
+    - filters:
+",
+        admin = setup.admin,
+        listen = setup.listen,
+    );
+    match setup.shape.protocol {
+        Protocol::Http => http_connection_manager(&mut yaml, setup),
+        Protocol::Tcp => yaml.push_str(
+            "      - name: envoy.filters.network.tcp_proxy
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
+          stat_prefix: bench
+          cluster: origin
+          idle_timeout: 300s
+",
+        ),
+    }
+    yaml.push_str("  clusters:\n");
+    cluster(&mut yaml, "origin", setup.upstream, Some(setup.shape.connections));
+    for number in 0..setup.shape.idle_clusters {
+        cluster(&mut yaml, &format!("idle_{number:05}"), setup.upstream, None);
+    }
+    yaml
+}
+
+fn http_connection_manager(yaml: &mut String, setup: &Setup) {
+    yaml.push_str(
+        "      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: bench
+          codec_type: AUTO
+          generate_request_id: false
+          request_headers_timeout: 10s
+          stream_idle_timeout: 300s
+          common_http_protocol_options:
+            idle_timeout: 3600s
+          route_config:
+            name: bench
+            virtual_hosts:
+            - name: bench
+              domains: [\"*\"]
+              routes:
+",
+    );
+    for number in 0..setup.shape.routes {
+        let prefix = if setup.shape.routes == 1 { "/".to_owned() } else { route_prefix(number) };
+        let _ = writeln!(
+            yaml,
+            "              - match: {{ prefix: \"{prefix}\" }}\n                route: {{ cluster: origin, timeout: 15s }}"
+        );
+    }
+    yaml.push_str("          http_filters:\n");
+    if setup.shape.basic_auth {
+        let _ = write!(
+            yaml,
+            "          - name: envoy.filters.http.basic_auth
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.basic_auth.v3.BasicAuth
+              users:
+                inline_string: \"{USER}:{PASSWORD_SHA}\"
+"
+        );
+    }
+    yaml.push_str(
+        "          - name: envoy.filters.http.router
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+",
+    );
+}
+
+fn cluster(yaml: &mut String, name: &str, port: u16, connections: Option<usize>) {
+    let _ = write!(
+        yaml,
+        "  - name: {name}
+    type: STATIC
+    connect_timeout: 1s
+    lb_policy: ROUND_ROBIN
+"
+    );
+    if let Some(connections) = connections {
+        let _ = write!(
+            yaml,
+            "    circuit_breakers:
+      thresholds:
+      - {{ max_connections: {limit}, max_pending_requests: {limit}, max_requests: {limit} }}
+",
+            limit = connections * 2
+        );
+    }
+    let _ = write!(
+        yaml,
+        "    load_assignment:
+      cluster_name: {name}
+      endpoints:
+      - lb_endpoints:
+        - endpoint:
+            address:
+              socket_address: {{ address: 127.0.0.1, port_value: {port} }}
+"
+    );
+}

@@ -1,0 +1,5 @@
+//! Writes the configuration of each program from a `Setup`. Postrider and Envoy get the same file.
+
+pub mod envoy;
+pub mod haproxy;
+pub mod nginx;

@@ -1,0 +1,195 @@
+//! Memory of what does nothing: idle connections, and clusters without traffic.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::load::Effort;
+use crate::pause::{POLL, pause};
+use crate::peer::Peer;
+use crate::proc_stat::memory;
+use crate::process::Process;
+use crate::rig::{Probe, Proxy, Rig, Wrap};
+use crate::scenario::{IDLE_CLUSTERS, IDLE_CONNECTIONS};
+use crate::shape::Shape;
+use crate::stats::Spread;
+
+/// Rounds beyond this tell nothing more about memory.
+const MAX_ROUNDS: usize = 3;
+/// Connections opened and used at a time: small enough for every accept queue.
+const STEP: usize = 64;
+/// Descriptors of a proxy that are not connections.
+const OWN_FILES: u64 = 200;
+const BODY: usize = 4000;
+const PROBE: Probe = Probe { path: "/4k", body: BODY, headers: &[] };
+
+/// One peer in an idle scenario.
+#[derive(Debug)]
+pub struct IdleSubject {
+    pub peer: Peer,
+    /// Connections or clusters that were there in the second reading and not in the first.
+    pub units: usize,
+    pub samples: Vec<IdleSample>,
+    pub failure: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct IdleSample {
+    pub base_rss_kib: u64,
+    pub base_pss_kib: u64,
+    pub full_rss_kib: u64,
+    pub full_pss_kib: u64,
+    /// Start to first correct answer, without and with the units (clusters only).
+    pub ready_ms: Option<(f64, f64)>,
+}
+
+impl IdleSubject {
+    /// KiB of resident memory for each unit.
+    pub fn rss_per_unit(&self) -> Option<Spread> {
+        self.per_unit(|sample| sample.full_rss_kib as f64 - sample.base_rss_kib as f64)
+    }
+
+    /// KiB of proportional memory for each unit.
+    pub fn pss_per_unit(&self) -> Option<Spread> {
+        self.per_unit(|sample| sample.full_pss_kib as f64 - sample.base_pss_kib as f64)
+    }
+
+    pub fn spread(&self, figure: impl Fn(&IdleSample) -> f64) -> Option<Spread> {
+        Spread::of(self.samples.iter().map(figure))
+    }
+
+    fn per_unit(&self, growth: impl Fn(&IdleSample) -> f64) -> Option<Spread> {
+        self.spread(|sample| growth(sample) / self.units as f64)
+    }
+}
+
+/// Memory before and after so many downstream connections have carried one request each and fell idle.
+pub fn connections(rig: &Rig, pooled: bool, peers: &[Peer], effort: Effort) -> Result<Vec<IdleSubject>> {
+    let fitting = rig.file_limit.saturating_sub(OWN_FILES) as usize;
+    // The relay always has an upstream connection for each downstream one.
+    let files_each = |peer: Peer| if pooled || peer == Peer::Relay { 2 } else { 1 };
+    measure(
+        peers,
+        effort,
+        |peer| IDLE_CONNECTIONS.min(fitting / files_each(peer)),
+        |peer, units| {
+            let (origin, origin_port) = start_origin(rig, if pooled { units } else { 0 })?;
+            let shape = Shape { connections: units + STEP, ..Shape::HTTP };
+            let proxy = rig.start_proxy(peer, shape, origin_port, PROBE, Wrap::Plain)?;
+            let mut client = Client::new(proxy.port, "/4k")?;
+            let pids = proxy.process.tree();
+            let base = memory(&pids);
+            if pooled {
+                for first in (0..units).step_by(STEP) {
+                    client.connect(STEP.min(units - first))?;
+                    client.ask(first)?;
+                }
+                client.collect(units, 0)?;
+            } else {
+                for first in (0..units).step_by(STEP) {
+                    let count = STEP.min(units - first);
+                    client.connect(count)?;
+                    client.ask(first)?;
+                    client.collect(count, 0)?;
+                }
+            }
+            let full = memory(&pids);
+            finish(proxy)?;
+            let _ = origin.stop();
+            Ok(IdleSample {
+                base_rss_kib: base.rss_kib,
+                base_pss_kib: base.pss_kib,
+                full_rss_kib: full.rss_kib,
+                full_pss_kib: full.pss_kib,
+                ready_ms: None,
+            })
+        },
+    )
+}
+
+/// Memory and start time with and without clusters that get no traffic.
+pub fn clusters(rig: &Rig, peers: &[Peer], effort: Effort) -> Result<Vec<IdleSubject>> {
+    let shape = Shape { idle_clusters: IDLE_CLUSTERS, ..Shape::HTTP };
+    let peers: Vec<Peer> = peers.iter().copied().filter(|peer| peer.can_be(&shape)).collect();
+    let (origin, origin_port) = start_origin(rig, 0)?;
+    let subjects = measure(
+        &peers,
+        effort,
+        |_| IDLE_CLUSTERS,
+        |peer, _| {
+            let reading = |shape| {
+                let proxy = rig.start_proxy(peer, shape, origin_port, PROBE, Wrap::Plain)?;
+                let memory = memory(&proxy.process.tree());
+                let ready = proxy.ready_after;
+                finish(proxy)?;
+                Ok::<_, Error>((memory, milliseconds(ready)))
+            };
+            let (base, base_ready) = reading(Shape::HTTP)?;
+            let (full, full_ready) = reading(shape)?;
+            Ok(IdleSample {
+                base_rss_kib: base.rss_kib,
+                base_pss_kib: base.pss_kib,
+                full_rss_kib: full.rss_kib,
+                full_pss_kib: full.pss_kib,
+                ready_ms: Some((base_ready, full_ready)),
+            })
+        },
+    );
+    let _ = origin.stop();
+    subjects
+}
+
+fn measure(
+    peers: &[Peer],
+    effort: Effort,
+    units: impl Fn(Peer) -> usize,
+    sample: impl Fn(Peer, usize) -> Result<IdleSample>,
+) -> Result<Vec<IdleSubject>> {
+    let mut subjects: Vec<IdleSubject> = peers
+        .iter()
+        .map(|&peer| IdleSubject { peer, units: units(peer), samples: Vec::new(), failure: None })
+        .collect();
+    for _ in 0..effort.rounds.min(MAX_ROUNDS) {
+        for subject in subjects.iter_mut().filter(|subject| subject.failure.is_none()) {
+            match sample(subject.peer, subject.units) {
+                Ok(sample) => {
+                    eprintln!("  {:<12} {:?} with {} units", subject.peer.name(), sample, subject.units);
+                    subject.samples.push(sample);
+                }
+                Err(error) => {
+                    eprintln!("  {}: {error}", subject.peer.name());
+                    subject.failure = Some(error.to_string());
+                }
+            }
+        }
+    }
+    Ok(subjects)
+}
+
+/// The bench's own origin as a process, because one process may not have descriptors for all clients and upstreams.
+fn start_origin(rig: &Rig, hold: usize) -> Result<(Process, u16)> {
+    let bench = std::env::current_exe().map_err(Error::io("finding the bench's own program"))?;
+    let mut command = Command::new(bench);
+    command.args(["serve-origin", "--body", &BODY.to_string(), "--hold", &hold.to_string()]);
+    let log = rig.log("origin")?;
+    let mut process = Process::start("origin", command, rig.cpus.load, rig.cpus, &log)?;
+    loop {
+        process.check_running()?;
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        if let Some(port) = text.lines().find_map(|line| line.strip_prefix("listening on ")?.parse().ok()) {
+            return Ok((process, port));
+        }
+        pause(POLL);
+    }
+}
+
+fn finish(mut proxy: Proxy) -> Result<()> {
+    proxy.process.check_running()?;
+    let _ = proxy.process.stop();
+    Ok(())
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

@@ -1,0 +1,253 @@
+//! The load scenarios: interleaved rounds of wrk against each proxy, CPU time read from /proc around each.
+//!
+//! In a round every subject runs once, freshly started, and the order turns by one with each round, so that a slow
+//! change of the machine meets all of them alike. Ratios are formed within a round.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::pause::pause;
+use crate::peer::Peer;
+use crate::proc_stat::{busy_ticks, cpu_time, memory, tick_micros};
+use crate::process::Process;
+use crate::rig::{Probe, Proxy, Rig, Wrap};
+use crate::scenario::{LoadPlan, Variant};
+use crate::stats::Spread;
+use crate::wrk::{self, Load, Report};
+
+/// A sample in which other programs used more than this share of one CPU is not counted.
+pub const FOREIGN_LIMIT: f64 = 0.12;
+/// How long each proxy is warmed up before its sample: pools filled, caches and branch predictors warm.
+const WARM_UP_SECONDS: u64 = 1;
+/// Time beyond its own that wrk may need to end.
+const WRK_GRACE: Duration = Duration::from_secs(20);
+
+/// How often and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    pub rounds: usize,
+    pub seconds: u64,
+}
+
+/// One measurement of one subject.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub round: usize,
+    /// CPU time of all the proxy's processes per request, microseconds; and the part of it in user space.
+    pub cpu_us: f64,
+    pub user_us: f64,
+    pub requests_per_second: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    /// Under load, all processes.
+    pub rss_kib: u64,
+    pub pss_kib: u64,
+    /// Share of one CPU that programs outside the bench used meanwhile.
+    pub foreign: f64,
+}
+
+/// All samples of a peer in one shape.
+#[derive(Debug)]
+pub struct Subject {
+    pub peer: Peer,
+    pub variant: Variant,
+    pub samples: Vec<Sample>,
+    pub failure: Option<String>,
+}
+
+impl Subject {
+    /// The samples that count: the undisturbed ones, or all if every one was disturbed.
+    pub fn counted(&self) -> impl Iterator<Item = &Sample> {
+        let all = self.only_disturbed();
+        self.samples.iter().filter(move |sample| all || sample.foreign <= FOREIGN_LIMIT)
+    }
+
+    /// Whether there was no undisturbed sample, so that the figures are of disturbed ones.
+    pub fn only_disturbed(&self) -> bool {
+        self.samples.iter().all(|sample| sample.foreign > FOREIGN_LIMIT)
+    }
+
+    /// Samples left out because of foreign load.
+    pub fn dropped(&self) -> usize {
+        self.samples.len() - self.counted().count()
+    }
+
+    pub fn spread(&self, figure: impl Fn(&Sample) -> f64) -> Option<Spread> {
+        Spread::of(self.counted().map(figure))
+    }
+
+    /// CPU per request of this subject over that of another, per round in which both have a sample that counts.
+    pub fn ratio_to(&self, other: &Self) -> Option<Spread> {
+        self.per_round(other, |own, others| own / others)
+    }
+
+    /// CPU per request of this subject minus that of another, microseconds, per round.
+    pub fn excess_over(&self, other: &Self) -> Option<Spread> {
+        self.per_round(other, |own, others| own - others)
+    }
+
+    fn per_round(&self, other: &Self, combine: impl Fn(f64, f64) -> f64) -> Option<Spread> {
+        Spread::of(self.counted().filter_map(|own| {
+            let others = other.counted().find(|sample| sample.round == own.round)?;
+            Some(combine(own.cpu_us, others.cpu_us))
+        }))
+    }
+}
+
+/// All rounds of a scenario. A subject that fails is reported and left out of later rounds.
+pub fn measure(rig: &Rig, plan: &LoadPlan, peers: &[Peer], effort: Effort) -> Result<Vec<Subject>> {
+    let (upstream, upstream_port) = rig.start_upstream()?;
+    let mut subjects: Vec<Subject> = plan
+        .variants
+        .iter()
+        .flat_map(|&variant| peers.iter().map(move |&peer| (peer, variant)))
+        // A peer that cannot be one of the shapes has nothing to compare.
+        .filter(|(peer, _)| plan.variants.iter().all(|variant| peer.can_be(&variant.shape)))
+        .map(|(peer, variant)| Subject { peer, variant, samples: Vec::new(), failure: None })
+        .collect();
+    for round in 0..effort.rounds {
+        let count = subjects.len();
+        for turn in 0..count {
+            let subject = &mut subjects[(turn + round) % count];
+            if subject.failure.is_some() {
+                continue;
+            }
+            match sample(rig, plan, subject, &upstream, upstream_port, round, effort.seconds) {
+                Ok(sample) => {
+                    eprintln!(
+                        "  round {}: {:<12}{:<14} {:>7.2} us/req  {:>7.0} req/s  foreign {:>3.0} %",
+                        round + 1,
+                        subject.peer.name(),
+                        subject.variant.label,
+                        sample.cpu_us,
+                        sample.requests_per_second,
+                        sample.foreign * 100.0
+                    );
+                    subject.samples.push(sample);
+                }
+                Err(error) => {
+                    eprintln!("  {} {}: {error}", subject.peer.name(), subject.variant.label);
+                    subject.failure = Some(error.to_string());
+                }
+            }
+        }
+    }
+    upstream.stop()?;
+    Ok(subjects)
+}
+
+fn sample(
+    rig: &Rig,
+    plan: &LoadPlan,
+    subject: &Subject,
+    upstream: &Process,
+    upstream_port: u16,
+    round: usize,
+    seconds: u64,
+) -> Result<Sample> {
+    let probe = Probe { path: plan.path, body: plan.body, headers: plan.headers };
+    let proxy = rig.start_proxy(subject.peer, subject.variant.shape, upstream_port, probe, Wrap::Plain)?;
+    let url = format!("http://127.0.0.1:{}{}", proxy.port, plan.path);
+    let load = Load { url: &url, connections: plan.connections, seconds, headers: plan.headers };
+    run_wrk(rig, Load { seconds: WARM_UP_SECONDS, ..load }, |_| ())?;
+
+    let pids = proxy.process.tree();
+    let upstream_pids = upstream.tree();
+    // wrk is a child that the bench has waited for when the second reading is taken, so its time is in the bench's own.
+    let own = [std::process::id()];
+    let reading = || (cpu_time(&pids), cpu_time(&upstream_pids).total() + cpu_time(&own).total(), busy_ticks(rig.cpus));
+    let (proxy_before, others_before, busy_before) = reading();
+    let started = Instant::now();
+    let (report, memory) = run_wrk(rig, load, |half_way| {
+        pause(half_way);
+        memory(&pids)
+    })?;
+    let elapsed_ticks = started.elapsed().as_secs_f64() * 1e6 / tick_micros();
+    let (proxy_after, others_after, busy_after) = reading();
+
+    let report = report.accepted()?;
+    let used = proxy_after - proxy_before;
+    let ours = used.total() + others_after.saturating_sub(others_before);
+    let foreign = busy_after.saturating_sub(busy_before).saturating_sub(ours) as f64 / elapsed_ticks;
+    stop(proxy)?;
+    let per_request = |ticks: u64| ticks as f64 * tick_micros() / report.requests as f64;
+    Ok(Sample {
+        round,
+        cpu_us: per_request(used.total()),
+        user_us: per_request(used.user),
+        requests_per_second: report.requests as f64 / report.seconds,
+        p50_ms: report.p50_ms,
+        p99_ms: report.p99_ms,
+        rss_kib: memory.rss_kib,
+        pss_kib: memory.pss_kib,
+        foreign,
+    })
+}
+
+fn run_wrk<T>(rig: &Rig, load: Load, meanwhile: impl FnOnce(Duration) -> T) -> Result<(Report, T)> {
+    let log = rig.log("wrk")?;
+    let process = Process::start("wrk", load.command(rig.tools.wrk()?), rig.cpus.load, rig.cpus, &log)?;
+    let seen = meanwhile(Duration::from_millis(load.seconds * 500));
+    process.finish(Duration::from_secs(load.seconds) + WRK_GRACE)?;
+    let output = fs::read_to_string(&log).unwrap_or_default();
+    Ok((wrk::read(&output)?, seen))
+}
+
+/// Ends a proxy; one that crashed under the load has given no valid sample.
+fn stop(mut proxy: Proxy) -> Result<()> {
+    proxy.process.check_running()?;
+    let _ = proxy.process.stop();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::Shape;
+
+    fn subject(samples: &[(usize, f64, f64)]) -> Subject {
+        let sample = |&(round, cpu_us, foreign): &(usize, f64, f64)| Sample {
+            round,
+            cpu_us,
+            user_us: 1.0,
+            requests_per_second: 1.0,
+            p50_ms: 1.0,
+            p99_ms: 1.0,
+            rss_kib: 1,
+            pss_kib: 1,
+            foreign,
+        };
+        Subject {
+            peer: Peer::Nginx,
+            variant: Variant { label: "", shape: Shape::HTTP },
+            samples: samples.iter().map(sample).collect(),
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn disturbed_samples_are_left_out_and_counted() {
+        let subject = subject(&[(0, 10.0, 0.01), (1, 30.0, 0.5), (2, 12.0, 0.02)]);
+        assert_eq!(subject.dropped(), 1);
+        assert_eq!(subject.spread(|sample| sample.cpu_us).unwrap().median, 11.0);
+        assert!(!subject.only_disturbed());
+    }
+
+    #[test]
+    fn when_every_sample_was_disturbed_all_are_kept_and_marked() {
+        let subject = subject(&[(0, 10.0, 0.9), (1, 30.0, 0.5)]);
+        assert_eq!(subject.dropped(), 0);
+        assert!(subject.only_disturbed());
+        assert_eq!(subject.spread(|sample| sample.cpu_us).unwrap().count, 2);
+    }
+
+    #[test]
+    fn a_ratio_is_formed_within_each_round_before_the_median() {
+        let own = subject(&[(0, 10.0, 0.0), (1, 20.0, 0.0), (2, 15.0, 0.0)]);
+        let other = subject(&[(0, 20.0, 0.0), (1, 20.0, 0.9), (2, 10.0, 0.0)]);
+        let ratio = own.ratio_to(&other).unwrap();
+        assert_eq!((ratio.min, ratio.max, ratio.count), (0.5, 1.5, 2));
+        assert_eq!(own.excess_over(&other).unwrap().median, -2.5);
+    }
+}

@@ -1,0 +1,4 @@
+//! The three forms of the outcome: Markdown (also what the terminal shows) and JSON.
+
+pub mod json;
+pub mod markdown;

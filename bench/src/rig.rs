@@ -1,0 +1,173 @@
+//! The rig: starts an upstream and a proxy for one sample, waits until the proxy answers correctly, and knows where
+//! everything is.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::client::fetch;
+use crate::config::nginx;
+use crate::error::{Error, Result};
+use crate::pause::{POLL, pause};
+use crate::peer::{Peer, Tools};
+use crate::pin::Cpus;
+use crate::process::{Process, Scratch};
+use crate::scenario::BODIES;
+use crate::shape::{Setup, Shape};
+
+/// How long a proxy may take from its start to its first correct answer; Envoy with 10,000 routes needs some.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+
+/// What all measurements share.
+pub struct Rig {
+    pub tools: Tools,
+    pub cpus: Cpus,
+    pub file_limit: u64,
+    scratch: Scratch,
+    starts: AtomicUsize,
+}
+
+/// A proxy that has answered correctly.
+pub struct Proxy {
+    pub process: Process,
+    pub port: u16,
+    /// From the start of the process to the end of the first correct answer.
+    pub ready_after: Duration,
+    /// Its configuration and log.
+    pub directory: PathBuf,
+}
+
+/// What a proxy must answer before it is measured.
+#[derive(Clone, Copy)]
+pub struct Probe<'a> {
+    pub path: &'a str,
+    pub body: usize,
+    pub headers: &'a [&'a str],
+}
+
+/// How the proxy's command is changed before it starts.
+pub enum Wrap<'a> {
+    Plain,
+    /// A tracer around a proxy that runs as one process.
+    Traced(&'a dyn Fn(&Command, &Path) -> Command),
+}
+
+impl Rig {
+    pub fn new(tools: Tools, cpus: Cpus, file_limit: u64) -> Result<Self> {
+        Ok(Self { tools, cpus, file_limit, scratch: Scratch::create()?, starts: AtomicUsize::new(0) })
+    }
+
+    /// nginx with all bodies, on the load's CPU.
+    pub fn start_upstream(&self) -> Result<(Process, u16)> {
+        let directory = self.scratch.subdirectory("upstream")?;
+        let [port] = free_ports()?;
+        let write = |name: &str, content: String| {
+            fs::write(directory.join(name), content).map_err(Error::io(format!("writing {name}")))
+        };
+        for (name, content) in nginx::body_files(&BODIES) {
+            write(name, content)?;
+        }
+        write("nginx.conf", nginx::upstream(&directory, port, self.file_limit, &BODIES))?;
+        let mut command = Command::new(self.tools.upstream()?);
+        command.arg("-p").arg(&directory).args(["-e", "stderr", "-c"]).arg(directory.join("nginx.conf"));
+        let log = directory.join("log");
+        let mut process = Process::start("upstream nginx", command, self.cpus.load, self.cpus, &log)?;
+        for body in &BODIES {
+            let path = format!("/{}", body.name);
+            wait_until_ready(&mut process, port, Probe { path: &path, body: body.bytes, headers: &[] })?;
+        }
+        Ok((process, port))
+    }
+
+    /// The proxy, alone on its CPU, after it has passed the probe. Ports are chosen anew each time; should another
+    /// program have taken one in between, it is tried once more.
+    pub fn start_proxy(&self, peer: Peer, shape: Shape, upstream: u16, probe: Probe, wrap: Wrap) -> Result<Proxy> {
+        match self.try_start(peer, shape, upstream, probe, &wrap) {
+            Err(Error::Ended { .. }) => self.try_start(peer, shape, upstream, probe, &wrap),
+            outcome => outcome,
+        }
+    }
+
+    /// A file of the run that belongs to no proxy.
+    pub fn log(&self, name: &str) -> Result<PathBuf> {
+        Ok(self.next_directory(name)?.join("log"))
+    }
+
+    fn try_start(&self, peer: Peer, shape: Shape, upstream: u16, probe: Probe, wrap: &Wrap) -> Result<Proxy> {
+        let directory = self.next_directory(peer.name())?;
+        let [listen, admin] = free_ports()?;
+        let setup = Setup {
+            shape,
+            directory: &directory,
+            listen,
+            admin,
+            upstream,
+            single_process: matches!(wrap, Wrap::Traced(_)),
+            file_limit: self.file_limit,
+        };
+        let mut command = peer.command(&self.tools, &setup)?;
+        if let Wrap::Traced(wrap) = wrap {
+            command = wrap(&command, &directory);
+        }
+        let log = directory.join("log");
+        let mut process = Process::start(peer.name(), command, self.cpus.proxy, self.cpus, &log)?;
+        let ready_after = wait_until_ready(&mut process, listen, probe)?;
+        if shape.basic_auth {
+            let (status, _) = fetch(listen, probe.path, &[]).map_err(Error::io("asking without a password"))?;
+            if status != 401 {
+                return Err(Error::WrongAnswer {
+                    name: peer.name().to_owned(),
+                    expected: "401 to a request without a password".to_owned(),
+                    got: status.to_string(),
+                });
+            }
+        }
+        Ok(Proxy { process, port: listen, ready_after, directory })
+    }
+
+    fn next_directory(&self, name: &str) -> Result<PathBuf> {
+        let number = self.starts.fetch_add(1, Ordering::Relaxed);
+        self.scratch.subdirectory(&format!("{number:04}-{name}"))
+    }
+}
+
+/// Asks until the answer is the expected one; the time since the process was started.
+fn wait_until_ready(process: &mut Process, port: u16, probe: Probe) -> Result<Duration> {
+    let deadline = Instant::now() + READY_LIMIT;
+    loop {
+        process.check_running()?;
+        let outcome = fetch(port, probe.path, probe.headers);
+        let last = match outcome {
+            Ok((200, body)) if body == probe.body => return Ok(process.started().elapsed()),
+            Ok((status, body)) => format!("status {status} with {body} bytes of body"),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() >= deadline {
+            return Err(Error::NotReady {
+                name: process.name().to_owned(),
+                seconds: READY_LIMIT.as_secs(),
+                last: format!("{last}\n{}", process.log_tail()),
+            });
+        }
+        pause(POLL);
+    }
+}
+
+/// Free loopback ports, all different.
+fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT]> {
+    let mut ports = [0; COUNT];
+    let mut held = Vec::with_capacity(COUNT);
+    for port in &mut ports {
+        let bound = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| {
+            *port = listener.local_addr()?.port();
+            held.push(listener);
+            Ok::<_, io::Error>(())
+        });
+        bound.map_err(Error::io("looking for a free port"))?;
+    }
+    Ok(ports)
+}

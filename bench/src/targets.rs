@@ -1,0 +1,168 @@
+//! The figures that Postrider has to reach, and the verdict of a run on each.
+
+use std::fmt;
+
+use crate::gate::{INSTRUCTION_LIMIT, SYSCALL_LIMIT};
+use crate::peer::Peer;
+use crate::results::Results;
+
+/// A target with what was measured for it.
+#[derive(Debug)]
+pub struct Verdict {
+    pub target: &'static str,
+    /// What is compared with the limit.
+    pub unit: &'static str,
+    pub limit: f64,
+    /// `None`: its scenario or its peer was not part of the run, or failed.
+    pub measured: Option<f64>,
+    /// The figure stands on samples which other load on the machine disturbed.
+    pub disturbed: bool,
+}
+
+impl Verdict {
+    pub fn word(&self) -> &'static str {
+        match self.measured {
+            None => "NOT MEASURED",
+            Some(value) if value <= self.limit => "PASS",
+            Some(_) => "FAIL",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: limit {} {}", self.word(), self.target, self.limit, self.unit)?;
+        if let Some(value) = self.measured {
+            write!(f, ", measured {value:.3}")?;
+        }
+        if self.disturbed {
+            f.write_str(" (every sample disturbed by other load)")?;
+        }
+        Ok(())
+    }
+}
+
+/// All targets, in the order of the report.
+pub fn judge(results: &Results) -> Vec<Verdict> {
+    use Peer::{Envoy, Nginx, Relay};
+    let ratio = |target, scenario: &str, peer, limit| {
+        let own = results.load(scenario, Peer::Postrider, 0);
+        let other = results.load(scenario, peer, 0);
+        Verdict {
+            target,
+            unit: "x",
+            limit,
+            measured: own.zip(other).and_then(|(own, other)| Some(own.ratio_to(other)?.median)),
+            disturbed: [own, other].iter().flatten().any(|subject| disturbed(subject)),
+        }
+    };
+    let pair = |scenario: &str| {
+        let base = results.load(scenario, Peer::Postrider, 0);
+        let more = results.load(scenario, Peer::Postrider, 1);
+        let noisy = [base, more].iter().flatten().any(|subject| disturbed(subject));
+        (base.zip(more), noisy)
+    };
+    let (routes, routes_disturbed) = pair("routes");
+    let (auth, auth_disturbed) = pair("basic-auth");
+    let plain = |target, unit, limit, measured| Verdict { target, unit, limit, measured, disturbed: false };
+    let idle =
+        |scenario: &str| results.idle(scenario, Peer::Postrider).and_then(|own| Some(own.rss_per_unit()?.median));
+    vec![
+        ratio("CPU, 4 KB, 64 connections, of the relay", "http-4k", Relay, 1.20),
+        ratio("CPU, 4 KB, 64 connections, of nginx", "http-4k", Nginx, 0.80),
+        ratio("CPU, 4 KB, 64 connections, of Envoy", "http-4k", Envoy, 0.25),
+        ratio("CPU, 4 KB, 16 connections, of the relay", "http-4k-16", Relay, 1.25),
+        ratio("CPU, 4 KB, 16 connections, of nginx", "http-4k-16", Nginx, 0.85),
+        ratio("CPU, 4 KB, 16 connections, of Envoy", "http-4k-16", Envoy, 0.30),
+        ratio("CPU, 4 KB, 256 connections, of the relay", "http-4k-256", Relay, 1.25),
+        ratio("CPU, 4 KB, 256 connections, of nginx", "http-4k-256", Nginx, 0.85),
+        ratio("CPU, 4 KB, 256 connections, of Envoy", "http-4k-256", Envoy, 0.30),
+        ratio("CPU, 500 KB, of the relay", "http-500k", Relay, 1.15),
+        ratio("CPU, TCP proxy 1 KB, of the relay", "tcp-1k", Relay, 1.10),
+        Verdict {
+            target: "CPU, 10,000 routes, of one route",
+            unit: "x",
+            limit: 1.05,
+            measured: routes.and_then(|(one, many)| Some(many.ratio_to(one)?.median)),
+            disturbed: routes_disturbed,
+        },
+        Verdict {
+            target: "CPU that basic auth adds",
+            unit: "us",
+            limit: 0.5,
+            measured: auth.and_then(|(bare, auth)| Some(auth.excess_over(bare)?.median)),
+            disturbed: auth_disturbed,
+        },
+        plain(
+            "resident memory at 64 connections",
+            "MB",
+            16.0,
+            results
+                .load("http-4k", Peer::Postrider, 0)
+                .and_then(|own| Some(own.spread(|sample| sample.rss_kib as f64 * 1024.0 / 1e6)?.median)),
+        ),
+        plain("memory of an idle downstream connection", "KiB", 3.0, idle("idle-connections")),
+        plain("the same with its pooled upstream connection", "KiB", 8.0, idle("idle-connections-pooled")),
+        plain("memory of an idle cluster", "KB", 5.0, idle("idle-clusters").map(|kib| kib * 1.024)),
+        plain("user instructions per request", "", INSTRUCTION_LIMIT, results.instructions(Peer::Postrider)),
+        plain("system calls per request", "", SYSCALL_LIMIT, results.syscalls(Peer::Postrider)),
+    ]
+}
+
+fn disturbed(subject: &crate::load::Subject) -> bool {
+    !subject.samples.is_empty() && subject.only_disturbed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Sample, Subject};
+    use crate::results::{Measured, Outcome};
+    use crate::scenario::{Kind, select};
+
+    fn run_of(own: f64, nginx: f64) -> Results {
+        let scenario = select(&["http-4k".to_owned()]).unwrap()[0];
+        let Kind::Load(plan) = scenario.kind else { panic!("not a load scenario") };
+        let subject = |peer, cpu_us| Subject {
+            peer,
+            variant: plan.variants[0],
+            samples: vec![Sample {
+                round: 0,
+                cpu_us,
+                user_us: 0.0,
+                requests_per_second: 1.0,
+                p50_ms: 1.0,
+                p99_ms: 1.0,
+                rss_kib: 10_000,
+                pss_kib: 9_000,
+                foreign: 0.0,
+            }],
+            failure: None,
+        };
+        Results {
+            circumstances: Vec::new(),
+            scenarios: vec![Measured {
+                scenario,
+                outcome: Outcome::Load(plan, vec![subject(Peer::Postrider, own), subject(Peer::Nginx, nginx)]),
+            }],
+        }
+    }
+
+    fn word(results: &Results, target: &str) -> &'static str {
+        judge(results).iter().find(|verdict| verdict.target == target).expect("a target").word()
+    }
+
+    #[test]
+    fn a_ratio_at_its_limit_passes_and_one_above_it_fails() {
+        let target = "CPU, 4 KB, 64 connections, of nginx";
+        assert_eq!(word(&run_of(8.0, 10.0), target), "PASS");
+        assert_eq!(word(&run_of(8.1, 10.0), target), "FAIL");
+    }
+
+    #[test]
+    fn what_was_not_part_of_the_run_is_neither_passed_nor_failed() {
+        let results = run_of(8.0, 10.0);
+        assert_eq!(word(&results, "CPU, 4 KB, 64 connections, of Envoy"), "NOT MEASURED");
+        assert_eq!(word(&results, "system calls per request"), "NOT MEASURED");
+    }
+}
