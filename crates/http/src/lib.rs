@@ -1,1 +1,52 @@
+//! The one strict reading of HTTP: heads, fields, body framing, path and host rules, and heads on the wire.
+//!
+//! Every codec parses bytes into a [`RequestHead`] or [`ResponseHead`] and calls [`admit_request`] or
+//! [`admit_response`] once. What comes out has exactly one authority, one [`BodyFraming`] and one path,
+//! which router, filters and upstream all see and which is what gets forwarded. Whatever two
+//! implementations could read differently is a [`Reject`], never a guess.
+//!
+//! This crate does no I/O, knows no clock and no other crate of the workspace, never panics on input, and
+//! allocates nothing per message once its buffers have grown.
+//!
+//! | module | what |
+//! |---|---|
+//! | `header_id` | [`HeaderId`], [`HeaderName`]: well-known names as numbers |
+//! | `fields` | [`Fields`]: received block, index, edits |
+//! | `request`, `response` | [`RequestHead`], [`ResponseHead`] |
+//! | `rules` | [`admit_request`], [`admit_response`], [`admit_trailers`], the settings |
+//! | `framing` | [`BodyFraming`] and how it is decided |
+//! | `path`, `host` | [`normalize_path`], [`check_authority`] |
+//! | `hop` | hop-by-hop fields |
+//! | `write` | [`write_request`], [`write_response`], [`write_trailers`] |
+//! | [`reason`] | every refusal by name |
 
+mod chars;
+mod fields;
+mod framing;
+mod header_id;
+mod hop;
+mod host;
+mod method;
+mod path;
+pub mod reason;
+mod reject;
+mod request;
+mod response;
+mod rules;
+mod write;
+
+pub use chars::{is_field_value, is_token, list_members, trim_ows};
+pub use fields::{FieldRef, Fields, MAX_INDEXED_FIELDS, MAX_NAME_BYTES};
+pub use framing::{BodyFraming, content_length, request_framing, response_framing};
+pub use header_id::{HeaderId, HeaderName};
+pub use host::{check_authority, split_port};
+pub use method::{Method, Scheme, Version};
+pub use path::{EscapedSlashes, Normalized, PathOptions, normalize_path};
+pub use reject::{FieldError, Reject};
+pub use request::RequestHead;
+pub use response::{ResponseHead, reason_phrase};
+pub use rules::{
+    Asked, DEFAULT_MAX_FIELDS, DEFAULT_MAX_HEAD_BYTES, HeadLimits, RequestFacts, RequestRules, ResponseFacts,
+    ResponseRules, Underscores, admit_request, admit_response, admit_trailers,
+};
+pub use write::{Connection, Decimal, RequestWrite, ResponseWrite, write_request, write_response, write_trailers};

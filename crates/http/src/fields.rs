@@ -1,0 +1,739 @@
+//! The fields of one message: a received byte block, an index into it, and a side arena for edits.
+//!
+//! A codec loads a whole received head with [`Fields::load`] and indexes its lines one by one with
+//! [`Fields::index_line`]; filters and the router read and edit; [`crate::write_request`] and
+//! [`crate::write_response`] emit. Names are lower-cased in place while they are validated. Nothing
+//! gets into the index unvalidated, so nothing unvalidated can be emitted. Cleared and reused from
+//! message to message: in the steady state nothing here allocates.
+
+use std::borrow::Cow;
+
+use crate::chars::{is_field_value, is_token, sweep_controls, token_lower_of};
+use crate::{FieldError, HeaderId, HeaderName, Reject, reason};
+
+/// Most fields that one index addresses, whatever the configured limit: positions are 16 bits wide.
+pub const MAX_INDEXED_FIELDS: usize = 16_384;
+
+/// Longest field name taken: lengths are 16 bits wide.
+pub const MAX_NAME_BYTES: usize = u16::MAX as usize;
+
+/// Fields of one message in the order received.
+#[derive(Clone, Debug)]
+pub struct Fields {
+    block: Vec<u8>,
+    arena: Vec<u8>,
+    index: Vec<Entry>,
+    /// Position + 1 of the first live entry of each id; 0 when there is none.
+    first: [u16; HeaderId::COUNT],
+    /// Bit per id that was pushed more than once since the last clear.
+    repeated: u128,
+    live: usize,
+}
+
+/// One field as the index holds it: 16 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    name_start: u32,
+    value_start: u32,
+    value_len: u32,
+    name_len: u16,
+    pub(crate) id: HeaderId,
+    flags: u8,
+}
+
+/// The field was removed; its place stays so that positions are stable.
+const REMOVED: u8 = 1;
+/// The received line is exactly `name: value CRLF`, with the name lower-cased, and was not edited.
+const CANONICAL: u8 = 2;
+/// The name lies in the arena (else in the block, or it is the id's own).
+const NAME_IN_ARENA: u8 = 4;
+/// The value lies in the arena.
+const VALUE_IN_ARENA: u8 = 8;
+/// The name is that of the id.
+const NAME_OF_ID: u8 = 16;
+
+impl Entry {
+    #[inline]
+    pub(crate) fn is_live(&self) -> bool {
+        self.flags & REMOVED == 0
+    }
+
+    /// The received line as a range of the block, when emitting it as received equals emitting it afresh.
+    #[inline]
+    pub(crate) fn canonical_line(&self) -> Option<(usize, usize)> {
+        if self.flags & CANONICAL == 0 {
+            return None;
+        }
+        Some((self.name_start as usize, self.value_start as usize + self.value_len as usize + 2))
+    }
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Self {
+            block: Vec::new(),
+            arena: Vec::new(),
+            index: Vec::new(),
+            first: [0; HeaderId::COUNT],
+            repeated: 0,
+            live: 0,
+        }
+    }
+}
+
+impl Fields {
+    /// No fields, nothing allocated yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets everything, keeps the capacity.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.block.clear();
+        self.arena.clear();
+        self.index.clear();
+        self.first = [0; HeaderId::COUNT];
+        self.repeated = 0;
+        self.live = 0;
+    }
+
+    /// Number of fields (lines, not names).
+    pub fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Whether there are no fields.
+    pub fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Bytes of all names and values: what limits on decoded heads count.
+    pub fn byte_len(&self) -> usize {
+        self.iter().map(|field| field.name.len() + field.value.len()).sum()
+    }
+
+    /// Capacity held for reuse, in bytes.
+    pub fn capacity(&self) -> usize {
+        self.block.capacity() + self.arena.capacity() + self.index.capacity() * size_of::<Entry>()
+    }
+
+    // ---- reading -------------------------------------------------------------------------------------
+
+    /// Whether a field with `id` is there.
+    #[inline]
+    pub fn has(&self, id: HeaderId) -> bool {
+        self.first_position(id).is_some()
+    }
+
+    /// The first value of a well-known field. `None` for [`HeaderId::Unknown`].
+    #[inline]
+    pub fn get(&self, id: HeaderId) -> Option<&[u8]> {
+        let entry = self.index.get(self.first_position(id)?)?;
+        Some(self.value_of(entry))
+    }
+
+    /// All values of a well-known field, in order.
+    pub fn get_all(&self, id: HeaderId) -> impl Iterator<Item = &[u8]> {
+        let from = self.first_position(id).unwrap_or(self.index.len());
+        self.entries_from(from).filter(move |entry| entry.id == id).map(|entry| self.value_of(entry))
+    }
+
+    /// The first value of the field called `name`, which must be lower case.
+    pub fn get_name(&self, name: &[u8]) -> Option<&[u8]> {
+        match HeaderId::from_lower(name) {
+            HeaderId::Unknown => self.all_unknown(name).next(),
+            id => self.get(id),
+        }
+    }
+
+    /// All values of the fields called `name`, which must be lower case.
+    pub fn get_all_name<'f, 'n>(&'f self, name: &'n [u8]) -> impl Iterator<Item = &'f [u8]> + use<'f, 'n> {
+        let id = HeaderId::from_lower(name);
+        self.entries_from(0)
+            .filter(move |entry| entry.id == id && (id != HeaderId::Unknown || self.name_of(entry) == name))
+            .map(|entry| self.value_of(entry))
+    }
+
+    /// The first value of a field whose name was resolved at configuration time.
+    #[inline]
+    pub fn find(&self, name: &HeaderName) -> Option<&[u8]> {
+        match name.id() {
+            HeaderId::Unknown => self.all_unknown(name.as_bytes()).next(),
+            id => self.get(id),
+        }
+    }
+
+    /// All values of a field whose name was resolved at configuration time.
+    pub fn find_all<'f, 'n>(&'f self, name: &'n HeaderName) -> impl Iterator<Item = &'f [u8]> + use<'f, 'n> {
+        let id = name.id();
+        self.entries_from(0)
+            .filter(move |e| e.id == id && (id != HeaderId::Unknown || self.name_of(e) == name.as_bytes()))
+            .map(|entry| self.value_of(entry))
+    }
+
+    /// Every field in order.
+    pub fn iter(&self) -> impl Iterator<Item = FieldRef<'_>> {
+        self.entries_from(0).map(|entry| FieldRef {
+            id: entry.id,
+            name: self.name_of(entry),
+            value: self.value_of(entry),
+        })
+    }
+
+    // ---- editing -------------------------------------------------------------------------------------
+
+    /// Adds a well-known field after all others.
+    ///
+    /// # Errors
+    /// [`FieldError::Value`] for a control byte; [`FieldError::Name`] for [`HeaderId::Unknown`].
+    pub fn append(&mut self, id: HeaderId, value: &[u8]) -> Result<(), FieldError> {
+        if id == HeaderId::Unknown {
+            return Err(FieldError::Name);
+        }
+        let value = self.store_value(value)?;
+        self.push(Entry {
+            name_start: 0,
+            name_len: 0,
+            value_start: value.0,
+            value_len: value.1,
+            id,
+            flags: NAME_OF_ID | VALUE_IN_ARENA,
+        })
+    }
+
+    /// Adds a field after all others; `name` in any case.
+    ///
+    /// # Errors
+    /// [`FieldError`] when the name is no token or the value holds a control byte.
+    pub fn append_name(&mut self, name: &[u8], value: &[u8]) -> Result<(), FieldError> {
+        if !is_token(name) || name.len() > MAX_NAME_BYTES {
+            return Err(FieldError::Name);
+        }
+        let name_start = self.arena.len();
+        self.arena.extend(name.iter().map(|&b| token_lower_of(b)));
+        let id = HeaderId::from_lower(self.arena.get(name_start..).unwrap_or_default());
+        let value = match self.store_value(value) {
+            Ok(value) => value,
+            Err(error) => {
+                self.arena.truncate(name_start);
+                return Err(error);
+            }
+        };
+        self.push(Entry {
+            name_start: position(name_start)?,
+            name_len: u16::try_from(name.len()).map_err(|_| FieldError::Name)?,
+            value_start: value.0,
+            value_len: value.1,
+            id,
+            flags: NAME_IN_ARENA | VALUE_IN_ARENA,
+        })
+    }
+
+    /// Adds a field whose name was resolved at configuration time.
+    ///
+    /// # Errors
+    /// [`FieldError::Value`] for a control byte.
+    pub fn append_header(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), FieldError> {
+        match name.id() {
+            HeaderId::Unknown => self.append_name(name.as_bytes(), value),
+            id => self.append(id, value),
+        }
+    }
+
+    /// Makes `value` the only one of a well-known field: overwrites the first in its place, removes the
+    /// others, appends when there was none.
+    ///
+    /// # Errors
+    /// As [`Fields::append`]; nothing is changed then.
+    pub fn set(&mut self, id: HeaderId, value: &[u8]) -> Result<(), FieldError> {
+        let Some(at) = self.first_position(id) else {
+            return self.append(id, value);
+        };
+        self.overwrite(at, value)?;
+        self.remove_matching(at + 1, |_, entry| entry.id == id);
+        Ok(())
+    }
+
+    /// [`Fields::set`] by name in any case.
+    ///
+    /// # Errors
+    /// As [`Fields::append_name`]; nothing is changed then.
+    pub fn set_name(&mut self, name: &[u8], value: &[u8]) -> Result<(), FieldError> {
+        if !is_token(name) {
+            return Err(FieldError::Name);
+        }
+        let is_same = |fields: &Self, entry: &Entry| fields.name_of(entry).eq_ignore_ascii_case(name);
+        let Some(at) = self.index.iter().position(|entry| entry.is_live() && is_same(self, entry)) else {
+            return self.append_name(name, value);
+        };
+        self.overwrite(at, value)?;
+        self.remove_matching(at + 1, is_same);
+        Ok(())
+    }
+
+    /// [`Fields::set`] for a name resolved at configuration time.
+    ///
+    /// # Errors
+    /// As [`Fields::append_header`].
+    pub fn set_header(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), FieldError> {
+        match name.id() {
+            HeaderId::Unknown => self.set_name(name.as_bytes(), value),
+            id => self.set(id, value),
+        }
+    }
+
+    /// Removes every field with `id`; true when there was one.
+    #[inline]
+    pub fn remove(&mut self, id: HeaderId) -> bool {
+        match self.first_position(id) {
+            Some(at) => self.remove_matching(at, |_, entry| entry.id == id),
+            None => false,
+        }
+    }
+
+    /// Removes every field called `name` (any case); true when there was one.
+    pub fn remove_name(&mut self, name: &[u8]) -> bool {
+        match HeaderId::from_any_case(name) {
+            HeaderId::Unknown => self.remove_matching(0, |fields, entry| {
+                entry.id == HeaderId::Unknown && fields.name_of(entry).eq_ignore_ascii_case(name)
+            }),
+            id => self.remove(id),
+        }
+    }
+
+    /// Removes every field with this resolved name; true when there was one.
+    pub fn remove_header(&mut self, name: &HeaderName) -> bool {
+        match name.id() {
+            HeaderId::Unknown => self.remove_matching(0, |fields, entry| {
+                entry.id == HeaderId::Unknown && fields.name_of(entry) == name.as_bytes()
+            }),
+            id => self.remove(id),
+        }
+    }
+
+    /// Keeps the fields for which `keep` is true; true when one was removed.
+    pub fn retain(&mut self, mut keep: impl FnMut(FieldRef<'_>) -> bool) -> bool {
+        self.remove_matching(0, |fields, entry| {
+            !keep(FieldRef { id: entry.id, name: fields.name_of(entry), value: fields.value_of(entry) })
+        })
+    }
+
+    // ---- for codecs ----------------------------------------------------------------------------------
+
+    /// Clears, then copies a received head (start line, field lines, empty line) into the block. The
+    /// line offsets given to [`Fields::index_line`] are offsets into `head`.
+    ///
+    /// `lines` is the number of CR LF pairs in `head`: a CR beyond those is bare and is refused, as is
+    /// any control byte but HTAB (RFC 9110 5.5, RFC 9112 2.2).
+    ///
+    /// # Errors
+    /// A [`Reject`] with status 400.
+    #[inline]
+    pub fn load(&mut self, head: &[u8], lines: usize) -> Result<(), Reject> {
+        self.clear();
+        if u32::try_from(head.len()).is_err() {
+            return Err(reason::HEAD_TOO_LARGE);
+        }
+        self.block.extend_from_slice(head);
+        let found = sweep_controls(head);
+        if found.bad {
+            return Err(reason::INVALID_CHARACTERS);
+        }
+        if found.carriage_returns != lines {
+            return Err(reason::BARE_CR);
+        }
+        Ok(())
+    }
+
+    /// Takes the received line `block[start..end]` (without its CR LF, which must follow) into the index,
+    /// lower-casing the name in place. Relies on [`Fields::load`] for the bytes of the value.
+    ///
+    /// # Errors
+    /// A [`Reject`] with status 400: obs-fold (RFC 9112 5.2), no colon, space before the colon
+    /// (RFC 9112 5.1), an empty name or one that is no token (RFC 9110 5.1).
+    #[inline]
+    pub fn index_line(&mut self, start: usize, end: usize) -> Result<(), Reject> {
+        let Some(line) = self.block.get_mut(start..end) else {
+            return Err(reason::CODEC_ERROR);
+        };
+        let mut name_len = 0;
+        for byte in line.iter_mut() {
+            let lower = token_lower_of(*byte);
+            if lower == 0 {
+                break;
+            }
+            *byte = lower;
+            name_len += 1;
+        }
+        let Some((name, rest)) = line.split_at_checked(name_len) else {
+            return Err(reason::CODEC_ERROR);
+        };
+        let [b':', after_colon @ ..] = rest else {
+            return Err(field_line_fault(name, rest));
+        };
+        if name.is_empty() {
+            return Err(reason::EMPTY_NAME);
+        }
+        let id = HeaderId::from_lower(name);
+        let value = crate::chars::trim_ows(after_colon);
+        // Canonical: exactly one space before a value, nothing after it.
+        let canonical = after_colon.len() == value.len() + 1 && after_colon.first() == Some(&b' ');
+        let lead = if canonical { 1 } else { after_colon.iter().take_while(|b| matches!(b, b' ' | b'\t')).count() };
+        let value_len = value.len();
+        let entry = Entry {
+            name_start: start as u32,
+            name_len: u16::try_from(name_len).map_err(|_| reason::HEAD_TOO_LARGE)?,
+            // An all-blank value has `lead` beyond it; any in-bounds place serves an empty range.
+            value_start: (start + name_len + 1 + if value_len == 0 { 0 } else { lead }) as u32,
+            value_len: value_len as u32,
+            id,
+            flags: if canonical && value_len != 0 { CANONICAL } else { 0 },
+        };
+        self.push(entry).map_err(|_| reason::TOO_MANY_HEADERS)
+    }
+
+    /// Appends received bytes of a section that arrives in pieces (trailers) to the block.
+    pub fn extend_block(&mut self, bytes: &[u8]) {
+        self.block.extend_from_slice(bytes);
+    }
+
+    /// Bytes gathered by [`Fields::extend_block`].
+    pub fn block_len(&self) -> usize {
+        self.block.len()
+    }
+
+    /// Indexes a whole section gathered by [`Fields::extend_block`]: field lines, each ended by CR LF,
+    /// without the empty line. At most `max_fields` of them.
+    ///
+    /// # Errors
+    /// As [`Fields::load`] and [`Fields::index_line`]; [`reason::TRAILERS_TOO_LARGE`] for too many.
+    pub fn index_section(&mut self, max_fields: usize) -> Result<(), Reject> {
+        let mut start = 0;
+        while let Some(length) = memchr::memchr(b'\n', self.block.get(start..).unwrap_or_default()) {
+            let line = self.block.get(start..start + length).unwrap_or_default();
+            let Some((b'\r', line)) = line.split_last() else { return Err(reason::BARE_LF) };
+            if line.contains(&b'\r') {
+                return Err(reason::BARE_CR);
+            }
+            if !is_field_value(line) {
+                return Err(reason::INVALID_CHARACTERS);
+            }
+            if self.index.len() >= max_fields {
+                return Err(reason::TRAILERS_TOO_LARGE);
+            }
+            let end = start + line.len();
+            self.index_line(start, end)?;
+            start += length + 1;
+        }
+        Ok(())
+    }
+
+    // ---- for the rules and the writers of this crate -----------------------------------------------------
+
+    #[inline]
+    pub(crate) fn block(&self) -> &[u8] {
+        &self.block
+    }
+
+    /// Bytes of the received block; an out-of-range request is empty.
+    #[inline]
+    pub(crate) fn block_range(&self, range: Span) -> &[u8] {
+        self.block.get(range.start as usize..range.end as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn arena_range(&self, range: Span) -> &[u8] {
+        self.arena.get(range.start as usize..range.end as usize).unwrap_or_default()
+    }
+
+    /// Copies `bytes` into the arena.
+    pub(crate) fn stash(&mut self, bytes: &[u8]) -> Span {
+        let start = self.arena.len() as u32;
+        self.arena.extend_from_slice(bytes);
+        Span { start, end: self.arena.len() as u32 }
+    }
+
+    /// The path at `span`, and the arena to build a new one in. A path that lies in the arena itself
+    /// (absolute-form without a path) is copied out first.
+    pub(crate) fn path_and_arena(&mut self, span: Span, in_arena: bool) -> (Cow<'_, [u8]>, &mut Vec<u8>) {
+        let range = span.start as usize..span.end as usize;
+        let path = if in_arena {
+            Cow::Owned(self.arena.get(range).unwrap_or_default().to_vec())
+        } else {
+            Cow::Borrowed(self.block.get(range).unwrap_or_default())
+        };
+        (path, &mut self.arena)
+    }
+
+    /// Whether more than one field with `id` was received or added.
+    #[inline]
+    pub(crate) fn is_repeated(&self, id: HeaderId) -> bool {
+        self.repeated & (1 << id as u8) != 0
+    }
+
+    /// Names that are not well known.
+    #[inline]
+    pub(crate) fn unknown_names(&self) -> impl Iterator<Item = &[u8]> {
+        self.entries_from(0).filter(|entry| entry.id == HeaderId::Unknown).map(|entry| self.name_of(entry))
+    }
+
+    /// Whether the first Content-Length was received as its own fresh serialisation would be.
+    #[inline]
+    pub(crate) fn length_is_canonical(&self) -> bool {
+        let entry = self.first_position(HeaderId::ContentLength).and_then(|at| self.index.get(at));
+        entry.is_some_and(|entry| {
+            let value = self.value_of(entry);
+            entry.canonical_line().is_some() && (value.first() != Some(&b'0') || value.len() == 1)
+        })
+    }
+
+    #[inline]
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.index
+    }
+
+    #[inline]
+    pub(crate) fn name_of(&self, entry: &Entry) -> &[u8] {
+        if entry.flags & NAME_OF_ID != 0 {
+            return entry.id.name().as_bytes();
+        }
+        let source = if entry.flags & NAME_IN_ARENA != 0 { &self.arena } else { &self.block };
+        let start = entry.name_start as usize;
+        source.get(start..start + entry.name_len as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn value_of(&self, entry: &Entry) -> &[u8] {
+        let source = if entry.flags & VALUE_IN_ARENA != 0 { &self.arena } else { &self.block };
+        let start = entry.value_start as usize;
+        source.get(start..start + entry.value_len as usize).unwrap_or_default()
+    }
+
+    /// Removes live entries from position `from` on for which `matches` holds.
+    pub(crate) fn remove_matching(&mut self, from: usize, mut matches: impl FnMut(&Self, &Entry) -> bool) -> bool {
+        let mut removed = false;
+        let mut at = from;
+        while let Some(entry) = self.index.get(at).copied() {
+            if entry.is_live() && matches(self, &entry) {
+                self.tombstone(at, entry);
+                removed = true;
+            }
+            at += 1;
+        }
+        removed
+    }
+
+    // ---- inside ----------------------------------------------------------------------------------------
+
+    #[inline]
+    fn first_position(&self, id: HeaderId) -> Option<usize> {
+        if id == HeaderId::Unknown {
+            return None;
+        }
+        (*self.first.get(id as usize)? as usize).checked_sub(1)
+    }
+
+    #[inline]
+    fn entries_from(&self, from: usize) -> impl Iterator<Item = &Entry> {
+        self.index.get(from..).unwrap_or_default().iter().filter(|entry| entry.is_live())
+    }
+
+    fn all_unknown<'f, 'n>(&'f self, name: &'n [u8]) -> impl Iterator<Item = &'f [u8]> + use<'f, 'n> {
+        self.entries_from(0)
+            .filter(move |entry| entry.id == HeaderId::Unknown && self.name_of(entry) == name)
+            .map(|entry| self.value_of(entry))
+    }
+
+    #[inline]
+    fn push(&mut self, entry: Entry) -> Result<(), FieldError> {
+        if self.index.len() >= MAX_INDEXED_FIELDS {
+            return Err(FieldError::TooLarge);
+        }
+        self.index.push(entry);
+        self.live += 1;
+        if let Some(first) = self.first.get_mut(entry.id as usize) {
+            if *first == 0 {
+                *first = self.index.len() as u16;
+            } else {
+                self.repeated |= 1 << entry.id as u8;
+            }
+        }
+        Ok(())
+    }
+
+    fn overwrite(&mut self, at: usize, value: &[u8]) -> Result<(), FieldError> {
+        let (start, len) = self.store_value(value)?;
+        if let Some(entry) = self.index.get_mut(at) {
+            entry.value_start = start;
+            entry.value_len = len;
+            entry.flags = (entry.flags | VALUE_IN_ARENA) & !CANONICAL;
+        }
+        Ok(())
+    }
+
+    fn store_value(&mut self, value: &[u8]) -> Result<(u32, u32), FieldError> {
+        let value = crate::chars::trim_ows(value);
+        if !is_field_value(value) {
+            return Err(FieldError::Value);
+        }
+        let start = position(self.arena.len())?;
+        position(self.arena.len() + value.len())?;
+        self.arena.extend_from_slice(value);
+        Ok((start, value.len() as u32))
+    }
+
+    fn tombstone(&mut self, at: usize, entry: Entry) {
+        if let Some(entry) = self.index.get_mut(at) {
+            entry.flags |= REMOVED;
+        }
+        self.live -= 1;
+        let id = entry.id;
+        let Some(&first) = self.first.get(id as usize) else { return };
+        if first as usize == at + 1 {
+            let next = self
+                .index
+                .iter()
+                .skip(at + 1)
+                .position(|other| other.is_live() && other.id == id)
+                .map_or(0, |skipped| at + 1 + skipped + 1);
+            if let Some(first) = self.first.get_mut(id as usize) {
+                *first = next as u16;
+            }
+        }
+    }
+}
+
+/// A field as the iterators give it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldRef<'a> {
+    /// The id, [`HeaderId::Unknown`] when the name is not well known.
+    pub id: HeaderId,
+    /// The lower-case name.
+    pub name: &'a [u8],
+    /// The value without surrounding white space.
+    pub value: &'a [u8],
+}
+
+/// A range in the block or in the arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub start: u32,
+    pub end: u32,
+}
+
+fn position(at: usize) -> Result<u32, FieldError> {
+    u32::try_from(at).map_err(|_| FieldError::TooLarge)
+}
+
+/// Which rule a line without a proper `name:` breaks.
+#[cold]
+fn field_line_fault(name: &[u8], rest: &[u8]) -> Reject {
+    match (name.is_empty(), rest.first()) {
+        (true, Some(b' ' | b'\t')) => reason::OBS_FOLD,
+        (false, Some(b' ' | b'\t')) if rest.contains(&b':') => reason::SPACE_BEFORE_COLON,
+        (_, None) => reason::NO_COLON,
+        _ => reason::INVALID_NAME,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(lines: &[&str]) -> Fields {
+        let mut head = Vec::new();
+        let mut ends = Vec::new();
+        for line in lines {
+            let start = head.len();
+            head.extend_from_slice(line.as_bytes());
+            ends.push((start, head.len()));
+            head.extend_from_slice(b"\r\n");
+        }
+        let mut fields = Fields::new();
+        fields.load(&head, lines.len()).unwrap();
+        for (start, end) in ends {
+            fields.index_line(start, end).unwrap();
+        }
+        fields
+    }
+
+    fn shown(fields: &Fields) -> Vec<(String, String)> {
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        fields.iter().map(|f| (text(f.name), text(f.value))).collect()
+    }
+
+    #[test]
+    fn received_lines_are_found_by_id_and_name() {
+        let fields = loaded(&["HoSt: a", "X-One:  1 ", "x-two:", "X-ONE: 2", "Cookie:\ta=b"]);
+        assert_eq!(fields.len(), 5);
+        assert_eq!(fields.get(HeaderId::Host), Some(&b"a"[..]));
+        assert_eq!(fields.get(HeaderId::Cookie), Some(&b"a=b"[..]));
+        assert_eq!(fields.get_name(b"x-two"), Some(&b""[..]));
+        assert_eq!(fields.get_all_name(b"x-one").collect::<Vec<_>>(), [b"1", b"2"]);
+        assert_eq!(fields.get(HeaderId::Unknown), None);
+    }
+
+    #[test]
+    fn edits_keep_order_and_first_positions() {
+        let mut fields = loaded(&["cookie: a", "x-one: 1", "cookie: b", "server: s"]);
+        assert_eq!(fields.get_all(HeaderId::Cookie).count(), 2);
+        fields.set(HeaderId::Server, b"me").unwrap();
+        fields.set_name(b"X-One", b"11").unwrap();
+        fields.append_name(b"X-New", b" v ").unwrap();
+        fields.append(HeaderId::Via, b"1.1 p").unwrap();
+        let want =
+            [("cookie", "a"), ("x-one", "11"), ("cookie", "b"), ("server", "me"), ("x-new", "v"), ("via", "1.1 p")];
+        assert_eq!(shown(&fields), want.map(|(n, v)| (n.to_owned(), v.to_owned())));
+        fields.set(HeaderId::Cookie, b"c").unwrap();
+        assert_eq!(fields.get_all(HeaderId::Cookie).collect::<Vec<_>>(), [b"c"]);
+        assert!(fields.remove(HeaderId::Cookie));
+        assert!(!fields.has(HeaderId::Cookie));
+        assert!(fields.remove_name(b"X-ONE"));
+        assert!(!fields.remove_name(b"x-one"));
+        assert_eq!(fields.len(), 3);
+        fields.clear();
+        assert!(fields.is_empty() && fields.get(HeaderId::Via).is_none());
+    }
+
+    #[test]
+    fn removing_the_first_of_several_finds_the_next() {
+        let mut fields = loaded(&["cookie: a", "cookie: b", "cookie: c"]);
+        let mut seen = 0;
+        fields.retain(|_| {
+            seen += 1;
+            seen > 1
+        });
+        assert_eq!(fields.get(HeaderId::Cookie), Some(&b"b"[..]));
+    }
+
+    #[test]
+    fn bad_edits_change_nothing() {
+        let mut fields = loaded(&["host: a"]);
+        for bad in [&b"a\r\nx: y"[..], b"a\nb", b"\0", b"\x7f"] {
+            assert_eq!(fields.set(HeaderId::Host, bad), Err(FieldError::Value));
+            assert_eq!(fields.append_name(b"x-a", bad), Err(FieldError::Value));
+        }
+        assert_eq!(fields.append_name(b"x a", b"v"), Err(FieldError::Name));
+        assert_eq!(fields.append(HeaderId::Unknown, b"v"), Err(FieldError::Name));
+        assert_eq!(shown(&fields), [("host".to_owned(), "a".to_owned())]);
+    }
+
+    #[test]
+    fn line_faults_have_names() {
+        for (line, want) in [
+            (" folded", reason::OBS_FOLD),
+            ("\tfolded: x", reason::OBS_FOLD),
+            ("name : v", reason::SPACE_BEFORE_COLON),
+            ("name", reason::NO_COLON),
+            ("na me", reason::INVALID_NAME),
+            (": v", reason::EMPTY_NAME),
+            ("na(me: v", reason::INVALID_NAME),
+            ("n\u{e9}: v", reason::INVALID_NAME),
+        ] {
+            let mut fields = Fields::new();
+            fields.load(format!("{line}\r\n").as_bytes(), 1).unwrap();
+            assert_eq!(fields.index_line(0, line.len()), Err(want), "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The authority of a request: its grammar, and what `Host` may look like (RFC 9110 4.2, RFC 3986 3.2).
+//!
+//! Stricter than RFC 3986's reg-name: names carry letters, digits, `-`, `.`, `_` and `~` only. A comma
+//! would let two joined Host lines pass for one, an escape would give one host two spellings.
+
+use crate::{Reject, reason};
+
+/// Checks `host [ ":" port ]`.
+///
+/// # Errors
+/// [`reason::USERINFO`] when there is an `@`, else [`reason::INVALID_AUTHORITY`].
+pub fn check_authority(authority: &[u8]) -> Result<(), Reject> {
+    let (host, port) = split_port(authority);
+    let host_ok = match host {
+        [b'[', inner @ .., b']'] => is_ipv6(inner),
+        _ => !host.is_empty() && host.iter().all(|&b| is_host_byte(b)),
+    };
+    if host_ok && port.is_none_or(is_port) {
+        return Ok(());
+    }
+    Err(if authority.contains(&b'@') { reason::USERINFO } else { reason::INVALID_AUTHORITY })
+}
+
+/// Splits `host[:port]` at the port's colon; brackets stay with the host. An authority that passed
+/// [`check_authority`] gives a port of at most five digits (an empty one for `host:`).
+#[inline]
+pub fn split_port(authority: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let digits = authority.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let before = authority.len() - digits;
+    match authority.split_at_checked(before) {
+        Some(([host @ .., b':'], port)) if !host.contains(&b':') || host.ends_with(b"]") => (host, Some(port)),
+        _ => (authority, None),
+    }
+}
+
+#[inline]
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+fn is_port(digits: &[u8]) -> bool {
+    // RFC 3986 allows an empty port and any number; a TCP port ends at 65535.
+    digits.len() <= 5 && digits.iter().fold(0u32, |n, &d| n * 10 + u32::from(d.wrapping_sub(b'0'))) <= 65_535
+}
+
+fn is_ipv6(inner: &[u8]) -> bool {
+    std::str::from_utf8(inner).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorities() {
+        for good in
+            ["a", "a.test", "A.Test.", "a_b.c", "127.0.0.1", "a:80", "a:", "[::1]", "[::1]:8080", "a:65535", "x--1.y"]
+        {
+            assert_eq!(check_authority(good.as_bytes()), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            ":80",
+            "a b",
+            "a/b",
+            "a,b",
+            "a:65536",
+            "a:99999",
+            "a:080000",
+            "a:8x",
+            "a:-1",
+            "a:80:80",
+            "::1",
+            "[::1",
+            "[::1]x",
+            "[::1]:x",
+            "[fe80::1%25eth0]",
+            "[]",
+            "a\\b",
+            "a%41",
+            "a?b",
+            "a#b",
+            "\u{e9}",
+            "a;b",
+            "a'b",
+        ] {
+            assert_eq!(check_authority(bad.as_bytes()), Err(reason::INVALID_AUTHORITY), "{bad}");
+        }
+        for bad in ["u@a", "u:p@a", "@a", "a@", "u@a:80"] {
+            assert_eq!(check_authority(bad.as_bytes()), Err(reason::USERINFO), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_split_from_hosts() {
+        assert_eq!(split_port(b"a:80"), (&b"a"[..], Some(&b"80"[..])));
+        assert_eq!(split_port(b"a:"), (&b"a"[..], Some(&b""[..])));
+        assert_eq!(split_port(b"a80"), (&b"a80"[..], None));
+        assert_eq!(split_port(b"[::1]:80"), (&b"[::1]"[..], Some(&b"80"[..])));
+        assert_eq!(split_port(b"[::1]"), (&b"[::1]"[..], None));
+    }
+}
