@@ -21,7 +21,7 @@ pub enum Flavour {
 }
 
 /// The admin page that lists accepted and refused configurations.
-pub const HISTORY: &str = "/config_history?format=json";
+pub const HISTORY: &str = "/history?format=json";
 
 /// A running proxy; killed on drop.
 pub struct Proxy {
