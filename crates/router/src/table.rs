@@ -1,0 +1,410 @@
+//! The compiled table: what it is made of, and finding a route in it.
+
+use std::sync::{Arc, LazyLock};
+
+use postrider_http::{Method, RequestHead};
+use postrider_model::{Action, DirectResponse, PathMatch, ResponseBody, Route, RouteMatch, RouteTable, VirtualHost};
+
+use crate::conditions::{Conditions, Draw, Unmet};
+use crate::hosts::Hosts;
+use crate::paths::{self, PathIndex};
+use crate::pattern::Whole;
+
+/// A routing table ready to be asked. Shared by all workers, never changed.
+#[derive(Debug)]
+pub struct Table {
+    source: Arc<RouteTable>,
+    pub(crate) hosts: Hosts,
+    virtual_hosts: Box<[HostRoutes]>,
+    routes: Box<[Entry]>,
+}
+
+/// Where a request goes. Both numbers are places in dense arrays, so whoever compiles more about a route can keep it in
+/// an array of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Found {
+    /// Place of the virtual host in the document.
+    pub virtual_host: u32,
+    /// Place of the route among the routes of all virtual hosts, in the order of the document.
+    pub route: u32,
+}
+
+/// Up to this many routes are asked one by one: less work than the index, and nothing to keep in memory.
+const WALKED_ROUTES: u32 = 8;
+
+/// The routes of one virtual host: `first..end` of all.
+#[derive(Debug)]
+struct HostRoutes {
+    first: u32,
+    end: u32,
+    index: Option<Box<PathIndex>>,
+}
+
+/// One route and what was compiled from it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) route: Arc<Route>,
+    whole: Option<Box<Whole>>,
+    conditions: Option<Box<Conditions>>,
+    virtual_host: u32,
+}
+
+impl Entry {
+    fn compile(route: &Arc<Route>, virtual_host: u32) -> Entry {
+        let whole = match &route.matches.path {
+            PathMatch::Regex(regex) => Some(Box::new(Whole::compile(regex))),
+            _ => None,
+        };
+        Entry { route: Arc::clone(route), whole, conditions: Conditions::compile(&route.matches), virtual_host }
+    }
+
+    #[inline]
+    pub(crate) fn path_holds(&self, path: &[u8], connect: bool) -> bool {
+        paths::holds(&self.route, self.whole.as_deref(), path, connect)
+    }
+
+    /// Everything but the path.
+    #[inline]
+    pub(crate) fn check(&self, head: &RequestHead, draw: &mut Draw<impl FnOnce() -> u64>) -> Result<(), Unmet> {
+        match &self.conditions {
+            None => Ok(()),
+            Some(conditions) => conditions.check(head, draw),
+        }
+    }
+}
+
+impl Table {
+    /// Compiles a table. Takes time in proportion to its size (each regular expression is compiled once more), so it
+    /// is no work for a worker.
+    pub fn compile(source: &Arc<RouteTable>) -> Table {
+        let mut routes = Vec::new();
+        let mut virtual_hosts = Vec::with_capacity(source.virtual_hosts.len());
+        for (host, id) in source.virtual_hosts.iter().zip(0..) {
+            let first = routes.len() as u32;
+            routes.extend(host.routes.iter().map(|route| Entry::compile(route, id)));
+            let end = routes.len() as u32;
+            let index = (end - first > WALKED_ROUTES)
+                .then(|| Box::new(PathIndex::build(host.routes.iter().map(|route| &**route).zip(first..))));
+            virtual_hosts.push(HostRoutes { first, end, index });
+        }
+        Table {
+            hosts: Hosts::compile(source),
+            virtual_hosts: virtual_hosts.into_boxed_slice(),
+            routes: routes.into_boxed_slice(),
+            source: Arc::clone(source),
+        }
+    }
+
+    /// The route that serves `head`. `random` is called at most once, when a route takes only a share of the requests;
+    /// it gives a uniform number.
+    #[inline]
+    pub fn find(&self, head: &RequestHead, random: impl FnOnce() -> u64) -> Option<Found> {
+        self.find_route(self.find_virtual_host(head)?, head, random)
+    }
+
+    /// The first half of [`Table::find`], for those who must act on the virtual host before there is a route.
+    #[inline]
+    pub fn find_virtual_host(&self, head: &RequestHead) -> Option<u32> {
+        self.hosts.find(head.authority())
+    }
+
+    /// The second half of [`Table::find`].
+    #[inline]
+    pub fn find_route(&self, virtual_host: u32, head: &RequestHead, random: impl FnOnce() -> u64) -> Option<Found> {
+        let host = self.virtual_hosts.get(virtual_host as usize)?;
+        let (path, connect) = (head.path_only(), is_connect(head));
+        let mut draw = Draw::new(random);
+        let Some(index) = &host.index else {
+            let routes = self.routes.get(host.first as usize..host.end as usize)?;
+            return routes
+                .iter()
+                .zip(host.first..)
+                .find(|(entry, _)| entry.path_holds(path, connect) && entry.check(head, &mut draw).is_ok())
+                .map(|(_, route)| Found { virtual_host, route });
+        };
+        let candidates = index.candidates(path, connect);
+        let mut from = host.first;
+        while let Some(route) = candidates.next(from) {
+            let entry = self.routes.get(route as usize)?;
+            // The index answers for every path but that of a regular expression.
+            if entry.whole.as_ref().is_none_or(|whole| whole.matches(path)) && entry.check(head, &mut draw).is_ok() {
+                return Some(Found { virtual_host, route });
+            }
+            from = route + 1;
+        }
+        None
+    }
+
+    /// The table this one was compiled from.
+    pub fn source(&self) -> &Arc<RouteTable> {
+        &self.source
+    }
+
+    /// A virtual host by [`Found::virtual_host`]; an empty one for a number that this table never gave.
+    #[inline]
+    pub fn virtual_host(&self, id: u32) -> &VirtualHost {
+        static NO_HOST: LazyLock<VirtualHost> = LazyLock::new(VirtualHost::default);
+        match self.source.virtual_hosts.get(id as usize) {
+            Some(host) => host,
+            None => &NO_HOST,
+        }
+    }
+
+    /// A route by [`Found::route`]; one that answers 404 for a number that this table never gave.
+    #[inline]
+    pub fn route(&self, id: u32) -> &Route {
+        static NO_ROUTE: LazyLock<Route> = LazyLock::new(no_route);
+        match self.routes.get(id as usize) {
+            Some(entry) => &entry.route,
+            None => &NO_ROUTE,
+        }
+    }
+
+    /// The virtual host that a route belongs to.
+    pub fn virtual_host_of(&self, route: u32) -> Option<u32> {
+        self.routes.get(route as usize).map(|entry| entry.virtual_host)
+    }
+
+    /// How many routes there are in all virtual hosts: one more than the largest [`Found::route`].
+    pub fn route_count(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// How many virtual hosts there are: one more than the largest [`Found::virtual_host`].
+    pub fn virtual_host_count(&self) -> usize {
+        self.virtual_hosts.len()
+    }
+
+    /// The routes of a virtual host with their numbers.
+    pub(crate) fn entries_of(&self, virtual_host: u32) -> impl Iterator<Item = (&Entry, u32)> {
+        let range = self.virtual_hosts.get(virtual_host as usize).map_or(0..0, |host| host.first..host.end);
+        let entries = self.routes.get(range.start as usize..range.end as usize).unwrap_or_default();
+        entries.iter().zip(range)
+    }
+
+    /// How many routes the index offers for `head`, were none of their other conditions to hold.
+    #[cfg(test)]
+    fn candidate_count(&self, virtual_host: u32, head: &RequestHead) -> usize {
+        let host = &self.virtual_hosts[virtual_host as usize];
+        let candidates = host.index.as_ref().unwrap().candidates(head.path_only(), is_connect(head));
+        std::iter::successors(candidates.next(0), |last| candidates.next(last + 1)).count()
+    }
+}
+
+#[inline]
+pub(crate) fn is_connect(head: &RequestHead) -> bool {
+    head.method() == Method::Connect
+}
+
+fn no_route() -> Route {
+    Route {
+        name: String::new(),
+        matches: RouteMatch {
+            path: PathMatch::Prefix(String::new()),
+            case_sensitive: true,
+            headers: Vec::new(),
+            query: Vec::new(),
+            grpc: false,
+            fraction: None,
+        },
+        action: Action::Respond(DirectResponse {
+            status: 404,
+            body: ResponseBody::Fixed(Vec::new()),
+            content_type: None,
+        }),
+        request_headers: Default::default(),
+        response_headers: Default::default(),
+        filter_overrides: Vec::new(),
+        operation: String::new(),
+        origin: Default::default(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use postrider_http::FieldError;
+    use postrider_model::{Domain, Forward, HostRewrite, PathRewrite, Priority, Regex, Target};
+
+    use super::*;
+
+    pub(crate) fn route(path: PathMatch) -> Route {
+        let mut route = no_route();
+        route.matches.path = path;
+        route
+    }
+
+    pub(crate) fn forward() -> Forward {
+        Forward {
+            target: Target::Cluster("c".into()),
+            timeout: None,
+            idle_timeout: None,
+            path_rewrite: PathRewrite::None,
+            host_rewrite: HostRewrite::None,
+            append_x_forwarded_host: false,
+            cluster_not_found_status: 503,
+            priority: Priority::Default,
+            upgrades: Vec::new(),
+        }
+    }
+
+    pub(crate) fn head(method: &str, authority: &str, path: &str, lines: &[(&str, &str)]) -> RequestHead {
+        let build = || -> Result<RequestHead, FieldError> {
+            let mut head = RequestHead::new();
+            head.set_method(method.as_bytes())?;
+            if !authority.is_empty() {
+                head.set_authority(authority.as_bytes())?;
+            }
+            if !path.is_empty() {
+                head.set_path(path.as_bytes())?;
+            }
+            for (name, value) in lines {
+                head.fields.append_name(name.as_bytes(), value.as_bytes())?;
+            }
+            Ok(head)
+        };
+        build().unwrap()
+    }
+
+    pub(crate) fn table(routes: Vec<Route>) -> Table {
+        let host = VirtualHost {
+            domains: vec![Domain::Any],
+            routes: routes.into_iter().map(Arc::new).collect(),
+            ..VirtualHost::default()
+        };
+        Table::compile(&Arc::new(RouteTable { virtual_hosts: vec![Arc::new(host)], ..RouteTable::default() }))
+    }
+
+    fn found(table: &Table, path: &str) -> Option<u32> {
+        table.find(&head("GET", "h", path, &[]), || 0).map(|found| found.route)
+    }
+
+    /// Routes before the last that match nothing, so that the list is long enough for the index.
+    fn padded(mut routes: Vec<Route>) -> Vec<Route> {
+        routes.extend((0..WALKED_ROUTES).map(|_| route(PathMatch::Exact("/padding".into()))));
+        routes
+    }
+
+    /// Each row was observed on the proxy whose meaning this is.
+    #[test]
+    fn path_conditions_hold_as_documented_in_short_and_long_tables() {
+        let no_case = |path| {
+            let mut route = route(path);
+            route.matches.case_sensitive = false;
+            route
+        };
+        let routes = vec![
+            route(PathMatch::Exact("/e".into())),
+            no_case(PathMatch::Exact("/CI".into())),
+            no_case(PathMatch::Prefix("/PreCI".into())),
+            route(PathMatch::SeparatedPrefix("/sep".into())),
+            no_case(PathMatch::SeparatedPrefix("/SepCI".into())),
+            route(PathMatch::Regex(Regex::new("/r/a|/r/ab").unwrap())),
+            no_case(PathMatch::Regex(Regex::new("/rci/a").unwrap())),
+            route(PathMatch::Prefix("/qp?x".into())),
+        ];
+        let (short, long) = (table(routes.clone()), table(padded(routes)));
+        for (path, want) in [
+            ("/e", Some(0)),
+            ("/e?x", Some(0)),
+            ("/e/", None),
+            ("/E", None),
+            ("/ci", Some(1)),
+            ("/CI?x", Some(1)),
+            ("/precIxx", Some(2)),
+            ("/pre", None),
+            ("/sep", Some(3)),
+            ("/sep/", Some(3)),
+            ("/sepa", None),
+            ("/sep/a", Some(3)),
+            ("/SEPCI", Some(4)),
+            ("/sepci/x", Some(4)),
+            ("/sepcix", None),
+            ("/r/a", Some(5)),
+            ("/r/ab", Some(5)),
+            ("/r/abc", None),
+            ("/RCI/A", None),
+            ("/rci/a", Some(6)),
+            ("/qp?x", None),
+            ("/qp", None),
+            ("*", None),
+        ] {
+            assert_eq!(found(&short, path), want, "{path} in the short table");
+            assert_eq!(found(&long, path), want, "{path} in the long table");
+        }
+    }
+
+    #[test]
+    fn the_first_route_wins_whatever_its_kind() {
+        let routes = vec![
+            route(PathMatch::Regex(Regex::new("/a/[0-9]+").unwrap())),
+            route(PathMatch::Prefix("/a/1".into())),
+            route(PathMatch::Exact("/a/x".into())),
+            route(PathMatch::Prefix("/a".into())),
+            route(PathMatch::Exact("/a/y".into())),
+            route(PathMatch::Prefix("/".into())),
+        ];
+        for table in [table(routes.clone()), table(padded(routes))] {
+            for (path, want) in [("/a/1", 0), ("/a/1x", 1), ("/a/x", 2), ("/a/y", 3), ("/ab", 3), ("/b", 5)] {
+                assert_eq!(found(&table, path), Some(want), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn connect_requests_reach_only_routes_for_them() {
+        let routes = vec![route(PathMatch::Prefix(String::new())), route(PathMatch::Connect)];
+        for table in [table(routes.clone()), table(padded(routes))] {
+            let connect = head("CONNECT", "h:443", "", &[]);
+            assert_eq!(table.find(&connect, || 0), Some(Found { virtual_host: 0, route: 1 }));
+            assert_eq!(found(&table, "*"), Some(0));
+        }
+    }
+
+    #[test]
+    fn ten_thousand_routes_offer_no_more_candidates_than_one() {
+        let mut routes: Vec<Route> = (0..10_000)
+            .map(|i| match i % 4 {
+                0 => route(PathMatch::Prefix(format!("/p{i}/"))),
+                1 => route(PathMatch::Exact(format!("/e{i}"))),
+                2 => route(PathMatch::SeparatedPrefix(format!("/s{i}"))),
+                _ => route(PathMatch::Regex(Regex::new(&format!("/r{i}/[a-z]")).unwrap())),
+            })
+            .collect();
+        routes.push(route(PathMatch::Prefix("/".into())));
+        let table = table(routes);
+        for (path, want) in [("/p9996/x", 9996), ("/e9997", 9997), ("/s9998/x", 9998), ("/r9999/x", 9999)] {
+            assert_eq!(found(&table, path), Some(want), "{path}");
+            let candidates = table.candidate_count(0, &head("GET", "h", path, &[]));
+            assert!(candidates <= 2, "{candidates} candidates for {path}");
+        }
+        assert_eq!(found(&table, "/other"), Some(10_000));
+        assert_eq!(table.candidate_count(0, &head("GET", "h", "/other", &[])), 1);
+    }
+
+    #[test]
+    fn routes_are_numbered_over_all_virtual_hosts() {
+        let host = |name: &str, routes: u32| {
+            let routes = (0..routes).map(|i| Arc::new(route(PathMatch::Exact(format!("/{i}"))))).collect();
+            Arc::new(VirtualHost {
+                name: name.into(),
+                domains: vec![Domain::Exact(name.into())],
+                routes,
+                ..VirtualHost::default()
+            })
+        };
+        let source =
+            RouteTable { virtual_hosts: vec![host("a", 3), host("b", 20), host("c", 2)], ..RouteTable::default() };
+        let table = Table::compile(&Arc::new(source));
+        assert_eq!((table.route_count(), table.virtual_host_count()), (25, 3));
+        for (authority, path, want) in [("a", "/2", (0, 2)), ("b", "/19", (1, 22)), ("c", "/1", (2, 24))] {
+            let got = table.find(&head("GET", authority, path, &[]), || 0).unwrap();
+            assert_eq!((got.virtual_host, got.route), want);
+            assert_eq!(table.virtual_host(got.virtual_host).name, authority);
+            assert_eq!(table.route(got.route).matches.path, PathMatch::Exact(path.into()));
+            assert_eq!(table.virtual_host_of(got.route), Some(got.virtual_host));
+        }
+        assert_eq!(table.find(&head("GET", "a", "/3", &[]), || 0), None);
+        assert_eq!(table.virtual_host(9).name, "");
+        assert!(matches!(&table.route(99).action, Action::Respond(answer) if answer.status == 404));
+    }
+}
