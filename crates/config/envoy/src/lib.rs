@@ -1,6 +1,7 @@
 //! Envoy's v3 configuration: from YAML, JSON, binary or text protobuf to messages with places, and on to the model.
 mod coverage;
 pub mod known;
+pub mod lower;
 pub mod message;
 mod reader;
 mod time;

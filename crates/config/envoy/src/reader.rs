@@ -323,6 +323,11 @@ impl<'m> Reader<'m> {
         Some(field)
     }
 
+    /// Reads all of this message: what [`Reader::whole`] does for a field.
+    pub fn read_whole(&self) {
+        self.read_all(self.message);
+    }
+
     /// A finding about this message, with its place and path.
     pub fn diagnostic(&self, severity: Severity, code: &'static str, message: impl Into<String>) -> Diagnostic {
         Diagnostic::new(severity, code, message).at(self.span()).path(self.path.clone())

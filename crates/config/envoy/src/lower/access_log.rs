@@ -1,0 +1,100 @@
+//! Access loggers and their formats.
+
+use postrider_model::{AccessLog, AccessLogSink, Format, JsonFormat, LogFormat};
+
+use super::context::Lowering;
+use super::data;
+use crate::reader::{AnyReader, Reader};
+
+const FILE: &str = "envoy.extensions.access_loggers.file.v3.FileAccessLog";
+const STDOUT: &str = "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog";
+const STDERR: &str = "envoy.extensions.access_loggers.stream.v3.StderrAccessLog";
+
+/// The line that Envoy writes when no format is given.
+const DEFAULT_FORMAT: &str = concat!(
+    r#"[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% "#,
+    r#"%RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "#,
+    r#""%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%""#,
+    "\n"
+);
+
+/// The parsed default line.
+pub(super) fn default_format() -> Format {
+    Format::parse(DEFAULT_FORMAT).unwrap_or_default()
+}
+
+/// Every logger of a repeated `envoy.config.accesslog.v3.AccessLog` field.
+pub(super) fn loggers(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<AccessLog> {
+    at.list(field).iter().filter_map(|each| logger(cx, each)).collect()
+}
+
+fn logger(cx: &mut Lowering<'_>, log: &Reader<'_>) -> Option<AccessLog> {
+    log.ignore("name", "a logger is found by its type");
+    if log.has("filter") {
+        cx.refuse(log, "filter", "conditions of access loggers");
+    }
+    let Some(any) = log.any("typed_config") else {
+        cx.missing(log, "the access logger has no `typed_config`", "a `typed_config` with its `@type`");
+        return None;
+    };
+    let config = any.reader.as_ref()?;
+    match any.type_name {
+        FILE => {
+            let sink = match config.str("path") {
+                "/dev/stdout" => AccessLogSink::Stdout,
+                "/dev/stderr" => AccessLogSink::Stderr,
+                path => AccessLogSink::File(path.into()),
+            };
+            Some(AccessLog { sink, format: file_format(cx, config) })
+        }
+        STDOUT => Some(AccessLog { sink: AccessLogSink::Stdout, format: stream_format(cx, config) }),
+        STDERR => Some(AccessLog { sink: AccessLogSink::Stderr, format: stream_format(cx, config) }),
+        _ => refused(cx, log, &any),
+    }
+}
+
+fn refused(cx: &mut Lowering<'_>, log: &Reader<'_>, any: &AnyReader<'_>) -> Option<AccessLog> {
+    cx.refuse_extension(log, "typed_config", any);
+    None
+}
+
+fn file_format(cx: &mut Lowering<'_>, config: &Reader<'_>) -> LogFormat {
+    match config.oneof("access_log_format") {
+        Some("format") => {
+            let text = config.str("format");
+            if text.is_empty() {
+                LogFormat::Text(default_format())
+            } else {
+                LogFormat::Text(cx.format(config, "format", text))
+            }
+        }
+        Some(field @ ("json_format" | "typed_json_format")) => config
+            .message(field)
+            .map_or(LogFormat::Json(JsonFormat::Null), |json| LogFormat::Json(data::json_format(cx, &json))),
+        _ => stream_format(cx, config),
+    }
+}
+
+fn stream_format(cx: &mut Lowering<'_>, config: &Reader<'_>) -> LogFormat {
+    match config.message("log_format") {
+        Some(format) => data::log_format(cx, &format),
+        None => LogFormat::Text(default_format()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_line_is_a_valid_format() {
+        assert_eq!(
+            default_format()
+                .pieces
+                .iter()
+                .filter(|piece| matches!(piece, postrider_model::Piece::Command { .. }))
+                .count(),
+            15
+        );
+    }
+}

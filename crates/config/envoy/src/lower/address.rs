@@ -1,0 +1,103 @@
+//! Addresses, keep-alive and socket options (`envoy.config.core.v3.Address` and its neighbours).
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use postrider_model::{Address, TcpKeepalive};
+
+use super::context::Lowering;
+use crate::reader::Reader;
+
+/// Where an address message points, before anybody asks whether it can be bound or must be resolved.
+pub(super) enum Place {
+    Literal(Address),
+    Name { host: String, port: u16 },
+}
+
+/// An address to listen on or to connect to without resolving a name.
+pub(super) fn bound(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Address> {
+    match place(cx, address)? {
+        Place::Literal(address) => Some(address),
+        Place::Name { host, .. } => {
+            if let Some(socket) = address.message("socket_address") {
+                cx.error(&socket, "address", "invalid-address", format!("`{host}` is no IP address"));
+            }
+            None
+        }
+    }
+}
+
+/// Any address; `None` after an error.
+pub(super) fn place(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Place> {
+    if address.has("envoy_internal_address") {
+        cx.refuse(address, "envoy_internal_address", "internal listeners and their addresses");
+        return None;
+    }
+    if let Some(pipe) = address.message("pipe") {
+        let mode = pipe.u32("mode");
+        let mode = (mode != 0).then_some(mode);
+        return Some(Place::Literal(Address::Unix { path: pipe.str("path").into(), mode }));
+    }
+    let Some(socket) = address.message("socket_address") else {
+        cx.missing(address, "the address is empty", "`socket_address` or `pipe`");
+        return None;
+    };
+    if socket.enum_name("protocol") == "UDP" {
+        cx.refuse_value(&socket, "protocol", "UDP");
+        return None;
+    }
+    if socket.has("named_port") {
+        cx.refuse(&socket, "named_port", "a port by name");
+        return None;
+    }
+    let port = u16::try_from(socket.u32("port_value")).ok()?;
+    let text = socket.str("address");
+    match text.parse::<IpAddr>() {
+        Ok(ip) => {
+            if ip.is_ipv4() {
+                socket.ignore("ipv4_compat", "it is about IPv6 addresses only");
+            }
+            Some(Place::Literal(Address::Tcp(SocketAddr::new(ip, port))))
+        }
+        Err(_) => Some(Place::Name { host: text.to_owned(), port }),
+    }
+}
+
+/// `envoy.config.core.v3.TcpKeepalive`: an empty message turns probes on with the system's values.
+pub(super) fn keepalive(at: &Reader<'_>) -> TcpKeepalive {
+    let seconds = |field: &str| at.u32_wrapper(field).map(|n| Duration::from_secs(n.into()));
+    TcpKeepalive {
+        probes: at.u32_wrapper("keepalive_probes"),
+        time: seconds("keepalive_time"),
+        interval: seconds("keepalive_interval"),
+    }
+}
+
+/// Numeric socket options that have a name in the model; the others are refused.
+///
+/// The numbers are Linux's: SOL_SOCKET 1 (SO_REUSEADDR 2, SO_KEEPALIVE 9, SO_REUSEPORT 15) and IPPROTO_TCP 6
+/// (TCP_NODELAY 1, TCP_KEEPIDLE 4, TCP_KEEPINTVL 5, TCP_KEEPCNT 6).
+pub(super) fn socket_options(cx: &mut Lowering<'_>, at: &Reader<'_>, keepalive: &mut Option<TcpKeepalive>) {
+    for option in at.list("socket_options") {
+        option.ignore("description", "free text");
+        option.ignore("state", "options are set before the socket is bound");
+        let (level, name, value) = (option.i64("level"), option.i64("name"), option.i64("int_value"));
+        let number = u32::try_from(value).ok();
+        match (level, name, number) {
+            (1, 2 | 15, Some(1)) | (6, 1, Some(1)) => {
+                option.ignore("int_value", "always set");
+            }
+            (1, 9, Some(1)) => {
+                keepalive.get_or_insert_default();
+            }
+            (6, 4, Some(seconds)) => {
+                keepalive.get_or_insert_default().time = Some(Duration::from_secs(seconds.into()));
+            }
+            (6, 5, Some(seconds)) => {
+                keepalive.get_or_insert_default().interval = Some(Duration::from_secs(seconds.into()));
+            }
+            (6, 6, Some(probes)) => keepalive.get_or_insert_default().probes = Some(probes),
+            _ => cx.refuse_value(&option, "name", &format!("the socket option {level}/{name} = {value}")),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The top of a bootstrap: who we are, the admin interface, static resources.
+
+use std::sync::Arc;
+
+use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, Node, Snapshot};
+
+use super::context::Lowering;
+use super::{access_log, address, checks, cluster, listener, runtime};
+use crate::reader::Reader;
+
+pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
+    let node = root.message("node").map(|node| identity(&node)).unwrap_or_default();
+    let admin = root.message("admin").and_then(|admin| interface(cx, &admin));
+    runtime::layers(cx, root);
+    without_meaning_here(cx, root);
+    let mut snapshot = Snapshot { node, admin, ..Snapshot::default() };
+    if let Some(resources) = root.message("static_resources") {
+        let clusters = resources.list("clusters");
+        checks::unique_names(cx, &clusters, "cluster");
+        snapshot.clusters = clusters.iter().filter_map(|each| cluster::cluster(cx, each)).map(Arc::new).collect();
+        let listeners = resources.list("listeners");
+        checks::unique_names(cx, &listeners, "listener");
+        snapshot.listeners = listeners.iter().filter_map(|each| listener::listener(cx, each)).map(Arc::new).collect();
+        checks::unique_addresses(cx, &snapshot.listeners, &resources);
+        checks::known_clusters(cx, &clusters, &resources);
+    }
+    snapshot
+}
+
+fn identity(node: &Reader<'_>) -> Node {
+    for (field, why) in [
+        ("metadata", "only control planes read it"),
+        ("dynamic_parameters", "only control planes read them"),
+        ("client_features", "only control planes read them"),
+        ("extensions", "only control planes read them"),
+        ("user_agent_name", "only control planes read it"),
+        ("user_agent_version", "only control planes read it"),
+        ("user_agent_build_version", "only control planes read it"),
+    ] {
+        node.ignore(field, why);
+    }
+    let locality = node.message("locality");
+    let part = |name: &str| locality.as_ref().map_or("", |locality| locality.str(name)).to_owned();
+    Node {
+        id: node.str("id").to_owned(),
+        cluster: node.str("cluster").to_owned(),
+        region: part("region"),
+        zone: part("zone"),
+        sub_zone: part("sub_zone"),
+    }
+}
+
+fn interface(cx: &mut Lowering<'_>, admin: &Reader<'_>) -> Option<Admin> {
+    admin.ignore("profile_path", "profiles are not written to files");
+    admin.ignore("ignore_global_conn_limit", "the admin interface never counts against connection limits");
+    let mut access_log = access_log::loggers(cx, admin, "access_log");
+    let path = admin.str("access_log_path");
+    if !path.is_empty() {
+        let format = LogFormat::Text(access_log::default_format());
+        access_log.push(AccessLog { sink: AccessLogSink::File(path.into()), format });
+    }
+    // Without an address Envoy opens no admin interface.
+    let address = address::bound(cx, &admin.message("address")?)?;
+    Some(Admin { address, access_log })
+}
+
+/// Fields that change nothing about traffic here, each with its reason; what is not named here is refused.
+fn without_meaning_here(cx: &mut Lowering<'_>, root: &Reader<'_>) {
+    if root.has("dynamic_resources") {
+        cx.refuse(root, "dynamic_resources", "`dynamic_resources` (xDS)");
+    }
+    if !root.has("stats_sinks") {
+        root.ignore("stats_flush_interval", "statistics are flushed to sinks only, and there is none");
+        root.ignore("stats_flush_on_admin", "statistics are flushed to sinks only, and there is none");
+    }
+    if let Some(options) = root.message("deferred_stat_options") {
+        options.ignore("enable_deferred_creation_stats", "statistics are always created on first use");
+    }
+    if let Some(manager) = root.message("cluster_manager") {
+        manager.ignore("enable_deferred_cluster_creation", "a cluster without traffic costs next to nothing");
+    }
+    root.ignore("enable_dispatcher_stats", "there is no dispatcher");
+    root.ignore("default_regex_engine", "there is one engine, and it runs in linear time");
+    for field in ["watchdogs", "watchdog", "memory_allocator_manager", "application_log_config", "flags_path"] {
+        cx.no_effect(root, field, "Postrider has no such part");
+    }
+    for field in ["inline_headers", "grpc_async_client_manager_config", "node_context_params"] {
+        root.ignore(field, "an optimisation or a control plane's setting");
+    }
+}

@@ -1,0 +1,101 @@
+//! Which connections a filter chain takes (`FilterChainMatch`).
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use postrider_model::{ChainMatch, Cidr, SourceKind};
+
+use super::context::Lowering;
+use crate::reader::Reader;
+
+/// More combinations of criteria than this are not compared for duplicates.
+const MOST_COMBINATIONS: usize = 100_000;
+
+pub(super) fn chain_match(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ChainMatch {
+    if at.has("server_names") {
+        cx.refuse(at, "server_names", "choosing a chain by TLS server name");
+    }
+    if at.has("application_protocols") {
+        cx.refuse(at, "application_protocols", "choosing a chain by application protocol");
+    }
+    match at.str("transport_protocol") {
+        "" => {}
+        "raw_buffer" => at.ignore("transport_protocol", "every connection is raw: nothing here detects TLS"),
+        other => cx.refuse(at, "transport_protocol", &format!("choosing a chain by the transport protocol `{other}`")),
+    }
+    let ports = at.u64s("source_ports");
+    ChainMatch {
+        destination_port: at.u32_wrapper("destination_port").and_then(|port| u16::try_from(port).ok()),
+        destination_prefixes: ranges(cx, at, "prefix_ranges"),
+        direct_source_prefixes: ranges(cx, at, "direct_source_prefix_ranges"),
+        source_kind: match at.enum_name("source_type").as_str() {
+            "SAME_IP_OR_LOOPBACK" => SourceKind::SameIpOrLoopback,
+            "EXTERNAL" => SourceKind::External,
+            _ => SourceKind::Any,
+        },
+        source_prefixes: ranges(cx, at, "source_prefix_ranges"),
+        source_ports: ports.iter().filter_map(|port| u16::try_from(port.value).ok()).collect(),
+    }
+}
+
+/// A repeated `envoy.config.core.v3.CidrRange`; an absent length is 0, as in Envoy.
+fn ranges(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<Cidr> {
+    let mut all = Vec::new();
+    for range in at.list(field) {
+        let prefix = range.str("address_prefix");
+        let Ok(address) = prefix.parse::<IpAddr>() else {
+            cx.error(&range, "address_prefix", "invalid-cidr", format!("`{prefix}` is no IP address"));
+            continue;
+        };
+        let length = range.u32_wrapper("prefix_len").unwrap_or(0);
+        match u8::try_from(length).ok().and_then(|length| Cidr::new(address, length)) {
+            Some(cidr) => all.push(cidr),
+            None => {
+                let bits = if address.is_ipv4() { 32 } else { 128 };
+                let text = format!("a prefix of {length} bits is longer than {prefix}, which has {bits}");
+                cx.error(&range, "prefix_len", "invalid-cidr", text);
+            }
+        }
+    }
+    all
+}
+
+/// Refuses chains that take the very same connections as an earlier one. `chains` are (match, place, name).
+pub(super) fn unique(cx: &mut Lowering<'_>, chains: &[(&ChainMatch, &Reader<'_>)]) {
+    let mut taken: HashMap<String, String> = HashMap::new();
+    for (criteria, place) in chains {
+        let Some(combinations) = combinations(criteria) else { continue };
+        let clash = combinations.iter().find_map(|each| taken.get(each)).cloned();
+        match clash {
+            Some(other) => {
+                let text = format!("this chain takes the same connections as {other}");
+                let field = if place.has("filter_chain_match") { "filter_chain_match" } else { "name" };
+                cx.error(place, field, "duplicate-match", text);
+            }
+            None => taken.extend(combinations.into_iter().map(|each| (each, place.path().to_owned()))),
+        }
+    }
+}
+
+/// Every single combination of values that a match stands for; `None` when there are too many.
+fn combinations(of: &ChainMatch) -> Option<Vec<String>> {
+    fn texts<T: ToString>(values: &[T]) -> Vec<String> {
+        if values.is_empty() { vec!["*".to_owned()] } else { values.iter().map(T::to_string).collect() }
+    }
+    let criteria = [
+        texts(of.destination_port.as_slice()),
+        texts(&of.destination_prefixes),
+        texts(&of.direct_source_prefixes),
+        vec![format!("{:?}", of.source_kind)],
+        texts(&of.source_prefixes),
+        texts(&of.source_ports),
+    ];
+    let mut all = vec![String::new()];
+    for values in criteria {
+        if all.len().saturating_mul(values.len()) > MOST_COMBINATIONS {
+            return None;
+        }
+        all = all.iter().flat_map(|head| values.iter().map(move |value| format!("{head} {value}"))).collect();
+    }
+    Some(all)
+}

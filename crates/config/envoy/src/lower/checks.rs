@@ -1,0 +1,77 @@
+//! What must hold between resources: unique names and addresses, no unknown cluster.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use postrider_config_core::{Diagnostic, nearest};
+use postrider_model::{Address, Listener};
+
+use super::context::Lowering;
+use crate::reader::Reader;
+
+/// Refuses the second resource of a name. Nameless ones are not compared.
+pub(super) fn unique_names(cx: &mut Lowering<'_>, resources: &[Reader<'_>], what: &str) {
+    let mut first: HashMap<&str, String> = HashMap::new();
+    for resource in resources {
+        let name = resource.str("name");
+        if name.is_empty() {
+            continue;
+        }
+        match first.get(name) {
+            Some(other) => {
+                let text = format!("the {what} name `{name}` is taken by {other}");
+                cx.error(resource, "name", "duplicate-name", text);
+            }
+            None => {
+                first.insert(name, resource.path().to_owned());
+            }
+        }
+    }
+}
+
+/// Refuses two listeners on one address; port 0 is a new port each time.
+pub(super) fn unique_addresses(cx: &mut Lowering<'_>, listeners: &[Arc<Listener>], resources: &Reader<'_>) {
+    let places: HashMap<String, Reader<'_>> =
+        resources.list("listeners").into_iter().map(|place| (place.path().to_owned(), place)).collect();
+    let mut first: HashMap<&Address, &Listener> = HashMap::new();
+    for listener in listeners {
+        for address in &listener.addresses {
+            if matches!(address, Address::Tcp(socket) if socket.port() == 0) {
+                continue;
+            }
+            let Some(other) = first.insert(address, listener) else { continue };
+            let text = format!("the address {address} is taken by listener `{}`", other.name);
+            if let Some(place) = places.get(&listener.origin.0) {
+                cx.error(place, "address", "duplicate-address", text);
+            }
+        }
+    }
+}
+
+/// Refuses uses of clusters that do not exist.
+pub(super) fn known_clusters(cx: &mut Lowering<'_>, clusters: &[Reader<'_>], resources: &Reader<'_>) {
+    // When a part of the cluster list was unreadable, its names may be all that is missing.
+    let list = resources.path_of("clusters");
+    if (clusters.is_empty() && cx.is_broken(resources.path())) || cx.is_broken_list(&list) {
+        return;
+    }
+    let names: Vec<&str> = clusters.iter().map(|cluster| cluster.str("name")).collect();
+    for used in std::mem::take(&mut cx.cluster_uses) {
+        if names.contains(&used.name.as_str()) {
+            continue;
+        }
+        let text = format!("there is no cluster `{}`", used.name);
+        let diagnostic = if used.required {
+            Diagnostic::error("unknown-cluster", text)
+        } else {
+            Diagnostic::warning("unknown-cluster", text)
+        };
+        let expected = match names.as_slice() {
+            [] => "a cluster in static_resources.clusters; there is none".to_owned(),
+            [only] => format!("`{only}`, the only cluster"),
+            _ => "the name of one of static_resources.clusters".to_owned(),
+        };
+        let suggestion = nearest(&used.name, names.iter().copied()).map(str::to_owned);
+        cx.push(diagnostic.at(used.span).path(used.path).expected(expected).suggest(suggestion));
+    }
+}

@@ -1,0 +1,141 @@
+//! Data that a configuration carries or names (`DataSource`), and formats (`SubstitutionFormatString`).
+
+use postrider_config_core::Span;
+use postrider_model::{Format, JsonFormat, LogFormat};
+
+use super::access_log::default_format;
+use super::context::Lowering;
+use crate::message::{Entry, Item, Message, Value};
+use crate::reader::Reader;
+
+/// The most bytes read from a file that a configuration names as data.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// A `SubstitutionFormatString` as a log line.
+pub(super) fn log_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> LogFormat {
+    at.ignore("content_type", "a log line has none");
+    common(cx, at);
+    if let Some(json) = at.message("json_format") {
+        return LogFormat::Json(json_format(cx, &json));
+    }
+    LogFormat::Text(text(cx, at).unwrap_or_else(default_format))
+}
+
+/// A `SubstitutionFormatString` as a body: the format and its content type.
+pub(super) fn body_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Format, Option<String>) {
+    common(cx, at);
+    if at.has("json_format") {
+        cx.refuse(at, "json_format", "a JSON object as the body of a reply");
+    }
+    let content_type = at.str("content_type");
+    let content_type = (!content_type.is_empty()).then(|| content_type.to_owned());
+    (text(cx, at).unwrap_or_default(), content_type)
+}
+
+fn common(cx: &mut Lowering<'_>, at: &Reader<'_>) {
+    if let Some(options) = at.message("json_format_options") {
+        options.ignore("sort_properties", "properties are always sorted");
+    }
+    if at.bool("omit_empty_values") {
+        cx.refuse(at, "omit_empty_values", "leaving out empty values");
+    }
+    if at.has("formatters") {
+        cx.refuse(at, "formatters", "formatter extensions");
+    }
+}
+
+fn text(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Format> {
+    match at.oneof("format")? {
+        "text_format" => {
+            let text = at.str("text_format");
+            Some(cx.format(at, "text_format", text))
+        }
+        "text_format_source" => {
+            let source = at.message("text_format_source")?;
+            let bytes = source_bytes(cx, &source)?;
+            let Ok(text) = String::from_utf8(bytes) else {
+                cx.error(at, "text_format_source", "invalid-format", "the format is not UTF-8 text");
+                return None;
+            };
+            let field = source.oneof("specifier").unwrap_or("inline_string");
+            Some(cx.format(&source, field, &text))
+        }
+        _ => None,
+    }
+}
+
+/// The bytes of a `DataSource`; `None` after an error, or when it is empty.
+pub(super) fn source_bytes(cx: &mut Lowering<'_>, source: &Reader<'_>) -> Option<Vec<u8>> {
+    if source.has("watched_directory") {
+        cx.refuse(source, "watched_directory", "watching a directory for this file");
+    }
+    match source.oneof("specifier")? {
+        "inline_string" => Some(source.str("inline_string").as_bytes().to_vec()),
+        "inline_bytes" => Some(source.bytes("inline_bytes").to_vec()),
+        "environment_variable" => {
+            let name = source.str("environment_variable");
+            match std::env::var(name) {
+                Ok(value) => Some(value.into_bytes()),
+                Err(_) => {
+                    let text = format!("the environment variable `{name}` is not set");
+                    cx.error(source, "environment_variable", "unreadable-data", text);
+                    None
+                }
+            }
+        }
+        _ => {
+            let path = source.str("filename");
+            match read(path) {
+                Ok(bytes) => Some(bytes),
+                Err(reason) => {
+                    cx.error(source, "filename", "unreadable-data", format!("cannot read `{path}`: {reason}"));
+                    None
+                }
+            }
+        }
+    }
+}
+
+fn read(path: &str) -> Result<Vec<u8>, String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > LARGEST_FILE {
+        return Err(format!("it has {size} bytes; at most {LARGEST_FILE} are read"));
+    }
+    std::fs::read(path).map_err(|error| error.to_string())
+}
+
+/// A `google.protobuf.Struct` as the shape of a JSON line. Envoy writes the properties of an object sorted by name.
+pub(super) fn json_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> JsonFormat {
+    object(cx, at.as_message(), at.span(), at.path())
+}
+
+fn object(cx: &mut Lowering<'_>, message: &Message, span: Option<Span>, path: &str) -> JsonFormat {
+    let Some(Value::Map(entries)) = message.value("fields") else { return JsonFormat::Object(Vec::new()) };
+    let mut all: Vec<(String, JsonFormat)> = Vec::with_capacity(entries.len());
+    for Entry { key, value, value_span, .. } in entries {
+        all.push((key.clone(), json_value(cx, value, value_span.or(span), &format!("{path}.{key}"))));
+    }
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    JsonFormat::Object(all)
+}
+
+/// A `google.protobuf.Value`.
+fn json_value(cx: &mut Lowering<'_>, value: &Value, span: Option<Span>, path: &str) -> JsonFormat {
+    let Value::Message(message) = value else { return JsonFormat::Null };
+    let span = message.span.or(span);
+    let Some(kind) = message.oneof("kind") else { return JsonFormat::Null };
+    match &kind.value {
+        Value::String(text) => JsonFormat::Text(cx.format_at(text, kind.value_span.or(span), path)),
+        Value::F64(number) => JsonFormat::Number(*number),
+        Value::Bool(value) => JsonFormat::Bool(*value),
+        Value::Message(inner) if inner.type_name() == "google.protobuf.Struct" => object(cx, inner, span, path),
+        Value::Message(inner) => {
+            let Some(Value::List(items)) = inner.value("values") else { return JsonFormat::List(Vec::new()) };
+            let each = |(index, Item { value, span: own }): (usize, &Item)| {
+                json_value(cx, value, own.or(span), &format!("{path}[{index}]"))
+            };
+            JsonFormat::List(items.iter().enumerate().map(each).collect())
+        }
+        _ => JsonFormat::Null,
+    }
+}

@@ -1,0 +1,114 @@
+//! Clusters whose endpoints are resolved by name.
+
+use std::time::Duration;
+
+use postrider_config_core::Severity;
+use postrider_model::{Address, Discovery, DnsDiscovery, DnsFamily, DnsName};
+
+use super::address::Place;
+use super::context::Lowering;
+use super::endpoints;
+use crate::reader::Reader;
+
+/// `dns_refresh_rate` where it is absent.
+const REFRESH: Duration = Duration::from_secs(5);
+
+const DNS_CLUSTER: &str = "envoy.extensions.clusters.dns.v3.DnsCluster";
+
+/// The names and settings of a STRICT_DNS or LOGICAL_DNS (`single`) cluster.
+pub(super) fn of_cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, single: bool) -> Option<DnsDiscovery> {
+    at.ignore("use_tcp_for_dns_lookups", "the system's resolver decides");
+    let family = at.enum_name("dns_lookup_family");
+    build(cx, at, at, &family, single)
+}
+
+/// A cluster of a custom type; of these the DNS cluster exists here.
+pub(super) fn custom(cx: &mut Lowering<'_>, at: &Reader<'_>, custom: &Reader<'_>) -> Option<Discovery> {
+    custom.ignore("name", "a cluster type is found by its configuration's type");
+    let Some(any) = custom.any("typed_config") else {
+        let name = custom.str("name");
+        cx.refuse_value(custom, "name", &format!("the cluster type `{name}` without a `typed_config`"));
+        return None;
+    };
+    let config = any.reader.as_ref()?;
+    if any.type_name != DNS_CLUSTER {
+        cx.refuse_extension(custom, "typed_config", &any);
+        return None;
+    }
+    unused(at);
+    let single = config.bool("all_addresses_in_single_endpoint");
+    let family = config.enum_name("dns_lookup_family");
+    let discovery = build(cx, at, config, &family, single)?;
+    Some(if single { Discovery::LogicalDns(discovery) } else { Discovery::StrictDns(discovery) })
+}
+
+/// DNS settings of a cluster that resolves nothing by them.
+pub(super) fn unused(at: &Reader<'_>) {
+    for field in [
+        "dns_lookup_family",
+        "dns_refresh_rate",
+        "dns_jitter",
+        "dns_failure_refresh_rate",
+        "respect_dns_ttl",
+        "use_tcp_for_dns_lookups",
+    ] {
+        at.ignore(field, "the cluster resolves no names by it");
+    }
+}
+
+/// `settings` is the cluster itself or the configuration of its custom type.
+fn build(
+    cx: &mut Lowering<'_>,
+    at: &Reader<'_>,
+    settings: &Reader<'_>,
+    family: &str,
+    single: bool,
+) -> Option<DnsDiscovery> {
+    let refresh = settings.duration("dns_refresh_rate").unwrap_or(REFRESH);
+    let failure = settings.message("dns_failure_refresh_rate").and_then(|rate| {
+        rate.approximate("max_interval", "a failed resolution is repeated at the base interval");
+        rate.duration("base_interval")
+    });
+    let names = names(cx, at)?;
+    if single && names.len() != 1 && !cx.is_broken(at.path()) {
+        let text = format!("a cluster of one logical name has exactly one endpoint, not {}", names.len());
+        cx.push(at.diagnostic_at("load_assignment", Severity::Error, "one-endpoint", text));
+        return None;
+    }
+    Some(DnsDiscovery {
+        names,
+        family: match family {
+            "V4_ONLY" => DnsFamily::V4Only,
+            "V6_ONLY" => DnsFamily::V6Only,
+            "V4_PREFERRED" => DnsFamily::V4Preferred,
+            "ALL" => DnsFamily::All,
+            _ => DnsFamily::Auto,
+        },
+        refresh,
+        respect_ttl: settings.bool("respect_dns_ttl"),
+        failure_refresh: failure.unwrap_or(refresh),
+        wait_for_first: at.bool_wrapper("wait_for_warm_on_init").unwrap_or(true),
+    })
+}
+
+fn names(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<DnsName>> {
+    let mut all = Vec::new();
+    let mut sound = true;
+    for entry in endpoints::entries(cx, at)? {
+        let (host, port) = match entry.place {
+            Place::Name { host, port } => (host, port),
+            Place::Literal(Address::Tcp(socket)) => (socket.ip().to_string(), socket.port()),
+            Place::Literal(Address::Unix { path, .. }) => {
+                let text = format!("`{}` is a path, and this cluster resolves names", path.display());
+                cx.push(entry.at.diagnostic_at("endpoint", Severity::Error, "invalid-address", text));
+                sound = false;
+                continue;
+            }
+        };
+        if entry.health != postrider_model::EndpointHealth::Healthy {
+            cx.refuse_value(&entry.at, "health_status", "a health status of a name to resolve");
+        }
+        all.push(DnsName { host, port, weight: entry.weight, priority: entry.priority });
+    }
+    sound.then_some(all)
+}

@@ -1,0 +1,163 @@
+//! HTTP filters: the chain of a connection manager, and what routes change about it.
+
+use postrider_config_core::{Diagnostic, Severity, nearest};
+use postrider_model::{FilterConfig, FilterOverride, FilterSlot, Origin, RouterOptions};
+
+use super::context::Lowering;
+use super::value;
+use crate::reader::{AnyReader, Reader};
+
+const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+
+/// Wraps an override to switch the filter or to make it optional.
+const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
+
+/// The filters before the router, and the router's options.
+pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<FilterSlot>, RouterOptions) {
+    let filters = at.list("http_filters");
+    let mut slots = Vec::new();
+    let mut router = None;
+    for (index, filter) in filters.iter().enumerate() {
+        let disabled = filter.bool("disabled");
+        if filter.has("config_discovery") {
+            cx.refuse(filter, "config_discovery", "filters from a control plane (ECDS)");
+            continue;
+        }
+        let Some(any) = filter.any("typed_config") else {
+            let text = format!("the filter `{}` has no `typed_config`", filter.str("name"));
+            cx.missing(filter, text, "a `typed_config` with its `@type`");
+            continue;
+        };
+        if any.type_name == ROUTER {
+            filter.ignore("name", "a filter is found by its type");
+            if index + 1 != filters.len() {
+                cx.error(filter, "name", "router-not-last", "the router ends the chain, so it must be the last filter");
+            }
+            if disabled {
+                cx.error(filter, "disabled", "router-disabled", "the router cannot be disabled");
+            }
+            router = any.reader.as_ref().map(|config| options(cx, config));
+            continue;
+        }
+        slots.extend(slot(cx, filter, &any, disabled));
+    }
+    let router_seen = filters.iter().any(|filter| filter.any("typed_config").is_some_and(|a| a.type_name == ROUTER));
+    if !router_seen && !cx.is_broken(&at.path_of("http_filters")) && !cx.is_broken_list(at.path()) {
+        let text = "the filter chain has no router, so no request would be forwarded";
+        let diagnostic = at
+            .diagnostic_at("http_filters", Severity::Error, "missing-router", text)
+            .expected("`envoy.filters.http.router` as the last of `http_filters`")
+            .help(format!(
+                "add {{name: envoy.filters.http.router, typed_config: {{\"@type\": type.googleapis.com/{ROUTER}}}}}"
+            ));
+        cx.push(diagnostic);
+    }
+    (slots, router.unwrap_or(RouterOptions { suppress_x_headers: false, dynamic_stats: true }))
+}
+
+fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {
+    config.ignore("start_child_span", "there is no tracing");
+    config.ignore("suppress_grpc_request_failure_code_stats", "gRPC status codes are not counted");
+    if config.has("upstream_http_filters") {
+        cx.refuse(config, "upstream_http_filters", "filters on the upstream side");
+    }
+    RouterOptions {
+        suppress_x_headers: config.bool("suppress_envoy_headers"),
+        dynamic_stats: config.bool_wrapper("dynamic_stats").unwrap_or(true),
+    }
+}
+
+fn slot(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>, disabled: bool) -> Option<FilterSlot> {
+    if !cx.kinds.known(any.type_name) {
+        if filter.bool("is_optional") {
+            cx.no_effect(filter, "typed_config", "the filter is optional and not supported");
+            filter.whole("typed_config");
+        } else {
+            cx.refuse_extension(filter, "typed_config", any);
+        }
+        return None;
+    }
+    filter.ignore("is_optional", "the filter is supported");
+    filter.whole("typed_config");
+    Some(FilterSlot {
+        name: filter.str("name").to_owned(),
+        kind: any.type_name.to_owned(),
+        config: any.reader.as_ref().map(|config| value::value(config.as_message())).unwrap_or_default(),
+        disabled,
+        origin: Origin(filter.path_of("typed_config")),
+    })
+}
+
+/// `typed_per_filter_config` of a table, virtual host, route or weighted cluster. `filters` are the chain's names.
+pub(super) fn overrides(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) -> Vec<FilterOverride> {
+    const FIELD: &str = "typed_per_filter_config";
+    let mut all = Vec::new();
+    for (name, any) in at.any_map(FIELD) {
+        let Some(config) = &any.reader else { continue };
+        let built = if any.type_name == FILTER_CONFIG {
+            switched(cx, name, config)
+        } else {
+            override_config(cx, &any, config, false).map(|config| (Some(config), false, false))
+        };
+        let Some((override_config, disabled, optional)) = built else { continue };
+        if !filters.contains(&name) && !optional {
+            let text = format!("no filter of the chain is named `{name}`, so this override has no effect");
+            let diagnostic = Diagnostic::warning("unknown-filter", text)
+                .at(any.span.or(at.span_of(FIELD)))
+                .path(config.path())
+                .suggest(nearest(name, filters.iter().copied()));
+            cx.push(diagnostic);
+        }
+        all.push(FilterOverride {
+            name: name.to_owned(),
+            config: override_config,
+            disabled,
+            optional,
+            origin: Origin(match any.type_name {
+                FILTER_CONFIG => config.path_of("config"),
+                _ => config.path().to_owned(),
+            }),
+        });
+    }
+    all
+}
+
+type Switched = (Option<FilterConfig>, bool, bool);
+
+fn switched(cx: &mut Lowering<'_>, name: &str, wrapper: &Reader<'_>) -> Option<Switched> {
+    let disabled = wrapper.bool("disabled");
+    let optional = wrapper.bool("is_optional");
+    let Some(any) = wrapper.any("config") else {
+        if !disabled && !optional {
+            cx.missing(wrapper, format!("the override of `{name}` changes nothing"), "`config` or `disabled: true`");
+        }
+        return Some((None, disabled, optional));
+    };
+    let config = any.reader.as_ref()?;
+    // `config` of this type alone is Envoy's way to switch a filter on without a configuration of its own.
+    if any.type_name == "google.protobuf.Empty" || config.as_message().fields.is_empty() && any.type_name.is_empty() {
+        return Some((None, disabled, optional));
+    }
+    let built = override_config(cx, &any, config, optional)?;
+    Some((Some(built), disabled, optional))
+}
+
+fn override_config(
+    cx: &mut Lowering<'_>,
+    any: &AnyReader<'_>,
+    config: &Reader<'_>,
+    optional: bool,
+) -> Option<FilterConfig> {
+    // Marks all of it as read: the filter's own reader refuses what it does not know.
+    config.read_whole();
+    if cx.kinds.known(any.type_name) {
+        return Some(FilterConfig { kind: any.type_name.to_owned(), value: value::value(config.as_message()) });
+    }
+    let text =
+        format!("`{}` is a known Envoy extension, not supported by Postrider {}", any.type_name, crate::known::VERSION);
+    let severity = if optional { Severity::Warning } else { Severity::Error };
+    cx.push(
+        Diagnostic::new(severity, "unsupported-extension", text).at(any.span.or(config.span())).path(config.path()),
+    );
+    None
+}

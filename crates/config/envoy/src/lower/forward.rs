@@ -1,0 +1,164 @@
+//! Sending a request to a cluster (`RouteAction`).
+
+use std::time::Duration;
+
+use postrider_model::{Forward, HostRewrite, PathRewrite, Priority, Target, WeightedCluster};
+
+use super::context::{ClusterUse, Lowering, timeout};
+use super::tables::TableRules;
+use super::{filters, headers, matchers};
+use crate::reader::Reader;
+
+/// `RouteAction.timeout` where it is absent.
+const ROUTE_TIMEOUT: Duration = Duration::from_secs(15);
+
+pub(super) fn forward(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Forward> {
+    at.whole("hash_policy");
+    at.ignore("hash_policy", "no cluster here balances by hash");
+    let target = target(cx, at, rules);
+    let path_rewrite = path_rewrite(cx, at);
+    let host_rewrite = host_rewrite(cx, at);
+    let idle_timeout = at.duration("idle_timeout").map(|idle| (!idle.is_zero()).then_some(idle));
+    Some(Forward {
+        target: target?,
+        timeout: timeout(at, "timeout", Some(ROUTE_TIMEOUT)),
+        idle_timeout,
+        path_rewrite,
+        host_rewrite,
+        append_x_forwarded_host: at.bool("append_x_forwarded_host"),
+        cluster_not_found_status: match at.enum_name("cluster_not_found_response_code").as_str() {
+            "NOT_FOUND" => 404,
+            "INTERNAL_SERVER_ERROR" => 500,
+            _ => 503,
+        },
+        priority: if at.enum_name("priority") == "HIGH" { Priority::High } else { Priority::Default },
+        upgrades: upgrades(cx, at),
+    })
+}
+
+fn target(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Target> {
+    match at.oneof("cluster_specifier") {
+        Some("cluster") => {
+            let name = at.str("cluster");
+            uses(cx, at, "cluster", name, rules);
+            Some(Target::Cluster(name.to_owned()))
+        }
+        Some("cluster_header") => Some(Target::Header(matchers::lookup_name(at.str("cluster_header")))),
+        Some("weighted_clusters") => weighted(cx, &at.message("weighted_clusters")?, rules),
+        Some(other) => {
+            cx.refuse(at, other, "cluster specifier plugins");
+            None
+        }
+        None => {
+            cx.missing(at, "the route has no cluster", "`cluster`, `cluster_header` or `weighted_clusters`");
+            None
+        }
+    }
+}
+
+fn uses(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str, name: &str, rules: &TableRules<'_>) {
+    if rules.validate_clusters {
+        cx.cluster_uses.push(ClusterUse {
+            name: name.to_owned(),
+            span: at.span_of(field),
+            path: at.path_of(field),
+            required: true,
+        });
+    }
+}
+
+fn weighted(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Target> {
+    at.approximate("runtime_key_prefix", "no runtime key overrides the weights");
+    at.ignore("total_weight", "the total is the sum of the weights");
+    let entries = at.list("clusters");
+    let mut all = Vec::new();
+    let mut sum = 0u64;
+    for entry in &entries {
+        if entry.has("cluster_header") {
+            cx.refuse(entry, "cluster_header", "a weighted cluster named by a header");
+            continue;
+        }
+        let name = entry.str("name");
+        if name.is_empty() {
+            cx.missing(entry, "the weighted cluster has no name", "`name`, the name of a cluster");
+            continue;
+        }
+        uses(cx, entry, "name", name, rules);
+        let Some(weight) = entry.u32_wrapper("weight") else {
+            cx.missing(entry, format!("cluster `{name}` has no `weight`"), "`weight`, a whole number");
+            continue;
+        };
+        sum += u64::from(weight);
+        let host = entry.str("host_rewrite_literal");
+        all.push(WeightedCluster {
+            cluster: name.to_owned(),
+            weight,
+            request_headers: headers::request_edits(cx, entry),
+            response_headers: headers::response_edits(cx, entry),
+            host_rewrite: (!host.is_empty()).then(|| host.to_owned()),
+            filter_overrides: filters::overrides(cx, entry, rules.filters),
+        });
+    }
+    if all.len() != entries.len() {
+        return None;
+    }
+    if sum == 0 || sum > u64::from(u32::MAX) {
+        let text = format!("the weights add up to {sum}");
+        let diagnostic = at
+            .diagnostic_at("clusters", postrider_config_core::Severity::Error, "invalid-weight", text)
+            .expected("a sum from 1 to 4294967295");
+        cx.push(diagnostic);
+        return None;
+    }
+    Some(Target::Weighted(all))
+}
+
+fn path_rewrite(cx: &mut Lowering<'_>, at: &Reader<'_>) -> PathRewrite {
+    let prefix = at.str("prefix_rewrite");
+    let Some(regex) = at.message("regex_rewrite") else {
+        return if prefix.is_empty() { PathRewrite::None } else { PathRewrite::Prefix(prefix.to_owned()) };
+    };
+    if !prefix.is_empty() {
+        cx.error(at, "regex_rewrite", "conflict", "`prefix_rewrite` and `regex_rewrite` exclude each other");
+    }
+    match matchers::substitution(cx, &regex) {
+        Some((pattern, substitution)) => PathRewrite::Regex { pattern, substitution },
+        None => PathRewrite::None,
+    }
+}
+
+fn host_rewrite(cx: &mut Lowering<'_>, at: &Reader<'_>) -> HostRewrite {
+    match at.oneof("host_rewrite_specifier") {
+        Some("host_rewrite_literal") => HostRewrite::Literal(at.str("host_rewrite_literal").to_owned()),
+        Some("auto_host_rewrite") if at.bool_wrapper("auto_host_rewrite") == Some(true) => HostRewrite::Auto,
+        Some("host_rewrite_header") => HostRewrite::Header(matchers::lookup_name(at.str("host_rewrite_header"))),
+        Some("host_rewrite_path_regex") => {
+            let rewrite = at.message("host_rewrite_path_regex");
+            match rewrite.and_then(|rewrite| matchers::substitution(cx, &rewrite)) {
+                Some((pattern, substitution)) => HostRewrite::PathRegex { pattern, substitution },
+                None => HostRewrite::None,
+            }
+        }
+        Some("host_rewrite") => {
+            cx.refuse(at, "host_rewrite", "rewriting the host by a format");
+            HostRewrite::None
+        }
+        _ => HostRewrite::None,
+    }
+}
+
+fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<(String, bool)> {
+    let mut all: Vec<(String, bool)> = Vec::new();
+    for upgrade in at.list("upgrade_configs") {
+        let token = upgrade.str("upgrade_type").to_ascii_lowercase();
+        if upgrade.has("connect_config") || token.starts_with("connect") {
+            cx.refuse_value(&upgrade, "upgrade_type", "CONNECT tunnels");
+        }
+        if all.iter().any(|(known, _)| *known == token) {
+            cx.error(&upgrade, "upgrade_type", "duplicate-name", format!("the upgrade `{token}` is listed twice"));
+            continue;
+        }
+        all.push((token, upgrade.bool_wrapper("enabled").unwrap_or(true)));
+    }
+    all
+}

@@ -1,0 +1,210 @@
+//! The HTTP connection manager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_model::{
+    HeaderCase, Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy, LocalReplyFormat, RouteTable,
+    ServerHeader,
+};
+
+use super::context::{Lowering, origin, timeout};
+use super::{access_log, data, filters, policy, tables};
+use crate::reader::Reader;
+
+/// `stream_idle_timeout` where it is absent.
+const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// `common_http_protocol_options.idle_timeout` where it is absent, on both sides.
+pub(super) const CONNECTION_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// `delayed_close_timeout` where it is absent.
+const DELAYED_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// `drain_timeout` where it is absent.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// `max_headers_count` where it is absent, on both sides.
+pub(super) const MAX_HEADERS: u32 = 100;
+
+/// Kibibytes of `max_request_headers_kb` and `max_response_headers_kb` where they are absent.
+pub(super) const MAX_HEAD_KIB: u32 = 60;
+
+pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpConnection> {
+    codec(cx, at);
+    let (filters, router) = filters::chain(cx, at);
+    let names: Vec<&str> = filters.iter().map(|slot| slot.name.as_str()).collect();
+    let routes = routes(cx, at, &names);
+    let common = at.message("common_http_protocol_options");
+    Some(HttpConnection {
+        stat_prefix: at.str("stat_prefix").to_owned(),
+        routes: Arc::new(routes?),
+        filters,
+        access_log: access_log::loggers(cx, at, "access_log"),
+        timeouts: timeouts(cx, at, common.as_ref()),
+        limits: HttpLimits {
+            max_headers: common.as_ref().and_then(|c| c.u32_wrapper("max_headers_count")).unwrap_or(MAX_HEADERS),
+            max_head_bytes: at.u32_wrapper("max_request_headers_kb").unwrap_or(MAX_HEAD_KIB) << 10,
+            max_requests_per_connection: common
+                .as_ref()
+                .and_then(|c| c.u32_wrapper("max_requests_per_connection"))
+                .filter(|requests| *requests != 0),
+        },
+        path: policy::path(cx, at),
+        http1: http1(cx, at, common.as_ref()),
+        identity: identity(cx, at),
+        upgrades: upgrades(cx, at),
+        router,
+        origin: origin(at),
+    })
+}
+
+fn codec(cx: &mut Lowering<'_>, at: &Reader<'_>) {
+    match at.enum_name("codec_type").as_str() {
+        "HTTP2" => cx.refuse_value(at, "codec_type", "HTTP/2"),
+        "HTTP3" => cx.refuse_value(at, "codec_type", "HTTP/3"),
+        "AUTO" => at.approximate("codec_type", "HTTP/1 only: HTTP/2 is not detected"),
+        _ => {}
+    }
+    cx.no_effect(at, "http2_protocol_options", "connections to this listener speak HTTP/1");
+    cx.no_effect(at, "http3_protocol_options", "connections to this listener speak HTTP/1");
+}
+
+fn routes(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) -> Option<RouteTable> {
+    match at.oneof("route_specifier") {
+        Some("route_config") => Some(tables::table(cx, &at.message("route_config")?, filters)),
+        Some("rds") => {
+            cx.refuse(at, "rds", "routes from a control plane (RDS)");
+            None
+        }
+        Some(other) => {
+            cx.refuse(at, other, "scoped routes");
+            None
+        }
+        None => {
+            cx.missing(at, "the connection manager has no routes", "`route_config`");
+            None
+        }
+    }
+}
+
+fn timeouts(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) -> HttpTimeouts {
+    let stream_idle = timeout(at, "stream_idle_timeout", Some(STREAM_IDLE_TIMEOUT));
+    HttpTimeouts {
+        request: timeout(at, "request_timeout", None),
+        request_headers: policy::request_headers_timeout(cx, at),
+        stream_idle,
+        stream_flush: timeout(at, "stream_flush_timeout", stream_idle),
+        connection_idle: match common {
+            Some(common) => timeout(common, "idle_timeout", Some(CONNECTION_IDLE_TIMEOUT)),
+            None => Some(CONNECTION_IDLE_TIMEOUT),
+        },
+        max_connection_duration: common.and_then(|common| timeout(common, "max_connection_duration", None)),
+        max_stream_duration: common.and_then(|common| timeout(common, "max_stream_duration", None)),
+        delayed_close: at.duration("delayed_close_timeout").unwrap_or(DELAYED_CLOSE_TIMEOUT),
+        drain: at.duration("drain_timeout").unwrap_or(DRAIN_TIMEOUT),
+    }
+}
+
+fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) -> Http1Options {
+    let stream_error = at.bool_wrapper("stream_error_on_invalid_http_message").unwrap_or(false);
+    let underscores = policy::underscores(cx, at, common);
+    let Some(options) = at.message("http_protocol_options") else {
+        return Http1Options {
+            accept_http_10: false,
+            default_host_for_http_10: None,
+            allow_absolute_url: true,
+            enable_trailers: false,
+            underscores,
+            stream_error_on_invalid_message: stream_error,
+            header_case: HeaderCase::Lower,
+        };
+    };
+    options.ignore("use_balsa_parser", "there is one parser");
+    if options.bool("allow_chunked_length") {
+        cx.refuse(&options, "allow_chunked_length", "accepting Content-Length beside Transfer-Encoding");
+    }
+    let default_host = options.str("default_host_for_http_10");
+    let over = options.bool_wrapper("override_stream_error_on_invalid_http_message");
+    Http1Options {
+        accept_http_10: options.bool("accept_http_10"),
+        default_host_for_http_10: (!default_host.is_empty()).then(|| default_host.to_owned()),
+        allow_absolute_url: options.bool_wrapper("allow_absolute_url").unwrap_or(true),
+        enable_trailers: options.bool("enable_trailers"),
+        underscores,
+        stream_error_on_invalid_message: over.unwrap_or(stream_error),
+        header_case: header_case(cx, &options),
+    }
+}
+
+fn header_case(cx: &mut Lowering<'_>, options: &Reader<'_>) -> HeaderCase {
+    let Some(format) = options.message("header_key_format") else { return HeaderCase::Lower };
+    match format.oneof("header_format") {
+        Some("proper_case_words") => {
+            format.message("proper_case_words");
+            HeaderCase::ProperWords
+        }
+        Some(other) => {
+            cx.refuse(&format, other, "header formatter extensions");
+            HeaderCase::Lower
+        }
+        None => HeaderCase::Lower,
+    }
+}
+
+fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
+    at.ignore("forward_client_cert_details", "no connection here has a client certificate");
+    at.whole("set_current_client_cert_details");
+    at.ignore("set_current_client_cert_details", "no connection here has a client certificate");
+    let server_name = at.str("server_name");
+    let via = at.str("via");
+    IdentityPolicy {
+        server_name: if server_name.is_empty() { "envoy".to_owned() } else { server_name.to_owned() },
+        server_header: match at.enum_name("server_header_transformation").as_str() {
+            "APPEND_IF_ABSENT" => ServerHeader::AppendIfAbsent,
+            "PASS_THROUGH" => ServerHeader::PassThrough,
+            _ => ServerHeader::Overwrite,
+        },
+        use_remote_address: at.bool_wrapper("use_remote_address").unwrap_or(false),
+        xff_num_trusted_hops: at.u32("xff_num_trusted_hops"),
+        skip_xff_append: at.bool("skip_xff_append"),
+        generate_request_id: at.bool_wrapper("generate_request_id").unwrap_or(true),
+        preserve_external_request_id: at.bool("preserve_external_request_id"),
+        always_set_request_id_in_response: at.bool("always_set_request_id_in_response"),
+        via: (!via.is_empty()).then(|| via.to_owned()),
+        strip_any_host_port: at.bool("strip_any_host_port"),
+        strip_matching_host_port: at.bool("strip_matching_host_port"),
+        strip_trailing_host_dot: at.bool("strip_trailing_host_dot"),
+        add_user_agent: at.bool_wrapper("add_user_agent").unwrap_or(false),
+        proxy_100_continue: at.bool("proxy_100_continue"),
+        append_x_forwarded_port: at.bool("append_x_forwarded_port"),
+        local_reply_format: local_reply(cx, at),
+    }
+}
+
+fn local_reply(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LocalReplyFormat> {
+    let config = at.message("local_reply_config")?;
+    if config.has("mappers") {
+        cx.refuse(&config, "mappers", "mapping local replies");
+    }
+    let (body, content_type) = data::body_format(cx, &config.message("body_format")?);
+    Some(LocalReplyFormat { body, content_type: content_type.unwrap_or_else(|| "text/plain".to_owned()) })
+}
+
+/// Upgrades that are on; a route may still change that.
+fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    for upgrade in at.list("upgrade_configs") {
+        let token = upgrade.str("upgrade_type").to_ascii_lowercase();
+        if upgrade.has("filters") {
+            cx.refuse(&upgrade, "filters", "filters of their own for upgraded requests");
+        }
+        if token.starts_with("connect") {
+            cx.refuse_value(&upgrade, "upgrade_type", "CONNECT tunnels");
+        }
+        if upgrade.bool_wrapper("enabled").unwrap_or(true) && !all.contains(&token) {
+            all.push(token);
+        }
+    }
+    all
+}

@@ -1,0 +1,228 @@
+//! Listeners and their filter chains.
+
+use std::sync::Arc;
+
+use postrider_model::{
+    Address, ChainMatch, ConnectionBalance, ConnectionHandler, FilterChain, Listener, SocketOptions,
+};
+
+use super::context::{Lowering, origin};
+use super::{access_log, address, chain_match, http, tcp};
+use crate::known::VERSION;
+use crate::reader::Reader;
+
+/// Bytes buffered per connection and direction where the field is absent. Envoy's default is 1 MiB, which lets a client
+/// that does not read cost as much memory.
+pub(super) const BUFFER_LIMIT: u32 = 64 << 10;
+
+/// Length of the queue of connections that are not accepted yet: Envoy's, which is Linux's `SOMAXCONN` since 5.4.
+const BACKLOG: u32 = 4096;
+
+const HTTP: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
+const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
+
+pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listener> {
+    without_meaning_here(cx, at);
+    let addresses = addresses(cx, at);
+    let keepalive = at.message("tcp_keepalive").map(|keepalive| address::keepalive(&keepalive));
+    let mut socket = SocketOptions {
+        freebind: at.bool_wrapper("freebind").unwrap_or(false),
+        transparent: at.bool_wrapper("transparent").unwrap_or(false),
+        tcp_fast_open: at.u32_wrapper("tcp_fast_open_queue_length"),
+        keepalive,
+    };
+    address::socket_options(cx, at, &mut socket.keepalive);
+    let (filter_chains, default_filter_chain) = chains(cx, at);
+    let buffer_limit = buffer_limit(cx, at);
+    let main = addresses.first()?;
+    let name = match at.str("name") {
+        "" => main.to_string(),
+        name => name.to_owned(),
+    };
+    let stat_prefix = at.str("stat_prefix");
+    Some(Listener {
+        connection_limit: cx.connection_limits.get(&name).copied(),
+        name,
+        stat_prefix: (!stat_prefix.is_empty()).then(|| stat_prefix.to_owned()),
+        filter_chains,
+        default_filter_chain,
+        buffer_limit,
+        backlog: at.u32_wrapper("tcp_backlog_size").unwrap_or(BACKLOG),
+        balance: balance(cx, at),
+        socket,
+        access_log: access_log::loggers(cx, at, "access_log"),
+        origin: origin(at),
+        addresses,
+    })
+}
+
+/// The limit of a listener or cluster.
+pub(super) fn buffer_limit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> u32 {
+    at.u32_wrapper("per_connection_buffer_limit_bytes").unwrap_or_else(|| {
+        cx.differs(
+            at,
+            "buffer-limit",
+            "at most 64 KiB are buffered per connection and direction",
+            "per_connection_buffer_limit_bytes: 1048576",
+        );
+        BUFFER_LIMIT
+    })
+}
+
+fn addresses(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<Address> {
+    let mut all = Vec::new();
+    match at.message("address") {
+        Some(main) => all.extend(address::bound(cx, &main)),
+        None if at.has("api_listener") || at.has("internal_listener") => {}
+        None => cx.missing(at, "the listener has no `address`", "`address: {socket_address: …}`"),
+    }
+    for additional in at.list("additional_addresses") {
+        match additional.message("address") {
+            Some(address) => all.extend(address::bound(cx, &address)),
+            None => cx.missing(&additional, "the additional address is empty", "`address: {socket_address: …}`"),
+        }
+    }
+    all
+}
+
+fn balance(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ConnectionBalance {
+    let Some(config) = at.message("connection_balance_config") else { return ConnectionBalance::Kernel };
+    match config.oneof("balance_type") {
+        Some("exact_balance") => {
+            config.message("exact_balance");
+            ConnectionBalance::Exact
+        }
+        Some(other) => {
+            cx.refuse(&config, other, &format!("balancing connections by `{other}`"));
+            ConnectionBalance::Kernel
+        }
+        None => ConnectionBalance::Kernel,
+    }
+}
+
+fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
+    at.whole("metadata");
+    at.ignore("metadata", "no supported part reads it");
+    at.approximate("traffic_direction", "`/drain_listeners?inboundonly` drains every listener");
+    at.ignore("ignore_global_conn_limit", "there is no global limit of connections");
+    at.ignore("bypass_overload_manager", "there is no overload manager");
+    at.approximate("max_connections_to_accept_per_socket_event", "a worker accepts in small batches of its own");
+    if at.bool_wrapper("enable_reuse_port") == Some(false) {
+        at.approximate("enable_reuse_port", "each worker has a socket of its own all the same");
+    }
+    if !at.has("listener_filters") {
+        at.ignore("listener_filters_timeout", "there is no listener filter");
+        at.ignore("continue_on_listener_filters_timeout", "there is no listener filter");
+    }
+    for filter in at.list("listener_filters") {
+        filter.ignore("name", "a filter is found by its type");
+        match filter.any("typed_config") {
+            Some(any) => cx.refuse_extension(&filter, "typed_config", &any),
+            None => cx.missing(&filter, "the listener filter has no `typed_config`", "a `typed_config`"),
+        }
+    }
+    if at.bool_wrapper("bind_to_port") == Some(false) {
+        cx.refuse_value(at, "bind_to_port", "a listener that is not bound");
+    }
+    if at.bool_wrapper("use_original_dst") == Some(true) {
+        cx.refuse_value(at, "use_original_dst", "handing connections to the listener of their original destination");
+    }
+}
+
+type Chains = (Vec<Arc<FilterChain>>, Option<Arc<FilterChain>>);
+
+fn chains(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Chains {
+    let places = at.list("filter_chains");
+    let mut all = Vec::new();
+    let mut matches = Vec::new();
+    for place in &places {
+        let criteria = match place.message("filter_chain_match") {
+            Some(criteria) => chain_match::chain_match(cx, &criteria),
+            None => ChainMatch::default(),
+        };
+        all.extend(chain(cx, place, criteria.clone()).map(Arc::new));
+        matches.push(criteria);
+    }
+    if places.iter().all(|place| !cx.is_broken(&place.path_of("filter_chain_match"))) {
+        chain_match::unique(cx, &matches.iter().zip(&places).collect::<Vec<_>>());
+    }
+    let default = at.message("default_filter_chain").and_then(|place| {
+        place.ignore("filter_chain_match", "the default chain takes what no other chain takes");
+        chain(cx, &place, ChainMatch::default()).map(Arc::new)
+    });
+    if places.is_empty() && !at.has("default_filter_chain") && !at.has("filter_chain_matcher") {
+        cx.missing(at, "the listener has no filter chain", "`filter_chains` with at least one chain");
+    }
+    (all, default)
+}
+
+fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, matches: ChainMatch) -> Option<FilterChain> {
+    at.whole("metadata");
+    at.ignore("metadata", "no supported part reads it");
+    if at.bool_wrapper("use_proxy_proto") == Some(true) {
+        cx.refuse_value(at, "use_proxy_proto", "the PROXY protocol");
+    }
+    plain_transport(cx, at);
+    let handler = handler(cx, at)?;
+    Some(FilterChain { name: at.str("name").to_owned(), matches, handler, origin: origin(at) })
+}
+
+/// Refuses every transport socket but the plain one. `at` is a filter chain or a cluster.
+pub(super) fn plain_transport(cx: &mut Lowering<'_>, at: &Reader<'_>) {
+    let Some(socket) = at.message("transport_socket") else {
+        at.ignore("transport_socket_connect_timeout", "a plain connection has no handshake");
+        return;
+    };
+    socket.ignore("name", "a transport socket is found by its type");
+    let Some(any) = socket.any("typed_config") else {
+        cx.missing(&socket, "the transport socket has no `typed_config`", "a `typed_config` with its `@type`");
+        return;
+    };
+    if any.type_name == RAW_BUFFER {
+        at.ignore("transport_socket_connect_timeout", "a plain connection has no handshake");
+        return;
+    }
+    if any.type_name.starts_with("envoy.extensions.transport_sockets.tls.") {
+        let text = format!("TLS is not supported by Postrider {VERSION}; the connection would be sent in the clear");
+        socket.refuse("typed_config", &text, &mut cx.diagnostics);
+        return;
+    }
+    cx.refuse_extension(&socket, "typed_config", &any);
+}
+
+fn handler(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionHandler> {
+    let filters = at.list("filters");
+    if filters.is_empty() {
+        let expected = "a filter: `http_connection_manager` or `tcp_proxy`";
+        cx.missing(at, "the chain has no filter and would only close connections", expected);
+        return None;
+    }
+    let mut handler = None;
+    for (index, filter) in filters.iter().enumerate() {
+        filter.ignore("name", "a filter is found by its type");
+        if filter.has("config_discovery") {
+            cx.refuse(filter, "config_discovery", "filters from a control plane (ECDS)");
+            continue;
+        }
+        let Some(any) = filter.any("typed_config") else {
+            cx.missing(filter, "the filter has no `typed_config`", "a `typed_config` with its `@type`");
+            continue;
+        };
+        let Some(config) = &any.reader else { continue };
+        let built = match any.type_name {
+            HTTP => http::connection(cx, config).map(|http| ConnectionHandler::Http(Arc::new(http))),
+            TCP => tcp::proxy(cx, config).map(|tcp| ConnectionHandler::Tcp(Arc::new(tcp))),
+            _ => {
+                cx.refuse_extension(filter, "typed_config", &any);
+                continue;
+            }
+        };
+        if index + 1 != filters.len() {
+            let text = "this filter ends the chain, so it must be the last one";
+            cx.error(filter, "name", "terminal-not-last", text);
+        }
+        handler = built;
+    }
+    handler
+}

@@ -1,0 +1,100 @@
+//! From Envoy's bootstrap message to [`model::Snapshot`].
+//!
+//! What it is for: giving every field of the bootstrap its meaning, with Envoy's defaults, except where Envoy's default is
+//! unsafe: there an absent field means the safe value and an explicit one means what it means in Envoy (each such place is
+//! recorded as a [`Difference`]).
+//!
+//! What it must never do: stop at the first error, ignore a field (the reader's ledger refuses what nobody read), or do
+//! what a file does not say. It opens no socket and resolves no name; it reads only the files that a configuration
+//! names as data (bodies and formats).
+//!
+//! Who calls it: [`crate::load`] after the loader; `doctor` through it.
+
+mod access_log;
+mod address;
+mod bootstrap;
+mod chain_match;
+mod checks;
+mod cluster;
+mod context;
+mod data;
+mod dns;
+mod endpoints;
+mod filters;
+mod forward;
+mod headers;
+mod http;
+mod listener;
+mod locate;
+mod matchers;
+mod policy;
+mod route;
+mod runtime;
+mod tables;
+mod tcp;
+mod upstream;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use postrider_config_core::{Diagnostics, Sources};
+use postrider_model as model;
+
+use crate::coverage::{Coverage, UnsupportedPolicy};
+use crate::message::Message;
+use crate::reader::Reader;
+
+pub use context::Difference;
+pub use locate::locate;
+
+use context::Lowering;
+
+/// Which filters exist, by the full name of their configuration's type. The binary passes its registry.
+pub trait FilterKinds {
+    /// Whether a filter takes this type, as its configuration in a chain or as a route's override.
+    fn known(&self, kind: &str) -> bool;
+}
+
+impl<F: Fn(&str) -> bool> FilterKinds for F {
+    fn known(&self, kind: &str) -> bool {
+        self(kind)
+    }
+}
+
+/// What lowering made of a bootstrap.
+#[derive(Debug)]
+pub struct Lowered {
+    /// `None` when there was an error, here or before.
+    pub snapshot: Option<Arc<model::Snapshot>>,
+    /// Only what lowering found.
+    pub diagnostics: Diagnostics,
+    /// Where absent fields mean a safer value than in Envoy.
+    pub differences: Vec<Difference>,
+}
+
+/// Gives a bootstrap its meaning.
+///
+/// `coverage` records which fields were read, for `doctor`. `earlier` is what the loader found: a message in which the
+/// loader already refused a field is not blamed a second time for what it lacks.
+pub fn lower_bootstrap(
+    bootstrap: &Message,
+    coverage: &Coverage,
+    kinds: &dyn FilterKinds,
+    policy: UnsupportedPolicy,
+    earlier: &Diagnostics,
+    sources: &Sources,
+) -> Lowered {
+    let mut cx = Lowering::new(kinds, earlier, sources);
+    let root = Reader::root(bootstrap, coverage);
+    let snapshot = bootstrap::bootstrap(&mut cx, &root);
+    root.finish(&mut cx.diagnostics, policy);
+    let sound = !earlier.has_errors() && !cx.diagnostics.has_errors();
+    Lowered {
+        snapshot: sound.then(|| Arc::new(snapshot)),
+        diagnostics: cx.diagnostics,
+        differences: cx.differences,
+    }
+}

@@ -1,0 +1,148 @@
+//! Routes: what they match and what they do.
+
+use postrider_model::{
+    Action, DirectResponse, PathMatch, Redirect, RedirectPath, RedirectScheme, ResponseBody, Route, RouteMatch,
+};
+
+use super::context::{Lowering, origin};
+use super::tables::TableRules;
+use super::{data, filters, forward, headers, matchers};
+use crate::reader::Reader;
+
+pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Route> {
+    at.whole("metadata");
+    at.ignore("metadata", "no supported part reads it");
+    let decorator = at.message("decorator");
+    if let Some(decorator) = &decorator {
+        decorator.ignore("propagate", "there is no tracing");
+    }
+    let request_headers = headers::request_edits(cx, at);
+    let response_headers = headers::response_edits(cx, at);
+    let filter_overrides = filters::overrides(cx, at, rules.filters);
+    let matches = at.message("match").and_then(|place| matches(cx, &place));
+    let action = action(cx, at, rules);
+    Some(Route {
+        name: at.str("name").to_owned(),
+        matches: matches?,
+        action: action?,
+        request_headers,
+        response_headers,
+        filter_overrides,
+        operation: decorator.map_or("", |decorator| decorator.str("operation")).to_owned(),
+        origin: origin(at),
+    })
+}
+
+fn action(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Action> {
+    match at.oneof("action") {
+        Some("route") => {
+            let forward = forward::forward(cx, &at.message("route")?, rules)?;
+            Some(Action::Forward(Box::new(forward)))
+        }
+        Some("redirect") => Some(Action::Redirect(Box::new(redirect(cx, &at.message("redirect")?)?))),
+        Some("direct_response") => Some(Action::Respond(respond(cx, &at.message("direct_response")?, rules))),
+        Some(other) => {
+            cx.refuse(at, other, &format!("the action `{other}`"));
+            None
+        }
+        None => {
+            cx.missing(at, "the route has no action", "`route`, `redirect` or `direct_response`");
+            None
+        }
+    }
+}
+
+fn matches(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RouteMatch> {
+    let path = match at.oneof("path_specifier") {
+        Some("prefix") => Some(PathMatch::Prefix(at.str("prefix").to_owned())),
+        Some("path") => Some(PathMatch::Exact(at.str("path").to_owned())),
+        Some("safe_regex") => cx.regex(&at.message("safe_regex")?).map(PathMatch::Regex),
+        Some("path_separated_prefix") => Some(PathMatch::SeparatedPrefix(at.str("path_separated_prefix").to_owned())),
+        Some("connect_matcher") => {
+            at.message("connect_matcher");
+            Some(PathMatch::Connect)
+        }
+        Some(other) => {
+            cx.refuse(at, other, "path matcher extensions");
+            None
+        }
+        None => {
+            cx.missing(at, "the match has no path", "`prefix`, `path`, `safe_regex` or `path_separated_prefix`");
+            None
+        }
+    };
+    let headers = at.list("headers");
+    let query = at.list("query_parameters");
+    let fraction = at.message("runtime_fraction").and_then(|fraction| {
+        fraction.approximate("runtime_key", "no runtime key overrides the default value");
+        matchers::parts_per_million(&fraction.message("default_value")?)
+    });
+    Some(RouteMatch {
+        case_sensitive: at.bool_wrapper("case_sensitive").unwrap_or(true),
+        headers: headers.iter().filter_map(|header| matchers::header(cx, header)).collect(),
+        query: query.iter().filter_map(|parameter| matchers::query(cx, parameter)).collect(),
+        grpc: at.message("grpc").is_some(),
+        fraction: fraction.filter(|parts| *parts < matchers::MILLION),
+        path: path?,
+    })
+}
+
+fn redirect(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Redirect> {
+    let scheme = match at.oneof("scheme_rewrite_specifier") {
+        Some("https_redirect") if at.bool("https_redirect") => Some(RedirectScheme::Https),
+        Some("scheme_redirect") => Some(RedirectScheme::Named(at.str("scheme_redirect").to_owned())),
+        _ => None,
+    };
+    let path = match at.oneof("path_rewrite_specifier") {
+        Some("path_redirect") => RedirectPath::Replace(at.str("path_redirect").to_owned()),
+        Some("prefix_rewrite") => RedirectPath::Prefix(at.str("prefix_rewrite").to_owned()),
+        Some("regex_rewrite") => {
+            let (pattern, substitution) = matchers::substitution(cx, &at.message("regex_rewrite")?)?;
+            RedirectPath::Regex { pattern, substitution }
+        }
+        Some(other) => {
+            cx.refuse(at, other, "rewriting a redirect's path by a format");
+            return None;
+        }
+        None => RedirectPath::Keep,
+    };
+    let host = at.str("host_redirect");
+    let port = at.u32("port_redirect");
+    let Ok(number) = u16::try_from(port) else {
+        cx.error(at, "port_redirect", "invalid-port", format!("{port} is no port"));
+        return None;
+    };
+    Some(Redirect {
+        status: match at.enum_name("response_code").as_str() {
+            "FOUND" => 302,
+            "SEE_OTHER" => 303,
+            "TEMPORARY_REDIRECT" => 307,
+            "PERMANENT_REDIRECT" => 308,
+            _ => 301,
+        },
+        scheme,
+        host: (!host.is_empty()).then(|| host.to_owned()),
+        port: (number != 0).then_some(number),
+        path,
+        strip_query: at.bool("strip_query"),
+    })
+}
+
+fn respond(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> DirectResponse {
+    let fixed = at.message("body").and_then(|body| data::source_bytes(cx, &body)).unwrap_or_default();
+    if fixed.len() > rules.max_body {
+        let text = format!("the body has {} bytes; at most {} are allowed", fixed.len(), rules.max_body);
+        let diagnostic = at
+            .diagnostic_at("body", postrider_config_core::Severity::Error, "body-too-large", text)
+            .help("raise max_direct_response_body_size_bytes of the route configuration");
+        cx.push(diagnostic);
+    }
+    let (body, content_type) = match at.message("body_format") {
+        Some(format) => {
+            let (format, content_type) = data::body_format(cx, &format);
+            (ResponseBody::Format(format), content_type)
+        }
+        None => (ResponseBody::Fixed(fixed), None),
+    };
+    DirectResponse { status: u16::try_from(at.u32("status")).unwrap_or(200), body, content_type }
+}

@@ -1,0 +1,102 @@
+//! Route tables and virtual hosts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use postrider_model::{Domain, RequireTls, RouteTable, VirtualHost};
+
+use super::context::{Lowering, origin};
+use super::{filters, headers, route};
+use crate::reader::Reader;
+
+/// Settings of a table that reach down to its routes.
+pub(super) struct TableRules<'f> {
+    /// Unknown clusters are errors.
+    pub validate_clusters: bool,
+    /// The longest body of a direct response, in bytes.
+    pub max_body: usize,
+    /// Names of the filters in the chain that uses the table.
+    pub filters: &'f [&'f str],
+}
+
+/// `max_direct_response_body_size_bytes` where it is absent.
+const MAX_DIRECT_BODY: u32 = 4096;
+
+pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) -> RouteTable {
+    at.whole("metadata");
+    at.ignore("metadata", "no supported part reads it");
+    let max_body = at.u32_wrapper("max_direct_response_body_size_bytes").unwrap_or(MAX_DIRECT_BODY);
+    let rules = TableRules {
+        validate_clusters: at.bool_wrapper("validate_clusters").unwrap_or(true),
+        max_body: max_body as usize,
+        filters,
+    };
+    if at.has("vhds") {
+        cx.refuse(at, "vhds", "virtual hosts from a control plane (VHDS)");
+    }
+    let hosts = at.list("virtual_hosts");
+    let virtual_hosts = hosts.iter().map(|host| Arc::new(virtual_host(cx, host, &rules))).collect();
+    unique_domains(cx, &hosts);
+    RouteTable {
+        name: at.str("name").to_owned(),
+        virtual_hosts,
+        request_headers: headers::request_edits(cx, at),
+        response_headers: headers::response_edits(cx, at),
+        internal_only_headers: headers::names(cx, at, "internal_only_headers"),
+        ignore_port_in_host: at.bool("ignore_port_in_host_matching"),
+        most_specific_header_edits_win: at.bool("most_specific_header_mutations_wins"),
+        filter_overrides: filters::overrides(cx, at, rules.filters),
+        origin: origin(at),
+    }
+}
+
+fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> VirtualHost {
+    at.whole("metadata");
+    at.ignore("metadata", "no supported part reads it");
+    let routes = at.list("routes");
+    let routes = routes.iter().filter_map(|each| route::route(cx, each, rules)).map(Arc::new).collect();
+    VirtualHost {
+        name: at.str("name").to_owned(),
+        domains: at.strings("domains").iter().map(|domain| self::domain(domain.value)).collect(),
+        routes,
+        request_headers: headers::request_edits(cx, at),
+        response_headers: headers::response_edits(cx, at),
+        filter_overrides: filters::overrides(cx, at, rules.filters),
+        require_tls: match at.enum_name("require_tls").as_str() {
+            "EXTERNAL_ONLY" => RequireTls::ExternalOnly,
+            "ALL" => RequireTls::All,
+            _ => RequireTls::None,
+        },
+        origin: origin(at),
+    }
+}
+
+/// A `*` counts only at one end; anywhere else it is an ordinary character, as in Envoy.
+fn domain(text: &str) -> Domain {
+    let text = text.to_ascii_lowercase();
+    if text == "*" {
+        Domain::Any
+    } else if let Some(suffix) = text.strip_prefix('*') {
+        Domain::Suffix(suffix.to_owned())
+    } else if let Some(prefix) = text.strip_suffix('*') {
+        Domain::Prefix(prefix.to_owned())
+    } else {
+        Domain::Exact(text)
+    }
+}
+
+fn unique_domains(cx: &mut Lowering<'_>, hosts: &[Reader<'_>]) {
+    let mut first: HashMap<String, &str> = HashMap::new();
+    for host in hosts {
+        for domain in host.strings("domains") {
+            let name = domain.value.to_ascii_lowercase();
+            if let Some(other) = first.get(&name) {
+                let text = format!("the domain `{name}` is taken by virtual host `{other}`");
+                let path = format!("{}[{}]", host.path_of("domains"), domain.index);
+                cx.push(postrider_config_core::Diagnostic::error("duplicate-domain", text).at(domain.span).path(path));
+            } else {
+                first.insert(name, host.str("name"));
+            }
+        }
+    }
+}

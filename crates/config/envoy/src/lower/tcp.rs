@@ -1,0 +1,64 @@
+//! The TCP proxy.
+
+use std::time::Duration;
+
+use postrider_model::{TcpCluster, TcpProxy};
+
+use super::access_log;
+use super::context::{ClusterUse, Lowering, origin, timeout};
+use crate::reader::Reader;
+
+/// `TcpProxy.idle_timeout` where it is absent.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> {
+    at.ignore("hash_policy", "no cluster here balances by hash");
+    let clusters = clusters(cx, at);
+    if clusters.is_empty() {
+        return None;
+    }
+    let max_connect_attempts = at.u32_wrapper("max_connect_attempts").unwrap_or(1);
+    if max_connect_attempts <= 1 {
+        at.ignore("backoff_options", "there is a single attempt");
+    }
+    Some(TcpProxy {
+        stat_prefix: at.str("stat_prefix").to_owned(),
+        clusters,
+        idle_timeout: timeout(at, "idle_timeout", Some(IDLE_TIMEOUT)),
+        max_connection_duration: timeout(at, "max_downstream_connection_duration", None),
+        max_connect_attempts,
+        access_log: access_log::loggers(cx, at, "access_log"),
+        origin: origin(at),
+    })
+}
+
+fn clusters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<TcpCluster> {
+    let mut all = Vec::new();
+    match at.oneof("cluster_specifier") {
+        Some("cluster") => {
+            let name = at.str("cluster").to_owned();
+            uses(cx, at, "cluster", &name);
+            all.push(TcpCluster { cluster: name, weight: 1 });
+        }
+        Some(_) => {
+            let weighted = at.message("weighted_clusters");
+            for entry in weighted.iter().flat_map(|weighted| weighted.list("clusters")) {
+                let name = entry.str("name").to_owned();
+                uses(cx, &entry, "name", &name);
+                all.push(TcpCluster { cluster: name, weight: entry.u32("weight") });
+            }
+        }
+        None => cx.missing(at, "the TCP proxy has no cluster", "`cluster` or `weighted_clusters`"),
+    }
+    all
+}
+
+/// Envoy accepts a TCP proxy to a cluster that does not exist, so this is no error.
+fn uses(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str, name: &str) {
+    cx.cluster_uses.push(ClusterUse {
+        name: name.to_owned(),
+        span: at.span_of(field),
+        path: at.path_of(field),
+        required: false,
+    });
+}

@@ -1,0 +1,60 @@
+//! A filter's configuration message as a plain value: what filters read.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_model::Value;
+use serde_json::Value as Json;
+
+use crate::message::{Field, Message, Value as Wire, enum_name, is_wrapper};
+use crate::write::message_to_json;
+
+/// Canonical form: keys in snake case, fields that equal an absent one left out, wrappers as their value, durations and
+/// other well-known types as in protobuf JSON, enums by name, an `Any` as its message with `@type`.
+pub(super) fn value(message: &Message) -> Value {
+    let name = message.type_name();
+    if is_wrapper(name) || name.starts_with("google.protobuf.") {
+        return from_json(message_to_json(message));
+    }
+    Value::Map(entries(message))
+}
+
+fn entries(message: &Message) -> Vec<(String, Value)> {
+    let set = message.fields.iter().filter(|field| !field.is_default());
+    set.map(|field| (field.descriptor.name().to_owned(), field_value(field, &field.value))).collect()
+}
+
+fn field_value(field: &Field, wire: &Wire) -> Value {
+    match wire {
+        Wire::Bool(value) => Value::Bool(*value),
+        Wire::I64(number) => Value::Integer(*number),
+        Wire::U64(number) => i64::try_from(*number).map_or(Value::Number(*number as f64), Value::Integer),
+        Wire::F64(number) => Value::Number(*number),
+        Wire::String(text) => Value::String(text.clone()),
+        Wire::Bytes(bytes) => Value::String(STANDARD.encode(bytes)),
+        Wire::Enum(number) => Value::String(enum_name(&field.descriptor, *number)),
+        Wire::Message(message) => value(message),
+        Wire::List(items) => Value::List(items.iter().map(|item| field_value(field, &item.value)).collect()),
+        Wire::Map(all) => {
+            Value::Map(all.iter().map(|entry| (entry.key.clone(), field_value(field, &entry.value))).collect())
+        }
+        Wire::Any(any) => {
+            let mut all = vec![("@type".to_owned(), Value::String(any.type_url.clone()))];
+            all.extend(any.message.iter().flat_map(entries));
+            Value::Map(all)
+        }
+    }
+}
+
+fn from_json(json: Json) -> Value {
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(value),
+        Json::Number(number) => match number.as_i64() {
+            Some(integer) => Value::Integer(integer),
+            None => Value::Number(number.as_f64().unwrap_or(0.0)),
+        },
+        Json::String(text) => Value::String(text),
+        Json::Array(items) => Value::List(items.into_iter().map(from_json).collect()),
+        Json::Object(entries) => Value::Map(entries.into_iter().map(|(key, value)| (key, from_json(value))).collect()),
+    }
+}
