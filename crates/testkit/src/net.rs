@@ -86,8 +86,14 @@ pub fn connect_with_small_buffer(address: SocketAddr, bytes: usize) -> TcpStream
 
 /// Connects from a given loopback source address, e.g. 127.0.0.7.
 pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> TcpStream {
+    connect_from_port(SocketAddr::from((source, 0)), address)
+}
+
+/// Connects from a given source address and port.
+pub fn connect_from_port(source: SocketAddr, address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("socket");
-    socket.bind(&SocketAddr::from((source, 0)).into()).expect("bind source");
+    socket.set_reuse_address(true).expect("SO_REUSEADDR");
+    socket.bind(&source.into()).expect("bind source");
     socket.connect_timeout(&address.into(), DEADLINE).expect("connect");
     socket.into()
 }

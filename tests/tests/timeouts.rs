@@ -1,0 +1,237 @@
+//! Every wait has an end, and each end has its own answer.
+
+use postrider_tests::get;
+use postrider_tests::kit::{Config, Gate, Origin, Proxy, RawClient, WireError, config, net};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+fn proxy_with(origin: &Origin, hcm: serde_json::Value) -> Proxy {
+    Proxy::start(&Config::proxy_to(origin.address).overlay_filter("http", hcm))
+}
+
+#[test]
+fn a_head_that_does_not_end_is_408() {
+    let origin = Origin::echo("a");
+    let proxy = proxy_with(&origin, json!({"request_headers_timeout": "0.2s"}));
+    let mut client = proxy.client();
+    // The clock starts anew with each request on the connection.
+    for _ in 0..2 {
+        assert_eq!(client.exchange(get("/")).status, 200);
+    }
+    client.send("GET / HTTP/1.1\r\nhost: te");
+    let response = client.response("GET").unwrap();
+    assert_eq!(response.status, 408);
+    assert!(client.closed());
+    assert_eq!(origin.requests().len(), 2);
+}
+
+#[test]
+fn a_trickled_head_does_not_extend_its_time() {
+    let origin = Origin::echo("a");
+    let proxy = proxy_with(&origin, json!({"request_headers_timeout": "0.3s"}));
+    let mut client = proxy.client();
+    client.set_timeout(Duration::from_millis(40));
+    let started = Instant::now();
+    client.send("GET / HTTP/1.1\r\nhost: test\r\nx: ");
+    let response = loop {
+        client.send("a");
+        match client.response("GET") {
+            Err(WireError::Timeout(_)) if started.elapsed() < Duration::from_secs(5) => {}
+            other => break other,
+        }
+    };
+    assert_eq!(response.unwrap().status, 408);
+}
+
+#[test]
+fn a_request_that_does_not_end_in_time_is_408() {
+    let origin = Origin::echo("a");
+    let proxy = proxy_with(&origin, json!({"request_timeout": "0.2s"}));
+    let mut client = proxy.client();
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 10\r\n\r\nhalf");
+    let response = client.response("POST").unwrap();
+    assert_eq!((response.status, response.text()), (408, "request timeout"));
+    assert!(client.closed());
+    assert!(origin.requests().is_empty());
+}
+
+#[test]
+fn a_stream_without_progress_is_408_before_the_answer_began() {
+    let origin = Origin::silent();
+    let proxy = proxy_with(&origin, json!({"stream_idle_timeout": "0.2s"}));
+    let mut client = proxy.client();
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 10\r\n\r\nhalf");
+    let response = client.response("POST").unwrap();
+    assert_eq!((response.status, response.text()), (408, "stream timeout"));
+    origin.wait_open_at_most(0);
+    assert_eq!(proxy.stats().value("http.ingress_http.downstream_rq_idle_timeout"), 1);
+}
+
+#[test]
+fn a_stream_that_stalls_within_the_answer_is_cut() {
+    let origin = Origin::start(|connection| {
+        if connection.request().is_some() {
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf");
+            connection.read_to_end();
+        }
+    });
+    let proxy = proxy_with(&origin, json!({"stream_idle_timeout": "0.2s"}));
+    let mut client = proxy.client();
+    client.send(get("/"));
+    let head = client.response_head("GET").unwrap();
+    assert_eq!(head.status, 200);
+    let mut body = Vec::new();
+    let end = client.body(&head, &mut |piece| body.extend_from_slice(piece));
+    assert_eq!(body, b"half");
+    assert!(matches!(end, Err(WireError::Eof(_) | WireError::Reset)), "{end:?}");
+}
+
+#[test]
+fn a_route_can_have_its_own_idle_timeout() {
+    let origin = Origin::silent();
+    let config = Config::routes(json!([
+        {"match": {"prefix": "/own"}, "route": {"cluster": "origin", "idle_timeout": "0.1s", "timeout": "0s"}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.4s"}},
+    ]))
+    .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    let own = proxy.get("/own");
+    // Nothing was missing from the request, so it is the origin that is late.
+    assert_eq!((own.status, own.text()), (504, "stream timeout"));
+    let other = proxy.get("/");
+    assert_eq!((other.status, other.text()), (504, "upstream request timeout"));
+}
+
+#[test]
+fn a_route_timeout_starts_when_the_request_has_ended() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let origin = Origin::start(move |connection| {
+        while connection.request().is_some() {
+            opened.open();
+            connection.write(OK);
+        }
+    });
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.3s"}}]))
+        .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    let mut client = proxy.client();
+    client.set_timeout(Duration::from_millis(500));
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nbo");
+    assert!(matches!(client.response("POST"), Err(WireError::Timeout(_))));
+    client.set_timeout(Duration::from_secs(10));
+    client.send("dy");
+    assert_eq!(client.response("POST").unwrap().text(), "ok");
+    gate.wait();
+}
+
+#[test]
+fn an_idle_client_connection_is_closed() {
+    let origin = Origin::echo("a");
+    let proxy = proxy_with(&origin, json!({"common_http_protocol_options": {"idle_timeout": "0.2s"}}));
+    let mut fresh = proxy.client();
+    assert!(fresh.closed());
+    let mut used = proxy.client();
+    assert_eq!(used.exchange(get("/")).status, 200);
+    assert!(used.closed());
+    assert_eq!(proxy.stats().value("http.ingress_http.downstream_cx_idle_timeout"), 2);
+}
+
+#[test]
+fn a_client_connection_has_a_longest_life() {
+    let origin = Origin::echo("a");
+    let proxy = proxy_with(
+        &origin,
+        json!({
+            "common_http_protocol_options": {"max_connection_duration": "0.2s"}, "drain_timeout": "0.1s",
+        }),
+    );
+    let mut client = proxy.client();
+    assert_eq!(client.exchange(get("/")).status, 200);
+    assert!(client.closed());
+    assert_eq!(proxy.stats().value("http.ingress_http.downstream_cx_max_duration_reached"), 1);
+}
+
+#[test]
+fn an_idle_upstream_connection_is_closed() {
+    let origin = Origin::echo("a");
+    let options = config::upstream_http_options(json!({"common_http_protocol_options": {"idle_timeout": "0.1s"}}));
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}])).cluster_with(
+        "origin",
+        &[origin.address],
+        options,
+    );
+    let proxy = Proxy::start(&config);
+    let mut client = proxy.client();
+    for turn in 1..=2 {
+        assert_eq!(client.exchange(get("/")).status, 200);
+        origin.wait_open_at_most(0);
+        proxy.wait_stat("cluster.origin.upstream_cx_idle_timeout", turn);
+    }
+    assert_eq!(origin.connection_count(), 2);
+}
+
+#[test]
+fn an_origin_that_does_not_accept_is_503_after_the_connect_timeout() {
+    let hole = net::Blackhole::start();
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "hole"}}])).cluster_with(
+        "hole",
+        &[hole.address],
+        json!({"connect_timeout": "0.2s"}),
+    );
+    let proxy = Proxy::start(&config);
+    let started = Instant::now();
+    let response = proxy.get("/");
+    assert!(started.elapsed() < Duration::from_secs(3));
+    assert_eq!(response.status, 503);
+    assert!(
+        response
+            .text()
+            .starts_with("upstream connect error or disconnect/reset before headers. reset reason: connection timeout"),
+        "{}",
+        response.text()
+    );
+    assert_eq!(proxy.stats().value("cluster.hole.upstream_cx_connect_timeout"), 1);
+}
+
+#[test]
+fn a_refused_connection_is_flushed_then_closed_after_the_delay() {
+    let origin = Origin::echo("a");
+    let proxy = proxy_with(&origin, json!({"delayed_close_timeout": "0.2s"}));
+    let mut client = proxy.client();
+    client.send("not http\r\n\r\n");
+    assert_eq!(client.response("GET").unwrap().status, 400);
+    // This end stays open: the proxy must not wait for it for ever.
+    assert!(client.closed());
+    proxy.wait_stat("http.ingress_http.downstream_cx_active", 0);
+}
+
+#[test]
+fn a_timeout_of_zero_means_never() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let origin = Origin::start(move |connection| {
+        while connection.request().is_some() {
+            opened.wait();
+            connection.write(OK);
+        }
+    });
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0s"}}]))
+        .cluster("origin", &[origin.address])
+        .overlay_filter(
+            "http",
+            json!({
+                "stream_idle_timeout": "0s", "request_timeout": "0s", "request_headers_timeout": "0s",
+            }),
+        );
+    let proxy = Proxy::start(&config);
+    let mut client: RawClient = proxy.client();
+    client.set_timeout(Duration::from_millis(300));
+    client.send(get("/"));
+    assert!(matches!(client.response("GET"), Err(WireError::Timeout(_))));
+    gate.open();
+    client.set_timeout(Duration::from_secs(10));
+    assert_eq!(client.response("GET").unwrap().text(), "ok");
+}

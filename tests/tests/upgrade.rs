@@ -1,0 +1,212 @@
+//! Upgrades: a tunnel exists only when it is configured and the origin has
+//! agreed with a 101 to what this client asked for.
+
+use postrider_tests::kit::{Config, Gate, Origin, OriginConnection, Proxy, RawClient};
+use postrider_tests::{envoy, get};
+use serde_json::{Value, json};
+
+const ASK: &str = "GET /chat HTTP/1.1\r\nhost: test\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\r\n";
+const AGREE: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n";
+
+fn websockets(origin: &Origin) -> Config {
+    Config::proxy_to(origin.address).overlay_filter("http", json!({"upgrade_configs": [{"upgrade_type": "websocket"}]}))
+}
+
+/// Agrees to an upgrade, greets, then sends every byte back.
+fn agree_and_echo(connection: &mut OriginConnection) {
+    while let Some(request) = connection.request() {
+        if request.header("upgrade") != "websocket" {
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nplain");
+            continue;
+        }
+        connection.write(AGREE.as_bytes());
+        connection.write(b"hi");
+        while let Some(byte) = connection.read_exact(1) {
+            connection.write(&byte);
+        }
+        return connection.half_close();
+    }
+}
+
+fn open(client: &mut RawClient) {
+    client.send(ASK);
+    let answer = client.response("GET").unwrap();
+    assert_eq!(answer.status, 101, "{answer:?}");
+    assert_eq!(answer.header("upgrade"), "websocket");
+    assert!(answer.header("connection").eq_ignore_ascii_case("upgrade"));
+    assert_eq!(client.read_exact(2).unwrap(), b"hi");
+}
+
+#[test]
+fn bytes_flow_both_ways_after_the_101() {
+    let origin = Origin::start(agree_and_echo);
+    let proxy = Proxy::start(&websockets(&origin));
+    let mut client = proxy.client();
+    open(&mut client);
+    for message in [&b"\x81\x05hello"[..], b"GET /canary HTTP/1.1\r\nhost: test\r\n\r\n", b"\0\r\n\xff"] {
+        client.send(message);
+        assert_eq!(client.read_exact(message.len()).unwrap(), message);
+    }
+    let seen = &origin.requests();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].header("upgrade"), "websocket");
+    assert!(seen[0].header("connection").eq_ignore_ascii_case("upgrade"));
+    assert_eq!(seen[0].header("sec-websocket-version"), "13");
+    assert_eq!(proxy.stats().value("http.ingress_http.downstream_cx_upgrades_active"), 1);
+    client.half_close();
+    assert!(client.closed());
+    origin.wait_open_at_most(0);
+    proxy.wait_stat("http.ingress_http.downstream_cx_upgrades_active", 0);
+    assert_eq!(proxy.stats().value("http.ingress_http.downstream_cx_upgrades_total"), 1);
+}
+
+#[test]
+fn bytes_sent_before_the_101_wait_for_it() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let origin = Origin::start(move |connection| {
+        if connection.request().is_some() {
+            opened.wait();
+            connection.write(AGREE.as_bytes());
+            if let Some(early) = connection.read_exact(5) {
+                connection.write(&early);
+            }
+        }
+    });
+    let proxy = Proxy::start(&websockets(&origin));
+    let mut client = proxy.client();
+    client.send(ASK).send("early");
+    origin.wait_requests(1);
+    gate.open();
+    assert_eq!(client.response("GET").unwrap().status, 101);
+    assert_eq!(client.read_exact(5).unwrap(), b"early");
+}
+
+#[test]
+fn the_end_of_one_side_ends_the_tunnel() {
+    let origin = Origin::start(|connection| {
+        if connection.request().is_some() {
+            connection.write(AGREE.as_bytes());
+            connection.write(b"hi");
+            if connection.read_exact(1).is_some() {
+                connection.write(b"bye");
+            }
+        }
+    });
+    let proxy = Proxy::start(&websockets(&origin));
+    let mut client = proxy.client();
+    open(&mut client);
+    client.send("x");
+    assert_eq!(client.read_exact(3).unwrap(), b"bye");
+    assert!(client.closed());
+
+    let mut client = proxy.client();
+    open(&mut client);
+    client.reset();
+    origin.wait_open_at_most(0);
+}
+
+#[test]
+fn without_configuration_an_upgrade_is_refused() {
+    let origin = Origin::start(agree_and_echo);
+    for overlay in [
+        json!({}),
+        json!({"upgrade_configs": [{"upgrade_type": "websocket", "enabled": false}]}),
+        json!({"upgrade_configs": [{"upgrade_type": "other"}]}),
+    ] {
+        let proxy = Proxy::start(&Config::proxy_to(origin.address).overlay_filter("http", overlay));
+        let response = RawClient::once(proxy.address("http"), ASK).unwrap();
+        assert_eq!(response.status, 403);
+    }
+    assert_eq!(origin.connection_count(), 0);
+}
+
+#[test]
+fn a_route_can_allow_or_forbid_upgrades() {
+    let origin = Origin::start(agree_and_echo);
+    let routes = |enabled: bool| -> Value {
+        json!([{"match": {"prefix": "/"}, "route": {
+            "cluster": "origin", "upgrade_configs": [{"upgrade_type": "websocket", "enabled": enabled}],
+        }}])
+    };
+    let allowed = Config::routes(routes(true)).cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&allowed);
+    open(&mut proxy.client());
+    let forbidden = Config::routes(routes(false))
+        .cluster("origin", &[origin.address])
+        .overlay_filter("http", json!({"upgrade_configs": [{"upgrade_type": "websocket"}]}));
+    let proxy = Proxy::start(&forbidden);
+    assert_eq!(RawClient::once(proxy.address("http"), ASK).unwrap().status, 403);
+}
+
+#[test]
+fn an_origin_that_declines_answers_as_usual() {
+    let origin = Origin::fixed("HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno");
+    let proxy = Proxy::start(&websockets(&origin));
+    let mut client = proxy.client();
+    client.send(ASK);
+    let response = client.response("GET").unwrap();
+    assert_eq!((response.status, response.text()), (400, "no"));
+}
+
+#[test]
+fn a_plain_request_is_untouched_where_upgrades_are_allowed() {
+    let origin = Origin::start(agree_and_echo);
+    let proxy = Proxy::start(&websockets(&origin));
+    let mut client = proxy.client();
+    for _ in 0..3 {
+        assert_eq!(client.exchange(get("/")).text(), "plain");
+    }
+    assert_eq!(origin.connection_count(), 1);
+}
+
+#[test]
+fn a_101_that_nobody_asked_for_is_refused() {
+    let origin = Origin::start(|connection| {
+        if connection.request().is_some() {
+            connection.write(AGREE.as_bytes());
+            connection.write(b"tunnel");
+            connection.read_to_end();
+        }
+    });
+    let proxy = Proxy::start(&websockets(&origin));
+    let mut client = proxy.client();
+    client.send(get("/"));
+    let response = client.response("GET").unwrap();
+    if envoy() {
+        // Passed on, as the hostile-input notes record.
+        assert_eq!(response.status, 101);
+        return;
+    }
+    assert_eq!(response.status, 502, "{response:?}");
+    assert!(!response.text().contains("tunnel"));
+    origin.wait_open_at_most(0);
+}
+
+#[test]
+fn a_101_to_another_protocol_is_refused() {
+    if envoy() {
+        // Envoy does not compare what was asked with what was agreed.
+        return;
+    }
+    let origin = Origin::start(|connection| {
+        if connection.request().is_some() {
+            connection.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: other\r\n\r\n");
+            connection.read_to_end();
+        }
+    });
+    let proxy = Proxy::start(&websockets(&origin));
+    assert_eq!(RawClient::once(proxy.address("http"), ASK).unwrap().status, 502);
+}
+
+#[test]
+fn an_idle_tunnel_ends_after_the_stream_idle_timeout() {
+    let origin = Origin::start(agree_and_echo);
+    let config = websockets(&origin).overlay_filter("http", json!({"stream_idle_timeout": "0.2s"}));
+    let proxy = Proxy::start(&config);
+    let mut client = proxy.client();
+    open(&mut client);
+    assert!(client.closed());
+    origin.wait_open_at_most(0);
+}
