@@ -1,4 +1,5 @@
-//! Rule: every relative link of a Markdown file leads to a file that exists.
+//! Rule: every relative link of a Markdown file, and every path of ours in back quotes, leads to a file that exists; the
+//! life of a request names at most ten of them.
 //!
 //! Web links are not followed: the check needs no network. Vendored text is not ours to correct.
 
@@ -20,6 +21,9 @@ pub fn check(workspace: &Workspace) -> Checked {
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{place}: {error}"))?;
         let folder = path.parent().unwrap_or(&workspace.root);
         findings.extend(find(&place, &text, |target| exists(&workspace.root, folder, target)));
+        if place == "ARCHITECTURE.md" {
+            findings.extend(long_life(&text));
+        }
     }
     Ok(findings)
 }
@@ -41,6 +45,11 @@ fn find(place: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> 
         if fenced {
             continue;
         }
+        for path in quoted_paths(line) {
+            if !exists(&format!("/{path}")) {
+                findings.push(Finding::at(format!("{place}:{}", index + 1), format!("`{path}` does not exist")));
+            }
+        }
         for target in targets(line) {
             let file = target.split('#').next().unwrap_or_default();
             if !file.is_empty() && !file.contains("://") && !file.starts_with("mailto:") && !exists(file) {
@@ -51,6 +60,29 @@ fn find(place: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> 
     findings
 }
 
+/// A newcomer reads the files of one request in an afternoon, or does not read them.
+const MOST_FILES: usize = 10;
+
+fn long_life(architecture: &str) -> Option<Finding> {
+    let section = architecture.split("\n## ").find(|section| section.starts_with("Life of a request"));
+    let Some(section) = section else {
+        return Some(Finding::at("ARCHITECTURE.md", "has no section `Life of a request`"));
+    };
+    let steps = section.lines().filter(|line| line.starts_with(|it: char| it.is_ascii_digit()));
+    let files = steps.flat_map(quoted_paths).count();
+    (files == 0 || files > MOST_FILES).then(|| {
+        Finding::at("ARCHITECTURE.md", format!("the life of a request names {files} files, not 1 to {MOST_FILES}"))
+    })
+}
+
+/// Paths of our sources in back quotes.
+fn quoted_paths(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2).filter(|text| {
+        ["crates/", "xtask/", "examples/", "packaging/"].iter().any(|folder| text.starts_with(folder))
+            && !text.contains(' ')
+    })
+}
+
 /// The targets of `[text](target)` in a line.
 fn targets(line: &str) -> Vec<&str> {
     line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.trim()).collect()
@@ -59,6 +91,21 @@ fn targets(line: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_planted_dead_path_fails() {
+        let text = "`crates/here.rs` and `crates/gone.rs`, not `make test`\n";
+        let found = find("ARCHITECTURE.md", text, |target| target == "/crates/here.rs");
+        assert_eq!(found, [Finding::at("ARCHITECTURE.md:1", "`crates/gone.rs` does not exist")]);
+    }
+
+    #[test]
+    fn a_long_life_fails() {
+        let life =
+            |files: usize| format!("# A\n\n## Life of a request\n{}\n## Next\n", "1. `crates/a.rs`\n".repeat(files));
+        assert_eq!(long_life(&life(10)), None);
+        assert!(long_life(&life(11)).is_some() && long_life(&life(0)).is_some() && long_life("# A\n").is_some());
+    }
 
     #[test]
     fn a_planted_dead_link_fails() {
