@@ -7,6 +7,7 @@
 pub mod access_log;
 pub mod json;
 pub mod log;
+pub mod render;
 pub mod stats;
 pub mod time;
 

@@ -20,6 +20,8 @@ const CODES_PER_PAGE: usize = 10;
 const PAGES: usize = 50;
 
 type Page = Box<[AtomicU64; CODES_PER_PAGE]>;
+/// One family's counters, in pages that get memory when their first code is seen.
+type Family = Box<[OnceLock<Page>; PAGES]>;
 
 /// The writer's handle. Not `Send`: a second writer would lose counts.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ pub(crate) struct Cells {
     pub(crate) set: &'static StatSet,
     values: Box<[AtomicU64]>,
     histograms: Box<[OnceLock<Box<Recorder>>]>,
-    codes: Box<[OnceLock<Box<[OnceLock<Page>; PAGES]>>]>,
+    codes: Box<[OnceLock<Family>]>,
 }
 
 impl Block {

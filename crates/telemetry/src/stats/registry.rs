@@ -47,9 +47,9 @@ pub struct WorkerStats {
 pub struct ScopeValues {
     pub set: &'static StatSet,
     pub prefix: String,
-    /// By cell, as [`StatSet::cells`].
+    /// By cell, as [`StatSet::cells`]; empty when all are zero.
     pub cells: Vec<u64>,
-    /// By position, as [`StatSet::histograms`].
+    /// By position, as [`StatSet::histograms`]; empty when nothing was recorded.
     pub histograms: Vec<Distribution>,
     /// Family (position in [`StatSet::codes`]), status, how many; ascending.
     pub codes: Vec<(u16, u16, u64)>,
@@ -109,8 +109,16 @@ impl Registry {
         }
         for scope in known {
             let key = (scope.set.scope_name(&scope.prefix), scope.set.id);
-            let values =
-                out.entry(key).or_insert_with(|| Totals::new(scope.set).named(scope.set, scope.prefix.clone()));
+            let values = out.entry(key).or_insert_with(|| ScopeValues {
+                set: scope.set,
+                prefix: scope.prefix.clone(),
+                cells: Vec::new(),
+                histograms: Vec::new(),
+                codes: Vec::new(),
+            });
+            if !scope.computed.is_empty() {
+                values.cells.resize(scope.set.cells.len(), 0);
+            }
             for (gauge, value) in &scope.computed {
                 debug_assert_eq!(gauge.set, scope.set.id, "a gauge of another set");
                 if let Some(cell) = values.cells.get_mut(gauge.cell as usize) {
@@ -148,6 +156,18 @@ impl WorkerStats {
         let block = Rc::new(Block::new(prefix, cells, self.shared.clone()));
         of_set.insert(prefix.to_string(), Rc::downgrade(&block));
         block
+    }
+}
+
+impl ScopeValues {
+    /// The value of a counter or gauge, by its cell.
+    pub fn cell(&self, cell: usize) -> u64 {
+        self.cells.get(cell).copied().unwrap_or(0)
+    }
+
+    /// What a histogram recorded, if anything.
+    pub fn histogram(&self, index: usize) -> Option<&Distribution> {
+        self.histograms.get(index).filter(|distribution| distribution.count() > 0)
     }
 }
 
@@ -251,7 +271,10 @@ impl Totals {
         }
     }
 
-    fn named(self, set: &'static StatSet, prefix: String) -> ScopeValues {
+    fn named(mut self, set: &'static StatSet, prefix: String) -> ScopeValues {
+        if self.histograms.iter().all(|distribution| distribution.count() == 0) {
+            self.histograms = Vec::new();
+        }
         ScopeValues { set, prefix, cells: self.cells, histograms: self.histograms, codes: self.codes }
     }
 }
@@ -264,5 +287,129 @@ impl Baseline {
         for (family, status, n) in &mut values.codes {
             *n = n.wrapping_sub(self.codes.get(&(*family, *status)).copied().unwrap_or(0));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::sets::{cluster, count_upstream_response, http};
+
+    fn value(registry: &Registry, prefix: &str, name: &str) -> Option<u64> {
+        let scopes = registry.read(&[]);
+        let scope = scopes.iter().find(|scope| scope.prefix == prefix)?;
+        Some(scope.cell(scope.set.cells.iter().position(|stat| stat.name == name)?))
+    }
+
+    #[test]
+    fn workers_are_added_up_and_a_flag_is_not() {
+        let registry = Registry::new();
+        let (one, two) = (registry.worker(1), registry.worker(2));
+        let (a, b) = (one.block(&cluster::SET, "x"), two.block(&cluster::SET, "x"));
+        a.add(cluster::UPSTREAM_RQ_TOTAL, 3);
+        b.inc(cluster::UPSTREAM_RQ_TOTAL);
+        a.gauge_inc(cluster::UPSTREAM_CX_ACTIVE);
+        // Opened by one worker, closed by another: the sum counts.
+        b.gauge_dec(cluster::UPSTREAM_CX_ACTIVE);
+        a.gauge_set(cluster::CIRCUIT_BREAKERS_DEFAULT_CX_OPEN, 1);
+        b.gauge_set(cluster::CIRCUIT_BREAKERS_DEFAULT_CX_OPEN, 1);
+        assert_eq!(value(&registry, "x", "upstream_rq_total"), Some(4));
+        assert_eq!(value(&registry, "x", "upstream_cx_active"), Some(0));
+        assert_eq!(value(&registry, "x", "circuit_breakers.default.cx_open"), Some(1));
+    }
+
+    #[test]
+    fn one_worker_has_one_block_for_a_scope() {
+        let registry = Registry::new();
+        let worker = registry.worker(1);
+        let (a, b) = (worker.block(&http::SET, "x"), worker.block(&http::SET, "x"));
+        assert!(Rc::ptr_eq(&a, &b));
+        assert!(!Rc::ptr_eq(&a, &worker.block(&http::SET, "y")));
+        assert!(!Rc::ptr_eq(&a, &worker.block(&cluster::SET, "x")));
+    }
+
+    #[test]
+    fn counts_outlive_their_worker_and_gauges_do_not() {
+        let registry = Registry::new();
+        let worker = registry.worker(1);
+        let block = worker.block(&cluster::SET, "x");
+        block.add(cluster::UPSTREAM_RQ_TOTAL, 5);
+        block.gauge_inc(cluster::UPSTREAM_RQ_ACTIVE);
+        block.record(cluster::UPSTREAM_CX_LENGTH_MS, 7);
+        count_upstream_response(&block, 404, false);
+        drop(block);
+        let again = worker.block(&cluster::SET, "x");
+        again.inc(cluster::UPSTREAM_RQ_TOTAL);
+        count_upstream_response(&again, 404, false);
+        let scope = registry.read(&[]).pop().unwrap();
+        assert_eq!(value(&registry, "x", "upstream_rq_total"), Some(6));
+        assert_eq!(value(&registry, "x", "upstream_rq_active"), Some(0));
+        assert_eq!(scope.codes, [(0, 404, 2), (2, 404, 2)]);
+        let length = cluster::SET.histograms.iter().position(|h| h.name == "upstream_cx_length_ms").unwrap();
+        assert_eq!(scope.histogram(length).map(Distribution::sum), Some(7));
+    }
+
+    #[test]
+    fn a_removed_scope_is_freed_once_nobody_counts_in_it() {
+        let registry = Registry::new();
+        let worker = registry.worker(1);
+        let (x, y) = (worker.block(&cluster::SET, "x"), worker.block(&cluster::SET, "y"));
+        drop(x);
+        assert_eq!(registry.scopes(), 2, "its totals are kept while the cluster lives");
+        registry.remove(&cluster::SET, "x");
+        registry.remove(&cluster::SET, "y");
+        assert_eq!(registry.scopes(), 1, "the last connection of y still counts");
+        drop(y);
+        assert_eq!(registry.scopes(), 0);
+    }
+
+    #[test]
+    fn a_reset_zeroes_counters_only() {
+        let registry = Registry::new();
+        let worker = registry.worker(1);
+        let block = worker.block(&cluster::SET, "x");
+        block.add(cluster::UPSTREAM_RQ_TOTAL, 5);
+        block.gauge_inc(cluster::UPSTREAM_RQ_ACTIVE);
+        count_upstream_response(&block, 200, true);
+        registry.reset_counters();
+        assert_eq!(value(&registry, "x", "upstream_rq_total"), Some(0));
+        assert_eq!(value(&registry, "x", "upstream_rq_active"), Some(1));
+        block.inc(cluster::UPSTREAM_RQ_TOTAL);
+        count_upstream_response(&block, 200, true);
+        assert_eq!(value(&registry, "x", "upstream_rq_total"), Some(1));
+        assert_eq!(registry.read(&[])[0].codes, [(1, 200, 1), (2, 200, 1)]);
+        drop(block);
+        assert_eq!(value(&registry, "x", "upstream_rq_total"), Some(1), "the baseline outlives the block");
+    }
+
+    #[test]
+    fn known_scopes_read_as_zero_and_carry_computed_gauges() {
+        let registry = Registry::new();
+        let mut known = KnownScope::new(&cluster::SET, "idle");
+        known.computed.push((cluster::MEMBERSHIP_TOTAL, 3));
+        let scopes = registry.read(&[known, KnownScope::new(&http::SET, "front")]);
+        assert_eq!(scopes.iter().map(|scope| scope.prefix.as_str()).collect::<Vec<_>>(), ["idle", "front"]);
+        assert_eq!(scopes[0].cell(cluster::MEMBERSHIP_TOTAL.cell as usize), 3);
+        assert_eq!(scopes[1].cells.len(), 0, "an idle scope costs nothing to read");
+        assert_eq!(registry.scopes(), 0);
+    }
+
+    #[test]
+    fn readers_and_a_writer_do_not_disturb_each_other() {
+        let registry = Registry::new();
+        let reader = registry.clone();
+        let worker = registry.worker(1);
+        let block = worker.block(&cluster::SET, "x");
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut last = 0;
+                while last < 100_000 {
+                    let now = value(&reader, "x", "upstream_rq_total").unwrap_or(0);
+                    assert!(now >= last, "a counter never falls");
+                    last = now;
+                }
+            });
+            (0..100_000).for_each(|_| block.inc(cluster::UPSTREAM_RQ_TOTAL));
+        });
     }
 }

@@ -1,0 +1,71 @@
+//! Statistics as Envoy prints them: text, JSON, Prometheus.
+//!
+//! Each format is an iterator of byte chunks, so that a reader's memory does not grow with the number of series and a slow
+//! reader holds up nobody. Called by the admin, off the data path.
+
+mod json;
+mod prometheus;
+mod series;
+mod tags;
+mod text;
+
+pub use json::json;
+pub use prometheus::prometheus;
+pub use text::text;
+
+/// Chunks are handed out when they reach this size.
+pub const CHUNK_BYTES: usize = 32 * 1024;
+
+/// Whether to show a series, by its full name (`cluster.web.upstream_rq_total`).
+pub type NameFilter = Box<dyn Fn(&str) -> bool + Send>;
+
+/// Which series to show, and how.
+#[derive(Default)]
+pub struct Query {
+    /// Shows all when there is none.
+    pub filter: Option<NameFilter>,
+    /// Only what has counted: not zero. Envoy also shows a gauge that was set and is back at zero; we cannot tell.
+    pub used_only: bool,
+    pub kinds: Kinds,
+    pub histograms: HistogramText,
+}
+
+/// The kinds of series, as in Envoy's `type=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kinds {
+    #[default]
+    All,
+    Counters,
+    Gauges,
+    Histograms,
+    /// We have none: shows nothing.
+    TextReadouts,
+}
+
+/// How text shows a histogram, as in Envoy's `histogram_buckets=`. Envoy prints the last interval beside the total; we keep
+/// no intervals, so a summary prints `nan` for it, and buckets print the total in both places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HistogramText {
+    /// Quantiles.
+    #[default]
+    Summary,
+    /// Counts up to each bound.
+    Cumulative,
+    /// Counts between bounds.
+    Disjoint,
+}
+
+impl Kinds {
+    fn cells(self, counter: bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::Counters => counter,
+            Self::Gauges => !counter,
+            Self::Histograms | Self::TextReadouts => false,
+        }
+    }
+
+    fn histograms(self) -> bool {
+        matches!(self, Self::All | Self::Histograms)
+    }
+}

@@ -1,0 +1,241 @@
+//! The Prometheus text format with Envoy's metric names and labels.
+//!
+//! Metrics in the order of their names: counters, then gauges, then histograms; the series of a metric in the order of their
+//! full stat names.
+
+use super::series::{At, Scopes, Series};
+use super::{CHUNK_BYTES, Query, tags};
+use crate::stats::{DEFAULT_BOUNDS, Kind, ScopeValues, StatSet};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::sync::Arc;
+
+/// Streams `values` as metrics named `envoy_…`.
+pub fn prometheus(values: Vec<ScopeValues>, query: Query) -> impl Iterator<Item = Vec<u8>> + Send {
+    let scopes = Scopes::new(values);
+    let (families, entries, labels) = plan(&scopes);
+    Prometheus { scopes, query, labels, families, entries, next: 0, name: String::new() }
+}
+
+struct Prometheus {
+    scopes: Scopes,
+    query: Query,
+    /// By scope.
+    labels: Vec<String>,
+    families: Vec<Family>,
+    /// Sorted; neighbours with one name are one metric.
+    entries: Vec<Entry>,
+    next: usize,
+    name: String,
+}
+
+/// Scopes whose names differ in labels only, so that they share all metrics.
+struct Family {
+    /// The name without labels, with a closing dot.
+    rest: String,
+    forms: Arc<Forms>,
+    /// Ascending by name.
+    scopes: Vec<u32>,
+}
+
+/// The names of a set's stats without the labels that are in them.
+struct Forms {
+    set: &'static StatSet,
+    cells: Vec<(String, Option<String>)>,
+    codes: Vec<String>,
+}
+
+/// One stat of a family.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    kind: Type,
+    family: u32,
+    stat: Stat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Type {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stat {
+    Cell(u16),
+    Codes(u16),
+    Histogram(u16),
+}
+
+fn plan(scopes: &Scopes) -> (Vec<Family>, Vec<Entry>, Vec<String>) {
+    let mut forms: HashMap<u32, Arc<Forms>> = HashMap::new();
+    let mut families: BTreeMap<(String, u32), Vec<u32>> = BTreeMap::new();
+    let mut labels = Vec::new();
+    for (at, scope) in scopes.scopes.iter().enumerate() {
+        let set = scope.values.set;
+        let tagged = tags::extract(&scope.name);
+        labels.push(tagged.labels);
+        families.entry((tagged.rest, set.id)).or_default().push(at as u32);
+        forms.entry(set.id).or_insert_with(|| Arc::new(Forms::new(set)));
+    }
+    let named = families.into_iter().filter_map(|((rest, set), scopes)| {
+        let forms = forms.get(&set)?.clone();
+        Some(Family { rest, forms, scopes })
+    });
+    let families: Vec<Family> = named.collect();
+    let mut entries = Vec::new();
+    for (at, family) in families.iter().enumerate() {
+        let set = family.forms.set;
+        let mut add = |kind, stat| entries.push(Entry { kind, family: at as u32, stat });
+        for (cell, stat) in set.cells.iter().enumerate() {
+            let kind = if stat.kind.is_counter() { Type::Counter } else { Type::Gauge };
+            add(kind, Stat::Cell(cell as u16));
+        }
+        (0..set.codes.len()).for_each(|at| add(Type::Counter, Stat::Codes(at as u16)));
+        (0..set.histograms.len()).for_each(|at| add(Type::Histogram, Stat::Histogram(at as u16)));
+    }
+    entries.sort_by(|a, b| order(&families, a, b));
+    (families, entries, labels)
+}
+
+/// By kind, then by the name without labels.
+fn order(families: &[Family], a: &Entry, b: &Entry) -> Ordering {
+    let name = |entry: &Entry| {
+        let family = &families[entry.family as usize];
+        (family.rest.as_bytes(), family.forms.stem(entry.stat).as_bytes())
+    };
+    let ((rest_a, stem_a), (rest_b, stem_b)) = (name(a), name(b));
+    let names = || rest_a.iter().chain(stem_a).cmp(rest_b.iter().chain(stem_b));
+    a.kind.cmp(&b.kind).then_with(|| if rest_a == rest_b { stem_a.cmp(stem_b) } else { names() })
+}
+
+impl Forms {
+    fn new(set: &'static StatSet) -> Self {
+        Self {
+            set,
+            cells: set.cells.iter().map(|stat| tags::response_code(stat.name, None)).collect(),
+            // Any code will do: the label is made anew for each.
+            codes: set.codes.iter().map(|stem| tags::response_code(stem, Some(200)).0).collect(),
+        }
+    }
+
+    fn stem(&self, stat: Stat) -> &str {
+        match stat {
+            Stat::Cell(at) => &self.cells[at as usize].0,
+            Stat::Codes(at) => &self.codes[at as usize],
+            Stat::Histogram(at) => self.set.histograms[at as usize].name,
+        }
+    }
+}
+
+impl Iterator for Prometheus {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        while out.len() < CHUNK_BYTES && self.next < self.entries.len() {
+            let start = self.next;
+            let first = self.entries[start];
+            let same = |entry: &&Entry| order(&self.families, &first, entry) == Ordering::Equal;
+            self.next += self.entries[start..].iter().take_while(same).count();
+            self.metric(start..self.next, &mut out);
+        }
+        (!out.is_empty()).then_some(out)
+    }
+}
+
+impl Prometheus {
+    fn metric(&mut self, entries: std::ops::Range<usize>, out: &mut Vec<u8>) {
+        let entries = &self.entries[entries];
+        let mut series: Vec<At> = entries.iter().flat_map(|entry| self.series(*entry)).collect();
+        series.sort_by(|a, b| self.scopes.order(*a, *b));
+        let first = entries[0];
+        let family = &self.families[first.family as usize];
+        let metric = metric_name(&family.rest, family.forms.stem(first.stat));
+        let mut typed = false;
+        for at in series {
+            if let Some(filter) = &self.query.filter {
+                self.scopes.name(at, &mut self.name);
+                if !filter(&self.name) {
+                    continue;
+                }
+            }
+            if !typed {
+                let kind = match first.kind {
+                    Type::Counter => "counter",
+                    Type::Gauge => "gauge",
+                    Type::Histogram => "histogram",
+                };
+                // Writing to a Vec cannot fail, here and below.
+                let _ = writeln!(out, "# TYPE {metric} {kind}");
+                typed = true;
+            }
+            self.line(&metric, at, out);
+        }
+    }
+
+    /// The series that one stat has now, in all scopes of its family.
+    fn series(&self, entry: Entry) -> Vec<At> {
+        let family = &self.families[entry.family as usize];
+        let shown = match entry.kind {
+            Type::Histogram => self.query.kinds.histograms(),
+            kind => self.query.kinds.cells(kind == Type::Counter),
+        };
+        let scopes = family.scopes.iter().filter(|_| shown);
+        let mut out = Vec::new();
+        for &at in scopes {
+            let values = &self.scopes.scopes[at as usize].values;
+            match entry.stat {
+                Stat::Cell(cell) => {
+                    let lazy = family.forms.set.cells[cell as usize].kind == Kind::LazyCounter;
+                    if values.cell(cell as usize) != 0 || !(lazy || self.query.used_only) {
+                        out.push((at, Series::Cell(cell)));
+                    }
+                }
+                Stat::Codes(wanted) => {
+                    for (position, &(of, _, n)) in values.codes.iter().enumerate() {
+                        if of == wanted && (n > 0 || !self.query.used_only) {
+                            out.push((at, Series::Code(position as u16)));
+                        }
+                    }
+                }
+                Stat::Histogram(index) => {
+                    let lazy = family.forms.set.histograms[index as usize].lazy;
+                    if values.histogram(index as usize).is_some() || !(lazy || self.query.used_only) {
+                        out.push((at, Series::Histogram(index)));
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn line(&self, metric: &str, at: At, out: &mut Vec<u8>) {
+        let (scope, series) = at;
+        let labels = &self.labels[scope as usize];
+        if let Series::Histogram(_) = series {
+            let recorded = self.scopes.histogram(at);
+            let comma = if labels.is_empty() { "" } else { "," };
+            for bound in DEFAULT_BOUNDS {
+                let n = recorded.map_or(0, |recorded| recorded.at_most(bound));
+                let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"{bound}\"}} {n}");
+            }
+            let (count, sum) = recorded.map_or((0, 0), |recorded| (recorded.count(), recorded.sum()));
+            let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
+            let _ = writeln!(out, "{metric}_sum{{{labels}}} {sum}");
+            let _ = writeln!(out, "{metric}_count{{{labels}}} {count}");
+            return;
+        }
+        let (stem, code) = self.scopes.scopes[scope as usize].stem(series);
+        let own = tags::response_code(stem, code).1.unwrap_or_default();
+        let comma = if own.is_empty() || labels.is_empty() { "" } else { "," };
+        let _ = writeln!(out, "{metric}{{{own}{comma}{labels}}} {}", self.scopes.value(at));
+    }
+}
+
+/// Prometheus allows letters, digits and underscores.
+fn metric_name(rest: &str, stem: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    "envoy_".chars().chain(rest.chars().chain(stem.chars()).map(allowed)).collect()
+}

@@ -1,0 +1,113 @@
+//! Envoy's `/stats` text: counters and gauges by name, then histograms by name.
+
+use super::series::{At, Scopes};
+use super::{CHUNK_BYTES, HistogramText, Query};
+use crate::stats::{DEFAULT_BOUNDS, Distribution, QUANTILES, ScopeValues};
+use std::io::Write;
+
+/// Streams `values` as lines `name: value`.
+pub fn text(values: Vec<ScopeValues>, query: Query) -> impl Iterator<Item = Vec<u8>> + Send {
+    Text { walk: Walk::new(values, query), name: String::new() }
+}
+
+struct Text {
+    walk: Walk,
+    name: String,
+}
+
+/// Goes through the groups of scopes twice: cells, then histograms.
+pub(super) struct Walk {
+    pub(super) scopes: Scopes,
+    pub(super) query: Query,
+    next: usize,
+    histograms: bool,
+}
+
+/// The sorted series of one group of scopes.
+pub(super) struct Group {
+    pub(super) series: Vec<At>,
+    pub(super) histograms: bool,
+}
+
+impl Walk {
+    pub(super) fn new(values: Vec<ScopeValues>, query: Query) -> Self {
+        Self { scopes: Scopes::new(values), query, next: 0, histograms: false }
+    }
+
+    pub(super) fn next_group(&mut self) -> Option<Group> {
+        if self.next == self.scopes.scopes.len() {
+            if self.histograms || self.next == 0 {
+                return None;
+            }
+            (self.histograms, self.next) = (true, 0);
+        }
+        let end = self.scopes.group_end(self.next);
+        let series = self.scopes.sorted(self.next..end, self.histograms, &self.query);
+        self.next = end;
+        Some(Group { series, histograms: self.histograms })
+    }
+
+    /// Puts the name into `name` and says whether the filter lets it pass.
+    pub(super) fn shows(&self, at: At, name: &mut String) -> bool {
+        self.scopes.name(at, name);
+        self.query.filter.as_ref().is_none_or(|filter| filter(name))
+    }
+}
+
+impl Iterator for Text {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        while out.len() < CHUNK_BYTES {
+            let Some(group) = self.walk.next_group() else { break };
+            for at in group.series {
+                if !self.walk.shows(at, &mut self.name) {
+                    continue;
+                }
+                out.extend_from_slice(self.name.as_bytes());
+                out.extend_from_slice(b": ");
+                if group.histograms {
+                    let style = self.walk.query.histograms;
+                    write_histogram(self.walk.scopes.histogram(at), style, &mut out);
+                } else {
+                    // Writing to a Vec cannot fail, here and below.
+                    let _ = write!(out, "{}", self.walk.scopes.value(at));
+                }
+                out.push(b'\n');
+            }
+        }
+        (!out.is_empty()).then_some(out)
+    }
+}
+
+fn write_histogram(recorded: Option<&Distribution>, style: HistogramText, out: &mut Vec<u8>) {
+    let Some(recorded) = recorded else { return out.extend_from_slice(b"No recorded values") };
+    match style {
+        HistogramText::Summary => {
+            for (at, (quantile, label)) in QUANTILES.iter().enumerate() {
+                let space = if at == 0 { "" } else { " " };
+                let _ = write!(out, "{space}P{label}(nan,{})", recorded.quantile(*quantile));
+            }
+        }
+        HistogramText::Cumulative | HistogramText::Disjoint => {
+            let mut before = 0;
+            for (at, bound) in DEFAULT_BOUNDS.iter().enumerate() {
+                let space = if at == 0 { "" } else { " " };
+                let upto = recorded.at_most(*bound);
+                let n = if style == HistogramText::Disjoint { upto - before } else { upto };
+                before = upto;
+                let _ = write!(out, "{space}B{}({n},{n})", short(*bound));
+            }
+        }
+    }
+}
+
+/// A bound with at most six digits, as Envoy prints it here: from a million on with an exponent.
+fn short(bound: f64) -> String {
+    if bound < 1_000_000.0 {
+        return bound.to_string();
+    }
+    let exponent = bound.log10().floor() as i32;
+    format!("{}e+{exponent:02}", bound / 10_f64.powi(exponent))
+}

@@ -1,0 +1,240 @@
+//! Names, values and formats against what a real Envoy 1.40 printed for two listeners, two clusters and six requests
+//! (`envoy-1.40/`): the same counts must come out as the same lines.
+
+use postrider_telemetry::render::{self, Query};
+use postrider_telemetry::stats::sets::*;
+use postrider_telemetry::stats::{KnownScope, Registry, ScopeValues, StatSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+const STATS: &str = include_str!("envoy-1.40/stats.txt");
+const PROMETHEUS: &str = include_str!("envoy-1.40/prometheus.txt");
+
+/// The scopes of the recorded process that we have too.
+const SCOPES: [(&StatSet, &str); 15] = [
+    (&cluster::SET, "adm"),
+    (&cluster::SET, "dead"),
+    (&cluster_manager::SET, ""),
+    (&filesystem::SET, ""),
+    (&http::SET, "ingress"),
+    (&http1::SET, ""),
+    (&listener::SET, "127.0.0.1_18731"),
+    (&listener::SET, "127.0.0.1_18732"),
+    (&listener_http::SET, "127.0.0.1_18731.http.ingress"),
+    (&listener_manager::SET, ""),
+    (&listener_worker::SET, "127.0.0.1_18731.worker_0"),
+    (&listener_worker::SET, "127.0.0.1_18731.worker_1"),
+    (&listener_worker::SET, "127.0.0.1_18732.worker_0"),
+    (&server::SET, ""),
+    (&tcp::SET, "raw_tcp"),
+];
+
+/// What Envoy counts and we do not have: the feature is not there, so a zero would mislead.
+const WITHOUT_FEATURE: &[&str] = &[
+    // Discovery by a control plane, and other discovery than ours.
+    "assignment_",
+    "original_dst_host_invalid",
+    "default.total_match_count",
+    "update_merge_cancelled",
+    "update_out_of_merge_window",
+    "cluster_updated_via_merge",
+    "extension_config_missing",
+    "network_extension_config_missing",
+    // HTTP/2, HTTP/3 and TLS.
+    "http2_",
+    "http3_",
+    "upstream_http3_broken",
+    "0_rtt",
+    "0rtt",
+    "early_data_received_count_total",
+    "ssl_",
+    "days_until_first_cert_expiring",
+    "seconds_until_first_ocsp_response_expiring",
+    "downstream_rq_too_many_premature_resets",
+    "metadata_not_supported_error",
+    "fips_mode",
+    // Zones, subsets, preconnect, queue limits, redirects inside the proxy, on-demand discovery, tracing.
+    "lb_local_cluster_not_ok",
+    "lb_recalculate_zone_structures",
+    "lb_subsets_",
+    "lb_zone_",
+    "upstream_cx_preconnect_skipped",
+    "upstream_queue_overloaded",
+    "internal_redirect",
+    "route_delayed_total",
+    "tracing.",
+    "downstream_rq_rejected_via_ip_detection",
+    "downstream_cx_http1_soft_drain",
+    "rq_overload_local_reply",
+    // Counted by the process as a whole in Envoy; per cluster there.
+    "cluster.adm.http1.",
+    "workers_pinned",
+    "clusters_inflated",
+    // Envoy's own inner life.
+    "debug_assertion_failures",
+    "dropped_stat_flushes",
+    "envoy_bug_failures",
+    "envoy_notifications",
+    "hot_restart_generation",
+    "parent_connections",
+    "watchdog_",
+    "stats_recent_lookups",
+];
+
+#[test]
+fn every_name_is_envoys() {
+    let envoys: BTreeSet<&str> = recorded().into_keys().collect();
+    let known: Vec<KnownScope> = SCOPES.iter().map(|(set, prefix)| KnownScope::new(set, *prefix)).collect();
+    let ours = joined(render::text(Registry::new().read(&known), Query::default()));
+    let ours: BTreeSet<&str> = ours.lines().filter_map(|line| Some(line.split_once(": ")?.0)).collect();
+    let invented: Vec<_> = ours.difference(&envoys).collect();
+    assert!(invented.is_empty(), "not in Envoy: {invented:#?}");
+    let by_code = |name: &str| name.rsplit_once("upstream_rq_").is_some_and(|(_, code)| is_code(code));
+    let lacking = envoys.difference(&ours).filter(|name| !by_code(name));
+    let lacking = lacking.filter(|name| !WITHOUT_FEATURE.iter().any(|part| name.contains(part)));
+    let lazy = |name: &str| ["external.upstream_rq_completed", "upstream_rq_time"].iter().any(|n| name.ends_with(n));
+    let lacking: Vec<_> = lacking.filter(|name| !lazy(name) && !name.contains("18732.worker_1")).collect();
+    assert!(lacking.is_empty(), "in Envoy only, without a reason: {lacking:#?}");
+}
+
+#[test]
+fn every_reason_is_needed() {
+    for part in WITHOUT_FEATURE {
+        assert!(recorded().keys().any(|name| name.contains(part)), "{part} explains nothing");
+        let ours = |set: &StatSet| set.cells.iter().any(|stat| stat.name.contains(part));
+        assert!(!SCOPES.iter().any(|(set, _)| ours(set)), "{part} is counted after all");
+    }
+}
+
+#[test]
+fn text_prints_the_same_lines_in_the_same_order() {
+    let (values, names) = values();
+    let ours = joined(render::text(values, Query::default()));
+    let cells = ours.lines().filter(|line| !line.contains(": No recorded"));
+    let envoys = STATS.lines().filter(|line| line.split_once(": ").is_some_and(|(name, _)| names.contains(name)));
+    let mut envoys: Vec<_> = envoys.collect();
+    // The recording holds its sections one after the other.
+    envoys.sort_by_key(|line| line.split_once(": ").map(|(name, _)| name));
+    assert!(envoys.len() > 280, "{}", envoys.len());
+    assert_eq!(cells.collect::<Vec<_>>(), envoys);
+}
+
+#[test]
+fn prometheus_prints_the_same_series_in_the_same_order() {
+    let (values, _) = values();
+    let ours = joined(render::prometheus(values, Query::default()));
+    let process = |line: &&str| line.starts_with("envoy_server") || line.starts_with("envoy_filesystem");
+    let ours = ours.lines().filter(|line| !line.starts_with('#') && !process(line));
+    let histogram = |line: &&str| line.contains("_ms_") || line.contains("rq_time_") || line.contains("rq_per_cx");
+    let ours = ours.filter(|line| !histogram(line) && !line.contains("_per_socket_event"));
+    let ours: Vec<&str> = ours.filter(|line| !line.starts_with("envoy_http1")).collect();
+    let set: BTreeSet<&str> = ours.iter().copied().collect();
+    let envoys: Vec<&str> = PROMETHEUS.lines().filter(|line| set.contains(line)).collect();
+    assert!(ours.len() > 250, "{}", ours.len());
+    let invented: Vec<_> = set.iter().filter(|line| !envoys.contains(line)).collect();
+    assert!(invented.is_empty(), "not what Envoy prints: {invented:#?}");
+    assert_eq!(ours, envoys);
+}
+
+#[test]
+fn histograms_print_as_envoys() {
+    let registry = Registry::new();
+    let worker = registry.worker(0);
+    let block = worker.block(&cluster::SET, "adm");
+    [1, 1, 4].iter().for_each(|ms| block.record(cluster::UPSTREAM_CX_LENGTH_MS, *ms));
+    [1, 2].iter().for_each(|n| block.record(cluster::UPSTREAM_RQ_PER_CX, *n));
+    let query = || Query { filter: Some(Box::new(|name| name.ends_with("upstream_cx_length_ms"))), ..Query::default() };
+    let ours = joined(render::prometheus(registry.read(&[]), query()));
+    let envoys = |line: &&str| line.starts_with("envoy_cluster_upstream_cx_length_ms") && line.contains("\"adm\"");
+    let without_sum = |line: &&str| !line.contains("_sum{");
+    let envoys: Vec<_> = PROMETHEUS.lines().filter(envoys).filter(without_sum).collect();
+    assert_eq!(ours.lines().skip(1).filter(without_sum).collect::<Vec<_>>(), envoys);
+    assert!(ours.starts_with("# TYPE envoy_cluster_upstream_cx_length_ms histogram\n"), "{ours}");
+    assert!(ours.contains("_sum{envoy_cluster_name=\"adm\"} 6\n"), "the exact sum, where Envoy estimates: {ours}");
+
+    let ours = joined(render::text(registry.read(&[]), query()));
+    let envoys = STATS.lines().find(|line| line.starts_with("cluster.adm.upstream_cx_length_ms")).unwrap();
+    // Envoy keeps the last interval as well, and prints it first.
+    let without_interval = |part: &str| match (part.split_once('('), part.split_once(',')) {
+        (Some((quantile, _)), Some((_, whole))) => format!("{quantile}(nan,{whole}"),
+        _ => part.to_string(),
+    };
+    assert_eq!(ours.trim_end(), envoys.split(' ').map(without_interval).collect::<Vec<_>>().join(" "));
+}
+
+#[test]
+fn json_is_envoys_shape() {
+    let registry = Registry::new();
+    let worker = registry.worker(0);
+    worker.block(&tcp::SET, "a\"b").inc(tcp::DOWNSTREAM_CX_TOTAL);
+    let tcp_only = || Query { used_only: true, ..Query::default() };
+    assert_eq!(
+        joined(render::json(registry.read(&[]), tcp_only())),
+        r#"{"stats":[{"name":"tcp.a\"b.downstream_cx_total","value":1}]}"#
+    );
+    let nothing = Query { filter: Some(Box::new(|_| false)), ..Query::default() };
+    assert_eq!(joined(render::json(registry.read(&[]), nothing)), r#"{"stats":[]}"#);
+    assert_eq!(joined(render::json(Vec::new(), Query::default())), r#"{"stats":[]}"#);
+    let block = worker.block(&http::SET, "x");
+    block.record(http::DOWNSTREAM_RQ_TIME, 0);
+    let query = Query {
+        filter: Some(Box::new(|name| name.starts_with("http") && name.ends_with("rq_time"))),
+        ..Query::default()
+    };
+    let json = joined(render::json(registry.read(&[]), query));
+    let start = r#"{"stats":[{"histograms":{"supported_quantiles":[0,25,50,75,90,95,99,99.5,99.9,100],"computed_quantiles":[{"name":"http.x.downstream_rq_time","values":[{"cumulative":0,"interval":null},"#;
+    assert!(json.starts_with(start) && json.ends_with("]}]}}]}"), "{json}");
+}
+
+#[test]
+fn thousands_of_clusters_stream_in_small_chunks() {
+    let known: Vec<_> = (0..2_000).map(|n| KnownScope::new(&cluster::SET, format!("c{n}"))).collect();
+    let registry = Registry::new();
+    let chunks: Vec<_> = render::text(registry.read(&known), Query::default()).collect();
+    assert!(chunks.len() > 100 && chunks.iter().all(|chunk| chunk.len() < 2 * render::CHUNK_BYTES));
+    let lines = joined(chunks.into_iter());
+    let mut names: Vec<_> = lines.lines().filter(|line| !line.contains("No recorded")).collect();
+    let printed = names.clone();
+    names.sort();
+    assert_eq!(printed, names, "sorted across chunks");
+}
+
+/// The recorded counts, in our sets.
+fn values() -> (Vec<ScopeValues>, BTreeSet<String>) {
+    let recorded = recorded();
+    let known: Vec<KnownScope> = SCOPES.iter().map(|(set, prefix)| KnownScope::new(set, *prefix)).collect();
+    let mut scopes = Registry::new().read(&known);
+    let mut names = BTreeSet::new();
+    for scope in &mut scopes {
+        let scope_name = scope.set.scope_name(&scope.prefix);
+        scope.cells = vec![0; scope.set.cells.len()];
+        for (cell, stat) in scope.cells.iter_mut().zip(scope.set.cells) {
+            let name = format!("{scope_name}{}", stat.name);
+            if let Some(value) = recorded.get(name.as_str()).and_then(|value| value.parse().ok()) {
+                *cell = value;
+                names.insert(name);
+            }
+        }
+        for (family, stem) in scope.set.codes.iter().enumerate() {
+            for code in 100..600 {
+                let name = format!("{scope_name}{stem}{code}");
+                if let Some(value) = recorded.get(name.as_str()) {
+                    scope.codes.push((family as u16, code, value.parse().unwrap()));
+                    names.insert(name);
+                }
+            }
+        }
+    }
+    (scopes, names)
+}
+
+fn recorded() -> BTreeMap<&'static str, &'static str> {
+    STATS.lines().filter_map(|line| line.split_once(": ")).collect()
+}
+
+fn is_code(text: &str) -> bool {
+    text.len() == 3 && text.starts_with(|c: char| c.is_ascii_digit())
+}
+
+fn joined(chunks: impl Iterator<Item = Vec<u8>>) -> String {
+    String::from_utf8(chunks.flatten().collect()).unwrap()
+}
