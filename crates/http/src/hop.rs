@@ -4,7 +4,7 @@
 //! upstream where the request came from: that would let a client choose what the next hop sees.
 
 use crate::chars::list_members;
-use crate::{FieldRef, Fields, HeaderId, Reject, reason};
+use crate::{FieldRef, Fields, HeaderId, Reject, Version, reason};
 
 /// What `Connection` (and its HTTP/1.0 kin) said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,11 +17,12 @@ pub(crate) struct ConnectionOptions {
 
 /// Takes the hop-by-hop fields out of a request. `Upgrade` stays when an upgrade is asked for, `TE` stays
 /// as exactly `trailers` when it was among its members, because trailers are forwarded.
-pub(crate) fn strip_request(fields: &mut Fields) -> Result<ConnectionOptions, Reject> {
-    let mut options = read_connection(fields)?;
+pub(crate) fn strip_request(fields: &mut Fields, version: Version) -> Result<ConnectionOptions, Reject> {
+    let mut options = read_connection(fields, Forwarding::Refuse)?;
     // RFC 9113 3.1: the h2c upgrade is gone from HTTP; it must not reach an upstream that still knows it.
     let h2c = fields.get_all(HeaderId::Upgrade).flat_map(list_members).any(|p| p.eq_ignore_ascii_case(b"h2c"));
-    options.upgrade = options.upgrade && !h2c && fields.has(HeaderId::Upgrade);
+    // RFC 9110 7.8: an Upgrade in HTTP/1.0 is ignored.
+    options.upgrade &= !h2c && fields.has(HeaderId::Upgrade) && version == Version::Http11;
     if !options.upgrade {
         fields.remove(HeaderId::Upgrade);
     }
@@ -40,7 +41,7 @@ pub(crate) fn strip_request(fields: &mut Fields) -> Result<ConnectionOptions, Re
 
 /// Takes the hop-by-hop fields out of a response; `Upgrade` stays in a 101.
 pub(crate) fn strip_response(fields: &mut Fields, switching: bool) -> Result<ConnectionOptions, Reject> {
-    let options = read_connection(fields).map_err(Reject::upstream)?;
+    let options = read_connection(fields, Forwarding::Remove).map_err(Reject::upstream)?;
     if !switching {
         fields.remove(HeaderId::Upgrade);
     }
@@ -108,8 +109,15 @@ fn is_lookalike_slow(name: &[u8]) -> bool {
     )
 }
 
+/// What to do when `Connection` names a forwarding field: in a request that hides where it came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Forwarding {
+    Refuse,
+    Remove,
+}
+
 /// Reads `Connection` and removes the fields that it names.
-fn read_connection(fields: &mut Fields) -> Result<ConnectionOptions, Reject> {
+fn read_connection(fields: &mut Fields, forwarding: Forwarding) -> Result<ConnectionOptions, Reject> {
     let mut options = ConnectionOptions::default();
     if !fields.has(HeaderId::Connection) {
         return Ok(options);
@@ -127,13 +135,13 @@ fn read_connection(fields: &mut Fields) -> Result<ConnectionOptions, Reject> {
         }
     }
     if names_fields {
-        remove_named_fields(fields)?;
+        remove_named_fields(fields, forwarding)?;
     }
     Ok(options)
 }
 
 #[cold]
-fn remove_named_fields(fields: &mut Fields) -> Result<(), Reject> {
+fn remove_named_fields(fields: &mut Fields, forwarding: Forwarding) -> Result<(), Reject> {
     use HeaderId::*;
     let named: Vec<Vec<u8>> =
         fields.get_all(Connection).flat_map(list_members).map(<[u8]>::to_ascii_lowercase).collect();
@@ -142,7 +150,11 @@ fn remove_named_fields(fields: &mut Fields) -> Result<(), Reject> {
             // Framing and Host are never the sender's to remove; the others are handled by name.
             Host | ContentLength | TransferEncoding | Connection | Upgrade | Te | KeepAlive | ProxyConnection => {}
             XForwardedFor | XForwardedProto | XForwardedHost | XForwardedPort | XForwardedClientCert | Forwarded
-            | XRealIp => return Err(reason::CONNECTION_HEADER),
+            | XRealIp
+                if forwarding == Forwarding::Refuse =>
+            {
+                return Err(reason::CONNECTION_HEADER);
+            }
             _ if name.first() == Some(&b':') => return Err(reason::CONNECTION_HEADER),
             _ => {
                 fields.remove_name(&name);

@@ -133,12 +133,12 @@ pub fn admit_request(head: &mut RequestHead, rules: &RequestRules) -> Result<Req
     let redirect_to_path = normalize(head, &rules.path)?;
     admit_names(&mut head.fields, rules)?;
     let expects_continue = admit_expect(head)?;
-    let connection = hop::strip_request(&mut head.fields)?;
+    let connection = hop::strip_request(&mut head.fields, head.version)?;
     Ok(RequestFacts {
         framing,
         persistent: is_persistent(head.version, connection),
         expects_continue,
-        upgrade: connection.upgrade && head.version == Version::Http11,
+        upgrade: connection.upgrade,
         redirect_to_path,
     })
 }
