@@ -30,6 +30,7 @@ pub struct Proxy {
     directory: TempDir,
     config: PathBuf,
     stderr: PathBuf,
+    flavour: Flavour,
 }
 
 /// How to start it; `Default` suits most tests.
@@ -38,11 +39,27 @@ pub struct Launch {
     pub concurrency: u32,
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
+    /// Another binary than the one under test, for running both side by side.
+    pub binary: Option<PathBuf>,
 }
 
 impl Default for Launch {
     fn default() -> Self {
-        Self { concurrency: 1, arguments: Vec::new(), environment: Vec::new() }
+        Self { concurrency: 1, arguments: Vec::new(), environment: Vec::new(), binary: None }
+    }
+}
+
+impl Launch {
+    /// Adds command-line arguments.
+    pub fn with_arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|a| (*a).to_string()));
+        self
+    }
+
+    /// Envoy instead of the binary under test; `None` when it is not on `PATH`.
+    pub fn envoy() -> Option<Self> {
+        let binary = process::program("envoy")?;
+        Some(Self { binary: Some(binary), ..Self::default() })
     }
 }
 
@@ -62,7 +79,9 @@ impl Proxy {
     pub fn start_file(directory: TempDir, config: PathBuf, launch: Launch) -> Self {
         let stderr = directory.path().join("stderr");
         let admin_file = directory.path().join("admin-address");
-        let mut command = serve_command(&config);
+        let binary = launch.binary.as_deref().unwrap_or_else(|| binary());
+        let flavour = flavour_of(binary);
+        let mut command = serve_command(binary, &config);
         command
             .arg("--concurrency")
             .arg(launch.concurrency.to_string())
@@ -82,11 +101,11 @@ impl Proxy {
             admin.is_some_and(|address| admin::get(address, "/ready").status == 200)
         });
         let admin = admin.expect("an admin address");
-        Self { process, admin, directory, config, stderr }
+        Self { process, admin, directory, config, stderr, flavour }
     }
 
     pub fn flavour(&self) -> Flavour {
-        flavour()
+        self.flavour
     }
 
     /// The address of a listener, by its name.
@@ -219,8 +238,14 @@ pub fn accepted(entry: &Value) -> bool {
 
 /// Which proxy is under test.
 pub fn flavour() -> Flavour {
-    let name = binary().file_name().map(|n| n.to_string_lossy().into_owned());
-    if name.is_some_and(|name| name.contains("envoy")) { Flavour::Envoy } else { Flavour::Postrider }
+    flavour_of(binary())
+}
+
+fn flavour_of(binary: &Path) -> Flavour {
+    match binary.file_name() {
+        Some(name) if name.to_string_lossy().contains("envoy") => Flavour::Envoy,
+        _ => Flavour::Postrider,
+    }
 }
 
 /// The binary under test. Without `POSTRIDER_BIN` the workspace's own is
@@ -240,9 +265,9 @@ pub fn run(arguments: &[&str]) -> Finished {
 }
 
 /// `postrider run -c FILE`, or Envoy's equivalent.
-fn serve_command(config: &Path) -> Command {
-    let mut command = Command::new(binary());
-    match flavour() {
+fn serve_command(binary: &Path, config: &Path) -> Command {
+    let mut command = Command::new(binary);
+    match flavour_of(binary) {
         Flavour::Postrider => command.arg("run"),
         Flavour::Envoy => command.args(["--disable-hot-restart", "--log-level", "warning"]),
     };

@@ -1,0 +1,277 @@
+//! The filters of the first cut: basic_auth and header_mutation on the router.
+
+use postrider_tests::kit::config::{extension, router};
+use postrider_tests::kit::{Config, Origin, Proxy, Response, TempDir};
+use postrider_tests::{envoy, get};
+use serde_json::{Value, json};
+
+/// `htpasswd -s` lines: fooname:validpassword and bar:secret.
+const USERS: &str = "fooname:{SHA}uyEhawnTvi2eQL6rOK5XrysR0IE=\nbar:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n";
+const PER_ROUTE: &str = "type.googleapis.com/envoy.extensions.filters.http";
+
+fn basic_auth(fields: Value) -> Value {
+    extension("envoy.filters.http.basic_auth", "filters.http.basic_auth.v3.BasicAuth", fields)
+}
+
+fn users(text: &str) -> Value {
+    json!({"users": {"inline_string": text}})
+}
+
+fn header_mutation(mutations: Value) -> Value {
+    extension(
+        "envoy.filters.http.header_mutation",
+        "filters.http.header_mutation.v3.HeaderMutation",
+        json!({"mutations": mutations}),
+    )
+}
+
+fn site(filters: Value, routes: Value, origin: &Origin) -> Proxy {
+    let mut filters = filters;
+    filters.as_array_mut().unwrap().push(router());
+    let config = Config::new()
+        .http(json!({
+            "http_filters": filters,
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
+        }))
+        .cluster("origin", &[origin.address]);
+    Proxy::start(&config)
+}
+
+fn to_origin() -> Value {
+    json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}])
+}
+
+fn ask(proxy: &Proxy, path: &str, fields: &str) -> Response {
+    proxy.exchange(format!("GET {path} HTTP/1.1\r\nhost: test\r\n{fields}\r\n"))
+}
+
+const FOONAME: &str = "authorization: Basic Zm9vbmFtZTp2YWxpZHBhc3N3b3Jk\r\n";
+
+#[test]
+fn basic_auth_lets_known_users_pass() {
+    let origin = Origin::echo("a");
+    let proxy = site(json!([basic_auth(users(USERS))]), to_origin(), &origin);
+    for (fields, status) in [
+        (FOONAME, 200),
+        ("Authorization: Basic YmFyOnNlY3JldA==\r\n", 200),
+        ("authorization: Basic YmFyOndyb25n\r\n", 401),
+        ("authorization: Basic bm9ib2R5OnNlY3JldA==\r\n", 401),
+        ("", 401),
+        ("authorization: Bearer Zm9vbmFtZTp2YWxpZHBhc3N3b3Jk\r\n", 401),
+        ("authorization: Basic\r\n", 401),
+        ("authorization: Basic !!!!\r\n", 401),
+        ("authorization: Basic Zm9vbmFtZQ==\r\n", 401),
+        ("authorization: Basic \r\n", 401),
+        ("authorization: Zm9vbmFtZTp2YWxpZHBhc3N3b3Jk\r\n", 401),
+    ] {
+        let response = ask(&proxy, "/", fields);
+        assert_eq!(response.status, status, "{fields}: {response:?}");
+        if status == 401 {
+            assert!(response.header("www-authenticate").starts_with("Basic realm="), "{response:?}");
+            assert!(!response.text().contains("GET"));
+        }
+    }
+    assert_eq!(origin.requests().len(), 2);
+}
+
+#[test]
+fn basic_auth_says_why_as_envoy_does() {
+    let origin = Origin::echo("a");
+    let proxy = site(json!([basic_auth(users(USERS))]), to_origin(), &origin);
+    let missing = ask(&proxy, "/", "");
+    assert_eq!(missing.text(), "User authentication failed. Missing username and password.");
+    let wrong = ask(&proxy, "/", "authorization: Basic YmFyOndyb25n\r\n");
+    assert_eq!(wrong.text(), "User authentication failed. Invalid username/password combination.");
+    assert_eq!(wrong.header("www-authenticate"), "Basic realm=\"http://test/\"");
+    let bearer = ask(&proxy, "/", "authorization: Bearer YmFyOndyb25n\r\n");
+    assert_eq!(bearer.text(), "User authentication failed. Expected 'Basic' authentication scheme.");
+    assert_eq!(proxy.stats().value("http.ingress_http.basic_auth.denied"), 3);
+    assert_eq!(ask(&proxy, "/", FOONAME).status, 200);
+    assert_eq!(proxy.stats().value("http.ingress_http.basic_auth.allowed"), 1);
+}
+
+#[test]
+fn basic_auth_hands_the_user_name_on_and_cannot_be_spoofed() {
+    let origin = Origin::echo("a");
+    let mut config = users(USERS);
+    config["forward_username_header"] = json!("x-user");
+    let proxy = site(json!([basic_auth(config)]), to_origin(), &origin);
+    let response = ask(&proxy, "/", &format!("{FOONAME}x-user: root\r\n"));
+    assert_eq!(response.status, 200);
+    assert_eq!(origin.requests()[0].headers.values("x-user"), ["fooname"]);
+}
+
+#[test]
+fn basic_auth_reads_users_from_a_file_and_another_header() {
+    let directory = TempDir::new();
+    let file = directory.write("htpasswd", USERS);
+    let origin = Origin::echo("a");
+    let config = json!({"users": {"filename": file.to_str().unwrap()}, "authentication_header": "x-auth"});
+    let proxy = site(json!([basic_auth(config)]), to_origin(), &origin);
+    assert_eq!(ask(&proxy, "/", FOONAME).status, 401);
+    assert_eq!(ask(&proxy, "/", "x-auth: Basic YmFyOnNlY3JldA==\r\n").status, 200);
+}
+
+#[test]
+fn a_route_can_replace_or_disable_basic_auth() {
+    let origin = Origin::echo("a");
+    let per_route = |fields: Value| json!({"envoy.filters.http.basic_auth": fields});
+    let other = json!({
+        "@type": format!("{PER_ROUTE}.basic_auth.v3.BasicAuthPerRoute"),
+        "users": {"inline_string": "bar:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n"},
+    });
+    let off = json!({
+        "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "config": {}, "disabled": true,
+    });
+    let proxy = site(
+        json!([basic_auth(users("fooname:{SHA}uyEhawnTvi2eQL6rOK5XrysR0IE=\n"))]),
+        json!([
+            {"match": {"prefix": "/bar"}, "route": {"cluster": "origin"}, "typed_per_filter_config": per_route(other)},
+            {"match": {"prefix": "/open"}, "route": {"cluster": "origin"}, "typed_per_filter_config": per_route(off)},
+            {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+        ]),
+        &origin,
+    );
+    let bar = "authorization: Basic YmFyOnNlY3JldA==\r\n";
+    for (path, fields, status) in [
+        ("/", FOONAME, 200),
+        ("/", bar, 401),
+        ("/bar", bar, 200),
+        ("/bar", FOONAME, 401),
+        ("/open", "", 200),
+        ("/openly", "", 200),
+        ("/x", "", 401),
+        // The route is chosen on the path that is forwarded.
+        ("/x/../open", "", if envoy() { 401 } else { 200 }),
+    ] {
+        assert_eq!(ask(&proxy, path, fields).status, status, "{path} {fields}");
+    }
+}
+
+#[test]
+fn a_filter_disabled_on_the_listener_is_enabled_by_a_route() {
+    let origin = Origin::echo("a");
+    let mut filter = basic_auth(users(USERS));
+    filter["disabled"] = json!(true);
+    let on = json!({"envoy.filters.http.basic_auth": {
+        "@type": format!("{PER_ROUTE}.basic_auth.v3.BasicAuthPerRoute"), "users": {"inline_string": USERS},
+    }});
+    let proxy = site(
+        json!([filter]),
+        json!([
+            {"match": {"prefix": "/closed"}, "route": {"cluster": "origin"}, "typed_per_filter_config": on},
+            {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+        ]),
+        &origin,
+    );
+    assert_eq!(ask(&proxy, "/", "").status, 200);
+    assert_eq!(ask(&proxy, "/closed", "").status, 401);
+    assert_eq!(ask(&proxy, "/closed", FOONAME).status, 200);
+}
+
+fn append(key: &str, value: &str, action: &str) -> Value {
+    json!({"append": {"header": {"key": key, "value": value}, "append_action": action}})
+}
+
+#[test]
+fn header_mutation_edits_both_directions_in_order() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\nx-gone: 1\r\nx-kept: 1\r\ncontent-length: 0\r\n\r\n");
+    let proxy = site(
+        json!([header_mutation(json!({
+            "request_mutations": [
+                append("x-a", "1", "APPEND_IF_EXISTS_OR_ADD"),
+                append("x-a", "2", "APPEND_IF_EXISTS_OR_ADD"),
+                append("x-b", "new", "OVERWRITE_IF_EXISTS_OR_ADD"),
+                append("x-c", "new", "ADD_IF_ABSENT"),
+                append("x-client", "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "OVERWRITE_IF_EXISTS_OR_ADD"),
+                {"remove": "x-secret"},
+            ],
+            "response_mutations": [
+                {"remove": "x-gone"},
+                append("x-done", "%RESPONSE_CODE%", "APPEND_IF_EXISTS_OR_ADD"),
+            ],
+        }))]),
+        to_origin(),
+        &origin,
+    );
+    let response = ask(&proxy, "/", "x-b: old\r\nx-c: old\r\nx-secret: s\r\n");
+    let seen = &origin.requests()[0].headers;
+    assert_eq!(seen.values("x-a"), ["1", "2"]);
+    assert_eq!(seen.values("x-b"), ["new"]);
+    assert_eq!(seen.values("x-c"), ["old"]);
+    assert_eq!(seen.values("x-client"), ["127.0.0.1"]);
+    assert!(!seen.contains("x-secret"));
+    assert!(!response.headers.contains("x-gone"));
+    assert_eq!(response.header("x-kept"), "1");
+    assert_eq!(response.header("x-done"), "200");
+}
+
+#[test]
+fn header_mutations_of_listener_host_and_route_add_up() {
+    let origin = Origin::echo("a");
+    let per_route = |value: &str| {
+        json!({"envoy.filters.http.header_mutation": {
+            "@type": format!("{PER_ROUTE}.header_mutation.v3.HeaderMutationPerRoute"),
+            "mutations": {"request_mutations": [append("x-who", value, "APPEND_IF_EXISTS_OR_ADD")]},
+        }})
+    };
+    let config = Config::new()
+        .http(json!({
+            "http_filters": [
+                header_mutation(json!({"request_mutations": [append("x-who", "listener", "APPEND_IF_EXISTS_OR_ADD")]})),
+                router(),
+            ],
+            "route_config": {"virtual_hosts": [{
+                "name": "all", "domains": ["*"], "typed_per_filter_config": per_route("host"),
+                "routes": [
+                    {"match": {"prefix": "/both"}, "route": {"cluster": "origin"}, "typed_per_filter_config": per_route("route")},
+                    {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+                ],
+            }]},
+        }))
+        .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    ask(&proxy, "/both", "");
+    ask(&proxy, "/", "");
+    let seen = origin.requests();
+    assert_eq!(seen[0].headers.values("x-who"), ["listener", "route", "host"]);
+    assert_eq!(seen[1].headers.values("x-who"), ["listener", "host"]);
+}
+
+#[test]
+fn filters_run_in_order_down_and_in_reverse_up() {
+    let origin = Origin::echo("a");
+    let step = |name: &str| {
+        header_mutation(json!({
+            "request_mutations": [append("x-down", name, "APPEND_IF_EXISTS_OR_ADD")],
+            "response_mutations": [append("x-up", name, "APPEND_IF_EXISTS_OR_ADD")],
+        }))
+    };
+    let mut second = step("second");
+    second["name"] = json!("another");
+    let proxy = site(json!([step("first"), second]), to_origin(), &origin);
+    let mut client = proxy.client();
+    for _ in 0..2 {
+        let response = client.exchange(get("/"));
+        assert_eq!(response.headers.values("x-up"), ["second", "first"]);
+    }
+    assert_eq!(origin.requests()[1].headers.values("x-down"), ["first", "second"]);
+}
+
+#[test]
+fn a_refusal_of_one_filter_passes_the_response_side_of_those_before_it() {
+    let origin = Origin::echo("a");
+    let mark = |name: &str| {
+        let mut filter =
+            header_mutation(json!({"response_mutations": [append("x-mark", name, "APPEND_IF_EXISTS_OR_ADD")]}));
+        filter["name"] = json!(name);
+        filter
+    };
+    let proxy = site(json!([mark("before"), basic_auth(users(USERS)), mark("after")]), to_origin(), &origin);
+    let refused = ask(&proxy, "/", "");
+    assert_eq!(refused.status, 401);
+    let marks = refused.headers.values("x-mark");
+    assert!(marks.contains(&"before"), "{marks:?}");
+    let passed = ask(&proxy, "/", FOONAME);
+    assert_eq!(passed.headers.values("x-mark"), ["after", "before"]);
+}
