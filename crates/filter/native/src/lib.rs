@@ -1,1 +1,20 @@
+//! The filters that are built in, one folder each, and the one list that makes them known.
+//!
+//! The binary calls [`register`] once at start. A filter here sees configurations as plain values and traffic through
+//! the filter contract; it knows no dialect, no socket and no other filter.
 
+#![forbid(unsafe_code)]
+
+mod basic_auth;
+mod header_mutation;
+
+use postrider_filter_api::Registry;
+
+/// Makes every built-in filter known by the type of its configuration.
+pub fn register(registry: &mut Registry) {
+    registry.register(basic_auth::KIND, basic_auth::build);
+    registry.register(header_mutation::KIND, header_mutation::build);
+}
+
+#[cfg(test)]
+mod testing;

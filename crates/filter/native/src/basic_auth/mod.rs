@@ -1,0 +1,225 @@
+//! HTTP basic authentication (RFC 7617) against a list of users.
+//!
+//! Configured as `envoy.extensions.filters.http.basic_auth.v3.BasicAuth`; a virtual host, route or weighted cluster
+//! may bring its own users by `BasicAuthPerRoute`, and the most specific list counts alone. Answers are byte for byte
+//! those of Envoy 1.40. The filter never tells by its timing whether a user exists or how much of a password was
+//! right, and after a client's first request costs one look into a small cache ([`cache`]).
+
+mod cache;
+mod users;
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use postrider_filter_api::{
+    Action, ConfigError, Factory, Filter, Hooks, LocalReply, RouteConfig, ScopedConfigs, State, Stream,
+};
+use postrider_http::{HeaderId, HeaderName, RequestHead, Scheme};
+use postrider_model::{Fields, Value, ValueError};
+
+use cache::Verified;
+use users::Users;
+
+pub(crate) const KIND: &str = "envoy.extensions.filters.http.basic_auth.v3.BasicAuth";
+const ROUTE_KIND: &str = "envoy.extensions.filters.http.basic_auth.v3.BasicAuthPerRoute";
+
+/// Reads a gateway-level configuration.
+pub(crate) fn build(value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+    let mut fields = value.fields().map_err(|error| vec![error])?;
+    let mut errors = Vec::new();
+    let users = keep(users_of(&mut fields), &mut errors);
+    let forward = keep(header(&mut fields, "forward_username_header"), &mut errors).flatten();
+    let credentials = keep(header(&mut fields, "authentication_header"), &mut errors).flatten();
+    errors.extend(fields.finish().err().into_iter().flatten());
+    match users {
+        Some(users) if errors.is_empty() => Ok(Arc::new(BasicAuth {
+            users: Arc::new(users),
+            forward,
+            credentials: credentials.unwrap_or(HeaderId::Authorization.into()),
+        })),
+        _ => Err(errors),
+    }
+}
+
+struct BasicAuth {
+    users: Arc<Users>,
+    /// Tells the upstream who it was.
+    forward: Option<HeaderName>,
+    /// Where the client's credentials stand.
+    credentials: HeaderName,
+}
+
+/// The users of a more specific scope.
+struct RouteUsers(Arc<Users>);
+
+impl Factory for BasicAuth {
+    fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
+        if kind != ROUTE_KIND {
+            let message = format!("basic_auth is overridden by {ROUTE_KIND}, not by {kind}");
+            return Err(vec![ValueError { path: String::new(), message }]);
+        }
+        let mut fields = value.fields().map_err(|error| vec![error])?;
+        let mut errors = Vec::new();
+        let users = keep(users_of(&mut fields), &mut errors);
+        errors.extend(fields.finish().err().into_iter().flatten());
+        match users {
+            Some(users) if errors.is_empty() => Ok(Arc::new(RouteUsers(Arc::new(users)))),
+            _ => Err(errors),
+        }
+    }
+
+    fn filter(&self, configs: &ScopedConfigs) -> Rc<dyn Filter> {
+        let users = configs.most_specific::<RouteUsers>().map_or(&self.users, |route| &route.0);
+        Rc::new(Gate {
+            users: Arc::clone(users),
+            forward: self.forward.clone(),
+            credentials: self.credentials.clone(),
+            verified: RefCell::new(Verified::new()),
+        })
+    }
+}
+
+/// The filter on one worker.
+struct Gate {
+    users: Arc<Users>,
+    forward: Option<HeaderName>,
+    credentials: HeaderName,
+    verified: RefCell<Verified>,
+}
+
+/// Why a request is turned away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Denial {
+    NoCredential,
+    Scheme,
+    Format,
+    Credential,
+}
+
+/// Decodes what clients send: with padding or without it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Of a longer path only this much is named in the realm.
+const MAX_REALM_PATH: usize = 256;
+
+impl Filter for Gate {
+    fn hooks(&self) -> Hooks {
+        Hooks { request_headers: true, ..Hooks::default() }
+    }
+
+    fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
+        match self.authenticate(stream.request) {
+            Ok(user) => self.admit(user, stream.request),
+            Err(denial) => deny(denial, stream.request),
+        }
+    }
+}
+
+impl Gate {
+    /// The number of the user whose valid credentials the request carries.
+    fn authenticate(&self, request: &RequestHead) -> Result<u32, Denial> {
+        let Some(value) = request.fields.find(&self.credentials) else { return Err(Denial::NoCredential) };
+        // The scheme's name is compared as Envoy does, with its case.
+        let Some(encoded) = value.strip_prefix(b"Basic ") else { return Err(Denial::Scheme) };
+        // Several lines count as one joined by a comma, which is no base64.
+        if request.fields.find_all(&self.credentials).nth(1).is_some() {
+            return Err(Denial::Format);
+        }
+        if let Some(user) = self.verified.borrow().find(value) {
+            return Ok(user);
+        }
+        let decoded = BASE64.decode(encoded).map_err(|_| Denial::Format)?;
+        let colon = decoded.iter().position(|byte| *byte == b':').ok_or(Denial::Format)?;
+        let (name, password) = decoded.split_at_checked(colon).ok_or(Denial::Format)?;
+        let user = self.users.verify(name, password.get(1..).unwrap_or_default()).ok_or(Denial::Credential)?;
+        self.verified.borrow_mut().insert(value, user);
+        Ok(user)
+    }
+
+    fn admit(&self, user: u32, request: &mut RequestHead) -> Action {
+        let Some(header) = &self.forward else { return Action::Continue };
+        // What a client wrote there itself is overwritten. A name which no field can hold must not pass unnamed.
+        match request.fields.set_header(header, self.users.name(user)) {
+            Ok(()) => Action::Continue,
+            Err(_) => deny(Denial::Credential, request),
+        }
+    }
+}
+
+#[cold]
+fn deny(denial: Denial, request: &RequestHead) -> Action {
+    let (body, details) = match denial {
+        Denial::NoCredential => {
+            ("User authentication failed. Missing username and password.", "no_credential_for_basic_auth")
+        }
+        Denial::Scheme => {
+            ("User authentication failed. Expected 'Basic' authentication scheme.", "invalid_scheme_for_basic_auth")
+        }
+        Denial::Format => {
+            ("User authentication failed. Invalid basic credential format.", "invalid_format_for_basic_auth")
+        }
+        Denial::Credential => {
+            ("User authentication failed. Invalid username/password combination.", "invalid_credential_for_basic_auth")
+        }
+    };
+    Action::Respond(Box::new(LocalReply {
+        status: 401,
+        body: Cow::Borrowed(body.as_bytes()),
+        headers: vec![(Cow::Borrowed("www-authenticate"), Cow::Owned(challenge(request)))],
+        details: Cow::Borrowed(details),
+    }))
+}
+
+/// `Basic realm="…"` with the URI that the client asked for as a quoted string (RFC 9110 section 5.6.4).
+fn challenge(request: &RequestHead) -> Vec<u8> {
+    let fields = &request.fields;
+    let scheme = match request.scheme() {
+        Some(scheme) => scheme.as_str().as_bytes(),
+        None => fields.get(HeaderId::XForwardedProto).unwrap_or(Scheme::Http.as_str().as_bytes()),
+    };
+    let path = fields.get(HeaderId::XEnvoyOriginalPath).unwrap_or(request.path());
+    let path = path.get(..MAX_REALM_PATH).unwrap_or(path);
+    let mut challenge = b"Basic realm=\"".to_vec();
+    for &byte in [scheme, b"://", request.authority(), path].into_iter().flatten() {
+        if matches!(byte, b'"' | b'\\') {
+            challenge.push(b'\\');
+        }
+        challenge.push(byte);
+    }
+    challenge.push(b'"');
+    challenge
+}
+
+fn users_of(fields: &mut Fields<'_>) -> Result<Users, ConfigError> {
+    match fields.map("users").map_err(|error| vec![error])? {
+        Some(source) => Users::read(source),
+        None => Err(vec![fields.error("users", "the users are required")]),
+    }
+}
+
+/// The header named by `key`; an empty name means none.
+fn header(fields: &mut Fields<'_>, key: &str) -> Result<Option<HeaderName>, ConfigError> {
+    match fields.string(key).map_err(|error| vec![error])? {
+        None | Some("") => Ok(None),
+        Some(name) => match HeaderName::new(name.as_bytes()) {
+            Ok(name) => Ok(Some(name)),
+            Err(_) => Err(vec![fields.error(key, format!("\"{name}\" is no header name"))]),
+        },
+    }
+}
+
+/// Remembers the errors and goes on.
+fn keep<T>(result: Result<T, ConfigError>, errors: &mut ConfigError) -> Option<T> {
+    result.map_err(|found| errors.extend(found)).ok()
+}
+
+#[cfg(test)]
+mod tests;
