@@ -45,6 +45,9 @@ pub struct Run {
     /// Seconds of load in one sample
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     pub seconds: u16,
+    /// How often a sample that other programs disturbed is taken again at once
+    #[arg(long, default_value_t = 1)]
+    pub retries: u8,
     /// Only these proxies [default: all that are installed]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', num_args = 1..)]
     pub peers: Vec<String>,

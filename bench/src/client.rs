@@ -153,16 +153,11 @@ impl Answer {
 
 fn content_length(head: &[u8]) -> Result<usize> {
     let text = String::from_utf8_lossy(head);
-    let mut lines = text.lines();
-    let status = lines.next().unwrap_or_default();
+    let status = text.lines().next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("200") {
         return Err(broken(&format!("an answer began with `{status}`")));
     }
-    lines
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .and_then(|(_, value)| value.trim().parse().ok())
-        .ok_or_else(|| broken("an answer had no content-length"))
+    header_length(&text).ok_or_else(|| broken("an answer had no content-length"))
 }
 
 fn broken(detail: &str) -> Error {
@@ -171,7 +166,7 @@ fn broken(detail: &str) -> Error {
 
 /// One GET on a connection of its own: status and body length, for checks before a measurement.
 pub fn fetch(port: u16, path: &str, headers: &[&str]) -> io::Result<(u16, usize)> {
-    let limit = Duration::from_secs(20);
+    let limit = Duration::from_secs(5);
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(limit))?;
     let mut request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n");
@@ -181,12 +176,30 @@ pub fn fetch(port: u16, path: &str, headers: &[&str]) -> io::Result<(u16, usize)
     }
     request.push_str("\r\n");
     stream.write_all(request.as_bytes())?;
+    // To the announced length, not to the end of the stream: behind the relay the origin decides whether it closes.
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    let malformed = || io::Error::new(ErrorKind::InvalidData, "not an HTTP/1.1 answer");
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").ok_or_else(malformed)?;
-    let status = answer.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-    Ok((status.ok_or_else(malformed)?, answer.len() - end - 4))
+    let mut buffer = vec![0; READ_BUFFER];
+    loop {
+        let received = stream.read(&mut buffer)?;
+        answer.extend_from_slice(&buffer[..received]);
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
+        let body = end.map_or(0, |end| answer.len() - end - 4);
+        let announced = end.and_then(|end| header_length(&String::from_utf8_lossy(&answer[..end])));
+        if received == 0 || announced.is_some_and(|announced| body >= announced) {
+            let status = answer.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+            return match (end, status) {
+                (Some(_), Some(status)) => Ok((status, body)),
+                _ => Err(io::Error::new(ErrorKind::InvalidData, "not an HTTP/1.1 answer")),
+            };
+        }
+    }
+}
+
+fn header_length(head: &str) -> Option<usize> {
+    head.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, value)| value.trim().parse().ok())
 }
 
 #[cfg(test)]

@@ -67,8 +67,8 @@ impl IdleSubject {
 /// Memory before and after so many downstream connections have carried one request each and fell idle.
 pub fn connections(rig: &Rig, pooled: bool, peers: &[Peer], effort: Effort) -> Result<Vec<IdleSubject>> {
     let fitting = rig.file_limit.saturating_sub(OWN_FILES) as usize;
-    // The relay always has an upstream connection for each downstream one.
-    let files_each = |peer: Peer| if pooled || peer == Peer::Relay { 2 } else { 1 };
+    // The relay has an upstream connection for each downstream one, and HAProxy reserves a descriptor for it.
+    let files_each = |peer: Peer| if pooled || matches!(peer, Peer::Relay | Peer::Haproxy) { 2 } else { 1 };
     measure(
         peers,
         effort,
@@ -154,7 +154,13 @@ fn measure(
         for subject in subjects.iter_mut().filter(|subject| subject.failure.is_none()) {
             match sample(subject.peer, subject.units) {
                 Ok(sample) => {
-                    eprintln!("  {:<12} {:?} with {} units", subject.peer.name(), sample, subject.units);
+                    eprintln!(
+                        "  {:<12} {} KiB resident, {} with {} more",
+                        subject.peer.name(),
+                        sample.base_rss_kib,
+                        sample.full_rss_kib,
+                        subject.units
+                    );
                     subject.samples.push(sample);
                 }
                 Err(error) => {

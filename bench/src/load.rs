@@ -28,6 +28,8 @@ const WRK_GRACE: Duration = Duration::from_secs(20);
 pub struct Effort {
     pub rounds: usize,
     pub seconds: u64,
+    /// How often a disturbed sample is taken again at once.
+    pub retries: usize,
 }
 
 /// One measurement of one subject.
@@ -47,6 +49,13 @@ pub struct Sample {
     pub foreign: f64,
 }
 
+impl Sample {
+    /// Whether little enough else ran meanwhile.
+    fn is_quiet(&self) -> bool {
+        self.foreign <= FOREIGN_LIMIT
+    }
+}
+
 /// All samples of a peer in one shape.
 #[derive(Debug)]
 pub struct Subject {
@@ -60,12 +69,12 @@ impl Subject {
     /// The samples that count: the undisturbed ones, or all if every one was disturbed.
     pub fn counted(&self) -> impl Iterator<Item = &Sample> {
         let all = self.only_disturbed();
-        self.samples.iter().filter(move |sample| all || sample.foreign <= FOREIGN_LIMIT)
+        self.samples.iter().filter(move |sample| all || sample.is_quiet())
     }
 
     /// Whether there was no undisturbed sample, so that the figures are of disturbed ones.
     pub fn only_disturbed(&self) -> bool {
-        self.samples.iter().all(|sample| sample.foreign > FOREIGN_LIMIT)
+        !self.samples.iter().any(Sample::is_quiet)
     }
 
     /// Samples left out because of foreign load.
@@ -77,21 +86,37 @@ impl Subject {
         Spread::of(self.counted().map(figure))
     }
 
-    /// CPU per request of this subject over that of another, per round in which both have a sample that counts.
+    /// CPU per request of this subject over that of another, formed in each round.
     pub fn ratio_to(&self, other: &Self) -> Option<Spread> {
         self.per_round(other, |own, others| own / others)
     }
 
-    /// CPU per request of this subject minus that of another, microseconds, per round.
+    /// CPU per request of this subject minus that of another, microseconds, formed in each round.
     pub fn excess_over(&self, other: &Self) -> Option<Spread> {
         self.per_round(other, |own, others| own - others)
     }
 
+    /// Whether in some round both have an undisturbed sample, so that a comparison stands on those alone.
+    pub fn shares_quiet_round(&self, other: &Self) -> bool {
+        self.pairs(other, Sample::is_quiet).next().is_some()
+    }
+
+    /// Over the rounds in which both samples were quiet; if there is none, over all rounds that have both.
     fn per_round(&self, other: &Self, combine: impl Fn(f64, f64) -> f64) -> Option<Spread> {
-        Spread::of(self.counted().filter_map(|own| {
-            let others = other.counted().find(|sample| sample.round == own.round)?;
-            Some(combine(own.cpu_us, others.cpu_us))
-        }))
+        let combine = |(own, others): (&Sample, &Sample)| combine(own.cpu_us, others.cpu_us);
+        Spread::of(self.pairs(other, Sample::is_quiet).map(&combine))
+            .or_else(|| Spread::of(self.pairs(other, |_| true).map(&combine)))
+    }
+
+    fn pairs<'a>(
+        &'a self,
+        other: &'a Self,
+        accept: impl Fn(&Sample) -> bool + Copy + 'a,
+    ) -> impl Iterator<Item = (&'a Sample, &'a Sample)> {
+        self.samples.iter().filter(move |own| accept(own)).filter_map(move |own| {
+            let others = other.samples.iter().find(|sample| sample.round == own.round && accept(sample))?;
+            Some((own, others))
+        })
     }
 }
 
@@ -113,28 +138,37 @@ pub fn measure(rig: &Rig, plan: &LoadPlan, peers: &[Peer], effort: Effort) -> Re
             if subject.failure.is_some() {
                 continue;
             }
-            match sample(rig, plan, subject, &upstream, upstream_port, round, effort.seconds) {
-                Ok(sample) => {
-                    eprintln!(
-                        "  round {}: {:<12}{:<14} {:>7.2} us/req  {:>7.0} req/s  foreign {:>3.0} %",
-                        round + 1,
-                        subject.peer.name(),
-                        subject.variant.label,
-                        sample.cpu_us,
-                        sample.requests_per_second,
-                        sample.foreign * 100.0
-                    );
-                    subject.samples.push(sample);
+            for _ in 0..=effort.retries {
+                match sample(rig, plan, subject, &upstream, upstream_port, round, effort.seconds) {
+                    Ok(sample) => {
+                        tell(subject, &sample);
+                        subject.samples.push(sample);
+                    }
+                    Err(error) => {
+                        eprintln!("  {} {}: {error}", subject.peer.name(), subject.variant.label);
+                        subject.failure = Some(error.to_string());
+                    }
                 }
-                Err(error) => {
-                    eprintln!("  {} {}: {error}", subject.peer.name(), subject.variant.label);
-                    subject.failure = Some(error.to_string());
+                if subject.failure.is_some() || subject.samples.last().is_some_and(Sample::is_quiet) {
+                    break;
                 }
             }
         }
     }
     upstream.stop()?;
     Ok(subjects)
+}
+
+fn tell(subject: &Subject, sample: &Sample) {
+    eprintln!(
+        "  round {}: {:<12}{:<14} {:>7.2} us/req  {:>7.0} req/s  foreign {:>3.0} %",
+        sample.round + 1,
+        subject.peer.name(),
+        subject.variant.label,
+        sample.cpu_us,
+        sample.requests_per_second,
+        sample.foreign * 100.0
+    );
 }
 
 fn sample(
@@ -249,5 +283,23 @@ mod tests {
         let ratio = own.ratio_to(&other).unwrap();
         assert_eq!((ratio.min, ratio.max, ratio.count), (0.5, 1.5, 2));
         assert_eq!(own.excess_over(&other).unwrap().median, -2.5);
+        assert!(own.shares_quiet_round(&other));
+    }
+
+    #[test]
+    fn without_a_round_that_was_quiet_for_both_all_rounds_are_compared() {
+        let own = subject(&[(0, 10.0, 0.0), (1, 20.0, 0.9)]);
+        let other = subject(&[(0, 20.0, 0.9), (1, 20.0, 0.0)]);
+        let ratio = own.ratio_to(&other).unwrap();
+        assert_eq!((ratio.min, ratio.max, ratio.count), (0.5, 1.0, 2));
+        assert!(!own.shares_quiet_round(&other));
+    }
+
+    #[test]
+    fn of_a_repeated_sample_the_quiet_one_is_compared() {
+        let own = subject(&[(0, 99.0, 0.9), (0, 10.0, 0.0)]);
+        let other = subject(&[(0, 77.0, 0.9), (0, 20.0, 0.0)]);
+        let ratio = own.ratio_to(&other).unwrap();
+        assert_eq!((ratio.median, ratio.count), (0.5, 1));
     }
 }

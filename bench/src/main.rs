@@ -63,7 +63,11 @@ fn run(arguments: &Run) -> Result<ExitCode> {
     let rig = open_rig(tools)?;
     let peers = choose_peers(&rig.tools, &arguments.peers)?;
     warn_about(&rig, &peers);
-    let effort = Effort { rounds: arguments.rounds.into(), seconds: arguments.seconds.into() };
+    let effort = Effort {
+        rounds: arguments.rounds.into(),
+        seconds: arguments.seconds.into(),
+        retries: arguments.retries.into(),
+    };
     let mut results =
         Results { circumstances: machine::circumstances(&rig.tools, rig.cpus, &peers), scenarios: Vec::new() };
     results
@@ -116,7 +120,7 @@ fn gate_syscalls(arguments: &Gate) -> Result<ExitCode> {
     let rig = open_rig(Tools::find(arguments.postrider.clone()))?;
     let peer = Peer::by_name(&arguments.peer)?;
     let (count, each) = gate::syscalls(&rig, peer)?;
-    println!("{}: {count:.2} system calls per request, limit {}", peer.name(), gate::SYSCALL_LIMIT);
+    println!("{}: {count:.3} system calls per request, limit {}", peer.name(), gate::SYSCALL_LIMIT);
     for (name, calls) in each {
         println!("  {name:<16} {calls:.2}");
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::gate::{INSTRUCTION_LIMIT, SYSCALL_LIMIT};
+use crate::load::Subject;
 use crate::peer::Peer;
 use crate::results::Results;
 
@@ -15,7 +16,7 @@ pub struct Verdict {
     pub limit: f64,
     /// `None`: its scenario or its peer was not part of the run, or failed.
     pub measured: Option<f64>,
-    /// The figure stands on samples which other load on the machine disturbed.
+    /// The comparison stands on samples which other load on the machine disturbed.
     pub disturbed: bool,
 }
 
@@ -36,7 +37,7 @@ impl fmt::Display for Verdict {
             write!(f, ", measured {value:.3}")?;
         }
         if self.disturbed {
-            f.write_str(" (every sample disturbed by other load)")?;
+            f.write_str(" (no round was free of other load)")?;
         }
         Ok(())
     }
@@ -53,14 +54,13 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
             unit: "x",
             limit,
             measured: own.zip(other).and_then(|(own, other)| Some(own.ratio_to(other)?.median)),
-            disturbed: [own, other].iter().flatten().any(|subject| disturbed(subject)),
+            disturbed: disturbed(own.zip(other)),
         }
     };
     let pair = |scenario: &str| {
         let base = results.load(scenario, Peer::Postrider, 0);
         let more = results.load(scenario, Peer::Postrider, 1);
-        let noisy = [base, more].iter().flatten().any(|subject| disturbed(subject));
-        (base.zip(more), noisy)
+        (base.zip(more), disturbed(base.zip(more)))
     };
     let (routes, routes_disturbed) = pair("routes");
     let (auth, auth_disturbed) = pair("basic-auth");
@@ -109,14 +109,14 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
     ]
 }
 
-fn disturbed(subject: &crate::load::Subject) -> bool {
-    !subject.samples.is_empty() && subject.only_disturbed()
+fn disturbed(compared: Option<(&Subject, &Subject)>) -> bool {
+    compared.is_some_and(|(one, other)| !one.shares_quiet_round(other))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Sample, Subject};
+    use crate::load::Sample;
     use crate::results::{Measured, Outcome};
     use crate::scenario::{Kind, select};
 

@@ -38,7 +38,11 @@ fn main() -> ExitCode {
         eprintln!("usage: postrider-bench-relay LISTEN_ADDRESS UPSTREAM_ADDRESS [BUFFER_BYTES]");
         return ExitCode::from(2);
     };
-    match Relay::open(listen_on, upstream, buffer).and_then(|mut relay| relay.serve()) {
+    let served = Relay::open(listen_on, upstream, buffer).and_then(|mut relay| {
+        println!("listening on {}", relay.listener.local_addr()?);
+        relay.serve()
+    });
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("relay: {error}");

@@ -21,7 +21,9 @@ pub enum Buffers {
 
 /// Configuration of nginx as a proxy.
 pub fn proxy(setup: &Setup, buffers: Buffers) -> String {
-    let mut text = preamble(setup.directory, setup.shape.connections * 2 + 100, setup.file_limit, setup.single_process);
+    // nginx closes idle connections when fewer than a sixteenth of its slots are free: keep a quarter free.
+    let slots = setup.shape.connections * 5 / 2 + 100;
+    let mut text = preamble(setup.directory, slots, setup.file_limit, setup.single_process);
     let (listen, upstream) = (setup.listen, setup.upstream);
     if setup.shape.protocol == Protocol::Tcp {
         let _ = write!(
@@ -52,7 +54,7 @@ pub fn proxy(setup: &Setup, buffers: Buffers) -> String {
 "
     );
     for number in 0..setup.shape.idle_clusters {
-        let _ = writeln!(text, "  upstream idle_{number:05} {{ server 127.0.0.1:{upstream}; keepalive {keepalive}; }}");
+        let _ = writeln!(text, "  upstream idle_{number:05} {{ server 127.0.0.1:{upstream}; keepalive 16; }}");
     }
     text.push_str(
         "  proxy_http_version 1.1;
