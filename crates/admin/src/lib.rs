@@ -1,1 +1,27 @@
+//! The admin interface: Envoy's endpoints, on a thread of their own.
+//!
+//! It reads what others publish through [`Control`] and hands their orders on; it reaches into no worker and shares no
+//! runtime with one, so a slow scrape costs no request anything. Paths, bodies and content types are Envoy's, because
+//! tools parse them. There is no authentication: it binds where the configuration says, which should be loopback, and
+//! refuses orders that a browser sends on behalf of another site.
+//!
+//! The binary implements [`Control`], calls [`Server::start`] and, at the end, [`Server::stop`].
 
+mod control;
+mod endpoints;
+mod history;
+mod pretty;
+mod request;
+mod response;
+mod server;
+mod status;
+
+pub use control::{Control, Drain, Served};
+pub use endpoints::{Endpoint, Handler};
+pub use history::{Change, ChangeKind, HISTORY_ENTRIES, History, HistoryEntry, Outcome};
+pub use request::Request;
+pub use response::Reply;
+pub use server::{
+    CONNECTION_LIFETIME, HEAD_TIMEOUT, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, STOP_GRACE, Server,
+};
+pub use status::{ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, ServerState, Thresholds};

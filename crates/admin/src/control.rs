@@ -1,0 +1,83 @@
+//! What the admin asks of the process, and what it may tell it to do.
+
+use crate::history::HistoryEntry;
+use crate::status::{ClusterStatus, ListenerStatus, ServerState};
+use postrider_telemetry::{KnownScope, Registry};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+/// The process, as the admin sees it. Called on the admin's thread, one request at a time: an implementation answers from
+/// what was published and passes orders on, it does not wait for workers.
+pub trait Control: Send + Sync + 'static {
+    fn state(&self) -> ServerState;
+
+    /// When the process started.
+    fn started(&self) -> SystemTime;
+
+    /// What `/server_info` shows as version.
+    fn version(&self) -> String;
+
+    /// The flags that the process runs with, by Envoy's names (`config_path`, `concurrency`, `drain_time`: `"600s"`).
+    fn command_line_options(&self) -> Value;
+
+    /// Who this proxy says it is, as Envoy's `Node`.
+    fn node(&self) -> Value;
+
+    /// The sections of `/config_dump`: objects whose `@type` names Envoy's message (`…ClustersConfigDump`). Without
+    /// secrets.
+    fn config_dump(&self) -> Vec<Value>;
+
+    fn clusters(&self) -> Vec<ClusterStatus>;
+
+    fn listeners(&self) -> Vec<ListenerStatus>;
+
+    /// Configurations, the newest first.
+    fn history(&self) -> Vec<HistoryEntry>;
+
+    fn statistics(&self) -> &Registry;
+
+    /// The scopes that the configuration names, so that they are shown before they count anything, and gauges that are
+    /// computed when asked. `server.uptime`, `.live`, `.state` and the memory gauges are the admin's own.
+    fn known_scopes(&self) -> Vec<KnownScope>;
+
+    /// Begins to drain; returns at once.
+    fn drain_listeners(&self, drain: Drain);
+
+    /// Ends the process. Called when the answer has been sent.
+    fn quit(&self);
+
+    /// Opens log files again, access logs and the application's.
+    fn reopen_logs(&self);
+
+    /// Makes health checks that this proxy answers fail, and [`Control::state`] draining, or takes that back.
+    fn fail_health_checks(&self, fail: bool);
+
+    /// After each answer: for an access log of the admin.
+    fn served(&self, _served: &Served<'_>) {}
+}
+
+/// How to drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Drain {
+    /// Only listeners whose traffic direction is inbound.
+    pub inbound_only: bool,
+    /// Tell clients first, and stop listening when the drain time is over.
+    pub graceful: bool,
+    /// Drain connections but go on listening.
+    pub skip_exit: bool,
+}
+
+/// One answered request.
+#[derive(Debug)]
+pub struct Served<'a> {
+    pub method: &'a str,
+    /// Path and query, as received.
+    pub target: &'a str,
+    pub status: u16,
+    /// `None` on a Unix domain socket.
+    pub peer: Option<SocketAddr>,
+    pub user_agent: Option<&'a str>,
+    /// Until the answer was made, not sent.
+    pub duration: Duration,
+}

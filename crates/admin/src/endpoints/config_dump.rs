@@ -1,0 +1,149 @@
+//! `/config_dump`: what is loaded, in Envoy's form, whole or in part.
+
+use super::stats::matcher;
+use crate::control::Control;
+use crate::request::Request;
+use crate::response::Reply;
+use hyper::StatusCode;
+use regex::Regex;
+use serde_json::{Map, Value, json};
+
+pub(super) const PARAMETERS: &[(&str, &str)] = &[
+    ("resource", "The resource to dump: a repeated field of a section, as static_clusters"),
+    ("mask", "Field paths to keep, separated by commas: of each section, or of each element of the resource"),
+    ("name_regex", "Dump only the configurations whose names match the regular expression as a whole"),
+];
+
+/// The repeated fields of Envoy's dumps: name, message of an element, and where an element has its name. Those that we
+/// have nothing for are empty, as in an Envoy without control plane.
+const RESOURCES: &[(&str, &str, &str)] = &[
+    ("static_clusters", "ClustersConfigDump.StaticCluster", "cluster"),
+    ("dynamic_active_clusters", "ClustersConfigDump.DynamicCluster", "cluster"),
+    ("dynamic_warming_clusters", "ClustersConfigDump.DynamicCluster", "cluster"),
+    ("static_listeners", "ListenersConfigDump.StaticListener", "listener"),
+    ("dynamic_listeners", "ListenersConfigDump.DynamicListener", ""),
+    ("static_route_configs", "RoutesConfigDump.StaticRouteConfig", "route_config"),
+    ("dynamic_route_configs", "RoutesConfigDump.DynamicRouteConfig", "route_config"),
+    ("inline_scoped_route_configs", "ScopedRoutesConfigDump.InlineScopedRouteConfigs", ""),
+    ("dynamic_scoped_route_configs", "ScopedRoutesConfigDump.DynamicScopedRouteConfigs", ""),
+    ("static_secrets", "SecretsConfigDump.StaticSecret", ""),
+    ("dynamic_active_secrets", "SecretsConfigDump.DynamicSecret", ""),
+    ("dynamic_warming_secrets", "SecretsConfigDump.DynamicSecret", ""),
+];
+
+const MESSAGES: &str = "type.googleapis.com/envoy.admin.v3.";
+const TYPE: &str = "@type";
+
+pub(super) fn config_dump(control: &dyn Control, request: &Request) -> Reply {
+    if request.has("include_eds") {
+        return Reply::bad_request("include_eds is not supported: there is no endpoint discovery to dump\n");
+    }
+    let name = match request.parameter("name_regex").map(name_pattern).transpose() {
+        Ok(name) => name,
+        Err(refusal) => return refusal,
+    };
+    let mask = request.parameter("mask");
+    let configs = match request.parameter("resource") {
+        Some(resource) => elements(&control.config_dump(), resource, mask, name.as_ref()),
+        None => sections(control.config_dump(), mask, name.as_ref()),
+    };
+    match configs {
+        Ok(configs) if configs.is_empty() => Reply::json(&Value::Object(Map::new())),
+        Ok(configs) => Reply::json(&json!({ "configs": configs })),
+        Err(refusal) => refusal,
+    }
+}
+
+/// A name must match as a whole.
+fn name_pattern(pattern: &str) -> Result<Regex, Reply> {
+    matcher(pattern)?;
+    matcher(&format!("^(?:{pattern})$"))
+}
+
+/// The elements of one repeated field, each with its type.
+fn elements(dump: &[Value], resource: &str, mask: Option<&str>, name: Option<&Regex>) -> Result<Vec<Value>, Reply> {
+    let field = dump.iter().find_map(|section| section.get(resource));
+    let known = RESOURCES.iter().find(|(known, _, _)| *known == resource);
+    let elements = match (field, known) {
+        (Some(Value::Array(elements)), Some(_)) => elements.as_slice(),
+        (None, Some(_)) => &[],
+        (Some(_), _) => {
+            let message = format!("{resource} is not a repeated field. Use ?mask={resource} to get only this field");
+            return Err(Reply::bad_request(message));
+        }
+        (None, None) => {
+            return Err(Reply::refusal(StatusCode::NOT_FOUND, format!("{resource} not found in config dump")));
+        }
+    };
+    let Some(&(_, message, named)) = known else { return Ok(Vec::new()) };
+    let chosen = elements.iter().filter(|element| name.is_none_or(|name| is_named(element, named, name)));
+    let mut out = Vec::new();
+    for element in chosen {
+        let masked = match mask {
+            Some(mask) => keep(element, mask)
+                .ok_or_else(|| Reply::bad_request(format!("FieldMask {mask} could not be successfully used.\n")))?,
+            None => element.clone(),
+        };
+        let mut typed = Map::new();
+        typed.insert(TYPE.into(), json!(format!("{MESSAGES}{message}")));
+        if let Value::Object(fields) = masked {
+            typed.extend(fields.into_iter().filter(|(key, _)| key != TYPE));
+        }
+        out.push(Value::Object(typed));
+    }
+    Ok(out)
+}
+
+/// The sections; with a mask, those to which it applies.
+fn sections(dump: Vec<Value>, mask: Option<&str>, name: Option<&Regex>) -> Result<Vec<Value>, Reply> {
+    let mut dump = dump;
+    if let Some(name) = name {
+        for section in &mut dump {
+            for (resource, _, named) in RESOURCES {
+                if let Some(Value::Array(elements)) = section.get_mut(*resource) {
+                    elements.retain(|element| is_named(element, named, name));
+                }
+            }
+        }
+    }
+    let Some(mask) = mask else { return Ok(dump) };
+    let masked: Vec<Value> = dump.iter().filter_map(|section| keep(section, mask)).collect();
+    if masked.is_empty() {
+        let message = format!("FieldMask {mask} could not be successfully applied to any configs.");
+        return Err(Reply::bad_request(message));
+    }
+    Ok(masked)
+}
+
+fn is_named(element: &Value, named: &str, name: &Regex) -> bool {
+    let holder = if named.is_empty() { Some(element) } else { element.get(named) };
+    holder.and_then(|holder| holder.get("name")?.as_str()).is_some_and(|found| name.is_match(found))
+}
+
+/// What a field mask (`a.b,c`) keeps of an object, types included; nothing when no path leads to a field. As in protobuf, a
+/// path does not go into a list.
+fn keep(value: &Value, mask: &str) -> Option<Value> {
+    let mut out = Value::Object(Map::new());
+    let mut found = false;
+    for path in mask.split(',') {
+        found |= copy(value, &mut out, path.trim());
+    }
+    found.then_some(out)
+}
+
+fn copy(from: &Value, to: &mut Value, path: &str) -> bool {
+    let (Value::Object(from), Value::Object(to)) = (from, to) else { return false };
+    let (field, rest) = path.split_once('.').map_or((path, None), |(field, rest)| (field, Some(rest)));
+    let Some(value) = from.get(field) else { return false };
+    if let Some(kind) = from.get(TYPE) {
+        to.entry(TYPE).or_insert_with(|| kind.clone());
+    }
+    let Some(rest) = rest else {
+        to.insert(field.into(), value.clone());
+        return true;
+    };
+    if !value.is_object() {
+        return false;
+    }
+    copy(value, to.entry(field).or_insert_with(|| Value::Object(Map::new())), rest)
+}

@@ -1,0 +1,131 @@
+//! Which paths there are, and who answers them.
+
+mod clusters;
+mod config_dump;
+mod history;
+mod index;
+mod listeners;
+mod logging;
+mod process;
+mod stats;
+
+use crate::control::Control;
+use crate::request::Request;
+use crate::response::Reply;
+use hyper::StatusCode;
+use std::sync::Arc;
+
+/// Answers a request to one path.
+pub type Handler = Box<dyn Fn(&Arc<dyn Control>, &Request) -> Reply + Send>;
+
+/// One path of the admin.
+pub struct Endpoint {
+    /// Starts with a slash; matched exactly.
+    pub path: &'static str,
+    /// One line for `/help`.
+    pub help: &'static str,
+    /// Name and meaning of each query parameter.
+    pub parameters: &'static [(&'static str, &'static str)],
+    /// Changes something: takes POST only, and nothing from another site's page.
+    pub mutating: bool,
+    pub handler: Handler,
+}
+
+/// The table of all paths, ascending.
+pub(crate) struct Endpoints {
+    control: Arc<dyn Control>,
+    table: Vec<Endpoint>,
+}
+
+impl Endpoints {
+    pub(crate) fn new(control: Arc<dyn Control>, more: Vec<Endpoint>) -> Self {
+        let mut table = more;
+        table.extend(own());
+        // Stable: of two with one path, the caller's comes first and is found.
+        table.sort_by_key(|endpoint| endpoint.path);
+        table.dedup_by_key(|endpoint| endpoint.path);
+        Self { control, table }
+    }
+
+    pub(crate) fn control(&self) -> &dyn Control {
+        &*self.control
+    }
+
+    /// `from_a_page`: the request says that a page in a browser sent it (an `Origin` header, RFC 6454).
+    pub(crate) fn answer(&self, request: &Request, from_a_page: bool) -> Reply {
+        match request.path.as_str() {
+            "/" => return index::page(&self.table),
+            "/help" => return Reply::text(index::help(&self.table)),
+            _ => {}
+        }
+        let Some(endpoint) = self.table.iter().find(|endpoint| endpoint.path == request.path) else {
+            return Reply::refusal(StatusCode::NOT_FOUND, format!("invalid path. {}", index::help(&self.table)));
+        };
+        if endpoint.mutating && request.method != "POST" {
+            return Reply::post_required(&request.method);
+        }
+        if endpoint.mutating && from_a_page {
+            let message = "A request that changes something is not taken from a web page (it has an Origin header).\n";
+            return Reply::refusal(StatusCode::FORBIDDEN, message);
+        }
+        (endpoint.handler)(&self.control, request)
+    }
+}
+
+/// Envoy's endpoints that we have, and `/history`.
+fn own() -> Vec<Endpoint> {
+    let read = |path, help, parameters, handler: fn(&dyn Control, &Request) -> Reply| Endpoint {
+        path,
+        help,
+        parameters,
+        mutating: false,
+        handler: Box::new(move |control, request| handler(&**control, request)),
+    };
+    let order = |path, help, parameters, handler: fn(&dyn Control, &Request) -> Reply| Endpoint {
+        path,
+        help,
+        parameters,
+        mutating: true,
+        handler: Box::new(move |control, request| handler(&**control, request)),
+    };
+    let quit = Endpoint {
+        path: "/quitquitquit",
+        help: "exit the server",
+        parameters: &[],
+        mutating: true,
+        handler: Box::new(|control, _| {
+            let control = control.clone();
+            Reply::done().then(move || control.quit())
+        }),
+    };
+    vec![
+        read("/certs", "print certs on machine", &[], process::certificates),
+        read("/clusters", "upstream cluster status", clusters::PARAMETERS, clusters::clusters),
+        read("/config_dump", "dump current configs", config_dump::PARAMETERS, config_dump::config_dump),
+        order("/drain_listeners", "drain listeners", process::DRAIN_PARAMETERS, process::drain_listeners),
+        order("/healthcheck/fail", "cause the server to fail health checks", &[], process::fail_health_checks),
+        order("/healthcheck/ok", "cause the server to pass health checks", &[], process::pass_health_checks),
+        read(
+            "/history",
+            "print which configurations were accepted or refused, and why",
+            history::PARAMETERS,
+            history::history,
+        ),
+        read("/hot_restart_version", "print the hot restart compatibility version", &[], process::hot_restart_version),
+        read("/listeners", "print listener info", listeners::PARAMETERS, listeners::listeners),
+        order("/logging", "query/change logging levels", logging::PARAMETERS, logging::logging),
+        read("/memory", "print current memory usage", &[], process::memory),
+        quit,
+        read("/ready", "print server state, return 200 if LIVE, otherwise return 503", &[], process::ready),
+        order("/reopen_logs", "reopen access logs", &[], process::reopen_logs),
+        order("/reset_counters", "reset all counters to zero", &[], stats::reset_counters),
+        read("/server_info", "print server version/status information", &[], process::server_info),
+        read("/stats", "print server stats", stats::PARAMETERS, stats::stats),
+        read(
+            "/stats/prometheus",
+            "print server stats in prometheus format",
+            stats::PROMETHEUS_PARAMETERS,
+            stats::prometheus,
+        ),
+    ]
+}

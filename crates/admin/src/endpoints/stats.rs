@@ -1,0 +1,109 @@
+//! `/stats`, `/stats/prometheus`, `/reset_counters`.
+
+use super::process::{Memory, uptime};
+use crate::control::Control;
+use crate::request::Request;
+use crate::response::Reply;
+use crate::status::ServerState;
+use postrider_telemetry::KnownScope;
+use postrider_telemetry::render::{self, HistogramText, Kinds, Query};
+use postrider_telemetry::stats::ScopeValues;
+use postrider_telemetry::stats::sets::server;
+use regex::Regex;
+
+pub(super) const PARAMETERS: &[(&str, &str)] = &[
+    ("usedonly", "Only include stats that are not zero"),
+    ("filter", "Regular expression for filtering stats"),
+    ("invert_filter", "Invert the filter regex"),
+    ("format", "Format to use; One of (text, json, prometheus)"),
+    ("type", "Stat types to include.; One of (All, Counters, Histograms, Gauges, TextReadouts)"),
+    ("histogram_buckets", "Histogram bucket display mode of text; One of (cumulative, disjoint, summary)"),
+];
+
+pub(super) const PROMETHEUS_PARAMETERS: &[(&str, &str)] = &[
+    ("usedonly", "Only include stats that are not zero"),
+    ("filter", "Regular expression for filtering stats"),
+    ("invert_filter", "Invert the filter regex"),
+    ("histogram_buckets", "Histogram bucket display mode; only cumulative"),
+];
+
+pub(super) fn stats(control: &dyn Control, request: &Request) -> Reply {
+    let format = request.parameter("format").unwrap_or("text");
+    if format == "prometheus" {
+        return prometheus(control, request);
+    }
+    let mut query = match query(request) {
+        Ok(query) => query,
+        Err(refusal) => return refusal,
+    };
+    query.histograms = match (request.parameter("histogram_buckets"), format) {
+        (None | Some("summary"), _) => HistogramText::Summary,
+        (Some("cumulative"), "text") => HistogramText::Cumulative,
+        (Some("disjoint"), "text") => HistogramText::Disjoint,
+        (Some(_), "json") => return Reply::bad_request("usage: /stats?format=json&histogram_buckets=summary\n"),
+        (Some(_), _) => return Reply::bad_request("usage: /stats?histogram_buckets=(cumulative|disjoint|summary)\n"),
+    };
+    match format {
+        "text" => Reply::chunks(false, render::text(read(control), query)),
+        "json" => Reply::chunks(true, render::json(read(control), query)),
+        _ => Reply::bad_request("usage: /stats?format=(json|prometheus|text)\n\n"),
+    }
+}
+
+pub(super) fn prometheus(control: &dyn Control, request: &Request) -> Reply {
+    if request.parameter("histogram_buckets").is_some_and(|mode| mode != "cumulative") {
+        return Reply::bad_request("usage: /stats/prometheus?histogram_buckets=cumulative\n");
+    }
+    match query(request) {
+        Ok(query) => Reply::chunks(false, render::prometheus(read(control), query)),
+        Err(refusal) => refusal,
+    }
+}
+
+pub(super) fn reset_counters(control: &dyn Control, _: &Request) -> Reply {
+    control.statistics().reset_counters();
+    Reply::done()
+}
+
+/// The pattern of a `filter=`, or why it is none.
+pub(super) fn matcher(pattern: &str) -> Result<Regex, Reply> {
+    Regex::new(pattern).map_err(|error| {
+        // The last line says what is wrong; those before show where.
+        let text = error.to_string();
+        let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        Reply::bad_request(format!("Invalid re2 regex: {reason}: {pattern}\n"))
+    })
+}
+
+fn query(request: &Request) -> Result<Query, Reply> {
+    let mut query = Query { used_only: request.has("usedonly"), ..Query::default() };
+    if let Some(pattern) = request.parameter("filter") {
+        let (pattern, invert) = (matcher(pattern)?, request.has("invert_filter"));
+        query.filter = Some(Box::new(move |name| pattern.is_match(name) != invert));
+    }
+    query.kinds = match request.parameter("type") {
+        None | Some("All") => Kinds::All,
+        Some("Counters") => Kinds::Counters,
+        Some("Gauges") => Kinds::Gauges,
+        Some("Histograms") => Kinds::Histograms,
+        Some("TextReadouts") => Kinds::TextReadouts,
+        Some(_) => return Err(Reply::bad_request("invalid &type= param")),
+    };
+    Ok(query)
+}
+
+/// Everything, with the gauges of the process that are computed when asked.
+fn read(control: &dyn Control) -> Vec<ScopeValues> {
+    let mut known = control.known_scopes();
+    let mut process = KnownScope::new(&server::SET, "");
+    let state = control.state();
+    process.computed.push((server::UPTIME, uptime(control)));
+    process.computed.push((server::STATE, state.number()));
+    process.computed.push((server::LIVE, u64::from(state == ServerState::Live)));
+    if let Some(memory) = Memory::now() {
+        process.computed.push((server::MEMORY_ALLOCATED, memory.anonymous));
+        process.computed.push((server::MEMORY_PHYSICAL_SIZE, memory.resident));
+    }
+    known.push(process);
+    control.statistics().read(&known)
+}

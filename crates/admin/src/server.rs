@@ -1,0 +1,266 @@
+//! The socket, the thread and the connections.
+//!
+//! One thread with a runtime of its own serves all connections; a handler runs to its end there, and large answers are made
+//! in chunks as the client reads them. Every limit is below.
+
+use crate::control::{Control, Served};
+use crate::endpoints::{Endpoint, Endpoints};
+use crate::request::{Request, parse_query};
+use crate::response::{Body, Reply};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::header;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use postrider_model::Address;
+use postrider_telemetry::{error, warning};
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::SocketAddr as UnixAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Semaphore, watch};
+
+/// Connections served at a time; further ones wait to be accepted.
+pub const MAX_CONNECTIONS: usize = 64;
+/// Request line and headers together; more is answered with 431.
+pub const MAX_HEAD_BYTES: usize = 16 * 1024;
+/// Header lines; more are answered with 431.
+pub const MAX_HEADERS: usize = 64;
+/// A request's body; more is answered with 413. No endpoint of Envoy's reads one.
+pub const MAX_BODY_BYTES: usize = 64 * 1024;
+/// How long a client may take for a head, and stay idle between requests.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a connection may last, so that clients which do not read cannot hold all of them for ever.
+pub const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
+/// How long [`Server::stop`] waits for answers that are being sent.
+pub const STOP_GRACE: Duration = Duration::from_secs(1);
+/// How long to wait after a failed accept, mostly for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The running admin interface. Dropping it stops it.
+#[derive(Debug)]
+pub struct Server {
+    address: Address,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Binds `address` and starts the thread. `more` adds endpoints of the caller's beside Envoy's. Fails when the address
+    /// cannot be bound or the system refuses a thread.
+    pub fn start(address: &Address, control: Arc<dyn Control>, more: Vec<Endpoint>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (listener, address) = {
+            let _inside = runtime.enter();
+            Listener::bind(address)?
+        };
+        if let Address::Tcp(bound) = &address
+            && !bound.ip().is_loopback()
+        {
+            warning!(
+                Admin,
+                "the admin listens on {bound}, where other machines may reach it: it has no authentication"
+            );
+        }
+        let (stop, stopped) = watch::channel(false);
+        let endpoints = Endpoints::new(control, more);
+        let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
+            tokio::task::LocalSet::new().block_on(&runtime, serve(listener, Rc::new(endpoints), stopped));
+        })?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens, with the port that the system chose.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Stops accepting, waits [`STOP_GRACE`] for answers under way, and ends the thread.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // An error means that the thread is gone already.
+            let _ = self.stop.send(true);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+enum Listener {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl Listener {
+    fn bind(address: &Address) -> io::Result<(Self, Address)> {
+        match address {
+            Address::Tcp(wanted) => {
+                let listener = std::net::TcpListener::bind(wanted)?;
+                listener.set_nonblocking(true)?;
+                let bound = listener.local_addr()?;
+                Ok((Self::Tcp(tokio::net::TcpListener::from_std(listener)?), Address::Tcp(bound)))
+            }
+            Address::Unix { path, mode } => {
+                let listener = bind_unix(path)?;
+                if let (Some(mode), None) = (mode, abstract_name(path)) {
+                    std::fs::set_permissions(path, std::fs::Permissions::from_mode(*mode))?;
+                }
+                listener.set_nonblocking(true)?;
+                Ok((Self::Unix(tokio::net::UnixListener::from_std(listener)?), address.clone()))
+            }
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Box<dyn Socket>, Option<SocketAddr>)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (socket, peer) = listener.accept().await?;
+                // A small answer should not wait for an acknowledgement; failing that, it is only slower.
+                let _ = socket.set_nodelay(true);
+                Ok((Box::new(socket), Some(peer)))
+            }
+            Self::Unix(listener) => Ok((Box::new(listener.accept().await?.0), None)),
+        }
+    }
+}
+
+trait Socket: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Socket for T {}
+
+/// A socket file that a process left behind is in the way of the next one, as in Envoy; a file of another kind is not ours.
+fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    use std::os::linux::net::SocketAddrExt;
+    if let Some(name) = abstract_name(path) {
+        return std::os::unix::net::UnixListener::bind_addr(&UnixAddr::from_abstract_name(name)?);
+    }
+    if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    std::os::unix::net::UnixListener::bind(path)
+}
+
+fn abstract_name(path: &Path) -> Option<&[u8]> {
+    path.as_os_str().as_encoded_bytes().strip_prefix(b"@")
+}
+
+/// Accepts until told to stop, then lets answers under way finish.
+async fn serve(listener: Listener, endpoints: Rc<Endpoints>, mut stopped: watch::Receiver<bool>) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let accepted = async {
+            // The semaphore is never closed.
+            let slot = slots.clone().acquire_owned().await;
+            (slot, listener.accept().await)
+        };
+        let (slot, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            _ = stopped.changed() => break,
+        };
+        match accepted {
+            Ok((socket, peer)) => {
+                let connection = connection(socket, peer, endpoints.clone(), stopped.clone());
+                tokio::task::spawn_local(async move {
+                    let _slot = slot;
+                    // What is left at the end of its time is cut off.
+                    let _ = tokio::time::timeout(CONNECTION_LIFETIME, connection).await;
+                });
+            }
+            Err(failure) => {
+                error!(Admin, "cannot accept a connection: {failure}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    let all = slots.acquire_many(MAX_CONNECTIONS as u32);
+    let _ = tokio::time::timeout(STOP_GRACE, all).await;
+}
+
+type Order = Box<dyn FnOnce() + Send>;
+
+async fn connection(
+    socket: Box<dyn Socket>,
+    peer: Option<SocketAddr>,
+    endpoints: Rc<Endpoints>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let orders: Rc<RefCell<Vec<Order>>> = Rc::default();
+    let of_service = orders.clone();
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let (endpoints, orders) = (endpoints.clone(), of_service.clone());
+        async move {
+            let (response, order) = answer(request, peer, &endpoints).await;
+            orders.borrow_mut().extend(order);
+            Ok::<Response<Body>, Infallible>(response)
+        }
+    });
+    let mut protocol = http1::Builder::new();
+    protocol.max_buf_size(MAX_HEAD_BYTES).max_headers(MAX_HEADERS);
+    protocol.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    let serving = protocol.serve_connection(TokioIo::new(socket), service);
+    tokio::pin!(serving);
+    // An error is the client's doing: it went away, or sent no HTTP.
+    tokio::select! {
+        _ = serving.as_mut() => {}
+        _ = stopped.changed() => {
+            serving.as_mut().graceful_shutdown();
+            let _ = serving.await;
+        }
+    }
+    // The answers were flushed: now what they announced may happen.
+    let orders = orders.take();
+    orders.into_iter().for_each(|order| order());
+}
+
+async fn answer(
+    request: hyper::Request<Incoming>,
+    peer: Option<SocketAddr>,
+    endpoints: &Endpoints,
+) -> (Response<Body>, Option<Order>) {
+    let begun = Instant::now();
+    let (head, body) = request.into_parts();
+    let from_a_page = head.headers.contains_key(header::ORIGIN);
+    let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
+    let reply = match body {
+        Ok(body) => endpoints.answer(
+            &Request {
+                method: head.method.as_str().to_string(),
+                path: head.uri.path().to_string(),
+                query: parse_query(head.uri.query().unwrap_or("")),
+                body: body.to_bytes().to_vec(),
+                peer,
+            },
+            from_a_page,
+        ),
+        Err(_) => Reply::refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("a body may have {MAX_BODY_BYTES} bytes\n")),
+    };
+    let user_agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    endpoints.control().served(&Served {
+        method: head.method.as_str(),
+        target: head.uri.path_and_query().map_or("", |target| target.as_str()),
+        status: reply.status(),
+        peer,
+        user_agent,
+        duration: begun.elapsed(),
+    });
+    reply.into_parts()
+}

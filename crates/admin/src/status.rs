@@ -1,0 +1,174 @@
+//! The state of the process, its clusters and its listeners, as values.
+
+use postrider_model::Address;
+
+/// Envoy's `ServerInfo.State`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerState {
+    /// Serving.
+    Live,
+    /// Told to fail health checks, or shutting down.
+    Draining,
+    /// Waiting for its clusters.
+    PreInitializing,
+    /// Waiting for its listeners.
+    Initializing,
+}
+
+impl ServerState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Live => "LIVE",
+            Self::Draining => "DRAINING",
+            Self::PreInitializing => "PRE_INITIALIZING",
+            Self::Initializing => "INITIALIZING",
+        }
+    }
+
+    /// As in the gauge `server.state`.
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Self::Live => 0,
+            Self::Draining => 1,
+            Self::PreInitializing => 2,
+            Self::Initializing => 3,
+        }
+    }
+}
+
+/// One cluster with what it may do and whom it knows.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ClusterStatus {
+    pub name: String,
+    /// The name in statistics; the same as `name` unless configured.
+    pub observability_name: String,
+    pub default_priority: Thresholds,
+    pub high_priority: Thresholds,
+    /// Came from a control plane, not from the file.
+    pub added_via_api: bool,
+    pub endpoints: Vec<EndpointStatus>,
+}
+
+/// Circuit breaker limits of one priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thresholds {
+    pub max_connections: u32,
+    pub max_pending_requests: u32,
+    pub max_requests: u32,
+    pub max_retries: u32,
+}
+
+impl Default for Thresholds {
+    /// Envoy's defaults.
+    fn default() -> Self {
+        Self { max_connections: 1024, max_pending_requests: 1024, max_requests: 1024, max_retries: 3 }
+    }
+}
+
+/// One endpoint of a cluster, its counts over all workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndpointStatus {
+    pub address: Address,
+    /// As configured for a DNS cluster; empty for a plain address.
+    pub hostname: String,
+    pub weight: u32,
+    pub priority: u32,
+    pub region: String,
+    pub zone: String,
+    pub sub_zone: String,
+    /// None is healthy.
+    pub health: Vec<HealthFlag>,
+    pub cx_active: u64,
+    pub cx_connect_fail: u64,
+    pub cx_total: u64,
+    pub rq_active: u64,
+    pub rq_error: u64,
+    pub rq_pending_active: u64,
+    pub rq_success: u64,
+    pub rq_timeout: u64,
+    pub rq_total: u64,
+}
+
+impl EndpointStatus {
+    /// A healthy endpoint of weight 1 that has not been used.
+    pub fn new(address: Address) -> Self {
+        Self {
+            address,
+            hostname: String::new(),
+            weight: 1,
+            priority: 0,
+            region: String::new(),
+            zone: String::new(),
+            sub_zone: String::new(),
+            health: Vec::new(),
+            cx_active: 0,
+            cx_connect_fail: 0,
+            cx_total: 0,
+            rq_active: 0,
+            rq_error: 0,
+            rq_pending_active: 0,
+            rq_success: 0,
+            rq_timeout: 0,
+            rq_total: 0,
+        }
+    }
+
+    /// Name and value of each counter, then of each gauge, both in order: Envoy's.
+    pub(crate) fn counts(&self) -> ([(&'static str, u64); 6], [(&'static str, u64); 3]) {
+        (
+            [
+                ("cx_connect_fail", self.cx_connect_fail),
+                ("cx_total", self.cx_total),
+                ("rq_error", self.rq_error),
+                ("rq_success", self.rq_success),
+                ("rq_timeout", self.rq_timeout),
+                ("rq_total", self.rq_total),
+            ],
+            [
+                ("cx_active", self.cx_active),
+                ("rq_active", self.rq_active),
+                ("rq_pending_active", self.rq_pending_active),
+            ],
+        )
+    }
+}
+
+/// Why an endpoint is not taken as healthy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HealthFlag {
+    FailedActiveCheck,
+    FailedOutlierCheck,
+    /// Configured as unhealthy.
+    FailedByConfiguration,
+    DegradedActiveCheck,
+    /// Configured as degraded.
+    DegradedByConfiguration,
+    /// Gone from its cluster, kept while it passes health checks.
+    PendingRemoval,
+    /// Not checked yet.
+    PendingActiveCheck,
+}
+
+impl HealthFlag {
+    /// As `/clusters` prints it after a slash, and as its JSON names it.
+    pub(crate) fn names(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::FailedActiveCheck => ("failed_active_hc", Some("failed_active_health_check")),
+            Self::FailedOutlierCheck => ("failed_outlier_check", Some("failed_outlier_check")),
+            Self::FailedByConfiguration => ("failed_eds_health", None),
+            Self::DegradedActiveCheck => ("degraded_active_hc", Some("failed_active_degraded_check")),
+            Self::DegradedByConfiguration => ("degraded_eds_health", None),
+            Self::PendingRemoval => ("pending_dynamic_removal", Some("pending_dynamic_removal")),
+            Self::PendingActiveCheck => ("pending_active_hc", Some("pending_active_hc")),
+        }
+    }
+}
+
+/// One listener and where it really listens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListenerStatus {
+    pub name: String,
+    /// With the port that the system chose, if the configuration left it open.
+    pub address: Address,
+    pub additional_addresses: Vec<Address>,
+}
