@@ -35,7 +35,7 @@ fn refusal(filter: &dyn Filter, stream: &mut FakeStream) -> Option<String> {
 }
 
 #[test]
-fn credentials_are_judged_as_envoy_judges_them() {
+fn credentials_are_judged_by_scheme_form_and_user() {
     let filter = factory(&[]).filter(&ScopedConfigs::default());
     let right = basic("u1:test1");
     let unpadded = right.trim_end_matches('=').to_owned();
