@@ -1,14 +1,14 @@
 //! The fields of one message: a received byte block, an index into it, and a side arena for edits.
 //!
-//! A codec loads a whole received head with [`Fields::load`] and indexes its lines one by one with
-//! [`Fields::index_line`]; filters and the router read and edit; [`crate::write_request`] and
+//! A codec loads a whole received head with [`Fields::load`] and indexes its lines with
+//! [`Fields::index_lines`]; filters and the router read and edit; [`crate::write_request`] and
 //! [`crate::write_response`] emit. Names are lower-cased in place while they are validated. Nothing
 //! gets into the index unvalidated, so nothing unvalidated can be emitted. Cleared and reused from
 //! message to message: in the steady state nothing here allocates.
 
 use std::borrow::Cow;
 
-use crate::chars::{is_field_value, is_token, sweep_controls, token_lower_of};
+use crate::chars::{WORD, count_controls, is_field_value, is_token, lower_name_word, token_lower_of};
 use crate::{FieldError, HeaderId, HeaderName, Reject, reason};
 
 /// Most fields that one index addresses, whatever the configured limit: positions are 16 bits wide.
@@ -322,7 +322,7 @@ impl Fields {
     // ---- for codecs ----------------------------------------------------------------------------------
 
     /// Clears, then copies a received head (start line, field lines, empty line) into the block. The
-    /// line offsets given to [`Fields::index_line`] are offsets into `head`.
+    /// line offsets given to [`Fields::index_lines`] are offsets into `head`.
     ///
     /// `lines` is the number of CR LF pairs in `head`: a CR beyond those is bare and is refused, as is
     /// any control byte but HTAB (RFC 9110 5.5, RFC 9112 2.2).
@@ -335,62 +335,31 @@ impl Fields {
         if u32::try_from(head.len()).is_err() {
             return Err(reason::HEAD_TOO_LARGE);
         }
+        self.block.reserve(head.len() + WORD);
         self.block.extend_from_slice(head);
-        let found = sweep_controls(head);
-        if found.bad {
-            return Err(reason::INVALID_CHARACTERS);
-        }
-        if found.carriage_returns != lines {
-            return Err(reason::BARE_CR);
-        }
-        Ok(())
+        // Room behind the last line, so that a name can be read eight bytes at a time.
+        self.block.extend_from_slice(&[b' '; WORD]);
+        if count_controls(&self.block) == 2 * lines { Ok(()) } else { check_controls(head, lines) }
     }
 
-    /// Takes the received line `block[start..end]` (without its CR LF, which must follow) into the index,
-    /// lower-casing the name in place. Relies on [`Fields::load`] for the bytes of the value.
+    /// Takes the received lines into the index, lower-casing names in place. `line_ends` are the offsets in the
+    /// block at which lines end (their CR), the start line's first; each CR is followed by LF and the next
+    /// line. Relies on [`Fields::load`] for the bytes of the values.
     ///
     /// # Errors
     /// A [`Reject`] with status 400: obs-fold (RFC 9112 5.2), no colon, space before the colon
     /// (RFC 9112 5.1), an empty name or one that is no token (RFC 9110 5.1).
     #[inline]
-    pub fn index_line(&mut self, start: usize, end: usize) -> Result<(), Reject> {
-        let Some(line) = self.block.get_mut(start..end) else {
-            return Err(reason::CODEC_ERROR);
-        };
-        let mut name_len = 0;
-        for byte in line.iter_mut() {
-            let lower = token_lower_of(*byte);
-            if lower == 0 {
-                break;
-            }
-            *byte = lower;
-            name_len += 1;
+    pub fn index_lines(&mut self, line_ends: &[u32]) -> Result<(), Reject> {
+        let Some((&first_end, ends)) = line_ends.split_first() else { return Ok(()) };
+        self.index.reserve(ends.len());
+        let mut start = first_end as usize + 2;
+        for &end in ends {
+            let entry = index_line(&mut self.block, start, end as usize)?;
+            self.push(entry).map_err(|_| reason::TOO_MANY_HEADERS)?;
+            start = end as usize + 2;
         }
-        let Some((name, rest)) = line.split_at_checked(name_len) else {
-            return Err(reason::CODEC_ERROR);
-        };
-        let [b':', after_colon @ ..] = rest else {
-            return Err(field_line_fault(name, rest));
-        };
-        if name.is_empty() {
-            return Err(reason::EMPTY_NAME);
-        }
-        let id = HeaderId::from_lower(name);
-        let value = crate::chars::trim_ows(after_colon);
-        // Canonical: exactly one space before a value, nothing after it.
-        let canonical = after_colon.len() == value.len() + 1 && after_colon.first() == Some(&b' ');
-        let lead = if canonical { 1 } else { after_colon.iter().take_while(|b| matches!(b, b' ' | b'\t')).count() };
-        let value_len = value.len();
-        let entry = Entry {
-            name_start: start as u32,
-            name_len: u16::try_from(name_len).map_err(|_| reason::HEAD_TOO_LARGE)?,
-            // An all-blank value has `lead` beyond it; any in-bounds place serves an empty range.
-            value_start: (start + name_len + 1 + if value_len == 0 { 0 } else { lead }) as u32,
-            value_len: value_len as u32,
-            id,
-            flags: if canonical && value_len != 0 { CANONICAL } else { 0 },
-        };
-        self.push(entry).map_err(|_| reason::TOO_MANY_HEADERS)
+        Ok(())
     }
 
     /// Appends received bytes of a section that arrives in pieces (trailers) to the block.
@@ -407,7 +376,7 @@ impl Fields {
     /// without the empty line. At most `max_fields` of them.
     ///
     /// # Errors
-    /// As [`Fields::load`] and [`Fields::index_line`]; [`reason::TRAILERS_TOO_LARGE`] for too many.
+    /// As [`Fields::load`] and [`Fields::index_lines`]; [`reason::TRAILERS_TOO_LARGE`] for too many.
     pub fn index_section(&mut self, max_fields: usize) -> Result<(), Reject> {
         let mut start = 0;
         while let Some(length) = memchr::memchr(b'\n', self.block.get(start..).unwrap_or_default()) {
@@ -423,7 +392,8 @@ impl Fields {
                 return Err(reason::TRAILERS_TOO_LARGE);
             }
             let end = start + line.len();
-            self.index_line(start, end)?;
+            let entry = index_line(&mut self.block, start, end)?;
+            self.push(entry).map_err(|_| reason::TOO_MANY_HEADERS)?;
             start += length + 1;
         }
         Ok(())
@@ -478,14 +448,12 @@ impl Fields {
         self.entries_from(0).filter(|entry| entry.id == HeaderId::Unknown).map(|entry| self.name_of(entry))
     }
 
-    /// Whether the first Content-Length was received as its own fresh serialisation would be.
+    /// Whether there is one Content-Length, received as a fresh serialisation of `decimal` would be.
     #[inline]
-    pub(crate) fn length_is_canonical(&self) -> bool {
+    pub(crate) fn has_canonical_length(&self, decimal: &[u8]) -> bool {
         let entry = self.first_position(HeaderId::ContentLength).and_then(|at| self.index.get(at));
-        entry.is_some_and(|entry| {
-            let value = self.value_of(entry);
-            entry.canonical_line().is_some() && (value.first() != Some(&b'0') || value.len() == 1)
-        })
+        !self.is_repeated(HeaderId::ContentLength)
+            && entry.is_some_and(|entry| entry.canonical_line().is_some() && self.value_of(entry) == decimal)
     }
 
     #[inline]
@@ -626,12 +594,94 @@ fn position(at: usize) -> Result<u32, FieldError> {
     u32::try_from(at).map_err(|_| FieldError::TooLarge)
 }
 
-/// Which rule a line without a proper `name:` breaks.
+/// Reads the received line `block[start..end]`, lower-casing its name in place.
+#[inline(always)]
+fn index_line(block: &mut [u8], start: usize, end: usize) -> Result<Entry, Reject> {
+    let name_end = lower_name(block, start, end);
+    let Some(after_colon) = block.get(name_end + 1..end) else {
+        return Err(field_line_fault(block.get(start..end).unwrap_or_default(), name_end - start));
+    };
+    let name = block.get(start..name_end).unwrap_or_default();
+    if name.is_empty() || block.get(name_end) != Some(&b':') {
+        return Err(field_line_fault(block.get(start..end).unwrap_or_default(), name.len()));
+    }
+    // Canonical: exactly one space before a value, nothing after it.
+    let (value_start, value_len, flags) = match after_colon {
+        [b' ', first, ..] if !is_blank(*first) && !after_colon.last().is_some_and(|&b| is_blank(b)) => {
+            (name_end + 2, after_colon.len() - 1, CANONICAL)
+        }
+        _ => {
+            let value_len = crate::chars::trim_ows(after_colon).len();
+            let lead = after_colon.iter().take_while(|&&b| is_blank(b)).count();
+            // A value of nothing but blanks: any place serves an empty range.
+            (name_end + 1 + if value_len == 0 { 0 } else { lead }, value_len, 0)
+        }
+    };
+    Ok(Entry {
+        name_start: start as u32,
+        name_len: u16::try_from(name.len()).map_err(|_| reason::HEAD_TOO_LARGE)?,
+        value_start: value_start as u32,
+        value_len: value_len as u32,
+        id: HeaderId::from_lower(name),
+        flags,
+    })
+}
+
+/// Lower-cases the token at the start of `block[start..end]` in place; returns where it ends.
+#[inline(always)]
+fn lower_name(block: &mut [u8], start: usize, end: usize) -> usize {
+    let mut at = start;
+    while at < end
+        && let Some(word) = block.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<WORD>)
+    {
+        let length = lower_name_word(word);
+        at += length;
+        if length < WORD {
+            break;
+        }
+    }
+    if block.get(at) == Some(&b':') || at >= end { at.min(end) } else { lower_rest_of_name(block, at, end) }
+}
+
+/// Goes on where a word held a byte that words do not know, or at the very end of the block.
+fn lower_rest_of_name(block: &mut [u8], from: usize, end: usize) -> usize {
+    let mut at = from;
+    for byte in block.get_mut(from..end).unwrap_or_default() {
+        let lower = token_lower_of(*byte);
+        if lower == 0 {
+            break;
+        }
+        *byte = lower;
+        at += 1;
+    }
+    at
+}
+
+#[inline]
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+/// Tells tabs, which may stand in values, from what may not stand anywhere.
 #[cold]
-fn field_line_fault(name: &[u8], rest: &[u8]) -> Reject {
-    match (name.is_empty(), rest.first()) {
-        (true, Some(b' ' | b'\t')) => reason::OBS_FOLD,
-        (false, Some(b' ' | b'\t')) if rest.contains(&b':') => reason::SPACE_BEFORE_COLON,
+fn check_controls(head: &[u8], lines: usize) -> Result<(), Reject> {
+    if head.iter().any(|&b| (b < 0x20 && !matches!(b, b'\t' | b'\r' | b'\n')) || b == 0x7f) {
+        return Err(reason::INVALID_CHARACTERS);
+    }
+    if memchr::memchr_iter(b'\r', head).count() != lines {
+        return Err(reason::BARE_CR);
+    }
+    Ok(())
+}
+
+/// Which rule a line breaks that is not `name:` and a value.
+#[cold]
+fn field_line_fault(line: &[u8], name_len: usize) -> Reject {
+    let rest = line.get(name_len..).unwrap_or_default();
+    match (name_len, rest.first()) {
+        (0, Some(b' ' | b'\t')) => reason::OBS_FOLD,
+        (0, Some(b':')) => reason::EMPTY_NAME,
+        (_, Some(b' ' | b'\t')) if rest.contains(&b':') => reason::SPACE_BEFORE_COLON,
         (_, None) => reason::NO_COLON,
         _ => reason::INVALID_NAME,
     }
@@ -642,19 +692,16 @@ mod tests {
     use super::*;
 
     fn loaded(lines: &[&str]) -> Fields {
-        let mut head = Vec::new();
-        let mut ends = Vec::new();
+        let mut head = b"start".to_vec();
+        let mut ends = vec![5];
         for line in lines {
-            let start = head.len();
-            head.extend_from_slice(line.as_bytes());
-            ends.push((start, head.len()));
-            head.extend_from_slice(b"\r\n");
+            head.extend_from_slice(format!("\r\n{line}").as_bytes());
+            ends.push(head.len() as u32);
         }
+        head.extend_from_slice(b"\r\n\r\n");
         let mut fields = Fields::new();
-        fields.load(&head, lines.len()).unwrap();
-        for (start, end) in ends {
-            fields.index_line(start, end).unwrap();
-        }
+        fields.load(&head, lines.len() + 2).unwrap();
+        fields.index_lines(&ends).unwrap();
         fields
     }
 
@@ -732,8 +779,8 @@ mod tests {
             ("n\u{e9}: v", reason::INVALID_NAME),
         ] {
             let mut fields = Fields::new();
-            fields.load(format!("{line}\r\n").as_bytes(), 1).unwrap();
-            assert_eq!(fields.index_line(0, line.len()), Err(want), "{line:?}");
+            fields.load(format!("\r\n{line}\r\n").as_bytes(), 2).unwrap();
+            assert_eq!(fields.index_lines(&[0, 2 + line.len() as u32]), Err(want), "{line:?}");
         }
     }
 }

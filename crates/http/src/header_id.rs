@@ -21,22 +21,24 @@ macro_rules! header_ids {
 }
 
 header_ids! {
-    Host = "host",
+    // The writers look at these themselves: see `is_written_specially`.
     Connection = "connection",
     ContentLength = "content-length",
     TransferEncoding = "transfer-encoding",
-    Te = "te",
-    Trailer = "trailer",
     Upgrade = "upgrade",
-    Expect = "expect",
     KeepAlive = "keep-alive",
     ProxyConnection = "proxy-connection",
+    Server = "server",
+    // Everything else in no particular order.
+    Host = "host",
+    Te = "te",
+    Trailer = "trailer",
+    Expect = "expect",
     Proxy = "proxy",
     ProxyAuthenticate = "proxy-authenticate",
     ProxyAuthorization = "proxy-authorization",
     Http2Settings = "http2-settings",
     Date = "date",
-    Server = "server",
     Via = "via",
     ContentType = "content-type",
     ContentEncoding = "content-encoding",
@@ -151,6 +153,13 @@ impl HeaderId {
     #[inline]
     pub fn name(self) -> &'static str {
         NAMES.get(self as usize).copied().unwrap_or("")
+    }
+
+    /// Whether the writers decide about fields with this id one by one. The ids come first in the table, so
+    /// that this is one comparison per field.
+    #[inline]
+    pub(crate) fn is_written_specially(self) -> bool {
+        (self as u8).wrapping_sub(1) < Self::Server as u8
     }
 
     /// Every well-known id, in table order.

@@ -19,12 +19,15 @@ pub(crate) struct ConnectionOptions {
 /// as exactly `trailers` when it was among its members, because trailers are forwarded.
 pub(crate) fn strip_request(fields: &mut Fields, version: Version) -> Result<ConnectionOptions, Reject> {
     let mut options = read_connection(fields, Forwarding::Refuse)?;
-    // RFC 9113 3.1: the h2c upgrade is gone from HTTP; it must not reach an upstream that still knows it.
-    let h2c = fields.get_all(HeaderId::Upgrade).flat_map(list_members).any(|p| p.eq_ignore_ascii_case(b"h2c"));
-    // RFC 9110 7.8: an Upgrade in HTTP/1.0 is ignored.
-    options.upgrade &= !h2c && fields.has(HeaderId::Upgrade) && version == Version::Http11;
-    if !options.upgrade {
-        fields.remove(HeaderId::Upgrade);
+    options.upgrade &= fields.has(HeaderId::Upgrade);
+    if fields.has(HeaderId::Upgrade) {
+        // RFC 9113 3.1: the h2c upgrade is gone from HTTP; it must not reach an upstream that still knows it.
+        let h2c = fields.get_all(HeaderId::Upgrade).flat_map(list_members).any(|p| p.eq_ignore_ascii_case(b"h2c"));
+        // RFC 9110 7.8: an Upgrade in HTTP/1.0 is ignored.
+        options.upgrade &= !h2c && version == Version::Http11;
+        if !options.upgrade {
+            fields.remove(HeaderId::Upgrade);
+        }
     }
     fields.remove(HeaderId::Http2Settings);
     if fields.has(HeaderId::Te) {
@@ -121,6 +124,14 @@ fn read_connection(fields: &mut Fields, forwarding: Forwarding) -> Result<Connec
     let mut options = ConnectionOptions::default();
     if !fields.has(HeaderId::Connection) {
         return Ok(options);
+    }
+    // Nearly always it is one word.
+    if !fields.is_repeated(HeaderId::Connection) {
+        match fields.get(HeaderId::Connection) {
+            Some(b"keep-alive" | b"Keep-Alive") => return Ok(ConnectionOptions { keep_alive: true, ..options }),
+            Some(b"close" | b"Close") => return Ok(ConnectionOptions { close: true, ..options }),
+            _ => {}
+        }
     }
     let mut names_fields = false;
     for option in fields.get_all(HeaderId::Connection).flat_map(list_members) {

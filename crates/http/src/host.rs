@@ -10,13 +10,42 @@ use crate::{Reject, reason};
 /// # Errors
 /// [`reason::USERINFO`] when there is an `@`, else [`reason::INVALID_AUTHORITY`].
 pub fn check_authority(authority: &[u8]) -> Result<(), Reject> {
-    let (host, port) = split_port(authority);
-    let host_ok = match host {
-        [b'[', inner @ .., b']'] => is_ipv6(inner),
-        _ => !host.is_empty() && host.iter().all(|&b| is_host_byte(b)),
+    scan_authority(authority).map(|_| ())
+}
+
+/// [`check_authority`] that also tells whether there are capitals, from the same look at each byte.
+#[inline]
+pub(crate) fn scan_authority(authority: &[u8]) -> Result<bool, Reject> {
+    let mut seen = 0;
+    let mut host_len = 0;
+    for &byte in authority {
+        let class = CLASS.get(byte as usize).copied().unwrap_or(0);
+        if class == 0 {
+            break;
+        }
+        seen |= class;
+        host_len += 1;
+    }
+    let port_ok = match authority.get(host_len..) {
+        None | Some([]) => true,
+        Some([b':', port @ ..]) => is_port(port),
+        Some(_) => false,
     };
-    if host_ok && port.is_none_or(is_port) {
-        return Ok(());
+    if host_len > 0 && port_ok {
+        return Ok(seen & UPPER != 0);
+    }
+    check_unusual(authority)
+}
+
+/// An IPv6 literal, or the cause of refusal.
+#[cold]
+fn check_unusual(authority: &[u8]) -> Result<bool, Reject> {
+    let (host, port) = split_port(authority);
+    if let [b'[', inner @ .., b']'] = host
+        && is_ipv6(inner)
+        && port.is_none_or(is_port)
+    {
+        return Ok(inner.iter().any(u8::is_ascii_uppercase));
     }
     Err(if authority.contains(&b'@') { reason::USERINFO } else { reason::INVALID_AUTHORITY })
 }
@@ -33,14 +62,41 @@ pub fn split_port(authority: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-#[inline]
-fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+/// A byte of a name that has no capital form, or is one already in lower case.
+const LOWER: u8 = 1;
+const UPPER: u8 = 2;
+
+static CLASS: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0u8; 256];
+    let mut b = 0usize;
+    while b < 256 {
+        let byte = b as u8;
+        if byte.is_ascii_uppercase() {
+            table[b] = UPPER;
+        } else if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            table[b] = LOWER;
+        }
+        b += 1;
+    }
+    table
 }
 
 fn is_port(digits: &[u8]) -> bool {
     // RFC 3986 allows an empty port and any number; a TCP port ends at 65535.
-    digits.len() <= 5 && digits.iter().fold(0u32, |n, &d| n * 10 + u32::from(d.wrapping_sub(b'0'))) <= 65_535
+    let mut port = 0u32;
+    for &digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return false;
+        }
+        port = port * 10 + u32::from(digit);
+        if port > 65_535 {
+            return false;
+        }
+    }
+    digits.len() <= 5
 }
 
 fn is_ipv6(inner: &[u8]) -> bool {

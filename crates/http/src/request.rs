@@ -156,9 +156,9 @@ impl RequestHead {
     /// # Errors
     /// [`FieldError::Value`] when it is outside the grammar of [`crate::check_authority`].
     pub fn set_authority(&mut self, authority: &[u8]) -> Result<(), FieldError> {
-        crate::check_authority(authority).map_err(|_| FieldError::Value)?;
+        let has_capitals = crate::host::scan_authority(authority).map_err(|_| FieldError::Value)?;
         self.fields.set(HeaderId::Host, authority)?;
-        self.remember_lower_host();
+        self.remember_lower_host(has_capitals);
         Ok(())
     }
 
@@ -183,11 +183,11 @@ impl RequestHead {
         if place.in_arena { self.fields.arena_range(place.span) } else { self.fields.block_range(place.span) }
     }
 
-    pub(crate) fn remember_lower_host(&mut self) {
-        let authority = self.fields.get(HeaderId::Host).unwrap_or_default();
+    /// Keeps a copy of the authority in lower case when it has capitals.
+    pub(crate) fn remember_lower_host(&mut self, has_capitals: bool) {
         self.host_lower = None;
-        if authority.iter().any(u8::is_ascii_uppercase) {
-            let lower = authority.to_ascii_lowercase();
+        if has_capitals {
+            let lower = self.authority().to_ascii_lowercase();
             self.host_lower = Some(self.fields.stash(&lower));
         }
     }

@@ -5,10 +5,11 @@
 //! and forwarded. Nothing here looks at a socket, a clock or a route.
 
 use crate::hop::{self, ConnectionOptions};
+use crate::host::scan_authority;
 use crate::request::{Place, path_len};
 use crate::{
     BodyFraming, Fields, HeaderId, Method, Normalized, PathOptions, Reject, RequestHead, ResponseHead, Scheme, Version,
-    check_authority, normalize_path, reason, request_framing, response_framing,
+    normalize_path, reason, request_framing, response_framing,
 };
 
 /// Default limit on the bytes of a head: Envoy's `max_request_headers_kb` of 60.
@@ -44,7 +45,7 @@ pub struct RequestRules {
     /// Take HTTP/1.0 requests (Envoy: `accept_http_10`); else 426.
     pub accept_http_10: bool,
     /// Authority of an HTTP/1.0 request without Host (Envoy: `default_host_for_http_10`). Must pass
-    /// [`check_authority`].
+    /// [`crate::check_authority`].
     pub default_host_for_http_10: Option<Box<[u8]>>,
     /// Take any token as method (Envoy: `allow_custom_methods`).
     pub allow_custom_methods: bool,
@@ -212,17 +213,19 @@ fn admit_authority_and_path(head: &mut RequestHead, rules: &RequestRules) -> Res
         _ => return admit_absolute(head),
     }
     head.path_len = path_len(head.at(head.path_at));
-    match head.fields.get(HeaderId::Host) {
-        Some(host) => check_authority(host)?,
+    let has_capitals = match head.fields.get(HeaderId::Host) {
+        Some(host) => scan_authority(host)?,
         None => match &rules.default_host_for_http_10 {
             Some(host) if head.version == Version::Http10 => {
+                let has_capitals = scan_authority(host)?;
                 head.fields.append(HeaderId::Host, host).map_err(|_| reason::INVALID_AUTHORITY)?;
+                has_capitals
             }
             // RFC 9112 3.2: 400 for HTTP/1.1; HTTP/1.0 has no authority to route by either.
             _ => return Err(reason::MISSING_HOST),
         },
-    }
-    head.remember_lower_host();
+    };
+    head.remember_lower_host(has_capitals);
     Ok(())
 }
 
@@ -243,7 +246,7 @@ fn admit_absolute(head: &mut RequestHead) -> Result<(), Reject> {
     if authority.is_empty() {
         return Err(reason::INVALID_URL);
     }
-    check_authority(authority)?;
+    let has_capitals = scan_authority(authority)?;
     let authority = authority.to_vec();
     let start = head.target_at.span.start as usize + colon + 3 + authority_len;
     let path_at = match path.first() {
@@ -261,19 +264,20 @@ fn admit_absolute(head: &mut RequestHead) -> Result<(), Reject> {
     head.path_len = path_len(head.at(path_at));
     head.scheme = Some(scheme);
     head.fields.set(HeaderId::Host, &authority).map_err(|_| reason::INVALID_AUTHORITY)?;
-    head.remember_lower_host();
+    head.remember_lower_host(has_capitals);
     Ok(())
 }
 
 /// RFC 9110 9.3.6, RFC 9112 3.2.3: the target of CONNECT is `host:port`.
 fn admit_connect(head: &mut RequestHead) -> Result<(), Reject> {
     let target = head.at(head.target_at).to_vec();
-    check_authority(&target).map_err(|reject| if reject == reason::USERINFO { reject } else { reason::INVALID_URL })?;
+    let has_capitals = scan_authority(&target)
+        .map_err(|reject| if reject == reason::USERINFO { reject } else { reason::INVALID_URL })?;
     if crate::split_port(&target).1.is_none_or(<[u8]>::is_empty) {
         return Err(reason::INVALID_URL);
     }
     head.fields.set(HeaderId::Host, &target).map_err(|_| reason::INVALID_AUTHORITY)?;
-    head.remember_lower_host();
+    head.remember_lower_host(has_capitals);
     Ok(())
 }
 

@@ -97,11 +97,11 @@ pub fn write_trailers(trailers: &Fields, out: &mut Vec<u8>) {
 /// Room for what a head gains beyond what was received: start line, framing, a few added fields.
 const HEADROOM: usize = 256;
 
-/// Ids to leave out, as bits.
-type IdSet = u128;
+/// Ids to leave out, as bits; only ones that [`HeaderId::is_written_specially`].
+type IdSet = u8;
 
 const fn bit(id: HeaderId) -> IdSet {
-    1 << id as u8
+    1 << (id as u8)
 }
 
 const fn skip_ids(upgrade: bool, server: bool) -> IdSet {
@@ -127,26 +127,19 @@ fn finish(
     extra: &[(HeaderId, &[u8])],
     out: &mut Vec<u8>,
 ) {
-    let mut length = match framing {
-        BodyFraming::Length(length) => Some(length),
+    // The length to write, unless the received line already says just that.
+    let decimal = match framing {
+        BodyFraming::Length(length) => Some(Decimal::new(length)),
+        BodyFraming::None if keep_length => crate::content_length(fields).ok().flatten().map(Decimal::new),
         _ => None,
     };
-    let received = crate::content_length(fields).unwrap_or_default();
-    let received_stands = match length {
-        Some(_) => received == length && fields.length_is_canonical(),
-        None => keep_length && framing == BodyFraming::None && fields.length_is_canonical(),
-    };
-    if received_stands {
-        length = None;
-    } else {
+    let received_stands = decimal.as_ref().is_some_and(|decimal| fields.has_canonical_length(decimal.as_bytes()));
+    if !received_stands {
         skip |= bit(HeaderId::ContentLength);
     }
-    if keep_length && framing == BodyFraming::None && !received_stands {
-        length = received;
-    }
     write_fields(fields, skip, out);
-    if let Some(length) = length {
-        write_field(HeaderId::ContentLength, Decimal::new(length).as_bytes(), out);
+    if let Some(decimal) = decimal.filter(|_| !received_stands) {
+        write_line(HeaderId::ContentLength.name().as_bytes(), decimal.as_bytes(), out);
     }
     if framing == BodyFraming::Chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
@@ -174,7 +167,7 @@ fn write_fields(fields: &Fields, skip: IdSet, out: &mut Vec<u8>) {
         }
     };
     for entry in fields.entries() {
-        if !entry.is_live() || skip & bit(entry.id) != 0 {
+        if !entry.is_live() || (entry.id.is_written_specially() && skip & bit(entry.id) != 0) {
             continue;
         }
         if let Some((start, end)) = entry.canonical_line() {

@@ -91,7 +91,7 @@ fn load_request(buffer: &[u8], complete: &Complete<'_>, head: &mut RequestHead) 
     let StartLine { first: method_len, second: target_end, version } = complete.start_line;
     head.start(0..method_len as usize, method_len as usize + 1..target_end as usize, version);
     loaded?;
-    index_lines(complete, &mut head.fields)
+    head.fields.index_lines(complete.line_ends)
 }
 
 fn load_response(buffer: &[u8], complete: &Complete<'_>, head: &mut ResponseHead) -> Result<(), Reject> {
@@ -100,23 +100,12 @@ fn load_response(buffer: &[u8], complete: &Complete<'_>, head: &mut ResponseHead
     let reason_end = complete.line_ends.first().map_or(0, |&end| end as usize);
     head.start(status as u16, Range { start: reason_start as usize, end: reason_end }, version);
     loaded?;
-    index_lines(complete, &mut head.fields)
+    head.fields.index_lines(complete.line_ends)
 }
 
 fn load_block(buffer: &[u8], complete: &Complete<'_>, fields: &mut Fields) -> Result<(), Reject> {
     let block = buffer.get(complete.start..complete.end).unwrap_or_default();
     fields.load(block, complete.line_ends.len() + 1)
-}
-
-#[inline]
-fn index_lines(complete: &Complete<'_>, fields: &mut Fields) -> Result<(), Reject> {
-    let mut ends = complete.line_ends.iter().map(|&end| end as usize);
-    let Some(mut previous_end) = ends.next() else { return Ok(()) };
-    for end in ends {
-        fields.index_line(previous_end + 2, end)?;
-        previous_end = end;
-    }
-    Ok(())
 }
 
 struct Request;

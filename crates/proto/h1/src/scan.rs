@@ -87,54 +87,96 @@ impl HeadScan {
         buffer: &[u8],
         limits: &HeadLimits,
     ) -> Result<Option<Complete<'_>>, Reject> {
-        let unseen = buffer.get(self.scanned..).unwrap_or_default();
-        let base = self.scanned;
-        for at in memchr::memchr_iter(b'\n', unseen) {
-            let newline = base + at;
-            let line = buffer.get(self.line_start..newline).unwrap_or_default();
-            if self.start_line.is_none() {
-                self.check_beginning::<S>(line)?;
-            }
-            if newline + 1 - self.start > limits.max_bytes {
-                return Err(reason::HEAD_TOO_LARGE);
-            }
-            let Some((b'\r', line)) = line.split_last() else { return Err(reason::BARE_LF) };
-            let line_end = newline - 1;
-            self.looked_at += (newline + 1 - self.line_start) as u64;
-            self.line_start = newline + 1;
-            if line.is_empty() {
-                match self.start_line {
-                    Some(start_line) => {
-                        return Ok(Some(Complete {
-                            start: self.start,
-                            end: newline + 1,
-                            start_line,
-                            line_ends: &self.line_ends,
-                        }));
-                    }
-                    None => {
-                        self.empty_lines += 1;
-                        self.start = newline + 1;
-                        continue;
+        let unseen_from = self.scanned;
+        // What lies beyond the limit is not looked at: the outcome must not depend on how much of it came.
+        let mut window = window(buffer, self.start, limits);
+        let mut words = window.get(unseen_from..).unwrap_or_default();
+        let mut at = unseen_from;
+        while let Some((pair, rest)) = words.split_first_chunk::<{ 2 * WORD }>() {
+            let pair = u128::from_le_bytes(*pair);
+            let (low, high) = (newline_candidates(pair as u64), newline_candidates((pair >> 64) as u64));
+            if low | high != 0 {
+                for (mut candidates, base) in [(low, at), (high, at + WORD)] {
+                    while candidates != 0 {
+                        let newline = base + (candidates.trailing_zeros() / 8) as usize;
+                        candidates &= candidates - 1;
+                        if window.get(newline) == Some(&b'\n') && self.line::<S>(window, newline, limits)? {
+                            return Ok(self.complete(newline + 1));
+                        }
                     }
                 }
             }
-            if self.start_line.is_none() {
-                self.start_line = Some(S::start_line(line)?);
-            } else if self.line_ends.len() > limits.max_fields {
-                return Err(reason::TOO_MANY_HEADERS);
-            }
-            self.line_ends.push((line_end - self.start) as u32);
+            at += 2 * WORD;
+            words = rest;
         }
-        self.scanned = buffer.len();
+        loop {
+            while let Some(&byte) = window.get(at) {
+                if byte == b'\n' && self.line::<S>(window, at, limits)? {
+                    return Ok(self.complete(at + 1));
+                }
+                at += 1;
+            }
+            // Empty lines before the start line do not count: they have moved the limit.
+            let moved = self::window(buffer, self.start, limits);
+            if moved.len() == window.len() {
+                break;
+            }
+            window = moved;
+        }
+        self.looked_at += (at - self.scanned) as u64;
+        self.scanned = at;
         // A peer that speaks something else (TLS, say) may never send a line end: tell it now.
         if self.start_line.is_none() {
-            self.check_beginning::<S>(buffer.get(self.line_start..).unwrap_or_default())?;
+            self.check_beginning::<S>(window.get(self.line_start..).unwrap_or_default())?;
         }
-        if buffer.len().saturating_sub(self.start) > limits.max_bytes {
+        if buffer.len() > window.len() {
             return Err(reason::HEAD_TOO_LARGE);
         }
         Ok(None)
+    }
+
+    #[inline]
+    fn complete(&mut self, end: usize) -> Option<Complete<'_>> {
+        self.looked_at += (end - self.scanned) as u64;
+        let start_line = self.start_line?;
+        Some(Complete { start: self.start, end, start_line, line_ends: &self.line_ends })
+    }
+
+    /// Takes the line that ends at `newline`; true when it is the empty one after the fields.
+    #[inline(always)]
+    fn line<S: Side>(&mut self, window: &[u8], newline: usize, limits: &HeadLimits) -> Result<bool, Reject> {
+        let length = newline - self.line_start;
+        if self.line_ends.is_empty() {
+            return self.line_before_fields::<S>(window, newline).map(|()| false);
+        }
+        if length == 0 || window.get(newline - 1) != Some(&b'\r') {
+            return Err(reason::BARE_LF);
+        }
+        self.line_start = newline + 1;
+        if length == 1 {
+            return Ok(true);
+        }
+        if self.line_ends.len() > limits.max_fields {
+            return Err(reason::TOO_MANY_HEADERS);
+        }
+        self.line_ends.push((newline - 1 - self.start) as u32);
+        Ok(false)
+    }
+
+    /// The start line, or an empty line before it.
+    fn line_before_fields<S: Side>(&mut self, window: &[u8], newline: usize) -> Result<(), Reject> {
+        let line = window.get(self.line_start..newline).unwrap_or_default();
+        self.check_beginning::<S>(line)?;
+        let [line @ .., b'\r'] = line else { return Err(reason::BARE_LF) };
+        self.line_start = newline + 1;
+        if line.is_empty() {
+            self.empty_lines += 1;
+            self.start = newline + 1;
+            return Ok(());
+        }
+        self.start_line = Some(S::start_line(line)?);
+        self.line_ends.push((newline - 1 - self.start) as u32);
+        Ok(())
     }
 
     /// Whether `line`, perhaps incomplete, can be a start line or a tolerated empty line before it.
@@ -146,4 +188,22 @@ impl HeadScan {
         };
         if fine { Ok(()) } else { Err(S::BAD_BEGINNING) }
     }
+}
+
+/// The part of the buffer that a head may fill.
+#[inline]
+fn window<'b>(buffer: &'b [u8], start: usize, limits: &HeadLimits) -> &'b [u8] {
+    buffer.get(..start.saturating_add(limits.max_bytes)).unwrap_or(buffer)
+}
+
+/// Bytes looked at together.
+const WORD: usize = 8;
+
+/// The high bit of each byte that is a line feed. A byte behind a line feed may be marked wrongly (a borrow
+/// reaches it), so each has to be looked at. Cheaper than a call of `memchr` for lines as short as these.
+#[inline]
+fn newline_candidates(word: u64) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([1; WORD]);
+    let zero_where_newline = word ^ (ONES * b'\n' as u64);
+    zero_where_newline.wrapping_sub(ONES) & !zero_where_newline & (ONES << 7)
 }
