@@ -1,1 +1,43 @@
+//! The data plane: workers that accept connections, carry HTTP and TCP, and share nothing.
+//!
+//! Control threads compile a snapshot into a [`Plan`] and hand it to the [`Fleet`]; each worker applies it to its own
+//! listeners, clusters and chains. A request is read, routed, sent and answered on one worker, without a lock, a shared
+//! cache line or, in the steady state, an allocation.
+//!
+//! | file | what |
+//! |---|---|
+//! | `fleet`, `message` | the workers as the control plane sees them |
+//! | `plan` | what a snapshot compiles to |
+//! | `worker` | one thread: its parts and its mailbox |
+//! | `listener`, `filter_chain` | accepting, balancing, choosing the chain |
+//! | `http/` | the HTTP pipeline |
+//! | `tcp` | connections carried without being read |
+//! | `chain`, `cluster` | configuration and pools as one worker runs them |
+//! | `buffers`, `io`, `timers`, `clock` | what is under it |
 
+#![forbid(unsafe_code)]
+
+mod buffers;
+mod chain;
+mod clock;
+mod cluster;
+mod filter_chain;
+mod fleet;
+mod format;
+mod http;
+mod io;
+mod listener;
+mod log;
+mod message;
+mod plan;
+mod tcp;
+mod timers;
+mod worker;
+
+pub use chain::rules as request_rules;
+pub use fleet::{ApplyError, Fleet};
+pub use message::{ClusterReport, HostReport, Report};
+pub use plan::{
+    ChainPlan, ClusterPlan, FilterChainPlan, HandlerPlan, HttpPlan, ListenerPlan, Plan, PlanError, RoutePlan,
+    RoutesPlan,
+};

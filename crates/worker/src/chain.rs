@@ -1,0 +1,185 @@
+//! A filter chain as one worker runs it: its routes may change under its connections.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use postrider_filter_api::{Filter, Hooks};
+use postrider_http::{EscapedSlashes, HeadLimits, PathOptions, RequestRules, Underscores};
+use postrider_model::{HttpConnection, TcpProxy};
+use postrider_telemetry::Block;
+use postrider_telemetry::stats::sets::{http, listener_http, tcp};
+
+use crate::cluster::{Cluster, stat_name};
+use crate::log::Logs;
+use crate::plan::{ChainPlan, HandlerPlan, RoutesPlan};
+use crate::worker::Worker;
+
+pub(crate) struct Chain {
+    pub(crate) plan: Arc<ChainPlan>,
+    pub(crate) handler: Handler,
+    /// The configuration dropped this chain: its connections end after the request that they are at.
+    pub(crate) draining: Cell<bool>,
+}
+
+pub(crate) enum Handler {
+    Http(Http),
+    Tcp(Tcp),
+}
+
+pub(crate) struct Http {
+    pub(crate) model: Arc<HttpConnection>,
+    pub(crate) rules: RequestRules,
+    pub(crate) stats: Rc<Block>,
+    pub(crate) listener_stats: Rc<Block>,
+    pub(crate) logs: Logs,
+    routes: RefCell<Rc<Routes>>,
+}
+
+pub(crate) struct Tcp {
+    pub(crate) model: Arc<TcpProxy>,
+    pub(crate) stats: Rc<Block>,
+    pub(crate) logs: Logs,
+}
+
+/// A route table with what this worker made of it so far.
+pub(crate) struct Routes {
+    pub(crate) plan: Arc<RoutesPlan>,
+    chains: Box<[OnceCell<Rc<Filters>>]>,
+    clusters: Box<[Resolved]>,
+}
+
+/// The cluster that a route led to last, and when that was looked up.
+#[derive(Default)]
+struct Resolved {
+    epoch: Cell<u64>,
+    cluster: RefCell<Option<Rc<Cluster>>>,
+}
+
+/// The filters that a route sees, in request order.
+#[derive(Default)]
+pub(crate) struct Filters {
+    pub(crate) all: Vec<(Rc<dyn Filter>, Hooks)>,
+    /// What any of them wants.
+    pub(crate) hooks: Hooks,
+}
+
+impl Chain {
+    pub(crate) fn new(plan: &Arc<ChainPlan>, listener: &str, worker: &Worker) -> Rc<Chain> {
+        let handler = match &plan.handler {
+            HandlerPlan::Http(http) => Handler::Http(Http::new(&http.model, &http.routes, listener, worker)),
+            HandlerPlan::Tcp(tcp) => Handler::Tcp(Tcp {
+                model: tcp.clone(),
+                stats: worker.stats.block(&tcp::SET, &stat_name(&tcp.stat_prefix)),
+                logs: Logs::new(&tcp.access_log, worker),
+            }),
+        };
+        Rc::new(Chain { plan: plan.clone(), handler, draining: Cell::new(false) })
+    }
+
+    /// Goes on with the routes of `plan`, which differs in nothing else.
+    pub(crate) fn replace_routes(&self, plan: &ChainPlan) {
+        if let (Handler::Http(http), HandlerPlan::Http(new)) = (&self.handler, &plan.handler)
+            && !Arc::ptr_eq(&http.routes.borrow().plan, &new.routes)
+        {
+            *http.routes.borrow_mut() = Rc::new(Routes::new(new.routes.clone()));
+        }
+    }
+}
+
+impl Http {
+    fn new(model: &Arc<HttpConnection>, routes: &Arc<RoutesPlan>, listener: &str, worker: &Worker) -> Http {
+        let prefix = stat_name(&model.stat_prefix);
+        Http {
+            rules: rules(model),
+            stats: worker.stats.block(&http::SET, &prefix),
+            listener_stats: worker.stats.block(&listener_http::SET, &format!("{listener}.http.{prefix}")),
+            logs: Logs::new(&model.access_log, worker),
+            routes: RefCell::new(Rc::new(Routes::new(routes.clone()))),
+            model: model.clone(),
+        }
+    }
+
+    /// The routes in force; a request keeps them to its end.
+    pub(crate) fn routes(&self) -> Rc<Routes> {
+        self.routes.borrow().clone()
+    }
+}
+
+impl Routes {
+    fn new(plan: Arc<RoutesPlan>) -> Routes {
+        Routes {
+            chains: plan.filter_chains.iter().map(|_| OnceCell::new()).collect(),
+            clusters: (0..plan.routes.len()).map(|_| Resolved::default()).collect(),
+            plan,
+        }
+    }
+
+    pub(crate) fn filters(&self, chain: u32) -> Option<&Rc<Filters>> {
+        let plan = self.plan.filter_chains.get(chain as usize)?;
+        Some(self.chains.get(chain as usize)?.get_or_init(|| {
+            let mut filters = Filters::default();
+            for (factory, configs) in &plan.0 {
+                let filter = factory.filter(configs);
+                let hooks = filter.hooks();
+                filters.hooks = merge(filters.hooks, hooks);
+                filters.all.push((filter, hooks));
+            }
+            Rc::new(filters)
+        }))
+    }
+
+    /// The cluster that `route` names; looked up again only when the clusters changed since.
+    pub(crate) fn cluster(&self, route: u32, name: &str, worker: &Worker) -> Option<Rc<Cluster>> {
+        let resolved = self.clusters.get(route as usize)?;
+        if resolved.epoch.replace(worker.cluster_epoch.get()) != worker.cluster_epoch.get() {
+            *resolved.cluster.borrow_mut() = worker.cluster(name);
+        }
+        resolved.cluster.borrow().clone()
+    }
+}
+
+fn merge(a: Hooks, b: Hooks) -> Hooks {
+    Hooks {
+        request_headers: a.request_headers || b.request_headers,
+        request_body: a.request_body || b.request_body,
+        request_trailers: a.request_trailers || b.request_trailers,
+        response_headers: a.response_headers || b.response_headers,
+        response_body: a.response_body || b.response_body,
+        response_trailers: a.response_trailers || b.response_trailers,
+        complete: a.complete || b.complete,
+    }
+}
+
+/// How the codec reads requests here.
+pub fn rules(model: &HttpConnection) -> RequestRules {
+    use postrider_model::{EscapedSlashes as Slashes, Underscores as Names};
+    RequestRules {
+        limits: HeadLimits {
+            max_bytes: model.limits.max_head_bytes as usize,
+            max_fields: model.limits.max_headers as usize,
+        },
+        path: PathOptions {
+            normalize: model.path.normalize,
+            merge_slashes: model.path.merge_slashes,
+            strict: model.path.strict,
+            escaped_slashes: match model.path.escaped_slashes {
+                Slashes::Keep => EscapedSlashes::Keep,
+                Slashes::Reject => EscapedSlashes::Reject,
+                Slashes::UnescapeAndRedirect => EscapedSlashes::UnescapeRedirect,
+                Slashes::UnescapeAndForward => EscapedSlashes::UnescapeForward,
+            },
+        },
+        underscores: match model.http1.underscores {
+            Names::RejectLookalikes => Underscores::RejectLookalikes,
+            Names::Allow => Underscores::Allow,
+            Names::RejectAny => Underscores::Reject,
+            Names::DropAny => Underscores::Drop,
+        },
+        accept_http_10: model.http1.accept_http_10,
+        default_host_for_http_10: model.http1.default_host_for_http_10.as_ref().map(|host| host.as_bytes().into()),
+        allow_custom_methods: false,
+        allow_chunked_length: false,
+        keep_proxy_header: false,
+    }
+}

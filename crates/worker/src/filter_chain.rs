@@ -1,0 +1,122 @@
+//! The choice of a filter chain for a new connection.
+//!
+//! Criteria are tried one after the other (`FilterChainMatch` in Envoy's listener API). Each keeps only those chains
+//! that match it most specifically; chains that do not mention a criterion are the least specific for it. So a later
+//! criterion never brings back a chain that an earlier one ruled out.
+
+use std::net::{IpAddr, SocketAddr};
+
+use postrider_model::{ChainMatch, Cidr, SourceKind};
+
+/// The two ends of a connection; `None` on a Unix socket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) remote: Option<SocketAddr>,
+}
+
+/// The index of the chain that takes the connection.
+pub(crate) fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch> + Clone, peer: &Peer) -> Option<usize> {
+    let mut best: Option<(usize, [u32; 6])> = None;
+    for (index, chain) in chains.enumerate() {
+        // Comparing the scores in order of the criteria is the same as narrowing down by one after the other.
+        if let Some(score) = score(chain, peer)
+            && best.as_ref().is_none_or(|(_, best)| score > *best)
+        {
+            best = Some((index, score));
+        }
+    }
+    best.map(|(index, _)| index)
+}
+
+/// How specifically each criterion matches, 0 for one that is not mentioned; `None` when one does not match.
+fn score(chain: &ChainMatch, peer: &Peer) -> Option<[u32; 6]> {
+    let local = peer.local.map(|address| address.ip());
+    let remote = peer.remote.map(|address| address.ip());
+    let port = match chain.destination_port {
+        None => 0,
+        Some(port) => matched(peer.local.is_some_and(|address| address.port() == port))?,
+    };
+    let kind = match chain.source_kind {
+        SourceKind::Any => 0,
+        SourceKind::SameIpOrLoopback => matched(is_local(local, remote))?,
+        SourceKind::External => matched(!is_local(local, remote))?,
+    };
+    let source_port = match chain.source_ports.as_slice() {
+        [] => 0,
+        ports => matched(peer.remote.is_some_and(|address| ports.contains(&address.port())))?,
+    };
+    Some([
+        port,
+        longest(&chain.destination_prefixes, local)?,
+        longest(&chain.direct_source_prefixes, remote)?,
+        kind,
+        longest(&chain.source_prefixes, remote)?,
+        source_port,
+    ])
+}
+
+fn matched(holds: bool) -> Option<u32> {
+    holds.then_some(1)
+}
+
+fn longest(ranges: &[Cidr], address: Option<IpAddr>) -> Option<u32> {
+    if ranges.is_empty() {
+        return Some(0);
+    }
+    let address = address?;
+    ranges.iter().filter(|range| range.contains(address)).map(|range| u32::from(range.length()) + 1).max()
+}
+
+/// A connection within this host: over loopback, from an address to itself, or over a Unix socket.
+fn is_local(local: Option<IpAddr>, remote: Option<IpAddr>) -> bool {
+    match (local, remote) {
+        (Some(local), Some(remote)) => local == remote || remote.is_loopback(),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(local: &str, remote: &str) -> Peer {
+        Peer { local: local.parse().ok(), remote: remote.parse().ok() }
+    }
+
+    fn ranges(text: &[&str]) -> Vec<Cidr> {
+        let range = |text: &&str| {
+            let (address, length) = text.split_once('/').unwrap();
+            Cidr::new(address.parse().unwrap(), length.parse().unwrap()).unwrap()
+        };
+        text.iter().map(range).collect()
+    }
+
+    #[test]
+    fn the_most_specific_chain_of_the_first_criterion_wins() {
+        let chains = [
+            ChainMatch::default(),
+            ChainMatch { destination_port: Some(443), ..Default::default() },
+            ChainMatch { source_prefixes: ranges(&["10.0.0.0/8"]), ..Default::default() },
+            ChainMatch { source_prefixes: ranges(&["10.1.0.0/16", "127.0.0.1/32"]), ..Default::default() },
+            ChainMatch { source_ports: vec![7], source_prefixes: ranges(&["10.0.0.0/8"]), ..Default::default() },
+        ];
+        let choose = |local, remote| super::choose(chains.iter(), &peer(local, remote));
+        assert_eq!(choose("1.1.1.1:443", "10.1.0.1:9"), Some(1), "the port is looked at before the source");
+        assert_eq!(choose("1.1.1.1:80", "10.1.0.1:9"), Some(3));
+        assert_eq!(choose("1.1.1.1:80", "10.2.0.1:9"), Some(2));
+        assert_eq!(choose("1.1.1.1:80", "10.2.0.1:7"), Some(4));
+        assert_eq!(choose("1.1.1.1:80", "11.2.0.1:7"), Some(0));
+    }
+
+    #[test]
+    fn without_a_match_there_is_no_chain() {
+        let chains = [
+            ChainMatch { source_kind: SourceKind::External, ..Default::default() },
+            ChainMatch { destination_prefixes: ranges(&["9.0.0.0/8"]), ..Default::default() },
+        ];
+        assert_eq!(choose(chains.iter(), &peer("127.0.0.1:80", "127.0.0.1:9")), None);
+        assert_eq!(choose(chains.iter(), &peer("2.2.2.2:80", "3.3.3.3:9")), Some(0));
+        assert_eq!(choose(chains.iter(), &peer("2.2.2.2:80", "2.2.2.2:9")), None);
+    }
+}

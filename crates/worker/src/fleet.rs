@@ -1,0 +1,295 @@
+//! All workers, as the control plane handles them.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use postrider_model::{Address, Listener};
+use postrider_sys::{Bound, ListenOptions, Place};
+use postrider_telemetry::Registry;
+use postrider_telemetry::access_log::{LogFile, LogWriter};
+use postrider_upstream::Endpoints;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::message::{Apply, MAILBOX, Message, Report};
+use crate::plan::Plan;
+use crate::worker::Worker;
+
+/// The workers. Dropping it stops them.
+pub struct Fleet {
+    senders: Vec<mpsc::Sender<Message>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The addresses that each running listener really has.
+    bound: HashMap<String, Vec<Address>>,
+    plan: Option<Arc<Plan>>,
+}
+
+/// Why a plan could not be put in force. Nothing changed then.
+#[derive(Debug)]
+pub enum ApplyError {
+    Bind {
+        listener: String,
+        address: Address,
+        error: io::Error,
+    },
+    AccessLog {
+        path: String,
+        error: io::Error,
+    },
+    /// A worker is gone: the process cannot go on.
+    WorkerGone,
+}
+
+impl std::fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ApplyError::Bind { listener, address, error } => {
+                write!(f, "listener \"{listener}\" cannot listen on {address}: {error}")
+            }
+            ApplyError::AccessLog { path, error } => write!(f, "access log {path} cannot be opened: {error}"),
+            ApplyError::WorkerGone => f.write_str("a worker has ended"),
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+impl Fleet {
+    /// Starts `count` workers, each on a thread of its own; `pin` keeps each on one processor.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn start(count: usize, pin: bool, registry: &Registry) -> io::Result<Fleet> {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..count.max(1)).map(|_| mpsc::channel(MAILBOX)).unzip();
+        let mut threads = Vec::new();
+        for (index, receiver) in receivers.into_iter().enumerate() {
+            let (registry, peers) = (registry.clone(), senders.clone());
+            let id = u32::try_from(index).unwrap_or_default();
+            let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+                if pin && let Err(error) = postrider_sys::pin_to_cpu(index) {
+                    eprintln!("worker {index} cannot be pinned to a processor: {error}");
+                }
+                if let Err(error) = Worker::run(id, registry.worker(id), peers, receiver) {
+                    eprintln!("worker {index} cannot start: {error}");
+                }
+            })?;
+            threads.push(thread);
+        }
+        Ok(Fleet { senders, threads: Mutex::new(threads), state: Mutex::default() })
+    }
+
+    pub fn workers(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> Option<Arc<Plan>> {
+        self.state().plan.clone()
+    }
+
+    /// Name and addresses of every running listener, ports resolved.
+    pub fn listeners(&self) -> Vec<(String, Vec<Address>)> {
+        let state = self.state();
+        let order = state.plan.iter().flat_map(|plan| &plan.listeners).map(|listener| &listener.model.name);
+        order.filter_map(|name| Some((name.clone(), state.bound.get(name)?.clone()))).collect()
+    }
+
+    /// Puts `plan` in force on all workers and waits until each has it: sockets and logs are opened first, so that a
+    /// plan that cannot run changes nothing. `endpoints` are those that discovery found for new clusters.
+    ///
+    /// # Errors
+    /// See [`ApplyError`].
+    pub async fn apply(
+        &self,
+        plan: Arc<Plan>,
+        endpoints: HashMap<Arc<str>, Endpoints>,
+        logs: &LogWriter,
+    ) -> Result<(), ApplyError> {
+        let log_files = open_logs(&plan, logs)?;
+        let (mut sockets, bound) = self.open_sockets(&plan)?;
+        let mut waiting = Vec::new();
+        for sender in &self.senders {
+            let (done, wait) = oneshot::channel();
+            let apply = Apply {
+                plan: plan.clone(),
+                sockets: sockets.pop().unwrap_or_default(),
+                endpoints: endpoints.clone(),
+                logs: log_files.clone(),
+                done,
+            };
+            sender.send(Message::Apply(Box::new(apply))).await.map_err(|_| ApplyError::WorkerGone)?;
+            waiting.push(wait);
+        }
+        for wait in waiting {
+            wait.await.map_err(|_| ApplyError::WorkerGone)?;
+        }
+        let mut state = self.state();
+        state.bound = bound;
+        state.plan = Some(plan);
+        Ok(())
+    }
+
+    /// Tells all workers about new endpoints of a cluster.
+    pub async fn update_endpoints(&self, cluster: &Arc<str>, endpoints: &Endpoints) {
+        for sender in &self.senders {
+            let message = Message::Endpoints { cluster: cluster.clone(), endpoints: endpoints.clone() };
+            // A worker that is gone is reported by the next apply.
+            let _ = sender.send(message).await;
+        }
+    }
+
+    /// Old connections get no new requests; with `stop_accepting` there are no new connections either.
+    pub async fn drain(&self, stop_accepting: bool) {
+        self.broadcast(|| Message::Drain { stop_accepting }).await;
+    }
+
+    /// Closes the sockets of these listeners and drains their connections.
+    pub async fn stop_listeners(&self, names: &[String]) {
+        self.broadcast(|| Message::StopListeners { names: names.to_vec() }).await;
+    }
+
+    /// What each worker sees, in their order.
+    pub async fn inspect(&self) -> Vec<Report> {
+        let mut waiting = Vec::new();
+        for sender in &self.senders {
+            let (reply, wait) = oneshot::channel();
+            if sender.send(Message::Inspect(reply)).await.is_ok() {
+                waiting.push(wait);
+            }
+        }
+        let mut reports = Vec::new();
+        for wait in waiting {
+            reports.extend(wait.await.ok());
+        }
+        reports
+    }
+
+    /// Hands all log lines gathered so far to the writer.
+    pub async fn flush_logs(&self) {
+        let mut waiting = Vec::new();
+        for sender in &self.senders {
+            let (reply, wait) = oneshot::channel();
+            if sender.send(Message::Flush(reply)).await.is_ok() {
+                waiting.push(wait);
+            }
+        }
+        for wait in waiting {
+            let _ = wait.await;
+        }
+    }
+
+    /// Ends all workers, whatever they are at.
+    pub async fn stop(&self) {
+        self.broadcast(|| Message::Stop).await;
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A worker that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+
+    async fn broadcast(&self, message: impl Fn() -> Message) {
+        for sender in &self.senders {
+            // A worker that is gone needs no message.
+            let _ = sender.send(message()).await;
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sockets for the listeners that need new ones: one set per worker, last worker first.
+    #[expect(clippy::type_complexity, reason = "sockets per worker and addresses per listener, used once")]
+    fn open_sockets(
+        &self,
+        plan: &Plan,
+    ) -> Result<(Vec<HashMap<String, Vec<Bound>>>, HashMap<String, Vec<Address>>), ApplyError> {
+        let state = self.state();
+        let mut per_worker: Vec<HashMap<String, Vec<Bound>>> = Vec::new();
+        per_worker.resize_with(self.senders.len(), HashMap::new);
+        let mut bound = HashMap::new();
+        for listener in &plan.listeners {
+            let model = &listener.model;
+            let running = state.plan.as_ref().and_then(|plan| plan.listener(&model.name));
+            if let (Some(running), Some(addresses)) = (running, state.bound.get(&model.name))
+                && keeps_sockets(&running.model, model)
+            {
+                bound.insert(model.name.clone(), addresses.clone());
+                continue;
+            }
+            let mut addresses = Vec::new();
+            for address in &model.addresses {
+                let refuse = |error| ApplyError::Bind { listener: model.name.clone(), address: address.clone(), error };
+                let mut actual = address.clone();
+                let mut first: Option<Bound> = None;
+                for sockets in &mut per_worker {
+                    let socket = match (&first, &actual) {
+                        (Some(first), Address::Unix { .. }) => first.try_clone().map_err(refuse)?,
+                        _ => open(&actual, model).map_err(refuse)?,
+                    };
+                    if let (Bound::Tcp(socket), Address::Tcp(any)) = (&socket, &actual)
+                        && any.port() == 0
+                    {
+                        actual = Address::Tcp(socket.local_addr().map_err(refuse)?);
+                    }
+                    let list = sockets.entry(model.name.clone()).or_default();
+                    if first.is_none() {
+                        first = Some(socket.try_clone().map_err(refuse)?);
+                    }
+                    list.push(socket);
+                }
+                addresses.push(actual);
+            }
+            bound.insert(model.name.clone(), addresses);
+        }
+        Ok((per_worker, bound))
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for sender in &self.senders {
+            // A full mailbox closes with the sender.
+            let _ = sender.try_send(Message::Stop);
+        }
+    }
+}
+
+/// Whether a changed listener may go on with the sockets that it has.
+fn keeps_sockets(old: &Listener, new: &Listener) -> bool {
+    old.addresses == new.addresses && old.socket == new.socket && old.backlog == new.backlog
+}
+
+fn open(address: &Address, model: &Listener) -> io::Result<Bound> {
+    let options = ListenOptions {
+        backlog: model.backlog,
+        reuse_port: true,
+        freebind: model.socket.freebind,
+        transparent: model.socket.transparent,
+        fast_open: model.socket.tcp_fast_open,
+    };
+    match address {
+        Address::Tcp(address) => postrider_sys::listen(&Place::Tcp(*address), &options),
+        Address::Unix { path, mode } => postrider_sys::listen(&Place::Unix(path, *mode), &options),
+    }
+}
+
+fn open_logs(plan: &Plan, writer: &LogWriter) -> Result<HashMap<postrider_model::AccessLogSink, LogFile>, ApplyError> {
+    let mut files = HashMap::new();
+    for log in plan.access_logs() {
+        if !files.contains_key(&log.sink) {
+            let file = writer
+                .open(crate::log::target(&log.sink))
+                .map_err(|error| ApplyError::AccessLog { path: format!("{:?}", log.sink), error })?;
+            files.insert(log.sink.clone(), file);
+        }
+    }
+    Ok(files)
+}

@@ -1,0 +1,309 @@
+//! Formats evaluated for one stream: header values, log lines, reply bodies.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant, SystemTime};
+
+use postrider_filter_api::StreamInfo;
+use postrider_http::{Fields, RequestHead, ResponseHead};
+use postrider_model::{AddressPart, Command, Format, JsonFormat, LogFormat, Piece, TimeFormat};
+use postrider_telemetry::json;
+use postrider_telemetry::time::{self, TimePattern};
+
+/// What commands may refer to. A connection without HTTP has empty heads.
+pub(crate) struct Context<'a> {
+    pub request: &'a RequestHead,
+    pub response: &'a ResponseHead,
+    pub trailers: &'a Fields,
+    pub info: &'a StreamInfo,
+    pub reply_body: &'a [u8],
+    /// `false` for a connection that is carried without being read.
+    pub http: bool,
+    pub now: SystemTime,
+}
+
+/// What stands for a value that there is none of.
+#[derive(Clone, Copy)]
+pub(crate) enum Absent {
+    /// `-`, in logs.
+    Dash,
+    /// Nothing, in headers.
+    Empty,
+}
+
+impl Context<'_> {
+    pub(crate) fn write(&self, format: &Format, absent: Absent, out: &mut Vec<u8>) {
+        for piece in &format.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Command { command, max_length } => {
+                    let start = out.len();
+                    if self.command(command, out).is_none() {
+                        out.truncate(start);
+                        if let Absent::Dash = absent {
+                            out.push(b'-');
+                        }
+                    } else if let Some(max_length) = max_length {
+                        out.truncate(out.len().min(start + max_length));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A log line as its format says.
+    pub(crate) fn write_log(&self, format: &LogFormat, out: &mut Vec<u8>) {
+        match format {
+            LogFormat::Text(format) => self.write(format, Absent::Dash, out),
+            LogFormat::Json(format) => {
+                self.json(format, out);
+                out.push(b'\n');
+            }
+        }
+    }
+
+    fn json(&self, format: &JsonFormat, out: &mut Vec<u8>) {
+        match format {
+            JsonFormat::Object(entries) => {
+                out.push(b'{');
+                for (index, (key, value)) in entries.iter().enumerate() {
+                    if index > 0 {
+                        out.push(b',');
+                    }
+                    json::write_string(key.as_bytes(), out);
+                    out.push(b':');
+                    self.json(value, out);
+                }
+                out.push(b'}');
+            }
+            JsonFormat::List(items) => {
+                out.push(b'[');
+                for (index, item) in items.iter().enumerate() {
+                    if index > 0 {
+                        out.push(b',');
+                    }
+                    self.json(item, out);
+                }
+                out.push(b']');
+            }
+            JsonFormat::Text(format) => self.json_text(format, out),
+            JsonFormat::Number(number) => {
+                let _ = write!(out, "{number}");
+            }
+            JsonFormat::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+            JsonFormat::Null => out.extend_from_slice(b"null"),
+        }
+    }
+
+    /// A single command keeps its type, anything else is a string.
+    fn json_text(&self, format: &Format, out: &mut Vec<u8>) {
+        let mut value = Vec::new();
+        if let [Piece::Command { command, max_length }] = format.pieces.as_slice() {
+            if self.command(command, &mut value).is_none() {
+                out.extend_from_slice(b"null");
+                return;
+            }
+            if is_numeric(command) {
+                out.extend_from_slice(&value);
+                return;
+            }
+            value.truncate(max_length.unwrap_or(usize::MAX));
+        } else {
+            self.write(format, Absent::Dash, &mut value);
+        }
+        json::write_string(&value, out);
+    }
+
+    /// Appends the command's value; `None` when there is none (what was appended then does not count).
+    fn command(&self, command: &Command, out: &mut Vec<u8>) -> Option<()> {
+        let info = self.info;
+        match command {
+            Command::RequestHeader(name, other) => {
+                let value = self.request_header(name).or_else(|| self.request_header(other.as_deref()?));
+                out.extend_from_slice(value?);
+            }
+            Command::ResponseHeader(name, other) => {
+                let value = self.response_header(name).or_else(|| self.response_header(other.as_deref()?));
+                out.extend_from_slice(value?);
+            }
+            Command::ResponseTrailer(name, other) => {
+                let trailer = |name: &str| self.trailers.get_name(name.as_bytes());
+                out.extend_from_slice(trailer(name).or_else(|| trailer(other.as_deref()?))?);
+            }
+            Command::Path { query } => {
+                let original = self.request.fields.get_name(b"x-envoy-original-path");
+                let path = original.unwrap_or(self.request.path());
+                let end = if *query { path.len() } else { path.iter().position(|b| *b == b'?').unwrap_or(path.len()) };
+                out.extend_from_slice(path.get(..end).filter(|path| !path.is_empty())?);
+            }
+            Command::StartTime(format) => write_time(format, info.start, out),
+            Command::EmitTime(format) => write_time(format, self.now, out),
+            Command::Protocol => {
+                if !self.http {
+                    return None;
+                }
+                out.extend_from_slice(self.request.version().as_str().as_bytes());
+            }
+            Command::UpstreamProtocol => {
+                info.upstream_remote.as_ref().filter(|_| self.http)?;
+                out.extend_from_slice(b"HTTP/1.1");
+            }
+            Command::ResponseCode => number(u64::from(info.status), out),
+            Command::ResponseCodeDetails => text(&info.details, out)?,
+            Command::ConnectionTerminationDetails => text(info.termination_details, out)?,
+            Command::ResponseFlags => self.flags(|(short, _)| short, out)?,
+            Command::ResponseFlagsLong => self.flags(|(_, long)| long, out)?,
+            Command::BytesReceived => number(info.bytes_received, out),
+            Command::BytesSent => number(info.bytes_sent, out),
+            Command::RequestHeadersBytes => number(info.request_head_bytes, out),
+            Command::ResponseHeadersBytes => number(info.response_head_bytes, out),
+            Command::Duration => millis(Some(info.started), info.ended, out)?,
+            Command::RequestDuration => millis(Some(info.started), info.request_received, out)?,
+            Command::RequestTxDuration => millis(Some(info.started), info.request_sent, out)?,
+            Command::ResponseDuration => millis(Some(info.started), info.response_began, out)?,
+            Command::ResponseTxDuration => millis(info.response_began, info.ended, out)?,
+            Command::UpstreamHost => text(info.upstream_remote.as_deref()?, out)?,
+            Command::UpstreamCluster => text(info.upstream_cluster.as_deref()?, out)?,
+            Command::UpstreamLocalAddress(part) => address(info.upstream_local, *part, out)?,
+            Command::UpstreamRemoteAddress(part) => {
+                let remote = info.upstream_remote.as_deref()?;
+                match remote.parse() {
+                    Ok(remote) => address(Some(remote), *part, out)?,
+                    Err(_) => text(remote, out)?,
+                }
+            }
+            Command::UpstreamRequestAttemptCount => number(u64::from(info.upstream_attempts), out),
+            Command::UpstreamTransportFailureReason => text(info.upstream_failure.as_deref()?, out)?,
+            Command::UpstreamConnectionId => {
+                info.upstream_remote.as_ref()?;
+                number(info.upstream_connection_id, out);
+            }
+            Command::DownstreamLocalAddress(part) => address(info.downstream_local, *part, out)?,
+            Command::DownstreamRemoteAddress(part) => address(info.downstream_remote, *part, out)?,
+            Command::DownstreamDirectRemoteAddress(part) => address(info.downstream_direct_remote, *part, out)?,
+            // Plain text has no server name and no handshake that could fail.
+            Command::RequestedServerName | Command::DownstreamTransportFailureReason => return None,
+            Command::RouteName => text(info.route_name.as_deref()?, out)?,
+            Command::VirtualHostName => text(info.virtual_host.as_deref()?, out)?,
+            Command::FilterChainName => text(info.filter_chain.as_deref()?, out)?,
+            Command::Hostname => text(hostname(), out)?,
+            Command::ConnectionId => number(info.connection_id, out),
+            Command::StreamId => number(info.stream_id, out),
+            Command::LocalReplyBody => out.extend_from_slice(self.reply_body),
+            Command::Environment(name) => text(&std::env::var(name).unwrap_or_default(), out)?,
+            Command::Scheme => {
+                let scheme = self.request.scheme().map_or("http", |scheme| scheme.as_str());
+                out.extend_from_slice(scheme.as_bytes());
+            }
+        }
+        Some(())
+    }
+
+    fn request_header(&self, name: &str) -> Option<&[u8]> {
+        let value = match name {
+            ":method" if self.http => self.request.method_bytes(),
+            ":path" => self.request.path(),
+            ":authority" | "host" => self.request.authority(),
+            ":scheme" if self.http => self.request.scheme().map_or("http", |scheme| scheme.as_str()).as_bytes(),
+            name => return self.request.fields.get_name(name.as_bytes()),
+        };
+        Some(value).filter(|value| !value.is_empty())
+    }
+
+    fn response_header(&self, name: &str) -> Option<&[u8]> {
+        self.response.fields.get_name(name.as_bytes())
+    }
+
+    fn flags(&self, pick: impl Fn((&'static str, &'static str)) -> &'static str, out: &mut Vec<u8>) -> Option<()> {
+        let start = out.len();
+        for name in self.info.flags.names() {
+            if out.len() > start {
+                out.push(b',');
+            }
+            out.extend_from_slice(pick(name).as_bytes());
+        }
+        (out.len() > start).then_some(())
+    }
+}
+
+fn is_numeric(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::ResponseCode
+            | Command::BytesReceived
+            | Command::BytesSent
+            | Command::RequestHeadersBytes
+            | Command::ResponseHeadersBytes
+            | Command::Duration
+            | Command::RequestDuration
+            | Command::RequestTxDuration
+            | Command::ResponseDuration
+            | Command::ResponseTxDuration
+            | Command::UpstreamRequestAttemptCount
+            | Command::ConnectionId
+            | Command::UpstreamConnectionId
+            | Command::DownstreamLocalAddress(AddressPart::Port)
+            | Command::DownstreamRemoteAddress(AddressPart::Port)
+            | Command::DownstreamDirectRemoteAddress(AddressPart::Port)
+            | Command::UpstreamLocalAddress(AddressPart::Port)
+            | Command::UpstreamRemoteAddress(AddressPart::Port)
+    )
+}
+
+fn text(value: &str, out: &mut Vec<u8>) -> Option<()> {
+    out.extend_from_slice(value.as_bytes());
+    (!value.is_empty()).then_some(())
+}
+
+fn number(value: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(postrider_http::Decimal::new(value).as_bytes());
+}
+
+fn millis(from: Option<Instant>, to: Option<Instant>, out: &mut Vec<u8>) -> Option<()> {
+    let duration: Duration = to?.saturating_duration_since(from?);
+    number(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), out);
+    Some(())
+}
+
+fn address(value: Option<SocketAddr>, part: AddressPart, out: &mut Vec<u8>) -> Option<()> {
+    let value = value?;
+    // Writing to a vector cannot fail.
+    let _ = match part {
+        AddressPart::Whole => write!(out, "{value}"),
+        AddressPart::WithoutPort => write!(out, "{}", value.ip()),
+        AddressPart::Port => write!(out, "{}", value.port()),
+    };
+    Some(())
+}
+
+fn write_time(format: &TimeFormat, at: SystemTime, out: &mut Vec<u8>) {
+    thread_local! {
+        /// Patterns that were met, parsed; few, as they stand in the configuration.
+        static PATTERNS: RefCell<Vec<(String, TimePattern)>> = const { RefCell::new(Vec::new()) };
+    }
+    let text = match format {
+        TimeFormat::Iso8601Millis => "",
+        TimeFormat::Pattern(pattern) => pattern,
+    };
+    PATTERNS.with_borrow_mut(|patterns| {
+        if !patterns.iter().any(|(known, _)| known == text) {
+            let parsed = if text.is_empty() { Ok(TimePattern::iso8601()) } else { TimePattern::parse(text) };
+            patterns.push((text.to_owned(), parsed.unwrap_or_else(|_| TimePattern::iso8601())));
+        }
+        if let Some((_, pattern)) = patterns.iter().find(|(known, _)| known == text) {
+            time::write(pattern, at, out);
+        }
+    });
+}
+
+/// `Sat, 21 Nov 2026 10:11:12 GMT` (RFC 9110 section 5.6.7).
+pub(crate) fn write_http_date(at: SystemTime, out: &mut Vec<u8>) {
+    write_time(&TimeFormat::Pattern("%a, %d %b %Y %H:%M:%S GMT".to_owned()), at, out);
+}
+
+/// The machine's name, read once.
+fn hostname() -> &'static str {
+    static NAME: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned())
+}

@@ -1,0 +1,163 @@
+//! Header edits: what routes ask for, and small helpers for forwarding headers.
+
+use std::net::{IpAddr, SocketAddr};
+
+use postrider_http::{Fields, HeaderId, RequestHead, split_port};
+use postrider_model::{Action, AppendAction, HeaderEdits, IdentityPolicy, Target, WeightedCluster};
+use postrider_router::Table;
+use postrider_upstream::Random;
+
+use crate::format::{Absent, Context};
+
+/// The edits that apply to a route's requests, the most specific first.
+pub(super) fn request_levels(table: &Table, route: u32, weighted: Option<usize>) -> [&HeaderEdits; 4] {
+    let source = table.source();
+    let host = table.virtual_host_of(route).map_or(&NO_EDITS, |host| &table.virtual_host(host).request_headers);
+    let cluster = weighted_cluster(table, route, weighted).map_or(&NO_EDITS, |cluster| &cluster.request_headers);
+    [cluster, &table.route(route).request_headers, host, &source.request_headers]
+}
+
+/// The same for responses.
+pub(super) fn response_levels(table: &Table, route: u32, weighted: Option<usize>) -> [&HeaderEdits; 4] {
+    let source = table.source();
+    let host = table.virtual_host_of(route).map_or(&NO_EDITS, |host| &table.virtual_host(host).response_headers);
+    let cluster = weighted_cluster(table, route, weighted).map_or(&NO_EDITS, |cluster| &cluster.response_headers);
+    [cluster, &table.route(route).response_headers, host, &source.response_headers]
+}
+
+static NO_EDITS: HeaderEdits = HeaderEdits { add: Vec::new(), remove: Vec::new() };
+
+/// The authority that a weighted cluster wants.
+pub(super) fn weighted_host(table: &Table, route: u32, weighted: Option<usize>) -> Option<&str> {
+    weighted_cluster(table, route, weighted)?.host_rewrite.as_deref()
+}
+
+fn weighted_cluster(table: &Table, route: u32, weighted: Option<usize>) -> Option<&WeightedCluster> {
+    match &table.route(route).action {
+        Action::Forward(forward) => match &forward.target {
+            Target::Weighted(clusters) => clusters.get(weighted?),
+            Target::Cluster(_) | Target::Header(_) => None,
+        },
+        Action::Redirect(_) | Action::Respond(_) => None,
+    }
+}
+
+/// Applies removals, then additions with the values that [`evaluate`] found.
+pub(super) fn apply(edits: &HeaderEdits, fields: &mut Fields, values: &mut Vec<(usize, Vec<u8>)>) {
+    for name in &edits.remove {
+        fields.remove_name(name.as_bytes());
+    }
+    for (index, value) in values.drain(..) {
+        let Some(header) = edits.add.get(index) else { continue };
+        let name = header.name.as_bytes();
+        if value.is_empty() && !header.keep_empty {
+            continue;
+        }
+        // Names were checked with the configuration; a value with control bytes, taken from a request, is left out.
+        let _ = match header.action {
+            AppendAction::AppendIfExistsOrAdd => fields.append_name(name, &value),
+            AppendAction::AddIfAbsent if fields.get_name(name).is_none() => fields.append_name(name, &value),
+            AppendAction::OverwriteIfExistsOrAdd => fields.set_name(name, &value),
+            AppendAction::OverwriteIfExists if fields.get_name(name).is_some() => fields.set_name(name, &value),
+            AppendAction::AddIfAbsent | AppendAction::OverwriteIfExists => Ok(()),
+        };
+    }
+}
+
+/// The values of the additions of `edits`, by their index: taken before any of them is applied.
+pub(super) fn evaluate(edits: &HeaderEdits, context: &Context<'_>) -> Vec<(usize, Vec<u8>)> {
+    let value = |format| {
+        let mut value = Vec::new();
+        context.write(format, Absent::Empty, &mut value);
+        value
+    };
+    edits.add.iter().enumerate().map(|(index, header)| (index, value(&header.value))).collect()
+}
+
+/// The client behind `hops` trusted proxies, for a listener at the edge.
+pub(super) fn trusted_client(fields: &Fields, remote: Option<SocketAddr>, hops: u32) -> Option<SocketAddr> {
+    match hops {
+        0 => remote,
+        hops => nth_from_end(fields, hops as usize - 1).map(|client| (client, 0).into()).or(remote),
+    }
+}
+
+/// The client that a trusted peer names.
+pub(super) fn forwarded_client(fields: &Fields, hops: u32) -> Option<IpAddr> {
+    if !fields.has(HeaderId::XForwardedFor) {
+        return None;
+    }
+    nth_from_end(fields, hops as usize)
+}
+
+fn nth_from_end(fields: &Fields, index: usize) -> Option<IpAddr> {
+    let last = fields.get_all(HeaderId::XForwardedFor).last()?;
+    let entry = last.rsplit(|byte| *byte == b',').nth(index)?;
+    std::str::from_utf8(entry).ok()?.trim().parse().ok()
+}
+
+/// A random UUID (version 4, RFC 9562 section 5.4).
+pub(super) fn uuid(random: &Random) -> [u8; 36] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let high = random.next() & 0xffff_ffff_ffff_0fff | 0x4000;
+    let low = random.next() & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000;
+    let mut bits = u128::from(high) << 64 | u128::from(low);
+    let mut text = [b'-'; 36];
+    for (place, byte) in text.iter_mut().enumerate() {
+        if !matches!(place, 8 | 13 | 18 | 23) {
+            *byte = DIGITS.get((bits >> 124) as usize).copied().unwrap_or(b'0');
+            bits <<= 4;
+        }
+    }
+    text
+}
+
+/// Takes port and dot off the authority as the connection manager is told to.
+pub(super) fn strip_host(head: &mut RequestHead, policy: &IdentityPolicy, local: Option<u16>, scratch: &mut Vec<u8>) {
+    scratch.clear();
+    let (host, port) = split_port(head.authority());
+    let number = port.and_then(|port| std::str::from_utf8(port).ok()?.parse::<u16>().ok());
+    let strip_port = policy.strip_any_host_port || (policy.strip_matching_host_port && number == local);
+    let bare = match policy.strip_trailing_host_dot {
+        true => host.strip_suffix(b".").unwrap_or(host),
+        false => host,
+    };
+    scratch.extend_from_slice(bare);
+    if let (Some(port), false) = (port, strip_port) {
+        scratch.push(b':');
+        scratch.extend_from_slice(port);
+    }
+    if scratch.as_slice() != head.authority() {
+        // What is left of a valid authority is one.
+        let _ = head.set_authority(scratch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_has_version_variant_and_dashes() {
+        let id = uuid(&Random::new(9));
+        let text = std::str::from_utf8(&id).unwrap();
+        assert_eq!(text.len(), 36);
+        assert_eq!(text.as_bytes()[14], b'4');
+        assert!(b"89ab".contains(&text.as_bytes()[19]), "{text}");
+        assert_eq!(text.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+        assert_ne!(uuid(&Random::new(10)), id);
+    }
+
+    #[test]
+    fn the_client_is_found_behind_trusted_hops() {
+        let mut fields = Fields::new();
+        assert_eq!(forwarded_client(&fields, 0), None);
+        fields.append(HeaderId::XForwardedFor, b"1.1.1.1, 2.2.2.2,3.3.3.3").unwrap();
+        assert_eq!(forwarded_client(&fields, 0), "3.3.3.3".parse().ok());
+        assert_eq!(forwarded_client(&fields, 1), "2.2.2.2".parse().ok());
+        let remote = "9.9.9.9:1".parse().ok();
+        assert_eq!(trusted_client(&fields, remote, 0), remote);
+        assert_eq!(trusted_client(&fields, remote, 1), "3.3.3.3:0".parse().ok());
+        assert_eq!(trusted_client(&fields, remote, 9), remote);
+    }
+}

@@ -1,0 +1,314 @@
+//! One request and its answer.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use postrider_filter_api::{Flags, LocalReply, Resumer, State, StreamInfo};
+use postrider_h1::HeadScan;
+use postrider_http::{BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead};
+use postrider_telemetry::stats::sets::http as stat;
+use postrider_upstream::Permit;
+
+use super::outbox::Outbox;
+use super::transfer::Transfer;
+use super::{After, Connection};
+use crate::chain::{Filters, Http, Routes};
+use crate::cluster::{Cluster, Host, Upstream};
+use crate::format::Context;
+
+/// The head did not come in time.
+pub(crate) const HEADER_TIMEOUT: Reject = Reject::new(408, "request_header_timeout");
+
+/// Heads larger than this are not kept for the next request.
+const KEPT_HEAD_CAPACITY: usize = 32 * 1024;
+
+/// Everything about one request under way. Reused: in the steady state nothing here allocates.
+pub(crate) struct Exchange {
+    pub(crate) request: RequestHead,
+    pub(crate) response: ResponseHead,
+    pub(crate) request_trailers: Fields,
+    pub(crate) response_trailers: Fields,
+    pub(crate) info: StreamInfo,
+    pub(super) facts: RequestFacts,
+    pub(super) refused: Option<Reject>,
+    pub(super) routes: Option<Rc<Routes>>,
+    pub(super) route: Option<u32>,
+    /// Which of a route's weighted clusters was drawn.
+    pub(super) weighted: Option<usize>,
+    pub(super) filters: Option<Rc<Filters>>,
+    pub(super) states: Vec<State>,
+    /// Ends a pause of the request, and one of the response.
+    pub(super) resumers: [Resumer; 2],
+    pub(super) paused: [bool; 2],
+    pub(super) cluster: Option<Rc<Cluster>>,
+    pub(super) host: Option<Rc<Host>>,
+    pub(super) upstream: Option<Box<Upstream>>,
+    pub(super) permit: Option<Permit>,
+    /// On its way to the upstream, and to the client.
+    pub(super) up: Outbox,
+    pub(super) down: Outbox,
+    pub(super) upload: Transfer,
+    pub(super) download: Transfer,
+    pub(super) response_scan: HeadScan,
+    pub(super) response_facts: ResponseFacts,
+    /// How the request leaves.
+    pub(super) request_framing: BodyFraming,
+    /// What was said to the client is the beginning of an answer: from now on nothing else can be.
+    pub(super) answered: bool,
+    /// All of the answer is in `down` or sent.
+    pub(super) response_done: bool,
+    /// The upstream takes no more of the body.
+    pub(super) upload_broken: bool,
+    pub(super) continue_sent: bool,
+    pub(super) tunnel: bool,
+    /// In a tunnel: the end of the stream was passed on to the upstream, and to the client.
+    pub(super) finished: [bool; 2],
+    pub(super) retried: bool,
+    pub(super) client_gone: bool,
+    pub(super) keep_alive: bool,
+    pub(super) last_activity: Instant,
+    pub(super) route_timeout: Option<Duration>,
+    pub(super) stream_idle: Option<Duration>,
+    /// A filter answered in place of the upstream's response.
+    pub(super) replaced: Option<Box<LocalReply>>,
+    pub(super) reply_body: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
+}
+
+impl Exchange {
+    pub(crate) fn new(now: Instant) -> Exchange {
+        Exchange {
+            request: RequestHead::new(),
+            response: ResponseHead::new(),
+            request_trailers: Fields::new(),
+            response_trailers: Fields::new(),
+            info: StreamInfo::new(now, SystemTime::UNIX_EPOCH),
+            facts: RequestFacts::default(),
+            refused: None,
+            routes: None,
+            route: None,
+            weighted: None,
+            filters: None,
+            states: Vec::new(),
+            resumers: Default::default(),
+            paused: [false; 2],
+            cluster: None,
+            host: None,
+            upstream: None,
+            permit: None,
+            up: Outbox::default(),
+            down: Outbox::default(),
+            upload: Transfer::Done,
+            download: Transfer::Done,
+            response_scan: HeadScan::new(),
+            response_facts: ResponseFacts::default(),
+            request_framing: BodyFraming::None,
+            answered: false,
+            response_done: false,
+            upload_broken: false,
+            continue_sent: false,
+            tunnel: false,
+            finished: [false; 2],
+            retried: false,
+            client_gone: false,
+            keep_alive: true,
+            last_activity: now,
+            route_timeout: None,
+            stream_idle: None,
+            replaced: None,
+            reply_body: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The codec read a head of so many bytes.
+    pub(crate) fn accept(&mut self, facts: RequestFacts, head_bytes: usize) {
+        self.facts = facts;
+        self.refused = None;
+        self.info.request_head_bytes = head_bytes as u64;
+    }
+
+    /// The codec refused the head.
+    pub(crate) fn refuse(&mut self, reject: Reject) {
+        self.facts = RequestFacts::default();
+        self.refused = Some(reject);
+    }
+
+    /// Takes the request through all stages and answers what becomes of the client's connection.
+    pub(crate) async fn run(&mut self, connection: &mut Connection, http: &Http) -> After {
+        self.begin(connection, http);
+        if let Some(reject) = self.refused {
+            self.reply_refused(connection, http, reject);
+        } else {
+            self.serve(connection, http).await;
+        }
+        let after = self.after(connection);
+        self.complete(connection, http);
+        after
+    }
+
+    /// The pipeline, stage by stage.
+    async fn serve(&mut self, connection: &mut Connection, http: &Http) {
+        // Who is asking, and under which id.
+        self.identify(connection, http);
+        // Which virtual host and route, and so which filters.
+        self.find_route(connection, http);
+        // Filters may change the request, hold it, or answer it.
+        for index in 0..self.filter_count() {
+            if self.filter_request_headers(index, connection, http) {
+                return;
+            }
+            self.resumed(0).await;
+        }
+        // The end of the chain: answer here, or forward.
+        let Some(target) = self.route_request(connection, http) else { return };
+        // A host, permission from the circuit breakers, and a connection.
+        self.forward(target, connection, http).await;
+    }
+
+    fn begin(&mut self, connection: &Connection, http: &Http) {
+        let worker = &connection.worker;
+        let now = worker.clock.now();
+        let head_bytes = self.info.request_head_bytes;
+        self.info = StreamInfo::new(now, worker.clock.wall(now));
+        self.info.request_head_bytes = head_bytes;
+        self.info.connection_id = connection.id;
+        self.info.stream_id = connection.id << 20 | u64::from(connection.requests);
+        self.info.downstream_local = connection.local;
+        self.info.downstream_direct_remote = connection.remote;
+        self.info.downstream_remote = connection.remote;
+        if !connection.chain.plan.name.is_empty() {
+            self.info.filter_chain = Some(connection.chain.plan.name.clone());
+        }
+        self.last_activity = now;
+        let stats = &http.stats;
+        stats.inc(stat::DOWNSTREAM_RQ_TOTAL);
+        stats.inc(stat::DOWNSTREAM_RQ_HTTP1_TOTAL);
+        stats.gauge_inc(stat::DOWNSTREAM_RQ_ACTIVE);
+        self.upload = Transfer::new(self.facts.framing, self.facts.framing, false, http.model.http1.enable_trailers);
+        if self.upload.is_done() {
+            self.info.request_received = Some(now);
+        }
+    }
+
+    /// What becomes of the client's connection.
+    fn after(&mut self, connection: &Connection) -> After {
+        if self.tunnel {
+            return After::Close;
+        }
+        if self.answered && !self.response_done {
+            return After::Reset;
+        }
+        if !self.answered {
+            // The client left before there was an answer.
+            return After::Close;
+        }
+        let heard_all = self.upload.is_done();
+        if self.keep_alive && heard_all && !connection.half_closed {
+            return After::KeepAlive;
+        }
+        if heard_all && connection.input.is_empty() { After::Close } else { After::Linger }
+    }
+
+    /// Counts, logs and forgets.
+    fn complete(&mut self, connection: &mut Connection, http: &Http) {
+        let worker = connection.worker.clone();
+        let now = worker.clock.now();
+        self.info.ended = Some(now);
+        self.release_upstream(connection, now);
+        let stats = &http.stats;
+        stats.gauge_dec(stat::DOWNSTREAM_RQ_ACTIVE);
+        if self.info.status > 0 {
+            postrider_telemetry::stats::sets::count_downstream_response(stats, self.info.status);
+            postrider_telemetry::stats::sets::count_listener_response(&http.listener_stats, self.info.status);
+            let time = now.saturating_duration_since(self.info.started);
+            stats.record(stat::DOWNSTREAM_RQ_TIME, crate::cluster::millis(time));
+        } else {
+            stats.inc(stat::DOWNSTREAM_RQ_RX_RESET);
+        }
+        if let Some(filters) = self.filters.take()
+            && filters.hooks.complete
+        {
+            for ((filter, hooks), state) in filters.all.iter().zip(&mut self.states) {
+                if hooks.complete {
+                    filter.on_complete(state, &self.info);
+                }
+            }
+        }
+        if !http.logs.is_empty() {
+            http.logs.write(&Context {
+                request: &self.request,
+                response: &self.response,
+                trailers: &self.response_trailers,
+                info: &self.info,
+                reply_body: &self.reply_body,
+                http: true,
+                now: worker.clock.wall(now),
+            });
+        }
+        self.reset();
+    }
+
+    /// Ready for the next request, with all capacity kept.
+    fn reset(&mut self) {
+        self.request.clear();
+        self.response.clear();
+        if !self.request_trailers.is_empty() {
+            self.request_trailers.clear();
+        }
+        if !self.response_trailers.is_empty() {
+            self.response_trailers.clear();
+        }
+        self.refused = None;
+        self.routes = None;
+        self.route = None;
+        self.weighted = None;
+        self.states.clear();
+        self.paused = [false; 2];
+        self.cluster = None;
+        self.host = None;
+        self.permit = None;
+        self.up.reset();
+        self.down.reset();
+        self.upload = Transfer::Done;
+        self.download = Transfer::Done;
+        self.response_scan.reset();
+        self.request_framing = BodyFraming::None;
+        self.answered = false;
+        self.response_done = false;
+        self.upload_broken = false;
+        self.continue_sent = false;
+        self.tunnel = false;
+        self.finished = [false; 2];
+        self.retried = false;
+        self.client_gone = false;
+        self.keep_alive = true;
+        self.route_timeout = None;
+        self.stream_idle = None;
+        self.replaced = None;
+        self.reply_body.clear();
+        self.scratch.clear();
+    }
+
+    /// Not grown by an unusual message: worth keeping.
+    pub(crate) fn is_small(&self) -> bool {
+        let heads = self.request.fields.capacity() + self.response.fields.capacity();
+        heads <= 2 * KEPT_HEAD_CAPACITY && self.up.is_small() && self.down.is_small()
+    }
+
+    pub(super) fn fail(&mut self, flags: Flags, details: impl Into<Cow<'static, str>>) {
+        self.info.flags.insert(flags);
+        self.info.details = details.into();
+    }
+
+    /// Waits while the request (0) or the response (1) is held by a filter.
+    async fn resumed(&mut self, direction: usize) {
+        let (Some(paused), Some(resumer)) = (self.paused.get_mut(direction), self.resumers.get(direction)) else {
+            return;
+        };
+        if std::mem::take(paused) {
+            std::future::poll_fn(|cx| resumer.poll(cx.waker())).await;
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Answers that the proxy makes itself.
+
+use std::borrow::Cow;
+
+use postrider_filter_api::{Action, Flags, LocalReply, Stream};
+use postrider_http::{BodyFraming, HeaderId, Method, Reject, ResponseWrite, Version, reason_phrase, write_response};
+use postrider_telemetry::stats::sets::http as stat;
+
+use super::exchange::Exchange;
+use super::{Connection, edits};
+use crate::chain::Http;
+use crate::format::{Absent, Context};
+
+impl Exchange {
+    /// The codec refused the request: nothing behind it on this connection can be trusted.
+    pub(super) fn reply_refused(&mut self, connection: &mut Connection, http: &Http, reject: Reject) {
+        let stats = &http.stats;
+        match reject.status {
+            431 => stats.inc(stat::DOWNSTREAM_RQ_TOO_LARGE),
+            408 => {}
+            _ => stats.inc(stat::DOWNSTREAM_CX_PROTOCOL_ERROR),
+        }
+        if reject.status != 408 {
+            self.fail(Flags::DOWNSTREAM_PROTOCOL_ERROR, "");
+        }
+        self.keep_alive = false;
+        let body = match reject.details {
+            "request_header_timeout" => "request header timeout",
+            _ => reason_phrase(reject.status),
+        };
+        let reply = LocalReply {
+            status: reject.status,
+            body: Cow::Borrowed(body.as_bytes()),
+            headers: Vec::new(),
+            details: reject.details.into(),
+        };
+        self.reply(connection, http, reply);
+        // What follows a refused head is not read as requests.
+        connection.input.release(&connection.worker.buffers);
+        self.facts.framing = BodyFraming::UntilClose;
+        self.upload = super::transfer::Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false, false);
+    }
+
+    /// An answer that belongs to the route: its header edits apply.
+    pub(super) fn reply_for_route(&mut self, connection: &mut Connection, http: &Http, reply: LocalReply) {
+        self.make_reply(connection, http, reply, true);
+    }
+
+    /// Answers the client; goes behind what waits to be sent already.
+    pub(super) fn reply(&mut self, connection: &mut Connection, http: &Http, reply: LocalReply) {
+        self.make_reply(connection, http, reply, false);
+    }
+
+    fn make_reply(&mut self, connection: &mut Connection, http: &Http, reply: LocalReply, of_route: bool) {
+        if self.answered {
+            return;
+        }
+        let LocalReply { status, body, headers, details } = reply;
+        if !details.is_empty() {
+            self.info.details = details;
+        }
+        self.info.status = status;
+        self.response.reply(status);
+        self.reply_body.clear();
+        self.reply_body.extend_from_slice(&body);
+        for (name, value) in &headers {
+            // A value with control bytes, made from a request, is left out.
+            let _ = self.response.fields.append_name(name.to_ascii_lowercase().as_bytes(), value);
+        }
+        if !self.reply_body.is_empty() && !self.response.fields.has(HeaderId::ContentType) {
+            let _ = self.response.fields.append(HeaderId::ContentType, b"text/plain");
+        }
+        self.format_reply(connection, http, of_route);
+        if of_route {
+            self.edit_response_headers(connection);
+        }
+        let end = self.reply_body.is_empty() || self.request.method() == Method::Head;
+        self.filter_response_headers(end);
+        self.swallow_body(connection);
+        let heard_all = self.upload.is_done();
+        self.decide_keep_alive(connection, http, heard_all);
+        self.write_reply(connection, http);
+        self.answered = true;
+        self.response_done = true;
+    }
+
+    /// The body as `local_reply_config` wants it.
+    fn format_reply(&mut self, connection: &Connection, http: &Http, of_route: bool) {
+        let Some(format) = http.model.identity.local_reply_format.as_ref().filter(|_| !of_route) else { return };
+        let mut body = Vec::new();
+        let context = Context {
+            request: &self.request,
+            response: &self.response,
+            trailers: &self.response_trailers,
+            info: &self.info,
+            reply_body: &self.reply_body,
+            http: true,
+            now: connection.worker.clock.wall(self.info.started),
+        };
+        context.write(&format.body, Absent::Dash, &mut body);
+        self.reply_body = body;
+        let _ = self.response.fields.set(HeaderId::ContentType, format.content_type.as_bytes());
+    }
+
+    /// Reads the rest of the request's body if it is here already, so that the connection can go on.
+    fn swallow_body(&mut self, connection: &mut Connection) {
+        let buffers = &connection.worker.buffers;
+        while !self.upload.is_done() && !connection.input.is_empty() {
+            let before = connection.input.bytes().len();
+            let step =
+                self.upload.step(&mut connection.input, &mut self.up, &mut self.request_trailers, buffers, |_| {
+                    super::transfer::Seen::AsIs
+                });
+            self.up.discard(&mut connection.input, buffers);
+            match step {
+                Ok(count) => self.info.bytes_received += count,
+                Err(_) => return,
+            }
+            if connection.input.bytes().len() == before {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn decide_keep_alive(&mut self, connection: &Connection, http: &Http, heard_all: bool) {
+        let limit = http.model.limits.max_requests_per_connection;
+        let exhausted = limit.is_some_and(|limit| connection.requests >= limit);
+        if exhausted {
+            http.stats.inc(stat::DOWNSTREAM_CX_MAX_REQUESTS_REACHED);
+        }
+        let draining = connection.is_draining();
+        if draining && self.keep_alive {
+            http.stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE);
+        }
+        self.keep_alive =
+            self.keep_alive && self.facts.persistent && heard_all && !exhausted && !draining && !connection.half_closed;
+    }
+
+    pub(super) fn connection_header(&self) -> postrider_http::Connection {
+        use postrider_http::Connection;
+        match (self.keep_alive, self.request.version()) {
+            (true, Version::Http11) => Connection::Implicit,
+            (true, Version::Http10) => Connection::KeepAlive,
+            (false, _) => Connection::Close,
+        }
+    }
+
+    fn write_reply(&mut self, connection: &mut Connection, http: &Http) {
+        let mut date = std::mem::take(&mut self.scratch);
+        date.clear();
+        connection.worker.write_date(&mut date);
+        let extra: &[(HeaderId, &[u8])] =
+            if self.response.fields.has(HeaderId::Date) { &[] } else { &[(HeaderId::Date, &date)] };
+        let bodiless = matches!(self.response.status(), 100..=199 | 204 | 304);
+        let framing = match bodiless {
+            true => BodyFraming::None,
+            false => BodyFraming::Length(self.reply_body.len() as u64),
+        };
+        let options = ResponseWrite {
+            framing,
+            connection: self.connection_header(),
+            server: self.server_header(http),
+            keep_length: false,
+            extra,
+        };
+        let out = &mut connection.out.bytes;
+        let start = out.len();
+        write_response(&self.response, &options, out);
+        self.info.response_head_bytes = (out.len() - start) as u64;
+        if !bodiless && self.request.method() != Method::Head {
+            out.extend_from_slice(&self.reply_body);
+            self.info.bytes_sent += self.reply_body.len() as u64;
+        }
+        self.scratch = date;
+    }
+
+    pub(super) fn server_header<'h>(&self, http: &'h Http) -> Option<&'h [u8]> {
+        use postrider_model::ServerHeader;
+        let identity = &http.model.identity;
+        match identity.server_header {
+            ServerHeader::Overwrite => Some(identity.server_name.as_bytes()),
+            ServerHeader::AppendIfAbsent if !self.response.fields.has(HeaderId::Server) => {
+                Some(identity.server_name.as_bytes())
+            }
+            ServerHeader::AppendIfAbsent | ServerHeader::PassThrough => None,
+        }
+    }
+
+    /// Shows the response head to the filters, the last first.
+    pub(super) fn filter_response_headers(&mut self, end: bool) {
+        let Some(filters) = self.filters.clone() else { return };
+        if !filters.hooks.response_headers {
+            return;
+        }
+        for (index, (filter, hooks)) in filters.all.iter().enumerate().rev() {
+            let Some(state) = self.states.get_mut(index).filter(|_| hooks.response_headers) else { continue };
+            let [_, resumer] = &self.resumers;
+            resumer.reset();
+            let mut stream =
+                Stream { request: &mut self.request, response: &mut self.response, info: &mut self.info, resumer };
+            match filter.on_response_headers(state, &mut stream, end) {
+                Action::Continue => {}
+                Action::Pause => {
+                    let [_, paused] = &mut self.paused;
+                    *paused = true;
+                }
+                Action::Respond(reply) => {
+                    // The head was not sent yet: this one takes its place.
+                    self.info.status = reply.status;
+                    self.response.reply(reply.status);
+                    self.replaced = Some(reply);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What weighted cluster, route, virtual host and table say about the response's headers.
+    pub(super) fn edit_response_headers(&mut self, connection: &Connection) {
+        let (Some(routes), Some(route)) = (self.routes.clone(), self.route) else { return };
+        let mut levels = edits::response_levels(&routes.plan.table, route, self.weighted);
+        if levels.iter().all(|level| level.is_empty()) {
+            return;
+        }
+        if routes.plan.table.source().most_specific_header_edits_win {
+            levels.reverse();
+        }
+        for level in levels {
+            let mut values = edits::evaluate(
+                level,
+                &Context {
+                    request: &self.request,
+                    response: &self.response,
+                    trailers: &self.response_trailers,
+                    info: &self.info,
+                    reply_body: &[],
+                    http: true,
+                    now: connection.worker.clock.wall(self.info.started),
+                },
+            );
+            edits::apply(level, &mut self.response.fields, &mut values);
+        }
+    }
+}

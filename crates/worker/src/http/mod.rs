@@ -1,0 +1,320 @@
+//! HTTP connections: one task reads requests from a client and takes each through the pipeline of [`Exchange::run`].
+//!
+//! ```text
+//! serve ──> next head ──> Exchange::run ──> next head ──> … ──> close
+//!             │ idle, header and drain deadlines      │ keep-alive decides
+//! ```
+
+mod edits;
+mod exchange;
+mod local;
+mod outbox;
+mod prepare;
+mod respond;
+mod send;
+mod stream;
+mod transfer;
+
+pub(crate) use exchange::Exchange;
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use postrider_h1::{HeadScan, RequestParse, parse_request};
+use postrider_telemetry::stats::sets::http as stat;
+
+use crate::buffers::Input;
+use crate::chain::{Chain, Handler, Http};
+use crate::io::Io;
+use crate::listener::{Arrival, Counted};
+use crate::timers::Deadline;
+use crate::worker::Worker;
+use outbox::Outbox;
+
+/// Answers that may gather while a client's next requests are already here; more are sent first.
+const MERGE_LIMIT: usize = 64 * 1024;
+
+/// A client's connection between and during its requests.
+pub(crate) struct Connection {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) chain: Rc<Chain>,
+    pub(crate) io: Io,
+    pub(crate) input: Input,
+    pub(crate) deadline: Deadline,
+    /// Answers that were not sent yet.
+    pub(crate) out: Outbox,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) id: u64,
+    pub(crate) requests: u32,
+    /// The client sends nothing more; it may still want its answer.
+    pub(crate) half_closed: bool,
+    accepted: Instant,
+    /// Progress through a head that is not complete.
+    scan: Option<Box<HeadScan>>,
+    counted: Counted,
+}
+
+/// How a connection goes on after an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    KeepAlive,
+    /// Everything was said and heard.
+    Close,
+    /// Everything was said, but the client may still be sending: it must get the chance to read the answer.
+    Linger,
+    /// Something was promised that will not come: the client must see that.
+    Reset,
+}
+
+/// Why no further head came.
+enum Fill {
+    More,
+    Closed,
+    HeaderTimeout,
+}
+
+/// Serves one client until either side has enough.
+pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
+    let of_chain = chain.clone();
+    let Handler::Http(http) = &of_chain.handler else { return };
+    let Arrival { io, local, remote, id, counted } = arrival;
+    let mut connection = Connection {
+        deadline: worker.timers.register(),
+        accepted: worker.clock.now(),
+        input: Input::default(),
+        out: Outbox::default(),
+        requests: 0,
+        half_closed: false,
+        scan: None,
+        worker,
+        chain,
+        io,
+        local,
+        remote,
+        id,
+        counted,
+    };
+    let stats = &http.stats;
+    stats.inc(stat::DOWNSTREAM_CX_TOTAL);
+    stats.inc(stat::DOWNSTREAM_CX_HTTP1_TOTAL);
+    stats.gauge_inc(stat::DOWNSTREAM_CX_ACTIVE);
+    stats.gauge_inc(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
+    connection.run(http).await;
+    connection.end(http);
+}
+
+impl Connection {
+    async fn run(&mut self, http: &Http) {
+        while let Some(mut exchange) = self.next_head(http).await {
+            self.requests += 1;
+            self.worker.busy.set(self.worker.busy.get() + 1);
+            let after = exchange.run(self, http).await;
+            self.worker.busy.set(self.worker.busy.get().saturating_sub(1));
+            self.worker.put_exchange(exchange);
+            match after {
+                After::KeepAlive => {}
+                After::Close => {
+                    self.flush().await;
+                    return;
+                }
+                After::Linger => {
+                    self.flush().await;
+                    self.linger(http).await;
+                    return;
+                }
+                After::Reset => {
+                    self.io.reset_on_close();
+                    return;
+                }
+            }
+        }
+        self.flush().await;
+    }
+
+    /// Waits for a complete head; `None` when the connection is over. A head that is refused comes as an exchange
+    /// that says so.
+    async fn next_head(&mut self, http: &Http) -> Option<Box<Exchange>> {
+        self.arm_head_deadline(http);
+        loop {
+            if !self.input.is_empty() && self.out.bytes.len() < MERGE_LIMIT {
+                let mut exchange = self.worker.take_exchange();
+                if self.parse(http, &mut exchange) {
+                    return Some(exchange);
+                }
+                self.worker.put_exchange(exchange);
+            }
+            match std::future::poll_fn(|cx| self.poll_fill(http, cx)).await {
+                Fill::More => {}
+                Fill::Closed => return None,
+                Fill::HeaderTimeout => {
+                    http.stats.inc(stat::DOWNSTREAM_RQ_HEADER_TIMEOUT);
+                    let mut exchange = self.worker.take_exchange();
+                    exchange.refuse(exchange::HEADER_TIMEOUT);
+                    return Some(exchange);
+                }
+            }
+        }
+    }
+
+    /// Reads a head from what is there; `false` when it is not complete.
+    fn parse(&mut self, http: &Http, exchange: &mut Exchange) -> bool {
+        let shared = &self.worker.scan;
+        let mut own = self.scan.take();
+        let mut shared = shared.borrow_mut();
+        let scan = own.as_deref_mut().unwrap_or(&mut shared);
+        match parse_request(self.input.bytes(), &http.rules, scan, &mut exchange.request) {
+            RequestParse::Complete { consumed, facts } => {
+                self.input.consume(consumed, &self.worker.buffers);
+                exchange.accept(facts, consumed);
+                true
+            }
+            RequestParse::Reject(reject) => {
+                exchange.refuse(reject);
+                true
+            }
+            RequestParse::Partial => {
+                let started = own.is_none();
+                self.scan = own.or_else(|| Some(Box::new(std::mem::take(&mut *shared))));
+                drop(shared);
+                if started {
+                    self.arm_head_deadline(http);
+                }
+                false
+            }
+        }
+    }
+
+    fn arm_head_deadline(&self, http: &Http) {
+        let now = self.worker.clock.now();
+        let timeouts = &http.model.timeouts;
+        let wait = if self.scan.is_some() { timeouts.request_headers } else { timeouts.connection_idle };
+        let due = wait.map(|wait| now + wait);
+        let oldest = timeouts.max_connection_duration.map(|limit| self.accepted + limit);
+        self.deadline.set(match (due, oldest) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        });
+    }
+
+    /// Sends gathered answers, then reads once.
+    fn poll_fill(&mut self, http: &Http, cx: &mut Context<'_>) -> Poll<Fill> {
+        self.deadline.watch(cx.waker());
+        if self.deadline.is_past() {
+            if self.scan.is_some() {
+                return Poll::Ready(Fill::HeaderTimeout);
+            }
+            let aged = http.model.timeouts.max_connection_duration;
+            let stats = &http.stats;
+            match aged.is_some_and(|limit| self.worker.clock.now() >= self.accepted + limit) {
+                true => stats.inc(stat::DOWNSTREAM_CX_MAX_DURATION_REACHED),
+                false => stats.inc(stat::DOWNSTREAM_CX_IDLE_TIMEOUT),
+            }
+            return Poll::Ready(Fill::Closed);
+        }
+        while !self.out.is_empty() {
+            let sent = ready!(self.out.poll_flush(cx, &mut self.io, &mut self.input, &self.worker.buffers));
+            match sent {
+                Ok(count) => http.stats.add(stat::DOWNSTREAM_CX_TX_BYTES_TOTAL, count as u64),
+                Err(_) => return Poll::Ready(Fill::Closed),
+            }
+        }
+        if self.half_closed {
+            return Poll::Ready(Fill::Closed);
+        }
+        if self.scan.is_none() && self.input.is_empty() && self.is_draining() && self.requests > 0 {
+            http.stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE);
+            return Poll::Ready(Fill::Closed);
+        }
+        match self.poll_receive(cx, http) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Fill::Closed),
+            Poll::Ready(Ok(_)) => Poll::Ready(Fill::More),
+            Poll::Ready(Err(_)) => Poll::Ready(Fill::Closed),
+            Poll::Pending => {
+                self.input.stow(&self.worker.buffers);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Reads once from the client.
+    pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>, http: &Http) -> Poll<std::io::Result<usize>> {
+        let lease = self.input.open(&self.worker.buffers);
+        let count = ready!(self.io.poll_read(cx, lease))?;
+        if count == 0 {
+            self.half_closed = true;
+        }
+        http.stats.add(stat::DOWNSTREAM_CX_RX_BYTES_TOTAL, count as u64);
+        Poll::Ready(Ok(count))
+    }
+
+    /// Answers should say that this connection ends.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.worker.draining.get() || self.chain.draining.get()
+    }
+
+    /// Sends gathered answers; a client that does not take them within the delayed-close time has gone.
+    async fn flush(&mut self) {
+        if self.out.is_empty() {
+            return;
+        }
+        let Handler::Http(http) = &self.chain.clone().handler else { return };
+        let limit = http.model.timeouts.delayed_close.max(std::time::Duration::from_secs(1));
+        self.deadline.set(Some(self.worker.clock.now() + limit));
+        std::future::poll_fn(|cx| {
+            self.deadline.watch(cx.waker());
+            while !self.out.is_empty() && !self.deadline.is_past() {
+                match ready!(self.out.poll_flush(cx, &mut self.io, &mut self.input, &self.worker.buffers)) {
+                    Ok(count) => http.stats.add(stat::DOWNSTREAM_CX_TX_BYTES_TOTAL, count as u64),
+                    Err(_) => break,
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Closes our side and reads on until the client closed too, so that a reset cannot overtake the answer
+    /// (RFC 9112 section 9.6).
+    async fn linger(&mut self, http: &Http) {
+        let limit = http.model.timeouts.delayed_close;
+        if limit.is_zero() {
+            return;
+        }
+        self.deadline.set(Some(self.worker.clock.now() + limit));
+        std::future::poll_fn(|cx| {
+            self.deadline.watch(cx.waker());
+            // A client that is gone already is all right.
+            let _ = ready!(self.io.poll_finish(cx));
+            loop {
+                if self.deadline.is_past() {
+                    http.stats.inc(stat::DOWNSTREAM_CX_DELAYED_CLOSE_TIMEOUT);
+                    return Poll::Ready(());
+                }
+                self.input.release(&self.worker.buffers);
+                match self.poll_receive(cx, http) {
+                    Poll::Ready(Ok(1..)) => {}
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending => {
+                        self.input.release(&self.worker.buffers);
+                        return Poll::Pending;
+                    }
+                }
+            }
+        })
+        .await;
+    }
+
+    fn end(mut self, http: &Http) {
+        self.input.release(&self.worker.buffers);
+        let stats = &http.stats;
+        stats.gauge_dec(stat::DOWNSTREAM_CX_ACTIVE);
+        stats.gauge_dec(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
+        stats.inc(stat::DOWNSTREAM_CX_DESTROY);
+        let age = self.worker.clock.now().saturating_duration_since(self.accepted);
+        stats.record(stat::DOWNSTREAM_CX_LENGTH_MS, crate::cluster::millis(age));
+        drop(self.counted);
+    }
+}

@@ -1,0 +1,87 @@
+//! What one direction has ready to be sent: bytes of our own, then bytes that still lie where they were received.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use crate::buffers::{Buffers, Input};
+use crate::io::Io;
+
+/// Bodies up to this are copied behind their head and sent with it in one plain call; a copy of a few KB costs less
+/// than a gathering write.
+const COPY_LIMIT: usize = 16 * 1024;
+
+/// Capacity that an outbox keeps for the next message.
+const KEPT_CAPACITY: usize = 32 * 1024;
+
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// Sent first.
+    pub(crate) bytes: Vec<u8>,
+    sent: usize,
+    /// Then so many bytes from the front of the source's input.
+    direct: usize,
+}
+
+impl Outbox {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len() && self.direct == 0
+    }
+
+    /// Makes the first `count` bytes of `source` leave next, by copy when they are few.
+    pub(crate) fn pass_on(&mut self, source: &mut Input, count: usize, buffers: &Buffers) {
+        if count <= COPY_LIMIT {
+            self.bytes.extend_from_slice(source.bytes().get(..count).unwrap_or_default());
+            source.consume(count, buffers);
+        } else {
+            self.direct = count;
+        }
+    }
+
+    /// Sends once; ready when a part was sent or there is nothing to send.
+    pub(crate) fn poll_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut Io,
+        source: &mut Input,
+        buffers: &Buffers,
+    ) -> Poll<io::Result<usize>> {
+        if self.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let own = self.bytes.get(self.sent..).unwrap_or_default();
+        let direct = source.bytes().get(..self.direct).unwrap_or_default();
+        let count = match (own, direct) {
+            (own, []) => ready!(io.poll_write(cx, own)),
+            ([], direct) => ready!(io.poll_write(cx, direct)),
+            (own, direct) => ready!(io.poll_write_two(cx, own, direct)),
+        }?;
+        if count == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        let of_own = count.min(own.len());
+        self.sent += of_own;
+        self.direct -= (count - of_own).min(self.direct);
+        source.consume(count - of_own, buffers);
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    /// Forgets what was not sent, also in the source.
+    pub(crate) fn discard(&mut self, source: &mut Input, buffers: &Buffers) {
+        source.consume(self.direct, buffers);
+        self.reset();
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.bytes.clear();
+        self.sent = 0;
+        self.direct = 0;
+    }
+
+    pub(crate) fn is_small(&self) -> bool {
+        self.bytes.capacity() <= KEPT_CAPACITY
+    }
+}

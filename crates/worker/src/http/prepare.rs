@@ -1,0 +1,350 @@
+//! From a request head to a decision: identity, route, filters, and what the route wants done.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use postrider_filter_api::{Action as Outcome, Flags, LocalReply, State, Stream};
+use postrider_http::{HeaderId, Method, Scheme};
+use postrider_model::{Action, DirectResponse, Forward, Redirect, ResponseBody, Target, WeightedCluster};
+use postrider_router::redirect_location;
+use postrider_telemetry::stats::sets::http as stat;
+
+use super::exchange::Exchange;
+use super::{Connection, edits};
+use crate::chain::{Http, Routes};
+use crate::cluster::Cluster;
+use crate::format::Context;
+
+/// Where a request goes.
+pub(super) struct Destination {
+    pub(super) routes: Rc<Routes>,
+    pub(super) route: u32,
+    pub(super) cluster: Rc<Cluster>,
+}
+
+impl Exchange {
+    /// Forwarding headers and the request id, as the connection manager is told to treat them.
+    pub(super) fn identify(&mut self, connection: &Connection, http: &Http) {
+        let identity = &http.model.identity;
+        let fields = &mut self.request.fields;
+        let scratch = &mut self.scratch;
+        if identity.use_remote_address {
+            self.info.downstream_remote =
+                edits::trusted_client(fields, connection.remote, identity.xff_num_trusted_hops);
+            if !identity.skip_xff_append
+                && let Some(remote) = connection.remote
+            {
+                scratch.clear();
+                if let Some(list) = fields.get(HeaderId::XForwardedFor) {
+                    scratch.extend_from_slice(list);
+                    scratch.push(b',');
+                }
+                let _ = write!(scratch, "{}", remote.ip());
+                let _ = fields.set(HeaderId::XForwardedFor, scratch);
+            }
+            if identity.xff_num_trusted_hops == 0 {
+                fields.remove(HeaderId::XForwardedProto);
+            }
+        } else if let Some(client) = edits::forwarded_client(fields, identity.xff_num_trusted_hops) {
+            self.info.downstream_remote = Some((client, 0).into());
+        }
+        match fields.get(HeaderId::XForwardedProto) {
+            Some(b"https") => self.request.set_scheme(Scheme::Https),
+            Some(_) => self.request.set_scheme(Scheme::Http),
+            None => {
+                let _ = fields.append(HeaderId::XForwardedProto, b"http");
+                self.request.set_scheme(Scheme::Http);
+            }
+        }
+        let fields = &mut self.request.fields;
+        if identity.append_x_forwarded_port
+            && !fields.has(HeaderId::XForwardedPort)
+            && let Some(local) = connection.local
+        {
+            scratch.clear();
+            let _ = write!(scratch, "{}", local.port());
+            let _ = fields.append(HeaderId::XForwardedPort, scratch);
+        }
+        if identity.generate_request_id {
+            // An id from outside is kept where the operator says so, or where the caller is not the edge.
+            let outside = identity.use_remote_address && connection.remote.is_some_and(|a| !is_internal(a.ip()));
+            if !fields.has(HeaderId::XRequestId) || (outside && !identity.preserve_external_request_id) {
+                let id = edits::uuid(&connection.worker.random);
+                let _ = fields.set(HeaderId::XRequestId, &id);
+            }
+        }
+        if let Some(via) = &identity.via {
+            scratch.clear();
+            scratch.extend_from_slice(b"1.1 ");
+            scratch.extend_from_slice(via.as_bytes());
+            let _ = fields.append(HeaderId::Via, scratch);
+        }
+        if identity.strip_any_host_port || identity.strip_matching_host_port || identity.strip_trailing_host_dot {
+            edits::strip_host(&mut self.request, identity, connection.local.map(|local| local.port()), scratch);
+        }
+    }
+
+    /// Finds the route and the filters that it sees.
+    pub(super) fn find_route(&mut self, connection: &Connection, http: &Http) {
+        let worker = &connection.worker;
+        let routes = http.routes();
+        let found = routes.plan.table.find(&self.request, || worker.random.next());
+        self.route = found.as_ref().map(|found| found.route);
+        let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
+        let mut chain = 0;
+        if let (Some(plan), Some(route)) = (plan, self.route) {
+            self.info.route_name = plan.name.clone();
+            self.info.virtual_host = Some(plan.virtual_host.clone());
+            chain = plan.filters;
+            if let Action::Forward(forward) = &routes.plan.table.route(route).action
+                && let Target::Weighted(clusters) = &forward.target
+            {
+                self.weighted = draw(clusters, worker.random.next());
+                let own = self.weighted.and_then(|index| plan.weighted_filters.get(index));
+                chain = own.copied().unwrap_or(chain);
+            }
+        }
+        self.filters = routes.filters(chain).filter(|filters| !filters.all.is_empty()).cloned();
+        let count = self.filter_count();
+        self.states.resize_with(count, State::default);
+        self.routes = Some(routes);
+    }
+
+    pub(super) fn filter_count(&self) -> usize {
+        self.filters.as_ref().map_or(0, |filters| filters.all.len())
+    }
+
+    /// Shows the head to one filter; `true` when it answered the request.
+    pub(super) fn filter_request_headers(&mut self, index: usize, connection: &mut Connection, http: &Http) -> bool {
+        let Some(filters) = self.filters.clone() else { return false };
+        let (Some((filter, hooks)), Some(state)) = (filters.all.get(index), self.states.get_mut(index)) else {
+            return false;
+        };
+        if !hooks.request_headers {
+            return false;
+        }
+        let [resumer, _] = &self.resumers;
+        resumer.reset();
+        let mut stream =
+            Stream { request: &mut self.request, response: &mut self.response, info: &mut self.info, resumer };
+        match filter.on_request_headers(state, &mut stream, self.upload.is_done()) {
+            Outcome::Continue => false,
+            Outcome::Pause => {
+                let [paused, _] = &mut self.paused;
+                *paused = true;
+                false
+            }
+            Outcome::Respond(reply) => {
+                self.reply(connection, http, *reply);
+                true
+            }
+        }
+    }
+
+    /// The router: answers here, or says where to send the request.
+    pub(super) fn route_request(&mut self, connection: &mut Connection, http: &Http) -> Option<Destination> {
+        let routes = self.routes.clone()?;
+        if self.facts.redirect_to_path {
+            let location = self.request.path().to_vec();
+            http.stats.inc(stat::DOWNSTREAM_RQ_REDIRECTED_WITH_NORMALIZED_PATH);
+            self.redirect_to(connection, http, 307, location, "path_normalization_redirect");
+            return None;
+        }
+        let Some(route_id) = self.route else {
+            http.stats.inc(stat::NO_ROUTE);
+            self.fail(Flags::NO_ROUTE_FOUND, "");
+            self.reply(
+                connection,
+                http,
+                LocalReply { status: 404, details: "route_not_found".into(), ..LocalReply::default() },
+            );
+            return None;
+        };
+        let route = routes.plan.table.route(route_id);
+        match &route.action {
+            Action::Respond(response) => {
+                http.stats.inc(stat::RQ_DIRECT_RESPONSE);
+                self.respond_directly(connection, http, response);
+                None
+            }
+            Action::Redirect(redirect) => {
+                http.stats.inc(stat::RQ_REDIRECT);
+                let mut location = Vec::new();
+                let scheme = self.request.scheme().map_or("http", Scheme::as_str);
+                redirect_location(redirect, route, &self.request, scheme, &mut location);
+                self.redirect_with(connection, http, redirect, location);
+                None
+            }
+            Action::Forward(forward) => self.choose_cluster(connection, http, routes.clone(), route_id, forward),
+        }
+    }
+
+    fn choose_cluster(
+        &mut self,
+        connection: &mut Connection,
+        http: &Http,
+        routes: Rc<Routes>,
+        route: u32,
+        forward: &Forward,
+    ) -> Option<Destination> {
+        http.stats.inc(stat::RQ_TOTAL);
+        if self.facts.upgrade && !self.upgrade_allowed(http, forward) {
+            http.stats.inc(stat::DOWNSTREAM_RQ_WS_ON_NON_WS_ROUTE);
+            self.reply(
+                connection,
+                http,
+                LocalReply { status: 403, details: "upgrade_failed".into(), ..LocalReply::default() },
+            );
+            return None;
+        }
+        if self.request.method() == Method::Connect && !self.connect_allowed(http, forward) {
+            self.reply(
+                connection,
+                http,
+                LocalReply { status: 403, details: "upgrade_failed".into(), ..LocalReply::default() },
+            );
+            return None;
+        }
+        let worker = &connection.worker;
+        let cluster = match &forward.target {
+            Target::Cluster(name) => routes.cluster(route, name, worker),
+            Target::Weighted(clusters) => {
+                let drawn = self.weighted.and_then(|index| clusters.get(index));
+                drawn.and_then(|drawn| worker.cluster(&drawn.cluster))
+            }
+            Target::Header(name) => {
+                let name = self.request.fields.get_name(name.as_bytes()).map(String::from_utf8_lossy);
+                name.and_then(|name| worker.cluster(&name))
+            }
+        };
+        let Some(cluster) = cluster else {
+            http.stats.inc(stat::NO_CLUSTER);
+            self.fail(Flags::NO_CLUSTER_FOUND, "");
+            let status = forward.cluster_not_found_status;
+            self.reply(
+                connection,
+                http,
+                LocalReply { status, details: "cluster_not_found".into(), ..LocalReply::default() },
+            );
+            return None;
+        };
+        self.info.upstream_cluster = Some(cluster.plan.name.clone());
+        Some(Destination { routes, route, cluster })
+    }
+
+    fn upgrade_allowed(&self, http: &Http, forward: &Forward) -> bool {
+        let Some(token) = self.request.fields.get(HeaderId::Upgrade) else { return false };
+        let is = |name: &str| name.as_bytes().eq_ignore_ascii_case(token);
+        match forward.upgrades.iter().find(|(name, _)| is(name)) {
+            Some((_, allowed)) => *allowed,
+            None => http.model.upgrades.iter().any(|name| is(name)),
+        }
+    }
+
+    fn connect_allowed(&self, http: &Http, forward: &Forward) -> bool {
+        match forward.upgrades.iter().find(|(name, _)| name == "connect") {
+            Some((_, allowed)) => *allowed,
+            None => http.model.upgrades.iter().any(|name| name == "connect"),
+        }
+    }
+
+    fn respond_directly(&mut self, connection: &mut Connection, http: &Http, response: &DirectResponse) {
+        let body = match &response.body {
+            ResponseBody::Fixed(body) => body.clone(),
+            ResponseBody::Format(format) => {
+                let mut body = Vec::new();
+                let context = Context {
+                    request: &self.request,
+                    response: &self.response,
+                    trailers: &self.response_trailers,
+                    info: &self.info,
+                    reply_body: &[],
+                    http: true,
+                    now: self.info.start,
+                };
+                context.write(format, crate::format::Absent::Dash, &mut body);
+                body
+            }
+        };
+        let mut headers: Vec<(Cow<'static, str>, Cow<'static, [u8]>)> = Vec::new();
+        if let Some(kind) = &response.content_type {
+            headers.push(("content-type".into(), kind.clone().into_bytes().into()));
+        }
+        // Envoy names the place of a 201 and of redirects (DirectResponseEntry::newUri).
+        if response.status == 201 || (300..400).contains(&response.status) {
+            let scheme = self.request.scheme().map_or("http", Scheme::as_str);
+            let mut location = format!("{scheme}://").into_bytes();
+            location.extend_from_slice(self.request.authority());
+            location.extend_from_slice(self.request.path());
+            headers.push(("location".into(), location.into()));
+        }
+        let reply =
+            LocalReply { status: response.status, body: body.into(), headers, details: "direct_response".into() };
+        self.reply_for_route(connection, http, reply);
+    }
+
+    fn redirect_with(&mut self, connection: &mut Connection, http: &Http, redirect: &Redirect, location: Vec<u8>) {
+        let headers = vec![("location".into(), location.into())];
+        let reply =
+            LocalReply { status: redirect.status, headers, details: "direct_response".into(), ..LocalReply::default() };
+        self.reply_for_route(connection, http, reply);
+    }
+
+    fn redirect_to(
+        &mut self,
+        connection: &mut Connection,
+        http: &Http,
+        status: u16,
+        location: Vec<u8>,
+        details: &'static str,
+    ) {
+        let headers = vec![("location".into(), location.into())];
+        self.reply(connection, http, LocalReply { status, headers, details: details.into(), ..LocalReply::default() });
+    }
+}
+
+/// The index of a weighted cluster, by a uniform number.
+fn draw(clusters: &[WeightedCluster], random: u64) -> Option<usize> {
+    let total: u64 = clusters.iter().map(|cluster| u64::from(cluster.weight)).sum();
+    let mut ticket = random.checked_rem(total)?;
+    clusters.iter().position(|cluster| {
+        let weight = u64::from(cluster.weight);
+        let hit = ticket < weight;
+        ticket = ticket.saturating_sub(weight);
+        hit
+    })
+}
+
+/// RFC 1918, RFC 4193, loopback: what Envoy treats as inside by default.
+fn is_internal(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(weight: u32) -> WeightedCluster {
+        WeightedCluster {
+            cluster: String::new(),
+            weight,
+            request_headers: Default::default(),
+            response_headers: Default::default(),
+            host_rewrite: None,
+            filter_overrides: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn weights_share_out_the_tickets_exactly() {
+        let clusters = [cluster(1), cluster(0), cluster(3)];
+        let drawn: Vec<_> = (0..8).map(|ticket| draw(&clusters, ticket)).collect();
+        assert_eq!(drawn, [Some(0), Some(2), Some(2), Some(2), Some(0), Some(2), Some(2), Some(2)]);
+        assert_eq!(draw(&[], 3), None);
+    }
+}

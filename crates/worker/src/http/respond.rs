@@ -1,0 +1,111 @@
+//! From the upstream's response head to the client's.
+
+use postrider_filter_api::LocalReply;
+use postrider_http::{
+    BodyFraming, Connection as Persistence, Decimal, HeaderId, ResponseWrite, Version, write_response,
+};
+use postrider_telemetry::stats::sets;
+
+use super::Connection;
+use super::exchange::Exchange;
+use super::stream::End;
+use super::transfer::Transfer;
+use crate::chain::Http;
+
+impl Exchange {
+    /// The upstream's final head is in `self.response`: edits it, decides how the body travels and writes the
+    /// client's head.
+    ///
+    /// # Errors
+    /// A filter wants another answer instead.
+    pub(super) fn on_response_head(&mut self, connection: &mut Connection, http: &Http) -> Result<(), End> {
+        let worker = connection.worker.clone();
+        let now = worker.clock.now();
+        self.info.response_began = Some(now);
+        self.info.status = self.response.status();
+        self.info.details = "via_upstream".into();
+        self.tunnel = self.response_facts.tunnel;
+        self.count_upstream_status();
+        if !http.model.router.suppress_x_headers {
+            let waited =
+                self.info.request_received.map_or_else(Default::default, |at| now.saturating_duration_since(at));
+            let millis = Decimal::new(crate::cluster::millis(waited));
+            let _ = self.response.fields.set(HeaderId::XEnvoyUpstreamServiceTime, millis.as_bytes());
+        }
+        self.edit_response_headers(connection);
+        let from = self.response_facts.framing;
+        self.filter_response_headers(!from.has_body());
+        if let Some(reply) = self.replaced.take() {
+            return Err(End::Reply(reply));
+        }
+        let filtered = self.filters.as_ref().is_some_and(|filters| filters.hooks.response_body);
+        let trailers = self.filters.as_ref().is_some_and(|filters| filters.hooks.response_trailers);
+        let old_client = self.request.version() == Version::Http10;
+        let to = match from {
+            BodyFraming::Length(length) if length > 0 && filtered => chunked_for(old_client),
+            BodyFraming::Chunked | BodyFraming::UntilClose => chunked_for(old_client),
+            other => other,
+        };
+        let raw = self.tunnel;
+        self.download = match raw {
+            true => Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false, false),
+            false => Transfer::new(from, to, filtered || trailers, http.model.http1.enable_trailers),
+        };
+        if to == BodyFraming::UntilClose {
+            self.keep_alive = false;
+        }
+        // Whether the rest of the request will come is known when it has: until then the connection is meant to stay.
+        self.decide_keep_alive(connection, http, true);
+        self.write_head(connection, http, if raw { BodyFraming::None } else { to });
+        self.answered = true;
+        self.response_done = self.download.is_done() && !raw;
+        if raw {
+            // From here on the request side carries whatever comes.
+            self.upload = Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false, false);
+            http.stats.inc(sets::http::DOWNSTREAM_CX_UPGRADES_TOTAL);
+            http.stats.gauge_inc(sets::http::DOWNSTREAM_CX_UPGRADES_ACTIVE);
+        }
+        Ok(())
+    }
+
+    fn write_head(&mut self, connection: &Connection, http: &Http, framing: BodyFraming) {
+        let mut date = std::mem::take(&mut self.scratch);
+        date.clear();
+        let dated = self.response.fields.has(HeaderId::Date);
+        if !dated {
+            connection.worker.write_date(&mut date);
+        }
+        let fresh = [(HeaderId::Date, date.as_slice())];
+        let upgraded = self.tunnel && self.response.status() == 101;
+        let options = ResponseWrite {
+            framing,
+            connection: if upgraded { Persistence::Upgrade } else { self.connection_header() },
+            server: self.server_header(http),
+            // The length that a body would have had: of interest in answers to HEAD and in 304.
+            keep_length: framing == BodyFraming::None && !self.tunnel && self.response.status() != 204,
+            extra: if dated { &[] } else { &fresh },
+        };
+        let start = self.down.bytes.len();
+        write_response(&self.response, &options, &mut self.down.bytes);
+        self.info.response_head_bytes = (self.down.bytes.len() - start) as u64;
+        self.scratch = date;
+    }
+
+    fn count_upstream_status(&mut self) {
+        let status = self.response.status();
+        if let Some(host) = &self.host {
+            let total = if status >= 500 { &host.totals.errors } else { &host.totals.successes };
+            total.set(total.get() + 1);
+        }
+    }
+}
+
+fn chunked_for(old_client: bool) -> BodyFraming {
+    if old_client { BodyFraming::UntilClose } else { BodyFraming::Chunked }
+}
+
+/// A local reply of plain text with the reset's reason, as Envoy words it.
+pub(super) fn upstream_reset(status: u16, reason: &str) -> LocalReply {
+    let text = format!("upstream connect error or disconnect/reset before headers. reset reason: {reason}");
+    LocalReply { status, body: text.into_bytes().into(), ..LocalReply::default() }
+}

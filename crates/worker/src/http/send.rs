@@ -1,0 +1,301 @@
+//! The request as the upstream gets it, its body, and how long it may take.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use postrider_filter_api::{Action, Body, Flags, LocalReply, Stream};
+use postrider_http::{BodyFraming, Connection as Persistence, Decimal, HeaderId, RequestWrite, write_request};
+use postrider_model::Forward;
+use postrider_router::{rewrite_host, rewrite_path};
+use postrider_telemetry::stats::sets::{cluster as stat, http as http_stat};
+
+use super::exchange::Exchange;
+use super::stream::End;
+use super::transfer::{Seen, Transfer};
+use super::{Connection, edits};
+use crate::buffers::Buffers;
+use crate::chain::Http;
+use crate::cluster::Host;
+use crate::format::Context;
+
+impl Exchange {
+    /// Rewrites and header edits of the route, and how the body will travel.
+    pub(super) fn edit_request(
+        &mut self,
+        connection: &Connection,
+        http: &Http,
+        forward: &Forward,
+        route: u32,
+        host: &Rc<Host>,
+    ) {
+        let Some(routes) = self.routes.clone() else { return };
+        let table = &routes.plan.table;
+        let mut levels = edits::request_levels(table, route, self.weighted);
+        if levels.iter().any(|level| !level.is_empty()) {
+            if table.source().most_specific_header_edits_win {
+                levels.reverse();
+            }
+            for level in levels {
+                let context = Context {
+                    request: &self.request,
+                    response: &self.response,
+                    trailers: &self.response_trailers,
+                    info: &self.info,
+                    reply_body: &[],
+                    http: true,
+                    now: connection.worker.clock.wall(self.info.started),
+                };
+                let mut values = edits::evaluate(level, &context);
+                edits::apply(level, &mut self.request.fields, &mut values);
+            }
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let weighted_host = edits::weighted_host(table, route, self.weighted);
+        let auto = self.cluster.as_ref().is_some_and(|cluster| cluster.plan.model.upstream.auto_host_sni);
+        let rewritten = match weighted_host {
+            Some(literal) => {
+                scratch.clear();
+                scratch.extend_from_slice(literal.as_bytes());
+                true
+            }
+            None => {
+                let endpoint = Some(host.endpoint.hostname.as_str()).filter(|name| !name.is_empty());
+                let auto = if auto { &postrider_model::HostRewrite::Auto } else { &forward.host_rewrite };
+                rewrite_host(auto, &self.request, endpoint, &mut scratch)
+            }
+        };
+        if rewritten {
+            if forward.append_x_forwarded_host {
+                let original = self.request.authority().to_vec();
+                let _ = self.request.fields.set(HeaderId::XForwardedHost, &original);
+            }
+            // The grammar was checked; a length beyond the index leaves the authority as it is.
+            let _ = self.request.set_authority(&scratch);
+        }
+        if rewrite_path(forward, table.route(route), self.request.path(), &mut scratch) {
+            let original = self.request.path().to_vec();
+            if !http.model.router.suppress_x_headers {
+                let _ = self.request.fields.set(HeaderId::XEnvoyOriginalPath, &original);
+            }
+            let _ = self.request.set_path(&scratch);
+        }
+        self.scratch = scratch;
+        if let Some(timeout) = forward.timeout.filter(|timeout| !timeout.is_zero())
+            && !http.model.router.suppress_x_headers
+        {
+            let millis = Decimal::new(crate::cluster::millis(timeout));
+            let _ = self.request.fields.set(HeaderId::XEnvoyExpectedRqTimeoutMs, millis.as_bytes());
+        }
+        if self.facts.expects_continue && http.model.identity.proxy_100_continue {
+            let _ = self.request.fields.set(HeaderId::Expect, b"100-continue");
+        }
+        let hooks = self.filters.as_ref().map(|filters| filters.hooks).unwrap_or_default();
+        let from = self.facts.framing;
+        self.request_framing = match from {
+            BodyFraming::Length(length) if length > 0 && hooks.request_body => BodyFraming::Chunked,
+            other => other,
+        };
+        if from.has_body() {
+            let filtered = hooks.request_body || hooks.request_trailers;
+            self.upload = Transfer::new(from, self.request_framing, filtered, http.model.http1.enable_trailers);
+        }
+    }
+
+    /// Puts the head where it will be sent from.
+    pub(super) fn write_request_head(&mut self, connection: &mut Connection) {
+        let upgrade = self.facts.upgrade;
+        let options = RequestWrite {
+            framing: self.request_framing,
+            connection: if upgrade { Persistence::Upgrade } else { Persistence::Implicit },
+            path: None,
+            extra: &[],
+        };
+        write_request(&self.request, &options, &mut self.up.bytes);
+        if self.upload.is_done() {
+            let now = connection.worker.clock.now();
+            self.info.request_received.get_or_insert(now);
+        }
+    }
+
+    /// Moves what is here of the request's body to the outbox.
+    pub(super) fn take_request_body(&mut self, connection: &mut Connection) -> Result<(), End> {
+        let Exchange {
+            upload, up, request_trailers, filters, states, request, response, info, resumers, paused, ..
+        } = self;
+        let filters = filters.clone().filter(|filters| filters.hooks.request_body);
+        let mut reply = None;
+        let moved = upload.step(&mut connection.input, up, request_trailers, &connection.worker.buffers, |piece| {
+            let Some(filters) = &filters else { return Seen::AsIs };
+            let mut changed = None;
+            for ((filter, hooks), state) in filters.all.iter().zip(states.iter_mut()) {
+                if !hooks.request_body || reply.is_some() {
+                    continue;
+                }
+                let [resumer, _] = &*resumers;
+                let mut body = Body::new(piece, &mut changed);
+                let mut stream = Stream { request, response, info, resumer };
+                match filter.on_request_body(state, &mut stream, &mut body, false) {
+                    Action::Continue => {}
+                    Action::Pause => {
+                        let [paused, _] = paused;
+                        *paused = true;
+                    }
+                    Action::Respond(answer) => reply = Some(answer),
+                }
+            }
+            changed.map_or(Seen::AsIs, Seen::Changed)
+        });
+        match moved {
+            Ok(count) => self.info.bytes_received += count,
+            Err(error) => {
+                let reject = error.reject();
+                self.fail(Flags::DOWNSTREAM_PROTOCOL_ERROR, reject.details);
+                self.keep_alive = false;
+                if self.answered {
+                    return Err(End::Broken);
+                }
+                let body = postrider_http::reason_phrase(reject.status).as_bytes().into();
+                return Err(End::Reply(Box::new(LocalReply { status: reject.status, body, ..LocalReply::default() })));
+            }
+        }
+        match reply {
+            Some(reply) if !self.answered => Err(End::Reply(reply)),
+            _ => {
+                self.filter_request_end();
+                Ok(())
+            }
+        }
+    }
+
+    /// The end of the request's body, for filters that look at bodies or trailers.
+    fn filter_request_end(&mut self) {
+        if !self.upload.is_done() {
+            return;
+        }
+        let Some(filters) = self.filters.clone() else { return };
+        if !filters.hooks.request_trailers || self.request_trailers.is_empty() {
+            return;
+        }
+        for ((filter, hooks), state) in filters.all.iter().zip(&mut self.states) {
+            if hooks.request_trailers {
+                let [resumer, _] = &self.resumers;
+                let (request, response) = (&mut self.request, &mut self.response);
+                let mut stream = Stream { request, response, info: &mut self.info, resumer };
+                // The trailers are on their way: there is nothing left to hold or to answer.
+                let _ = filter.on_request_trailers(state, &mut stream, &mut self.request_trailers);
+            }
+        }
+    }
+
+    /// Moves what is here of the response's body to the outbox.
+    pub(super) fn take_response_body(&mut self, buffers: &Buffers) -> Result<(), End> {
+        let Exchange {
+            download,
+            down,
+            response_trailers,
+            filters,
+            states,
+            request,
+            response,
+            info,
+            resumers,
+            paused,
+            upstream,
+            ..
+        } = self;
+        let Some(upstream) = upstream else { return Ok(()) };
+        let filters = filters.clone().filter(|filters| filters.hooks.response_body);
+        let moved = download.step(&mut upstream.input, down, response_trailers, buffers, |piece| {
+            let Some(filters) = &filters else { return Seen::AsIs };
+            let mut changed = None;
+            for (index, (filter, hooks)) in filters.all.iter().enumerate().rev() {
+                let Some(state) = states.get_mut(index).filter(|_| hooks.response_body) else { continue };
+                let [_, resumer] = &*resumers;
+                let mut body = Body::new(piece, &mut changed);
+                let mut stream = Stream { request, response, info, resumer };
+                // The head is sent: an answer of the filter's own would come too late.
+                if let Action::Pause = filter.on_response_body(state, &mut stream, &mut body, false) {
+                    let [_, paused] = paused;
+                    *paused = true;
+                }
+            }
+            changed.map_or(Seen::AsIs, Seen::Changed)
+        });
+        match moved {
+            Ok(count) => {
+                self.info.bytes_sent += count;
+                Ok(())
+            }
+            Err(_) => {
+                self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_after_response_started{protocol_error}");
+                Err(End::Broken)
+            }
+        }
+    }
+
+    /// Sets the deadlines that hold from here on.
+    pub(super) fn arm(&mut self, connection: &Connection, http: &Http, forward: &Forward) {
+        self.route_timeout = forward.timeout.filter(|timeout| !timeout.is_zero());
+        self.stream_idle = match forward.idle_timeout {
+            Some(own) => own,
+            None => http.model.timeouts.stream_idle,
+        };
+        connection.deadline.set(self.next_deadline(http));
+    }
+
+    /// The request is complete: the route's timeout begins.
+    pub(super) fn request_complete(&mut self, connection: &Connection, http: &Http) {
+        if !self.tunnel {
+            connection.deadline.set(self.next_deadline(http));
+        }
+    }
+
+    fn next_deadline(&self, http: &Http) -> Option<Instant> {
+        let timeouts = &http.model.timeouts;
+        let complete = self.info.request_received;
+        let route = complete.zip(self.route_timeout).map(|(at, limit)| at + limit).filter(|_| !self.tunnel);
+        let request = timeouts.request.filter(|_| complete.is_none()).map(|limit| self.info.started + limit);
+        let duration = timeouts.max_stream_duration.map(|limit| self.info.started + limit);
+        let idle = self.stream_idle.map(|limit| self.last_activity + limit);
+        [route, request, duration, idle].into_iter().flatten().min()
+    }
+
+    /// How the stream ends if one of its deadlines has passed; sets the next one if not.
+    pub(super) fn overdue(&mut self, connection: &Connection, http: &Http) -> Option<End> {
+        if !connection.deadline.is_past() {
+            return None;
+        }
+        let now = connection.worker.clock.now();
+        let timeouts = &http.model.timeouts;
+        let complete = self.info.request_received;
+        let passed = |from: Option<Instant>, limit: Option<std::time::Duration>| {
+            from.zip(limit).is_some_and(|(from, limit)| now >= from + limit)
+        };
+        // 408 blames the client, 504 the upstream.
+        let late = if complete.is_some() { 504 } else { 408 };
+        let (status, text, details, flag) = if passed(complete, self.route_timeout) && !self.tunnel {
+            if let Some(cluster) = &self.cluster {
+                cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_TIMEOUT);
+            }
+            (504, "upstream request timeout", "response_timeout", Flags::UPSTREAM_REQUEST_TIMEOUT)
+        } else if complete.is_none() && passed(Some(self.info.started), timeouts.request) {
+            http.stats.inc(http_stat::DOWNSTREAM_RQ_TIMEOUT);
+            (408, "request timeout", "request_overall_timeout", Flags::default())
+        } else if passed(Some(self.info.started), timeouts.max_stream_duration) {
+            http.stats.inc(http_stat::DOWNSTREAM_RQ_MAX_DURATION_REACHED);
+            (late, "downstream duration timeout", "max_duration_timeout", Flags::DURATION_TIMEOUT)
+        } else if passed(Some(self.last_activity), self.stream_idle) {
+            http.stats.inc(http_stat::DOWNSTREAM_RQ_IDLE_TIMEOUT);
+            (late, "stream timeout", "stream_idle_timeout", Flags::STREAM_IDLE_TIMEOUT)
+        } else {
+            connection.deadline.set(self.next_deadline(http));
+            return None;
+        };
+        self.fail(flag, details);
+        if self.answered {
+            return Some(End::Broken);
+        }
+        let body = text.as_bytes().into();
+        Some(End::Reply(Box::new(LocalReply { status, body, ..LocalReply::default() })))
+    }
+}

@@ -1,0 +1,560 @@
+//! Forwarding: a host and a connection, then both directions at once until the answer is complete.
+//!
+//! ```text
+//! client ──input──> upload ──up──> upstream          each direction reads only when its outbox is empty:
+//! client <──down── download <──input── upstream      that is the back-pressure
+//! ```
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Instant;
+
+use postrider_filter_api::{Flags, LocalReply};
+use postrider_h1::{ResponseParse, parse_response};
+use postrider_http::{Asked, HeadLimits, Reject, ResponseRules};
+use postrider_model::Action;
+use postrider_telemetry::stats::sets::{self, cluster as stat};
+use postrider_upstream::Permit;
+
+use super::Connection;
+use super::exchange::Exchange;
+use super::prepare::Destination;
+use super::respond::upstream_reset;
+use crate::chain::Http;
+use crate::cluster::{Cluster, Host, NoConnection, Upstream};
+
+/// How a forwarded stream ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The whole answer was handed to the client.
+    Complete,
+    /// Nothing was said to the client yet: say this.
+    Reply(Box<LocalReply>),
+    /// The answer broke off.
+    Broken,
+    /// The client has gone.
+    Gone,
+    /// A pooled connection turned out to be closed before it took the request: try another.
+    Stale,
+}
+
+impl Exchange {
+    /// Sends the request to `destination` and its answer to the client.
+    pub(super) async fn forward(&mut self, destination: Destination, connection: &mut Connection, http: &Http) {
+        let Destination { routes, route, cluster } = destination;
+        let Action::Forward(forward) = &routes.plan.table.route(route).action else { return };
+        let worker = connection.worker.clone();
+        let stats = cluster.stats(&worker).clone();
+        self.cluster = Some(cluster.clone());
+        let Some(host) = cluster.hosts.pick(&worker.random) else {
+            stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
+            self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
+            let body = Cow::Borrowed(b"no healthy upstream".as_slice());
+            let details = "no_healthy_upstream".into();
+            return self.reply(connection, http, LocalReply { status: 503, body, details, headers: Vec::new() });
+        };
+        let Some(permit) = Permit::request(&cluster.plan.breakers, forward.priority, worker.id) else {
+            stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
+            self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
+            return self.overflow(connection, http);
+        };
+        self.begin_upstream(&cluster, &host, permit, connection);
+        self.edit_request(connection, http, forward, route, &host);
+        self.arm(connection, http, forward);
+        loop {
+            let pooled = cluster.checkout(&host, worker.clock.now()).filter(|_| !self.retried);
+            let upstream = match pooled {
+                Some(pooled) => Ok(pooled),
+                None => {
+                    // Boxed: rare, and it would make every idle connection's task larger.
+                    let connecting = Box::pin(cluster.connect(&worker, &host, forward.priority));
+                    match self.while_connecting(connection, http, connecting).await {
+                        Ok(connected) => connected,
+                        Err(end) => return self.conclude(connection, http, end),
+                    }
+                }
+            };
+            match upstream {
+                Ok(upstream) => self.attach(upstream),
+                Err(failure) => return self.no_connection(connection, http, failure),
+            }
+            self.write_request_head(connection);
+            match std::future::poll_fn(|cx| self.poll_stream(connection, http, cx)).await {
+                End::Stale => {
+                    self.upstream = None;
+                    self.up.reset();
+                    self.retried = true;
+                }
+                end => return self.conclude(connection, http, end),
+            }
+        }
+    }
+
+    fn begin_upstream(&mut self, cluster: &Rc<Cluster>, host: &Rc<Host>, permit: Permit, connection: &Connection) {
+        let stats = cluster.stats(&connection.worker);
+        self.permit = Some(permit);
+        host.active.set(host.active.get() + 1);
+        host.totals.requests.set(host.totals.requests.get() + 1);
+        self.host = Some(host.clone());
+        stats.inc(stat::UPSTREAM_RQ_TOTAL);
+        stats.gauge_inc(stat::UPSTREAM_RQ_ACTIVE);
+    }
+
+    fn attach(&mut self, upstream: Box<Upstream>) {
+        upstream.begin_request();
+        self.info.upstream_remote = Some(upstream.name.clone());
+        self.info.upstream_connection_id = upstream.id;
+        self.info.upstream_attempts += 1;
+        self.upstream = Some(upstream);
+    }
+
+    /// Waits for a connection, but not longer than the request's deadlines and the client's patience.
+    async fn while_connecting<T>(
+        &mut self,
+        connection: &mut Connection,
+        http: &Http,
+        mut connecting: std::pin::Pin<Box<impl Future<Output = T>>>,
+    ) -> Result<T, End> {
+        std::future::poll_fn(|cx| {
+            connection.deadline.watch(cx.waker());
+            if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
+                return Poll::Ready(Ok(connected));
+            }
+            if let Some(end) = self.overdue(connection, http) {
+                return Poll::Ready(Err(end));
+            }
+            match self.poll_client_gone(connection, http, cx) {
+                true => Poll::Ready(Err(End::Gone)),
+                false => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Moves both directions as far as they go.
+    fn poll_stream(&mut self, connection: &mut Connection, http: &Http, cx: &mut TaskContext<'_>) -> Poll<End> {
+        connection.deadline.watch(cx.waker());
+        loop {
+            let moved_up = match self.move_request(connection, http, cx) {
+                Ok(moved) => moved,
+                Err(end) => return Poll::Ready(end),
+            };
+            let moved_down = match self.move_response(connection, http, cx) {
+                Ok(moved) => moved,
+                Err(end) => return Poll::Ready(end),
+            };
+            if self.response_done && self.down.is_empty() {
+                return Poll::Ready(End::Complete);
+            }
+            if !moved_up && !moved_down {
+                break;
+            }
+            self.last_activity = connection.worker.clock.now();
+        }
+        match self.overdue(connection, http) {
+            Some(end) => Poll::Ready(end),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Client to upstream. Answers whether anything moved.
+    fn move_request(
+        &mut self,
+        connection: &mut Connection,
+        http: &Http,
+        cx: &mut TaskContext<'_>,
+    ) -> Result<bool, End> {
+        let worker = connection.worker.clone();
+        let mut moved = false;
+        loop {
+            if self.paused_until_resumed(0, cx) {
+                return Ok(moved);
+            }
+            if !self.up.is_empty() {
+                let Some(upstream) = &mut self.upstream else { return Ok(moved) };
+                match self.up.poll_flush(cx, &mut upstream.io, &mut connection.input, &worker.buffers) {
+                    Poll::Pending => return Ok(moved),
+                    Poll::Ready(Ok(count)) => {
+                        self.count_sent(count);
+                        moved = true;
+                        continue;
+                    }
+                    Poll::Ready(Err(_)) => {
+                        // It may have answered before it closed: reading will tell.
+                        self.up.discard(&mut connection.input, &worker.buffers);
+                        self.upload_broken = true;
+                    }
+                }
+            }
+            if self.upload.is_done() {
+                return Ok(self.request_ended(connection, http, cx) || moved);
+            }
+            if self.upload_broken {
+                return Ok(moved);
+            }
+            if connection.input.is_empty() {
+                if connection.half_closed {
+                    self.client_ended()?;
+                    moved = true;
+                    continue;
+                }
+                self.answer_expectation(http);
+                match connection.poll_receive(cx, http) {
+                    Poll::Pending => {
+                        connection.input.stow(&worker.buffers);
+                        return Ok(moved);
+                    }
+                    Poll::Ready(Ok(_)) => moved = true,
+                    Poll::Ready(Err(_)) => return Err(End::Gone),
+                }
+            } else {
+                self.take_request_body(connection)?;
+                moved = true;
+            }
+        }
+    }
+
+    /// The client's whole request is on its way. In a tunnel the end is passed on; otherwise only the client's
+    /// leaving is of interest. Answers whether anything moved.
+    fn request_ended(&mut self, connection: &mut Connection, http: &Http, cx: &mut TaskContext<'_>) -> bool {
+        if self.info.request_sent.is_none() {
+            let now = connection.worker.clock.now();
+            self.info.request_sent = Some(now);
+            self.info.request_received.get_or_insert(now);
+            self.request_complete(connection, http);
+        }
+        if self.tunnel {
+            let [finished, _] = &mut self.finished;
+            if !*finished
+                && let Some(upstream) = &mut self.upstream
+                && upstream.io.poll_finish(cx).is_ready()
+            {
+                *finished = true;
+                return true;
+            }
+            return false;
+        }
+        if self.poll_client_gone(connection, http, cx) {
+            self.client_gone = true;
+        }
+        false
+    }
+
+    /// Upstream to client. Answers whether anything moved.
+    fn move_response(
+        &mut self,
+        connection: &mut Connection,
+        http: &Http,
+        cx: &mut TaskContext<'_>,
+    ) -> Result<bool, End> {
+        if self.client_gone {
+            return Err(End::Gone);
+        }
+        let worker = connection.worker.clone();
+        let mut moved = false;
+        let mut need_more = false;
+        loop {
+            if !self.down.is_empty() {
+                let Some(upstream) = &mut self.upstream else { return Ok(moved) };
+                match self.down.poll_flush(cx, &mut connection.io, &mut upstream.input, &worker.buffers) {
+                    Poll::Pending => return Ok(moved),
+                    Poll::Ready(Ok(count)) => {
+                        http.stats.add(sets::http::DOWNSTREAM_CX_TX_BYTES_TOTAL, count as u64);
+                        moved = true;
+                        continue;
+                    }
+                    Poll::Ready(Err(_)) => return Err(End::Gone),
+                }
+            }
+            if self.response_done || self.paused_until_resumed(1, cx) {
+                return Ok(moved);
+            }
+            if self.answered && self.download.is_done() {
+                return Ok(self.response_ended(connection, cx) || moved);
+            }
+            let Some(upstream) = &mut self.upstream else { return Ok(moved) };
+            if upstream.input.is_empty() || need_more {
+                let lease = upstream.input.open(&worker.buffers);
+                match upstream.io.poll_read(cx, lease) {
+                    Poll::Pending => {
+                        upstream.input.stow(&worker.buffers);
+                        return Ok(moved);
+                    }
+                    Poll::Ready(Ok(0)) => {
+                        self.upstream_ended()?;
+                        moved = true;
+                    }
+                    Poll::Ready(Ok(count)) => {
+                        moved = true;
+                        need_more = false;
+                        self.count_received(count);
+                    }
+                    Poll::Ready(Err(_)) => return Err(self.upstream_broke()),
+                }
+            } else if !self.answered {
+                need_more = !self.read_response_head(connection, http)?;
+            } else {
+                self.take_response_body(&worker.buffers)?;
+                moved = true;
+            }
+        }
+    }
+
+    /// Reads a head; `false` when it is not complete.
+    fn read_response_head(&mut self, connection: &mut Connection, http: &Http) -> Result<bool, End> {
+        let (Some(upstream), Some(cluster)) = (&mut self.upstream, &self.cluster) else { return Ok(false) };
+        let options = &cluster.plan.model.upstream;
+        let limits = HeadLimits {
+            max_bytes: options.max_response_head_bytes as usize,
+            max_fields: options.max_response_headers as usize,
+        };
+        let asked = Asked { method: self.request.method(), upgrade: self.facts.upgrade };
+        let rules = ResponseRules { limits };
+        let input = &mut upstream.input;
+        match parse_response(input.bytes(), asked, &rules, &mut self.response_scan, &mut self.response) {
+            ResponseParse::Partial => Ok(false),
+            ResponseParse::Complete { consumed, facts } => {
+                input.consume(consumed, &connection.worker.buffers);
+                if facts.interim {
+                    self.interim(http);
+                    return Ok(true);
+                }
+                self.response_facts = facts;
+                self.on_response_head(connection, http)?;
+                Ok(true)
+            }
+            ResponseParse::Reject(reject) => Err(self.refuse_response(connection, reject)),
+        }
+    }
+
+    /// A 1xx head: only a 100 that was asked for concerns the client.
+    fn interim(&mut self, http: &Http) {
+        if self.response.status() == 100 && http.model.identity.proxy_100_continue && !self.continue_sent {
+            self.continue_sent = true;
+            self.down.bytes.extend_from_slice(CONTINUE);
+        }
+    }
+
+    /// Tells a client that waits for it to send its body.
+    fn answer_expectation(&mut self, http: &Http) {
+        if self.facts.expects_continue
+            && !self.continue_sent
+            && !self.answered
+            && !http.model.identity.proxy_100_continue
+        {
+            self.continue_sent = true;
+            self.down.bytes.extend_from_slice(CONTINUE);
+        }
+    }
+
+    /// The client closed its side before its request was complete.
+    fn client_ended(&mut self) -> Result<(), End> {
+        if self.tunnel {
+            self.upload = super::transfer::Transfer::Done;
+            return Ok(());
+        }
+        match self.upload.end_of_input(&mut self.up, &mut self.request_trailers) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(End::Gone),
+        }
+    }
+
+    /// The upstream closed its side.
+    fn upstream_ended(&mut self) -> Result<(), End> {
+        if !self.answered {
+            return Err(self.upstream_broke());
+        }
+        match self.download.end_of_input(&mut self.down, &mut self.response_trailers) {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_after_response_started{protocol_error}");
+                Err(End::Broken)
+            }
+        }
+    }
+
+    /// The body is all in the outbox. In a tunnel the client learns that nothing more comes.
+    fn response_ended(&mut self, connection: &mut Connection, cx: &mut TaskContext<'_>) -> bool {
+        if !self.tunnel {
+            self.response_done = true;
+            return true;
+        }
+        let [_, finished] = &mut self.finished;
+        let mut moved = false;
+        if !*finished && connection.io.poll_finish(cx).is_ready() {
+            *finished = true;
+            moved = true;
+        }
+        // A tunnel is over when both ends have said so.
+        if self.finished == [true, true] {
+            self.response_done = true;
+            return true;
+        }
+        moved
+    }
+
+    /// The upstream's connection failed.
+    fn upstream_broke(&mut self) -> End {
+        if self.answered {
+            self.fail(
+                Flags::UPSTREAM_CONNECTION_TERMINATION,
+                "upstream_reset_after_response_started{connection_termination}",
+            );
+            return End::Broken;
+        }
+        let Some(upstream) = &self.upstream else { return End::Gone };
+        // RFC 9110 section 9.2.2: what is idempotent may be sent again; nothing of an answer came, and a pooled
+        // connection that its owner closed meanwhile is the common case.
+        let fresh_body = self.facts.framing == postrider_http::BodyFraming::None;
+        if upstream.is_reused() && !self.retried && fresh_body && self.request.method().is_idempotent() {
+            return End::Stale;
+        }
+        self.fail(
+            Flags::UPSTREAM_CONNECTION_TERMINATION,
+            "upstream_reset_before_response_started{connection_termination}",
+        );
+        End::Reply(Box::new(upstream_reset(503, "connection termination")))
+    }
+
+    fn refuse_response(&mut self, connection: &Connection, reject: Reject) -> End {
+        if let Some(cluster) = &self.cluster {
+            cluster.stats(&connection.worker).inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+        }
+        self.fail(
+            Flags::UPSTREAM_PROTOCOL_ERROR,
+            format!("upstream_reset_before_response_started{{protocol_error|{}}}", reject.details),
+        );
+        End::Reply(Box::new(upstream_reset(reject.status, "protocol error")))
+    }
+
+    fn overflow(&mut self, connection: &mut Connection, http: &Http) {
+        self.fail(Flags::UPSTREAM_OVERFLOW, "upstream_reset_before_response_started{overflow}");
+        let mut reply = upstream_reset(503, "overflow");
+        reply.headers.push(("x-envoy-overloaded".into(), b"true".as_slice().into()));
+        self.reply(connection, http, reply);
+    }
+
+    fn no_connection(&mut self, connection: &mut Connection, http: &Http, failure: NoConnection) {
+        let reason = match &failure {
+            NoConnection::Overflow => return self.overflow(connection, http),
+            NoConnection::Timeout => "connection timeout",
+            NoConnection::Failed(_) => "remote connection failure",
+        };
+        if let Some(host) = &self.host {
+            self.info.upstream_remote.get_or_insert_with(|| host.endpoint.address.to_string().into());
+        }
+        let details = match &failure {
+            NoConnection::Failed(cause) => {
+                let cause = format!("delayed_connect_error:_{}", cause.replace(' ', "_"));
+                self.info.upstream_failure = Some(cause.as_str().into());
+                format!("upstream_reset_before_response_started{{remote_connection_failure|{cause}}}")
+            }
+            _ => "upstream_reset_before_response_started{connection_timeout}".to_owned(),
+        };
+        self.fail(Flags::UPSTREAM_CONNECTION_FAILURE, details);
+        self.reply(connection, http, upstream_reset(503, reason));
+    }
+
+    /// What remains to be said after the stream ended.
+    fn conclude(&mut self, connection: &mut Connection, http: &Http, end: End) {
+        match end {
+            End::Complete | End::Stale => {}
+            End::Reply(reply) => {
+                // What the client was told until now was at most an interim answer.
+                self.upstream = None;
+                self.up.discard(&mut connection.input, &connection.worker.buffers);
+                connection.out.bytes.append(&mut self.down.bytes);
+                self.reply(connection, http, *reply);
+            }
+            End::Broken => {
+                http.stats.inc(sets::http::RQ_RESET_AFTER_DOWNSTREAM_RESPONSE_STARTED);
+                http.stats.inc(sets::http::DOWNSTREAM_RQ_TX_RESET);
+            }
+            End::Gone => {
+                self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+                self.info.details = "downstream_remote_disconnect".into();
+                connection.half_closed = true;
+                if let Some(cluster) = &self.cluster {
+                    cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_CANCELLED);
+                }
+            }
+        }
+        if self.tunnel {
+            http.stats.gauge_dec(sets::http::DOWNSTREAM_CX_UPGRADES_ACTIVE);
+        }
+    }
+
+    /// Gives the upstream connection back, or closes it, and settles the cluster's counts.
+    pub(super) fn release_upstream(&mut self, connection: &Connection, now: Instant) {
+        let (Some(cluster), Some(host)) = (self.cluster.clone(), self.host.take()) else { return };
+        let worker = &connection.worker;
+        host.active.set(host.active.get().saturating_sub(1));
+        self.permit = None;
+        let stats = cluster.stats(worker);
+        stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
+        if self.info.status > 0 {
+            sets::count_upstream_response(stats, self.info.status, false);
+            let began = self.info.request_sent.unwrap_or(self.info.started);
+            sets::record_upstream_time(stats, crate::cluster::millis(now.saturating_duration_since(began)), false);
+        }
+        let Some(upstream) = self.upstream.take() else { return };
+        let reusable = self.response_done
+            && !self.tunnel
+            && self.answered
+            && self.response_facts.persistent
+            && self.info.request_sent.is_some()
+            && !self.upload_broken
+            && upstream.input.is_empty();
+        if reusable {
+            cluster.put_back(upstream, now);
+        } else {
+            drop(upstream);
+            cluster.gone();
+        }
+    }
+
+    fn count_sent(&self, count: usize) {
+        if let Some(upstream) = &self.upstream {
+            upstream.stats().add(stat::UPSTREAM_CX_TX_BYTES_TOTAL, count as u64);
+        }
+    }
+
+    fn count_received(&self, count: usize) {
+        if let Some(upstream) = &self.upstream {
+            upstream.stats().add(stat::UPSTREAM_CX_RX_BYTES_TOTAL, count as u64);
+        }
+    }
+
+    /// Whether this direction is held by a filter; registers to be woken when it no longer is.
+    fn paused_until_resumed(&mut self, direction: usize, cx: &mut TaskContext<'_>) -> bool {
+        let (Some(paused), Some(resumer)) = (self.paused.get_mut(direction), self.resumers.get(direction)) else {
+            return false;
+        };
+        if *paused && resumer.poll(cx.waker()).is_ready() {
+            *paused = false;
+        }
+        *paused
+    }
+
+    /// Looks at a client that has nothing more to say. What it sends now is its next request; its end of stream is
+    /// half a close, and it still gets its answer. Only a broken connection counts as gone.
+    fn poll_client_gone(&mut self, connection: &mut Connection, http: &Http, cx: &mut TaskContext<'_>) -> bool {
+        if connection.half_closed || !connection.input.is_empty() {
+            return false;
+        }
+        match connection.poll_receive(cx, http) {
+            Poll::Ready(Err(_)) => true,
+            Poll::Ready(Ok(_)) => {
+                connection.input.stow(&connection.worker.buffers);
+                false
+            }
+            Poll::Pending => {
+                connection.input.stow(&connection.worker.buffers);
+                false
+            }
+        }
+    }
+}
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

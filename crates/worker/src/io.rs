@@ -1,0 +1,112 @@
+//! A connected socket of either kind, read and written without blocking and without a call that is known to fail.
+//!
+//! tokio remembers readiness per socket and forgets it after a short read or write, so polling a drained socket costs
+//! no system call.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use postrider_model::Address;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
+
+use crate::buffers::Lease;
+
+#[derive(Debug)]
+pub(crate) enum Io {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Io {
+    /// Reads once into the free space of `lease`; 0 is the end of the stream. A full lease reads nothing.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, lease: &mut Lease) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(lease.space());
+        ready!(match self {
+            Io::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            Io::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+        })?;
+        let count = buffer.filled().len();
+        lease.filled(count);
+        Poll::Ready(Ok(count))
+    }
+
+    /// Something can be read, be it the end of the stream or an error.
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Io::Tcp(stream) => stream.poll_read_ready(cx),
+            Io::Unix(stream) => stream.poll_read_ready(cx),
+        }
+    }
+
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Io::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Io::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    /// Both in one system call.
+    pub(crate) fn poll_write_two(&mut self, cx: &mut Context<'_>, a: &[u8], b: &[u8]) -> Poll<io::Result<usize>> {
+        let slices = [IoSlice::new(a), IoSlice::new(b)];
+        match self {
+            Io::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, &slices),
+            Io::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, &slices),
+        }
+    }
+
+    /// Tells the peer that nothing more comes; what it sends is still read.
+    pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Io::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Io::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        match self {
+            Io::Tcp(stream) => stream.local_addr().ok(),
+            Io::Unix(_) => None,
+        }
+    }
+
+    /// The next close sends a reset: the peer learns at once that the stream is broken.
+    pub(crate) fn reset_on_close(&self) {
+        // A socket that is gone needs no reset.
+        let _ = match self {
+            Io::Tcp(stream) => postrider_sys::reset_on_close(stream),
+            Io::Unix(_) => Ok(()),
+        };
+    }
+}
+
+/// Connects to `address`, from `bind` if given.
+///
+/// # Errors
+/// As the system says: refused, unreachable, no such file.
+pub(crate) async fn connect(
+    address: &Address,
+    bind: Option<std::net::IpAddr>,
+    keepalive: Option<&postrider_sys::TcpKeepalive>,
+) -> io::Result<Io> {
+    match address {
+        Address::Tcp(address) => {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            postrider_sys::prepare_stream(&socket, keepalive)?;
+            if let Some(bind) = bind {
+                socket.bind(SocketAddr::new(bind, 0))?;
+            }
+            Ok(Io::Tcp(socket.connect(*address).await?))
+        }
+        Address::Unix { path, .. } => {
+            let text = path.to_string_lossy();
+            let stream = match text.strip_prefix('@') {
+                Some(name) => UnixStream::connect(format!("\0{name}")).await?,
+                None => UnixStream::connect(path).await?,
+            };
+            Ok(Io::Unix(stream))
+        }
+    }
+}

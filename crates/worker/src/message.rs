@@ -1,0 +1,85 @@
+//! What control threads tell workers, and what they hear back.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use postrider_model::{AccessLogSink, Endpoint};
+use postrider_sys::Bound;
+use postrider_telemetry::access_log::LogFile;
+use postrider_upstream::Endpoints;
+use tokio::sync::oneshot;
+
+use crate::plan::Plan;
+
+/// Messages that may wait for a worker; a sender of more waits itself.
+pub(crate) const MAILBOX: usize = 1024;
+
+pub(crate) enum Message {
+    Apply(Box<Apply>),
+    Endpoints {
+        cluster: Arc<str>,
+        endpoints: Endpoints,
+    },
+    /// A connection that another worker accepted.
+    Connection {
+        listener: String,
+        stream: Accepted,
+        peer: Option<SocketAddr>,
+    },
+    Drain {
+        stop_accepting: bool,
+    },
+    StopListeners {
+        names: Vec<String>,
+    },
+    Inspect(oneshot::Sender<Report>),
+    /// Hands the log lines gathered so far to the writer.
+    Flush(oneshot::Sender<()>),
+    Stop,
+}
+
+pub(crate) struct Apply {
+    pub plan: Arc<Plan>,
+    /// This worker's sockets of each listener that is new or moved.
+    pub sockets: HashMap<String, Vec<Bound>>,
+    /// What discovery knows about clusters that are new or changed.
+    pub endpoints: HashMap<Arc<str>, Endpoints>,
+    pub logs: HashMap<AccessLogSink, LogFile>,
+    pub done: oneshot::Sender<()>,
+}
+
+/// A socket on its way between workers.
+pub(crate) enum Accepted {
+    Tcp(std::net::TcpStream),
+    Unix(OwnedFd),
+}
+
+/// One worker's view, for the admin.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    pub clusters: Vec<ClusterReport>,
+    /// Downstream connections.
+    pub connections: usize,
+    /// Requests and tunnels under way.
+    pub busy: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct ClusterReport {
+    pub name: Arc<str>,
+    pub hosts: Vec<HostReport>,
+}
+
+#[derive(Debug, Clone)]
+pub struct HostReport {
+    pub endpoint: Arc<Endpoint>,
+    pub connections_active: u64,
+    pub connections_total: u64,
+    pub connect_failures: u64,
+    pub requests_active: u64,
+    pub requests_total: u64,
+    pub requests_success: u64,
+    pub requests_error: u64,
+}

@@ -1,0 +1,359 @@
+//! What a snapshot compiles to, off the workers: route indexes, filter factories and the filter chain of every route.
+//!
+//! A [`Plan`] is immutable and shared by all workers. Parts whose model did not change are carried over from the plan
+//! before, so that "the same `Arc`" means "nothing to do" to a worker.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use postrider_filter_api::{Factory, Registry, ScopedConfigs};
+use postrider_model::{
+    AccessLog, Action, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot, HttpConnection,
+    Listener, RouteTable, Snapshot, Target, TcpProxy,
+};
+use postrider_router::Table;
+use postrider_upstream::{Breakers, Endpoints, dns};
+
+/// A snapshot, ready to run.
+pub struct Plan {
+    pub snapshot: Arc<Snapshot>,
+    pub listeners: Vec<Arc<ListenerPlan>>,
+    pub clusters: Vec<Arc<ClusterPlan>>,
+}
+
+pub struct ListenerPlan {
+    pub model: Arc<Listener>,
+    /// Connections on each worker; lives as long as a listener of this name does.
+    pub loads: Arc<[Load]>,
+    pub chains: Vec<Arc<ChainPlan>>,
+    pub default_chain: Option<Arc<ChainPlan>>,
+}
+
+/// How many connections a worker holds, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Load(pub AtomicUsize);
+
+/// A filter chain without its routes, which may change under it.
+pub struct ChainPlan {
+    pub model: Arc<FilterChain>,
+    pub name: Arc<str>,
+    pub handler: HandlerPlan,
+}
+
+pub enum HandlerPlan {
+    Http(Arc<HttpPlan>),
+    Tcp(Arc<TcpProxy>),
+}
+
+pub struct HttpPlan {
+    pub model: Arc<HttpConnection>,
+    pub routes: Arc<RoutesPlan>,
+}
+
+/// A compiled route table with the filters that each route sees.
+pub struct RoutesPlan {
+    pub table: Table,
+    /// Distinct filter chains; the first is that of requests without a route.
+    pub filter_chains: Vec<FilterChainPlan>,
+    /// Per route: its name, its virtual host's, and what it sees.
+    pub routes: Vec<RoutePlan>,
+}
+
+pub struct RoutePlan {
+    pub name: Option<Arc<str>>,
+    pub virtual_host: Arc<str>,
+    /// Index into [`RoutesPlan::filter_chains`].
+    pub filters: u32,
+    /// The same per weighted cluster, where those say something of their own.
+    pub weighted_filters: Vec<u32>,
+}
+
+/// Filters in request order, each with the overrides that apply.
+#[derive(Clone, Default)]
+pub struct FilterChainPlan(pub Vec<(Arc<dyn Factory>, ScopedConfigs)>);
+
+pub struct ClusterPlan {
+    pub model: Arc<Cluster>,
+    pub name: Arc<str>,
+    pub breakers: Arc<Breakers>,
+    /// Known before any name was resolved.
+    pub initial: Endpoints,
+}
+
+/// Why a snapshot cannot run, and where in its document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanError {
+    /// The dialect's path to the value.
+    pub path: String,
+    pub message: String,
+}
+
+impl Plan {
+    /// Compiles `snapshot`, reusing what did not change since `previous`.
+    ///
+    /// # Errors
+    /// Every filter configuration that its filter refuses.
+    pub fn compile(
+        snapshot: Arc<Snapshot>,
+        previous: Option<&Plan>,
+        registry: &Registry,
+        workers: usize,
+    ) -> Result<Plan, Vec<PlanError>> {
+        let mut errors = Vec::new();
+        let mut listeners = Vec::new();
+        for listener in &snapshot.listeners {
+            let known = previous.and_then(|plan| plan.listeners.iter().find(|old| old.model.name == listener.name));
+            match known {
+                Some(known) if known.model == *listener => listeners.push(known.clone()),
+                known => match ListenerPlan::compile(listener, known.map(Arc::as_ref), registry, workers) {
+                    Ok(plan) => listeners.push(Arc::new(plan)),
+                    Err(more) => errors.extend(more),
+                },
+            }
+        }
+        let clusters = snapshot
+            .clusters
+            .iter()
+            .map(|cluster| {
+                let known = previous.and_then(|plan| plan.clusters.iter().find(|old| old.model == *cluster));
+                known.cloned().unwrap_or_else(|| Arc::new(ClusterPlan::new(cluster, workers)))
+            })
+            .collect();
+        if errors.is_empty() { Ok(Plan { snapshot, listeners, clusters }) } else { Err(errors) }
+    }
+
+    pub fn listener(&self, name: &str) -> Option<&Arc<ListenerPlan>> {
+        self.listeners.iter().find(|listener| listener.model.name == name)
+    }
+
+    /// Every access log that some part of the plan writes.
+    pub fn access_logs(&self) -> impl Iterator<Item = &AccessLog> {
+        self.listeners.iter().flat_map(|listener| {
+            listener.each_chain().flat_map(|chain| chain.access_log()).chain(&listener.model.access_log)
+        })
+    }
+}
+
+impl ListenerPlan {
+    fn compile(
+        model: &Arc<Listener>,
+        previous: Option<&ListenerPlan>,
+        registry: &Registry,
+        workers: usize,
+    ) -> Result<ListenerPlan, Vec<PlanError>> {
+        let mut errors = Vec::new();
+        let mut compile = |chain: &Arc<FilterChain>| {
+            let known = previous.and_then(|old| old.each_chain().find(|old| old.model == *chain)).cloned();
+            known.or_else(|| ChainPlan::compile(chain, registry).map(Arc::new).map_err(|e| errors.extend(e)).ok())
+        };
+        let chains: Vec<_> = model.filter_chains.iter().filter_map(&mut compile).collect();
+        let default_chain = model.default_filter_chain.as_ref().and_then(&mut compile);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let loads = previous.map(|old| old.loads.clone());
+        let loads = loads.unwrap_or_else(|| (0..workers.max(1)).map(|_| Load::default()).collect());
+        Ok(ListenerPlan { model: model.clone(), loads, chains, default_chain })
+    }
+
+    /// What each chain but the default one takes.
+    pub fn each_match(&self) -> impl Iterator<Item = &ChainMatch> + Clone {
+        self.chains.iter().map(|chain| &chain.model.matches)
+    }
+
+    pub fn each_chain(&self) -> impl Iterator<Item = &Arc<ChainPlan>> {
+        self.chains.iter().chain(&self.default_chain)
+    }
+}
+
+impl ChainPlan {
+    fn compile(model: &Arc<FilterChain>, registry: &Registry) -> Result<ChainPlan, Vec<PlanError>> {
+        let handler = match &model.handler {
+            ConnectionHandler::Http(http) => HandlerPlan::Http(Arc::new(HttpPlan {
+                model: http.clone(),
+                routes: Arc::new(RoutesPlan::compile(&http.routes, &http.filters, registry)?),
+            })),
+            ConnectionHandler::Tcp(tcp) => HandlerPlan::Tcp(tcp.clone()),
+        };
+        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler })
+    }
+
+    pub fn access_log(&self) -> &[AccessLog] {
+        match &self.handler {
+            HandlerPlan::Http(http) => &http.model.access_log,
+            HandlerPlan::Tcp(tcp) => &tcp.access_log,
+        }
+    }
+
+    /// Connections of `other` may go on under this plan: at most the routes differ.
+    pub fn same_but_routes(&self, other: &ChainPlan) -> bool {
+        let (HandlerPlan::Http(ours), HandlerPlan::Http(theirs)) = (&self.handler, &other.handler) else {
+            return self.model == other.model;
+        };
+        let without_routes = |http: &HttpConnection| HttpConnection { routes: Arc::default(), ..http.clone() };
+        self.model.name == other.model.name
+            && self.model.matches == other.model.matches
+            && without_routes(&ours.model) == without_routes(&theirs.model)
+    }
+}
+
+impl RoutesPlan {
+    /// Compiles the table and resolves the filters of each route.
+    ///
+    /// # Errors
+    /// Every filter or override whose configuration is refused.
+    pub fn compile(
+        table: &Arc<RouteTable>,
+        slots: &[FilterSlot],
+        registry: &Registry,
+    ) -> Result<RoutesPlan, Vec<PlanError>> {
+        let mut resolver = FilterResolver::new(slots, registry);
+        let base = resolver.scope(&Scope::default(), &table.filter_overrides, |scoped, config| {
+            scoped.table = Some(config);
+        });
+        let unrouted = resolver.intern(&base);
+        debug_assert_eq!(unrouted, 0, "requests without a route use the first chain");
+        let mut routes = Vec::new();
+        for virtual_host in &table.virtual_hosts {
+            let host_scope = resolver.scope(&base, &virtual_host.filter_overrides, |scoped, config| {
+                scoped.virtual_host = Some(config);
+            });
+            let host_name: Arc<str> = virtual_host.name.as_str().into();
+            for route in &virtual_host.routes {
+                let scope = resolver.scope(&host_scope, &route.filter_overrides, |scoped, config| {
+                    scoped.route = Some(config);
+                });
+                let mut weighted_filters = Vec::new();
+                if let Action::Forward(forward) = &route.action
+                    && let Target::Weighted(clusters) = &forward.target
+                    && clusters.iter().any(|cluster| !cluster.filter_overrides.is_empty())
+                {
+                    for cluster in clusters {
+                        let scope = resolver.scope(&scope, &cluster.filter_overrides, |scoped, config| {
+                            scoped.weighted_cluster = Some(config);
+                        });
+                        weighted_filters.push(resolver.intern(&scope));
+                    }
+                }
+                routes.push(RoutePlan {
+                    name: (!route.name.is_empty()).then(|| route.name.as_str().into()),
+                    virtual_host: host_name.clone(),
+                    filters: resolver.intern(&scope),
+                    weighted_filters,
+                });
+            }
+        }
+        if resolver.errors.is_empty() {
+            Ok(RoutesPlan { table: Table::compile(table), filter_chains: resolver.chains, routes })
+        } else {
+            Err(resolver.errors)
+        }
+    }
+}
+
+/// What the slots of a chain look like from some scope: per slot whether it is off, and its overrides.
+#[derive(Clone, Default)]
+struct Scope(Vec<(bool, ScopedConfigs)>);
+
+/// Resolves filters scope by scope, and keeps each distinct outcome once.
+struct FilterResolver<'a> {
+    slots: &'a [FilterSlot],
+    factories: Vec<Option<Arc<dyn Factory>>>,
+    chains: Vec<FilterChainPlan>,
+    /// By what a chain is made of: slot and addresses of its override configurations.
+    known: HashMap<Vec<[usize; 5]>, u32>,
+    errors: Vec<PlanError>,
+}
+
+impl<'a> FilterResolver<'a> {
+    fn new(slots: &'a [FilterSlot], registry: &Registry) -> Self {
+        let mut errors = Vec::new();
+        let factories = slots
+            .iter()
+            .map(|slot| {
+                let Some(build) = registry.find(&slot.kind) else {
+                    let message = format!("no filter takes a configuration of type {}", slot.kind);
+                    errors.push(PlanError { path: slot.origin.0.clone(), message });
+                    return None;
+                };
+                build(&slot.config).map_err(|refused| report(&mut errors, &slot.origin.0, refused)).ok()
+            })
+            .collect();
+        FilterResolver { slots, factories, chains: Vec::new(), known: HashMap::new(), errors }
+    }
+
+    /// The scope below `outer` with `overrides` applied; `put` says at which level.
+    fn scope(
+        &mut self,
+        outer: &Scope,
+        overrides: &[FilterOverride],
+        put: impl Fn(&mut ScopedConfigs, postrider_filter_api::RouteConfig),
+    ) -> Scope {
+        let mut scope = outer.clone();
+        if scope.0.is_empty() {
+            scope.0 = self.slots.iter().map(|slot| (slot.disabled, ScopedConfigs::default())).collect();
+        }
+        for change in overrides {
+            let Some(index) = self.slots.iter().position(|slot| slot.name == change.name) else {
+                if !change.optional {
+                    let message = format!("no filter of the chain is named \"{}\"", change.name);
+                    self.errors.push(PlanError { path: change.origin.0.clone(), message });
+                }
+                continue;
+            };
+            let (Some((disabled, configs)), Some(Some(factory))) = (scope.0.get_mut(index), self.factories.get(index))
+            else {
+                continue;
+            };
+            *disabled = change.disabled;
+            if let Some(config) = &change.config {
+                match factory.route_config(&config.kind, &config.value) {
+                    Ok(config) => put(configs, config),
+                    Err(refused) => report(&mut self.errors, &change.origin.0, refused),
+                }
+            }
+        }
+        scope
+    }
+
+    /// The number of the chain that this scope sees.
+    fn intern(&mut self, scope: &Scope) -> u32 {
+        let active = || scope.0.iter().enumerate().filter(|(_, (disabled, _))| !disabled);
+        let address = |config: &Option<postrider_filter_api::RouteConfig>| {
+            config.as_ref().map_or(0, |config| Arc::as_ptr(config).cast::<()>() as usize)
+        };
+        let key = active()
+            .map(|(slot, (_, c))| {
+                [slot, address(&c.table), address(&c.virtual_host), address(&c.route), address(&c.weighted_cluster)]
+            })
+            .collect();
+        let chains = &mut self.chains;
+        *self.known.entry(key).or_insert_with(|| {
+            let filters = active()
+                .filter_map(|(slot, (_, configs))| Some((self.factories.get(slot)?.as_ref()?.clone(), configs.clone())))
+                .collect();
+            chains.push(FilterChainPlan(filters));
+            u32::try_from(chains.len() - 1).unwrap_or_default()
+        })
+    }
+}
+
+fn report(errors: &mut Vec<PlanError>, origin: &str, refused: Vec<postrider_model::ValueError>) {
+    errors.extend(refused.into_iter().map(|error| PlanError {
+        path: if error.path.is_empty() { origin.to_owned() } else { format!("{origin}.{}", error.path) },
+        message: error.message,
+    }));
+}
+
+impl ClusterPlan {
+    fn new(model: &Arc<Cluster>, workers: usize) -> ClusterPlan {
+        ClusterPlan {
+            model: model.clone(),
+            name: model.name.as_str().into(),
+            breakers: Arc::new(Breakers::new(&model.thresholds, &model.high_thresholds, workers)),
+            initial: dns::initial(&model.discovery),
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Connections carried without being read: one task moves bytes between a client and an endpoint.
+
+use std::rc::Rc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Instant;
+
+use postrider_filter_api::{Flags, StreamInfo};
+use postrider_http::{Fields, RequestHead, ResponseHead};
+use postrider_model::{Priority, TcpCluster};
+use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
+
+use crate::buffers::{Buffers, Input};
+use crate::chain::{Chain, Handler, Tcp};
+use crate::cluster::{Cluster, NoConnection, Upstream};
+use crate::format::Context;
+use crate::io::Io;
+use crate::listener::Arrival;
+use crate::timers::Deadline;
+use crate::worker::Worker;
+
+/// A session between a client and an endpoint.
+struct Session {
+    worker: Rc<Worker>,
+    client: Io,
+    deadline: Deadline,
+    info: StreamInfo,
+    /// What the client sent and the endpoint did not take yet.
+    upload: Input,
+    upload_ended: Ended,
+    download_ended: Ended,
+    last_activity: Instant,
+}
+
+/// How far the end of a direction has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Open,
+    /// The sender closed; what it sent is still on its way.
+    Received,
+    /// The receiver was told.
+    Told,
+}
+
+/// Why a session is over.
+enum Over {
+    Done,
+    Idle,
+    TooLong,
+    ClientReset,
+    UpstreamReset,
+}
+
+pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
+    let Handler::Tcp(tcp) = &chain.handler else { return };
+    let Arrival { io, local, remote, id, counted } = arrival;
+    let now = worker.clock.now();
+    let mut info = StreamInfo::new(now, worker.clock.wall(now));
+    info.connection_id = id;
+    info.downstream_local = local;
+    info.downstream_remote = remote;
+    info.downstream_direct_remote = remote;
+    if !chain.plan.name.is_empty() {
+        info.filter_chain = Some(chain.plan.name.clone());
+    }
+    let mut session = Session {
+        deadline: worker.timers.register(),
+        client: io,
+        info,
+        upload: Input::default(),
+        upload_ended: Ended::Open,
+        download_ended: Ended::Open,
+        last_activity: now,
+        worker,
+    };
+    tcp.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
+    let busy = session.worker.busy.get();
+    session.worker.busy.set(busy + 1);
+    session.run(tcp).await;
+    let worker = session.worker.clone();
+    worker.busy.set(worker.busy.get().saturating_sub(1));
+    session.log(tcp);
+    drop(counted);
+}
+
+impl Session {
+    async fn run(&mut self, tcp: &Tcp) {
+        let Some((cluster, mut upstream)) = self.connect(tcp).await else { return };
+        let stats = cluster.stats(&self.worker).clone();
+        self.info.upstream_remote = Some(upstream.name.clone());
+        self.info.upstream_local = upstream.io.local();
+        self.info.upstream_connection_id = upstream.id;
+        self.arm(tcp);
+        let over = std::future::poll_fn(|cx| self.poll_relay(tcp, &mut upstream, cx)).await;
+        match over {
+            Over::Done => {}
+            Over::Idle => {
+                tcp.stats.inc(stat::IDLE_TIMEOUT);
+                self.info.flags.insert(Flags::STREAM_IDLE_TIMEOUT);
+            }
+            Over::TooLong => {
+                tcp.stats.inc(stat::MAX_DOWNSTREAM_CONNECTION_DURATION);
+                self.info.flags.insert(Flags::DURATION_TIMEOUT);
+            }
+            // Each side sees how the other ended.
+            Over::ClientReset => {
+                self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+                upstream.io.reset_on_close();
+            }
+            Over::UpstreamReset => {
+                self.info.flags.insert(Flags::UPSTREAM_CONNECTION_TERMINATION);
+                self.client.reset_on_close();
+            }
+        }
+        stats.gauge_dec(cluster_stat::UPSTREAM_RQ_ACTIVE);
+        upstream.host.active.set(upstream.host.active.get().saturating_sub(1));
+        self.upload.release(&self.worker.buffers);
+        drop(upstream);
+        cluster.gone();
+    }
+
+    /// Connects to an endpoint of the cluster that the configuration names, as often as it allows.
+    async fn connect(&mut self, tcp: &Tcp) -> Option<(Rc<Cluster>, Box<Upstream>)> {
+        let name = draw(&tcp.model.clusters, self.worker.random.next())?;
+        let Some(cluster) = self.worker.cluster(name) else {
+            tcp.stats.inc(stat::DOWNSTREAM_CX_NO_ROUTE);
+            self.fail(Flags::NO_CLUSTER_FOUND);
+            return None;
+        };
+        self.info.upstream_cluster = Some(cluster.plan.name.clone());
+        for _ in 0..tcp.model.max_connect_attempts.max(1) {
+            let Some(host) = cluster.hosts.pick(&self.worker.random) else {
+                cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_NONE_HEALTHY);
+                self.fail(Flags::NO_HEALTHY_UPSTREAM);
+                return None;
+            };
+            self.info.upstream_attempts += 1;
+            self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
+            match cluster.connect(&self.worker, &host, Priority::Default).await {
+                Ok(upstream) => {
+                    host.active.set(host.active.get() + 1);
+                    host.totals.requests.set(host.totals.requests.get() + 1);
+                    let stats = cluster.stats(&self.worker);
+                    stats.inc(cluster_stat::UPSTREAM_RQ_TOTAL);
+                    stats.gauge_inc(cluster_stat::UPSTREAM_RQ_ACTIVE);
+                    return Some((cluster.clone(), upstream));
+                }
+                Err(NoConnection::Overflow) => {
+                    self.fail(Flags::UPSTREAM_OVERFLOW);
+                    return None;
+                }
+                Err(NoConnection::Timeout) => self.info.upstream_failure = Some("connection timeout".into()),
+                Err(NoConnection::Failed(cause)) => {
+                    let cause = format!("delayed_connect_error:_{}", cause.replace(' ', "_"));
+                    self.info.upstream_failure = Some(cause.into());
+                }
+            }
+        }
+        cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_CONNECT_ATTEMPTS_EXCEEDED);
+        self.fail(Flags::UPSTREAM_CONNECTION_FAILURE);
+        self.info.flags.insert(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+        None
+    }
+
+    fn fail(&mut self, flag: Flags) {
+        self.info.flags.insert(flag);
+        self.client.reset_on_close();
+    }
+
+    fn poll_relay(&mut self, tcp: &Tcp, upstream: &mut Upstream, cx: &mut TaskContext<'_>) -> Poll<Over> {
+        self.deadline.watch(cx.waker());
+        let worker = self.worker.clone();
+        loop {
+            let up = relay(
+                cx,
+                &mut self.client,
+                &mut self.upload,
+                &mut upstream.io,
+                &mut self.upload_ended,
+                &worker.buffers,
+            );
+            let (up_moved, received) = match up {
+                Ok(moved) => moved,
+                Err(Side::Source) => return Poll::Ready(Over::ClientReset),
+                Err(Side::Sink) => return Poll::Ready(Over::UpstreamReset),
+            };
+            let ended = &mut self.download_ended;
+            let down = relay(cx, &mut upstream.io, &mut upstream.input, &mut self.client, ended, &worker.buffers);
+            let (down_moved, sent) = match down {
+                Ok(moved) => moved,
+                Err(Side::Source) => return Poll::Ready(Over::UpstreamReset),
+                Err(Side::Sink) => return Poll::Ready(Over::ClientReset),
+            };
+            self.count(tcp, upstream, received, sent);
+            if self.upload_ended == Ended::Told && self.download_ended == Ended::Told {
+                return Poll::Ready(Over::Done);
+            }
+            if !up_moved && !down_moved {
+                break;
+            }
+            self.last_activity = worker.clock.now();
+        }
+        self.check_time(tcp)
+    }
+
+    fn count(&mut self, tcp: &Tcp, upstream: &Upstream, received: usize, sent: usize) {
+        self.info.bytes_received += received as u64;
+        self.info.bytes_sent += sent as u64;
+        tcp.stats.add(stat::DOWNSTREAM_CX_RX_BYTES_TOTAL, received as u64);
+        tcp.stats.add(stat::DOWNSTREAM_CX_TX_BYTES_TOTAL, sent as u64);
+        upstream.stats().add(cluster_stat::UPSTREAM_CX_TX_BYTES_TOTAL, received as u64);
+        upstream.stats().add(cluster_stat::UPSTREAM_CX_RX_BYTES_TOTAL, sent as u64);
+    }
+
+    fn arm(&self, tcp: &Tcp) {
+        let idle = tcp.model.idle_timeout.map(|limit| self.last_activity + limit);
+        let longest = tcp.model.max_connection_duration.map(|limit| self.info.started + limit);
+        self.deadline.set([idle, longest].into_iter().flatten().min());
+    }
+
+    fn check_time(&self, tcp: &Tcp) -> Poll<Over> {
+        if !self.deadline.is_past() {
+            return Poll::Pending;
+        }
+        let now = self.worker.clock.now();
+        if tcp.model.max_connection_duration.is_some_and(|limit| now >= self.info.started + limit) {
+            return Poll::Ready(Over::TooLong);
+        }
+        if tcp.model.idle_timeout.is_some_and(|limit| now >= self.last_activity + limit) {
+            return Poll::Ready(Over::Idle);
+        }
+        self.arm(tcp);
+        Poll::Pending
+    }
+
+    fn log(&mut self, tcp: &Tcp) {
+        let now = self.worker.clock.now();
+        self.info.ended = Some(now);
+        if tcp.logs.is_empty() {
+            return;
+        }
+        tcp.logs.write(&Context {
+            request: &RequestHead::new(),
+            response: &ResponseHead::new(),
+            trailers: &Fields::new(),
+            info: &self.info,
+            reply_body: &[],
+            http: false,
+            now: self.worker.clock.wall(now),
+        });
+    }
+}
+
+enum Side {
+    Source,
+    Sink,
+}
+
+/// Moves one direction as far as it goes; answers whether anything moved and how many bytes were sent.
+fn relay(
+    cx: &mut TaskContext<'_>,
+    source: &mut Io,
+    input: &mut Input,
+    sink: &mut Io,
+    ended: &mut Ended,
+    buffers: &Buffers,
+) -> Result<(bool, usize), Side> {
+    let (mut moved, mut sent) = (false, 0);
+    loop {
+        if !input.is_empty() {
+            match sink.poll_write(cx, input.bytes()) {
+                Poll::Ready(Ok(count @ 1..)) => {
+                    input.consume(count, buffers);
+                    moved = true;
+                    sent += count;
+                    continue;
+                }
+                Poll::Ready(_) => return Err(Side::Sink),
+                Poll::Pending => {
+                    input.stow(buffers);
+                    return Ok((moved, sent));
+                }
+            }
+        }
+        match *ended {
+            Ended::Told => return Ok((moved, sent)),
+            Ended::Received => match sink.poll_finish(cx) {
+                // A peer that is gone already needs not be told.
+                Poll::Ready(_) => {
+                    *ended = Ended::Told;
+                    return Ok((true, sent));
+                }
+                Poll::Pending => return Ok((moved, sent)),
+            },
+            Ended::Open => match source.poll_read(cx, input.open(buffers)) {
+                Poll::Ready(Ok(0)) => {
+                    input.release(buffers);
+                    *ended = Ended::Received;
+                    moved = true;
+                }
+                Poll::Ready(Ok(_)) => moved = true,
+                Poll::Ready(Err(_)) => return Err(Side::Source),
+                Poll::Pending => {
+                    input.stow(buffers);
+                    return Ok((moved, sent));
+                }
+            },
+        }
+    }
+}
+
+/// A cluster by its weight.
+fn draw(clusters: &[TcpCluster], random: u64) -> Option<&str> {
+    let total: u64 = clusters.iter().map(|cluster| u64::from(cluster.weight)).sum();
+    let mut ticket = random.checked_rem(total)?;
+    for cluster in clusters {
+        let weight = u64::from(cluster.weight);
+        if ticket < weight {
+            return Some(&cluster.cluster);
+        }
+        ticket -= weight;
+    }
+    None
+}

@@ -1,0 +1,288 @@
+//! One worker: a thread with its own runtime, listeners, clusters, pools, buffers, timers and counters. Nothing here is
+//! shared with another worker but what `Shared` and the plans hold.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use postrider_h1::HeadScan;
+use postrider_model::AccessLogSink;
+use postrider_telemetry::WorkerStats;
+use postrider_telemetry::access_log::{LogBuffer, LogFile};
+use postrider_upstream::Random;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use crate::buffers::Buffers;
+use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::http::Exchange;
+use crate::listener::Listener;
+use crate::message::{Apply, ClusterReport, HostReport, Message, Report};
+use crate::timers::Timers;
+
+/// Exchanges kept for reuse: as many as were ever under way at once, up to this.
+const MAX_SPARE_EXCHANGES: usize = 256;
+
+/// How often pools, clocks and log buffers are looked after.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+pub(crate) struct Worker {
+    pub(crate) id: u32,
+    pub(crate) buffers: Buffers,
+    pub(crate) timers: Rc<Timers>,
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    /// For heads that come in one piece, which is nearly all.
+    pub(crate) scan: RefCell<HeadScan>,
+    pub(crate) stats: WorkerStats,
+    /// Rises with each change of the clusters; 0 is never.
+    pub(crate) cluster_epoch: Cell<u64>,
+    clusters: RefCell<HashMap<Arc<str>, Rc<Cluster>>>,
+    listeners: RefCell<HashMap<String, Rc<Listener>>>,
+    log_files: RefCell<HashMap<AccessLogSink, LogFile>>,
+    log_buffers: RefCell<HashMap<AccessLogSink, Rc<RefCell<LogBuffer>>>>,
+    exchanges: RefCell<Vec<Box<Exchange>>>,
+    date: RefCell<DateCache>,
+    next_id: Cell<u64>,
+    /// Workers there are, and a way to each.
+    pub(crate) peers: OnceCell<Vec<mpsc::Sender<Message>>>,
+    /// No new requests on old connections.
+    pub(crate) draining: Cell<bool>,
+    /// Requests and tunnels under way.
+    pub(crate) busy: Cell<usize>,
+}
+
+#[derive(Default)]
+struct DateCache {
+    second: u64,
+    text: Vec<u8>,
+}
+
+impl Worker {
+    /// Runs a worker on the calling thread until it is told to stop or everybody who could tell it is gone.
+    pub(crate) fn run(
+        id: u32,
+        stats: WorkerStats,
+        peers: Vec<mpsc::Sender<Message>>,
+        messages: mpsc::Receiver<Message>,
+    ) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .on_thread_unpark(Clock::woke_up)
+            .build()?;
+        let worker = Rc::new(Worker::new(id, stats));
+        let _ = worker.peers.set(peers);
+        LocalSet::new().block_on(&runtime, worker.serve(messages));
+        Ok(())
+    }
+
+    fn new(id: u32, stats: WorkerStats) -> Worker {
+        Worker {
+            id,
+            buffers: Buffers::default(),
+            timers: Timers::new(),
+            clock: Clock::default(),
+            random: Random::default(),
+            scan: RefCell::default(),
+            stats,
+            cluster_epoch: Cell::new(0),
+            clusters: RefCell::default(),
+            listeners: RefCell::default(),
+            log_files: RefCell::default(),
+            log_buffers: RefCell::default(),
+            exchanges: RefCell::default(),
+            date: RefCell::default(),
+            next_id: Cell::new(0),
+            peers: OnceCell::new(),
+            draining: Cell::new(false),
+            busy: Cell::new(0),
+        }
+    }
+
+    async fn serve(self: Rc<Self>, mut messages: mpsc::Receiver<Message>) {
+        let clock = self.clone();
+        tokio::task::spawn_local(self.timers.clone().sweep_for_ever(move || clock.clock.now()));
+        let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+        housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                message = messages.recv() => match message {
+                    None | Some(Message::Stop) => break,
+                    Some(message) => self.clone().handle(message),
+                },
+                _ = housekeeping.tick() => self.keep_house(),
+            }
+        }
+        self.flush_logs();
+    }
+
+    fn handle(self: Rc<Self>, message: Message) {
+        match message {
+            Message::Apply(apply) => self.apply(*apply),
+            Message::Endpoints { cluster, endpoints } => {
+                if let Some(cluster) = self.cluster(&cluster) {
+                    cluster.update(&endpoints, &self);
+                }
+            }
+            Message::Connection { listener, stream, peer } => {
+                if let Some(listener) = self.listeners.borrow().get(&listener).cloned() {
+                    listener.adopt(&self, stream, peer);
+                }
+            }
+            Message::Drain { stop_accepting } => {
+                self.draining.set(true);
+                if stop_accepting {
+                    self.listeners.borrow().values().for_each(|listener| listener.stop_accepting());
+                }
+                self.timers.wake_all();
+            }
+            Message::StopListeners { names } => {
+                for name in names {
+                    if let Some(listener) = self.listeners.borrow().get(&name) {
+                        listener.stop_accepting();
+                        listener.drain();
+                    }
+                }
+                self.timers.wake_all();
+            }
+            // Whoever asked may be gone; then nobody needs the answer.
+            Message::Inspect(reply) => drop(reply.send(self.report())),
+            Message::Flush(reply) => {
+                self.flush_logs();
+                let _ = reply.send(());
+            }
+            Message::Stop => {}
+        }
+    }
+
+    /// Takes over a new plan. What did not change is not touched.
+    fn apply(self: Rc<Self>, apply: Apply) {
+        let Apply { plan, mut sockets, endpoints, logs, done } = apply;
+        *self.log_files.borrow_mut() = logs;
+        self.log_buffers.borrow_mut().retain(|sink, _| self.log_files.borrow().contains_key(sink));
+        let mut old = self.clusters.take();
+        let mut clusters = HashMap::with_capacity(plan.clusters.len());
+        for cluster in &plan.clusters {
+            let kept = old.remove(&cluster.name).filter(|old| Arc::ptr_eq(&old.plan, cluster));
+            let running = kept.unwrap_or_else(|| Cluster::new(cluster, &self));
+            if let Some(endpoints) = endpoints.get(&cluster.name) {
+                running.update(endpoints, &self);
+            }
+            clusters.insert(cluster.name.clone(), running);
+        }
+        *self.clusters.borrow_mut() = clusters;
+        self.cluster_epoch.set(self.cluster_epoch.get() + 1);
+        let mut old = self.listeners.take();
+        for listener in &plan.listeners {
+            let name = listener.model.name.clone();
+            let fresh = sockets.remove(&name).unwrap_or_default();
+            let running = match old.remove(&name) {
+                Some(running) if fresh.is_empty() => {
+                    running.update(listener, &self);
+                    running
+                }
+                gone => {
+                    if let Some(gone) = gone {
+                        gone.close();
+                    }
+                    Listener::start(listener, fresh, &self)
+                }
+            };
+            self.listeners.borrow_mut().insert(name, running);
+        }
+        old.into_values().for_each(|gone| gone.close());
+        self.timers.wake_all();
+        let _ = done.send(());
+    }
+
+    fn keep_house(&self) {
+        self.clock.synchronise();
+        let now = self.clock.now();
+        self.clusters.borrow().values().for_each(|cluster| cluster.sweep(now));
+        self.flush_logs();
+    }
+
+    fn flush_logs(&self) {
+        self.log_buffers.borrow().values().for_each(|buffer| buffer.borrow_mut().flush());
+    }
+
+    pub(crate) fn cluster(&self, name: &str) -> Option<Rc<Cluster>> {
+        self.clusters.borrow().get(name).cloned()
+    }
+
+    /// The worker's buffer for a sink; `None` when the sink was not opened.
+    pub(crate) fn log_buffer(&self, sink: &AccessLogSink) -> Option<Rc<RefCell<LogBuffer>>> {
+        if let Some(buffer) = self.log_buffers.borrow().get(sink) {
+            return Some(buffer.clone());
+        }
+        let buffer = Rc::new(RefCell::new(self.log_files.borrow().get(sink)?.buffer()));
+        self.log_buffers.borrow_mut().insert(sink.clone(), buffer.clone());
+        Some(buffer)
+    }
+
+    pub(crate) fn take_exchange(&self) -> Box<Exchange> {
+        let spare = self.exchanges.borrow_mut().pop();
+        spare.unwrap_or_else(|| Box::new(Exchange::new(self.clock.now())))
+    }
+
+    pub(crate) fn put_exchange(&self, exchange: Box<Exchange>) {
+        let mut exchanges = self.exchanges.borrow_mut();
+        if exchanges.len() < MAX_SPARE_EXCHANGES && exchange.is_small() {
+            exchanges.push(exchange);
+        }
+    }
+
+    /// Unique over all workers.
+    pub(crate) fn next_connection_id(&self) -> u64 {
+        let count = self.peers.get().map_or(1, Vec::len) as u64;
+        let next = self.next_id.get();
+        self.next_id.set(next + 1);
+        next * count + u64::from(self.id)
+    }
+
+    /// Appends the current `date` (RFC 9110 section 5.6.7).
+    pub(crate) fn write_date(&self, out: &mut Vec<u8>) {
+        let wall = self.clock.wall(self.clock.now());
+        let second = wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let mut date = self.date.borrow_mut();
+        if date.second != second || date.text.is_empty() {
+            date.second = second;
+            date.text.clear();
+            crate::format::write_http_date(wall, &mut date.text);
+        }
+        out.extend_from_slice(&date.text);
+    }
+
+    fn report(&self) -> Report {
+        let clusters = self.clusters.borrow();
+        let hosts = |cluster: &Cluster| {
+            let mut hosts = Vec::new();
+            cluster.hosts.each_host(|host| {
+                hosts.push(HostReport {
+                    endpoint: host.endpoint.clone(),
+                    connections_active: u64::from(host.connections.get()),
+                    connections_total: host.totals.connections.get(),
+                    connect_failures: host.totals.connect_failures.get(),
+                    requests_active: u64::from(host.active.get()),
+                    requests_total: host.totals.requests.get(),
+                    requests_success: host.totals.successes.get(),
+                    requests_error: host.totals.errors.get(),
+                });
+            });
+            hosts
+        };
+        Report {
+            clusters: clusters
+                .values()
+                .map(|cluster| ClusterReport { name: cluster.plan.name.clone(), hosts: hosts(cluster) })
+                .collect(),
+            connections: self.timers.count(),
+            busy: self.busy.get(),
+        }
+    }
+}
