@@ -13,12 +13,15 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=UTF-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=UTF-8");
 
+/// What is done once an answer was sent.
+pub(crate) type Order = Box<dyn FnOnce() + Send>;
+
 /// What an endpoint answers.
 pub struct Reply {
     status: StatusCode,
     content_type: HeaderValue,
     body: Body,
-    after: Option<Box<dyn FnOnce() + Send>>,
+    after: Option<Order>,
     allow_post_only: bool,
 }
 
@@ -86,7 +89,7 @@ impl Reply {
     }
 
     /// The answer, and what to do when it was sent.
-    pub(crate) fn into_parts(self) -> (Response<Body>, Option<Box<dyn FnOnce() + Send>>) {
+    pub(crate) fn into_parts(self) -> (Response<Body>, Option<Order>) {
         let mut response = Response::new(self.body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();

@@ -6,7 +6,7 @@
 use crate::control::{Control, Served};
 use crate::endpoints::{Endpoint, Endpoints};
 use crate::request::{Request, parse_query};
-use crate::response::{Body, Reply};
+use crate::response::{Body, Order, Reply};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header;
@@ -194,8 +194,6 @@ async fn serve(listener: Listener, endpoints: Rc<Endpoints>, mut stopped: watch:
     let all = slots.acquire_many(MAX_CONNECTIONS as u32);
     let _ = tokio::time::timeout(STOP_GRACE, all).await;
 }
-
-type Order = Box<dyn FnOnce() + Send>;
 
 async fn connection(
     socket: Box<dyn Socket>,

@@ -113,23 +113,21 @@ impl EndpointStatus {
         }
     }
 
-    /// Name and value of each counter, then of each gauge, both in order: Envoy's.
-    pub(crate) fn counts(&self) -> ([(&'static str, u64); 6], [(&'static str, u64); 3]) {
-        (
-            [
-                ("cx_connect_fail", self.cx_connect_fail),
-                ("cx_total", self.cx_total),
-                ("rq_error", self.rq_error),
-                ("rq_success", self.rq_success),
-                ("rq_timeout", self.rq_timeout),
-                ("rq_total", self.rq_total),
-            ],
-            [
-                ("cx_active", self.cx_active),
-                ("rq_active", self.rq_active),
-                ("rq_pending_active", self.rq_pending_active),
-            ],
-        )
+    /// Name and value of each counter, in order.
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 6] {
+        [
+            ("cx_connect_fail", self.cx_connect_fail),
+            ("cx_total", self.cx_total),
+            ("rq_error", self.rq_error),
+            ("rq_success", self.rq_success),
+            ("rq_timeout", self.rq_timeout),
+            ("rq_total", self.rq_total),
+        ]
+    }
+
+    /// Name and value of each gauge, in order.
+    pub(crate) fn gauges(&self) -> [(&'static str, u64); 3] {
+        [("cx_active", self.cx_active), ("rq_active", self.rq_active), ("rq_pending_active", self.rq_pending_active)]
     }
 }
 

@@ -49,8 +49,7 @@ fn write_cluster(cluster: &ClusterStatus, out: &mut String) -> std::fmt::Result 
     writeln!(out, "{name}::added_via_api::{}", cluster.added_via_api)?;
     for endpoint in &cluster.endpoints {
         let start = format!("{name}::{}", endpoint.address);
-        let (counters, gauges) = endpoint.counts();
-        let mut counts: Vec<_> = counters.into_iter().chain(gauges).collect();
+        let mut counts: Vec<_> = endpoint.counters().into_iter().chain(endpoint.gauges()).collect();
         counts.sort();
         for (count, value) in counts {
             writeln!(out, "{start}::{count}::{value}")?;
@@ -107,7 +106,6 @@ fn thresholds(priority: Option<&str>, limits: &Thresholds) -> Value {
 }
 
 fn host_status(endpoint: &EndpointStatus) -> Value {
-    let (counters, gauges) = endpoint.counts();
     let metric = |kind: Option<&str>, name: &str, value: u64| {
         let mut out = Map::new();
         if let Some(kind) = kind {
@@ -120,8 +118,8 @@ fn host_status(endpoint: &EndpointStatus) -> Value {
         out.insert("name".into(), json!(name));
         Value::Object(out)
     };
-    let counters = counters.into_iter().map(|(name, value)| metric(None, name, value));
-    let gauges = gauges.into_iter().map(|(name, value)| metric(Some("GAUGE"), name, value));
+    let counters = endpoint.counters().into_iter().map(|(name, value)| metric(None, name, value));
+    let gauges = endpoint.gauges().into_iter().map(|(name, value)| metric(Some("GAUGE"), name, value));
     let mut out = Map::new();
     out.insert("address".into(), address(&endpoint.address));
     out.insert("stats".into(), counters.chain(gauges).collect());

@@ -1,0 +1,612 @@
+//! The admin over a real socket, with a process that is made up: answers against what Envoy 1.40 sent (`envoy-1.40/`),
+//! refusals, limits.
+
+use postrider_admin::*;
+use postrider_model::Address;
+use postrider_telemetry::log::{self, Component, Level};
+use postrider_telemetry::stats::sets::{cluster, http, server};
+use postrider_telemetry::{KnownScope, Registry};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, SystemTime};
+
+/// A process that remembers what it was told to do.
+struct Process {
+    state: Mutex<ServerState>,
+    orders: mpsc::SyncSender<String>,
+    clusters: Vec<ClusterStatus>,
+    history: History,
+    registry: Registry,
+}
+
+struct Fixture {
+    server: Server,
+    process: Arc<Process>,
+    orders: mpsc::Receiver<String>,
+}
+
+impl Control for Process {
+    fn state(&self) -> ServerState {
+        *self.state.lock().unwrap()
+    }
+
+    fn started(&self) -> SystemTime {
+        SystemTime::now() - Duration::from_secs(10)
+    }
+
+    fn version(&self) -> String {
+        "0.1.0/postrider".into()
+    }
+
+    fn command_line_options(&self) -> Value {
+        json!({ "concurrency": 2, "drain_time": "600s" })
+    }
+
+    fn node(&self) -> Value {
+        json!({ "id": "one" })
+    }
+
+    fn config_dump(&self) -> Vec<Value> {
+        let cluster = |name: &str| {
+            let kind = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+            json!({ "cluster": { "@type": kind, "name": name, "type": "STATIC" }, "last_updated": "2026-11-20T10:11:12.345Z" })
+        };
+        vec![
+            json!({ "@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump", "bootstrap": { "node": {} } }),
+            json!({
+                "@type": "type.googleapis.com/envoy.admin.v3.ClustersConfigDump",
+                "static_clusters": [cluster("adm"), cluster("dead")]
+            }),
+        ]
+    }
+
+    fn clusters(&self) -> Vec<ClusterStatus> {
+        self.clusters.clone()
+    }
+
+    fn listeners(&self) -> Vec<ListenerStatus> {
+        [("web", "127.0.0.1:18731"), ("raw", "127.0.0.1:18732")].map(|(name, address)| listener(name, address)).into()
+    }
+
+    fn history(&self) -> Vec<HistoryEntry> {
+        self.history.entries()
+    }
+
+    fn statistics(&self) -> &Registry {
+        &self.registry
+    }
+
+    fn known_scopes(&self) -> Vec<KnownScope> {
+        let mut process = KnownScope::new(&server::SET, "");
+        process.computed.push((server::CONCURRENCY, 2));
+        vec![process, KnownScope::new(&cluster::SET, "adm")]
+    }
+
+    fn drain_listeners(&self, drain: Drain) {
+        self.told(format!("drain {drain:?}"));
+    }
+
+    fn quit(&self) {
+        self.told("quit".into());
+    }
+
+    fn reopen_logs(&self) {
+        self.told("reopen".into());
+    }
+
+    fn fail_health_checks(&self, fail: bool) {
+        *self.state.lock().unwrap() = if fail { ServerState::Draining } else { ServerState::Live };
+    }
+
+    fn served(&self, served: &Served<'_>) {
+        if served.target.contains("seen") {
+            self.told(format!("{} {} {} {:?}", served.method, served.target, served.status, served.user_agent));
+        }
+    }
+}
+
+impl Process {
+    fn told(&self, order: String) {
+        self.orders.send(order).unwrap();
+    }
+}
+
+fn listener(name: &str, address: &str) -> ListenerStatus {
+    ListenerStatus {
+        name: name.into(),
+        address: Address::Tcp(address.parse().unwrap()),
+        additional_addresses: Vec::new(),
+    }
+}
+
+/// The two clusters of the recorded process.
+fn recorded_clusters() -> Vec<ClusterStatus> {
+    let mut adm = EndpointStatus::new(Address::Tcp("127.0.0.1:18733".parse().unwrap()));
+    (adm.cx_total, adm.rq_success, adm.rq_total) = (3, 2, 3);
+    let mut dead = EndpointStatus::new(Address::Tcp("[::1]:1".parse().unwrap()));
+    dead.hostname = "localhost".into();
+    [("adm", adm), ("dead", dead)]
+        .map(|(name, endpoint)| ClusterStatus {
+            name: name.into(),
+            observability_name: name.into(),
+            endpoints: vec![endpoint],
+            ..ClusterStatus::default()
+        })
+        .into()
+}
+
+fn start_with(address: &Address, clusters: Vec<ClusterStatus>, more: Vec<Endpoint>) -> io::Result<Fixture> {
+    let (orders, received) = mpsc::sync_channel(16);
+    let process = Arc::new(Process {
+        state: Mutex::new(ServerState::Live),
+        orders,
+        clusters,
+        history: History::default(),
+        registry: Registry::new(),
+    });
+    let server = Server::start(address, process.clone(), more)?;
+    Ok(Fixture { server, process, orders: received })
+}
+
+fn start() -> Fixture {
+    start_with(&anywhere(), recorded_clusters(), Vec::new()).unwrap()
+}
+
+fn anywhere() -> Address {
+    Address::Tcp("127.0.0.1:0".parse().unwrap())
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+}
+
+impl Fixture {
+    fn connect(&self) -> TcpStream {
+        let Address::Tcp(address) = self.server.address() else { panic!("not TCP") };
+        assert_ne!(address.port(), 0, "the bound port is told");
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    fn send(&self, head: &str) -> Answer {
+        self.raw(format!("{head}\r\nhost: admin\r\nconnection: close\r\n\r\n").as_bytes())
+    }
+
+    fn raw(&self, bytes: &[u8]) -> Answer {
+        let mut stream = self.connect();
+        stream.write_all(bytes).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        parse(&answer)
+    }
+
+    fn read(&self, target: &str) -> Answer {
+        self.send(&format!("GET {target} HTTP/1.1"))
+    }
+
+    fn order(&self, target: &str) -> Answer {
+        self.send(&format!("POST {target} HTTP/1.1"))
+    }
+
+    fn told(&self) -> String {
+        self.orders.recv_timeout(Duration::from_secs(20)).unwrap()
+    }
+}
+
+/// An answer on a connection that was closed after it.
+fn parse(bytes: &[u8]) -> Answer {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let head = std::str::from_utf8(&bytes[..end]).unwrap();
+    let mut lines = head.split("\r\n");
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let headers = lines.filter_map(|line| line.split_once(": "));
+    let headers: BTreeMap<_, _> = headers.map(|(name, value)| (name.to_lowercase(), value.to_string())).collect();
+    let mut body = bytes[end + 4..].to_vec();
+    if headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked") {
+        body = unchunk(&body);
+    }
+    Answer { status, headers, body: String::from_utf8(body).unwrap() }
+}
+
+fn unchunk(mut rest: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|window| window == b"\r\n").unwrap();
+        let size = usize::from_str_radix(std::str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
+        if size == 0 {
+            return out;
+        }
+        out.extend_from_slice(&rest[line + 2..line + 2 + size]);
+        rest = &rest[line + 2 + size + 2..];
+    }
+}
+
+#[test]
+fn answers_carry_envoys_headers() {
+    let fixture = start();
+    let answer = fixture.read("/listeners");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-type"), "text/plain; charset=UTF-8");
+    assert_eq!(answer.header("cache-control"), "no-cache, max-age=0");
+    assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    assert_eq!(fixture.read("/certs").header("content-type"), "application/json");
+    assert_eq!(fixture.read("/certs").body, "{\n \"certificates\": []\n}\n");
+    assert_eq!(fixture.read("/hot_restart_version").body, "disabled");
+    let head = fixture.send("HEAD /stats HTTP/1.1");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+}
+
+#[test]
+fn clusters_and_listeners_are_envoys_bytes() {
+    let fixture = start();
+    assert_eq!(fixture.read("/listeners").body, include_str!("envoy-1.40/listeners.txt"));
+    assert_eq!(fixture.read("/listeners?format=json").body, include_str!("envoy-1.40/listeners.json"));
+    assert_eq!(fixture.read("/clusters").body, include_str!("envoy-1.40/clusters.txt"));
+    let adm: String =
+        include_str!("envoy-1.40/clusters.txt").split_inclusive('\n').filter(|l| l.starts_with("adm:")).collect();
+    assert_eq!(fixture.read("/clusters?filter=%5Eadm%24").body, adm);
+    assert_eq!(fixture.read("/clusters?filter=(").status, 400);
+    // Envoy lists clusters in no order; the recording has them the other way round.
+    let mut clusters = recorded_clusters();
+    clusters.reverse();
+    let fixture = start_with(&anywhere(), clusters, Vec::new()).unwrap();
+    assert_eq!(fixture.read("/clusters?format=json").body, include_str!("envoy-1.40/clusters.json"));
+}
+
+#[test]
+fn an_endpoint_says_why_it_is_not_healthy() {
+    let mut clusters = recorded_clusters();
+    clusters[0].endpoints[0].health = vec![HealthFlag::FailedActiveCheck, HealthFlag::FailedByConfiguration];
+    clusters[0].endpoints[0].priority = 1;
+    clusters[0].endpoints[0].zone = "a".into();
+    let fixture = start_with(&anywhere(), clusters, Vec::new()).unwrap();
+    let text = fixture.read("/clusters").body;
+    assert!(text.contains("adm::127.0.0.1:18733::health_flags::/failed_active_hc/failed_eds_health\n"), "{text}");
+    let json: Value = serde_json::from_str(&fixture.read("/clusters?format=json").body).unwrap();
+    let host = &json["cluster_statuses"][0]["host_statuses"][0];
+    assert_eq!(host["health_status"], json!({ "failed_active_health_check": true, "eds_health_status": "UNHEALTHY" }));
+    assert_eq!((&host["priority"], &host["locality"]), (&json!(1), &json!({ "zone": "a" })));
+}
+
+#[test]
+fn readiness_follows_the_state() {
+    let fixture = start();
+    assert_eq!(fixture.read("/ready").body, "LIVE\n");
+    for (state, name) in [
+        (ServerState::Draining, "DRAINING\n"),
+        (ServerState::PreInitializing, "PRE_INITIALIZING\n"),
+        (ServerState::Initializing, "INITIALIZING\n"),
+    ] {
+        *fixture.process.state.lock().unwrap() = state;
+        let answer = fixture.read("/ready");
+        assert_eq!((answer.status, answer.body.as_str()), (503, name));
+    }
+    assert_eq!(fixture.order("/healthcheck/ok").body, "OK\n");
+    assert_eq!(fixture.read("/ready").status, 200);
+    assert_eq!(fixture.order("/healthcheck/fail").body, "OK\n");
+    assert_eq!(fixture.read("/ready").status, 503);
+    assert!(fixture.read("/stats?filter=server.state").body.ends_with("server.state: 1\n"));
+}
+
+#[test]
+fn server_info_has_envoys_fields() {
+    let info: Value = serde_json::from_str(&start().read("/server_info").body).unwrap();
+    let fields: Vec<_> = info.as_object().unwrap().keys().collect();
+    assert_eq!(
+        fields,
+        [
+            "version",
+            "state",
+            "uptime_current_epoch",
+            "uptime_all_epochs",
+            "hot_restart_version",
+            "command_line_options",
+            "node"
+        ]
+    );
+    assert_eq!((&info["state"], &info["command_line_options"]["concurrency"]), (&json!("LIVE"), &json!(2)));
+    assert!(info["uptime_current_epoch"].as_str().unwrap().ends_with('s'));
+    let memory: Value = serde_json::from_str(&start().read("/memory").body).unwrap();
+    assert!(memory["total_physical_bytes"].as_str().unwrap().parse::<u64>().unwrap() > 1_000_000, "{memory}");
+}
+
+#[test]
+fn orders_take_post_only_and_nothing_from_a_page() {
+    let fixture = start();
+    let all = [
+        "/drain_listeners",
+        "/healthcheck/fail",
+        "/healthcheck/ok",
+        "/logging",
+        "/quitquitquit",
+        "/reopen_logs",
+        "/reset_counters",
+    ];
+    for path in all {
+        let answer = fixture.read(path);
+        assert_eq!((answer.status, answer.body.as_str()), (405, "Method GET not allowed, POST required."), "{path}");
+        assert_eq!(answer.header("allow"), "POST");
+        assert_eq!(fixture.send(&format!("PUT {path} HTTP/1.1")).body, "Method PUT not allowed, POST required.");
+        let from_a_page = fixture.send(&format!("POST {path} HTTP/1.1\r\norigin: http://evil.example"));
+        assert_eq!(from_a_page.status, 403, "{path}");
+    }
+    assert!(fixture.orders.try_recv().is_err(), "nothing was done");
+    assert_eq!(*fixture.process.state.lock().unwrap(), ServerState::Live);
+    assert_eq!(fixture.send("GET /ready HTTP/1.1\r\norigin: http://some.example").status, 200, "reading is no order");
+}
+
+#[test]
+fn orders_are_passed_on() {
+    let fixture = start();
+    assert_eq!(fixture.order("/drain_listeners?graceful&inboundonly").body, "OK\n");
+    assert_eq!(fixture.told(), "drain Drain { inbound_only: true, graceful: true, skip_exit: false }");
+    assert_eq!(fixture.order("/reopen_logs").body, "OK\n");
+    assert_eq!(fixture.told(), "reopen");
+    // Without asking to close: the answer comes before the end all the same.
+    assert_eq!(fixture.raw(b"POST /quitquitquit HTTP/1.1\r\nhost: a\r\n\r\n").body, "OK\n");
+    assert_eq!(fixture.told(), "quit");
+    assert_eq!(fixture.send("GET /ready?seen HTTP/1.1\r\nuser-agent: probe").status, 200);
+    assert_eq!(fixture.told(), "GET /ready?seen 200 Some(\"probe\")");
+}
+
+#[test]
+fn stats_in_every_format() {
+    let fixture = start();
+    let worker = fixture.process.registry.worker(0);
+    let block = worker.block(&http::SET, "ingress");
+    block.add(http::DOWNSTREAM_RQ_TOTAL, 7);
+    block.record(http::DOWNSTREAM_RQ_TIME, 3);
+    let text = fixture.read("/stats").body;
+    assert!(text.contains("\nhttp.ingress.downstream_rq_total: 7\n"), "{text}");
+    assert!(text.contains("\ncluster.adm.upstream_rq_total: 0\n"), "a known scope shows its zeros");
+    assert!(text.contains("\nserver.concurrency: 2\n") && text.contains("\nserver.live: 1\n"));
+    assert!(text.contains("http.ingress.downstream_rq_time: P0(nan,3.05) "));
+    assert_eq!(
+        fixture.read("/stats?filter=ingress.downstream_rq_t.*l&usedonly").body,
+        "http.ingress.downstream_rq_total: 7\n"
+    );
+    let inverted = fixture.read("/stats?filter=cluster%7Cserver%7Chttp&invert_filter").body;
+    assert_eq!(inverted, "");
+    let only = fixture.read("/stats?type=Histograms&usedonly&histogram_buckets=cumulative").body;
+    assert!(only.starts_with("http.ingress.downstream_rq_time: B0.5(0,0) B1(0,0) B5(1,1) "), "{only}");
+    assert!(only.ends_with("B1.8e+06(1,1) B3.6e+06(1,1)\n"), "{only}");
+    let disjoint = fixture.read("/stats?type=Histograms&usedonly&histogram_buckets=disjoint").body;
+    assert!(disjoint.contains("B5(1,1) B10(0,0)"), "{disjoint}");
+    let json = fixture.read("/stats?format=json&filter=downstream_rq_total");
+    assert_eq!(json.header("content-type"), "application/json");
+    assert_eq!(json.body, r#"{"stats":[{"name":"http.ingress.downstream_rq_total","value":7}]}"#);
+    let series = "# TYPE envoy_http_downstream_rq_total counter\n\
+                  envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix=\"ingress\"} 7\n";
+    assert_eq!(fixture.read("/stats/prometheus?filter=downstream_rq_total").body, series);
+    assert_eq!(fixture.read("/stats?format=prometheus&filter=downstream_rq_total").body, series);
+    assert_eq!(fixture.order("/reset_counters").body, "OK\n");
+    assert_eq!(fixture.read("/stats?filter=downstream_rq_total").body, "http.ingress.downstream_rq_total: 0\n");
+}
+
+#[test]
+fn what_stats_cannot_do_is_refused() {
+    let fixture = start();
+    for (target, message) in [
+        ("/stats?format=nope", "usage: /stats?format=(json|prometheus|text)\n\n"),
+        ("/stats?format=html", "usage: /stats?format=(json|prometheus|text)\n\n"),
+        ("/stats?type=Nope", "invalid &type= param"),
+        ("/stats?histogram_buckets=detailed", "usage: /stats?histogram_buckets=(cumulative|disjoint|summary)\n"),
+        ("/stats?format=json&histogram_buckets=cumulative", "usage: /stats?format=json&histogram_buckets=summary\n"),
+        ("/stats/prometheus?histogram_buckets=summary", "usage: /stats/prometheus?histogram_buckets=cumulative\n"),
+        ("/stats?filter=(", "Invalid re2 regex: unclosed group: (\n"),
+    ] {
+        let answer = fixture.read(target);
+        assert_eq!((answer.status, answer.body.as_str()), (400, message), "{target}");
+    }
+}
+
+#[test]
+fn config_dump_whole_and_in_part() {
+    let fixture = start();
+    let dump = |query: &str| {
+        let answer = fixture.read(&format!("/config_dump{query}"));
+        assert_eq!(answer.status, 200, "{query}: {}", answer.body);
+        serde_json::from_str::<Value>(&answer.body).unwrap()
+    };
+    let whole = dump("");
+    assert_eq!(whole["configs"], json!(fixture.process.config_dump()));
+    let elements = dump("?resource=static_clusters");
+    let kind = "type.googleapis.com/envoy.admin.v3.ClustersConfigDump.StaticCluster";
+    assert_eq!(elements["configs"][0]["@type"], kind);
+    assert_eq!(elements["configs"][1]["cluster"]["name"], "dead");
+    let masked = dump("?resource=static_clusters&mask=cluster.name");
+    let cluster = json!({ "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "adm" });
+    assert_eq!(masked["configs"][0], json!({ "@type": kind, "cluster": cluster }));
+    assert_eq!(dump("?resource=static_clusters&name_regex=de.*")["configs"].as_array().unwrap().len(), 1);
+    assert_eq!(dump("?resource=static_clusters&name_regex=de"), json!({}), "a part of a name is no match");
+    assert_eq!(dump("?resource=dynamic_listeners"), json!({}));
+    assert_eq!(dump("?name_regex=dead")["configs"][1]["static_clusters"].as_array().unwrap().len(), 1);
+    assert_eq!(dump("?mask=bootstrap")["configs"].as_array().unwrap().len(), 1);
+    for (query, status, message) in [
+        ("?resource=x", 404, "x not found in config dump"),
+        ("?resource=bootstrap", 400, "bootstrap is not a repeated field. Use ?mask=bootstrap to get only this field"),
+        ("?mask=x", 400, "FieldMask x could not be successfully applied to any configs."),
+        (
+            "?mask=static_clusters.cluster",
+            400,
+            "FieldMask static_clusters.cluster could not be successfully applied to any configs.",
+        ),
+        ("?resource=static_clusters&mask=x", 400, "FieldMask x could not be successfully used.\n"),
+        ("?name_regex=(", 400, "Invalid re2 regex: unclosed group: (\n"),
+        ("?include_eds", 400, "include_eds is not supported: there is no endpoint discovery to dump\n"),
+    ] {
+        let answer = fixture.read(&format!("/config_dump{query}"));
+        assert_eq!((answer.status, answer.body.as_str()), (status, message), "{query}");
+    }
+}
+
+/// One test, since levels belong to the whole process.
+#[test]
+fn logging_levels_are_listed_and_changed() {
+    let fixture = start();
+    assert!(fixture.order("/logging").body.starts_with("active loggers:\n  admin: info\n"));
+    let changed = fixture.order("/logging?paths=dns:debug,router:error").body;
+    assert!(changed.contains("\n  dns: debug\n") && changed.contains("\n  router: error\n"), "{changed}");
+    assert_eq!(log::level(Component::Dns), Level::Debug);
+    assert!(fixture.order("/logging?dns=trace").body.contains("\n  dns: trace\n"));
+    for (query, reason) in [
+        ("nope=debug", "unknown logger name"),
+        ("paths=dns:info,nope:debug", "unknown logger name"),
+        ("level=nope", "unknown logger level"),
+        ("paths=admin", "empty logger name or empty logger level"),
+        ("level=info&dns=debug", "invalid number of parameters"),
+        ("group=x", "group parameter requires fine-grain logging to be enabled"),
+    ] {
+        let answer = fixture.order(&format!("/logging?{query}"));
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(answer.body.starts_with(&format!("error: {reason}\n\nusage: /logging?")), "{}", answer.body);
+    }
+    assert_eq!(log::level(Component::Dns), Level::Trace, "a refused list changes nothing");
+    assert!(fixture.order("/logging?level=info").body.contains("\n  dns: info\n"));
+}
+
+#[test]
+fn history_tells_what_became_of_each_configuration() {
+    let fixture = start();
+    let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_169_472_345);
+    let push = |outcome| fixture.process.history.push(HistoryEntry { time, source: "e.yaml".into(), outcome });
+    push(Outcome::Accepted { changes: vec![Change { kind: ChangeKind::Added, what: "cluster web".into() }] });
+    push(Outcome::Refused { errors: vec!["e.yaml:3:5: unknown field `nme`\nhelp: did you mean `name`?".into()] });
+    push(Outcome::Accepted { changes: vec![] });
+    let text = "2026-11-20T10:11:12.345Z accepted e.yaml: nothing changed\n\
+                2026-11-20T10:11:12.345Z refused e.yaml\n\
+                \x20 e.yaml:3:5: unknown field `nme`\n\
+                \x20 help: did you mean `name`?\n\
+                2026-11-20T10:11:12.345Z accepted e.yaml\n\
+                \x20 + cluster web\n";
+    assert_eq!(fixture.read("/history").body, text);
+    let json: Value = serde_json::from_str(&fixture.read("/history?format=json").body).unwrap();
+    assert_eq!(json["history"][1]["outcome"], "refused");
+    assert_eq!(json["history"][2]["changes"], json!([{ "kind": "added", "what": "cluster web" }]));
+    assert_eq!(fixture.read("/history?format=xml").status, 400);
+}
+
+#[test]
+fn paths_are_listed_and_others_are_not_found() {
+    let explain = || Endpoint {
+        path: "/explain",
+        help: "say which route a request takes <&>",
+        parameters: &[("path", "the request's path")],
+        mutating: false,
+        handler: Box::new(|_, request| {
+            Reply::text(format!("{} {:?}", request.parameter("path").unwrap_or("-"), request.body.len()))
+        }),
+    };
+    let fixture = start_with(&anywhere(), Vec::new(), vec![explain()]).unwrap();
+    let help = fixture.read("/help").body;
+    assert!(
+        help.starts_with("admin commands are:\n  /: Admin home page\n  /certs: print certs on machine\n"),
+        "{help}"
+    );
+    assert!(
+        help.contains("\n  /explain: say which route a request takes <&>\n      path: the request's path\n"),
+        "{help}"
+    );
+    assert!(help.contains("\n  /quitquitquit (POST): exit the server\n"));
+    let paths =
+        help.lines().filter(|line| line.starts_with("  /")).filter_map(|line| line.trim().split([' ', ':']).next());
+    assert!(paths.is_sorted(), "{help}");
+    let missing = fixture.read("/ready/");
+    assert_eq!((missing.status, missing.body), (404, format!("invalid path. {help}")));
+    let page = fixture.read("/");
+    assert_eq!(page.header("content-type"), "text/html; charset=UTF-8");
+    assert!(page.body.contains("takes &lt;&amp;&gt;"), "{}", page.body);
+    assert_eq!(fixture.read("/explain?path=%2Fa%20b").body, "/a b 0");
+    let with_body = b"POST /explain HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 3\r\n\r\nabc";
+    assert_eq!(fixture.raw(with_body).body, "- 3");
+}
+
+#[test]
+fn too_much_is_refused() {
+    let fixture = start();
+    let long = fixture.send(&format!("GET /ready HTTP/1.1\r\nx: {}", "y".repeat(2 * MAX_HEAD_BYTES)));
+    assert_eq!(long.status, 431);
+    let many = "\r\nx: y".repeat(MAX_HEADERS);
+    assert_eq!(fixture.send(&format!("GET /ready HTTP/1.1{many}")).status, 431);
+    let body = format!(
+        "POST /logging HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        MAX_BODY_BYTES + 1
+    );
+    let mut stream = fixture.connect();
+    stream.write_all(body.as_bytes()).unwrap();
+    // What is sent after the refusal may find the connection closed.
+    let _ = stream.write_all(&vec![b'x'; MAX_BODY_BYTES + 1]);
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 413");
+}
+
+#[test]
+fn connections_over_the_limit_wait_their_turn() {
+    let fixture = start();
+    let request = b"GET /ready HTTP/1.1\r\nhost: a\r\n\r\n";
+    let mut all: Vec<TcpStream> = (0..MAX_CONNECTIONS).map(|_| fixture.connect()).collect();
+    let mut answer = [0; 15];
+    for stream in &mut all {
+        stream.write_all(request).unwrap();
+        stream.read_exact(&mut answer).unwrap();
+    }
+    let mut late = fixture.connect();
+    late.write_all(request).unwrap();
+    late.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert!(late.read(&mut answer).is_err(), "all slots are taken");
+    drop(all.pop());
+    late.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    late.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+}
+
+#[test]
+fn it_stops_although_clients_hold_on() {
+    let fixture = start();
+    let idle = fixture.connect();
+    let Fixture { server, .. } = fixture;
+    let address = server.address().clone();
+    server.stop();
+    let Address::Tcp(address) = address else { panic!("not TCP") };
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+    drop(idle);
+}
+
+#[test]
+fn a_unix_socket_serves_too() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
+    let folder = std::env::temp_dir().join(format!("postrider-admin-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("admin.sock");
+    let address = Address::Unix { path: path.clone(), mode: Some(0o600) };
+    for round in ["the first", "after one that left its file behind"] {
+        let fixture = start_with(&address, Vec::new(), Vec::new()).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"GET /ready HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert_eq!(parse(&answer).body, "LIVE\n", "{round}");
+        fixture.server.stop();
+    }
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "not a socket").unwrap();
+    assert!(start_with(&address, Vec::new(), Vec::new()).is_err(), "another file is not removed");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "not a socket");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
