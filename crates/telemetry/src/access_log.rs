@@ -318,9 +318,10 @@ impl Writer {
         }
         match output.write_all(&bytes) {
             Ok(()) => self.files.inc(filesystem::WRITE_COMPLETED),
-            Err(_) => {
+            Err(error) => {
                 self.files.inc(filesystem::WRITE_FAILED);
                 self.shared.dropped.fetch_add(lines, Relaxed);
+                crate::error!(File, "cannot write {lines} lines to {:?}: {error}", sink.target);
             }
         }
         drop(output);

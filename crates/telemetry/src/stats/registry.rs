@@ -1,7 +1,8 @@
 //! Where all blocks are known: workers take theirs here, readers add them up.
 //!
-//! A lock guards the list of blocks, never a count: it is taken when a scope is first counted in, when a block ends and
-//! when somebody reads. What a block counted survives its worker in the scope's retired totals; a reset is a
+//! Locks guard the lists of scopes and of their blocks, never a count: they are taken when a scope is first counted in, when
+//! a block ends and when somebody reads; a reader holds the first for the time of copying the list and the second for
+//! one scope at a time, so a worker does not wait for a scrape. What a block counted survives its worker in the scope's retired totals; a reset is a
 //! baseline that readers subtract, since nobody but its worker may write a cell.
 
 use super::block::{Block, Cells};
@@ -73,9 +74,10 @@ impl Registry {
 
     /// Forgets every scope for which `keep` is false.
     pub fn retain(&self, keep: impl Fn(&'static StatSet, &str) -> bool) {
-        self.shared.lock().retain(|key, scope| {
-            scope.removed = !keep(scope.set, &key.prefix);
-            !(scope.removed && scope.live.is_empty())
+        self.shared.lock().retain(|_, scope| {
+            let mut blocks = scope.lock();
+            blocks.removed = !keep(scope.set, &scope.prefix);
+            !(blocks.removed && blocks.live.is_empty())
         });
     }
 
@@ -86,12 +88,13 @@ impl Registry {
 
     /// Every counter reads as zero from now on, in every scope; gauges and histograms stay (Envoy's `/reset_counters`).
     pub fn reset_counters(&self) {
-        for scope in self.shared.lock().values_mut() {
-            let now = scope.totals();
+        for scope in self.shared.all() {
+            let mut blocks = scope.lock();
+            let now = blocks.totals(scope.set);
             let counts = now.cells.iter().zip(scope.set.cells);
             let cells = counts.map(|(n, stat)| if stat.kind.is_counter() { *n } else { 0 }).collect();
             let codes = now.codes.iter().map(|&(family, status, n)| ((family, status), n)).collect();
-            scope.baseline = Some(Baseline { cells, codes });
+            blocks.baseline = Some(Baseline { cells, codes });
         }
     }
 
@@ -99,13 +102,15 @@ impl Registry {
     /// and by: workers go on counting meanwhile.
     pub fn read(&self, known: &[KnownScope]) -> Vec<ScopeValues> {
         let mut out: BTreeMap<(String, u32), ScopeValues> = BTreeMap::new();
-        for (key, scope) in self.shared.lock().iter() {
-            let mut values = scope.totals();
-            if let Some(baseline) = &scope.baseline {
+        for scope in self.shared.all() {
+            let blocks = scope.lock();
+            let mut values = blocks.totals(scope.set);
+            if let Some(baseline) = &blocks.baseline {
                 baseline.subtract(&mut values);
             }
-            let values = values.named(scope.set, key.prefix.clone());
-            out.insert((scope.set.scope_name(&key.prefix), scope.set.id), values);
+            drop(blocks);
+            let values = values.named(scope.set, scope.prefix.clone());
+            out.insert((scope.set.scope_name(&scope.prefix), scope.set.id), values);
         }
         for scope in known {
             let key = (scope.set.scope_name(&scope.prefix), scope.set.id);
@@ -149,9 +154,11 @@ impl WorkerStats {
         let cells = Arc::new(Cells::new(set));
         let mut scopes = self.shared.lock();
         let key = Key { set: set.id, prefix: prefix.to_string() };
-        let scope = scopes.entry(key).or_insert_with(|| Scope::new(set));
-        scope.removed = false;
-        scope.live.push(cells.clone());
+        let scope = scopes.entry(key).or_insert_with(|| Arc::new(Scope::new(set, prefix)));
+        let mut list = scope.lock();
+        list.removed = false;
+        list.live.push(cells.clone());
+        drop(list);
         drop(scopes);
         let block = Rc::new(Block::new(prefix, cells, self.shared.clone()));
         of_set.insert(prefix.to_string(), Rc::downgrade(&block));
@@ -171,10 +178,10 @@ impl ScopeValues {
     }
 }
 
-/// The list of scopes behind its lock.
+/// The list of scopes behind its lock, which is taken before a scope's own.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    scopes: Mutex<HashMap<Key, Scope>>,
+    scopes: Mutex<HashMap<Key, Arc<Scope>>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -186,9 +193,16 @@ struct Key {
 #[derive(Debug)]
 struct Scope {
     set: &'static StatSet,
+    prefix: String,
+    blocks: Mutex<Blocks>,
+}
+
+#[derive(Debug, Default)]
+struct Blocks {
     live: Vec<Arc<Cells>>,
     retired: Option<Box<Totals>>,
     baseline: Option<Baseline>,
+    /// Not configured any more; goes with its last block.
     removed: bool,
 }
 
@@ -208,33 +222,46 @@ struct Totals {
 }
 
 impl Shared {
-    /// A thread that panicked with the lock held left whole scopes behind: every change is one push or one removal.
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Scope>> {
+    /// A thread that panicked with the lock held left whole scopes behind: every change is one insertion or removal.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Scope>>> {
         self.scopes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<Scope>> {
+        self.lock().values().cloned().collect()
     }
 
     /// A block has ended: its counts go to the scope's totals, or with the scope if that was waiting for it.
     pub(crate) fn retire(&self, prefix: &str, cells: &Arc<Cells>) {
         let mut scopes = self.lock();
         let key = Key { set: cells.set.id, prefix: prefix.to_string() };
-        let Some(scope) = scopes.get_mut(&key) else { return };
-        scope.live.retain(|other| !Arc::ptr_eq(other, cells));
-        if scope.removed && scope.live.is_empty() {
+        let Some(scope) = scopes.get(&key).cloned() else { return };
+        let mut blocks = scope.lock();
+        blocks.live.retain(|other| !Arc::ptr_eq(other, cells));
+        if blocks.removed && blocks.live.is_empty() {
             scopes.remove(&key);
             return;
         }
-        let retired = scope.retired.get_or_insert_with(|| Box::new(Totals::new(scope.set)));
+        drop(scopes);
+        let retired = blocks.retired.get_or_insert_with(|| Box::new(Totals::new(cells.set)));
         retired.merge(cells, false);
     }
 }
 
 impl Scope {
-    fn new(set: &'static StatSet) -> Self {
-        Self { set, live: Vec::new(), retired: None, baseline: None, removed: false }
+    fn new(set: &'static StatSet, prefix: &str) -> Self {
+        Self { set, prefix: prefix.to_string(), blocks: Mutex::default() }
     }
 
-    fn totals(&self) -> Totals {
-        let mut totals = self.retired.as_deref().cloned().unwrap_or_else(|| Totals::new(self.set));
+    /// As for [`Shared::lock`]: a panic cannot leave half a list.
+    fn lock(&self) -> MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Blocks {
+    fn totals(&self, set: &'static StatSet) -> Totals {
+        let mut totals = self.retired.as_deref().cloned().unwrap_or_else(|| Totals::new(set));
         self.live.iter().for_each(|cells| totals.merge(cells, true));
         totals
     }

@@ -83,3 +83,128 @@ pub fn record_upstream_time(block: &Block, milliseconds: u64, internal: bool) {
 pub fn scope_of_address(address: &str) -> String {
     address.replace(':', "_")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::{Registry, StatSet};
+    use std::collections::BTreeSet;
+
+    const ALL: [&StatSet; 14] = [
+        &access_log::SET,
+        &cluster::SET,
+        &cluster_manager::SET,
+        &filesystem::SET,
+        &filter::SET,
+        &http::SET,
+        &http1::SET,
+        &listener::SET,
+        &listener_http::SET,
+        &listener_manager::SET,
+        &listener_worker::SET,
+        &server::SET,
+        &tcp::SET,
+        &ours::SET,
+    ];
+
+    crate::stat_set! {
+        /// Of each kind one, to see that indices and names go together.
+        pub mod ours = "ours";
+        counters { FIRST = "first", SECOND = "second" }
+        lazy_counters { LAZY = "lazy" }
+        gauges { LEVEL = "level" }
+        flags { OPEN = "open" }
+        histograms { TIME = "time" Milliseconds }
+        lazy_histograms { SIZE = "size" Bytes }
+        codes { STATUS = "status_" }
+    }
+
+    #[test]
+    fn sets_and_their_names_are_distinct() {
+        assert_eq!(ALL.iter().map(|set| set.id).collect::<BTreeSet<_>>().len(), ALL.len());
+        for set in ALL {
+            let cells = set.cells.iter().map(|stat| stat.name);
+            let names: Vec<_> =
+                cells.chain(set.histograms.iter().map(|h| h.name)).chain(set.codes.iter().copied()).collect();
+            assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{}", set.root);
+        }
+    }
+
+    #[test]
+    fn an_index_finds_its_name() {
+        let registry = Registry::new();
+        let worker = registry.worker(0);
+        let block = worker.block(&ours::SET, "");
+        block.add(ours::FIRST, 1);
+        block.add(ours::SECOND, 2);
+        block.add(ours::LAZY, 3);
+        block.gauge_set(ours::LEVEL, 4);
+        block.gauge_set(ours::OPEN, 5);
+        block.record(ours::TIME, 6);
+        block.record(ours::SIZE, 7);
+        block.count_code(ours::STATUS, 599);
+        block.count_code(ours::STATUS, 600);
+        block.count_code(ours::STATUS, 99);
+        let lines = crate::render::text(registry.read(&[]), Default::default());
+        let text = String::from_utf8(lines.flatten().collect()).unwrap();
+        let lines: Vec<_> = text.lines().filter_map(|line| line.split("(nan,").next()).collect();
+        assert_eq!(
+            lines,
+            [
+                "ours.first: 1",
+                "ours.lazy: 3",
+                "ours.level: 4",
+                "ours.open: 5",
+                "ours.second: 2",
+                "ours.status_599: 1",
+                "ours.size: P0",
+                "ours.time: P0"
+            ]
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "a counter of another set")]
+    #[cfg(debug_assertions)]
+    fn a_counter_of_another_set_is_a_bug_that_tests_find() {
+        Registry::new().worker(0).block(&http::SET, "x").inc(cluster::UPSTREAM_CX_TOTAL);
+    }
+
+    #[test]
+    fn responses_count_in_class_and_code() {
+        let registry = Registry::new();
+        let worker = registry.worker(0);
+        let (of_listener, of_http) = (worker.block(&listener_http::SET, "l"), worker.block(&http::SET, "h"));
+        for status in [100, 204, 302, 404, 503, 999] {
+            count_listener_response(&of_listener, status);
+            count_downstream_response(&of_http, status);
+        }
+        for counter in [http::DOWNSTREAM_RQ_1XX, http::DOWNSTREAM_RQ_3XX, http::DOWNSTREAM_RQ_5XX] {
+            assert_eq!(of_http.value(counter), 1);
+        }
+        assert_eq!(of_http.value(http::DOWNSTREAM_RQ_COMPLETED), 6);
+        assert_eq!(of_listener.value(listener_http::DOWNSTREAM_RQ_COMPLETED), 6);
+        assert_eq!(of_listener.value(listener_http::DOWNSTREAM_RQ_4XX), 1);
+        let of_cluster = worker.block(&cluster::SET, "c");
+        count_upstream_response(&of_cluster, 503, true);
+        record_upstream_time(&of_cluster, 12, true);
+        let chunks =
+            crate::render::text(registry.read(&[]), crate::render::Query { used_only: true, ..Default::default() });
+        let text = String::from_utf8(chunks.flatten().collect()).unwrap();
+        let names = text.lines().filter_map(|line| line.strip_prefix("cluster.c.")?.split(':').next());
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            [
+                "internal.upstream_rq_503",
+                "internal.upstream_rq_5xx",
+                "internal.upstream_rq_completed",
+                "upstream_rq_503",
+                "upstream_rq_5xx",
+                "upstream_rq_completed",
+                "internal.upstream_rq_time",
+                "upstream_rq_time"
+            ]
+        );
+        assert_eq!(scope_of_address("[::1]:80"), "[__1]_80");
+    }
+}
