@@ -41,7 +41,7 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
         routes: Arc::new(routes?),
         filters,
         access_log: access_log::loggers(cx, at, "access_log"),
-        timeouts: timeouts(cx, at, common.as_ref()),
+        timeouts: timeouts(at, common.as_ref()),
         limits: HttpLimits {
             max_headers: common.as_ref().and_then(|c| c.u32_wrapper("max_headers_count")).unwrap_or(MAX_HEADERS),
             max_head_bytes: at.u32_wrapper("max_request_headers_kb").unwrap_or(MAX_HEAD_KIB) << 10,
@@ -88,11 +88,11 @@ fn routes(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) -> Option<Ro
     }
 }
 
-fn timeouts(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) -> HttpTimeouts {
+fn timeouts(at: &Reader<'_>, common: Option<&Reader<'_>>) -> HttpTimeouts {
     let stream_idle = timeout(at, "stream_idle_timeout", Some(STREAM_IDLE_TIMEOUT));
     HttpTimeouts {
         request: timeout(at, "request_timeout", None),
-        request_headers: policy::request_headers_timeout(cx, at),
+        request_headers: timeout(at, "request_headers_timeout", None),
         stream_idle,
         stream_flush: timeout(at, "stream_flush_timeout", stream_idle),
         connection_idle: match common {

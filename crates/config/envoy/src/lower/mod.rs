@@ -35,9 +35,6 @@ mod tcp;
 mod upstream;
 mod value;
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::Arc;
 
 use postrider_config_core::{Diagnostics, Sources};
@@ -92,9 +89,5 @@ pub fn lower_bootstrap(
     let snapshot = bootstrap::bootstrap(&mut cx, &root);
     root.finish(&mut cx.diagnostics, policy);
     let sound = !earlier.has_errors() && !cx.diagnostics.has_errors();
-    Lowered {
-        snapshot: sound.then(|| Arc::new(snapshot)),
-        diagnostics: cx.diagnostics,
-        differences: cx.differences,
-    }
+    Lowered { snapshot: sound.then(|| Arc::new(snapshot)), diagnostics: cx.diagnostics, differences: cx.differences }
 }

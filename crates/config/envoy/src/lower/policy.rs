@@ -1,15 +1,9 @@
 //! Where Envoy's default is unsafe: an absent field means the safe value, a written one what it means in Envoy.
 
-use std::time::Duration;
-
 use postrider_model::{EscapedSlashes, PathPolicy, Underscores};
 
-use super::context::{Lowering, timeout, written};
+use super::context::{Lowering, written};
 use crate::reader::Reader;
-
-/// How long a request head may take where `request_headers_timeout` is absent. Envoy's default is for ever, so a few
-/// hundred slow clients can hold every connection of a listener.
-const REQUEST_HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is done to paths before they are matched and forwarded.
 pub(super) fn path(cx: &mut Lowering<'_>, at: &Reader<'_>) -> PathPolicy {
@@ -18,22 +12,14 @@ pub(super) fn path(cx: &mut Lowering<'_>, at: &Reader<'_>) -> PathPolicy {
         cx.differs(
             at,
             "normalize-path",
-            "paths are normalised before they are matched and forwarded",
+            "paths are normalised before they are matched and forwarded; one with a backslash, a broken or overlong \
+             escape, or an escaped slash beside a dot segment is refused",
             "normalize_path: false",
         );
     }
     let merge_written = written(at, "merge_slashes");
     if !merge_written {
         cx.differs(at, "merge-slashes", "adjacent slashes of a path are merged", "merge_slashes: false");
-    }
-    let action_written = written(at, "path_with_escaped_slashes_action");
-    if !action_written {
-        cx.differs(
-            at,
-            "strict-paths",
-            "paths with a backslash, a broken or overlong escape, or an escaped slash beside a dot segment are refused",
-            "path_with_escaped_slashes_action: KEEP_UNCHANGED",
-        );
     }
     PathPolicy {
         normalize: normalize.unwrap_or(true),
@@ -44,7 +30,7 @@ pub(super) fn path(cx: &mut Lowering<'_>, at: &Reader<'_>) -> PathPolicy {
             "UNESCAPE_AND_FORWARD" => EscapedSlashes::UnescapeAndForward,
             _ => EscapedSlashes::Keep,
         },
-        strict: !action_written,
+        strict: normalize != Some(false),
     }
 }
 
@@ -65,17 +51,4 @@ pub(super) fn underscores(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option
         "DROP_HEADER" => Underscores::DropAny,
         _ => Underscores::Allow,
     }
-}
-
-/// How long a request head may take.
-pub(super) fn request_headers_timeout(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Duration> {
-    if !at.has("request_headers_timeout") {
-        cx.differs(
-            at,
-            "request-headers-timeout",
-            "a request head that takes longer than 10 s is answered with 408",
-            "request_headers_timeout: 0s",
-        );
-    }
-    timeout(at, "request_headers_timeout", Some(REQUEST_HEADERS_TIMEOUT))
 }
