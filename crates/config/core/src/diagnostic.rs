@@ -118,17 +118,8 @@ impl Diagnostic {
 
     /// Adds the edit that certainly repairs it.
     #[must_use]
-    pub fn fix(
-        mut self,
-        span: Span,
-        replacement: impl Into<String>,
-        description: impl Into<String>,
-    ) -> Diagnostic {
-        self.fix = Some(Fix {
-            span,
-            replacement: replacement.into(),
-            description: description.into(),
-        });
+    pub fn fix(mut self, span: Span, replacement: impl Into<String>, description: impl Into<String>) -> Diagnostic {
+        self.fix = Some(Fix { span, replacement: replacement.into(), description: description.into() });
         self
     }
 
@@ -214,9 +205,7 @@ impl Diagnostics {
 
 impl FromIterator<Diagnostic> for Diagnostics {
     fn from_iter<I: IntoIterator<Item = Diagnostic>>(items: I) -> Diagnostics {
-        Diagnostics {
-            items: items.into_iter().collect(),
-        }
+        Diagnostics { items: items.into_iter().collect() }
     }
 }
 

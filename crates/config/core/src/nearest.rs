@@ -36,10 +36,7 @@ pub fn nearest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     let wanted = folded(name);
     let mut best: Option<(usize, &'c str)> = None;
     for candidate in candidates {
-        let limit = wanted
-            .len()
-            .max(candidate.len())
-            .div_ceil(CHARACTERS_PER_EDIT);
+        let limit = wanted.len().max(candidate.len()).div_ceil(CHARACTERS_PER_EDIT);
         // The difference of lengths is a lower bound of the distance: most candidates stop here.
         if candidate.len() > LONGEST_NAME || wanted.len().abs_diff(candidate.len()) > limit {
             continue;
@@ -53,15 +50,7 @@ pub fn nearest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) ->
 }
 
 fn folded(name: &str) -> String {
-    name.chars()
-        .map(|c| {
-            if c == '-' {
-                '_'
-            } else {
-                c.to_ascii_lowercase()
-            }
-        })
-        .collect()
+    name.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()
 }
 
 #[cfg(test)]
@@ -70,13 +59,9 @@ mod tests {
 
     #[test]
     fn distances() {
-        for (a, b, expected) in [
-            ("", "", 0),
-            ("a", "", 1),
-            ("kitten", "sitting", 3),
-            ("ab", "ba", 1),
-            ("naem", "name", 1),
-        ] {
+        for (a, b, expected) in
+            [("", "", 0), ("a", "", 1), ("kitten", "sitting", 3), ("ab", "ba", 1), ("naem", "name", 1)]
+        {
             assert_eq!(edit_distance(a, b), expected, "{a} {b}");
         }
     }

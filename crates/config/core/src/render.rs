@@ -52,19 +52,12 @@ pub fn json(diagnostics: &Diagnostics, sources: &Sources) -> Value {
 }
 
 fn one(out: &mut String, diagnostic: &Diagnostic, sources: &Sources, paint: &Paint) {
-    let located = diagnostic
-        .span
-        .and_then(|span| sources.location(span).map(|(file, at)| (file, at, span)));
+    let located = diagnostic.span.and_then(|span| sources.location(span).map(|(file, at)| (file, at, span)));
     if let Some((file, at, _)) = located {
         let _ = write!(out, "{}:{}:{}: ", file.name(), at.line, at.column);
     }
     let head = format!("{}[{}]", diagnostic.severity.as_str(), diagnostic.code);
-    let _ = writeln!(
-        out,
-        "{}: {}",
-        paint.severity(diagnostic.severity, &head),
-        paint.bold(&diagnostic.message)
-    );
+    let _ = writeln!(out, "{}: {}", paint.severity(diagnostic.severity, &head), paint.bold(&diagnostic.message));
     let mut gutter = 2;
     if let Some((file, _, span)) = located {
         gutter = snippet(out, file, span, diagnostic.severity, paint);
@@ -93,13 +86,7 @@ fn one(out: &mut String, diagnostic: &Diagnostic, sources: &Sources, paint: &Pai
 }
 
 /// Writes the line under a span with carets below it; returns the width of the line-number column.
-fn snippet(
-    out: &mut String,
-    file: &SourceFile,
-    span: Span,
-    severity: Severity,
-    paint: &Paint,
-) -> usize {
+fn snippet(out: &mut String, file: &SourceFile, span: Span, severity: Severity, paint: &Paint) -> usize {
     let at = file.position(span.start);
     let number = at.line.to_string();
     let gutter = number.len();
@@ -108,35 +95,17 @@ fn snippet(
     };
     let from = at.column as usize - 1;
     let end = file.position(span.end);
-    let until = if end.line == at.line {
-        end.column as usize - 1
-    } else {
-        line.trim_end().chars().count()
-    };
+    let until = if end.line == at.line { end.column as usize - 1 } else { line.trim_end().chars().count() };
     let (shown, from, until) = cut(line, from, until.max(from + 1));
+    // A control character would vanish or move the cursor.
+    let shown: String = shown.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
     let _ = writeln!(out, "{:gutter$} {}", "", paint.frame("|"));
-    let _ = writeln!(
-        out,
-        "{} {} {}",
-        paint.frame(&number),
-        paint.frame("|"),
-        shown.trim_end()
-    );
+    let _ = writeln!(out, "{} {} {}", paint.frame(&number), paint.frame("|"), shown.trim_end());
     // Tabs stay tabs, so that the caret stands below its character whatever the terminal's tab width.
-    let lead: String = shown
-        .chars()
-        .take(from)
-        .map(|c| if c == '\t' { '\t' } else { ' ' })
-        .collect();
+    let lead: String = shown.chars().take(from).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let lead = format!("{lead:<from$}");
     let carets = "^".repeat(until - from);
-    let _ = writeln!(
-        out,
-        "{:gutter$} {} {lead}{}",
-        "",
-        paint.frame("|"),
-        paint.severity(severity, &carets)
-    );
+    let _ = writeln!(out, "{:gutter$} {} {lead}{}", "", paint.frame("|"), paint.severity(severity, &carets));
     gutter
 }
 
@@ -149,15 +118,9 @@ fn cut(line: &str, from: usize, until: usize) -> (String, usize, usize) {
     let start = from.saturating_sub(SNIPPET_LEAD);
     let (head, dropped) = if start == 0 { ("", 0) } else { ("… ", 2) };
     let part: String = line.chars().skip(start).take(SNIPPET_WIDTH).collect();
-    let tail = if start + SNIPPET_WIDTH < length {
-        " …"
-    } else {
-        ""
-    };
+    let tail = if start + SNIPPET_WIDTH < length { " …" } else { "" };
     let shift = |column: usize| column - start + dropped;
-    let until = shift(until)
-        .min(dropped + SNIPPET_WIDTH)
-        .max(shift(from) + 1);
+    let until = shift(until).min(dropped + SNIPPET_WIDTH).max(shift(from) + 1);
     (format!("{head}{part}{tail}"), shift(from), until)
 }
 
@@ -167,10 +130,7 @@ fn totals(diagnostics: &Diagnostics) -> Option<String> {
         1 => Some(format!("1 {word}")),
         n => Some(format!("{n} {word}s")),
     };
-    let parts = [
-        plural(diagnostics.errors(), "error"),
-        plural(diagnostics.warnings(), "warning"),
-    ];
+    let parts = [plural(diagnostics.errors(), "error"), plural(diagnostics.warnings(), "warning")];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
@@ -242,11 +202,7 @@ impl Paint {
     }
 
     fn wrap(&self, code: &str, text: &str) -> String {
-        if self.colour {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
@@ -266,10 +222,7 @@ mod tests {
             .fix(span, "name", "write `name`")
             .help("see the docs")
             .note("why");
-        (
-            Diagnostics::from_iter([Diagnostic::warning("empty", "nothing here"), found]),
-            sources,
-        )
+        (Diagnostics::from_iter([Diagnostic::warning("empty", "nothing here"), found]), sources)
     }
 
     #[test]
@@ -285,11 +238,7 @@ mod tests {
     #[test]
     fn a_span_over_several_lines_is_marked_to_the_end_of_the_first() {
         let (_, sources) = sample();
-        let found = Diagnostics::from_iter([Diagnostic::error("x", "list").at(Span::new(
-            FileId::MAIN,
-            10,
-            16,
-        ))]);
+        let found = Diagnostics::from_iter([Diagnostic::error("x", "list").at(Span::new(FileId::MAIN, 10, 16))]);
         assert!(text(&found, &sources, false).contains("2 | \tnaem: [1,\n  | \t      ^^^\n"));
     }
 
@@ -297,19 +246,12 @@ mod tests {
     fn a_very_long_line_is_cut_around_the_caret() {
         let line = format!("{}HERE{}", "x".repeat(1000), "y".repeat(1000));
         let sources = Sources::of(SourceFile::new("e.json", line));
-        let found = Diagnostics::from_iter([Diagnostic::error("x", "m").at(Span::new(
-            FileId::MAIN,
-            1000,
-            1004,
-        ))]);
+        let found = Diagnostics::from_iter([Diagnostic::error("x", "m").at(Span::new(FileId::MAIN, 1000, 1004))]);
         let text = text(&found, &sources, false);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[2].chars().count() < 200);
         let column = lines[3].find('^').unwrap_or(0);
-        assert_eq!(
-            lines[2].chars().skip(column).take(4).collect::<String>(),
-            "HERE"
-        );
+        assert_eq!(lines[2].chars().skip(column).take(4).collect::<String>(), "HERE");
     }
 
     #[test]

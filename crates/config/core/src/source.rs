@@ -37,11 +37,7 @@ impl Span {
         if self.file != other.file {
             return self;
         }
-        Span {
-            file: self.file,
-            start: self.start.min(other.start),
-            end: self.end.max(other.end),
-        }
+        Span { file: self.file, start: self.start.min(other.start), end: self.end.max(other.end) }
     }
 }
 
@@ -66,18 +62,8 @@ impl SourceFile {
     pub fn new(name: impl Into<Arc<str>>, text: impl Into<Arc<str>>) -> SourceFile {
         let text = text.into();
         let mut starts = vec![0];
-        starts.extend(
-            text.bytes()
-                .enumerate()
-                .filter(|(_, b)| *b == b'\n')
-                .map(|(i, _)| offset(i + 1)),
-        );
-        SourceFile {
-            name: name.into(),
-            text,
-            bytes: None,
-            line_starts: starts.into(),
-        }
+        starts.extend(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| offset(i + 1)));
+        SourceFile { name: name.into(), text, bytes: None, line_starts: starts.into() }
     }
 
     /// What was read from a file, text or not. Bytes that are not UTF-8 (a binary protobuf) stay available as
@@ -114,44 +100,28 @@ impl SourceFile {
         while !self.text.is_char_boundary(at) {
             at -= 1;
         }
-        let line = self
-            .line_starts
-            .partition_point(|start| *start as usize <= at);
-        let start = self
-            .line_starts
-            .get(line.saturating_sub(1))
-            .copied()
-            .unwrap_or(0) as usize;
+        let line = self.line_starts.partition_point(|start| *start as usize <= at);
+        let start = self.line_starts.get(line.saturating_sub(1)).copied().unwrap_or(0) as usize;
         let column = self.text.get(start..at).unwrap_or("").chars().count() + 1;
-        Position {
-            line: self::offset(line),
-            column: self::offset(column),
-        }
+        Position { line: self::offset(line), column: self::offset(column) }
     }
 
     /// The text of a line (from 1) without its line break; `None` past the last line.
     pub fn line(&self, line: u32) -> Option<&str> {
         let index = (line as usize).checked_sub(1)?;
         let start = *self.line_starts.get(index)? as usize;
-        let end = self
-            .line_starts
-            .get(index + 1)
-            .map_or(self.text.len(), |next| *next as usize);
+        let end = self.line_starts.get(index + 1).map_or(self.text.len(), |next| *next as usize);
         Some(self.text.get(start..end)?.trim_end_matches(['\n', '\r']))
     }
 
     /// Byte offset at which a line (from 1) starts; `None` past the last line.
     pub fn line_start(&self, line: u32) -> Option<u32> {
-        self.line_starts
-            .get((line as usize).checked_sub(1)?)
-            .copied()
+        self.line_starts.get((line as usize).checked_sub(1)?).copied()
     }
 
     /// The text under a span.
     pub fn slice(&self, span: Span) -> &str {
-        self.text
-            .get(span.start as usize..span.end as usize)
-            .unwrap_or("")
+        self.text.get(span.start as usize..span.end as usize).unwrap_or("")
     }
 }
 

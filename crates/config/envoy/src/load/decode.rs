@@ -1,0 +1,338 @@
+//! A tree read by descriptor: fields, lists, maps and oneofs. Types are the schema's, never guessed.
+//!
+//! Every error is reported where it is and reading goes on. The path of a value with an error is remembered, so that the
+//! rule check does not report the same fault in other words.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+
+use postrider_config_core::{Diagnostic, Diagnostics, Severity, Span, nearest};
+use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
+
+use super::format::Format;
+use super::{LoadOptions, any, scalar, v2, well_known};
+use crate::message::{Entry, Field, Item, Message, Value};
+use crate::tree::{Node, NodeKind, Pair, Scalar};
+
+/// Reads trees into messages.
+pub struct Decoder<'d> {
+    pub pool: &'d DescriptorPool,
+    /// JSON text has types of its own; a plain YAML scalar has those that Envoy gives it.
+    pub format: Format,
+    pub options: &'d LoadOptions,
+    pub diagnostics: &'d mut Diagnostics,
+    pub broken: &'d mut HashSet<String>,
+    /// Path of what is being read.
+    path: String,
+}
+
+impl<'d> Decoder<'d> {
+    pub fn new(
+        pool: &'d DescriptorPool,
+        format: Format,
+        options: &'d LoadOptions,
+        diagnostics: &'d mut Diagnostics,
+        broken: &'d mut HashSet<String>,
+    ) -> Decoder<'d> {
+        Decoder { pool, format, options, diagnostics, broken, path: String::new() }
+    }
+
+    /// Reads the document itself.
+    pub fn root(&mut self, node: &Node, descriptor: &MessageDescriptor) -> Option<Message> {
+        self.message(node, descriptor)
+    }
+
+    /// Reads a message; `None` (reported) when the node cannot be one.
+    pub fn message(&mut self, node: &Node, descriptor: &MessageDescriptor) -> Option<Message> {
+        if let Some(message) = well_known::decode(self, node, descriptor) {
+            return message;
+        }
+        match &node.kind {
+            NodeKind::Map(pairs) => Some(self.fields(node.span, pairs, descriptor)),
+            // A key with nothing behind it: an empty message, which the caller has told apart from an unset field.
+            NodeKind::Null => Some(Message::new(descriptor.clone(), Some(node.span))),
+            _ => {
+                let expected = format!("a mapping with the fields of {}", descriptor.full_name());
+                self.wrong_type(node, &expected);
+                None
+            }
+        }
+    }
+
+    /// Reads the fields of a mapping, all but `@type`.
+    pub fn fields(&mut self, span: Span, pairs: &[Pair], descriptor: &MessageDescriptor) -> Message {
+        let mut message = Message::new(descriptor.clone(), Some(span));
+        for pair in pairs {
+            if pair.key == "@type" {
+                continue;
+            }
+            match field_of(descriptor, &pair.key) {
+                Some(field) => self.field(&mut message, pair, field),
+                None if v2::extension_config(self, &mut message, pairs, pair) => {}
+                None => self.unknown_field(descriptor, pairs, pair),
+            }
+        }
+        message
+    }
+
+    /// Runs `read` with a field name at the end of the path.
+    pub fn within<T>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        let result = read(self);
+        self.path.truncate(length);
+        result
+    }
+
+    /// Reports a finding at the current path and remembers that the value there is broken.
+    pub fn report(&mut self, diagnostic: Diagnostic) {
+        if diagnostic.severity == Severity::Error {
+            self.broken.insert(self.path.clone());
+        }
+        self.diagnostics.push(diagnostic.path(self.path.clone()));
+    }
+
+    /// Reports a value of the wrong kind.
+    pub fn wrong_type(&mut self, node: &Node, expected: &str) {
+        let message = format!("expected {expected}, found {}", node.describe());
+        self.report(Diagnostic::error("wrong-type", message).at(node.span));
+    }
+
+    /// A single value of a kind; broken values become the kind's default, so that lists keep their positions.
+    pub fn single(&mut self, node: &Node, field: &FieldDescriptor) -> Value {
+        let kind = field.kind();
+        match (&kind, &node.kind) {
+            (Kind::Message(descriptor), _) if descriptor.full_name() == "google.protobuf.Any" => {
+                any::decode(self, node)
+            }
+            (Kind::Message(descriptor), _) => {
+                let message = self.message(node, descriptor);
+                Value::Message(Box::new(message.unwrap_or_else(|| Message::new(descriptor.clone(), Some(node.span)))))
+            }
+            (_, NodeKind::Scalar(scalar)) => self.scalar(scalar, node.span, &kind),
+            // In a list Envoy reads nothing as the default.
+            (_, NodeKind::Null) => scalar::default(&kind),
+            _ => {
+                self.wrong_type(node, &scalar::expected(&kind));
+                scalar::default(&kind)
+            }
+        }
+    }
+
+    /// A scalar of a kind; the kind's default (reported) when it is none.
+    pub fn scalar(&mut self, scalar: &Scalar, span: Span, kind: &Kind) -> Value {
+        match scalar::decode(scalar, self.format, kind) {
+            Ok(value) => {
+                self.warn_of_enum_value(&value, span, kind);
+                value
+            }
+            Err(fault) => {
+                self.report(fault.diagnostic(scalar, span, kind));
+                scalar::default(kind)
+            }
+        }
+    }
+
+    fn field(&mut self, message: &mut Message, pair: &Pair, field: FieldDescriptor) {
+        // `null` is unset, but for the one type in which it is a value.
+        if pair.value.kind == NodeKind::Null && !is_json_value(&field) {
+            return;
+        }
+        let name = field.name().to_owned();
+        self.within(&name, |decoder| {
+            decoder.conflicts(message, pair, &field);
+            decoder.warn_of_deprecation(pair, &field);
+            let value = decoder.value(&pair.value, &field);
+            let (key_span, value_span) = (Some(pair.key_span), Some(pair.value.span));
+            message.fields.retain(|own| own.descriptor != field);
+            message.fields.push(Field { descriptor: field, value, key_span, value_span });
+        });
+    }
+
+    fn value(&mut self, node: &Node, field: &FieldDescriptor) -> Value {
+        if field.is_map() {
+            return self.map(node, field);
+        }
+        if !field.is_list() {
+            return self.single(node, field);
+        }
+        let NodeKind::List(items) = &node.kind else {
+            // As Envoy: one element may stand without its list.
+            let value = self.single(node, field);
+            return Value::List(vec![Item { value, span: Some(node.span) }]);
+        };
+        let read = |(index, item): (usize, &Node)| {
+            let length = self.path.len();
+            let _ = write!(self.path, "[{index}]");
+            let value = self.single(item, field);
+            self.path.truncate(length);
+            Item { value, span: Some(item.span) }
+        };
+        Value::List(items.iter().enumerate().map(read).collect())
+    }
+
+    fn map(&mut self, node: &Node, field: &FieldDescriptor) -> Value {
+        let Kind::Message(entry) = field.kind() else { return Value::Map(Vec::new()) };
+        let NodeKind::Map(pairs) = &node.kind else {
+            self.wrong_type(node, "a mapping");
+            return Value::Map(Vec::new());
+        };
+        let (key_kind, value_field) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field());
+        let read = |pair: &Pair| {
+            let length = self.path.len();
+            let _ = write!(self.path, "[{:?}]", pair.key);
+            // Keys that are numbers or booleans must read as such; text is any text.
+            let key = Scalar { text: pair.key.clone(), plain: false };
+            self.scalar(&key, pair.key_span, &key_kind);
+            let value = self.single(&pair.value, &value_field);
+            self.path.truncate(length);
+            let (key_span, value_span) = (Some(pair.key_span), Some(pair.value.span));
+            Entry { key: pair.key.clone(), key_span, value, value_span }
+        };
+        Value::Map(pairs.iter().map(read).collect())
+    }
+
+    /// Another member of the same oneof, or the same field under its other name.
+    fn conflicts(&mut self, message: &mut Message, pair: &Pair, field: &FieldDescriptor) {
+        if message.fields.iter().any(|own| own.descriptor == *field) {
+            let text = format!(
+                "the field `{}` is set twice (as {} and in camel case); this one wins",
+                field.name(),
+                field.name()
+            );
+            self.report(Diagnostic::warning("duplicate-key", text).at(pair.key_span).help("remove one of the two"));
+        }
+        let Some(oneof) = field.containing_oneof().filter(|oneof| !oneof.is_synthetic()) else { return };
+        let other =
+            |own: &&Field| own.descriptor != *field && own.descriptor.containing_oneof().as_ref() == Some(&oneof);
+        let Some(other) = message.fields.iter().find(other) else { return };
+        let (mine, theirs) = (field.name(), other.descriptor.name());
+        let text = format!("`{mine}` and `{theirs}` exclude each other: only one of them may be set");
+        let members: Vec<String> = oneof.fields().map(|field| format!("`{}`", field.name())).collect();
+        self.report(
+            Diagnostic::error("oneof-conflict", text)
+                .at(pair.key_span)
+                .expected(format!("one of {}", members.join(", ")))
+                .help("remove one of the two"),
+        );
+    }
+
+    fn unknown_field(&mut self, descriptor: &MessageDescriptor, pairs: &[Pair], pair: &Pair) {
+        if let Some(diagnostic) = v2::removed_field(descriptor, &pair.key) {
+            return self.within(&pair.key, |decoder| decoder.report(diagnostic.at(pair.key_span)));
+        }
+        let names: Vec<FieldDescriptor> = descriptor.fields().collect();
+        let suggestion = nearest(&pair.key, names.iter().map(FieldDescriptor::name));
+        let severity = if self.options.allow_unknown_static_fields { Severity::Warning } else { Severity::Error };
+        let text = format!("no field `{}` in {}", pair.key, descriptor.full_name());
+        let mut diagnostic = Diagnostic::new(severity, "unknown-field", text).at(pair.key_span).suggest(suggestion);
+        match suggestion {
+            Some(name) if !pairs.iter().any(|own| own.key == name) => {
+                if same_but_spelling(&pair.key, name) {
+                    diagnostic = diagnostic.fix(pair.key_span, name, format!("write `{name}`"));
+                }
+                // Most likely the field is there under the wrong name: its absence is not reported as well.
+                self.broken.insert(crate::coverage::join(&self.path, name));
+            }
+            Some(_) => {}
+            None => diagnostic = diagnostic.expected(fields_in_words(&names)),
+        }
+        if let Some(misplaced) = owner_above(descriptor, &pair.key) {
+            diagnostic = diagnostic.note(misplaced);
+        }
+        self.within(&pair.key, |decoder| decoder.report(diagnostic));
+    }
+
+    fn warn_of_deprecation(&mut self, pair: &Pair, field: &FieldDescriptor) {
+        let options = field.field_descriptor_proto().options.as_ref();
+        if options.is_none_or(|options| !options.deprecated()) {
+            return;
+        }
+        let mut text = format!("`{}` is deprecated in Envoy", field.name());
+        if let Some(since) = annotation(field, "envoy.annotations.deprecated_at_minor_version") {
+            let _ = write!(text, " (since API version {since})");
+        }
+        let refused = annotation(field, "envoy.annotations.disallowed_by_default").is_some();
+        let severity = if refused { Severity::Error } else { Severity::Warning };
+        let mut diagnostic = Diagnostic::new(severity, "deprecated-field", text).at(pair.key_span);
+        if let Some(help) = v2::replacement(&field.parent_message(), field.name()) {
+            diagnostic = diagnostic.help(help);
+        }
+        self.report(diagnostic);
+    }
+
+    fn warn_of_enum_value(&mut self, value: &Value, span: Span, kind: &Kind) {
+        let (Value::Enum(number), Kind::Enum(descriptor)) = (value, kind) else { return };
+        let Some(value) = descriptor.get_value(*number) else { return };
+        if value.enum_value_descriptor_proto().options.as_ref().is_some_and(|options| options.deprecated()) {
+            let text = format!("the value `{}` is deprecated in Envoy", value.name());
+            self.report(Diagnostic::warning("deprecated-field", text).at(span));
+        }
+    }
+}
+
+/// The field of a key: snake case, or the camel case of protobuf's JSON mapping.
+fn field_of(descriptor: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
+    descriptor.get_field_by_name(key).or_else(|| descriptor.get_field_by_json_name(key))
+}
+
+/// Whether two names differ in nothing but case, dashes and underscores, so that one is certainly meant by the other.
+pub fn same_but_spelling(a: &str, b: &str) -> bool {
+    let bare = |name: &str| name.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_ascii_lowercase();
+    bare(a) == bare(b)
+}
+
+fn is_json_value(field: &FieldDescriptor) -> bool {
+    match field.kind() {
+        Kind::Message(descriptor) => descriptor.full_name() == "google.protobuf.Value" && !field.is_list(),
+        Kind::Enum(descriptor) => descriptor.full_name() == "google.protobuf.NullValue",
+        _ => false,
+    }
+}
+
+/// Most fields that a message about an unknown field lists.
+const LISTED_FIELDS: usize = 12;
+
+fn fields_in_words(fields: &[FieldDescriptor]) -> String {
+    let names: Vec<&str> = fields.iter().filter(|field| !is_deprecated(field)).map(FieldDescriptor::name).collect();
+    match names.as_slice() {
+        [] => "no field: this message is always empty".to_owned(),
+        names if names.len() <= LISTED_FIELDS => format!("one of: {}", names.join(", ")),
+        names => {
+            format!("one of: {}, … ({} fields)", names.get(..LISTED_FIELDS).unwrap_or(names).join(", "), names.len())
+        }
+    }
+}
+
+fn is_deprecated(field: &FieldDescriptor) -> bool {
+    field.field_descriptor_proto().options.as_ref().is_some_and(|options| options.deprecated())
+}
+
+/// Where a key would be right: a field of one of the message's own sub-messages (it lost its parent or its indentation).
+fn owner_above(descriptor: &MessageDescriptor, key: &str) -> Option<String> {
+    let owners: Vec<String> = descriptor
+        .fields()
+        .filter(|field| match field.kind() {
+            Kind::Message(child) => !field.is_map() && child != *descriptor && child.get_field_by_name(key).is_some(),
+            _ => false,
+        })
+        .map(|field| field.name().to_owned())
+        .collect();
+    match owners.as_slice() {
+        [owner] => Some(format!("`{owner}` has a field `{key}`: does it belong there?")),
+        _ => None,
+    }
+}
+
+/// The text of a string option, or an empty text for a boolean one that is set.
+fn annotation(field: &FieldDescriptor, name: &str) -> Option<String> {
+    let extension = field.parent_pool().get_extension_by_name(name)?;
+    let options = field.options();
+    if !options.has_extension(&extension) {
+        return None;
+    }
+    Some(options.get_extension(&extension).as_str().unwrap_or("").to_owned())
+}
