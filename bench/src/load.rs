@@ -113,10 +113,17 @@ impl Subject {
         other: &'a Self,
         accept: impl Fn(&Sample) -> bool + Copy + 'a,
     ) -> impl Iterator<Item = (&'a Sample, &'a Sample)> {
-        self.samples.iter().filter(move |own| accept(own)).filter_map(move |own| {
-            let others = other.samples.iter().find(|sample| sample.round == own.round && accept(sample))?;
-            Some((own, others))
+        let rounds = self.samples.iter().map(|sample| sample.round + 1).max().unwrap_or(0);
+        (0..rounds).filter_map(move |round| {
+            let (own, others) = (self.quietest(round)?, other.quietest(round)?);
+            (accept(own) && accept(others)).then_some((own, others))
         })
+    }
+
+    /// The least disturbed sample of a round, which may have been repeated.
+    fn quietest(&self, round: usize) -> Option<&Sample> {
+        let of_round = self.samples.iter().filter(|sample| sample.round == round);
+        of_round.min_by(|one, other| one.foreign.total_cmp(&other.foreign))
     }
 }
 
@@ -296,10 +303,11 @@ mod tests {
     }
 
     #[test]
-    fn of_a_repeated_sample_the_quiet_one_is_compared() {
+    fn of_a_repeated_sample_the_quietest_is_compared() {
         let own = subject(&[(0, 99.0, 0.9), (0, 10.0, 0.0)]);
-        let other = subject(&[(0, 77.0, 0.9), (0, 20.0, 0.0)]);
+        let other = subject(&[(0, 77.0, 0.9), (0, 20.0, 0.5), (0, 55.0, 0.6)]);
         let ratio = own.ratio_to(&other).unwrap();
         assert_eq!((ratio.median, ratio.count), (0.5, 1));
+        assert_eq!(other.ratio_to(&other).unwrap().median, 1.0);
     }
 }
