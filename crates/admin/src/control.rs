@@ -44,7 +44,8 @@ pub trait Control: Send + Sync + 'static {
     /// Begins to drain; returns at once.
     fn drain_listeners(&self, drain: Drain);
 
-    /// Ends the process. Called when the answer has been sent.
+    /// Ends the process. Called when the answer has been sent, on the admin's thread: it signals and returns, and
+    /// [`crate::Server::stop`] is for another thread.
     fn quit(&self);
 
     /// Opens log files again, access logs and the application's.

@@ -132,13 +132,13 @@ static LOG: LazyLock<Mutex<Log>> = LazyLock::new(|| Mutex::new(Log::new(Output::
 /// Whether a line would be written: ask before building a costly one. One relaxed load.
 #[inline]
 pub fn enabled(component: Component, level: Level) -> bool {
-    level as u8 >= LEVELS[component as usize].load(Relaxed)
+    LEVELS.get(component as usize).is_some_and(|threshold| level as u8 >= threshold.load(Relaxed))
 }
 
 /// The threshold of one component.
 pub fn level(component: Component) -> Level {
-    let level = LEVELS[component as usize].load(Relaxed);
-    Level::ALL.into_iter().find(|known| *known as u8 == level).unwrap_or(Level::Off)
+    let level = LEVELS.get(component as usize).map(|threshold| threshold.load(Relaxed));
+    Level::ALL.into_iter().find(|known| Some(*known as u8) == level).unwrap_or(Level::Off)
 }
 
 /// Sets the threshold of all components.
@@ -148,7 +148,9 @@ pub fn set_level(level: Level) {
 
 /// Sets the threshold of one component.
 pub fn set_component_level(component: Component, level: Level) {
-    LEVELS[component as usize].store(level as u8, Relaxed);
+    if let Some(threshold) = LEVELS.get(component as usize) {
+        threshold.store(level as u8, Relaxed);
+    }
 }
 
 /// Sends lines to a file from now on (appended, made if missing) instead of stderr.

@@ -225,7 +225,10 @@ fn extended(text: &str) -> Option<(Conversion, usize)> {
         ('4', Some('Y')) => Some((Conversion::Field(Field::Year), 2)),
         ('*', Some('S')) => Some((Conversion::Field(Field::SecondExact), 2)),
         ('*', Some('f')) => Some((Conversion::Field(Field::Fraction(MAX_FRACTION)), 2)),
-        (digit @ '0'..='9', Some('S')) => Some((Conversion::Text(SECONDS[digit as usize - '0' as usize]), 2)),
+        (digit @ '0'..='9', Some('S')) => {
+            let pattern = SECONDS.get(digit as usize - '0' as usize)?;
+            Some((Conversion::Text(pattern), 2))
+        }
         (digit @ '1'..='9', Some('f')) => Some((Conversion::Field(Field::Fraction(digit as u8 - b'0')), 2)),
         _ => None,
     }
@@ -325,6 +328,8 @@ fn write_field(field: Field, date: &Date, since: Duration, out: &mut Vec<u8>) {
         0 => 12,
         hour => hour,
     };
+    let month = MONTHS.get(date.month as usize - 1).copied().unwrap_or_default();
+    let weekday = DAYS.get(date.weekday as usize).copied().unwrap_or_default();
     match field {
         Field::Year => number(date.year.into(), 4, b'0', out),
         Field::Century => number((date.year / 100).into(), 2, b'0', out),
@@ -332,13 +337,13 @@ fn write_field(field: Field, date: &Date, since: Duration, out: &mut Vec<u8>) {
         Field::IsoYear => number(date.iso_week().0.into(), 4, b'0', out),
         Field::IsoYearOfCentury => number((date.iso_week().0 % 100).into(), 2, b'0', out),
         Field::Month => number(date.month.into(), 2, b'0', out),
-        Field::MonthName => out.extend_from_slice(MONTHS[date.month as usize - 1].as_bytes()),
-        Field::MonthShort => out.extend_from_slice(&MONTHS[date.month as usize - 1].as_bytes()[..3]),
+        Field::MonthName => out.extend_from_slice(month.as_bytes()),
+        Field::MonthShort => out.extend(month.bytes().take(3)),
         Field::Day => number(date.day.into(), 2, b'0', out),
         Field::DaySpaced => number(date.day.into(), 2, b' ', out),
         Field::DayOfYear => number((date.day_of_year + 1).into(), 3, b'0', out),
-        Field::DayName => out.extend_from_slice(DAYS[date.weekday as usize].as_bytes()),
-        Field::DayShort => out.extend_from_slice(&DAYS[date.weekday as usize].as_bytes()[..3]),
+        Field::DayName => out.extend_from_slice(weekday.as_bytes()),
+        Field::DayShort => out.extend(weekday.bytes().take(3)),
         Field::WeekdayFromSunday => number(date.weekday.into(), 1, b'0', out),
         Field::WeekdayFromMonday => number(if date.weekday == 0 { 7 } else { date.weekday.into() }, 1, b'0', out),
         Field::WeekFromSunday => number(((date.day_of_year + 7 - date.weekday) / 7).into(), 2, b'0', out),
@@ -377,17 +382,18 @@ fn fraction(since: Duration, digits: u8, out: &mut Vec<u8>) {
 /// A number of at least `width` characters.
 fn number(value: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
     let mut digits = [fill; 20];
-    let mut at = digits.len();
     let mut rest = value;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
+    let mut used = 0;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
+        used += 1;
         if rest == 0 {
             break;
         }
     }
-    out.extend_from_slice(&digits[at.min(digits.len() - width)..]);
+    let shown = digits.len().saturating_sub(width.max(used));
+    out.extend_from_slice(digits.get(shown..).unwrap_or_default());
 }
 
 #[cfg(test)]

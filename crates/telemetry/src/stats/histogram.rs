@@ -132,9 +132,10 @@ impl Distribution {
         self.sum = self.sum.wrapping_add(sum);
         for &(low, n) in buckets {
             self.count += n;
-            match self.buckets.binary_search_by_key(&low, |(low, _)| *low) {
-                Ok(at) => self.buckets[at].1 += n,
-                Err(at) => self.buckets.insert(at, (low, n)),
+            let place = self.buckets.partition_point(|(other, _)| *other < low);
+            match self.buckets.get_mut(place) {
+                Some((other, total)) if *other == low => *total += n,
+                _ => self.buckets.insert(place, (low, n)),
             }
         }
     }

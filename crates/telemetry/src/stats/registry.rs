@@ -291,9 +291,10 @@ impl Totals {
             block.merge_histogram(at, total);
         }
         for (family, status, n) in block.codes() {
-            match self.codes.binary_search_by_key(&(family, status), |&(f, s, _)| (f, s)) {
-                Ok(at) => self.codes[at].2 = self.codes[at].2.wrapping_add(n),
-                Err(at) => self.codes.insert(at, (family, status, n)),
+            let place = self.codes.partition_point(|&(f, s, _)| (f, s) < (family, status));
+            match self.codes.get_mut(place) {
+                Some((f, s, total)) if (*f, *s) == (family, status) => *total = total.wrapping_add(n),
+                _ => self.codes.insert(place, (family, status, n)),
             }
         }
     }

@@ -126,6 +126,7 @@ pub mod construct {
     }
 
     /// FNV-1a of the defining module's path and name: distinct for each set of the program.
+    #[allow(clippy::indexing_slicing, reason = "the index is below the length, and this runs in the compiler")]
     pub const fn set_id(path: &str) -> u32 {
         let bytes = path.as_bytes();
         let mut hash = 0x811c_9dc5_u32;
@@ -171,11 +172,11 @@ macro_rules! stat_set {
 
             const ID: u32 = construct::set_id(concat!(module_path!(), "::", stringify!($module)));
 
-            #[allow(non_camel_case_types, clippy::upper_case_acronyms, dead_code)]
+            #[allow(non_camel_case_types, clippy::upper_case_acronyms, dead_code, reason = "variants are counted, not named")]
             enum Cell { $($($c,)*)? $($($l,)*)? $($($g,)*)? $($($f,)*)? }
-            #[allow(non_camel_case_types, clippy::upper_case_acronyms, dead_code)]
+            #[allow(non_camel_case_types, clippy::upper_case_acronyms, dead_code, reason = "variants are counted, not named")]
             enum Place { $($($h,)*)? $($($z,)*)? }
-            #[allow(non_camel_case_types, clippy::upper_case_acronyms, dead_code)]
+            #[allow(non_camel_case_types, clippy::upper_case_acronyms, dead_code, reason = "variants are counted, not named")]
             enum Family { $($($d,)*)? }
 
             $($(pub const $c: $crate::stats::Counter = construct::counter(Cell::$c as usize, ID);)*)?
