@@ -18,3 +18,17 @@ pub fn envoy() -> bool {
 pub fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n")
 }
+
+/// Whether to go on with a test about something that Envoy does not have. Says
+/// so on standard error when not.
+pub fn postrider_only() -> bool {
+    if envoy() {
+        eprintln!("not a matter of Envoy: there is nothing to compare");
+    }
+    !envoy()
+}
+
+/// The path of a program that a test needs; panics when it is not installed.
+pub fn needed(program: &str) -> std::path::PathBuf {
+    kit::process::program(program).unwrap_or_else(|| panic!("{program} is not installed: `make test` installs it"))
+}

@@ -156,7 +156,9 @@ fn header_matchers_mean_what_they_say() {
         matcher["name"] = json!("x-h");
         named(name, json!({"path": format!("/{name}"), "headers": [matcher]}))
     };
-    let cases: &[(&str, Value, &[(&str, bool)])] = &[
+    // A matcher, and for field lines whether it takes them.
+    type Case<'a> = (&'a str, Value, &'a [(&'a str, bool)]);
+    let cases: &[Case] = &[
         (
             "exact",
             json!({"string_match": {"exact": "abc"}}),

@@ -88,7 +88,7 @@ impl Origin {
         Self::start(move |connection| {
             while let Some(request) = connection.request() {
                 connection.write(&answer);
-                if close || request.header("connection").eq_ignore_ascii_case("close") {
+                if close || closes(&request) {
                     return;
                 }
             }
@@ -102,7 +102,7 @@ impl Origin {
         Self::start(move |connection| {
             while let Some(request) = connection.request() {
                 connection.write(&echo_answer(&name, &request));
-                if request.header("connection").eq_ignore_ascii_case("close") {
+                if closes(&request) {
                     return;
                 }
             }
@@ -201,7 +201,7 @@ impl Origin {
             if let Some(stream) = &connection.stream {
                 let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
                 // Wakes the script, whose end closes the socket with an RST.
-                let _ = stream.shutdown(Shutdown::Read);
+                let _ = stream.shutdown(Shutdown::Both);
             }
         }
     }
@@ -338,6 +338,13 @@ impl OriginConnection {
             seen.stream = None;
         }
     }
+}
+
+/// Whether the connection ends after the answer (RFC 9112 section 9.3).
+fn closes(request: &Request) -> bool {
+    let connection = request.header("connection");
+    let old = request.version == "HTTP/1.0" && !connection.eq_ignore_ascii_case("keep-alive");
+    old || connection.eq_ignore_ascii_case("close")
 }
 
 /// The answer of an echo origin to `request`.

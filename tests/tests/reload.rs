@@ -1,0 +1,456 @@
+//! Changing the configuration, losing an upstream and shutting down, all while
+//! requests are on their way.
+
+use postrider_tests::kit::proxy::{Launch, accepted};
+use postrider_tests::kit::{Config, Gate, Origin, Proxy, RawClient, TempDir, config, net, wait_until};
+use postrider_tests::{get, postrider_only};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+/// Clients that send requests one after the other until told to stop.
+struct Load {
+    stop: Arc<AtomicBool>,
+    served: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    fn start(address: SocketAddr, clients: usize, path: &'static str) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let served = Arc::new(AtomicU64::new(0));
+        let clients = (0..clients)
+            .map(|_| {
+                let (stop, served) = (Arc::clone(&stop), Arc::clone(&served));
+                std::thread::spawn(move || drive(address, path, &stop, &served))
+            })
+            .collect();
+        let load = Self { stop, served, clients };
+        load.wait_progress(100);
+        load
+    }
+
+    /// Waits until `more` further requests were answered.
+    fn wait_progress(&self, more: u64) {
+        let goal = self.served.load(Ordering::SeqCst) + more;
+        wait_until("the load goes on", || self.served.load(Ordering::SeqCst) >= goal);
+    }
+
+    /// Stops and returns what went wrong.
+    fn finish(self) -> Vec<String> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    }
+}
+
+fn drive(address: SocketAddr, path: &str, stop: &AtomicBool, served: &AtomicU64) -> Vec<String> {
+    let mut failures = Vec::new();
+    let mut client = RawClient::connect(address);
+    while !stop.load(Ordering::SeqCst) {
+        client.send(get(path));
+        let reconnect = match client.response("GET") {
+            Ok(response) => {
+                if response.status != 200 {
+                    failures.push(format!("status {}: {}", response.status, response.text()));
+                }
+                response.header("connection") == "close"
+            }
+            Err(error) => {
+                failures.push(format!("{error:?}"));
+                true
+            }
+        };
+        served.fetch_add(1, Ordering::SeqCst);
+        if reconnect {
+            client = RawClient::connect(address);
+        }
+    }
+    failures
+}
+
+/// One route to `origin` that marks its answers with `mark`.
+fn marked(origin: &Origin, mark: &str) -> Config {
+    Config::routes(json!([{
+        "match": {"prefix": "/"}, "route": {"cluster": "origin"},
+        "response_headers_to_add": [{"header": {"key": "x-mark", "value": mark}}],
+    }]))
+    .cluster("origin", &[origin.address])
+}
+
+#[test]
+fn reloads_under_load_lose_no_request() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let mut proxy = Proxy::start_with(&marked(&origin, "0"), Launch { concurrency: 2, ..Launch::default() });
+    let load = Load::start(proxy.address("http"), 8, "/");
+    for turn in 1..=15 {
+        let mark = turn.to_string();
+        let verdict = proxy.reload(marked(&origin, &mark).to_yaml());
+        assert!(accepted(&verdict), "{verdict}");
+        // Both a new and the next request of an old connection see it.
+        assert_eq!(proxy.get("/").header("x-mark"), mark);
+        load.wait_progress(50);
+    }
+    let failures = load.finish();
+    assert!(failures.is_empty(), "{} failures, first {:?}", failures.len(), failures.first());
+    assert!(proxy.history().len() >= 16);
+}
+
+#[test]
+fn listeners_and_clusters_come_and_go_under_load() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, other) = (Origin::echo("a"), Origin::echo("b"));
+    let port = net::free_port();
+    let base = || marked(&origin, "base");
+    let more = || {
+        base()
+            .http_named(
+                "more",
+                json!({"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                    {"match": {"prefix": "/"}, "route": {"cluster": "other"}},
+                ]}]}}),
+            )
+            .overlay_listener("more", json!({"address": {"socket_address": {"port_value": port}}}))
+            .cluster("other", &[other.address])
+    };
+    let mut proxy = Proxy::start(&base());
+    let address = proxy.address("http");
+    let load = Load::start(address, 4, "/");
+    for _ in 0..5 {
+        assert!(accepted(&proxy.reload(more().to_yaml())));
+        assert_eq!(RawClient::connect(proxy.address("more")).exchange(get("/")).header("x-origin"), "b");
+        assert!(accepted(&proxy.reload(base().to_yaml())));
+        wait_until("the port is free again", || std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+        assert_eq!(proxy.address("http"), address);
+        load.wait_progress(50);
+    }
+    let failures = load.finish();
+    assert!(failures.is_empty(), "{} failures, first {:?}", failures.len(), failures.first());
+}
+
+#[test]
+fn a_bad_file_is_refused_and_the_last_good_one_serves_on() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let mut proxy = Proxy::start(&marked(&origin, "good"));
+    let load = Load::start(proxy.address("http"), 2, "/");
+    let dangling = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "nowhere"}}])).to_yaml();
+    let misspelt = marked(&origin, "bad").to_yaml().replace("connect_timeout", "conect_timeout");
+    for bad in ["static_resources: [", "", "{}x", &dangling, &misspelt] {
+        let verdict = proxy.reload(bad);
+        assert!(!accepted(&verdict), "{bad:?}: {verdict}");
+        assert_eq!(verdict["result"], "refused");
+        let errors = verdict["diagnostics"].as_array().map_or(0, Vec::len);
+        assert!(errors > 0, "a refusal says why: {verdict}");
+        assert_eq!(proxy.get("/").header("x-mark"), "good");
+    }
+    let history = proxy.history();
+    let latest = history.last().unwrap();
+    assert!(latest["time"].is_string() || latest["time"].is_number(), "{latest}");
+    assert!(latest["diagnostics"].to_string().contains("connect_timeout"), "{latest}");
+    assert!(accepted(&proxy.reload(marked(&origin, "better").to_yaml())));
+    assert_eq!(proxy.get("/").header("x-mark"), "better");
+    assert!(load.finish().is_empty());
+}
+
+fn websocket_listener(config: Config, name: &str) -> Config {
+    config.http_named(
+        name,
+        json!({
+            "upgrade_configs": [{"upgrade_type": "websocket"}],
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                {"match": {"prefix": "/"}, "route": {"cluster": "sockets", "timeout": "0s"}},
+            ]}]},
+        }),
+    )
+}
+
+fn open_websocket(address: SocketAddr) -> RawClient {
+    let mut client = RawClient::connect(address);
+    client.send("GET / HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+    assert_eq!(client.response("GET").unwrap().status, 101);
+    client
+}
+
+fn websocket_origin() -> Origin {
+    Origin::start(|connection| {
+        if connection.request().is_some() {
+            connection.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+            while let Some(byte) = connection.read_exact(1) {
+                connection.write(&byte);
+            }
+        }
+    })
+}
+
+#[test]
+fn websockets_of_an_unchanged_listener_survive_reloads() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, sockets) = (Origin::echo("a"), websocket_origin());
+    let build =
+        |mark: &str| websocket_listener(marked(&origin, mark), "sockets").cluster("sockets", &[sockets.address]);
+    let mut proxy = Proxy::start(&build("0"));
+    let mut tunnels: Vec<RawClient> = (0..10).map(|_| open_websocket(proxy.address("sockets"))).collect();
+    let mut kept = RawClient::connect(proxy.address("http"));
+    kept.exchange(get("/"));
+    for turn in 1..=5 {
+        assert!(accepted(&proxy.reload(build(&turn.to_string()).to_yaml())));
+        for tunnel in &mut tunnels {
+            tunnel.send("ping");
+            assert_eq!(tunnel.read_exact(4).unwrap(), b"ping");
+        }
+    }
+    assert_eq!(sockets.connection_count(), 10);
+}
+
+#[test]
+fn a_websocket_outlives_even_a_change_of_its_own_routes() {
+    if !postrider_only() {
+        return;
+    }
+    let sockets = websocket_origin();
+    let build = |domains: Value| {
+        websocket_listener(Config::new(), "sockets")
+            .overlay_filter("sockets", json!({"route_config": {"virtual_hosts": [
+                {"name": "all", "domains": domains, "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "sockets", "timeout": "0s"}}]},
+            ]}}))
+            .cluster("sockets", &[sockets.address])
+    };
+    let mut proxy = Proxy::start(&build(json!(["*"])));
+    let mut tunnel = open_websocket(proxy.address("sockets"));
+    assert!(accepted(&proxy.reload(build(json!(["elsewhere.test"])).to_yaml())));
+    tunnel.send("ping");
+    assert_eq!(tunnel.read_exact(4).unwrap(), b"ping");
+}
+
+#[test]
+fn a_request_in_flight_ends_on_the_configuration_it_began_with() {
+    if !postrider_only() {
+        return;
+    }
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let origin = Origin::start(move |connection| {
+        while let Some(request) = connection.request() {
+            if request.target == "/slow" {
+                opened.wait();
+            }
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        }
+    });
+    let mut proxy = Proxy::start(&marked(&origin, "old"));
+    let mut client = proxy.client();
+    client.send(get("/slow"));
+    origin.wait_requests(1);
+    assert!(accepted(&proxy.reload(marked(&origin, "new").to_yaml())));
+    assert_eq!(proxy.get("/").header("x-mark"), "new");
+    gate.open();
+    let response = client.response("GET").unwrap();
+    assert_eq!((response.text(), response.header("x-mark")), ("ok", "old"));
+    if response.header("connection") != "close" {
+        assert_eq!(client.exchange(get("/")).header("x-mark"), "new");
+    }
+}
+
+#[test]
+fn a_changed_file_is_taken_without_a_signal() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let proxy = Proxy::start(&marked(&origin, "0"));
+    let before = proxy.history().len();
+    // By rename, as editors do, then in place.
+    proxy.directory().write("config.yaml", marked(&origin, "1").to_yaml());
+    assert!(accepted(&proxy.await_verdict(before)));
+    wait_until("the renamed file serves", || proxy.get("/").header("x-mark") == "1");
+    let before = proxy.history().len();
+    std::fs::write(proxy.config_path(), marked(&origin, "2").to_yaml()).unwrap();
+    assert!(accepted(&proxy.await_verdict(before)));
+    wait_until("the rewritten file serves", || proxy.get("/").header("x-mark") == "2");
+}
+
+#[test]
+fn a_swap_of_symbolic_links_as_kubernetes_does_it_is_taken() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let directory = TempDir::new();
+    let root = directory.path().to_path_buf();
+    let version = |name: &str, mark: &str| {
+        let folder = root.join(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("config.yaml"), marked(&origin, mark).to_yaml()).unwrap();
+        let draft = root.join("..data_tmp");
+        symlink(name, &draft).unwrap();
+        std::fs::rename(&draft, root.join("..data")).unwrap();
+    };
+    version("..2026_01", "1");
+    let file = root.join("config.yaml");
+    symlink("..data/config.yaml", &file).unwrap();
+    let proxy = Proxy::start_file(directory, file, Launch::default());
+    assert_eq!(proxy.get("/").header("x-mark"), "1");
+    for (name, mark) in [("..2026_02", "2"), ("..2026_03", "3")] {
+        let before = proxy.history().len();
+        version(name, mark);
+        assert!(accepted(&proxy.await_verdict(before)));
+        wait_until("the new version serves", || proxy.get("/").header("x-mark") == mark);
+    }
+}
+
+#[test]
+fn an_upstream_killed_under_load_fails_only_its_own_requests_in_flight() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let doomed = Origin::start(move |connection| {
+        while let Some(request) = connection.request() {
+            if request.target == "/doomed/wait" {
+                opened.wait();
+            }
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let steady = Origin::echo("steady");
+    let config = Config::routes(json!([
+        {"match": {"prefix": "/doomed"}, "route": {"cluster": "doomed"}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "steady"}},
+    ]))
+    .cluster("doomed", &[doomed.address])
+    .cluster("steady", &[steady.address]);
+    let proxy = Proxy::start(&config);
+    let load = Load::start(proxy.address("http"), 4, "/steady");
+    let mut waiting: Vec<RawClient> = (0..3).map(|_| proxy.client()).collect();
+    for client in &mut waiting {
+        client.send(get("/doomed/wait"));
+    }
+    doomed.wait_requests(3);
+    doomed.kill();
+    gate.open();
+    for client in &mut waiting {
+        let response = client.response("GET").unwrap();
+        assert_eq!(response.status, 503, "{response:?}");
+        // The client's own connection is not to blame and lives on.
+        assert_eq!(client.exchange(get("/steady")).status, 200);
+    }
+    load.wait_progress(100);
+    // Back at the same address it is used again, with no leftover of before.
+    wait_until("the old listener is gone", || std::net::TcpStream::connect(doomed.address).is_err());
+    let back = Origin::start_at(doomed.address, |connection| {
+        while connection.request().is_some() {
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let revived = Load::start(proxy.address("http"), 2, "/doomed");
+    revived.wait_progress(100);
+    assert_eq!(revived.finish(), Vec::<String>::new());
+    assert_eq!(load.finish(), Vec::<String>::new());
+    drop(back);
+}
+
+#[test]
+fn sigterm_drains_before_it_ends() {
+    if !postrider_only() {
+        return;
+    }
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let origin = Origin::start(move |connection| {
+        while let Some(request) = connection.request() {
+            if request.target == "/slow" {
+                opened.wait();
+            }
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        }
+    });
+    let mut proxy = Proxy::start(&marked(&origin, "a"));
+    let address = proxy.address("http");
+    let mut idle = proxy.client();
+    idle.exchange(get("/"));
+    let mut busy = proxy.client();
+    busy.send(get("/slow"));
+    origin.wait_requests(2);
+    proxy.signal("TERM");
+    wait_until("new connections are refused", || std::net::TcpStream::connect(address).is_err());
+    assert!(idle.closed());
+    assert_ne!(proxy.admin_get("/ready").status, 200);
+    gate.open();
+    let last = busy.response("GET").unwrap();
+    assert_eq!((last.status, last.text(), last.header("connection")), (200, "ok", "close"));
+    assert!(busy.closed());
+    assert_eq!(proxy.wait_exit().code(), Some(0));
+}
+
+#[test]
+fn draining_ends_at_the_drain_time() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::silent();
+    let launch = Launch::default().with_arguments(&["--drain-time-s", "1"]);
+    let mut proxy = Proxy::start_with(&marked(&origin, "a"), launch);
+    let mut stuck = proxy.client();
+    stuck.send(get("/"));
+    origin.wait_connections(1);
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait_exit().code(), Some(0));
+}
+
+#[test]
+fn reloading_a_hundred_times_does_not_grow() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let mut proxy = Proxy::start(&marked(&origin, "start"));
+    let files = |proxy: &Proxy| postrider_tests::kit::process::open_files(proxy.pid());
+    for turn in 0..20 {
+        assert!(accepted(&proxy.reload(marked(&origin, &format!("warm {turn}")).to_yaml())));
+    }
+    let (memory, open) = (proxy.resident_kib(), files(&proxy));
+    for turn in 0..100 {
+        assert!(accepted(&proxy.reload(marked(&origin, &turn.to_string()).to_yaml())));
+    }
+    let growth = proxy.resident_kib().saturating_sub(memory);
+    assert!(growth < 2048, "grew by {growth} KiB");
+    assert!(files(&proxy) <= open + 2, "{} files, {open} before", files(&proxy));
+}
+
+#[test]
+fn systemd_is_told_when_it_is_ready() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    let path = directory.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(postrider_tests::kit::DEADLINE)).unwrap();
+    let origin = Origin::echo("a");
+    let launch =
+        Launch { environment: vec![("NOTIFY_SOCKET".into(), path.to_str().unwrap().into())], ..Launch::default() };
+    let config = marked(&origin, "a").overlay_filter("http", json!({"http_filters": [config::router()]}));
+    let mut proxy = Proxy::start_with(&config, launch);
+    let await_state = |state: &str| {
+        let mut buffer = [0; 4096];
+        loop {
+            let count = socket.recv(&mut buffer).expect(state);
+            if String::from_utf8_lossy(&buffer[..count]).lines().any(|line| line == state) {
+                return;
+            }
+        }
+    };
+    await_state("READY=1");
+    proxy.signal("TERM");
+    await_state("STOPPING=1");
+}
