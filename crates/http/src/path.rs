@@ -193,8 +193,10 @@ fn normalize_escapes(segment: &[u8], out: &mut Vec<u8>) -> Result<(), Reject> {
                 None => out.push(b'%'),
             },
             // A broken escape before an escape must not become a whole one when that is decoded.
-            (b'%', None) if after.iter().take(2).any(|&b| b == b'%') => out.extend_from_slice(b"%25"),
-            (b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}', _) => {
+            (b'%', None) if after.iter().take(2).any(|&b| b == b'%' || is_escaped_always(b)) => {
+                out.extend_from_slice(b"%25");
+            }
+            _ if is_escaped_always(byte) => {
                 out.extend_from_slice(&[b'%', hex_digit(byte >> 4), hex_digit(byte & 15)]);
             }
             _ => out.push(byte),
@@ -248,10 +250,12 @@ fn check_strict(path: &[u8]) -> Result<(), Reject> {
         };
         match escape_value(after) {
             None | Some(0) => return REFUSED,
-            // Lead bytes that only an overlong encoding (RFC 3629 3) can begin with, or none at all.
-            Some(0xc0 | 0xc1 | 0xf5..=0xff) if following().is_some() => return REFUSED,
+            // Only an overlong encoding (RFC 3629 3) begins with these, whatever follows.
+            Some(0xc0 | 0xc1) => return REFUSED,
             Some(0xe0) if following().is_some_and(|next| (0x80..0xa0).contains(&next)) => return REFUSED,
             Some(0xf0) if following().is_some_and(|next| (0x80..0x90).contains(&next)) => return REFUSED,
+            // No encoding begins with these; alone they may be a letter of an older character set.
+            Some(0xf5..=0xff) if following().is_some_and(|next| (0x80..0xc0).contains(&next)) => return REFUSED,
             Some(_) => {}
         }
     }
@@ -331,6 +335,11 @@ fn escape_value(digits: &[u8]) -> Option<u8> {
 
 fn hex_digit(nibble: u8) -> u8 {
     if nibble < 10 { b'0' + nibble } else { b'A' + nibble - 10 }
+}
+
+/// Printable bytes that RFC 3986 has no place for.
+fn is_escaped_always(byte: u8) -> bool {
+    matches!(byte, b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
 /// RFC 3986 2.3.
