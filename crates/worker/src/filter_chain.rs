@@ -10,13 +10,13 @@ use postrider_model::{ChainMatch, Cidr, SourceKind};
 
 /// The two ends of a connection; `None` on a Unix socket.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer {
-    pub(crate) local: Option<SocketAddr>,
-    pub(crate) remote: Option<SocketAddr>,
+pub struct Peer {
+    pub local: Option<SocketAddr>,
+    pub remote: Option<SocketAddr>,
 }
 
 /// The index of the chain that takes the connection.
-pub(crate) fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch> + Clone, peer: &Peer) -> Option<usize> {
+pub fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch> + Clone, peer: &Peer) -> Option<usize> {
     let mut best: Option<(usize, [u32; 6])> = None;
     for (index, chain) in chains.enumerate() {
         // Comparing the scores in order of the criteria is the same as narrowing down by one after the other.

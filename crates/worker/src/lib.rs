@@ -35,7 +35,9 @@ mod timers;
 mod worker;
 
 pub use chain::rules as request_rules;
+pub use filter_chain::{Peer, choose as choose_chain};
 pub use fleet::{ApplyError, Fleet};
+pub use http::identify;
 pub use message::{ClusterReport, HostReport, Report};
 pub use plan::{
     ChainPlan, ClusterPlan, FilterChainPlan, HandlerPlan, HttpPlan, ListenerPlan, Plan, PlanError, RoutePlan,

@@ -7,6 +7,7 @@
 
 mod edits;
 mod exchange;
+mod identity;
 mod local;
 mod outbox;
 mod prepare;
@@ -16,6 +17,7 @@ mod stream;
 mod transfer;
 
 pub(crate) use exchange::Exchange;
+pub use identity::identify;
 
 use std::net::SocketAddr;
 use std::rc::Rc;

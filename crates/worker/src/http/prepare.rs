@@ -1,8 +1,6 @@
 //! From a request head to a decision: identity, route, filters, and what the route wants done.
 
 use std::borrow::Cow;
-use std::io::Write;
-use std::net::IpAddr;
 use std::rc::Rc;
 
 use postrider_filter_api::{Action as Outcome, Flags, LocalReply, State, Stream};
@@ -12,9 +10,11 @@ use postrider_router::redirect_location;
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::exchange::Exchange;
-use super::{Connection, edits};
+use super::identity::identify;
+use super::Connection;
 use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
+use crate::filter_chain::Peer;
 use crate::format::Context;
 
 /// Where a request goes.
@@ -27,63 +27,10 @@ pub(super) struct Destination {
 impl Exchange {
     /// Forwarding headers and the request id, as the connection manager is told to treat them.
     pub(super) fn identify(&mut self, connection: &Connection, http: &Http) {
-        let identity = &http.model.identity;
-        let fields = &mut self.request.fields;
-        let scratch = &mut self.scratch;
-        if identity.use_remote_address {
-            self.info.downstream_remote =
-                edits::trusted_client(fields, connection.remote, identity.xff_num_trusted_hops);
-            if !identity.skip_xff_append
-                && let Some(remote) = connection.remote
-            {
-                scratch.clear();
-                if let Some(list) = fields.get(HeaderId::XForwardedFor) {
-                    scratch.extend_from_slice(list);
-                    scratch.push(b',');
-                }
-                let _ = write!(scratch, "{}", remote.ip());
-                let _ = fields.set(HeaderId::XForwardedFor, scratch);
-            }
-            if identity.xff_num_trusted_hops == 0 {
-                fields.remove(HeaderId::XForwardedProto);
-            }
-        } else if let Some(client) = edits::forwarded_client(fields, identity.xff_num_trusted_hops) {
-            self.info.downstream_remote = Some((client, 0).into());
-        }
-        match fields.get(HeaderId::XForwardedProto) {
-            Some(b"https") => self.request.set_scheme(Scheme::Https),
-            Some(_) => self.request.set_scheme(Scheme::Http),
-            None => {
-                let _ = fields.append(HeaderId::XForwardedProto, b"http");
-                self.request.set_scheme(Scheme::Http);
-            }
-        }
-        let fields = &mut self.request.fields;
-        if identity.append_x_forwarded_port
-            && !fields.has(HeaderId::XForwardedPort)
-            && let Some(local) = connection.local
-        {
-            scratch.clear();
-            let _ = write!(scratch, "{}", local.port());
-            let _ = fields.append(HeaderId::XForwardedPort, scratch);
-        }
-        if identity.generate_request_id {
-            // An id from outside is kept where the operator says so, or where the caller is not the edge.
-            let outside = identity.use_remote_address && connection.remote.is_some_and(|a| !is_internal(a.ip()));
-            if !fields.has(HeaderId::XRequestId) || (outside && !identity.preserve_external_request_id) {
-                let id = edits::uuid(&connection.worker.random);
-                let _ = fields.set(HeaderId::XRequestId, &id);
-            }
-        }
-        if let Some(via) = &identity.via {
-            scratch.clear();
-            scratch.extend_from_slice(b"1.1 ");
-            scratch.extend_from_slice(via.as_bytes());
-            let _ = fields.append(HeaderId::Via, scratch);
-        }
-        if identity.strip_any_host_port || identity.strip_matching_host_port || identity.strip_trailing_host_dot {
-            edits::strip_host(&mut self.request, identity, connection.local.map(|local| local.port()), scratch);
-        }
+        let peer = Peer { local: connection.local, remote: connection.remote };
+        let random = &connection.worker.random;
+        let client = identify(&mut self.request, &http.model.identity, &peer, random, &mut self.scratch);
+        self.info.downstream_remote = client.or(self.info.downstream_remote);
     }
 
     /// Finds the route and the filters that it sees.
@@ -315,14 +262,6 @@ fn draw(clusters: &[WeightedCluster], random: u64) -> Option<usize> {
         ticket = ticket.saturating_sub(weight);
         hit
     })
-}
-
-/// RFC 1918, RFC 4193, loopback: what Envoy treats as inside by default.
-fn is_internal(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local(),
-    }
 }
 
 #[cfg(test)]

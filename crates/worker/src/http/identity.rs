@@ -1,0 +1,88 @@
+//! Who is talking to whom: forwarding headers, scheme, request id and the host's port, before a request is routed.
+//!
+//! Called by the pipeline for each request, and by whoever wants to know how a request would be routed.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use postrider_http::{HeaderId, RequestHead, Scheme};
+use postrider_model::IdentityPolicy;
+use postrider_upstream::Random;
+
+use super::edits;
+use crate::filter_chain::Peer;
+
+/// Treats an admitted head as `identity` says and answers who the client is as far as forwarding headers are trusted;
+/// `None` when they say nothing. `scratch` is overwritten.
+pub fn identify(
+    head: &mut RequestHead,
+    identity: &IdentityPolicy,
+    peer: &Peer,
+    random: &Random,
+    scratch: &mut Vec<u8>,
+) -> Option<SocketAddr> {
+    let fields = &mut head.fields;
+    let client;
+    if identity.use_remote_address {
+        client = edits::trusted_client(fields, peer.remote, identity.xff_num_trusted_hops);
+        if !identity.skip_xff_append
+            && let Some(remote) = peer.remote
+        {
+            scratch.clear();
+            if let Some(list) = fields.get(HeaderId::XForwardedFor) {
+                scratch.extend_from_slice(list);
+                scratch.push(b',');
+            }
+            let _ = write!(scratch, "{}", remote.ip());
+            let _ = fields.set(HeaderId::XForwardedFor, scratch);
+        }
+        if identity.xff_num_trusted_hops == 0 {
+            fields.remove(HeaderId::XForwardedProto);
+        }
+    } else {
+        client = edits::forwarded_client(fields, identity.xff_num_trusted_hops).map(|client| (client, 0).into());
+    }
+    match fields.get(HeaderId::XForwardedProto) {
+        Some(b"https") => head.set_scheme(Scheme::Https),
+        Some(_) => head.set_scheme(Scheme::Http),
+        None => {
+            let _ = fields.append(HeaderId::XForwardedProto, b"http");
+            head.set_scheme(Scheme::Http);
+        }
+    }
+    let fields = &mut head.fields;
+    if identity.append_x_forwarded_port
+        && !fields.has(HeaderId::XForwardedPort)
+        && let Some(local) = peer.local
+    {
+        scratch.clear();
+        let _ = write!(scratch, "{}", local.port());
+        let _ = fields.append(HeaderId::XForwardedPort, scratch);
+    }
+    if identity.generate_request_id {
+        // An id from outside is kept where the operator says so, or where the caller is not the edge.
+        let outside = identity.use_remote_address && peer.remote.is_some_and(|a| !is_internal(a.ip()));
+        if !fields.has(HeaderId::XRequestId) || (outside && !identity.preserve_external_request_id) {
+            let id = edits::uuid(random);
+            let _ = fields.set(HeaderId::XRequestId, &id);
+        }
+    }
+    if let Some(via) = &identity.via {
+        scratch.clear();
+        scratch.extend_from_slice(b"1.1 ");
+        scratch.extend_from_slice(via.as_bytes());
+        let _ = fields.append(HeaderId::Via, scratch);
+    }
+    if identity.strip_any_host_port || identity.strip_matching_host_port || identity.strip_trailing_host_dot {
+        edits::strip_host(head, identity, peer.local.map(|local| local.port()), scratch);
+    }
+    client
+}
+
+/// RFC 1918, RFC 4193, loopback: what Envoy treats as inside by default.
+fn is_internal(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local(),
+    }
+}
