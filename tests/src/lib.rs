@@ -7,7 +7,8 @@
 
 pub use postrider_testkit as kit;
 
-use postrider_testkit::{Flavour, proxy};
+use postrider_testkit::{Flavour, Proxy, Response, proxy};
+use serde_json::{Value, json};
 
 /// Whether the proxy under test is Envoy, not Postrider.
 pub fn envoy() -> bool {
@@ -17,6 +18,21 @@ pub fn envoy() -> bool {
 /// A GET on a kept connection.
 pub fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n")
+}
+
+/// One request with a host and extra field lines, each ended by CRLF.
+pub fn ask(proxy: &Proxy, method: &str, host: &str, path: &str, fields: &str) -> Response {
+    proxy.exchange(format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n{fields}\r\n"))
+}
+
+/// A route that answers with its own name, so that no origin is needed. A
+/// matcher without a path takes every path.
+pub fn named_route(name: &str, mut matcher: Value) -> Value {
+    let paths = ["prefix", "path", "safe_regex", "path_separated_prefix"];
+    if paths.iter().all(|key| matcher.get(key).is_none()) {
+        matcher["prefix"] = json!("/");
+    }
+    json!({"match": matcher, "direct_response": {"status": 200, "body": {"inline_string": name}}})
 }
 
 /// Whether to go on with a test about something that Envoy does not have. Says
