@@ -13,6 +13,8 @@ pub fn head(data: &[u8]) {
     let mut rules = RequestRules {
         accept_http_10: choice & 1 != 0,
         allow_custom_methods: choice & 2 != 0,
+        allow_chunked_length: choice & 4 != 0,
+        keep_proxy_header: choice & 8 != 0,
         ..RequestRules::default()
     };
     rules.path.strict = choice & 16 == 0;
@@ -43,7 +45,12 @@ fn check_request(wire: &[u8], rules: &RequestRules) {
     let mut out = Vec::new();
     write_request(&head, &RequestWrite { framing: facts.framing, connection, ..Default::default() }, &mut out);
     // Whatever went in, the strictest reader of custom methods understands what comes out, and to the end.
-    let strict = RequestRules { allow_custom_methods: true, path: rules.path, ..RequestRules::default() };
+    let strict = RequestRules {
+        allow_custom_methods: true,
+        keep_proxy_header: rules.keep_proxy_header,
+        path: rules.path,
+        ..RequestRules::default()
+    };
     let mut reread = RequestHead::new();
     let RequestParse::Complete { consumed, facts: reread_facts } =
         parse_request(&out, &strict, &mut HeadScan::new(), &mut reread)

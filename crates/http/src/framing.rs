@@ -28,9 +28,11 @@ impl BodyFraming {
 /// Framing of a request (RFC 9112 6.3 rules 3 to 7).
 ///
 /// # Errors
-/// Content-Length with Transfer-Encoding, Transfer-Encoding in HTTP/1.0 or other than exactly `chunked`, and every Content-Length that is not one 1*DIGIT below 2^63.
+/// Content-Length with Transfer-Encoding (unless `allow_chunked_length`, Envoy's
+/// `http_protocol_options.allow_chunked_length`: then the length is ignored), Transfer-Encoding in
+/// HTTP/1.0 or other than exactly `chunked`, and every Content-Length that is not one 1*DIGIT below 2^63.
 #[inline]
-pub fn request_framing(head: &RequestHead) -> Result<BodyFraming, Reject> {
+pub fn request_framing(head: &RequestHead, allow_chunked_length: bool) -> Result<BodyFraming, Reject> {
     let fields = &head.fields;
     if !fields.has(HeaderId::TransferEncoding) && !fields.has(HeaderId::ContentLength) {
         return Ok(BodyFraming::None);
@@ -43,7 +45,7 @@ pub fn request_framing(head: &RequestHead) -> Result<BodyFraming, Reject> {
             _ => Err(reason::CONNECT_WITH_CONTENT_LENGTH),
         };
     }
-    declared_framing(fields, head.version())
+    declared_framing(fields, head.version(), allow_chunked_length)
 }
 
 /// Framing of a final or interim response (RFC 9112 6.3 rules 1 to 8), given the request's method.
@@ -55,7 +57,7 @@ pub fn request_framing(head: &RequestHead) -> Result<BodyFraming, Reject> {
 pub fn response_framing(head: &ResponseHead, request_method: Method) -> Result<BodyFraming, Reject> {
     let fields = &head.fields;
     let declared = if fields.has(HeaderId::TransferEncoding) || fields.has(HeaderId::ContentLength) {
-        declared_framing(fields, head.version()).map_err(Reject::upstream)?
+        declared_framing(fields, head.version(), false).map_err(Reject::upstream)?
     } else {
         BodyFraming::None
     };
@@ -92,13 +94,13 @@ pub fn content_length(fields: &Fields) -> Result<Option<u64>, Reject> {
     parse_length(value).map(Some).ok_or(reason::INVALID_CONTENT_LENGTH)
 }
 
-fn declared_framing(fields: &Fields, version: Version) -> Result<BodyFraming, Reject> {
+fn declared_framing(fields: &Fields, version: Version, allow_both: bool) -> Result<BodyFraming, Reject> {
     let mut codings = fields.get_all(HeaderId::TransferEncoding);
     let Some(coding) = codings.next() else {
         return Ok(content_length(fields)?.map_or(BodyFraming::None, BodyFraming::Length));
     };
     // RFC 9112 6.1: ought to be handled as an error.
-    if fields.has(HeaderId::ContentLength) {
+    if fields.has(HeaderId::ContentLength) && !allow_both {
         return Err(reason::LENGTH_AND_CHUNKED);
     }
     // RFC 9112 6.1: treat the message as if the framing is faulty.

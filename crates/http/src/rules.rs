@@ -49,6 +49,10 @@ pub struct RequestRules {
     pub default_host_for_http_10: Option<Box<[u8]>>,
     /// Take any token as method (Envoy: `allow_custom_methods`).
     pub allow_custom_methods: bool,
+    /// Take Content-Length beside Transfer-Encoding and drop it (Envoy: `allow_chunked_length`).
+    pub allow_chunked_length: bool,
+    /// Pass a `Proxy` field on (it becomes `HTTP_PROXY` in CGI programs); default: dropped.
+    pub keep_proxy_header: bool,
 }
 
 /// What happens to header names with an underscore (Envoy: `headers_with_underscores_action`).
@@ -122,7 +126,10 @@ pub fn admit_request(head: &mut RequestHead, rules: &RequestRules) -> Result<Req
     {
         return Err(reason::INVALID_METHOD);
     }
-    let framing = request_framing(head)?;
+    let framing = request_framing(head, rules.allow_chunked_length)?;
+    if framing == BodyFraming::Chunked {
+        head.fields.remove(HeaderId::ContentLength);
+    }
     admit_authority_and_path(head, rules)?;
     let redirect_to_path = normalize(head, &rules.path)?;
     admit_names(&mut head.fields, rules)?;
@@ -297,8 +304,9 @@ fn normalize(head: &mut RequestHead, options: &PathOptions) -> Result<bool, Reje
 
 /// Underscore policy and `Proxy`.
 fn admit_names(fields: &mut Fields, rules: &RequestRules) -> Result<(), Reject> {
-    // CGI programs would find it as HTTP_PROXY.
-    fields.remove(HeaderId::Proxy);
+    if !rules.keep_proxy_header {
+        fields.remove(HeaderId::Proxy);
+    }
     match rules.underscores {
         Underscores::Allow => {}
         Underscores::Drop => {

@@ -289,11 +289,20 @@ fn settings_open_what_they_name_and_nothing_else() {
     assert_eq!(status(b"FOO / HTTP/1.1\r\nHost: a\r\n\r\n", &custom), 0);
     assert_eq!(status(b"F(O / HTTP/1.1\r\nHost: a\r\n\r\n", &custom), 400);
 
+    let both = RequestRules { allow_chunked_length: true, ..safe() };
+    let (outcome, head) = parse_whole(&post("Content-Length: 3\r\nTransfer-Encoding: chunked"), &both);
+    assert!(matches!(outcome, RequestParse::Complete { facts, .. } if facts.framing == BodyFraming::Chunked));
+    assert_eq!(field(&head, HeaderId::ContentLength), None);
+
     let with = |underscores| RequestRules { underscores, ..safe() };
     assert_eq!(status(&get("X_A: 1"), &with(Underscores::Reject)), 400);
     assert_eq!(status(&get("Content_Length: 1"), &with(Underscores::Allow)), 0);
     let (_, head) = parse_whole(&get("Content_Length: 1\r\nX: 2"), &with(Underscores::Drop));
     assert_eq!(request_text(&head), "GET /|host: a|x: 2");
+
+    let proxy = RequestRules { keep_proxy_header: true, ..safe() };
+    let (_, head) = parse_whole(&get("Proxy: x"), &proxy);
+    assert_eq!(field(&head, HeaderId::Proxy), Some(&b"x"[..]));
 
     let raw_path = RequestRules { path: PathOptions::UNTOUCHED, ..safe() };
     let (_, head) = parse_whole(b"GET //a/../%zz\\ HTTP/1.1\r\nHost: a\r\n\r\n", &raw_path);
