@@ -39,11 +39,15 @@
 //! dropped once it is lowered.
 
 mod coverage;
+pub mod doctor;
+mod dump;
+mod form;
 pub mod known;
 pub mod load;
 pub mod lower;
 pub mod message;
 pub mod migrate;
+mod outcome;
 mod pgv;
 mod reader;
 mod time;
@@ -51,6 +55,9 @@ pub mod tree;
 pub mod write;
 
 pub use coverage::{Coverage, Mark, Status, Support, UnsupportedPolicy};
+pub use dump::Dump;
+pub use form::Form;
 pub use load::{Format, LoadOptions, Loaded, load_bootstrap, load_message};
 pub use message::{Any, Entry, Field, Item, Message, Value};
+pub use outcome::{Outcome, load};
 pub use reader::{AnyReader, Element, Reader};

@@ -27,8 +27,9 @@ use prost_reflect::DescriptorPool;
 
 use self::decode::Decoder;
 pub use self::format::Format;
+use crate::form::Form;
 use crate::message::Message;
-use crate::{pgv, tree};
+use crate::{form, pgv, tree};
 
 /// The type that `-c` holds.
 pub const BOOTSTRAP: &str = "envoy.config.bootstrap.v3.Bootstrap";
@@ -42,6 +43,8 @@ pub struct LoadOptions {
     pub overlay: Option<SourceFile>,
     /// The format, where the name and the content must not decide.
     pub format: Option<Format>,
+    /// Other forms that a YAML or JSON document may have.
+    pub forms: Vec<&'static dyn Form>,
 }
 
 /// What a file held.
@@ -123,7 +126,8 @@ impl Loader<'_> {
             Format::Yaml | Format::Json => {
                 let document = tree::parse(file, id, &mut self.diagnostics);
                 self.incomplete |= document.incomplete;
-                if document.root.is_none() && !self.diagnostics.has_errors() {
+                let root = document.root.filter(|root| root.kind != tree::NodeKind::Null);
+                if root.is_none() && !self.diagnostics.has_errors() {
                     let message = "the file is empty: there is no configuration in it";
                     self.diagnostics.push(
                         Diagnostic::error("empty-file", message)
@@ -131,8 +135,9 @@ impl Loader<'_> {
                             .expected(format!("a mapping with the fields of {}", self.type_name)),
                     );
                 }
-                let types = document.root.as_ref().map(types::of_tree).unwrap_or_default();
-                Parsed { input: document.root.map(Input::Tree), types }
+                let root = root.and_then(|root| form::expand(&self.options.forms, root, &mut self.diagnostics));
+                let types = root.as_ref().map(types::of_tree).unwrap_or_default();
+                Parsed { input: root.map(Input::Tree), types }
             }
         }
     }

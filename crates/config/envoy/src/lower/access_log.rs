@@ -29,7 +29,7 @@ pub(super) fn loggers(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Ve
 }
 
 fn logger(cx: &mut Lowering<'_>, log: &Reader<'_>) -> Option<AccessLog> {
-    log.ignore("name", "a logger is found by its type");
+    log.str("name");
     if log.has("filter") {
         cx.refuse(log, "filter", "conditions of access loggers");
     }

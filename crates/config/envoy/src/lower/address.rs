@@ -36,12 +36,17 @@ pub(super) fn place(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Place
     if let Some(pipe) = address.message("pipe") {
         let mode = pipe.u32("mode");
         let mode = (mode != 0).then_some(mode);
+        if mode.is_some() && pipe.str("path").starts_with('@') {
+            cx.error(&pipe, "mode", "conflict", "a socket in the abstract namespace has no file and so no mode");
+        }
         return Some(Place::Literal(Address::Unix { path: pipe.str("path").into(), mode }));
     }
     let Some(socket) = address.message("socket_address") else {
         cx.missing(address, "the address is empty", "`socket_address` or `pipe`");
         return None;
     };
+    let text = socket.str("address");
+    let port = socket.u32("port_value");
     if socket.enum_name("protocol") == "UDP" {
         cx.refuse_value(&socket, "protocol", "UDP");
         return None;
@@ -50,8 +55,7 @@ pub(super) fn place(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Place
         cx.refuse(&socket, "named_port", "a port by name");
         return None;
     }
-    let port = u16::try_from(socket.u32("port_value")).ok()?;
-    let text = socket.str("address");
+    let port = u16::try_from(port).ok()?;
     match text.parse::<IpAddr>() {
         Ok(ip) => {
             if ip.is_ipv4() {

@@ -73,6 +73,11 @@ fn without_meaning_here(cx: &mut Lowering<'_>, root: &Reader<'_>) {
         root.ignore("stats_flush_interval", "statistics are flushed to sinks only, and there is none");
         root.ignore("stats_flush_on_admin", "statistics are flushed to sinks only, and there is none");
     }
+    if let Some(config) = root.message("stats_config")
+        && config.bool_wrapper("use_all_default_tags") == Some(false)
+    {
+        cx.refuse_value(&config, "use_all_default_tags", "statistics without the default tags");
+    }
     if let Some(options) = root.message("deferred_stat_options") {
         options.ignore("enable_deferred_creation_stats", "statistics are always created on first use");
     }

@@ -52,7 +52,8 @@ pub(super) fn unique_addresses(cx: &mut Lowering<'_>, listeners: &[Arc<Listener>
 pub(super) fn known_clusters(cx: &mut Lowering<'_>, clusters: &[Reader<'_>], resources: &Reader<'_>) {
     // When a part of the cluster list was unreadable, its names may be all that is missing.
     let list = resources.path_of("clusters");
-    if (clusters.is_empty() && cx.is_broken(resources.path())) || cx.is_broken_list(&list) {
+    let nameless = clusters.iter().any(|cluster| cluster.str("name").is_empty());
+    if nameless || (clusters.is_empty() && cx.is_broken(resources.path())) || cx.is_broken_list(&list) {
         return;
     }
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.str("name")).collect();

@@ -27,10 +27,10 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster>
     listener::plain_transport(cx, at);
     let buffer_limit = listener::buffer_limit(cx, at);
     let stat_name = at.str("alt_stat_name");
-    Some(Cluster {
+    let cluster = Cluster {
         name: at.str("name").to_owned(),
         stat_name: (!stat_name.is_empty()).then(|| stat_name.to_owned()),
-        discovery: discovery?,
+        discovery: Discovery::Static(Vec::new()),
         connect_timeout: at.duration("connect_timeout").unwrap_or(CONNECT_TIMEOUT),
         policy,
         thresholds,
@@ -38,7 +38,8 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster>
         buffer_limit,
         upstream,
         origin: origin(at),
-    })
+    };
+    Some(Cluster { discovery: discovery?, ..cluster })
 }
 
 fn discovery(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Discovery> {
@@ -94,7 +95,7 @@ fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>) -> LoadBalancing {
     let mut refused = None;
     for policy in &policies {
         let Some(extension) = policy.message("typed_extension_config") else { continue };
-        extension.ignore("name", "a policy is found by its type");
+        extension.str("name");
         let Some(any) = extension.any("typed_config") else { continue };
         let Some(config) = &any.reader else { continue };
         let found = match any.type_name {

@@ -97,11 +97,10 @@ impl<'c> Lowering<'c> {
 
     /// Refuses a set field by name.
     pub fn refuse(&mut self, at: &Reader<'_>, field: &str, what: &str) {
-        at.refuse(
-            field,
-            &format!("{what}: known to Envoy, not supported by Postrider {VERSION}"),
-            &mut self.diagnostics,
-        );
+        let text = format!("{what}: known to Envoy, not supported by Postrider {VERSION}");
+        // Marks the field as refused without a second finding about it.
+        at.refuse(field, &text, &mut Diagnostics::new());
+        self.push(Diagnostic::error("unsupported-field", text).at(at.key_span_of(field)).path(at.path_of(field)));
     }
 
     /// Refuses an enum's or another field's particular value, which was read already.
@@ -129,7 +128,8 @@ impl<'c> Lowering<'c> {
     pub fn no_effect(&mut self, at: &Reader<'_>, field: &str, why: &str) {
         if at.has(field) {
             at.ignore(field, why);
-            self.warn(at, field, "no-effect", format!("`{field}` has no effect: {why}"));
+            let text = format!("`{field}` has no effect: {why}");
+            self.push(Diagnostic::warning("no-effect", text).at(at.key_span_of(field)).path(at.path_of(field)));
         }
     }
 

@@ -24,7 +24,7 @@ pub(super) fn of_cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, single: bool) -
 
 /// A cluster of a custom type; of these the DNS cluster exists here.
 pub(super) fn custom(cx: &mut Lowering<'_>, at: &Reader<'_>, custom: &Reader<'_>) -> Option<Discovery> {
-    custom.ignore("name", "a cluster type is found by its configuration's type");
+    custom.str("name");
     let Some(any) = custom.any("typed_config") else {
         let name = custom.str("name");
         cx.refuse_value(custom, "name", &format!("the cluster type `{name}` without a `typed_config`"));
@@ -69,14 +69,8 @@ fn build(
         rate.approximate("max_interval", "a failed resolution is repeated at the base interval");
         rate.duration("base_interval")
     });
-    let names = names(cx, at)?;
-    if single && names.len() != 1 && !cx.is_broken(at.path()) {
-        let text = format!("a cluster of one logical name has exactly one endpoint, not {}", names.len());
-        cx.push(at.diagnostic_at("load_assignment", Severity::Error, "one-endpoint", text));
-        return None;
-    }
-    Some(DnsDiscovery {
-        names,
+    let discovery = DnsDiscovery {
+        names: Vec::new(),
         family: match family {
             "V4_ONLY" => DnsFamily::V4Only,
             "V6_ONLY" => DnsFamily::V6Only,
@@ -88,13 +82,20 @@ fn build(
         respect_ttl: settings.bool("respect_dns_ttl"),
         failure_refresh: failure.unwrap_or(refresh),
         wait_for_first: at.bool_wrapper("wait_for_warm_on_init").unwrap_or(true),
-    })
+    };
+    let names = names(cx, at)?;
+    if single && names.len() != 1 && !cx.is_broken(at.path()) {
+        let text = format!("a cluster of one logical name has exactly one endpoint, not {}", names.len());
+        cx.push(at.diagnostic_at("load_assignment", Severity::Error, "one-endpoint", text));
+        return None;
+    }
+    Some(DnsDiscovery { names, ..discovery })
 }
 
 fn names(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<DnsName>> {
     let mut all = Vec::new();
-    let mut sound = true;
-    for entry in endpoints::entries(cx, at)? {
+    let (entries, mut sound) = endpoints::entries(cx, at);
+    for entry in entries {
         let (host, port) = match entry.place {
             Place::Name { host, port } => (host, port),
             Place::Literal(Address::Tcp(socket)) => (socket.ip().to_string(), socket.port()),

@@ -18,9 +18,9 @@ pub(super) struct Entry<'m> {
 
 /// The endpoints of a STATIC cluster; `None` after an error.
 pub(super) fn fixed(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Option<Vec<Endpoint>> {
-    let mut sound = true;
     let mut all = Vec::new();
-    for entry in entries(cx, cluster)? {
+    let (entries, mut sound) = entries(cx, cluster);
+    for entry in entries {
         let address: Address = match entry.place {
             Place::Literal(address) => address,
             Place::Name { host, .. } => {
@@ -46,9 +46,9 @@ pub(super) fn fixed(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Option<Vec<E
     sound.then_some(all)
 }
 
-/// Every endpoint in the order of the document; `None` after an error.
-pub(super) fn entries<'m>(cx: &mut Lowering<'_>, cluster: &Reader<'m>) -> Option<Vec<Entry<'m>>> {
-    let Some(assignment) = cluster.message("load_assignment") else { return Some(Vec::new()) };
+/// Every endpoint in the order of the document that can be read, and whether all can.
+pub(super) fn entries<'m>(cx: &mut Lowering<'_>, cluster: &Reader<'m>) -> (Vec<Entry<'m>>, bool) {
+    let Some(assignment) = cluster.message("load_assignment") else { return (Vec::new(), true) };
     assignment.ignore("cluster_name", "the endpoints stand in the cluster itself");
     let mut all = Vec::new();
     let mut sound = true;
@@ -68,7 +68,7 @@ pub(super) fn entries<'m>(cx: &mut Lowering<'_>, cluster: &Reader<'m>) -> Option
             }
         }
     }
-    sound.then_some(all)
+    (all, sound)
 }
 
 fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Entry<'m>> {
@@ -86,6 +86,7 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
     };
     endpoint.whole("health_check_config");
     endpoint.ignore("health_check_config", "there are no health checks");
+    let hostname = endpoint.str("hostname");
     let Some(address) = endpoint.message("address") else {
         cx.missing(&endpoint, "the endpoint has no address", "`address: {socket_address: …}`");
         return None;
@@ -105,7 +106,7 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
         cx.push(diagnostic);
         return None;
     }
-    Some(Entry { place, hostname: endpoint.str("hostname"), weight, priority, health, at })
+    Some(Entry { place, hostname, weight, priority, health, at })
 }
 
 /// The place of the host of an entry of `lb_endpoints`.

@@ -29,7 +29,7 @@ pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<FilterSlot>,
             continue;
         };
         if any.type_name == ROUTER {
-            filter.ignore("name", "a filter is found by its type");
+            filter.str("name");
             if index + 1 != filters.len() {
                 cx.error(filter, "name", "router-not-last", "the router ends the chain, so it must be the last filter");
             }
@@ -97,7 +97,7 @@ pub(super) fn overrides(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]
         let built = if any.type_name == FILTER_CONFIG {
             switched(cx, name, config)
         } else {
-            override_config(cx, &any, config, false).map(|config| (Some(config), false, false))
+            Some((Some(override_config(&any, config)), false, false))
         };
         let Some((override_config, disabled, optional)) = built else { continue };
         if !filters.contains(&name) && !optional {
@@ -138,26 +138,12 @@ fn switched(cx: &mut Lowering<'_>, name: &str, wrapper: &Reader<'_>) -> Option<S
     if any.type_name == "google.protobuf.Empty" || config.as_message().fields.is_empty() && any.type_name.is_empty() {
         return Some((None, disabled, optional));
     }
-    let built = override_config(cx, &any, config, optional)?;
-    Some((Some(built), disabled, optional))
+    Some((Some(override_config(&any, config)), disabled, optional))
 }
 
-fn override_config(
-    cx: &mut Lowering<'_>,
-    any: &AnyReader<'_>,
-    config: &Reader<'_>,
-    optional: bool,
-) -> Option<FilterConfig> {
+/// Of an override's type only the filter itself knows whether it fits; it is asked when the chain is built.
+fn override_config(any: &AnyReader<'_>, config: &Reader<'_>) -> FilterConfig {
     // Marks all of it as read: the filter's own reader refuses what it does not know.
     config.read_whole();
-    if cx.kinds.known(any.type_name) {
-        return Some(FilterConfig { kind: any.type_name.to_owned(), value: value::value(config.as_message()) });
-    }
-    let text =
-        format!("`{}` is a known Envoy extension, not supported by Postrider {}", any.type_name, crate::known::VERSION);
-    let severity = if optional { Severity::Warning } else { Severity::Error };
-    cx.push(
-        Diagnostic::new(severity, "unsupported-extension", text).at(any.span.or(config.span())).path(config.path()),
-    );
-    None
+    FilterConfig { kind: any.type_name.to_owned(), value: value::value(config.as_message()) }
 }

@@ -19,8 +19,8 @@ pub(super) fn forward(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules
     let path_rewrite = path_rewrite(cx, at);
     let host_rewrite = host_rewrite(cx, at);
     let idle_timeout = at.duration("idle_timeout").map(|idle| (!idle.is_zero()).then_some(idle));
-    Some(Forward {
-        target: target?,
+    let forward = Forward {
+        target: Target::Weighted(Vec::new()),
         timeout: timeout(at, "timeout", Some(ROUTE_TIMEOUT)),
         idle_timeout,
         path_rewrite,
@@ -33,7 +33,8 @@ pub(super) fn forward(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules
         },
         priority: if at.enum_name("priority") == "HIGH" { Priority::High } else { Priority::Default },
         upgrades: upgrades(cx, at),
-    })
+    };
+    Some(Forward { target: target?, ..forward })
 }
 
 fn target(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Target> {
@@ -79,25 +80,27 @@ fn weighted(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> O
             continue;
         }
         let name = entry.str("name");
+        let host = entry.str("host_rewrite_literal");
+        let weight = entry.u32_wrapper("weight");
+        let cluster = WeightedCluster {
+            cluster: name.to_owned(),
+            weight: weight.unwrap_or(0),
+            request_headers: headers::request_edits(cx, entry),
+            response_headers: headers::response_edits(cx, entry),
+            host_rewrite: (!host.is_empty()).then(|| host.to_owned()),
+            filter_overrides: filters::overrides(cx, entry, rules.filters),
+        };
         if name.is_empty() {
             cx.missing(entry, "the weighted cluster has no name", "`name`, the name of a cluster");
             continue;
         }
         uses(cx, entry, "name", name, rules);
-        let Some(weight) = entry.u32_wrapper("weight") else {
+        let Some(weight) = weight else {
             cx.missing(entry, format!("cluster `{name}` has no `weight`"), "`weight`, a whole number");
             continue;
         };
         sum += u64::from(weight);
-        let host = entry.str("host_rewrite_literal");
-        all.push(WeightedCluster {
-            cluster: name.to_owned(),
-            weight,
-            request_headers: headers::request_edits(cx, entry),
-            response_headers: headers::response_edits(cx, entry),
-            host_rewrite: (!host.is_empty()).then(|| host.to_owned()),
-            filter_overrides: filters::overrides(cx, entry, rules.filters),
-        });
+        all.push(cluster);
     }
     if all.len() != entries.len() {
         return None;

@@ -46,24 +46,22 @@ fn addition(cx: &mut Lowering<'_>, option: &Reader<'_>) -> Option<HeaderValue> {
     let header = option.message("header")?;
     let action = action(cx, option);
     let keep_empty = option.bool("keep_empty_value");
-    let key = header.str("key");
-    let name = key.to_ascii_lowercase();
+    let name = header.str("key").to_ascii_lowercase();
+    let field = if header.has("raw_value") { "raw_value" } else { "value" };
+    let value = match field {
+        "value" => header.str("value").to_owned(),
+        _ => match String::from_utf8(header.bytes("raw_value").to_vec()) {
+            Ok(text) => text,
+            Err(_) => {
+                cx.refuse_value(&header, "raw_value", "a header value that is not UTF-8");
+                String::new()
+            }
+        },
+    };
     if let Some(problem) = unwritable(&name) {
         cx.error(&header, "key", "invalid-header-name", problem);
         return None;
     }
-    let field = if header.has("raw_value") { "raw_value" } else { "value" };
-    let value = if field == "value" {
-        header.str("value").to_owned()
-    } else {
-        match String::from_utf8(header.bytes("raw_value").to_vec()) {
-            Ok(text) => text,
-            Err(_) => {
-                cx.refuse_value(&header, "raw_value", "a header value that is not UTF-8");
-                return None;
-            }
-        }
-    };
     if value.bytes().any(|byte| byte == 0x7f || (byte < 0x20 && byte != b'\t')) {
         cx.error(&header, field, "invalid-header-value", "a header value holds no control characters");
         return None;

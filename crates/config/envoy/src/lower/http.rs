@@ -33,12 +33,13 @@ pub(super) const MAX_HEAD_KIB: u32 = 60;
 pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpConnection> {
     codec(cx, at);
     let (filters, router) = filters::chain(cx, at);
-    let names: Vec<&str> = filters.iter().map(|slot| slot.name.as_str()).collect();
+    let written = at.list("http_filters");
+    let names: Vec<&str> = written.iter().map(|filter| filter.str("name")).collect();
     let routes = routes(cx, at, &names);
     let common = at.message("common_http_protocol_options");
-    Some(HttpConnection {
+    let connection = HttpConnection {
         stat_prefix: at.str("stat_prefix").to_owned(),
-        routes: Arc::new(routes?),
+        routes: Arc::default(),
         filters,
         access_log: access_log::loggers(cx, at, "access_log"),
         timeouts: timeouts(at, common.as_ref()),
@@ -56,7 +57,8 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
         upgrades: upgrades(cx, at),
         router,
         origin: origin(at),
-    })
+    };
+    Some(HttpConnection { routes: Arc::new(routes?), ..connection })
 }
 
 fn codec(cx: &mut Lowering<'_>, at: &Reader<'_>) {

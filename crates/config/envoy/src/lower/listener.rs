@@ -35,13 +35,12 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
     address::socket_options(cx, at, &mut socket.keepalive);
     let (filter_chains, default_filter_chain) = chains(cx, at);
     let buffer_limit = buffer_limit(cx, at);
-    let main = addresses.first()?;
     let name = match at.str("name") {
-        "" => main.to_string(),
+        "" => addresses.first().map(Address::to_string).unwrap_or_default(),
         name => name.to_owned(),
     };
     let stat_prefix = at.str("stat_prefix");
-    Some(Listener {
+    let listener = Listener {
         connection_limit: cx.connection_limits.get(&name).copied(),
         name,
         stat_prefix: (!stat_prefix.is_empty()).then(|| stat_prefix.to_owned()),
@@ -54,7 +53,9 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         access_log: access_log::loggers(cx, at, "access_log"),
         origin: origin(at),
         addresses,
-    })
+    };
+    // A listener without an address is the result of an error.
+    (!listener.addresses.is_empty()).then_some(listener)
 }
 
 /// The limit of a listener or cluster.
@@ -116,7 +117,7 @@ fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
         at.ignore("continue_on_listener_filters_timeout", "there is no listener filter");
     }
     for filter in at.list("listener_filters") {
-        filter.ignore("name", "a filter is found by its type");
+        filter.str("name");
         match filter.any("typed_config") {
             Some(any) => cx.refuse_extension(&filter, "typed_config", &any),
             None => cx.missing(&filter, "the listener filter has no `typed_config`", "a `typed_config`"),
@@ -163,24 +164,22 @@ fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, matches: ChainMatch) -> Option<
     if at.bool_wrapper("use_proxy_proto") == Some(true) {
         cx.refuse_value(at, "use_proxy_proto", "the PROXY protocol");
     }
+    at.ignore("transport_socket_connect_timeout", "a plain connection has no handshake");
     plain_transport(cx, at);
+    let name = at.str("name").to_owned();
     let handler = handler(cx, at)?;
-    Some(FilterChain { name: at.str("name").to_owned(), matches, handler, origin: origin(at) })
+    Some(FilterChain { name, matches, handler, origin: origin(at) })
 }
 
 /// Refuses every transport socket but the plain one. `at` is a filter chain or a cluster.
 pub(super) fn plain_transport(cx: &mut Lowering<'_>, at: &Reader<'_>) {
-    let Some(socket) = at.message("transport_socket") else {
-        at.ignore("transport_socket_connect_timeout", "a plain connection has no handshake");
-        return;
-    };
-    socket.ignore("name", "a transport socket is found by its type");
+    let Some(socket) = at.message("transport_socket") else { return };
+    socket.str("name");
     let Some(any) = socket.any("typed_config") else {
         cx.missing(&socket, "the transport socket has no `typed_config`", "a `typed_config` with its `@type`");
         return;
     };
     if any.type_name == RAW_BUFFER {
-        at.ignore("transport_socket_connect_timeout", "a plain connection has no handshake");
         return;
     }
     if any.type_name.starts_with("envoy.extensions.transport_sockets.tls.") {
@@ -200,7 +199,7 @@ fn handler(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionHandler> 
     }
     let mut handler = None;
     for (index, filter) in filters.iter().enumerate() {
-        filter.ignore("name", "a filter is found by its type");
+        filter.str("name");
         if filter.has("config_discovery") {
             cx.refuse(filter, "config_discovery", "filters from a control plane (ECDS)");
             continue;

@@ -10,6 +10,7 @@ pub(super) const MILLION: u32 = 1_000_000;
 
 /// `envoy.type.matcher.v3.StringMatcher`.
 pub(super) fn string(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StringMatch> {
+    let ignore_case = at.bool("ignore_case");
     let kind = match at.oneof("match_pattern") {
         Some("exact") => StringKind::Exact(at.str("exact").to_owned()),
         Some("prefix") => StringKind::Prefix(at.str("prefix").to_owned()),
@@ -28,11 +29,14 @@ pub(super) fn string(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StringMat
             return None;
         }
     };
-    Some(StringMatch { kind, ignore_case: at.bool("ignore_case") })
+    Some(StringMatch { kind, ignore_case })
 }
 
 /// `envoy.config.route.v3.HeaderMatcher`; without a condition the header must be present.
 pub(super) fn header(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HeaderMatch> {
+    let name = lookup_name(at.str("name"));
+    let invert = at.bool("invert_match");
+    let treat_missing_as_empty = at.bool("treat_missing_header_as_empty");
     let exact = |text: &str, kind: fn(String) -> StringKind| HeaderCondition::Value(plain(kind(text.to_owned())));
     let condition = match at.oneof("header_match_specifier") {
         None => HeaderCondition::Present(true),
@@ -54,22 +58,18 @@ pub(super) fn header(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HeaderMat
             return None;
         }
     };
-    Some(HeaderMatch {
-        name: lookup_name(at.str("name")),
-        condition,
-        invert: at.bool("invert_match"),
-        treat_missing_as_empty: at.bool("treat_missing_header_as_empty"),
-    })
+    Some(HeaderMatch { name, condition, invert, treat_missing_as_empty })
 }
 
 /// `envoy.config.route.v3.QueryParameterMatcher`; without a condition the parameter must be present.
 pub(super) fn query(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<QueryMatch> {
+    let name = at.str("name").to_owned();
     let condition = match at.oneof("query_parameter_match_specifier") {
         Some("string_match") => QueryCondition::Value(string(cx, &at.message("string_match")?)?),
         Some(_) => QueryCondition::Present(at.bool("present_match")),
         None => QueryCondition::Present(true),
     };
-    Some(QueryMatch { name: at.str("name").to_owned(), condition })
+    Some(QueryMatch { name, condition })
 }
 
 /// A header name as it is looked up in a request: lower case, and the host by its one name.
@@ -80,8 +80,8 @@ pub(super) fn lookup_name(name: &str) -> String {
 
 /// `envoy.type.matcher.v3.RegexMatchAndSubstitute`; refuses groups that the pattern lacks.
 pub(super) fn substitution(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<(Regex, String)> {
-    let pattern = cx.regex(&at.message("pattern")?)?;
     let text = at.str("substitution");
+    let pattern = cx.regex(&at.message("pattern")?)?;
     let groups = pattern.captures_len() - 1;
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {

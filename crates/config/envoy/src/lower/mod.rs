@@ -35,6 +35,7 @@ mod tcp;
 mod upstream;
 mod value;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use postrider_config_core::{Diagnostics, Sources};
@@ -51,7 +52,7 @@ use context::Lowering;
 
 /// Which filters exist, by the full name of their configuration's type. The binary passes its registry.
 pub trait FilterKinds {
-    /// Whether a filter takes this type, as its configuration in a chain or as a route's override.
+    /// Whether a filter takes this type as its configuration in a chain.
     fn known(&self, kind: &str) -> bool;
 }
 
@@ -88,6 +89,16 @@ pub fn lower_bootstrap(
     let root = Reader::root(bootstrap, coverage);
     let snapshot = bootstrap::bootstrap(&mut cx, &root);
     root.finish(&mut cx.diagnostics, policy);
+    once_per_place(&mut cx.diagnostics);
     let sound = !earlier.has_errors() && !cx.diagnostics.has_errors();
     Lowered { snapshot: sound.then(|| Arc::new(snapshot)), diagnostics: cx.diagnostics, differences: cx.differences }
+}
+
+/// What stands behind a YAML alias is lowered wherever the alias is, and told once.
+fn once_per_place(diagnostics: &mut Diagnostics) {
+    let mut told = HashSet::new();
+    diagnostics.retain(|each| match each.span {
+        Some(span) => told.insert((span, each.code, each.message.clone())),
+        None => true,
+    });
 }

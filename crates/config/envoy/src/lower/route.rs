@@ -21,14 +21,16 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
     let filter_overrides = filters::overrides(cx, at, rules.filters);
     let matches = at.message("match").and_then(|place| matches(cx, &place));
     let action = action(cx, at, rules);
+    let name = at.str("name").to_owned();
+    let operation = decorator.map_or("", |decorator| decorator.str("operation")).to_owned();
     Some(Route {
-        name: at.str("name").to_owned(),
+        name,
         matches: matches?,
         action: action?,
         request_headers,
         response_headers,
         filter_overrides,
-        operation: decorator.map_or("", |decorator| decorator.str("operation")).to_owned(),
+        operation,
         origin: origin(at),
     })
 }
@@ -88,6 +90,16 @@ fn matches(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RouteMatch> {
 }
 
 fn redirect(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Redirect> {
+    let host = at.str("host_redirect");
+    let port = at.u32("port_redirect");
+    let strip_query = at.bool("strip_query");
+    let status = match at.enum_name("response_code").as_str() {
+        "FOUND" => 302,
+        "SEE_OTHER" => 303,
+        "TEMPORARY_REDIRECT" => 307,
+        "PERMANENT_REDIRECT" => 308,
+        _ => 301,
+    };
     let scheme = match at.oneof("scheme_rewrite_specifier") {
         Some("https_redirect") if at.bool("https_redirect") => Some(RedirectScheme::Https),
         Some("scheme_redirect") => Some(RedirectScheme::Named(at.str("scheme_redirect").to_owned())),
@@ -106,25 +118,17 @@ fn redirect(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Redirect> {
         }
         None => RedirectPath::Keep,
     };
-    let host = at.str("host_redirect");
-    let port = at.u32("port_redirect");
     let Ok(number) = u16::try_from(port) else {
         cx.error(at, "port_redirect", "invalid-port", format!("{port} is no port"));
         return None;
     };
     Some(Redirect {
-        status: match at.enum_name("response_code").as_str() {
-            "FOUND" => 302,
-            "SEE_OTHER" => 303,
-            "TEMPORARY_REDIRECT" => 307,
-            "PERMANENT_REDIRECT" => 308,
-            _ => 301,
-        },
+        status,
         scheme,
         host: (!host.is_empty()).then(|| host.to_owned()),
         port: (number != 0).then_some(number),
         path,
-        strip_query: at.bool("strip_query"),
+        strip_query,
     })
 }
 

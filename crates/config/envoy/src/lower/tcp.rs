@@ -14,14 +14,11 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> {
     at.ignore("hash_policy", "no cluster here balances by hash");
     let clusters = clusters(cx, at);
-    if clusters.is_empty() {
-        return None;
-    }
     let max_connect_attempts = at.u32_wrapper("max_connect_attempts").unwrap_or(1);
     if max_connect_attempts <= 1 {
         at.ignore("backoff_options", "there is a single attempt");
     }
-    Some(TcpProxy {
+    let proxy = TcpProxy {
         stat_prefix: at.str("stat_prefix").to_owned(),
         clusters,
         idle_timeout: timeout(at, "idle_timeout", Some(IDLE_TIMEOUT)),
@@ -29,7 +26,9 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
         max_connect_attempts,
         access_log: access_log::loggers(cx, at, "access_log"),
         origin: origin(at),
-    })
+    };
+    // A proxy without a cluster is the result of an error.
+    (!proxy.clusters.is_empty()).then_some(proxy)
 }
 
 fn clusters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<TcpCluster> {

@@ -1,0 +1,97 @@
+//! [`load`]: from a file to a snapshot, with everything that was found on the way.
+//!
+//! What it is for: the one entry of the binary. What it must never do: stay in memory: an [`Outcome`] holds the message
+//! tree and its descriptors (megabytes), so it is dropped once its findings are printed and its snapshot is taken;
+//! [`Dump`] keeps the text only. Who calls it: every command that reads a configuration, and the reload.
+
+use std::sync::Arc;
+
+use postrider_config_core::{Diagnostic, Diagnostics, Severity, SourceFile, Sources, Span};
+use postrider_model as model;
+
+use crate::coverage::{Coverage, UnsupportedPolicy};
+use crate::doctor::Report;
+use crate::dump::Dump;
+use crate::load::{LoadOptions, load_bootstrap};
+use crate::lower::{Difference, FilterKinds, locate, lower_bootstrap};
+use crate::message::Message;
+use crate::write::message_to_yaml;
+
+/// A configuration as far as it could be understood.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What the configuration means; `None` when there are errors.
+    pub snapshot: Option<Arc<model::Snapshot>>,
+    pub diagnostics: Diagnostics,
+    /// The files that the spans of `diagnostics` refer to.
+    pub sources: Sources,
+    /// Where absent fields mean a safer value than in Envoy.
+    pub differences: Vec<Difference>,
+    bootstrap: Option<Message>,
+    coverage: Coverage,
+    dump: Dump,
+}
+
+/// Loads a file and gives it its meaning. Every error of the file is in the outcome's diagnostics.
+pub fn load(file: &SourceFile, options: &LoadOptions, filters: &dyn FilterKinds) -> Outcome {
+    let loaded = load_bootstrap(file, options);
+    let policy = if options.allow_unknown_static_fields { UnsupportedPolicy::Warn } else { UnsupportedPolicy::Refuse };
+    let coverage = Coverage::new();
+    let mut outcome = Outcome {
+        snapshot: None,
+        diagnostics: loaded.diagnostics,
+        sources: loaded.sources,
+        differences: Vec::new(),
+        bootstrap: loaded.bootstrap,
+        coverage,
+        dump: Dump::new(file.clone(), options.clone()),
+    };
+    if let Some(bootstrap) = &outcome.bootstrap {
+        let lowered =
+            lower_bootstrap(bootstrap, &outcome.coverage, filters, policy, &outcome.diagnostics, &outcome.sources);
+        outcome.snapshot = lowered.snapshot;
+        outcome.differences = lowered.differences;
+        outcome.diagnostics.append(lowered.diagnostics);
+    }
+    outcome.diagnostics.sort();
+    outcome
+}
+
+impl Outcome {
+    /// The place of a path, such as a [`model::Origin`]; of the nearest thing around it when it does not exist.
+    pub fn locate(&self, path: &str) -> Option<Span> {
+        locate(self.bootstrap.as_ref()?, path)
+    }
+
+    /// Adds what a filter found wrong with its configuration. `origin` is that of the slot or override. The configuration
+    /// is refused.
+    pub fn refuse_filter(&mut self, origin: &model::Origin, error: &model::ValueError) {
+        let path = match (origin.0.as_str(), error.path.as_str()) {
+            (origin, "") => origin.to_owned(),
+            ("", below) => below.to_owned(),
+            (origin, below) if below.starts_with('[') => format!("{origin}{below}"),
+            (origin, below) => format!("{origin}.{below}"),
+        };
+        let span = self.locate(&path);
+        let diagnostic = Diagnostic::new(Severity::Error, "invalid-filter-config", error.message.clone());
+        self.diagnostics.push(diagnostic.at(span).path(path));
+        self.diagnostics.sort();
+        self.snapshot = None;
+    }
+
+    /// The configuration in Envoy's v3 form, as YAML; `None` when nothing of it could be read.
+    pub fn to_envoy_yaml(&self) -> Option<String> {
+        self.bootstrap.as_ref().map(message_to_yaml)
+    }
+
+    /// What is supported of the file, field by field.
+    pub fn report(&self) -> Report {
+        let fields = self.bootstrap.as_ref().map(|root| self.coverage.support(root, "")).unwrap_or_default();
+        Report::new(fields, self.differences.clone())
+    }
+
+    /// What `/config_dump` shows, made when it is asked for.
+    pub fn dump(&self) -> Dump {
+        self.dump.clone()
+    }
+}

@@ -1,0 +1,236 @@
+//! What lowering accepts and means, and what it refuses: each `tests/lower/*.yaml` with a `.txt` beside it is refused with
+//! exactly that text. `BLESS=1` writes the texts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_config_core::{SourceFile, render};
+use postrider_config_envoy::{LoadOptions, Outcome, load};
+use postrider_model::{
+    Action, ConnectionHandler, Discovery, EscapedSlashes, FilterOverride, HostRewrite, HttpConnection, Listener,
+    LoadBalancing, LogFormat, PathMatch, PathRewrite, Snapshot, Target, Underscores, Value, ValueError,
+};
+
+fn outcome(name: &str, text: &str) -> Outcome {
+    let filters = |kind: &str| {
+        kind == "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
+            || kind == "envoy.extensions.filters.http.basic_auth.v3.BasicAuth"
+    };
+    load(&SourceFile::new(name, text), &LoadOptions::default(), &filters)
+}
+
+#[track_caller]
+fn snapshot(text: &str) -> Arc<Snapshot> {
+    let outcome = outcome("envoy.yaml", text);
+    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+    outcome.snapshot.unwrap_or_else(|| panic!("{said}"))
+}
+
+fn accepted() -> Arc<Snapshot> {
+    snapshot(include_str!("lower/accepted.yaml"))
+}
+
+fn http(listener: &Listener) -> &HttpConnection {
+    match &listener.filter_chains[0].handler {
+        ConnectionHandler::Http(http) => http,
+        ConnectionHandler::Tcp(_) => panic!("TCP"),
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lower")
+}
+
+#[test]
+fn refusals_read_as_recorded() {
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "yaml") || path.ends_with("accepted.yaml") {
+            continue;
+        }
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let outcome = outcome(name, &std::fs::read_to_string(&path).unwrap());
+        let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+        assert!(outcome.snapshot.is_none(), "{name} is accepted");
+        let expected = path.with_extension("txt");
+        if bless {
+            std::fs::write(&expected, &said).unwrap();
+        }
+        assert_eq!(said, std::fs::read_to_string(&expected).unwrap_or_default(), "{name}");
+        seen += 1;
+    }
+    assert!(seen >= 6, "{seen}");
+}
+
+#[test]
+fn a_written_field_means_what_it_means_in_envoy() {
+    let snapshot = accepted();
+    let listener = &snapshot.listeners[0];
+    assert_eq!(listener.connection_limit, Some(100));
+    assert_eq!(listener.addresses.len(), 2);
+    assert_eq!((listener.buffer_limit, listener.backlog), (32768, 128));
+    assert_eq!(listener.socket.keepalive.as_ref().unwrap().time, Some(Duration::from_secs(30)));
+    assert_eq!(listener.filter_chains[0].matches.source_ports, [1, 2]);
+    let http = http(listener);
+    assert_eq!(http.timeouts.stream_idle, None);
+    assert_eq!(http.timeouts.stream_flush, Some(Duration::from_secs(3)));
+    assert_eq!(http.timeouts.request_headers, Some(Duration::from_secs(7)));
+    assert_eq!(http.limits.max_head_bytes, 16 << 10);
+    assert!(http.path.normalize && !http.path.merge_slashes);
+    assert_eq!(http.path.escaped_slashes, EscapedSlashes::UnescapeAndRedirect);
+    assert_eq!(http.http1.underscores, Underscores::Allow);
+    assert_eq!(http.upgrades, ["websocket"]);
+    let LogFormat::Json(postrider_model::JsonFormat::Object(keys)) = &http.access_log[0].format else { panic!() };
+    assert_eq!(keys.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a", "z"]);
+}
+
+#[test]
+fn routes_keep_their_meaning() {
+    let snapshot = accepted();
+    let table = &http(&snapshot.listeners[0]).routes;
+    let host = &table.virtual_hosts[0];
+    assert_eq!(format!("{:?}", host.domains), r#"[Exact("a.example"), Suffix(".b.example"), Prefix("c."), Any]"#);
+    let routes = &host.routes;
+    assert_eq!(routes[0].matches.headers[0].name, ":authority");
+    assert_eq!(routes[0].matches.fraction, Some(250_000));
+    let Action::Forward(first) = &routes[0].action else { panic!() };
+    assert_eq!((first.timeout, first.idle_timeout), (None, Some(None)));
+    assert_eq!(first.path_rewrite, PathRewrite::Prefix("/q".into()));
+    assert_eq!(first.cluster_not_found_status, 404);
+    assert!(matches!(&routes[0].filter_overrides[..], [FilterOverride { disabled: true, config: None, .. }]));
+    let Action::Redirect(redirect) = &routes[1].action else { panic!() };
+    assert_eq!((redirect.status, redirect.port), (303, Some(8443)));
+    let Action::Forward(third) = &routes[2].action else { panic!() };
+    assert!(matches!(&third.target, Target::Weighted(parts) if parts.len() == 2 && parts[1].weight == 2));
+    assert!(matches!(&third.host_rewrite, HostRewrite::PathRegex { .. }));
+    assert!(matches!(&routes[5].matches.path, PathMatch::Connect));
+    let config = host.filter_overrides[0].config.as_ref().unwrap();
+    assert!(config.kind.ends_with("HeaderMutationPerRoute"));
+    assert!(matches!(&config.value, Value::Map(fields) if fields[0].0 == "mutations"));
+}
+
+#[test]
+fn clusters_keep_their_meaning() {
+    let snapshot = accepted();
+    let one = &snapshot.clusters[0];
+    assert_eq!(one.policy, LoadBalancing::LeastRequest { choices: 3 });
+    assert_eq!((one.thresholds.max_retries, one.high_thresholds.max_connections), (4, 9));
+    assert_eq!(one.high_thresholds.max_requests, 1024);
+    assert_eq!(one.upstream.max_requests_per_connection, Some(7));
+    assert_eq!(one.upstream.max_response_head_bytes, 8 << 10);
+    assert!(one.upstream.enable_trailers && one.upstream.keepalive.is_some() && one.upstream.bind.is_some());
+    let Discovery::Static(endpoints) = &one.discovery else { panic!() };
+    assert_eq!((endpoints[0].weight, endpoints[1].priority), (5, 1));
+    let Discovery::StrictDns(dns) = &snapshot.clusters[1].discovery else { panic!() };
+    assert_eq!((dns.refresh, dns.failure_refresh), (Duration::from_secs(9), Duration::from_secs(2)));
+    assert!(dns.respect_ttl && !dns.wait_for_first);
+    assert!(matches!(&snapshot.clusters[2].discovery, Discovery::LogicalDns(_)));
+}
+
+#[test]
+fn an_absent_field_means_the_safe_value_and_is_told_as_a_difference() {
+    let text = r#"
+static_resources:
+  listeners:
+  - address: { socket_address: { address: 127.0.0.1, port_value: 10000 } }
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: x
+          route_config: {}
+          http_filters: [{ name: r, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }]
+"#;
+    let plain = outcome("envoy.yaml", text);
+    let snapshot = plain.snapshot.clone().unwrap();
+    let listener = &snapshot.listeners[0];
+    assert_eq!(listener.name, "127.0.0.1:10000");
+    assert_eq!(listener.buffer_limit, 64 << 10);
+    let safe = http(listener);
+    assert!(safe.path.normalize && safe.path.merge_slashes && safe.path.strict);
+    assert_eq!(safe.http1.underscores, Underscores::RejectLookalikes);
+    assert_eq!(safe.timeouts.connection_idle, Some(Duration::from_secs(3600)));
+    assert_eq!(safe.timeouts.stream_idle, Some(Duration::from_secs(300)));
+    assert_eq!((safe.timeouts.request, safe.timeouts.request_headers), (None, None));
+    assert_eq!((safe.limits.max_headers, safe.limits.max_head_bytes), (100, 60 << 10));
+    assert_eq!(safe.identity.server_name, "envoy");
+    let ids: Vec<&str> = plain.differences.iter().map(|difference| difference.id).collect();
+    assert_eq!(ids, ["normalize-path", "merge-slashes", "underscores", "buffer-limit"]);
+
+    // Each difference's own line brings Envoy's default back.
+    let mut restored = text.to_owned();
+    for difference in &plain.differences {
+        restored = match difference.id {
+            "buffer-limit" => restored.replace("  - address", &format!("  - {}\n    address", difference.restore)),
+            _ => restored.replace("stat_prefix: x", &format!("stat_prefix: x\n          {}", difference.restore)),
+        };
+    }
+    let envoy = outcome("envoy.yaml", &restored);
+    assert!(envoy.differences.is_empty(), "{:?}", envoy.differences);
+    let snapshot = envoy.snapshot.unwrap();
+    let http = http(&snapshot.listeners[0]);
+    assert!(!http.path.normalize && !http.path.merge_slashes && !http.path.strict);
+    assert_eq!(http.http1.underscores, Underscores::Allow);
+    assert_eq!(snapshot.listeners[0].buffer_limit, 1 << 20);
+}
+
+#[test]
+fn a_filters_own_error_points_into_the_file() {
+    let text = include_str!("lower/accepted.yaml");
+    let mut outcome = outcome("accepted.yaml", text);
+    let snapshot = outcome.snapshot.clone().unwrap();
+    let slot = &http(&snapshot.listeners[0]).filters[0];
+    let error = ValueError {
+        path: "mutations.response_mutations[0].append.header.key".into(),
+        message: "no such header".into(),
+    };
+    outcome.refuse_filter(&slot.origin, &error);
+    assert!(outcome.snapshot.is_none());
+    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+    let place = text.lines().position(|line| line.contains("response_mutations")).unwrap() + 1;
+    assert!(said.contains(&format!("accepted.yaml:{place}:")), "{said}");
+    assert!(said.contains("no such header"), "{said}");
+}
+
+#[test]
+fn the_dump_has_envoys_sections() {
+    let outcome = outcome("accepted.yaml", include_str!("lower/accepted.yaml"));
+    let sections = outcome.dump().sections("2026-01-01T00:00:00Z");
+    let names: Vec<&str> = sections.iter().map(|s| s["@type"].as_str().unwrap().rsplit('.').next().unwrap()).collect();
+    assert_eq!(names, ["BootstrapConfigDump", "ClustersConfigDump", "ListenersConfigDump", "RoutesConfigDump"]);
+    assert_eq!(sections[1]["static_clusters"][0]["cluster"]["name"], "one");
+    assert_eq!(sections[2]["static_listeners"][0]["listener"]["name"], "web");
+    assert_eq!(sections[3]["static_route_configs"][0]["route_config"]["name"], "r");
+}
+
+#[test]
+fn the_report_counts_every_field_and_names_what_is_missing() {
+    let good = outcome("accepted.yaml", include_str!("lower/accepted.yaml"));
+    assert_eq!(good.report().counts.unsupported, 0);
+    assert_eq!(good.report().counts.share(), 100.0);
+    let bad = outcome("clusters.yaml", include_str!("lower/clusters.yaml"));
+    let report = bad.report();
+    assert!(report.counts.unsupported > 5 && report.counts.share() < 100.0);
+    let text = report.text(&bad.sources);
+    assert!(text.contains("clusters[0].health_checks: active health checks"), "{text}");
+    assert!(report.json(&bad.sources)["fields"].as_array().unwrap().len() == report.fields.len());
+}
+
+#[test]
+fn every_example_in_envoys_form_is_accepted() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        if path.extension().is_some_and(|e| e == "yaml") && text.contains("static_resources:") {
+            snapshot(&text);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3);
+}
