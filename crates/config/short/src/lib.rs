@@ -1,1 +1,95 @@
+//! The short form: what most gateways need, in eight lines.
+//!
+//! ```yaml
+//! listen: ":8080"
+//! routes:
+//! - { match: /api, to: "http://127.0.0.1:9000" }
+//! ```
+//!
+//! What it is for: people who do not want to learn Envoy's form first. [`Short`] turns a document into the tree of an
+//! Envoy v3 bootstrap, whose nodes keep the places of the short document; from there on it is loaded, checked and lowered
+//! like any other, so the two forms cannot mean different things. `convert --to envoy` prints that tree.
+//!
+//! What it must never do: have a meaning that Envoy's form cannot express, or pass over a key that it does not know.
+//!
+//! Who calls it: the binary hands [`Short`] to [`postrider_config_envoy::load()`].
 
+mod build;
+mod fields;
+mod hosts;
+mod listen;
+mod log;
+mod matching;
+mod routes;
+mod tcp;
+mod upstreams;
+
+use postrider_config_core::Diagnostics;
+use postrider_config_envoy::Form;
+use postrider_config_envoy::tree::Node;
+
+/// The short form, as the loader asks for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Short;
+
+/// The keys of the document.
+const KEYS: [&str; 5] = ["listen", "routes", "tcp", "admin", "access_log"];
+
+impl Form for Short {
+    /// Keys that only this form has.
+    fn recognises(&self, root: &Node) -> bool {
+        ["listen", "routes", "tcp"].iter().any(|key| root.get(key).is_some())
+    }
+
+    fn expand(&self, root: &Node, diagnostics: &mut Diagnostics) -> Option<Node> {
+        Some(expand(root, diagnostics))
+    }
+}
+
+fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
+    let fields = fields::Fields::of(root, "", diagnostics);
+    let listen = fields.take("listen");
+    let routes = fields.take("routes");
+    let tcp = fields.take("tcp");
+    let admin = fields.take("admin");
+    let access_log = fields.take("access_log");
+    fields.finish(&KEYS);
+
+    let mut clusters = upstreams::Clusters::default();
+    let log = access_log.map(|node| log::logger(node, "access_log", diagnostics));
+    let mut listeners = Vec::new();
+    match (listen, routes) {
+        (Some(listen), Some(routes)) => {
+            let hosts = routes::routes(routes, &mut clusters, diagnostics);
+            listeners.extend(listen::http(listen, hosts, log.as_ref(), diagnostics));
+        }
+        (Some(node), None) => fields::missing(node, "listen", "routes", "what to do with requests", diagnostics),
+        (None, Some(node)) => {
+            fields::missing(node, "routes", "listen", "an address such as \":8080\"", diagnostics);
+        }
+        (None, None) => {}
+    }
+    if let Some(tcp) = tcp {
+        listeners.extend(tcp::listeners(tcp, log.as_ref(), &mut clusters, diagnostics));
+    }
+    let span = root.span;
+    let mut bootstrap = Vec::new();
+    if let Some(node) = admin
+        && let Some(address) = listen::address(node, "admin", diagnostics)
+    {
+        bootstrap.push(build::pair("admin", build::map(node.span, vec![build::pair("address", address)])));
+    }
+    let mut resources = Vec::new();
+    if !listeners.is_empty() {
+        resources.push(build::pair("listeners", build::list(span, listeners)));
+    }
+    let clusters = clusters.into_nodes();
+    if !clusters.is_empty() {
+        resources.push(build::pair("clusters", build::list(span, clusters)));
+    }
+    bootstrap.push(build::pair("static_resources", build::map(span, resources)));
+    build::map(span, bootstrap)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! The short form against what it must mean in Envoy's.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use postrider_config_core::{SourceFile, render};
+use postrider_config_envoy::{LoadOptions, Outcome, load};
+use postrider_model::{Action, Discovery, Domain, HttpConnection, PathMatch, Snapshot, Target};
+
+use crate::Short;
+
+fn outcome(text: &str) -> Outcome {
+    let options = LoadOptions { forms: vec![&Short], ..LoadOptions::default() };
+    load(&SourceFile::new("short.yaml", text), &options, &|_: &str| false)
+}
+
+fn said(text: &str) -> String {
+    let outcome = outcome(text);
+    render::text(&outcome.diagnostics, &outcome.sources, false)
+}
+
+#[track_caller]
+fn snapshot(text: &str) -> Arc<Snapshot> {
+    let outcome = outcome(text);
+    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+    assert!(outcome.diagnostics.is_empty(), "{said}");
+    outcome.snapshot.expect("no errors")
+}
+
+fn http(snapshot: &Snapshot) -> &HttpConnection {
+    match &snapshot.listeners[0].filter_chains[0].handler {
+        postrider_model::ConnectionHandler::Http(http) => http,
+        postrider_model::ConnectionHandler::Tcp(_) => panic!("TCP"),
+    }
+}
+
+/// The same text goes to Envoy itself, where it is installed.
+#[track_caller]
+fn envoy_accepts(text: &str) {
+    if std::process::Command::new("envoy").arg("--version").output().is_err() {
+        return;
+    }
+    let yaml = outcome(text).to_envoy_yaml().unwrap();
+    let path = std::env::temp_dir().join(format!(
+        "postrider-short-{}-{:?}.yaml",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    std::fs::write(&path, &yaml).unwrap();
+    let output = std::process::Command::new("envoy")
+        .args(["--mode", "validate", "-l", "error", "-c"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(output.status.success(), "{yaml}\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+const FULL: &str = r#"
+listen: [":8080", "[::1]:8080", "unix:/tmp/postrider.sock"]
+admin: "127.0.0.1:9901"
+access_log: { to: stdout, format: "%RESPONSE_CODE% %PROTOCOL%" }
+routes:
+- { match: /api/v2, hosts: [shop.example], to: "http://127.0.0.1:9000", timeout: 1.5s }
+- { match: /api, methods: [GET, HEAD], headers: { x-tester: "yes", x-debug: true }, to: "http://localhost:9002", rewrite: / }
+- match: /api
+  hosts: "*.example"
+  to:
+  - { url: "http://127.0.0.1:9000", weight: 95 }
+  - { url: "http://127.0.0.1:9001", weight: 5 }
+- { match: { regex: "/v[0-9]/(.*)" }, to: ["127.0.0.1:9000", "127.0.0.1:9001"], rewrite: { regex: "^/v[0-9]/", to: / } }
+- { match: { path: /old }, redirect: /new }
+- { match: /moved, redirect: { to: "https://other.example:8443/x", status: 308 } }
+- { match: /gone, respond: { status: 410, body: "gone\n" } }
+- { match: /health, respond: 204 }
+- { match: /, to: "http://127.0.0.1:9003" }
+tcp:
+- { listen: "127.0.0.1:5432", to: "db.example:5432", idle_timeout: 10m }
+- { listen: "127.0.0.1:5433", to: [{ url: "tcp://127.0.0.1:1", weight: 1 }, { url: "127.0.0.1:2", weight: 3 }] }
+"#;
+
+#[test]
+fn every_key_has_its_meaning() {
+    let snapshot = snapshot(FULL);
+    assert_eq!(snapshot.listeners.len(), 3);
+    assert_eq!(snapshot.listeners[0].addresses.len(), 3);
+    assert!(snapshot.admin.is_some());
+    let http = http(&snapshot);
+    assert_eq!(http.identity.server_name, "postrider");
+    assert_eq!(http.upgrades, ["websocket"]);
+    assert_eq!(http.access_log.len(), 1);
+    let names: Vec<&str> = snapshot.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
+    assert!(names.contains(&"127.0.0.1:9000,127.0.0.1:9001"), "{names:?}");
+    assert_eq!(names.iter().filter(|name| **name == "127.0.0.1:9000").count(), 1);
+    let local = snapshot.clusters.iter().find(|cluster| cluster.name == "localhost:9002").unwrap();
+    assert!(matches!(local.discovery, Discovery::StrictDns(_)));
+}
+
+#[test]
+fn routes_keep_their_order_whatever_their_hosts() {
+    let snapshot = snapshot(FULL);
+    let hosts = &http(&snapshot).routes.virtual_hosts;
+    let counts: Vec<(String, usize)> =
+        hosts.iter().map(|host| (format!("{:?}", host.domains[0]), host.routes.len())).collect();
+    assert_eq!(counts, [("Exact(\"shop.example\")".into(), 9), ("Suffix(\".example\")".into(), 8), ("Any".into(), 7)]);
+    assert_eq!(hosts[2].domains, [Domain::Any]);
+    let Action::Forward(first) = &hosts[0].routes[0].action else { panic!() };
+    assert_eq!(first.timeout, Some(std::time::Duration::from_millis(1500)));
+    assert_eq!(hosts[0].routes[1].matches.headers.len(), 3);
+    let Action::Forward(weighted) = &hosts[0].routes[2].action else { panic!() };
+    assert!(matches!(&weighted.target, Target::Weighted(parts) if parts[0].weight == 95));
+    assert!(matches!(&hosts[2].routes[1].matches.path, PathMatch::Regex(_)) || hosts[2].routes.len() == 7);
+    let Action::Redirect(moved) = &hosts[2].routes[3].action else { panic!("{:?}", hosts[2].routes[3].action) };
+    assert_eq!((moved.status, moved.port), (308, Some(8443)));
+}
+
+#[test]
+fn what_it_means_is_a_file_that_envoy_accepts() {
+    envoy_accepts(FULL);
+    envoy_accepts("listen: \":8080\"\nroutes: [{ match: /api, to: \"http://127.0.0.1:9000\" }]\n");
+    envoy_accepts(
+        "tcp: { listen: \":5432\", to: \"127.0.0.1:1\" }\naccess_log: { to: /dev/null, json: { a: \"%PROTOCOL%\" } }\n",
+    );
+}
+
+#[test]
+fn converting_and_loading_again_means_the_same() {
+    let short = outcome(FULL);
+    let yaml = short.to_envoy_yaml().unwrap();
+    let again = outcome(&yaml);
+    let said = render::text(&again.diagnostics, &again.sources, false);
+    assert_eq!(short.snapshot, again.snapshot, "{said}");
+}
+
+#[test]
+fn mistakes_are_told_where_they_stand() {
+    let mut wrong = Vec::new();
+    for (text, place, message) in [
+        ("lisen: \":80\"\nroutes: []\n", "short.yaml:1:1", "did you mean `listen`?"),
+        ("routes: [{ match: /, to: \"http://127.0.0.1:1\" }]\n", "short.yaml:1:9", "`routes` needs `listen`"),
+        ("listen: \":80\"\n", "short.yaml:1:9", "`listen` needs `routes`"),
+        ("listen: nowhere\nroutes: []\n", "short.yaml:1:9", "`nowhere` is no port"),
+        ("listen: \"a.example:80\"\nroutes: []\n", "short.yaml:1:9", "`a.example` is no IP address"),
+        (
+            "listen: \":80\"\nroutes:\n- { match: api, to: \"http://127.0.0.1:1\" }\n",
+            "short.yaml:3:12",
+            "must start with `/`",
+        ),
+        (
+            "listen: \":80\"\nroutes:\n- { match: /, too: \"http://127.0.0.1:1\" }\n",
+            "short.yaml:3:15",
+            "did you mean `to`?",
+        ),
+        ("listen: \":80\"\nroutes:\n- { match: / }\n", "short.yaml:3:3", "one of `to`, `redirect` and `respond`"),
+        (
+            "listen: \":80\"\nroutes:\n- { to: \"http://127.0.0.1:1\", respond: 404 }\n",
+            "short.yaml:3:40",
+            "a route has one action",
+        ),
+        (
+            "listen: \":80\"\nroutes:\n- { to: \"https://a.example\" }\n",
+            "short.yaml:3:9",
+            "TLS to a server is not supported",
+        ),
+        ("listen: \":80\"\nroutes:\n- { to: \"ftp://a.example\" }\n", "short.yaml:3:9", "`ftp://` is no way to reach"),
+        (
+            "listen: \":80\"\nroutes:\n- { to: \"http://a.example/x\" }\n",
+            "short.yaml:3:9",
+            "change the path of requests with `rewrite`",
+        ),
+        (
+            "listen: \":80\"\nroutes:\n- { to: \"http://a.example\", timeout: 5 }\n",
+            "short.yaml:3:38",
+            "`5` is no duration",
+        ),
+        (
+            "listen: \":80\"\nroutes:\n- { to: \"http://a.example\", methods: get }\n",
+            "short.yaml:3:38",
+            "`get` is no method",
+        ),
+        (
+            "listen: \":80\"\nroutes:\n- { to: \"http://a.example\", hosts: [\"a*b\"] }\n",
+            "short.yaml:3:37",
+            "`a*b` is no host",
+        ),
+        ("listen: \":80\"\nroutes:\n- { redirect: new }\n", "short.yaml:3:15", "neither a path nor a URL"),
+        (
+            "listen: \":80\"\nroutes:\n- { redirect: { to: /a, status: 200 } }\n",
+            "short.yaml:3:33",
+            "no status of a redirect",
+        ),
+        ("listen: \":80\"\nroutes:\n- { respond: { status: 99 } }\n", "short.yaml:3:24", "no status of an answer"),
+        (
+            "listen: \":80\"\nroutes:\n- { match: { regex: \"(\" }, respond: 404 }\n",
+            "short.yaml:3:21",
+            "no regular expression",
+        ),
+        (
+            "listen: \":80\"\nroutes:\n- { to: [{ url: \"http://a.example\", weight: x }] }\n",
+            "short.yaml:3:45",
+            "`weight` cannot be",
+        ),
+        ("listen: \":80\"\nroutes: {}\n", "short.yaml:2:9", "a list of routes"),
+        ("tcp: { listen: \":1\" }\n", "short.yaml:1:6", "`tcp` needs `to`"),
+        (
+            "listen: \":80\"\naccess_log: { to: stdout, format: \"%PROTOCL%\" }\nroutes: []\n",
+            "short.yaml:2:36",
+            "did you mean `%PROTOCOL%`?",
+        ),
+    ] {
+        let said = said(text);
+        if !said.contains(&format!("{place}: error")) || !said.contains(message) {
+            wrong.push(format!("{place} `{message}` is not in\n{said}"));
+        }
+        assert!(outcome(text).snapshot.is_none());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_example_is_accepted() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/short.yaml");
+    let text = std::fs::read_to_string(path).unwrap();
+    snapshot(&text);
+    envoy_accepts(&text);
+}
