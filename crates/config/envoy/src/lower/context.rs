@@ -178,7 +178,8 @@ impl<'c> Lowering<'c> {
     /// The part of a scalar's span that starts `offset` bytes into its value, when the text stands there unescaped.
     fn inside(&self, span: Span, value: &str, offset: usize) -> Span {
         let Some(file) = self.sources.file(span.file) else { return span };
-        match file.slice(span).find(value) {
+        // A form other than Envoy's may have added the line break.
+        match file.slice(span).find(value.trim_end_matches('\n')) {
             Some(start) => Span::new(span.file, span.start as usize + start + offset, span.end as usize),
             None => span,
         }
