@@ -192,10 +192,11 @@ impl Diagnostics {
         self.items.retain(keep);
     }
 
-    /// Orders by file and place (findings without a place last), then severity, and drops exact repetitions.
+    /// Orders by file and place (findings without a place last), then severity, and drops repetitions: the same words about
+    /// the same place (an alias is read once for each of its uses).
     pub fn sort(&mut self) {
         self.items.sort_by(by_place);
-        self.items.dedup();
+        self.items.dedup_by(|a, b| same_finding(a, b));
     }
 
     fn count(&self, severity: Severity) -> usize {
@@ -225,6 +226,10 @@ impl IntoIterator for Diagnostics {
     fn into_iter(self) -> Self::IntoIter {
         self.items.into_iter()
     }
+}
+
+fn same_finding(a: &Diagnostic, b: &Diagnostic) -> bool {
+    a == b || (a.span.is_some() && (a.span, a.code, &a.message) == (b.span, b.code, &b.message))
 }
 
 fn by_place(a: &Diagnostic, b: &Diagnostic) -> Ordering {

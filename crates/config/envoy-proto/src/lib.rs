@@ -12,10 +12,10 @@ use std::collections::BTreeSet;
 
 use prost_reflect::DescriptorPool;
 
-/// All files' descriptors, one behind the other, compressed.
-static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.zst"));
+/// All files' descriptors, each compressed by itself, one behind the other.
+static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// Per file a line `offset length dependency…`.
+/// Per file a line `offset packed-length length dependency…`.
 static FILES: &str = include_str!(concat!(env!("OUT_DIR"), "/files.txt"));
 
 /// Per message a line `full.name file`, sorted.
@@ -36,15 +36,12 @@ pub fn type_names() -> impl Iterator<Item = &'static str> {
 ///
 /// Takes a few milliseconds and a few megabytes, which go when the pool and all descriptors from it are dropped.
 pub fn pool<'n>(types: impl IntoIterator<Item = &'n str>) -> DescriptorPool {
-    let files: Vec<File> = FILES.lines().filter_map(File::parse).collect();
-    let mut wanted = BTreeSet::new();
-    let mut pending: Vec<usize> = types.into_iter().filter_map(file_of).collect();
-    while let Some(number) = pending.pop() {
-        if wanted.insert(number) {
-            pending.extend(files.get(number).into_iter().flat_map(|file| &file.dependencies));
-        }
+    let files: Vec<&str> = FILES.lines().collect();
+    let mut builder = Builder { files: &files, done: BTreeSet::new(), pool: DescriptorPool::new() };
+    for number in types.into_iter().filter_map(file_of) {
+        builder.add(number);
     }
-    build(&files, &wanted)
+    builder.pool
 }
 
 /// A pool with every file. For tools and tests; loading a configuration takes [`pool`].
@@ -52,16 +49,31 @@ pub fn full_pool() -> DescriptorPool {
     pool(type_names())
 }
 
-struct File {
-    offset: usize,
-    length: usize,
-    dependencies: Vec<usize>,
+struct Builder<'f> {
+    /// Lines of [`FILES`].
+    files: &'f [&'static str],
+    done: BTreeSet<usize>,
+    pool: DescriptorPool,
 }
 
-impl File {
-    fn parse(line: &str) -> Option<File> {
-        let mut numbers = line.split(' ').map_while(|number| number.parse().ok());
-        Some(File { offset: numbers.next()?, length: numbers.next()?, dependencies: numbers.collect() })
+impl Builder<'_> {
+    /// Adds a file behind its imports. One file at a time keeps the peak small: the archive is never unpacked whole.
+    fn add(&mut self, number: usize) {
+        if !self.done.insert(number) {
+            return;
+        }
+        let Some(line) = self.files.get(number) else { return };
+        let mut numbers = line.split(' ').map_while(|number| number.parse::<usize>().ok());
+        let (Some(offset), Some(packed), Some(length)) = (numbers.next(), numbers.next(), numbers.next()) else {
+            return;
+        };
+        for dependency in numbers {
+            self.add(dependency);
+        }
+        // What is embedded was made by this crate's build and is decoded whole by its tests: failing here is a build fault.
+        let packed = DESCRIPTORS.get(offset..offset + packed).expect("the embedded index fits its archive");
+        let bytes = zstd::bulk::decompress(packed, length).expect("the embedded descriptors are compressed");
+        self.pool.decode_file_descriptor_proto(bytes.as_slice()).expect("the embedded descriptors are consistent");
     }
 }
 
@@ -81,29 +93,6 @@ fn file_of(name: &str) -> Option<usize> {
         }
     }
     None
-}
-
-fn build(files: &[File], wanted: &BTreeSet<usize>) -> DescriptorPool {
-    // What is embedded was made by this crate's build and is decoded whole by its tests: failing here is a build fault.
-    let all = zstd::decode_all(DESCRIPTORS).expect("the embedded descriptors are compressed");
-    let mut set = Vec::new();
-    for file in wanted.iter().filter_map(|number| files.get(*number)) {
-        let bytes = all.get(file.offset..file.offset + file.length).expect("the embedded index fits its archive");
-        // An element of `repeated FileDescriptorProto file = 1`.
-        set.push(0x0a);
-        varint(&mut set, bytes.len());
-        set.extend_from_slice(bytes);
-    }
-    drop(all);
-    DescriptorPool::decode(set.as_slice()).expect("the embedded descriptors are consistent")
-}
-
-fn varint(out: &mut Vec<u8>, mut value: usize) {
-    while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 #[cfg(test)]
