@@ -87,6 +87,26 @@ pub(crate) fn lower_name_word(bytes: &mut [u8; WORD]) -> usize {
     (bits / 8) as usize
 }
 
+/// Offset of the first control byte (below 0x20, or DEL) at or after `from`, eight bytes at a time; `None` when
+/// there is none before the last whole word ends.
+#[inline(always)]
+pub(crate) fn first_control(block: &[u8], from: usize) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; WORD]);
+    let mut at = from;
+    while let Some(word) = block.get(at..).and_then(<[u8]>::first_chunk::<WORD>) {
+        let word = u64::from_le_bytes(*word);
+        let delete = word ^ (ONES * 0x7f);
+        // A borrow may mark a byte behind a true mark wrongly; the first mark is always true.
+        let low = word.wrapping_sub(ONES * 0x20) & !word;
+        let marks = (low | (delete.wrapping_sub(ONES) & !delete)) & (ONES << 7);
+        if marks != 0 {
+            return Some(at + (marks.trailing_zeros() / 8) as usize);
+        }
+        at += WORD;
+    }
+    None
+}
+
 const fn token_lower() -> [u8; 256] {
     let mut table = [0u8; 256];
     let extra = b"!#$%&'*+-.^_`|~";
@@ -120,6 +140,24 @@ mod tests {
             }
         }
         assert_eq!(count_controls(&[1; 10_007]), 10_007);
+    }
+
+    #[test]
+    fn first_controls_are_found() {
+        for byte in 0..=255u8 {
+            for at in 0..23 {
+                for behind in [b'a', 0x1f, 0x20, 0x7f, 0x80] {
+                    let mut block = *b"abcdefgh\xc3\xa9jklmn ~!\xffpqrs";
+                    block[at] = byte;
+                    if at + 1 < block.len() {
+                        block[at + 1] = behind;
+                    }
+                    let want = (3..23).find(|&i| block[i] < 0x20 || block[i] == 0x7f);
+                    // From 3 there are two whole words, up to 19.
+                    assert_eq!(first_control(&block, 3), want.filter(|&i| i < 19), "{byte:#x} {at} {behind:#x}");
+                }
+            }
+        }
     }
 
     #[test]

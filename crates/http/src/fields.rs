@@ -8,14 +8,17 @@
 
 use std::borrow::Cow;
 
-use crate::chars::{WORD, count_controls, is_field_value, is_token, lower_name_word, token_lower_of};
-use crate::{FieldError, HeaderId, HeaderName, Reject, reason};
+use crate::chars::{WORD, count_controls, first_control, is_field_value, is_token, lower_name_word, token_lower_of};
+use crate::{FieldError, HeadLimits, HeaderId, HeaderName, Reject, reason};
 
 /// Most fields that one index addresses, whatever the configured limit: positions are 16 bits wide.
 pub const MAX_INDEXED_FIELDS: usize = 16_384;
 
 /// Longest field name taken: lengths are 16 bits wide.
 pub const MAX_NAME_BYTES: usize = u16::MAX as usize;
+
+/// Longest head that [`Fields::load_usual`] takes: it copies before it knows where the head ends.
+const USUAL_HEAD_BYTES: usize = 2048;
 
 /// Fields of one message in the order received.
 #[derive(Clone, Debug)]
@@ -362,6 +365,52 @@ impl Fields {
         Ok(())
     }
 
+    /// [`Fields::load`] and [`Fields::index_lines`] in one pass over a head in its most usual form: complete,
+    /// short, each line `name: value` with one space and no tab. `fields_start` is the offset behind the start
+    /// line, which the caller has checked. Returns the offset behind the head; `None` when anything at all is
+    /// unusual, right or wrong: then the thorough way has to decide, from the start.
+    #[inline]
+    pub fn load_usual(&mut self, buffer: &[u8], fields_start: usize, limits: &HeadLimits) -> Option<usize> {
+        self.clear();
+        let length = buffer.len().min(limits.max_bytes).min(USUAL_HEAD_BYTES);
+        self.block.reserve(length + WORD);
+        self.block.extend_from_slice(buffer.get(..length)?);
+        self.block.extend_from_slice(&[b' '; WORD]);
+        let mut start = fields_start;
+        loop {
+            let block = self.block.as_mut_slice();
+            if block.get(start) == Some(&b'\r') {
+                let end = start + 2;
+                let is_end = block.get(start + 1) == Some(&b'\n') && end <= length;
+                self.block.truncate(end);
+                return is_end.then_some(end);
+            }
+            let name_end = lower_usual_name(block, start)?;
+            let value_start = name_end + 2;
+            let end = first_control(block, value_start)?;
+            let (Some([b':', b' ', first]), Some([last, b'\r', b'\n'])) = (
+                block.get(name_end..).and_then(<[u8]>::first_chunk::<3>),
+                block.get(end - 1..).and_then(<[u8]>::first_chunk::<3>),
+            ) else {
+                return None;
+            };
+            if *first == b' ' || *last == b' ' || end == value_start || self.index.len() >= limits.max_fields {
+                return None;
+            }
+            let name = block.get(start..name_end)?;
+            let entry = Entry {
+                name_start: start as u32,
+                name_len: name.len() as u16,
+                value_start: value_start as u32,
+                value_len: (end - value_start) as u32,
+                id: HeaderId::from_lower(name),
+                flags: CANONICAL,
+            };
+            self.push(entry).ok()?;
+            start = end + 2;
+        }
+    }
+
     /// Appends received bytes of a section that arrives in pieces (trailers) to the block.
     pub fn extend_block(&mut self, bytes: &[u8]) {
         self.block.extend_from_slice(bytes);
@@ -655,6 +704,19 @@ fn lower_rest_of_name(block: &mut [u8], from: usize, end: usize) -> usize {
         at += 1;
     }
     at
+}
+
+/// [`lower_name`] for names of letters, digits and `-`; `None` for an empty one.
+#[inline(always)]
+fn lower_usual_name(block: &mut [u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    loop {
+        let length = lower_name_word(block.get_mut(at..)?.first_chunk_mut::<WORD>()?);
+        at += length;
+        if length < WORD {
+            return (at > start).then_some(at);
+        }
+    }
 }
 
 #[inline]

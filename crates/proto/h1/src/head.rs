@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use postrider_http::{
-    Asked, Fields, Reject, RequestFacts, RequestHead, RequestRules, ResponseFacts, ResponseHead, ResponseRules,
-    Version, admit_request, admit_response, is_token, reason,
+    Asked, Fields, HeadLimits, Reject, RequestFacts, RequestHead, RequestRules, ResponseFacts, ResponseHead,
+    ResponseRules, Version, admit_request, admit_response, is_field_value, is_token, reason,
 };
 
 use crate::scan::{Complete, HeadScan, MAX_LEADING_EMPTY_LINES, Side, StartLine};
@@ -48,6 +48,15 @@ pub enum ResponseParse {
 /// how the bytes were cut. On `Reject`, `head` holds what was read so far (method and path, for a log).
 #[inline]
 pub fn parse_request(buffer: &[u8], rules: &RequestRules, scan: &mut HeadScan, head: &mut RequestHead) -> RequestParse {
+    if scan.is_fresh()
+        && let Some((end, _, start_line)) = load_usual::<Request>(buffer, &rules.limits, &mut head.fields)
+    {
+        start_request(start_line, head);
+        return match admit_request(head, rules) {
+            Ok(facts) => RequestParse::Complete { consumed: end, facts },
+            Err(reject) => RequestParse::Reject(reject),
+        };
+    }
     let outcome = match scan.advance::<Request>(buffer, &rules.limits) {
         Ok(None) => return RequestParse::Partial,
         Ok(Some(complete)) => load_request(buffer, &complete, head)
@@ -72,6 +81,15 @@ pub fn parse_response(
     scan: &mut HeadScan,
     head: &mut ResponseHead,
 ) -> ResponseParse {
+    if scan.is_fresh()
+        && let Some((end, line_end, start_line)) = load_usual::<Response>(buffer, &rules.limits, &mut head.fields)
+    {
+        start_response(start_line, line_end, head);
+        return match admit_response(head, asked) {
+            Ok(facts) => ResponseParse::Complete { consumed: end, facts },
+            Err(reject) => ResponseParse::Reject(reject.upstream()),
+        };
+    }
     let outcome = match scan.advance::<Response>(buffer, &rules.limits) {
         Ok(None) => return ResponseParse::Partial,
         Ok(Some(complete)) => load_response(buffer, &complete, head)
@@ -88,19 +106,43 @@ pub fn parse_response(
 
 fn load_request(buffer: &[u8], complete: &Complete<'_>, head: &mut RequestHead) -> Result<(), Reject> {
     let loaded = load_block(buffer, complete, &mut head.fields);
-    let StartLine { first: method_len, second: target_end, version } = complete.start_line;
-    head.start(0..method_len as usize, method_len as usize + 1..target_end as usize, version);
+    start_request(complete.start_line, head);
     loaded?;
     head.fields.index_lines(complete.line_ends)
 }
 
 fn load_response(buffer: &[u8], complete: &Complete<'_>, head: &mut ResponseHead) -> Result<(), Reject> {
     let loaded = load_block(buffer, complete, &mut head.fields);
-    let StartLine { first: status, second: reason_start, version } = complete.start_line;
     let reason_end = complete.line_ends.first().map_or(0, |&end| end as usize);
-    head.start(status as u16, Range { start: reason_start as usize, end: reason_end }, version);
+    start_response(complete.start_line, reason_end, head);
     loaded?;
     head.fields.index_lines(complete.line_ends)
+}
+
+/// A whole head in its most usual form, in one pass; end of the head, end of the start line, its parts. `None`
+/// for everything else, incomplete heads and refusals included: the scan decides about those.
+#[inline]
+fn load_usual<S: Side>(buffer: &[u8], limits: &HeadLimits, fields: &mut Fields) -> Option<(usize, usize, StartLine)> {
+    let newline = memchr::memchr(b'\n', buffer)?;
+    let [line @ .., b'\r'] = buffer.get(..newline)? else { return None };
+    if !is_field_value(line) {
+        return None;
+    }
+    let start_line = S::start_line(line).ok()?;
+    let end = fields.load_usual(buffer, newline + 1, limits)?;
+    Some((end, line.len(), start_line))
+}
+
+#[inline]
+fn start_request(line: StartLine, head: &mut RequestHead) {
+    let StartLine { first: method_len, second: target_end, version } = line;
+    head.start(0..method_len as usize, method_len as usize + 1..target_end as usize, version);
+}
+
+#[inline]
+fn start_response(line: StartLine, line_end: usize, head: &mut ResponseHead) {
+    let StartLine { first: status, second: reason_start, version } = line;
+    head.start(status as u16, Range { start: reason_start as usize, end: line_end }, version);
 }
 
 fn load_block(buffer: &[u8], complete: &Complete<'_>, fields: &mut Fields) -> Result<(), Reject> {

@@ -65,6 +65,12 @@ impl HeadScan {
         self.line_ends.is_empty() && self.scanned == self.start
     }
 
+    /// Whether nothing at all has been looked at.
+    #[inline]
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.scanned == 0
+    }
+
     /// Forgets a head that will not be finished; keeps the capacity.
     pub fn reset(&mut self) {
         self.start = 0;
