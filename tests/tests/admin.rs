@@ -357,3 +357,16 @@ fn a_slow_admin_client_costs_traffic_nothing() {
     }
     assert_eq!(proxy.admin_get("/ready").status, 200);
 }
+
+#[test]
+fn a_graceful_drain_tells_kept_connections_to_close() {
+    let origin = Origin::echo("a");
+    let launch = Launch::default().with_arguments(&["--drain-strategy", "immediate", "--drain-time-s", "3"]);
+    let proxy = Proxy::start_with(&Config::proxy_to(origin.address), launch);
+    let mut open = proxy.client();
+    assert_eq!(open.exchange(get("/")).header("connection"), "");
+    assert_eq!(proxy.admin_post("/drain_listeners?graceful").status, 200);
+    let last = open.exchange(get("/"));
+    assert_eq!((last.status, last.header("connection")), (200, "close"));
+    assert!(open.closed());
+}

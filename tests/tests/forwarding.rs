@@ -1,7 +1,7 @@
 //! From a route to an origin: clusters, weights, load balancing, and what the
 //! client is told when no origin can be reached.
 
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, net, wait_until};
+use postrider_tests::kit::{Config, Gate, Origin, Proxy, RawClient, net, wait_until};
 use postrider_tests::{ask, get};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -219,4 +219,37 @@ fn an_origin_that_comes_back_is_used_again() {
     origin.kill();
     origin.wait_open_at_most(0);
     wait_until("refused again", || RawClient::once(proxy.address("http"), get("/")).is_ok_and(|r| r.status == 503));
+}
+
+#[test]
+fn a_request_waits_for_a_connection_within_the_breaker() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let origin = Origin::start(move |connection| {
+        while let Some(request) = connection.request() {
+            if request.target == "/first" {
+                opened.wait();
+            }
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        }
+    });
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}])).cluster_with(
+        "origin",
+        &[origin.address],
+        json!({"circuit_breakers": {"thresholds": [{"max_connections": 1}]}}),
+    );
+    let proxy = Proxy::start(&config);
+    let mut clients: Vec<RawClient> = (0..4).map(|_| proxy.client()).collect();
+    clients[0].send(get("/first"));
+    origin.wait_requests(1);
+    for client in &mut clients[1..] {
+        client.send(get("/next"));
+    }
+    proxy.wait_stat("cluster.origin.upstream_rq_pending_active", 3);
+    assert_eq!(proxy.stats().value("cluster.origin.circuit_breakers.default.cx_open"), 1);
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.response("GET").unwrap().text(), "ok");
+    }
+    assert_eq!(origin.connection_count(), 1);
 }

@@ -272,3 +272,26 @@ fn a_client_that_never_reads_costs_bounded_memory() {
     assert!(each <= limit, "{each} KiB for each stuck client");
     drop(clients);
 }
+
+#[test]
+fn an_origin_that_resets_an_upload_gives_503_and_harms_nobody_else() {
+    let origin = Origin::start(|connection| {
+        while let Some(request) = connection.request_head() {
+            if request.target == "/reset" {
+                connection.read_exact(1000);
+                return connection.reset();
+            }
+            connection.write(OK.as_bytes());
+        }
+    });
+    let proxy = Proxy::start(&Config::proxy_to(origin.address));
+    for _ in 0..5 {
+        let mut client = proxy.client();
+        client.send("POST /reset HTTP/1.1\r\nhost: test\r\ncontent-length: 50000000\r\n\r\n");
+        client.send("x".repeat(2000));
+        assert_eq!(client.response("POST").unwrap().status, 503);
+    }
+    assert_eq!(proxy.get("/").text(), "ok");
+    proxy.wait_stat("http.ingress_http.downstream_rq_active", 0);
+    proxy.wait_stat("cluster.origin.upstream_rq_active", 0);
+}

@@ -328,3 +328,22 @@ fn a_client_that_never_reads_holds_the_origin_back() {
     drop(stuck);
     origin.wait_open_at_most(0);
 }
+
+#[test]
+fn a_listener_serves_all_of_its_addresses() {
+    let origin = Origin::tcp_echo("hi\n");
+    let (first, second) = (net::free_port(), net::free_port());
+    let config = tcp_to(origin.address, json!({})).overlay_listener(
+        "tcp",
+        json!({
+            "address": {"socket_address": {"port_value": first}},
+            "additional_addresses": [{"address": {"socket_address": {"address": "127.0.0.1", "port_value": second}}}],
+        }),
+    );
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.address("tcp").port(), first);
+    for port in [first, second] {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        assert_eq!(greeting(net::connect_from(Ipv4Addr::LOCALHOST, address)), "hi");
+    }
+}

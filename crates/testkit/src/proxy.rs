@@ -203,7 +203,9 @@ impl Proxy {
         self.process.wait()
     }
 
-    /// The history of configurations, oldest first.
+    /// The history of configurations, oldest first: `{"entries": [{"result":
+    /// "accepted" | "refused", "time": …, "diagnostics": […]}]}`, the
+    /// diagnostics in the shape of `validate --output json`.
     pub fn history(&self) -> Vec<Value> {
         let page = self.admin_json(HISTORY);
         page["entries"].as_array().cloned().unwrap_or_default()
