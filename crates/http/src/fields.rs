@@ -8,17 +8,16 @@
 
 use std::borrow::Cow;
 
-use crate::chars::{WORD, count_controls, first_control, is_field_value, is_token, lower_name_word, token_lower_of};
-use crate::{FieldError, HeadLimits, HeaderId, HeaderName, Reject, reason};
+use crate::chars::{is_field_value, is_token, token_lower_of};
+use crate::{FieldError, HeaderId, HeaderName};
+
+mod received;
 
 /// Most fields that one index addresses, whatever the configured limit: positions are 16 bits wide.
 pub const MAX_INDEXED_FIELDS: usize = 16_384;
 
 /// Longest field name taken: lengths are 16 bits wide.
 pub const MAX_NAME_BYTES: usize = u16::MAX as usize;
-
-/// Longest head that [`Fields::load_usual`] takes: it copies before it knows where the head ends.
-const USUAL_HEAD_BYTES: usize = 2048;
 
 /// Fields of one message in the order received.
 #[derive(Clone, Debug)]
@@ -322,132 +321,6 @@ impl Fields {
         })
     }
 
-    // ---- for codecs ----------------------------------------------------------------------------------
-
-    /// Clears, then copies a received head (start line, field lines, empty line) into the block. The
-    /// line offsets given to [`Fields::index_lines`] are offsets into `head`.
-    ///
-    /// `lines` is the number of CR LF pairs in `head`: a CR beyond those is bare and is refused, as is
-    /// any control byte but HTAB (RFC 9110 5.5, RFC 9112 2.2).
-    ///
-    /// # Errors
-    /// A [`Reject`] with status 400.
-    #[inline]
-    pub fn load(&mut self, head: &[u8], lines: usize) -> Result<(), Reject> {
-        self.clear();
-        if u32::try_from(head.len()).is_err() {
-            return Err(reason::HEAD_TOO_LARGE);
-        }
-        self.block.reserve(head.len() + WORD);
-        self.block.extend_from_slice(head);
-        // Room behind the last line, so that a name can be read eight bytes at a time.
-        self.block.extend_from_slice(&[b' '; WORD]);
-        if count_controls(&self.block) == 2 * lines { Ok(()) } else { check_controls(head, lines) }
-    }
-
-    /// Takes the received lines into the index, lower-casing names in place. `line_ends` are the offsets in the
-    /// block at which lines end (their CR), the start line's first; each CR is followed by LF and the next
-    /// line. Relies on [`Fields::load`] for the bytes of the values.
-    ///
-    /// # Errors
-    /// A [`Reject`] with status 400: obs-fold (RFC 9112 5.2), no colon, space before the colon
-    /// (RFC 9112 5.1), an empty name or one that is no token (RFC 9110 5.1).
-    #[inline]
-    pub fn index_lines(&mut self, line_ends: &[u32]) -> Result<(), Reject> {
-        let Some((&first_end, ends)) = line_ends.split_first() else { return Ok(()) };
-        self.index.reserve(ends.len());
-        let mut start = first_end as usize + 2;
-        for &end in ends {
-            let entry = index_line(&mut self.block, start, end as usize)?;
-            self.push(entry).map_err(|_| reason::TOO_MANY_HEADERS)?;
-            start = end as usize + 2;
-        }
-        Ok(())
-    }
-
-    /// [`Fields::load`] and [`Fields::index_lines`] in one pass over a head in its most usual form: complete,
-    /// short, each line `name: value` with one space and no tab. `fields_start` is the offset behind the start
-    /// line, which the caller has checked. Returns the offset behind the head; `None` when anything at all is
-    /// unusual, right or wrong: then the thorough way has to decide, from the start.
-    #[inline]
-    pub fn load_usual(&mut self, buffer: &[u8], fields_start: usize, limits: &HeadLimits) -> Option<usize> {
-        self.clear();
-        let length = buffer.len().min(limits.max_bytes).min(USUAL_HEAD_BYTES);
-        self.block.reserve(length + WORD);
-        self.block.extend_from_slice(buffer.get(..length)?);
-        self.block.extend_from_slice(&[b' '; WORD]);
-        let mut start = fields_start;
-        loop {
-            let block = self.block.as_mut_slice();
-            if block.get(start) == Some(&b'\r') {
-                let end = start + 2;
-                let is_end = block.get(start + 1) == Some(&b'\n') && end <= length;
-                self.block.truncate(end);
-                return is_end.then_some(end);
-            }
-            let name_end = lower_usual_name(block, start)?;
-            let value_start = name_end + 2;
-            let end = first_control(block, value_start)?;
-            let (Some([b':', b' ', first]), Some([last, b'\r', b'\n'])) = (
-                block.get(name_end..).and_then(<[u8]>::first_chunk::<3>),
-                block.get(end - 1..).and_then(<[u8]>::first_chunk::<3>),
-            ) else {
-                return None;
-            };
-            if *first == b' ' || *last == b' ' || end == value_start || self.index.len() >= limits.max_fields {
-                return None;
-            }
-            let name = block.get(start..name_end)?;
-            let entry = Entry {
-                name_start: start as u32,
-                name_len: name.len() as u16,
-                value_start: value_start as u32,
-                value_len: (end - value_start) as u32,
-                id: HeaderId::from_lower(name),
-                flags: CANONICAL,
-            };
-            self.push(entry).ok()?;
-            start = end + 2;
-        }
-    }
-
-    /// Appends received bytes of a section that arrives in pieces (trailers) to the block.
-    pub fn extend_block(&mut self, bytes: &[u8]) {
-        self.block.extend_from_slice(bytes);
-    }
-
-    /// Bytes gathered by [`Fields::extend_block`].
-    pub fn block_len(&self) -> usize {
-        self.block.len()
-    }
-
-    /// Indexes a whole section gathered by [`Fields::extend_block`]: field lines, each ended by CR LF,
-    /// without the empty line. At most `max_fields` of them.
-    ///
-    /// # Errors
-    /// As [`Fields::load`] and [`Fields::index_lines`]; [`reason::TRAILERS_TOO_LARGE`] for too many.
-    pub fn index_section(&mut self, max_fields: usize) -> Result<(), Reject> {
-        let mut start = 0;
-        while let Some(length) = memchr::memchr(b'\n', self.block.get(start..).unwrap_or_default()) {
-            let line = self.block.get(start..start + length).unwrap_or_default();
-            let Some((b'\r', line)) = line.split_last() else { return Err(reason::BARE_LF) };
-            if line.contains(&b'\r') {
-                return Err(reason::BARE_CR);
-            }
-            if !is_field_value(line) {
-                return Err(reason::INVALID_CHARACTERS);
-            }
-            if self.index.len() >= max_fields {
-                return Err(reason::TRAILERS_TOO_LARGE);
-            }
-            let end = start + line.len();
-            let entry = index_line(&mut self.block, start, end)?;
-            self.push(entry).map_err(|_| reason::TOO_MANY_HEADERS)?;
-            start += length + 1;
-        }
-        Ok(())
-    }
-
     // ---- for the rules and the writers of this crate -----------------------------------------------------
 
     #[inline]
@@ -643,112 +516,6 @@ fn position(at: usize) -> Result<u32, FieldError> {
     u32::try_from(at).map_err(|_| FieldError::TooLarge)
 }
 
-/// Reads the received line `block[start..end]`, lower-casing its name in place.
-#[inline(always)]
-fn index_line(block: &mut [u8], start: usize, end: usize) -> Result<Entry, Reject> {
-    let name_end = lower_name(block, start, end);
-    let Some(after_colon) = block.get(name_end + 1..end) else {
-        return Err(field_line_fault(block.get(start..end).unwrap_or_default(), name_end - start));
-    };
-    let name = block.get(start..name_end).unwrap_or_default();
-    if name.is_empty() || block.get(name_end) != Some(&b':') {
-        return Err(field_line_fault(block.get(start..end).unwrap_or_default(), name.len()));
-    }
-    // Canonical: exactly one space before a value, nothing after it.
-    let (value_start, value_len, flags) = match after_colon {
-        [b' ', first, ..] if !is_blank(*first) && !after_colon.last().is_some_and(|&b| is_blank(b)) => {
-            (name_end + 2, after_colon.len() - 1, CANONICAL)
-        }
-        _ => {
-            let value_len = crate::chars::trim_ows(after_colon).len();
-            let lead = after_colon.iter().take_while(|&&b| is_blank(b)).count();
-            // A value of nothing but blanks: any place serves an empty range.
-            (name_end + 1 + if value_len == 0 { 0 } else { lead }, value_len, 0)
-        }
-    };
-    Ok(Entry {
-        name_start: start as u32,
-        name_len: u16::try_from(name.len()).map_err(|_| reason::HEAD_TOO_LARGE)?,
-        value_start: value_start as u32,
-        value_len: value_len as u32,
-        id: HeaderId::from_lower(name),
-        flags,
-    })
-}
-
-/// Lower-cases the token at the start of `block[start..end]` in place; returns where it ends.
-#[inline(always)]
-fn lower_name(block: &mut [u8], start: usize, end: usize) -> usize {
-    let mut at = start;
-    while at < end
-        && let Some(word) = block.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<WORD>)
-    {
-        let length = lower_name_word(word);
-        at += length;
-        if length < WORD {
-            break;
-        }
-    }
-    if block.get(at) == Some(&b':') || at >= end { at.min(end) } else { lower_rest_of_name(block, at, end) }
-}
-
-/// Goes on where a word held a byte that words do not know, or at the very end of the block.
-fn lower_rest_of_name(block: &mut [u8], from: usize, end: usize) -> usize {
-    let mut at = from;
-    for byte in block.get_mut(from..end).unwrap_or_default() {
-        let lower = token_lower_of(*byte);
-        if lower == 0 {
-            break;
-        }
-        *byte = lower;
-        at += 1;
-    }
-    at
-}
-
-/// [`lower_name`] for names of letters, digits and `-`; `None` for an empty one.
-#[inline(always)]
-fn lower_usual_name(block: &mut [u8], start: usize) -> Option<usize> {
-    let mut at = start;
-    loop {
-        let length = lower_name_word(block.get_mut(at..)?.first_chunk_mut::<WORD>()?);
-        at += length;
-        if length < WORD {
-            return (at > start).then_some(at);
-        }
-    }
-}
-
-#[inline]
-fn is_blank(byte: u8) -> bool {
-    byte == b' ' || byte == b'\t'
-}
-
-/// Tells tabs, which may stand in values, from what may not stand anywhere.
-#[cold]
-fn check_controls(head: &[u8], lines: usize) -> Result<(), Reject> {
-    if head.iter().any(|&b| (b < 0x20 && !matches!(b, b'\t' | b'\r' | b'\n')) || b == 0x7f) {
-        return Err(reason::INVALID_CHARACTERS);
-    }
-    if memchr::memchr_iter(b'\r', head).count() != lines {
-        return Err(reason::BARE_CR);
-    }
-    Ok(())
-}
-
-/// Which rule a line breaks that is not `name:` and a value.
-#[cold]
-fn field_line_fault(line: &[u8], name_len: usize) -> Reject {
-    let rest = line.get(name_len..).unwrap_or_default();
-    match (name_len, rest.first()) {
-        (0, Some(b' ' | b'\t')) => reason::OBS_FOLD,
-        (0, Some(b':')) => reason::EMPTY_NAME,
-        (_, Some(b' ' | b'\t')) if rest.contains(&b':') => reason::SPACE_BEFORE_COLON,
-        (_, None) => reason::NO_COLON,
-        _ => reason::INVALID_NAME,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -826,23 +593,5 @@ mod tests {
         assert_eq!(fields.append_name(b"x a", b"v"), Err(FieldError::Name));
         assert_eq!(fields.append(HeaderId::Unknown, b"v"), Err(FieldError::Name));
         assert_eq!(shown(&fields), [("host".to_owned(), "a".to_owned())]);
-    }
-
-    #[test]
-    fn line_faults_have_names() {
-        for (line, want) in [
-            (" folded", reason::OBS_FOLD),
-            ("\tfolded: x", reason::OBS_FOLD),
-            ("name : v", reason::SPACE_BEFORE_COLON),
-            ("name", reason::NO_COLON),
-            ("na me", reason::INVALID_NAME),
-            (": v", reason::EMPTY_NAME),
-            ("na(me: v", reason::INVALID_NAME),
-            ("n\u{e9}: v", reason::INVALID_NAME),
-        ] {
-            let mut fields = Fields::new();
-            fields.load(format!("\r\n{line}\r\n").as_bytes(), 2).unwrap();
-            assert_eq!(fields.index_lines(&[0, 2 + line.len() as u32]), Err(want), "{line:?}");
-        }
     }
 }
