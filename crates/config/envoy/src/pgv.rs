@@ -26,7 +26,7 @@ use crate::message::{Field, Message, Value};
 /// text are missing.
 pub fn check(message: &Message, broken: &HashSet<String>, incomplete: bool, diagnostics: &mut Diagnostics) {
     let mut checker = Checker { broken, incomplete, diagnostics, rules: HashMap::new() };
-    checker.message(message, "");
+    checker.message(message, "", message.span);
 }
 
 struct Checker<'c> {
@@ -45,7 +45,8 @@ struct Place<'p> {
 }
 
 impl Checker<'_> {
-    fn message(&mut self, message: &Message, path: &str) {
+    /// `place` is where to point when something is missing: the key that opened the message, or the list element.
+    fn message(&mut self, message: &Message, path: &str, place: Option<Span>) {
         // Well-known types have no rules, and a Struct may be large.
         if message.type_name().starts_with("google.protobuf.") || self.broken.contains(path) {
             return;
@@ -57,40 +58,41 @@ impl Checker<'_> {
             if unset && !broken() {
                 let members: Vec<String> = oneof.fields().map(|field| format!("`{}`", field.name())).collect();
                 let text = format!("one of {} is required", in_words(&members));
-                self.missing(text, Place { span: message.span, path });
+                self.missing(text, Place { span: place, path });
             }
         }
         for field_rules in &rules.fields {
-            self.field(message, field_rules, path);
+            self.field(message, field_rules, path, place);
         }
         for field in &message.fields {
             if !rules.skipped.contains(&field.descriptor.number()) {
-                self.below(&field.value, &join(path, field.descriptor.name()));
+                let place = field.key_span.or(field.value_span);
+                self.below(&field.value, &join(path, field.descriptor.name()), place);
             }
         }
     }
 
-    fn below(&mut self, value: &Value, path: &str) {
+    fn below(&mut self, value: &Value, path: &str, place: Option<Span>) {
         match value {
-            Value::Message(message) => self.message(message, path),
-            Value::Any(any) => any.message.iter().for_each(|message| self.message(message, path)),
+            Value::Message(message) => self.message(message, path, place),
+            Value::Any(any) => any.message.iter().for_each(|message| self.message(message, path, place)),
             Value::List(items)
                 if matches!(items.first().map(|item| &item.value), Some(Value::Message(_) | Value::Any(_))) =>
             {
                 for (index, item) in items.iter().enumerate() {
-                    self.below(&item.value, &format!("{path}[{index}]"));
+                    self.below(&item.value, &format!("{path}[{index}]"), item.span);
                 }
             }
             Value::Map(entries) => {
                 for entry in entries {
-                    self.below(&entry.value, &format!("{path}[{:?}]", entry.key));
+                    self.below(&entry.value, &format!("{path}[{:?}]", entry.key), entry.key_span);
                 }
             }
             _ => {}
         }
     }
 
-    fn field(&mut self, message: &Message, rules: &FieldRules, path: &str) {
+    fn field(&mut self, message: &Message, rules: &FieldRules, path: &str, place: Option<Span>) {
         let name = rules.descriptor.name();
         let path = join(path, name);
         if self.broken.contains(&path) {
@@ -98,7 +100,7 @@ impl Checker<'_> {
         }
         match message.field(name) {
             Some(field) => self.set_field(field, rules, &path),
-            None => self.unset_field(message, rules, &path),
+            None => self.unset_field(rules, Place { span: place, path: &path }),
         }
     }
 
@@ -137,8 +139,7 @@ impl Checker<'_> {
 
     /// Rules also hold for what is not written, as its default; but not for a message, an optional field or the unset
     /// member of a oneof.
-    fn unset_field(&mut self, message: &Message, rules: &FieldRules, path: &str) {
-        let place = Place { span: message.span, path };
+    fn unset_field(&mut self, rules: &FieldRules, place: Place<'_>) {
         let name = rules.descriptor.name();
         if rules.descriptor.containing_oneof().is_some() {
             return;
@@ -163,7 +164,11 @@ impl Checker<'_> {
         }
         let default = crate::load::default_of(&rules.descriptor.kind());
         if let Some(fault) = scalars::check(&default, &rules.rules) {
-            self.missing(format!("`{name}` is required: {}", fault.expected), place);
+            let text = match fault.code {
+                "rule-length" => format!("`{name}` is required"),
+                _ => format!("`{name}` is required: {}", fault.expected),
+            };
+            self.missing(text, place);
         }
     }
 

@@ -16,11 +16,13 @@ pub fn parse_duration(text: &str) -> Option<(i64, i32)> {
         Some(rest) => (true, rest),
         None => (false, number),
     };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() {
-        return None;
-    }
-    let seconds = if whole.is_empty() { 0 } else { digits(whole)? };
+    let (whole, fraction) = match number.split_once('.') {
+        // As Envoy: digits on both sides of the point.
+        Some((_, "")) => return None,
+        Some(parts) => parts,
+        None => (number, ""),
+    };
+    let seconds = digits(whole)?;
     let nanos = i32::try_from(nanos(fraction)?).ok()?;
     if seconds > DURATION_SECONDS_LIMIT {
         return None;
@@ -146,7 +148,8 @@ mod tests {
         for (text, expected) in [
             ("0.25s", Some((0, 250_000_000))),
             ("15s", Some((15, 0))),
-            (".5s", Some((0, 500_000_000))),
+            (".5s", None),
+            ("5.s", None),
             ("-1.5s", Some((-1, -500_000_000))),
             ("0.000000001s", Some((0, 1))),
             ("15", None),

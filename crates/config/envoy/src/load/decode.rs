@@ -14,6 +14,15 @@ use super::{LoadOptions, any, scalar, v2, well_known};
 use crate::message::{Entry, Field, Item, Message, Value};
 use crate::tree::{Node, NodeKind, Pair, Scalar};
 
+/// Messages that name an extension and carry its configuration.
+const NAMED_EXTENSIONS: [&str; 5] = [
+    "envoy.config.listener.v3.Filter",
+    "envoy.config.listener.v3.ListenerFilter",
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
+    "envoy.config.accesslog.v3.AccessLog",
+    "envoy.config.core.v3.TransportSocket",
+];
+
 /// Reads trees into messages.
 pub struct Decoder<'d> {
     pub pool: &'d DescriptorPool,
@@ -52,8 +61,7 @@ impl<'d> Decoder<'d> {
             // A key with nothing behind it: an empty message, which the caller has told apart from an unset field.
             NodeKind::Null => Some(Message::new(descriptor.clone(), Some(node.span))),
             _ => {
-                let expected = format!("a mapping with the fields of {}", descriptor.full_name());
-                self.wrong_type(node, &expected);
+                self.wrong_type(node, &scalar::expected(&Kind::Message(descriptor.clone())));
                 None
             }
         }
@@ -72,7 +80,38 @@ impl<'d> Decoder<'d> {
                 None => self.unknown_field(descriptor, pairs, pair),
             }
         }
+        self.missing_config(&message, pairs);
         message
+    }
+
+    /// An extension with a name alone: Envoy finds extensions by the type of their configuration.
+    fn missing_config(&mut self, message: &Message, pairs: &[Pair]) {
+        let descriptor = &message.descriptor;
+        let takes_config = descriptor.get_field_by_name("typed_config").is_some_and(|field| {
+            let alone = field.containing_oneof().is_none_or(|oneof| message.oneof(oneof.name()).is_none());
+            alone && message.field(field.name()).is_none()
+        });
+        let present = |key: &str| pairs.iter().any(|pair| pair.key == key);
+        if !takes_config || !NAMED_EXTENSIONS.contains(&descriptor.full_name()) || present(v2::CONFIG) {
+            return;
+        }
+        // A slip in the key is reported as such.
+        if self.broken.contains(&crate::coverage::join(&self.path, "typed_config")) {
+            return;
+        }
+        let Some(name) = pairs.iter().find(|pair| pair.key == "name") else { return };
+        let shown = name.value.text().unwrap_or("");
+        let text = format!("`{shown}` has no `typed_config`: an extension is found by the type of its configuration");
+        let mut diagnostic = Diagnostic::error("missing-config", text).at(name.value.span);
+        if let Some(extension) = super::names::extension(shown) {
+            let url = format!("{}{}", crate::message::TYPE_URL_PREFIX, extension.type_name);
+            diagnostic = diagnostic.expected(format!("`typed_config: {{\"@type\": {url}}}` beside the name"));
+            if extension.old_names.contains(&shown) {
+                diagnostic =
+                    diagnostic.note(format!("`{shown}` is its name in the v2 API; today it is `{}`", extension.name));
+            }
+        }
+        self.report(diagnostic);
     }
 
     /// Runs `read` with a field name at the end of the path.
@@ -161,7 +200,10 @@ impl<'d> Decoder<'d> {
         }
         let NodeKind::List(items) = &node.kind else {
             // As Envoy: one element may stand without its list.
+            let length = self.path.len();
+            self.path.push_str("[0]");
             let value = self.single(node, field);
+            self.path.truncate(length);
             return Value::List(vec![Item { value, span: Some(node.span) }]);
         };
         let read = |(index, item): (usize, &Node)| {
@@ -222,7 +264,23 @@ impl<'d> Decoder<'d> {
 
     fn unknown_field(&mut self, descriptor: &MessageDescriptor, pairs: &[Pair], pair: &Pair) {
         if let Some(diagnostic) = v2::removed_field(descriptor, &pair.key) {
+            // What took its place is not there; that is no second fault.
+            if let Some(successor) = v2::successor(descriptor, &pair.key) {
+                self.broken.insert(crate::coverage::join(&self.path, &successor));
+            }
             return self.within(&pair.key, |decoder| decoder.report(diagnostic.at(pair.key_span)));
+        }
+        if let Some(name) =
+            pair.key.strip_prefix('-').filter(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))
+        {
+            let text = format!("no space behind the dash in front of `{name}`");
+            let dash = Span { end: pair.key_span.start + 1, ..pair.key_span };
+            let diagnostic = Diagnostic::error("yaml-syntax", text).at(pair.key_span).fix(
+                dash,
+                "- ",
+                "insert a space behind the dash",
+            );
+            return self.report(diagnostic);
         }
         let names: Vec<FieldDescriptor> = descriptor.fields().collect();
         let suggestion = nearest(&pair.key, names.iter().map(FieldDescriptor::name));
@@ -240,7 +298,7 @@ impl<'d> Decoder<'d> {
             Some(_) => {}
             None => diagnostic = diagnostic.expected(fields_in_words(&names)),
         }
-        if let Some(misplaced) = owner_above(descriptor, &pair.key) {
+        if let Some(misplaced) = owner_of(descriptor, pairs, &pair.key) {
             diagnostic = diagnostic.note(misplaced);
         }
         self.within(&pair.key, |decoder| decoder.report(diagnostic));
@@ -258,7 +316,7 @@ impl<'d> Decoder<'d> {
         let refused = annotation(field, "envoy.annotations.disallowed_by_default").is_some();
         let severity = if refused { Severity::Error } else { Severity::Warning };
         let mut diagnostic = Diagnostic::new(severity, "deprecated-field", text).at(pair.key_span);
-        if let Some(help) = v2::replacement(&field.parent_message(), field.name()) {
+        if let Some(help) = v2::replacement(field.parent_message(), field.name()) {
             diagnostic = diagnostic.help(help);
         }
         self.report(diagnostic);
@@ -311,20 +369,26 @@ fn is_deprecated(field: &FieldDescriptor) -> bool {
     field.field_descriptor_proto().options.as_ref().is_some_and(|options| options.deprecated())
 }
 
-/// Where a key would be right: a field of one of the message's own sub-messages (it lost its parent or its indentation).
-fn owner_above(descriptor: &MessageDescriptor, key: &str) -> Option<String> {
-    let owners: Vec<String> = descriptor
-        .fields()
-        .filter(|field| match field.kind() {
-            Kind::Message(child) => !field.is_map() && child != *descriptor && child.get_field_by_name(key).is_some(),
-            _ => false,
-        })
-        .map(|field| field.name().to_owned())
-        .collect();
-    match owners.as_slice() {
-        [owner] => Some(format!("`{owner}` has a field `{key}`: does it belong there?")),
-        _ => None,
-    }
+/// Where a key would be right: in one of the message's own sub-messages (it lost its parent or its indentation).
+fn owner_of(descriptor: &MessageDescriptor, pairs: &[Pair], key: &str) -> Option<String> {
+    let owns = |field: &FieldDescriptor| match field.kind() {
+        Kind::Message(child) => !field.is_map() && child != *descriptor && child.get_field_by_name(key).is_some(),
+        _ => false,
+    };
+    let owners: Vec<FieldDescriptor> = descriptor.fields().filter(owns).collect();
+    let set = |owner: &&FieldDescriptor| pairs.iter().any(|pair| pair.key == owner.name());
+    // One that is there beside the key most likely lost it.
+    let owner = match (owners.iter().filter(set).collect::<Vec<_>>().as_slice(), owners.as_slice()) {
+        ([owner], _) => (*owner).clone(),
+        ([], [owner]) => owner.clone(),
+        _ => return None,
+    };
+    let name = owner.name();
+    Some(if pairs.iter().any(|pair| pair.key == name) {
+        format!("`{name}` above has a field `{key}`: if it belongs there, its line is indented too little")
+    } else {
+        format!("`{name}` has a field `{key}`: does it belong there?")
+    })
 }
 
 /// The text of a string option, or an empty text for a boolean one that is set.

@@ -2,7 +2,7 @@
 //! neither format has lines worth pointing at once it is decoded.
 
 use postrider_config_core::{Diagnostic, Diagnostics, FileId, Severity, SourceFile, Span};
-use prost_reflect::{DynamicMessage, Kind, MapKey, MessageDescriptor, ReflectMessage, Value as Dynamic};
+use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage, Value as Dynamic};
 
 use super::LoadOptions;
 use crate::coverage::join;
@@ -59,12 +59,7 @@ impl Converter<'_> {
         let mut message = Message::new(dynamic.descriptor(), None);
         for (descriptor, value) in dynamic.fields() {
             let path = join(path, descriptor.name());
-            let map_value = match descriptor.kind() {
-                Kind::Message(entry) if descriptor.is_map() => Some(entry.map_entry_value_field().kind()),
-                _ => None,
-            };
-            let kind = map_value.unwrap_or_else(|| descriptor.kind());
-            let value = self.value(value, &kind, &path, depth);
+            let value = self.value(value, &path, depth);
             message.fields.push(Field { descriptor, value, key_span: None, value_span: None });
         }
         self.unknown_fields(dynamic, path);
@@ -79,7 +74,7 @@ impl Converter<'_> {
         }
     }
 
-    fn value(&mut self, dynamic: &Dynamic, kind: &Kind, path: &str, depth: usize) -> Value {
+    fn value(&mut self, dynamic: &Dynamic, path: &str, depth: usize) -> Value {
         match dynamic {
             Dynamic::Bool(b) => Value::Bool(*b),
             Dynamic::I32(n) => Value::I64(i64::from(*n)),
@@ -94,7 +89,7 @@ impl Converter<'_> {
             Dynamic::Message(message) => self.nested(message, path, depth),
             Dynamic::List(items) => {
                 let item = |(index, item): (usize, &Dynamic)| {
-                    let value = self.value(item, kind, &format!("{path}[{index}]"), depth);
+                    let value = self.value(item, &format!("{path}[{index}]"), depth);
                     Item { value, span: None }
                 };
                 Value::List(items.iter().enumerate().map(item).collect())
@@ -104,7 +99,7 @@ impl Converter<'_> {
                     .iter()
                     .map(|(key, value)| {
                         let key = key_text(key);
-                        let value = self.value(value, kind, &format!("{path}[{key:?}]"), depth);
+                        let value = self.value(value, &format!("{path}[{key:?}]"), depth);
                         Entry { key, key_span: None, value, value_span: None }
                     })
                     .collect();

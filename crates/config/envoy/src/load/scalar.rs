@@ -116,6 +116,7 @@ pub fn expected(kind: &Kind) -> String {
         Kind::Bytes => "a string in base64".to_owned(),
         Kind::Double | Kind::Float => "a number".to_owned(),
         Kind::Enum(descriptor) => format!("one of {}", values_in_words(descriptor)),
+        Kind::Message(descriptor) if descriptor.full_name().starts_with("google.protobuf.") => "a mapping".to_owned(),
         Kind::Message(descriptor) => format!("a mapping with the fields of {}", descriptor.full_name()),
         _ if range(kind).0 < 0 => "an integer".to_owned(),
         _ => "a non-negative integer".to_owned(),
@@ -155,9 +156,11 @@ impl Fault {
 
 fn wrong_type(scalar: &Scalar, span: Span, kind: &Kind) -> Diagnostic {
     let shown = shorten(&scalar.text);
-    let found = match (scalar.plain, kind) {
-        (true, Kind::String) if yaml_boolean(&scalar.text).is_some() => format!("the boolean `{shown}`"),
-        (true, Kind::String) => format!("the number `{shown}`"),
+    let found = match scalar.plain {
+        true if yaml_boolean(&scalar.text).is_some() => format!("the boolean `{shown}`"),
+        true if yaml_integer(&scalar.text).is_some() || number(&scalar.text).is_some() => {
+            format!("the number `{shown}`")
+        }
         _ => format!("the string `{shown}`"),
     };
     let mut diagnostic =

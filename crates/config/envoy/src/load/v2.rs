@@ -46,7 +46,6 @@ const REPLACEMENTS: &[(&str, &str, &str)] = &[
     ("RouteAction", "websocket_config", "`upgrade_configs: [{upgrade_type: websocket}]`"),
     ("RouteAction", "request_mirror_policy", "the list `request_mirror_policies`"),
     ("RouteAction", "auto_host_rewrite_header", "`host_rewrite_header`"),
-    ("RouteAction", "host_rewrite", "`host_rewrite_literal`"),
     ("RouteMatch", "regex", "`safe_regex: {regex: …}`"),
     ("VirtualHost", "per_filter_config", "`typed_per_filter_config`"),
     ("Route", "per_filter_config", "`typed_per_filter_config`"),
@@ -83,7 +82,7 @@ const HTTP_OPTIONS: &str =
     "`typed_extension_protocol_options` with `envoy.extensions.upstreams.http.v3.HttpProtocolOptions`";
 
 /// The v2 field by which an extension carried its configuration as a Struct.
-const CONFIG: &str = "config";
+pub const CONFIG: &str = "config";
 
 /// The finding for a field that v3 does not have but v2 had: by the table, or because v3 keeps its name reserved.
 pub fn removed_field(message: &MessageDescriptor, key: &str) -> Option<Diagnostic> {
@@ -109,6 +108,13 @@ pub fn replacement(message: &MessageDescriptor, field: &str) -> Option<String> {
     };
     let found = REPLACEMENTS.iter().find(|(owner, name, _)| *name == field && owns(owner));
     found.map(|(_, _, new)| format!("use {new}"))
+}
+
+/// The field of the same message that took the place of a removed one.
+pub fn successor(message: &MessageDescriptor, field: &str) -> Option<String> {
+    let new = replacement(message, field)?;
+    let name = new.split('`').nth(1)?.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next()?;
+    message.get_field_by_name(name).map(|field| field.name().to_owned())
 }
 
 /// Reads the v2 `config` of an extension whose name is known, and keeps it as the `typed_config` that it means.

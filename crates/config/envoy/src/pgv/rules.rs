@@ -368,6 +368,6 @@ mod tests {
                 }
             }
         }
-        assert!(patterns > 20, "{patterns}");
+        assert!(patterns > 10, "{patterns}");
     }
 }

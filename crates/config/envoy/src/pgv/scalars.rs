@@ -1,7 +1,5 @@
 //! One scalar, wrapper or duration against its rules.
 
-use std::fmt::Display;
-
 use super::format;
 use super::rules::{EnumRules, HeaderForm, Limits, Rules, TextRules};
 use crate::message::{Message, Value};
@@ -105,12 +103,12 @@ fn enumeration(n: i32, rules: &EnumRules) -> Option<Fault> {
     if let Some(constant) = rules.constant.filter(|constant| *constant != n) {
         return Some(Fault::new("rule-value", format!("{} is not allowed here", show(&n)), show(&constant)));
     }
-    if let Some(descriptor) = rules.descriptor.as_ref().filter(|_| rules.defined_only) {
-        if descriptor.get_value(n).is_none() {
-            let names: Vec<String> = descriptor.values().map(|value| value.name().to_owned()).collect();
-            let text = format!("{} has no value with the number {n}", descriptor.full_name());
-            return Some(Fault::new("rule-value", text, format!("one of {}", names.join(", "))));
-        }
+    let undefined =
+        |descriptor: &&prost_reflect::EnumDescriptor| rules.defined_only && descriptor.get_value(n).is_none();
+    if let Some(descriptor) = rules.descriptor.as_ref().filter(undefined) {
+        let names: Vec<String> = descriptor.values().map(|value| value.name().to_owned()).collect();
+        let text = format!("{} has no value with the number {n}", descriptor.full_name());
+        return Some(Fault::new("rule-value", text, format!("one of {}", names.join(", "))));
     }
     in_and_not_in(&n, &rules.one_of, &rules.none_of, &show)
 }
@@ -132,7 +130,7 @@ fn lengths(characters: usize, bytes: usize, rules: &TextRules) -> Option<Fault> 
             return None;
         }
         if least == 1 {
-            return Some(Fault::new("rule-length", "empty", "it must not be empty"));
+            return Some(Fault::new("rule-length", "this must not be empty", "at least 1 character"));
         }
         Some(Fault::new("rule-length", format!("too short: {found} {unit}"), format!("at least {least} {unit}")))
     };
@@ -198,11 +196,4 @@ fn bytes_rules(bytes: &[u8], rules: &TextRules) -> Option<Fault> {
     }
     // For bytes the schema counts bytes under the names that mean characters for text.
     lengths(bytes.len(), bytes.len(), rules)
-}
-
-/// Shown through `Display`, so that tests can print it.
-impl Display for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", self.message, self.expected)
-    }
 }

@@ -80,15 +80,17 @@ impl Around {
             Event::Scalar(..) => self.last_scalar = Some(range.clone()),
             Event::SequenceStart(style, ..) => self.open('[', *style, range.start),
             Event::MappingStart(style, ..) => self.open('{', *style, range.start),
-            Event::SequenceEnd | Event::MappingEnd => {
-                if self.flow.pop() == Some(true) {
-                    self.open_brackets.pop();
-                }
-            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(),
             _ => {}
         }
         if !range.is_empty() {
             self.last_end = range.end;
+        }
+    }
+
+    fn close(&mut self) {
+        if self.flow.pop() == Some(true) {
+            self.open_brackets.pop();
         }
     }
 
@@ -114,7 +116,7 @@ struct Frame {
 
 enum FrameKind {
     List(Vec<Node>),
-    Map { pairs: Vec<Pair>, index: HashMap<String, usize>, key: Option<(String, Span)>, merges: Vec<Node> },
+    Map { pairs: Vec<Pair>, index: HashMap<String, usize>, key: Option<(Option<String>, Span)>, merges: Vec<Node> },
 }
 
 struct Builder<'b> {
@@ -241,8 +243,12 @@ impl<'b> Builder<'b> {
         match &mut frame.kind {
             FrameKind::List(items) => items.push(node),
             FrameKind::Map { pairs, index, key, merges } => match key.take() {
-                Some((key, _)) if key == "<<" => merges.push(node),
-                Some((key, key_span)) => insert(pairs, index, Pair { key, key_span, value: node }, self.diagnostics),
+                // Its key is no name, which has been reported.
+                Some((None, _)) => {}
+                Some((Some(key), _)) if key == "<<" => merges.push(node),
+                Some((Some(key), key_span)) => {
+                    insert(pairs, index, Pair { key, key_span, value: node }, self.diagnostics)
+                }
                 None => *key = Some((key_text(&node, self.diagnostics), node.span)),
             },
         }
@@ -309,14 +315,14 @@ fn scalar(text: String, style: ScalarStyle, tag: Option<&Tag>) -> NodeKind {
     NodeKind::Scalar(Scalar { text, plain })
 }
 
-fn key_text(node: &Node, diagnostics: &mut Diagnostics) -> String {
+fn key_text(node: &Node, diagnostics: &mut Diagnostics) -> Option<String> {
     match &node.kind {
-        NodeKind::Scalar(scalar) => scalar.text.clone(),
-        NodeKind::Null => String::new(),
+        NodeKind::Scalar(scalar) => Some(scalar.text.clone()),
+        NodeKind::Null => Some(String::new()),
         NodeKind::List(_) | NodeKind::Map(_) => {
             diagnostics
                 .push(Diagnostic::error("yaml-syntax", "a key is a name, not a list or a mapping").at(node.span));
-            String::new()
+            None
         }
     }
 }

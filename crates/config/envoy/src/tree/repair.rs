@@ -36,6 +36,7 @@ pub fn parse_with_repairs(file: &SourceFile, id: FileId, diagnostics: &mut Diagn
     let mut text = Patched::new(file.text(), id);
     let mut incomplete = false;
     let mut after_tabs = false;
+    let mut last = text.span(0..0);
     for _ in 0..MAX_REPAIRS {
         let mut found = Diagnostics::new();
         let place = |range| text.span(range);
@@ -47,6 +48,7 @@ pub fn parse_with_repairs(file: &SourceFile, id: FileId, diagnostics: &mut Diagn
             Outcome::Broken(broken) => broken,
         };
         let line = text.position(broken.at).0;
+        last = text.span(broken.at..broken.at);
         let tabbed = text.is_edited(line) && after_tabs;
         let best = match best(&text, &broken) {
             Some(candidate) => candidate,
@@ -63,7 +65,7 @@ pub fn parse_with_repairs(file: &SourceFile, id: FileId, diagnostics: &mut Diagn
         text = best.text;
     }
     let message = format!("more than {MAX_REPAIRS} syntax errors: the rest of the file is not checked");
-    diagnostics.push(Diagnostic::error("yaml-syntax", message).at(text.span(0..0)));
+    diagnostics.push(Diagnostic::error("yaml-syntax", message).at(last));
     Document { root: None, incomplete: true }
 }
 
@@ -103,9 +105,13 @@ fn candidates(text: &Patched, broken: &Broken) -> Vec<Candidate> {
         MisplacedFlowCollectionEnd => bracket::surplus_closer(text, broken).into_iter().collect(),
         _ => {
             let mut all = bracket::swallowed_lines(text, broken);
-            if !broken.open_brackets.is_empty() || matches!(broken.error.kind(), UnclosedFlowCollection { .. }) {
+            if !broken.open_brackets.is_empty()
+                || bracket::is_flow_document(text)
+                || matches!(broken.error.kind(), UnclosedFlowCollection { .. })
+            {
                 all.extend(bracket::in_flow(text, broken));
             } else {
+                all.extend(indent::block_text(text, broken));
                 all.extend(word::missing_space(text, broken));
                 all.extend(word::missing_colon(text, broken));
                 all.extend(word::colon_in_value(text, broken));

@@ -80,6 +80,11 @@ pub fn surplus_closer(text: &Patched, broken: &Broken) -> Option<Candidate> {
     Some(Candidate { text: text.edit(line, column, 1, ""), diagnostic })
 }
 
+/// Whether the whole text is one `{…}` or `[…]`, as JSON is.
+pub fn is_flow_document(text: &Patched) -> bool {
+    text.as_str().trim_start().starts_with(['{', '['])
+}
+
 /// Inside `[…]` or `{…}`: a missing comma or colon, or a bracket that is never closed.
 pub fn in_flow(text: &Patched, broken: &Broken) -> Vec<Candidate> {
     let mut all = Vec::new();
@@ -115,12 +120,39 @@ fn missing_between(text: &Patched, broken: &Broken) -> Vec<Candidate> {
     let comma = insert(text, before.len(), ",", "no comma between two entries");
     let colon = insert(text, before.len(), ":", "no colon between a key and its value");
     let behind = text.as_str().get(before.len()..).unwrap_or("").trim_start();
-    let key_follows = super::line::key_length(behind).is_some();
-    match broken.open_brackets.last() {
-        Some(('{', _)) if !key_follows => vec![colon, comma],
-        Some(('{', _)) => vec![comma, colon],
+    let entry = behind.split([',', '\n', '}', ']']).next().unwrap_or(behind);
+    let key_follows = super::line::key_length(entry).is_some();
+    // The parser announces a bracket only with its first key: in JSON it is found in the text.
+    let innermost = match broken.open_brackets.last() {
+        Some((bracket, _)) if !is_flow_document(text) => Some(*bracket),
+        _ => innermost(before),
+    };
+    match innermost {
+        Some('{') if !key_follows => vec![colon, comma],
+        Some('{') => vec![comma, colon],
         _ => vec![comma],
     }
+}
+
+/// The bracket that is open at the end of a JSON text.
+fn innermost(text: &str) -> Option<char> {
+    let mut open = Vec::new();
+    let mut quoted = false;
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' if quoted => {
+                characters.next();
+            }
+            '"' => quoted = !quoted,
+            '[' | '{' if !quoted => open.push(c),
+            ']' | '}' if !quoted => {
+                open.pop();
+            }
+            _ => {}
+        }
+    }
+    open.pop()
 }
 
 /// Closes what is open: at the end of the line that opened it, else at the end of the file.

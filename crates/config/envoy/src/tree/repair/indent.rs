@@ -14,7 +14,7 @@ use crate::tree::parse::Broken;
 pub fn all(text: &Patched, broken: &Broken) -> Vec<Candidate> {
     let at = text.position(broken.at).0;
     let line = text.line(at);
-    if is_blank(line) {
+    if is_blank(line) || columns(line).is_empty() {
         return Vec::new();
     }
     let mut targets = open_columns(text, at);
@@ -28,6 +28,36 @@ pub fn all(text: &Patched, broken: &Broken) -> Vec<Candidate> {
         }
     }
     all
+}
+
+/// A line without a key, less indented than the block of text (`|`, `>`) above it: it belongs to the text.
+pub fn block_text(text: &Patched, broken: &Broken) -> Option<Candidate> {
+    let at = text.position(broken.at).0;
+    let level = indent(text.line(at));
+    if is_blank(text.line(at)) || key(text.line(at)).is_some() || is_element(text.line(at)) {
+        return None;
+    }
+    let mut content = None;
+    let header = (0..at).rev().find(|number| {
+        let line = text.line(*number);
+        let opens =
+            line.trim_end().ends_with(['|', '>']) || line.trim_end().ends_with("|-") || line.trim_end().ends_with(">-");
+        if !opens && !line.trim().is_empty() {
+            content = Some(indent(line));
+        }
+        opens || (!line.trim().is_empty() && indent(line) < level)
+    })?;
+    let to = content.filter(|content| *content > level && indent(text.line(header)) <= level)?;
+    if !text.line(header).trim_end().ends_with(['|', '>', '-']) {
+        return None;
+    }
+    let patched = text.edit(at, 0, level, &" ".repeat(to));
+    let what = format!("indent this line by {} spaces", to - level);
+    let line = text.span(text.start(at)..text.content(at).end);
+    let message = format!("expected a line of the text that starts at line {}; {what}", header + 2);
+    let diagnostic =
+        Diagnostic::error("yaml-indent", message).at(text.span(text.content(at))).fix(line, patched.line(at), what);
+    Some(Candidate { text: patched, diagnostic })
 }
 
 /// Something open above a line.

@@ -24,7 +24,11 @@ pub fn tabs(text: &Patched) -> Option<Candidate> {
         .collect();
     let first = *with_tabs.first()?;
     let patched = text.edit_lines(with_tabs.iter().map(|line| {
-        let spaces = text.line(*line).get(..lead(*line)).unwrap_or("").replace('\t', SPACES_PER_TAB);
+        let lone = !with_tabs.contains(&line.wrapping_sub(1));
+        let spaces = match level_below(text, *line).filter(|_| lone) {
+            Some(level) => " ".repeat(level),
+            None => text.line(*line).get(..lead(*line)).unwrap_or("").replace('\t', SPACES_PER_TAB),
+        };
         (*line, 0, lead(*line), spaces)
     }));
     let start = text.start(first);
@@ -37,6 +41,16 @@ pub fn tabs(text: &Patched) -> Option<Candidate> {
         diagnostic = diagnostic.note(format!("{others} more {plural} tabs, the last of them line {last}"));
     }
     Some(Candidate { text: patched, diagnostic })
+}
+
+/// The column of a key below a line without tabs: that of the key there, or one level deeper when that key opens a block.
+fn level_below(text: &Patched, line: usize) -> Option<usize> {
+    let above = (0..line).rev().map(|number| text.line(number)).find(|above| !is_blank(above))?;
+    if text.line(line).trim_start().starts_with("- ") || above.starts_with('\t') {
+        return None;
+    }
+    let key = columns(above).into_iter().rfind(|column| !column.dash)?.at;
+    Some(if above.trim_end().ends_with(':') { key + SPACES_PER_TAB.len() } else { key })
 }
 
 /// A control character anywhere in the text.
@@ -63,9 +77,12 @@ pub fn quote_value(text: &Patched, broken: &Broken) -> Option<Candidate> {
     } else {
         rest.find([',', ']', '}']).map_or(rest.trim_end().len(), |end| rest.get(..end).unwrap_or(rest).trim_end().len())
     };
+    // `@type: …`: only the key needs the quotes.
+    let length = key_length(rest).filter(|key| *key < length).unwrap_or(length);
     let value = rest.get(..length).filter(|value| !value.is_empty())?;
     let first = value.chars().next()?;
-    let message = format!("a plain value cannot start with `{first}`: quote it");
+    let what = if length < end_of_text(rest) && key_length(rest).is_some() { "key" } else { "value" };
+    let message = format!("a {what} that starts with {first:?} must be quoted");
     Some(quoted(text, line, column..column + length, message))
 }
 
@@ -94,7 +111,12 @@ pub fn missing_colon(text: &Patched, broken: &Broken) -> Vec<Candidate> {
     let fixable = |number: usize| {
         let line = text.line(number);
         let (start, words) = bare_word(line)?;
-        let name = words.split(' ').next().filter(|name| is_name(name))?;
+        let mut parts = words.split_whitespace();
+        let name = parts.next().filter(|name| is_name(name))?;
+        // More words are prose, not a key and its value.
+        if parts.count() > 1 {
+            return None;
+        }
         Some((number, start + name.len(), name.to_owned()))
     };
     let found = here_and_above(text, broken).filter_map(fixable);
