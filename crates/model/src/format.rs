@@ -231,15 +231,15 @@ impl Spec<'_> {
             }
         };
         Some(match self.name {
-            "REQ" => {
+            "REQ" | "REQUEST_HEADER" => {
                 let (main, other) = names();
                 Command::RequestHeader(main, other)
             }
-            "RESP" => {
+            "RESP" | "RESPONSE_HEADER" => {
                 let (main, other) = names();
                 Command::ResponseHeader(main, other)
             }
-            "TRAILER" => {
+            "TRAILER" | "RESPONSE_TRAILER" => {
                 let (main, other) = names();
                 Command::ResponseTrailer(main, other)
             }
@@ -320,7 +320,9 @@ enum Argument {
 
 fn takes_argument(name: &str) -> Argument {
     match name {
-        "REQ" | "RESP" | "TRAILER" | "ENVIRONMENT" => Argument::Required,
+        "REQ" | "REQUEST_HEADER" | "RESP" | "RESPONSE_HEADER" | "TRAILER" | "RESPONSE_TRAILER" | "ENVIRONMENT" => {
+            Argument::Required
+        }
         "START_TIME" | "EMIT_TIME" | "PATH" => Argument::Optional,
         // An unknown name is reported as such, whatever argument it has.
         name if !NAMES.contains(&name) => Argument::Optional,
@@ -352,8 +354,11 @@ fn check_time_pattern(pattern: &str) -> Result<(), String> {
 /// Every command name, for suggestions.
 const NAMES: &[&str] = &[
     "REQ",
+    "REQUEST_HEADER",
     "RESP",
+    "RESPONSE_HEADER",
     "TRAILER",
+    "RESPONSE_TRAILER",
     "PATH",
     "START_TIME",
     "EMIT_TIME",

@@ -6,6 +6,8 @@
 //!    fields, wrong types, v2 leftovers, broken validation rules. It never stops at the first error.
 //! 2. Lowering reads that message through a [`Reader`] and builds the model. The reader remembers what was read in a
 //!    [`Coverage`]; [`Reader::finish`] then refuses each set field that nobody read, so none is silently ignored.
+//!    [`load()`] is both stages in one call, and what the binary uses: its [`Outcome`] holds the snapshot, every finding,
+//!    and the report of `doctor`.
 //! 3. [`write`](mod@write) turns messages back into JSON or YAML: `config_dump`, `convert`, `migrate`.
 //!
 //! # Reading a message
@@ -41,6 +43,7 @@
 mod coverage;
 pub mod doctor;
 mod dump;
+pub mod extensions;
 mod form;
 pub mod known;
 pub mod load;

@@ -70,7 +70,18 @@ fn policy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> LoadBalancing {
         at.ignore("lb_policy", "`load_balancing_policy` takes its place");
         return listed(cx, &list);
     }
-    match at.enum_name("lb_policy").as_str() {
+    let name = at.enum_name("lb_policy");
+    for (policy, config) in [
+        ("ROUND_ROBIN", "round_robin_lb_config"),
+        ("LEAST_REQUEST", "least_request_lb_config"),
+        ("RING_HASH", "ring_hash_lb_config"),
+        ("MAGLEV", "maglev_lb_config"),
+    ] {
+        if policy != name {
+            at.ignore(config, "it belongs to another `lb_policy`");
+        }
+    }
+    match name.as_str() {
         "ROUND_ROBIN" => {
             at.message("round_robin_lb_config");
             LoadBalancing::RoundRobin

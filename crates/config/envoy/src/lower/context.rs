@@ -6,6 +6,7 @@ use postrider_config_core::{Diagnostic, Diagnostics, Severity, Sources, Span};
 use postrider_model::{Format, Origin, Regex};
 
 use super::FilterKinds;
+use crate::extensions;
 use crate::known::VERSION;
 use crate::reader::{AnyReader, Reader};
 
@@ -150,7 +151,14 @@ impl<'c> Lowering<'c> {
             Err(error) => {
                 let at = span.map(|span| self.inside(span, text, error.offset));
                 let suggestion = error.suggestion.map(|name| format!("%{name}%"));
-                self.push(Diagnostic::error("invalid-format", error.message).at(at).path(path).suggest(suggestion));
+                let diagnostic = match text.get(error.offset..).and_then(extensions::known_command) {
+                    Some(name) => {
+                        let text = format!("%{name}%: known to Envoy, not supported by Postrider {VERSION}");
+                        Diagnostic::error("unsupported-value", text)
+                    }
+                    None => Diagnostic::error("invalid-format", error.message).suggest(suggestion),
+                };
+                self.push(diagnostic.at(at).path(path));
                 Format::default()
             }
         }

@@ -158,6 +158,10 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
     at.ignore("forward_client_cert_details", "no connection here has a client certificate");
     at.whole("set_current_client_cert_details");
     at.ignore("set_current_client_cert_details", "no connection here has a client certificate");
+    if at.bool("strip_any_host_port") && at.bool("strip_matching_host_port") {
+        let text = "`strip_any_host_port` and `strip_matching_host_port` exclude each other";
+        cx.error(at, "strip_any_host_port", "conflict", text);
+    }
     let server_name = at.str("server_name");
     let via = at.str("via");
     IdentityPolicy {
@@ -195,9 +199,14 @@ fn local_reply(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LocalReplyForma
 
 /// Upgrades that are on; a route may still change that.
 fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<String> {
-    let mut all = Vec::new();
+    let mut all: Vec<String> = Vec::new();
+    let mut seen: Vec<String> = Vec::new();
     for upgrade in at.list("upgrade_configs") {
         let token = upgrade.str("upgrade_type").to_ascii_lowercase();
+        if seen.contains(&token) {
+            cx.error(&upgrade, "upgrade_type", "duplicate-name", format!("the upgrade `{token}` is listed twice"));
+        }
+        seen.push(token.clone());
         if upgrade.has("filters") {
             cx.refuse(&upgrade, "filters", "filters of their own for upgraded requests");
         }

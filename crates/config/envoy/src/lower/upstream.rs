@@ -33,8 +33,12 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> UpstreamOptions
         cx.refuse(at, "http2_protocol_options", "HTTP/2 to a cluster");
     }
     without_tls(at);
-    for (_, any) in at.any_map("typed_extension_protocol_options") {
+    for (key, any) in at.any_map("typed_extension_protocol_options") {
         let Some(config) = &any.reader else { continue };
+        if any.type_name == HTTP_OPTIONS && key != HTTP_OPTIONS {
+            let text = format!("options of this type stand under the key `{HTTP_OPTIONS}`, not `{key}`");
+            cx.error(at, "typed_extension_protocol_options", "invalid-key", text);
+        }
         if any.type_name == HTTP_OPTIONS {
             explicit(cx, config, &mut options);
         } else {

@@ -203,3 +203,26 @@ pub fn extension(name: &str, network: bool) -> Option<(&'static str, &'static st
     }
     EXTENSIONS.iter().find(|(old, new, _)| *old == name || *new == name).map(|(_, new, kind)| (*new, *kind))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_is_one_of_the_schema_and_every_name_stands_once() {
+        let kinds = EXTENSIONS.iter().map(|(_, _, kind)| *kind).chain(OVERRIDES.iter().map(|(_, kind)| *kind));
+        for kind in kinds.filter(|kind| !kind.is_empty()) {
+            assert!(postrider_envoy_proto::known_type(kind), "{kind}");
+        }
+        let mut olds: Vec<&str> = EXTENSIONS.iter().map(|(old, ..)| *old).filter(|old| !old.is_empty()).collect();
+        olds.sort_unstable();
+        assert!(olds.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn one_old_name_stood_for_two_filters() {
+        assert_eq!(extension("envoy.ext_authz", true).unwrap().0, "envoy.filters.network.ext_authz");
+        assert_eq!(extension("envoy.ext_authz", false).unwrap().0, "envoy.filters.http.ext_authz");
+        assert_eq!(extension("envoy.no_such", true), None);
+    }
+}

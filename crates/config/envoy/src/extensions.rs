@@ -1,0 +1,192 @@
+//! What Envoy 1.40 has by name, and what of it exists here: extensions by type, commands of formats by name.
+//!
+//! What it is for: telling "known to Envoy, not supported" from "unknown", and what a build can do. Filters are not
+//! listed: the binary's registry knows them. What it must never do: make something work; lowering does, and a test holds
+//! this list against it. Who calls it: the formats' lowering and the `version` and `doctor` commands.
+
+/// Types that lowering itself understands, beside the filters of the registry.
+pub const SUPPORTED: &[&str] = &[
+    "envoy.extensions.access_loggers.file.v3.FileAccessLog",
+    "envoy.extensions.access_loggers.stream.v3.StderrAccessLog",
+    "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+    "envoy.extensions.clusters.dns.v3.DnsCluster",
+    "envoy.extensions.filters.http.router.v3.Router",
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+    "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
+    "envoy.extensions.load_balancing_policies.random.v3.Random",
+    "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
+    "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
+    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+];
+
+/// What is known about an extension, by the full name of its configuration's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Works here.
+    Supported,
+    /// Envoy, or one of its usual companions, has it.
+    Known,
+    Unknown,
+}
+
+/// The standing of a type. `filters` is what the binary's registry knows.
+pub fn standing(type_name: &str, filters: &dyn crate::lower::FilterKinds) -> Standing {
+    if SUPPORTED.contains(&type_name) || filters.known(type_name) {
+        Standing::Supported
+    } else if postrider_envoy_proto::known_type(type_name) {
+        Standing::Known
+    } else {
+        Standing::Unknown
+    }
+}
+
+/// The command of Envoy that `text` starts with (`%NAME%`, `%NAME(…)%`), when our formats do not have it.
+pub(crate) fn known_command(text: &str) -> Option<&'static str> {
+    let name = text.strip_prefix('%')?;
+    let end = name.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')).unwrap_or(name.len());
+    let name = &name[..end];
+    COMMANDS.iter().find(|known| **known == name).copied()
+}
+
+/// Commands of Envoy 1.40, its formatter extensions included, that our formats do not have.
+const COMMANDS: &[&str] = &[
+    "ACCESS_LOG_TYPE",
+    "BYTES_RETRANSMITTED",
+    "CEL",
+    "CLUSTER_METADATA",
+    "COALESCE",
+    "COMMON_DURATION",
+    "CUSTOM_FLAGS",
+    "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
+    "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT",
+    "DOWNSTREAM_DETECTED_CLOSE_TYPE",
+    "DOWNSTREAM_DIRECT_LOCAL_ADDRESS",
+    "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT",
+    "DOWNSTREAM_DIRECT_LOCAL_PORT",
+    "DOWNSTREAM_HANDSHAKE_DURATION",
+    "DOWNSTREAM_HEADER_BYTES_RECEIVED",
+    "DOWNSTREAM_HEADER_BYTES_SENT",
+    "DOWNSTREAM_LOCAL_CLOSE_REASON",
+    "DOWNSTREAM_LOCAL_DNS_SAN",
+    "DOWNSTREAM_LOCAL_EMAIL_SAN",
+    "DOWNSTREAM_LOCAL_IP_SAN",
+    "DOWNSTREAM_LOCAL_OTHERNAME_SAN",
+    "DOWNSTREAM_LOCAL_SUBJECT",
+    "DOWNSTREAM_LOCAL_URI_SAN",
+    "DOWNSTREAM_PEER_CERT",
+    "DOWNSTREAM_PEER_CERT_V_END",
+    "DOWNSTREAM_PEER_CERT_V_START",
+    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_1",
+    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256",
+    "DOWNSTREAM_PEER_CHAIN_SERIALS",
+    "DOWNSTREAM_PEER_DNS_SAN",
+    "DOWNSTREAM_PEER_EMAIL_SAN",
+    "DOWNSTREAM_PEER_FINGERPRINT_1",
+    "DOWNSTREAM_PEER_FINGERPRINT_256",
+    "DOWNSTREAM_PEER_IP_SAN",
+    "DOWNSTREAM_PEER_ISSUER",
+    "DOWNSTREAM_PEER_OTHERNAME_SAN",
+    "DOWNSTREAM_PEER_SERIAL",
+    "DOWNSTREAM_PEER_SUBJECT",
+    "DOWNSTREAM_PEER_URI_SAN",
+    "DOWNSTREAM_TLS_CIPHER",
+    "DOWNSTREAM_TLS_GROUP",
+    "DOWNSTREAM_TLS_SESSION_ID",
+    "DOWNSTREAM_TLS_VERSION",
+    "DOWNSTREAM_WIRE_BYTES_RECEIVED",
+    "DOWNSTREAM_WIRE_BYTES_SENT",
+    "DYNAMIC_METADATA",
+    "EMIT_TIME_LOCAL",
+    "FILE_CONTENT",
+    "FILTER_STATE",
+    "GRPC_STATUS",
+    "GRPC_STATUS_NUMBER",
+    "METADATA",
+    "PER_REQUEST_STATE",
+    "QUERY_PARAM",
+    "QUERY_PARAMS",
+    "REQ_WITHOUT_QUERY",
+    "RESPONSE_TRAILERS_BYTES",
+    "ROUNDTRIP_DURATION",
+    "ROUTE_RESOLUTION_COUNT",
+    "SECRET",
+    "SPAN_ID",
+    "START_TIME_LOCAL",
+    "TLS_JA3_FINGERPRINT",
+    "TLS_JA4_FINGERPRINT",
+    "TRACE_ID",
+    "UNIQUE_ID",
+    "UPSTREAM_CONNECTION_IDS_ATTEMPTED",
+    "UPSTREAM_CONNECTION_POOL_READY_DURATION",
+    "UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
+    "UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT",
+    "UPSTREAM_DETECTED_CLOSE_TYPE",
+    "UPSTREAM_FILTER_STATE",
+    "UPSTREAM_HEADER_BYTES_RECEIVED",
+    "UPSTREAM_HEADER_BYTES_SENT",
+    "UPSTREAM_HOSTS_ATTEMPTED",
+    "UPSTREAM_HOST_NAME",
+    "UPSTREAM_HOST_NAMES_ATTEMPTED",
+    "UPSTREAM_HOST_NAME_WITHOUT_PORT",
+    "UPSTREAM_LOCAL_CLOSE_REASON",
+    "UPSTREAM_LOCAL_DNS_SAN",
+    "UPSTREAM_LOCAL_IP_SAN",
+    "UPSTREAM_LOCAL_URI_SAN",
+    "UPSTREAM_METADATA",
+    "UPSTREAM_PEER_CERT",
+    "UPSTREAM_PEER_CERT_V_END",
+    "UPSTREAM_PEER_CERT_V_START",
+    "UPSTREAM_PEER_DNS_SAN",
+    "UPSTREAM_PEER_IP_SAN",
+    "UPSTREAM_PEER_ISSUER",
+    "UPSTREAM_PEER_SUBJECT",
+    "UPSTREAM_PEER_URI_SAN",
+    "UPSTREAM_TLS_CIPHER",
+    "UPSTREAM_TLS_GROUP",
+    "UPSTREAM_TLS_SESSION_ID",
+    "UPSTREAM_TLS_VERSION",
+    "UPSTREAM_WIRE_BYTES_RECEIVED",
+    "UPSTREAM_WIRE_BYTES_SENT",
+    "VIRTUAL_CLUSTER_NAME",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_listed_command_is_one_of_ours() {
+        for name in COMMANDS {
+            for text in [format!("%{name}%"), format!("%{name}(a)%")] {
+                assert!(postrider_model::Format::parse(&text).is_err(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_supported_type_is_one_of_the_schema() {
+        for name in SUPPORTED {
+            assert!(postrider_envoy_proto::known_type(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_type_is_supported_known_or_unknown() {
+        let filters = |kind: &str| kind == "envoy.extensions.filters.http.basic_auth.v3.BasicAuth";
+        let of = |name: &str| standing(name, &filters);
+        assert_eq!(of("envoy.extensions.filters.http.router.v3.Router"), Standing::Supported);
+        assert_eq!(of("envoy.extensions.filters.http.basic_auth.v3.BasicAuth"), Standing::Supported);
+        assert_eq!(of("envoy.extensions.filters.http.lua.v3.Lua"), Standing::Known);
+        assert_eq!(of("envoy.extensions.filters.http.golang.v3alpha.Config"), Standing::Known);
+        assert_eq!(of("acme.Filter"), Standing::Unknown);
+    }
+
+    #[test]
+    fn a_command_of_envoy_is_not_called_unknown() {
+        assert_eq!(known_command("%DYNAMIC_METADATA(a:b)% x"), Some("DYNAMIC_METADATA"));
+        assert_eq!(known_command("%TRACE_ID%"), Some("TRACE_ID"));
+        assert_eq!(known_command("%PROTOCL%"), None);
+        assert_eq!(known_command("%RESPONSE_TX_DURATION%"), None, "ours has it");
+    }
+}
