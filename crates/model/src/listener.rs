@@ -23,9 +23,19 @@ pub struct Listener {
     /// The most connections that this listener holds at once, over all workers; `None` is no limit.
     pub connection_limit: Option<u64>,
     pub socket: SocketOptions,
+    pub direction: Direction,
     /// Written for connections that end before a filter chain took them.
     pub access_log: Vec<AccessLog>,
     pub origin: Origin,
+}
+
+/// Which way traffic flows, seen from the workload that the proxy stands beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Direction {
+    #[default]
+    Unspecified,
+    Inbound,
+    Outbound,
 }
 
 /// How accepted connections spread over the workers.

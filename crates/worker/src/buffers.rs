@@ -5,12 +5,12 @@
 
 use std::cell::RefCell;
 
-/// Room for what one read may bring. Large enough that big bodies move in few system calls, small enough for the
-/// second-level cache.
-pub(crate) const LEASE_BYTES: usize = 64 * 1024;
+/// Room for what one read may bring. Large enough that big bodies move in few system calls; a peer that never reads
+/// holds one of them, and must not cost more than 256 KiB with all that belongs to it.
+pub(crate) const LEASE_BYTES: usize = 240 * 1024;
 
 /// Free buffers beyond this many are given back to the allocator: a burst of slow peers must not be paid for ever.
-const MAX_FREE: usize = 64;
+const MAX_FREE: usize = 16;
 
 /// The buffers of one worker.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Buffers {
 
     pub(crate) fn give_back(&self, lease: Lease) {
         let mut free = self.free.borrow_mut();
-        if free.len() < MAX_FREE {
+        if free.len() < MAX_FREE && lease.data.len() == LEASE_BYTES {
             free.push(lease.data);
         }
     }
@@ -57,7 +57,7 @@ impl Lease {
         self.start = (self.start + count).min(self.end);
     }
 
-    /// Where the next read goes; empty when the buffer is full.
+    /// Where the next read goes; never empty: a head that is allowed to be larger than a lease makes it grow.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             self.start = 0;
@@ -66,6 +66,12 @@ impl Lease {
             self.data.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
+        } else if self.end == self.data.len() {
+            let mut larger = vec![0; 2 * self.data.len()].into_boxed_slice();
+            if let Some(front) = larger.get_mut(..self.end) {
+                front.copy_from_slice(&self.data);
+            }
+            self.data = larger;
         }
         self.data.get_mut(self.end..).unwrap_or_default()
     }
@@ -93,7 +99,7 @@ pub(crate) struct Input {
 }
 
 /// More waiting bytes than this are not worth copying out of their lease.
-const STOW_LIMIT: usize = LEASE_BYTES / 4;
+const STOW_LIMIT: usize = 16 * 1024;
 
 impl Input {
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -38,6 +38,7 @@ pub use chain::rules as request_rules;
 pub use filter_chain::{Peer, choose as choose_chain};
 pub use fleet::{ApplyError, Fleet};
 pub use http::identify;
+pub use log::{AdminRequest, target as log_target, write_admin_line};
 pub use message::{ClusterReport, HostReport, Report};
 pub use plan::{
     ChainPlan, ClusterPlan, FilterChainPlan, HandlerPlan, HttpPlan, ListenerPlan, Plan, PlanError, RoutePlan,

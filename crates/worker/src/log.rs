@@ -1,11 +1,16 @@
-//! The access logs of one chain, on one worker.
+//! Access logs: those of one chain on one worker, and the line of the admin's.
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::{Duration, SystemTime};
 
+use postrider_filter_api::StreamInfo;
+use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{AccessLog, AccessLogSink, LogFormat};
 use postrider_telemetry::access_log::{LogBuffer, Target};
 
+use crate::clock::Clock;
 use crate::format::Context;
 use crate::worker::Worker;
 
@@ -37,10 +42,52 @@ impl Logs {
     }
 }
 
-pub(crate) fn target(sink: &AccessLogSink) -> Target {
+pub fn target(sink: &AccessLogSink) -> Target {
     match sink {
         AccessLogSink::File(path) => Target::Path(path.clone()),
         AccessLogSink::Stdout => Target::Stdout,
         AccessLogSink::Stderr => Target::Stderr,
     }
+}
+
+/// A request that the admin answered, for its access log.
+#[derive(Debug)]
+pub struct AdminRequest<'a> {
+    pub method: &'a str,
+    /// Path and query.
+    pub target: &'a str,
+    pub status: u16,
+    pub peer: Option<SocketAddr>,
+    pub user_agent: Option<&'a str>,
+    pub duration: Duration,
+}
+
+/// Appends the line that `format` makes of a request to the admin.
+pub fn write_admin_line(format: &LogFormat, admin: &AdminRequest<'_>, now: SystemTime, out: &mut Vec<u8>) {
+    let clock = Clock::default();
+    let ended = clock.now();
+    let started = ended.checked_sub(admin.duration).unwrap_or(ended);
+    let mut info = StreamInfo::new(started, now - admin.duration);
+    info.ended = Some(ended);
+    info.status = admin.status;
+    info.downstream_remote = admin.peer;
+    info.downstream_direct_remote = admin.peer;
+    let mut request = RequestHead::new();
+    // What cannot be written into a head is left out of the line.
+    let _ = request.set_method(admin.method.as_bytes());
+    let _ = request.set_path(admin.target.as_bytes());
+    if let Some(agent) = admin.user_agent {
+        let _ = request.fields.set(HeaderId::UserAgent, agent.as_bytes());
+    }
+    let (response, trailers) = (ResponseHead::new(), Fields::new());
+    let context = Context {
+        request: &request,
+        response: &response,
+        trailers: &trailers,
+        info: &info,
+        reply_body: &[],
+        http: true,
+        now,
+    };
+    context.write_log(format, out);
 }

@@ -27,6 +27,11 @@ impl Outbox {
         self.sent == self.bytes.len() && self.direct == 0
     }
 
+    /// More may be put behind what waits already: it then leaves in the same call.
+    pub(crate) fn has_room(&self) -> bool {
+        self.direct == 0 && self.bytes.len() <= COPY_LIMIT
+    }
+
     /// Makes the first `count` bytes of `source` leave next, by copy when they are few.
     pub(crate) fn pass_on(&mut self, source: &mut Input, count: usize, buffers: &Buffers) {
         if count <= COPY_LIMIT {

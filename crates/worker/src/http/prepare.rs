@@ -9,9 +9,9 @@ use postrider_model::{Action, DirectResponse, Forward, Redirect, ResponseBody, T
 use postrider_router::redirect_location;
 use postrider_telemetry::stats::sets::http as stat;
 
+use super::Connection;
 use super::exchange::Exchange;
 use super::identity::identify;
-use super::Connection;
 use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
 use crate::filter_chain::Peer;

@@ -171,6 +171,12 @@ impl Exchange {
             if self.paused_until_resumed(0, cx) {
                 return Ok(moved);
             }
+            // What is here of the body leaves together with what waits already.
+            if !connection.input.is_empty() && self.up.has_room() && !self.upload.is_done() && !self.upload_broken {
+                self.take_request_body(connection)?;
+                moved = true;
+                continue;
+            }
             if !self.up.is_empty() {
                 let Some(upstream) = &mut self.upstream else { return Ok(moved) };
                 match self.up.poll_flush(cx, &mut upstream.io, &mut connection.input, &worker.buffers) {
@@ -193,24 +199,19 @@ impl Exchange {
             if self.upload_broken {
                 return Ok(moved);
             }
-            if connection.input.is_empty() {
-                if connection.half_closed {
-                    self.client_ended()?;
-                    moved = true;
-                    continue;
-                }
-                self.answer_expectation(http);
-                match connection.poll_receive(cx, http) {
-                    Poll::Pending => {
-                        connection.input.stow(&worker.buffers);
-                        return Ok(moved);
-                    }
-                    Poll::Ready(Ok(_)) => moved = true,
-                    Poll::Ready(Err(_)) => return Err(End::Gone),
-                }
-            } else {
-                self.take_request_body(connection)?;
+            if connection.half_closed {
+                self.client_ended()?;
                 moved = true;
+                continue;
+            }
+            self.answer_expectation(http);
+            match connection.poll_receive(cx, http) {
+                Poll::Pending => {
+                    connection.input.stow(&worker.buffers);
+                    return Ok(moved);
+                }
+                Poll::Ready(Ok(_)) => moved = true,
+                Poll::Ready(Err(_)) => return Err(End::Gone),
             }
         }
     }
@@ -255,8 +256,21 @@ impl Exchange {
         let mut moved = false;
         let mut need_more = false;
         loop {
+            // What is here leaves together with what waits already: head and body in one call.
+            let paused = self.paused_until_resumed(1, cx);
+            let Some(upstream) = &mut self.upstream else { return Ok(moved) };
+            if !paused && !need_more && !upstream.input.is_empty() && self.down.has_room() {
+                if !self.answered {
+                    need_more = !self.read_response_head(connection, http)?;
+                    continue;
+                }
+                if !self.download.is_done() {
+                    self.take_response_body(&worker.buffers)?;
+                    moved = true;
+                    continue;
+                }
+            }
             if !self.down.is_empty() {
-                let Some(upstream) = &mut self.upstream else { return Ok(moved) };
                 match self.down.poll_flush(cx, &mut connection.io, &mut upstream.input, &worker.buffers) {
                     Poll::Pending => return Ok(moved),
                     Poll::Ready(Ok(count)) => {
@@ -267,36 +281,28 @@ impl Exchange {
                     Poll::Ready(Err(_)) => return Err(End::Gone),
                 }
             }
-            if self.response_done || self.paused_until_resumed(1, cx) {
+            if self.response_done || paused {
                 return Ok(moved);
             }
             if self.answered && self.download.is_done() {
                 return Ok(self.response_ended(connection, cx) || moved);
             }
-            let Some(upstream) = &mut self.upstream else { return Ok(moved) };
-            if upstream.input.is_empty() || need_more {
-                let lease = upstream.input.open(&worker.buffers);
-                match upstream.io.poll_read(cx, lease) {
-                    Poll::Pending => {
-                        upstream.input.stow(&worker.buffers);
-                        return Ok(moved);
-                    }
-                    Poll::Ready(Ok(0)) => {
-                        self.upstream_ended()?;
-                        moved = true;
-                    }
-                    Poll::Ready(Ok(count)) => {
-                        moved = true;
-                        need_more = false;
-                        self.count_received(count);
-                    }
-                    Poll::Ready(Err(_)) => return Err(self.upstream_broke()),
+            let lease = upstream.input.open(&worker.buffers);
+            match upstream.io.poll_read(cx, lease) {
+                Poll::Pending => {
+                    upstream.input.stow(&worker.buffers);
+                    return Ok(moved);
                 }
-            } else if !self.answered {
-                need_more = !self.read_response_head(connection, http)?;
-            } else {
-                self.take_response_body(&worker.buffers)?;
-                moved = true;
+                Poll::Ready(Ok(0)) => {
+                    self.upstream_ended()?;
+                    moved = true;
+                }
+                Poll::Ready(Ok(count)) => {
+                    moved = true;
+                    need_more = false;
+                    self.count_received(count);
+                }
+                Poll::Ready(Err(_)) => return Err(self.upstream_broke()),
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider_model::{
-    Address, ChainMatch, ConnectionBalance, ConnectionHandler, FilterChain, Listener, SocketOptions,
+    Address, ChainMatch, ConnectionBalance, ConnectionHandler, Direction, FilterChain, Listener, SocketOptions,
 };
 
 use super::context::{Lowering, origin};
@@ -51,6 +51,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         balance: balance(cx, at),
         socket,
         access_log: access_log::loggers(cx, at, "access_log"),
+        direction: direction(at),
         origin: origin(at),
         addresses,
     };
@@ -87,6 +88,14 @@ fn addresses(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<Address> {
     all
 }
 
+fn direction(at: &Reader<'_>) -> Direction {
+    match at.enum_name("traffic_direction").as_str() {
+        "INBOUND" => Direction::Inbound,
+        "OUTBOUND" => Direction::Outbound,
+        _ => Direction::Unspecified,
+    }
+}
+
 fn balance(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ConnectionBalance {
     let Some(config) = at.message("connection_balance_config") else { return ConnectionBalance::Kernel };
     match config.oneof("balance_type") {
@@ -105,7 +114,6 @@ fn balance(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ConnectionBalance {
 fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
     at.whole("metadata");
     at.ignore("metadata", "no supported part reads it");
-    at.approximate("traffic_direction", "`/drain_listeners?inboundonly` drains every listener");
     at.ignore("ignore_global_conn_limit", "there is no global limit of connections");
     at.ignore("bypass_overload_manager", "there is no overload manager");
     at.approximate("max_connections_to_accept_per_socket_event", "a worker accepts in small batches of its own");

@@ -1,0 +1,109 @@
+//! Follows the names of DNS clusters and tells the workers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_model::{Cluster, Discovery};
+use postrider_upstream::Endpoints;
+use postrider_upstream::dns::{self, Resolver};
+use postrider_worker::Fleet;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// A new cluster takes traffic without endpoints when its names were not answered by then.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
+/// The clusters that are followed, each by a task.
+#[derive(Default)]
+pub struct Followers {
+    resolver: Option<Resolver>,
+    tasks: HashMap<String, (Arc<Cluster>, Follower)>,
+}
+
+struct Follower {
+    task: JoinHandle<()>,
+    latest: watch::Receiver<Option<Endpoints>>,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Followers {
+    /// Follows the clusters of a configuration that is about to be put in force, and answers the endpoints that are known
+    /// of those which are new or changed. Waits for their first answers, but not for ever.
+    pub async fn prepare(&mut self, clusters: &[Arc<Cluster>], fleet: &Arc<Fleet>) -> HashMap<Arc<str>, Endpoints> {
+        let mut endpoints = HashMap::new();
+        let mut fresh = Vec::new();
+        for cluster in clusters.iter().filter(|cluster| !matches!(cluster.discovery, Discovery::Static(_))) {
+            if self.tasks.get(&cluster.name).is_some_and(|(known, _)| known.discovery == cluster.discovery) {
+                if let Some((known, follower)) = self.tasks.get_mut(&cluster.name) {
+                    *known = cluster.clone();
+                    if let Some(latest) = follower.latest.borrow().clone() {
+                        endpoints.insert(cluster.name.as_str().into(), latest);
+                    }
+                }
+                continue;
+            }
+            let Some(resolver) = self.resolver() else { continue };
+            let follower = follow(cluster, resolver, fleet.clone());
+            fresh.push((cluster.name.clone(), follower.latest.clone()));
+            self.tasks.insert(cluster.name.clone(), (cluster.clone(), follower));
+        }
+        let deadline = tokio::time::Instant::now() + FIRST_ANSWER;
+        for (name, mut latest) in fresh {
+            match tokio::time::timeout_at(deadline, latest.wait_for(Option::is_some)).await {
+                Ok(Ok(found)) => {
+                    endpoints.extend(found.clone().map(|found| (name.as_str().into(), found)));
+                }
+                _ => postrider_telemetry::warning!(Dns, "cluster {name}: no answer yet, it starts without endpoints"),
+            }
+        }
+        endpoints
+    }
+
+    /// Stops following clusters that are not in force.
+    pub fn retain(&mut self, clusters: &[Arc<Cluster>]) {
+        self.tasks.retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
+    }
+
+    fn resolver(&mut self) -> Option<Resolver> {
+        if self.resolver.is_none() {
+            match Resolver::new() {
+                Ok(resolver) => self.resolver = Some(resolver),
+                Err(error) => postrider_telemetry::error!(Dns, "the system's resolver cannot be set up: {error}"),
+            }
+        }
+        self.resolver.clone()
+    }
+}
+
+fn follow(cluster: &Arc<Cluster>, resolver: Resolver, fleet: Arc<Fleet>) -> Follower {
+    let (sender, latest) = watch::channel(None);
+    let cluster = cluster.clone();
+    let task = tokio::spawn(async move {
+        let name: Arc<str> = cluster.name.as_str().into();
+        let (updates, mut pending) = watch::channel(None::<Endpoints>);
+        let publish = |endpoints: Endpoints, failures: Vec<String>| {
+            for failure in failures {
+                postrider_telemetry::warning!(Dns, "cluster {name}: {failure}");
+            }
+            // The receivers live as long as this task.
+            let _ = updates.send(Some(endpoints));
+        };
+        let tell = async {
+            while pending.changed().await.is_ok() {
+                let endpoints = pending.borrow_and_update().clone();
+                if let Some(endpoints) = endpoints {
+                    let _ = sender.send(Some(endpoints.clone()));
+                    fleet.update_endpoints(&name, &endpoints).await;
+                }
+            }
+        };
+        tokio::join!(dns::follow(&resolver, &cluster.discovery, publish), tell);
+    });
+    Follower { task, latest }
+}

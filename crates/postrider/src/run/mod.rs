@@ -1,0 +1,274 @@
+//! `run`: starts the workers, puts configurations in force, listens to the operator, and ends in order.
+//!
+//! One thread with a runtime of its own: it reads and checks configurations, resolves names, opens sockets and tells the
+//! workers; nothing here is on the path of a request.
+
+mod admin_log;
+mod changes;
+mod discovery;
+mod reload;
+mod scopes;
+mod state;
+mod watch;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postrider_admin::{Drain, Server, ServerState};
+use postrider_telemetry::Registry;
+use postrider_telemetry::access_log::LogWriter;
+use postrider_telemetry::{error, info, warning};
+use postrider_worker::Fleet;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::exit::Exit;
+use crate::flags::{Mode, RunOptions};
+use reload::{Loader, Refused};
+use state::{Order, State};
+use watch::FileWatch;
+
+/// Orders of the admin that may wait; more of them would say the same.
+const ORDERS: usize = 16;
+
+/// How often a draining process looks whether its work is done.
+const DRAIN_POLL: Duration = Duration::from_millis(50);
+
+/// Serves until told to stop.
+pub fn run(options: RunOptions) -> ExitCode {
+    outcome(&options).into()
+}
+
+fn outcome(options: &RunOptions) -> Exit {
+    postrider_telemetry::log::set_level(options.log.level);
+    for (component, level) in &options.log.components.known {
+        postrider_telemetry::log::set_component_level(*component, *level);
+    }
+    if let Some(path) = &options.log.path
+        && let Err(error) = postrider_telemetry::log::open_file(path)
+    {
+        eprintln!("error: --log-path {}: {error}", path.display());
+        return Exit::Failed;
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: no runtime: {error}");
+            return Exit::Failed;
+        }
+    };
+    match runtime.block_on(serve(options)) {
+        Ok(()) => Exit::Done,
+        Err(Failure::Refused(refused)) => {
+            eprint!("{}", refused.text());
+            refused.exit()
+        }
+        Err(Failure::Io(what, error)) => {
+            error!(Main, "{what}: {error}");
+            Exit::Failed
+        }
+    }
+}
+
+enum Failure {
+    Refused(Refused),
+    Io(&'static str, io::Error),
+}
+
+/// What the operator can do from outside.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+    reopen: Signal,
+}
+
+async fn serve(options: &RunOptions) -> Result<(), Failure> {
+    let io = |what| move |error| Failure::Io(what, error);
+    if let Err(error) = postrider_sys::raise_file_limit() {
+        warning!(Main, "the limit of open files stays as it is: {error}");
+    }
+    let signals = Signals::listen().map_err(io("signals cannot be received"))?;
+    let registry = Registry::new();
+    let logs = LogWriter::start(&registry, options.file_flush_interval).map_err(io("no thread for access logs"))?;
+    let mut loader = Loader::new(options, registry.clone());
+    let first = loader.read().map_err(Failure::Refused)?;
+    let fleet = Fleet::start(options.workers.get(), options.pin, &registry).map_err(io("no thread for a worker"))?;
+    let fleet = Arc::new(fleet);
+    let (orders, inbox) = mpsc::channel(ORDERS);
+    let state = Arc::new(State::new(fleet.clone(), registry, options.command_line.clone(), orders));
+    let admin = match &first.snapshot.admin {
+        Some(admin) => {
+            let log = admin_log::AdminLog::open(&admin.access_log, &logs);
+            state.set_admin_log(log.map_err(io("the admin's access log cannot be opened"))?);
+            let server = Server::start(&admin.address, state.clone(), Vec::new());
+            Some(server.map_err(io("the admin interface cannot listen"))?)
+        }
+        None => None,
+    };
+    if let Some(admin) = &admin {
+        info!(Admin, "admin address: {}", admin.address());
+        if let Some(path) = &options.admin_address_path {
+            std::fs::write(path, admin.address().to_string()).map_err(io("--admin-address-path"))?;
+        }
+    }
+    state.enter(ServerState::Initializing);
+    loader.apply(first, &state, &logs).await.map_err(Failure::Refused)?;
+    state.enter(ServerState::Live);
+    for (name, addresses) in fleet.listeners() {
+        for address in addresses {
+            info!(Config, "listener {name}: {address}");
+        }
+    }
+    info!(Main, "ready with {} worker(s)", fleet.workers());
+    notify("READY=1");
+    if options.mode != Mode::InitOnly {
+        let process = Process { options, state: &state, logs: &logs, loader, inbox, signals };
+        process.main_loop().await;
+    }
+    notify("STOPPING=1");
+    state.enter(ServerState::Draining);
+    fleet.flush_logs().await;
+    fleet.stop().await;
+    logs.shutdown();
+    if let Some(admin) = admin {
+        // Stopping waits for the admin's thread, which runs a runtime of its own.
+        let _ = std::thread::spawn(move || admin.stop()).join();
+    }
+    Ok(())
+}
+
+/// The process while it serves.
+struct Process<'a> {
+    options: &'a RunOptions,
+    state: &'a Arc<State>,
+    logs: &'a LogWriter,
+    loader: Loader<'a>,
+    inbox: mpsc::Receiver<Order>,
+    signals: Signals,
+}
+
+impl Process<'_> {
+    async fn main_loop(mut self) {
+        let mut watch = match self.options.input.path().filter(|_| self.options.watch).map(FileWatch::new) {
+            Some(Ok(watch)) => Some(watch),
+            Some(Err(error)) => {
+                warning!(Config, "the configuration file is not watched: {error}; SIGHUP still reloads it");
+                None
+            }
+            None => None,
+        };
+        let mut draining_until: Option<Instant> = None;
+        loop {
+            let changed = async {
+                match &mut watch {
+                    Some(watch) => watch.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let drained = async {
+                match draining_until {
+                    Some(until) => tokio::time::sleep_until(until.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = self.signals.terminate.recv() => return self.finish().await,
+                _ = self.signals.interrupt.recv() => return self.finish().await,
+                _ = self.signals.hang_up.recv() => self.reload(true).await,
+                _ = self.signals.reopen.recv() => self.reopen_logs(),
+                () = changed => self.reload(false).await,
+                () = drained => {
+                    draining_until = None;
+                    self.stop_listeners(Drain::default()).await;
+                }
+                order = self.inbox.recv() => match order {
+                    None | Some(Order::Quit) => return,
+                    Some(Order::ReopenLogs) => self.reopen_logs(),
+                    Some(Order::Drain(drain)) if drain.graceful => {
+                        self.state.fleet.drain(false).await;
+                        if !drain.skip_exit {
+                            draining_until = Some(Instant::now() + self.options.drain_time);
+                        }
+                    }
+                    Some(Order::Drain(drain)) => self.stop_listeners(drain).await,
+                },
+            }
+        }
+    }
+
+    /// Reads the configuration again; `asked` also when its text is the same.
+    async fn reload(&mut self, asked: bool) {
+        if !asked && !self.loader.text_changed() {
+            return;
+        }
+        notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", postrider_sys::monotonic_micros()));
+        self.loader.reload(self.state, self.logs).await;
+        notify("READY=1");
+    }
+
+    async fn stop_listeners(&self, drain: Drain) {
+        let Some(current) = self.state.current() else { return };
+        let listeners = current.snapshot.listeners.iter();
+        let names: Vec<String> = listeners
+            .filter(|listener| !drain.inbound_only || listener.direction == postrider_model::Direction::Inbound)
+            .map(|listener| listener.name.clone())
+            .collect();
+        self.state.fleet.stop_listeners(&names).await;
+    }
+
+    fn reopen_logs(&self) {
+        self.logs.reopen();
+        if let Err(error) = postrider_telemetry::log::reopen() {
+            error!(Main, "the log file cannot be opened again: {error}");
+        }
+    }
+
+    /// No new connections; requests under way end; then the process does. A second signal ends it at once.
+    async fn finish(mut self) {
+        info!(Main, "draining for up to {} s; a second signal ends at once", self.options.drain_time.as_secs());
+        notify("STOPPING=1");
+        self.state.enter(ServerState::Draining);
+        self.state.fleet.drain(true).await;
+        let until = Instant::now() + self.options.drain_time;
+        loop {
+            let reports = self.state.fleet.inspect().await;
+            if reports.iter().all(|report| report.busy == 0 && report.connections == 0) {
+                return;
+            }
+            if Instant::now() >= until {
+                let left: usize = reports.iter().map(|report| report.busy).sum();
+                warning!(Main, "the drain time is over with {left} request(s) under way");
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(DRAIN_POLL) => {}
+                _ = self.signals.terminate.recv() => return,
+                _ = self.signals.interrupt.recv() => return,
+                order = self.inbox.recv() => if matches!(order, None | Some(Order::Quit)) {
+                    return;
+                },
+            }
+        }
+    }
+}
+
+impl Signals {
+    fn listen() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+            reopen: signal(SignalKind::user_defined1())?,
+        })
+    }
+}
+
+/// Tells systemd, if it started us.
+fn notify(state: &str) {
+    if let Err(error) = postrider_sys::notify_service_manager(state) {
+        warning!(Main, "systemd cannot be notified: {error}");
+    }
+}

@@ -1,0 +1,202 @@
+//! Puts configurations in force: the first one, and each that replaces it. A bad one changes nothing.
+
+use std::collections::HashSet;
+use std::io::IsTerminal;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use postrider_admin::{HistoryEntry, Outcome};
+use postrider_config_envoy::Dump;
+use postrider_model::Snapshot;
+use postrider_telemetry::access_log::LogWriter;
+use postrider_telemetry::stats::sets::{self, scope_of_address};
+use postrider_telemetry::{Block, Registry, error, info};
+use postrider_worker::Plan;
+
+use super::discovery::Followers;
+use super::state::{Current, State};
+use super::{changes, scopes};
+use crate::config::{self, Checked, ReadError};
+use crate::exit::Exit;
+use crate::flags::RunOptions;
+
+/// Reads, checks and applies configurations.
+pub struct Loader<'a> {
+    options: &'a RunOptions,
+    registry: Registry,
+    /// Clusters and listeners as configurations come and go.
+    counts: [Rc<Block>; 2],
+    followers: Followers,
+    plan: Option<Arc<Plan>>,
+    /// What was read last, good or bad.
+    text: Option<Vec<u8>>,
+}
+
+/// A configuration that can run.
+pub struct Candidate {
+    pub snapshot: Arc<Snapshot>,
+    plan: Arc<Plan>,
+    dump: Dump,
+}
+
+/// Why a configuration was not put in force.
+pub enum Refused {
+    Unreadable(ReadError),
+    Invalid {
+        /// All findings, as `validate` prints them.
+        text: String,
+        /// Each error on a line.
+        errors: Vec<String>,
+    },
+    NotApplied(String),
+}
+
+impl Refused {
+    /// For the terminal.
+    pub fn text(&self) -> String {
+        match self {
+            Refused::Unreadable(error) => format!("error: {error}\n"),
+            Refused::Invalid { text, .. } => text.clone(),
+            Refused::NotApplied(reason) => format!("error: {reason}\n"),
+        }
+    }
+
+    pub fn exit(&self) -> Exit {
+        match self {
+            Refused::Unreadable(_) | Refused::NotApplied(_) => Exit::Failed,
+            Refused::Invalid { .. } => Exit::InvalidConfig,
+        }
+    }
+
+    fn errors(self) -> Vec<String> {
+        match self {
+            Refused::Unreadable(error) => vec![error.to_string()],
+            Refused::Invalid { errors, .. } => errors,
+            Refused::NotApplied(reason) => vec![reason],
+        }
+    }
+}
+
+impl<'a> Loader<'a> {
+    pub fn new(options: &'a RunOptions, registry: Registry) -> Loader<'a> {
+        let stats = registry.worker(CONTROL);
+        let counts = [stats.block(&sets::cluster_manager::SET, ""), stats.block(&sets::listener_manager::SET, "")];
+        Loader { options, registry, counts, followers: Followers::default(), plan: None, text: None }
+    }
+
+    /// The file's text differs from what was read last. One that cannot be read does not count: it is being replaced.
+    pub fn text_changed(&self) -> bool {
+        let read = self.options.input.path().and_then(|path| std::fs::read(path).ok());
+        read.is_some_and(|text| self.text.as_ref() != Some(&text))
+    }
+
+    /// Reads and checks the configuration as it is now.
+    pub fn read(&mut self) -> Result<Candidate, Refused> {
+        self.text = self.options.input.path().and_then(|path| std::fs::read(path).ok());
+        let workers = self.options.workers.get();
+        let checked = config::check(&self.options.input, self.plan.as_deref(), workers).map_err(Refused::Unreadable)?;
+        let found = checked.findings(std::io::stderr().is_terminal());
+        let errors = checked.error_lines();
+        let Checked { outcome, plan } = checked;
+        let dump = outcome.dump();
+        // The tree that was read is large and not needed any more.
+        drop(outcome);
+        postrider_sys::release_free_memory();
+        let Some(plan) = plan else { return Err(Refused::Invalid { text: found, errors }) };
+        if !found.is_empty() {
+            // Warnings: the operator reads them where the errors would stand.
+            eprint!("{found}");
+        }
+        Ok(Candidate { snapshot: plan.snapshot.clone(), plan: Arc::new(plan), dump })
+    }
+
+    /// Puts a configuration in force on all workers.
+    pub async fn apply(&mut self, candidate: Candidate, state: &Arc<State>, logs: &LogWriter) -> Result<(), Refused> {
+        let Candidate { snapshot, plan, dump } = candidate;
+        let endpoints = self.followers.prepare(&snapshot.clusters, &state.fleet).await;
+        let applied = state.fleet.apply(plan.clone(), endpoints, logs).await;
+        applied.map_err(|error| Refused::NotApplied(error.to_string()))?;
+        self.followers.retain(&snapshot.clusters);
+        let old = state.current();
+        let changes = changes::between(old.as_ref().map(|current| &*current.snapshot), &snapshot);
+        self.count(&snapshot, &changes);
+        self.forget_gone_scopes(&snapshot);
+        let now = SystemTime::now();
+        state.set_current(Current { snapshot, dump, since: now });
+        self.plan = Some(plan);
+        let source = self.options.input.name();
+        state.history.push(HistoryEntry { time: now, source, outcome: Outcome::Accepted { changes } });
+        Ok(())
+    }
+
+    /// Reads the configuration again; what is refused leaves everything as it was, is logged and remembered.
+    pub async fn reload(&mut self, state: &Arc<State>, logs: &LogWriter) {
+        let outcome = match self.read() {
+            Ok(candidate) => self.apply(candidate, state, logs).await,
+            Err(refused) => Err(refused),
+        };
+        match outcome {
+            Ok(()) => {
+                let history = state.history.entries();
+                let changes = match history.first().map(|entry| &entry.outcome) {
+                    Some(Outcome::Accepted { changes }) => changes.len(),
+                    _ => 0,
+                };
+                info!(Config, "configuration reloaded: {changes} part(s) changed");
+            }
+            Err(refused) => {
+                let errors = refused.errors();
+                for refused in &errors {
+                    error!(Config, "configuration refused, the last good one keeps serving: {refused}");
+                }
+                let (time, source) = (SystemTime::now(), self.options.input.name());
+                state.history.push(HistoryEntry { time, source, outcome: Outcome::Refused { errors } });
+            }
+        }
+    }
+
+    fn count(&self, snapshot: &Snapshot, changes: &[postrider_admin::Change]) {
+        use postrider_admin::ChangeKind::{Added, Changed, Removed};
+        let [clusters, listeners] = &self.counts;
+        for change in changes {
+            match (change.what.starts_with("cluster "), change.kind) {
+                (true, Added) => clusters.inc(sets::cluster_manager::CLUSTER_ADDED),
+                (true, Changed) => clusters.inc(sets::cluster_manager::CLUSTER_MODIFIED),
+                (true, Removed) => clusters.inc(sets::cluster_manager::CLUSTER_REMOVED),
+                (false, Added) => {
+                    listeners.inc(sets::listener_manager::LISTENER_ADDED);
+                    listeners.add(sets::listener_manager::LISTENER_CREATE_SUCCESS, self.options.workers.get() as u64);
+                }
+                (false, Changed) => listeners.inc(sets::listener_manager::LISTENER_MODIFIED),
+                (false, Removed) => listeners.inc(sets::listener_manager::LISTENER_REMOVED),
+            }
+        }
+        clusters.gauge_set(sets::cluster_manager::ACTIVE_CLUSTERS, snapshot.clusters.len() as u64);
+        listeners.gauge_set(sets::listener_manager::TOTAL_LISTENERS_ACTIVE, snapshot.listeners.len() as u64);
+        listeners.gauge_set(sets::listener_manager::WORKERS_STARTED, 1);
+    }
+
+    /// Clusters that are gone take their statistics with them.
+    fn forget_gone_scopes(&self, snapshot: &Snapshot) {
+        let prefixes: HashSet<String> =
+            snapshot.clusters.iter().map(|cluster| scopes::cluster_prefix(cluster)).collect();
+        self.registry.retain(|set, prefix| *set != sets::cluster::SET || prefixes.contains(prefix));
+        let http: HashSet<String> = stat_prefixes(snapshot);
+        self.registry
+            .retain(|set, prefix| (*set != sets::http::SET && *set != sets::tcp::SET) || http.contains(prefix));
+    }
+}
+
+/// The number under which the control plane counts; workers begin at 0.
+const CONTROL: u32 = u32::MAX;
+
+fn stat_prefixes(snapshot: &Snapshot) -> HashSet<String> {
+    use postrider_model::ConnectionHandler::{Http, Tcp};
+    let chains = snapshot.listeners.iter().flat_map(|l| l.filter_chains.iter().chain(&l.default_filter_chain));
+    let prefix = |chain: &Arc<postrider_model::FilterChain>| match &chain.handler {
+        Http(http) => scope_of_address(&http.stat_prefix),
+        Tcp(tcp) => scope_of_address(&tcp.stat_prefix),
+    };
+    chains.map(prefix).collect()
+}

@@ -1,0 +1,250 @@
+//! What the running process knows about itself, and the admin's view of it.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use postrider_admin::{
+    ClusterStatus, Control, Drain, EndpointStatus, HealthFlag, History, HistoryEntry, ListenerStatus, Served,
+    ServerState, Thresholds,
+};
+use postrider_config_envoy::Dump;
+use postrider_model::{EndpointHealth, Snapshot};
+use postrider_telemetry::{KnownScope, Registry};
+use postrider_worker::{Fleet, Report};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::scopes;
+
+/// What the admin may ask of the main loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Drain(Drain),
+    Quit,
+    ReopenLogs,
+}
+
+/// Shared by the main loop and the admin's thread.
+pub struct State {
+    pub fleet: Arc<Fleet>,
+    pub registry: Registry,
+    pub history: History,
+    started: SystemTime,
+    command_line: Value,
+    phase: AtomicU8,
+    failing_health: AtomicBool,
+    current: Mutex<Option<Current>>,
+    orders: mpsc::Sender<Order>,
+    admin_log: Mutex<Option<super::admin_log::AdminLog>>,
+}
+
+/// The configuration in force.
+#[derive(Clone)]
+pub struct Current {
+    pub snapshot: Arc<Snapshot>,
+    pub dump: Dump,
+    pub since: SystemTime,
+}
+
+impl State {
+    pub fn new(fleet: Arc<Fleet>, registry: Registry, command_line: Value, orders: mpsc::Sender<Order>) -> State {
+        State {
+            fleet,
+            registry,
+            history: History::default(),
+            started: SystemTime::now(),
+            command_line,
+            phase: AtomicU8::new(ServerState::PreInitializing as u8),
+            failing_health: AtomicBool::new(false),
+            current: Mutex::default(),
+            orders,
+            admin_log: Mutex::default(),
+        }
+    }
+
+    pub fn enter(&self, phase: ServerState) {
+        self.phase.store(phase as u8, Relaxed);
+    }
+
+    pub fn current(&self) -> Option<Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_current(&self, current: Current) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(current);
+    }
+
+    pub fn set_admin_log(&self, log: Option<super::admin_log::AdminLog>) {
+        *self.admin_log.lock().unwrap_or_else(PoisonError::into_inner) = log;
+    }
+
+    fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.current().map(|current| current.snapshot)
+    }
+
+    /// Asks the workers, from a thread of its own because the caller's runs a runtime already.
+    fn reports(&self) -> Vec<Report> {
+        std::thread::scope(|scope| {
+            let ask = || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().ok()?;
+                Some(runtime.block_on(self.fleet.inspect()))
+            };
+            scope.spawn(ask).join().ok().flatten().unwrap_or_default()
+        })
+    }
+
+    fn order(&self, order: Order) {
+        // A main loop that has so many orders waiting is busy with the same ones.
+        let _ = self.orders.try_send(order);
+    }
+}
+
+impl Control for State {
+    fn state(&self) -> ServerState {
+        let phases =
+            [ServerState::Live, ServerState::Draining, ServerState::PreInitializing, ServerState::Initializing];
+        let phase = self.phase.load(Relaxed);
+        let phase = phases.into_iter().find(|known| *known as u8 == phase).unwrap_or(ServerState::Draining);
+        match phase {
+            ServerState::Live if self.failing_health.load(Relaxed) => ServerState::Draining,
+            phase => phase,
+        }
+    }
+
+    fn started(&self) -> SystemTime {
+        self.started
+    }
+
+    fn version(&self) -> String {
+        crate::version::build()
+    }
+
+    fn command_line_options(&self) -> Value {
+        self.command_line.clone()
+    }
+
+    fn node(&self) -> Value {
+        let node = self.snapshot().map(|snapshot| snapshot.node.clone()).unwrap_or_default();
+        json!({
+            "id": node.id,
+            "cluster": node.cluster,
+            "locality": {"region": node.region, "zone": node.zone, "sub_zone": node.sub_zone},
+            "user_agent_name": "postrider",
+        })
+    }
+
+    fn config_dump(&self) -> Vec<Value> {
+        let Some(current) = self.current() else { return Vec::new() };
+        current.dump.sections(&rfc3339(current.since))
+    }
+
+    fn clusters(&self) -> Vec<ClusterStatus> {
+        let Some(snapshot) = self.snapshot() else { return Vec::new() };
+        let reports = self.reports();
+        snapshot.clusters.iter().map(|cluster| cluster_status(cluster, &reports)).collect()
+    }
+
+    fn listeners(&self) -> Vec<ListenerStatus> {
+        self.fleet
+            .listeners()
+            .into_iter()
+            .filter_map(|(name, mut addresses)| {
+                let address = if addresses.is_empty() { return None } else { addresses.remove(0) };
+                Some(ListenerStatus { name, address, additional_addresses: addresses })
+            })
+            .collect()
+    }
+
+    fn history(&self) -> Vec<HistoryEntry> {
+        self.history.entries()
+    }
+
+    fn statistics(&self) -> &Registry {
+        &self.registry
+    }
+
+    fn known_scopes(&self) -> Vec<KnownScope> {
+        match self.snapshot() {
+            Some(snapshot) => scopes::known(&snapshot, &self.fleet.listeners(), self.fleet.workers()),
+            None => Vec::new(),
+        }
+    }
+
+    fn drain_listeners(&self, drain: Drain) {
+        self.order(Order::Drain(drain));
+    }
+
+    fn quit(&self) {
+        self.order(Order::Quit);
+    }
+
+    fn reopen_logs(&self) {
+        self.order(Order::ReopenLogs);
+    }
+
+    fn fail_health_checks(&self, fail: bool) {
+        self.failing_health.store(fail, Relaxed);
+    }
+
+    fn served(&self, served: &Served<'_>) {
+        if let Some(log) = &mut *self.admin_log.lock().unwrap_or_else(PoisonError::into_inner) {
+            log.write(served);
+        }
+    }
+}
+
+fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> ClusterStatus {
+    let mut endpoints: Vec<EndpointStatus> = Vec::new();
+    let ours = reports.iter().flat_map(|report| &report.clusters).filter(|report| *report.name == *cluster.name);
+    for host in ours.flat_map(|report| &report.hosts) {
+        let known = endpoints.iter_mut().find(|known| known.address == host.endpoint.address);
+        let status = match known {
+            Some(known) => known,
+            None => {
+                let mut fresh = EndpointStatus::new(host.endpoint.address.clone());
+                fresh.hostname = host.endpoint.hostname.clone();
+                fresh.weight = host.endpoint.weight;
+                fresh.priority = host.endpoint.priority;
+                fresh.health = match host.endpoint.health {
+                    EndpointHealth::Healthy => Vec::new(),
+                    EndpointHealth::Degraded => vec![HealthFlag::DegradedByConfiguration],
+                    EndpointHealth::Unhealthy => vec![HealthFlag::FailedByConfiguration],
+                };
+                endpoints.push(fresh);
+                let Some(fresh) = endpoints.last_mut() else { continue };
+                fresh
+            }
+        };
+        status.cx_active += host.connections_active;
+        status.cx_total += host.connections_total;
+        status.cx_connect_fail += host.connect_failures;
+        status.rq_active += host.requests_active;
+        status.rq_total += host.requests_total;
+        status.rq_success += host.requests_success;
+        status.rq_error += host.requests_error;
+    }
+    ClusterStatus {
+        name: cluster.name.clone(),
+        observability_name: cluster.stat_name.clone().unwrap_or_else(|| cluster.name.clone()),
+        default_priority: thresholds(&cluster.thresholds),
+        high_priority: thresholds(&cluster.high_thresholds),
+        added_via_api: false,
+        endpoints,
+    }
+}
+
+fn thresholds(limits: &postrider_model::Thresholds) -> Thresholds {
+    Thresholds {
+        max_connections: limits.max_connections,
+        max_pending_requests: limits.max_pending_requests,
+        max_requests: limits.max_requests,
+        max_retries: limits.max_retries,
+    }
+}
+
+fn rfc3339(at: SystemTime) -> String {
+    let mut text = Vec::new();
+    postrider_telemetry::time::write(&postrider_telemetry::time::TimePattern::iso8601(), at, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
