@@ -16,6 +16,7 @@ mod format;
 mod merge;
 pub(crate) mod names;
 mod scalar;
+mod text;
 mod types;
 pub(crate) mod v2;
 mod well_known;
@@ -109,7 +110,6 @@ struct Parsed<'f> {
 
 enum Input<'f> {
     Tree(tree::Node),
-    Text(&'f SourceFile, FileId),
     Binary(&'f [u8]),
 }
 
@@ -122,9 +122,11 @@ impl Loader<'_> {
         }
         match format {
             Format::Binary => Parsed { types: types::of_bytes(file.bytes()), input: Some(Input::Binary(file.bytes())) },
-            Format::Text => Parsed { types: types::of_bytes(file.bytes()), input: Some(Input::Text(file, id)) },
-            Format::Yaml | Format::Json => {
-                let document = tree::parse(file, id, &mut self.diagnostics);
+            Format::Text | Format::Yaml | Format::Json => {
+                let document = match format {
+                    Format::Text => text::parse(file, id, &mut self.diagnostics),
+                    _ => tree::parse(file, id, &mut self.diagnostics),
+                };
                 self.incomplete |= document.incomplete;
                 let root = document.root.filter(|root| root.kind != tree::NodeKind::Null);
                 if root.is_none() && !self.diagnostics.has_errors() {
@@ -152,7 +154,6 @@ impl Loader<'_> {
                 let mut decoder = Decoder::new(pool, format, self.options, &mut self.diagnostics, &mut self.broken);
                 decoder.root(&root, &descriptor)
             }
-            Input::Text(file, id) => dynamic::from_text(file, id, &descriptor, &mut self.diagnostics),
             Input::Binary(bytes) => dynamic::from_binary(bytes, &descriptor, self.options, &mut self.diagnostics),
         }
     }

@@ -173,7 +173,7 @@ impl Checker<'_> {
     }
 
     fn value(&mut self, value: &Value, rules: &Rules, place: Place<'_>) {
-        if self.broken.contains(place.path) {
+        if self.broken.contains(place.path) || (matches!(value, Value::Message(_)) && self.broken_inside(place.path)) {
             return;
         }
         if let (Value::Any(any), Some(types)) = (value, &rules.any_types) {
@@ -228,6 +228,11 @@ impl Checker<'_> {
         self.broken
             .iter()
             .any(|broken| broken.strip_prefix(path).is_some_and(|rest| rest.starts_with('[') && rest.ends_with(']')))
+    }
+
+    /// A duration or wrapper written as a message, with a broken field.
+    fn broken_inside(&self, path: &str) -> bool {
+        self.broken.iter().any(|broken| broken.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')))
     }
 
     fn rules_of(&mut self, message: &Message) -> Rc<MessageRules> {

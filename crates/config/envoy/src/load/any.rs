@@ -4,6 +4,7 @@ use postrider_config_core::{Diagnostic, Span, nearest};
 use postrider_envoy_proto as schema;
 
 use super::decode::Decoder;
+use super::format::Format;
 use super::{names, v2};
 use crate::known::{self, VERSION};
 use crate::message::{Any, Message, TYPE_URL_PREFIX, Value, type_name};
@@ -66,10 +67,12 @@ fn resolve(
         decoder.report(diagnostic);
         return unresolved(url.to_owned(), Some(span));
     };
-    if let (None, Some(wrapper)) = (wrapper, TYPED_STRUCTS.into_iter().find(|typed| *typed == name)) {
+    let typed_struct_name = TYPED_STRUCTS.into_iter().find(|typed| *typed == name);
+    // In text protobuf the Struct is spelt out field by field; it stays what it is.
+    if let (None, Some(wrapper), true) = (wrapper, typed_struct_name, decoder.format != Format::Text) {
         return typed_struct(decoder, node, pairs, wrapper);
     }
-    let message = if wrapper.is_none() && has_own_json_form(name) {
+    let message = if wrapper.is_none() && decoder.format != Format::Text && has_own_json_form(name) {
         match pairs.iter().find(|pair| pair.key == "value") {
             Some(pair) => decoder.within("value", |decoder| decoder.message(&pair.value, &descriptor)),
             None => Some(Message::new(descriptor, Some(node.span))),

@@ -81,6 +81,11 @@ impl<'d> Decoder<'d> {
             }
         }
         self.missing_config(&message, pairs);
+        if descriptor.full_name() == "google.protobuf.Duration"
+            && (message.integer("seconds") < 0 || message.integer("nanos") < 0)
+        {
+            self.report(Diagnostic::error("invalid-duration", "a duration cannot be negative here").at(span));
+        }
         message
     }
 
@@ -218,9 +223,13 @@ impl<'d> Decoder<'d> {
 
     fn map(&mut self, node: &Node, field: &FieldDescriptor) -> Value {
         let Kind::Message(entry) = field.kind() else { return Value::Map(Vec::new()) };
-        let NodeKind::Map(pairs) = &node.kind else {
-            self.wrong_type(node, "a mapping");
-            return Value::Map(Vec::new());
+        let listed = if self.format == Format::Text { entries_of_text(node) } else { None };
+        let pairs = match (&listed, &node.kind) {
+            (Some(pairs), _) | (None, NodeKind::Map(pairs)) => pairs,
+            _ => {
+                self.wrong_type(node, "a mapping");
+                return Value::Map(Vec::new());
+            }
         };
         let (key_kind, value_field) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field());
         let read = |pair: &Pair| {
@@ -330,6 +339,19 @@ impl<'d> Decoder<'d> {
             self.report(Diagnostic::warning("deprecated-field", text).at(span));
         }
     }
+}
+
+/// In text protobuf a map is a repeated message with `key` and `value`.
+fn entries_of_text(node: &Node) -> Option<Vec<Pair>> {
+    let entries = match &node.kind {
+        NodeKind::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(node),
+    };
+    let pair = |entry: &Node| {
+        let key = entry.get("key")?;
+        Some(Pair { key: key.text()?.to_owned(), key_span: key.span, value: entry.get("value")?.clone() })
+    };
+    entries.iter().map(pair).collect()
 }
 
 /// The field of a key: snake case, or the camel case of protobuf's JSON mapping.

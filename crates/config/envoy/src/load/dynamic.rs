@@ -1,7 +1,6 @@
-//! Binary and text protobuf: decoded by descriptor, then turned into the same [`Message`] as YAML. Without places inside:
-//! neither format has lines worth pointing at once it is decoded.
+//! Binary protobuf: decoded by descriptor, then turned into the same [`Message`] as YAML. Findings have a path and no place.
 
-use postrider_config_core::{Diagnostic, Diagnostics, FileId, Severity, SourceFile, Span};
+use postrider_config_core::{Diagnostic, Diagnostics, Severity};
 use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage, Value as Dynamic};
 
 use super::LoadOptions;
@@ -22,23 +21,6 @@ pub fn from_binary(
         Err(error) => {
             let text = format!("not a serialised {}: {error}", descriptor.full_name());
             diagnostics.push(Diagnostic::error("invalid-protobuf", text));
-            None
-        }
-    }
-}
-
-/// Reads a message in protobuf's text format.
-pub fn from_text(
-    file: &SourceFile,
-    id: FileId,
-    descriptor: &MessageDescriptor,
-    diagnostics: &mut Diagnostics,
-) -> Option<Message> {
-    match DynamicMessage::parse_text_format(descriptor.clone(), file.text()) {
-        Ok(message) => Converter { options: &LoadOptions::default(), diagnostics }.message(&message, "", 0),
-        Err(error) => {
-            let span = Span::new(id, 0, 0);
-            diagnostics.push(Diagnostic::error("invalid-protobuf", error.to_string()).at(span));
             None
         }
     }

@@ -40,6 +40,10 @@ pub enum Plain {
 
 /// Reads a scalar as a kind. Messages are not scalars: they are [`Fault::WrongType`].
 pub fn decode(scalar: &Scalar, format: Format, kind: &Kind) -> Result<Value, Fault> {
+    let quotes = matches!(kind, Kind::String | Kind::Bytes);
+    if format == Format::Text && scalar.plain == quotes {
+        return Err(Fault::WrongType);
+    }
     let plain = classify(scalar, format);
     match kind {
         Kind::Bool => boolean(&plain).map(Value::Bool).ok_or(Fault::WrongType),
@@ -48,6 +52,7 @@ pub fn decode(scalar: &Scalar, format: Format, kind: &Kind) -> Result<Value, Fau
             _ => Err(Fault::WrongType),
         },
         Kind::Bytes => match plain {
+            Plain::Text(text) if format == Format::Text => Ok(Value::Bytes(text.into_bytes())),
             Plain::Text(text) => bytes(&text).map(Value::Bytes).ok_or(Fault::NotBase64),
             _ => Err(Fault::WrongType),
         },
@@ -73,10 +78,11 @@ pub fn classify(scalar: &Scalar, format: Format) -> Plain {
     if !scalar.plain {
         return Plain::Text(text.to_owned());
     }
-    if format == Format::Json {
+    if format != Format::Yaml {
         return match text {
             "true" => Plain::Bool(true),
             "false" => Plain::Bool(false),
+            _ if format == Format::Text && yaml_integer(text).is_some() => Plain::Int(yaml_integer(text).unwrap_or(0)),
             _ => match (text.parse::<i64>(), text.parse::<f64>()) {
                 (Ok(n), _) => Plain::Int(n),
                 (_, Ok(n)) => Plain::Float(n),

@@ -4,7 +4,7 @@ use super::names;
 use crate::message::type_name;
 use crate::tree::{Node, NodeKind};
 
-/// The prefix by which type URLs are found in binary and text protobuf.
+/// The prefix by which type URLs are found in binary protobuf.
 const PREFIX: &[u8] = b"type.googleapis.com/";
 
 /// The types behind `@type` and `type_url`, and those that a v2 extension name stands for.

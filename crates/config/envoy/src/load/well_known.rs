@@ -14,6 +14,9 @@ use crate::tree::{Node, NodeKind, Scalar, shorten};
 /// Envoy takes as well: `{seconds: 5}`). Inner `None`: reported.
 pub fn decode(decoder: &mut Decoder<'_>, node: &Node, descriptor: &MessageDescriptor) -> Option<Option<Message>> {
     let name = descriptor.full_name().strip_prefix("google.protobuf.")?;
+    if decoder.format == Format::Text {
+        return None;
+    }
     match (name, &node.kind) {
         ("Struct", NodeKind::Map(_)) => Some(structure(decoder, node, descriptor)),
         ("Value", _) => Some(value(decoder, node, descriptor)),
