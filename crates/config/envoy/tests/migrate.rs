@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use postrider_config_core::{Severity, SourceFile};
+use postrider_config_core::{Severity, SourceFile, render};
 use postrider_config_envoy::migrate::{Migrated, migrate};
+use postrider_config_envoy::{LoadOptions, load};
 
 const LISTENER: &str = r#"
 static_resources:
@@ -127,6 +128,16 @@ fn insta(yaml: &str, name: &str) {
         std::fs::write(&path, yaml).unwrap();
     }
     assert_eq!(yaml, std::fs::read_to_string(&path).unwrap(), "{name}");
+}
+
+#[test]
+fn the_published_files_start_here_once_migrated() {
+    for text in [include_str!("migrate/http-1.14.yaml"), include_str!("migrate/tcp-1.7.yaml")] {
+        let yaml = run("v2.yaml", text).yaml.unwrap();
+        let outcome = load(&SourceFile::new("v3.yaml", yaml), &LoadOptions::default(), &|_: &str| false);
+        let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+        assert!(outcome.snapshot.is_some() && outcome.diagnostics.is_empty(), "{said}");
+    }
 }
 
 #[test]

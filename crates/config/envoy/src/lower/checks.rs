@@ -1,6 +1,6 @@
 //! What must hold between resources: unique names and addresses, no unknown cluster.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use postrider_config_core::{Diagnostic, nearest};
@@ -57,8 +57,9 @@ pub(super) fn known_clusters(cx: &mut Lowering<'_>, clusters: &[Reader<'_>], res
         return;
     }
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.str("name")).collect();
+    let known: HashSet<&str> = names.iter().copied().collect();
     for used in std::mem::take(&mut cx.cluster_uses) {
-        if names.contains(&used.name.as_str()) {
+        if known.contains(used.name.as_str()) {
             continue;
         }
         let text = format!("there is no cluster `{}`", used.name);
