@@ -15,6 +15,9 @@ pub struct Hosted {
     pub route: Node,
 }
 
+/// Indices of routes, and the domains that see exactly these.
+type Group = (Vec<usize>, Vec<(String, Span)>);
+
 /// The virtual hosts, in the order in which hosts first appear; the one for any host comes last.
 pub fn virtual_hosts(routes: Vec<Hosted>, span: Span) -> Vec<Node> {
     let mut domains: Vec<(String, Span)> = Vec::new();
@@ -24,7 +27,8 @@ pub fn virtual_hosts(routes: Vec<Hosted>, span: Span) -> Vec<Node> {
         }
     }
     domains.push(("*".to_owned(), span));
-    let mut groups: Vec<(Vec<usize>, Vec<(String, Span)>)> = Vec::new();
+    // Domains that see the same routes share a virtual host.
+    let mut groups: Vec<Group> = Vec::new();
     for domain in domains {
         let takes =
             |route: &Hosted| route.hosts.is_empty() || route.hosts.iter().any(|(host, _)| covers(host, &domain.0));
