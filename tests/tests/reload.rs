@@ -148,15 +148,14 @@ fn a_bad_file_is_refused_and_the_last_good_one_serves_on() {
     for bad in ["static_resources: [", "", "{}x", &dangling, &misspelt] {
         let verdict = proxy.reload(bad);
         assert!(!accepted(&verdict), "{bad:?}: {verdict}");
-        assert_eq!(verdict["result"], "refused");
-        let errors = verdict["diagnostics"].as_array().map_or(0, Vec::len);
+        assert_eq!(verdict["outcome"], "refused");
+        let errors = verdict["errors"].as_array().map_or(0, Vec::len);
         assert!(errors > 0, "a refusal says why: {verdict}");
         assert_eq!(proxy.get("/").header("x-mark"), "good");
     }
-    let history = proxy.history();
-    let latest = history.last().unwrap();
-    assert!(latest["time"].is_string() || latest["time"].is_number(), "{latest}");
-    assert!(latest["diagnostics"].to_string().contains("connect_timeout"), "{latest}");
+    let latest = proxy.latest_verdict().unwrap();
+    assert!(latest["time"].is_string(), "{latest}");
+    assert!(latest["errors"].to_string().contains("connect_timeout"), "{latest}");
     assert!(accepted(&proxy.reload(marked(&origin, "better").to_yaml())));
     assert_eq!(proxy.get("/").header("x-mark"), "better");
     assert!(load.finish().is_empty());
@@ -270,14 +269,14 @@ fn a_changed_file_is_taken_without_a_signal() {
     }
     let origin = Origin::echo("a");
     let proxy = Proxy::start(&marked(&origin, "0"));
-    let before = proxy.history().len();
+    let before = proxy.latest_verdict();
     // By rename, as editors do, then in place.
     proxy.directory().write("config.yaml", marked(&origin, "1").to_yaml());
-    assert!(accepted(&proxy.await_verdict(before)));
+    assert!(accepted(&proxy.await_verdict(before.as_ref())));
     wait_until("the renamed file serves", || proxy.get("/").header("x-mark") == "1");
-    let before = proxy.history().len();
+    let before = proxy.latest_verdict();
     std::fs::write(proxy.config_path(), marked(&origin, "2").to_yaml()).unwrap();
-    assert!(accepted(&proxy.await_verdict(before)));
+    assert!(accepted(&proxy.await_verdict(before.as_ref())));
     wait_until("the rewritten file serves", || proxy.get("/").header("x-mark") == "2");
 }
 
@@ -303,9 +302,9 @@ fn a_swap_of_symbolic_links_as_kubernetes_does_it_is_taken() {
     let proxy = Proxy::start_file(directory, file, Launch::default());
     assert_eq!(proxy.get("/").header("x-mark"), "1");
     for (name, mark) in [("..2026_02", "2"), ("..2026_03", "3")] {
-        let before = proxy.history().len();
+        let before = proxy.latest_verdict();
         version(name, mark);
-        assert!(accepted(&proxy.await_verdict(before)));
+        assert!(accepted(&proxy.await_verdict(before.as_ref())));
         wait_until("the new version serves", || proxy.get("/").header("x-mark") == mark);
     }
 }

@@ -203,39 +203,42 @@ impl Proxy {
         self.process.wait()
     }
 
-    /// The history of configurations, oldest first: `{"entries": [{"result":
-    /// "accepted" | "refused", "time": …, "diagnostics": […]}]}`, the
-    /// diagnostics in the shape of `validate --output json`.
+    /// The history of configurations, newest first; each entry has a `time`, a
+    /// `source`, an `outcome` (`accepted` or `refused`) and `changes` or
+    /// `errors`.
     pub fn history(&self) -> Vec<Value> {
-        let page = self.admin_json(HISTORY);
-        page["entries"].as_array().cloned().unwrap_or_default()
+        self.admin_json(HISTORY)["history"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// The newest entry of the history.
+    pub fn latest_verdict(&self) -> Option<Value> {
+        self.history().into_iter().next()
     }
 
     /// Writes a new config over the running one (by rename), sends SIGHUP, and
     /// waits for the verdict in the admin's history, which it returns.
     pub fn reload(&mut self, text: impl AsRef<[u8]>) -> Value {
-        let before = self.history().len();
+        let before = self.latest_verdict();
         let name = self.config.file_name().and_then(|n| n.to_str()).expect("a file name");
         self.directory.write(name, text);
         self.signal("HUP");
-        self.await_verdict(before)
+        self.await_verdict(before.as_ref())
     }
 
-    /// Waits until the history is longer than `before` and returns its newest
-    /// entry.
-    pub fn await_verdict(&self, before: usize) -> Value {
-        let mut history = Vec::new();
+    /// Waits until the newest entry is another than `before` and returns it.
+    pub fn await_verdict(&self, before: Option<&Value>) -> Value {
+        let mut latest = None;
         wait_until("a verdict on the new config", || {
-            history = self.history();
-            history.len() > before
+            latest = self.latest_verdict();
+            latest.is_some() && latest.as_ref() != before
         });
-        history.pop().expect("an entry")
+        latest.expect("an entry")
     }
 }
 
 /// Whether a history entry was accepted.
 pub fn accepted(entry: &Value) -> bool {
-    entry["result"] == "accepted"
+    entry["outcome"] == "accepted"
 }
 
 /// Which proxy is under test.
