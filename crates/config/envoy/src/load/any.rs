@@ -14,6 +14,15 @@ use crate::write::has_own_json_form;
 /// The two messages that carry another message as a Struct beside its type URL.
 const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
 
+/// The one field in which an `Any` without a type means something: `config: {}` switches a filter on as it stands in the
+/// chain.
+pub const OPTIONAL: &str = "envoy.config.route.v3.FilterConfig.config";
+
+/// An `Any` without a type.
+pub fn untyped() -> Value {
+    unresolved(String::new(), None)
+}
+
 /// Reads an `Any`. Without a usable type the result has no message, and the reason is reported.
 pub fn decode(decoder: &mut Decoder<'_>, node: &Node) -> Value {
     let NodeKind::Map(pairs) = &node.kind else {

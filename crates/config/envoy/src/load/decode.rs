@@ -150,7 +150,8 @@ impl<'d> Decoder<'d> {
         let kind = field.kind();
         match (&kind, &node.kind) {
             (Kind::Message(descriptor), _) if descriptor.full_name() == "google.protobuf.Any" => {
-                any::decode(self, node)
+                let empty = matches!(&node.kind, NodeKind::Map(pairs) if pairs.is_empty());
+                if empty && field.full_name() == any::OPTIONAL { any::untyped() } else { any::decode(self, node) }
             }
             (Kind::Message(descriptor), _) => {
                 let message = self.message(node, descriptor);

@@ -133,11 +133,11 @@ fn switched(cx: &mut Lowering<'_>, name: &str, wrapper: &Reader<'_>) -> Option<S
         }
         return Some((None, disabled, optional));
     };
-    let config = any.reader.as_ref()?;
-    // `config` of this type alone is Envoy's way to switch a filter on without a configuration of its own.
-    if any.type_name == "google.protobuf.Empty" || config.as_message().fields.is_empty() && any.type_name.is_empty() {
+    if any.type_name.is_empty() {
+        // `config: {}` switches the filter on as it stands in the chain.
         return Some((None, disabled, optional));
     }
+    let config = any.reader.as_ref()?;
     Some((Some(override_config(&any, config)), disabled, optional))
 }
 
