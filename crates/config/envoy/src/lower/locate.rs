@@ -85,3 +85,29 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use postrider_config_core::SourceFile;
+
+    use super::locate;
+    use crate::{LoadOptions, load_bootstrap};
+
+    #[test]
+    fn a_path_finds_its_value_or_what_stands_around_it() {
+        let text = r#"node: { id: me, dynamic_parameters: { "a.b\"]": { params: { k: v } } } }
+static_resources: { clusters: [{ name: one }, { name: two }] }
+"#;
+        let file = SourceFile::new("a.yaml", text);
+        let loaded = load_bootstrap(&file, &LoadOptions::default());
+        let root = loaded.bootstrap.unwrap();
+        let at = |path: &str| locate(&root, path).map(|span| file.slice(span).to_owned());
+        assert_eq!(at("node.id").as_deref(), Some("me"));
+        assert_eq!(at("static_resources.clusters[1].name").as_deref(), Some("two"));
+        assert_eq!(at(r#"node.dynamic_parameters["a.b\"]"].params["k"]"#).as_deref(), Some("v"));
+        assert_eq!(at("static_resources.clusters[1].nothing[3].here").as_deref(), Some("{ name: two }"));
+        assert_eq!(at("static_resources.clusters[9]").as_deref(), at("static_resources.clusters").as_deref());
+        assert_eq!(at("static_resources.clusters[x]").as_deref(), at("static_resources.clusters").as_deref());
+        assert!(at("").unwrap().starts_with("node:"));
+    }
+}
