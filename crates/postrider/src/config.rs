@@ -1,23 +1,245 @@
-//! From files to a configuration that can run, for every command alike.
+//! From files to a configuration that can run: one way for `run`, reload, `validate`, `explain` and the others.
+//!
+//! [`check`] reads, loads and compiles; every error of all three steps is a diagnostic with a place. It binds nothing and
+//! contacts nobody.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fmt, io};
 
-/// Where a configuration comes from, and how strictly it is read. At least one of file and inline text is there.
+use postrider_config_core::{Diagnostic, SourceFile, render};
+use postrider_config_envoy::{LoadOptions, Outcome};
+use postrider_config_short::Short;
+use postrider_filter_api::Registry;
+use postrider_model::{Origin, Snapshot, ValueError};
+use postrider_worker::Plan;
+
+/// The name of standard input in diagnostics.
+const STDIN_NAME: &str = "<stdin>";
+
+/// The name of `--config-yaml` in diagnostics.
+const INLINE_NAME: &str = "<config-yaml>";
+
+/// Where a configuration comes from, and how it is read.
 #[derive(Debug, Clone)]
 pub struct Input {
-    path: Option<PathBuf>,
-    inline: Option<String>,
+    source: Source,
+    overlay: Option<String>,
     allow_unknown_fields: bool,
+    service: Service,
 }
 
+#[derive(Debug, Clone)]
+enum Source {
+    File(PathBuf),
+    Stdin,
+    Inline(String),
+}
+
+/// Who the proxy says it is, whatever the file says (`--service-*`): as in Envoy, the flag wins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Service {
+    pub cluster: Option<String>,
+    pub node: Option<String>,
+    pub zone: Option<String>,
+}
+
+/// A configuration that was read.
+pub struct Checked {
+    /// What was found. It holds megabytes: drop it when its findings are told and its `dump` is taken.
+    pub outcome: Outcome,
+    /// Ready for the workers; `None` when there are errors.
+    pub plan: Option<Plan>,
+}
+
+/// A file that cannot be read.
+#[derive(Debug)]
+pub struct ReadError {
+    name: String,
+    error: io::Error,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot read {}: {}", self.name, self.error)
+    }
+}
+
+impl std::error::Error for ReadError {}
+
 impl Input {
-    /// `None` when there is neither a file nor inline text.
-    pub fn new(path: Option<PathBuf>, inline: Option<String>, allow_unknown_fields: bool) -> Option<Input> {
-        (path.is_some() || inline.is_some()).then_some(Input { path, inline, allow_unknown_fields })
+    /// A file as a command's argument names it; `-` is standard input.
+    pub fn argument(path: &Path) -> Input {
+        let source = if path == Path::new("-") { Source::Stdin } else { Source::File(path.to_owned()) };
+        Input { source, overlay: None, allow_unknown_fields: false, service: Service::default() }
+    }
+
+    /// `-c` and `--config-yaml`; `None` when there is neither.
+    pub fn flags(
+        path: Option<PathBuf>,
+        inline: Option<String>,
+        allow_unknown_fields: bool,
+        service: Service,
+    ) -> Option<Input> {
+        let (source, overlay) = match (path, inline) {
+            (Some(path), inline) => (Source::File(path), inline),
+            (None, Some(inline)) => (Source::Inline(inline), None),
+            (None, None) => return None,
+        };
+        Some(Input { source, overlay, allow_unknown_fields, service })
+    }
+
+    /// Unknown fields are warnings instead of errors.
+    #[must_use]
+    pub fn allow_unknown_fields(mut self, allow: bool) -> Input {
+        self.allow_unknown_fields = allow;
+        self
     }
 
     /// The file, if there is one: what a reload reads again and what is watched.
     pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        match &self.source {
+            Source::File(path) => Some(path),
+            Source::Stdin | Source::Inline(_) => None,
+        }
+    }
+
+    /// As diagnostics name it.
+    pub fn name(&self) -> String {
+        match &self.source {
+            Source::File(path) => path.display().to_string(),
+            Source::Stdin => STDIN_NAME.to_owned(),
+            Source::Inline(_) => INLINE_NAME.to_owned(),
+        }
+    }
+
+    /// Reads the file as it is now.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn read(&self) -> Result<SourceFile, ReadError> {
+        let bytes = match &self.source {
+            Source::File(path) => std::fs::read(path),
+            Source::Stdin => {
+                let mut bytes = Vec::new();
+                io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+            }
+            Source::Inline(text) => Ok(text.clone().into_bytes()),
+        };
+        let bytes = bytes.map_err(|error| ReadError { name: self.name(), error })?;
+        Ok(SourceFile::from_bytes(self.name(), bytes))
     }
 }
+
+/// The filters that this binary has.
+pub fn filters() -> Registry {
+    let mut registry = Registry::default();
+    postrider_filter_native::register(&mut registry);
+    registry
+}
+
+/// Reads, loads and compiles a configuration. What did not change since `previous` is carried over.
+///
+/// # Errors
+/// The file cannot be read. A configuration that is wrong is no error of this function: see the outcome's diagnostics.
+pub fn check(input: &Input, previous: Option<&Plan>, workers: usize) -> Result<Checked, ReadError> {
+    let registry = filters();
+    let outcome = load(input, &registry)?;
+    Ok(compile(input, outcome, previous, &registry, workers))
+}
+
+fn load(input: &Input, registry: &Registry) -> Result<Outcome, ReadError> {
+    let options = LoadOptions {
+        allow_unknown_static_fields: input.allow_unknown_fields,
+        overlay: input.overlay.as_ref().map(|text| SourceFile::new(INLINE_NAME, text.as_str())),
+        forms: vec![&Short],
+        ..LoadOptions::default()
+    };
+    Ok(postrider_config_envoy::load(&input.read()?, &options, &|kind: &str| registry.knows(kind)))
+}
+
+fn compile(
+    input: &Input,
+    mut outcome: Outcome,
+    previous: Option<&Plan>,
+    registry: &Registry,
+    workers: usize,
+) -> Checked {
+    let Some(mut snapshot) = outcome.snapshot.clone() else { return Checked { outcome, plan: None } };
+    input.service.apply(&mut snapshot);
+    let plan = match Plan::compile(snapshot, previous, registry, workers) {
+        Ok(plan) => Some(plan),
+        Err(errors) => {
+            for error in errors {
+                let refused = ValueError { path: String::new(), message: error.message };
+                outcome.refuse_filter(&Origin(error.path), &refused);
+            }
+            None
+        }
+    };
+    Checked { outcome, plan }
+}
+
+impl Service {
+    fn apply(&self, snapshot: &mut Arc<Snapshot>) {
+        if *self == Service::default() {
+            return;
+        }
+        let node = &mut Arc::make_mut(snapshot).node;
+        for (flag, field) in
+            [(&self.cluster, &mut node.cluster), (&self.node, &mut node.id), (&self.zone, &mut node.zone)]
+        {
+            if let Some(flag) = flag {
+                field.clone_from(flag);
+            }
+        }
+    }
+}
+
+impl Checked {
+    /// Every finding, for people. Empty when there is none.
+    pub fn findings(&self, colour: bool) -> String {
+        if self.outcome.diagnostics.is_empty() {
+            return String::new();
+        }
+        render::text(&self.outcome.diagnostics, &self.outcome.sources, colour)
+    }
+
+    /// One line per error, `file:line:col: message`: for a log and for the history of reloads.
+    pub fn error_lines(&self) -> Vec<String> {
+        let errors = self.outcome.diagnostics.iter().filter(|d| d.severity == postrider_config_core::Severity::Error);
+        errors.map(|error| self.line(error)).collect()
+    }
+
+    fn line(&self, diagnostic: &Diagnostic) -> String {
+        match diagnostic.span.and_then(|span| self.outcome.sources.location(span)) {
+            Some((file, at)) => format!("{}:{}:{}: {}", file.name(), at.line, at.column, diagnostic.message),
+            None => diagnostic.message.clone(),
+        }
+    }
+}
+
+/// Where the parts of a configuration were written.
+pub struct Places<'o>(pub &'o Outcome);
+
+/// A line of a file; both numbers from 1.
+pub struct Place<'o> {
+    pub file: &'o str,
+    pub line: u32,
+    pub column: u32,
+}
+
+impl<'o> Places<'o> {
+    /// The place of what a path (a [`postrider_model::Origin`]) names.
+    pub fn find(&self, path: &str) -> Option<Place<'o>> {
+        if path.is_empty() {
+            return None;
+        }
+        let (file, at) = self.0.sources.location(self.0.locate(path)?)?;
+        Some(Place { file: file.name(), line: at.line, column: at.column })
+    }
+}
+
+#[cfg(test)]
+mod tests;

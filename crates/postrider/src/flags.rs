@@ -18,7 +18,7 @@ pub use definition::{DrainStrategy, IpVersion, Mode, RunFlags};
 pub use no_effect::given as given_without_effect;
 pub use values::ComponentLevels;
 
-use crate::config::Input;
+use crate::config::{Input, Service};
 
 /// What `run` was told, checked and with defaults in place.
 #[derive(Debug, Clone)]
@@ -38,7 +38,6 @@ pub struct RunOptions {
     /// How often access logs are written out.
     pub file_flush_interval: Duration,
     pub log: LogOptions,
-    pub service: Service,
     /// For `/server_info`: every flag by the name and in the form of Envoy's `CommandLineOptions`.
     pub command_line: Value,
 }
@@ -52,21 +51,19 @@ pub struct LogOptions {
     pub path: Option<PathBuf>,
 }
 
-/// Who the proxy says it is, whatever the file says (`--service-*`): as in Envoy, the flag wins.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Service {
-    pub cluster: Option<String>,
-    pub node: Option<String>,
-    pub zone: Option<String>,
-}
-
 impl RunOptions {
     /// What the flags mean. `None` when they name no configuration.
     pub fn new(flags: &RunFlags) -> Option<RunOptions> {
-        let input = Input::new(
+        let service = Service {
+            cluster: flags.service_cluster.clone(),
+            node: flags.service_node.clone(),
+            zone: flags.service_zone.clone(),
+        };
+        let input = Input::flags(
             flags.config_path.clone(),
             flags.config_yaml.clone(),
             flags.allow_unknown_static_fields || flags.allow_unknown_fields,
+            service,
         )?;
         let workers = workers(flags.concurrency);
         Some(RunOptions {
@@ -83,11 +80,6 @@ impl RunOptions {
                 level: flags.log_level,
                 components: flags.component_log_level.clone(),
                 path: flags.log_path.clone(),
-            },
-            service: Service {
-                cluster: flags.service_cluster.clone(),
-                node: flags.service_node.clone(),
-                zone: flags.service_zone.clone(),
             },
             command_line: command_line::json(flags, workers),
         })

@@ -2,7 +2,32 @@
 //!
 //! It must never hold logic that a test would want to reach without starting a process.
 
+mod cli;
+mod commands;
 mod config;
+mod exit;
 mod flags;
+mod run;
+mod terminal;
+mod version;
 
-fn main() {}
+use std::process::ExitCode;
+
+use cli::Invocation;
+use commands::{completion, convert, demo_upstream, doctor, explain, migrate, validate};
+
+fn main() -> ExitCode {
+    let exit = match cli::parse(std::env::args_os()) {
+        Ok(Invocation::Run(run)) => return commands::run::run(&run),
+        Ok(Invocation::Validate(arguments)) => validate::run(&arguments),
+        Ok(Invocation::Migrate(arguments)) => migrate::run(&arguments),
+        Ok(Invocation::Explain(arguments)) => explain::run(&arguments),
+        Ok(Invocation::Convert(arguments)) => convert::run(&arguments),
+        Ok(Invocation::Doctor(arguments)) => doctor::run(&arguments),
+        Ok(Invocation::Completion(arguments)) => completion::run(&arguments),
+        Ok(Invocation::Version(arguments)) => commands::version::run(&arguments),
+        Ok(Invocation::DemoUpstream(arguments)) => demo_upstream::run(&arguments),
+        Err(error) => error.exit(),
+    };
+    exit.into()
+}

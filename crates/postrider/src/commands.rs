@@ -1,0 +1,11 @@
+//! One file per command. A command reads its arguments, calls a library crate and prints; what it finds out is not its own.
+
+pub mod completion;
+pub mod convert;
+pub mod demo_upstream;
+pub mod doctor;
+pub mod explain;
+pub mod migrate;
+pub mod run;
+pub mod validate;
+pub mod version;

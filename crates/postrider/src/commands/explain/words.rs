@@ -1,0 +1,54 @@
+//! What both renderers say about the same values.
+
+use std::time::Duration;
+
+use postrider_model::{ConnectionHandler, Discovery, LoadBalancing};
+
+use super::journey::{End, Journey, Winner};
+
+pub fn discovery(discovery: &Discovery) -> &'static str {
+    match discovery {
+        Discovery::Static(_) => "static",
+        Discovery::StrictDns(_) => "strict DNS",
+        Discovery::LogicalDns(_) => "logical DNS",
+    }
+}
+
+pub fn policy(policy: &LoadBalancing) -> &'static str {
+    match policy {
+        LoadBalancing::RoundRobin => "round robin",
+        LoadBalancing::LeastRequest { .. } => "least request",
+        LoadBalancing::Random => "random",
+    }
+}
+
+/// Each limit in time that holds for the request; `None` is no limit.
+pub fn timeouts(winner: &Winner<'_>, journey: &Journey<'_>) -> Vec<(String, Option<Duration>)> {
+    let mut all = Vec::new();
+    let mut add = |name: &str, limit| all.push((name.to_owned(), limit));
+    let connection = journey.http.map(|http| &http.model.timeouts);
+    if let Some(timeouts) = connection {
+        add("request_headers", timeouts.request_headers);
+        add("request", timeouts.request);
+    }
+    let mut stream_idle = connection.and_then(|timeouts| timeouts.stream_idle);
+    if let End::Forward { forward, .. } = &winner.end {
+        add("route", forward.timeout);
+        stream_idle = forward.idle_timeout.unwrap_or(stream_idle);
+    }
+    add("stream_idle", stream_idle);
+    if let Some(timeouts) = connection {
+        add("max_stream_duration", timeouts.max_stream_duration);
+        add("connection_idle", timeouts.connection_idle);
+    }
+    all
+}
+
+/// The clusters, with their weights, of a chain that carries bytes.
+pub fn tcp_clusters<'j>(journey: &'j Journey<'_>) -> impl Iterator<Item = (&'j str, u32)> {
+    let tcp = journey.chain.and_then(|chain| match &chain.model.handler {
+        ConnectionHandler::Tcp(tcp) => Some(tcp),
+        ConnectionHandler::Http(_) => None,
+    });
+    tcp.into_iter().flat_map(|tcp| tcp.clusters.iter().map(|cluster| (cluster.cluster.as_str(), cluster.weight)))
+}

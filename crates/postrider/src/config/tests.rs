@@ -1,0 +1,72 @@
+use super::*;
+
+/// A file with one filter, whose configuration is `config`.
+fn with_filter(config: &str) -> String {
+    format!(
+        r#"static_resources:
+  listeners:
+  - name: web
+    address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: web
+          route_config:
+            virtual_hosts:
+            - {{name: all, domains: ["*"], routes: [{{match: {{prefix: /}}, direct_response: {{status: 204}}}}]}}
+          http_filters:
+          - name: auth
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.basic_auth.v3.BasicAuth
+              users: {config}
+          - name: router
+            typed_config: {{"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}
+"#
+    )
+}
+
+fn inline(text: &str, service: Service) -> Checked {
+    let input = Input::flags(None, Some(text.to_owned()), false, service).unwrap();
+    check(&input, None, 1).unwrap()
+}
+
+#[test]
+fn a_filter_that_refuses_its_configuration_is_an_error_with_its_place() {
+    let checked = inline(&with_filter(r#"{inline_string: "no-colon"}"#), Service::default());
+    assert!(checked.plan.is_none() && checked.outcome.snapshot.is_none());
+    let lines = checked.error_lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("<config-yaml>:18:"), "{lines:?}");
+}
+
+#[test]
+fn a_good_configuration_compiles_and_what_did_not_change_is_carried_over() {
+    let text = with_filter(r#"{inline_string: "u:{SHA}6NSi9zGis3/LFpY50UzLk1CVLVk="}"#);
+    let input = Input::flags(None, Some(text), false, Service::default()).unwrap();
+    let first = check(&input, None, 1).unwrap();
+    assert_eq!(first.findings(false), "");
+    let first = first.plan.unwrap();
+    let second = check(&input, Some(&first), 1).unwrap().plan.unwrap();
+    assert!(Arc::ptr_eq(&first.listeners[0], &second.listeners[0]));
+}
+
+#[test]
+fn the_service_flags_win_over_the_file() {
+    let service = Service { node: Some("flag".into()), ..Service::default() };
+    let plan = inline("{node: {id: file, cluster: file}}", service).plan.unwrap();
+    assert_eq!((plan.snapshot.node.id.as_str(), plan.snapshot.node.cluster.as_str()), ("flag", "file"));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = check(&Input::argument(Path::new("no/such.yaml")), None, 1).err().unwrap();
+    assert!(error.to_string().starts_with("cannot read no/such.yaml: "), "{error}");
+}
+
+#[test]
+fn a_dash_is_standard_input_and_nothing_to_watch() {
+    let input = Input::argument(Path::new("-"));
+    assert_eq!((input.path(), input.name().as_str()), (None, "<stdin>"));
+}
