@@ -80,13 +80,9 @@ pub enum EscapedSlashes {
 pub struct Http1Options {
     pub accept_http_10: bool,
     pub default_host_for_http_10: Option<String>,
-    pub allow_absolute_url: bool,
     pub enable_trailers: bool,
     /// What to do with names such as `x_forwarded_for`.
     pub underscores: Underscores,
-    /// Answer a broken request and go on with the connection instead of closing it.
-    pub stream_error_on_invalid_message: bool,
-    pub header_case: HeaderCase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,15 +92,6 @@ pub enum Underscores {
     Allow,
     RejectAny,
     DropAny,
-}
-
-/// How header names are written on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HeaderCase {
-    #[default]
-    Lower,
-    /// `Content-Type`.
-    ProperWords,
 }
 
 /// What the proxy believes and says about who is talking to whom.
@@ -122,7 +109,6 @@ pub struct IdentityPolicy {
     pub strip_any_host_port: bool,
     pub strip_matching_host_port: bool,
     pub strip_trailing_host_dot: bool,
-    pub add_user_agent: bool,
     pub proxy_100_continue: bool,
     pub append_x_forwarded_port: bool,
     pub local_reply_format: Option<LocalReplyFormat>,

@@ -63,8 +63,6 @@ pub struct Route {
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
     pub filter_overrides: Vec<FilterOverride>,
-    /// `decorator.operation`; may be empty.
-    pub operation: String,
     pub origin: Origin,
 }
 

@@ -215,7 +215,6 @@ fn no_route() -> Route {
         request_headers: Default::default(),
         response_headers: Default::default(),
         filter_overrides: Vec::new(),
-        operation: String::new(),
         origin: Default::default(),
     }
 }

@@ -223,7 +223,6 @@ fn random_route(random: &mut Random, regexes: &[Regex]) -> Route {
         request_headers: Default::default(),
         response_headers: Default::default(),
         filter_overrides: Vec::new(),
-        operation: String::new(),
         origin: Default::default(),
     }
 }

@@ -18,6 +18,8 @@ use crate::worker::Worker;
 pub(crate) struct Chain {
     pub(crate) plan: Arc<ChainPlan>,
     pub(crate) handler: Handler,
+    /// Bytes that one read from a client may bring.
+    pub(crate) buffer_limit: usize,
     /// The configuration dropped this chain: its connections end after the request that they are at.
     pub(crate) draining: Cell<bool>,
 }
@@ -65,7 +67,7 @@ pub(crate) struct Filters {
 }
 
 impl Chain {
-    pub(crate) fn new(plan: &Arc<ChainPlan>, listener: &str, worker: &Worker) -> Rc<Chain> {
+    pub(crate) fn new(plan: &Arc<ChainPlan>, listener: &str, buffer_limit: u32, worker: &Worker) -> Rc<Chain> {
         let handler = match &plan.handler {
             HandlerPlan::Http(http) => Handler::Http(Http::new(&http.model, &http.routes, listener, worker)),
             HandlerPlan::Tcp(tcp) => Handler::Tcp(Tcp {
@@ -74,7 +76,8 @@ impl Chain {
                 logs: Logs::new(&tcp.access_log, worker),
             }),
         };
-        Rc::new(Chain { plan: plan.clone(), handler, draining: Cell::new(false) })
+        let buffer_limit = buffer_limit as usize;
+        Rc::new(Chain { plan: plan.clone(), handler, buffer_limit, draining: Cell::new(false) })
     }
 
     /// Goes on with the routes of `plan`, which differs in nothing else.

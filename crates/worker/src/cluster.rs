@@ -36,6 +36,8 @@ pub(crate) struct Upstream {
     pub(crate) id: u64,
     /// The host's address, as logs show it.
     pub(crate) name: Arc<str>,
+    /// Bytes that one read may bring.
+    pub(crate) buffer_limit: usize,
     /// Requests that this connection carried so far.
     served: Cell<u32>,
     created: Instant,
@@ -150,6 +152,7 @@ impl Cluster {
             host: host.clone(),
             id: worker.next_connection_id(),
             name: host.endpoint.address.to_string().into(),
+            buffer_limit: self.plan.model.buffer_limit as usize,
             served: Cell::new(0),
             created: now,
             idle_since: Cell::new(now),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use postrider_model::{Address, Listener};
 use postrider_sys::{Bound, ListenOptions, Place};
@@ -145,8 +146,9 @@ impl Fleet {
     }
 
     /// Old connections get no new requests; with `stop_accepting` there are no new connections either.
-    pub async fn drain(&self, stop_accepting: bool) {
-        self.broadcast(|| Message::Drain { stop_accepting }).await;
+    /// Clients learn it with their answers: at once, or more and more of them `over` some time.
+    pub async fn drain(&self, stop_accepting: bool, over: Duration) {
+        self.broadcast(|| Message::Drain { stop_accepting, over }).await;
     }
 
     /// Closes the sockets of these listeners and drains their connections.

@@ -21,9 +21,16 @@ pub(crate) enum Io {
 }
 
 impl Io {
-    /// Reads once into the free space of `lease`; 0 is the end of the stream. A full lease reads nothing.
-    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, lease: &mut Lease) -> Poll<io::Result<usize>> {
-        let mut buffer = ReadBuf::new(lease.space());
+    /// Reads once into the free space of `lease`, at most `limit` bytes; 0 is the end of the stream.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        lease: &mut Lease,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        let space = lease.space();
+        let room = space.len().min(limit.max(1));
+        let mut buffer = ReadBuf::new(space.get_mut(..room).unwrap_or_default());
         ready!(match self {
             Io::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
             Io::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),

@@ -61,7 +61,8 @@ impl Listener {
     /// Begins to accept on `sockets`.
     pub(crate) fn start(plan: &Arc<ListenerPlan>, sockets: Vec<Bound>, worker: &Rc<Worker>) -> Rc<Listener> {
         let stat_prefix = stat_prefix(plan, &sockets);
-        let chains = plan.each_chain().map(|chain| Chain::new(chain, &stat_prefix, worker)).collect();
+        let limit = plan.model.buffer_limit;
+        let chains = plan.each_chain().map(|chain| Chain::new(chain, &stat_prefix, limit, worker)).collect();
         let listener = Rc::new(Listener {
             plan: RefCell::new(plan.clone()),
             chains: RefCell::new(chains),
@@ -96,6 +97,9 @@ impl Listener {
             return;
         }
         let mut old = self.chains.take();
+        if self.plan.borrow().model.buffer_limit != plan.model.buffer_limit {
+            old.drain(..).for_each(|chain| chain.draining.set(true));
+        }
         let chains = plan
             .each_chain()
             .map(|chain| {
@@ -106,7 +110,7 @@ impl Listener {
                         known.replace_routes(chain);
                         known
                     }
-                    None => Chain::new(chain, &self.stat_prefix, worker),
+                    None => Chain::new(chain, &self.stat_prefix, plan.model.buffer_limit, worker),
                 }
             })
             .collect();

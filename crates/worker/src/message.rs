@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_model::{AccessLogSink, Endpoint};
 use postrider_sys::Bound;
@@ -30,6 +31,8 @@ pub(crate) enum Message {
     },
     Drain {
         stop_accepting: bool,
+        /// Answers say more and more often that their connection ends, over this time; zero is at once.
+        over: Duration,
     },
     StopListeners {
         names: Vec<String>,

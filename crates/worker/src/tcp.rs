@@ -27,6 +27,7 @@ struct Session {
     /// What the client sent and the endpoint did not take yet.
     upload: Input,
     upload_ended: Ended,
+    limit: usize,
     download_ended: Ended,
     last_activity: Instant,
 }
@@ -68,6 +69,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         info,
         upload: Input::default(),
         upload_ended: Ended::Open,
+        limit: chain.buffer_limit,
         download_ended: Ended::Open,
         last_activity: now,
         worker,
@@ -172,6 +174,7 @@ impl Session {
         loop {
             let up = relay(
                 cx,
+                self.limit,
                 &mut self.client,
                 &mut self.upload,
                 &mut upstream.io,
@@ -184,7 +187,15 @@ impl Session {
                 Err(Side::Sink) => return Poll::Ready(Over::UpstreamReset),
             };
             let ended = &mut self.download_ended;
-            let down = relay(cx, &mut upstream.io, &mut upstream.input, &mut self.client, ended, &worker.buffers);
+            let down = relay(
+                cx,
+                self.limit.min(upstream.buffer_limit),
+                &mut upstream.io,
+                &mut upstream.input,
+                &mut self.client,
+                ended,
+                &worker.buffers,
+            );
             let (down_moved, sent) = match down {
                 Ok(moved) => moved,
                 Err(Side::Source) => return Poll::Ready(Over::UpstreamReset),
@@ -258,6 +269,7 @@ enum Side {
 /// Moves one direction as far as it goes; answers whether anything moved and how many bytes were sent.
 fn relay(
     cx: &mut TaskContext<'_>,
+    limit: usize,
     source: &mut Io,
     input: &mut Input,
     sink: &mut Io,
@@ -291,7 +303,7 @@ fn relay(
                 }
                 Poll::Pending => return Ok((moved, sent)),
             },
-            Ended::Open => match source.poll_read(cx, input.open(buffers)) {
+            Ended::Open => match source.poll_read(cx, input.open(buffers), limit) {
                 Poll::Ready(Ok(0)) => {
                     input.release(buffers);
                     *ended = Ended::Received;

@@ -5,7 +5,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use postrider_h1::HeadScan;
 use postrider_model::AccessLogSink;
@@ -49,8 +49,8 @@ pub(crate) struct Worker {
     next_id: Cell<u64>,
     /// Workers there are, and a way to each.
     pub(crate) peers: OnceCell<Vec<mpsc::Sender<Message>>>,
-    /// No new requests on old connections.
-    pub(crate) draining: Cell<bool>,
+    /// Since when, and over which time, old connections get no new requests.
+    pub(crate) draining: Cell<Option<(Instant, Duration)>>,
     /// Requests and tunnels under way.
     pub(crate) busy: Cell<usize>,
 }
@@ -98,7 +98,7 @@ impl Worker {
             date: RefCell::default(),
             next_id: Cell::new(0),
             peers: OnceCell::new(),
-            draining: Cell::new(false),
+            draining: Cell::new(None),
             busy: Cell::new(0),
         }
     }
@@ -134,8 +134,8 @@ impl Worker {
                     listener.adopt(&self, stream, peer);
                 }
             }
-            Message::Drain { stop_accepting } => {
-                self.draining.set(true);
+            Message::Drain { stop_accepting, over } => {
+                self.draining.set(Some((self.clock.now(), over)));
                 if stop_accepting {
                     self.listeners.borrow().values().for_each(|listener| listener.stop_accepting());
                 }
@@ -256,6 +256,14 @@ impl Worker {
             crate::format::write_http_date(wall, &mut date.text);
         }
         out.extend_from_slice(&date.text);
+    }
+
+    /// Whether this answer should say that its connection ends: under a gradual drain, the likelier the later.
+    pub(crate) fn is_draining(&self) -> bool {
+        let Some((since, over)) = self.draining.get() else { return false };
+        let passed = self.clock.now().saturating_duration_since(since);
+        passed >= over
+            || (self.random.below(1 << 20) as f64) < passed.as_secs_f64() / over.as_secs_f64() * f64::from(1 << 20)
     }
 
     fn report(&self) -> Report {

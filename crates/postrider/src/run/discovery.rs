@@ -50,7 +50,9 @@ impl Followers {
             }
             let Some(resolver) = self.resolver() else { continue };
             let follower = follow(cluster, resolver, fleet.clone());
-            fresh.push((cluster.name.clone(), follower.latest.clone()));
+            if waits_for_first(cluster) {
+                fresh.push((cluster.name.clone(), follower.latest.clone()));
+            }
             self.tasks.insert(cluster.name.clone(), (cluster.clone(), follower));
         }
         let deadline = tokio::time::Instant::now() + FIRST_ANSWER;
@@ -78,6 +80,13 @@ impl Followers {
             }
         }
         self.resolver.clone()
+    }
+}
+
+fn waits_for_first(cluster: &Cluster) -> bool {
+    match &cluster.discovery {
+        Discovery::Static(_) => false,
+        Discovery::StrictDns(names) | Discovery::LogicalDns(names) => names.wait_for_first,
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::exit::Exit;
-use crate::flags::{Mode, RunOptions};
+use crate::flags::{DrainStrategy, Mode, RunOptions};
 use reload::{Loader, Refused};
 use state::{Order, State};
 use watch::FileWatch;
@@ -188,7 +188,11 @@ impl Process<'_> {
                     None | Some(Order::Quit) => return,
                     Some(Order::ReopenLogs) => self.reopen_logs(),
                     Some(Order::Drain(drain)) if drain.graceful => {
-                        self.state.fleet.drain(false).await;
+                        let over = match self.options.drain_strategy {
+                            DrainStrategy::Gradual => self.options.drain_time,
+                            DrainStrategy::Immediate => Duration::ZERO,
+                        };
+                        self.state.fleet.drain(false, over).await;
                         if !drain.skip_exit {
                             draining_until = Some(Instant::now() + self.options.drain_time);
                         }
@@ -231,7 +235,7 @@ impl Process<'_> {
         info!(Main, "draining for up to {} s; a second signal ends at once", self.options.drain_time.as_secs());
         notify("STOPPING=1");
         self.state.enter(ServerState::Draining);
-        self.state.fleet.drain(true).await;
+        self.state.fleet.drain(true, Duration::ZERO).await;
         let until = Instant::now() + self.options.drain_time;
         loop {
             let reports = self.state.fleet.inspect().await;

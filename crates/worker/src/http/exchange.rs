@@ -66,6 +66,10 @@ pub(crate) struct Exchange {
     pub(super) finished: [bool; 2],
     pub(super) retried: bool,
     pub(super) client_gone: bool,
+    /// The request comes from inside.
+    pub(super) internal: bool,
+    /// The cluster counts this answer by its status.
+    pub(super) count_by_status: bool,
     pub(super) keep_alive: bool,
     pub(super) last_activity: Instant,
     pub(super) route_timeout: Option<Duration>,
@@ -112,6 +116,8 @@ impl Exchange {
             finished: [false; 2],
             retried: false,
             client_gone: false,
+            internal: false,
+            count_by_status: true,
             keep_alive: true,
             last_activity: now,
             route_timeout: None,

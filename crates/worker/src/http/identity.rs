@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use postrider_http::{HeaderId, RequestHead, Scheme};
+use postrider_http::{Fields, HeaderId, RequestHead, Scheme};
 use postrider_model::IdentityPolicy;
 use postrider_upstream::Random;
 
@@ -42,6 +42,11 @@ pub fn identify(
     } else {
         client = edits::forwarded_client(fields, identity.xff_num_trusted_hops).map(|client| (client, 0).into());
     }
+    if is_internal_request(fields, identity.use_remote_address, peer.remote) {
+        let _ = fields.set(HeaderId::XEnvoyInternal, b"true");
+    } else if identity.use_remote_address {
+        fields.remove(HeaderId::XEnvoyInternal);
+    }
     match fields.get(HeaderId::XForwardedProto) {
         Some(b"https") => head.set_scheme(Scheme::Https),
         Some(_) => head.set_scheme(Scheme::Http),
@@ -77,6 +82,17 @@ pub fn identify(
         edits::strip_host(head, identity, peer.local.map(|local| local.port()), scratch);
     }
     client
+}
+
+/// Whether the request comes from inside: at the edge, from an internal peer; behind a trusted peer, from the one internal
+/// address that it names.
+fn is_internal_request(fields: &Fields, use_remote_address: bool, remote: Option<SocketAddr>) -> bool {
+    if use_remote_address {
+        return remote.is_some_and(|remote| is_internal(remote.ip()));
+    }
+    let mut all = fields.get_all(HeaderId::XForwardedFor);
+    let (Some(only), None) = (all.next(), all.next()) else { return false };
+    std::str::from_utf8(only).ok().and_then(|text| text.trim().parse().ok()).is_some_and(is_internal)
 }
 
 /// RFC 1918, RFC 4193, loopback: what Envoy treats as inside by default.

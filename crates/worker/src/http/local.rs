@@ -71,6 +71,7 @@ impl Exchange {
             let _ = self.response.fields.append(HeaderId::ContentType, b"text/plain");
         }
         self.format_reply(connection, http, of_route);
+        self.return_request_id(http);
         if of_route {
             self.edit_response_headers(connection);
         }
@@ -183,6 +184,15 @@ impl Exchange {
                 Some(identity.server_name.as_bytes())
             }
             ServerHeader::AppendIfAbsent | ServerHeader::PassThrough => None,
+        }
+    }
+
+    /// The id that the request went under, for clients that want to quote it.
+    pub(super) fn return_request_id(&mut self, http: &Http) {
+        if http.model.identity.always_set_request_id_in_response
+            && let Some(id) = self.request.fields.get(HeaderId::XRequestId)
+        {
+            let _ = self.response.fields.set(HeaderId::XRequestId, id);
         }
     }
 

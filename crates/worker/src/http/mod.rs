@@ -244,7 +244,7 @@ impl Connection {
     /// Reads once from the client.
     pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>, http: &Http) -> Poll<std::io::Result<usize>> {
         let lease = self.input.open(&self.worker.buffers);
-        let count = ready!(self.io.poll_read(cx, lease))?;
+        let count = ready!(self.io.poll_read(cx, lease, self.chain.buffer_limit))?;
         if count == 0 {
             self.half_closed = true;
         }
@@ -254,7 +254,7 @@ impl Connection {
 
     /// Answers should say that this connection ends.
     pub(crate) fn is_draining(&self) -> bool {
-        self.worker.draining.get() || self.chain.draining.get()
+        self.worker.is_draining() || self.chain.draining.get()
     }
 
     /// Sends gathered answers; a client that does not take them within the delayed-close time has gone.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use postrider_filter_api::{Action as Outcome, Flags, LocalReply, State, Stream};
 use postrider_http::{HeaderId, Method, Scheme};
-use postrider_model::{Action, DirectResponse, Forward, Redirect, ResponseBody, Target, WeightedCluster};
+use postrider_model::{Action, DirectResponse, Forward, Redirect, RequireTls, ResponseBody, Target, WeightedCluster};
 use postrider_router::redirect_location;
 use postrider_telemetry::stats::sets::http as stat;
 
@@ -31,6 +31,7 @@ impl Exchange {
         let random = &connection.worker.random;
         let client = identify(&mut self.request, &http.model.identity, &peer, random, &mut self.scratch);
         self.info.downstream_remote = client.or(self.info.downstream_remote);
+        self.internal = self.request.fields.get(HeaderId::XEnvoyInternal) == Some(b"true");
     }
 
     /// Finds the route and the filters that it sees.
@@ -51,6 +52,11 @@ impl Exchange {
                 self.weighted = draw(clusters, worker.random.next());
                 let own = self.weighted.and_then(|index| plan.weighted_filters.get(index));
                 chain = own.copied().unwrap_or(chain);
+            }
+        }
+        if http.model.identity.use_remote_address && !self.internal {
+            for name in &routes.plan.table.source().internal_only_headers {
+                self.request.fields.remove_name(name.as_bytes());
             }
         }
         self.filters = routes.filters(chain).filter(|filters| !filters.all.is_empty()).cloned();
@@ -93,6 +99,11 @@ impl Exchange {
     /// The router: answers here, or says where to send the request.
     pub(super) fn route_request(&mut self, connection: &mut Connection, http: &Http) -> Option<Destination> {
         let routes = self.routes.clone()?;
+        if let Some(location) = self.tls_required(&routes) {
+            http.stats.inc(stat::RQ_REDIRECT);
+            self.redirect_to(connection, http, 301, location, "direct_response");
+            return None;
+        }
         if self.facts.redirect_to_path {
             let location = self.request.path().to_vec();
             http.stats.inc(stat::DOWNSTREAM_RQ_REDIRECTED_WITH_NORMALIZED_PATH);
@@ -126,6 +137,24 @@ impl Exchange {
             }
             Action::Forward(forward) => self.choose_cluster(connection, http, routes.clone(), route_id, forward),
         }
+    }
+
+    /// Where to send a client that must use TLS and does not.
+    fn tls_required(&self, routes: &Routes) -> Option<Vec<u8>> {
+        let table = &routes.plan.table;
+        let host = match self.route {
+            Some(route) => table.virtual_host_of(route)?,
+            None => table.find_virtual_host(&self.request)?,
+        };
+        let required = match table.virtual_host(host).require_tls {
+            RequireTls::None => false,
+            RequireTls::ExternalOnly => !self.internal,
+            RequireTls::All => true,
+        };
+        if !required || self.request.scheme() == Some(Scheme::Https) {
+            return None;
+        }
+        Some([b"https://", self.request.authority(), self.request.path()].concat())
     }
 
     fn choose_cluster(

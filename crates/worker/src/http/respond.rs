@@ -32,6 +32,7 @@ impl Exchange {
             let millis = Decimal::new(crate::cluster::millis(waited));
             let _ = self.response.fields.set(HeaderId::XEnvoyUpstreamServiceTime, millis.as_bytes());
         }
+        self.return_request_id(http);
         self.edit_response_headers(connection);
         let from = self.response_facts.framing;
         self.filter_response_headers(!from.has_body());

@@ -1,7 +1,7 @@
 //! The request as the upstream gets it, its body, and how long it may take.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use postrider_filter_api::{Action, Body, Flags, LocalReply, Stream};
 use postrider_http::{BodyFraming, Connection as Persistence, Decimal, HeaderId, RequestWrite, write_request};
@@ -256,8 +256,13 @@ impl Exchange {
         let route = complete.zip(self.route_timeout).map(|(at, limit)| at + limit).filter(|_| !self.tunnel);
         let request = timeouts.request.filter(|_| complete.is_none()).map(|limit| self.info.started + limit);
         let duration = timeouts.max_stream_duration.map(|limit| self.info.started + limit);
-        let idle = self.stream_idle.map(|limit| self.last_activity + limit);
+        let idle = self.patience(http).map(|limit| self.last_activity + limit);
         [route, request, duration, idle].into_iter().flatten().min()
+    }
+
+    /// How long nothing may move: another limit holds when only the client keeps the stream open.
+    fn patience(&self, http: &Http) -> Option<Duration> {
+        if self.response_done { http.model.timeouts.stream_flush } else { self.stream_idle }
     }
 
     /// How the stream ends if one of its deadlines has passed; sets the next one if not.
@@ -268,7 +273,7 @@ impl Exchange {
         let now = connection.worker.clock.now();
         let timeouts = &http.model.timeouts;
         let complete = self.info.request_received;
-        let passed = |from: Option<Instant>, limit: Option<std::time::Duration>| {
+        let passed = |from: Option<Instant>, limit: Option<Duration>| {
             from.zip(limit).is_some_and(|(from, limit)| now >= from + limit)
         };
         // 408 blames the client, 504 the upstream.
@@ -284,7 +289,7 @@ impl Exchange {
         } else if passed(Some(self.info.started), timeouts.max_stream_duration) {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_MAX_DURATION_REACHED);
             (late, "downstream duration timeout", "max_duration_timeout", Flags::DURATION_TIMEOUT)
-        } else if passed(Some(self.last_activity), self.stream_idle) {
+        } else if passed(Some(self.last_activity), self.patience(http)) {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_IDLE_TIMEOUT);
             (late, "stream timeout", "stream_idle_timeout", Flags::STREAM_IDLE_TIMEOUT)
         } else {

@@ -59,6 +59,7 @@ impl Exchange {
             self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
             return self.overflow(connection, http);
         };
+        self.count_by_status = http.model.router.dynamic_stats;
         self.begin_upstream(&cluster, &host, permit, connection);
         self.edit_request(connection, http, forward, route, &host);
         self.arm(connection, http, forward);
@@ -288,7 +289,8 @@ impl Exchange {
                 return Ok(self.response_ended(connection, cx) || moved);
             }
             let lease = upstream.input.open(&worker.buffers);
-            match upstream.io.poll_read(cx, lease) {
+            let limit = connection.chain.buffer_limit.min(upstream.buffer_limit);
+            match upstream.io.poll_read(cx, lease, limit) {
                 Poll::Pending => {
                     upstream.input.stow(&worker.buffers);
                     return Ok(moved);
@@ -500,9 +502,14 @@ impl Exchange {
         let stats = cluster.stats(worker);
         stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
         if self.info.status > 0 {
-            sets::count_upstream_response(stats, self.info.status, false);
             let began = self.info.request_sent.unwrap_or(self.info.started);
-            sets::record_upstream_time(stats, crate::cluster::millis(now.saturating_duration_since(began)), false);
+            let time = crate::cluster::millis(now.saturating_duration_since(began));
+            if self.count_by_status {
+                sets::count_upstream_response(stats, self.info.status, self.internal);
+                sets::record_upstream_time(stats, time, self.internal);
+            } else {
+                stats.inc(stat::UPSTREAM_RQ_COMPLETED);
+            }
         }
         let Some(upstream) = self.upstream.take() else { return };
         let reusable = self.response_done

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{
-    HeaderCase, Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy, LocalReplyFormat, RouteTable,
-    ServerHeader,
+    Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy, LocalReplyFormat, RouteTable, ServerHeader,
 };
 
 use super::context::{Lowering, origin, timeout};
@@ -109,17 +108,16 @@ fn timeouts(at: &Reader<'_>, common: Option<&Reader<'_>>) -> HttpTimeouts {
 }
 
 fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) -> Http1Options {
-    let stream_error = at.bool_wrapper("stream_error_on_invalid_http_message").unwrap_or(false);
+    if at.bool_wrapper("stream_error_on_invalid_http_message") == Some(true) {
+        cx.refuse_value(at, "stream_error_on_invalid_http_message", "keeping a connection after a malformed message");
+    }
     let underscores = policy::underscores(cx, at, common);
     let Some(options) = at.message("http_protocol_options") else {
         return Http1Options {
             accept_http_10: false,
             default_host_for_http_10: None,
-            allow_absolute_url: true,
             enable_trailers: false,
             underscores,
-            stream_error_on_invalid_message: stream_error,
-            header_case: HeaderCase::Lower,
         };
     };
     options.ignore("use_balsa_parser", "there is one parser");
@@ -127,30 +125,21 @@ fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) ->
         cx.refuse(&options, "allow_chunked_length", "accepting Content-Length beside Transfer-Encoding");
     }
     let default_host = options.str("default_host_for_http_10");
-    let over = options.bool_wrapper("override_stream_error_on_invalid_http_message");
+    if options.bool_wrapper("override_stream_error_on_invalid_http_message") == Some(true) {
+        let field = "override_stream_error_on_invalid_http_message";
+        cx.refuse_value(&options, field, "keeping a connection after a malformed message");
+    }
+    if options.bool_wrapper("allow_absolute_url") == Some(false) {
+        cx.refuse_value(&options, "allow_absolute_url", "taking absolute-form targets as paths");
+    }
+    if options.has("header_key_format") {
+        cx.refuse(&options, "header_key_format", "header names in other than lower case");
+    }
     Http1Options {
         accept_http_10: options.bool("accept_http_10"),
         default_host_for_http_10: (!default_host.is_empty()).then(|| default_host.to_owned()),
-        allow_absolute_url: options.bool_wrapper("allow_absolute_url").unwrap_or(true),
         enable_trailers: options.bool("enable_trailers"),
         underscores,
-        stream_error_on_invalid_message: over.unwrap_or(stream_error),
-        header_case: header_case(cx, &options),
-    }
-}
-
-fn header_case(cx: &mut Lowering<'_>, options: &Reader<'_>) -> HeaderCase {
-    let Some(format) = options.message("header_key_format") else { return HeaderCase::Lower };
-    match format.oneof("header_format") {
-        Some("proper_case_words") => {
-            format.message("proper_case_words");
-            HeaderCase::ProperWords
-        }
-        Some(other) => {
-            cx.refuse(&format, other, "header formatter extensions");
-            HeaderCase::Lower
-        }
-        None => HeaderCase::Lower,
     }
 }
 
@@ -161,6 +150,9 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
     if at.bool("strip_any_host_port") && at.bool("strip_matching_host_port") {
         let text = "`strip_any_host_port` and `strip_matching_host_port` exclude each other";
         cx.error(at, "strip_any_host_port", "conflict", text);
+    }
+    if at.bool_wrapper("add_user_agent") == Some(true) {
+        cx.refuse_value(at, "add_user_agent", "naming the proxy's cluster in `user-agent`");
     }
     let server_name = at.str("server_name");
     let via = at.str("via");
@@ -181,7 +173,6 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         strip_any_host_port: at.bool("strip_any_host_port"),
         strip_matching_host_port: at.bool("strip_matching_host_port"),
         strip_trailing_host_dot: at.bool("strip_trailing_host_dot"),
-        add_user_agent: at.bool_wrapper("add_user_agent").unwrap_or(false),
         proxy_100_continue: at.bool("proxy_100_continue"),
         append_x_forwarded_port: at.bool("append_x_forwarded_port"),
         local_reply_format: local_reply(cx, at),

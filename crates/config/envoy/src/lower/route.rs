@@ -1,7 +1,8 @@
 //! Routes: what they match and what they do.
 
 use postrider_model::{
-    Action, DirectResponse, PathMatch, Redirect, RedirectPath, RedirectScheme, ResponseBody, Route, RouteMatch,
+    Action, Command, DirectResponse, Format, PathMatch, Piece, Redirect, RedirectPath, RedirectScheme, ResponseBody,
+    Route, RouteMatch,
 };
 
 use super::context::{Lowering, origin};
@@ -15,6 +16,7 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
     let decorator = at.message("decorator");
     if let Some(decorator) = &decorator {
         decorator.ignore("propagate", "there is no tracing");
+        decorator.ignore("operation", "there is no tracing");
     }
     let request_headers = headers::request_edits(cx, at);
     let response_headers = headers::response_edits(cx, at);
@@ -22,7 +24,6 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
     let matches = at.message("match").and_then(|place| matches(cx, &place));
     let action = action(cx, at, rules);
     let name = at.str("name").to_owned();
-    let operation = decorator.map_or("", |decorator| decorator.str("operation")).to_owned();
     Some(Route {
         name,
         matches: matches?,
@@ -30,7 +31,6 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
         request_headers,
         response_headers,
         filter_overrides,
-        operation,
         origin: origin(at),
     })
 }
@@ -143,10 +143,21 @@ fn respond(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Di
     }
     let (body, content_type) = match at.message("body_format") {
         Some(format) => {
-            let (format, content_type) = data::body_format(cx, &format);
+            let (mut format, content_type) = data::body_format(cx, &format);
+            insert_body(&mut format, &String::from_utf8_lossy(&fixed));
             (ResponseBody::Format(format), content_type)
         }
         None => (ResponseBody::Fixed(fixed), None),
     };
     DirectResponse { status: u16::try_from(at.u32("status")).unwrap_or(200), body, content_type }
+}
+
+/// Puts the fixed body where the format asks for it: `%LOCAL_REPLY_BODY%`.
+fn insert_body(format: &mut Format, body: &str) {
+    for piece in &mut format.pieces {
+        if let Piece::Command { command: Command::LocalReplyBody, max_length } = piece {
+            let end = max_length.map_or(body.len(), |length| body.floor_char_boundary(length));
+            *piece = Piece::Text(body[..end].to_owned());
+        }
+    }
 }
