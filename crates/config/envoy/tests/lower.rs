@@ -9,7 +9,7 @@ use postrider_config_core::{SourceFile, render};
 use postrider_config_envoy::{LoadOptions, Outcome, load};
 use postrider_model::{
     Action, ConnectionHandler, Discovery, EscapedSlashes, FilterOverride, HostRewrite, HttpConnection, Listener,
-    LoadBalancing, LogFormat, PathMatch, PathRewrite, Snapshot, Target, Underscores, Value, ValueError,
+    LoadBalancing, LogFormat, PathMatch, PathRewrite, ResponseBody, Snapshot, Target, Underscores, Value, ValueError,
 };
 
 fn outcome(name: &str, text: &str) -> Outcome {
@@ -108,6 +108,8 @@ fn routes_keep_their_meaning() {
     assert!(matches!(&third.target, Target::Weighted(parts) if parts.len() == 2 && parts[1].weight == 2));
     assert!(matches!(&third.host_rewrite, HostRewrite::PathRegex { .. }));
     assert!(matches!(&routes[6].matches.path, PathMatch::Connect));
+    let Action::Respond(response) = &routes[5].action else { panic!() };
+    assert!(matches!(&response.body, ResponseBody::Format(f) if format!("{:?}", f.pieces).contains(r#"Text("b")"#)));
     let config = host.filter_overrides[0].config.as_ref().unwrap();
     assert!(config.kind.ends_with("HeaderMutationPerRoute"));
     assert!(matches!(&config.value, Value::Map(fields) if fields[0].0 == "mutations"));
