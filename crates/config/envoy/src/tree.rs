@@ -18,8 +18,11 @@ pub const MAX_BYTES: usize = 64 << 20;
 /// Deepest nesting, as protobuf's JSON parsers allow it.
 pub const MAX_DEPTH: usize = 100;
 
-/// Most nodes after aliases and merge keys are expanded: bounds the memory that a small file can ask for.
-pub const MAX_NODES: usize = 4_000_000;
+/// Most values of a document. A cluster takes about ten.
+pub const MAX_NODES: usize = 1_000_000;
+
+/// Most values that aliases and merge keys may add by repeating others: a few lines of nested aliases ask for billions.
+pub const MAX_REPEATED_NODES: usize = 100_000;
 
 /// A value with its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,6 +165,15 @@ mod tests {
             assert_eq!(told, [expected], "{text}");
             assert_eq!(document.root.as_ref().map(flow).as_deref(), Some(tree), "{text}");
         }
+    }
+
+    #[test]
+    fn a_line_is_not_quoted_again_and_again() {
+        let text = "a: b: c\n   d: e\n  f: [1]\n      \"    - name: router\n        x: {\"@type\": [a]}\n";
+        let file = SourceFile::new("f", text);
+        let mut found = Diagnostics::new();
+        parse(&file, FileId::MAIN, &mut found);
+        assert!(found.has_errors() && found.len() < text.len(), "{}", found.len());
     }
 
     #[test]

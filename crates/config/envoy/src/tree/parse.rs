@@ -6,7 +6,7 @@ use std::ops::Range;
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span as YamlSpan, StructureStyle, Tag, options};
 use postrider_config_core::{Diagnostic, Diagnostics, Span};
 
-use super::{MAX_DEPTH, MAX_NODES, Node, NodeKind, Pair, Scalar};
+use super::{MAX_DEPTH, MAX_NODES, MAX_REPEATED_NODES, Node, NodeKind, Pair, Scalar};
 
 /// Nesting that the YAML parser itself allows; above [`MAX_DEPTH`], so that our own message comes first.
 const PARSER_NESTING: usize = 1000;
@@ -127,6 +127,8 @@ struct Builder<'b> {
     root: Option<Node>,
     documents: usize,
     nodes: usize,
+    /// Values that aliases repeated.
+    repeated: usize,
     /// Nested deeper than the limit: the events are skipped, the surroundings are kept.
     skipping: usize,
     stopped: bool,
@@ -142,6 +144,7 @@ impl<'b> Builder<'b> {
             root: None,
             documents: 0,
             nodes: 0,
+            repeated: 0,
             skipping: 0,
             stopped: false,
         }
@@ -174,10 +177,7 @@ impl<'b> Builder<'b> {
                 self.remember(anchor, &node);
                 self.add(node, range.end);
             }
-            Event::Alias(id) => match self.anchors.get(&id).cloned() {
-                Some(node) => self.expand(node, range),
-                None => self.unknown_alias("an alias inside the value that it stands for", range),
-            },
+            Event::Alias(id) => self.alias(id, range),
             Event::UnresolvedAlias(name) => {
                 self.unknown_alias(&format!("no anchor `&{name}` stands before this alias"), range);
             }
@@ -231,7 +231,7 @@ impl<'b> Builder<'b> {
         }
         self.nodes += 1;
         if self.nodes > MAX_NODES {
-            self.limit(format!("more than {MAX_NODES} values (aliases included)"), node.span);
+            self.limit(format!("more than {MAX_NODES} values"), node.span);
             self.stopped = true;
             return;
         }
@@ -254,8 +254,21 @@ impl<'b> Builder<'b> {
         }
     }
 
-    fn expand(&mut self, mut node: Node, range: Range<usize>) {
-        self.nodes += count(&node);
+    /// Puts a copy of the anchored value in place of an alias; counted before it is made.
+    fn alias(&mut self, id: usize, range: Range<usize>) {
+        let Some(node) = self.anchors.get(&id) else {
+            return self.unknown_alias("an alias inside the value that it stands for", range);
+        };
+        self.repeated += count(node);
+        if self.repeated > MAX_REPEATED_NODES {
+            if !self.stopped {
+                let span = (self.place)(range);
+                self.limit(format!("aliases repeat more than {MAX_REPEATED_NODES} values"), span);
+            }
+            self.stopped = true;
+            return;
+        }
+        let mut node = node.clone();
         node.span = (self.place)(range.clone());
         self.add(node, range.end);
     }

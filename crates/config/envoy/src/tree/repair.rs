@@ -20,6 +20,10 @@ use super::{Document, MAX_BYTES};
 /// Syntax errors reported in one run. A file with more is not a configuration with slips but something else.
 const MAX_REPAIRS: usize = 32;
 
+/// Repairs of one line. A line that is still unreadable after these is left out: each quoting of a quoted value would
+/// double its quotes.
+const MAX_REPAIRS_PER_LINE: usize = 3;
+
 /// A guess at what was meant.
 pub struct Candidate {
     pub text: Patched,
@@ -49,7 +53,7 @@ pub fn parse_with_repairs(file: &SourceFile, id: FileId, diagnostics: &mut Diagn
         };
         let line = text.position(broken.at).0;
         last = text.span(broken.at..broken.at);
-        let tabbed = text.is_edited(line) && after_tabs;
+        let tabbed = text.repairs_of(line) > 0 && after_tabs;
         let best = match best(&text, &broken) {
             Some(candidate) => candidate,
             None => {
@@ -71,6 +75,9 @@ pub fn parse_with_repairs(file: &SourceFile, id: FileId, diagnostics: &mut Diagn
 
 /// The candidate after which the parser gets furthest, the first of equals; `None` when none gets further.
 fn best(text: &Patched, broken: &Broken) -> Option<Candidate> {
+    if text.repairs_of(text.position(broken.at).0) >= MAX_REPAIRS_PER_LINE {
+        return None;
+    }
     let mut best: Option<((usize, usize), Candidate)> = None;
     for candidate in candidates(text, broken) {
         let reached = reach(&candidate.text);

@@ -50,9 +50,9 @@ impl Patched {
         self.lines.len()
     }
 
-    /// Whether a line was repaired before.
-    pub fn is_edited(&self, number: usize) -> bool {
-        self.lines.get(number).is_some_and(|line| !line.edits.is_empty())
+    /// How often a line was repaired.
+    pub fn repairs_of(&self, number: usize) -> usize {
+        self.lines.get(number).map_or(0, |line| line.edits.len())
     }
 
     /// A line, counted from 0, without its line break; empty past the end.
