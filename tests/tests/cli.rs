@@ -80,7 +80,7 @@ fn a_port_in_use_is_a_failure_at_run_time() {
 fn bare_c_and_any_other_name_mean_run() {
     let (directory, good) = good();
     let finished = expect(&["-c", &good, "--mode", "validate"], 0);
-    assert!(printed(&finished).contains("OK") || postrider_tests::envoy() || !finished.stderr.contains("error"));
+    assert!(printed(&finished).contains("OK"), "{finished:?}");
     if !postrider_only() {
         return;
     }
