@@ -25,12 +25,15 @@ use crate::message::{Field, Message, Value};
 /// Checks a message and everything below it. Paths in `broken` have errors already; `incomplete` says that parts of the
 /// text are missing.
 pub fn check(message: &Message, broken: &HashSet<String>, incomplete: bool, diagnostics: &mut Diagnostics) {
-    let mut checker = Checker { broken, incomplete, diagnostics, rules: HashMap::new() };
+    let broken_parents = broken.iter().filter_map(|path| Some(path.rsplit_once('.')?.0)).collect();
+    let mut checker = Checker { broken, broken_parents, incomplete, diagnostics, rules: HashMap::new() };
     checker.message(message, "", message.span);
 }
 
 struct Checker<'c> {
     broken: &'c HashSet<String>,
+    /// Paths of messages with a broken field: a duration or wrapper written as a message is not judged by the rest of it.
+    broken_parents: HashSet<&'c str>,
     incomplete: bool,
     diagnostics: &'c mut Diagnostics,
     /// By full message name. Reading rules from descriptors costs more than checking them.
@@ -109,9 +112,6 @@ impl Checker<'_> {
         match &field.value {
             Value::List(items) => {
                 if let Some(limits) = &rules.rules.items {
-                    if self.broken_below(path) {
-                        return;
-                    }
                     self.count(items.len(), limits.least, limits.most, "element", place);
                     if limits.unique {
                         self.unique(items, place);
@@ -173,7 +173,9 @@ impl Checker<'_> {
     }
 
     fn value(&mut self, value: &Value, rules: &Rules, place: Place<'_>) {
-        if self.broken.contains(place.path) || (matches!(value, Value::Message(_)) && self.broken_inside(place.path)) {
+        if self.broken.contains(place.path)
+            || (matches!(value, Value::Message(_)) && self.broken_parents.contains(place.path))
+        {
             return;
         }
         if let (Value::Any(any), Some(types)) = (value, &rules.any_types) {
@@ -200,16 +202,14 @@ impl Checker<'_> {
     }
 
     fn unique(&mut self, items: &[crate::message::Item], place: Place<'_>) {
+        let mut seen = HashSet::new();
         for (index, item) in items.iter().enumerate() {
-            if items.iter().take(index).any(|before| before.value == item.value) {
+            // Values are scalars here; their debug form tells them apart.
+            if !seen.insert(format!("{:?}", item.value)) {
                 let path = format!("{}[{index}]", place.path);
+                let (text, expected) = ("this element repeats an earlier one", "elements that differ");
                 let place = Place { span: item.span, path: &path };
-                self.broken_rule(
-                    "rule-value",
-                    "this element repeats an earlier one".to_owned(),
-                    "elements that differ".to_owned(),
-                    place,
-                );
+                self.broken_rule("rule-value", text.to_owned(), expected.to_owned(), place);
             }
         }
     }
@@ -222,17 +222,6 @@ impl Checker<'_> {
 
     fn broken_rule(&mut self, code: &'static str, text: String, expected: String, place: Place<'_>) {
         self.diagnostics.push(Diagnostic::error(code, text).at(place.span).path(place.path).expected(expected));
-    }
-
-    fn broken_below(&self, path: &str) -> bool {
-        self.broken
-            .iter()
-            .any(|broken| broken.strip_prefix(path).is_some_and(|rest| rest.starts_with('[') && rest.ends_with(']')))
-    }
-
-    /// A duration or wrapper written as a message, with a broken field.
-    fn broken_inside(&self, path: &str) -> bool {
-        self.broken.iter().any(|broken| broken.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')))
     }
 
     fn rules_of(&mut self, message: &Message) -> Rc<MessageRules> {
