@@ -4,9 +4,11 @@
 //! The only data-path crate with `unsafe` code; each block says why it is sound. It knows no protocol and uses no
 //! other crate of ours.
 
+mod allocation;
 mod process;
 mod socket;
 
+pub use allocation::CountingAllocator;
 pub use process::*;
 pub use socket::*;
 pub use socket2::TcpKeepalive;

@@ -51,6 +51,8 @@ pub(crate) struct Worker {
     pub(crate) peers: OnceCell<Vec<mpsc::Sender<Message>>>,
     /// Since when, and over which time, old connections get no new requests.
     pub(crate) draining: Cell<Option<(Instant, Duration)>>,
+    /// No new connections, and idle ones end at once.
+    pub(crate) stopping: Cell<bool>,
     /// Requests and tunnels under way.
     pub(crate) busy: Cell<usize>,
 }
@@ -99,6 +101,7 @@ impl Worker {
             next_id: Cell::new(0),
             peers: OnceCell::new(),
             draining: Cell::new(None),
+            stopping: Cell::new(false),
             busy: Cell::new(0),
         }
     }
@@ -137,6 +140,7 @@ impl Worker {
             Message::Drain { stop_accepting, over } => {
                 self.draining.set(Some((self.clock.now(), over)));
                 if stop_accepting {
+                    self.stopping.set(true);
                     self.listeners.borrow().values().for_each(|listener| listener.stop_accepting());
                 }
                 self.timers.wake_all();

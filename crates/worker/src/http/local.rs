@@ -55,6 +55,8 @@ impl Exchange {
         if self.answered {
             return;
         }
+        // Earlier answers and interim ones that wait still come first.
+        self.down.move_to(&mut connection.out);
         let LocalReply { status, body, headers, details } = reply;
         if !details.is_empty() {
             self.info.details = details;

@@ -74,6 +74,28 @@ impl Outbox {
         Poll::Ready(Ok(count))
     }
 
+    /// Sends once what needs no source: all of it, unless the bytes that follow lie elsewhere.
+    pub(crate) fn poll_flush_own(&mut self, cx: &mut Context<'_>, io: &mut Io) -> Poll<io::Result<usize>> {
+        let own = self.bytes.get(self.sent..).unwrap_or_default();
+        let count = ready!(io.poll_write(cx, own))?;
+        if count == 0 && !own.is_empty() {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    /// Moves what was not sent to the end of another outbox.
+    pub(crate) fn move_to(&mut self, other: &mut Outbox) {
+        other.bytes.extend_from_slice(self.bytes.get(self.sent..).unwrap_or_default());
+        self.bytes.clear();
+        self.sent = 0;
+    }
+
     /// Forgets what was not sent, also in the source.
     pub(crate) fn discard(&mut self, source: &mut Input, buffers: &Buffers) {
         source.consume(self.direct, buffers);

@@ -47,6 +47,8 @@ impl Exchange {
         let worker = connection.worker.clone();
         let stats = cluster.stats(&worker).clone();
         self.cluster = Some(cluster.clone());
+        // Answers to earlier requests that were not sent yet go before this one's.
+        connection.out.move_to(&mut self.down);
         let Some(host) = cluster.hosts.pick(&worker.random) else {
             stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
             self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
@@ -119,6 +121,13 @@ impl Exchange {
     ) -> Result<T, End> {
         std::future::poll_fn(|cx| {
             connection.deadline.watch(cx.waker());
+            while !self.down.is_empty() {
+                match self.down.poll_flush_own(cx, &mut connection.io) {
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Gone)),
+                    Poll::Pending => break,
+                }
+            }
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(Ok(connected));
             }
@@ -472,7 +481,6 @@ impl Exchange {
                 // What the client was told until now was at most an interim answer.
                 self.upstream = None;
                 self.up.discard(&mut connection.input, &connection.worker.buffers);
-                connection.out.bytes.append(&mut self.down.bytes);
                 self.reply(connection, http, *reply);
             }
             End::Broken => {

@@ -1,0 +1,58 @@
+//! A forwarded HTTP/1.1 request allocates nothing once its connection has seen a few.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use postrider_sys::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
+
+/// Requests before the count begins: pools, heads and histograms have their size then.
+const WARM_UP: usize = 200;
+const MEASURED: usize = 2000;
+
+/// What the once-a-second work of a worker may take while the test runs; far below one allocation per request.
+const HOUSEKEEPING: u64 = 40;
+
+#[test]
+fn a_request_in_the_steady_state_allocates_nothing() {
+    let listener = common::free_listener();
+    let origin = listener.local_addr().unwrap();
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = [0; 4096];
+        let mut answer = [b'x'; 4200];
+        let head = b"HTTP/1.1 200 OK\r\nServer: origin\r\nContent-Type: text/plain\r\nContent-Length: 4000\r\n\r\n";
+        answer[..head.len()].copy_from_slice(head);
+        // One read is one request: they are small and the client waits for each answer.
+        while stream.read(&mut buffer).unwrap() > 0 {
+            stream.write_all(&answer[..head.len() + 4000]).unwrap();
+        }
+    });
+    let running = common::Running::start(origin);
+    let mut client = TcpStream::connect(running.address).unwrap();
+    let mut exchange = || {
+        client.write_all(b"GET /some/path?q=1 HTTP/1.1\r\nHost: a.test\r\nUser-Agent: test\r\n\r\n").unwrap();
+        let mut buffer = [0; 8192];
+        let mut received = 0;
+        let mut expected = usize::MAX;
+        while received < expected {
+            received += client.read(&mut buffer[received..]).unwrap();
+            if let Some(end) = buffer[..received].windows(4).position(|four| four == b"\r\n\r\n") {
+                assert!(buffer.starts_with(b"HTTP/1.1 200 OK\r\n"));
+                expected = end + 4 + 4000;
+            }
+        }
+    };
+    (0..WARM_UP).for_each(|_| exchange());
+    let before = ALLOCATOR.count();
+    (0..MEASURED).for_each(|_| exchange());
+    let allocations = ALLOCATOR.count() - before;
+    assert!(allocations <= HOUSEKEEPING, "{allocations} allocations in {MEASURED} requests");
+    drop(client);
+    drop(running);
+    serving.join().unwrap();
+}

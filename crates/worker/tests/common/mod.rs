@@ -1,0 +1,194 @@
+//! A fleet in this process, configured in code, in front of an origin of the test's own.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_model::*;
+use postrider_telemetry::access_log::LogWriter;
+use postrider_worker::{Fleet, Plan};
+
+/// A running fleet with one listener.
+pub struct Running {
+    pub address: SocketAddr,
+    fleet: Fleet,
+    runtime: tokio::runtime::Runtime,
+    logs: Option<LogWriter>,
+}
+
+impl Running {
+    /// Starts one worker that sends everything to `origin`.
+    pub fn start(origin: SocketAddr) -> Running {
+        let registry = postrider_telemetry::Registry::new();
+        let fleet = Fleet::start(1, false, &registry).unwrap();
+        let logs = LogWriter::start(&registry, Duration::from_secs(1)).unwrap();
+        let snapshot = Arc::new(snapshot(origin));
+        let plan = Plan::compile(snapshot, None, &Default::default(), 1);
+        let plan = plan.unwrap_or_else(|errors| panic!("{errors:?}"));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(fleet.apply(Arc::new(plan), HashMap::new(), &logs)).unwrap();
+        let address = match fleet.listeners().remove(0).1.remove(0) {
+            Address::Tcp(address) => address,
+            Address::Unix { path, .. } => panic!("bound to {}", path.display()),
+        };
+        Running { address, fleet, runtime, logs: Some(logs) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.runtime.block_on(self.fleet.stop());
+        if let Some(logs) = self.logs.take() {
+            logs.shutdown();
+        }
+    }
+}
+
+/// A listening socket on a free port.
+pub fn free_listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+fn snapshot(origin: SocketAddr) -> Snapshot {
+    Snapshot { listeners: vec![Arc::new(listener())], clusters: vec![Arc::new(cluster(origin))], ..Snapshot::default() }
+}
+
+fn listener() -> Listener {
+    let chain = FilterChain {
+        name: String::new(),
+        matches: ChainMatch::default(),
+        handler: ConnectionHandler::Http(Arc::new(http())),
+        origin: Origin::default(),
+    };
+    Listener {
+        name: "front".into(),
+        addresses: vec![Address::Tcp("127.0.0.1:0".parse().unwrap())],
+        stat_prefix: None,
+        filter_chains: vec![Arc::new(chain)],
+        default_filter_chain: None,
+        buffer_limit: 240 << 10,
+        backlog: 128,
+        balance: ConnectionBalance::Kernel,
+        connection_limit: None,
+        socket: SocketOptions::default(),
+        direction: Direction::Unspecified,
+        access_log: Vec::new(),
+        origin: Origin::default(),
+    }
+}
+
+fn http() -> HttpConnection {
+    HttpConnection {
+        stat_prefix: "front".into(),
+        routes: Arc::new(routes()),
+        filters: Vec::new(),
+        access_log: Vec::new(),
+        timeouts: HttpTimeouts {
+            stream_idle: Some(Duration::from_secs(300)),
+            connection_idle: Some(Duration::from_secs(3600)),
+            request_headers: Some(Duration::from_secs(10)),
+            delayed_close: Duration::from_secs(1),
+            drain: Duration::from_secs(5),
+            ..HttpTimeouts::default()
+        },
+        limits: HttpLimits { max_headers: 100, max_head_bytes: 60 << 10, max_requests_per_connection: None },
+        path: PathPolicy { normalize: true, merge_slashes: true, escaped_slashes: EscapedSlashes::Keep, strict: true },
+        http1: Http1Options {
+            accept_http_10: true,
+            default_host_for_http_10: None,
+            enable_trailers: false,
+            underscores: Underscores::RejectLookalikes,
+        },
+        identity: IdentityPolicy {
+            server_name: "postrider".into(),
+            server_header: ServerHeader::Overwrite,
+            use_remote_address: false,
+            xff_num_trusted_hops: 0,
+            skip_xff_append: false,
+            generate_request_id: true,
+            preserve_external_request_id: false,
+            always_set_request_id_in_response: false,
+            via: None,
+            strip_any_host_port: false,
+            strip_matching_host_port: false,
+            strip_trailing_host_dot: false,
+            proxy_100_continue: false,
+            append_x_forwarded_port: false,
+            local_reply_format: None,
+        },
+        upgrades: Vec::new(),
+        router: RouterOptions { dynamic_stats: true, suppress_x_headers: false },
+        origin: Origin::default(),
+    }
+}
+
+fn routes() -> RouteTable {
+    let matches = RouteMatch {
+        path: PathMatch::Prefix("/".into()),
+        case_sensitive: true,
+        headers: Vec::new(),
+        query: Vec::new(),
+        grpc: false,
+        fraction: None,
+    };
+    let forward = Forward {
+        target: Target::Cluster("origin".into()),
+        timeout: Some(Duration::from_secs(15)),
+        idle_timeout: None,
+        path_rewrite: PathRewrite::None,
+        host_rewrite: HostRewrite::None,
+        append_x_forwarded_host: false,
+        cluster_not_found_status: 503,
+        priority: Priority::Default,
+        upgrades: Vec::new(),
+    };
+    let route = Route {
+        name: "all".into(),
+        matches,
+        action: Action::Forward(Box::new(forward)),
+        request_headers: HeaderEdits::default(),
+        response_headers: HeaderEdits::default(),
+        filter_overrides: Vec::new(),
+        origin: Origin::default(),
+    };
+    let host = VirtualHost {
+        name: "any".into(),
+        domains: vec![Domain::Any],
+        routes: vec![Arc::new(route)],
+        ..VirtualHost::default()
+    };
+    RouteTable { name: "routes".into(), virtual_hosts: vec![Arc::new(host)], ..RouteTable::default() }
+}
+
+fn cluster(origin: SocketAddr) -> Cluster {
+    let endpoint = Endpoint {
+        address: Address::Tcp(origin),
+        hostname: String::new(),
+        weight: 1,
+        priority: 0,
+        health: EndpointHealth::Healthy,
+    };
+    Cluster {
+        name: "origin".into(),
+        stat_name: None,
+        discovery: Discovery::Static(vec![endpoint]),
+        connect_timeout: Duration::from_secs(5),
+        policy: LoadBalancing::RoundRobin,
+        thresholds: Thresholds::default(),
+        high_thresholds: Thresholds::default(),
+        buffer_limit: 240 << 10,
+        upstream: UpstreamOptions {
+            idle_timeout: Some(Duration::from_secs(3600)),
+            max_requests_per_connection: None,
+            max_connection_duration: None,
+            max_response_headers: 100,
+            max_response_head_bytes: 60 << 10,
+            enable_trailers: false,
+            keepalive: None,
+            bind: None,
+            auto_host_sni: false,
+        },
+        origin: Origin::default(),
+    }
+}
