@@ -349,6 +349,12 @@ fn the_top_of_the_file() {
 }
 
 #[test]
+fn a_field_of_today_that_shares_its_name_with_v2_keeps_its_meaning() {
+    let text = routes("{ match: { prefix: / }, route: { cluster: c, host_rewrite: \"%REQ(x)%\" } }");
+    accepted(&text, &["host_rewrite: \"%REQ(x)%\""]);
+}
+
+#[test]
 fn what_envoy_no_longer_has_is_refused_with_its_place() {
     for (text, name) in [
         (http("              routes: []", "", "          - { name: envoy.squash, config: {} }"), "envoy.squash"),

@@ -39,7 +39,10 @@ pub fn route(cx: &mut Migration, node: &mut Node) {
 }
 
 fn action(cx: &mut Migration, node: &mut Node) {
-    cx.rename(node, "host_rewrite", "host_rewrite_literal");
+    // Envoy 1.40 has a `host_rewrite` of its own, which is a format; v2's was a plain host.
+    if node.get("host_rewrite").and_then(Node::as_text).is_some_and(|host| !host.contains('%')) {
+        cx.rename(node, "host_rewrite", "host_rewrite_literal");
+    }
     cx.rename(node, "auto_host_rewrite_header", "host_rewrite_header");
     if let Some(entry) = node.take("use_websocket")
         && entry.node.as_text() == Some("true")
