@@ -201,7 +201,7 @@ fn a_refused_connection_is_flushed_then_closed_after_the_delay() {
     let origin = Origin::echo("a");
     let proxy = proxy_with(&origin, json!({"delayed_close_timeout": "0.2s"}));
     let mut client = proxy.client();
-    client.send("not http\r\n\r\n");
+    client.send("GET / HTTP/1.1\r\nnot a field\r\n\r\n");
     assert_eq!(client.response("GET").unwrap().status, 400);
     // This end stays open: the proxy must not wait for it for ever.
     assert!(client.closed());

@@ -135,6 +135,15 @@ fn send(address: SocketAddr, case: &Case, hasty: bool) -> Observed {
             let paired = next.is_ok_and(|r| r.text().starts_with("GET /after "));
             Observed { status: Ok(200), clean_end: paired && client.leftover().is_empty() }
         }
+        // What was understood and is not wanted need not cost the connection.
+        Ok((status @ (403..=405), false)) if !hasty => {
+            client.send(get("/after"));
+            let clean_end = match client.response("GET") {
+                Ok(next) => next.text().starts_with("GET /after ") && client.leftover().is_empty(),
+                Err(error) => matches!(error, WireError::Eof(_) | WireError::Reset),
+            };
+            Observed { status: Ok(status), clean_end }
+        }
         Ok((status, _)) if !hasty => Observed { status: Ok(status), clean_end: client.closed() },
         Ok((status, _)) => Observed { status: Ok(status), clean_end: true },
         Err(error) => Observed { status: Err(error), clean_end: true },
