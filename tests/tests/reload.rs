@@ -158,10 +158,13 @@ fn a_bad_file_is_refused_and_the_last_good_one_serves_on() {
         assert!(errors > 0, "a refusal says why: {verdict}");
         assert_eq!(proxy.get("/").header("x-mark"), "good");
     }
-    let latest = proxy.latest_verdict().unwrap();
-    assert!(latest["time"].is_string(), "{latest}");
-    assert!(latest["errors"].to_string().contains("conect_timeout"), "{latest}");
-    assert!(accepted(&proxy.reload(marked(&origin, "better").to_yaml())));
+    // A file may be read twice, for the signal and for the change that it is.
+    wait_until("the last refusal is in the history", || {
+        let latest = proxy.latest_verdict().unwrap();
+        latest["time"].is_string() && latest["errors"].to_string().contains("conect_timeout")
+    });
+    proxy.reload(marked(&origin, "better").to_yaml());
+    wait_until("a good file is accepted again", || proxy.latest_verdict().is_some_and(|entry| accepted(&entry)));
     await_mark(&proxy, "better");
     assert!(load.finish().is_empty());
 }
@@ -279,9 +282,8 @@ fn a_changed_file_is_taken_without_a_signal() {
     proxy.directory().write("config.yaml", marked(&origin, "1").to_yaml());
     assert!(accepted(&proxy.await_verdict(before.as_ref())));
     wait_until("the renamed file serves", || proxy.get("/").header("x-mark") == "1");
-    let before = proxy.latest_verdict();
+    // In place a reader may meet half a file first: refused, then taken whole.
     std::fs::write(proxy.config_path(), marked(&origin, "2").to_yaml()).unwrap();
-    assert!(accepted(&proxy.await_verdict(before.as_ref())));
     wait_until("the rewritten file serves", || proxy.get("/").header("x-mark") == "2");
 }
 
