@@ -14,7 +14,7 @@ use std::time::Duration;
 use postrider_telemetry::log::Level;
 use serde_json::Value;
 
-pub use definition::{DrainStrategy, IpVersion, Mode, RunFlags};
+pub use definition::{DrainStrategy, Mode, RunFlags};
 pub use no_effect::given as given_without_effect;
 pub use values::ComponentLevels;
 
