@@ -36,7 +36,8 @@ const SHORT: &str = "listen: \"127.0.0.1:0\"\nroutes:\n- { match: /a, to: \"http
 /// One unknown field, one unknown key of a route: two errors.
 const BROKEN: &str = "static_resources: {listeners: [{nam: x}], clusters: [{name: c, conect_timeout: 1s}]}\n";
 
-const V2: &str = "admin: {access_log_path: /dev/null, address: {socket_address: {address: 127.0.0.1, port_value: 0}}}\n";
+const V2: &str =
+    "admin: {access_log_path: /dev/null, address: {socket_address: {address: 127.0.0.1, port_value: 0}}}\n";
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postrider"));
@@ -112,7 +113,9 @@ fn flags_can_stand_in_the_environment() {
     let folder = Folder::new("environment");
     let good = folder.write("good.yaml", SHORT);
     let mut run = command(&[]);
-    run.env("POSTRIDER_CONFIG_PATH", &good).env("POSTRIDER_MODE", "validate").env("POSTRIDER_ENABLE_MUTEX_TRACING", "1");
+    run.env("POSTRIDER_CONFIG_PATH", &good)
+        .env("POSTRIDER_MODE", "validate")
+        .env("POSTRIDER_ENABLE_MUTEX_TRACING", "1");
     let (stdout, stderr) = expect_of(&mut run, 0);
     assert_eq!(stdout, format!("configuration '{good}' OK\n"));
     assert_eq!(stderr.matches("--enable-mutex-tracing has no effect").count(), 1, "{stderr}");
@@ -128,7 +131,10 @@ fn under_another_name_the_flags_are_envoys() {
     expect_of(Command::new(&other).args(["-c", &good, "--mode", "validate"]), 0);
     expect_of(Command::new(&other).args(["validate", &good]), 2);
     let (stdout, _) = expect_of(Command::new(&other).arg("--version"), 0);
-    assert!(stdout.trim().starts_with(&format!("{}  version: ", other.display())) && stdout.contains("/1.40.0/"), "{stdout}");
+    assert!(
+        stdout.trim().starts_with(&format!("{}  version: ", other.display())) && stdout.contains("/1.40.0/"),
+        "{stdout}"
+    );
     let (stdout, _) = expect_of(Command::new(&other).arg("--hot-restart-version"), 0);
     assert_eq!(stdout, "disabled");
 }
@@ -170,10 +176,10 @@ fn explain_and_doctor_speak_json() {
     let file = folder.write("short.yaml", SHORT);
     let (stdout, _) = expect(&["explain", &file, "GET", "http://x/a/../a/b", "--output", "json"], 0);
     let report: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!((&report["request"]["path"], &report["route"]["forward"]["clusters"][0]["host"]), (
-        &"/a/b".into(),
-        &"127.0.0.1:9000".into()
-    ));
+    assert_eq!(
+        (&report["request"]["path"], &report["route"]["forward"]["clusters"][0]["host"]),
+        (&"/a/b".into(), &"127.0.0.1:9000".into())
+    );
     let (stdout, _) = expect(&["doctor", &file, "--output", "json"], 0);
     let report: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(report["unsupported"], 0, "{report:#}");
@@ -209,7 +215,9 @@ fn the_demo_upstream_answers_what_it_was_asked() {
     let address = line.trim().strip_prefix("demo upstream on http://").unwrap_or_else(|| panic!("{line}"));
     let mut stream = TcpStream::connect(address).unwrap();
     stream
-        .write_all(b"POST /hello?x HTTP/1.1\r\nhost: a\r\nx-me: you\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
+        .write_all(
+            b"POST /hello?x HTTP/1.1\r\nhost: a\r\nx-me: you\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi",
+        )
         .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

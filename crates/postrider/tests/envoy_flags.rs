@@ -114,7 +114,8 @@ fn an_installed_envoy_has_no_flag_beyond_the_list() {
     for line in help.lines().filter_map(|line| line.strip_prefix("   -")) {
         for word in line.split([' ', ',']).filter(|word| word.starts_with("--") || word.starts_with('-')) {
             let flag = format!("-{}", word.trim_start_matches('-'));
-            let listed = FLAGS.iter().any(|flags| flags.iter().any(|known| known.trim_start_matches('-') == &flag[1..]));
+            let listed =
+                FLAGS.iter().any(|flags| flags.iter().any(|known| known.trim_start_matches('-') == &flag[1..]));
             let elsewhere = answered_elsewhere.iter().any(|known| known.trim_start_matches('-') == &flag[1..]);
             assert!(listed || elsewhere || flag.len() == 2, "{word} is not in the list");
         }

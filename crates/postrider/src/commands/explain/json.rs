@@ -59,7 +59,11 @@ fn add_routing(out: &mut Value, routing: &Routing<'_>, journey: &Journey<'_>, pl
         .tried
         .iter()
         .map(|(route, outcome)| {
-            let mut tried = json!({ "name": route.name, "matched": *outcome == Outcome::Matched });
+            let mut tried = json!({
+                "name": route.name,
+                "match": words::path_match(route),
+                "matched": *outcome == Outcome::Matched,
+            });
             if let Outcome::Failed(why) = outcome {
                 tried["why"] = json!(why);
             }

@@ -31,7 +31,7 @@ fn the_winner_comes_with_its_place_and_the_others_with_a_reason() {
     let line =
         std::fs::read_to_string(GATEWAY).unwrap().lines().position(|line| line.contains("name: api")).unwrap() + 1;
     assert_eq!(json["route"]["place"]["line"], line);
-    assert!(text.contains("- testers: header x-tester") && text.contains("+ api"), "{text}");
+    assert!(text.contains("- testers (prefix /): header x-tester") && text.contains("+ api (regex "), "{text}");
     assert_eq!(json["route"]["forward"]["clusters"][0]["weight"], 95);
     assert_eq!(json["route"]["forward"]["clusters"][1]["host"], "127.0.0.1:9001");
 }

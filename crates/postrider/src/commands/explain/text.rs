@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use postrider_model::{Discovery, EndpointHealth};
+use postrider_model::{Discovery, EndpointHealth, Route};
 use postrider_router::Outcome;
 
 use super::filters::{SeenFilter, to_json};
@@ -36,10 +36,10 @@ pub fn render(journey: &Journey<'_>, places: &Places<'_>, colour: bool) -> Strin
         }
         Some(Reading::Read(read)) => {
             page.line("request", &format!("{} {}", read.method, read.path), "");
-            page.line("host", &read.authority, "");
             if read.path != read.target {
-                page.line("path sent", &format!("{} (it is matched and forwarded as above)", read.target), "");
+                page.line("received as", &read.target, "");
             }
+            page.line("host", &read.authority, "");
             if read.redirected_to_path {
                 page.line("answer", "307 to the path above, whatever the route says", "");
             }
@@ -72,8 +72,8 @@ impl Page<'_> {
         }
         for (route, outcome) in &routing.tried {
             let (matched, line) = match outcome {
-                Outcome::Matched => (true, named(&route.name).to_owned()),
-                Outcome::Failed(why) => (false, format!("{}: {why}", named(&route.name))),
+                Outcome::Matched => (true, route_name(route)),
+                Outcome::Failed(why) => (false, format!("{}: {why}", route_name(route))),
             };
             self.marked("route", matched, &line, &route.origin.0);
         }
@@ -192,6 +192,13 @@ impl Page<'_> {
             let _ = write!(self.out, "  {dim}[{}:{}:{}]{plain}", place.file, place.line, place.column);
         }
         self.out.push('\n');
+    }
+}
+
+fn route_name(route: &Route) -> String {
+    match route.name.as_str() {
+        "" => words::path_match(route),
+        name => format!("{name} ({})", words::path_match(route)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_model::{ConnectionHandler, Discovery, LoadBalancing};
+use postrider_model::{ConnectionHandler, Discovery, LoadBalancing, PathMatch, Route};
 
 use super::journey::{End, Journey, Winner};
 
@@ -19,6 +19,17 @@ pub fn policy(policy: &LoadBalancing) -> &'static str {
         LoadBalancing::RoundRobin => "round robin",
         LoadBalancing::LeastRequest { .. } => "least request",
         LoadBalancing::Random => "random",
+    }
+}
+
+/// What the route wants of a path, so that one without a name can be told from the others.
+pub fn path_match(route: &Route) -> String {
+    match &route.matches.path {
+        PathMatch::Prefix(path) => format!("prefix {path}"),
+        PathMatch::Exact(path) => format!("path {path}"),
+        PathMatch::SeparatedPrefix(path) => format!("{path} and below"),
+        PathMatch::Regex(regex) => format!("regex {}", regex.as_str()),
+        PathMatch::Connect => "CONNECT".to_owned(),
     }
 }
 
