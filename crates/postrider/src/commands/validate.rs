@@ -36,12 +36,12 @@ pub fn run(arguments: &Arguments) -> Exit {
         let input = Input::argument(path).allow_unknown_fields(arguments.allow_unknown_static_fields);
         let exit = match check(&input) {
             Ok(checked) => {
-                let exit = exit_of(&checked);
                 match arguments.output {
-                    Output::Text => tell(&input, &checked),
+                    Output::Text if tell(&input, &checked) != Exit::Done => return Exit::Failed,
+                    Output::Text => {}
                     Output::Json => reports.push(report(&input, &checked)),
                 }
-                exit
+                exit_of(&checked)
             }
             Err(exit) => exit,
         };
@@ -81,19 +81,18 @@ fn exit_of(checked: &Checked) -> Exit {
     if checked.outcome.diagnostics.has_errors() { Exit::InvalidConfig } else { Exit::Done }
 }
 
-fn tell(input: &Input, checked: &Checked) {
+fn tell(input: &Input, checked: &Checked) -> Exit {
     eprint!("{}", checked.findings(terminal::stderr_colour()));
-    if let Some(plan) = &checked.plan {
-        let counted = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-        let routes: usize = plan.listeners.iter().flat_map(|listener| listener.each_chain()).map(route_count).sum();
-        println!(
-            "{}: OK ({}, {}, {})",
-            input.name(),
-            counted(plan.listeners.len(), "listener"),
-            counted(routes, "route"),
-            counted(plan.clusters.len(), "cluster"),
-        );
-    }
+    let Some(plan) = &checked.plan else { return Exit::Done };
+    let counted = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+    let routes: usize = plan.listeners.iter().flat_map(|listener| listener.each_chain()).map(route_count).sum();
+    terminal::print(&format!(
+        "{}: OK ({}, {}, {})\n",
+        input.name(),
+        counted(plan.listeners.len(), "listener"),
+        counted(routes, "route"),
+        counted(plan.clusters.len(), "cluster"),
+    ))
 }
 
 fn route_count(chain: &std::sync::Arc<postrider_worker::ChainPlan>) -> usize {
