@@ -12,7 +12,13 @@ pub fn is_token(bytes: &[u8]) -> bool {
 /// Whether `value` may stand in a field: no control but HTAB, no DEL (RFC 9110 5.5).
 #[inline]
 pub fn is_field_value(value: &[u8]) -> bool {
-    // Without an early exit, so that it becomes vector code.
+    // Visible ASCII and spaces, a word at a time; the last word may overlap the one before.
+    if let Some(last) = value.last_chunk::<WORD>() {
+        let words = value.as_chunks::<WORD>().0.iter().chain([last]);
+        if words.fold(0, |marks, word| marks | unusual_in_word(u64::from_le_bytes(*word))) == 0 {
+            return true;
+        }
+    }
     !value.iter().fold(false, |bad, &b| bad | is_forbidden(b))
 }
 
@@ -87,24 +93,21 @@ pub(crate) fn lower_name_word(bytes: &mut [u8; WORD]) -> usize {
     (bits / 8) as usize
 }
 
-/// Offset of the first control byte (below 0x20, or DEL) at or after `from`, eight bytes at a time; `None` when
-/// there is none before the last whole word ends.
+const ONES: u64 = u64::from_le_bytes([1; WORD]);
+const HIGHS: u64 = ONES << 7;
+
+/// Marks, in its highest bit, each byte of `word` that is no visible ASCII and no space. A byte behind a true mark
+/// may be marked wrongly (a borrow or carry reaches it); the first mark is always true.
 #[inline(always)]
-pub(crate) fn first_control(block: &[u8], from: usize) -> Option<usize> {
-    const ONES: u64 = u64::from_le_bytes([1; WORD]);
-    let mut at = from;
-    while let Some(word) = block.get(at..).and_then(<[u8]>::first_chunk::<WORD>) {
-        let word = u64::from_le_bytes(*word);
-        let delete = word ^ (ONES * 0x7f);
-        // A borrow may mark a byte behind a true mark wrongly; the first mark is always true.
-        let low = word.wrapping_sub(ONES * 0x20) & !word;
-        let marks = (low | (delete.wrapping_sub(ONES) & !delete)) & (ONES << 7);
-        if marks != 0 {
-            return Some(at + (marks.trailing_zeros() / 8) as usize);
-        }
-        at += WORD;
-    }
-    None
+pub(crate) fn unusual_in_word(word: u64) -> u64 {
+    (word.wrapping_sub(ONES * 0x20) | word.wrapping_add(ONES)) & HIGHS
+}
+
+/// Marks, in its highest bit, each byte of `word` that is `byte`, which is ASCII. The first mark is true, or lies on
+/// or behind a byte outside ASCII.
+#[inline(always)]
+pub(crate) fn ascii_in_word(word: u64, byte: u8) -> u64 {
+    (word ^ (ONES * byte as u64)).wrapping_sub(ONES) & HIGHS
 }
 
 const fn token_lower() -> [u8; 256] {
@@ -143,18 +146,40 @@ mod tests {
     }
 
     #[test]
-    fn first_controls_are_found() {
+    fn field_values_are_judged_at_every_length() {
+        for length in 0..40 {
+            for at in 0..length {
+                for byte in 0..=255u8 {
+                    let mut value = vec![b'v'; length];
+                    value[at] = byte;
+                    assert_eq!(is_field_value(&value), byte == b'\t' || (byte >= 0x20 && byte != 0x7f), "{value:x?}");
+                }
+            }
+            assert!(is_field_value(&vec![b' '; length]));
+        }
+    }
+
+    #[test]
+    fn first_marks_are_true() {
+        let first = |marks: u64| (marks != 0).then(|| (marks.trailing_zeros() / 8) as usize);
         for byte in 0..=255u8 {
-            for at in 0..23 {
-                for behind in [b'a', 0x1f, 0x20, 0x7f, 0x80] {
-                    let mut block = *b"abcdefgh\xc3\xa9jklmn ~!\xffpqrs";
-                    block[at] = byte;
-                    if at + 1 < block.len() {
-                        block[at + 1] = behind;
+            for at in 0..WORD {
+                for behind in [b'a', b':', b';', b'9', 0, 0x1f, 0x20, 0x7e, 0x7f, 0x80, 0xff] {
+                    for before in [b' ', b'~', b'!'] {
+                        let mut bytes = [before; WORD];
+                        bytes[at..].fill(behind);
+                        bytes[at] = byte;
+                        let word = u64::from_le_bytes(bytes);
+                        let unusual = bytes.iter().position(|b| !matches!(b, b' '..=b'~'));
+                        assert_eq!(first(unusual_in_word(word)), unusual, "{bytes:x?}");
+                        for wanted in [b':', byte] {
+                            let want = bytes.iter().position(|&b| b == wanted);
+                            let foreign = bytes.iter().position(|b| !b.is_ascii());
+                            let found = first(ascii_in_word(word, wanted & 0x7f));
+                            let fine = found == want || foreign.is_some_and(|at| found.is_none_or(|found| at <= found));
+                            assert!(fine || !wanted.is_ascii(), "{bytes:x?}: {found:?}");
+                        }
                     }
-                    let want = (3..23).find(|&i| block[i] < 0x20 || block[i] == 0x7f);
-                    // From 3 there are two whole words, up to 19.
-                    assert_eq!(first_control(&block, 3), want.filter(|&i| i < 19), "{byte:#x} {at} {behind:#x}");
                 }
             }
         }

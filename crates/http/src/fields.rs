@@ -9,9 +9,13 @@
 use std::borrow::Cow;
 
 use crate::chars::{is_field_value, is_token, token_lower_of};
+use crate::header_id::IdSet;
 use crate::{FieldError, HeaderId, HeaderName};
 
 mod received;
+mod usual;
+
+pub use usual::UsualHead;
 
 /// Most fields that one index addresses, whatever the configured limit: positions are 16 bits wide.
 pub const MAX_INDEXED_FIELDS: usize = 16_384;
@@ -22,14 +26,21 @@ pub const MAX_NAME_BYTES: usize = u16::MAX as usize;
 /// Fields of one message in the order received.
 #[derive(Clone, Debug)]
 pub struct Fields {
+    /// Received bytes up to `received`, rubbish behind: nothing in the index, and no span, goes there.
     block: Vec<u8>,
+    received: usize,
     arena: Vec<u8>,
     index: Vec<Entry>,
     /// Position + 1 of the first live entry of each id; 0 when there is none.
     first: [u16; HeaderId::COUNT],
     /// Bit per id that was pushed more than once since the last clear.
     repeated: u128,
+    /// Ids that were pushed since the last clear, as far as sets hold them.
+    noted: IdSet,
     live: usize,
+    /// So many entries at the beginning are received lines behind one another, as a fresh serialisation would
+    /// write them, up to the end of the last. A lower bound: 0 is always right.
+    in_order: usize,
 }
 
 /// One field as the index holds it: 16 bytes.
@@ -60,10 +71,11 @@ impl Entry {
         self.flags & REMOVED == 0
     }
 
-    /// The received line as a range of the block, when emitting it as received equals emitting it afresh.
+    /// The received line as a range of the block, when it is live and emitting it as received equals emitting it
+    /// afresh.
     #[inline]
     pub(crate) fn canonical_line(&self) -> Option<(usize, usize)> {
-        if self.flags & CANONICAL == 0 {
+        if self.flags != CANONICAL {
             return None;
         }
         Some((self.name_start as usize, self.value_start as usize + self.value_len as usize + 2))
@@ -74,11 +86,14 @@ impl Default for Fields {
     fn default() -> Self {
         Self {
             block: Vec::new(),
+            received: 0,
             arena: Vec::new(),
             index: Vec::new(),
             first: [0; HeaderId::COUNT],
             repeated: 0,
+            noted: 0,
             live: 0,
+            in_order: 0,
         }
     }
 }
@@ -92,12 +107,14 @@ impl Fields {
     /// Forgets everything, keeps the capacity.
     #[inline]
     pub fn clear(&mut self) {
-        self.block.clear();
+        self.received = 0;
         self.arena.clear();
         self.index.clear();
         self.first = [0; HeaderId::COUNT];
         self.repeated = 0;
+        self.noted = 0;
         self.live = 0;
+        self.in_order = 0;
     }
 
     /// Number of fields (lines, not names).
@@ -289,7 +306,11 @@ impl Fields {
     #[inline]
     pub fn remove(&mut self, id: HeaderId) -> bool {
         match self.first_position(id) {
-            Some(at) => self.remove_matching(at, |_, entry| entry.id == id),
+            Some(at) if self.is_repeated(id) => self.remove_matching(at, |_, entry| entry.id == id),
+            Some(at) => {
+                self.tombstone(at, id);
+                true
+            }
             None => false,
         }
     }
@@ -325,7 +346,7 @@ impl Fields {
 
     #[inline]
     pub(crate) fn block(&self) -> &[u8] {
-        &self.block
+        self.block.get(..self.received).unwrap_or_default()
     }
 
     /// Bytes of the received block; an out-of-range request is empty.
@@ -358,24 +379,57 @@ impl Fields {
         (path, &mut self.arena)
     }
 
+    /// Whether a field with one of these ids may be there: false is certain.
+    #[inline]
+    pub(crate) fn may_have(&self, ids: IdSet) -> bool {
+        self.noted & ids != 0
+    }
+
     /// Whether more than one field with `id` was received or added.
     #[inline]
     pub(crate) fn is_repeated(&self, id: HeaderId) -> bool {
         self.repeated & (1 << id as u8) != 0
     }
 
-    /// Names that are not well known.
+    /// Names that are not well known, as far as they can hold anything but letters, digits and `-`.
     #[inline]
-    pub(crate) fn unknown_names(&self) -> impl Iterator<Item = &[u8]> {
-        self.entries_from(0).filter(|entry| entry.id == HeaderId::Unknown).map(|entry| self.name_of(entry))
+    pub(crate) fn odd_names(&self) -> impl Iterator<Item = &[u8]> {
+        // The entries in order came by the usual way, which takes no others.
+        self.entries_from(self.in_order).filter(|entry| entry.id == HeaderId::Unknown).map(|entry| self.name_of(entry))
     }
 
-    /// Whether there is one Content-Length, received as a fresh serialisation of `decimal` would be.
+    /// The value of the one Content-Length, when it was received as a fresh serialisation would be: `None` for
+    /// leading zeros.
     #[inline]
-    pub(crate) fn has_canonical_length(&self, decimal: &[u8]) -> bool {
-        let entry = self.first_position(HeaderId::ContentLength).and_then(|at| self.index.get(at));
-        !self.is_repeated(HeaderId::ContentLength)
-            && entry.is_some_and(|entry| entry.canonical_line().is_some() && self.value_of(entry) == decimal)
+    pub(crate) fn canonical_length(&self) -> Option<u64> {
+        let entry = self.index.get(self.first_position(HeaderId::ContentLength)?)?;
+        if self.is_repeated(HeaderId::ContentLength) || entry.flags != CANONICAL {
+            return None;
+        }
+        match self.value_of(entry) {
+            [b'0', _, ..] => None,
+            digits => crate::framing::parse_length(digits),
+        }
+    }
+
+    /// The received lines that can be emitted as one: how many entries they are, and their bytes in the block.
+    /// Up to the first field whose id is in `ids`.
+    #[inline]
+    pub(crate) fn lines_before(&self, ids: IdSet) -> (usize, std::ops::Range<usize>) {
+        let mut count = self.in_order;
+        let mut present = self.noted & ids;
+        while present != 0 {
+            // A bit is its id's position in the table.
+            let first = self.first.get(present.trailing_zeros() as usize).copied().unwrap_or_default();
+            count = (first as usize).checked_sub(1).map_or(count, |at| count.min(at));
+            present &= present - 1;
+        }
+        match (self.index.first(), self.index.get(..count).and_then(<[Entry]>::last)) {
+            (Some(first), Some(last)) => {
+                (count, first.name_start as usize..last.value_start as usize + last.value_len as usize + 2)
+            }
+            _ => (0, 0..0),
+        }
     }
 
     #[inline]
@@ -393,6 +447,12 @@ impl Fields {
         source.get(start..start + entry.name_len as usize).unwrap_or_default()
     }
 
+    /// Name, colon and space of an entry whose name is that of its id.
+    #[inline]
+    pub(crate) fn line_start_of(&self, entry: &Entry) -> Option<&'static [u8]> {
+        (entry.flags & NAME_OF_ID != 0).then(|| entry.id.line_start())
+    }
+
     #[inline]
     pub(crate) fn value_of(&self, entry: &Entry) -> &[u8] {
         let source = if entry.flags & VALUE_IN_ARENA != 0 { &self.arena } else { &self.block };
@@ -406,7 +466,7 @@ impl Fields {
         let mut at = from;
         while let Some(entry) = self.index.get(at).copied() {
             if entry.is_live() && matches(self, &entry) {
-                self.tombstone(at, entry);
+                self.tombstone(at, entry.id);
                 removed = true;
             }
             at += 1;
@@ -442,6 +502,7 @@ impl Fields {
         }
         self.index.push(entry);
         self.live += 1;
+        self.noted |= entry.id.noted_bit();
         if let Some(first) = self.first.get_mut(entry.id as usize) {
             if *first == 0 {
                 *first = self.index.len() as u16;
@@ -458,6 +519,7 @@ impl Fields {
             entry.value_start = start;
             entry.value_len = len;
             entry.flags = (entry.flags | VALUE_IN_ARENA) & !CANONICAL;
+            self.in_order = self.in_order.min(at);
         }
         Ok(())
     }
@@ -473,25 +535,25 @@ impl Fields {
         Ok((start, value.len() as u32))
     }
 
-    fn tombstone(&mut self, at: usize, entry: Entry) {
+    fn tombstone(&mut self, at: usize, id: HeaderId) {
         if let Some(entry) = self.index.get_mut(at) {
             entry.flags |= REMOVED;
         }
         self.live -= 1;
-        let id = entry.id;
-        let Some(&first) = self.first.get(id as usize) else { return };
-        if first as usize == at + 1 {
-            let next = self
-                .index
-                .iter()
-                .skip(at + 1)
-                .position(|other| other.is_live() && other.id == id)
-                .map_or(0, |skipped| at + 1 + skipped + 1);
-            if let Some(first) = self.first.get_mut(id as usize) {
-                *first = next as u16;
-            }
+        self.in_order = self.in_order.min(at);
+        let is_repeated = self.is_repeated(id);
+        let Some(first) = self.first.get_mut(id as usize) else { return };
+        if *first as usize == at + 1 {
+            *first = if is_repeated { next_of_id(&self.index, at + 1, id) } else { 0 };
         }
     }
+}
+
+/// Position + 1 of the first live entry of `id` from `from` on; 0 when there is none.
+#[cold]
+fn next_of_id(index: &[Entry], from: usize, id: HeaderId) -> u16 {
+    let mut rest = index.iter().enumerate().skip(from);
+    rest.find(|(_, entry)| entry.is_live() && entry.id == id).map_or(0, |(at, _)| at as u16 + 1)
 }
 
 /// A field as the iterators give it.

@@ -85,20 +85,23 @@ pub fn response_framing(head: &ResponseHead, request_method: Method) -> Result<B
 /// [`reason::INVALID_CONTENT_LENGTH`] when it is repeated or not 1*DIGIT below 2^63.
 #[inline]
 pub fn content_length(fields: &Fields) -> Result<Option<u64>, Reject> {
-    let mut values = fields.get_all(HeaderId::ContentLength);
-    let Some(value) = values.next() else { return Ok(None) };
+    let Some(value) = fields.get(HeaderId::ContentLength) else { return Ok(None) };
     // RFC 9112 6.3 lets identical repeats pass; they are refused here, as in Envoy.
-    if values.next().is_some() {
+    if fields.is_repeated(HeaderId::ContentLength) && fields.get_all(HeaderId::ContentLength).nth(1).is_some() {
         return Err(reason::INVALID_CONTENT_LENGTH);
     }
     parse_length(value).map(Some).ok_or(reason::INVALID_CONTENT_LENGTH)
 }
 
+#[inline]
 fn declared_framing(fields: &Fields, version: Version, allow_both: bool) -> Result<BodyFraming, Reject> {
-    let mut codings = fields.get_all(HeaderId::TransferEncoding);
-    let Some(coding) = codings.next() else {
+    if !fields.has(HeaderId::TransferEncoding) {
         return Ok(content_length(fields)?.map_or(BodyFraming::None, BodyFraming::Length));
-    };
+    }
+    coded_framing(fields, version, allow_both)
+}
+
+fn coded_framing(fields: &Fields, version: Version, allow_both: bool) -> Result<BodyFraming, Reject> {
     // RFC 9112 6.1: ought to be handled as an error.
     if fields.has(HeaderId::ContentLength) && !allow_both {
         return Err(reason::LENGTH_AND_CHUNKED);
@@ -107,20 +110,31 @@ fn declared_framing(fields: &Fields, version: Version, allow_both: bool) -> Resu
     if version == Version::Http10 {
         return Err(reason::CHUNKED_IN_HTTP_10);
     }
-    if codings.next().is_some() || !coding.eq_ignore_ascii_case(b"chunked") {
-        return Err(reason::INVALID_TRANSFER_ENCODING);
+    let mut codings = fields.get_all(HeaderId::TransferEncoding);
+    match (codings.next(), codings.next()) {
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(BodyFraming::Chunked),
+        _ => Err(reason::INVALID_TRANSFER_ENCODING),
     }
-    Ok(BodyFraming::Chunked)
 }
 
 /// 1*DIGIT below 2^63 (RFC 9110 8.6).
 #[inline]
-fn parse_length(digits: &[u8]) -> Option<u64> {
+pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
+    /// So many digits cannot overflow.
+    const SAFE_DIGITS: usize = 18;
     if digits.is_empty() {
         return None;
     }
+    let (head, tail) = digits.split_at_checked(SAFE_DIGITS).unwrap_or((digits, &[]));
     let mut length: u64 = 0;
-    for &digit in digits {
+    for &digit in head {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        length = length * 10 + u64::from(digit);
+    }
+    for &digit in tail {
         let digit = digit.wrapping_sub(b'0');
         if digit > 9 {
             return None;
@@ -139,6 +153,12 @@ mod tests {
         assert_eq!(parse_length(b"0"), Some(0));
         assert_eq!(parse_length(b"007"), Some(7));
         assert_eq!(parse_length(b"9223372036854775807"), Some(i64::MAX as u64));
+        for digits in ["999999999999999999", "1000000000000000000", "0000000000000000000000007"] {
+            assert_eq!(parse_length(digits.as_bytes()), digits.parse().ok(), "{digits}");
+        }
+        for bad in ["99999999999999999x", "100000000000000000x", "1000000000000000000x"] {
+            assert_eq!(parse_length(bad.as_bytes()), None, "{bad}");
+        }
         for bad in ["", "+5", "-0", "5 ", "0x5", "5,5", "1_0", "9223372036854775808", "99999999999999999999", "\u{665}"]
         {
             assert_eq!(parse_length(bad.as_bytes()), None, "{bad}");

@@ -16,12 +16,14 @@ macro_rules! header_ids {
 
         /// Names by id, lower case; index 0 is the empty name of [`HeaderId::Unknown`].
         const NAMES: &[&str] = &["", $($name,)*];
+        /// Names by id with the colon and space behind them, as they begin a line.
+        const LINE_STARTS: &[&str] = &["", $(concat!($name, ": "),)*];
         const IDS: &[HeaderId] = &[HeaderId::Unknown, $(HeaderId::$variant,)*];
     };
 }
 
 header_ids! {
-    // The writers look at these themselves: see `is_written_specially`.
+    // Admission or the writers ask about these: see `noted_bit`.
     Connection = "connection",
     ContentLength = "content-length",
     TransferEncoding = "transfer-encoding",
@@ -29,7 +31,6 @@ header_ids! {
     KeepAlive = "keep-alive",
     ProxyConnection = "proxy-connection",
     Server = "server",
-    // Everything else in no particular order.
     Host = "host",
     Te = "te",
     Trailer = "trailer",
@@ -38,6 +39,7 @@ header_ids! {
     ProxyAuthenticate = "proxy-authenticate",
     ProxyAuthorization = "proxy-authorization",
     Http2Settings = "http2-settings",
+    // Everything else in no particular order.
     Date = "date",
     Via = "via",
     ContentType = "content-type",
@@ -144,6 +146,13 @@ impl HeaderId {
         }
     }
 
+    /// The id of the well-known name with this key, and its [`HeaderId::noted_bit`].
+    #[inline(always)]
+    pub(crate) fn from_key(key: Key) -> Option<(Self, IdSet)> {
+        let slot = SHORT_SLOTS.get(short_slot_of(key, SHORT_MULTIPLIER))?;
+        (slot.key == key).then_some((slot.id, slot.noted_bit))
+    }
+
     /// The id of `name` in any case; for configuration time.
     pub fn from_any_case(name: &[u8]) -> Self {
         Self::from_lower(&name.to_ascii_lowercase())
@@ -155,11 +164,17 @@ impl HeaderId {
         NAMES.get(self as usize).copied().unwrap_or("")
     }
 
-    /// Whether the writers decide about fields with this id one by one. The ids come first in the table, so
-    /// that this is one comparison per field.
+    /// The name, a colon and a space.
     #[inline]
-    pub(crate) fn is_written_specially(self) -> bool {
-        (self as u8).wrapping_sub(1) < Self::Server as u8
+    pub(crate) fn line_start(self) -> &'static [u8] {
+        LINE_STARTS.get(self as usize).copied().unwrap_or("").as_bytes()
+    }
+
+    /// The bit of this id in a set of ids that admission or the writers ask about, 0 for every other one. The ids
+    /// come first in the table.
+    #[inline(always)]
+    pub(crate) const fn noted_bit(self) -> IdSet {
+        if self as u8 <= Self::Http2Settings as u8 { 1 << self as u8 } else { 0 }
     }
 
     /// Every well-known id, in table order.
@@ -167,6 +182,9 @@ impl HeaderId {
         IDS.iter().copied().skip(1)
     }
 }
+
+/// A set of ids with [`HeaderId::noted_bit`].
+pub(crate) type IdSet = u32;
 
 /// Slots of the lookup table: a power of two, sparse enough that nearly every name sits in its own slot.
 const SLOT_COUNT: usize = 1024;
@@ -195,6 +213,85 @@ const fn build_slots() -> [u8; SLOT_COUNT] {
             slot = (slot + 1) & (SLOT_COUNT - 1);
         }
         slots[slot] = index as u8;
+        index += 1;
+    }
+    slots
+}
+
+/// A short name and the colon that ends it, in two little-endian words; zero behind the colon. With the colon two
+/// names never share a key, whatever bytes they hold.
+pub(crate) type Key = [u64; 2];
+
+/// Longest name that a [`Key`] holds.
+pub(crate) const KEY_BYTES: usize = 15;
+
+/// Slots of the table by key; every short name has one to itself, see [`short_multiplier`].
+const SHORT_SLOT_COUNT: usize = 1024;
+
+const SHORT_MULTIPLIER: u64 = short_multiplier();
+
+/// Table by hash of a key.
+static SHORT_SLOTS: [ShortSlot; SHORT_SLOT_COUNT] = build_short_slots();
+
+/// A well-known short name; an empty slot has a key that no name has: it holds no colon.
+#[derive(Clone, Copy)]
+struct ShortSlot {
+    key: Key,
+    noted_bit: IdSet,
+    id: HeaderId,
+}
+
+/// The key of `name`, whose length is at most [`KEY_BYTES`].
+const fn key_of(name: &[u8]) -> Key {
+    let mut key = [0u64; 2];
+    key[name.len() / 8] |= (b':' as u64) << (name.len() % 8 * 8);
+    let mut at = 0;
+    while at < name.len() {
+        key[at / 8] |= (name[at] as u64) << (at % 8 * 8);
+        at += 1;
+    }
+    key
+}
+
+#[inline(always)]
+const fn short_slot_of(key: Key, multiplier: u64) -> usize {
+    // The last word is turned, so that it does not cancel the first.
+    let mixed = (key[0] ^ key[1].rotate_left(29)).wrapping_mul(multiplier);
+    (mixed >> (u64::BITS - SHORT_SLOT_COUNT.trailing_zeros())) as usize
+}
+
+/// A multiplier that gives every short name its own slot, found when this is compiled.
+const fn short_multiplier() -> u64 {
+    let mut multiplier = 0x9e37_79b9_7f4a_7c15u64;
+    'next: loop {
+        multiplier = multiplier.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814e) | 1;
+        let mut taken = [0u64; SHORT_SLOT_COUNT / 64];
+        let mut index = 1;
+        while index < NAMES.len() {
+            let name = NAMES[index].as_bytes();
+            if name.len() <= KEY_BYTES {
+                let slot = short_slot_of(key_of(name), multiplier);
+                if taken[slot / 64] >> (slot % 64) & 1 != 0 {
+                    continue 'next;
+                }
+                taken[slot / 64] |= 1 << (slot % 64);
+            }
+            index += 1;
+        }
+        return multiplier;
+    }
+}
+
+const fn build_short_slots() -> [ShortSlot; SHORT_SLOT_COUNT] {
+    let mut slots = [ShortSlot { key: [0; 2], noted_bit: 0, id: HeaderId::Unknown }; SHORT_SLOT_COUNT];
+    let mut index = 1;
+    while index < NAMES.len() {
+        let name = NAMES[index].as_bytes();
+        if name.len() <= KEY_BYTES {
+            let key = key_of(name);
+            let id = IDS[index];
+            slots[short_slot_of(key, SHORT_MULTIPLIER)] = ShortSlot { key, noted_bit: id.noted_bit(), id };
+        }
         index += 1;
     }
     slots
@@ -269,6 +366,28 @@ mod tests {
             }
         }
         assert!(displaced <= 4, "{displaced} names need a second probe: change the multipliers");
+    }
+
+    #[test]
+    fn keys_find_what_names_find() {
+        let from_key = |name: &[u8]| HeaderId::from_key(key_of(name)).map_or(HeaderId::Unknown, |(id, _)| id);
+        let unknown = ["x", "hosts", "hos", "content-lengt", "content-lengthx", "x-forwarded-fox", "", "server-timing"];
+        for name in HeaderId::all().map(HeaderId::name).chain(unknown).filter(|name| name.len() <= KEY_BYTES) {
+            let id = HeaderId::from_lower(name.as_bytes());
+            assert_eq!(from_key(name.as_bytes()), id, "{name}");
+            // Any one byte changed, and any one more.
+            for at in 0..=name.len().min(KEY_BYTES - 1) {
+                for change in 0..=255u8 {
+                    let mut other = name.as_bytes().to_vec();
+                    match other.get_mut(at) {
+                        Some(byte) => *byte = change,
+                        None => other.push(change),
+                    }
+                    let id = HeaderId::from_lower(&other);
+                    assert_eq!(from_key(&other), id, "{other:x?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -120,8 +120,9 @@ enum Forwarding {
 }
 
 /// Reads `Connection` and removes the fields that it names.
+#[inline]
 fn read_connection(fields: &mut Fields, forwarding: Forwarding) -> Result<ConnectionOptions, Reject> {
-    let mut options = ConnectionOptions::default();
+    let options = ConnectionOptions::default();
     if !fields.has(HeaderId::Connection) {
         return Ok(options);
     }
@@ -133,6 +134,11 @@ fn read_connection(fields: &mut Fields, forwarding: Forwarding) -> Result<Connec
             _ => {}
         }
     }
+    read_unusual_connection(fields, forwarding)
+}
+
+fn read_unusual_connection(fields: &mut Fields, forwarding: Forwarding) -> Result<ConnectionOptions, Reject> {
+    let mut options = ConnectionOptions::default();
     let mut names_fields = false;
     for option in fields.get_all(HeaderId::Connection).flat_map(list_members) {
         if option.eq_ignore_ascii_case(b"close") {
@@ -175,6 +181,7 @@ fn remove_named_fields(fields: &mut Fields, forwarding: Forwarding) -> Result<()
     Ok(())
 }
 
+#[inline]
 fn remove_always_stripped(fields: &mut Fields) {
     for id in [HeaderId::Connection, HeaderId::KeepAlive, HeaderId::ProxyConnection, HeaderId::TransferEncoding] {
         fields.remove(id);

@@ -16,22 +16,14 @@ pub fn check_authority(authority: &[u8]) -> Result<(), Reject> {
 /// [`check_authority`] that also tells whether there are capitals, from the same look at each byte.
 #[inline]
 pub(crate) fn scan_authority(authority: &[u8]) -> Result<bool, Reject> {
-    let mut seen = 0;
-    let mut host_len = 0;
-    for &byte in authority {
-        let class = CLASS.get(byte as usize).copied().unwrap_or(0);
-        if class == 0 {
-            break;
-        }
-        seen |= class;
-        host_len += 1;
-    }
-    let port_ok = match authority.get(host_len..) {
-        None | Some([]) => true,
-        Some([b':', port @ ..]) => is_port(port),
-        Some(_) => false,
+    let digits = authority.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let (host, port) = match authority.split_at_checked(authority.len() - digits) {
+        Some(([host @ .., b':'], port)) => (host, port),
+        _ => (authority, &[][..]),
     };
-    if host_len > 0 && port_ok {
+    // Without an early exit: this loop is short.
+    let seen = host.iter().fold(0, |seen, &byte| seen | CLASS.get(byte as usize).copied().unwrap_or(OTHER));
+    if seen & OTHER == 0 && !host.is_empty() && is_port(port) {
         return Ok(seen & UPPER != 0);
     }
     check_unusual(authority)
@@ -65,11 +57,13 @@ pub fn split_port(authority: &[u8]) -> (&[u8], Option<&[u8]>) {
 /// A byte of a name that has no capital form, or is one already in lower case.
 const LOWER: u8 = 1;
 const UPPER: u8 = 2;
+/// A byte that has no place in a name.
+const OTHER: u8 = 4;
 
 static CLASS: [u8; 256] = classes();
 
 const fn classes() -> [u8; 256] {
-    let mut table = [0u8; 256];
+    let mut table = [OTHER; 256];
     let mut b = 0usize;
     while b < 256 {
         let byte = b as u8;
@@ -85,6 +79,9 @@ const fn classes() -> [u8; 256] {
 
 fn is_port(digits: &[u8]) -> bool {
     // RFC 3986 allows an empty port and any number; a TCP port ends at 65535.
+    if digits.len() > 5 {
+        return false;
+    }
     let mut port = 0u32;
     for &digit in digits {
         let digit = digit.wrapping_sub(b'0');
@@ -92,11 +89,8 @@ fn is_port(digits: &[u8]) -> bool {
             return false;
         }
         port = port * 10 + u32::from(digit);
-        if port > 65_535 {
-            return false;
-        }
     }
-    digits.len() <= 5
+    port <= 65_535
 }
 
 fn is_ipv6(inner: &[u8]) -> bool {

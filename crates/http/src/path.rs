@@ -93,6 +93,67 @@ fn plain_prefix(target: &[u8]) -> usize {
     target.len()
 }
 
+/// Length of the path in a target that is plain throughout: begins with `/`, no byte in path or query that any rule
+/// on targets or paths looks at, no empty segment, none that begins with a dot. `None` when any of that is in
+/// doubt.
+#[inline]
+pub(crate) fn plain_path_len(target: &[u8]) -> Option<usize> {
+    if target.first() != Some(&b'/') {
+        return None;
+    }
+    // The windows overlap by a byte, the last one perhaps by more.
+    if let Some(last) = target.last_chunk::<WINDOW>() {
+        let mut rest = target;
+        while let Some(window) = rest.first_chunk::<WINDOW>() {
+            if !is_plain(window) {
+                return None;
+            }
+            rest = rest.get(WINDOW - 1..)?;
+        }
+        if !is_plain(last) {
+            return None;
+        }
+        return Some(memchr::memchr(b'?', target).unwrap_or(target.len()));
+    }
+    let mut path_len = target.len();
+    let mut before = 0;
+    for (at, &byte) in target.iter().enumerate() {
+        if !is_usual(byte) || (before == b'/' && (byte == b'/' || byte == b'.')) {
+            return None;
+        }
+        if byte == b'?' {
+            path_len = path_len.min(at);
+        }
+        before = byte;
+    }
+    Some(path_len)
+}
+
+/// Bytes that [`is_plain`] looks at: those of a vector, and one for pairs.
+const WINDOW: usize = 17;
+
+/// Whether all bytes [are usual](is_usual) and no two in a row are `//` or `/.`. Without an early exit, so that it
+/// becomes vector code.
+#[inline(always)]
+fn is_plain(window: &[u8; WINDOW]) -> bool {
+    let Some((&last, bytes)) = window.split_last() else { return false };
+    let pairs = bytes.iter().zip(window.iter().skip(1));
+    pairs.fold(is_usual(last), |fine, (&byte, &next)| {
+        fine & is_usual(byte) & !((byte == b'/') & ((next == b'/') | (next == b'.')))
+    })
+}
+
+/// Letters, digits and what else paths and queries mostly hold; no byte that any rule looks at but `/`, `.` and `?`.
+#[inline(always)]
+fn is_usual(byte: u8) -> bool {
+    // From `&` to `;` are the digits and & ' ( ) * + , - . / : ;
+    ((byte | 0x20).wrapping_sub(b'a') < 26)
+        | (byte.wrapping_sub(b'&') <= b';' - b'&')
+        | (byte == b'=')
+        | (byte == b'?')
+        | (byte == b'_')
+}
+
 fn normalize_slowly(target: &[u8], options: &PathOptions, out: &mut Vec<u8>) -> Result<Normalized, Reject> {
     let path_len = memchr::memchr(b'?', target).unwrap_or(target.len());
     let (path, query) = target.split_at_checked(path_len).unwrap_or((target, b""));
@@ -444,6 +505,41 @@ mod tests {
         ] {
             let want = if path.starts_with("/x?") { Ok(path.to_owned()) } else { Err(400) };
             assert_eq!(run(path, &options), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn plain_targets_are_what_no_rule_is_about() {
+        let all = PathOptions { escaped_slashes: EscapedSlashes::Reject, ..PathOptions::default() };
+        let mut plain = 0;
+        for length in 1..60 {
+            for at in 0..length {
+                for first in [b'/', b'?', b'.', b'#', b' ', b'a', b'%', b'\\', 0x7f, 0x80, 0] {
+                    for second in [b'/', b'?', b'.', b'z', b'[', b'@', b'"'] {
+                        let mut target = vec![b'x'; length];
+                        target[at] = first;
+                        if at + 1 < length {
+                            target[at + 1] = second;
+                        }
+                        target[0] = b'/';
+                        let Some(path_len) = plain_path_len(&target) else { continue };
+                        plain += 1;
+                        let text = String::from_utf8(target.clone()).unwrap();
+                        assert!(!text.bytes().any(|b| b <= b' ' || b >= 0x7f || b == b'#'), "{text}");
+                        assert_eq!(run(&text, &all).as_deref(), Ok(text.as_str()));
+                        assert_eq!(path_len, text.find('?').unwrap_or(length), "{text}");
+                    }
+                }
+            }
+        }
+        assert!(plain > 10_000, "{plain}");
+        for target in ["", "*", "a", "http://a/", "?", "//", "/.", "/a/.b", "/a//b", "/%41", "/[", "/a#b"] {
+            assert_eq!(plain_path_len(target.as_bytes()), None, "{target}");
+        }
+        for byte in 0..=255u8 {
+            let lone = [b'/', b'x', byte];
+            let is_fine = plain_path_len(&lone).is_some();
+            assert_eq!(is_fine, byte.is_ascii_alphanumeric() || b"&'()*+,-./:;=?_".contains(&byte), "{byte:#x}");
         }
     }
 

@@ -20,6 +20,8 @@ pub struct RequestHead {
     pub(crate) path_at: Place,
     /// Length of the path without query; equals the whole length when there is none.
     pub(crate) path_len: u32,
+    /// The received target is a path, and a query perhaps, that no rule on targets or paths has anything to say about.
+    pub(crate) path_is_plain: bool,
     pub(crate) scheme: Option<Scheme>,
     pub(crate) version: Version,
     /// The authority in lower case, when it was received with capitals.
@@ -176,6 +178,36 @@ impl RequestHead {
         self.target_at = Place::block(target);
         self.method = Method::from_bytes(self.at(self.method_at));
         self.version = version;
+        if let Some(path_len) = crate::path::plain_path_len(self.at(self.target_at)) {
+            self.path_is_plain = true;
+            self.path_len = path_len as u32;
+        }
+    }
+
+    /// Whether the target that [`RequestHead::start`] took is a path, and a query perhaps, of nothing but bytes that
+    /// no rule refuses or changes; in particular it holds no blank. False is always possible.
+    #[inline]
+    pub fn has_plain_target(&self) -> bool {
+        self.path_is_plain
+    }
+
+    /// The received request line and its CR LF as a range of the block, when emitting it as received equals
+    /// emitting it afresh.
+    #[inline]
+    pub(crate) fn canonical_line(&self) -> Option<Range<usize>> {
+        const END: &[u8] = b" HTTP/1.1\r\n";
+        let (method, path) = (self.method_at, self.path_at);
+        let untouched = !method.in_arena
+            && path == self.target_at
+            && !path.in_arena
+            && path.span.start == method.span.end + 1
+            && path.span.end > path.span.start;
+        if !untouched {
+            return None;
+        }
+        let end = path.span.end as usize;
+        let is_end = self.fields.block().get(end..)?.starts_with(END);
+        is_end.then(|| method.span.start as usize..end + END.len())
     }
 
     #[inline]
@@ -198,6 +230,7 @@ impl RequestHead {
         self.target_at = Place::default();
         self.path_at = Place::default();
         self.path_len = 0;
+        self.path_is_plain = false;
         self.scheme = None;
         self.version = Version::Http11;
         self.host_lower = None;

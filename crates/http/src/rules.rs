@@ -4,6 +4,7 @@
 //! head has one authority, one framing, a normalised path and no hop-by-hop field, and may be matched
 //! and forwarded. Nothing here looks at a socket, a clock or a route.
 
+use crate::header_id::IdSet;
 use crate::hop::{self, ConnectionOptions};
 use crate::host::scan_authority;
 use crate::request::{Place, path_len};
@@ -126,13 +127,19 @@ pub fn admit_request(head: &mut RequestHead, rules: &RequestRules) -> Result<Req
     {
         return Err(reason::INVALID_METHOD);
     }
-    let framing = request_framing(head, rules.allow_chunked_length)?;
+    // Most requests have none of these fields, and then there is nothing to decide or to take out.
+    let has_special = head.fields.may_have(SPECIAL_IN_REQUESTS);
+    let framing = if has_special { request_framing(head, rules.allow_chunked_length)? } else { BodyFraming::None };
     if framing == BodyFraming::Chunked {
         head.fields.remove(HeaderId::ContentLength);
     }
     admit_authority_and_path(head, rules)?;
-    let redirect_to_path = normalize(head, &rules.path)?;
+    let redirect_to_path = !head.path_is_plain && normalize(head, &rules.path)?;
     admit_names(&mut head.fields, rules)?;
+    if !has_special {
+        let persistent = is_persistent(head.version, ConnectionOptions::default());
+        return Ok(RequestFacts { framing, persistent, redirect_to_path, ..RequestFacts::default() });
+    }
     let expects_continue = admit_expect(head)?;
     let connection = hop::strip_request(&mut head.fields, head.version)?;
     Ok(RequestFacts {
@@ -183,10 +190,25 @@ fn is_persistent(version: Version, connection: ConnectionOptions) -> bool {
     !connection.close && (version == Version::Http11 || connection.keep_alive)
 }
 
+/// The fields that framing, expectation and hop-by-hop rules are about.
+const SPECIAL_IN_REQUESTS: IdSet = HeaderId::ContentLength.noted_bit()
+    | HeaderId::TransferEncoding.noted_bit()
+    | HeaderId::Expect.noted_bit()
+    | HeaderId::Connection.noted_bit()
+    | HeaderId::KeepAlive.noted_bit()
+    | HeaderId::ProxyConnection.noted_bit()
+    | HeaderId::Upgrade.noted_bit()
+    | HeaderId::Te.noted_bit()
+    | HeaderId::Http2Settings.noted_bit();
+
 /// RFC 9112 3.2 and 3.3: one authority and one path out of target and Host.
 fn admit_authority_and_path(head: &mut RequestHead, rules: &RequestRules) -> Result<(), Reject> {
     if head.fields.is_repeated(HeaderId::Host) {
         return Err(reason::MULTIPLE_HOSTS);
+    }
+    if head.path_is_plain && head.method != Method::Connect {
+        head.path_at = head.target_at;
+        return admit_host(head, rules);
     }
     let target = head.at(head.target_at);
     // RFC 9112 3.2.1: no form of the target has a fragment.
@@ -213,6 +235,12 @@ fn admit_authority_and_path(head: &mut RequestHead, rules: &RequestRules) -> Res
         _ => return admit_absolute(head),
     }
     head.path_len = path_len(head.at(head.path_at));
+    admit_host(head, rules)
+}
+
+/// The authority of a request whose target has none.
+#[inline]
+fn admit_host(head: &mut RequestHead, rules: &RequestRules) -> Result<(), Reject> {
     let has_capitals = match head.fields.get(HeaderId::Host) {
         Some(host) => scan_authority(host)?,
         None => match &rules.default_host_for_http_10 {
@@ -313,12 +341,12 @@ fn admit_names(fields: &mut Fields, rules: &RequestRules) -> Result<(), Reject> 
             fields.retain(|field| !field.name.contains(&b'_'));
         }
         Underscores::Reject => {
-            if fields.unknown_names().any(|name| name.contains(&b'_')) {
+            if fields.odd_names().any(|name| name.contains(&b'_')) {
                 return Err(reason::UNDERSCORE);
             }
         }
         Underscores::RejectLookalikes => {
-            if fields.unknown_names().any(hop::is_lookalike) {
+            if fields.odd_names().any(hop::is_lookalike) {
                 return Err(reason::UNDERSCORE);
             }
         }

@@ -4,6 +4,7 @@
 //! as one span. Framing is written from [`BodyFraming`], `Connection` from [`Connection`]; whatever the
 //! head still holds under those names is left out.
 
+use crate::header_id::IdSet;
 use crate::{BodyFraming, Fields, HeaderId, RequestHead, ResponseHead, reason_phrase};
 
 /// What to say about the connection.
@@ -58,146 +59,168 @@ pub fn write_request(head: &RequestHead, options: &RequestWrite<'_>, out: &mut V
         (_, []) => b"/",
         (_, path) => path,
     };
-    out.reserve(head.fields.block().len() + target.len() + HEADROOM);
-    out.extend_from_slice(head.method_bytes());
-    out.push(b' ');
-    out.extend_from_slice(target);
-    out.extend_from_slice(b" HTTP/1.1\r\n");
-    let keep_length = false;
-    let upgrade = options.connection == Connection::Upgrade;
-    finish(
-        &head.fields,
-        options.framing,
-        options.connection,
-        keep_length,
-        skip_ids(upgrade, false),
-        options.extra,
-        out,
-    );
+    let fields = &head.fields;
+    out.reserve(fields.block().len() + target.len() + HEADROOM);
+    let plan = Plan::new(fields, options.framing, options.connection, false, false);
+    let (lead, mut lines) = fields.lines_before(plan.skip);
+    match head.canonical_line().filter(|line| options.path.is_none() && line.end == lines.start) {
+        // The request line and the lines behind it, all as they came.
+        Some(line) => lines.start = line.start,
+        None => {
+            out.extend_from_slice(head.method_bytes());
+            out.push(b' ');
+            out.extend_from_slice(target);
+            out.extend_from_slice(b" HTTP/1.1\r\n");
+        }
+    }
+    out.extend_from_slice(fields.block().get(lines).unwrap_or_default());
+    plan.finish(fields, lead, options.connection, options.extra, out);
 }
 
 /// Appends a response head, its empty line included, to `out`.
 pub fn write_response(head: &ResponseHead, options: &ResponseWrite<'_>, out: &mut Vec<u8>) {
-    out.reserve(head.fields.block().len() + HEADROOM);
+    let fields = &head.fields;
+    out.reserve(fields.block().len() + HEADROOM);
     write_status_line(head.status(), out);
-    let upgrade = options.connection == Connection::Upgrade;
-    let skip = skip_ids(upgrade, options.server.is_some());
     if let Some(server) = options.server {
         write_field(HeaderId::Server, server, out);
     }
-    finish(&head.fields, options.framing, options.connection, options.keep_length, skip, options.extra, out);
+    let plan = Plan::new(fields, options.framing, options.connection, options.keep_length, options.server.is_some());
+    let (lead, lines) = fields.lines_before(plan.skip);
+    out.extend_from_slice(fields.block().get(lines).unwrap_or_default());
+    plan.finish(fields, lead, options.connection, options.extra, out);
 }
 
 /// Appends trailer fields and the empty line that ends them (RFC 9112 7.1.2).
 pub fn write_trailers(trailers: &Fields, out: &mut Vec<u8>) {
-    write_fields(trailers, skip_ids(false, false) | bit(HeaderId::ContentLength), out);
+    write_fields(trailers, 0, skip_ids(false, false) | HeaderId::ContentLength.noted_bit(), out);
     out.extend_from_slice(b"\r\n");
 }
 
 /// Room for what a head gains beyond what was received: start line, framing, a few added fields.
 const HEADROOM: usize = 256;
 
-/// Ids to leave out, as bits; only ones that [`HeaderId::is_written_specially`].
-type IdSet = u8;
-
-const fn bit(id: HeaderId) -> IdSet {
-    1 << (id as u8)
-}
-
 const fn skip_ids(upgrade: bool, server: bool) -> IdSet {
-    let mut skip = bit(HeaderId::Connection)
-        | bit(HeaderId::KeepAlive)
-        | bit(HeaderId::ProxyConnection)
-        | bit(HeaderId::TransferEncoding);
+    let mut skip = HeaderId::Connection.noted_bit()
+        | HeaderId::KeepAlive.noted_bit()
+        | HeaderId::ProxyConnection.noted_bit()
+        | HeaderId::TransferEncoding.noted_bit();
     if !upgrade {
-        skip |= bit(HeaderId::Upgrade);
+        skip |= HeaderId::Upgrade.noted_bit();
     }
     if server {
-        skip |= bit(HeaderId::Server);
+        skip |= HeaderId::Server.noted_bit();
     }
     skip
 }
 
-fn finish(
-    fields: &Fields,
-    framing: BodyFraming,
-    connection: Connection,
-    keep_length: bool,
-    mut skip: IdSet,
-    extra: &[(HeaderId, &[u8])],
-    out: &mut Vec<u8>,
-) {
-    // The length to write, unless the received line already says just that.
-    let decimal = match framing {
-        BodyFraming::Length(length) => Some(Decimal::new(length)),
-        BodyFraming::None if keep_length => crate::content_length(fields).ok().flatten().map(Decimal::new),
-        _ => None,
-    };
-    let received_stands = decimal.as_ref().is_some_and(|decimal| fields.has_canonical_length(decimal.as_bytes()));
-    if !received_stands {
-        skip |= bit(HeaderId::ContentLength);
-    }
-    write_fields(fields, skip, out);
-    if let Some(decimal) = decimal.filter(|_| !received_stands) {
-        write_line(HeaderId::ContentLength.name().as_bytes(), decimal.as_bytes(), out);
-    }
-    if framing == BodyFraming::Chunked {
-        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-    }
-    match connection {
-        Connection::Implicit => {}
-        Connection::KeepAlive => out.extend_from_slice(b"connection: keep-alive\r\n"),
-        Connection::Close => out.extend_from_slice(b"connection: close\r\n"),
-        Connection::Upgrade => out.extend_from_slice(b"connection: upgrade\r\n"),
-    }
-    for (id, value) in extra {
-        write_field(*id, value, out);
-    }
-    out.extend_from_slice(b"\r\n");
+/// What to leave out of a head, and what to write in its place.
+struct Plan {
+    skip: IdSet,
+    /// The Content-Length to write behind the fields; `None` when there is none, or the received line says it.
+    length: Option<u64>,
+    chunked: bool,
 }
 
-/// Every live field whose id is not in `skip`, unbroken spans of canonical lines copied whole.
+impl Plan {
+    #[inline]
+    fn new(fields: &Fields, framing: BodyFraming, connection: Connection, keep_length: bool, server: bool) -> Self {
+        let mut skip = skip_ids(connection == Connection::Upgrade, server);
+        let wanted = match framing {
+            BodyFraming::Length(length) => Some(length),
+            BodyFraming::None if keep_length => crate::content_length(fields).ok().flatten(),
+            _ => None,
+        };
+        let received_stands = wanted.is_some() && fields.canonical_length() == wanted;
+        if !received_stands {
+            skip |= HeaderId::ContentLength.noted_bit();
+        }
+        Self { skip, length: wanted.filter(|_| !received_stands), chunked: framing == BodyFraming::Chunked }
+    }
+
+    /// Writes the entries from position `from` on, framing, connection, `extra` and the empty line.
+    #[inline]
+    fn finish(
+        self,
+        fields: &Fields,
+        from: usize,
+        connection: Connection,
+        extra: &[(HeaderId, &[u8])],
+        out: &mut Vec<u8>,
+    ) {
+        write_fields(fields, from, self.skip, out);
+        if let Some(length) = self.length {
+            write_line(HeaderId::ContentLength.line_start(), Decimal::new(length).as_bytes(), out);
+        }
+        if self.chunked {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        }
+        match connection {
+            Connection::Implicit => {}
+            Connection::KeepAlive => out.extend_from_slice(b"connection: keep-alive\r\n"),
+            Connection::Close => out.extend_from_slice(b"connection: close\r\n"),
+            Connection::Upgrade => out.extend_from_slice(b"connection: upgrade\r\n"),
+        }
+        for (id, value) in extra {
+            write_field(*id, value, out);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Every live field from position `from` on whose id is not in `skip`, unbroken spans of canonical lines copied
+/// whole.
 #[inline]
-fn write_fields(fields: &Fields, skip: IdSet, out: &mut Vec<u8>) {
+fn write_fields(fields: &Fields, from: usize, skip: IdSet, out: &mut Vec<u8>) {
     let block = fields.block();
     let (mut span_start, mut span_end) = (0, 0);
-    let flush = |start: usize, end: usize, out: &mut Vec<u8>| {
-        if start < end {
-            out.extend_from_slice(block.get(start..end).unwrap_or_default());
-        }
-    };
-    for entry in fields.entries() {
-        if !entry.is_live() || (entry.id.is_written_specially() && skip & bit(entry.id) != 0) {
+    for entry in fields.entries().get(from..).unwrap_or_default() {
+        if skip & entry.id.noted_bit() != 0 {
             continue;
         }
         if let Some((start, end)) = entry.canonical_line() {
             if start != span_end {
-                flush(span_start, span_end, out);
+                copy_lines(block, span_start, span_end, out);
                 span_start = start;
             }
             span_end = end;
-            continue;
+        } else if entry.is_live() {
+            copy_lines(block, span_start, span_end, out);
+            (span_start, span_end) = (0, 0);
+            match fields.line_start_of(entry) {
+                Some(line_start) => write_line(line_start, fields.value_of(entry), out),
+                None => write_named_line(fields.name_of(entry), fields.value_of(entry), out),
+            }
         }
-        flush(span_start, span_end, out);
-        (span_start, span_end) = (0, 0);
-        write_line(fields.name_of(entry), fields.value_of(entry), out);
     }
-    flush(span_start, span_end, out);
+    copy_lines(block, span_start, span_end, out);
 }
 
 #[inline]
-fn write_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
+fn copy_lines(block: &[u8], start: usize, end: usize, out: &mut Vec<u8>) {
+    if start < end {
+        out.extend_from_slice(block.get(start..end).unwrap_or_default());
+    }
+}
+
+/// `line_start` is the name, the colon and a space.
+#[inline]
+fn write_line(line_start: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(line_start);
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
+}
+
+fn write_named_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    write_line(b": ", value, out);
 }
 
 /// A field given by the caller: nothing unvalidated leaves, so a bad one is left out.
 #[inline]
 fn write_field(id: HeaderId, value: &[u8], out: &mut Vec<u8>) {
     if id != HeaderId::Unknown && crate::chars::is_field_value(value) {
-        write_line(id.name().as_bytes(), value, out);
+        write_line(id.line_start(), value, out);
     }
 }
 

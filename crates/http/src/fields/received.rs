@@ -3,11 +3,8 @@
 //! Called by codecs only. What a line may look like is decided here and nowhere else.
 
 use super::{CANONICAL, Entry, Fields};
-use crate::chars::{WORD, count_controls, first_control, is_field_value, lower_name_word, token_lower_of};
-use crate::{HeadLimits, HeaderId, Reject, reason};
-
-/// Longest head that [`Fields::load_usual`] takes: it copies before it knows where the head ends.
-const USUAL_HEAD_BYTES: usize = 2048;
+use crate::chars::{WORD, count_controls, is_field_value, lower_name_word, token_lower_of};
+use crate::{HeaderId, Reject, reason};
 
 impl Fields {
     /// Clears, then copies a received head (start line, field lines, empty line) into the block. The
@@ -24,10 +21,12 @@ impl Fields {
         if u32::try_from(head.len()).is_err() {
             return Err(reason::HEAD_TOO_LARGE);
         }
+        self.block.clear();
         self.block.reserve(head.len() + WORD);
         self.block.extend_from_slice(head);
         // Room behind the last line, so that a name can be read eight bytes at a time.
         self.block.extend_from_slice(&[b' '; WORD]);
+        self.received = self.block.len();
         if count_controls(&self.block) == 2 * lines { Ok(()) } else { check_controls(head, lines) }
     }
 
@@ -51,60 +50,16 @@ impl Fields {
         Ok(())
     }
 
-    /// [`Fields::load`] and [`Fields::index_lines`] in one pass over a head in its most usual form: complete,
-    /// short, each line `name: value` with one space and no tab. `fields_start` is the offset behind the start
-    /// line, which the caller has checked. Returns the offset behind the head; `None` when anything at all is
-    /// unusual, right or wrong: then the thorough way has to decide, from the start.
-    #[inline]
-    pub fn load_usual(&mut self, buffer: &[u8], fields_start: usize, limits: &HeadLimits) -> Option<usize> {
-        self.clear();
-        let length = buffer.len().min(limits.max_bytes).min(USUAL_HEAD_BYTES);
-        self.block.reserve(length + WORD);
-        self.block.extend_from_slice(buffer.get(..length)?);
-        self.block.extend_from_slice(&[b' '; WORD]);
-        let mut start = fields_start;
-        loop {
-            let block = self.block.as_mut_slice();
-            if block.get(start) == Some(&b'\r') {
-                let end = start + 2;
-                let is_end = block.get(start + 1) == Some(&b'\n') && end <= length;
-                self.block.truncate(end);
-                return is_end.then_some(end);
-            }
-            let name_end = lower_usual_name(block, start)?;
-            let value_start = name_end + 2;
-            let end = first_control(block, value_start)?;
-            let (Some([b':', b' ', first]), Some([last, b'\r', b'\n'])) = (
-                block.get(name_end..).and_then(<[u8]>::first_chunk::<3>),
-                block.get(end - 1..).and_then(<[u8]>::first_chunk::<3>),
-            ) else {
-                return None;
-            };
-            if *first == b' ' || *last == b' ' || end == value_start || self.index.len() >= limits.max_fields {
-                return None;
-            }
-            let name = block.get(start..name_end)?;
-            let entry = Entry {
-                name_start: start as u32,
-                name_len: name.len() as u16,
-                value_start: value_start as u32,
-                value_len: (end - value_start) as u32,
-                id: HeaderId::from_lower(name),
-                flags: CANONICAL,
-            };
-            self.push(entry).ok()?;
-            start = end + 2;
-        }
-    }
-
     /// Appends received bytes of a section that arrives in pieces (trailers) to the block.
     pub fn extend_block(&mut self, bytes: &[u8]) {
+        self.block.truncate(self.received);
         self.block.extend_from_slice(bytes);
+        self.received = self.block.len();
     }
 
     /// Bytes gathered by [`Fields::extend_block`].
     pub fn block_len(&self) -> usize {
-        self.block.len()
+        self.received
     }
 
     /// Indexes a whole section gathered by [`Fields::extend_block`]: field lines, each ended by CR LF,
@@ -114,7 +69,7 @@ impl Fields {
     /// As [`Fields::load`] and [`Fields::index_lines`]; [`reason::TRAILERS_TOO_LARGE`] for too many.
     pub fn index_section(&mut self, max_fields: usize) -> Result<(), Reject> {
         let mut start = 0;
-        while let Some(length) = memchr::memchr(b'\n', self.block.get(start..).unwrap_or_default()) {
+        while let Some(length) = memchr::memchr(b'\n', self.block.get(start..self.received).unwrap_or_default()) {
             let line = self.block.get(start..start + length).unwrap_or_default();
             let Some((b'\r', line)) = line.split_last() else { return Err(reason::BARE_LF) };
             if line.contains(&b'\r') {
@@ -196,19 +151,6 @@ fn lower_rest_of_name(block: &mut [u8], from: usize, end: usize) -> usize {
         at += 1;
     }
     at
-}
-
-/// [`lower_name`] for names of letters, digits and `-`; `None` for an empty one.
-#[inline(always)]
-fn lower_usual_name(block: &mut [u8], start: usize) -> Option<usize> {
-    let mut at = start;
-    loop {
-        let length = lower_name_word(block.get_mut(at..)?.first_chunk_mut::<WORD>()?);
-        at += length;
-        if length < WORD {
-            return (at > start).then_some(at);
-        }
-    }
 }
 
 #[inline]

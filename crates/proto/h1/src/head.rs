@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use postrider_http::{
     Asked, Fields, HeadLimits, Reject, RequestFacts, RequestHead, RequestRules, ResponseFacts, ResponseHead,
-    ResponseRules, Version, admit_request, admit_response, is_field_value, is_token, reason,
+    ResponseRules, UsualHead, Version, admit_request, admit_response, is_token, reason,
 };
 
 use crate::scan::{Complete, HeadScan, MAX_LEADING_EMPTY_LINES, Side, StartLine};
@@ -49,9 +49,8 @@ pub enum ResponseParse {
 #[inline]
 pub fn parse_request(buffer: &[u8], rules: &RequestRules, scan: &mut HeadScan, head: &mut RequestHead) -> RequestParse {
     if scan.is_fresh()
-        && let Some((end, _, start_line)) = load_usual::<Request>(buffer, &rules.limits, &mut head.fields)
+        && let Some(end) = load_usual_request(buffer, &rules.limits, head)
     {
-        start_request(start_line, head);
         return match admit_request(head, rules) {
             Ok(facts) => RequestParse::Complete { consumed: end, facts },
             Err(reject) => RequestParse::Reject(reject),
@@ -82,9 +81,8 @@ pub fn parse_response(
     head: &mut ResponseHead,
 ) -> ResponseParse {
     if scan.is_fresh()
-        && let Some((end, line_end, start_line)) = load_usual::<Response>(buffer, &rules.limits, &mut head.fields)
+        && let Some(end) = load_usual_response(buffer, &rules.limits, head)
     {
-        start_response(start_line, line_end, head);
         return match admit_response(head, asked) {
             Ok(facts) => ResponseParse::Complete { consumed: end, facts },
             Err(reject) => ResponseParse::Reject(reject.upstream()),
@@ -119,18 +117,28 @@ fn load_response(buffer: &[u8], complete: &Complete<'_>, head: &mut ResponseHead
     head.fields.index_lines(complete.line_ends)
 }
 
-/// A whole head in its most usual form, in one pass; end of the head, end of the start line, its parts. `None`
-/// for everything else, incomplete heads and refusals included: the scan decides about those.
+/// A whole head in its most usual form, in one pass; its end. `None` for everything else, incomplete heads and
+/// refusals included: the scan decides about those.
 #[inline]
-fn load_usual<S: Side>(buffer: &[u8], limits: &HeadLimits, fields: &mut Fields) -> Option<(usize, usize, StartLine)> {
-    let newline = memchr::memchr(b'\n', buffer)?;
-    let [line @ .., b'\r'] = buffer.get(..newline)? else { return None };
-    if !is_field_value(line) {
-        return None;
-    }
-    let start_line = S::start_line(line).ok()?;
-    let end = fields.load_usual(buffer, newline + 1, limits)?;
-    Some((end, line.len(), start_line))
+fn load_usual_request(buffer: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Option<usize> {
+    let UsualHead { start_line_end, end } = head.fields.load_usual(buffer, limits)?;
+    let (before, version_name) = buffer.get(..start_line_end)?.split_last_chunk::<8>()?;
+    let before = before.strip_suffix(b" ")?;
+    let method_len = match before {
+        [b'G', b'E', b'T', b' ', ..] => 3,
+        [b'P', b'O', b'S', b'T', b' ', ..] => 4,
+        _ => before.iter().position(|&b| b == b' ').filter(|&len| before.get(..len).is_some_and(is_token))?,
+    };
+    head.start(0..method_len, method_len + 1..before.len(), version(version_name).ok()?);
+    (head.has_plain_target() || is_target(head.target())).then_some(end)
+}
+
+#[inline]
+fn load_usual_response(buffer: &[u8], limits: &HeadLimits, head: &mut ResponseHead) -> Option<usize> {
+    let UsualHead { start_line_end, end } = head.fields.load_usual(buffer, limits)?;
+    let start_line = Response::start_line(buffer.get(..start_line_end)?).ok()?;
+    start_response(start_line, start_line_end, head);
+    Some(end)
 }
 
 #[inline]
@@ -204,18 +212,17 @@ impl Side for Response {
     fn start_line(line: &[u8]) -> Result<StartLine, Reject> {
         let (name, rest) = line.split_at_checked(8).ok_or(reason::CODEC_ERROR)?;
         let version = version(name)?;
+        if let [b' ', a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', after @ ..] = rest
+            && matches!(after, [] | [b' ', ..])
+        {
+            let status = [a, b, c].iter().fold(0, |n, &&digit| n * 10 + u32::from(digit - b'0'));
+            let reason_start = 12 + usize::from(!after.is_empty());
+            return Ok(StartLine { first: status, second: reason_start as u32, version });
+        }
         let [b' ', rest @ ..] = rest else { return Err(reason::CODEC_ERROR) };
         let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-        let (status, after) = rest.split_at_checked(digits).ok_or(reason::CODEC_ERROR)?;
-        if digits != 3 {
-            return Err(if digits == 0 { reason::CODEC_ERROR } else { reason::INVALID_STATUS });
-        }
-        if !matches!(after.first(), None | Some(b' ')) {
-            return Err(reason::CODEC_ERROR);
-        }
-        let status = status.iter().fold(0u32, |n, &digit| n * 10 + u32::from(digit - b'0'));
-        let reason_start = (line.len() - after.len() + usize::from(!after.is_empty())) as u32;
-        Ok(StartLine { first: status, second: reason_start, version })
+        // Three digits come to this only with something else than a space behind.
+        Err(if matches!(digits, 0 | 3) { reason::CODEC_ERROR } else { reason::INVALID_STATUS })
     }
 }
 

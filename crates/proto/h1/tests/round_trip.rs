@@ -173,3 +173,93 @@ fn emitted_heads_read_back_the_same() {
         assert!(!fields_text(&head.fields).contains("connection"));
     }
 }
+
+/// The same head by the short way and, with an empty line before it or cut, by the thorough one.
+#[test]
+fn the_way_in_does_not_change_what_is_written() {
+    let requests = [
+        get("A: 1"),
+        get("User-Agent: x\r\nX-Own: y\r\nConnection: keep-alive\r\nAccept: */*\r\nVia: 1.1 p"),
+        post("Content-Length: 3\r\nX-Own: y\r\nTE: trailers\r\nProxy: z\r\nExpect: 100-continue"),
+        post("Connection: close, x-own\r\nTransfer-Encoding: chunked\r\nX-Own: y\r\nVia: 1"),
+        b"GET /a/b?c=d HTTP/1.0\r\nHost: A:1\r\nCookie: a\r\nCookie: b\r\n\r\n".to_vec(),
+        b"GET /a/../b?c HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        b"GET http://b/x HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+    ];
+    let rules = RequestRules { accept_http_10: true, ..RequestRules::default() };
+    let edits: [fn(&mut RequestHead); 8] = [
+        |_| {},
+        |head| head.fields.set(HeaderId::Host, b"other").unwrap(),
+        |head| _ = head.fields.remove(HeaderId::Host),
+        |head| _ = head.fields.remove_name(b"x-own"),
+        |head| head.fields.append(HeaderId::XRequestId, b"1").unwrap(),
+        |head| head.fields.set_name(b"x-own", b"2").unwrap(),
+        |head| {
+            head.set_path(b"/else").unwrap();
+            head.fields.append_name(b"X-New", b"3").unwrap();
+        },
+        |head| {
+            head.set_method(b"PUT").unwrap();
+            head.fields.remove(HeaderId::Cookie);
+        },
+    ];
+    for input in requests {
+        let before = [b"\r\n", &input[..]].concat();
+        for edit in edits {
+            let written = [&input, &before].map(|input| {
+                let (outcome, mut head) = parse_whole(input, &rules);
+                let RequestParse::Complete { facts, .. } = outcome else { panic!("{outcome:?}") };
+                edit(&mut head);
+                let framings = [facts.framing, BodyFraming::None, BodyFraming::Length(3), BodyFraming::Chunked];
+                framings.map(|framing| {
+                    let connection = if facts.upgrade { Connection::Upgrade } else { Connection::Implicit };
+                    let extra: &[(HeaderId, &[u8])] = &[(HeaderId::Via, b"1.1 v")];
+                    let whole = emit(&head, &RequestWrite { framing, connection, path: None, extra });
+                    let moved = emit(&head, &RequestWrite { framing, connection, path: Some(b"/moved"), extra });
+                    (whole, moved)
+                })
+            });
+            assert_eq!(written[0], written[1], "{:?}", String::from_utf8_lossy(&input));
+            // Each line was written from its parts: what the parts say is what stands there.
+            let (_, head) = parse_whole(&input, &rules);
+            let fresh = emit(&head, &RequestWrite::default());
+            let lines = head.fields.iter().map(|f| [f.name, b": ", f.value, b"\r\n"].concat()).collect::<Vec<_>>();
+            for line in lines.iter().filter(|line| !line.starts_with(b"content-length")) {
+                assert!(fresh.contains(std::str::from_utf8(line).unwrap()), "{fresh}");
+            }
+        }
+    }
+    let response =
+        b"HTTP/1.1 200 OK\r\nServer: s\r\nDate: d\r\nContent-Length: 5\r\nConnection: close\r\nVia: 1\r\n\r\n";
+    let asked = Asked::default();
+    let parse = |cut: usize| {
+        let (mut scan, mut head) = (HeadScan::new(), ResponseHead::new());
+        let rules = ResponseRules::default();
+        parse_response(&response[..cut], asked, &rules, &mut scan, &mut head);
+        let outcome = parse_response(response, asked, &rules, &mut scan, &mut head);
+        assert!(matches!(outcome, ResponseParse::Complete { .. }), "{outcome:?}");
+        head
+    };
+    let edits: [fn(&mut ResponseHead); 4] = [
+        |_| {},
+        |head| _ = head.fields.remove(HeaderId::Date),
+        |head| head.fields.set(HeaderId::Via, b"2").unwrap(),
+        |head| head.fields.append(HeaderId::Server, b"again").unwrap(),
+    ];
+    for edit in edits {
+        for server in [None, Some(&b"me"[..])] {
+            for framing in [BodyFraming::None, BodyFraming::Length(5), BodyFraming::Length(6), BodyFraming::Chunked] {
+                let options = ResponseWrite { framing, server, ..ResponseWrite::default() };
+                let [short, thorough] = [0, 20].map(|cut| {
+                    let mut head = parse(cut);
+                    edit(&mut head);
+                    let mut out = Vec::new();
+                    write_response(&head, &options, &mut out);
+                    String::from_utf8(out).unwrap()
+                });
+                assert_eq!(short, thorough);
+            }
+        }
+    }
+}
