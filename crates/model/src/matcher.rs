@@ -90,7 +90,7 @@ impl StringMatch {
     }
 }
 
-/// A condition on a request header. Several lines of one name are compared joined by `,`.
+/// A condition on a request header. Each line of the name is compared by itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeaderMatch {
     /// Lower case; `:method`, `:path`, `:authority` and `:scheme` mean those parts.
@@ -114,23 +114,20 @@ pub enum HeaderCondition {
 }
 
 impl HeaderMatch {
-    /// `value` is `None` when the request lacks the header.
-    pub fn matches(&self, value: Option<&str>) -> bool {
-        let value = match (value, self.treat_missing_as_empty) {
-            (None, true) => Some(""),
-            (value, _) => value,
-        };
-        let held = match (&self.condition, value) {
-            (HeaderCondition::Present(wanted), value) => return (value.is_some() == *wanted) != self.invert,
+    /// `lines` are the values of the header's lines; one that meets the condition is enough.
+    pub fn matches(&self, lines: &[&str]) -> bool {
+        let lines = if lines.is_empty() && self.treat_missing_as_empty { &[""] } else { lines };
+        let met = match &self.condition {
+            HeaderCondition::Present(wanted) => return (lines.is_empty() != *wanted) != self.invert,
             // An absent header never meets a condition on its value, inverted or not: HeaderMatcher.invert_match turns
             // round a comparison, and here there was none.
-            (_, None) => return false,
-            (HeaderCondition::Value(condition), Some(value)) => condition.matches(value),
-            (HeaderCondition::Range { start, end }, Some(value)) => {
-                value.parse::<i64>().is_ok_and(|number| (*start..*end).contains(&number))
+            _ if lines.is_empty() => return false,
+            HeaderCondition::Value(condition) => lines.iter().any(|line| condition.matches(line)),
+            HeaderCondition::Range { start, end } => {
+                lines.iter().any(|line| line.parse::<i64>().is_ok_and(|number| (*start..*end).contains(&number)))
             }
         };
-        held != self.invert
+        met != self.invert
     }
 }
 
@@ -195,14 +192,16 @@ mod tests {
             invert: false,
             treat_missing_as_empty: false,
         };
-        assert!(condition.matches(Some("1")) && !condition.matches(Some("2")) && !condition.matches(None));
+        assert!(condition.matches(&["1"]) && !condition.matches(&["2"]) && !condition.matches(&[]));
         condition.invert = true;
-        assert!(!condition.matches(Some("1")) && condition.matches(Some("2")) && !condition.matches(None));
+        assert!(!condition.matches(&["1"]) && condition.matches(&["2"]) && !condition.matches(&[]));
         condition.condition = HeaderCondition::Range { start: -10, end: 0 };
         condition.invert = false;
-        assert!(condition.matches(Some("-1")) && !condition.matches(Some("0")) && !condition.matches(Some("x")));
+        assert!(condition.matches(&["-1"]) && !condition.matches(&["0"]) && !condition.matches(&["x"]));
         condition.condition = HeaderCondition::Present(true);
         condition.treat_missing_as_empty = true;
-        assert!(condition.matches(None));
+        assert!(condition.matches(&[]));
+        let invert = |invert| HeaderMatch { condition: HeaderCondition::Present(true), invert, ..condition.clone() };
+        assert!(invert(false).matches(&["a", "b"]) && !invert(true).matches(&["a"]));
     }
 }

@@ -128,19 +128,25 @@ impl HeaderTest {
     }
 
     fn holds(&self, head: &RequestHead) -> bool {
-        with_value(&self.part, head, |value| {
-            let value = if self.missing_as_empty { value.or(Some(b"")) } else { value };
-            match (&self.wanted, value) {
-                (Wanted::Present(present), value) => (value.is_some() == *present) != self.invert,
-                // Inversion turns round a comparison, and with an absent field there is none.
-                (_, None) => false,
-                (Wanted::Value(pattern), Some(value)) => pattern.matches(value) != self.invert,
-                (Wanted::Range { start, end }, Some(value)) => {
-                    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<i64>().ok());
-                    number.is_some_and(|number| (*start..*end).contains(&number)) != self.invert
-                }
+        if let Wanted::Present(present) = self.wanted {
+            let there = self.missing_as_empty || any_line(&self.part, head, |_| true).is_some();
+            return (there == present) != self.invert;
+        }
+        let empty = || self.missing_as_empty.then(|| self.meets(b""));
+        // Inversion turns round a comparison, and with an absent field there is none.
+        any_line(&self.part, head, |line| self.meets(line)).or_else(empty).is_some_and(|met| met != self.invert)
+    }
+
+    /// Whether one line meets the condition.
+    fn meets(&self, line: &[u8]) -> bool {
+        match &self.wanted {
+            Wanted::Present(present) => *present,
+            Wanted::Value(pattern) => pattern.matches(line),
+            Wanted::Range { start, end } => {
+                let number = std::str::from_utf8(line).ok().and_then(|text| text.parse::<i64>().ok());
+                number.is_some_and(|number| (*start..*end).contains(&number))
             }
-        })
+        }
     }
 }
 
@@ -156,34 +162,33 @@ impl Part {
     }
 }
 
-/// The value of the header called `name` as a condition sees it, for words about it.
+/// The lines of the header called `name`, for words about it.
 pub(crate) fn shown_value(name: &str, head: &RequestHead) -> Option<String> {
-    with_value(&Part::named(name), head, |value| value.map(|value| String::from_utf8_lossy(value).into_owned()))
+    let mut shown: Option<String> = None;
+    any_line(&Part::named(name), head, |line| {
+        let text = String::from_utf8_lossy(line);
+        match &mut shown {
+            Some(shown) => *shown = format!("{shown}\" and \"{text}"),
+            None => shown = Some(text.into_owned()),
+        }
+        false
+    });
+    shown
 }
 
-/// Calls `then` with the value, several lines of one name joined by commas.
-fn with_value<T>(part: &Part, head: &RequestHead, then: impl FnOnce(Option<&[u8]>) -> T) -> T {
-    let present = |value: &'_ [u8]| -> bool { !value.is_empty() };
+/// Whether `test` holds for any of the lines, each looked at by itself; `None` when there is no line.
+fn any_line(part: &Part, head: &RequestHead, mut test: impl FnMut(&[u8]) -> bool) -> Option<bool> {
+    let mut single = |value: &[u8]| (!value.is_empty()).then(|| test(value));
     match part {
-        Part::Method => then(Some(head.method_bytes())),
-        Part::Path => then(Some(head.path()).filter(|path| present(path))),
-        Part::Authority => then(Some(head.authority()).filter(|authority| present(authority))),
-        Part::Scheme => then(Some(scheme_of(head))),
-        Part::Nowhere => then(None),
+        Part::Method => single(head.method_bytes()),
+        Part::Path => single(head.path()),
+        Part::Authority => single(head.authority()),
+        Part::Scheme => single(scheme_of(head)),
+        Part::Nowhere => None,
         Part::Field(name) => {
-            // Most fields are absent or there once.
-            let Some(first) = head.fields.find(name) else { return then(None) };
-            let mut lines = head.fields.find_all(name).skip(1).peekable();
-            if lines.peek().is_none() {
-                return then(Some(first));
-            }
-            let mut joined = Joined::default();
-            joined.push(first);
-            for line in lines {
-                joined.push(b",");
-                joined.push(line);
-            }
-            then(Some(joined.bytes()))
+            let mut lines = head.fields.find_all(name);
+            let first = test(lines.next()?);
+            Some(first || lines.any(test))
         }
     }
 }
@@ -193,42 +198,6 @@ fn scheme_of(head: &RequestHead) -> &[u8] {
     match head.scheme() {
         Some(scheme) => scheme.as_str().as_bytes(),
         None => head.fields.get(HeaderId::XForwardedProto).unwrap_or(Scheme::Http.as_str().as_bytes()),
-    }
-}
-
-/// Lines put together on the stack; longer ones move to the heap.
-struct Joined {
-    near: [u8; Joined::NEAR],
-    len: usize,
-    far: Vec<u8>,
-}
-
-impl Joined {
-    /// Long enough for what people match on: lists of addresses, tokens, languages.
-    const NEAR: usize = 512;
-
-    fn push(&mut self, bytes: &[u8]) {
-        if self.far.is_empty()
-            && let Some(room) = self.near.get_mut(self.len..self.len + bytes.len())
-        {
-            room.copy_from_slice(bytes);
-            self.len += bytes.len();
-            return;
-        }
-        if self.far.is_empty() {
-            self.far.extend_from_slice(self.near.get(..self.len).unwrap_or_default());
-        }
-        self.far.extend_from_slice(bytes);
-    }
-
-    fn bytes(&self) -> &[u8] {
-        if self.far.is_empty() { self.near.get(..self.len).unwrap_or_default() } else { &self.far }
-    }
-}
-
-impl Default for Joined {
-    fn default() -> Self {
-        Joined { near: [0; Joined::NEAR], len: 0, far: Vec::new() }
     }
 }
 

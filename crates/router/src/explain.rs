@@ -200,7 +200,7 @@ mod tests {
         let value = HeaderCondition::Value(exact("1"));
         assert_eq!(on_header(value.clone(), false, &[]), r#"header x: expected "1", found none"#);
         let lines = [("x", "2"), ("x", "3")];
-        assert_eq!(on_header(value.clone(), false, &lines), r#"header x: expected "1", found "2,3""#);
+        assert_eq!(on_header(value.clone(), false, &lines), r#"header x: expected "1", found "2" and "3""#);
         assert_eq!(on_header(value, true, &[("x", "1")]), r#"header x: expected not "1", found "1""#);
         let range = HeaderCondition::Range { start: 1, end: 5 };
         assert_eq!(

@@ -8,8 +8,7 @@
 //! [`Table::explain`] asks the same functions and keeps the reasons. [`rewrite_path`], [`rewrite_host`] and
 //! [`redirect_location`] are what a chosen route does to path and authority.
 //!
-//! This crate does no I/O, never changes a request, and finding a route allocates nothing (a field of several lines
-//! whose joined value exceeds a fixed buffer is the one exception).
+//! This crate does no I/O, never changes a request, and finding a route allocates nothing.
 
 #![forbid(unsafe_code)]
 

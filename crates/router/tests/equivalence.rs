@@ -99,25 +99,28 @@ fn plain_match(matches: &RouteMatch, head: &RequestHead, draw: u64) -> bool {
         PathMatch::Regex(regex) => regex.matches_whole(&path),
     };
     path_holds
-        && matches.headers.iter().all(|test| test.matches(joined(head, &test.name).as_deref()))
+        && matches.headers.iter().all(|test| {
+            let lines = lines(head, &test.name);
+            test.matches(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+        })
         && matches.query.iter().all(|test| test.matches(parameter(head, &test.name).as_deref()))
         && (!matches.grpc || !path.is_empty() && is_grpc(head))
         && matches.fraction.is_none_or(|fraction| draw % 1_000_000 < u64::from(fraction))
 }
 
 fn is_grpc(head: &RequestHead) -> bool {
-    joined(head, "content-type").is_some_and(|kind| kind == "application/grpc" || kind.starts_with("application/grpc+"))
+    lines(head, "content-type")
+        .first()
+        .is_some_and(|kind| kind == "application/grpc" || kind.starts_with("application/grpc+"))
 }
 
-fn joined(head: &RequestHead, name: &str) -> Option<String> {
+fn lines(head: &RequestHead, name: &str) -> Vec<String> {
+    let one = |value: &[u8]| Vec::from_iter(Some(text(value)).filter(|value| !value.is_empty()));
     match name {
-        ":method" => Some(text(head.method_bytes())),
-        ":path" => Some(text(head.path())).filter(|path| !path.is_empty()),
-        ":authority" => Some(text(head.authority())).filter(|authority| !authority.is_empty()),
-        name => {
-            let lines: Vec<String> = head.fields.get_all_name(name.as_bytes()).map(text).collect();
-            (!lines.is_empty()).then(|| lines.join(","))
-        }
+        ":method" => one(head.method_bytes()),
+        ":path" => one(head.path()),
+        ":authority" => one(head.authority()),
+        name => head.fields.get_all_name(name.as_bytes()).map(text).collect(),
     }
 }
 
