@@ -27,6 +27,8 @@ pub enum Command {
     RequestHeader(String, Option<String>),
     ResponseHeader(String, Option<String>),
     ResponseTrailer(String, Option<String>),
+    /// The first query parameter of that name, as it was sent.
+    QueryParameter(String),
     /// Request path without (`false`) or with its query.
     Path {
         query: bool,
@@ -248,6 +250,7 @@ impl Spec<'_> {
                 Some("NQ") => Command::Path { query: false },
                 Some(_) => return None,
             },
+            "QUERY_PARAM" => Command::QueryParameter(argument.unwrap_or_default().to_owned()),
             "START_TIME" => Command::StartTime(time()),
             "EMIT_TIME" => Command::EmitTime(time()),
             "PROTOCOL" => Command::Protocol,
@@ -323,6 +326,7 @@ fn takes_argument(name: &str) -> Argument {
         "REQ" | "REQUEST_HEADER" | "RESP" | "RESPONSE_HEADER" | "TRAILER" | "RESPONSE_TRAILER" | "ENVIRONMENT" => {
             Argument::Required
         }
+        "QUERY_PARAM" => Argument::Required,
         "START_TIME" | "EMIT_TIME" | "PATH" => Argument::Optional,
         // An unknown name is reported as such, whatever argument it has.
         name if !NAMES.contains(&name) => Argument::Optional,
@@ -360,6 +364,7 @@ const NAMES: &[&str] = &[
     "TRAILER",
     "RESPONSE_TRAILER",
     "PATH",
+    "QUERY_PARAM",
     "START_TIME",
     "EMIT_TIME",
     "PROTOCOL",

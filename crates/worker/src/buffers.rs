@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 /// Room for what one read may bring. Large enough that big bodies move in few system calls; a peer that never reads
 /// holds one of them, and must not cost more than 256 KiB with all that belongs to it.
-pub(crate) const LEASE_BYTES: usize = 240 * 1024;
+pub(crate) const LEASE_BYTES: usize = 200 * 1024;
 
 /// Free buffers beyond this many are given back to the allocator: a burst of slow peers must not be paid for ever.
 const MAX_FREE: usize = 16;

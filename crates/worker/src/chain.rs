@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{Filter, Hooks};
+use postrider_filter_api::{Filter, Hooks, Place};
 use postrider_http::{EscapedSlashes, HeadLimits, PathOptions, RequestRules, Underscores};
 use postrider_model::{HttpConnection, TcpProxy};
 use postrider_telemetry::Block;
@@ -35,6 +35,7 @@ pub(crate) struct Http {
     pub(crate) stats: Rc<Block>,
     pub(crate) listener_stats: Rc<Block>,
     pub(crate) logs: Logs,
+    pub(crate) stat_prefix: String,
     routes: RefCell<Rc<Routes>>,
 }
 
@@ -99,6 +100,7 @@ impl Http {
             listener_stats: worker.stats.block(&listener_http::SET, &format!("{listener}.http.{prefix}")),
             logs: Logs::new(&model.access_log, worker),
             routes: RefCell::new(Rc::new(Routes::new(routes.clone()))),
+            stat_prefix: prefix,
             model: model.clone(),
         }
     }
@@ -118,12 +120,12 @@ impl Routes {
         }
     }
 
-    pub(crate) fn filters(&self, chain: u32) -> Option<&Rc<Filters>> {
+    pub(crate) fn filters(&self, chain: u32, place: &Place<'_>) -> Option<&Rc<Filters>> {
         let plan = self.plan.filter_chains.get(chain as usize)?;
         Some(self.chains.get(chain as usize)?.get_or_init(|| {
             let mut filters = Filters::default();
             for (factory, configs) in &plan.0 {
-                let filter = factory.filter(configs);
+                let filter = factory.filter(configs, place);
                 let hooks = filter.hooks();
                 filters.hooks = merge(filters.hooks, hooks);
                 filters.all.push((filter, hooks));

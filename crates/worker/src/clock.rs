@@ -15,14 +15,15 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct Clock {
     now: Cell<Instant>,
+    wall: Cell<SystemTime>,
     reads: Cell<u32>,
     base: Cell<(Instant, SystemTime)>,
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        let now = look();
-        Clock { now: Cell::new(now), reads: Cell::new(0), base: Cell::new((now, SystemTime::now())) }
+        let (now, wall) = (look(), SystemTime::now());
+        Clock { now: Cell::new(now), wall: Cell::new(wall), reads: Cell::new(0), base: Cell::new((now, wall)) }
     }
 }
 
@@ -37,11 +38,18 @@ impl Clock {
         if reads > READS_PER_LOOK || STALE.get() {
             STALE.set(false);
             self.reads.set(0);
-            self.now.set(look());
+            let now = look();
+            self.now.set(now);
+            self.wall.set(self.wall(now));
         } else {
             self.reads.set(reads);
         }
         self.now.get()
+    }
+
+    /// The wall clock at the moment that [`Clock::now`] answered last.
+    pub(crate) fn wall_now(&self) -> SystemTime {
+        self.wall.get()
     }
 
     /// The wall clock at that moment, as known since the last [`Clock::synchronise`].

@@ -90,7 +90,7 @@ impl Cluster {
         None
     }
 
-    /// A new connection, or one that came free while waiting for permission to open one.
+    /// A new connection, or, for HTTP, one that came free while waiting for permission to open one.
     ///
     /// # Errors
     /// See [`NoConnection`].
@@ -99,6 +99,7 @@ impl Cluster {
         worker: &Rc<Worker>,
         host: &Rc<Host>,
         priority: Priority,
+        http: bool,
     ) -> Result<Box<Upstream>, NoConnection> {
         let stats = self.stats(worker).clone();
         let breakers = &self.plan.breakers;
@@ -113,6 +114,10 @@ impl Cluster {
                 break permit;
             }
             stats.inc(stat::UPSTREAM_CX_OVERFLOW);
+            if !http {
+                // A connection is never shared here: there is nothing to wait for.
+                return Err(NoConnection::Overflow);
+            }
             if host.connections.get() == 0 {
                 break Permit::connection_beyond_limit(breakers, priority, worker.id);
             }
@@ -125,6 +130,9 @@ impl Cluster {
         host.connections.set(host.connections.get() + 1);
         host.totals.connections.set(host.totals.connections.get() + 1);
         stats.inc(stat::UPSTREAM_CX_TOTAL);
+        if http {
+            stats.inc(stat::UPSTREAM_CX_HTTP1_TOTAL);
+        }
         stats.gauge_inc(stat::UPSTREAM_CX_ACTIVE);
         let unwind = Unwind { host, stats: &stats, armed: Cell::new(true) };
         let started = worker.clock.now();

@@ -137,6 +137,16 @@ impl Context<'_> {
                 let end = if *query { path.len() } else { path.iter().position(|b| *b == b'?').unwrap_or(path.len()) };
                 out.extend_from_slice(path.get(..end).filter(|path| !path.is_empty())?);
             }
+            Command::QueryParameter(name) => {
+                let value = self.request.query()?.split(|byte| *byte == b'&').find_map(|parameter| {
+                    match parameter.strip_prefix(name.as_bytes())? {
+                        [] => Some(&[][..]),
+                        [b'=', value @ ..] => Some(value),
+                        _ => None,
+                    }
+                });
+                out.extend_from_slice(value?);
+            }
             Command::StartTime(format) => write_time(format, info.start, out),
             Command::EmitTime(format) => write_time(format, self.now, out),
             Command::Protocol => {
@@ -152,8 +162,8 @@ impl Context<'_> {
             Command::ResponseCode => number(u64::from(info.status), out),
             Command::ResponseCodeDetails => text(&info.details, out)?,
             Command::ConnectionTerminationDetails => text(info.termination_details, out)?,
-            Command::ResponseFlags => self.flags(|(short, _)| short, out)?,
-            Command::ResponseFlagsLong => self.flags(|(_, long)| long, out)?,
+            Command::ResponseFlags => self.flags(|(short, _)| short, out),
+            Command::ResponseFlagsLong => self.flags(|(_, long)| long, out),
             Command::BytesReceived => number(info.bytes_received, out),
             Command::BytesSent => number(info.bytes_sent, out),
             Command::RequestHeadersBytes => number(info.request_head_bytes, out),
@@ -215,7 +225,8 @@ impl Context<'_> {
         self.response.fields.get_name(name.as_bytes())
     }
 
-    fn flags(&self, pick: impl Fn((&'static str, &'static str)) -> &'static str, out: &mut Vec<u8>) -> Option<()> {
+    /// A dash says that there are none, also where other absent values are left out.
+    fn flags(&self, pick: impl Fn((&'static str, &'static str)) -> &'static str, out: &mut Vec<u8>) {
         let start = out.len();
         for name in self.info.flags.names() {
             if out.len() > start {
@@ -223,7 +234,9 @@ impl Context<'_> {
             }
             out.extend_from_slice(pick(name).as_bytes());
         }
-        (out.len() > start).then_some(())
+        if out.len() == start {
+            out.push(b'-');
+        }
     }
 }
 

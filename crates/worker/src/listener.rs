@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use postrider_model::{Address, ConnectionBalance};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::listener as stat;
+use postrider_telemetry::stats::sets::{listener as stat, listener_worker as worker_stat};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
@@ -35,6 +35,7 @@ pub(crate) struct Listener {
     /// In the order of [`ListenerPlan::each_chain`].
     chains: RefCell<Vec<Rc<Chain>>>,
     stats: Rc<Block>,
+    worker_stats: Rc<Block>,
     stat_prefix: String,
     accepting: RefCell<Vec<AbortHandle>>,
     closed: Cell<bool>,
@@ -67,6 +68,7 @@ impl Listener {
             plan: RefCell::new(plan.clone()),
             chains: RefCell::new(chains),
             stats: worker.stats.block(&stat::SET, &stat_prefix),
+            worker_stats: worker.stats.block(&worker_stat::SET, &format!("{stat_prefix}.worker_{}", worker.id)),
             stat_prefix,
             accepting: RefCell::default(),
             closed: Cell::new(false),
@@ -208,6 +210,8 @@ impl Listener {
         let plan = self.plan.borrow().clone();
         self.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
         self.stats.gauge_inc(stat::DOWNSTREAM_CX_ACTIVE);
+        self.worker_stats.inc(worker_stat::DOWNSTREAM_CX_TOTAL);
+        self.worker_stats.gauge_inc(worker_stat::DOWNSTREAM_CX_ACTIVE);
         let accepted = worker.clock.now();
         let counted = Counted { listener: self.clone(), plan: plan.clone(), worker: worker.clone(), accepted };
         let local = local_address(&plan, &io);
@@ -244,6 +248,7 @@ impl Drop for Counted {
         let stats = &self.listener.stats;
         stats.gauge_dec(stat::DOWNSTREAM_CX_ACTIVE);
         stats.inc(stat::DOWNSTREAM_CX_DESTROY);
+        self.listener.worker_stats.gauge_dec(worker_stat::DOWNSTREAM_CX_ACTIVE);
         let age = self.worker.clock.now().saturating_duration_since(self.accepted);
         stats.record(stat::DOWNSTREAM_CX_LENGTH_MS, millis(age));
     }

@@ -296,13 +296,8 @@ impl<'a> FilterResolver<'a> {
             scope.0 = self.slots.iter().map(|slot| (slot.disabled, ScopedConfigs::default())).collect();
         }
         for change in overrides {
-            let Some(index) = self.slots.iter().position(|slot| slot.name == change.name) else {
-                if !change.optional {
-                    let message = format!("no filter of the chain is named \"{}\"", change.name);
-                    self.errors.push(PlanError { path: change.origin.0.clone(), message });
-                }
-                continue;
-            };
+            // One that names no filter of the chain has no effect, as in Envoy; whoever read the document warned.
+            let Some(index) = self.slots.iter().position(|slot| slot.name == change.name) else { continue };
             let (Some((disabled, configs)), Some(Some(factory))) = (scope.0.get_mut(index), self.factories.get(index))
             else {
                 continue;

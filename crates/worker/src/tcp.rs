@@ -137,7 +137,7 @@ impl Session {
             };
             self.info.upstream_attempts += 1;
             self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
-            match cluster.connect(&self.worker, &host, Priority::Default).await {
+            match cluster.connect(&self.worker, &host, Priority::Default, false).await {
                 Ok(upstream) => {
                     host.active.set(host.active.get() + 1);
                     host.totals.requests.set(host.totals.requests.get() + 1);

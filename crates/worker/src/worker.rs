@@ -57,8 +57,9 @@ pub(crate) struct Worker {
     pub(crate) busy: Cell<usize>,
 }
 
-#[derive(Default)]
 struct DateCache {
+    /// The moment for which it was looked up last.
+    at: SystemTime,
     second: u64,
     text: Vec<u8>,
 }
@@ -97,7 +98,7 @@ impl Worker {
             log_files: RefCell::default(),
             log_buffers: RefCell::default(),
             exchanges: RefCell::default(),
-            date: RefCell::default(),
+            date: RefCell::new(DateCache { at: SystemTime::UNIX_EPOCH, second: 0, text: Vec::new() }),
             next_id: Cell::new(0),
             peers: OnceCell::new(),
             draining: Cell::new(None),
@@ -122,6 +123,9 @@ impl Worker {
             }
         }
         self.flush_logs();
+        // Pooled connections and listeners' tasks hold the worker that holds them: the rings are cut here.
+        drop(self.clusters.take());
+        drop(self.listeners.take());
     }
 
     fn handle(self: Rc<Self>, message: Message) {
@@ -251,13 +255,16 @@ impl Worker {
 
     /// Appends the current `date` (RFC 9110 section 5.6.7).
     pub(crate) fn write_date(&self, out: &mut Vec<u8>) {
-        let wall = self.clock.wall(self.clock.now());
-        let second = wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let wall = self.clock.wall_now();
         let mut date = self.date.borrow_mut();
-        if date.second != second || date.text.is_empty() {
-            date.second = second;
-            date.text.clear();
-            crate::format::write_http_date(wall, &mut date.text);
+        if date.at != wall {
+            date.at = wall;
+            let second = wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            if date.second != second || date.text.is_empty() {
+                date.second = second;
+                date.text.clear();
+                crate::format::write_http_date(wall, &mut date.text);
+            }
         }
         out.extend_from_slice(&date.text);
     }

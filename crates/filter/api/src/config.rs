@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_model::{Value, ValueError};
+use postrider_telemetry::WorkerStats;
 
 use crate::Filter;
 
@@ -24,7 +25,16 @@ pub trait Factory: Send + Sync {
 
     /// Makes the filter that a route with these overrides sees. The merge rule is the filter's own. Called once per
     /// worker and distinct combination, on the worker: it must be quick.
-    fn filter(&self, configs: &ScopedConfigs) -> Rc<dyn Filter>;
+    fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter>;
+}
+
+/// Where a filter runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The worker's counters: a filter that counts takes a block of its own set.
+    pub stats: &'a WorkerStats,
+    /// The connection manager's prefix in statistics.
+    pub stat_prefix: &'a str,
 }
 
 /// The overrides that apply to a route, from the least specific to the most.

@@ -23,7 +23,7 @@ mod outcome;
 mod state;
 
 pub use body::Body;
-pub use config::{ConfigError, Factory, Registry, RouteConfig, ScopedConfigs};
+pub use config::{ConfigError, Factory, Place, Registry, RouteConfig, ScopedConfigs};
 pub use info::{Flags, StreamInfo};
 pub use outcome::{Action, LocalReply, Resumer};
 pub use state::State;

@@ -61,3 +61,9 @@ pub(crate) fn list<const N: usize>(items: [Value; N]) -> Value {
 pub(crate) fn text(text: &str) -> Value {
     Value::String(text.to_owned())
 }
+
+/// A place with counters that nobody reads.
+pub fn place() -> postrider_filter_api::Place<'static> {
+    let stats = Box::leak(Box::new(postrider_telemetry::Registry::new().worker(0)));
+    postrider_filter_api::Place { stats, stat_prefix: "test" }
+}

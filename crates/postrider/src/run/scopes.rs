@@ -1,11 +1,14 @@
 //! The statistics that a configuration brings into being, whether or not anything was counted yet.
 
-use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, Snapshot};
+use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth};
 use postrider_telemetry::KnownScope;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
+use postrider_upstream::Breaker;
+use postrider_worker::{ClusterPlan, Plan};
 
-/// Every scope of `snapshot`. `listeners` are the running ones with their real addresses.
-pub fn known(snapshot: &Snapshot, listeners: &[(String, Vec<Address>)], workers: usize) -> Vec<KnownScope> {
+/// Every scope of `plan`. `listeners` are the running ones with their real addresses.
+pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) -> Vec<KnownScope> {
+    let snapshot = &plan.snapshot;
     let mut scopes = vec![
         KnownScope::new(&sets::server::SET, ""),
         KnownScope::new(&sets::cluster_manager::SET, ""),
@@ -40,7 +43,7 @@ pub fn known(snapshot: &Snapshot, listeners: &[(String, Vec<Address>)], workers:
         }
         scopes.push(KnownScope::new(&sets::listener::SET, prefix));
     }
-    scopes.extend(snapshot.clusters.iter().map(|cluster| of_cluster(cluster)));
+    scopes.extend(plan.clusters.iter().map(|cluster| of_cluster(cluster)));
     scopes
 }
 
@@ -49,14 +52,22 @@ pub fn cluster_prefix(cluster: &Cluster) -> String {
     scope_of_address(cluster.stat_name.as_deref().unwrap_or(&cluster.name))
 }
 
-fn of_cluster(cluster: &Cluster) -> KnownScope {
-    let mut scope = KnownScope::new(&sets::cluster::SET, cluster_prefix(cluster));
-    if let Discovery::Static(endpoints) = &cluster.discovery {
-        let healthy = endpoints.iter().filter(|e| e.health == postrider_model::EndpointHealth::Healthy).count();
-        scope.computed = vec![
-            (sets::cluster::MEMBERSHIP_TOTAL, endpoints.len() as u64),
-            (sets::cluster::MEMBERSHIP_HEALTHY, healthy as u64),
-        ];
+fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
+    use sets::cluster::*;
+    let mut scope = KnownScope::new(&SET, cluster_prefix(&cluster.model));
+    if let Discovery::Static(endpoints) = &cluster.model.discovery {
+        let healthy = endpoints.iter().filter(|e| e.health == EndpointHealth::Healthy).count();
+        scope.computed = vec![(MEMBERSHIP_TOTAL, endpoints.len() as u64), (MEMBERSHIP_HEALTHY, healthy as u64)];
     }
+    let open = |breaker: &Breaker| u64::from(breaker.held() >= breaker.limit());
+    let (default, high) = (&cluster.breakers.default, &cluster.breakers.high);
+    scope.computed.extend([
+        (CIRCUIT_BREAKERS_DEFAULT_CX_OPEN, open(&default.connections)),
+        (CIRCUIT_BREAKERS_DEFAULT_RQ_OPEN, open(&default.requests)),
+        (CIRCUIT_BREAKERS_DEFAULT_RQ_PENDING_OPEN, open(&default.pending_requests)),
+        (CIRCUIT_BREAKERS_HIGH_CX_OPEN, open(&high.connections)),
+        (CIRCUIT_BREAKERS_HIGH_RQ_OPEN, open(&high.requests)),
+        (CIRCUIT_BREAKERS_HIGH_RQ_PENDING_OPEN, open(&high.pending_requests)),
+    ]);
     scope
 }

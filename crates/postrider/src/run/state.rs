@@ -165,8 +165,8 @@ impl Control for State {
     }
 
     fn known_scopes(&self) -> Vec<KnownScope> {
-        match self.snapshot() {
-            Some(snapshot) => scopes::known(&snapshot, &self.fleet.listeners(), self.fleet.workers()),
+        match self.fleet.plan() {
+            Some(plan) => scopes::known(&plan, &self.fleet.listeners(), self.fleet.workers()),
             None => Vec::new(),
         }
     }

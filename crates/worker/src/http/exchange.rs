@@ -177,7 +177,7 @@ impl Exchange {
         let worker = &connection.worker;
         let now = worker.clock.now();
         let head_bytes = self.info.request_head_bytes;
-        self.info = StreamInfo::new(now, worker.clock.wall(now));
+        self.info = StreamInfo::new(now, worker.clock.wall_now());
         self.info.request_head_bytes = head_bytes;
         self.info.connection_id = connection.id;
         self.info.stream_id = connection.id << 20 | u64::from(connection.requests);

@@ -226,7 +226,7 @@ impl Connection {
         if self.half_closed {
             return Poll::Ready(Fill::Closed);
         }
-        if self.scan.is_none() && self.input.is_empty() && self.may_end() {
+        if self.scan.is_none() && self.input.is_empty() && self.worker.stopping.get() {
             http.stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE);
             return Poll::Ready(Fill::Closed);
         }
@@ -250,12 +250,6 @@ impl Connection {
         }
         http.stats.add(stat::DOWNSTREAM_CX_RX_BYTES_TOTAL, count as u64);
         Poll::Ready(Ok(count))
-    }
-
-    /// A connection without a request is closed under a drain; one that never had any only when the process ends, as
-    /// its client may be about to send the first.
-    fn may_end(&self) -> bool {
-        self.is_draining() && (self.requests > 0 || self.worker.stopping.get())
     }
 
     /// Answers should say that this connection ends.

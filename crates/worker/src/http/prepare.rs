@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use postrider_filter_api::{Action as Outcome, Flags, LocalReply, State, Stream};
+use postrider_filter_api::{Action as Outcome, Flags, LocalReply, Place, State, Stream};
 use postrider_http::{HeaderId, Method, Scheme};
 use postrider_model::{Action, DirectResponse, Forward, Redirect, RequireTls, ResponseBody, Target, WeightedCluster};
 use postrider_router::redirect_location;
@@ -59,7 +59,8 @@ impl Exchange {
                 self.request.fields.remove_name(name.as_bytes());
             }
         }
-        self.filters = routes.filters(chain).filter(|filters| !filters.all.is_empty()).cloned();
+        let place = Place { stats: &worker.stats, stat_prefix: &http.stat_prefix };
+        self.filters = routes.filters(chain, &place).filter(|filters| !filters.all.is_empty()).cloned();
         let count = self.filter_count();
         self.states.resize_with(count, State::default);
         self.routes = Some(routes);
@@ -99,8 +100,9 @@ impl Exchange {
     /// The router: answers here, or says where to send the request.
     pub(super) fn route_request(&mut self, connection: &mut Connection, http: &Http) -> Option<Destination> {
         let routes = self.routes.clone()?;
+        http.stats.inc(stat::RQ_TOTAL);
         if let Some(location) = self.tls_required(&routes) {
-            http.stats.inc(stat::RQ_REDIRECT);
+            http.stats.inc(stat::RQ_DIRECT_RESPONSE);
             self.redirect_to(connection, http, 301, location, "direct_response");
             return None;
         }
@@ -128,7 +130,8 @@ impl Exchange {
                 None
             }
             Action::Redirect(redirect) => {
-                http.stats.inc(stat::RQ_REDIRECT);
+                // Envoy counts a route's redirect as a direct response; `rq_redirect` is for internal ones.
+                http.stats.inc(stat::RQ_DIRECT_RESPONSE);
                 let mut location = Vec::new();
                 let scheme = self.request.scheme().map_or("http", Scheme::as_str);
                 redirect_location(redirect, route, &self.request, scheme, &mut location);
@@ -165,7 +168,6 @@ impl Exchange {
         route: u32,
         forward: &Forward,
     ) -> Option<Destination> {
-        http.stats.inc(stat::RQ_TOTAL);
         if self.facts.upgrade && !self.upgrade_allowed(http, forward) {
             http.stats.inc(stat::DOWNSTREAM_RQ_WS_ON_NON_WS_ROUTE);
             self.reply(

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use postrider_filter_api::{Flags, LocalReply};
 use postrider_h1::{ResponseParse, parse_response};
-use postrider_http::{Asked, HeadLimits, Reject, ResponseRules};
+use postrider_http::{Asked, HeadLimits, HeaderId, Reject, ResponseRules, list_members, reason};
 use postrider_model::Action;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
@@ -52,17 +52,13 @@ impl Exchange {
         let Some(host) = cluster.hosts.pick(&worker.random) else {
             stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
             self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
+            sets::count_upstream_response(&stats, 503, self.internal);
             let body = Cow::Borrowed(b"no healthy upstream".as_slice());
             let details = "no_healthy_upstream".into();
             return self.reply(connection, http, LocalReply { status: 503, body, details, headers: Vec::new() });
         };
-        let Some(permit) = Permit::request(&cluster.plan.breakers, forward.priority, worker.id) else {
-            stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
-            self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
-            return self.overflow(connection, http);
-        };
         self.count_by_status = http.model.router.dynamic_stats;
-        self.begin_upstream(&cluster, &host, permit, connection);
+        self.host = Some(host.clone());
         self.edit_request(connection, http, forward, route, &host);
         self.arm(connection, http, forward);
         loop {
@@ -71,17 +67,28 @@ impl Exchange {
                 Some(pooled) => Ok(pooled),
                 None => {
                     // Boxed: rare, and it would make every idle connection's task larger.
-                    let connecting = Box::pin(cluster.connect(&worker, &host, forward.priority));
+                    let connecting = Box::pin(cluster.connect(&worker, &host, forward.priority, true));
                     match self.while_connecting(connection, http, connecting).await {
                         Ok(connected) => connected,
                         Err(end) => return self.conclude(connection, http, end),
                     }
                 }
             };
-            match upstream {
-                Ok(upstream) => self.attach(upstream),
+            let upstream = match upstream {
+                Ok(upstream) => upstream,
                 Err(failure) => return self.no_connection(connection, http, failure),
+            };
+            if self.permit.is_none() {
+                // Counted from here: until now the request was a waiting one, which has a breaker of its own.
+                let Some(permit) = Permit::request(&cluster.plan.breakers, forward.priority, worker.id) else {
+                    stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
+                    self.info.upstream_remote = Some(upstream.name.clone());
+                    cluster.put_back(upstream, worker.clock.now());
+                    return self.overflow(connection, http);
+                };
+                self.begin_upstream(&cluster, &host, permit, connection);
             }
+            self.attach(upstream);
             self.write_request_head(connection);
             match std::future::poll_fn(|cx| self.poll_stream(connection, http, cx)).await {
                 End::Stale => {
@@ -99,7 +106,6 @@ impl Exchange {
         self.permit = Some(permit);
         host.active.set(host.active.get() + 1);
         host.totals.requests.set(host.totals.requests.get() + 1);
-        self.host = Some(host.clone());
         stats.inc(stat::UPSTREAM_RQ_TOTAL);
         stats.gauge_inc(stat::UPSTREAM_RQ_ACTIVE);
     }
@@ -145,7 +151,10 @@ impl Exchange {
     /// Moves both directions as far as they go.
     fn poll_stream(&mut self, connection: &mut Connection, http: &Http, cx: &mut TaskContext<'_>) -> Poll<End> {
         connection.deadline.watch(cx.waker());
+        // Each direction moves until it waits for its own peers. One pass is enough, but for the answer that opens a
+        // tunnel: what the client sends has another meaning behind it.
         loop {
+            let tunnel = self.tunnel;
             let moved_up = match self.move_request(connection, http, cx) {
                 Ok(moved) => moved,
                 Err(end) => return Poll::Ready(end),
@@ -157,10 +166,12 @@ impl Exchange {
             if self.response_done && self.down.is_empty() {
                 return Poll::Ready(End::Complete);
             }
-            if !moved_up && !moved_down {
+            if moved_up || moved_down {
+                self.last_activity = connection.worker.clock.now();
+            }
+            if self.tunnel == tunnel {
                 break;
             }
-            self.last_activity = connection.worker.clock.now();
         }
         match self.overdue(connection, http) {
             Some(end) => Poll::Ready(end),
@@ -232,8 +243,10 @@ impl Exchange {
         if self.info.request_sent.is_none() {
             let now = connection.worker.clock.now();
             self.info.request_sent = Some(now);
-            self.info.request_received.get_or_insert(now);
-            self.request_complete(connection, http);
+            if self.info.request_received.is_none() {
+                self.info.request_received = Some(now);
+                self.request_complete(connection, http);
+            }
         }
         if self.tunnel {
             let [finished, _] = &mut self.finished;
@@ -337,12 +350,22 @@ impl Exchange {
                     self.interim(http);
                     return Ok(true);
                 }
+                if facts.tunnel && self.response.status() == 101 && !self.is_asked_upgrade() {
+                    return Err(self.refuse_response(connection, reason::UNEXPECTED_101));
+                }
                 self.response_facts = facts;
                 self.on_response_head(connection, http)?;
                 Ok(true)
             }
             ResponseParse::Reject(reject) => Err(self.refuse_response(connection, reject)),
         }
+    }
+
+    /// Whether the 101 switches to the protocol that the client asked for (RFC 9110 section 7.8).
+    fn is_asked_upgrade(&self) -> bool {
+        let asked = self.request.fields.get(HeaderId::Upgrade).unwrap_or_default();
+        let answered = self.response.fields.get(HeaderId::Upgrade).unwrap_or_default();
+        list_members(asked).any(|token| token.eq_ignore_ascii_case(answered))
     }
 
     /// A 1xx head: only a 100 that was asked for concerns the client.
@@ -438,10 +461,8 @@ impl Exchange {
         if let Some(cluster) = &self.cluster {
             cluster.stats(&connection.worker).inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
         }
-        self.fail(
-            Flags::UPSTREAM_PROTOCOL_ERROR,
-            format!("upstream_reset_before_response_started{{protocol_error|{}}}", reject.details),
-        );
+        self.info.upstream_failure = Some(reject.details.into());
+        self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_before_response_started{protocol_error}");
         End::Reply(Box::new(upstream_reset(reject.status, "protocol error")))
     }
 
@@ -458,6 +479,9 @@ impl Exchange {
             NoConnection::Timeout => "connection timeout",
             NoConnection::Failed(_) => "remote connection failure",
         };
+        if let Some(cluster) = &self.cluster {
+            cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
+        }
         if let Some(host) = &self.host {
             self.info.upstream_remote.get_or_insert_with(|| host.endpoint.address.to_string().into());
         }
@@ -505,10 +529,11 @@ impl Exchange {
     pub(super) fn release_upstream(&mut self, connection: &Connection, now: Instant) {
         let (Some(cluster), Some(host)) = (self.cluster.clone(), self.host.take()) else { return };
         let worker = &connection.worker;
-        host.active.set(host.active.get().saturating_sub(1));
-        self.permit = None;
         let stats = cluster.stats(worker);
-        stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
+        if self.permit.take().is_some() {
+            host.active.set(host.active.get().saturating_sub(1));
+            stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
+        }
         if self.info.status > 0 {
             let began = self.info.request_sent.unwrap_or(self.info.started);
             let time = crate::cluster::millis(now.saturating_duration_since(began));
@@ -561,7 +586,7 @@ impl Exchange {
     /// Looks at a client that has nothing more to say. What it sends now is its next request; its end of stream is
     /// half a close, and it still gets its answer. Only a broken connection counts as gone.
     fn poll_client_gone(&mut self, connection: &mut Connection, http: &Http, cx: &mut TaskContext<'_>) -> bool {
-        if connection.half_closed || !connection.input.is_empty() {
+        if connection.half_closed || !connection.input.is_empty() || connection.io.poll_readable(cx).is_pending() {
             return false;
         }
         match connection.poll_receive(cx, http) {

@@ -17,10 +17,11 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use postrider_filter_api::{
-    Action, ConfigError, Factory, Filter, Hooks, LocalReply, RouteConfig, ScopedConfigs, State, Stream,
+    Action, ConfigError, Factory, Filter, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
 use postrider_http::{HeaderId, HeaderName, RequestHead, Scheme};
 use postrider_model::{Fields, Value, ValueError};
+use postrider_telemetry::Block;
 
 use cache::Verified;
 use users::Users;
@@ -73,13 +74,14 @@ impl Factory for BasicAuth {
         }
     }
 
-    fn filter(&self, configs: &ScopedConfigs) -> Rc<dyn Filter> {
+    fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
         let users = configs.most_specific::<RouteUsers>().map_or(&self.users, |route| &route.0);
         Rc::new(Gate {
             users: Arc::clone(users),
             forward: self.forward.clone(),
             credentials: self.credentials.clone(),
             verified: RefCell::new(Verified::new()),
+            stats: place.stats.block(&stat::SET, &format!("{}.basic_auth", place.stat_prefix)),
         })
     }
 }
@@ -90,6 +92,13 @@ struct Gate {
     forward: Option<HeaderName>,
     credentials: HeaderName,
     verified: RefCell<Verified>,
+    stats: Rc<Block>,
+}
+
+postrider_telemetry::stat_set! {
+    /// Requests by outcome; prefix: the connection manager's, then `basic_auth`.
+    mod stat = "http";
+    counters { ALLOWED = "allowed", DENIED = "denied" }
 }
 
 /// Why a request is turned away.
@@ -116,10 +125,15 @@ impl Filter for Gate {
     }
 
     fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
-        match self.authenticate(stream.request) {
+        let action = match self.authenticate(stream.request) {
             Ok(user) => self.admit(user, stream.request),
             Err(denial) => deny(denial, stream.request),
+        };
+        match action {
+            Action::Respond(_) => self.stats.inc(stat::DENIED),
+            _ => self.stats.inc(stat::ALLOWED),
         }
+        action
     }
 }
 

@@ -36,7 +36,7 @@ fn refusal(filter: &dyn Filter, stream: &mut FakeStream) -> Option<String> {
 
 #[test]
 fn credentials_are_judged_by_scheme_form_and_user() {
-    let filter = factory(&[]).filter(&ScopedConfigs::default());
+    let filter = factory(&[]).filter(&ScopedConfigs::default(), &crate::testing::place());
     let right = basic("u1:test1");
     let unpadded = right.trim_end_matches('=').to_owned();
     let rows: &[(&[&str], Option<&str>)] = &[
@@ -67,7 +67,7 @@ fn credentials_are_judged_by_scheme_form_and_user() {
 
 #[test]
 fn the_challenge_names_the_uri_and_quotes_it() {
-    let filter = factory(&[]).filter(&ScopedConfigs::default());
+    let filter = factory(&[]).filter(&ScopedConfigs::default(), &crate::testing::place());
     let challenge_for = |path: &str, fields: &[(&str, &str)]| {
         let Action::Respond(reply) = FakeStream::new(path, fields).request_headers(&*filter) else {
             panic!("admitted")
@@ -87,7 +87,8 @@ fn the_challenge_names_the_uri_and_quotes_it() {
 
 #[test]
 fn the_upstream_learns_the_name_and_no_forged_one() {
-    let filter = factory(&[("forward_username_header", "X-User")]).filter(&ScopedConfigs::default());
+    let filter =
+        factory(&[("forward_username_header", "X-User")]).filter(&ScopedConfigs::default(), &crate::testing::place());
     let right = basic("u1:test1");
     let mut stream = FakeStream::new("/", &[("authorization", &right), ("x-user", "root"), ("x-user", "admin")]);
     assert_eq!(refusal(&*filter, &mut stream), None);
@@ -96,7 +97,8 @@ fn the_upstream_learns_the_name_and_no_forged_one() {
 
 #[test]
 fn credentials_may_stand_in_another_header() {
-    let filter = factory(&[("authentication_header", "x-auth")]).filter(&ScopedConfigs::default());
+    let filter =
+        factory(&[("authentication_header", "x-auth")]).filter(&ScopedConfigs::default(), &crate::testing::place());
     let right = basic("u1:test1");
     assert_eq!(refusal(&*filter, &mut FakeStream::new("/", &[("x-auth", &right)])), None);
     assert!(refusal(&*filter, &mut FakeStream::new("/", &[("authorization", &right)])).is_some());
@@ -111,7 +113,7 @@ fn the_most_specific_users_count_alone() {
         route: route("u3:{SHA}tESsBmE/yNY3lb6a0L6vVQEZNqw="),
         ..ScopedConfigs::default()
     };
-    let filter = factory.filter(&configs);
+    let filter = factory.filter(&configs, &crate::testing::place());
     for (credentials, admitted) in [("u1:test1", false), ("u2:test2", false), ("u3:test1", true)] {
         let value = basic(credentials);
         let outcome = refusal(&*filter, &mut FakeStream::new("/", &[("authorization", &value)]));

@@ -13,7 +13,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{Action, ConfigError, Factory, Filter, Hooks, RouteConfig, ScopedConfigs, State, Stream};
+use postrider_filter_api::{
+    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
+};
 use postrider_http::{Fields, HeaderName};
 use postrider_model::{AppendAction, StringMatch, Value, ValueError};
 
@@ -45,7 +47,7 @@ impl Factory for HeaderMutation {
         Ok(Arc::new(RouteMutations(Arc::new(config::read_route(value)?))))
     }
 
-    fn filter(&self, configs: &ScopedConfigs) -> Rc<dyn Filter> {
+    fn filter(&self, configs: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {
         let mut scopes = vec![Arc::clone(&self.mutations)];
         let specific_first = configs.specific_first::<RouteMutations>().map(|scope| Arc::clone(&scope.0));
         if self.most_specific_wins {

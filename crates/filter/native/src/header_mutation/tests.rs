@@ -24,7 +24,7 @@ fn config(key: &str, mutations: Vec<Value>) -> Value {
 }
 
 fn filter(value: &Value) -> Rc<dyn Filter> {
-    build(value).ok().unwrap().filter(&ScopedConfigs::default())
+    build(value).ok().unwrap().filter(&ScopedConfigs::default(), &crate::testing::place())
 }
 
 fn errors(value: &Value) -> Vec<(String, String)> {
@@ -130,7 +130,7 @@ fn scopes_apply_from_the_gateway_and_then_as_configured() {
             weighted_cluster: None,
         };
         let mut stream = FakeStream::new("/", &[]);
-        stream.request_headers(&*factory.filter(&configs));
+        stream.request_headers(&*factory.filter(&configs, &crate::testing::place()));
         let mut expected = vec![format!("x: {}", want[3])];
         expected.extend(want.iter().map(|scope| format!("seen: {scope}")));
         assert_eq!(lines(&stream.request.fields), expected);
