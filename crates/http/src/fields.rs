@@ -71,14 +71,22 @@ impl Entry {
         self.flags & REMOVED == 0
     }
 
-    /// The received line as a range of the block, when it is live and emitting it as received equals emitting it
-    /// afresh.
+    /// Whether it is live, and emitting its received line equals emitting it afresh.
     #[inline]
-    pub(crate) fn canonical_line(&self) -> Option<(usize, usize)> {
-        if self.flags != CANONICAL {
-            return None;
-        }
-        Some((self.name_start as usize, self.value_start as usize + self.value_len as usize + 2))
+    pub(crate) fn is_canonical(&self) -> bool {
+        self.flags == CANONICAL
+    }
+
+    /// Where the received line begins in the block. Only for canonical entries.
+    #[inline]
+    pub(crate) fn line_start(&self) -> usize {
+        self.name_start as usize
+    }
+
+    /// Where the received line, its CR LF included, ends in the block. Only for canonical entries.
+    #[inline]
+    pub(crate) fn line_end(&self) -> usize {
+        self.value_start as usize + self.value_len as usize + 2
     }
 }
 
@@ -403,7 +411,7 @@ impl Fields {
     #[inline]
     pub(crate) fn canonical_length(&self) -> Option<u64> {
         let entry = self.index.get(self.first_position(HeaderId::ContentLength)?)?;
-        if self.is_repeated(HeaderId::ContentLength) || entry.flags != CANONICAL {
+        if self.is_repeated(HeaderId::ContentLength) || !entry.is_canonical() {
             return None;
         }
         match self.value_of(entry) {
@@ -425,9 +433,7 @@ impl Fields {
             present &= present - 1;
         }
         match (self.index.first(), self.index.get(..count).and_then(<[Entry]>::last)) {
-            (Some(first), Some(last)) => {
-                (count, first.name_start as usize..last.value_start as usize + last.value_len as usize + 2)
-            }
+            (Some(first), Some(last)) => (count, first.line_start()..last.line_end()),
             _ => (0, 0..0),
         }
     }

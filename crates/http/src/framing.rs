@@ -125,16 +125,24 @@ pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
-    let (head, tail) = digits.split_at_checked(SAFE_DIGITS).unwrap_or((digits, &[]));
+    if digits.len() > SAFE_DIGITS {
+        return parse_long_length(digits);
+    }
     let mut length: u64 = 0;
-    for &digit in head {
+    for &digit in digits {
         let digit = digit.wrapping_sub(b'0');
         if digit > 9 {
             return None;
         }
         length = length * 10 + u64::from(digit);
     }
-    for &digit in tail {
+    Some(length)
+}
+
+#[cold]
+fn parse_long_length(digits: &[u8]) -> Option<u64> {
+    let mut length: u64 = 0;
+    for &digit in digits {
         let digit = digit.wrapping_sub(b'0');
         if digit > 9 {
             return None;

@@ -177,6 +177,12 @@ impl HeaderId {
         if self as u8 <= Self::Http2Settings as u8 { 1 << self as u8 } else { 0 }
     }
 
+    /// Whether this id is in `set`.
+    #[inline(always)]
+    pub(crate) fn is_in(self, set: IdSet) -> bool {
+        (self as u32) < IdSet::BITS && set >> self as u32 & 1 != 0
+    }
+
     /// Every well-known id, in table order.
     pub fn all() -> impl Iterator<Item = HeaderId> {
         IDS.iter().copied().skip(1)

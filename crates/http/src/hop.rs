@@ -128,10 +128,12 @@ fn read_connection(fields: &mut Fields, forwarding: Forwarding) -> Result<Connec
     }
     // Nearly always it is one word.
     if !fields.is_repeated(HeaderId::Connection) {
-        match fields.get(HeaderId::Connection) {
-            Some(b"keep-alive" | b"Keep-Alive") => return Ok(ConnectionOptions { keep_alive: true, ..options }),
-            Some(b"close" | b"Close") => return Ok(ConnectionOptions { close: true, ..options }),
-            _ => {}
+        let word = fields.get(HeaderId::Connection).unwrap_or_default();
+        if word == b"keep-alive" || word == b"Keep-Alive" {
+            return Ok(ConnectionOptions { keep_alive: true, ..options });
+        }
+        if word == b"close" || word == b"Close" {
+            return Ok(ConnectionOptions { close: true, ..options });
         }
     }
     read_unusual_connection(fields, forwarding)

@@ -23,7 +23,7 @@ pub(crate) fn scan_authority(authority: &[u8]) -> Result<bool, Reject> {
     };
     // Without an early exit: this loop is short.
     let seen = host.iter().fold(0, |seen, &byte| seen | CLASS.get(byte as usize).copied().unwrap_or(OTHER));
-    if seen & OTHER == 0 && !host.is_empty() && is_port(port) {
+    if seen & OTHER == 0 && !host.is_empty() && is_port_number(port) {
         return Ok(seen & UPPER != 0);
     }
     check_unusual(authority)
@@ -77,20 +77,14 @@ const fn classes() -> [u8; 256] {
     table
 }
 
-fn is_port(digits: &[u8]) -> bool {
-    // RFC 3986 allows an empty port and any number; a TCP port ends at 65535.
-    if digits.len() > 5 {
-        return false;
-    }
-    let mut port = 0u32;
-    for &digit in digits {
-        let digit = digit.wrapping_sub(b'0');
-        if digit > 9 {
-            return false;
-        }
-        port = port * 10 + u32::from(digit);
-    }
-    port <= 65_535
+fn is_port(port: &[u8]) -> bool {
+    port.iter().all(u8::is_ascii_digit) && is_port_number(port)
+}
+
+/// RFC 3986 allows no digits and any number of them; a TCP port ends at 65535.
+#[inline]
+fn is_port_number(digits: &[u8]) -> bool {
+    digits.len() < 5 || (digits.len() == 5 && digits <= b"65535")
 }
 
 fn is_ipv6(inner: &[u8]) -> bool {

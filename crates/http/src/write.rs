@@ -4,6 +4,7 @@
 //! as one span. Framing is written from [`BodyFraming`], `Connection` from [`Connection`]; whatever the
 //! head still holds under those names is left out.
 
+use crate::fields::Entry;
 use crate::header_id::IdSet;
 use crate::{BodyFraming, Fields, HeaderId, RequestHead, ResponseHead, reason_phrase};
 
@@ -168,38 +169,45 @@ impl Plan {
     }
 }
 
-/// Every live field from position `from` on whose id is not in `skip`, unbroken spans of canonical lines copied
-/// whole.
+/// Every live field from position `from` on whose id is not in `skip`. Canonical lines of entries next to one another
+/// lie next to one another in the block, and are copied whole.
 #[inline]
 fn write_fields(fields: &Fields, from: usize, skip: IdSet, out: &mut Vec<u8>) {
-    let block = fields.block();
-    let (mut span_start, mut span_end) = (0, 0);
-    for entry in fields.entries().get(from..).unwrap_or_default() {
-        if skip & entry.id.noted_bit() != 0 {
+    let mut rest = fields.entries().get(from..).unwrap_or_default().iter();
+    while let Some(entry) = rest.next() {
+        if entry.id.is_in(skip) {
             continue;
         }
-        if let Some((start, end)) = entry.canonical_line() {
-            if start != span_end {
-                copy_lines(block, span_start, span_end, out);
-                span_start = start;
+        if entry.is_canonical() {
+            let mut last = entry;
+            // What ends the run is either left out or written below.
+            let mut behind = None;
+            for entry in rest.by_ref() {
+                if !entry.is_canonical() || entry.id.is_in(skip) {
+                    behind = Some(entry);
+                    break;
+                }
+                last = entry;
             }
-            span_end = end;
-        } else if entry.is_live() {
-            copy_lines(block, span_start, span_end, out);
-            (span_start, span_end) = (0, 0);
-            match fields.line_start_of(entry) {
-                Some(line_start) => write_line(line_start, fields.value_of(entry), out),
-                None => write_named_line(fields.name_of(entry), fields.value_of(entry), out),
+            out.extend_from_slice(fields.block().get(entry.line_start()..last.line_end()).unwrap_or_default());
+            if let Some(entry) = behind
+                && !entry.id.is_in(skip)
+            {
+                write_entry(fields, entry, out);
             }
+        } else {
+            write_entry(fields, entry, out);
         }
     }
-    copy_lines(block, span_start, span_end, out);
 }
 
-#[inline]
-fn copy_lines(block: &[u8], start: usize, end: usize, out: &mut Vec<u8>) {
-    if start < end {
-        out.extend_from_slice(block.get(start..end).unwrap_or_default());
+fn write_entry(fields: &Fields, entry: &Entry, out: &mut Vec<u8>) {
+    if !entry.is_live() {
+        return;
+    }
+    match fields.line_start_of(entry) {
+        Some(line_start) => write_line(line_start, fields.value_of(entry), out),
+        None => write_named_line(fields.name_of(entry), fields.value_of(entry), out),
     }
 }
 

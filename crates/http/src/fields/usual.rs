@@ -98,12 +98,19 @@ fn bytes_at<const N: usize>(block: &Usual, at: usize) -> Option<&[u8; N]> {
 fn usual_line_end(block: &Usual, from: usize) -> Option<(usize, u32)> {
     let mut at = from;
     loop {
-        let marks = unusual_in_word(u64::from_le_bytes(*bytes_at(block, at)?));
+        // Two words for each comparison with the bound.
+        let pair = u128::from_le_bytes(*bytes_at(block, at)?);
+        let marks = unusual_in_word(pair as u64);
         if marks != 0 {
             at += (marks.trailing_zeros() / 8) as usize;
             break;
         }
-        at += WORD;
+        let marks = unusual_in_word((pair >> 64) as u64);
+        if marks != 0 {
+            at += WORD + (marks.trailing_zeros() / 8) as usize;
+            break;
+        }
+        at += 2 * WORD;
     }
     let around = u32::from_le_bytes(*bytes_at(block, at.wrapping_sub(1))?);
     ((around >> 8) as u16 == u16::from_le_bytes(*b"\r\n")).then_some((at, around))

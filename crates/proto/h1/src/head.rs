@@ -124,10 +124,10 @@ fn load_usual_request(buffer: &[u8], limits: &HeadLimits, head: &mut RequestHead
     let UsualHead { start_line_end, end } = head.fields.load_usual(buffer, limits)?;
     let (before, version_name) = buffer.get(..start_line_end)?.split_last_chunk::<8>()?;
     let before = before.strip_suffix(b" ")?;
-    let method_len = match before {
-        [b'G', b'E', b'T', b' ', ..] => 3,
-        [b'P', b'O', b'S', b'T', b' ', ..] => 4,
-        _ => before.iter().position(|&b| b == b' ').filter(|&len| before.get(..len).is_some_and(is_token))?,
+    let method_len = if before.starts_with(b"GET ") {
+        3
+    } else {
+        before.iter().position(|&b| b == b' ').filter(|&len| before.get(..len).is_some_and(is_token))?
     };
     head.start(0..method_len, method_len + 1..before.len(), version(version_name).ok()?);
     (head.has_plain_target() || is_target(head.target())).then_some(end)
@@ -236,12 +236,16 @@ fn is_target(target: &[u8]) -> bool {
 /// RFC 9112 2.3: case-sensitive. A version that is well-formed and not ours is told apart from garbage.
 #[inline]
 fn version(bytes: &[u8]) -> Result<Version, Reject> {
-    match bytes {
-        b"HTTP/1.1" => Ok(Version::Http11),
-        b"HTTP/1.0" => Ok(Version::Http10),
-        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
-            Err(reason::LOW_VERSION)
-        }
+    let name: [u8; 8] = bytes.try_into().map_err(|_| reason::CODEC_ERROR)?;
+    // Arrays compare as one number, patterns byte by byte.
+    if name == *b"HTTP/1.1" {
+        return Ok(Version::Http11);
+    }
+    if name == *b"HTTP/1.0" {
+        return Ok(Version::Http10);
+    }
+    match name {
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => Err(reason::LOW_VERSION),
         _ => Err(reason::CODEC_ERROR),
     }
 }
