@@ -12,14 +12,29 @@ pub fn is_token(bytes: &[u8]) -> bool {
 /// Whether `value` may stand in a field: no control but HTAB, no DEL (RFC 9110 5.5).
 #[inline]
 pub fn is_field_value(value: &[u8]) -> bool {
-    // Visible ASCII and spaces, a word at a time; the last word may overlap the one before.
+    is_usual_value(value) || !value.iter().fold(false, |bad, &b| bad | is_forbidden(b))
+}
+
+/// Whether `value` is visible ASCII and spaces, a word at a time; the last word may overlap the one before.
+#[inline]
+fn is_usual_value(value: &[u8]) -> bool {
+    let is_usual = |word: u64| unusual_in_word(word) == 0;
     if let Some(last) = value.last_chunk::<WORD>() {
-        let words = value.as_chunks::<WORD>().0.iter().chain([last]);
-        if words.fold(0, |marks, word| marks | unusual_in_word(u64::from_le_bytes(*word))) == 0 {
-            return true;
+        let mut rest = value;
+        while let Some((word, behind)) = rest.split_first_chunk::<WORD>() {
+            if !is_usual(u64::from_le_bytes(*word)) {
+                return false;
+            }
+            rest = behind;
         }
+        return is_usual(u64::from_le_bytes(*last));
     }
-    !value.iter().fold(false, |bad, &b| bad | is_forbidden(b))
+    match (value.first_chunk::<4>(), value.last_chunk::<4>()) {
+        (Some(first), Some(last)) => {
+            is_usual(u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last)))
+        }
+        _ => value.iter().all(|b| matches!(b, b' '..=b'~')),
+    }
 }
 
 /// `value` without surrounding optional white space (RFC 9110 5.6.3).

@@ -535,10 +535,10 @@ impl Fields {
         if !is_field_value(value) {
             return Err(FieldError::Value);
         }
-        let start = position(self.arena.len())?;
-        position(self.arena.len() + value.len())?;
+        let start = self.arena.len();
+        position(start + value.len())?;
         self.arena.extend_from_slice(value);
-        Ok((start, value.len() as u32))
+        Ok((start as u32, value.len() as u32))
     }
 
     fn tombstone(&mut self, at: usize, id: HeaderId) {

@@ -5,7 +5,7 @@
 
 use super::{CANONICAL, Entry, Fields};
 use crate::chars::{WORD, ascii_in_word, lower_name_word, unusual_in_word};
-use crate::header_id::IdSet;
+use crate::header_id::{IdSet, KEY_BYTES};
 use crate::{HeadLimits, HeaderId};
 
 /// Longest head that [`Fields::load_usual`] takes: it copies before it knows where the head ends.
@@ -116,8 +116,8 @@ fn usual_line_end(block: &Usual, from: usize) -> Option<(usize, u32)> {
     ((around >> 8) as u16 == u16::from_le_bytes(*b"\r\n")).then_some((at, around))
 }
 
-/// Lower-cases the name of letters, digits and `-` at `start` in place; its length, not 0, its id, and the bit of
-/// that. A colon is behind it. `None` when there is no such name.
+/// Lower-cases the name of letters, digits and `-` at `start` in place; its length, not 0, its id, which is
+/// noted. A colon is behind it. `None` when there is no such name.
 #[inline(always)]
 fn take_usual_name(block: &mut Usual, start: usize) -> Option<(usize, HeaderId, IdSet)> {
     if start >= USUAL_HEAD_BYTES {
@@ -171,8 +171,12 @@ fn take_other_name(block: &mut Usual, start: usize) -> Option<(usize, HeaderId, 
         }
     }
     let (name, rest) = line.split_at_checked(name_len)?;
-    let id = HeaderId::from_lower(name);
-    (!name.is_empty() && rest.first() == Some(&b':')).then_some((name_len, id, id.noted_bit()))
+    if name.is_empty() || rest.first() != Some(&b':') {
+        return None;
+    }
+    // A name that fits a key was not found by its key.
+    let id = if name_len <= KEY_BYTES { HeaderId::Unknown } else { HeaderId::from_lower(name) };
+    Some((name_len, id, id.noted_bit()))
 }
 
 #[cfg(test)]
