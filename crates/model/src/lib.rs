@@ -118,6 +118,8 @@ pub enum LogFormat {
     Text(Format),
     /// One object a line. Values that are a single command keep its type (numbers as numbers, absent as null).
     Json(JsonFormat),
+    /// The same without absent values: nothing in text, no key in JSON.
+    OmitEmpty(Box<LogFormat>),
 }
 
 /// The shape of a JSON log line.

@@ -40,6 +40,10 @@ pub(crate) struct Upstream {
     pub(crate) buffer_limit: usize,
     /// Requests that this connection carried so far.
     served: Cell<u32>,
+    /// It carries a request now.
+    busy: Cell<bool>,
+    /// The peer ended it.
+    ended_by_peer: Cell<bool>,
     created: Instant,
     idle_since: Cell<Instant>,
     stats: Rc<Block>,
@@ -162,6 +166,8 @@ impl Cluster {
             name: host.endpoint.address.to_string().into(),
             buffer_limit: self.plan.model.buffer_limit as usize,
             served: Cell::new(0),
+            busy: Cell::new(false),
+            ended_by_peer: Cell::new(false),
             created: now,
             idle_since: Cell::new(now),
             stats,
@@ -184,6 +190,7 @@ impl Cluster {
     /// Puts a connection whose last exchange ended cleanly back for the next request, or closes it.
     pub(crate) fn put_back(&self, upstream: Box<Upstream>, now: Instant) {
         upstream.idle_since.set(now);
+        upstream.busy.set(false);
         let limit = self.plan.model.upstream.max_requests_per_connection;
         if limit.is_some_and(|limit| upstream.served.get() >= limit) {
             upstream.stats.inc(stat::UPSTREAM_CX_MAX_REQUESTS);
@@ -226,6 +233,12 @@ impl Upstream {
     /// Counts a request that goes out on this connection.
     pub(crate) fn begin_request(&self) {
         self.served.set(self.served.get() + 1);
+        self.busy.set(true);
+    }
+
+    /// The peer closed or broke the connection.
+    pub(crate) fn peer_ended(&self) {
+        self.ended_by_peer.set(true);
     }
 
     /// Whether it carried a request before this one.
@@ -246,7 +259,9 @@ impl Upstream {
             return false;
         }
         // Ready to read means closed, or bytes that nobody asked for; either ends it.
-        self.io.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending()
+        let quiet = self.io.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending();
+        self.ended_by_peer.set(!quiet);
+        quiet
     }
 }
 
@@ -256,6 +271,15 @@ impl Drop for Upstream {
         self.input.release(&self.clock.buffers);
         self.stats.gauge_dec(stat::UPSTREAM_CX_ACTIVE);
         self.stats.inc(stat::UPSTREAM_CX_DESTROY);
+        let (ended, ended_busy) = match self.ended_by_peer.get() {
+            true => (stat::UPSTREAM_CX_DESTROY_REMOTE, stat::UPSTREAM_CX_DESTROY_REMOTE_WITH_ACTIVE_RQ),
+            false => (stat::UPSTREAM_CX_DESTROY_LOCAL, stat::UPSTREAM_CX_DESTROY_LOCAL_WITH_ACTIVE_RQ),
+        };
+        self.stats.inc(ended);
+        if self.busy.get() {
+            self.stats.inc(stat::UPSTREAM_CX_DESTROY_WITH_ACTIVE_RQ);
+            self.stats.inc(ended_busy);
+        }
         let age = self.clock.clock.now().saturating_duration_since(self.created);
         self.stats.record(stat::UPSTREAM_CX_LENGTH_MS, millis(age));
         self.stats.record(stat::UPSTREAM_RQ_PER_CX, u64::from(self.served.get()));

@@ -214,6 +214,7 @@ impl Fleet {
         plan: &Plan,
     ) -> Result<(Vec<HashMap<String, Vec<Bound>>>, HashMap<String, Vec<Address>>), ApplyError> {
         let state = self.state();
+        let ours = |address: &Address| state.bound.values().flatten().any(|bound| bound == address);
         let mut per_worker: Vec<HashMap<String, Vec<Bound>>> = Vec::new();
         per_worker.resize_with(self.senders.len(), HashMap::new);
         let mut bound = HashMap::new();
@@ -230,6 +231,9 @@ impl Fleet {
             for address in &model.addresses {
                 let refuse = |error| ApplyError::Bind { listener: model.name.clone(), address: address.clone(), error };
                 let mut actual = address.clone();
+                if !ours(address) {
+                    refuse_shared(address).map_err(refuse)?;
+                }
                 let mut first: Option<Bound> = None;
                 for sockets in &mut per_worker {
                     let socket = match (&first, &actual) {
@@ -267,6 +271,18 @@ impl Drop for Fleet {
 /// Whether a changed listener may go on with the sockets that it has.
 fn keeps_sockets(old: &Listener, new: &Listener) -> bool {
     old.addresses == new.addresses && old.socket == new.socket && old.backlog == new.backlog
+}
+
+/// Sockets that share a port would also share it with another process that does the same, which is nearly always a
+/// mistake: half of the connections would go elsewhere.
+fn refuse_shared(address: &Address) -> io::Result<()> {
+    match address {
+        Address::Tcp(address) => {
+            let alone = ListenOptions { backlog: 1, ..ListenOptions::default() };
+            postrider_sys::listen(&Place::Tcp(*address), &alone).map(drop)
+        }
+        Address::Unix { .. } => Ok(()),
+    }
 }
 
 fn open(address: &Address, model: &Listener) -> io::Result<Bound> {

@@ -54,26 +54,37 @@ impl Context<'_> {
 
     /// A log line as its format says.
     pub(crate) fn write_log(&self, format: &LogFormat, out: &mut Vec<u8>) {
+        self.write_log_as(format, Absent::Dash, out);
+    }
+
+    fn write_log_as(&self, format: &LogFormat, absent: Absent, out: &mut Vec<u8>) {
         match format {
-            LogFormat::Text(format) => self.write(format, Absent::Dash, out),
+            LogFormat::Text(format) => self.write(format, absent, out),
             LogFormat::Json(format) => {
-                self.json(format, out);
+                self.json(format, absent, out);
                 out.push(b'\n');
             }
+            LogFormat::OmitEmpty(format) => self.write_log_as(format, Absent::Empty, out),
         }
     }
 
-    fn json(&self, format: &JsonFormat, out: &mut Vec<u8>) {
+    fn json(&self, format: &JsonFormat, absent: Absent, out: &mut Vec<u8>) {
         match format {
             JsonFormat::Object(entries) => {
                 out.push(b'{');
-                for (index, (key, value)) in entries.iter().enumerate() {
-                    if index > 0 {
+                let first = out.len();
+                for (key, value) in entries {
+                    let start = out.len();
+                    if start > first {
                         out.push(b',');
                     }
                     json::write_string(key.as_bytes(), out);
                     out.push(b':');
-                    self.json(value, out);
+                    let value_start = out.len();
+                    self.json(value, absent, out);
+                    if matches!(absent, Absent::Empty) && out.get(value_start..) == Some(b"null") {
+                        out.truncate(start);
+                    }
                 }
                 out.push(b'}');
             }
@@ -83,7 +94,7 @@ impl Context<'_> {
                     if index > 0 {
                         out.push(b',');
                     }
-                    self.json(item, out);
+                    self.json(item, absent, out);
                 }
                 out.push(b']');
             }
@@ -197,6 +208,7 @@ impl Context<'_> {
             Command::RouteName => text(info.route_name.as_deref()?, out)?,
             Command::VirtualHostName => text(info.virtual_host.as_deref()?, out)?,
             Command::FilterChainName => text(info.filter_chain.as_deref()?, out)?,
+            Command::VirtualClusterName => return None,
             Command::Hostname => text(hostname(), out)?,
             Command::ConnectionId => number(info.connection_id, out),
             Command::StreamId => number(info.stream_id, out),

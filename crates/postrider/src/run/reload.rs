@@ -26,7 +26,7 @@ pub struct Loader<'a> {
     options: &'a RunOptions,
     registry: Registry,
     /// Clusters and listeners as configurations come and go.
-    counts: [Rc<Block>; 2],
+    counts: [Rc<Block>; 3],
     followers: Followers,
     plan: Option<Arc<Plan>>,
     /// What was read last, good or bad.
@@ -81,7 +81,11 @@ impl Refused {
 impl<'a> Loader<'a> {
     pub fn new(options: &'a RunOptions, registry: Registry) -> Loader<'a> {
         let stats = registry.worker(CONTROL);
-        let counts = [stats.block(&sets::cluster_manager::SET, ""), stats.block(&sets::listener_manager::SET, "")];
+        let counts = [
+            stats.block(&sets::cluster_manager::SET, ""),
+            stats.block(&sets::listener_manager::SET, ""),
+            stats.block(&sets::server::SET, ""),
+        ];
         Loader { options, registry, counts, followers: Followers::default(), plan: None, text: None }
     }
 
@@ -158,7 +162,8 @@ impl<'a> Loader<'a> {
 
     fn count(&self, snapshot: &Snapshot, changes: &[postrider_admin::Change]) {
         use postrider_admin::ChangeKind::{Added, Changed, Removed};
-        let [clusters, listeners] = &self.counts;
+        let [clusters, listeners, server] = &self.counts;
+        server.gauge_set(sets::server::CONCURRENCY, self.options.workers.get() as u64);
         for change in changes {
             match (change.what.starts_with("cluster "), change.kind) {
                 (true, Added) => clusters.inc(sets::cluster_manager::CLUSTER_ADDED),

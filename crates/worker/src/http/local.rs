@@ -17,7 +17,8 @@ impl Exchange {
         let stats = &http.stats;
         match reject.status {
             431 => stats.inc(stat::DOWNSTREAM_RQ_TOO_LARGE),
-            408 => {}
+            // What is wrong with the meaning of a well-formed head is no fault of the codec's.
+            _ if !reject.details.starts_with("http1.") => {}
             _ => stats.inc(stat::DOWNSTREAM_CX_PROTOCOL_ERROR),
         }
         if reject.status != 408 {

@@ -402,6 +402,9 @@ impl Exchange {
 
     /// The upstream closed its side.
     fn upstream_ended(&mut self) -> Result<(), End> {
+        if let Some(upstream) = &self.upstream {
+            upstream.peer_ended();
+        }
         if !self.answered {
             return Err(self.upstream_broke());
         }
@@ -436,6 +439,9 @@ impl Exchange {
 
     /// The upstream's connection failed.
     fn upstream_broke(&mut self) -> End {
+        if let Some(upstream) = &self.upstream {
+            upstream.peer_ended();
+        }
         if self.answered {
             self.fail(
                 Flags::UPSTREAM_CONNECTION_TERMINATION,

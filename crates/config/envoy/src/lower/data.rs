@@ -15,15 +15,19 @@ const LARGEST_FILE: u64 = 1 << 20;
 pub(super) fn log_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> LogFormat {
     at.ignore("content_type", "a log line has none");
     common(cx, at);
-    if let Some(json) = at.message("json_format") {
-        return LogFormat::Json(json_format(cx, &json));
-    }
-    LogFormat::Text(text(cx, at).unwrap_or_else(default_format))
+    let format = match at.message("json_format") {
+        Some(json) => LogFormat::Json(json_format(cx, &json)),
+        None => LogFormat::Text(text(cx, at).unwrap_or_else(default_format)),
+    };
+    if at.bool("omit_empty_values") { LogFormat::OmitEmpty(Box::new(format)) } else { format }
 }
 
 /// A `SubstitutionFormatString` as a body: the format and its content type.
 pub(super) fn body_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Format, Option<String>) {
     common(cx, at);
+    if at.bool("omit_empty_values") {
+        cx.refuse(at, "omit_empty_values", "leaving out empty values in a body");
+    }
     if at.has("json_format") {
         cx.refuse(at, "json_format", "a JSON object as the body of a reply");
     }
@@ -35,9 +39,6 @@ pub(super) fn body_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Format, Op
 fn common(cx: &mut Lowering<'_>, at: &Reader<'_>) {
     if let Some(options) = at.message("json_format_options") {
         options.ignore("sort_properties", "properties are always sorted");
-    }
-    if at.bool("omit_empty_values") {
-        cx.refuse(at, "omit_empty_values", "leaving out empty values");
     }
     if at.has("formatters") {
         cx.refuse(at, "formatters", "formatter extensions");

@@ -30,7 +30,7 @@ pub(super) fn path(cx: &mut Lowering<'_>, at: &Reader<'_>) -> PathPolicy {
             "UNESCAPE_AND_FORWARD" => EscapedSlashes::UnescapeAndForward,
             _ => EscapedSlashes::Keep,
         },
-        strict: normalize != Some(false),
+        strict: normalize != Some(false) && !written(at, "path_with_escaped_slashes_action"),
     }
 }
 
