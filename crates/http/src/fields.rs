@@ -56,14 +56,17 @@ pub(crate) struct Entry {
 
 /// The field was removed; its place stays so that positions are stable.
 const REMOVED: u8 = 1;
-/// The received line is exactly `name: value CRLF`, with the name lower-cased, and was not edited.
-const CANONICAL: u8 = 2;
-/// The name lies in the arena (else in the block, or it is the id's own).
+/// Name and value stand in a line that is exactly `name: value CRLF`, with the name in lower case.
+const LINE: u8 = 2;
+/// The name lies in the arena (else in the block).
 const NAME_IN_ARENA: u8 = 4;
 /// The value lies in the arena.
 const VALUE_IN_ARENA: u8 = 8;
-/// The name is that of the id.
-const NAME_OF_ID: u8 = 16;
+
+/// A live field in a received line that needs no serialisation.
+const CANONICAL: u8 = LINE;
+/// A live field in a line of the arena.
+const ADDED: u8 = LINE | NAME_IN_ARENA | VALUE_IN_ARENA;
 
 impl Entry {
     #[inline]
@@ -77,13 +80,26 @@ impl Entry {
         self.flags == CANONICAL
     }
 
-    /// Where the received line begins in the block. Only for canonical entries.
+    /// Whether it is live and was added, with a line of its own in the arena.
+    #[inline]
+    pub(crate) fn is_added(&self) -> bool {
+        self.flags == ADDED
+    }
+
+    /// Whether this entry's line stands right behind that of `before`, the entry before it. Received lines always do;
+    /// the arena has other things in it as well.
+    #[inline(always)]
+    pub(crate) fn follows(&self, before: &Self) -> bool {
+        self.flags == before.flags && (self.flags == CANONICAL || self.line_start() == before.line_end())
+    }
+
+    /// Where its line begins, in block or arena. Only for canonical and added entries.
     #[inline]
     pub(crate) fn line_start(&self) -> usize {
         self.name_start as usize
     }
 
-    /// Where the received line, its CR LF included, ends in the block. Only for canonical entries.
+    /// Where its line, CR LF included, ends. Only for canonical and added entries.
     #[inline]
     pub(crate) fn line_end(&self) -> usize {
         self.value_start as usize + self.value_len as usize + 2
@@ -218,15 +234,11 @@ impl Fields {
         if id == HeaderId::Unknown {
             return Err(FieldError::Name);
         }
-        let value = self.store_value(value)?;
-        self.push(Entry {
-            name_start: 0,
-            name_len: 0,
-            value_start: value.0,
-            value_len: value.1,
-            id,
-            flags: NAME_OF_ID | VALUE_IN_ARENA,
-        })
+        let line_start = id.line_start();
+        let value = checked_value(value)?;
+        let start = self.line_room(line_start.len() + value.len())?;
+        self.arena.extend_from_slice(line_start);
+        self.finish_line(id, start, value)
     }
 
     /// Adds a field after all others; `name` in any case.
@@ -237,24 +249,12 @@ impl Fields {
         if !is_token(name) || name.len() > MAX_NAME_BYTES {
             return Err(FieldError::Name);
         }
-        let name_start = self.arena.len();
+        let value = checked_value(value)?;
+        let start = self.line_room(name.len() + 2 + value.len())?;
         self.arena.extend(name.iter().map(|&b| token_lower_of(b)));
-        let id = HeaderId::from_lower(self.arena.get(name_start..).unwrap_or_default());
-        let value = match self.store_value(value) {
-            Ok(value) => value,
-            Err(error) => {
-                self.arena.truncate(name_start);
-                return Err(error);
-            }
-        };
-        self.push(Entry {
-            name_start: position(name_start)?,
-            name_len: u16::try_from(name.len()).map_err(|_| FieldError::Name)?,
-            value_start: value.0,
-            value_len: value.1,
-            id,
-            flags: NAME_IN_ARENA | VALUE_IN_ARENA,
-        })
+        let id = HeaderId::from_lower(self.arena.get(start..).unwrap_or_default());
+        self.arena.extend_from_slice(b": ");
+        self.finish_line(id, start, value)
     }
 
     /// Adds a field whose name was resolved at configuration time.
@@ -357,6 +357,11 @@ impl Fields {
         self.block.get(..self.received).unwrap_or_default()
     }
 
+    #[inline]
+    pub(crate) fn arena(&self) -> &[u8] {
+        &self.arena
+    }
+
     /// Bytes of the received block; an out-of-range request is empty.
     #[inline]
     pub(crate) fn block_range(&self, range: Span) -> &[u8] {
@@ -445,18 +450,9 @@ impl Fields {
 
     #[inline]
     pub(crate) fn name_of(&self, entry: &Entry) -> &[u8] {
-        if entry.flags & NAME_OF_ID != 0 {
-            return entry.id.name().as_bytes();
-        }
         let source = if entry.flags & NAME_IN_ARENA != 0 { &self.arena } else { &self.block };
         let start = entry.name_start as usize;
         source.get(start..start + entry.name_len as usize).unwrap_or_default()
-    }
-
-    /// Name, colon and space of an entry whose name is that of its id.
-    #[inline]
-    pub(crate) fn line_start_of(&self, entry: &Entry) -> Option<&'static [u8]> {
-        (entry.flags & NAME_OF_ID != 0).then(|| entry.id.line_start())
     }
 
     #[inline]
@@ -524,17 +520,40 @@ impl Fields {
         if let Some(entry) = self.index.get_mut(at) {
             entry.value_start = start;
             entry.value_len = len;
-            entry.flags = (entry.flags | VALUE_IN_ARENA) & !CANONICAL;
+            entry.flags = (entry.flags | VALUE_IN_ARENA) & !LINE;
             self.in_order = self.in_order.min(at);
         }
         Ok(())
     }
 
+    /// Makes room for a line of `length` bytes and its end in the arena; where it is to begin.
+    #[inline]
+    fn line_room(&mut self, length: usize) -> Result<usize, FieldError> {
+        let start = self.arena.len();
+        position(start + length + 2)?;
+        self.arena.reserve(length + 2);
+        Ok(start)
+    }
+
+    /// Ends the line that begins at `start` in the arena with a name, a colon and a space.
+    #[inline]
+    fn finish_line(&mut self, id: HeaderId, start: usize, value: &[u8]) -> Result<(), FieldError> {
+        let value_start = self.arena.len();
+        self.arena.extend_from_slice(value);
+        self.arena.extend_from_slice(b"\r\n");
+        self.push(Entry {
+            name_start: start as u32,
+            // The caller has put the colon and the space behind a name of at most `MAX_NAME_BYTES`.
+            name_len: (value_start - start).saturating_sub(2) as u16,
+            value_start: value_start as u32,
+            value_len: value.len() as u32,
+            id,
+            flags: ADDED,
+        })
+    }
+
     fn store_value(&mut self, value: &[u8]) -> Result<(u32, u32), FieldError> {
-        let value = crate::chars::trim_ows(value);
-        if !is_field_value(value) {
-            return Err(FieldError::Value);
-        }
+        let value = checked_value(value)?;
         let start = self.arena.len();
         position(start + value.len())?;
         self.arena.extend_from_slice(value);
@@ -578,6 +597,13 @@ pub struct FieldRef<'a> {
 pub(crate) struct Span {
     pub start: u32,
     pub end: u32,
+}
+
+/// `value` without surrounding white space, when it may stand in a field.
+#[inline]
+fn checked_value(value: &[u8]) -> Result<&[u8], FieldError> {
+    let value = crate::chars::trim_ows(value);
+    if is_field_value(value) { Ok(value) } else { Err(FieldError::Value) }
 }
 
 fn position(at: usize) -> Result<u32, FieldError> {

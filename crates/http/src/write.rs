@@ -4,7 +4,6 @@
 //! as one span. Framing is written from [`BodyFraming`], `Connection` from [`Connection`]; whatever the
 //! head still holds under those names is left out.
 
-use crate::fields::Entry;
 use crate::header_id::IdSet;
 use crate::{BodyFraming, Fields, HeaderId, RequestHead, ResponseHead, reason_phrase};
 
@@ -151,7 +150,7 @@ impl Plan {
     ) {
         write_fields(fields, from, self.skip, out);
         if let Some(length) = self.length {
-            write_line(HeaderId::ContentLength.line_start(), Decimal::new(length).as_bytes(), out);
+            write_line(HeaderId::ContentLength.name().as_bytes(), Decimal::new(length).as_bytes(), out);
         }
         if self.chunked {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
@@ -169,66 +168,50 @@ impl Plan {
     }
 }
 
-/// Every live field from position `from` on whose id is not in `skip`. Canonical lines of entries next to one another
-/// lie next to one another in the block, and are copied whole.
+/// Every live field from position `from` on whose id is not in `skip`; lines that stand behind one another already
+/// are copied whole.
 #[inline]
 fn write_fields(fields: &Fields, from: usize, skip: IdSet, out: &mut Vec<u8>) {
-    let mut rest = fields.entries().get(from..).unwrap_or_default().iter();
-    while let Some(entry) = rest.next() {
-        if entry.id.is_in(skip) {
+    let mut rest = fields.entries().get(from..).unwrap_or_default();
+    while let Some((entry, mut behind)) = rest.split_first() {
+        if entry.id.is_in(skip) || !entry.is_live() {
+            rest = behind;
             continue;
         }
-        if entry.is_canonical() {
-            let mut last = entry;
-            // What ends the run is either left out or written below.
-            let mut behind = None;
-            for entry in rest.by_ref() {
-                if !entry.is_canonical() || entry.id.is_in(skip) {
-                    behind = Some(entry);
-                    break;
-                }
-                last = entry;
-            }
-            out.extend_from_slice(fields.block().get(entry.line_start()..last.line_end()).unwrap_or_default());
-            if let Some(entry) = behind
-                && !entry.id.is_in(skip)
-            {
-                write_entry(fields, entry, out);
-            }
-        } else {
-            write_entry(fields, entry, out);
+        if !entry.is_canonical() && !entry.is_added() {
+            write_line(fields.name_of(entry), fields.value_of(entry), out);
+            rest = behind;
+            continue;
         }
+        let mut last = entry;
+        while let Some((next, after)) = behind.split_first()
+            && next.follows(last)
+            && !next.id.is_in(skip)
+        {
+            last = next;
+            behind = after;
+        }
+        let lines = if entry.is_canonical() { fields.block() } else { fields.arena() };
+        out.extend_from_slice(lines.get(entry.line_start()..last.line_end()).unwrap_or_default());
+        rest = behind;
     }
 }
 
-fn write_entry(fields: &Fields, entry: &Entry, out: &mut Vec<u8>) {
-    if !entry.is_live() {
-        return;
-    }
-    match fields.line_start_of(entry) {
-        Some(line_start) => write_line(line_start, fields.value_of(entry), out),
-        None => write_named_line(fields.name_of(entry), fields.value_of(entry), out),
-    }
-}
-
-/// `line_start` is the name, the colon and a space.
 #[inline]
-fn write_line(line_start: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(line_start);
+fn write_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
-}
-
-fn write_named_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(name);
-    write_line(b": ", value, out);
 }
 
 /// A field given by the caller: nothing unvalidated leaves, so a bad one is left out.
 #[inline]
 fn write_field(id: HeaderId, value: &[u8], out: &mut Vec<u8>) {
     if id != HeaderId::Unknown && crate::chars::is_field_value(value) {
-        write_line(id.line_start(), value, out);
+        out.extend_from_slice(id.line_start());
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
     }
 }
 

@@ -263,3 +263,32 @@ fn the_way_in_does_not_change_what_is_written() {
         }
     }
 }
+
+/// Added lines are copied in runs: whatever was edited between them, each stands alone on the wire.
+#[test]
+fn added_fields_are_written_one_by_one() {
+    let steps: [fn(&mut RequestHead); 7] = [
+        |head| head.fields.append(HeaderId::Via, b" 1.1 a ").unwrap(),
+        |head| head.fields.append_name(b"X-New", b"n").unwrap(),
+        |head| head.set_path(b"/stashed").unwrap(),
+        |head| head.fields.set(HeaderId::Via, b"1.1 b").unwrap(),
+        |head| _ = head.fields.remove_name(b"x-new"),
+        |head| head.fields.append(HeaderId::Connection, b"x").unwrap(),
+        |head| head.fields.append_name(b"x-empty", b"").unwrap(),
+    ];
+    // Every sequence of four steps.
+    for sequence in 0..steps.len().pow(4) {
+        let (_, mut head) = parsed(&get("A: 1\r\nB:2\r\nC: 3"));
+        for place in 0..4 {
+            steps[sequence / steps.len().pow(place) % steps.len()](&mut head);
+        }
+        let lines: String = head
+            .fields
+            .iter()
+            .filter(|field| field.id != HeaderId::Connection)
+            .map(|field| format!("{}: {}\r\n", common::text(field.name), common::text(field.value)))
+            .collect();
+        let want = format!("GET {} HTTP/1.1\r\n{lines}\r\n", common::text(head.path()));
+        assert_eq!(emit(&head, &RequestWrite::default()), want, "{sequence}");
+    }
+}
