@@ -1,160 +1,197 @@
 //! Read buffers, lent when there is data to read.
 //!
 //! A worker owns a few large buffers and lends the one that was used last, still warm in the cache. An idle connection
-//! holds none; a connection whose peer is slow keeps its lease until the bytes are gone.
+//! holds none; a connection whose peer is slow keeps its buffer until the bytes are gone.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use crate::io::Io;
 
 /// Room for what one read may bring. Large enough that big bodies move in few system calls; a peer that never reads
 /// holds one of them, and must not cost more than 256 KiB with all that belongs to it.
-pub(crate) const LEASE_BYTES: usize = 200 * 1024;
+const BUFFER_BYTES: usize = 200 * 1024;
+
+/// Left free in front of what is read: a rewritten head goes there, in front of the body that came with it.
+const HEADROOM: usize = 512;
 
 /// Free buffers beyond this many are given back to the allocator: a burst of slow peers must not be paid for ever.
 const MAX_FREE: usize = 16;
 
+/// Waiting bytes up to this are kept in a box of their own size while the connection waits for more, so that a slow
+/// sender does not hold a whole buffer.
+const STOW_LIMIT: usize = 16 * 1024;
+
 /// The buffers of one worker.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Buffers {
+    /// The one that was used last; nearly always the only one.
+    hot: Cell<Option<Box<[u8]>>>,
     free: RefCell<Vec<Box<[u8]>>>,
 }
 
 impl Buffers {
-    pub(crate) fn lend(&self) -> Lease {
-        let data = self.free.borrow_mut().pop();
-        Lease { data: data.unwrap_or_else(|| vec![0; LEASE_BYTES].into_boxed_slice()), start: 0, end: 0 }
+    fn lend(&self) -> Box<[u8]> {
+        match self.hot.take() {
+            Some(buffer) => buffer,
+            None => self.free.borrow_mut().pop().unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice()),
+        }
     }
 
-    pub(crate) fn give_back(&self, lease: Lease) {
-        let mut free = self.free.borrow_mut();
-        if free.len() < MAX_FREE && lease.data.len() == LEASE_BYTES {
-            free.push(lease.data);
+    fn give_back(&self, buffer: Box<[u8]>) {
+        if buffer.len() != BUFFER_BYTES {
+            return;
+        }
+        if let Some(other) = self.hot.replace(Some(buffer)) {
+            let mut free = self.free.borrow_mut();
+            if free.len() < MAX_FREE {
+                free.push(other);
+            }
         }
     }
 }
 
-/// A buffer on loan: `start..end` are bytes received and not consumed.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    data: Box<[u8]>,
+/// What one side of a connection received and nobody consumed yet: `start..end` of a lent buffer, or of a small box.
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    data: Option<Box<[u8]>>,
     start: usize,
     end: usize,
 }
 
-impl Lease {
+impl Input {
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.data.get(self.start..self.end).unwrap_or_default()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.end - self.start
+        self.data.as_deref().and_then(|data| data.get(self.start..self.end)).unwrap_or_default()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    pub(crate) fn consume(&mut self, count: usize) {
-        self.start = (self.start + count).min(self.end);
-    }
-
-    /// Where the next read goes; never empty: a head that is allowed to be larger than a lease makes it grow.
-    pub(crate) fn space(&mut self) -> &mut [u8] {
-        if self.start == self.end {
-            self.start = 0;
-            self.end = 0;
-        } else if self.end == self.data.len() && self.start > 0 {
-            self.data.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-        } else if self.end == self.data.len() {
-            let mut larger = vec![0; 2 * self.data.len()].into_boxed_slice();
-            if let Some(front) = larger.get_mut(..self.end) {
-                front.copy_from_slice(&self.data);
-            }
-            self.data = larger;
-        }
-        self.data.get_mut(self.end..).unwrap_or_default()
-    }
-
-    /// `count` bytes were read into [`Lease::space`].
-    pub(crate) fn filled(&mut self, count: usize) {
-        self.end = (self.end + count).min(self.data.len());
-    }
-
-    /// Puts bytes behind those that are there; answers whether there was room.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
-        let Some(room) = self.space().get_mut(..bytes.len()) else { return false };
-        room.copy_from_slice(bytes);
-        self.filled(bytes.len());
-        true
-    }
-}
-
-/// What one side of a connection received and nobody consumed yet. Few bytes are kept in a small vector of their own
-/// while the connection waits for more, so that a slow sender does not hold a whole lease.
-#[derive(Debug, Default)]
-pub(crate) struct Input {
-    lease: Option<Lease>,
-    stowed: Vec<u8>,
-}
-
-/// More waiting bytes than this are not worth copying out of their lease.
-const STOW_LIMIT: usize = 16 * 1024;
-
-impl Input {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        match &self.lease {
-            Some(lease) => lease.bytes(),
-            None => &self.stowed,
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.bytes().is_empty()
-    }
-
     pub(crate) fn consume(&mut self, count: usize, buffers: &Buffers) {
-        match &mut self.lease {
-            Some(lease) => {
-                lease.consume(count);
-                if lease.is_empty() {
-                    self.release(buffers);
-                }
-            }
-            None => {
-                let count = count.min(self.stowed.len());
-                self.stowed.drain(..count);
-                if self.stowed.is_empty() {
-                    self.stowed = Vec::new();
-                }
-            }
-        }
-    }
-
-    /// A buffer to read into behind what is there already.
-    pub(crate) fn open(&mut self, buffers: &Buffers) -> &mut Lease {
-        let stowed = std::mem::take(&mut self.stowed);
-        let lease = self.lease.get_or_insert_with(|| buffers.lend());
-        if !stowed.is_empty() {
-            lease.push(&stowed);
-        }
-        lease
-    }
-
-    /// Before a wait: gives the lease back unless it holds much.
-    pub(crate) fn stow(&mut self, buffers: &Buffers) {
-        if let Some(lease) = self.lease.take_if(|lease| lease.len() <= STOW_LIMIT) {
-            self.stowed = lease.bytes().to_vec();
-            buffers.give_back(lease);
+        self.start = (self.start + count).min(self.end);
+        if self.start == self.end {
+            self.release(buffers);
         }
     }
 
     /// Forgets everything.
     pub(crate) fn release(&mut self, buffers: &Buffers) {
-        self.stowed = Vec::new();
-        if let Some(lease) = self.lease.take() {
-            buffers.give_back(lease);
+        self.start = 0;
+        self.end = 0;
+        if let Some(data) = self.data.take() {
+            buffers.give_back(data);
         }
+    }
+
+    /// Reads once, at most `limit` bytes, behind what is here; 0 is the end of the stream. While nothing comes, no more
+    /// memory is held than what is here needs.
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut Io,
+        limit: usize,
+        buffers: &Buffers,
+    ) -> Poll<io::Result<usize>> {
+        if !self.is_empty() {
+            return self.poll_fill_behind(cx, io, limit, buffers);
+        }
+        let mut data = buffers.lend();
+        let room = data.len().min(HEADROOM.saturating_add(limit.max(1)));
+        match io.poll_read(cx, data.get_mut(HEADROOM..room).unwrap_or_default()) {
+            Poll::Ready(Ok(count @ 1..)) => {
+                self.start = HEADROOM;
+                self.end = HEADROOM + count;
+                self.data = Some(data);
+                Poll::Ready(Ok(count))
+            }
+            nothing => {
+                buffers.give_back(data);
+                nothing
+            }
+        }
+    }
+
+    #[cold]
+    fn poll_fill_behind(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut Io,
+        limit: usize,
+        buffers: &Buffers,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Pending = io.poll_readable(cx) {
+            self.stow(buffers);
+            return Poll::Pending;
+        }
+        let end = self.end;
+        let space = self.space(buffers);
+        let room = space.len().min(limit.max(1));
+        let count = ready!(io.poll_read(cx, space.get_mut(..room).unwrap_or_default()))?;
+        debug_assert!(self.end >= end || self.start == 0, "making space keeps the bytes");
+        self.end += count;
+        Poll::Ready(Ok(count))
+    }
+
+    /// Room behind the bytes; never empty: a head that is allowed to be larger than a buffer makes it grow.
+    fn space(&mut self, buffers: &Buffers) -> &mut [u8] {
+        let mut data = self.data.take().unwrap_or_default();
+        let length = self.end - self.start;
+        if data.len() < BUFFER_BYTES {
+            let mut larger = buffers.lend();
+            copy(data.get(self.start..self.end), larger.get_mut(HEADROOM..HEADROOM + length));
+            (data, self.start, self.end) = (larger, HEADROOM, HEADROOM + length);
+        } else if self.end == data.len() && self.start > 0 {
+            data.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, length);
+        } else if self.end == data.len() {
+            let mut larger = vec![0; 2 * data.len()].into_boxed_slice();
+            copy(data.get(..), larger.get_mut(..length));
+            data = larger;
+        }
+        let end = self.end;
+        self.data.insert(data).get_mut(end..).unwrap_or_default()
+    }
+
+    /// Gives a large buffer back that holds little.
+    fn stow(&mut self, buffers: &Buffers) {
+        let small = self.bytes().len() <= STOW_LIMIT;
+        if let Some(large) = self.data.take_if(|data| small && data.len() >= BUFFER_BYTES) {
+            let bytes: Box<[u8]> = large.get(self.start..self.end).unwrap_or_default().into();
+            (self.start, self.end) = (0, bytes.len());
+            self.data = Some(bytes);
+            buffers.give_back(large);
+        }
+    }
+
+    /// Puts `head` right in front of the bytes; `false` when there is no room for it.
+    pub(crate) fn prepend(&mut self, head: &[u8]) -> bool {
+        let Some(start) = self.start.checked_sub(head.len()) else { return false };
+        let Some(room) = self.data.as_deref_mut().and_then(|data| data.get_mut(start..self.start)) else {
+            return false;
+        };
+        room.copy_from_slice(head);
+        self.start = start;
+        true
+    }
+
+    #[cfg(test)]
+    fn receive(&mut self, bytes: &[u8], buffers: &Buffers) {
+        if self.is_empty() {
+            (self.data, self.start, self.end) = (Some(buffers.lend()), HEADROOM, HEADROOM);
+        }
+        self.space(buffers)[..bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
+    }
+}
+
+/// Both ranges exist and are of one length, or nothing is copied.
+fn copy(from: Option<&[u8]>, to: Option<&mut [u8]>) {
+    if let (Some(from), Some(to)) = (from, to)
+        && from.len() == to.len()
+    {
+        to.copy_from_slice(from);
     }
 }
 
@@ -163,30 +200,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_goes_round_and_moves_its_rest_to_the_front_when_full() {
+    fn a_buffer_goes_round() {
         let buffers = Buffers::default();
-        let mut lease = buffers.lend();
-        let size = lease.space().len();
-        lease.filled(size);
-        lease.consume(size - 3);
-        assert_eq!(lease.space().len(), size - 3);
-        assert_eq!(lease.len(), 3);
-        buffers.give_back(lease);
-        assert_eq!(buffers.free.borrow().len(), 1);
+        let mut input = Input::default();
+        input.receive(b"abc", &buffers);
+        input.consume(3, &buffers);
+        assert!(input.is_empty() && input.data.is_none());
+        assert!(buffers.hot.take().is_some());
     }
 
     #[test]
-    fn stowed_bytes_come_first_in_the_next_lease() {
+    fn few_bytes_are_stowed_and_come_first_in_the_next_buffer() {
         let buffers = Buffers::default();
         let mut input = Input::default();
-        input.open(&buffers).push(b"abc");
+        input.receive(b"abc", &buffers);
         input.consume(1, &buffers);
         input.stow(&buffers);
-        assert!(input.lease.is_none());
+        assert_eq!(input.data.as_ref().map(|data| data.len()), Some(2));
         assert_eq!(input.bytes(), b"bc");
-        input.open(&buffers).push(b"d");
+        input.receive(b"d", &buffers);
         assert_eq!(input.bytes(), b"bcd");
-        input.consume(3, &buffers);
-        assert!(input.is_empty() && input.lease.is_none());
+        assert!(input.prepend(b"head ") && input.bytes() == b"head bcd");
+        assert!(!input.prepend(&[0; HEADROOM]));
+    }
+
+    #[test]
+    fn bytes_move_to_the_front_of_a_full_buffer_and_a_head_beyond_it_makes_it_grow() {
+        let buffers = Buffers::default();
+        let mut input = Input::default();
+        let most = vec![b'x'; BUFFER_BYTES - HEADROOM];
+        input.receive(&most, &buffers);
+        input.receive(b"yz", &buffers);
+        assert_eq!(input.start, 0);
+        assert_eq!(&input.bytes()[most.len() - 1..], b"xyz");
+        input.receive(&[b'w'; HEADROOM - 2], &buffers);
+        input.receive(b"v", &buffers);
+        assert!(input.data.as_ref().is_some_and(|data| data.len() > BUFFER_BYTES));
+        assert_eq!(input.bytes().len(), BUFFER_BYTES + 1);
+        input.release(&buffers);
     }
 }

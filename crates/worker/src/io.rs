@@ -12,8 +12,6 @@ use postrider_model::Address;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
-use crate::buffers::Lease;
-
 #[derive(Debug)]
 pub(crate) enum Io {
     Tcp(TcpStream),
@@ -21,23 +19,14 @@ pub(crate) enum Io {
 }
 
 impl Io {
-    /// Reads once into the free space of `lease`, at most `limit` bytes; 0 is the end of the stream.
-    pub(crate) fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        lease: &mut Lease,
-        limit: usize,
-    ) -> Poll<io::Result<usize>> {
-        let space = lease.space();
-        let room = space.len().min(limit.max(1));
-        let mut buffer = ReadBuf::new(space.get_mut(..room).unwrap_or_default());
+    /// Reads once into `room`; 0 is the end of the stream.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(room);
         ready!(match self {
             Io::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
             Io::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
         })?;
-        let count = buffer.filled().len();
-        lease.filled(count);
-        Poll::Ready(Ok(count))
+        Poll::Ready(Ok(buffer.filled().len()))
     }
 
     /// Something can be read, be it the end of the stream or an error.

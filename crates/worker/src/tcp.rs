@@ -287,10 +287,7 @@ fn relay(
                     continue;
                 }
                 Poll::Ready(_) => return Err(Side::Sink),
-                Poll::Pending => {
-                    input.stow(buffers);
-                    return Ok((moved, sent));
-                }
+                Poll::Pending => return Ok((moved, sent)),
             }
         }
         match *ended {
@@ -303,18 +300,14 @@ fn relay(
                 }
                 Poll::Pending => return Ok((moved, sent)),
             },
-            Ended::Open => match source.poll_read(cx, input.open(buffers), limit) {
+            Ended::Open => match input.poll_fill(cx, source, limit, buffers) {
                 Poll::Ready(Ok(0)) => {
-                    input.release(buffers);
                     *ended = Ended::Received;
                     moved = true;
                 }
                 Poll::Ready(Ok(_)) => moved = true,
                 Poll::Ready(Err(_)) => return Err(Side::Source),
-                Poll::Pending => {
-                    input.stow(buffers);
-                    return Ok((moved, sent));
-                }
+                Poll::Pending => return Ok((moved, sent)),
             },
         }
     }

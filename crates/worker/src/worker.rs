@@ -12,8 +12,8 @@ use postrider_model::AccessLogSink;
 use postrider_telemetry::WorkerStats;
 use postrider_telemetry::access_log::{LogBuffer, LogFile};
 use postrider_upstream::Random;
+use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
-use tokio::task::LocalSet;
 
 use crate::buffers::Buffers;
 use crate::clock::Clock;
@@ -76,10 +76,10 @@ impl Worker {
             .enable_io()
             .enable_time()
             .on_thread_unpark(Clock::woke_up)
-            .build()?;
+            .build_local(LocalOptions::default())?;
         let worker = Rc::new(Worker::new(id, stats));
         let _ = worker.peers.set(peers);
-        LocalSet::new().block_on(&runtime, worker.serve(messages));
+        runtime.block_on(worker.serve(messages));
         Ok(())
     }
 

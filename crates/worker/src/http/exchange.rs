@@ -65,7 +65,6 @@ pub(crate) struct Exchange {
     /// In a tunnel: the end of the stream was passed on to the upstream, and to the client.
     pub(super) finished: [bool; 2],
     pub(super) retried: bool,
-    pub(super) client_gone: bool,
     /// The request comes from inside.
     pub(super) internal: bool,
     /// The cluster counts this answer by its status.
@@ -115,7 +114,6 @@ impl Exchange {
             tunnel: false,
             finished: [false; 2],
             retried: false,
-            client_gone: false,
             internal: false,
             count_by_status: true,
             keep_alive: true,
@@ -288,7 +286,6 @@ impl Exchange {
         self.tunnel = false;
         self.finished = [false; 2];
         self.retried = false;
-        self.client_gone = false;
         self.keep_alive = true;
         self.route_timeout = None;
         self.stream_idle = None;

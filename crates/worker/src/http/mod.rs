@@ -234,17 +234,14 @@ impl Connection {
             Poll::Ready(Ok(0)) => Poll::Ready(Fill::Closed),
             Poll::Ready(Ok(_)) => Poll::Ready(Fill::More),
             Poll::Ready(Err(_)) => Poll::Ready(Fill::Closed),
-            Poll::Pending => {
-                self.input.stow(&self.worker.buffers);
-                Poll::Pending
-            }
+            Poll::Pending => Poll::Pending,
         }
     }
 
     /// Reads once from the client.
     pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>, http: &Http) -> Poll<std::io::Result<usize>> {
-        let lease = self.input.open(&self.worker.buffers);
-        let count = ready!(self.io.poll_read(cx, lease, self.chain.buffer_limit))?;
+        let limit = self.chain.buffer_limit;
+        let count = ready!(self.input.poll_fill(cx, &mut self.io, limit, &self.worker.buffers))?;
         if count == 0 {
             self.half_closed = true;
         }
@@ -299,10 +296,7 @@ impl Connection {
                 match self.poll_receive(cx, http) {
                     Poll::Ready(Ok(1..)) => {}
                     Poll::Ready(_) => return Poll::Ready(()),
-                    Poll::Pending => {
-                        self.input.release(&self.worker.buffers);
-                        return Poll::Pending;
-                    }
+                    Poll::Pending => return Poll::Pending,
                 }
             }
         })

@@ -10,6 +10,9 @@ use crate::io::Io;
 /// than a gathering write.
 const COPY_LIMIT: usize = 16 * 1024;
 
+/// Less than this is copied faster than it is arranged.
+const WORTH_PREPENDING: usize = 256;
+
 /// Capacity that an outbox keeps for the next message.
 const KEPT_CAPACITY: usize = 32 * 1024;
 
@@ -32,9 +35,14 @@ impl Outbox {
         self.direct == 0 && self.bytes.len() <= COPY_LIMIT
     }
 
-    /// Makes the first `count` bytes of `source` leave next, by copy when they are few.
+    /// Makes the first `count` bytes of `source` leave next: behind a head that fits in front of them there, else by
+    /// copy when they are few.
     pub(crate) fn pass_on(&mut self, source: &mut Input, count: usize, buffers: &Buffers) {
-        if count <= COPY_LIMIT {
+        let head = self.bytes.len();
+        if self.sent == 0 && count >= WORTH_PREPENDING && source.prepend(&self.bytes) {
+            self.bytes.clear();
+            self.direct = head + count;
+        } else if count <= COPY_LIMIT {
             self.bytes.extend_from_slice(source.bytes().get(..count).unwrap_or_default());
             source.consume(count, buffers);
         } else {

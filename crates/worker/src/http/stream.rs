@@ -173,6 +173,10 @@ impl Exchange {
                 break;
             }
         }
+        // Only when there is nothing else to do: has the client gone meanwhile?
+        if self.upload.is_done() && !self.tunnel && self.poll_client_gone(connection, http, cx) {
+            return Poll::Ready(End::Gone);
+        }
         match self.overdue(connection, http) {
             Some(end) => Poll::Ready(end),
             None => Poll::Pending,
@@ -227,10 +231,7 @@ impl Exchange {
             }
             self.answer_expectation(http);
             match connection.poll_receive(cx, http) {
-                Poll::Pending => {
-                    connection.input.stow(&worker.buffers);
-                    return Ok(moved);
-                }
+                Poll::Pending => return Ok(moved),
                 Poll::Ready(Ok(_)) => moved = true,
                 Poll::Ready(Err(_)) => return Err(End::Gone),
             }
@@ -259,9 +260,6 @@ impl Exchange {
             }
             return false;
         }
-        if self.poll_client_gone(connection, http, cx) {
-            self.client_gone = true;
-        }
         false
     }
 
@@ -272,9 +270,6 @@ impl Exchange {
         http: &Http,
         cx: &mut TaskContext<'_>,
     ) -> Result<bool, End> {
-        if self.client_gone {
-            return Err(End::Gone);
-        }
         let worker = connection.worker.clone();
         let mut moved = false;
         let mut need_more = false;
@@ -310,13 +305,9 @@ impl Exchange {
             if self.answered && self.download.is_done() {
                 return Ok(self.response_ended(connection, cx) || moved);
             }
-            let lease = upstream.input.open(&worker.buffers);
             let limit = connection.chain.buffer_limit.min(upstream.buffer_limit);
-            match upstream.io.poll_read(cx, lease, limit) {
-                Poll::Pending => {
-                    upstream.input.stow(&worker.buffers);
-                    return Ok(moved);
-                }
+            match upstream.input.poll_fill(cx, &mut upstream.io, limit, &worker.buffers) {
+                Poll::Pending => return Ok(moved),
                 Poll::Ready(Ok(0)) => {
                     self.upstream_ended()?;
                     moved = true;
@@ -595,17 +586,7 @@ impl Exchange {
         if connection.half_closed || !connection.input.is_empty() || connection.io.poll_readable(cx).is_pending() {
             return false;
         }
-        match connection.poll_receive(cx, http) {
-            Poll::Ready(Err(_)) => true,
-            Poll::Ready(Ok(_)) => {
-                connection.input.stow(&connection.worker.buffers);
-                false
-            }
-            Poll::Pending => {
-                connection.input.stow(&connection.worker.buffers);
-                false
-            }
-        }
+        matches!(connection.poll_receive(cx, http), Poll::Ready(Err(_)))
     }
 }
 
