@@ -240,7 +240,7 @@ const SHORT_MULTIPLIER: u64 = short_multiplier();
 static SHORT_SLOTS: [ShortSlot; SHORT_SLOT_COUNT] = build_short_slots();
 
 /// A well-known short name; an empty slot has a key that no name has: it holds no colon.
-/// Aligned so that a slot is one cache line's part, and found by a shift.
+/// Aligned so that no slot spans two cache lines, and a shift finds it.
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 struct ShortSlot {

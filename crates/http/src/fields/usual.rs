@@ -116,8 +116,8 @@ fn usual_line_end(block: &Usual, from: usize) -> Option<(usize, u32)> {
     ((around >> 8) as u16 == u16::from_le_bytes(*b"\r\n")).then_some((at, around))
 }
 
-/// Lower-cases the name of letters, digits and `-` at `start` in place; its length, not 0, its id, which is
-/// noted. A colon is behind it. `None` when there is no such name.
+/// Lower-cases the name of letters, digits and `-` at `start` in place; its length, not 0, its id, and the
+/// [`HeaderId::noted_bit`] of that. A colon is behind it. `None` when there is no such name.
 #[inline(always)]
 fn take_usual_name(block: &mut Usual, start: usize) -> Option<(usize, HeaderId, IdSet)> {
     if start >= USUAL_HEAD_BYTES {
