@@ -17,6 +17,8 @@ use crate::worker::Worker;
 
 pub(crate) struct Chain {
     pub(crate) plan: Arc<ChainPlan>,
+    /// `None` when it has none.
+    pub(crate) name: Option<Rc<str>>,
     pub(crate) handler: Handler,
     /// Bytes that one read from a client may bring.
     pub(crate) buffer_limit: usize,
@@ -49,7 +51,14 @@ pub(crate) struct Tcp {
 pub(crate) struct Routes {
     pub(crate) plan: Arc<RoutesPlan>,
     chains: Box<[OnceCell<Rc<Filters>>]>,
+    names: Box<[OnceCell<Names>]>,
     clusters: Box<[Resolved]>,
+}
+
+/// What logs call a route; a copy of this worker's own, so that counting its users shares no cache line.
+pub(crate) struct Names {
+    pub(crate) route: Option<Rc<str>>,
+    pub(crate) virtual_host: Rc<str>,
 }
 
 /// The cluster that a route led to last, and when that was looked up.
@@ -78,7 +87,8 @@ impl Chain {
             }),
         };
         let buffer_limit = buffer_limit as usize;
-        Rc::new(Chain { plan: plan.clone(), handler, buffer_limit, draining: Cell::new(false) })
+        let name = (!plan.name.is_empty()).then(|| (*plan.name).into());
+        Rc::new(Chain { plan: plan.clone(), name, handler, buffer_limit, draining: Cell::new(false) })
     }
 
     /// Goes on with the routes of `plan`, which differs in nothing else.
@@ -115,6 +125,7 @@ impl Routes {
     fn new(plan: Arc<RoutesPlan>) -> Routes {
         Routes {
             chains: plan.filter_chains.iter().map(|_| OnceCell::new()).collect(),
+            names: plan.routes.iter().map(|_| OnceCell::new()).collect(),
             clusters: (0..plan.routes.len()).map(|_| Resolved::default()).collect(),
             plan,
         }
@@ -131,6 +142,14 @@ impl Routes {
                 filters.all.push((filter, hooks));
             }
             Rc::new(filters)
+        }))
+    }
+
+    pub(crate) fn names(&self, route: u32) -> Option<&Names> {
+        let plan = self.plan.routes.get(route as usize)?;
+        Some(self.names.get(route as usize)?.get_or_init(|| Names {
+            route: plan.name.as_deref().map(Rc::from),
+            virtual_host: (*plan.virtual_host).into(),
         }))
     }
 

@@ -47,6 +47,11 @@ impl Clock {
         self.now.get()
     }
 
+    /// What [`Clock::now`] answered last. For one who knows that it was asked since the task woke up.
+    pub(crate) fn recent(&self) -> Instant {
+        self.now.get()
+    }
+
     /// The wall clock at the moment that [`Clock::now`] answered last.
     pub(crate) fn wall_now(&self) -> SystemTime {
         self.wall.get()

@@ -22,6 +22,7 @@ pub(crate) type Host = postrider_upstream::Host<Box<Upstream>>;
 
 pub(crate) struct Cluster {
     pub(crate) plan: Arc<ClusterPlan>,
+    pub(crate) name: Rc<str>,
     pub(crate) hosts: Hosts,
     keepalive: Option<TcpKeepalive>,
     /// Made with the first request: a cluster without traffic holds no statistics.
@@ -35,7 +36,7 @@ pub(crate) struct Upstream {
     pub(crate) host: Rc<Host>,
     pub(crate) id: u64,
     /// The host's address, as logs show it.
-    pub(crate) name: Arc<str>,
+    pub(crate) name: Rc<str>,
     /// Bytes that one read may bring.
     pub(crate) buffer_limit: usize,
     /// Requests that this connection carried so far.
@@ -68,6 +69,7 @@ impl Cluster {
             hosts: Hosts::new(plan.model.policy.clone(), &plan.initial, &worker.random),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             stats: OnceCell::new(),
+            name: (*plan.name).into(),
             plan: plan.clone(),
         })
     }
@@ -248,6 +250,10 @@ impl Upstream {
 
     /// Nothing came from a peer that had nothing to say, and the connection is not too old.
     fn is_usable(&mut self, plan: &ClusterPlan, now: Instant) -> bool {
+        // Used a moment ago: what could have happened since could as well happen a moment later.
+        if self.idle_since.get() == now {
+            return true;
+        }
         let options = &plan.model.upstream;
         let idle = now.saturating_duration_since(self.idle_since.get());
         if options.idle_timeout.is_some_and(|limit| idle >= limit) {
@@ -340,6 +346,12 @@ impl Drop for Place<'_> {
 /// As Envoy writes names into statistics.
 pub(crate) fn stat_name(name: &str) -> String {
     name.replace(':', "_")
+}
+
+/// Whole milliseconds; the same moment, which is common within one batch of work, costs nothing.
+#[inline]
+pub(crate) fn millis_between(from: Instant, to: Instant) -> u64 {
+    if from == to { 0 } else { millis(to.saturating_duration_since(from)) }
 }
 
 pub(crate) fn millis(duration: std::time::Duration) -> u64 {

@@ -60,9 +60,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     info.downstream_local = local;
     info.downstream_remote = remote;
     info.downstream_direct_remote = remote;
-    if !chain.plan.name.is_empty() {
-        info.filter_chain = Some(chain.plan.name.clone());
-    }
+    info.filter_chain.clone_from(&chain.name);
     let mut session = Session {
         deadline: worker.timers.register(),
         client: io,
@@ -128,7 +126,7 @@ impl Session {
             self.fail(Flags::NO_CLUSTER_FOUND);
             return None;
         };
-        self.info.upstream_cluster = Some(cluster.plan.name.clone());
+        self.info.upstream_cluster = Some(cluster.name.clone());
         for _ in 0..tcp.model.max_connect_attempts.max(1) {
             let Some(host) = cluster.hosts.pick(&self.worker.random) else {
                 cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_NONE_HEALTHY);

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 /// Facts about one stream, for filters, formats and logs.
@@ -29,14 +28,14 @@ pub struct StreamInfo {
     pub downstream_remote: Option<SocketAddr>,
     pub upstream_local: Option<SocketAddr>,
     /// As `host:port`, or a socket's path.
-    pub upstream_remote: Option<Arc<str>>,
-    pub upstream_cluster: Option<Arc<str>>,
+    pub upstream_remote: Option<Rc<str>>,
+    pub upstream_cluster: Option<Rc<str>>,
     pub upstream_connection_id: u64,
     pub upstream_attempts: u32,
     pub upstream_failure: Option<Rc<str>>,
-    pub route_name: Option<Arc<str>>,
-    pub virtual_host: Option<Arc<str>>,
-    pub filter_chain: Option<Arc<str>>,
+    pub route_name: Option<Rc<str>>,
+    pub virtual_host: Option<Rc<str>>,
+    pub filter_chain: Option<Rc<str>>,
     pub bytes_received: u64,
     pub bytes_sent: u64,
     pub request_head_bytes: u64,

@@ -182,9 +182,7 @@ impl Exchange {
         self.info.downstream_local = connection.local;
         self.info.downstream_direct_remote = connection.remote;
         self.info.downstream_remote = connection.remote;
-        if !connection.chain.plan.name.is_empty() {
-            self.info.filter_chain = Some(connection.chain.plan.name.clone());
-        }
+        self.info.filter_chain.clone_from(&connection.chain.name);
         self.last_activity = now;
         let stats = &http.stats;
         stats.inc(stat::DOWNSTREAM_RQ_TOTAL);
@@ -226,8 +224,8 @@ impl Exchange {
         if self.info.status > 0 {
             postrider_telemetry::stats::sets::count_downstream_response(stats, self.info.status);
             postrider_telemetry::stats::sets::count_listener_response(&http.listener_stats, self.info.status);
-            let time = now.saturating_duration_since(self.info.started);
-            stats.record(stat::DOWNSTREAM_RQ_TIME, crate::cluster::millis(time));
+            let time = crate::cluster::millis_between(self.info.started, now);
+            stats.record(stat::DOWNSTREAM_RQ_TIME, time);
         } else {
             stats.inc(stat::DOWNSTREAM_RQ_RX_RESET);
         }

@@ -43,8 +43,10 @@ impl Exchange {
         let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
         let mut chain = 0;
         if let (Some(plan), Some(route)) = (plan, self.route) {
-            self.info.route_name = plan.name.clone();
-            self.info.virtual_host = Some(plan.virtual_host.clone());
+            if let Some(names) = routes.names(route) {
+                self.info.route_name.clone_from(&names.route);
+                self.info.virtual_host = Some(names.virtual_host.clone());
+            }
             chain = plan.filters;
             if let Action::Forward(forward) = &routes.plan.table.route(route).action
                 && let Target::Weighted(clusters) = &forward.target
@@ -208,7 +210,7 @@ impl Exchange {
             );
             return None;
         };
-        self.info.upstream_cluster = Some(cluster.plan.name.clone());
+        self.info.upstream_cluster = Some(cluster.name.clone());
         Some(Destination { routes, route, cluster })
     }
 

@@ -27,9 +27,8 @@ impl Exchange {
         self.tunnel = self.response_facts.tunnel;
         self.count_upstream_status();
         if !http.model.router.suppress_x_headers {
-            let waited =
-                self.info.request_received.map_or_else(Default::default, |at| now.saturating_duration_since(at));
-            let millis = Decimal::new(crate::cluster::millis(waited));
+            let waited = self.info.request_received.map_or(0, |at| crate::cluster::millis_between(at, now));
+            let millis = Decimal::new(waited);
             let _ = self.response.fields.set(HeaderId::XEnvoyUpstreamServiceTime, millis.as_bytes());
         }
         self.return_request_id(http);

@@ -102,7 +102,7 @@ impl Exchange {
     }
 
     /// Puts the head where it will be sent from.
-    pub(super) fn write_request_head(&mut self, connection: &mut Connection) {
+    pub(super) fn write_request_head(&mut self) {
         let upgrade = self.facts.upgrade;
         let options = RequestWrite {
             framing: self.request_framing,
@@ -111,10 +111,6 @@ impl Exchange {
             extra: &[],
         };
         write_request(&self.request, &options, &mut self.up.bytes);
-        if self.upload.is_done() {
-            let now = connection.worker.clock.now();
-            self.info.request_received.get_or_insert(now);
-        }
     }
 
     /// Moves what is here of the request's body to the outbox.

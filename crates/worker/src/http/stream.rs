@@ -89,7 +89,7 @@ impl Exchange {
                 self.begin_upstream(&cluster, &host, permit, connection);
             }
             self.attach(upstream);
-            self.write_request_head(connection);
+            self.write_request_head();
             match std::future::poll_fn(|cx| self.poll_stream(connection, http, cx)).await {
                 End::Stale => {
                     self.upstream = None;
@@ -242,7 +242,7 @@ impl Exchange {
     /// leaving is of interest. Answers whether anything moved.
     fn request_ended(&mut self, connection: &mut Connection, http: &Http, cx: &mut TaskContext<'_>) -> bool {
         if self.info.request_sent.is_none() {
-            let now = connection.worker.clock.now();
+            let now = connection.worker.clock.recent();
             self.info.request_sent = Some(now);
             if self.info.request_received.is_none() {
                 self.info.request_received = Some(now);
@@ -533,7 +533,7 @@ impl Exchange {
         }
         if self.info.status > 0 {
             let began = self.info.request_sent.unwrap_or(self.info.started);
-            let time = crate::cluster::millis(now.saturating_duration_since(began));
+            let time = crate::cluster::millis_between(began, now);
             if self.count_by_status {
                 sets::count_upstream_response(stats, self.info.status, self.internal);
                 sets::record_upstream_time(stats, time, self.internal);
