@@ -76,12 +76,13 @@ pub fn notify_service_manager(state: &str) -> io::Result<()> {
     socket.send_to_addr(state.as_bytes(), &address).map(drop)
 }
 
-/// Microseconds of the monotonic clock that systemd wants beside `RELOADING=1`.
-pub fn monotonic_micros() -> u64 {
+/// Nanoseconds of the monotonic clock, as systemd counts them too.
+#[inline]
+pub fn monotonic_nanos() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec for the call to fill.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 #[cfg(test)]

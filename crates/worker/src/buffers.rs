@@ -121,7 +121,7 @@ impl Input {
         limit: usize,
         buffers: &Buffers,
     ) -> Poll<io::Result<usize>> {
-        if let Poll::Pending = io.poll_readable(cx) {
+        if io.poll_readable(cx).is_pending() {
             self.stow(buffers);
             return Poll::Pending;
         }

@@ -38,6 +38,8 @@ pub(crate) struct Http {
     pub(crate) listener_stats: Rc<Block>,
     pub(crate) logs: Logs,
     pub(crate) stat_prefix: String,
+    /// Somebody may ask what a route is called: a log or a filter.
+    pub(crate) names_matter: bool,
     routes: RefCell<Rc<Routes>>,
 }
 
@@ -111,6 +113,7 @@ impl Http {
             logs: Logs::new(&model.access_log, worker),
             routes: RefCell::new(Rc::new(Routes::new(routes.clone()))),
             stat_prefix: prefix,
+            names_matter: !model.access_log.is_empty() || !model.filters.is_empty(),
             model: model.clone(),
         }
     }

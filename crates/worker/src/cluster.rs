@@ -4,8 +4,8 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
+use postrider_filter_api::Moment;
 use postrider_model::Priority;
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
@@ -45,8 +45,8 @@ pub(crate) struct Upstream {
     busy: Cell<bool>,
     /// The peer ended it.
     ended_by_peer: Cell<bool>,
-    created: Instant,
-    idle_since: Cell<Instant>,
+    created: Moment,
+    idle_since: Cell<Moment>,
     stats: Rc<Block>,
     clock: Rc<Worker>,
     _permit: Permit,
@@ -87,7 +87,7 @@ impl Cluster {
     }
 
     /// A pooled connection that is still good, and nothing else: no system call.
-    pub(crate) fn checkout(&self, host: &Rc<Host>, now: Instant) -> Option<Box<Upstream>> {
+    pub(crate) fn checkout(&self, host: &Rc<Host>, now: Moment) -> Option<Box<Upstream>> {
         while let Some(mut upstream) = host.take_idle() {
             if upstream.is_usable(&self.plan, now) {
                 return Some(upstream);
@@ -190,7 +190,7 @@ impl Cluster {
     }
 
     /// Puts a connection whose last exchange ended cleanly back for the next request, or closes it.
-    pub(crate) fn put_back(&self, upstream: Box<Upstream>, now: Instant) {
+    pub(crate) fn put_back(&self, upstream: Box<Upstream>, now: Moment) {
         upstream.idle_since.set(now);
         upstream.busy.set(false);
         let limit = self.plan.model.upstream.max_requests_per_connection;
@@ -213,7 +213,7 @@ impl Cluster {
     }
 
     /// Closes pooled connections that are too old or whose peer closed.
-    pub(crate) fn sweep(&self, now: Instant) {
+    pub(crate) fn sweep(&self, now: Moment) {
         self.hosts.each_host(|host| {
             drop(host.sweep_idle(|upstream| !upstream.is_usable(&self.plan, now)));
         });
@@ -249,7 +249,7 @@ impl Upstream {
     }
 
     /// Nothing came from a peer that had nothing to say, and the connection is not too old.
-    fn is_usable(&mut self, plan: &ClusterPlan, now: Instant) -> bool {
+    fn is_usable(&mut self, plan: &ClusterPlan, now: Moment) -> bool {
         // Used a moment ago: what could have happened since could as well happen a moment later.
         if self.idle_since.get() == now {
             return true;
@@ -346,12 +346,6 @@ impl Drop for Place<'_> {
 /// As Envoy writes names into statistics.
 pub(crate) fn stat_name(name: &str) -> String {
     name.replace(':', "_")
-}
-
-/// Whole milliseconds; the same moment, which is common within one batch of work, costs nothing.
-#[inline]
-pub(crate) fn millis_between(from: Instant, to: Instant) -> u64 {
-    if from == to { 0 } else { millis(to.saturating_duration_since(from)) }
 }
 
 pub(crate) fn millis(duration: std::time::Duration) -> u64 {

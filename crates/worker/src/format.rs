@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::StreamInfo;
+use postrider_filter_api::{Moment, StreamInfo};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{AddressPart, Command, Format, JsonFormat, LogFormat, Piece, TimeFormat};
 use postrider_telemetry::json;
@@ -285,7 +285,7 @@ fn number(value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(postrider_http::Decimal::new(value).as_bytes());
 }
 
-fn millis(from: Option<Instant>, to: Option<Instant>, out: &mut Vec<u8>) -> Option<()> {
+fn millis(from: Option<Moment>, to: Option<Moment>, out: &mut Vec<u8>) -> Option<()> {
     let duration: Duration = to?.saturating_duration_since(from?);
     number(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), out);
     Some(())

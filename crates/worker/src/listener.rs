@@ -6,8 +6,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use postrider_filter_api::Moment;
 use postrider_model::{Address, ConnectionBalance};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
@@ -46,7 +47,7 @@ pub(crate) struct Counted {
     listener: Rc<Listener>,
     plan: Arc<ListenerPlan>,
     worker: Rc<Worker>,
-    accepted: Instant,
+    accepted: Moment,
 }
 
 /// What a new connection knows about itself.

@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::StreamInfo;
+use postrider_filter_api::{Moment, StreamInfo};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{AccessLog, AccessLogSink, LogFormat};
 use postrider_telemetry::access_log::{LogBuffer, Target};
 
-use crate::clock::Clock;
 use crate::format::Context;
 use crate::worker::Worker;
 
@@ -64,9 +63,8 @@ pub struct AdminRequest<'a> {
 
 /// Appends the line that `format` makes of a request to the admin.
 pub fn write_admin_line(format: &LogFormat, admin: &AdminRequest<'_>, now: SystemTime, out: &mut Vec<u8>) {
-    let clock = Clock::default();
-    let ended = clock.now();
-    let started = ended.checked_sub(admin.duration).unwrap_or(ended);
+    let started = Moment::default();
+    let ended = started + admin.duration;
     let mut info = StreamInfo::new(started, now - admin.duration);
     info.ended = Some(ended);
     info.status = admin.status;

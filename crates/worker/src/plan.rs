@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use postrider_filter_api::{Factory, Registry, ScopedConfigs};
 use postrider_model::{
     AccessLog, Action, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot, HttpConnection,
-    Listener, RouteTable, Snapshot, Target, TcpProxy,
+    Listener, RequireTls, RouteTable, Snapshot, Target, TcpProxy,
 };
 use postrider_router::Table;
 use postrider_upstream::{Breakers, Endpoints, dns};
@@ -59,6 +59,8 @@ pub struct RoutesPlan {
     pub filter_chains: Vec<FilterChainPlan>,
     /// Per route: its name, its virtual host's, and what it sees.
     pub routes: Vec<RoutePlan>,
+    /// Some virtual host wants TLS.
+    pub requires_tls: bool,
 }
 
 pub struct RoutePlan {
@@ -68,6 +70,11 @@ pub struct RoutePlan {
     pub filters: u32,
     /// The same per weighted cluster, where those say something of their own.
     pub weighted_filters: Vec<u32>,
+    /// Table, virtual host, route or a weighted cluster edit the headers of requests, and of responses.
+    pub edits_requests: bool,
+    pub edits_responses: bool,
+    /// The route's timeout in milliseconds, as the upstream is told.
+    pub timeout: Option<Box<[u8]>>,
 }
 
 /// Filters in request order, each with the overrides that apply.
@@ -237,7 +244,21 @@ impl RoutesPlan {
                         weighted_filters.push(resolver.intern(&scope));
                     }
                 }
+                let clusters = match &route.action {
+                    Action::Forward(forward) => match &forward.target {
+                        Target::Weighted(clusters) => clusters.as_slice(),
+                        Target::Cluster(_) | Target::Header(_) => &[],
+                    },
+                    Action::Redirect(_) | Action::Respond(_) => &[],
+                };
+                let requests = [&table.request_headers, &virtual_host.request_headers, &route.request_headers];
+                let responses = [&table.response_headers, &virtual_host.response_headers, &route.response_headers];
                 routes.push(RoutePlan {
+                    edits_requests: requests.iter().any(|edits| !edits.is_empty())
+                        || clusters.iter().any(|cluster| !cluster.request_headers.is_empty()),
+                    edits_responses: responses.iter().any(|edits| !edits.is_empty())
+                        || clusters.iter().any(|cluster| !cluster.response_headers.is_empty()),
+                    timeout: timeout_text(&route.action),
                     name: (!route.name.is_empty()).then(|| route.name.as_str().into()),
                     virtual_host: host_name.clone(),
                     filters: resolver.intern(&scope),
@@ -246,11 +267,18 @@ impl RoutesPlan {
             }
         }
         if resolver.errors.is_empty() {
-            Ok(RoutesPlan { table: Table::compile(table), filter_chains: resolver.chains, routes })
+            let requires_tls = table.virtual_hosts.iter().any(|host| host.require_tls != RequireTls::None);
+            Ok(RoutesPlan { table: Table::compile(table), filter_chains: resolver.chains, routes, requires_tls })
         } else {
             Err(resolver.errors)
         }
     }
+}
+
+fn timeout_text(action: &Action) -> Option<Box<[u8]>> {
+    let Action::Forward(forward) = action else { return None };
+    let timeout = forward.timeout.filter(|timeout| !timeout.is_zero())?;
+    Some(timeout.as_millis().to_string().into_bytes().into())
 }
 
 /// What the slots of a chain look like from some scope: per slot whether it is off, and its overrides.

@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
-use std::time::Instant;
 
-use postrider_filter_api::{Flags, StreamInfo};
+use postrider_filter_api::{Flags, Moment, StreamInfo};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{Priority, TcpCluster};
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
@@ -29,7 +28,7 @@ struct Session {
     upload_ended: Ended,
     limit: usize,
     download_ended: Ended,
-    last_activity: Instant,
+    last_activity: Moment,
 }
 
 /// How far the end of a direction has come.

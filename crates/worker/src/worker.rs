@@ -5,8 +5,9 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
+use postrider_filter_api::Moment;
 use postrider_h1::HeadScan;
 use postrider_model::AccessLogSink;
 use postrider_telemetry::WorkerStats;
@@ -44,13 +45,14 @@ pub(crate) struct Worker {
     listeners: RefCell<HashMap<String, Rc<Listener>>>,
     log_files: RefCell<HashMap<AccessLogSink, LogFile>>,
     log_buffers: RefCell<HashMap<AccessLogSink, Rc<RefCell<LogBuffer>>>>,
+    #[expect(clippy::vec_box, reason = "an exchange is kilobytes: its box moves, it does not")]
     exchanges: RefCell<Vec<Box<Exchange>>>,
     date: RefCell<DateCache>,
     next_id: Cell<u64>,
     /// Workers there are, and a way to each.
     pub(crate) peers: OnceCell<Vec<mpsc::Sender<Message>>>,
     /// Since when, and over which time, old connections get no new requests.
-    pub(crate) draining: Cell<Option<(Instant, Duration)>>,
+    pub(crate) draining: Cell<Option<(Moment, Duration)>>,
     /// No new connections, and idle ones end at once.
     pub(crate) stopping: Cell<bool>,
     /// Requests and tunnels under way.

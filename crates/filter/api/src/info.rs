@@ -3,21 +3,23 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
+
+use crate::Moment;
 
 /// Facts about one stream, for filters, formats and logs.
 #[derive(Debug)]
 pub struct StreamInfo {
     pub start: SystemTime,
-    pub started: Instant,
+    pub started: Moment,
     /// The last byte of the request was received.
-    pub request_received: Option<Instant>,
+    pub request_received: Option<Moment>,
     /// The last byte of the request was sent to the upstream.
-    pub request_sent: Option<Instant>,
+    pub request_sent: Option<Moment>,
     /// The first byte of the response was received from the upstream.
-    pub response_began: Option<Instant>,
+    pub response_began: Option<Moment>,
     /// The stream is over.
-    pub ended: Option<Instant>,
+    pub ended: Option<Moment>,
     pub connection_id: u64,
     pub stream_id: u64,
     /// The address that the client connected to; `None` on a Unix socket. So for the others.
@@ -49,8 +51,35 @@ pub struct StreamInfo {
 }
 
 impl StreamInfo {
+    /// Forgets one stream and begins another, in place.
+    pub fn restart(&mut self, started: Moment, start: SystemTime) {
+        self.start = start;
+        self.started = started;
+        self.request_received = None;
+        self.request_sent = None;
+        self.response_began = None;
+        self.ended = None;
+        self.upstream_local = None;
+        self.upstream_remote = None;
+        self.upstream_cluster = None;
+        self.upstream_connection_id = 0;
+        self.upstream_attempts = 0;
+        self.upstream_failure = None;
+        self.route_name = None;
+        self.virtual_host = None;
+        self.filter_chain = None;
+        self.bytes_received = 0;
+        self.bytes_sent = 0;
+        self.request_head_bytes = 0;
+        self.response_head_bytes = 0;
+        self.status = 0;
+        self.details = Cow::Borrowed("");
+        self.termination_details = "";
+        self.flags = Flags::default();
+    }
+
     /// A stream that begins now.
-    pub fn new(started: Instant, start: SystemTime) -> StreamInfo {
+    pub fn new(started: Moment, start: SystemTime) -> StreamInfo {
         StreamInfo {
             start,
             started,

@@ -19,12 +19,14 @@
 mod body;
 mod config;
 mod info;
+mod moment;
 mod outcome;
 mod state;
 
 pub use body::Body;
 pub use config::{ConfigError, Factory, Place, Registry, RouteConfig, ScopedConfigs};
 pub use info::{Flags, StreamInfo};
+pub use moment::Moment;
 pub use outcome::{Action, LocalReply, Resumer};
 pub use state::State;
 

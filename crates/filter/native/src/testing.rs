@@ -1,6 +1,6 @@
 //! A stream without a proxy around it, and configurations written as one writes them.
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use postrider_filter_api::{Action, Filter, Resumer, State, Stream, StreamInfo};
 use postrider_http::{Fields, RequestHead, ResponseHead};
@@ -25,7 +25,7 @@ impl FakeStream {
         FakeStream {
             request,
             response: ResponseHead::new(),
-            info: StreamInfo::new(Instant::now(), SystemTime::UNIX_EPOCH),
+            info: StreamInfo::new(postrider_filter_api::Moment::default(), SystemTime::UNIX_EPOCH),
             resumer: Resumer::default(),
         }
     }

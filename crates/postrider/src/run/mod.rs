@@ -208,7 +208,7 @@ impl Process<'_> {
         if !asked && !self.loader.text_changed() {
             return;
         }
-        notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", postrider_sys::monotonic_micros()));
+        notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", postrider_sys::monotonic_nanos() / 1_000));
         self.loader.reload(self.state, self.logs).await;
         notify("READY=1");
     }

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::{Flags, LocalReply, Resumer, State, StreamInfo};
+use postrider_filter_api::{Flags, LocalReply, Moment, Resumer, State, StreamInfo};
 use postrider_h1::HeadScan;
 use postrider_http::{BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead};
 use postrider_telemetry::stats::sets::http as stat;
@@ -65,12 +65,14 @@ pub(crate) struct Exchange {
     /// In a tunnel: the end of the stream was passed on to the upstream, and to the client.
     pub(super) finished: [bool; 2],
     pub(super) retried: bool,
+    /// The answer is slow: from now on it is worth knowing whether the client has gone.
+    pub(super) watches_client: bool,
     /// The request comes from inside.
     pub(super) internal: bool,
     /// The cluster counts this answer by its status.
     pub(super) count_by_status: bool,
     pub(super) keep_alive: bool,
-    pub(super) last_activity: Instant,
+    pub(super) last_activity: Moment,
     pub(super) route_timeout: Option<Duration>,
     pub(super) stream_idle: Option<Duration>,
     /// A filter answered in place of the upstream's response.
@@ -80,7 +82,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(now: Instant) -> Exchange {
+    pub(crate) fn new(now: Moment) -> Exchange {
         Exchange {
             request: RequestHead::new(),
             response: ResponseHead::new(),
@@ -114,6 +116,7 @@ impl Exchange {
             tunnel: false,
             finished: [false; 2],
             retried: false,
+            watches_client: false,
             internal: false,
             count_by_status: true,
             keep_alive: true,
@@ -175,7 +178,7 @@ impl Exchange {
         let worker = &connection.worker;
         let now = worker.clock.now();
         let head_bytes = self.info.request_head_bytes;
-        self.info = StreamInfo::new(now, worker.clock.wall_now());
+        self.info.restart(now, worker.clock.wall_now());
         self.info.request_head_bytes = head_bytes;
         self.info.connection_id = connection.id;
         self.info.stream_id = connection.id << 20 | u64::from(connection.requests);
@@ -224,7 +227,7 @@ impl Exchange {
         if self.info.status > 0 {
             postrider_telemetry::stats::sets::count_downstream_response(stats, self.info.status);
             postrider_telemetry::stats::sets::count_listener_response(&http.listener_stats, self.info.status);
-            let time = crate::cluster::millis_between(self.info.started, now);
+            let time = now.millis_since(self.info.started);
             stats.record(stat::DOWNSTREAM_RQ_TIME, time);
         } else {
             stats.inc(stat::DOWNSTREAM_RQ_RX_RESET);
@@ -284,6 +287,7 @@ impl Exchange {
         self.tunnel = false;
         self.finished = [false; 2];
         self.retried = false;
+        self.watches_client = false;
         self.keep_alive = true;
         self.route_timeout = None;
         self.stream_idle = None;

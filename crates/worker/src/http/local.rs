@@ -231,6 +231,9 @@ impl Exchange {
     /// What weighted cluster, route, virtual host and table say about the response's headers.
     pub(super) fn edit_response_headers(&mut self, connection: &Connection) {
         let (Some(routes), Some(route)) = (self.routes.clone(), self.route) else { return };
+        if !routes.plan.routes.get(route as usize).is_some_and(|plan| plan.edits_responses) {
+            return;
+        }
         let mut levels = edits::response_levels(&routes.plan.table, route, self.weighted);
         if levels.iter().all(|level| level.is_empty()) {
             return;

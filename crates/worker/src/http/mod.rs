@@ -22,8 +22,8 @@ pub use identity::identify;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
+use postrider_filter_api::Moment;
 use postrider_h1::{HeadScan, RequestParse, parse_request};
 use postrider_telemetry::stats::sets::http as stat;
 
@@ -53,7 +53,7 @@ pub(crate) struct Connection {
     pub(crate) requests: u32,
     /// The client sends nothing more; it may still want its answer.
     pub(crate) half_closed: bool,
-    accepted: Instant,
+    accepted: Moment,
     /// Progress through a head that is not complete.
     scan: Option<Box<HeadScan>>,
     counted: Counted,

@@ -43,7 +43,7 @@ impl Exchange {
         let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
         let mut chain = 0;
         if let (Some(plan), Some(route)) = (plan, self.route) {
-            if let Some(names) = routes.names(route) {
+            if let Some(names) = routes.names(route).filter(|_| http.names_matter) {
                 self.info.route_name.clone_from(&names.route);
                 self.info.virtual_host = Some(names.virtual_host.clone());
             }
@@ -146,6 +146,9 @@ impl Exchange {
 
     /// Where to send a client that must use TLS and does not.
     fn tls_required(&self, routes: &Routes) -> Option<Vec<u8>> {
+        if !routes.plan.requires_tls {
+            return None;
+        }
         let table = &routes.plan.table;
         let host = match self.route {
             Some(route) => table.virtual_host_of(route)?,

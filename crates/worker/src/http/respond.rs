@@ -27,7 +27,7 @@ impl Exchange {
         self.tunnel = self.response_facts.tunnel;
         self.count_upstream_status();
         if !http.model.router.suppress_x_headers {
-            let waited = self.info.request_received.map_or(0, |at| crate::cluster::millis_between(at, now));
+            let waited = self.info.request_received.map_or(0, |at| now.millis_since(at));
             let millis = Decimal::new(waited);
             let _ = self.response.fields.set(HeaderId::XEnvoyUpstreamServiceTime, millis.as_bytes());
         }

@@ -1,10 +1,10 @@
 //! The request as the upstream gets it, its body, and how long it may take.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use postrider_filter_api::{Action, Body, Flags, LocalReply, Stream};
-use postrider_http::{BodyFraming, Connection as Persistence, Decimal, HeaderId, RequestWrite, write_request};
+use postrider_filter_api::{Action, Body, Flags, LocalReply, Moment, Stream};
+use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWrite, write_request};
 use postrider_model::Forward;
 use postrider_router::{rewrite_host, rewrite_path};
 use postrider_telemetry::stats::sets::{cluster as stat, http as http_stat};
@@ -18,6 +18,9 @@ use crate::chain::Http;
 use crate::cluster::Host;
 use crate::format::Context;
 
+/// Nobody looks whether a client that waits has gone before this has passed: most answers are there by then.
+const CLIENT_WATCH_DELAY: Duration = Duration::from_millis(20);
+
 impl Exchange {
     /// Rewrites and header edits of the route, and how the body will travel.
     pub(super) fn edit_request(
@@ -30,8 +33,9 @@ impl Exchange {
     ) {
         let Some(routes) = self.routes.clone() else { return };
         let table = &routes.plan.table;
-        let mut levels = edits::request_levels(table, route, self.weighted);
-        if levels.iter().any(|level| !level.is_empty()) {
+        let Some(plan) = routes.plan.routes.get(route as usize) else { return };
+        if plan.edits_requests {
+            let mut levels = edits::request_levels(table, route, self.weighted);
             if table.source().most_specific_header_edits_win {
                 levels.reverse();
             }
@@ -80,11 +84,10 @@ impl Exchange {
             let _ = self.request.set_path(&scratch);
         }
         self.scratch = scratch;
-        if let Some(timeout) = forward.timeout.filter(|timeout| !timeout.is_zero())
+        if let Some(timeout) = &plan.timeout
             && !http.model.router.suppress_x_headers
         {
-            let millis = Decimal::new(crate::cluster::millis(timeout));
-            let _ = self.request.fields.set(HeaderId::XEnvoyExpectedRqTimeoutMs, millis.as_bytes());
+            let _ = self.request.fields.set(HeaderId::XEnvoyExpectedRqTimeoutMs, timeout);
         }
         if self.facts.expects_continue && http.model.identity.proxy_100_continue {
             let _ = self.request.fields.set(HeaderId::Expect, b"100-continue");
@@ -246,7 +249,16 @@ impl Exchange {
         }
     }
 
-    fn next_deadline(&self, http: &Http) -> Option<Instant> {
+    fn next_deadline(&self, http: &Http) -> Option<Moment> {
+        let limit = self.next_limit(http);
+        if self.watches_client {
+            return limit;
+        }
+        let watch = self.info.started + CLIENT_WATCH_DELAY;
+        Some(limit.map_or(watch, |limit| limit.min(watch)))
+    }
+
+    fn next_limit(&self, http: &Http) -> Option<Moment> {
         let timeouts = &http.model.timeouts;
         let complete = self.info.request_received;
         let route = complete.zip(self.route_timeout).map(|(at, limit)| at + limit).filter(|_| !self.tunnel);
@@ -266,10 +278,11 @@ impl Exchange {
         if !connection.deadline.is_past() {
             return None;
         }
+        self.watches_client = true;
         let now = connection.worker.clock.now();
         let timeouts = &http.model.timeouts;
         let complete = self.info.request_received;
-        let passed = |from: Option<Instant>, limit: Option<Duration>| {
+        let passed = |from: Option<Moment>, limit: Option<Duration>| {
             from.zip(limit).is_some_and(|(from, limit)| now >= from + limit)
         };
         // 408 blames the client, 504 the upstream.

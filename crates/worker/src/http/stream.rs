@@ -8,9 +8,8 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
-use std::time::Instant;
 
-use postrider_filter_api::{Flags, LocalReply};
+use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::{ResponseParse, parse_response};
 use postrider_http::{Asked, HeadLimits, HeaderId, Reject, ResponseRules, list_members, reason};
 use postrider_model::Action;
@@ -140,7 +139,7 @@ impl Exchange {
             if let Some(end) = self.overdue(connection, http) {
                 return Poll::Ready(Err(end));
             }
-            match self.poll_client_gone(connection, http, cx) {
+            match self.watches_client && self.poll_client_gone(connection, http, cx) {
                 true => Poll::Ready(Err(End::Gone)),
                 false => Poll::Pending,
             }
@@ -173,13 +172,13 @@ impl Exchange {
                 break;
             }
         }
-        // Only when there is nothing else to do: has the client gone meanwhile?
-        if self.upload.is_done() && !self.tunnel && self.poll_client_gone(connection, http, cx) {
-            return Poll::Ready(End::Gone);
+        if let Some(end) = self.overdue(connection, http) {
+            return Poll::Ready(end);
         }
-        match self.overdue(connection, http) {
-            Some(end) => Poll::Ready(end),
-            None => Poll::Pending,
+        let waits = self.watches_client && self.upload.is_done() && !self.tunnel;
+        match waits && self.poll_client_gone(connection, http, cx) {
+            true => Poll::Ready(End::Gone),
+            false => Poll::Pending,
         }
     }
 
@@ -523,7 +522,7 @@ impl Exchange {
     }
 
     /// Gives the upstream connection back, or closes it, and settles the cluster's counts.
-    pub(super) fn release_upstream(&mut self, connection: &Connection, now: Instant) {
+    pub(super) fn release_upstream(&mut self, connection: &Connection, now: Moment) {
         let (Some(cluster), Some(host)) = (self.cluster.clone(), self.host.take()) else { return };
         let worker = &connection.worker;
         let stats = cluster.stats(worker);
@@ -533,7 +532,7 @@ impl Exchange {
         }
         if self.info.status > 0 {
             let began = self.info.request_sent.unwrap_or(self.info.started);
-            let time = crate::cluster::millis_between(began, now);
+            let time = now.millis_since(began);
             if self.count_by_status {
                 sets::count_upstream_response(stats, self.info.status, self.internal);
                 sets::record_upstream_time(stats, time, self.internal);
