@@ -25,6 +25,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ("invalid envoy request headers", "the long name of a response flag, which log readers match on"),
 ];
 
+/// Beginnings of the full type names by which a filter is found, whatever form the document had. Only a whole name in a
+/// string counts: package, version and type. Another form that learns of a filter names it so, too.
+const TYPE_NAMES: &[(&str, &str)] =
+    &[("envoy.extensions.filters.http.", "the registry finds a filter by the full name of its configuration's type")];
+
 pub fn check(workspace: &Workspace) -> Checked {
     let mut findings = Vec::new();
     for name in COMMON {
@@ -41,7 +46,7 @@ pub fn check(workspace: &Workspace) -> Checked {
 fn find(place: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in source::shipped(text).iter().enumerate() {
-        for word in source::words(&line.code).chain(source::words(&line.strings)) {
+        for word in source::words(&line.code).chain(source::words(&without_type_names(&line.strings))) {
             if let Some((dialect, found)) = foreign(word) {
                 findings.push(Finding::at(
                     format!("{place}:{}", index + 1),
@@ -51,6 +56,25 @@ fn find(place: &str, text: &str) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// `text` with every full type name of [`TYPE_NAMES`] blanked out.
+fn without_type_names(text: &str) -> String {
+    text.split(' ').map(|run| if is_type_name(run) { "" } else { run }).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether `run` as a whole is one of [`TYPE_NAMES`], the package, `vN` and the type, as in `….basic_auth.v3.BasicAuth`.
+fn is_type_name(run: &str) -> bool {
+    let Some(rest) = TYPE_NAMES.iter().find_map(|(prefix, _)| run.strip_prefix(prefix)) else { return false };
+    let [package, version, name] = rest.split('.').collect::<Vec<_>>()[..] else { return false };
+    let lower = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_';
+    let number = version.strip_prefix('v').unwrap_or_default();
+    !package.is_empty()
+        && package.chars().all(lower)
+        && !number.is_empty()
+        && number.chars().all(|it| it.is_ascii_digit())
+        && name.starts_with(|it: char| it.is_ascii_uppercase())
+        && name.chars().all(|it| it.is_ascii_alphanumeric())
 }
 
 /// The dialect that this word belongs to, if any.
@@ -123,6 +147,23 @@ mod tests {
             "X_ENVOY_ATTEMPT_COUNT",
         ] {
             assert_eq!(foreign(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_full_type_name_is_allowed_as_a_whole_string_only() {
+        let allowed = "const KIND: &str = \"envoy.extensions.filters.http.basic_auth.v3.BasicAuthPerRoute\";\n";
+        assert_eq!(find("crates/filter/native/src/lib.rs", allowed), []);
+        for planted in [
+            "const NAME: &str = \"envoy.filters.http.basic_auth\";",
+            "const KIND: &str = \"envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy\";",
+            "const PACKAGE: &str = \"envoy.extensions.filters.http.basic_auth.v3\";",
+            "const KIND: &str = \"envoy.extensions.filters.http.basic_auth.v3.\";",
+            "const KIND: &str = \"envoy.extensions.filters.http.basic_auth.v3.BasicAuth/envoy\";",
+            "const KIND: &str = \"type.googleapis.com/envoy.extensions.filters.http.basic_auth.v3.BasicAuth\";",
+            "use envoy::extensions::filters::http::basic_auth::v3::BasicAuth;",
+        ] {
+            assert!(!find("crates/filter/native/src/lib.rs", planted).is_empty(), "{planted}");
         }
     }
 

@@ -125,6 +125,7 @@ pub(crate) fn ascii_in_word(word: u64, byte: u8) -> u64 {
     (word ^ (ONES * byte as u64)).wrapping_sub(ONES) & HIGHS
 }
 
+#[allow(clippy::indexing_slicing, reason = "a byte indexes a table of 256, and this runs in the compiler")]
 const fn token_lower() -> [u8; 256] {
     let mut table = [0u8; 256];
     let extra = b"!#$%&'*+-.^_`|~";

@@ -207,6 +207,10 @@ const fn slot_of(len: usize, first: u8, middle: u8, last: u8) -> usize {
     ((mixed >> 5) as usize) & (SLOT_COUNT - 1)
 }
 
+#[allow(
+    clippy::indexing_slicing,
+    reason = "slots are masked to the table, names are not empty, and this runs in the compiler"
+)]
 const fn build_slots() -> [u8; SLOT_COUNT] {
     // The id is stored in one byte, and `first` tables are sized by it.
     assert!(NAMES.len() < 128);
@@ -250,6 +254,7 @@ struct ShortSlot {
 }
 
 /// The key of `name`, whose length is at most [`KEY_BYTES`].
+#[allow(clippy::indexing_slicing, reason = "at most 15 bytes fill two words, and this runs in the compiler")]
 const fn key_of(name: &[u8]) -> Key {
     let mut key = [0u64; 2];
     key[name.len() / 8] |= (b':' as u64) << (name.len() % 8 * 8);
@@ -269,6 +274,7 @@ const fn short_slot_of(key: Key, multiplier: u64) -> usize {
 }
 
 /// A multiplier that gives every short name its own slot, found when this is compiled.
+#[allow(clippy::indexing_slicing, reason = "slots come from the top 10 bits of a word, and this runs in the compiler")]
 const fn short_multiplier() -> u64 {
     let mut multiplier = 0x9e37_79b9_7f4a_7c15u64;
     'next: loop {
@@ -290,6 +296,7 @@ const fn short_multiplier() -> u64 {
     }
 }
 
+#[allow(clippy::indexing_slicing, reason = "slots come from the top 10 bits of a word, and this runs in the compiler")]
 const fn build_short_slots() -> [ShortSlot; SHORT_SLOT_COUNT] {
     let mut slots = [ShortSlot { key: [0; 2], noted_bit: 0, id: HeaderId::Unknown }; SHORT_SLOT_COUNT];
     let mut index = 1;

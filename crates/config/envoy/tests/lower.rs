@@ -152,7 +152,7 @@ static_resources:
     let snapshot = plain.snapshot.clone().unwrap();
     let listener = &snapshot.listeners[0];
     assert_eq!(listener.name, "127.0.0.1:10000");
-    assert!(listener.buffer_limit < 1 << 20);
+    assert_eq!(listener.buffer_limit, 200 << 10);
     let safe = http(listener);
     assert!(safe.path.normalize && safe.path.merge_slashes && safe.path.strict);
     assert_eq!(safe.http1.underscores, Underscores::RejectLookalikes);

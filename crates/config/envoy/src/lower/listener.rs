@@ -13,7 +13,7 @@ use crate::reader::Reader;
 
 /// Bytes buffered per connection and direction where the field is absent. Envoy's default is 1 MiB, which lets a client
 /// that does not read cost as much memory.
-pub(super) const BUFFER_LIMIT: u32 = 240 << 10;
+pub(super) const BUFFER_LIMIT: u32 = 200 << 10;
 
 /// Length of the queue of connections that are not accepted yet: Envoy's, which is Linux's `SOMAXCONN` since 5.4.
 const BACKLOG: u32 = 4096;
@@ -65,7 +65,7 @@ pub(super) fn buffer_limit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> u32 {
         cx.differs(
             at,
             "buffer-limit",
-            "at most 240 KiB are buffered per connection and direction",
+            "at most 200 KiB are buffered per connection and direction",
             "per_connection_buffer_limit_bytes: 1048576",
         );
         BUFFER_LIMIT
