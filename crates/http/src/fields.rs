@@ -106,6 +106,33 @@ impl Entry {
     }
 }
 
+/// A well-known field with its value, checked once and added to many heads.
+#[derive(Clone, Debug)]
+pub struct FieldLine {
+    id: HeaderId,
+    /// `name: value CRLF`
+    bytes: Box<[u8]>,
+    value_start: u32,
+}
+
+impl FieldLine {
+    /// # Errors
+    /// [`FieldError::Name`] for [`HeaderId::Unknown`], [`FieldError::Value`] for a control byte.
+    pub fn new(id: HeaderId, value: &[u8]) -> Result<Self, FieldError> {
+        if id == HeaderId::Unknown {
+            return Err(FieldError::Name);
+        }
+        let (start, value) = (id.line_start(), checked_value(value)?);
+        let value_start = position(start.len())?;
+        Ok(Self { id, bytes: [start, value, b"\r\n"].concat().into(), value_start })
+    }
+
+    /// The value.
+    pub fn value(&self) -> &[u8] {
+        self.bytes.get(self.value_start as usize..self.bytes.len() - 2).unwrap_or_default()
+    }
+}
+
 impl Default for Fields {
     fn default() -> Self {
         Self {
@@ -239,6 +266,28 @@ impl Fields {
         let start = self.line_room(line_start.len() + value.len())?;
         self.arena.extend_from_slice(line_start);
         self.finish_line(id, start, value)
+    }
+
+    /// Adds a field that was checked before, unless its like is there already.
+    ///
+    /// # Errors
+    /// [`FieldError::TooLarge`]
+    #[inline]
+    pub fn append_line_if_absent(&mut self, line: &FieldLine) -> Result<(), FieldError> {
+        if self.has(line.id) {
+            return Ok(());
+        }
+        let start = self.line_room(line.bytes.len())?;
+        self.arena.extend_from_slice(&line.bytes);
+        let value_start = start + line.value_start as usize;
+        self.push(Entry {
+            name_start: start as u32,
+            name_len: line.value_start.saturating_sub(2) as u16,
+            value_start: value_start as u32,
+            value_len: (self.arena.len() - value_start).saturating_sub(2) as u32,
+            id: line.id,
+            flags: ADDED,
+        })
     }
 
     /// Adds a field after all others; `name` in any case.
@@ -613,6 +662,26 @@ fn position(at: usize) -> Result<u32, FieldError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prepared_line_is_added_as_if_it_was_appended_and_only_once() {
+        let line = FieldLine::new(HeaderId::XForwardedProto, b" http ").unwrap();
+        assert_eq!(line.value(), b"http");
+        let (mut prepared, mut appended) = (Fields::new(), Fields::new());
+        for _ in 0..2 {
+            prepared.append_line_if_absent(&line).unwrap();
+        }
+        appended.append(HeaderId::XForwardedProto, b"http").unwrap();
+        let all = |fields: &Fields| Vec::from_iter(fields.iter().map(|f| (f.name.to_vec(), f.value.to_vec())));
+        assert_eq!(all(&prepared), all(&appended));
+        assert_eq!(prepared.get(HeaderId::XForwardedProto), Some(&b"http"[..]));
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        crate::write_trailers(&prepared, &mut one);
+        crate::write_trailers(&appended, &mut other);
+        assert_eq!(one, other);
+        assert!(FieldLine::new(HeaderId::Server, b"a\r\nb").is_err());
+        assert!(FieldLine::new(HeaderId::Unknown, b"a").is_err());
+    }
 
     fn loaded(lines: &[&str]) -> Fields {
         let mut head = b"start".to_vec();

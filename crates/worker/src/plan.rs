@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use postrider_filter_api::{Factory, Registry, ScopedConfigs};
+use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
     AccessLog, Action, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot, HttpConnection,
     Listener, RequireTls, RouteTable, Snapshot, Target, TcpProxy,
@@ -73,8 +74,8 @@ pub struct RoutePlan {
     /// Table, virtual host, route or a weighted cluster edit the headers of requests, and of responses.
     pub edits_requests: bool,
     pub edits_responses: bool,
-    /// The route's timeout in milliseconds, as the upstream is told.
-    pub timeout: Option<Box<[u8]>>,
+    /// What the upstream is told about the route's timeout.
+    pub timeout: Option<FieldLine>,
 }
 
 /// Filters in request order, each with the overrides that apply.
@@ -258,7 +259,7 @@ impl RoutesPlan {
                         || clusters.iter().any(|cluster| !cluster.request_headers.is_empty()),
                     edits_responses: responses.iter().any(|edits| !edits.is_empty())
                         || clusters.iter().any(|cluster| !cluster.response_headers.is_empty()),
-                    timeout: timeout_text(&route.action),
+                    timeout: timeout_line(&route.action),
                     name: (!route.name.is_empty()).then(|| route.name.as_str().into()),
                     virtual_host: host_name.clone(),
                     filters: resolver.intern(&scope),
@@ -275,10 +276,10 @@ impl RoutesPlan {
     }
 }
 
-fn timeout_text(action: &Action) -> Option<Box<[u8]>> {
+fn timeout_line(action: &Action) -> Option<FieldLine> {
     let Action::Forward(forward) = action else { return None };
     let timeout = forward.timeout.filter(|timeout| !timeout.is_zero())?;
-    Some(timeout.as_millis().to_string().into_bytes().into())
+    FieldLine::new(HeaderId::XEnvoyExpectedRqTimeoutMs, timeout.as_millis().to_string().as_bytes()).ok()
 }
 
 /// What the slots of a chain look like from some scope: per slot whether it is off, and its overrides.

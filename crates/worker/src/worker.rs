@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::Moment;
 use postrider_h1::HeadScan;
+use postrider_http::{Decimal, FieldLine, HeaderId};
 use postrider_model::AccessLogSink;
 use postrider_telemetry::WorkerStats;
 use postrider_telemetry::access_log::{LogBuffer, LogFile};
@@ -48,6 +49,7 @@ pub(crate) struct Worker {
     #[expect(clippy::vec_box, reason = "an exchange is kilobytes: its box moves, it does not")]
     exchanges: RefCell<Vec<Box<Exchange>>>,
     date: RefCell<DateCache>,
+    service_time: RefCell<Option<(u64, FieldLine)>>,
     next_id: Cell<u64>,
     /// Workers there are, and a way to each.
     pub(crate) peers: OnceCell<Vec<mpsc::Sender<Message>>>,
@@ -101,6 +103,7 @@ impl Worker {
             log_buffers: RefCell::default(),
             exchanges: RefCell::default(),
             date: RefCell::new(DateCache { at: SystemTime::UNIX_EPOCH, second: 0, text: Vec::new() }),
+            service_time: RefCell::default(),
             next_id: Cell::new(0),
             peers: OnceCell::new(),
             draining: Cell::new(None),
@@ -253,6 +256,18 @@ impl Worker {
         let next = self.next_id.get();
         self.next_id.set(next + 1);
         next * count + u64::from(self.id)
+    }
+
+    /// Gives `add` the field that tells how many milliseconds an upstream took. Most take as long as the one before.
+    pub(crate) fn with_service_time(&self, millis: u64, add: impl FnOnce(&FieldLine)) {
+        let mut last = self.service_time.borrow_mut();
+        if last.as_ref().is_none_or(|(known, _)| *known != millis) {
+            let line = FieldLine::new(HeaderId::XEnvoyUpstreamServiceTime, Decimal::new(millis).as_bytes());
+            *last = line.ok().map(|line| (millis, line));
+        }
+        if let Some((_, line)) = &*last {
+            add(line);
+        }
     }
 
     /// Appends the current `date` (RFC 9110 section 5.6.7).

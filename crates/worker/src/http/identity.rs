@@ -4,13 +4,18 @@
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::LazyLock;
 
-use postrider_http::{Fields, HeaderId, RequestHead, Scheme};
+use postrider_http::{FieldError, FieldLine, Fields, HeaderId, RequestHead, Scheme};
 use postrider_model::IdentityPolicy;
 use postrider_upstream::Random;
 
 use super::edits;
 use crate::filter_chain::Peer;
+
+/// What the upstream is told about a client that came over plain HTTP.
+static FORWARDED_HTTP: LazyLock<Result<FieldLine, FieldError>> =
+    LazyLock::new(|| FieldLine::new(HeaderId::XForwardedProto, b"http"));
 
 /// Treats an admitted head as `identity` says and answers who the client is as far as forwarding headers are trusted;
 /// `None` when they say nothing. `scratch` is overwritten.
@@ -51,7 +56,9 @@ pub fn identify(
         Some(b"https") => head.set_scheme(Scheme::Https),
         Some(_) => head.set_scheme(Scheme::Http),
         None => {
-            let _ = fields.append(HeaderId::XForwardedProto, b"http");
+            if let Ok(line) = &*FORWARDED_HTTP {
+                let _ = fields.append_line_if_absent(line);
+            }
             head.set_scheme(Scheme::Http);
         }
     }

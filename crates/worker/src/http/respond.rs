@@ -1,9 +1,7 @@
 //! From the upstream's response head to the client's.
 
 use postrider_filter_api::LocalReply;
-use postrider_http::{
-    BodyFraming, Connection as Persistence, Decimal, HeaderId, ResponseWrite, Version, write_response,
-};
+use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, ResponseWrite, Version, write_response};
 use postrider_telemetry::stats::sets;
 
 use super::Connection;
@@ -28,8 +26,10 @@ impl Exchange {
         self.count_upstream_status();
         if !http.model.router.suppress_x_headers {
             let waited = self.info.request_received.map_or(0, |at| now.millis_since(at));
-            let millis = Decimal::new(waited);
-            let _ = self.response.fields.set(HeaderId::XEnvoyUpstreamServiceTime, millis.as_bytes());
+            self.response.fields.remove(HeaderId::XEnvoyUpstreamServiceTime);
+            worker.with_service_time(waited, |line| {
+                let _ = self.response.fields.append_line_if_absent(line);
+            });
         }
         self.return_request_id(http);
         self.edit_response_headers(connection);

@@ -87,7 +87,9 @@ impl Exchange {
         if let Some(timeout) = &plan.timeout
             && !http.model.router.suppress_x_headers
         {
-            let _ = self.request.fields.set(HeaderId::XEnvoyExpectedRqTimeoutMs, timeout);
+            // What a client says here about itself does not count.
+            self.request.fields.remove(HeaderId::XEnvoyExpectedRqTimeoutMs);
+            let _ = self.request.fields.append_line_if_absent(timeout);
         }
         if self.facts.expects_continue && http.model.identity.proxy_100_continue {
             let _ = self.request.fields.set(HeaderId::Expect, b"100-continue");
@@ -260,12 +262,21 @@ impl Exchange {
 
     fn next_limit(&self, http: &Http) -> Option<Moment> {
         let timeouts = &http.model.timeouts;
-        let complete = self.info.request_received;
-        let route = complete.zip(self.route_timeout).map(|(at, limit)| at + limit).filter(|_| !self.tunnel);
-        let request = timeouts.request.filter(|_| complete.is_none()).map(|limit| self.info.started + limit);
-        let duration = timeouts.max_stream_duration.map(|limit| self.info.started + limit);
-        let idle = self.patience(http).map(|limit| self.last_activity + limit);
-        [route, request, duration, idle].into_iter().flatten().min()
+        let mut first = None;
+        let mut limit = |from: Moment, limit: Option<Duration>| {
+            if let Some(limit) = limit {
+                let due = from + limit;
+                first = Some(first.map_or(due, |first: Moment| first.min(due)));
+            }
+        };
+        match self.info.request_received {
+            Some(complete) if !self.tunnel => limit(complete, self.route_timeout),
+            Some(_) => {}
+            None => limit(self.info.started, timeouts.request),
+        }
+        limit(self.info.started, timeouts.max_stream_duration);
+        limit(self.last_activity, self.patience(http));
+        first
     }
 
     /// How long nothing may move: another limit holds when only the client keeps the stream open.
