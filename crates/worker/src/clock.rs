@@ -7,7 +7,7 @@ use postrider_filter_api::Moment;
 
 /// Reads in a row that may share one look at the system's clock. Tens of requests fit into a millisecond, which is
 /// what logs and timeouts resolve.
-const READS_PER_LOOK: u32 = 8;
+const READS_PER_LOOK: u32 = 16;
 
 /// The wall clock is brought up to date when it is older than this.
 const WALL_RESOLUTION: Duration = Duration::from_micros(500);

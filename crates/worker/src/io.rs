@@ -1,15 +1,19 @@
 //! A connected socket of either kind, read and written without blocking and without a call that is known to fail.
 //!
-//! tokio remembers readiness per socket and forgets it after a short read or write, so polling a drained socket costs
-//! no system call.
+//! tokio remembers readiness per socket. It is told to forget it after a call that moved less than there was room for:
+//! the socket is drained then (or full), and polling it again costs no system call. The calls go straight to the kernel,
+//! past the C library's cancellation points.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use postrider_model::Address;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
 #[derive(Debug)]
@@ -21,12 +25,23 @@ pub(crate) enum Io {
 impl Io {
     /// Reads once into `room`; 0 is the end of the stream.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut buffer = ReadBuf::new(room);
-        ready!(match self {
-            Io::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
-            Io::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
-        })?;
-        Poll::Ready(Ok(buffer.filled().len()))
+        loop {
+            ready!(self.poll_readable(cx))?;
+            // Stands when tokio thinks better of it and makes no call.
+            let mut outcome = Err(Errno::AGAIN);
+            let mut call = |fd: BorrowedFd<'_>| {
+                outcome = rustix::net::recv(fd, &mut *room, RecvFlags::empty()).map(|(count, _)| count);
+                drained(&outcome, room.len())
+            };
+            let _ = match self {
+                Io::Tcp(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
+                Io::Unix(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
+            };
+            match outcome {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                outcome => return Poll::Ready(outcome.map_err(Into::into)),
+            }
+        }
     }
 
     /// Something can be read, be it the end of the stream or an error.
@@ -37,10 +52,27 @@ impl Io {
         }
     }
 
+    /// Writes once; answers how much the system took.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Io::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Io::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        loop {
+            ready!(match self {
+                Io::Tcp(stream) => stream.poll_write_ready(cx),
+                Io::Unix(stream) => stream.poll_write_ready(cx),
+            })?;
+            // Stands when tokio thinks better of it and makes no call.
+            let mut outcome = Err(Errno::AGAIN);
+            let mut call = |fd: BorrowedFd<'_>| {
+                outcome = rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
+                drained(&outcome, bytes.len())
+            };
+            let _ = match self {
+                Io::Tcp(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
+                Io::Unix(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
+            };
+            match outcome {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                outcome => return Poll::Ready(outcome.map_err(Into::into)),
+            }
         }
     }
 
@@ -75,6 +107,15 @@ impl Io {
             Io::Tcp(stream) => postrider_sys::reset_on_close(stream),
             Io::Unix(_) => Ok(()),
         };
+    }
+}
+
+/// What tokio is told after a call: `WouldBlock` makes it forget that the socket was ready.
+fn drained(outcome: &Result<usize, Errno>, room: usize) -> io::Result<()> {
+    match outcome {
+        Ok(count) if *count == 0 || *count == room => Ok(()),
+        Err(error) if *error != Errno::AGAIN => Ok(()),
+        _ => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::Moment;
 use postrider_h1::HeadScan;
-use postrider_http::{Decimal, FieldLine, HeaderId};
+use postrider_http::{Decimal, FieldLine, Fields, HeaderId};
 use postrider_model::AccessLogSink;
 use postrider_telemetry::WorkerStats;
 use postrider_telemetry::access_log::{LogBuffer, LogFile};
@@ -65,7 +65,7 @@ struct DateCache {
     /// The moment for which it was looked up last.
     at: SystemTime,
     second: u64,
-    text: Vec<u8>,
+    line: Option<FieldLine>,
 }
 
 impl Worker {
@@ -102,7 +102,7 @@ impl Worker {
             log_files: RefCell::default(),
             log_buffers: RefCell::default(),
             exchanges: RefCell::default(),
-            date: RefCell::new(DateCache { at: SystemTime::UNIX_EPOCH, second: 0, text: Vec::new() }),
+            date: RefCell::new(DateCache { at: SystemTime::UNIX_EPOCH, second: 0, line: None }),
             service_time: RefCell::default(),
             next_id: Cell::new(0),
             peers: OnceCell::new(),
@@ -270,20 +270,23 @@ impl Worker {
         }
     }
 
-    /// Appends the current `date` (RFC 9110 section 5.6.7).
-    pub(crate) fn write_date(&self, out: &mut Vec<u8>) {
+    /// Gives a response its `date` if it has none (RFC 9110 section 6.6.1).
+    pub(crate) fn date(&self, fields: &mut Fields) {
         let wall = self.clock.wall_now();
         let mut date = self.date.borrow_mut();
         if date.at != wall {
             date.at = wall;
             let second = wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            if date.second != second || date.text.is_empty() {
+            if date.second != second || date.line.is_none() {
                 date.second = second;
-                date.text.clear();
-                crate::format::write_http_date(wall, &mut date.text);
+                let mut text = Vec::new();
+                crate::format::write_http_date(wall, &mut text);
+                date.line = FieldLine::new(HeaderId::Date, &text).ok();
             }
         }
-        out.extend_from_slice(&date.text);
+        if let Some(line) = &date.line {
+            let _ = fields.append_line_if_absent(line);
+        }
     }
 
     /// Whether this answer should say that its connection ends: under a gradual drain, the likelier the later.

@@ -150,11 +150,7 @@ impl Exchange {
     }
 
     fn write_reply(&mut self, connection: &mut Connection, http: &Http) {
-        let mut date = std::mem::take(&mut self.scratch);
-        date.clear();
-        connection.worker.write_date(&mut date);
-        let extra: &[(HeaderId, &[u8])] =
-            if self.response.fields.has(HeaderId::Date) { &[] } else { &[(HeaderId::Date, &date)] };
+        connection.worker.date(&mut self.response.fields);
         let bodiless = matches!(self.response.status(), 100..=199 | 204 | 304);
         let framing = match bodiless {
             true => BodyFraming::None,
@@ -165,7 +161,7 @@ impl Exchange {
             connection: self.connection_header(),
             server: self.server_header(http),
             keep_length: false,
-            extra,
+            extra: &[],
         };
         let out = &mut connection.out.bytes;
         let start = out.len();
@@ -175,7 +171,6 @@ impl Exchange {
             out.extend_from_slice(&self.reply_body);
             self.info.bytes_sent += self.reply_body.len() as u64;
         }
-        self.scratch = date;
     }
 
     pub(super) fn server_header<'h>(&self, http: &'h Http) -> Option<&'h [u8]> {

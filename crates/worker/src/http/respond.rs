@@ -69,13 +69,7 @@ impl Exchange {
     }
 
     fn write_head(&mut self, connection: &Connection, http: &Http, framing: BodyFraming) {
-        let mut date = std::mem::take(&mut self.scratch);
-        date.clear();
-        let dated = self.response.fields.has(HeaderId::Date);
-        if !dated {
-            connection.worker.write_date(&mut date);
-        }
-        let fresh = [(HeaderId::Date, date.as_slice())];
+        connection.worker.date(&mut self.response.fields);
         let upgraded = self.tunnel && self.response.status() == 101;
         let options = ResponseWrite {
             framing,
@@ -83,12 +77,11 @@ impl Exchange {
             server: self.server_header(http),
             // The length that a body would have had: of interest in answers to HEAD and in 304.
             keep_length: framing == BodyFraming::None && !self.tunnel && self.response.status() != 204,
-            extra: if dated { &[] } else { &fresh },
+            extra: &[],
         };
         let start = self.down.bytes.len();
         write_response(&self.response, &options, &mut self.down.bytes);
         self.info.response_head_bytes = (self.down.bytes.len() - start) as u64;
-        self.scratch = date;
     }
 
     fn count_upstream_status(&mut self) {

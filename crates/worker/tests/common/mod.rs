@@ -67,7 +67,7 @@ fn listener() -> Listener {
         stat_prefix: None,
         filter_chains: vec![Arc::new(chain)],
         default_filter_chain: None,
-        buffer_limit: 240 << 10,
+        buffer_limit: 200 << 10,
         backlog: 128,
         balance: ConnectionBalance::Kernel,
         connection_limit: None,
@@ -177,7 +177,7 @@ fn cluster(origin: SocketAddr) -> Cluster {
         policy: LoadBalancing::RoundRobin,
         thresholds: Thresholds::default(),
         high_thresholds: Thresholds::default(),
-        buffer_limit: 240 << 10,
+        buffer_limit: 200 << 10,
         upstream: UpstreamOptions {
             idle_timeout: Some(Duration::from_secs(3600)),
             max_requests_per_connection: None,
