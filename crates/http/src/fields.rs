@@ -127,6 +127,11 @@ impl FieldLine {
         Ok(Self { id, bytes: [start, value, b"\r\n"].concat().into(), value_start })
     }
 
+    /// The line as it is written, its CR LF included.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The value.
     pub fn value(&self) -> &[u8] {
         self.bytes.get(self.value_start as usize..self.bytes.len() - 2).unwrap_or_default()
@@ -464,14 +469,17 @@ impl Fields {
     /// leading zeros.
     #[inline]
     pub(crate) fn canonical_length(&self) -> Option<u64> {
+        crate::framing::parse_length(self.canonical_length_digits()?)
+    }
+
+    /// Its digits.
+    #[inline]
+    pub(crate) fn canonical_length_digits(&self) -> Option<&[u8]> {
         let entry = self.index.get(self.first_position(HeaderId::ContentLength)?)?;
         if self.is_repeated(HeaderId::ContentLength) || !entry.is_canonical() {
             return None;
         }
-        match self.value_of(entry) {
-            [b'0', _, ..] => None,
-            digits => crate::framing::parse_length(digits),
-        }
+        Some(self.value_of(entry)).filter(|digits| !matches!(digits, [b'0', _, ..]))
     }
 
     /// The received lines that can be emitted as one: how many entries they are, and their bytes in the block.

@@ -5,7 +5,7 @@
 //! head still holds under those names is left out.
 
 use crate::header_id::IdSet;
-use crate::{BodyFraming, Fields, HeaderId, RequestHead, ResponseHead, reason_phrase};
+use crate::{BodyFraming, FieldLine, Fields, HeaderId, RequestHead, ResponseHead, reason_phrase};
 
 /// What to say about the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,8 +42,11 @@ pub struct ResponseWrite<'a> {
     pub framing: BodyFraming,
     /// What to say about the connection.
     pub connection: Connection,
+    /// The framing is the one that admission read from this very head: a length line that nobody edited stands, and is
+    /// not read again.
+    pub framing_as_received: bool,
     /// Replaces every `Server` field of the head.
-    pub server: Option<&'a [u8]>,
+    pub server: Option<&'a FieldLine>,
     /// Keep the head's `content-length` although no body follows: answers to HEAD, and 304.
     pub keep_length: bool,
     /// Fields to add at the end, such as `date`. Invalid values are left out.
@@ -83,9 +86,19 @@ pub fn write_response(head: &ResponseHead, options: &ResponseWrite<'_>, out: &mu
     out.reserve(fields.block().len() + HEADROOM);
     write_status_line(head.status(), out);
     if let Some(server) = options.server {
-        write_field(HeaderId::Server, server, out);
+        out.extend_from_slice(server.as_bytes());
     }
-    let plan = Plan::new(fields, options.framing, options.connection, options.keep_length, options.server.is_some());
+    let length_stands = options.framing_as_received
+        && matches!(options.framing, BodyFraming::Length(_))
+        && fields.canonical_length_digits().is_some();
+    let plan = match length_stands {
+        true => Plan {
+            skip: skip_ids(options.connection == Connection::Upgrade, options.server.is_some()),
+            length: None,
+            chunked: false,
+        },
+        false => Plan::new(fields, options.framing, options.connection, options.keep_length, options.server.is_some()),
+    };
     let (lead, lines) = fields.lines_before(plan.skip);
     out.extend_from_slice(fields.block().get(lines).unwrap_or_default());
     plan.finish(fields, lead, options.connection, options.extra, out);

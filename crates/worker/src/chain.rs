@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::{Filter, Hooks, Place};
-use postrider_http::{EscapedSlashes, HeadLimits, PathOptions, RequestRules, Underscores};
+use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
 use postrider_model::{HttpConnection, TcpProxy};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{http, listener_http, tcp};
@@ -38,6 +38,7 @@ pub(crate) struct Http {
     pub(crate) listener_stats: Rc<Block>,
     pub(crate) logs: Logs,
     pub(crate) stat_prefix: String,
+    pub(crate) server: Option<FieldLine>,
     /// Somebody may ask what a route is called: a log or a filter.
     pub(crate) names_matter: bool,
     routes: RefCell<Rc<Routes>>,
@@ -113,6 +114,7 @@ impl Http {
             logs: Logs::new(&model.access_log, worker),
             routes: RefCell::new(Rc::new(Routes::new(routes.clone()))),
             stat_prefix: prefix,
+            server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),
             names_matter: !model.access_log.is_empty() || !model.filters.is_empty(),
             model: model.clone(),
         }

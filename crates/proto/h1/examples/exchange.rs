@@ -6,7 +6,7 @@
 
 use postrider_h1::{HeadScan, RequestParse, ResponseParse, parse_request, parse_response};
 use postrider_http::{
-    Asked, HeaderId, RequestHead, RequestRules, RequestWrite, ResponseHead, ResponseRules, ResponseWrite,
+    Asked, FieldLine, HeaderId, RequestHead, RequestRules, RequestWrite, ResponseHead, ResponseRules, ResponseWrite,
     write_request, write_response,
 };
 
@@ -36,6 +36,7 @@ fn main() {
         else {
             return println!("request refused");
         };
+        let Ok(server) = FieldLine::new(HeaderId::Server, b"postrider") else { return };
         let extra: &[(HeaderId, &[u8])] = &[(HeaderId::XRequestId, b"4b0e1d9c-6a55-4b5f-9f7e-0123456789ab")];
         write_request(&request, &RequestWrite { framing: facts.framing, extra, ..Default::default() }, &mut out);
         let asked = Asked { method: request.method(), upgrade: false };
@@ -44,7 +45,12 @@ fn main() {
         else {
             return println!("response refused");
         };
-        let options = ResponseWrite { framing: facts.framing, server: Some(b"postrider"), ..Default::default() };
+        let options = ResponseWrite {
+            framing: facts.framing,
+            framing_as_received: true,
+            server: Some(&server),
+            ..Default::default()
+        };
         write_response(&response, &options, &mut out);
         bytes += std::hint::black_box(&out).len();
     }

@@ -6,8 +6,8 @@ mod common;
 use common::{fields_text, get, parse_whole, post, request_text};
 use postrider_h1::{HeadScan, RequestParse, ResponseParse, parse_response};
 use postrider_http::{
-    Asked, BodyFraming, Connection, HeaderId, RequestHead, RequestRules, RequestWrite, ResponseHead, ResponseRules,
-    ResponseWrite, write_request, write_response,
+    Asked, BodyFraming, Connection, FieldLine, HeaderId, RequestHead, RequestRules, RequestWrite, ResponseHead,
+    ResponseRules, ResponseWrite, write_request, write_response,
 };
 
 fn emit(head: &RequestHead, options: &RequestWrite<'_>) -> String {
@@ -95,9 +95,10 @@ fn responses_are_written_from_validated_parts() {
     };
     let (facts, head) =
         parse(b"HTTP/1.1 200 Whatever\r\nServer: up\r\nContent-Length: 5\r\nX: 1\r\n\r\n", Asked::default());
+    let server = FieldLine::new(HeaderId::Server, b"postrider").unwrap();
     let options = ResponseWrite {
         framing: facts.framing,
-        server: Some(b"postrider"),
+        server: Some(&server),
         extra: &[(HeaderId::Date, b"now")],
         ..ResponseWrite::default()
     };
@@ -105,6 +106,8 @@ fn responses_are_written_from_validated_parts() {
         write(&head, &options),
         "HTTP/1.1 200 OK\r\nserver: postrider\r\ncontent-length: 5\r\nx: 1\r\ndate: now\r\n\r\n"
     );
+    let as_received = ResponseWrite { framing_as_received: true, ..options };
+    assert_eq!(write(&head, &as_received), write(&head, &options));
     let close = ResponseWrite { framing: BodyFraming::UntilClose, connection: Connection::Close, ..options };
     assert_eq!(
         write(&head, &close),
@@ -247,8 +250,9 @@ fn the_way_in_does_not_change_what_is_written() {
         |head| head.fields.set(HeaderId::Via, b"2").unwrap(),
         |head| head.fields.append(HeaderId::Server, b"again").unwrap(),
     ];
+    let me = FieldLine::new(HeaderId::Server, b"me").unwrap();
     for edit in edits {
-        for server in [None, Some(&b"me"[..])] {
+        for server in [None, Some(&me)] {
             for framing in [BodyFraming::None, BodyFraming::Length(5), BodyFraming::Length(6), BodyFraming::Chunked] {
                 let options = ResponseWrite { framing, server, ..ResponseWrite::default() };
                 let [short, thorough] = [0, 20].map(|cut| {

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use postrider_filter_api::{Action, Flags, LocalReply, Stream};
-use postrider_http::{BodyFraming, HeaderId, Method, Reject, ResponseWrite, Version, reason_phrase, write_response};
+use postrider_http::{
+    BodyFraming, FieldLine, HeaderId, Method, Reject, ResponseWrite, Version, reason_phrase, write_response,
+};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::exchange::Exchange;
@@ -158,6 +160,7 @@ impl Exchange {
         };
         let options = ResponseWrite {
             framing,
+            framing_as_received: false,
             connection: self.connection_header(),
             server: self.server_header(http),
             keep_length: false,
@@ -173,14 +176,11 @@ impl Exchange {
         }
     }
 
-    pub(super) fn server_header<'h>(&self, http: &'h Http) -> Option<&'h [u8]> {
+    pub(super) fn server_header<'h>(&self, http: &'h Http) -> Option<&'h FieldLine> {
         use postrider_model::ServerHeader;
-        let identity = &http.model.identity;
-        match identity.server_header {
-            ServerHeader::Overwrite => Some(identity.server_name.as_bytes()),
-            ServerHeader::AppendIfAbsent if !self.response.fields.has(HeaderId::Server) => {
-                Some(identity.server_name.as_bytes())
-            }
+        match http.model.identity.server_header {
+            ServerHeader::Overwrite => http.server.as_ref(),
+            ServerHeader::AppendIfAbsent if !self.response.fields.has(HeaderId::Server) => http.server.as_ref(),
             ServerHeader::AppendIfAbsent | ServerHeader::PassThrough => None,
         }
     }

@@ -73,6 +73,7 @@ impl Exchange {
         let upgraded = self.tunnel && self.response.status() == 101;
         let options = ResponseWrite {
             framing,
+            framing_as_received: framing == self.response_facts.framing,
             connection: if upgraded { Persistence::Upgrade } else { self.connection_header() },
             server: self.server_header(http),
             // The length that a body would have had: of interest in answers to HEAD and in 304.

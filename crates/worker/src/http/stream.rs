@@ -189,7 +189,6 @@ impl Exchange {
         http: &Http,
         cx: &mut TaskContext<'_>,
     ) -> Result<bool, End> {
-        let worker = connection.worker.clone();
         let mut moved = false;
         loop {
             if self.paused_until_resumed(0, cx) {
@@ -203,7 +202,7 @@ impl Exchange {
             }
             if !self.up.is_empty() {
                 let Some(upstream) = &mut self.upstream else { return Ok(moved) };
-                match self.up.poll_flush(cx, &mut upstream.io, &mut connection.input, &worker.buffers) {
+                match self.up.poll_flush(cx, &mut upstream.io, &mut connection.input, &connection.worker.buffers) {
                     Poll::Pending => return Ok(moved),
                     Poll::Ready(Ok(count)) => {
                         self.count_sent(count);
@@ -212,7 +211,7 @@ impl Exchange {
                     }
                     Poll::Ready(Err(_)) => {
                         // It may have answered before it closed: reading will tell.
-                        self.up.discard(&mut connection.input, &worker.buffers);
+                        self.up.discard(&mut connection.input, &connection.worker.buffers);
                         self.upload_broken = true;
                     }
                 }
@@ -269,7 +268,6 @@ impl Exchange {
         http: &Http,
         cx: &mut TaskContext<'_>,
     ) -> Result<bool, End> {
-        let worker = connection.worker.clone();
         let mut moved = false;
         let mut need_more = false;
         loop {
@@ -282,13 +280,13 @@ impl Exchange {
                     continue;
                 }
                 if !self.download.is_done() {
-                    self.take_response_body(&worker.buffers)?;
+                    self.take_response_body(&connection.worker.buffers)?;
                     moved = true;
                     continue;
                 }
             }
             if !self.down.is_empty() {
-                match self.down.poll_flush(cx, &mut connection.io, &mut upstream.input, &worker.buffers) {
+                match self.down.poll_flush(cx, &mut connection.io, &mut upstream.input, &connection.worker.buffers) {
                     Poll::Pending => return Ok(moved),
                     Poll::Ready(Ok(count)) => {
                         http.stats.add(sets::http::DOWNSTREAM_CX_TX_BYTES_TOTAL, count as u64);
@@ -305,7 +303,7 @@ impl Exchange {
                 return Ok(self.response_ended(connection, cx) || moved);
             }
             let limit = connection.chain.buffer_limit.min(upstream.buffer_limit);
-            match upstream.input.poll_fill(cx, &mut upstream.io, limit, &worker.buffers) {
+            match upstream.input.poll_fill(cx, &mut upstream.io, limit, &connection.worker.buffers) {
                 Poll::Pending => return Ok(moved),
                 Poll::Ready(Ok(0)) => {
                     self.upstream_ended()?;
