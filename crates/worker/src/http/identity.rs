@@ -97,6 +97,9 @@ fn is_internal_request(fields: &Fields, use_remote_address: bool, remote: Option
     if use_remote_address {
         return remote.is_some_and(|remote| is_internal(remote.ip()));
     }
+    if !fields.has(HeaderId::XForwardedFor) {
+        return false;
+    }
     let mut all = fields.get_all(HeaderId::XForwardedFor);
     let (Some(only), None) = (all.next(), all.next()) else { return false };
     std::str::from_utf8(only).ok().and_then(|text| text.trim().parse().ok()).is_some_and(is_internal)

@@ -139,7 +139,8 @@ impl Connection {
     /// Waits for a complete head; `None` when the connection is over. A head that is refused comes as an exchange
     /// that says so.
     async fn next_head(&mut self, http: &Http) -> Option<Box<Exchange>> {
-        self.arm_head_deadline(http);
+        // Just read, by the exchange before or when the connection began.
+        self.arm_head_deadline(http, self.worker.clock.recent());
         loop {
             if !self.input.is_empty() && self.out.bytes.len() < MERGE_LIMIT {
                 let mut exchange = self.worker.take_exchange();
@@ -182,23 +183,22 @@ impl Connection {
                 self.scan = own.or_else(|| Some(Box::new(std::mem::take(&mut *shared))));
                 drop(shared);
                 if started {
-                    self.arm_head_deadline(http);
+                    self.arm_head_deadline(http, self.worker.clock.now());
                 }
                 false
             }
         }
     }
 
-    fn arm_head_deadline(&self, http: &Http) {
-        let now = self.worker.clock.now();
+    fn arm_head_deadline(&self, http: &Http, now: Moment) {
         let timeouts = &http.model.timeouts;
         let wait = if self.scan.is_some() { timeouts.request_headers } else { timeouts.connection_idle };
-        let due = wait.map(|wait| now + wait);
-        let oldest = timeouts.max_connection_duration.map(|limit| self.accepted + limit);
-        self.deadline.set(match (due, oldest) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        });
+        let mut due = wait.map(|wait| now + wait);
+        if let Some(limit) = timeouts.max_connection_duration {
+            let oldest = self.accepted + limit;
+            due = Some(due.map_or(oldest, |due| due.min(oldest)));
+        }
+        self.deadline.set(due);
     }
 
     /// Sends gathered answers, then reads once.

@@ -14,7 +14,7 @@ use super::stream::End;
 use super::transfer::{Seen, Transfer};
 use super::{Connection, edits};
 use crate::buffers::Buffers;
-use crate::chain::Http;
+use crate::chain::{Http, Routes};
 use crate::cluster::Host;
 use crate::format::Context;
 
@@ -28,10 +28,9 @@ impl Exchange {
         connection: &Connection,
         http: &Http,
         forward: &Forward,
-        route: u32,
+        (routes, route): (&Routes, u32),
         host: &Rc<Host>,
     ) {
-        let Some(routes) = self.routes.clone() else { return };
         let table = &routes.plan.table;
         let Some(plan) = routes.plan.routes.get(route as usize) else { return };
         if plan.edits_requests {

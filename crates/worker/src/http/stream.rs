@@ -58,7 +58,7 @@ impl Exchange {
         };
         self.count_by_status = http.model.router.dynamic_stats;
         self.host = Some(host.clone());
-        self.edit_request(connection, http, forward, route, &host);
+        self.edit_request(connection, http, forward, (&routes, route), &host);
         self.arm(connection, http, forward);
         loop {
             let pooled = cluster.checkout(&host, worker.clock.now()).filter(|_| !self.retried);
