@@ -3,6 +3,7 @@
 //! Each worker counts in a cell of its own. A worker that stays within its share (limit / workers) of a limit that
 //! nobody exceeded his share of need not look at the others; only then it sums all cells up.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -101,10 +102,13 @@ impl Breaker {
     }
 }
 
+/// The breakers as one worker holds them: counting who uses them touches nothing that workers share.
+pub type LocalBreakers = Rc<Arc<Breakers>>;
+
 /// One unit of a breaker, given back on drop.
 #[derive(Debug)]
 pub struct Permit {
-    breakers: Arc<Breakers>,
+    breakers: LocalBreakers,
     kind: Kind,
     priority: Priority,
     worker: u32,
@@ -119,25 +123,25 @@ enum Kind {
 
 impl Permit {
     /// `None` when the limit of requests is reached; so for the others.
-    pub fn request(breakers: &Arc<Breakers>, priority: Priority, worker: u32) -> Option<Permit> {
+    pub fn request(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
         Permit::take(breakers, Kind::Request, priority, worker)
     }
 
-    pub fn pending(breakers: &Arc<Breakers>, priority: Priority, worker: u32) -> Option<Permit> {
+    pub fn pending(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
         Permit::take(breakers, Kind::Pending, priority, worker)
     }
 
-    pub fn connection(breakers: &Arc<Breakers>, priority: Priority, worker: u32) -> Option<Permit> {
+    pub fn connection(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
         Permit::take(breakers, Kind::Connection, priority, worker)
     }
 
     /// A connection beyond the limit: a host without any gets one, so that nobody waits for what can never come.
-    pub fn connection_beyond_limit(breakers: &Arc<Breakers>, priority: Priority, worker: u32) -> Permit {
+    pub fn connection_beyond_limit(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Permit {
         breakers.of(priority).connections.acquire(worker as usize);
         Permit { breakers: breakers.clone(), kind: Kind::Connection, priority, worker }
     }
 
-    fn take(breakers: &Arc<Breakers>, kind: Kind, priority: Priority, worker: u32) -> Option<Permit> {
+    fn take(breakers: &LocalBreakers, kind: Kind, priority: Priority, worker: u32) -> Option<Permit> {
         kind.of(breakers.of(priority)).try_acquire(worker as usize).then(|| Permit {
             breakers: breakers.clone(),
             kind,
@@ -185,7 +189,7 @@ mod tests {
     #[test]
     fn permits_give_back_what_they_took() {
         let limits = Thresholds { max_requests: 1, ..Thresholds::default() };
-        let breakers = Arc::new(Breakers::new(&limits, &limits, 1));
+        let breakers = Rc::new(Arc::new(Breakers::new(&limits, &limits, 1)));
         let first = Permit::request(&breakers, Priority::Default, 0);
         assert!(first.is_some() && Permit::request(&breakers, Priority::Default, 0).is_none());
         assert!(Permit::request(&breakers, Priority::High, 0).is_some());

@@ -13,6 +13,6 @@ pub mod dns;
 mod random;
 
 pub use balance::Picker;
-pub use breaker::{Breaker, Breakers, Permit, PriorityBreakers};
+pub use breaker::{Breaker, Breakers, LocalBreakers, Permit, PriorityBreakers};
 pub use cluster::{Cluster, Endpoints, Host, Waiter};
 pub use random::Random;

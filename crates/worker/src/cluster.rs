@@ -10,7 +10,7 @@ use postrider_model::Priority;
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
-use postrider_upstream::{Endpoints, Permit, Waiter};
+use postrider_upstream::{Endpoints, LocalBreakers, Permit, Waiter};
 
 use crate::buffers::Input;
 use crate::io::{self, Io};
@@ -24,6 +24,7 @@ pub(crate) struct Cluster {
     pub(crate) plan: Arc<ClusterPlan>,
     pub(crate) name: Rc<str>,
     pub(crate) hosts: Hosts,
+    pub(crate) breakers: LocalBreakers,
     keepalive: Option<TcpKeepalive>,
     /// Made with the first request: a cluster without traffic holds no statistics.
     stats: OnceCell<Rc<Block>>,
@@ -70,6 +71,7 @@ impl Cluster {
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             stats: OnceCell::new(),
             name: (*plan.name).into(),
+            breakers: Rc::new(plan.breakers.clone()),
             plan: plan.clone(),
         })
     }
@@ -108,7 +110,7 @@ impl Cluster {
         http: bool,
     ) -> Result<Box<Upstream>, NoConnection> {
         let stats = self.stats(worker).clone();
-        let breakers = &self.plan.breakers;
+        let breakers = &self.breakers;
         let Some(_pending) = Permit::pending(breakers, priority, worker.id) else {
             stats.inc(stat::UPSTREAM_RQ_PENDING_OVERFLOW);
             return Err(NoConnection::Overflow);

@@ -217,8 +217,8 @@ impl Exchange {
     }
 
     /// Counts, logs and forgets.
-    fn complete(&mut self, connection: &mut Connection, http: &Http) {
-        let worker = connection.worker.clone();
+    fn complete(&mut self, connection: &Connection, http: &Http) {
+        let worker = &connection.worker;
         let now = worker.clock.now();
         self.info.ended = Some(now);
         self.release_upstream(connection, now);

@@ -203,7 +203,15 @@ impl Connection {
 
     /// Sends gathered answers, then reads once.
     fn poll_fill(&mut self, http: &Http, cx: &mut Context<'_>) -> Poll<Fill> {
-        self.deadline.watch(cx.waker());
+        let filled = self.poll_fill_now(http, cx);
+        if filled.is_pending() {
+            self.deadline.watch(cx.waker());
+        }
+        filled
+    }
+
+    #[inline]
+    fn poll_fill_now(&mut self, http: &Http, cx: &mut Context<'_>) -> Poll<Fill> {
         if self.deadline.is_past() {
             if self.scan.is_some() {
                 return Poll::Ready(Fill::HeaderTimeout);

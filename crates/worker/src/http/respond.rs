@@ -17,7 +17,7 @@ impl Exchange {
     /// # Errors
     /// A filter wants another answer instead.
     pub(super) fn on_response_head(&mut self, connection: &mut Connection, http: &Http) -> Result<(), End> {
-        let worker = connection.worker.clone();
+        let worker = &connection.worker;
         let now = worker.clock.now();
         self.info.response_began = Some(now);
         self.info.status = self.response.status();

@@ -79,7 +79,7 @@ impl Exchange {
             };
             if self.permit.is_none() {
                 // Counted from here: until now the request was a waiting one, which has a breaker of its own.
-                let Some(permit) = Permit::request(&cluster.plan.breakers, forward.priority, worker.id) else {
+                let Some(permit) = Permit::request(&cluster.breakers, forward.priority, worker.id) else {
                     stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
                     self.info.upstream_remote = Some(upstream.name.clone());
                     cluster.put_back(upstream, worker.clock.now());
@@ -149,7 +149,6 @@ impl Exchange {
 
     /// Moves both directions as far as they go.
     fn poll_stream(&mut self, connection: &mut Connection, http: &Http, cx: &mut TaskContext<'_>) -> Poll<End> {
-        connection.deadline.watch(cx.waker());
         // Each direction moves until it waits for its own peers. One pass is enough, but for the answer that opens a
         // tunnel: what the client sends has another meaning behind it.
         loop {
@@ -178,7 +177,10 @@ impl Exchange {
         let waits = self.watches_client && self.upload.is_done() && !self.tunnel;
         match waits && self.poll_client_gone(connection, http, cx) {
             true => Poll::Ready(End::Gone),
-            false => Poll::Pending,
+            false => {
+                connection.deadline.watch(cx.waker());
+                Poll::Pending
+            }
         }
     }
 
