@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use postrider_config_core::{Diagnostic, SourceFile, render};
+use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome};
 use postrider_config_short::Short;
 use postrider_filter_api::Registry;
-use postrider_model::{Origin, Snapshot, ValueError};
+use postrider_model::{Origin, Snapshot, Value, ValueError};
 use postrider_worker::Plan;
 
 /// The name of standard input in diagnostics.
@@ -156,7 +157,20 @@ fn load(input: &Input, registry: &Registry) -> Result<Outcome, ReadError> {
         forms: vec![&Short],
         ..LoadOptions::default()
     };
-    Ok(postrider_config_envoy::load(&input.read()?, &options, &|kind: &str| registry.knows(kind)))
+    Ok(postrider_config_envoy::load(&input.read()?, &options, &Kinds(registry)))
+}
+
+/// The filters, as lowering asks about them.
+struct Kinds<'r>(&'r Registry);
+
+impl FilterKinds for Kinds<'_> {
+    fn known(&self, kind: &str) -> bool {
+        self.0.knows(kind)
+    }
+
+    fn check(&self, kind: &str, config: &Value) -> Vec<ValueError> {
+        self.0.find(kind).and_then(|build| build(config).err()).unwrap_or_default()
+    }
 }
 
 fn compile(

@@ -4,6 +4,7 @@ use postrider_config_core::{Diagnostic, Severity, nearest};
 use postrider_model::{FilterConfig, FilterOverride, FilterSlot, Origin, RouterOptions};
 
 use super::context::Lowering;
+use super::locate::locate;
 use super::value;
 use crate::reader::{AnyReader, Reader};
 
@@ -79,10 +80,20 @@ fn slot(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>, disable
     }
     filter.ignore("is_optional", "the filter is supported");
     filter.whole("typed_config");
+    let config = any.reader.as_ref().map(|config| value::value(config.as_message())).unwrap_or_default();
+    for error in cx.kinds.check(any.type_name, &config) {
+        let message = any.reader.as_ref().map(Reader::as_message);
+        let span = message.and_then(|message| locate(message, &error.path)).or(any.span);
+        let path = match error.path.as_str() {
+            "" => filter.path_of("typed_config"),
+            below => format!("{}.{below}", filter.path_of("typed_config")),
+        };
+        cx.push(Diagnostic::new(Severity::Error, "invalid-filter-config", error.message).at(span).path(path));
+    }
     Some(FilterSlot {
         name: filter.str("name").to_owned(),
         kind: any.type_name.to_owned(),
-        config: any.reader.as_ref().map(|config| value::value(config.as_message())).unwrap_or_default(),
+        config,
         disabled,
         origin: Origin(filter.path_of("typed_config")),
     })

@@ -54,6 +54,11 @@ use context::Lowering;
 pub trait FilterKinds {
     /// Whether a filter takes this type as its configuration in a chain.
     fn known(&self, kind: &str) -> bool;
+
+    /// What the filter finds wrong with its configuration, so that it is reported with everything else of the file.
+    fn check(&self, _kind: &str, _config: &model::Value) -> Vec<model::ValueError> {
+        Vec::new()
+    }
 }
 
 impl<F: Fn(&str) -> bool> FilterKinds for F {
