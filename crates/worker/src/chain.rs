@@ -39,7 +39,7 @@ pub(crate) struct Http {
     pub(crate) logs: Logs,
     pub(crate) stat_prefix: String,
     pub(crate) server: Option<FieldLine>,
-    /// Somebody may ask what a route is called: a log or a filter.
+    /// Somebody may ask what any route is called: a log, a filter, the format of local replies.
     pub(crate) names_matter: bool,
     routes: RefCell<Rc<Routes>>,
 }
@@ -115,7 +115,9 @@ impl Http {
             routes: RefCell::new(Rc::new(Routes::new(routes.clone()))),
             stat_prefix: prefix,
             server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),
-            names_matter: !model.access_log.is_empty() || !model.filters.is_empty(),
+            names_matter: !model.access_log.is_empty()
+                || !model.filters.is_empty()
+                || model.identity.local_reply_format.is_some(),
             model: model.clone(),
         }
     }

@@ -74,8 +74,17 @@ pub struct RoutePlan {
     /// Table, virtual host, route or a weighted cluster edit the headers of requests, and of responses.
     pub edits_requests: bool,
     pub edits_responses: bool,
+    /// The route answers by itself.
+    pub answers: bool,
     /// What the upstream is told about the route's timeout.
     pub timeout: Option<FieldLine>,
+}
+
+impl RoutePlan {
+    /// The route's own formats may say what it is called.
+    pub fn tells_names(&self) -> bool {
+        self.edits_requests || self.edits_responses || self.answers
+    }
 }
 
 /// Filters in request order, each with the overrides that apply.
@@ -259,6 +268,7 @@ impl RoutesPlan {
                         || clusters.iter().any(|cluster| !cluster.request_headers.is_empty()),
                     edits_responses: responses.iter().any(|edits| !edits.is_empty())
                         || clusters.iter().any(|cluster| !cluster.response_headers.is_empty()),
+                    answers: !matches!(route.action, Action::Forward(_)),
                     timeout: timeout_line(&route.action),
                     name: (!route.name.is_empty()).then(|| route.name.as_str().into()),
                     virtual_host: host_name.clone(),

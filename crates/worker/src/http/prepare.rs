@@ -43,7 +43,7 @@ impl Exchange {
         let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
         let mut chain = 0;
         if let (Some(plan), Some(route)) = (plan, self.route) {
-            if let Some(names) = routes.names(route).filter(|_| http.names_matter) {
+            if let Some(names) = routes.names(route).filter(|_| http.names_matter || plan.tells_names()) {
                 self.info.route_name.clone_from(&names.route);
                 self.info.virtual_host = Some(names.virtual_host.clone());
             }
