@@ -160,9 +160,9 @@ impl Session {
         None
     }
 
+    /// The client is closed without a word; not reset, as it may not even know yet that it is connected.
     fn fail(&mut self, flag: Flags) {
         self.info.flags.insert(flag);
-        self.client.reset_on_close();
     }
 
     fn poll_relay(&mut self, tcp: &Tcp, upstream: &mut Upstream, cx: &mut TaskContext<'_>) -> Poll<Over> {
