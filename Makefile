@@ -50,7 +50,7 @@ qa: lint test ## everything that a change must pass before it is proposed
 bench: build ## measure against the peers (installs them; see bench/README.md)
 	@.ci/need cargo cc
 	bench/install.sh
-	cargo run --locked --release --package postrider-bench -- run --postrider $(POSTRIDER) $(BENCH)
+	cargo run --locked --release --package postrider-bench -- run --postrider $(POSTRIDER) --out bench $(BENCH)
 
 gates: build ## the two noise-free cost gates: instructions and system calls per request
 	@.ci/need valgrind strace
