@@ -9,12 +9,12 @@ use postrider_upstream::Random;
 
 use crate::format::{Absent, Context};
 
-/// The edits that apply to a route's requests, the most specific first.
+/// The edits that apply to a route's requests, in the order to apply them.
 pub(super) fn request_levels(table: &Table, route: u32, weighted: Option<usize>) -> [&HeaderEdits; 4] {
     let source = table.source();
     let host = table.virtual_host_of(route).map_or(&NO_EDITS, |host| &table.virtual_host(host).request_headers);
     let cluster = weighted_cluster(table, route, weighted).map_or(&NO_EDITS, |cluster| &cluster.request_headers);
-    [cluster, &table.route(route).request_headers, host, &source.request_headers]
+    in_order(table, [cluster, &table.route(route).request_headers, host, &source.request_headers])
 }
 
 /// The same for responses.
@@ -22,7 +22,15 @@ pub(super) fn response_levels(table: &Table, route: u32, weighted: Option<usize>
     let source = table.source();
     let host = table.virtual_host_of(route).map_or(&NO_EDITS, |host| &table.virtual_host(host).response_headers);
     let cluster = weighted_cluster(table, route, weighted).map_or(&NO_EDITS, |cluster| &cluster.response_headers);
-    [cluster, &table.route(route).response_headers, host, &source.response_headers]
+    in_order(table, [cluster, &table.route(route).response_headers, host, &source.response_headers])
+}
+
+/// Puts levels, the most specific first, into the order that the table asks for: the last one wins.
+fn in_order<'t>(table: &Table, mut levels: [&'t HeaderEdits; 4]) -> [&'t HeaderEdits; 4] {
+    if table.source().most_specific_header_edits_win {
+        levels.reverse();
+    }
+    levels
 }
 
 static NO_EDITS: HeaderEdits = HeaderEdits { add: Vec::new(), remove: Vec::new() };

@@ -242,17 +242,23 @@ impl Exchange {
             }
         }
         if !http.logs.is_empty() {
-            http.logs.write(&Context {
-                request: &self.request,
-                response: &self.response,
-                trailers: &self.response_trailers,
-                info: &self.info,
-                reply_body: &self.reply_body,
-                http: true,
-                now: worker.clock.wall(now),
-            });
+            http.logs.write(&self.format_context(&self.reply_body, worker.clock.wall(now)));
         }
         self.reset();
+    }
+
+    /// What formats can say of this exchange, at `now`.
+    #[inline]
+    pub(super) fn format_context<'a>(&'a self, reply_body: &'a [u8], now: SystemTime) -> Context<'a> {
+        Context {
+            request: &self.request,
+            response: &self.response,
+            trailers: &self.response_trailers,
+            info: &self.info,
+            reply_body,
+            http: true,
+            now,
+        }
     }
 
     /// Ready for the next request, with all capacity kept.

@@ -11,7 +11,7 @@ use postrider_telemetry::stats::sets::http as stat;
 use super::exchange::Exchange;
 use super::{Connection, edits};
 use crate::chain::Http;
-use crate::format::{Absent, Context};
+use crate::format::Absent;
 
 impl Exchange {
     /// The codec refused the request: nothing behind it on this connection can be trusted.
@@ -94,15 +94,7 @@ impl Exchange {
     fn format_reply(&mut self, connection: &Connection, http: &Http, of_route: bool) {
         let Some(format) = http.model.identity.local_reply_format.as_ref().filter(|_| !of_route) else { return };
         let mut body = Vec::new();
-        let context = Context {
-            request: &self.request,
-            response: &self.response,
-            trailers: &self.response_trailers,
-            info: &self.info,
-            reply_body: &self.reply_body,
-            http: true,
-            now: connection.worker.clock.wall(self.info.started),
-        };
+        let context = self.format_context(&self.reply_body, connection.worker.clock.wall(self.info.started));
         context.write(&format.body, Absent::Dash, &mut body);
         self.reply_body = body;
         let _ = self.response.fields.set(HeaderId::ContentType, format.content_type.as_bytes());
@@ -229,26 +221,13 @@ impl Exchange {
         if !routes.plan.routes.get(route as usize).is_some_and(|plan| plan.edits_responses) {
             return;
         }
-        let mut levels = edits::response_levels(&routes.plan.table, route, self.weighted);
+        let levels = edits::response_levels(&routes.plan.table, route, self.weighted);
         if levels.iter().all(|level| level.is_empty()) {
             return;
         }
-        if routes.plan.table.source().most_specific_header_edits_win {
-            levels.reverse();
-        }
+        let now = connection.worker.clock.wall(self.info.started);
         for level in levels {
-            let mut values = edits::evaluate(
-                level,
-                &Context {
-                    request: &self.request,
-                    response: &self.response,
-                    trailers: &self.response_trailers,
-                    info: &self.info,
-                    reply_body: &[],
-                    http: true,
-                    now: connection.worker.clock.wall(self.info.started),
-                },
-            );
+            let mut values = edits::evaluate(level, &self.format_context(&[], now));
             edits::apply(level, &mut self.response.fields, &mut values);
         }
     }

@@ -15,7 +15,7 @@ use super::identity::identify;
 use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
 use crate::filter_chain::Peer;
-use crate::format::Context;
+use crate::format::Absent;
 
 /// Where a request goes.
 pub(super) struct Destination {
@@ -238,16 +238,7 @@ impl Exchange {
             ResponseBody::Fixed(body) => body.clone(),
             ResponseBody::Format(format) => {
                 let mut body = Vec::new();
-                let context = Context {
-                    request: &self.request,
-                    response: &self.response,
-                    trailers: &self.response_trailers,
-                    info: &self.info,
-                    reply_body: &[],
-                    http: true,
-                    now: self.info.start,
-                };
-                context.write(format, crate::format::Absent::Dash, &mut body);
+                self.format_context(&[], self.info.start).write(format, Absent::Dash, &mut body);
                 body
             }
         };

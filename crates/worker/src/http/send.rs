@@ -16,7 +16,6 @@ use super::{Connection, edits};
 use crate::buffers::Buffers;
 use crate::chain::{Http, Routes};
 use crate::cluster::Host;
-use crate::format::Context;
 
 /// Nobody looks whether a client that waits has gone before this has passed: most answers are there by then.
 const CLIENT_WATCH_DELAY: Duration = Duration::from_millis(20);
@@ -34,21 +33,9 @@ impl Exchange {
         let table = &routes.plan.table;
         let Some(plan) = routes.plan.routes.get(route as usize) else { return };
         if plan.edits_requests {
-            let mut levels = edits::request_levels(table, route, self.weighted);
-            if table.source().most_specific_header_edits_win {
-                levels.reverse();
-            }
-            for level in levels {
-                let context = Context {
-                    request: &self.request,
-                    response: &self.response,
-                    trailers: &self.response_trailers,
-                    info: &self.info,
-                    reply_body: &[],
-                    http: true,
-                    now: connection.worker.clock.wall(self.info.started),
-                };
-                let mut values = edits::evaluate(level, &context);
+            let now = connection.worker.clock.wall(self.info.started);
+            for level in edits::request_levels(table, route, self.weighted) {
+                let mut values = edits::evaluate(level, &self.format_context(&[], now));
                 edits::apply(level, &mut self.request.fields, &mut values);
             }
         }
