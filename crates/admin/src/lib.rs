@@ -24,4 +24,4 @@ pub use response::Reply;
 pub use server::{
     CONNECTION_LIFETIME, HEAD_TIMEOUT, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, STOP_GRACE, Server,
 };
-pub use status::{ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, ServerState, Thresholds};
+pub use status::{ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, ServerState};

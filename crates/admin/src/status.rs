@@ -1,6 +1,6 @@
 //! The state of the process, its clusters and its listeners, as values.
 
-use postrider_model::Address;
+use postrider_model::{Address, Thresholds};
 
 /// Envoy's `ServerInfo.State`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,22 +47,6 @@ pub struct ClusterStatus {
     /// Came from a control plane, not from the file.
     pub added_via_api: bool,
     pub endpoints: Vec<EndpointStatus>,
-}
-
-/// Circuit breaker limits of one priority.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Thresholds {
-    pub max_connections: u32,
-    pub max_pending_requests: u32,
-    pub max_requests: u32,
-    pub max_retries: u32,
-}
-
-impl Default for Thresholds {
-    /// Envoy's defaults.
-    fn default() -> Self {
-        Self { max_connections: 1024, max_pending_requests: 1024, max_requests: 1024, max_retries: 3 }
-    }
 }
 
 /// One endpoint of a cluster, its counts over all workers.

@@ -5,7 +5,8 @@ use super::stats::matcher;
 use crate::control::Control;
 use crate::request::Request;
 use crate::response::Reply;
-use crate::status::{ClusterStatus, EndpointStatus, HealthFlag, Thresholds};
+use crate::status::{ClusterStatus, EndpointStatus, HealthFlag};
+use postrider_model::Thresholds;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 

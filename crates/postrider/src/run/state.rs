@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use postrider_admin::{
     ClusterStatus, Control, Drain, EndpointStatus, HealthFlag, History, HistoryEntry, ListenerStatus, Served,
-    ServerState, Thresholds,
+    ServerState,
 };
 use postrider_config_envoy::Dump;
 use postrider_model::{EndpointHealth, Snapshot};
@@ -227,19 +227,10 @@ fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> Clu
     ClusterStatus {
         name: cluster.name.clone(),
         observability_name: cluster.stat_name.clone().unwrap_or_else(|| cluster.name.clone()),
-        default_priority: thresholds(&cluster.thresholds),
-        high_priority: thresholds(&cluster.high_thresholds),
+        default_priority: cluster.thresholds,
+        high_priority: cluster.high_thresholds,
         added_via_api: false,
         endpoints,
-    }
-}
-
-fn thresholds(limits: &postrider_model::Thresholds) -> Thresholds {
-    Thresholds {
-        max_connections: limits.max_connections,
-        max_pending_requests: limits.max_pending_requests,
-        max_requests: limits.max_requests,
-        max_retries: limits.max_retries,
     }
 }
 
