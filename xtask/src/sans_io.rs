@@ -22,16 +22,7 @@ const BANNED: &[(&str, &str)] = &[
 ];
 
 pub fn check(workspace: &Workspace) -> Checked {
-    let mut findings = Vec::new();
-    for name in CRATES {
-        let it = workspace.named(name)?;
-        let library = workspace.root.join(&it.folder).join("src");
-        for path in workspace.rust_files(it)?.into_iter().filter(|path| path.starts_with(&library)) {
-            let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-            findings.extend(find(&workspace.relative(&path), &text));
-        }
-    }
-    Ok(findings)
+    workspace.check_libraries(CRATES, find)
 }
 
 /// Looks at what ships: a test may read a corpus file.

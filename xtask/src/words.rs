@@ -31,16 +31,7 @@ const TYPE_NAMES: &[(&str, &str)] =
     &[("envoy.extensions.filters.http.", "the registry finds a filter by the full name of its configuration's type")];
 
 pub fn check(workspace: &Workspace) -> Checked {
-    let mut findings = Vec::new();
-    for name in COMMON {
-        let it = workspace.named(name)?;
-        let library = workspace.root.join(&it.folder).join("src");
-        for path in workspace.rust_files(it)?.into_iter().filter(|path| path.starts_with(&library)) {
-            let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-            findings.extend(find(&workspace.relative(&path), &text));
-        }
-    }
-    Ok(findings)
+    workspace.check_libraries(COMMON, find)
 }
 
 fn find(place: &str, text: &str) -> Vec<Finding> {

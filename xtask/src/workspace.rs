@@ -7,6 +7,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::{Checked, Finding};
+
 /// The workspace: its root folder and its crates, sorted by name.
 pub struct Workspace {
     pub root: PathBuf,
@@ -63,6 +65,20 @@ impl Workspace {
         collect(&self.root.join(&of.folder), "rs", &inner, &mut found)?;
         found.sort();
         Ok(found)
+    }
+
+    /// What `find` says of each source file of these crates' libraries, given its place and its text.
+    pub fn check_libraries(&self, names: &[&str], find: impl Fn(&str, &str) -> Vec<Finding>) -> Checked {
+        let mut findings = Vec::new();
+        for name in names {
+            let it = self.named(name)?;
+            let library = self.root.join(&it.folder).join("src");
+            for path in self.rust_files(it)?.into_iter().filter(|path| path.starts_with(&library)) {
+                let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+                findings.extend(find(&self.relative(&path), &text));
+            }
+        }
+        Ok(findings)
     }
 
     /// Every file of the repository with this extension, build output and hidden folders excluded, sorted.
