@@ -71,6 +71,21 @@ fn drive(address: SocketAddr, path: &str, stop: &AtomicBool, served: &AtomicU64)
     failures
 }
 
+/// An origin that answers `/slow` only once the gate is open, and everything else at once.
+fn slow_origin() -> (Gate, Origin) {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let origin = Origin::start(move |connection| {
+        while let Some(request) = connection.request() {
+            if request.target == "/slow" {
+                opened.wait();
+            }
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        }
+    });
+    (gate, origin)
+}
+
 /// One route to `origin` that marks its answers with `mark`.
 fn marked(origin: &Origin, mark: &str) -> Config {
     Config::routes(json!([{
@@ -246,16 +261,7 @@ fn a_request_in_flight_ends_on_the_configuration_it_began_with() {
     if !postrider_only() {
         return;
     }
-    let gate = Gate::default();
-    let opened = gate.clone();
-    let origin = Origin::start(move |connection| {
-        while let Some(request) = connection.request() {
-            if request.target == "/slow" {
-                opened.wait();
-            }
-            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
-        }
-    });
+    let (gate, origin) = slow_origin();
     let mut proxy = Proxy::start(&marked(&origin, "old"));
     let mut client = proxy.client();
     client.send(get("/slow"));
@@ -370,16 +376,7 @@ fn sigterm_drains_before_it_ends() {
     if !postrider_only() {
         return;
     }
-    let gate = Gate::default();
-    let opened = gate.clone();
-    let origin = Origin::start(move |connection| {
-        while let Some(request) = connection.request() {
-            if request.target == "/slow" {
-                opened.wait();
-            }
-            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
-        }
-    });
+    let (gate, origin) = slow_origin();
     let mut proxy = Proxy::start(&marked(&origin, "a"));
     let address = proxy.address("http");
     let mut idle = proxy.client();
