@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FilterOverride, Format, HeaderEdits, HeaderMatch, Origin, QueryMatch, Regex};
+use crate::{FilterOverride, Format, HeaderEdits, HeaderMatch, Metadata, Origin, QueryMatch, Regex};
 
 /// One routing table. Swapping it never touches a connection.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -32,6 +32,7 @@ pub struct VirtualHost {
     pub response_headers: HeaderEdits,
     pub filter_overrides: Vec<FilterOverride>,
     pub require_tls: RequireTls,
+    pub metadata: Arc<Metadata>,
     pub origin: Origin,
 }
 
@@ -63,6 +64,7 @@ pub struct Route {
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
     pub filter_overrides: Vec<FilterOverride>,
+    pub metadata: Arc<Metadata>,
     pub origin: Origin,
 }
 

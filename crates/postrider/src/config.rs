@@ -168,8 +168,8 @@ impl FilterKinds for Kinds<'_> {
         self.0.knows(kind)
     }
 
-    fn check(&self, kind: &str, config: &Value) -> Vec<ValueError> {
-        self.0.find(kind).and_then(|build| build(config).err()).unwrap_or_default()
+    fn check(&self, name: &str, kind: &str, config: &Value) -> Vec<ValueError> {
+        self.0.find(kind).and_then(|build| build(name, config).err()).unwrap_or_default()
     }
 }
 

@@ -215,6 +215,7 @@ fn no_route() -> Route {
         request_headers: Default::default(),
         response_headers: Default::default(),
         filter_overrides: Vec::new(),
+        metadata: Default::default(),
         origin: Default::default(),
     }
 }

@@ -226,6 +226,7 @@ fn random_route(random: &mut Random, regexes: &[Regex]) -> Route {
         request_headers: Default::default(),
         response_headers: Default::default(),
         filter_overrides: Vec::new(),
+        metadata: Default::default(),
         origin: Default::default(),
     }
 }

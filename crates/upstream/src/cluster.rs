@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-use postrider_model::{Endpoint, EndpointHealth, LoadBalancing};
+use postrider_model::{Address, Endpoint, EndpointHealth, LoadBalancing};
 
 use crate::{Picker, Random};
 
@@ -113,6 +113,15 @@ impl<C> Cluster<C> {
         hosts.usable.get(hosts.picker.pick(random, load)?).cloned()
     }
 
+    /// The healthy host with this address, of whatever priority.
+    pub fn at(&self, address: &Address) -> Option<Rc<Host<C>>> {
+        let hosts = self.hosts.borrow();
+        let fits = |host: &&Rc<Host<C>>| {
+            host.endpoint.address == *address && host.endpoint.health != EndpointHealth::Unhealthy
+        };
+        hosts.all.iter().find(fits).cloned()
+    }
+
     /// Every host, also those without traffic.
     pub fn each_host(&self, mut visit: impl FnMut(&Host<C>)) {
         self.hosts.borrow().all.iter().for_each(|host| visit(host));
@@ -198,7 +207,6 @@ fn usable<C>(hosts: &[Rc<Host<C>>]) -> Vec<Rc<Host<C>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postrider_model::Address;
 
     fn endpoint(port: u16, priority: u32, health: EndpointHealth) -> Arc<Endpoint> {
         let address = Address::Tcp(([127, 0, 0, 1], port).into());

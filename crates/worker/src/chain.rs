@@ -74,8 +74,17 @@ struct Resolved {
 /// The filters that a route sees, in request order.
 #[derive(Default)]
 pub(crate) struct Filters {
-    pub(crate) all: Vec<(Rc<dyn Filter>, Hooks)>,
+    pub(crate) all: Vec<Placed>,
     /// What any of them wants.
+    pub(crate) hooks: Hooks,
+}
+
+/// A filter in its chain.
+#[derive(Clone)]
+pub(crate) struct Placed {
+    /// Its place in the configuration: the same filter on another route has the same.
+    pub(crate) slot: u32,
+    pub(crate) filter: Rc<dyn Filter>,
     pub(crate) hooks: Hooks,
 }
 
@@ -141,22 +150,19 @@ impl Routes {
     pub(crate) fn filters(&self, chain: u32, place: &Place<'_>) -> Option<&Rc<Filters>> {
         let plan = self.plan.filter_chains.get(chain as usize)?;
         Some(self.chains.get(chain as usize)?.get_or_init(|| {
-            let mut filters = Filters::default();
-            for (factory, configs) in &plan.0 {
-                let filter = factory.filter(configs, place);
-                let hooks = filter.hooks();
-                filters.hooks = merge(filters.hooks, hooks);
-                filters.all.push((filter, hooks));
-            }
-            Rc::new(filters)
+            let placed = plan.0.iter().map(|plan| {
+                let filter = plan.factory.filter(&plan.configs, place);
+                Placed { slot: plan.slot, hooks: filter.hooks(), filter }
+            });
+            Rc::new(Filters::new(placed.collect()))
         }))
     }
 
     pub(crate) fn names(&self, route: u32) -> Option<&Names> {
         let plan = self.plan.routes.get(route as usize)?;
         Some(self.names.get(route as usize)?.get_or_init(|| Names {
-            route: plan.name.as_deref().map(Rc::from),
-            virtual_host: (*plan.virtual_host).into(),
+            route: plan.facts.name.as_deref().map(Rc::from),
+            virtual_host: (*plan.facts.virtual_host).into(),
         }))
     }
 
@@ -167,6 +173,23 @@ impl Routes {
             *resolved.cluster.borrow_mut() = worker.cluster(name);
         }
         resolved.cluster.borrow().clone()
+    }
+}
+
+impl Filters {
+    pub(crate) fn new(all: Vec<Placed>) -> Filters {
+        let hooks = all.iter().fold(Hooks::default(), |hooks, placed| merge(hooks, placed.hooks));
+        Filters { all, hooks }
+    }
+
+    pub(crate) fn looks_at_responses(&self) -> bool {
+        self.hooks.response_headers || self.hooks.response_body || self.hooks.response_trailers
+    }
+
+    /// These filters as another route has them: each in its place, whether or not the other route has it at all.
+    pub(crate) fn on_route(&self, other: &Filters) -> Filters {
+        let seen = |placed: &Placed| other.all.iter().find(|other| other.slot == placed.slot).unwrap_or(placed).clone();
+        Filters::new(self.all.iter().map(seen).collect())
     }
 }
 

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use postrider_filter_api::Moment;
-use postrider_model::Priority;
+use postrider_filter_api::{Moment, UpstreamOverride};
+use postrider_model::{Address, Priority};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
-use postrider_upstream::{Endpoints, LocalBreakers, Permit, Waiter};
+use postrider_upstream::{Endpoints, LocalBreakers, Permit, Random, Waiter};
 
 use crate::buffers::Input;
 use crate::io::{self, Io};
@@ -86,6 +86,13 @@ impl Cluster {
     /// New endpoints; connections to those that are gone close.
     pub(crate) fn update(&self, endpoints: &Endpoints, worker: &Worker) {
         drop(self.hosts.update(endpoints, &worker.random));
+    }
+
+    /// The host that a filter wants, or another if it may be another.
+    #[cold]
+    pub(crate) fn pick_wanted(&self, wanted: &UpstreamOverride, random: &Random) -> Option<Rc<Host>> {
+        let found = self.hosts.at(&Address::Tcp(wanted.address));
+        found.or_else(|| self.hosts.pick(random).filter(|_| !wanted.strict))
     }
 
     /// A pooled connection that is still good, and nothing else: no system call.

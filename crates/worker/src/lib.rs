@@ -12,18 +12,21 @@
 //! | `listener`, `filter_chain` | accepting, balancing, choosing the chain |
 //! | `http/` | the HTTP pipeline |
 //! | `tcp` | connections carried without being read |
+//! | `host`, `call` | what the worker does for filters |
 //! | `chain`, `cluster` | configuration and pools as one worker runs them |
 //! | `buffers`, `io`, `timers`, `clock` | what is under it |
 
 #![forbid(unsafe_code)]
 
 mod buffers;
+mod call;
 mod chain;
 mod clock;
 mod cluster;
 mod filter_chain;
 mod fleet;
 mod format;
+mod host;
 mod http;
 mod io;
 mod listener;
@@ -41,6 +44,6 @@ pub use http::identify;
 pub use log::{AdminRequest, target as log_target, write_admin_line};
 pub use message::{ClusterReport, HostReport, Report};
 pub use plan::{
-    ChainPlan, ClusterPlan, FilterChainPlan, HandlerPlan, HttpPlan, ListenerPlan, Plan, PlanError, RoutePlan,
-    RoutesPlan,
+    ChainPlan, ClusterPlan, FilterChainPlan, FilterPlan, HandlerPlan, HttpPlan, ListenerPlan, Plan, PlanError,
+    RoutePlan, RoutesPlan,
 };

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use postrider_filter_api::{Factory, Registry, ScopedConfigs};
+use postrider_filter_api::{Factory, Registry, RouteConfig, RouteFacts, ScopedConfigs, WatchedFile, plugin};
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
     AccessLog, Action, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot, HttpConnection,
@@ -58,15 +58,18 @@ pub struct RoutesPlan {
     pub table: Table,
     /// Distinct filter chains; the first is that of requests without a route.
     pub filter_chains: Vec<FilterChainPlan>,
-    /// Per route: its name, its virtual host's, and what it sees.
+    /// Per route: what is known about it, and what it sees.
     pub routes: Vec<RoutePlan>,
+    /// Every filter of the chain, also those that are off on all routes.
+    pub factories: Vec<Arc<dyn Factory>>,
+    /// What the filters and their overrides were read from.
+    pub files: Vec<WatchedFile>,
     /// Some virtual host wants TLS.
     pub requires_tls: bool,
 }
 
 pub struct RoutePlan {
-    pub name: Option<Arc<str>>,
-    pub virtual_host: Arc<str>,
+    pub facts: RouteFacts,
     /// Index into [`RoutesPlan::filter_chains`].
     pub filters: u32,
     /// The same per weighted cluster, where those say something of their own.
@@ -87,9 +90,19 @@ impl RoutePlan {
     }
 }
 
-/// Filters in request order, each with the overrides that apply.
+/// Filters in request order, each with the overrides that apply: what a route sees.
 #[derive(Clone, Default)]
-pub struct FilterChainPlan(pub Vec<(Arc<dyn Factory>, ScopedConfigs)>);
+pub struct FilterChainPlan(pub Vec<FilterPlan>);
+
+#[derive(Clone)]
+pub struct FilterPlan {
+    /// Its place among the filters of the connection manager, the same on every route.
+    pub slot: u32,
+    pub name: Arc<str>,
+    pub factory: Arc<dyn Factory>,
+    /// By scope, each as it was read and as it is shown.
+    pub configs: ScopedConfigs,
+}
 
 pub struct ClusterPlan {
     pub model: Arc<Cluster>,
@@ -123,7 +136,7 @@ impl Plan {
         for listener in &snapshot.listeners {
             let known = previous.and_then(|plan| plan.listeners.iter().find(|old| old.model.name == listener.name));
             match known {
-                Some(known) if known.model == *listener => listeners.push(known.clone()),
+                Some(known) if known.model == *listener && known.is_current() => listeners.push(known.clone()),
                 known => match ListenerPlan::compile(listener, known.map(Arc::as_ref), registry, workers) {
                     Ok(plan) => listeners.push(Arc::new(plan)),
                     Err(more) => errors.extend(more),
@@ -145,6 +158,22 @@ impl Plan {
         self.listeners.iter().find(|listener| listener.model.name == name)
     }
 
+    /// Every file that some filter's configuration was read from.
+    pub fn files(&self) -> impl Iterator<Item = &WatchedFile> {
+        self.listeners.iter().flat_map(|listener| listener.each_chain()).flat_map(|chain| chain.files())
+    }
+
+    /// Every plugin, with the names of its listener and its chain.
+    pub fn plugins(&self) -> impl Iterator<Item = (&str, &str, &plugin::Facts)> {
+        self.listeners.iter().flat_map(|listener| {
+            listener.each_chain().flat_map(|chain| {
+                let factories = chain.routes().map_or(&[][..], |routes| &routes.factories);
+                let plugins = factories.iter().filter_map(|factory| factory.plugin());
+                plugins.map(|facts| (listener.model.name.as_str(), &*chain.name, facts))
+            })
+        })
+    }
+
     /// Every access log that some part of the plan writes.
     pub fn access_logs(&self) -> impl Iterator<Item = &AccessLog> {
         self.listeners.iter().flat_map(|listener| {
@@ -162,7 +191,8 @@ impl ListenerPlan {
     ) -> Result<ListenerPlan, Vec<PlanError>> {
         let mut errors = Vec::new();
         let mut compile = |chain: &Arc<FilterChain>| {
-            let known = previous.and_then(|old| old.each_chain().find(|old| old.model == *chain)).cloned();
+            let known = previous.and_then(|old| old.each_chain().find(|old| old.model == *chain && old.is_current()));
+            let known = known.cloned();
             known.or_else(|| ChainPlan::compile(chain, registry).map(Arc::new).map_err(|e| errors.extend(e)).ok())
         };
         let chains: Vec<_> = model.filter_chains.iter().filter_map(&mut compile).collect();
@@ -173,6 +203,11 @@ impl ListenerPlan {
         let loads = previous.map(|old| old.loads.clone());
         let loads = loads.unwrap_or_else(|| (0..workers.max(1)).map(|_| Load::default()).collect());
         Ok(ListenerPlan { model: model.clone(), loads, chains, default_chain })
+    }
+
+    /// No file that it was made from changed since.
+    fn is_current(&self) -> bool {
+        self.each_chain().all(|chain| chain.is_current())
     }
 
     /// What each chain but the default one takes.
@@ -195,6 +230,23 @@ impl ChainPlan {
             ConnectionHandler::Tcp(tcp) => HandlerPlan::Tcp(tcp.clone()),
         };
         Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler })
+    }
+
+    /// `None` for a chain that speaks no HTTP.
+    pub fn routes(&self) -> Option<&RoutesPlan> {
+        match &self.handler {
+            HandlerPlan::Http(http) => Some(&http.routes),
+            HandlerPlan::Tcp(_) => None,
+        }
+    }
+
+    /// Files that its filters were read from.
+    pub fn files(&self) -> &[WatchedFile] {
+        self.routes().map_or(&[], |routes| &routes.files)
+    }
+
+    fn is_current(&self) -> bool {
+        self.files().iter().all(WatchedFile::is_current)
     }
 
     pub fn access_log(&self) -> &[AccessLog] {
@@ -270,8 +322,14 @@ impl RoutesPlan {
                         || clusters.iter().any(|cluster| !cluster.response_headers.is_empty()),
                     answers: !matches!(route.action, Action::Forward(_)),
                     timeout: timeout_line(&route.action),
-                    name: (!route.name.is_empty()).then(|| route.name.as_str().into()),
-                    virtual_host: host_name.clone(),
+                    facts: RouteFacts {
+                        index: u32::try_from(routes.len()).unwrap_or_default(),
+                        name: (!route.name.is_empty()).then(|| route.name.as_str().into()),
+                        virtual_host: host_name.clone(),
+                        metadata: route.metadata.clone(),
+                        virtual_host_metadata: virtual_host.metadata.clone(),
+                        forwards: matches!(route.action, Action::Forward(_)),
+                    },
                     filters: resolver.intern(&scope),
                     weighted_filters,
                 });
@@ -279,7 +337,14 @@ impl RoutesPlan {
         }
         if resolver.errors.is_empty() {
             let requires_tls = table.virtual_hosts.iter().any(|host| host.require_tls != RequireTls::None);
-            Ok(RoutesPlan { table: Table::compile(table), filter_chains: resolver.chains, routes, requires_tls })
+            Ok(RoutesPlan {
+                table: Table::compile(table),
+                filter_chains: resolver.chains,
+                routes,
+                factories: resolver.factories.into_iter().flatten().collect(),
+                files: resolver.files,
+                requires_tls,
+            })
         } else {
             Err(resolver.errors)
         }
@@ -303,12 +368,14 @@ struct FilterResolver<'a> {
     chains: Vec<FilterChainPlan>,
     /// By what a chain is made of: slot and addresses of its override configurations.
     known: HashMap<Vec<[usize; 5]>, u32>,
+    files: Vec<WatchedFile>,
     errors: Vec<PlanError>,
 }
 
 impl<'a> FilterResolver<'a> {
     fn new(slots: &'a [FilterSlot], registry: &Registry) -> Self {
         let mut errors = Vec::new();
+        let mut files = Vec::new();
         let factories = slots
             .iter()
             .map(|slot| {
@@ -317,10 +384,13 @@ impl<'a> FilterResolver<'a> {
                     errors.push(PlanError { path: slot.origin.0.clone(), message });
                     return None;
                 };
-                build(&slot.config).map_err(|refused| report(&mut errors, &slot.origin.0, refused)).ok()
+                let built = build(&slot.name, &slot.config);
+                let factory = built.map_err(|refused| report(&mut errors, &slot.origin.0, refused)).ok()?;
+                remember(&mut files, factory.files());
+                Some(factory)
             })
             .collect();
-        FilterResolver { slots, factories, chains: Vec::new(), known: HashMap::new(), errors }
+        FilterResolver { slots, factories, chains: Vec::new(), known: HashMap::new(), files, errors }
     }
 
     /// The scope below `outer` with `overrides` applied; `put` says at which level.
@@ -328,7 +398,7 @@ impl<'a> FilterResolver<'a> {
         &mut self,
         outer: &Scope,
         overrides: &[FilterOverride],
-        put: impl Fn(&mut ScopedConfigs, postrider_filter_api::RouteConfig),
+        put: impl Fn(&mut ScopedConfigs, RouteConfig),
     ) -> Scope {
         let mut scope = outer.clone();
         if scope.0.is_empty() {
@@ -344,7 +414,10 @@ impl<'a> FilterResolver<'a> {
             *disabled = change.disabled;
             if let Some(config) = &change.config {
                 match factory.route_config(&config.kind, &config.value) {
-                    Ok(config) => put(configs, config),
+                    Ok(config) => {
+                        remember(&mut self.files, &config.files);
+                        put(configs, config);
+                    }
                     Err(refused) => report(&mut self.errors, &change.origin.0, refused),
                 }
             }
@@ -355,8 +428,8 @@ impl<'a> FilterResolver<'a> {
     /// The number of the chain that this scope sees.
     fn intern(&mut self, scope: &Scope) -> u32 {
         let active = || scope.0.iter().enumerate().filter(|(_, (disabled, _))| !disabled);
-        let address = |config: &Option<postrider_filter_api::RouteConfig>| {
-            config.as_ref().map_or(0, |config| Arc::as_ptr(config).cast::<()>() as usize)
+        let address = |config: &Option<RouteConfig>| {
+            config.as_ref().map_or(0, |config| Arc::as_ptr(&config.value).cast::<()>() as usize)
         };
         let key = active()
             .map(|(slot, (_, c))| {
@@ -365,12 +438,26 @@ impl<'a> FilterResolver<'a> {
             .collect();
         let chains = &mut self.chains;
         *self.known.entry(key).or_insert_with(|| {
-            let filters = active()
-                .filter_map(|(slot, (_, configs))| Some((self.factories.get(slot)?.as_ref()?.clone(), configs.clone())))
-                .collect();
-            chains.push(FilterChainPlan(filters));
+            let filters = active().filter_map(|(slot, (_, configs))| {
+                Some(FilterPlan {
+                    slot: u32::try_from(slot).ok()?,
+                    name: self.slots.get(slot)?.name.as_str().into(),
+                    factory: self.factories.get(slot)?.as_ref()?.clone(),
+                    configs: configs.clone(),
+                })
+            });
+            chains.push(FilterChainPlan(filters.collect()));
             u32::try_from(chains.len() - 1).unwrap_or_default()
         })
+    }
+}
+
+/// Several filters may read one file.
+fn remember(files: &mut Vec<WatchedFile>, more: &[WatchedFile]) {
+    for file in more {
+        if !files.contains(file) {
+            files.push(file.clone());
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 use postrider_sys::CountingAllocator;
 
@@ -19,7 +19,7 @@ const HOUSEKEEPING: u64 = 40;
 
 #[test]
 fn a_request_in_the_steady_state_allocates_nothing() {
-    let listener = common::free_listener();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let origin = listener.local_addr().unwrap();
     let serving = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -32,7 +32,7 @@ fn a_request_in_the_steady_state_allocates_nothing() {
             stream.write_all(&answer[..head.len() + 4000]).unwrap();
         }
     });
-    let running = common::Running::start(origin);
+    let running = common::Site::new(origin).run(&Default::default());
     let mut client = TcpStream::connect(running.address).unwrap();
     let mut exchange = || {
         client.write_all(b"GET /some/path?q=1 HTTP/1.1\r\nHost: a.test\r\nUser-Agent: test\r\n\r\n").unwrap();

@@ -1,24 +1,44 @@
-//! A piece of a body on its way through the filters.
+//! What the pipeline holds of a message's body in front of a filter.
 
-/// One piece: borrowed from the connection's buffer until a filter changes it.
-#[derive(Debug)]
-pub struct Body<'a> {
-    received: &'a [u8],
-    changed: &'a mut Option<Vec<u8>>,
+/// The held bytes: one piece as it came, or, behind [`crate::Action::Buffer`], everything so far.
+#[derive(Debug, Default)]
+pub struct Body {
+    bytes: Vec<u8>,
+    changed: bool,
 }
 
-impl<'a> Body<'a> {
-    /// `changed` gets the new bytes when a filter replaces the piece.
-    pub fn new(received: &'a [u8], changed: &'a mut Option<Vec<u8>>) -> Body<'a> {
-        Body { received, changed }
-    }
-
+impl Body {
     pub fn bytes(&self) -> &[u8] {
-        self.changed.as_deref().unwrap_or(self.received)
+        &self.bytes
     }
 
-    /// From here on the piece is `bytes`; empty drops it. A message whose length was declared is then sent chunked.
-    pub fn replace(&mut self, bytes: Vec<u8>) {
-        *self.changed = Some(bytes);
+    /// From here on the held part of the body is `bytes`. A message whose length was declared is sent with its new
+    /// length when all of it is held, and chunked otherwise.
+    pub fn replace(&mut self, bytes: &[u8]) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+        self.changed = true;
+    }
+
+    /// Whether a filter replaced some of the message's body.
+    pub fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// For the pipeline: more of the body arrived.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.bytes.extend_from_slice(piece);
+    }
+
+    /// For the pipeline: what was held went on.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// For the pipeline: ready for the next message, with the capacity kept up to `capacity`.
+    pub fn reset(&mut self, capacity: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(capacity);
+        self.changed = false;
     }
 }

@@ -1,6 +1,8 @@
 //! From configuration to filters.
 
 use std::any::Any;
+use std::hash::{DefaultHasher, Hasher};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,7 +15,46 @@ use crate::Filter;
 pub type ConfigError = Vec<ValueError>;
 
 /// What an override at some scope parsed to; the factory that made it knows the type.
-pub type RouteConfig = Arc<dyn Any + Send + Sync>;
+#[derive(Clone)]
+pub struct RouteConfig {
+    pub value: Arc<dyn Any + Send + Sync>,
+    /// Files that it was read from.
+    pub files: Vec<WatchedFile>,
+    /// As `explain` and the admin show it.
+    pub shown: Value,
+}
+
+impl RouteConfig {
+    /// One that was read from no file.
+    pub fn new(value: impl Any + Send + Sync, shown: &Value) -> RouteConfig {
+        RouteConfig { value: Arc::new(value), files: Vec::new(), shown: shown.clone() }
+    }
+}
+
+/// A file that a configuration was made from, as it was then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchedFile {
+    pub path: PathBuf,
+    digest: Option<u64>,
+}
+
+impl WatchedFile {
+    /// `content` is what was read; `None` when the file could not be read.
+    pub fn new(path: &Path, content: Option<&[u8]>) -> WatchedFile {
+        WatchedFile { path: path.to_owned(), digest: content.map(digest) }
+    }
+
+    /// Whether the file still says what it said.
+    pub fn is_current(&self) -> bool {
+        std::fs::read(&self.path).ok().as_deref().map(digest) == self.digest
+    }
+}
+
+fn digest(content: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(content);
+    hasher.finish()
+}
 
 /// A filter with its gateway-level configuration. Lives as long as the snapshot; shared by the workers.
 pub trait Factory: Send + Sync {
@@ -26,6 +67,16 @@ pub trait Factory: Send + Sync {
     /// Makes the filter that a route with these overrides sees. The merge rule is the filter's own. Called once per
     /// worker and distinct combination, on the worker: it must be quick.
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter>;
+
+    /// Files that the gateway-level configuration was read from: when one changes, the filter is built anew.
+    fn files(&self) -> &[WatchedFile] {
+        &[]
+    }
+
+    /// What the admin tells about it, when it is a plugin.
+    fn plugin(&self) -> Option<&crate::plugin::Facts> {
+        None
+    }
 }
 
 /// Where a filter runs.
@@ -35,6 +86,8 @@ pub struct Place<'a> {
     pub stats: &'a WorkerStats,
     /// The connection manager's prefix in statistics.
     pub stat_prefix: &'a str,
+    /// The worker's number, from 0.
+    pub worker: u32,
 }
 
 /// The overrides that apply to a route, from the least specific to the most.
@@ -56,7 +109,7 @@ impl ScopedConfigs {
     pub fn specific_first<T: 'static>(&self) -> impl DoubleEndedIterator<Item = &T> {
         [&self.weighted_cluster, &self.route, &self.virtual_host, &self.table]
             .into_iter()
-            .filter_map(|config| config.as_ref()?.downcast_ref())
+            .filter_map(|config| config.as_ref()?.value.downcast_ref())
     }
 }
 
@@ -66,8 +119,8 @@ pub struct Registry {
     entries: Vec<(&'static str, Build)>,
 }
 
-/// Builds a factory from the gateway-level configuration.
-pub type Build = fn(&Value) -> Result<Arc<dyn Factory>, ConfigError>;
+/// Builds a factory from a filter's name in its chain and its gateway-level configuration.
+pub type Build = fn(&str, &Value) -> Result<Arc<dyn Factory>, ConfigError>;
 
 impl Registry {
     pub fn register(&mut self, kind: &'static str, build: Build) {

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use postrider_model::{Metadata, Value};
+
 use crate::Moment;
 
 /// Facts about one stream, for filters, formats and logs.
@@ -48,6 +50,24 @@ pub struct StreamInfo {
     pub details: Cow<'static, str>,
     pub termination_details: &'static str,
     pub flags: Flags,
+    /// What filters noted for each other and for logs, by their namespaces.
+    pub metadata: Metadata,
+    /// Named objects that filters made, as their serialised strings or structures.
+    pub filter_state: Vec<(String, Value)>,
+    /// A filter wants this host of the cluster and no other.
+    pub upstream_override: Option<UpstreamOverride>,
+    /// A filter changed what the route depends on: it is looked up again before it is next used.
+    pub route_is_stale: bool,
+    /// A filter wants the client's connection closed after this stream.
+    pub drain_connection: bool,
+}
+
+/// A host that a filter chose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamOverride {
+    pub address: SocketAddr,
+    /// Without it there is no answer but 503; otherwise the load balancer picks another.
+    pub strict: bool,
 }
 
 impl StreamInfo {
@@ -76,6 +96,15 @@ impl StreamInfo {
         self.details = Cow::Borrowed("");
         self.termination_details = "";
         self.flags = Flags::default();
+        if !self.metadata.is_empty() {
+            self.metadata.clear();
+        }
+        if !self.filter_state.is_empty() {
+            self.filter_state.clear();
+        }
+        self.upstream_override = None;
+        self.route_is_stale = false;
+        self.drain_connection = false;
     }
 
     /// A stream that begins now.
@@ -109,6 +138,11 @@ impl StreamInfo {
             details: Cow::Borrowed(""),
             termination_details: "",
             flags: Flags::default(),
+            metadata: Metadata::default(),
+            filter_state: Vec::new(),
+            upstream_override: None,
+            route_is_stale: false,
+            drain_connection: false,
         }
     }
 }

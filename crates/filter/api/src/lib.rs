@@ -18,21 +18,26 @@
 
 mod body;
 mod config;
+mod host;
 mod info;
 mod moment;
 mod outcome;
+pub mod plugin;
 mod state;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use body::Body;
-pub use config::{ConfigError, Factory, Place, Registry, RouteConfig, ScopedConfigs};
-pub use info::{Flags, StreamInfo};
+pub use config::{ConfigError, Factory, Place, Registry, RouteConfig, ScopedConfigs, WatchedFile};
+pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, UnknownCluster};
+pub use info::{Flags, StreamInfo, UpstreamOverride};
 pub use moment::Moment;
 pub use outcome::{Action, LocalReply, Resumer};
 pub use state::State;
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
 
-/// Which hooks a filter wants; the others are never called.
+/// Which hooks a filter wants; the others are never called. The `…_resumed` ones follow a pause without being asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hooks {
     pub request_headers: bool,
@@ -44,7 +49,8 @@ pub struct Hooks {
     pub complete: bool,
 }
 
-/// One filter with one configuration, on one worker. `end` is true when nothing of the message follows.
+/// One filter with one configuration, on one worker. `end` is true when nothing of the message follows: no body behind
+/// the head, no further piece and no trailers behind a piece.
 pub trait Filter {
     /// Asked once, when the filter is made.
     fn hooks(&self) -> Hooks;
@@ -53,12 +59,19 @@ pub trait Filter {
         Action::Continue
     }
 
-    /// Called with each piece of the body as it comes. A local reply is possible until response headers were sent.
-    fn on_request_body(&self, _: &mut State, _: &mut Stream<'_>, _: &mut Body<'_>, _end: bool) -> Action {
+    /// Called with each piece of the body as it comes, which is then what [`Stream::request_body`] holds; with an empty
+    /// one when the end comes by itself. A local reply is possible until response headers were sent.
+    fn on_request_body(&self, _: &mut State, _: &mut Stream<'_>, _end: bool) -> Action {
         Action::Continue
     }
 
-    fn on_request_trailers(&self, _: &mut State, _: &mut Stream<'_>, _trailers: &mut Fields) -> Action {
+    /// Called when trailers follow the body, behind its last piece.
+    fn on_request_trailers(&self, _: &mut State, _: &mut Stream<'_>) -> Action {
+        Action::Continue
+    }
+
+    /// A pause of the request is over; what it answers counts as the paused hook's answer.
+    fn on_request_resumed(&self, _: &mut State, _: &mut Stream<'_>) -> Action {
         Action::Continue
     }
 
@@ -67,11 +80,16 @@ pub trait Filter {
         Action::Continue
     }
 
-    fn on_response_body(&self, _: &mut State, _: &mut Stream<'_>, _: &mut Body<'_>, _end: bool) -> Action {
+    fn on_response_body(&self, _: &mut State, _: &mut Stream<'_>, _end: bool) -> Action {
         Action::Continue
     }
 
-    fn on_response_trailers(&self, _: &mut State, _: &mut Stream<'_>, _trailers: &mut Fields) -> Action {
+    fn on_response_trailers(&self, _: &mut State, _: &mut Stream<'_>) -> Action {
+        Action::Continue
+    }
+
+    /// A pause of the response is over; what it answers counts as the paused hook's answer.
+    fn on_response_resumed(&self, _: &mut State, _: &mut Stream<'_>) -> Action {
         Action::Continue
     }
 
@@ -85,7 +103,16 @@ pub struct Stream<'a> {
     pub request: &'a mut RequestHead,
     /// Empty until the response has a head.
     pub response: &'a mut ResponseHead,
+    /// What is held of the bodies in front of this filter: empty outside body hooks and their pauses.
+    pub request_body: &'a mut Body,
+    pub response_body: &'a mut Body,
+    /// Empty until the body has ended with some.
+    pub request_trailers: &'a mut Fields,
+    pub response_trailers: &'a mut Fields,
     pub info: &'a mut StreamInfo,
+    /// `None` when no route matched.
+    pub route: Option<&'a RouteFacts>,
     /// Give a clone of it to whatever will end a [`Action::Pause`].
     pub resumer: &'a Resumer,
+    pub host: &'a dyn Host,
 }

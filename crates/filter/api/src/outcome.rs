@@ -5,13 +5,20 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// How the stream goes on after a hook.
+/// How a message goes on after a hook.
 #[derive(Debug)]
 pub enum Action {
     Continue,
-    /// Nothing moves on this stream in this direction until [`Resumer::resume`]; then it goes on behind this filter.
+    /// Continue, and this filter wants nothing more of this message: its body passes as if the filter were not there.
+    Done,
+    /// Nothing moves in this direction until [`Resumer::resume`]; then the filter's `on_…_resumed` is asked.
     Pause,
-    /// Answer the client now; the request goes no further.
+    /// Head and body stay in front of this filter while more of the body is read: each further piece comes with all
+    /// that is held, up to the buffer limit. From a body hook with `end`, or from a trailers hook, the same as
+    /// [`Action::Continue`]: nothing more will come.
+    Buffer,
+    /// Answer the client now. From a request hook: the request goes no further. From a response hook: this takes the
+    /// response's place, as long as its head was not sent; later it cuts the response off.
     Respond(Box<LocalReply>),
 }
 
@@ -54,6 +61,15 @@ impl Resumer {
         Poll::Pending
     }
 
+    /// For the pipeline: the stream is over; clones that are still held resume nothing any more.
+    pub fn renew(&mut self) {
+        if Rc::strong_count(&self.0) > 1 {
+            *self = Resumer::default();
+        } else {
+            self.reset();
+        }
+    }
+
     /// For the pipeline: forgets a resume that nobody waited for.
     pub fn reset(&self) {
         self.0.resumed.set(false);
@@ -73,5 +89,14 @@ mod tests {
         assert!(resumer.poll(Waker::noop()).is_pending());
         resumer.resume();
         assert!(resumer.poll(Waker::noop()).is_ready());
+    }
+
+    #[test]
+    fn a_clone_from_an_earlier_stream_resumes_nothing() {
+        let mut resumer = Resumer::default();
+        let old = resumer.clone();
+        resumer.renew();
+        old.resume();
+        assert!(resumer.poll(Waker::noop()).is_pending());
     }
 }

@@ -1,47 +1,21 @@
-//! A stream without a proxy around it, and configurations written as one writes them.
+//! Streams to try a filter on, and configurations written as one writes them.
 
-use std::time::SystemTime;
-
-use postrider_filter_api::{Action, Filter, Resumer, State, Stream, StreamInfo};
-use postrider_http::{Fields, RequestHead, ResponseHead};
+use postrider_filter_api::testing::FakeStream;
+use postrider_filter_api::{Action, Filter, State};
+use postrider_http::Fields;
 use postrider_model::Value;
 
-pub(crate) struct FakeStream {
-    pub(crate) request: RequestHead,
-    pub(crate) response: ResponseHead,
-    pub(crate) info: StreamInfo,
-    resumer: Resumer,
+/// A `GET` with these fields.
+pub(crate) fn request(path: &str, lines: &[(&str, &str)]) -> FakeStream {
+    FakeStream::new("GET", path, lines)
 }
 
-impl FakeStream {
-    pub(crate) fn new(path: &str, lines: &[(&str, &str)]) -> FakeStream {
-        let mut request = RequestHead::new();
-        request.set_method(b"GET").unwrap();
-        request.set_authority(b"x").unwrap();
-        request.set_path(path.as_bytes()).unwrap();
-        for (name, value) in lines {
-            request.fields.append_name(name.as_bytes(), value.as_bytes()).unwrap();
-        }
-        FakeStream {
-            request,
-            response: ResponseHead::new(),
-            info: StreamInfo::new(postrider_filter_api::Moment::default(), SystemTime::UNIX_EPOCH),
-            resumer: Resumer::default(),
-        }
-    }
+pub(crate) fn request_headers(stream: &mut FakeStream, filter: &dyn Filter) -> Action {
+    stream.with(|stream| filter.on_request_headers(&mut State::default(), stream, true))
+}
 
-    pub(crate) fn with<T>(&mut self, call: impl FnOnce(&mut Stream<'_>) -> T) -> T {
-        let FakeStream { request, response, info, resumer } = self;
-        call(&mut Stream { request, response, info, resumer })
-    }
-
-    pub(crate) fn request_headers(&mut self, filter: &dyn Filter) -> Action {
-        self.with(|stream| filter.on_request_headers(&mut State::default(), stream, true))
-    }
-
-    pub(crate) fn response_headers(&mut self, filter: &dyn Filter) -> Action {
-        self.with(|stream| filter.on_response_headers(&mut State::default(), stream, true))
-    }
+pub(crate) fn response_headers(stream: &mut FakeStream, filter: &dyn Filter) -> Action {
+    stream.with(|stream| filter.on_response_headers(&mut State::default(), stream, true))
 }
 
 /// `name: value` lines without those of the fake request itself.
@@ -65,5 +39,5 @@ pub(crate) fn text(text: &str) -> Value {
 /// A place with counters that nobody reads.
 pub fn place() -> postrider_filter_api::Place<'static> {
     let stats = Box::leak(Box::new(postrider_telemetry::Registry::new().worker(0)));
-    postrider_filter_api::Place { stats, stat_prefix: "test" }
+    postrider_filter_api::Place { stats, stat_prefix: "test", worker: 0 }
 }

@@ -4,13 +4,15 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::{Flags, LocalReply, Moment, Resumer, State, StreamInfo};
+use postrider_filter_api::{Flags, Moment, State, StreamInfo};
 use postrider_h1::HeadScan;
 use postrider_http::{BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead};
 use postrider_telemetry::stats::sets::http as stat;
 use postrider_upstream::Permit;
 
+use super::hold::Passed;
 use super::outbox::Outbox;
+use super::passage::Passage;
 use super::transfer::Transfer;
 use super::{After, Connection};
 use crate::chain::{Filters, Http, Routes};
@@ -38,9 +40,9 @@ pub(crate) struct Exchange {
     pub(super) weighted: Option<usize>,
     pub(super) filters: Option<Rc<Filters>>,
     pub(super) states: Vec<State>,
-    /// Ends a pause of the request, and one of the response.
-    pub(super) resumers: [Resumer; 2],
-    pub(super) paused: [bool; 2],
+    /// The ways of both messages through the filters; unused when there are none.
+    pub(super) request_pass: Passage,
+    pub(super) response_pass: Passage,
     pub(super) cluster: Option<Rc<Cluster>>,
     pub(super) host: Option<Rc<Host>>,
     pub(super) upstream: Option<Box<Upstream>>,
@@ -75,8 +77,12 @@ pub(crate) struct Exchange {
     pub(super) last_activity: Moment,
     pub(super) route_timeout: Option<Duration>,
     pub(super) stream_idle: Option<Duration>,
-    /// A filter answered in place of the upstream's response.
-    pub(super) replaced: Option<Box<LocalReply>>,
+    /// A local reply is prepared: the filters have yet to see it, and the client to get it.
+    pub(super) replying: bool,
+    /// When the filters let the request go that they had held.
+    pub(super) released: Moment,
+    /// What the upstream said, when a filter made another status of it.
+    pub(super) upstream_status: Option<u16>,
     pub(super) reply_body: Vec<u8>,
     pub(super) scratch: Vec<u8>,
 }
@@ -96,8 +102,8 @@ impl Exchange {
             weighted: None,
             filters: None,
             states: Vec::new(),
-            resumers: Default::default(),
-            paused: [false; 2],
+            request_pass: Passage::default(),
+            response_pass: Passage::default(),
             cluster: None,
             host: None,
             upstream: None,
@@ -123,7 +129,9 @@ impl Exchange {
             last_activity: now,
             route_timeout: None,
             stream_idle: None,
-            replaced: None,
+            replying: false,
+            released: Moment::default(),
+            upstream_status: None,
             reply_body: Vec::new(),
             scratch: Vec::new(),
         }
@@ -150,6 +158,13 @@ impl Exchange {
         } else {
             self.serve(connection, http).await;
         }
+        if self.replying {
+            if self.filters.is_some() && !self.filter_reply(connection, http, None) {
+                // Boxed: rare, and it would make every idle connection's task larger. So below.
+                Box::pin(self.hold_reply(connection, http)).await;
+            }
+            self.send_reply(connection, http);
+        }
         let after = self.after(connection);
         self.complete(connection, http);
         after
@@ -162,11 +177,16 @@ impl Exchange {
         // Which virtual host and route, and so which filters.
         self.find_route(connection, http);
         // Filters may change the request, hold it, or answer it.
-        for index in 0..self.filter_count() {
-            if self.filter_request_headers(index, connection, http) {
-                return;
+        if self.filters.is_some() {
+            match self.filter_request(connection, http) {
+                Passed::Free => {}
+                Passed::Barred => return,
+                Passed::Held => {
+                    if !Box::pin(self.hold_request(connection, http)).await {
+                        return;
+                    }
+                }
             }
-            self.resumed(0).await;
         }
         // The end of the chain: answer here, or forward.
         let Some(target) = self.route_request(connection, http) else { return };
@@ -191,7 +211,7 @@ impl Exchange {
         stats.inc(stat::DOWNSTREAM_RQ_TOTAL);
         stats.inc(stat::DOWNSTREAM_RQ_HTTP1_TOTAL);
         stats.gauge_inc(stat::DOWNSTREAM_RQ_ACTIVE);
-        self.upload = Transfer::new(self.facts.framing, self.facts.framing, false, http.model.http1.enable_trailers);
+        self.upload = Transfer::new(self.facts.framing, self.facts.framing, http.model.http1.enable_trailers);
         if self.upload.is_done() {
             self.info.request_received = Some(now);
         }
@@ -209,7 +229,7 @@ impl Exchange {
             // The client left before there was an answer.
             return After::Close;
         }
-        let heard_all = self.upload.is_done();
+        let heard_all = self.upload.is_heard();
         if self.keep_alive && heard_all && !connection.half_closed {
             return After::KeepAlive;
         }
@@ -232,14 +252,8 @@ impl Exchange {
         } else {
             stats.inc(stat::DOWNSTREAM_RQ_RX_RESET);
         }
-        if let Some(filters) = self.filters.take()
-            && filters.hooks.complete
-        {
-            for ((filter, hooks), state) in filters.all.iter().zip(&mut self.states) {
-                if hooks.complete {
-                    filter.on_complete(state, &self.info);
-                }
-            }
+        if self.filters.is_some() {
+            self.complete_filters();
         }
         if !http.logs.is_empty() {
             http.logs.write(&self.format_context(&self.reply_body, worker.clock.wall(now)));
@@ -275,8 +289,6 @@ impl Exchange {
         self.routes = None;
         self.route = None;
         self.weighted = None;
-        self.states.clear();
-        self.paused = [false; 2];
         self.cluster = None;
         self.host = None;
         self.permit = None;
@@ -297,7 +309,6 @@ impl Exchange {
         self.keep_alive = true;
         self.route_timeout = None;
         self.stream_idle = None;
-        self.replaced = None;
         self.reply_body.clear();
         self.scratch.clear();
     }
@@ -311,15 +322,5 @@ impl Exchange {
     pub(super) fn fail(&mut self, flags: Flags, details: impl Into<Cow<'static, str>>) {
         self.info.flags.insert(flags);
         self.info.details = details.into();
-    }
-
-    /// Waits while the request (0) or the response (1) is held by a filter.
-    async fn resumed(&mut self, direction: usize) {
-        let (Some(paused), Some(resumer)) = (self.paused.get_mut(direction), self.resumers.get(direction)) else {
-            return;
-        };
-        if std::mem::take(paused) {
-            std::future::poll_fn(|cx| resumer.poll(cx.waker())).await;
-        }
     }
 }

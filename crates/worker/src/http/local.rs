@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use postrider_filter_api::{Action, Flags, LocalReply, Stream};
+use postrider_filter_api::{Flags, LocalReply};
 use postrider_http::{
     BodyFraming, FieldLine, HeaderId, Method, Reject, ResponseWrite, Version, reason_phrase, write_response,
 };
@@ -41,7 +41,7 @@ impl Exchange {
         // What follows a refused head is not read as requests.
         connection.input.release(&connection.worker.buffers);
         self.facts.framing = BodyFraming::UntilClose;
-        self.upload = super::transfer::Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false, false);
+        self.upload = super::transfer::Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);
     }
 
     /// An answer that belongs to the route: its header edits apply.
@@ -49,7 +49,7 @@ impl Exchange {
         self.make_reply(connection, http, reply, true);
     }
 
-    /// Answers the client; goes behind what waits to be sent already.
+    /// Prepares the answer to the client. It is sent when the filters have seen it: see [`Exchange::run`].
     pub(super) fn reply(&mut self, connection: &mut Connection, http: &Http, reply: LocalReply) {
         self.make_reply(connection, http, reply, false);
     }
@@ -80,10 +80,26 @@ impl Exchange {
         if of_route {
             self.edit_response_headers(connection);
         }
-        let end = self.reply_body.is_empty() || self.request.method() == Method::Head;
-        self.filter_response_headers(end);
+        if self.filters.is_some() {
+            let bodiless = self.request.method() == Method::Head || is_bodiless(self.response.status());
+            self.response_trailers.clear();
+            self.response_pass.replace(&self.reply_body, bodiless);
+            if self.response_pass.has_begun() {
+                // It comes back when it passed the filters.
+                self.reply_body.clear();
+            }
+        }
+        self.replying = true;
+    }
+
+    /// Sends the prepared answer; it goes behind what waits to be sent already.
+    pub(super) fn send_reply(&mut self, connection: &mut Connection, http: &Http) {
+        if !std::mem::take(&mut self.replying) {
+            return;
+        }
+        self.info.status = self.response.status();
         self.swallow_body(connection);
-        let heard_all = self.upload.is_done();
+        let heard_all = self.upload.is_heard();
         self.decide_keep_alive(connection, http, heard_all);
         self.write_reply(connection, http);
         self.answered = true;
@@ -103,13 +119,9 @@ impl Exchange {
     /// Reads the rest of the request's body if it is here already, so that the connection can go on.
     fn swallow_body(&mut self, connection: &mut Connection) {
         let buffers = &connection.worker.buffers;
-        while !self.upload.is_done() && !connection.input.is_empty() {
+        while !self.upload.is_heard() && !connection.input.is_empty() {
             let before = connection.input.bytes().len();
-            let step =
-                self.upload.step(&mut connection.input, &mut self.up, &mut self.request_trailers, buffers, |_| {
-                    super::transfer::Seen::AsIs
-                });
-            self.up.discard(&mut connection.input, buffers);
+            let step = self.upload.swallow(&mut connection.input, &mut self.up, &mut self.request_trailers, buffers);
             match step {
                 Ok(count) => self.info.bytes_received += count,
                 Err(_) => return,
@@ -145,7 +157,7 @@ impl Exchange {
 
     fn write_reply(&mut self, connection: &mut Connection, http: &Http) {
         connection.worker.date(&mut self.response.fields);
-        let bodiless = matches!(self.response.status(), 100..=199 | 204 | 304);
+        let bodiless = is_bodiless(self.response.status());
         let framing = match bodiless {
             true => BodyFraming::None,
             false => BodyFraming::Length(self.reply_body.len() as u64),
@@ -186,35 +198,6 @@ impl Exchange {
         }
     }
 
-    /// Shows the response head to the filters, the last first.
-    pub(super) fn filter_response_headers(&mut self, end: bool) {
-        let Some(filters) = self.filters.clone() else { return };
-        if !filters.hooks.response_headers {
-            return;
-        }
-        for (index, (filter, hooks)) in filters.all.iter().enumerate().rev() {
-            let Some(state) = self.states.get_mut(index).filter(|_| hooks.response_headers) else { continue };
-            let [_, resumer] = &self.resumers;
-            resumer.reset();
-            let mut stream =
-                Stream { request: &mut self.request, response: &mut self.response, info: &mut self.info, resumer };
-            match filter.on_response_headers(state, &mut stream, end) {
-                Action::Continue => {}
-                Action::Pause => {
-                    let [_, paused] = &mut self.paused;
-                    *paused = true;
-                }
-                Action::Respond(reply) => {
-                    // The head was not sent yet: this one takes its place.
-                    self.info.status = reply.status;
-                    self.response.reply(reply.status);
-                    self.replaced = Some(reply);
-                    return;
-                }
-            }
-        }
-    }
-
     /// What weighted cluster, route, virtual host and table say about the response's headers.
     pub(super) fn edit_response_headers(&mut self, connection: &Connection) {
         let (Some(routes), Some(route)) = (self.routes.clone(), self.route) else { return };
@@ -231,4 +214,9 @@ impl Exchange {
             edits::apply(level, &mut self.response.fields, &mut values);
         }
     }
+}
+
+/// Responses with this status never have a body (RFC 9110 section 6.4.1).
+pub(super) fn is_bodiless(status: u16) -> bool {
+    matches!(status, 100..=199 | 204 | 304)
 }

@@ -7,9 +7,13 @@
 
 mod edits;
 mod exchange;
+mod filtered;
+mod filters;
+mod hold;
 mod identity;
 mod local;
 mod outbox;
+mod passage;
 mod prepare;
 mod respond;
 mod send;

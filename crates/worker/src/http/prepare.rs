@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use postrider_filter_api::{Action as Outcome, Flags, LocalReply, Place, State, Stream};
+use postrider_filter_api::{Flags, LocalReply, Place};
 use postrider_http::{HeaderId, Method, Scheme};
 use postrider_model::{Action, DirectResponse, Forward, Redirect, RequireTls, ResponseBody, Target, WeightedCluster};
 use postrider_router::redirect_location;
@@ -38,6 +38,40 @@ impl Exchange {
     pub(super) fn find_route(&mut self, connection: &Connection, http: &Http) {
         let worker = &connection.worker;
         let routes = http.routes();
+        let chain = self.choose_route(&routes, connection, http);
+        if http.model.identity.use_remote_address && !self.internal {
+            for name in &routes.plan.table.source().internal_only_headers {
+                self.request.fields.remove_name(name.as_bytes());
+            }
+        }
+        let place = Place { stats: &worker.stats, stat_prefix: &http.stat_prefix, worker: worker.id };
+        self.filters = routes.filters(chain, &place).filter(|filters| !filters.all.is_empty()).cloned();
+        if self.filters.is_some() {
+            self.prepare_states();
+        }
+        self.routes = Some(routes);
+    }
+
+    /// A filter changed what the route depends on. The chain keeps its filters, as the new route has them.
+    #[cold]
+    pub(super) fn find_route_again(&mut self, connection: &Connection, http: &Http) {
+        self.info.route_is_stale = false;
+        let (Some(routes), None) = (self.routes.clone(), &self.cluster) else { return };
+        self.info.route_name = None;
+        self.info.virtual_host = None;
+        self.weighted = None;
+        let chain = self.choose_route(&routes, connection, http);
+        let worker = &connection.worker;
+        let place = Place { stats: &worker.stats, stat_prefix: &http.stat_prefix, worker: worker.id };
+        if let (Some(filters), Some(there)) = (&self.filters, routes.filters(chain, &place)) {
+            self.filters = Some(Rc::new(filters.on_route(there)));
+        }
+    }
+
+    /// Matches the request; answers the number of the filter chain that it sees.
+    #[inline]
+    fn choose_route(&mut self, routes: &Routes, connection: &Connection, http: &Http) -> u32 {
+        let worker = &connection.worker;
         let found = routes.plan.table.find(&self.request, || worker.random.next());
         self.route = found.as_ref().map(|found| found.route);
         let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
@@ -56,47 +90,7 @@ impl Exchange {
                 chain = own.copied().unwrap_or(chain);
             }
         }
-        if http.model.identity.use_remote_address && !self.internal {
-            for name in &routes.plan.table.source().internal_only_headers {
-                self.request.fields.remove_name(name.as_bytes());
-            }
-        }
-        let place = Place { stats: &worker.stats, stat_prefix: &http.stat_prefix };
-        self.filters = routes.filters(chain, &place).filter(|filters| !filters.all.is_empty()).cloned();
-        let count = self.filter_count();
-        self.states.resize_with(count, State::default);
-        self.routes = Some(routes);
-    }
-
-    pub(super) fn filter_count(&self) -> usize {
-        self.filters.as_ref().map_or(0, |filters| filters.all.len())
-    }
-
-    /// Shows the head to one filter; `true` when it answered the request.
-    pub(super) fn filter_request_headers(&mut self, index: usize, connection: &mut Connection, http: &Http) -> bool {
-        let Some(filters) = self.filters.clone() else { return false };
-        let (Some((filter, hooks)), Some(state)) = (filters.all.get(index), self.states.get_mut(index)) else {
-            return false;
-        };
-        if !hooks.request_headers {
-            return false;
-        }
-        let [resumer, _] = &self.resumers;
-        resumer.reset();
-        let mut stream =
-            Stream { request: &mut self.request, response: &mut self.response, info: &mut self.info, resumer };
-        match filter.on_request_headers(state, &mut stream, self.upload.is_done()) {
-            Outcome::Continue => false,
-            Outcome::Pause => {
-                let [paused, _] = &mut self.paused;
-                *paused = true;
-                false
-            }
-            Outcome::Respond(reply) => {
-                self.reply(connection, http, *reply);
-                true
-            }
-        }
+        chain
     }
 
     /// The router: answers here, or says where to send the request.

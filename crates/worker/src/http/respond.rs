@@ -1,22 +1,22 @@
 //! From the upstream's response head to the client's.
 
 use postrider_filter_api::LocalReply;
-use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, ResponseWrite, Version, write_response};
+use postrider_http::{
+    BodyFraming, Connection as Persistence, HeaderId, Method, ResponseWrite, Version, write_response,
+};
 use postrider_telemetry::stats::sets;
 
 use super::Connection;
 use super::exchange::Exchange;
-use super::stream::End;
+use super::local::is_bodiless;
+use super::passage::{Hook, Side};
 use super::transfer::Transfer;
 use crate::chain::Http;
 
 impl Exchange {
-    /// The upstream's final head is in `self.response`: edits it, decides how the body travels and writes the
-    /// client's head.
-    ///
-    /// # Errors
-    /// A filter wants another answer instead.
-    pub(super) fn on_response_head(&mut self, connection: &mut Connection, http: &Http) -> Result<(), End> {
+    /// The upstream's final head is in `self.response`: edits it, and writes the client's head unless filters are to see
+    /// it first.
+    pub(super) fn on_response_head(&mut self, connection: &mut Connection, http: &Http) {
         let worker = &connection.worker;
         let now = worker.clock.now();
         self.info.response_began = Some(now);
@@ -34,23 +34,58 @@ impl Exchange {
         self.return_request_id(http);
         self.edit_response_headers(connection);
         let from = self.response_facts.framing;
-        self.filter_response_headers(!from.has_body());
-        if let Some(reply) = self.replaced.take() {
-            return Err(End::Reply(reply));
+        if self.filters.as_ref().is_some_and(|filters| filters.looks_at_responses()) {
+            let bodiless = self.tunnel || self.request.method() == Method::Head || is_bodiless(self.info.status);
+            self.response_pass.begin(!from.has_body(), bodiless);
+            self.response_pass.open = true;
+            self.download = Transfer::filtered(from, http.model.http1.enable_trailers);
+            return;
         }
-        let filtered = self.filters.as_ref().is_some_and(|filters| filters.hooks.response_body);
-        let trailers = self.filters.as_ref().is_some_and(|filters| filters.hooks.response_trailers);
         let old_client = self.request.version() == Version::Http10;
         let to = match from {
-            BodyFraming::Length(length) if length > 0 && filtered => chunked_for(old_client),
             BodyFraming::Chunked | BodyFraming::UntilClose => chunked_for(old_client),
             other => other,
         };
-        let raw = self.tunnel;
-        self.download = match raw {
-            true => Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false, false),
-            false => Transfer::new(from, to, filtered || trailers, http.model.http1.enable_trailers),
+        self.download = Transfer::new(from, to, http.model.http1.enable_trailers);
+        self.send_response_head(connection, http, to);
+    }
+
+    /// The head passed the filters: decides how the body travels and writes the client's head.
+    pub(super) fn send_filtered_head(&mut self, connection: &mut Connection, http: &Http) {
+        if self.info.status != self.response.status() {
+            self.upstream_status = Some(self.info.status);
+            self.info.status = self.response.status();
+        }
+        let Some(filters) = &self.filters else { return };
+        let (from, pass) = (self.response_facts.framing, &mut self.response_pass);
+        let wanted = |hook| pass.is_wanted(Side::Response, filters, hook);
+        let body_wanted = wanted(Hook::Body);
+        let looked_at = body_wanted || from == BodyFraming::Chunked && wanted(Hook::Trailers);
+        let old_client = self.request.version() == Version::Http10;
+        let streamed = chunked_for(old_client);
+        let unseen = !(pass.has_begun() || from.has_body() && looked_at);
+        let to = match (from, pass.whole(filters)) {
+            (BodyFraming::Chunked | BodyFraming::UntilClose, _) if unseen => streamed,
+            (from, _) if unseen => from,
+            (BodyFraming::Chunked, Some(_)) if !pass.is_changed() && !old_client => from,
+            (_, Some(length)) => BodyFraming::Length(length),
+            (BodyFraming::Length(_), None) if !body_wanted && !pass.is_changed() => from,
+            (_, None) => streamed,
         };
+        if unseen {
+            pass.open = false;
+            self.download = Transfer::new(from, to, http.model.http1.enable_trailers);
+        } else {
+            self.download.leave_as(to);
+        }
+        self.send_response_head(connection, http, to);
+    }
+
+    fn send_response_head(&mut self, connection: &mut Connection, http: &Http, to: BodyFraming) {
+        let raw = self.tunnel;
+        if raw {
+            self.download = Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);
+        }
         if to == BodyFraming::UntilClose {
             self.keep_alive = false;
         }
@@ -61,11 +96,11 @@ impl Exchange {
         self.response_done = self.download.is_done() && !raw;
         if raw {
             // From here on the request side carries whatever comes.
-            self.upload = Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false, false);
+            self.upload = Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);
+            self.request_pass.open = false;
             http.stats.inc(sets::http::DOWNSTREAM_CX_UPGRADES_TOTAL);
             http.stats.gauge_inc(sets::http::DOWNSTREAM_CX_UPGRADES_ACTIVE);
         }
-        Ok(())
     }
 
     fn write_head(&mut self, connection: &Connection, http: &Http, framing: BodyFraming) {

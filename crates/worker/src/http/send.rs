@@ -3,15 +3,18 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use postrider_filter_api::{Action, Body, Flags, LocalReply, Moment, Stream};
+use postrider_filter_api::{Flags, LocalReply, Moment};
+use postrider_h1::BodyError;
 use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWrite, write_request};
 use postrider_model::Forward;
 use postrider_router::{rewrite_host, rewrite_path};
 use postrider_telemetry::stats::sets::{cluster as stat, http as http_stat};
 
 use super::exchange::Exchange;
+use super::passage::{Hook, Side};
+use super::respond::upstream_reset;
 use super::stream::End;
-use super::transfer::{Seen, Transfer};
+use super::transfer::Transfer;
 use super::{Connection, edits};
 use crate::buffers::Buffers;
 use crate::chain::{Http, Routes};
@@ -80,16 +83,39 @@ impl Exchange {
         if self.facts.expects_continue && http.model.identity.proxy_100_continue {
             let _ = self.request.fields.set(HeaderId::Expect, b"100-continue");
         }
-        let hooks = self.filters.as_ref().map(|filters| filters.hooks).unwrap_or_default();
         let from = self.facts.framing;
-        self.request_framing = match from {
-            BodyFraming::Length(length) if length > 0 && hooks.request_body => BodyFraming::Chunked,
-            other => other,
-        };
-        if from.has_body() {
-            let filtered = hooks.request_body || hooks.request_trailers;
-            self.upload = Transfer::new(from, self.request_framing, filtered, http.model.http1.enable_trailers);
+        self.request_framing = from;
+        if self.filters.is_some() && self.frame_filtered_request(http) {
+            return;
         }
+        if from.has_body() {
+            self.upload = Transfer::new(from, from, http.model.http1.enable_trailers);
+        }
+    }
+
+    /// How a body leaves that filters have seen, or want to see; `false` when there is no such thing.
+    fn frame_filtered_request(&mut self, http: &Http) -> bool {
+        let Some(filters) = &self.filters else { return false };
+        let (from, pass) = (self.facts.framing, &mut self.request_pass);
+        let wanted = |hook| pass.is_wanted(Side::Request, filters, hook);
+        let body_wanted = wanted(Hook::Body);
+        let looked_at = body_wanted || from == BodyFraming::Chunked && wanted(Hook::Trailers);
+        if !(pass.has_begun() || from.has_body() && looked_at) {
+            return false;
+        }
+        self.request_framing = match (from, pass.whole(filters)) {
+            (BodyFraming::Chunked, Some(_)) if !pass.is_changed() => from,
+            (BodyFraming::None, Some(0)) => from,
+            (_, Some(length)) => BodyFraming::Length(length),
+            (BodyFraming::Length(_), None) if !body_wanted && !pass.is_changed() => from,
+            (_, None) => BodyFraming::Chunked,
+        };
+        pass.open = true;
+        if !matches!(self.upload, Transfer::Filtered { .. }) {
+            self.upload = Transfer::filtered(from, http.model.http1.enable_trailers);
+        }
+        self.upload.leave_as(self.request_framing);
+        true
     }
 
     /// Puts the head where it will be sent from.
@@ -106,123 +132,90 @@ impl Exchange {
 
     /// Moves what is here of the request's body to the outbox.
     pub(super) fn take_request_body(&mut self, connection: &mut Connection) -> Result<(), End> {
-        let Exchange {
-            upload, up, request_trailers, filters, states, request, response, info, resumers, paused, ..
-        } = self;
-        let filters = filters.clone().filter(|filters| filters.hooks.request_body);
-        let mut reply = None;
-        let moved = upload.step(&mut connection.input, up, request_trailers, &connection.worker.buffers, |piece| {
-            let Some(filters) = &filters else { return Seen::AsIs };
-            let mut changed = None;
-            for ((filter, hooks), state) in filters.all.iter().zip(states.iter_mut()) {
-                if !hooks.request_body || reply.is_some() {
-                    continue;
-                }
-                let [resumer, _] = &*resumers;
-                let mut body = Body::new(piece, &mut changed);
-                let mut stream = Stream { request, response, info, resumer };
-                match filter.on_request_body(state, &mut stream, &mut body, false) {
-                    Action::Continue => {}
-                    Action::Pause => {
-                        let [paused, _] = paused;
-                        *paused = true;
-                    }
-                    Action::Respond(answer) => reply = Some(answer),
-                }
-            }
-            changed.map_or(Seen::AsIs, Seen::Changed)
-        });
-        match moved {
-            Ok(count) => self.info.bytes_received += count,
-            Err(error) => {
-                let reject = error.reject();
-                self.fail(Flags::DOWNSTREAM_PROTOCOL_ERROR, reject.details);
-                self.keep_alive = false;
-                if self.answered {
-                    return Err(End::Broken);
-                }
-                let body = postrider_http::reason_phrase(reject.status).as_bytes().into();
-                return Err(End::Reply(Box::new(LocalReply { status: reject.status, body, ..LocalReply::default() })));
-            }
-        }
-        match reply {
-            Some(reply) if !self.answered => Err(End::Reply(reply)),
-            _ => {
-                self.filter_request_end();
+        let (input, buffers) = (&mut connection.input, &connection.worker.buffers);
+        match self.upload.step(input, &mut self.up, &mut self.request_trailers, buffers) {
+            Ok(count) => {
+                self.info.bytes_received += count;
                 Ok(())
             }
+            Err(error) => Err(self.malformed_request(error)),
         }
     }
 
-    /// The end of the request's body, for filters that look at bodies or trailers.
-    fn filter_request_end(&mut self) {
-        if !self.upload.is_done() {
-            return;
+    /// Puts what is here of the request's body in front of the filters.
+    pub(super) fn read_request_body(&mut self, connection: &mut Connection, http: &Http) -> Result<(), End> {
+        if !matches!(self.upload, Transfer::Filtered { .. } | Transfer::Done) {
+            self.upload = Transfer::filtered(self.facts.framing, http.model.http1.enable_trailers);
         }
-        let Some(filters) = self.filters.clone() else { return };
-        if !filters.hooks.request_trailers || self.request_trailers.is_empty() {
-            return;
-        }
-        for ((filter, hooks), state) in filters.all.iter().zip(&mut self.states) {
-            if hooks.request_trailers {
-                let [resumer, _] = &self.resumers;
-                let (request, response) = (&mut self.request, &mut self.response);
-                let mut stream = Stream { request, response, info: &mut self.info, resumer };
-                // The trailers are on their way: there is nothing left to hold or to answer.
-                let _ = filter.on_request_trailers(state, &mut stream, &mut self.request_trailers);
+        let (input, buffers) = (&mut connection.input, &connection.worker.buffers);
+        match self.upload.read(input, &mut self.request_pass.held, &mut self.request_trailers, buffers) {
+            Ok(read) => {
+                self.info.bytes_received += read.bytes as u64;
+                self.request_pass.feed(read.ended, !self.request_trailers.is_empty());
+                if read.ended && self.info.request_received.is_none() {
+                    self.info.request_received = Some(connection.worker.clock.now());
+                    self.request_complete(connection, http);
+                }
+                Ok(())
             }
+            Err(error) => Err(self.malformed_request(error)),
         }
+    }
+
+    #[cold]
+    fn malformed_request(&mut self, error: BodyError) -> End {
+        let reject = error.reject();
+        self.fail(Flags::DOWNSTREAM_PROTOCOL_ERROR, reject.details);
+        self.keep_alive = false;
+        if self.answered {
+            return End::Broken;
+        }
+        let body = postrider_http::reason_phrase(reject.status).as_bytes().into();
+        End::Reply(Box::new(LocalReply { status: reject.status, body, ..LocalReply::default() }))
     }
 
     /// Moves what is here of the response's body to the outbox.
     pub(super) fn take_response_body(&mut self, buffers: &Buffers) -> Result<(), End> {
-        let Exchange {
-            download,
-            down,
-            response_trailers,
-            filters,
-            states,
-            request,
-            response,
-            info,
-            resumers,
-            paused,
-            upstream,
-            ..
-        } = self;
+        let Exchange { download, down, response_trailers, upstream, .. } = self;
         let Some(upstream) = upstream else { return Ok(()) };
-        let filters = filters.clone().filter(|filters| filters.hooks.response_body);
-        let moved = download.step(&mut upstream.input, down, response_trailers, buffers, |piece| {
-            let Some(filters) = &filters else { return Seen::AsIs };
-            let mut changed = None;
-            for (index, (filter, hooks)) in filters.all.iter().enumerate().rev() {
-                let Some(state) = states.get_mut(index).filter(|_| hooks.response_body) else { continue };
-                let [_, resumer] = &*resumers;
-                let mut body = Body::new(piece, &mut changed);
-                let mut stream = Stream { request, response, info, resumer };
-                // The head is sent: an answer of the filter's own would come too late.
-                if let Action::Pause = filter.on_response_body(state, &mut stream, &mut body, false) {
-                    let [_, paused] = paused;
-                    *paused = true;
-                }
-            }
-            changed.map_or(Seen::AsIs, Seen::Changed)
-        });
-        match moved {
+        match download.step(&mut upstream.input, down, response_trailers, buffers) {
             Ok(count) => {
                 self.info.bytes_sent += count;
                 Ok(())
             }
-            Err(_) => {
-                self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_after_response_started{protocol_error}");
-                Err(End::Broken)
+            Err(_) => Err(self.malformed_response()),
+        }
+    }
+
+    /// Puts what is here of the response's body in front of the filters.
+    pub(super) fn read_response_body(&mut self, buffers: &Buffers) -> Result<(), End> {
+        let Exchange { download, response_pass, response_trailers, upstream, .. } = self;
+        let Some(upstream) = upstream else { return Ok(()) };
+        match download.read(&mut upstream.input, &mut response_pass.held, response_trailers, buffers) {
+            Ok(read) => {
+                response_pass.feed(read.ended, !response_trailers.is_empty());
+                Ok(())
             }
+            Err(_) => Err(self.malformed_response()),
+        }
+    }
+
+    #[cold]
+    pub(super) fn malformed_response(&mut self) -> End {
+        self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_after_response_started{protocol_error}");
+        match self.answered {
+            true => End::Broken,
+            // The head is still with the filters: the client can be told.
+            false => End::Reply(Box::new(upstream_reset(502, "protocol error"))),
         }
     }
 
     /// Sets the deadlines that hold from here on.
     pub(super) fn arm(&mut self, connection: &Connection, http: &Http, forward: &Forward) {
         self.route_timeout = forward.timeout.filter(|timeout| !timeout.is_zero());
+        if self.filters.is_some() {
+            self.excuse_filters();
+        }
         self.stream_idle = match forward.idle_timeout {
             Some(own) => own,
             None => http.model.timeouts.stream_idle,
@@ -237,7 +230,7 @@ impl Exchange {
         }
     }
 
-    fn next_deadline(&self, http: &Http) -> Option<Moment> {
+    pub(super) fn next_deadline(&self, http: &Http) -> Option<Moment> {
         let limit = self.next_limit(http);
         if self.watches_client {
             return limit;

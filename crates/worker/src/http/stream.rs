@@ -48,7 +48,11 @@ impl Exchange {
         self.cluster = Some(cluster.clone());
         // Answers to earlier requests that were not sent yet go before this one's.
         connection.out.move_to(&mut self.down);
-        let Some(host) = cluster.hosts.pick(&worker.random) else {
+        let picked = match &self.info.upstream_override {
+            None => cluster.hosts.pick(&worker.random),
+            Some(wanted) => cluster.pick_wanted(wanted, &worker.random),
+        };
+        let Some(host) = picked else {
             stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
             self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
             sets::count_upstream_response(&stats, 503, self.internal);
@@ -174,7 +178,7 @@ impl Exchange {
         if let Some(end) = self.overdue(connection, http) {
             return Poll::Ready(end);
         }
-        let waits = self.watches_client && self.upload.is_done() && !self.tunnel;
+        let waits = self.watches_client && !self.tunnel && (self.upload.is_done() || self.request_pass.is_paused());
         match waits && self.poll_client_gone(connection, http, cx) {
             true => Poll::Ready(End::Gone),
             false => {
@@ -185,17 +189,17 @@ impl Exchange {
     }
 
     /// Client to upstream. Answers whether anything moved.
-    fn move_request(
+    pub(super) fn move_request(
         &mut self,
         connection: &mut Connection,
         http: &Http,
         cx: &mut TaskContext<'_>,
     ) -> Result<bool, End> {
+        if self.request_pass.open {
+            return self.move_filtered_request(connection, http, cx);
+        }
         let mut moved = false;
         loop {
-            if self.paused_until_resumed(0, cx) {
-                return Ok(moved);
-            }
             // What is here of the body leaves together with what waits already.
             if !connection.input.is_empty() && self.up.has_room() && !self.upload.is_done() && !self.upload_broken {
                 self.take_request_body(connection)?;
@@ -264,21 +268,26 @@ impl Exchange {
     }
 
     /// Upstream to client. Answers whether anything moved.
-    fn move_response(
+    pub(super) fn move_response(
         &mut self,
         connection: &mut Connection,
         http: &Http,
         cx: &mut TaskContext<'_>,
     ) -> Result<bool, End> {
+        if self.response_pass.open {
+            return self.move_filtered_response(connection, http, cx);
+        }
         let mut moved = false;
         let mut need_more = false;
         loop {
             // What is here leaves together with what waits already: head and body in one call.
-            let paused = self.paused_until_resumed(1, cx);
             let Some(upstream) = &mut self.upstream else { return Ok(moved) };
-            if !paused && !need_more && !upstream.input.is_empty() && self.down.has_room() {
+            if !need_more && !upstream.input.is_empty() && self.down.has_room() {
                 if !self.answered {
                     need_more = !self.read_response_head(connection, http)?;
+                    if self.response_pass.open {
+                        return self.move_filtered_response(connection, http, cx);
+                    }
                     continue;
                 }
                 if !self.download.is_done() {
@@ -298,7 +307,7 @@ impl Exchange {
                     Poll::Ready(Err(_)) => return Err(End::Gone),
                 }
             }
-            if self.response_done || paused {
+            if self.response_done {
                 return Ok(moved);
             }
             if self.answered && self.download.is_done() {
@@ -344,7 +353,7 @@ impl Exchange {
                     return Err(self.refuse_response(connection, reason::UNEXPECTED_101));
                 }
                 self.response_facts = facts;
-                self.on_response_head(connection, http)?;
+                self.on_response_head(connection, http);
                 Ok(true)
             }
             ResponseParse::Reject(reject) => Err(self.refuse_response(connection, reject)),
@@ -367,7 +376,7 @@ impl Exchange {
     }
 
     /// Tells a client that waits for it to send its body.
-    fn answer_expectation(&mut self, http: &Http) {
+    pub(super) fn answer_expectation(&mut self, http: &Http) {
         if self.facts.expects_continue
             && !self.continue_sent
             && !self.answered
@@ -379,7 +388,7 @@ impl Exchange {
     }
 
     /// The client closed its side before its request was complete.
-    fn client_ended(&mut self) -> Result<(), End> {
+    pub(super) fn client_ended(&mut self) -> Result<(), End> {
         if self.tunnel {
             self.upload = super::transfer::Transfer::Done;
             return Ok(());
@@ -391,19 +400,16 @@ impl Exchange {
     }
 
     /// The upstream closed its side.
-    fn upstream_ended(&mut self) -> Result<(), End> {
+    pub(super) fn upstream_ended(&mut self) -> Result<(), End> {
         if let Some(upstream) = &self.upstream {
             upstream.peer_ended();
         }
-        if !self.answered {
+        if !self.answered && !self.response_pass.open {
             return Err(self.upstream_broke());
         }
         match self.download.end_of_input(&mut self.down, &mut self.response_trailers) {
             Ok(()) => Ok(()),
-            Err(_) => {
-                self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_after_response_started{protocol_error}");
-                Err(End::Broken)
-            }
+            Err(_) => Err(self.malformed_response()),
         }
     }
 
@@ -428,7 +434,7 @@ impl Exchange {
     }
 
     /// The upstream's connection failed.
-    fn upstream_broke(&mut self) -> End {
+    pub(super) fn upstream_broke(&mut self) -> End {
         if let Some(upstream) = &self.upstream {
             upstream.peer_ended();
         }
@@ -439,10 +445,18 @@ impl Exchange {
             );
             return End::Broken;
         }
+        if self.response_pass.open {
+            // The head is still with the filters: the client can be told.
+            self.fail(
+                Flags::UPSTREAM_CONNECTION_TERMINATION,
+                "upstream_reset_after_response_started{connection_termination}",
+            );
+            return End::Reply(Box::new(upstream_reset(503, "connection termination")));
+        }
         let Some(upstream) = &self.upstream else { return End::Gone };
         // RFC 9110 section 9.2.2: what is idempotent may be sent again; nothing of an answer came, and a pooled
         // connection that its owner closed meanwhile is the common case.
-        let fresh_body = self.facts.framing == postrider_http::BodyFraming::None;
+        let fresh_body = self.request_framing == postrider_http::BodyFraming::None;
         if upstream.is_reused() && !self.retried && fresh_body && self.request.method().is_idempotent() {
             return End::Stale;
         }
@@ -494,7 +508,9 @@ impl Exchange {
     }
 
     /// What remains to be said after the stream ended.
-    fn conclude(&mut self, connection: &mut Connection, http: &Http, end: End) {
+    pub(super) fn conclude(&mut self, connection: &mut Connection, http: &Http, end: End) {
+        // One that the filters hold back is none yet.
+        self.tunnel &= self.answered;
         match end {
             End::Complete | End::Stale => {}
             End::Reply(reply) => {
@@ -511,6 +527,10 @@ impl Exchange {
                 self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
                 self.info.details = "downstream_remote_disconnect".into();
                 connection.half_closed = true;
+                if !self.answered {
+                    self.replying = false;
+                    self.info.status = 0;
+                }
                 if let Some(cluster) = &self.cluster {
                     cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_CANCELLED);
                 }
@@ -530,11 +550,12 @@ impl Exchange {
             host.active.set(host.active.get().saturating_sub(1));
             stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
         }
-        if self.info.status > 0 {
+        let status = self.upstream_status.take().unwrap_or(self.info.status);
+        if status > 0 {
             let began = self.info.request_sent.unwrap_or(self.info.started);
             let time = now.millis_since(began);
             if self.count_by_status {
-                sets::count_upstream_response(stats, self.info.status, self.internal);
+                sets::count_upstream_response(stats, status, self.internal);
                 sets::record_upstream_time(stats, time, self.internal);
             } else {
                 stats.inc(stat::UPSTREAM_RQ_COMPLETED);
@@ -556,37 +577,37 @@ impl Exchange {
         }
     }
 
-    fn count_sent(&self, count: usize) {
+    pub(super) fn count_sent(&self, count: usize) {
         if let Some(upstream) = &self.upstream {
             upstream.stats().add(stat::UPSTREAM_CX_TX_BYTES_TOTAL, count as u64);
         }
     }
 
-    fn count_received(&self, count: usize) {
+    pub(super) fn count_received(&self, count: usize) {
         if let Some(upstream) = &self.upstream {
             upstream.stats().add(stat::UPSTREAM_CX_RX_BYTES_TOTAL, count as u64);
         }
     }
 
-    /// Whether this direction is held by a filter; registers to be woken when it no longer is.
-    fn paused_until_resumed(&mut self, direction: usize, cx: &mut TaskContext<'_>) -> bool {
-        let (Some(paused), Some(resumer)) = (self.paused.get_mut(direction), self.resumers.get(direction)) else {
-            return false;
-        };
-        if *paused && resumer.poll(cx.waker()).is_ready() {
-            *paused = false;
-        }
-        *paused
-    }
-
     /// Looks at a client that has nothing more to say. What it sends now is its next request; its end of stream is
     /// half a close, and it still gets its answer. Only a broken connection counts as gone.
-    fn poll_client_gone(&mut self, connection: &mut Connection, http: &Http, cx: &mut TaskContext<'_>) -> bool {
-        if connection.half_closed || !connection.input.is_empty() || connection.io.poll_readable(cx).is_pending() {
+    pub(super) fn poll_client_gone(
+        &mut self,
+        connection: &mut Connection,
+        http: &Http,
+        cx: &mut TaskContext<'_>,
+    ) -> bool {
+        // Of a body that a filter does not let in, some is read ahead: what comes behind it may be the client's end.
+        let ahead = if self.upload.is_heard() { 0 } else { READ_AHEAD };
+        let full = connection.input.bytes().len() > ahead;
+        if connection.half_closed || full || connection.io.poll_readable(cx).is_pending() {
             return false;
         }
         matches!(connection.poll_receive(cx, http), Poll::Ready(Err(_)))
     }
 }
+
+/// What is read of a held request's body only to see whether its client is still there.
+const READ_AHEAD: usize = 16 * 1024;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

@@ -1,5 +1,6 @@
 //! One direction's body: from how it arrives to how it leaves.
 
+use postrider_filter_api::Body;
 use postrider_h1::{BodyDecoder, BodyError, ChunkedRelay, write_chunk, write_last_chunk};
 use postrider_http::{BodyFraming, Fields, HeadLimits};
 
@@ -16,31 +17,37 @@ pub(crate) enum Transfer {
         relay: ChunkedRelay,
         keep_trailers: bool,
     },
-    /// The framing changes, or filters see each piece.
+    /// The framing changes.
     Pieces {
+        decoder: BodyDecoder,
+        chunked: bool,
+        keep_trailers: bool,
+    },
+    /// Filters see the body: it is read piece by piece, and done when the last one left.
+    Filtered {
         decoder: BodyDecoder,
         chunked: bool,
         keep_trailers: bool,
     },
 }
 
-/// What a piece of body is after the filters saw it.
-pub(crate) enum Seen {
-    AsIs,
-    Changed(Vec<u8>),
+/// What was read of a body that filters see.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Read {
+    pub(crate) bytes: usize,
+    /// All of the body is read, its trailers included.
+    pub(crate) ended: bool,
 }
 
 impl Transfer {
-    pub(crate) fn new(from: BodyFraming, to: BodyFraming, filtered: bool, keep_trailers: bool) -> Transfer {
+    pub(crate) fn new(from: BodyFraming, to: BodyFraming, keep_trailers: bool) -> Transfer {
         let limits = HeadLimits::default();
         match (from, to) {
             (BodyFraming::None | BodyFraming::Length(0), BodyFraming::None | BodyFraming::Length(0)) => Transfer::Done,
-            (BodyFraming::Chunked, BodyFraming::Chunked) if !filtered => {
+            (BodyFraming::Chunked, BodyFraming::Chunked) => {
                 Transfer::Chunks { relay: ChunkedRelay::new(limits), keep_trailers }
             }
-            (from, to) if from == to && from != BodyFraming::Chunked && !filtered => {
-                Transfer::Raw(BodyDecoder::new(from, limits))
-            }
+            (from, to) if from == to => Transfer::Raw(BodyDecoder::new(from, limits)),
             (from, to) => Transfer::Pieces {
                 decoder: BodyDecoder::new(from, limits),
                 chunked: to == BodyFraming::Chunked,
@@ -49,12 +56,98 @@ impl Transfer {
         }
     }
 
+    /// A body that filters see; how it leaves is known later.
+    pub(crate) fn filtered(from: BodyFraming, keep_trailers: bool) -> Transfer {
+        let decoder = BodyDecoder::new(from, HeadLimits::default());
+        Transfer::Filtered { decoder, chunked: false, keep_trailers }
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         matches!(self, Transfer::Done)
     }
 
-    /// Moves what `input` holds of the body to `out`; answers how many bytes of body there were. `see` gets each piece
-    /// when there are filters; it may stop the transfer after it by answering `None`.
+    /// Nothing more is to be read of the body, whether or not all of it left.
+    pub(crate) fn is_heard(&self) -> bool {
+        match self {
+            Transfer::Done => true,
+            Transfer::Filtered { decoder, .. } => decoder.is_done(),
+            Transfer::Raw(_) | Transfer::Chunks { .. } | Transfer::Pieces { .. } => false,
+        }
+    }
+
+    /// For a body that filters see: how it leaves.
+    pub(crate) fn leave_as(&mut self, to: BodyFraming) {
+        if let Transfer::Filtered { chunked, .. } = self {
+            *chunked = to == BodyFraming::Chunked;
+        }
+    }
+
+    /// Reads what `input` holds of a body that filters see.
+    ///
+    /// # Errors
+    /// The body is malformed.
+    pub(crate) fn read(
+        &mut self,
+        input: &mut Input,
+        into: &mut Body,
+        trailers: &mut Fields,
+        buffers: &Buffers,
+    ) -> Result<Read, BodyError> {
+        let Transfer::Filtered { decoder, keep_trailers, .. } = self else { return Ok(Read { bytes: 0, ended: true }) };
+        let mut bytes = 0;
+        loop {
+            let decoded = decoder.decode(input.bytes(), trailers)?;
+            let piece = input.bytes().get(decoded.data.clone()).unwrap_or_default();
+            into.push(piece);
+            bytes += piece.len();
+            input.consume(decoded.consumed, buffers);
+            if decoded.done && !*keep_trailers {
+                trailers.clear();
+            }
+            if decoded.done || decoded.consumed == 0 || input.is_empty() {
+                return Ok(Read { bytes, ended: decoder.is_done() });
+            }
+        }
+    }
+
+    /// Puts a piece that passed the filters where it is sent from.
+    pub(crate) fn write(&self, piece: &[u8], out: &mut Outbox) {
+        if let Transfer::Filtered { chunked, .. } = self {
+            write_piece(piece, *chunked, &mut out.bytes);
+        }
+    }
+
+    /// The last piece and the trailers passed the filters.
+    pub(crate) fn finish(&mut self, trailers: &mut Fields, out: &mut Outbox) {
+        if let Transfer::Filtered { chunked, keep_trailers, .. } = self {
+            finish(*chunked, *keep_trailers, trailers, &mut out.bytes);
+        }
+        *self = Transfer::Done;
+    }
+
+    /// Reads what `input` holds of the body and forgets it; answers how many bytes of body there were.
+    ///
+    /// # Errors
+    /// The body is malformed.
+    pub(crate) fn swallow(
+        &mut self,
+        input: &mut Input,
+        out: &mut Outbox,
+        trailers: &mut Fields,
+        buffers: &Buffers,
+    ) -> Result<u64, BodyError> {
+        let moved = match self {
+            Transfer::Filtered { .. } => {
+                let read = self.read(input, &mut Body::default(), trailers, buffers);
+                read.map(|read| read.bytes as u64)
+            }
+            other => other.step(input, out, trailers, buffers),
+        };
+        out.discard(input, buffers);
+        moved
+    }
+
+    /// Moves what `input` holds of the body to `out`; answers how many bytes of body there were.
     ///
     /// # Errors
     /// The body is malformed.
@@ -64,10 +157,10 @@ impl Transfer {
         out: &mut Outbox,
         trailers: &mut Fields,
         buffers: &Buffers,
-        mut see: impl FnMut(&[u8]) -> Seen,
     ) -> Result<u64, BodyError> {
         match self {
-            Transfer::Done => Ok(0),
+            // Filters' bodies are read.
+            Transfer::Done | Transfer::Filtered { .. } => Ok(0),
             Transfer::Raw(decoder) => {
                 let decoded = decoder.decode(input.bytes(), trailers)?;
                 out.pass_on(input, decoded.consumed, buffers);
@@ -91,14 +184,7 @@ impl Transfer {
                     let decoded = decoder.decode(input.bytes(), trailers)?;
                     let piece = input.bytes().get(decoded.data.clone()).unwrap_or_default();
                     data += piece.len() as u64;
-                    if !piece.is_empty() {
-                        let seen = see(piece);
-                        let piece = match &seen {
-                            Seen::AsIs => piece,
-                            Seen::Changed(bytes) => bytes,
-                        };
-                        write_piece(piece, chunked, &mut out.bytes);
-                    }
+                    write_piece(piece, chunked, &mut out.bytes);
                     input.consume(decoded.consumed, buffers);
                     if decoded.done {
                         *self = Transfer::Done;
@@ -126,6 +212,7 @@ impl Transfer {
                 Ok(())
             }
             Transfer::Chunks { .. } => Err(BodyError::Truncated),
+            Transfer::Filtered { decoder, .. } => decoder.end_of_input(),
             Transfer::Pieces { decoder, chunked, keep_trailers } => {
                 decoder.end_of_input()?;
                 finish(*chunked, *keep_trailers, trailers, &mut out.bytes);
@@ -136,6 +223,7 @@ impl Transfer {
     }
 }
 
+/// An empty piece is nothing on the wire, chunked or not.
 fn write_piece(piece: &[u8], chunked: bool, out: &mut Vec<u8>) {
     if chunked {
         write_chunk(piece, out);

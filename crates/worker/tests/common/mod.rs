@@ -1,7 +1,7 @@
 //! A fleet in this process, configured in code, in front of an origin of the test's own.
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,14 +17,32 @@ pub struct Running {
     logs: Option<LogWriter>,
 }
 
-impl Running {
-    /// Starts one worker that sends everything to `origin`.
-    pub fn start(origin: SocketAddr) -> Running {
+/// What a fleet of one worker serves; everything in it may be changed before it runs.
+pub struct Site {
+    pub http: HttpConnection,
+    pub clusters: Vec<Cluster>,
+    pub buffer_limit: u32,
+}
+
+impl Site {
+    /// Everything goes to the cluster `origin`.
+    pub fn new(origin: SocketAddr) -> Site {
+        Site { http: http(), clusters: vec![cluster("origin", origin)], buffer_limit: 200 << 10 }
+    }
+
+    pub fn snapshot(self) -> Snapshot {
+        Snapshot {
+            listeners: vec![Arc::new(listener(self.http, self.buffer_limit))],
+            clusters: self.clusters.into_iter().map(Arc::new).collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    pub fn run(self, filters: &postrider_filter_api::Registry) -> Running {
         let registry = postrider_telemetry::Registry::new();
         let fleet = Fleet::start(1, false, &registry).unwrap();
         let logs = LogWriter::start(&registry, Duration::from_secs(1)).unwrap();
-        let snapshot = Arc::new(snapshot(origin));
-        let plan = Plan::compile(snapshot, None, &Default::default(), 1);
+        let plan = Plan::compile(Arc::new(self.snapshot()), None, filters, 1);
         let plan = plan.unwrap_or_else(|errors| panic!("{errors:?}"));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(fleet.apply(Arc::new(plan), HashMap::new(), &logs)).unwrap();
@@ -45,20 +63,11 @@ impl Drop for Running {
     }
 }
 
-/// A listening socket on a free port.
-pub fn free_listener() -> TcpListener {
-    TcpListener::bind("127.0.0.1:0").unwrap()
-}
-
-fn snapshot(origin: SocketAddr) -> Snapshot {
-    Snapshot { listeners: vec![Arc::new(listener())], clusters: vec![Arc::new(cluster(origin))], ..Snapshot::default() }
-}
-
-fn listener() -> Listener {
+fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
     let chain = FilterChain {
         name: String::new(),
         matches: ChainMatch::default(),
-        handler: ConnectionHandler::Http(Arc::new(http())),
+        handler: ConnectionHandler::Http(Arc::new(http)),
         origin: Origin::default(),
     };
     Listener {
@@ -67,7 +76,7 @@ fn listener() -> Listener {
         stat_prefix: None,
         filter_chains: vec![Arc::new(chain)],
         default_filter_chain: None,
-        buffer_limit: 200 << 10,
+        buffer_limit,
         backlog: 128,
         balance: ConnectionBalance::Kernel,
         connection_limit: None,
@@ -150,6 +159,7 @@ fn routes() -> RouteTable {
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),
         filter_overrides: Vec::new(),
+        metadata: Arc::default(),
         origin: Origin::default(),
     };
     let host = VirtualHost {
@@ -161,7 +171,7 @@ fn routes() -> RouteTable {
     RouteTable { name: "routes".into(), virtual_hosts: vec![Arc::new(host)], ..RouteTable::default() }
 }
 
-fn cluster(origin: SocketAddr) -> Cluster {
+pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
     let endpoint = Endpoint {
         address: Address::Tcp(origin),
         hostname: String::new(),
@@ -170,7 +180,7 @@ fn cluster(origin: SocketAddr) -> Cluster {
         health: EndpointHealth::Healthy,
     };
     Cluster {
-        name: "origin".into(),
+        name: name.into(),
         stat_name: None,
         discovery: Discovery::Static(vec![endpoint]),
         connect_timeout: Duration::from_secs(5),

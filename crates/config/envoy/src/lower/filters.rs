@@ -81,7 +81,7 @@ fn slot(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>, disable
     filter.ignore("is_optional", "the filter is supported");
     filter.whole("typed_config");
     let config = any.reader.as_ref().map(|config| value::value(config.as_message())).unwrap_or_default();
-    for error in cx.kinds.check(any.type_name, &config) {
+    for error in cx.kinds.check(filter.str("name"), any.type_name, &config) {
         let message = any.reader.as_ref().map(Reader::as_message);
         let span = message.and_then(|message| locate(message, &error.path)).or(any.span);
         let path = match error.path.as_str() {

@@ -55,8 +55,9 @@ pub trait FilterKinds {
     /// Whether a filter takes this type as its configuration in a chain.
     fn known(&self, kind: &str) -> bool;
 
-    /// What the filter finds wrong with its configuration, so that it is reported with everything else of the file.
-    fn check(&self, _kind: &str, _config: &model::Value) -> Vec<model::ValueError> {
+    /// What the filter called `name` finds wrong with its configuration, so that it is reported with everything else of
+    /// the file.
+    fn check(&self, _name: &str, _kind: &str, _config: &model::Value) -> Vec<model::ValueError> {
         Vec::new()
     }
 }

@@ -1,5 +1,7 @@
 //! Routes: what they match and what they do.
 
+use std::sync::Arc;
+
 use postrider_model::{
     Action, Command, DirectResponse, Format, PathMatch, Piece, Redirect, RedirectPath, RedirectScheme, ResponseBody,
     Route, RouteMatch,
@@ -31,6 +33,7 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
         request_headers,
         response_headers,
         filter_overrides,
+        metadata: Arc::default(),
         origin: origin(at),
     })
 }

@@ -67,6 +67,7 @@ fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) 
             "ALL" => RequireTls::All,
             _ => RequireTls::None,
         },
+        metadata: Arc::default(),
         origin: origin(at),
     }
 }

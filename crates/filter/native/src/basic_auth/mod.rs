@@ -30,7 +30,7 @@ pub(crate) const KIND: &str = "envoy.extensions.filters.http.basic_auth.v3.Basic
 const ROUTE_KIND: &str = "envoy.extensions.filters.http.basic_auth.v3.BasicAuthPerRoute";
 
 /// Reads a gateway-level configuration.
-pub(crate) fn build(value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let mut fields = value.fields().map_err(|error| vec![error])?;
     let mut errors = Vec::new();
     let users = keep(users_of(&mut fields), &mut errors);
@@ -69,7 +69,7 @@ impl Factory for BasicAuth {
         let users = keep(users_of(&mut fields), &mut errors);
         errors.extend(fields.finish().err().into_iter().flatten());
         match users {
-            Some(users) if errors.is_empty() => Ok(Arc::new(RouteUsers(Arc::new(users)))),
+            Some(users) if errors.is_empty() => Ok(RouteConfig::new(RouteUsers(Arc::new(users)), value)),
             _ => Err(errors),
         }
     }

@@ -1,9 +1,10 @@
 //! The rows were observed on Envoy 1.40.
 
 use base64::engine::general_purpose::STANDARD;
+use postrider_filter_api::testing::FakeStream;
 
 use super::*;
-use crate::testing::{FakeStream, lines, object, text};
+use crate::testing::{lines, object, request, request_headers, text};
 
 fn users(list: &str) -> Value {
     object([("inline_string", text(list))])
@@ -15,7 +16,7 @@ const USER: &str = "u1:{SHA}tESsBmE/yNY3lb6a0L6vVQEZNqw=";
 fn factory(entries: &[(&str, &str)]) -> Arc<dyn Factory> {
     let mut config = vec![("users".to_owned(), users(USER))];
     config.extend(entries.iter().map(|(key, value)| ((*key).to_owned(), text(value))));
-    build(&Value::Map(config)).ok().unwrap()
+    build("auth", &Value::Map(config)).ok().unwrap()
 }
 
 fn basic(credentials: &str) -> String {
@@ -24,13 +25,13 @@ fn basic(credentials: &str) -> String {
 
 /// The details of the refusal; `None` when the request may go on.
 fn refusal(filter: &dyn Filter, stream: &mut FakeStream) -> Option<String> {
-    match stream.request_headers(filter) {
+    match request_headers(stream, filter) {
         Action::Continue => None,
         Action::Respond(reply) => {
             assert_eq!(reply.status, 401);
             Some(reply.details.into_owned())
         }
-        Action::Pause => panic!("paused"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -61,7 +62,7 @@ fn credentials_are_judged_by_scheme_form_and_user() {
     // Twice: the second round meets a warm cache.
     for (values, want) in rows.iter().chain(rows) {
         let fields: Vec<(&str, &str)> = values.iter().map(|value| ("authorization", *value)).collect();
-        assert_eq!(refusal(&*filter, &mut FakeStream::new("/", &fields)).as_deref(), *want, "{values:?}");
+        assert_eq!(refusal(&*filter, &mut request("/", &fields)).as_deref(), *want, "{values:?}");
     }
 }
 
@@ -69,9 +70,7 @@ fn credentials_are_judged_by_scheme_form_and_user() {
 fn the_challenge_names_the_uri_and_quotes_it() {
     let filter = factory(&[]).filter(&ScopedConfigs::default(), &crate::testing::place());
     let challenge_for = |path: &str, fields: &[(&str, &str)]| {
-        let Action::Respond(reply) = FakeStream::new(path, fields).request_headers(&*filter) else {
-            panic!("admitted")
-        };
+        let Action::Respond(reply) = request_headers(&mut request(path, fields), &*filter) else { panic!("admitted") };
         assert_eq!(&*reply.body, b"User authentication failed. Missing username and password.");
         let (name, value) = &reply.headers[0];
         assert_eq!((&**name, reply.headers.len()), ("www-authenticate", 1));
@@ -90,7 +89,7 @@ fn the_upstream_learns_the_name_and_no_forged_one() {
     let filter =
         factory(&[("forward_username_header", "X-User")]).filter(&ScopedConfigs::default(), &crate::testing::place());
     let right = basic("u1:test1");
-    let mut stream = FakeStream::new("/", &[("authorization", &right), ("x-user", "root"), ("x-user", "admin")]);
+    let mut stream = request("/", &[("authorization", &right), ("x-user", "root"), ("x-user", "admin")]);
     assert_eq!(refusal(&*filter, &mut stream), None);
     assert_eq!(lines(&stream.request.fields), [format!("authorization: {right}"), "x-user: u1".into()]);
 }
@@ -100,8 +99,8 @@ fn credentials_may_stand_in_another_header() {
     let filter =
         factory(&[("authentication_header", "x-auth")]).filter(&ScopedConfigs::default(), &crate::testing::place());
     let right = basic("u1:test1");
-    assert_eq!(refusal(&*filter, &mut FakeStream::new("/", &[("x-auth", &right)])), None);
-    assert!(refusal(&*filter, &mut FakeStream::new("/", &[("authorization", &right)])).is_some());
+    assert_eq!(refusal(&*filter, &mut request("/", &[("x-auth", &right)])), None);
+    assert!(refusal(&*filter, &mut request("/", &[("authorization", &right)])).is_some());
 }
 
 #[test]
@@ -116,7 +115,7 @@ fn the_most_specific_users_count_alone() {
     let filter = factory.filter(&configs, &crate::testing::place());
     for (credentials, admitted) in [("u1:test1", false), ("u2:test2", false), ("u3:test1", true)] {
         let value = basic(credentials);
-        let outcome = refusal(&*filter, &mut FakeStream::new("/", &[("authorization", &value)]));
+        let outcome = refusal(&*filter, &mut request("/", &[("authorization", &value)]));
         assert_eq!(outcome.is_none(), admitted, "{credentials}");
     }
 }
@@ -128,10 +127,10 @@ fn a_configuration_is_refused_with_all_its_errors() {
         ("forward_username_header", text("a b")),
         ("emit_dynamic_metadata", Value::Bool(true)),
     ]);
-    let errors = build(&bad).err().unwrap();
+    let errors = build("auth", &bad).err().unwrap();
     let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
     assert_eq!(paths, ["users", "users", "forward_username_header", "emit_dynamic_metadata"]);
-    assert_eq!(build(&object([])).err().unwrap()[0].path, "users");
+    assert_eq!(build("auth", &object([])).err().unwrap()[0].path, "users");
     assert!(factory(&[]).route_config(KIND, &object([])).is_err());
     assert!(factory(&[]).route_config(ROUTE_KIND, &object([])).is_err());
 }

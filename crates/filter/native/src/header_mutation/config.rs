@@ -1,10 +1,9 @@
 //! Reading mutation lists.
 
 use postrider_filter_api::ConfigError;
-use postrider_http::HeaderName;
-use postrider_model::{AppendAction, Fields, Regex, StringKind, StringMatch, Value, ValueError};
+use postrider_http::{HeaderName, is_field_value};
+use postrider_model::{AppendAction, Fields, Format, Piece, Regex, StringKind, StringMatch, Value, ValueError};
 
-use super::value::Template;
 use super::{Append, Mutation};
 
 /// The lists of one scope.
@@ -107,7 +106,7 @@ fn append_of(mut fields: Fields<'_>) -> Result<Append, ConfigError> {
     let key = header.string("key").map_err(one)?.unwrap_or_default();
     let name = header_name(key).map_err(|message| vec![header.error("key", message)])?;
     let text = header.string("value").map_err(one)?.unwrap_or_default();
-    let value = Template::parse(text).map_err(|message| vec![header.error("value", message)])?;
+    let value = format(text).map_err(|message| vec![header.error("value", message)])?;
     header.finish()?;
     let old = fields.bool("append").map_err(one)?;
     let action = fields.string("append_action").map_err(one)?;
@@ -127,6 +126,16 @@ fn append_of(mut fields: Fields<'_>) -> Result<Append, ConfigError> {
     let keep_empty = fields.bool("keep_empty_value").map_err(one)?.unwrap_or_default();
     fields.finish()?;
     Ok(Append { name, value, action, keep_empty })
+}
+
+/// A value with `%COMMANDS%`.
+fn format(text: &str) -> Result<Format, String> {
+    let format = Format::parse(text).map_err(|error| error.to_string())?;
+    let fits = |piece: &Piece| !matches!(piece, Piece::Text(text) if !is_field_value(text.as_bytes()));
+    match format.pieces.iter().all(fits) {
+        true => Ok(format),
+        false => Err("a header value cannot hold control characters".to_owned()),
+    }
 }
 
 const ACTIONS: [(&str, AppendAction); 4] = [

@@ -7,7 +7,6 @@
 //! reach: `host`, everything that begins with `:`, and the hop-by-hop fields, which the proxy writes itself.
 
 mod config;
-mod value;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,7 +16,7 @@ use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
 use postrider_http::{Fields, HeaderName};
-use postrider_model::{AppendAction, StringMatch, Value, ValueError};
+use postrider_model::{AppendAction, Format, StringMatch, Value, ValueError};
 
 use config::Mutations;
 
@@ -25,7 +24,7 @@ pub(crate) const KIND: &str = "envoy.extensions.filters.http.header_mutation.v3.
 const ROUTE_KIND: &str = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute";
 
 /// Reads a gateway-level configuration.
-pub(crate) fn build(value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let (mutations, most_specific_wins) = config::read_gateway(value)?;
     Ok(Arc::new(HeaderMutation { mutations: Arc::new(mutations), most_specific_wins }))
 }
@@ -44,7 +43,7 @@ impl Factory for HeaderMutation {
             let message = format!("header_mutation is overridden by {ROUTE_KIND}, not by {kind}");
             return Err(vec![ValueError { path: String::new(), message }]);
         }
-        Ok(Arc::new(RouteMutations(Arc::new(config::read_route(value)?))))
+        Ok(RouteConfig::new(RouteMutations(Arc::new(config::read_route(value)?)), value))
     }
 
     fn filter(&self, configs: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {
@@ -71,7 +70,7 @@ enum Mutation {
 #[derive(Debug)]
 struct Append {
     name: HeaderName,
-    value: value::Template,
+    value: Format,
     action: AppendAction,
     /// Add the field even when its value turns out empty.
     keep_empty: bool,
@@ -85,10 +84,12 @@ struct Mutator {
 }
 
 /// Which fields a list is about.
-enum Target<'t> {
+#[derive(Clone, Copy)]
+enum Target {
     Request,
+    RequestTrailers,
     Response,
-    Trailers(&'t mut Fields),
+    ResponseTrailers,
 }
 
 impl Filter for Mutator {
@@ -107,31 +108,32 @@ impl Filter for Mutator {
         self.apply(|scope| &scope.request, stream, Target::Request)
     }
 
-    fn on_request_trailers(&self, _: &mut State, stream: &mut Stream<'_>, trailers: &mut Fields) -> Action {
-        self.apply(|scope| &scope.request_trailers, stream, Target::Trailers(trailers))
+    fn on_request_trailers(&self, _: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.apply(|scope| &scope.request_trailers, stream, Target::RequestTrailers)
     }
 
     fn on_response_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
         self.apply(|scope| &scope.response, stream, Target::Response)
     }
 
-    fn on_response_trailers(&self, _: &mut State, stream: &mut Stream<'_>, trailers: &mut Fields) -> Action {
-        self.apply(|scope| &scope.response_trailers, stream, Target::Trailers(trailers))
+    fn on_response_trailers(&self, _: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.apply(|scope| &scope.response_trailers, stream, Target::ResponseTrailers)
     }
 }
 
 impl Mutator {
-    fn apply(&self, list: fn(&Mutations) -> &[Mutation], stream: &mut Stream<'_>, mut target: Target<'_>) -> Action {
+    fn apply(&self, list: fn(&Mutations) -> &[Mutation], stream: &mut Stream<'_>, target: Target) -> Action {
         let mut scratch = self.scratch.borrow_mut();
         for mutation in self.scopes.iter().flat_map(|scope| list(scope)) {
             if let Mutation::Append(append) = mutation {
                 scratch.clear();
-                append.value.write(stream, &mut scratch);
+                stream.host.format(stream, &append.value, &mut scratch);
             }
-            let fields = match &mut target {
+            let fields = match target {
                 Target::Request => &mut stream.request.fields,
+                Target::RequestTrailers => &mut *stream.request_trailers,
                 Target::Response => &mut stream.response.fields,
-                Target::Trailers(trailers) => trailers,
+                Target::ResponseTrailers => &mut *stream.response_trailers,
             };
             match mutation {
                 Mutation::Remove(name) => {

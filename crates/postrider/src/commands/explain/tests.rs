@@ -57,7 +57,7 @@ fn filters_are_on_or_off_as_the_compiled_plan_has_them() {
         assert_eq!(json["route"]["name"], route);
         let shown = json["filters"].as_array().unwrap().iter().filter(|filter| filter["on"] == true).count();
         let compiled =
-            http.routes.routes.iter().find(|compiled| compiled.name.as_deref().unwrap_or("") == route).unwrap();
+            http.routes.routes.iter().find(|compiled| compiled.facts.name.as_deref().unwrap_or("") == route).unwrap();
         assert_eq!(shown, http.routes.filter_chains[compiled.filters as usize].0.len(), "{json:#}");
         assert_eq!(shown, on, "{url}");
     }

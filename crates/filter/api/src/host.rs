@@ -1,0 +1,110 @@
+//! What the worker does for filters beside carrying messages.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use postrider_http::{RequestHead, ResponseHead};
+use postrider_model::{Format, Metadata};
+
+use crate::{Moment, Stream};
+
+/// The worker, as far as filters may use it.
+pub trait Host {
+    /// Sends a request to a cluster of the configuration. The outcome comes later, never from within this call.
+    ///
+    /// # Errors
+    /// There is no such cluster.
+    fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster>;
+
+    /// The clock as it is now.
+    fn now(&self) -> Moment;
+
+    fn wall(&self) -> SystemTime;
+
+    /// Uniform over all numbers.
+    fn random(&self) -> u64;
+
+    /// Appends the format's value for this stream; a command without a value stands for nothing.
+    fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>);
+}
+
+impl fmt::Debug for dyn Host + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Host")
+    }
+}
+
+/// A request of a filter's own.
+pub struct Call {
+    pub cluster: Rc<str>,
+    /// With method, path and authority.
+    pub head: RequestHead,
+    pub body: Vec<u8>,
+    /// From now to the end of the answer; `None` is no limit.
+    pub timeout: Option<Duration>,
+    /// Hears the outcome once, on this worker, unless the handle was dropped before.
+    pub done: Box<dyn FnOnce(Result<Answer, CallFailure>)>,
+}
+
+/// What a cluster answered.
+#[derive(Debug)]
+pub struct Answer {
+    pub head: ResponseHead,
+    pub body: Vec<u8>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallFailure {
+    Timeout,
+    /// No host, no connection, a broken or oversized answer.
+    Upstream,
+}
+
+/// The configuration has no cluster of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownCluster;
+
+/// A call under way. Dropping it abandons the call.
+pub struct CallHandle(Option<Box<dyn FnOnce()>>);
+
+impl CallHandle {
+    /// For the worker: `abandon` runs when the handle is dropped.
+    pub fn new(abandon: impl FnOnce() + 'static) -> CallHandle {
+        CallHandle(Some(Box::new(abandon)))
+    }
+
+    /// Lets the call run to its end although nobody keeps the handle.
+    pub fn detach(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CallHandle {
+    fn drop(&mut self) {
+        if let Some(abandon) = self.0.take() {
+            abandon();
+        }
+    }
+}
+
+impl fmt::Debug for CallHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallHandle")
+    }
+}
+
+/// What is known about the route that a request takes.
+#[derive(Debug, Default)]
+pub struct RouteFacts {
+    /// Its place in its table: distinct for each route.
+    pub index: u32,
+    pub name: Option<Arc<str>>,
+    pub virtual_host: Arc<str>,
+    pub metadata: Arc<Metadata>,
+    pub virtual_host_metadata: Arc<Metadata>,
+    /// It leads to a cluster: neither a redirect nor an answer of its own.
+    pub forwards: bool,
+}

@@ -1,0 +1,80 @@
+//! What every plugin has, whatever runs it: the facts that the admin shows and the rules that its host keeps.
+
+use std::time::Duration;
+
+use postrider_model::Value;
+
+/// What is known about a plugin once its configuration was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// Unique in its chain; names its statistics.
+    pub name: String,
+    /// As its author numbers it; may be empty.
+    pub version: String,
+    /// `rider`, `envoy-lua`, …
+    pub runtime: &'static str,
+    /// Where its code came from: a path, `inline`, or an environment variable.
+    pub source: String,
+    /// Tells two versions of its code apart: a short hash.
+    pub digest: String,
+    pub policy: Policy,
+    /// The gateway-level configuration.
+    pub config: Value,
+    /// The JSON Schema that configurations must satisfy.
+    pub schema: Option<Value>,
+}
+
+/// What a plugin may do, and what happens when it fails.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    pub on_error: OnError,
+    /// For one call of a hook, between two waits.
+    pub cpu: Duration,
+    /// Bytes of its virtual machine, per worker.
+    pub memory: usize,
+    pub circuit: CircuitRule,
+    /// The clusters that it may call; `None` is any.
+    pub clusters: Option<Vec<String>>,
+}
+
+/// What becomes of a stream whose plugin failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// It goes on as if the plugin were not there; edits made before the fault stay.
+    #[default]
+    Continue,
+    /// It is answered with this status.
+    Respond(u16),
+}
+
+/// When a plugin that keeps failing is no longer called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CircuitRule {
+    /// So many faults within the window open the circuit; 0 never does.
+    pub faults: u32,
+    pub window: Duration,
+    /// After this a call is tried again.
+    pub retry: Duration,
+}
+
+/// The CPU time that a hook gets unless its configuration says otherwise.
+pub const DEFAULT_CPU: Duration = Duration::from_millis(100);
+
+/// The memory that a plugin gets on each worker unless its configuration says otherwise.
+pub const DEFAULT_MEMORY: usize = 64 << 20;
+
+/// Ten faults in ten seconds open the circuit for five.
+pub const DEFAULT_CIRCUIT: CircuitRule =
+    CircuitRule { faults: 10, window: Duration::from_secs(10), retry: Duration::from_secs(5) };
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            on_error: OnError::default(),
+            cpu: DEFAULT_CPU,
+            memory: DEFAULT_MEMORY,
+            circuit: DEFAULT_CIRCUIT,
+            clusters: None,
+        }
+    }
+}

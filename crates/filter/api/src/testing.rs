@@ -1,0 +1,131 @@
+//! A stream without a proxy around it, for the tests of filters and for trying a plugin out.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::time::SystemTime;
+
+use postrider_http::{Fields, RequestHead, ResponseHead};
+use postrider_model::{Command, Format, Piece};
+
+use crate::{
+    Answer, Body, Call, CallFailure, CallHandle, Host, Moment, Resumer, RouteFacts, Stream, StreamInfo, UnknownCluster,
+};
+
+/// Everything that a [`Stream`] borrows.
+pub struct FakeStream {
+    pub request: RequestHead,
+    pub response: ResponseHead,
+    pub request_body: Body,
+    pub response_body: Body,
+    pub request_trailers: Fields,
+    pub response_trailers: Fields,
+    pub info: StreamInfo,
+    pub route: Option<RouteFacts>,
+    pub resumer: Resumer,
+    pub host: FakeHost,
+}
+
+/// A host that answers calls from a list.
+#[derive(Default)]
+pub struct FakeHost {
+    /// Calls made and not answered yet.
+    pub calls: RefCell<VecDeque<Call>>,
+    /// The clusters that exist; any when empty.
+    pub clusters: Vec<String>,
+}
+
+impl FakeStream {
+    /// A request without a body, on a route that forwards.
+    pub fn new(method: &str, path: &str, lines: &[(&str, &str)]) -> FakeStream {
+        let mut request = RequestHead::new();
+        // What a test writes here is well-formed, or the test shows that it is not.
+        let _ = request.set_method(method.as_bytes());
+        let _ = request.set_authority(b"x");
+        let _ = request.set_path(path.as_bytes());
+        for (name, value) in lines {
+            let _ = request.fields.append_name(name.as_bytes(), value.as_bytes());
+        }
+        FakeStream {
+            request,
+            response: ResponseHead::new(),
+            request_body: Body::default(),
+            response_body: Body::default(),
+            request_trailers: Fields::new(),
+            response_trailers: Fields::new(),
+            info: StreamInfo::new(Moment::default(), SystemTime::UNIX_EPOCH),
+            route: Some(RouteFacts { forwards: true, ..RouteFacts::default() }),
+            resumer: Resumer::default(),
+            host: FakeHost::default(),
+        }
+    }
+
+    pub fn with<T>(&mut self, call: impl FnOnce(&mut Stream<'_>) -> T) -> T {
+        call(&mut Stream {
+            request: &mut self.request,
+            response: &mut self.response,
+            request_body: &mut self.request_body,
+            response_body: &mut self.response_body,
+            request_trailers: &mut self.request_trailers,
+            response_trailers: &mut self.response_trailers,
+            info: &mut self.info,
+            route: self.route.as_ref(),
+            resumer: &self.resumer,
+            host: &self.host,
+        })
+    }
+}
+
+impl FakeHost {
+    /// Answers the oldest call; `false` when there is none.
+    pub fn answer(&self, outcome: Result<Answer, CallFailure>) -> bool {
+        let Some(call) = self.calls.borrow_mut().pop_front() else { return false };
+        (call.done)(outcome);
+        true
+    }
+}
+
+impl Host for FakeHost {
+    fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster> {
+        if !self.clusters.is_empty() && !self.clusters.iter().any(|known| *known == *call.cluster) {
+            return Err(UnknownCluster);
+        }
+        self.calls.borrow_mut().push_back(call);
+        Ok(CallHandle::new(|| {}))
+    }
+
+    fn now(&self) -> Moment {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Moment::from_nanos(u64::try_from(since.as_nanos()).unwrap_or_default())
+    }
+
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn random(&self) -> u64 {
+        4
+    }
+
+    /// Texts, the request's head and the status; every other command stands for nothing.
+    fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>) {
+        let header = |name: &str| match name {
+            ":method" => Some(stream.request.method_bytes()),
+            ":path" => Some(stream.request.path()),
+            ":authority" => Some(stream.request.authority()),
+            name => stream.request.fields.get_name(name.as_bytes()),
+        };
+        for piece in &format.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Command { command: Command::RequestHeader(name, other), .. } => {
+                    let value = header(name).or_else(|| header(other.as_deref()?));
+                    out.extend_from_slice(value.unwrap_or_default());
+                }
+                Piece::Command { command: Command::ResponseCode, .. } => {
+                    out.extend_from_slice(stream.info.status.to_string().as_bytes());
+                }
+                Piece::Command { .. } => {}
+            }
+        }
+    }
+}

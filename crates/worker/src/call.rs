@@ -1,0 +1,323 @@
+//! Requests of filters' own: one request to a cluster and its answer, on a task of its own.
+//!
+//! It takes the same way as a forwarded one: load balancer, circuit breakers, pool, counters. It ends with its answer,
+//! at its timeout, or when the filter drops the handle; nothing of it outlives that.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
+use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response};
+use postrider_http::{
+    Asked, BodyFraming, Connection as Persistence, Fields, HeadLimits, Method, RequestHead, RequestWrite,
+    ResponseFacts, ResponseHead, ResponseRules, write_request,
+};
+use postrider_model::Priority;
+use postrider_telemetry::Block;
+use postrider_telemetry::stats::sets::{self, cluster as stat};
+use postrider_upstream::Permit;
+
+use crate::cluster::{Cluster, Host, NoConnection, Upstream};
+use crate::worker::Worker;
+
+/// An answer with a larger body is a failure: filters hold it in memory.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+/// Sends `call` to `cluster`.
+pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) -> CallHandle {
+    let task = tokio::task::spawn_local(run(worker, cluster, call));
+    CallHandle::new(move || task.abort())
+}
+
+async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) {
+    let Call { head, body, timeout, done, .. } = call;
+    let stats = cluster.stats(&worker).clone();
+    // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
+    let outcome = {
+        let settled = Cell::new(false);
+        let mut exchange = std::pin::pin!(exchange(&worker, &cluster, &head, &body, &settled));
+        let outcome = match timeout {
+            Some(limit) => tokio::time::timeout(limit, exchange.as_mut()).await.unwrap_or(Err(CallFailure::Timeout)),
+            None => exchange.as_mut().await,
+        };
+        // A timeout is no cancellation either.
+        settled.set(true);
+        outcome
+    };
+    if matches!(outcome, Err(CallFailure::Timeout)) {
+        stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
+    }
+    let status = match &outcome {
+        Ok(answer) => answer.head.status(),
+        Err(CallFailure::Timeout) => 504,
+        Err(CallFailure::Upstream) => 503,
+    };
+    // The proxy's own requests come from inside.
+    sets::count_upstream_response(&stats, status, true);
+    done(outcome);
+}
+
+async fn exchange(
+    worker: &Rc<Worker>,
+    cluster: &Rc<Cluster>,
+    head: &RequestHead,
+    body: &[u8],
+    settled: &Cell<bool>,
+) -> Result<Answer, CallFailure> {
+    let stats = cluster.stats(worker).clone();
+    let Some(host) = cluster.hosts.pick(&worker.random) else {
+        stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
+        return Err(CallFailure::Upstream);
+    };
+    let mut underway = None;
+    let mut retried = false;
+    loop {
+        let pooled = cluster.checkout(&host, worker.clock.now()).filter(|_| !retried);
+        let upstream = match pooled {
+            Some(pooled) => Ok(pooled),
+            None => cluster.connect(worker, &host, Priority::Default, true).await,
+        };
+        let upstream = upstream.map_err(|failure| {
+            if failure != NoConnection::Overflow {
+                stats.inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
+            }
+            CallFailure::Upstream
+        })?;
+        if underway.is_none() {
+            let Some(permit) = Permit::request(&cluster.breakers, Priority::Default, worker.id) else {
+                stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
+                cluster.put_back(upstream, worker.clock.now());
+                return Err(CallFailure::Upstream);
+            };
+            underway = Some(Underway::begin(&host, &stats, settled, permit));
+        }
+        upstream.begin_request();
+        let mut attempt = Attempt::new(worker, cluster, upstream, head, body);
+        match std::future::poll_fn(|cx| attempt.poll(cx)).await {
+            Ok(()) => {
+                let total = if attempt.head.status() >= 500 { &host.totals.errors } else { &host.totals.successes };
+                total.set(total.get() + 1);
+                settled.set(true);
+                return Ok(attempt.finish());
+            }
+            // RFC 9110 section 9.2.2: what is idempotent may be sent again; a pooled connection that its owner closed
+            // meanwhile is the common case.
+            Err(Broken { heard: false }) if attempt.is_reused() && !retried && head.method().is_idempotent() => {
+                retried = true;
+            }
+            Err(_) => {
+                host.totals.errors.set(host.totals.errors.get() + 1);
+                settled.set(true);
+                return Err(CallFailure::Upstream);
+            }
+        }
+    }
+}
+
+/// Counts a request while it is under way, however it ends.
+struct Underway<'a> {
+    host: Rc<Host>,
+    stats: Rc<Block>,
+    /// What became of it is known: its filter did not abandon it.
+    settled: &'a Cell<bool>,
+    _permit: Permit,
+}
+
+impl<'a> Underway<'a> {
+    fn begin(host: &Rc<Host>, stats: &Rc<Block>, settled: &'a Cell<bool>, permit: Permit) -> Underway<'a> {
+        host.active.set(host.active.get() + 1);
+        host.totals.requests.set(host.totals.requests.get() + 1);
+        stats.inc(stat::UPSTREAM_RQ_TOTAL);
+        stats.gauge_inc(stat::UPSTREAM_RQ_ACTIVE);
+        Underway { host: host.clone(), stats: stats.clone(), settled, _permit: permit }
+    }
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        self.host.active.set(self.host.active.get().saturating_sub(1));
+        self.stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
+        if !self.settled.get() {
+            self.stats.inc(stat::UPSTREAM_RQ_CANCELLED);
+        }
+    }
+}
+
+/// The request on one connection.
+struct Attempt<'a> {
+    worker: &'a Rc<Worker>,
+    cluster: &'a Rc<Cluster>,
+    /// `None` once it went back to its pool.
+    upstream: Option<Box<Upstream>>,
+    method: Method,
+    out: Vec<u8>,
+    sent: usize,
+    scan: HeadScan,
+    head: ResponseHead,
+    facts: ResponseFacts,
+    /// `None` while the final head has not come.
+    decoder: Option<BodyDecoder>,
+    trailers: Fields,
+    body: Vec<u8>,
+    /// Some of an answer came.
+    heard: bool,
+}
+
+/// The connection or the answer is no good.
+struct Broken {
+    heard: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(
+        worker: &'a Rc<Worker>,
+        cluster: &'a Rc<Cluster>,
+        upstream: Box<Upstream>,
+        head: &RequestHead,
+        body: &[u8],
+    ) -> Attempt<'a> {
+        let framing = match (body.len(), head.method()) {
+            // RFC 9110 section 8.6: a method that means a body says that there is none.
+            (0, Method::Post | Method::Put | Method::Patch) => BodyFraming::Length(0),
+            (0, _) => BodyFraming::None,
+            (length, _) => BodyFraming::Length(length as u64),
+        };
+        let options = RequestWrite { framing, connection: Persistence::Implicit, path: None, extra: &[] };
+        let mut out = Vec::new();
+        write_request(head, &options, &mut out);
+        out.extend_from_slice(body);
+        Attempt {
+            worker,
+            cluster,
+            upstream: Some(upstream),
+            method: head.method(),
+            out,
+            sent: 0,
+            scan: HeadScan::new(),
+            head: ResponseHead::new(),
+            facts: ResponseFacts::default(),
+            decoder: None,
+            trailers: Fields::new(),
+            body: Vec::new(),
+            heard: false,
+        }
+    }
+
+    /// Sends and reads as far as that goes, both at once: an answer may come before all was sent.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let Some(mut upstream) = self.upstream.take() else { return Poll::Ready(Err(self.broken())) };
+        let polled = self.poll_with(&mut upstream, cx);
+        self.upstream = Some(upstream);
+        polled
+    }
+
+    fn poll_with(&mut self, upstream: &mut Upstream, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match upstream.io.poll_write(cx, rest) {
+                Poll::Ready(Ok(count @ 1..)) => {
+                    self.sent += count;
+                    upstream.stats().add(stat::UPSTREAM_CX_TX_BYTES_TOTAL, count as u64);
+                }
+                // It may have answered before it closed: reading will tell.
+                Poll::Ready(_) | Poll::Pending => break,
+            }
+        }
+        let buffers = &self.worker.buffers;
+        loop {
+            let before = upstream.input.bytes().len();
+            if before > 0 {
+                match self.read(upstream) {
+                    Ok(true) => return Poll::Ready(Ok(())),
+                    Ok(false) if upstream.input.bytes().len() < before => continue,
+                    Ok(false) => {}
+                    Err(broken) => return Poll::Ready(Err(broken)),
+                }
+            }
+            match upstream.input.poll_fill(cx, &mut upstream.io, upstream.buffer_limit, buffers) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(count @ 1..)) => {
+                    self.heard = true;
+                    upstream.stats().add(stat::UPSTREAM_CX_RX_BYTES_TOTAL, count as u64);
+                }
+                Poll::Ready(ended) => {
+                    upstream.peer_ended();
+                    let complete = ended.is_ok() && self.decoder.as_mut().is_some_and(|d| d.end_of_input().is_ok());
+                    return Poll::Ready(if complete { Ok(()) } else { Err(self.broken()) });
+                }
+            }
+        }
+    }
+
+    /// Reads from what is there; `true` when the answer is complete.
+    fn read(&mut self, upstream: &mut Upstream) -> Result<bool, Broken> {
+        let options = &self.cluster.plan.model.upstream;
+        let limits = HeadLimits {
+            max_bytes: options.max_response_head_bytes as usize,
+            max_fields: options.max_response_headers as usize,
+        };
+        let buffers = &self.worker.buffers;
+        let Some(decoder) = &mut self.decoder else {
+            let asked = Asked { method: self.method, upgrade: false };
+            let rules = ResponseRules { limits };
+            return match parse_response(upstream.input.bytes(), asked, &rules, &mut self.scan, &mut self.head) {
+                ResponseParse::Partial => Ok(false),
+                ResponseParse::Complete { consumed, facts } => {
+                    upstream.input.consume(consumed, buffers);
+                    if facts.tunnel {
+                        return Err(self.broken());
+                    }
+                    if !facts.interim {
+                        self.facts = facts;
+                        self.decoder = Some(BodyDecoder::new(facts.framing, limits));
+                    }
+                    Ok(!facts.interim && !facts.framing.has_body())
+                }
+                ResponseParse::Reject(_) => {
+                    upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+                    Err(self.broken())
+                }
+            };
+        };
+        let Ok(decoded) = decoder.decode(upstream.input.bytes(), &mut self.trailers) else {
+            return Err(Broken { heard: true });
+        };
+        self.body.extend_from_slice(upstream.input.bytes().get(decoded.data.clone()).unwrap_or_default());
+        upstream.input.consume(decoded.consumed, buffers);
+        if self.body.len() > MAX_ANSWER_BYTES {
+            return Err(Broken { heard: true });
+        }
+        Ok(decoded.done)
+    }
+
+    fn broken(&self) -> Broken {
+        Broken { heard: self.heard }
+    }
+
+    fn is_reused(&self) -> bool {
+        self.upstream.as_ref().is_some_and(|upstream| upstream.is_reused())
+    }
+
+    /// Keeps the connection for the next request if it is in sync.
+    fn finish(mut self) -> Answer {
+        if let Some(upstream) = self.upstream.take() {
+            let clean = self.facts.persistent && self.sent == self.out.len() && upstream.input.is_empty();
+            if clean && self.decoder.as_ref().is_some_and(BodyDecoder::is_done) {
+                self.cluster.put_back(upstream, self.worker.clock.now());
+            } else {
+                drop(upstream);
+                self.cluster.gone();
+            }
+        }
+        Answer { head: std::mem::take(&mut self.head), body: std::mem::take(&mut self.body) }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    /// An attempt that did not finish leaves a connection that cannot be used again.
+    fn drop(&mut self) {
+        if self.upstream.take().is_some() {
+            self.cluster.gone();
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What the worker does for filters: see [`postrider_filter_api::Host`].
+
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use postrider_filter_api::{Call, CallHandle, Host, Moment, Stream, UnknownCluster};
+use postrider_model::Format;
+
+use crate::call;
+use crate::format::{Absent, Context};
+use crate::worker::Worker;
+
+/// A worker, as filters see it.
+pub(crate) struct Services<'w>(pub(crate) &'w Rc<Worker>);
+
+impl Host for Services<'_> {
+    fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster> {
+        let cluster = self.0.cluster(&call.cluster).ok_or(UnknownCluster)?;
+        Ok(call::start(self.0.clone(), cluster, call))
+    }
+
+    fn now(&self) -> Moment {
+        self.0.clock.now()
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.0.clock.wall(self.0.clock.now())
+    }
+
+    fn random(&self) -> u64 {
+        self.0.random.next()
+    }
+
+    fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>) {
+        let context = Context {
+            request: stream.request,
+            response: stream.response,
+            trailers: stream.response_trailers,
+            info: stream.info,
+            reply_body: &[],
+            http: true,
+            now: self.wall(),
+        };
+        context.write(format, Absent::Empty, out);
+    }
+}

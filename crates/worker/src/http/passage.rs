@@ -1,0 +1,388 @@
+//! The way of one message through the filters: whose turn it is, and what waits where.
+//!
+//! ```text
+//!            place 0        1        2        3 = through
+//! head      ────────>──────────> (buffering)
+//! body      ────────>  in hand ──────>              pieces never overtake the head
+//! trailers                                          and trailers never the body
+//! ```
+//!
+//! Places are counted in the order of passing: for a response, place 0 is the last filter of the chain. Nothing here
+//! calls a filter: [`Passage::next`] says which hook is due, [`Passage::settle`] takes what it answered.
+
+use std::task::{Poll, Waker};
+
+use postrider_filter_api::{Action, Body, Hooks, Resumer};
+
+use crate::chain::Filters;
+
+/// What a passage keeps of a large body's memory for the next message.
+const KEPT_CAPACITY: usize = 32 * 1024;
+
+/// Filters beyond this many are asked to the end although they are done.
+const MAX_DONE: usize = u64::BITS as usize;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Request,
+    Response,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hook {
+    Head,
+    Body,
+    Trailers,
+}
+
+/// What is to be done about a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Ask the filter with this index, and settle what it answers.
+    Call {
+        index: usize,
+        hook: Hook,
+        /// The hook answered with a pause, which is over.
+        resumed: bool,
+        /// Nothing of the message follows.
+        end: bool,
+    },
+    Stand(Standing),
+    /// More is held than may be.
+    TooLarge,
+}
+
+/// Where a message has come to when no hook is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// A filter holds it until it is resumed.
+    Paused,
+    /// More of its body is wanted.
+    Wants,
+    /// What is in hand passed all filters.
+    Piece,
+    /// All of it passed.
+    Finished,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Passage {
+    /// The bytes in hand, as filters see them.
+    pub(super) held: Body,
+    /// The bytes in hand while a hook is called that must not see them.
+    aside: Body,
+    pub(super) resumer: Resumer,
+    /// How many filters the head passed.
+    head: usize,
+    /// The filter at the head's place keeps it while more of the body is read.
+    buffering: bool,
+    /// There is a piece in hand, be it empty; and it is the last with nothing behind it.
+    piece: Option<bool>,
+    /// How many filters it passed.
+    body: usize,
+    /// Trailers follow, and passed so many filters.
+    trailers: Option<usize>,
+    had_trailers: bool,
+    paused: Option<Hook>,
+    /// What filters hold back of the body, each in front of its place.
+    kept: Vec<(usize, Body)>,
+    /// By index: those that want nothing more of this message.
+    done: u64,
+    /// Everything was read.
+    ended: bool,
+    /// No body can follow this head: whatever a filter puts in is dropped.
+    bodiless: bool,
+    /// Some of a body was in hand.
+    begun: bool,
+    changed: bool,
+    /// Pieces of the body go this way: see [`super::transfer::Transfer::Filtered`].
+    pub(super) open: bool,
+}
+
+impl Side {
+    fn index(self, place: usize, count: usize) -> usize {
+        match self {
+            Side::Request => place,
+            Side::Response => count.saturating_sub(place + 1),
+        }
+    }
+}
+
+impl Passage {
+    /// A message begins. `ended`: nothing follows its head. `bodiless`: nothing ever can.
+    pub(super) fn begin(&mut self, ended: bool, bodiless: bool) {
+        self.ended = ended;
+        self.bodiless = bodiless;
+    }
+
+    /// Another message takes this one's place, with all of its body. Filters that saw the old head do not see it.
+    pub(super) fn replace(&mut self, body: &[u8], bodiless: bool) {
+        if self.paused == Some(Hook::Head) || self.buffering {
+            self.head += 1;
+        }
+        self.paused = None;
+        self.buffering = false;
+        self.kept.clear();
+        self.trailers = None;
+        self.had_trailers = false;
+        self.open = false;
+        self.begin(true, bodiless);
+        self.held.clear();
+        self.piece = None;
+        self.begun = false;
+        if !body.is_empty() && !bodiless {
+            self.held.push(body);
+            self.put(true, self.head);
+        }
+    }
+
+    /// What was just read is in `held`.
+    pub(super) fn feed(&mut self, ended: bool, trailers: bool) {
+        if ended {
+            self.ended = true;
+            self.had_trailers = trailers;
+            self.trailers = trailers.then_some(0);
+        }
+        let end = ended && !trailers;
+        if end || !self.held.bytes().is_empty() {
+            self.put(end, 0);
+        }
+    }
+
+    fn put(&mut self, end: bool, place: usize) {
+        self.begun = true;
+        self.piece = Some(end);
+        self.body = place;
+    }
+
+    /// What passed all filters was sent on.
+    pub(super) fn delivered(&mut self) {
+        self.held.clear();
+        self.piece = None;
+    }
+
+    /// The hook that is due. `waker` is woken when a pause ends; without one, no pause is looked at.
+    pub(super) fn next(&mut self, side: Side, filters: &Filters, limit: usize, waker: Option<&Waker>) -> Next {
+        let count = filters.all.len();
+        loop {
+            if let Some(hook) = self.paused {
+                if waker.is_none_or(|waker| self.resumer.poll(waker) == Poll::Pending) {
+                    return Next::Stand(Standing::Paused);
+                }
+                self.paused = None;
+                let place = self.place(hook);
+                return Next::Call { index: side.index(place, count), hook, resumed: true, end: false };
+            }
+            let hook = if self.head < count && !self.buffering {
+                Hook::Head
+            } else if self.piece.is_some() {
+                if self.body >= count {
+                    return Next::Stand(Standing::Piece);
+                }
+                Hook::Body
+            } else if let Some(place) = self.trailers {
+                if place >= count {
+                    self.trailers = None;
+                    continue;
+                }
+                Hook::Trailers
+            } else {
+                return Next::Stand(if self.ended { Standing::Finished } else { Standing::Wants });
+            };
+            let index = side.index(self.place(hook), count);
+            if hook == Hook::Body && !self.join(limit) {
+                return Next::TooLarge;
+            }
+            if hook == Hook::Trailers {
+                self.take_kept();
+            }
+            if self.wants(side, filters, index, hook) {
+                let end = match hook {
+                    Hook::Head => self.is_empty(),
+                    Hook::Body => self.piece == Some(true),
+                    Hook::Trailers => true,
+                };
+                return Next::Call { index, hook, resumed: false, end };
+            }
+            // A filter may keep the head without looking at each piece.
+            let keeps = hook == Hook::Body && self.buffering && self.body == self.head;
+            if !self.settle(index, hook, if keeps { &Action::Buffer } else { &Action::Continue }, limit) {
+                return Next::TooLarge;
+            }
+        }
+    }
+
+    /// Takes a hook's answer; `false` when more is held than may be.
+    pub(super) fn settle(&mut self, index: usize, hook: Hook, action: &Action, limit: usize) -> bool {
+        match action {
+            Action::Pause => {
+                self.paused = Some(hook);
+                return true;
+            }
+            Action::Respond(_) => {
+                // The filter saw this head: it does not see the one that takes its place.
+                self.head += usize::from(hook == Hook::Head);
+                return true;
+            }
+            Action::Done if index < MAX_DONE => self.done |= 1 << index,
+            _ => {}
+        }
+        let keep = matches!(action, Action::Buffer);
+        match hook {
+            Hook::Head if keep && !self.is_empty() => self.buffering = true,
+            Hook::Head => self.head += 1,
+            Hook::Body if keep && self.piece == Some(false) => {
+                self.changed |= self.held.is_changed();
+                if self.held.bytes().len() > limit {
+                    return false;
+                }
+                self.kept.push((self.body, std::mem::take(&mut self.held)));
+                self.piece = None;
+            }
+            Hook::Body => {
+                self.changed |= self.held.is_changed();
+                self.release(self.body);
+                self.body += 1;
+            }
+            Hook::Trailers => {
+                let place = self.trailers.unwrap_or_default();
+                self.changed |= self.held.is_changed();
+                self.release(place);
+                self.trailers = Some(place + 1);
+                if !self.held.bytes().is_empty() {
+                    self.put(false, place + 1);
+                }
+            }
+        }
+        true
+    }
+
+    /// A head that waited at `place` for its body goes on.
+    fn release(&mut self, place: usize) {
+        if self.buffering && self.head == place {
+            self.buffering = false;
+            self.head += 1;
+            if self.piece == Some(true) && self.held.bytes().is_empty() {
+                // Nothing is left of the body: whoever sees the head next is told so.
+                self.piece = None;
+            }
+        }
+    }
+
+    /// Puts what is kept at the piece's place in front of the piece; `false` when that is too much.
+    fn join(&mut self, limit: usize) -> bool {
+        let place = self.body;
+        let Some(at) = self.kept.iter().position(|(kept, _)| *kept == place) else { return true };
+        let (_, mut kept) = self.kept.swap_remove(at);
+        kept.push(self.held.bytes());
+        self.changed |= self.held.is_changed();
+        self.held = kept;
+        self.held.bytes().len() <= limit
+    }
+
+    /// A filter to which trailers come sees what it holds back.
+    fn take_kept(&mut self) {
+        if let Some(at) = self.kept.iter().position(|(kept, _)| Some(*kept) == self.trailers) {
+            self.held = self.kept.swap_remove(at).1;
+        }
+    }
+
+    /// Hides the bytes in hand from a hook that is about the head.
+    pub(super) fn hide(&mut self) {
+        std::mem::swap(&mut self.held, &mut self.aside);
+    }
+
+    /// The hook was called. What it put in becomes the body of a message that had none.
+    pub(super) fn unhide(&mut self) {
+        let fills = self.ended && !self.begun && !self.bodiless && !self.had_trailers;
+        if fills && !self.held.bytes().is_empty() {
+            self.changed = true;
+            self.put(true, self.head + 1);
+            return;
+        }
+        self.held.reset(KEPT_CAPACITY);
+        std::mem::swap(&mut self.held, &mut self.aside);
+    }
+
+    /// Nothing follows the head.
+    fn is_empty(&self) -> bool {
+        self.ended && self.piece.is_none() && self.trailers.is_none()
+    }
+
+    fn place(&self, hook: Hook) -> usize {
+        match hook {
+            Hook::Head => self.head,
+            Hook::Body => self.body,
+            Hook::Trailers => self.trailers.unwrap_or_default(),
+        }
+    }
+
+    fn wants(&self, side: Side, filters: &Filters, index: usize, hook: Hook) -> bool {
+        let is_done = index < MAX_DONE && self.done & (1 << index) != 0;
+        !is_done && filters.all.get(index).is_some_and(|placed| wanted(placed.hooks, side, hook))
+    }
+
+    /// Some filter wants this hook and is not done.
+    pub(super) fn is_wanted(&self, side: Side, filters: &Filters, hook: Hook) -> bool {
+        wanted(filters.hooks, side, hook) && (0..filters.all.len()).any(|at| self.wants(side, filters, at, hook))
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    pub(super) fn head_is_through(&self, filters: &Filters) -> bool {
+        self.head >= filters.all.len()
+    }
+
+    /// Some of a body was in hand: it cannot leave as it came without passing through here.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// The length of the body when all of it passed, none of it left, and no trailers follow it.
+    pub(super) fn whole(&self, filters: &Filters) -> Option<u64> {
+        let passed = self.piece.is_none_or(|end| end && self.body >= filters.all.len());
+        let whole = self.ended && passed && self.kept.is_empty() && !self.had_trailers;
+        whole.then_some(self.held.bytes().len() as u64)
+    }
+
+    /// Ready for the next message. Whoever still holds the resumer can resume nothing any more.
+    pub(super) fn reset(&mut self) {
+        self.held.reset(KEPT_CAPACITY);
+        self.aside.reset(KEPT_CAPACITY);
+        self.resumer.renew();
+        self.head = 0;
+        self.buffering = false;
+        self.piece = None;
+        self.body = 0;
+        self.trailers = None;
+        self.had_trailers = false;
+        self.paused = None;
+        self.kept.clear();
+        self.done = 0;
+        self.ended = false;
+        self.bodiless = false;
+        self.begun = false;
+        self.changed = false;
+        self.open = false;
+    }
+}
+
+fn wanted(hooks: Hooks, side: Side, hook: Hook) -> bool {
+    match (side, hook) {
+        (Side::Request, Hook::Head) => hooks.request_headers,
+        (Side::Request, Hook::Body) => hooks.request_body,
+        (Side::Request, Hook::Trailers) => hooks.request_trailers,
+        (Side::Response, Hook::Head) => hooks.response_headers,
+        (Side::Response, Hook::Body) => hooks.response_body,
+        (Side::Response, Hook::Trailers) => hooks.response_trailers,
+    }
+}
+
+#[cfg(test)]
+mod tests;
