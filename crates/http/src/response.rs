@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
+use crate::chars::is_field_value;
 use crate::request::Place;
-use crate::{Fields, Version};
+use crate::{FieldError, Fields, Version};
 
 /// A response head.
 #[derive(Clone, Debug)]
@@ -59,6 +60,24 @@ impl ResponseHead {
     /// The reason phrase as received: informative only, not forwarded (RFC 9112 4).
     pub fn received_reason(&self) -> &[u8] {
         self.fields.block_range(self.reason_at.span)
+    }
+
+    /// Replaces the reason phrase that is sent, until the status is replaced.
+    ///
+    /// # Errors
+    /// [`FieldError::Value`] for control characters.
+    pub fn set_reason(&mut self, reason: &[u8]) -> Result<(), FieldError> {
+        if !is_field_value(reason) {
+            return Err(FieldError::Value);
+        }
+        self.reason_at = Place::arena(self.fields.stash(reason));
+        Ok(())
+    }
+
+    /// The reason phrase that [`ResponseHead::set_reason`] asked for.
+    #[inline]
+    pub(crate) fn own_reason(&self) -> Option<&[u8]> {
+        self.reason_at.in_arena.then(|| self.fields.arena_range(self.reason_at.span))
     }
 
     /// The version of the status line.

@@ -84,7 +84,10 @@ pub fn write_request(head: &RequestHead, options: &RequestWrite<'_>, out: &mut V
 pub fn write_response(head: &ResponseHead, options: &ResponseWrite<'_>, out: &mut Vec<u8>) {
     let fields = &head.fields;
     out.reserve(fields.block().len() + HEADROOM);
-    write_status_line(head.status(), out);
+    match head.own_reason() {
+        None => write_status_line(head.status(), out),
+        Some(reason) => write_status_and_reason(head.status(), reason, out),
+    }
     if let Some(server) = options.server {
         out.extend_from_slice(server.as_bytes());
     }
@@ -233,10 +236,14 @@ fn write_status_line(status: u16, out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         return;
     }
+    write_status_and_reason(status, reason_phrase(status).as_bytes(), out);
+}
+
+fn write_status_and_reason(status: u16, reason: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(Decimal::new(u64::from(status)).as_bytes());
     out.push(b' ');
-    out.extend_from_slice(reason_phrase(status).as_bytes());
+    out.extend_from_slice(reason);
     out.extend_from_slice(b"\r\n");
 }
 

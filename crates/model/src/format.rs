@@ -81,6 +81,40 @@ pub enum Command {
     Environment(String),
     /// `http`: what the client used to reach us, as far as we know.
     Scheme,
+    /// A value from metadata: a string as it is, a number or a boolean printed, an object or a list as JSON. Absent when
+    /// the namespace or a key on the way is, or when the value is null.
+    Metadata {
+        of: MetadataOf,
+        namespace: String,
+        /// Keys from the outside in; none means everything under the namespace.
+        path: Vec<String>,
+    },
+    /// A named object that a filter made; absent when none has that name, or not that field.
+    FilterState {
+        name: String,
+        form: StateForm,
+    },
+}
+
+/// Whose metadata a command reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataOf {
+    /// What filters noted for this stream.
+    Stream,
+    /// The route that the request takes.
+    Route,
+    VirtualHost,
+}
+
+/// How a command shows an object of the filter state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateForm {
+    /// A string as it is; anything else as JSON.
+    Plain,
+    /// Always as JSON: a string in quotes.
+    Typed,
+    /// One field of it: a string as it is, anything else as JSON.
+    Field(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +245,12 @@ impl Spec<'_> {
             (None | Some(""), Argument::Required) => {
                 return Err(error(format!("%{}% needs an argument in brackets", self.name)));
             }
-            (argument, _) => self.command(argument).ok_or_else(|| self.unknown(offset))?,
+            (argument, _) => match self.name {
+                "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => {
+                    noted(self.name, argument.unwrap_or_default()).map_err(error)?
+                }
+                _ => self.command(argument).ok_or_else(|| self.unknown(offset))?,
+            },
         };
         if let Command::StartTime(TimeFormat::Pattern(pattern)) | Command::EmitTime(TimeFormat::Pattern(pattern)) =
             &command
@@ -318,6 +357,39 @@ impl Spec<'_> {
     }
 }
 
+/// The commands over what was noted for a stream, a route or a virtual host.
+///
+/// # Errors
+/// What is wrong with the argument.
+fn noted(name: &str, argument: &str) -> Result<Command, String> {
+    let mut parts = argument.split(':').map(str::to_owned);
+    let first = parts.next().unwrap_or_default();
+    if name == "FILTER_STATE" {
+        let form = match (parts.next().as_deref(), parts.next(), parts.next()) {
+            (None | Some("TYPED"), None, _) => StateForm::Typed,
+            (Some("PLAIN"), None, _) => StateForm::Plain,
+            (Some("FIELD"), Some(field), None) if !field.is_empty() => StateForm::Field(field),
+            _ => return Err(format!("`{argument}`: expected NAME, NAME:PLAIN, NAME:TYPED or NAME:FIELD:FIELD_NAME")),
+        };
+        return match first.is_empty() {
+            true => Err(format!("`{argument}` names no object of the filter state")),
+            false => Ok(Command::FilterState { name: first, form }),
+        };
+    }
+    let (of, namespace) = match (name, first.as_str()) {
+        ("DYNAMIC_METADATA", _) => (MetadataOf::Stream, first),
+        (_, "DYNAMIC") => (MetadataOf::Stream, parts.next().unwrap_or_default()),
+        (_, "ROUTE") => (MetadataOf::Route, parts.next().unwrap_or_default()),
+        (_, "VIRTUAL_HOST") => (MetadataOf::VirtualHost, parts.next().unwrap_or_default()),
+        _ => return Err(format!("`{first}` has no metadata here: expected DYNAMIC, ROUTE or VIRTUAL_HOST")),
+    };
+    let path: Vec<String> = parts.collect();
+    if namespace.is_empty() || path.iter().any(String::is_empty) {
+        return Err(format!("`{argument}`: expected a namespace and its keys, joined by colons"));
+    }
+    Ok(Command::Metadata { of, namespace, path })
+}
+
 enum Argument {
     None,
     Optional,
@@ -329,7 +401,7 @@ fn takes_argument(name: &str) -> Argument {
         "REQ" | "REQUEST_HEADER" | "RESP" | "RESPONSE_HEADER" | "TRAILER" | "RESPONSE_TRAILER" | "ENVIRONMENT" => {
             Argument::Required
         }
-        "QUERY_PARAM" => Argument::Required,
+        "QUERY_PARAM" | "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => Argument::Required,
         "START_TIME" | "EMIT_TIME" | "PATH" => Argument::Optional,
         // An unknown name is reported as such, whatever argument it has.
         name if !NAMES.contains(&name) => Argument::Optional,
@@ -419,6 +491,9 @@ const NAMES: &[&str] = &[
     "LOCAL_REPLY_BODY",
     "ENVIRONMENT",
     "SCHEME",
+    "DYNAMIC_METADATA",
+    "METADATA",
+    "FILTER_STATE",
 ];
 
 /// Levenshtein distance.
@@ -468,6 +543,7 @@ mod tests {
     fn every_name_is_a_command() {
         for name in NAMES {
             let text = match takes_argument(name) {
+                Argument::Required if name == &"METADATA" => "%METADATA(ROUTE:x)%".to_owned(),
                 Argument::Required => format!("%{name}(x)%"),
                 _ => format!("%{name}%"),
             };
@@ -480,6 +556,51 @@ mod tests {
         let error = Format::parse("ok %PROTOCL%").unwrap_err();
         assert_eq!((error.offset, error.suggestion), (3, Some("PROTOCOL")));
         for bad in ["%", "100% sure", "%REQ%", "%REQ()%", "%PROTOCOL(x)%", "%REQ(a):x%", "%REQ(a", "%a%"] {
+            assert!(Format::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_was_noted_is_named_from_the_outside_in() {
+        let command = |text: &str| match Format::parse(text).unwrap().pieces.remove(0) {
+            Piece::Command { command, max_length } => (command, max_length),
+            Piece::Text(text) => panic!("{text}"),
+        };
+        let metadata = |of, namespace: &str, path: &[&str]| Command::Metadata {
+            of,
+            namespace: namespace.into(),
+            path: path.iter().map(|key| (*key).to_owned()).collect(),
+        };
+        for (text, wanted) in [
+            ("%DYNAMIC_METADATA(a.b)%", metadata(MetadataOf::Stream, "a.b", &[])),
+            ("%DYNAMIC_METADATA(a.b:k:sub)%", metadata(MetadataOf::Stream, "a.b", &["k", "sub"])),
+            ("%METADATA(DYNAMIC:a:k)%", metadata(MetadataOf::Stream, "a", &["k"])),
+            ("%METADATA(ROUTE:a:k)%", metadata(MetadataOf::Route, "a", &["k"])),
+            ("%METADATA(VIRTUAL_HOST:a)%", metadata(MetadataOf::VirtualHost, "a", &[])),
+        ] {
+            assert_eq!(command(text), (wanted, None), "{text}");
+        }
+        assert_eq!(command("%DYNAMIC_METADATA(a:k):7%").1, Some(7));
+        let state = |form| Command::FilterState { name: "x.y".into(), form };
+        for (text, wanted) in [
+            ("%FILTER_STATE(x.y)%", state(StateForm::Typed)),
+            ("%FILTER_STATE(x.y:TYPED)%", state(StateForm::Typed)),
+            ("%FILTER_STATE(x.y:PLAIN):7%", state(StateForm::Plain)),
+            ("%FILTER_STATE(x.y:FIELD:f)%", state(StateForm::Field("f".into()))),
+        ] {
+            assert_eq!(command(text).0, wanted, "{text}");
+        }
+        for bad in [
+            "%DYNAMIC_METADATA%",
+            "%DYNAMIC_METADATA()%",
+            "%DYNAMIC_METADATA(a:)%",
+            "%METADATA(ROUTE)%",
+            "%METADATA(a:b)%",
+            "%FILTER_STATE(:PLAIN)%",
+            "%FILTER_STATE(x:OTHER)%",
+            "%FILTER_STATE(x:FIELD)%",
+            "%FILTER_STATE(x:PLAIN:y)%",
+        ] {
             assert!(Format::parse(bad).is_err(), "{bad}");
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FilterOverride, Format, HeaderEdits, HeaderMatch, Metadata, Origin, QueryMatch, Regex};
+use crate::{FilterOverride, Format, HeaderEdits, HeaderMatch, Metadata, Origin, QueryMatch, Regex, Value};
 
 /// One routing table. Swapping it never touches a connection.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -126,6 +126,17 @@ pub enum Target {
     Weighted(Vec<WeightedCluster>),
     /// The cluster named by a request header.
     Header(String),
+    /// A plugin names the cluster of each request.
+    Plugin(Arc<ClusterSpecifier>),
+}
+
+/// A plugin that chooses clusters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterSpecifier {
+    /// Full name of the configuration's type; whoever runs such plugins finds it by that.
+    pub kind: String,
+    pub config: Value,
+    pub origin: Origin,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -154,7 +154,8 @@ impl<'v> Fields<'v> {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    fn path_of(&self, key: &str) -> String {
+    /// Where `key` of this map stands.
+    pub fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 }

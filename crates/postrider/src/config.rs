@@ -169,7 +169,7 @@ impl FilterKinds for Kinds<'_> {
     }
 
     fn check(&self, name: &str, kind: &str, config: &Value) -> Vec<ValueError> {
-        self.0.find(kind).and_then(|build| build(name, config).err()).unwrap_or_default()
+        self.0.check(name, kind, config)
     }
 }
 

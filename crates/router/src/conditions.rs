@@ -3,7 +3,7 @@
 use postrider_http::{HeaderId, HeaderName, RequestHead, Scheme};
 use postrider_model::{HeaderCondition, HeaderMatch, QueryCondition, QueryMatch, RouteMatch};
 
-use crate::pattern::Pattern;
+use crate::pattern::{Judges, Pattern};
 
 /// The conditions of a route that has any.
 #[derive(Debug)]
@@ -48,11 +48,11 @@ const MILLION: u64 = 1_000_000;
 
 impl Conditions {
     /// `None` when the path is all that counts.
-    pub(crate) fn compile(matches: &RouteMatch) -> Option<Box<Conditions>> {
+    pub(crate) fn compile(matches: &RouteMatch, judges: Judges<'_>) -> Option<Box<Conditions>> {
         let conditions = Conditions {
             fraction: matches.fraction,
-            headers: matches.headers.iter().map(HeaderTest::compile).collect(),
-            query: matches.query.iter().map(QueryTest::compile).collect(),
+            headers: matches.headers.iter().map(|matches| HeaderTest::compile(matches, judges)).collect(),
+            query: matches.query.iter().map(|matches| QueryTest::compile(matches, judges)).collect(),
             grpc: matches.grpc,
         };
         let none = conditions.fraction.is_none()
@@ -113,10 +113,10 @@ enum Wanted {
 }
 
 impl HeaderTest {
-    fn compile(matches: &HeaderMatch) -> HeaderTest {
+    fn compile(matches: &HeaderMatch, judges: Judges<'_>) -> HeaderTest {
         let wanted = match &matches.condition {
             HeaderCondition::Present(present) => Wanted::Present(*present),
-            HeaderCondition::Value(condition) => Wanted::Value(Pattern::compile(condition)),
+            HeaderCondition::Value(condition) => Wanted::Value(Pattern::compile(condition, judges)),
             HeaderCondition::Range { start, end } => Wanted::Range { start: *start, end: *end },
         };
         HeaderTest {
@@ -214,10 +214,10 @@ enum QueryWanted {
 }
 
 impl QueryTest {
-    fn compile(matches: &QueryMatch) -> QueryTest {
+    fn compile(matches: &QueryMatch, judges: Judges<'_>) -> QueryTest {
         let wanted = match &matches.condition {
             QueryCondition::Present(present) => QueryWanted::Present(*present),
-            QueryCondition::Value(condition) => QueryWanted::Value(Pattern::compile(condition)),
+            QueryCondition::Value(condition) => QueryWanted::Value(Pattern::compile(condition, judges)),
         };
         QueryTest { name: matches.name.as_bytes().into(), wanted }
     }

@@ -146,6 +146,7 @@ fn string_words(want: &StringMatch) -> String {
         StringKind::Suffix(text) => format!("a value that ends with \"{text}\""),
         StringKind::Contains(text) => format!("a value that contains \"{text}\""),
         StringKind::Regex(regex) => return format!("a match of the regular expression {}", regex.as_str()),
+        StringKind::Custom { kind, .. } => format!("a value that {kind} takes"),
     };
     if want.ignore_case { format!("{words} (case ignored)") } else { words }
 }

@@ -24,6 +24,7 @@ mod text_map;
 mod trie;
 
 pub use explain::{Explanation, Outcome, Tried, TriedHost};
+pub use pattern::{Judge, Judges};
 pub use redirect::redirect_location;
 pub use rewrite::{rewrite_host, rewrite_path};
 pub use table::{Found, Table};

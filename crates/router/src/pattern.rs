@@ -3,10 +3,19 @@
 //! The model's conditions say what is meant; these say it without looking for a partial match first and without
 //! asking for UTF-8, which a header value need not be.
 
+use std::fmt;
+use std::sync::Arc;
+
 use memchr::memmem;
-use postrider_model::{Regex, StringKind, StringMatch};
+use postrider_model::{Regex, StringKind, StringMatch, Value};
 use regex_syntax::hir::literal::Extractor;
 use regex_syntax::hir::{Hir, Look};
+
+/// Code that judges a text.
+pub type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
+/// Finds the code for a condition's type and configuration.
+pub type Judges<'j> = &'j dyn Fn(&str, &Value) -> Option<Judge>;
 
 /// A compiled [`StringMatch`].
 #[derive(Debug)]
@@ -20,10 +29,20 @@ pub(crate) enum Pattern {
     Contains(Box<memmem::Finder<'static>>),
     ContainsNoCase(Box<[u8]>),
     Whole(Whole),
+    Custom(Custom),
+}
+
+/// A condition that code decides; `None` when nobody has it, and then nothing matches.
+pub(crate) struct Custom(Option<Judge>);
+
+impl fmt::Debug for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Custom")
+    }
 }
 
 impl Pattern {
-    pub(crate) fn compile(condition: &StringMatch) -> Pattern {
+    pub(crate) fn compile(condition: &StringMatch, judges: Judges<'_>) -> Pattern {
         let bytes = |text: &String| text.as_bytes().into();
         match (&condition.kind, condition.ignore_case) {
             (StringKind::Exact(text), false) => Pattern::Exact(bytes(text)),
@@ -37,6 +56,7 @@ impl Pattern {
             }
             (StringKind::Contains(text), true) => Pattern::ContainsNoCase(bytes(text)),
             (StringKind::Regex(regex), _) => Pattern::Whole(Whole::compile(regex)),
+            (StringKind::Custom { kind, config }, _) => Pattern::Custom(Custom(judges(kind, config))),
         }
     }
 
@@ -55,6 +75,7 @@ impl Pattern {
                 want.is_empty() || text.windows(want.len()).any(|part| part.eq_ignore_ascii_case(want))
             }
             Pattern::Whole(regex) => regex.matches(text),
+            Pattern::Custom(Custom(judge)) => judge.as_ref().is_some_and(|judge| judge(text)),
         }
     }
 }
@@ -121,7 +142,7 @@ mod tests {
             for want in texts {
                 for ignore_case in [false, true] {
                     let condition = StringMatch { kind: kind(want.to_owned()), ignore_case };
-                    let compiled = Pattern::compile(&condition);
+                    let compiled = Pattern::compile(&condition, &|_, _| None);
                     for text in texts {
                         assert_eq!(
                             compiled.matches(text.as_bytes()),

@@ -8,7 +8,7 @@ use postrider_model::{Action, DirectResponse, PathMatch, ResponseBody, Route, Ro
 use crate::conditions::{Conditions, Draw, Unmet};
 use crate::hosts::Hosts;
 use crate::paths::{self, PathIndex};
-use crate::pattern::Whole;
+use crate::pattern::{Judges, Whole};
 
 /// A routing table ready to be asked. Shared by all workers, never changed.
 #[derive(Debug)]
@@ -50,12 +50,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    fn compile(route: &Arc<Route>, virtual_host: u32) -> Entry {
+    fn compile(route: &Arc<Route>, virtual_host: u32, judges: Judges<'_>) -> Entry {
         let whole = match &route.matches.path {
             PathMatch::Regex(regex) => Some(Box::new(Whole::compile(regex))),
             _ => None,
         };
-        Entry { route: Arc::clone(route), whole, conditions: Conditions::compile(&route.matches), virtual_host }
+        Entry { route: Arc::clone(route), whole, conditions: Conditions::compile(&route.matches, judges), virtual_host }
     }
 
     #[inline]
@@ -77,11 +77,16 @@ impl Table {
     /// Compiles a table. Takes time in proportion to its size (each regular expression is compiled once more), so it
     /// is no work for a worker.
     pub fn compile(source: &Arc<RouteTable>) -> Table {
+        Table::compile_with(source, &|_, _| None)
+    }
+
+    /// The same with the code behind [`postrider_model::StringKind::Custom`].
+    pub fn compile_with(source: &Arc<RouteTable>, judges: Judges<'_>) -> Table {
         let mut routes = Vec::new();
         let mut virtual_hosts = Vec::with_capacity(source.virtual_hosts.len());
         for (host, id) in source.virtual_hosts.iter().zip(0..) {
             let first = routes.len() as u32;
-            routes.extend(host.routes.iter().map(|route| Entry::compile(route, id)));
+            routes.extend(host.routes.iter().map(|route| Entry::compile(route, id, judges)));
             let end = routes.len() as u32;
             let index = (end - first > WALKED_ROUTES)
                 .then(|| Box::new(PathIndex::build(host.routes.iter().map(|route| &**route).zip(first..))));

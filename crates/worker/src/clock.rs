@@ -56,6 +56,12 @@ impl Clock {
         self.now.get()
     }
 
+    /// The time right now, whatever was read before: for one who measures what a plugin takes.
+    pub(crate) fn exact(&self) -> Moment {
+        self.refresh();
+        self.now.get()
+    }
+
     #[inline(never)]
     fn refresh(&self) {
         STALE.set(false);
@@ -97,6 +103,13 @@ fn look() -> Moment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exact_times_differ_where_others_share_a_look() {
+        let clock = Clock::default();
+        let began = clock.exact();
+        assert!((0..1_000_000).any(|_| clock.exact() > began));
+    }
 
     #[test]
     fn the_wall_clock_follows_the_monotonic_one_both_ways() {

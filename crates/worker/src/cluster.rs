@@ -83,6 +83,11 @@ impl Cluster {
         })
     }
 
+    /// Requests of this worker that wait for a connection.
+    pub(crate) fn pending(&self, worker: &Worker) -> u64 {
+        self.stats(worker).gauge(stat::UPSTREAM_RQ_PENDING_ACTIVE)
+    }
+
     /// New endpoints; connections to those that are gone close.
     pub(crate) fn update(&self, endpoints: &Endpoints, worker: &Worker) {
         drop(self.hosts.update(endpoints, &worker.random));

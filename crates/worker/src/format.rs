@@ -1,11 +1,13 @@
 //! Formats evaluated for one stream: header values, log lines, reply bodies.
 
+mod noted;
+
 use std::cell::RefCell;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::{Moment, StreamInfo};
+use postrider_filter_api::{Moment, RouteFacts, StreamInfo};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{AddressPart, Command, Format, JsonFormat, LogFormat, Piece, TimeFormat};
 use postrider_telemetry::json;
@@ -17,6 +19,7 @@ pub(crate) struct Context<'a> {
     pub response: &'a ResponseHead,
     pub trailers: &'a Fields,
     pub info: &'a StreamInfo,
+    pub route: Option<&'a RouteFacts>,
     pub reply_body: &'a [u8],
     /// `false` for a connection that is carried without being read.
     pub http: bool,
@@ -214,6 +217,10 @@ impl Context<'_> {
             Command::StreamId => number(info.stream_id, out),
             Command::LocalReplyBody => out.extend_from_slice(self.reply_body),
             Command::Environment(name) => text(&std::env::var(name).unwrap_or_default(), out)?,
+            Command::Metadata { of, namespace, path } => {
+                noted::metadata(*of, namespace, path, info, self.route, out)?;
+            }
+            Command::FilterState { name, form } => noted::state(name, form, info, out)?,
             Command::Scheme => {
                 let scheme = self.request.scheme().map_or("http", |scheme| scheme.as_str());
                 out.extend_from_slice(scheme.as_bytes());

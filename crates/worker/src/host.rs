@@ -20,7 +20,7 @@ impl Host for Services<'_> {
     }
 
     fn now(&self) -> Moment {
-        self.0.clock.now()
+        self.0.clock.exact()
     }
 
     fn wall(&self) -> SystemTime {
@@ -37,6 +37,7 @@ impl Host for Services<'_> {
             response: stream.response,
             trailers: stream.response_trailers,
             info: stream.info,
+            route: stream.route,
             reply_body: &[],
             http: true,
             now: self.wall(),

@@ -83,6 +83,7 @@ pub fn write_admin_line(format: &LogFormat, admin: &AdminRequest<'_>, now: Syste
         response: &response,
         trailers: &trailers,
         info: &info,
+        route: None,
         reply_body: &[],
         http: true,
         now,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use postrider_filter_api::{Factory, Registry, RouteConfig, RouteFacts, ScopedConfigs, WatchedFile, plugin};
+use postrider_filter_api::{Chooser, Factory, Registry, RouteConfig, RouteFacts, ScopedConfigs, WatchedFile, plugin};
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
     AccessLog, Action, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot, HttpConnection,
@@ -79,6 +79,8 @@ pub struct RoutePlan {
     pub edits_responses: bool,
     /// The route answers by itself.
     pub answers: bool,
+    /// Names the cluster of each request.
+    pub chooser: Option<Chooser>,
     /// What the upstream is told about the route's timeout.
     pub timeout: Option<FieldLine>,
 }
@@ -246,7 +248,8 @@ impl ChainPlan {
     }
 
     fn is_current(&self) -> bool {
-        self.files().iter().all(WatchedFile::is_current)
+        // Plans are made on control threads, which may read.
+        self.files().iter().all(|file| file.is_current(std::fs::read(&file.path).ok().as_deref()))
     }
 
     pub fn access_log(&self) -> &[AccessLog] {
@@ -309,13 +312,15 @@ impl RoutesPlan {
                 let clusters = match &route.action {
                     Action::Forward(forward) => match &forward.target {
                         Target::Weighted(clusters) => clusters.as_slice(),
-                        Target::Cluster(_) | Target::Header(_) => &[],
+                        Target::Cluster(_) | Target::Header(_) | Target::Plugin(_) => &[],
                     },
                     Action::Redirect(_) | Action::Respond(_) => &[],
                 };
                 let requests = [&table.request_headers, &virtual_host.request_headers, &route.request_headers];
                 let responses = [&table.response_headers, &virtual_host.response_headers, &route.response_headers];
+                let chooser = resolver.chooser(registry, &route.action);
                 routes.push(RoutePlan {
+                    chooser,
                     edits_requests: requests.iter().any(|edits| !edits.is_empty())
                         || clusters.iter().any(|cluster| !cluster.request_headers.is_empty()),
                     edits_responses: responses.iter().any(|edits| !edits.is_empty())
@@ -338,7 +343,8 @@ impl RoutesPlan {
         if resolver.errors.is_empty() {
             let requires_tls = table.virtual_hosts.iter().any(|host| host.require_tls != RequireTls::None);
             Ok(RoutesPlan {
-                table: Table::compile(table),
+                // A judge whose configuration is wrong was refused with the document.
+                table: Table::compile_with(table, &|kind, config| registry.find_judge(kind)?(config).ok()),
                 filter_chains: resolver.chains,
                 routes,
                 factories: resolver.factories.into_iter().flatten().collect(),
@@ -423,6 +429,14 @@ impl<'a> FilterResolver<'a> {
             }
         }
         scope
+    }
+
+    /// The code that chooses a route's clusters.
+    fn chooser(&mut self, registry: &Registry, action: &Action) -> Option<Chooser> {
+        let Action::Forward(forward) = action else { return None };
+        let Target::Plugin(specifier) = &forward.target else { return None };
+        let built = registry.find_chooser(&specifier.kind)?(&specifier.config);
+        built.map_err(|refused| report(&mut self.errors, &specifier.origin.0, refused)).ok()
     }
 
     /// The number of the chain that this scope sees.

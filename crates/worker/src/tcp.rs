@@ -251,6 +251,7 @@ impl Session {
             response: &ResponseHead::new(),
             trailers: &Fields::new(),
             info: &self.info,
+            route: None,
             reply_body: &[],
             http: false,
             now: self.worker.clock.wall(now),

@@ -1,4 +1,4 @@
-//! The schema of Envoy's configuration: descriptors of Envoy 1.40, xDS, Istio and the contrib extensions.
+//! The schema of Envoy's configuration: descriptors of Envoy 1.40, xDS, Istio, the contrib extensions and our own.
 //!
 //! What it is for: [`pool`] builds a [`DescriptorPool`] with exactly the files that some types need; [`known_type`] and
 //! [`type_names`] answer from an index without building anything.
@@ -121,8 +121,49 @@ mod tests {
             "xds.type.matcher.v3.IPMatcher",
             "envoy.extensions.filters.http.golang.v3alpha.ConfigsPerRoute",
             "stats.PluginConfig",
+            "proxy.filters.http.rider.v3alpha1.RouteFilterConfig",
+            "postrider.filters.http.plugin.v1.PluginPerRoute",
         ] {
             assert!(known_type(name), "{name}");
+        }
+    }
+
+    /// What Lua filters and Rider plugins are configured by, field by field.
+    #[test]
+    fn plugins_have_the_fields_of_their_wire_formats() {
+        let fields = [
+            (
+                "envoy.extensions.filters.http.lua.v3.Lua",
+                "1 inline_code, 2 source_codes, 3 default_source_code, 4 stat_prefix, 5 clear_route_cache, \
+                 6 filter_context, 7 package_paths, 8 package_cpaths, 9 shared_vm_id",
+            ),
+            (
+                "envoy.extensions.filters.http.lua.v3.LuaPerRoute",
+                "1 disabled, 2 name, 3 source_code, 4 filter_context, 5 package_paths, 6 package_cpaths, \
+                 7 shared_vm_id",
+            ),
+            ("proxy.filters.http.rider.v3alpha1.FilterConfig", "1 plugin"),
+            (
+                "proxy.filters.http.rider.v3alpha1.PluginConfig",
+                "1 name, 2 config, 3 vm_config, 4 code, 5 log_file, 6 allow_no_route",
+            ),
+            ("proxy.filters.http.rider.v3alpha1.VmConfig", "1 vm_id, 2 package_path"),
+            ("proxy.filters.http.rider.v3alpha1.LogFile", "1 path"),
+            ("proxy.filters.http.rider.v3alpha1.RouteFilterConfig", "1 plugins"),
+            ("proxy.filters.http.rider.v3alpha1.RoutePluginConfig", "1 name, 2 config"),
+            (
+                "postrider.filters.http.plugin.v1.Plugin",
+                "1 name, 2 version, 3 runtime, 4 code, 5 config, 6 config_schema, 7 phases, 8 on_error, 9 budget, \
+                 10 circuit, 11 clusters, 12 options",
+            ),
+            ("postrider.filters.http.plugin.v1.PluginPerRoute", "1 config, 2 disabled"),
+        ];
+        let pool = pool(fields.map(|(name, _)| name));
+        for (name, wanted) in fields {
+            let message = pool.get_message_by_name(name).unwrap();
+            let found: Vec<String> =
+                message.fields().map(|field| format!("{} {}", field.number(), field.name())).collect();
+            assert_eq!(found.join(", "), wanted, "{name}");
         }
     }
 

@@ -45,11 +45,17 @@ pub fn standing(type_name: &str, filters: &dyn crate::lower::FilterKinds) -> Sta
 pub(crate) fn known_command(text: &str) -> Option<&'static str> {
     let name = text.strip_prefix('%')?;
     let end = name.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')).unwrap_or(name.len());
-    let name = &name[..end];
-    COMMANDS.iter().find(|known| **known == name).copied()
+    let (name, argument) = name.split_at(end);
+    let kind = argument.strip_prefix('(').and_then(|argument| argument.split([':', ')']).next()).unwrap_or_default();
+    let is_meant = |known: &str| match known.strip_suffix(')').and_then(|known| known.split_once('(')) {
+        Some((known, known_kind)) => known == name && known_kind == kind,
+        None => known == name,
+    };
+    COMMANDS.iter().find(|known| is_meant(known)).copied()
 }
 
-/// Commands of Envoy 1.40, its formatter extensions included, that our formats do not have.
+/// Commands of Envoy 1.40, its formatter extensions included, that our formats do not have; `NAME(FIRST)` where they lack
+/// only those whose argument begins so.
 const COMMANDS: &[&str] = &[
     "ACCESS_LOG_TYPE",
     "BYTES_RETRANSMITTED",
@@ -96,13 +102,14 @@ const COMMANDS: &[&str] = &[
     "DOWNSTREAM_TLS_VERSION",
     "DOWNSTREAM_WIRE_BYTES_RECEIVED",
     "DOWNSTREAM_WIRE_BYTES_SENT",
-    "DYNAMIC_METADATA",
     "EMIT_TIME_LOCAL",
     "FILE_CONTENT",
-    "FILTER_STATE",
     "GRPC_STATUS",
     "GRPC_STATUS_NUMBER",
-    "METADATA",
+    "METADATA(CLUSTER)",
+    "METADATA(LISTENER)",
+    "METADATA(LISTENER_FILTER_CHAIN)",
+    "METADATA(UPSTREAM_HOST)",
     "PER_REQUEST_STATE",
     "QUERY_PARAMS",
     "REQ_WITHOUT_QUERY",
@@ -156,9 +163,10 @@ mod tests {
     #[test]
     fn no_listed_command_is_one_of_ours() {
         for name in COMMANDS {
-            for text in [format!("%{name}%"), format!("%{name}(a)%")] {
+            for text in [format!("%{name}%"), format!("%{name}(a)%"), format!("%{}:a)%", name.trim_end_matches(')'))] {
                 assert!(postrider_model::Format::parse(&text).is_err(), "{text}");
             }
+            assert_eq!(known_command(&format!("%{name}%")), Some(*name));
         }
     }
 
@@ -182,7 +190,9 @@ mod tests {
 
     #[test]
     fn a_command_of_envoy_is_not_called_unknown() {
-        assert_eq!(known_command("%DYNAMIC_METADATA(a:b)% x"), Some("DYNAMIC_METADATA"));
+        assert_eq!(known_command("%UPSTREAM_METADATA(a:b)% x"), Some("UPSTREAM_METADATA"));
+        assert_eq!(known_command("%METADATA(CLUSTER:a:b)% x"), Some("METADATA(CLUSTER)"));
+        assert_eq!(known_command("%METADATA(ROUTE:a:b)%"), None, "ours has it");
         assert_eq!(known_command("%TRACE_ID%"), Some("TRACE_ID"));
         assert_eq!(known_command("%PROTOCL%"), None);
         assert_eq!(known_command("%RESPONSE_TX_DURATION%"), None, "ours has it");

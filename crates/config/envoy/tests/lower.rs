@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_config_core::{SourceFile, render};
+use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome, load};
 use postrider_model::{
-    Action, ConnectionHandler, Discovery, EscapedSlashes, FilterOverride, HostRewrite, HttpConnection, Listener,
-    LoadBalancing, LogFormat, PathMatch, PathRewrite, ResponseBody, Snapshot, Target, Underscores, Value, ValueError,
+    Action, ConnectionHandler, Discovery, EscapedSlashes, FilterOverride, HeaderCondition, HostRewrite, HttpConnection,
+    Listener, LoadBalancing, LogFormat, PathMatch, PathRewrite, ResponseBody, Snapshot, StringKind, Target,
+    Underscores, Value, ValueError,
 };
 
 fn outcome(name: &str, text: &str) -> Outcome {
     let filters = |kind: &str| {
         kind == "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
             || kind == "envoy.extensions.filters.http.basic_auth.v3.BasicAuth"
+            || kind == "postrider.filters.http.plugin.v1.Plugin"
     };
     load(&SourceFile::new(name, text), &LoadOptions::default(), &filters)
 }
@@ -113,6 +116,245 @@ fn routes_keep_their_meaning() {
     let config = host.filter_overrides[0].config.as_ref().unwrap();
     assert!(config.kind.ends_with("HeaderMutationPerRoute"));
     assert!(matches!(&config.value, Value::Map(fields) if fields[0].0 == "mutations"));
+}
+
+#[test]
+fn metadata_of_routes_and_virtual_hosts_keeps_the_users_keys() {
+    let text = include_str!("lower/accepted.yaml");
+    let outcome = outcome("accepted.yaml", text);
+    let snapshot = outcome.snapshot.clone().unwrap();
+    let host = &http(&snapshot.listeners[0]).routes.virtual_hosts[0];
+    assert_eq!(host.metadata.get("shop", "tenant"), Some(&Value::String("t1".into())));
+    let metadata = &host.routes[0].metadata;
+    assert_eq!(metadata.get("shop", "Tier"), Some(&Value::Integer(3)));
+    assert_eq!(metadata.get("shop", "none"), Some(&Value::Null));
+    let deep = Value::Map(vec![("deepKey".into(), Value::Bool(true))]);
+    assert_eq!(metadata.get("shop", "userIDs"), Some(&Value::List(vec![Value::String("a".into()), deep])));
+    assert_eq!(metadata.get("envoy.filters.http.lua", "k"), Some(&Value::String("v".into())));
+    assert!(host.routes[1].metadata.is_empty());
+    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+    assert!(said.contains("`typed_filter_metadata` has no effect"), "{said}");
+}
+
+/// What a filter is given of each kind of field that plugins have.
+#[test]
+fn a_filter_sees_structs_and_data_sources_as_they_were_written() {
+    let text = chain(
+        r#"
+          - name: rider
+            typed_config:
+              "@type": type.googleapis.com/proxy.filters.http.rider.v3alpha1.FilterConfig
+              plugin:
+                name: p
+                config: { userId: 1, "a.b": { innerKey: [0.5, 12345678901], off: null }, empty: {} }
+                vm_config: { packagePath: "/x/?.lua;" }
+                code: { remote: { sha256: "00", http_uri: { uri: "http://x/y", cluster: c, timeout: 1s } } }
+          - name: lua
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
+              inlineCode: "-- old"
+              sourceCodes: { "hello.lua": { filename: /a.lua } }
+              defaultSourceCode: { inlineString: "-- code" }
+              clearRouteCache: false
+              filterContext: { camelCase: { SnakeCase_x: 1 } }
+              packagePaths: ["/x/?.lua"]
+              packageCpaths: ["/x/?.so"]
+          - name: own
+            typed_config:
+              "@type": type.googleapis.com/postrider.filters.http.plugin.v1.Plugin
+              name: p
+              runtime: rider
+              code: { directory: plugins/p }
+              config: { ratio: 0.5, count: 12345678901, quoted: "0.5", word: 1.2.3 }
+              budget: { cpu: 0.010s, memory_bytes: 16777216 }
+              circuit: { faults: 0, window: 60s }
+              clusters: [c]
+"#,
+    );
+    let load = load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &|_: &str| true);
+    let said = render::text(&load.diagnostics, &load.sources, false);
+    let snapshot = load.snapshot.unwrap_or_else(|| panic!("{said}"));
+    let filters = &http(&snapshot.listeners[0]).filters;
+    let shown: Vec<String> = filters.iter().map(|slot| show(&slot.config)).collect();
+    assert_eq!(
+        shown,
+        [
+            // As Envoy hands them on: fractions and numbers beyond 32 bits of a YAML file are text.
+            "{plugin: {name: \"p\", config: {userId: 1, a.b: {innerKey: [\"0.5\", \"12345678901\"], off: null}, empty: {}}, \
+             vm_config: {package_path: \"/x/?.lua;\"}, \
+             code: {remote: {sha256: \"00\", http_uri: {uri: \"http://x/y\", cluster: \"c\", timeout: \"1s\"}}}}}",
+            "{inline_code: \"-- old\", source_codes: {hello.lua: {filename: \"/a.lua\"}}, \
+             default_source_code: {inline_string: \"-- code\"}, clear_route_cache: false, \
+             filter_context: {camelCase: {SnakeCase_x: 1}}, package_paths: [\"/x/?.lua\"], package_cpaths: [\"/x/?.so\"]}",
+            // Ours are what they look like.
+            "{name: \"p\", runtime: \"rider\", code: {directory: \"plugins/p\"}, \
+             config: {ratio: 0.5, count: 12345678901, quoted: \"0.5\", word: \"1.2.3\"}, \
+             budget: {cpu: \"0.010s\", memory_bytes: 16777216}, circuit: {faults: 0, window: \"60s\"}, clusters: [\"c\"]}",
+        ]
+    );
+}
+
+/// A schema's finding names the user's keys: its place is theirs.
+#[test]
+fn an_error_below_a_struct_points_at_the_value() {
+    struct Picky;
+    impl FilterKinds for Picky {
+        fn known(&self, _: &str) -> bool {
+            true
+        }
+
+        fn check(&self, _: &str, _: &str, _: &Value) -> Vec<ValueError> {
+            ["plugin.config.users[1].name", r#"plugin.config["a.b"]"#, "plugin.config.gone"]
+                .map(|path| ValueError { path: path.into(), message: format!("wrong: {path}") })
+                .into()
+        }
+    }
+    let text = chain(
+        r#"
+          - name: rider
+            typed_config:
+              "@type": type.googleapis.com/proxy.filters.http.rider.v3alpha1.FilterConfig
+              plugin:
+                name: p
+                code: { local: { inline_string: "return {}" } }
+                config:
+                  users:
+                  - { name: ok }
+                  - { name: odd }
+                  a.b: 3
+"#,
+    );
+    let load = load(&SourceFile::new("envoy.yaml", text.clone()), &LoadOptions::default(), &Picky);
+    let said = render::text(&load.diagnostics, &load.sources, false);
+    let line = |part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
+    for (place, path) in [
+        (format!("{}:29", line("name: odd")), "config.users[1].name"),
+        (format!("{}:24", line("a.b: 3")), r#"config["a.b"]"#),
+        (format!("{}:19", line("users:")), "config.gone"),
+    ] {
+        assert!(
+            said.contains(&format!("envoy.yaml:{place}: error[invalid-filter-config]: wrong: plugin.{path}")),
+            "{said}"
+        );
+        assert!(said.contains(&format!("http_filters[0].typed_config.plugin.{path}")), "{said}");
+    }
+}
+
+/// Plugins that are no filters; without somebody who runs them they are refused by name.
+#[test]
+fn plugins_that_choose_clusters_or_judge_strings_become_values() {
+    const SPECIFIER: &str = "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig";
+    const MATCHER: &str = "envoy.extensions.string_matcher.lua.v3.Lua";
+    let text = chain("").replace(
+        "route_config: {}",
+        &format!(
+            r#"route_config:
+            cluster_specifier_plugins:
+            - extension:
+                name: pick
+                typed_config:
+                  "@type": type.googleapis.com/{SPECIFIER}
+                  source_code: {{ inline_string: "-- named" }}
+                  default_cluster: c
+            virtual_hosts:
+            - name: v
+              domains: ["*"]
+              routes:
+              - match: {{ prefix: /a }}
+                route: {{ cluster_specifier_plugin: pick }}
+              - match:
+                  prefix: /
+                  headers:
+                  - name: x
+                    string_match:
+                      custom:
+                        name: lua
+                        typed_config:
+                          "@type": type.googleapis.com/{MATCHER}
+                          source_code: {{ inline_string: "-- match" }}
+                route:
+                  inline_cluster_specifier_plugin:
+                    extension:
+                      name: other
+                      typed_config:
+                        "@type": type.googleapis.com/{SPECIFIER}
+                        source_code: {{ inline_string: "-- inline" }}
+                        default_cluster: gone"#
+        ),
+    );
+    let load = |text: &str, known: bool| {
+        load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &move |_: &str| known)
+    };
+    let outcome = load(&text, true);
+    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+    let snapshot = outcome.snapshot.unwrap_or_else(|| panic!("{said}"));
+    assert!(said.contains("warning[unknown-cluster]") && said.contains("typed_config.default_cluster"), "{said}");
+    let routes = &http(&snapshot.listeners[0]).routes.virtual_hosts[0].routes;
+    let specifier = |index: usize| match &routes[index].action {
+        Action::Forward(forward) => match &forward.target {
+            Target::Plugin(plugin) => format!("{} {} {}", plugin.kind, show(&plugin.config), plugin.origin.0),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let table = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config.route_config";
+    assert_eq!(
+        specifier(0),
+        format!(
+            r#"{SPECIFIER} {{source_code: {{inline_string: "-- named"}}, default_cluster: "c"}} {table}.cluster_specifier_plugins[0]"#
+        )
+    );
+    assert!(specifier(1).contains("-- inline"), "{}", specifier(1));
+    let HeaderCondition::Value(condition) = &routes[1].matches.headers[0].condition else { panic!() };
+    let StringKind::Custom { kind, config } = &condition.kind else { panic!("{condition:?}") };
+    assert_eq!((kind.as_str(), show(config).as_str()), (MATCHER, r#"{source_code: {inline_string: "-- match"}}"#));
+
+    let refused = load(&text, false);
+    let said = render::text(&refused.diagnostics, &refused.sources, false);
+    assert!(refused.snapshot.is_none());
+    for kind in [SPECIFIER, MATCHER] {
+        assert!(said.contains(&format!("`{kind}` is a known Envoy extension, not supported")), "{said}");
+    }
+    let misspelt = load(&text.replace("plugin: pick", "plugin: pikc"), true);
+    let said = render::text(&misspelt.diagnostics, &misspelt.sources, false);
+    assert!(said.contains("error[unknown-plugin]") && said.contains("did you mean `pick`?"), "{said}");
+}
+
+/// A bootstrap with these filters before the router.
+fn chain(filters: &str) -> String {
+    format!(
+        r#"
+static_resources:
+  listeners:
+  - address: {{ socket_address: {{ address: 127.0.0.1, port_value: 10000 }} }}
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: x
+          route_config: {{}}
+          http_filters:{filters}
+          - {{ name: r, typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }} }}
+  clusters: [{{ name: c, type: STATIC }}]
+"#
+    )
+}
+
+/// A value in one line.
+fn show(value: &Value) -> String {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Integer(number) => number.to_string(),
+        Value::String(text) => format!("{text:?}"),
+        Value::List(items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(", ")),
+        Value::Map(entries) => {
+            let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{key}: {}", show(value))).collect();
+            format!("{{{}}}", entries.join(", "))
+        }
+    }
 }
 
 #[test]
@@ -229,8 +471,11 @@ fn every_example_in_envoys_form_is_accepted() {
     let mut seen = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
         let text = std::fs::read_to_string(&path).unwrap();
-        if path.extension().is_some_and(|e| e == "yaml") && text.contains("static_resources:") {
+        if text.contains("static_resources:") {
             snapshot(&text);
             seen += 1;
         }

@@ -107,6 +107,26 @@ pub fn duration(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Optio
     }
 }
 
+/// A number of bytes such as `65536`, `512KiB`, `16MiB` or `1GiB`.
+pub fn size(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<u64> {
+    const EXPECTED: &str = "a number of bytes such as 65536, 512KiB, 16MiB or 1GiB";
+    let text = text(node, path, EXPECTED, diagnostics)?;
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim() {
+        "" | "B" => Some(1),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1 << 30),
+        _ => None,
+    };
+    let bytes = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    if bytes.is_none() {
+        invalid(node, path, format!("`{text}` is no number of bytes"), EXPECTED, diagnostics);
+    }
+    bytes
+}
+
 fn last(path: &str) -> &str {
     match path.rsplit('.').next() {
         None | Some("") => "the document",

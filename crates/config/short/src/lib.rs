@@ -20,6 +20,7 @@ mod hosts;
 mod listen;
 mod log;
 mod matching;
+mod plugins;
 mod routes;
 mod tcp;
 mod upstreams;
@@ -33,7 +34,7 @@ use postrider_config_envoy::tree::Node;
 pub struct Short;
 
 /// The keys of the document.
-const KEYS: [&str; 5] = ["listen", "routes", "tcp", "admin", "access_log"];
+const KEYS: [&str; 6] = ["listen", "routes", "plugins", "tcp", "admin", "access_log"];
 
 impl Form for Short {
     /// Keys that only this form has.
@@ -50,6 +51,7 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     let fields = fields::Fields::of(root, "", diagnostics);
     let listen = fields.take("listen");
     let routes = fields.take("routes");
+    let plugins = fields.take("plugins");
     let tcp = fields.take("tcp");
     let admin = fields.take("admin");
     let access_log = fields.take("access_log");
@@ -58,10 +60,14 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     let mut clusters = upstreams::Clusters::default();
     let log = access_log.map(|node| log::logger(node, "access_log", diagnostics));
     let mut listeners = Vec::new();
+    if let (Some(node), None, None) = (plugins, listen, routes) {
+        fields::missing(node, "plugins", "routes", "`listen` and `routes`: plugins see requests", diagnostics);
+    }
+    let plugins = plugins.map(|node| plugins::Plugins::read(node, &mut clusters, diagnostics)).unwrap_or_default();
     match (listen, routes) {
         (Some(listen), Some(routes)) => {
-            let hosts = routes::routes(routes, &mut clusters, diagnostics);
-            listeners.extend(listen::http(listen, hosts, log.as_ref(), diagnostics));
+            let hosts = routes::routes(routes, &plugins, &mut clusters, diagnostics);
+            listeners.extend(listen::http(listen, hosts, plugins.filters, log.as_ref(), diagnostics));
         }
         (Some(node), None) => fields::missing(node, "listen", "routes", "what to do with requests", diagnostics),
         (None, Some(node)) => {

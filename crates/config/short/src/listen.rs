@@ -13,8 +13,14 @@ const REQUEST_HEADERS_TIMEOUT: &str = "10s";
 
 const EXPECTED: &str = "`:PORT`, `ADDRESS:PORT`, `[IPV6]:PORT` or `unix:PATH`";
 
-/// The listener of the routes. `hosts` are the virtual hosts.
-pub fn http(listen: &Node, hosts: Vec<Node>, log: Option<&Node>, diagnostics: &mut Diagnostics) -> Option<Node> {
+/// The listener of the routes. `hosts` are the virtual hosts, `filters` what stands before the router.
+pub fn http(
+    listen: &Node,
+    hosts: Vec<Node>,
+    mut filters: Vec<Node>,
+    log: Option<&Node>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Node> {
     let addresses: Vec<Node> = fields::several(listen, "listen")
         .into_iter()
         .filter_map(|(path, node)| address(node, &path, diagnostics))
@@ -29,7 +35,8 @@ pub fn http(listen: &Node, hosts: Vec<Node>, log: Option<&Node>, diagnostics: &m
             pair("virtual_hosts", list(span, hosts)),
         ],
     );
-    let router = extension(span, "envoy.filters.http.router", "envoy.extensions.filters.http.router.v3.Router", vec![]);
+    const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+    filters.push(extension(span, "envoy.filters.http.router", ROUTER, vec![]));
     let websocket = map(span, vec![pair("upgrade_type", text(span, "websocket"))]);
     let mut manager = vec![
         pair("stat_prefix", text(span, "http")),
@@ -40,7 +47,7 @@ pub fn http(listen: &Node, hosts: Vec<Node>, log: Option<&Node>, diagnostics: &m
     ];
     manager.extend(log.map(|log| pair("access_log", list(log.span, vec![log.clone()]))));
     manager.push(pair("route_config", routes));
-    manager.push(pair("http_filters", list(span, vec![router])));
+    manager.push(pair("http_filters", list(span, filters)));
     let manager = extension(
         span,
         "envoy.filters.network.http_connection_manager",

@@ -7,32 +7,42 @@ use crate::build::{list, map, pair, plain, text};
 use crate::fields::{self, Fields, join};
 use crate::hosts::{Hosted, virtual_hosts};
 use crate::matching;
+use crate::plugins::Plugins;
 use crate::upstreams::{Clusters, Scheme, Target};
 
-const KEYS: [&str; 9] = ["match", "hosts", "methods", "headers", "to", "redirect", "respond", "timeout", "rewrite"];
+const KEYS: [&str; 10] =
+    ["match", "hosts", "methods", "headers", "to", "redirect", "respond", "timeout", "rewrite", "plugins"];
 
 /// The virtual hosts of `routes`.
-pub fn routes(node: &Node, clusters: &mut Clusters, diagnostics: &mut Diagnostics) -> Vec<Node> {
+pub fn routes(node: &Node, plugins: &Plugins, clusters: &mut Clusters, diagnostics: &mut Diagnostics) -> Vec<Node> {
     let NodeKind::List(items) = &node.kind else {
         fields::wrong(node, "routes", "a list of routes", diagnostics);
         return Vec::new();
     };
     let mut all = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        all.extend(route(item, &format!("routes[{index}]"), clusters, diagnostics));
+        all.extend(route(item, &format!("routes[{index}]"), plugins, clusters, diagnostics));
     }
     virtual_hosts(all, node.span)
 }
 
-fn route(node: &Node, path: &str, clusters: &mut Clusters, diagnostics: &mut Diagnostics) -> Option<Hosted> {
+fn route(
+    node: &Node,
+    path: &str,
+    plugins: &Plugins,
+    clusters: &mut Clusters,
+    diagnostics: &mut Diagnostics,
+) -> Option<Hosted> {
     let fields = Fields::of(node, path, diagnostics);
-    let [pattern, hosts, methods, headers, to, redirect, respond, timeout, rewrite] = KEYS.map(|key| fields.take(key));
+    let [pattern, hosts, methods, headers, to, redirect, respond, timeout, rewrite, changed] =
+        KEYS.map(|key| fields.take(key));
     fields.finish(&KEYS);
     if !matches!(node.kind, NodeKind::Map(_)) {
         return None;
     }
     let matches = matching::matches(node, path, pattern, methods, headers, diagnostics);
     let hosts = hosts.map_or_else(Vec::new, |hosts| self::hosts(hosts, &join(path, "hosts"), diagnostics));
+    let changed = changed.and_then(|node| plugins.overrides(node, &join(path, "plugins"), diagnostics));
     let actions = [("to", to), ("redirect", redirect), ("respond", respond)];
     let given: Vec<(&str, &Node)> = actions.into_iter().filter_map(|(key, node)| Some((key, node?))).collect();
     let [(key, value)] = given.as_slice() else {
@@ -65,7 +75,9 @@ fn route(node: &Node, path: &str, clusters: &mut Clusters, diagnostics: &mut Dia
         "redirect" => pair("redirect", self::redirect(value, &place, diagnostics)?),
         _ => pair("direct_response", self::respond(value, &place, diagnostics)?),
     };
-    Some(Hosted { hosts, route: map(node.span, vec![pair("match", matches?), action]) })
+    let mut pairs = vec![pair("match", matches?), action];
+    pairs.extend(changed.map(|changed| pair("typed_per_filter_config", changed)));
+    Some(Hosted { hosts, route: map(node.span, pairs) })
 }
 
 fn hosts(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Vec<(String, Span)> {

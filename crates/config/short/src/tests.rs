@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postrider_config_core::{SourceFile, render};
 use postrider_config_envoy::{LoadOptions, Outcome, load};
-use postrider_model::{Action, Discovery, Domain, HttpConnection, PathMatch, Snapshot, Target};
+use postrider_model::{Action, Discovery, Domain, HttpConnection, PathMatch, Snapshot, Target, ValueError};
 
 use crate::Short;
 
@@ -215,6 +215,164 @@ fn mistakes_are_told_where_they_stand() {
         assert!(outcome(text).snapshot.is_none());
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+const WITH_PLUGINS: &str = r#"
+listen: ":8080"
+plugins:
+- name: limit
+  runtime: rider
+  version: 1.10
+  code: plugins/limit.lua
+  config: { perSecond: 0.5, keys: [{ name: Host }] }
+  schema: { type: object, required: [perSecond] }
+  phases: [request_headers]
+  on_error: 503
+  budget: { cpu: 10ms, memory: 16MiB }
+  circuit: { faults: 5, window: 1m, retry: 500ms }
+  clusters: ["http://127.0.0.1:9100", "http://127.0.0.1:9000"]
+  options: { sandbox: strict }
+- name: inline
+  runtime: rider
+  code: |
+    local rider = require("rider.v2")
+    return {}
+  circuit: false
+- { name: folder, runtime: rider, code: plugins/folder/ }
+- { name: one-line, runtime: rider, code: { inline: "return {}" } }
+routes:
+- { match: /free, to: "http://127.0.0.1:9000", plugins: { limit: false, inline: { userId: 7 } } }
+- { match: /, to: "http://127.0.0.1:9000" }
+"#;
+
+/// As if the plugins' types had a filter.
+fn with_filters(text: &str) -> Outcome {
+    let options = LoadOptions { forms: vec![&Short], ..LoadOptions::default() };
+    load(&SourceFile::new("short.yaml", text), &options, &|kind: &str| {
+        kind == "postrider.filters.http.plugin.v1.Plugin"
+    })
+}
+
+#[test]
+fn plugins_become_filters_before_the_router_and_overrides_of_routes() {
+    let outcome = with_filters(WITH_PLUGINS);
+    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+    assert!(outcome.diagnostics.is_empty(), "{said}");
+    let snapshot = outcome.snapshot.clone().unwrap();
+    let http = http(&snapshot);
+    let names: Vec<&str> = http.filters.iter().map(|slot| slot.name.as_str()).collect();
+    assert_eq!(names, ["limit", "inline", "folder", "one-line"]);
+    let yaml = outcome.to_envoy_yaml().unwrap();
+    let limit = r#"
+          - name: limit
+            typed_config:
+              "@type": type.googleapis.com/postrider.filters.http.plugin.v1.Plugin
+              name: limit
+              version: "1.10"
+              runtime: rider
+              code:
+                filename: plugins/limit.lua
+              config:
+                perSecond: 0.5
+                keys:
+                - name: Host
+              config_schema:
+                type: object
+                required:
+                - perSecond
+              phases:
+              - request_headers
+              on_error: "503"
+              budget:
+                cpu: 0.010s
+                memory_bytes: "16777216"
+              circuit:
+                faults: 5
+                window: 60s
+                retry: 0.500s
+              clusters:
+              - "127.0.0.1:9100"
+              - "127.0.0.1:9000"
+              options:
+                sandbox: strict
+"#;
+    assert!(yaml.contains(limit), "{yaml}");
+    for part in [
+        "inline_string: |\n                  local rider = require(\"rider.v2\")\n",
+        "circuit:\n                faults: 0\n",
+        "directory: plugins/folder/\n",
+        "inline_string: \"return {}\"\n",
+    ] {
+        assert!(yaml.contains(part), "{part}\n{yaml}");
+    }
+    let routes = &http.routes.virtual_hosts[0].routes;
+    let changes: Vec<String> = routes[0]
+        .filter_overrides
+        .iter()
+        .map(|change| format!("{} {:?}", change.name, change.config.as_ref().map(|config| &config.value)))
+        .collect();
+    assert_eq!(
+        changes,
+        [
+            r#"limit Some(Map([("disabled", Bool(true))]))"#,
+            r#"inline Some(Map([("config", Map([("userId", Integer(7))]))]))"#
+        ]
+    );
+    assert!(routes[1].filter_overrides.is_empty());
+    let again = with_filters(&yaml);
+    assert_eq!(again.snapshot, Some(snapshot));
+}
+
+#[test]
+fn mistakes_about_plugins_are_told_where_they_stand() {
+    let mut wrong = Vec::new();
+    let plugin = "{ name: p, runtime: rider, code: p.lua }";
+    for (plugins, route, place, message) in [
+        ("{}".to_owned(), "", "2:10", "a list of plugins"),
+        ("[3]".to_owned(), "", "2:11", "a mapping"),
+        ("[{ name: p, code: p.lua }]".to_owned(), "", "2:11", "needs `runtime`"),
+        ("[{ name: p, runtime: rider }]".to_owned(), "", "2:11", "needs `code`"),
+        (plugin.replace("name", "nmae"), "", "2:10", "a list of plugins"),
+        (format!("[{}]", plugin.replace("runtime", "runtme")), "", "2:22", "did you mean `runtime`?"),
+        (format!("[{plugin}, {plugin}]"), "", "2:61", "there is another plugin `p`"),
+        (format!("[{}]", plugin.replace("p.lua", "{ file: a, inline: b }")), "", "2:44", "code has one place"),
+        (format!("[{}]", plugin.replace("p.lua", "p.lua, budget: { memory: 16MB }")), "", "2:69", "no number of bytes"),
+        (format!("[{}]", plugin.replace("p.lua", "p.lua, budget: { cpu: fast }")), "", "2:66", "`fast` is no duration"),
+        (format!("[{}]", plugin.replace("p.lua", "p.lua, clusters: [{}]")), "", "2:62", "a server such as"),
+        (format!("[{}]", plugin.replace("p.lua", "p.lua, config: 3")), "", "2:59", "config"),
+        (format!("[{plugin}]"), ", plugins: { q: {} }", "4:30", "did you mean `p`?"),
+        (format!("[{plugin}]"), ", plugins: { p: true }", "4:33", "or `false`"),
+        (format!("[{plugin}]"), ", plugins: [p]", "4:28", "a mapping of plugins' names"),
+    ] {
+        let text = format!("listen: \":80\"\nplugins: {plugins}\nroutes:\n- {{ respond: 200{route} }}\n");
+        let outcome = with_filters(&text);
+        let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+        if !said.contains(&format!("short.yaml:{place}: error")) || !said.contains(message) {
+            wrong.push(format!("{place} `{message}` is not in\n{said}"));
+        }
+        assert!(outcome.snapshot.is_none());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let said = said("tcp: { listen: \":1\", to: \"127.0.0.1:1\" }\nplugins: []\n");
+    assert!(said.contains("short.yaml:2:10: error") && said.contains("`plugins` needs `routes`"), "{said}");
+}
+
+/// What a schema finds below a route's configuration is told at the user's key.
+#[test]
+fn a_plugins_own_error_points_into_the_short_form() {
+    let mut outcome = with_filters(WITH_PLUGINS);
+    let snapshot = outcome.snapshot.clone().unwrap();
+    let slot = &http(&snapshot).filters[0];
+    let error = |path: &str| ValueError { path: path.into(), message: format!("wrong: {path}") };
+    outcome.refuse_filter(&slot.origin, &error("config.keys[0].name"));
+    outcome.refuse_filter(&slot.origin, &error("budget.memory_bytes"));
+    outcome.refuse_filter(&slot.origin, &error("code.filename"));
+    let change = &http(&snapshot).routes.virtual_hosts[0].routes[0].filter_overrides[1];
+    outcome.refuse_filter(&change.origin, &error("config.userId"));
+    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+    for place in ["8:44", "12:32", "7:9", "25:91"] {
+        assert!(said.contains(&format!("short.yaml:{place}: error[invalid-filter-config]: wrong")), "{place}\n{said}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::WorkerStats;
 
@@ -44,9 +45,9 @@ impl WatchedFile {
         WatchedFile { path: path.to_owned(), digest: content.map(digest) }
     }
 
-    /// Whether the file still says what it said.
-    pub fn is_current(&self) -> bool {
-        std::fs::read(&self.path).ok().as_deref().map(digest) == self.digest
+    /// Whether a file that says `content` now still says what it said; `None` when it cannot be read.
+    pub fn is_current(&self, content: Option<&[u8]>) -> bool {
+        content.map(digest) == self.digest
     }
 }
 
@@ -113,11 +114,39 @@ impl ScopedConfigs {
     }
 }
 
-/// The filters that this binary has, by the full name of their configuration's type.
+/// What of this binary runs by configuration, by the full name of its configuration's type: filters, code that judges
+/// texts, code that chooses clusters.
 #[derive(Default)]
 pub struct Registry {
     entries: Vec<(&'static str, Build)>,
+    judges: Vec<(&'static str, BuildJudge)>,
+    choosers: Vec<(&'static str, BuildChooser)>,
 }
+
+/// Whether a text matches.
+pub type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
+/// The name of the cluster for a request; `None` when there is none for it.
+pub type Chooser = Arc<dyn Fn(&RequestHead, &dyn Clusters) -> Option<String> + Send + Sync>;
+
+/// The clusters, as far as whoever chooses one may look at them.
+pub trait Clusters {
+    /// `None` when there is no such cluster.
+    fn load(&self, name: &str) -> Option<ClusterLoad>;
+}
+
+/// How busy a cluster is, as far as this worker knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClusterLoad {
+    pub connections: u64,
+    pub requests: u64,
+    /// Those that wait for a connection.
+    pub pending: u64,
+}
+
+pub type BuildJudge = fn(&Value) -> Result<Judge, ConfigError>;
+
+pub type BuildChooser = fn(&Value) -> Result<Chooser, ConfigError>;
 
 /// Builds a factory from a filter's name in its chain and its gateway-level configuration.
 pub type Build = fn(&str, &Value) -> Result<Arc<dyn Factory>, ConfigError>;
@@ -127,8 +156,33 @@ impl Registry {
         self.entries.push((kind, build));
     }
 
+    pub fn register_judge(&mut self, kind: &'static str, build: BuildJudge) {
+        self.judges.push((kind, build));
+    }
+
+    pub fn register_chooser(&mut self, kind: &'static str, build: BuildChooser) {
+        self.choosers.push((kind, build));
+    }
+
+    /// Whether anything of that type is there.
     pub fn knows(&self, kind: &str) -> bool {
-        self.find(kind).is_some()
+        self.find(kind).is_some() || self.find_judge(kind).is_some() || self.find_chooser(kind).is_some()
+    }
+
+    /// All that is wrong with a configuration of that type.
+    pub fn check(&self, name: &str, kind: &str, config: &Value) -> ConfigError {
+        let filter = self.find(kind).map(|build| build(name, config).err());
+        let judge = || self.find_judge(kind).map(|build| build(config).err());
+        let chooser = || self.find_chooser(kind).map(|build| build(config).err());
+        filter.or_else(judge).or_else(chooser).flatten().unwrap_or_default()
+    }
+
+    pub fn find_judge(&self, kind: &str) -> Option<BuildJudge> {
+        self.judges.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
+    }
+
+    pub fn find_chooser(&self, kind: &str) -> Option<BuildChooser> {
+        self.choosers.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
     }
 
     /// `None` when no filter has that type.

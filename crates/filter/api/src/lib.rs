@@ -18,22 +18,27 @@
 
 mod body;
 mod config;
+pub mod fake;
 mod host;
 mod info;
 mod moment;
 mod outcome;
 pub mod plugin;
 mod state;
-#[cfg(feature = "testing")]
-pub mod testing;
 
 pub use body::Body;
-pub use config::{ConfigError, Factory, Place, Registry, RouteConfig, ScopedConfigs, WatchedFile};
+pub use config::{
+    BuildChooser, BuildJudge, Chooser, ClusterLoad, Clusters, ConfigError, Factory, Judge, Place, Registry,
+    RouteConfig, ScopedConfigs, WatchedFile,
+};
 pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, UnknownCluster};
 pub use info::{Flags, StreamInfo, UpstreamOverride};
 pub use moment::Moment;
 pub use outcome::{Action, LocalReply, Resumer};
 pub use state::State;
+
+/// The name by which the tests of filters know it.
+pub use fake as testing;
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
 

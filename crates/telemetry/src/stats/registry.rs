@@ -35,13 +35,17 @@ impl KnownScope {
     }
 }
 
-/// One worker's access. Not `Send`: it hands out blocks that only this thread may write.
-#[derive(Debug)]
+/// One worker's access. Not `Send`: it hands out blocks that only this thread may write. Cheap to clone: all clones are
+/// one, so whoever takes blocks later keeps a clone.
+#[derive(Debug, Clone)]
 pub struct WorkerStats {
     id: u32,
     shared: Arc<Shared>,
-    blocks: RefCell<HashMap<u32, HashMap<String, Weak<Block>>>>,
+    blocks: Rc<RefCell<Handed>>,
 }
+
+/// Blocks in use, by their set and prefix.
+type Handed = HashMap<u32, HashMap<String, Weak<Block>>>;
 
 /// The values of one scope, added over the workers at one moment.
 #[derive(Debug, Clone)]
@@ -64,7 +68,7 @@ impl Registry {
     /// Access for the calling thread; `id` is the worker's number, for [`WorkerStats::id`] only. Threads of the control
     /// plane take one as well.
     pub fn worker(&self, id: u32) -> WorkerStats {
-        WorkerStats { id, shared: self.shared.clone(), blocks: RefCell::default() }
+        WorkerStats { id, shared: self.shared.clone(), blocks: Rc::default() }
     }
 
     /// Forgets a scope that the configuration no longer has. Blocks still in use keep it alive until the last one ends.
@@ -375,6 +379,13 @@ mod tests {
         assert_eq!(scope.codes, [(0, 404, 2), (2, 404, 2)]);
         let length = cluster::SET.histograms.iter().position(|h| h.name == "upstream_cx_length_ms").unwrap();
         assert_eq!(scope.histogram(length).map(Distribution::sum), Some(7));
+    }
+
+    #[test]
+    fn a_clone_of_a_workers_access_gives_the_same_blocks() {
+        let worker = Registry::new().worker(1);
+        let (one, other) = (worker.block(&cluster::SET, "x"), worker.clone().block(&cluster::SET, "x"));
+        assert!(Rc::ptr_eq(&one, &other));
     }
 
     #[test]

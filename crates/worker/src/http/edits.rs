@@ -44,7 +44,7 @@ fn weighted_cluster(table: &Table, route: u32, weighted: Option<usize>) -> Optio
     match &table.route(route).action {
         Action::Forward(forward) => match &forward.target {
             Target::Weighted(clusters) => clusters.get(weighted?),
-            Target::Cluster(_) | Target::Header(_) => None,
+            Target::Cluster(_) | Target::Header(_) | Target::Plugin(_) => None,
         },
         Action::Redirect(_) | Action::Respond(_) => None,
     }

@@ -269,10 +269,15 @@ impl Exchange {
             response: &self.response,
             trailers: &self.response_trailers,
             info: &self.info,
+            route: self.route_plan().map(|route| &route.facts),
             reply_body,
             http: true,
             now,
         }
+    }
+
+    fn route_plan(&self) -> Option<&crate::plan::RoutePlan> {
+        self.routes.as_ref()?.plan.routes.get(self.route? as usize)
     }
 
     /// Ready for the next request, with all capacity kept.

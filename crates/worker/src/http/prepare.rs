@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use postrider_filter_api::{Flags, LocalReply, Place};
+use postrider_filter_api::{ClusterLoad, Clusters, Flags, LocalReply, Place};
 use postrider_http::{HeaderId, Method, Scheme};
 use postrider_model::{Action, DirectResponse, Forward, Redirect, RequireTls, ResponseBody, Target, WeightedCluster};
 use postrider_router::redirect_location;
@@ -16,6 +16,7 @@ use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
 use crate::filter_chain::Peer;
 use crate::format::Absent;
+use crate::worker::Worker;
 
 /// Where a request goes.
 pub(super) struct Destination {
@@ -195,6 +196,10 @@ impl Exchange {
                 let name = self.request.fields.get_name(name.as_bytes()).map(String::from_utf8_lossy);
                 name.and_then(|name| worker.cluster(&name))
             }
+            Target::Plugin(_) => {
+                let chooser = routes.plan.routes.get(route as usize).and_then(|plan| plan.chooser.as_ref());
+                chooser.and_then(|choose| worker.cluster(&choose(&self.request, &Loads(worker))?))
+            }
         };
         let Some(cluster) = cluster else {
             http.stats.inc(stat::NO_CLUSTER);
@@ -270,6 +275,21 @@ impl Exchange {
     ) {
         let headers = vec![("location".into(), location.into())];
         self.reply(connection, http, LocalReply { status, headers, details: details.into(), ..LocalReply::default() });
+    }
+}
+
+/// How busy this worker's clusters are.
+struct Loads<'w>(&'w Worker);
+
+impl Clusters for Loads<'_> {
+    fn load(&self, name: &str) -> Option<ClusterLoad> {
+        let cluster = self.0.cluster(name)?;
+        let mut load = ClusterLoad { pending: cluster.pending(self.0), ..ClusterLoad::default() };
+        cluster.hosts.each_host(|host| {
+            load.connections += u64::from(host.connections.get());
+            load.requests += u64::from(host.active.get());
+        });
+        Some(load)
     }
 }
 

@@ -31,9 +31,14 @@ pub struct Decoder<'d> {
     pub options: &'d LoadOptions,
     pub diagnostics: &'d mut Diagnostics,
     pub broken: &'d mut HashSet<String>,
+    /// What is being read is of our own schema, where a number in a Struct is a number, be it a fraction.
+    pub numbers_as_written: bool,
     /// Path of what is being read.
     path: String,
 }
+
+/// The packages of our own extensions.
+const OWN_PACKAGES: &str = "postrider.";
 
 impl<'d> Decoder<'d> {
     pub fn new(
@@ -43,7 +48,7 @@ impl<'d> Decoder<'d> {
         diagnostics: &'d mut Diagnostics,
         broken: &'d mut HashSet<String>,
     ) -> Decoder<'d> {
-        Decoder { pool, format, options, diagnostics, broken, path: String::new() }
+        Decoder { pool, format, options, diagnostics, broken, numbers_as_written: false, path: String::new() }
     }
 
     /// Reads the document itself.
@@ -69,6 +74,8 @@ impl<'d> Decoder<'d> {
 
     /// Reads the fields of a mapping, all but `@type`.
     pub fn fields(&mut self, span: Span, pairs: &[Pair], descriptor: &MessageDescriptor) -> Message {
+        let own = descriptor.full_name().starts_with(OWN_PACKAGES);
+        let around = std::mem::replace(&mut self.numbers_as_written, own);
         let mut message = Message::new(descriptor.clone(), Some(span));
         for pair in pairs {
             if pair.key == "@type" {
@@ -80,6 +87,7 @@ impl<'d> Decoder<'d> {
                 None => self.unknown_field(descriptor, pairs, pair),
             }
         }
+        self.numbers_as_written = around;
         self.missing_config(&message, pairs);
         if descriptor.full_name() == "google.protobuf.Duration"
             && (message.integer("seconds") < 0 || message.integer("nanos") < 0)

@@ -259,7 +259,7 @@ fn float(plain: &Plain) -> Option<f64> {
 }
 
 /// A decimal number; without the words (`inf`, `nan`) that Rust's parser takes too.
-fn number(text: &str) -> Option<f64> {
+pub fn number(text: &str) -> Option<f64> {
     let shape = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
     text.chars().all(shape).then(|| text.parse().ok()).flatten()
 }

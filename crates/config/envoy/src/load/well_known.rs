@@ -170,16 +170,21 @@ fn value(decoder: &mut Decoder<'_>, node: &Node, descriptor: &MessageDescriptor)
             let nested = list(decoder, node, &nested("list_value")?)?;
             ("list_value", Value::Message(Box::new(nested)))
         }
-        NodeKind::Scalar(text) => scalar_value(text, decoder.format),
+        NodeKind::Scalar(text) => scalar_value(text, decoder),
     };
     message(descriptor, node.span, vec![(name, inner)])
 }
 
-fn scalar_value(text: &Scalar, format: Format) -> (&'static str, Value) {
-    match scalar::classify(text, format) {
+fn scalar_value(text: &Scalar, decoder: &Decoder<'_>) -> (&'static str, Value) {
+    match scalar::classify(text, decoder.format) {
         Plain::Bool(value) => ("bool_value", Value::Bool(value)),
         Plain::Int(number) => ("number_value", Value::F64(number as f64)),
         Plain::Float(number) => ("number_value", Value::F64(number)),
-        Plain::Text(text) => ("string_value", Value::String(text)),
+        Plain::Text(written) => {
+            match scalar::number(&written).filter(|n| n.is_finite() && text.plain && decoder.numbers_as_written) {
+                Some(number) => ("number_value", Value::F64(number)),
+                None => ("string_value", Value::String(written)),
+            }
+        }
     }
 }

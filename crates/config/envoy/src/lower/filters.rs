@@ -1,9 +1,9 @@
 //! HTTP filters: the chain of a connection manager, and what routes change about it.
 
 use postrider_config_core::{Diagnostic, Severity, nearest};
-use postrider_model::{FilterConfig, FilterOverride, FilterSlot, Origin, RouterOptions};
+use postrider_model::{FilterConfig, FilterOverride, FilterSlot, Origin, RouterOptions, Value};
 
-use super::context::Lowering;
+use super::context::{ClusterUse, Lowering};
 use super::locate::locate;
 use super::value;
 use crate::reader::{AnyReader, Reader};
@@ -12,6 +12,9 @@ const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 /// Wraps an override to switch the filter or to make it optional.
 const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
+
+/// The manifest of a plugin, which names the clusters that it may call.
+const PLUGIN: &str = "postrider.filters.http.plugin.v1.Plugin";
 
 /// The filters before the router, and the router's options.
 pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<FilterSlot>, RouterOptions) {
@@ -80,16 +83,15 @@ fn slot(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>, disable
     }
     filter.ignore("is_optional", "the filter is supported");
     filter.whole("typed_config");
-    let config = any.reader.as_ref().map(|config| value::value(config.as_message())).unwrap_or_default();
-    for error in cx.kinds.check(filter.str("name"), any.type_name, &config) {
-        let message = any.reader.as_ref().map(Reader::as_message);
-        let span = message.and_then(|message| locate(message, &error.path)).or(any.span);
-        let path = match error.path.as_str() {
-            "" => filter.path_of("typed_config"),
-            below => format!("{}.{below}", filter.path_of("typed_config")),
-        };
-        cx.push(Diagnostic::new(Severity::Error, "invalid-filter-config", error.message).at(span).path(path));
+    if let Some(manifest) = any.reader.as_ref().filter(|_| any.type_name == PLUGIN) {
+        cx.cluster_uses.extend(manifest.strings("clusters").into_iter().map(|cluster| ClusterUse {
+            name: cluster.value.to_owned(),
+            span: cluster.span,
+            path: format!("{}[{}]", manifest.path_of("clusters"), cluster.index),
+            required: true,
+        }));
     }
+    let config = checked(cx, filter, any);
     Some(FilterSlot {
         name: filter.str("name").to_owned(),
         kind: any.type_name.to_owned(),
@@ -97,6 +99,21 @@ fn slot(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>, disable
         disabled,
         origin: Origin(filter.path_of("typed_config")),
     })
+}
+
+/// The `typed_config` of an extension that is known to somebody as a value, once that somebody has looked at it.
+pub(super) fn checked(cx: &mut Lowering<'_>, extension: &Reader<'_>, any: &AnyReader<'_>) -> Value {
+    let config = any.reader.as_ref().map(|config| value::value(config.as_message())).unwrap_or_default();
+    for error in cx.kinds.check(extension.str("name"), any.type_name, &config) {
+        let message = any.reader.as_ref().map(Reader::as_message);
+        let span = message.and_then(|message| locate(message, &error.path)).or(any.span);
+        let path = match error.path.as_str() {
+            "" => extension.path_of("typed_config"),
+            below => format!("{}.{below}", extension.path_of("typed_config")),
+        };
+        cx.push(Diagnostic::new(Severity::Error, "invalid-filter-config", error.message).at(span).path(path));
+    }
+    config
 }
 
 /// `typed_per_filter_config` of a table, virtual host, route or weighted cluster. `filters` are the chain's names.

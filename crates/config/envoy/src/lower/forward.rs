@@ -6,7 +6,7 @@ use postrider_model::{Forward, HostRewrite, PathRewrite, Priority, Target, Weigh
 
 use super::context::{ClusterUse, Lowering, timeout};
 use super::tables::TableRules;
-use super::{filters, headers, matchers};
+use super::{filters, headers, matchers, plugins};
 use crate::reader::Reader;
 
 /// `RouteAction.timeout` where it is absent.
@@ -46,8 +46,12 @@ fn target(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Opt
         }
         Some("cluster_header") => Some(Target::Header(matchers::lookup_name(at.str("cluster_header")))),
         Some("weighted_clusters") => weighted(cx, &at.message("weighted_clusters")?, rules),
+        Some("cluster_specifier_plugin") => plugins::named(cx, at, &rules.specifiers).map(Target::Plugin),
+        Some("inline_cluster_specifier_plugin") => {
+            plugins::specifier(cx, &at.message("inline_cluster_specifier_plugin")?).map(Target::Plugin)
+        }
         Some(other) => {
-            cx.refuse(at, other, "cluster specifier plugins");
+            cx.refuse(at, other, "this way to choose a cluster");
             None
         }
         None => {

@@ -5,38 +5,72 @@ use postrider_config_core::Span;
 use crate::message::{Message, Value};
 
 /// The place of what `path` names below `root`, or of the nearest thing around it that exists. Paths are those of
-/// diagnostics, of [`postrider_model::Origin`], and of a `ValueError` appended to an origin.
+/// diagnostics, of [`postrider_model::Origin`], and of a `ValueError` appended to an origin. Below a Struct they name the
+/// user's own keys: `config.users[0].name`, `config["a.b"]`.
 pub fn locate(root: &Message, path: &str) -> Option<Span> {
-    let mut message = Some(root);
-    let mut value: Option<&Value> = None;
+    let mut at = Place { message: Some(root), value: None };
     let mut best = root.span;
     for step in steps(path) {
-        match step {
-            Step::Field(name) => {
-                let Some(field) = message.and_then(|message| message.field(&name)) else { return best };
-                best = field.span().or(best);
-                value = Some(&field.value);
-            }
-            Step::Index(index) => {
-                let Some(Value::List(items)) = value else { return best };
-                let Some(item) = items.get(index) else { return best };
-                best = item.span.or(best);
-                value = Some(&item.value);
-            }
-            Step::Key(key) => {
-                let Some(Value::Map(entries)) = value else { return best };
-                let Some(entry) = entries.iter().find(|entry| entry.key == key) else { return best };
-                best = entry.value_span.or(entry.key_span).or(best);
-                value = Some(&entry.value);
-            }
-        }
-        message = match value {
-            Some(Value::Message(inner)) => Some(inner),
-            Some(Value::Any(any)) => any.message.as_ref(),
-            _ => None,
-        };
+        let Some((next, span)) = at.step(&step) else { return best };
+        best = span.or(best);
+        at = next;
     }
     best
+}
+
+/// What a path has led to so far.
+struct Place<'m> {
+    message: Option<&'m Message>,
+    value: Option<&'m Value>,
+}
+
+impl<'m> Place<'m> {
+    fn at(value: &'m Value) -> Place<'m> {
+        let message = match value {
+            Value::Message(inner) => Some(&**inner),
+            Value::Any(any) => any.message.as_ref(),
+            _ => None,
+        };
+        Place { message: message.and_then(in_struct), value: Some(value) }
+    }
+
+    /// What the step leads to, with its place.
+    fn step(&self, step: &Step) -> Option<(Place<'m>, Option<Span>)> {
+        let entries = match (self.value, self.message) {
+            (_, Some(message)) if message.type_name() == STRUCT => message.value("fields"),
+            (_, Some(message)) if message.type_name() == LIST => message.value("values"),
+            (value, _) => value,
+        };
+        match (step, entries) {
+            (Step::Field(key) | Step::Key(key), Some(Value::Map(entries))) => {
+                let entry = entries.iter().find(|entry| entry.key == *key)?;
+                Some((Place::at(&entry.value), entry.value_span.or(entry.key_span)))
+            }
+            (Step::Index(index), Some(Value::List(items))) => {
+                let item = items.get(*index)?;
+                Some((Place::at(&item.value), item.span))
+            }
+            (Step::Field(name), _) => {
+                let field = self.message?.field(name)?;
+                Some((Place::at(&field.value), field.span()))
+            }
+            _ => None,
+        }
+    }
+}
+
+const STRUCT: &str = "google.protobuf.Struct";
+const LIST: &str = "google.protobuf.ListValue";
+
+/// The Struct or ListValue in a `google.protobuf.Value`, `None` for a scalar in it; any other message as it is.
+fn in_struct(message: &Message) -> Option<&Message> {
+    if message.type_name() != "google.protobuf.Value" {
+        return Some(message);
+    }
+    match &message.oneof("kind")?.value {
+        Value::Message(inner) => Some(inner),
+        _ => None,
+    }
 }
 
 enum Step {
@@ -92,6 +126,30 @@ mod tests {
 
     use super::locate;
     use crate::{LoadOptions, load_bootstrap};
+
+    /// A schema's findings have such paths.
+    #[test]
+    fn a_path_goes_on_below_a_struct() {
+        let text = r#"
+node:
+  metadata:
+    a: { b: [1, 2, { c: here }] }
+    userList: [[x], [y, why]]
+    "d.e": { "f": no }
+"#;
+        let file = SourceFile::new("a.yaml", text);
+        let loaded = load_bootstrap(&file, &LoadOptions::default());
+        let root = loaded.bootstrap.unwrap();
+        let at = |path: &str| locate(&root, path).map(|span| file.slice(span).to_owned());
+        assert_eq!(at("node.metadata.a.b[1]").as_deref(), Some("2"));
+        assert_eq!(at("node.metadata.a.b[2].c").as_deref(), Some("here"));
+        assert_eq!(at("node.metadata.a.b[2].missing").as_deref(), Some("{ c: here }"));
+        assert_eq!(at("node.metadata.userList[1][1]").as_deref(), Some("why"));
+        assert_eq!(at(r#"node.metadata["d.e"]["f"]"#).as_deref(), Some("no"));
+        assert_eq!(at("node.metadata.fields").as_deref(), at("node.metadata").as_deref());
+        let span = locate(&root, "node.metadata.a.b[2].c").unwrap();
+        assert_eq!((file.position(span.start).line, file.position(span.start).column), (4, 25));
+    }
 
     #[test]
     fn a_path_finds_its_value_or_what_stands_around_it() {

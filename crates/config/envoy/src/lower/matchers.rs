@@ -3,6 +3,7 @@
 use postrider_model::{HeaderCondition, HeaderMatch, QueryCondition, QueryMatch, Regex, StringKind, StringMatch};
 
 use super::context::Lowering;
+use super::plugins;
 use crate::reader::Reader;
 
 /// Parts of a whole in a fraction.
@@ -20,8 +21,9 @@ pub(super) fn string(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StringMat
             at.ignore("ignore_case", "it does not apply to regular expressions");
             return cx.regex(&at.message("safe_regex")?).map(|regex| plain(StringKind::Regex(regex)));
         }
+        Some("custom") => plugins::matcher(cx, &at.message("custom")?)?,
         Some(other) => {
-            cx.refuse(at, other, "string matcher extensions");
+            cx.refuse(at, other, "this condition on a string");
             return None;
         }
         None => {

@@ -27,6 +27,8 @@ mod http;
 mod listener;
 mod locate;
 mod matchers;
+mod metadata;
+mod plugins;
 mod policy;
 mod route;
 mod runtime;

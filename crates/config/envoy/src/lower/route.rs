@@ -9,12 +9,10 @@ use postrider_model::{
 
 use super::context::{Lowering, origin};
 use super::tables::TableRules;
-use super::{data, filters, forward, headers, matchers};
+use super::{data, filters, forward, headers, matchers, metadata};
 use crate::reader::Reader;
 
 pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Route> {
-    at.whole("metadata");
-    at.ignore("metadata", "no supported part reads it");
     let decorator = at.message("decorator");
     if let Some(decorator) = &decorator {
         decorator.ignore("propagate", "there is no tracing");
@@ -23,6 +21,7 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
     let request_headers = headers::request_edits(cx, at);
     let response_headers = headers::response_edits(cx, at);
     let filter_overrides = filters::overrides(cx, at, rules.filters);
+    let metadata = Arc::new(metadata::metadata(cx, at));
     let matches = at.message("match").and_then(|place| matches(cx, &place));
     let action = action(cx, at, rules);
     let name = at.str("name").to_owned();
@@ -33,7 +32,7 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
         request_headers,
         response_headers,
         filter_overrides,
-        metadata: Arc::default(),
+        metadata,
         origin: origin(at),
     })
 }

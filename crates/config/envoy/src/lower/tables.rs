@@ -6,7 +6,8 @@ use std::sync::Arc;
 use postrider_model::{Domain, RequireTls, RouteTable, VirtualHost};
 
 use super::context::{Lowering, origin};
-use super::{filters, headers, route};
+use super::plugins::{self, Specifiers};
+use super::{filters, headers, metadata, route};
 use crate::reader::Reader;
 
 /// Settings of a table that reach down to its routes.
@@ -17,6 +18,8 @@ pub(super) struct TableRules<'f> {
     pub max_body: usize,
     /// Names of the filters in the chain that uses the table.
     pub filters: &'f [&'f str],
+    /// Plugins that routes may refer to.
+    pub specifiers: Specifiers,
 }
 
 /// `max_direct_response_body_size_bytes` where it is absent.
@@ -30,6 +33,7 @@ pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) ->
         validate_clusters: at.bool_wrapper("validate_clusters").unwrap_or(true),
         max_body: max_body as usize,
         filters,
+        specifiers: plugins::specifiers(cx, at),
     };
     if at.has("vhds") {
         cx.refuse(at, "vhds", "virtual hosts from a control plane (VHDS)");
@@ -51,8 +55,6 @@ pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) ->
 }
 
 fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> VirtualHost {
-    at.whole("metadata");
-    at.ignore("metadata", "no supported part reads it");
     let routes = at.list("routes");
     let routes = routes.iter().filter_map(|each| route::route(cx, each, rules)).map(Arc::new).collect();
     VirtualHost {
@@ -67,7 +69,7 @@ fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) 
             "ALL" => RequireTls::All,
             _ => RequireTls::None,
         },
-        metadata: Arc::default(),
+        metadata: Arc::new(metadata::metadata(cx, at)),
         origin: origin(at),
     }
 }

@@ -182,6 +182,21 @@ fn destinations<'p>(plan: &'p Plan, forward: &Forward, head: &RequestHead) -> Ve
             let value = head.fields.get_name(name.as_bytes());
             value.map(|value| destination(plan, &lossy(value), None)).into_iter().collect()
         }
+        Target::Plugin(specifier) => {
+            let chooser = crate::config::filters().find_chooser(&specifier.kind);
+            let chosen = chooser.and_then(|build| build(&specifier.config).ok()?(head, &Idle(plan)));
+            chosen.map(|name| destination(plan, &name, None)).into_iter().collect()
+        }
+    }
+}
+
+/// The configuration's clusters, without any traffic.
+struct Idle<'p>(&'p Plan);
+
+impl postrider_filter_api::Clusters for Idle<'_> {
+    fn load(&self, name: &str) -> Option<postrider_filter_api::ClusterLoad> {
+        let known = self.0.clusters.iter().any(|cluster| &*cluster.name == name);
+        known.then(postrider_filter_api::ClusterLoad::default)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A stream without a proxy around it, for the tests of filters and for trying a plugin out.
+//! A stream without a proxy around it: for trying a plugin out, and for the tests of filters.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -26,12 +26,20 @@ pub struct FakeStream {
 }
 
 /// A host that answers calls from a list.
-#[derive(Default)]
 pub struct FakeHost {
     /// Calls made and not answered yet.
     pub calls: RefCell<VecDeque<Call>>,
     /// The clusters that exist; any when empty.
     pub clusters: Vec<String>,
+    /// What time it is. It stands still unless somebody gives another.
+    pub clock: fn() -> (Moment, SystemTime),
+}
+
+impl Default for FakeHost {
+    fn default() -> FakeHost {
+        let clock = || (Moment::default(), SystemTime::UNIX_EPOCH);
+        FakeHost { calls: RefCell::default(), clusters: Vec::new(), clock }
+    }
 }
 
 impl FakeStream {
@@ -94,12 +102,11 @@ impl Host for FakeHost {
     }
 
     fn now(&self) -> Moment {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Moment::from_nanos(u64::try_from(since.as_nanos()).unwrap_or_default())
+        (self.clock)().0
     }
 
     fn wall(&self) -> SystemTime {
-        SystemTime::now()
+        (self.clock)().1
     }
 
     fn random(&self) -> u64 {

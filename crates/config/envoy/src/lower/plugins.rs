@@ -1,0 +1,85 @@
+//! Plugins that are no filters: they choose clusters or judge strings. Their configurations become plain values.
+
+use std::sync::Arc;
+
+use postrider_config_core::nearest;
+use postrider_model::{ClusterSpecifier, StringKind, Value};
+
+use super::context::{ClusterUse, Lowering, origin};
+use super::filters;
+use crate::reader::Reader;
+
+/// The plugins of a table by name; `None` for one that was refused.
+pub(super) type Specifiers = Vec<(String, Option<Arc<ClusterSpecifier>>)>;
+
+/// `RouteConfiguration.cluster_specifier_plugins`.
+pub(super) fn specifiers(cx: &mut Lowering<'_>, table: &Reader<'_>) -> Specifiers {
+    let mut all = Specifiers::new();
+    for plugin in table.list("cluster_specifier_plugins") {
+        let Some(extension) = plugin.message("extension") else { continue };
+        let name = extension.str("name").to_owned();
+        if all.iter().any(|(known, _)| *known == name) {
+            let text = format!("there is another cluster specifier plugin `{name}`");
+            cx.error(&extension, "name", "duplicate-name", text);
+        }
+        let specifier = specifier(cx, &plugin);
+        all.push((name, specifier));
+    }
+    all
+}
+
+/// A `ClusterSpecifierPlugin`.
+pub(super) fn specifier(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Arc<ClusterSpecifier>> {
+    // Without the plugin its routes would have no cluster, so an optional one is refused like any other.
+    at.ignore("is_optional", "a plugin that is not supported is refused");
+    let extension = at.message("extension")?;
+    let (kind, config) = self::extension(cx, &extension)?;
+    if let Value::Map(entries) = &config
+        && let Some((_, Value::String(name))) = entries.iter().find(|(key, _)| key == "default_cluster")
+    {
+        let path = format!("{}.default_cluster", extension.path_of("typed_config"));
+        let span = super::locate(extension.as_message(), "typed_config.default_cluster");
+        cx.cluster_uses.push(ClusterUse { name: name.clone(), span, path, required: false });
+    }
+    Some(Arc::new(ClusterSpecifier { kind, config, origin: origin(at) }))
+}
+
+/// The plugin that a route refers to.
+pub(super) fn named(
+    cx: &mut Lowering<'_>,
+    route: &Reader<'_>,
+    specifiers: &Specifiers,
+) -> Option<Arc<ClusterSpecifier>> {
+    let name = route.str("cluster_specifier_plugin");
+    match specifiers.iter().find(|(known, _)| known == name) {
+        Some((_, specifier)) => specifier.clone(),
+        None => {
+            let text = format!("there is no cluster specifier plugin `{name}`");
+            let severity = postrider_config_core::Severity::Error;
+            let names = specifiers.iter().map(|(known, _)| known.as_str());
+            let diagnostic = route
+                .diagnostic_at("cluster_specifier_plugin", severity, "unknown-plugin", text)
+                .suggest(nearest(name, names));
+            cx.push(diagnostic.expected("a name of `cluster_specifier_plugins` of the route configuration"));
+            None
+        }
+    }
+}
+
+/// `StringMatcher.custom`.
+pub(super) fn matcher(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StringKind> {
+    let (kind, config) = extension(cx, at)?;
+    Some(StringKind::Custom { kind, config })
+}
+
+/// A `TypedExtensionConfig` whose type somebody runs.
+fn extension(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<(String, Value)> {
+    at.str("name");
+    let any = at.any("typed_config")?;
+    if !cx.kinds.known(any.type_name) {
+        cx.refuse_extension(at, "typed_config", &any);
+        return None;
+    }
+    at.whole("typed_config");
+    Some((any.type_name.to_owned(), filters::checked(cx, at, &any)))
+}

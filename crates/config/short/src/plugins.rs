@@ -1,0 +1,232 @@
+//! Plugins: manifests of the gateway, and what routes change about them.
+
+use postrider_config_core::{Diagnostic, Diagnostics, nearest};
+use postrider_config_envoy::tree::{Node, NodeKind, Pair};
+
+use crate::build::{extension, list, map, pair, plain, text};
+use crate::fields::{self, Fields, join};
+use crate::upstreams::{Clusters, Scheme, Target};
+
+const MANIFEST: &str = "postrider.filters.http.plugin.v1.Plugin";
+const OVERRIDE: &str = "postrider.filters.http.plugin.v1.PluginPerRoute";
+
+const KEYS: [&str; 12] = [
+    "name", "version", "runtime", "code", "config", "schema", "phases", "on_error", "budget", "circuit", "clusters",
+    "options",
+];
+
+/// The plugins of the document, in the order in which requests meet them.
+#[derive(Default)]
+pub struct Plugins {
+    names: Vec<String>,
+    /// Names of plugins that were refused, so that nothing is said about their overrides.
+    refused: Vec<String>,
+    /// Entries of `http_filters`.
+    pub filters: Vec<Node>,
+}
+
+impl Plugins {
+    /// The list behind `plugins`.
+    pub fn read(node: &Node, clusters: &mut Clusters, diagnostics: &mut Diagnostics) -> Plugins {
+        let mut all = Plugins::default();
+        let NodeKind::List(items) = &node.kind else {
+            fields::wrong(node, "plugins", "a list of plugins, each `{name, runtime, code}`", diagnostics);
+            return all;
+        };
+        for (index, item) in items.iter().enumerate() {
+            all.add(item, &format!("plugins[{index}]"), clusters, diagnostics);
+        }
+        all
+    }
+
+    fn add(&mut self, node: &Node, path: &str, clusters: &mut Clusters, diagnostics: &mut Diagnostics) {
+        let fields = Fields::of(node, path, diagnostics);
+        let [name, version, runtime, code, config, schema, phases, on_error, budget, circuit, called, options] =
+            KEYS.map(|key| fields.take(key));
+        fields.finish(&KEYS);
+        if !matches!(node.kind, NodeKind::Map(_)) {
+            return;
+        }
+        let written = name.and_then(|name| fields::text(name, &join(path, "name"), "a name", diagnostics));
+        if let (Some(name), Some(written)) = (name, written) {
+            if self.names.iter().any(|known| known == written) {
+                let message = format!("there is another plugin `{written}`");
+                let diagnostic = Diagnostic::error("duplicate-name", message).at(name.span).path(join(path, "name"));
+                diagnostics.push(diagnostic.expected("a name of its own: routes refer to it"));
+            }
+            self.names.push(written.to_owned());
+        }
+        let mut pairs = Vec::new();
+        let mut sound = written.is_some();
+        for (key, value, required) in [
+            ("name", name, Some("a name that is its own")),
+            ("version", version, None),
+            ("runtime", runtime, Some("what runs it, such as `rider`")),
+        ] {
+            match (value, required) {
+                (Some(value), _) => pairs.extend(scalar(key, value, path, diagnostics)),
+                (None, Some(expected)) => {
+                    fields::missing(node, path, key, expected, diagnostics);
+                    sound = false;
+                }
+                (None, None) => {}
+            }
+        }
+        if code.is_none() {
+            fields::missing(node, path, "code", CODE, diagnostics);
+        }
+        let code = code.and_then(|code| self::code(code, &join(path, "code"), diagnostics));
+        sound &= code.is_some();
+        pairs.extend(code);
+        pairs.extend(config.map(|config| pair("config", config.clone())));
+        pairs.extend(schema.map(|schema| pair("config_schema", schema.clone())));
+        if let Some(phases) = phases {
+            let names = fields::several(phases, &join(path, "phases"));
+            let names = names.into_iter().filter_map(|(path, phase)| {
+                Some(text(phase.span, fields::text(phase, &path, "a phase such as request_headers", diagnostics)?))
+            });
+            pairs.push(pair("phases", list(phases.span, names.collect())));
+        }
+        pairs.extend(on_error.and_then(|on_error| scalar("on_error", on_error, path, diagnostics)));
+        pairs.extend(budget.and_then(|budget| self::budget(budget, &join(path, "budget"), diagnostics)));
+        pairs.extend(circuit.and_then(|circuit| self::circuit(circuit, &join(path, "circuit"), diagnostics)));
+        if let Some(called) = called {
+            let names = self::clusters(called, &join(path, "clusters"), clusters, diagnostics);
+            pairs.push(pair("clusters", list(called.span, names)));
+        }
+        pairs.extend(options.map(|options| pair("options", options.clone())));
+        match written {
+            Some(name) if sound => self.filters.push(extension(node.span, name, MANIFEST, pairs)),
+            Some(name) => self.refused.push(name.to_owned()),
+            None => {}
+        }
+    }
+
+    /// `{name: {…}}` of a route as Envoy's `typed_per_filter_config`: a mapping is the plugin's configuration there, `false`
+    /// switches it off.
+    pub fn overrides(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
+        const EXPECTED: &str = "the plugin's configuration on this route, a mapping, or `false`";
+        let NodeKind::Map(pairs) = &node.kind else {
+            fields::wrong(node, path, "a mapping of plugins' names to their configurations", diagnostics);
+            return None;
+        };
+        let mut all = Vec::new();
+        for entry in pairs {
+            let place = join(path, &entry.key);
+            let span = entry.value.span;
+            if !self.names.contains(&entry.key) {
+                let message = format!("there is no plugin `{}`", entry.key);
+                let diagnostic = Diagnostic::error("unknown-plugin", message).at(entry.key_span).path(place);
+                let names = self.names.iter().map(String::as_str);
+                diagnostics.push(diagnostic.suggest(nearest(&entry.key, names)));
+                continue;
+            }
+            if self.refused.contains(&entry.key) {
+                continue;
+            }
+            let change = match &entry.value.kind {
+                NodeKind::Map(_) => pair("config", entry.value.clone()),
+                NodeKind::Scalar(scalar) if scalar.plain && scalar.text == "false" => {
+                    pair("disabled", plain(span, true))
+                }
+                _ => {
+                    fields::wrong(&entry.value, &place, EXPECTED, diagnostics);
+                    continue;
+                }
+            };
+            let kind = pair("@type", text(span, format!("type.googleapis.com/{OVERRIDE}")));
+            let key = entry.key.clone();
+            all.push(Pair { key, key_span: entry.key_span, value: map(span, vec![kind, change]) });
+        }
+        (!all.is_empty()).then(|| map(node.span, all))
+    }
+}
+
+const CODE: &str = "a path, a folder's path that ends in `/`, the code itself on lines of its own, or one of \
+                    `{file: …}`, `{directory: …}`, `{inline: …}` and `{environment: …}`";
+
+/// A text with a line break is the code itself; any other is a path, of a folder when it ends in a slash.
+fn code(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Pair> {
+    const FORMS: [(&str, &str); 4] = [
+        ("file", "filename"),
+        ("directory", "directory"),
+        ("inline", "inline_string"),
+        ("environment", "environment_variable"),
+    ];
+    let (key, value, place) = if let NodeKind::Map(_) = &node.kind {
+        let fields = Fields::of(node, path, diagnostics);
+        let found = FORMS.map(|(short, full)| (short, full, fields.take(short)));
+        fields.finish(&FORMS.map(|(short, _)| short));
+        let mut found = found.into_iter().filter_map(|(short, full, value)| Some((short, full, value?)));
+        let (Some((short, full, value)), None) = (found.next(), found.next()) else {
+            fields::invalid(node, path, "code has one place", CODE, diagnostics);
+            return None;
+        };
+        (full, value, join(path, short))
+    } else {
+        let key = match node.text() {
+            Some(written) if written.contains('\n') => "inline_string",
+            Some(written) if written.ends_with('/') => "directory",
+            _ => "filename",
+        };
+        (key, node, path.to_owned())
+    };
+    let written = fields::text(value, &place, CODE, diagnostics)?;
+    Some(pair("code", map(node.span, vec![pair(key, text(value.span, written))])))
+}
+
+fn budget(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Pair> {
+    let fields = Fields::of(node, path, diagnostics);
+    let (cpu, memory) = (fields.take("cpu"), fields.take("memory"));
+    fields.finish(&["cpu", "memory"]);
+    let mut pairs = Vec::new();
+    if let Some(node) = cpu {
+        pairs.push(pair("cpu", text(node.span, fields::duration(node, &join(path, "cpu"), diagnostics)?)));
+    }
+    if let Some(node) = memory {
+        pairs.push(pair("memory_bytes", plain(node.span, fields::size(node, &join(path, "memory"), diagnostics)?)));
+    }
+    Some(pair("budget", map(node.span, pairs)))
+}
+
+/// `false` is a circuit that never opens.
+fn circuit(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Pair> {
+    if let NodeKind::Scalar(scalar) = &node.kind
+        && scalar.plain
+        && scalar.text == "false"
+    {
+        return Some(pair("circuit", map(node.span, vec![pair("faults", plain(node.span, 0))])));
+    }
+    let fields = Fields::of(node, path, diagnostics);
+    let (faults, window, retry) = (fields.take("faults"), fields.take("window"), fields.take("retry"));
+    fields.finish(&["faults", "window", "retry"]);
+    let mut pairs = Vec::new();
+    pairs.extend(faults.map(|faults| pair("faults", faults.clone())));
+    for (key, node) in [("window", window), ("retry", retry)] {
+        if let Some(node) = node {
+            pairs.push(pair(key, text(node.span, fields::duration(node, &join(path, key), diagnostics)?)));
+        }
+    }
+    Some(pair("circuit", map(node.span, pairs)))
+}
+
+/// The names of the clusters of these servers, each of which becomes one.
+fn clusters(node: &Node, path: &str, clusters: &mut Clusters, diagnostics: &mut Diagnostics) -> Vec<Node> {
+    let mut names = Vec::new();
+    for (path, item) in fields::several(node, path) {
+        if item.text().is_none() {
+            fields::wrong(item, &path, "a server such as \"http://127.0.0.1:9000\"", diagnostics);
+            continue;
+        }
+        if let Some(Target::One(name)) = clusters.target(item, &path, Scheme::Http, diagnostics) {
+            names.push(text(item.span, name));
+        }
+    }
+    names
+}
+
+/// A scalar as text, whatever it looks like: `on_error: 503`, `version: 1.10`.
+fn scalar(key: &str, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Pair> {
+    let written = fields::text(node, &join(path, key), "a text", diagnostics)?;
+    Some(pair(key, text(node.span, written)))
+}

@@ -1,0 +1,317 @@
+//! A plugin's code, from wherever its configuration says.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_filter_api::{ConfigError, WatchedFile};
+use postrider_model::{Fields, ValueError};
+
+/// Largest code: a megabyte of script is hundreds of times what plugins have.
+pub const MAX_CODE_BYTES: u64 = 1 << 20;
+
+/// Most files in a plugin's folder.
+pub const MAX_FOLDER_FILES: usize = 256;
+
+/// Most bytes in a plugin's folder.
+pub const MAX_FOLDER_BYTES: u64 = 8 << 20;
+
+/// Deepest nesting of a plugin's folder; ends a circle of symbolic links as well.
+const MAX_FOLDER_DEPTH: usize = 8;
+
+/// What a folder's code begins with: the first of them that is there.
+const ENTRIES: [&str; 2] = ["plugin.lua", "init.lua"];
+
+/// Where code may come from.
+const PLACES: [&str; 5] = ["inline_string", "inline_bytes", "filename", "environment_variable", "directory"];
+
+/// Code as it was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Code {
+    pub text: Vec<u8>,
+    /// Where it came from, for people: a path, `inline`, `environment variable NAME`.
+    pub source: String,
+    /// What it was read from; of a folder every file, the entry first.
+    pub files: Vec<WatchedFile>,
+    /// The folder that the entry stands in, when a folder was named.
+    pub directory: Option<PathBuf>,
+    /// Tells two versions apart: 16 hexadecimal digits made from the content.
+    pub digest: String,
+}
+
+impl Code {
+    /// Code that stands in no file.
+    pub fn inline(text: impl Into<Vec<u8>>, source: &str) -> Code {
+        let text = text.into();
+        let digest = Digest::default().and(&text).hex();
+        Code { text, source: source.to_owned(), files: Vec::new(), directory: None, digest }
+    }
+
+    /// Reads the code from the one place that `source` names: `inline_string`, `inline_bytes` (base64), `filename`,
+    /// `environment_variable` or `directory`, a folder with a `plugin.lua` or `init.lua`. Relative paths are relative to
+    /// the working directory.
+    ///
+    /// # Errors
+    /// No place, several, one that cannot be read or holds nothing, and every other field.
+    pub fn read(mut source: Fields<'_>) -> Result<Code, ConfigError> {
+        let mut errors = Vec::new();
+        let mut named = None;
+        for place in PLACES {
+            match source.string(place) {
+                Ok(None) => {}
+                Ok(Some(value)) => match named {
+                    None => named = Some((place, value)),
+                    Some((other, _)) => {
+                        errors.push(source.error(place, format!("`{other}` is set too; code has one place")));
+                    }
+                },
+                Err(error) => errors.push(error),
+            }
+        }
+        let code = match named {
+            None if errors.is_empty() => {
+                let message = format!("there is no code: set one of {}", PLACES.join(", "));
+                errors.push(ValueError { path: source.path().to_owned(), message });
+                None
+            }
+            None => None,
+            Some((place, value)) => match read(place, value) {
+                Ok(code) => Some(code),
+                Err(message) => {
+                    errors.push(source.error(place, message));
+                    None
+                }
+            },
+        };
+        errors.extend(source.finish().err().into_iter().flatten());
+        match code {
+            Some(code) if errors.is_empty() => Ok(code),
+            _ => Err(errors),
+        }
+    }
+}
+
+fn read(place: &str, value: &str) -> Result<Code, String> {
+    let code = match place {
+        "inline_bytes" => {
+            Code::inline(STANDARD.decode(value).map_err(|error| format!("no base64: {error}"))?, "inline")
+        }
+        "filename" => {
+            let path = Path::new(value);
+            let text = file(path, MAX_CODE_BYTES)?;
+            Code { files: vec![WatchedFile::new(path, Some(&text))], ..Code::inline(text, value) }
+        }
+        "environment_variable" => {
+            let text = std::env::var(value).map_err(|error| format!("{value}: {error}"))?;
+            Code::inline(text, &format!("environment variable {value}"))
+        }
+        "directory" => folder(Path::new(value))?,
+        _ => Code::inline(value, "inline"),
+    };
+    if code.text.is_empty() {
+        return Err(format!("the code is empty ({})", code.source));
+    }
+    if code.text.len() as u64 > MAX_CODE_BYTES {
+        return Err(too_large(&code.source, code.text.len() as u64, MAX_CODE_BYTES));
+    }
+    Ok(code)
+}
+
+fn file(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+    let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+    let about = fs::metadata(path).map_err(failed)?;
+    if about.is_dir() {
+        return Err(format!("{} is a folder: name it by `directory`", path.display()));
+    }
+    if about.len() > limit {
+        return Err(too_large(&path.display().to_string(), about.len(), limit));
+    }
+    fs::read(path).map_err(failed)
+}
+
+fn folder(path: &Path) -> Result<Code, String> {
+    if !path.is_dir() {
+        return Err(format!("{} is no folder", path.display()));
+    }
+    let Some(entry) = ENTRIES.iter().map(|name| path.join(name)).find(|entry| entry.is_file()) else {
+        return Err(format!("{} has neither {}", path.display(), ENTRIES.join(" nor ")));
+    };
+    let mut names = Vec::new();
+    list(path, 0, &mut names)?;
+    names.sort();
+    let text = file(&entry, MAX_CODE_BYTES)?;
+    let mut files = vec![WatchedFile::new(&entry, Some(&text))];
+    let mut left = MAX_FOLDER_BYTES;
+    let mut digest = Digest::default();
+    for name in names {
+        let content = file(&name, left).map_err(|error| format!("{error}; its folder may have {MAX_FOLDER_BYTES}"))?;
+        left = left.saturating_sub(content.len() as u64);
+        let within = name.strip_prefix(path).unwrap_or(&name);
+        digest = digest.and(within.as_os_str().as_encoded_bytes()).and(&content);
+        if name != entry {
+            files.push(WatchedFile::new(&name, Some(&content)));
+        }
+    }
+    let source = entry.display().to_string();
+    Ok(Code { text, source, files, directory: Some(path.to_owned()), digest: digest.hex() })
+}
+
+/// Every file below a folder but hidden ones, among which are those that Kubernetes swaps volumes by.
+fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    if depth > MAX_FOLDER_DEPTH {
+        return Err(format!("{} is nested deeper than {MAX_FOLDER_DEPTH} folders", folder.display()));
+    }
+    let failed = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        if hidden {
+            continue;
+        }
+        if path.is_dir() {
+            list(&path, depth + 1, files)?;
+        } else if path.is_file() {
+            files.push(path);
+        }
+        if files.len() > MAX_FOLDER_FILES {
+            return Err(format!("{} has more than {MAX_FOLDER_FILES} files", folder.display()));
+        }
+    }
+    Ok(())
+}
+
+fn too_large(what: &str, bytes: u64, limit: u64) -> String {
+    format!("{what} has {bytes} bytes; at most {limit} are read")
+}
+
+/// FNV-1a over parts, each closed by its length, so that moving a byte from one to the next changes it.
+struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Digest {
+        Digest(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Digest {
+    fn and(self, part: &[u8]) -> Digest {
+        let length = (part.len() as u64).to_le_bytes();
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        Digest(part.iter().chain(&length).fold(self.0, step))
+    }
+
+    fn hex(&self) -> String {
+        format!("{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_model::Value;
+
+    use super::*;
+
+    /// A folder that is empty at first and gone at the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("postrider-code-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Scratch(path)
+        }
+
+        fn write(&self, name: &str, text: &str) -> String {
+            let path = self.0.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn code(fields: &[(&str, &str)]) -> Result<Code, Vec<String>> {
+        let entries = fields.iter().map(|(key, value)| ((*key).to_owned(), Value::String((*value).to_owned())));
+        let value = Value::Map(vec![("code".into(), Value::Map(entries.collect()))]);
+        let code = Code::read(value.fields().unwrap().map("code").unwrap().unwrap());
+        code.map_err(|errors| errors.iter().map(|error| format!("{}: {}", error.path, error.message)).collect())
+    }
+
+    fn is_current(file: &WatchedFile) -> bool {
+        file.is_current(fs::read(&file.path).ok().as_deref())
+    }
+
+    #[test]
+    fn inline_code_is_text_or_base64() {
+        let text = code(&[("inline_string", "return {}")]).unwrap();
+        assert_eq!((text.text.as_slice(), text.source.as_str(), text.files.len()), (&b"return {}"[..], "inline", 0));
+        assert_eq!(text, code(&[("inline_bytes", &STANDARD.encode("return {}"))]).unwrap());
+        assert_eq!(text.digest.len(), 16);
+        assert_ne!(text.digest, code(&[("inline_string", "return { }")]).unwrap().digest);
+        assert!(code(&[("inline_bytes", "!")]).unwrap_err()[0].starts_with("code.inline_bytes: no base64"));
+    }
+
+    #[test]
+    fn a_file_is_read_once_and_watched() {
+        let scratch = Scratch::new("file");
+        let path = scratch.write("a.lua", "return 1");
+        let read = code(&[("filename", &path)]).unwrap();
+        assert_eq!((read.source.as_str(), read.text.as_slice()), (path.as_str(), &b"return 1"[..]));
+        assert!(is_current(&read.files[0]));
+        scratch.write("a.lua", "return 2");
+        assert!(!is_current(&read.files[0]));
+        fs::write(&path, vec![b' '; MAX_CODE_BYTES as usize + 1]).unwrap();
+        assert!(code(&[("filename", &path)]).unwrap_err()[0].contains("at most 1048576 are read"));
+        assert!(code(&[("filename", "/no/such.lua")]).unwrap_err()[0].contains("cannot read /no/such.lua"));
+        let folder = scratch.0.to_str().unwrap();
+        assert!(code(&[("filename", folder)]).unwrap_err()[0].contains("name it by `directory`"));
+        let large = " ".repeat(MAX_CODE_BYTES as usize + 1);
+        assert!(code(&[("inline_string", &large)]).unwrap_err()[0].contains("inline has 1048577 bytes"));
+    }
+
+    #[test]
+    fn a_folder_is_its_entry_and_whatever_is_beside_it() {
+        let scratch = Scratch::new("folder");
+        let folder = scratch.0.to_str().unwrap().to_owned();
+        assert!(code(&[("directory", &folder)]).unwrap_err()[0].contains("neither plugin.lua nor init.lua"));
+        let init = scratch.write("init.lua", "-- init");
+        assert_eq!(code(&[("directory", &folder)]).unwrap().source, init);
+        let entry = scratch.write("plugin.lua", "return require 'lib.a'");
+        scratch.write("lib/a.lua", "return {}");
+        scratch.write("..data/hidden.lua", "");
+        let read = code(&[("directory", &folder)]).unwrap();
+        assert_eq!((read.source.as_str(), read.text.as_slice()), (entry.as_str(), &b"return require 'lib.a'"[..]));
+        assert_eq!(read.directory.as_deref(), Some(scratch.0.as_path()));
+        let names: Vec<_> =
+            read.files.iter().map(|file| file.path.strip_prefix(&scratch.0).unwrap().to_owned()).collect();
+        assert_eq!(names, [Path::new("plugin.lua"), Path::new("init.lua"), Path::new("lib/a.lua")]);
+        scratch.write("lib/a.lua", "return { 1 }");
+        assert_ne!(code(&[("directory", &folder)]).unwrap().digest, read.digest);
+        assert!(code(&[("directory", "/no/such")]).unwrap_err()[0].contains("is no folder"));
+        (0..=MAX_FOLDER_FILES).for_each(|n| drop(scratch.write(&format!("many/{n}"), "")));
+        assert!(code(&[("directory", &folder)]).unwrap_err()[0].contains("more than 256 files"));
+    }
+
+    #[test]
+    fn code_has_exactly_one_place() {
+        assert!(code(&[]).unwrap_err()[0].starts_with("code: there is no code: set one of inline_string"));
+        let wrong = code(&[("inline_string", "x"), ("filename", "y"), ("remote", "z")]).unwrap_err();
+        assert_eq!(
+            wrong,
+            [
+                "code.filename: `inline_string` is set too; code has one place",
+                "code.remote: the field `remote` is not supported"
+            ]
+        );
+        assert!(code(&[("inline_string", "")]).unwrap_err()[0].contains("the code is empty"));
+        assert!(code(&[("environment_variable", "POSTRIDER_NO_SUCH")]).unwrap_err()[0].contains("POSTRIDER_NO_SUCH"));
+        let from_environment = code(&[("environment_variable", "PATH")]).unwrap();
+        assert_eq!(from_environment.source, "environment variable PATH");
+    }
+}

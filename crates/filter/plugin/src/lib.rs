@@ -1,0 +1,24 @@
+//! What plugins have in common, whatever runs them: manifests, code, schemas, counts and circuits.
+//!
+//! What it is for: a runtime's host reads a plugin's configuration and keeps its rules with what is here, and adds only
+//! what its virtual machine needs. [`Manifest`] and [`Code`] are read on control threads, when a configuration is loaded;
+//! [`Account`] and [`Circuit`] belong to one worker and are used with every call.
+//!
+//! What it must never do: know a runtime, run code, or read a file on a worker.
+//!
+//! Who calls it: the hosts of the runtimes.
+
+#![forbid(unsafe_code)]
+
+mod account;
+mod circuit;
+mod code;
+pub mod json;
+mod manifest;
+mod schema;
+
+pub use account::{Account, stat};
+pub use circuit::Circuit;
+pub use code::{Code, MAX_CODE_BYTES, MAX_FOLDER_BYTES, MAX_FOLDER_FILES};
+pub use manifest::{KIND, MAX_FAULTS, Manifest, Override, PHASES, ROUTE_KIND};
+pub use schema::Schema;

@@ -1,0 +1,142 @@
+//! Metadata and filter state in formats.
+
+use std::io::Write;
+
+use postrider_filter_api::{RouteFacts, StreamInfo};
+use postrider_model::{Metadata, MetadataOf, StateForm, Value};
+use postrider_telemetry::json;
+
+/// Appends a value of the stream's, the route's or the virtual host's metadata.
+pub(super) fn metadata(
+    of: MetadataOf,
+    namespace: &str,
+    path: &[String],
+    info: &StreamInfo,
+    route: Option<&RouteFacts>,
+    out: &mut Vec<u8>,
+) -> Option<()> {
+    let all: &Metadata = match of {
+        MetadataOf::Stream => &info.metadata,
+        MetadataOf::Route => &route?.metadata,
+        MetadataOf::VirtualHost => &route?.virtual_host_metadata,
+    };
+    let value = path.iter().try_fold(all.namespace(namespace)?, |value, key| field(value, key))?;
+    plain(value, out)
+}
+
+/// Appends an object of the filter state.
+pub(super) fn state(name: &str, form: &StateForm, info: &StreamInfo, out: &mut Vec<u8>) -> Option<()> {
+    let (_, value) = info.filter_state.iter().find(|(known, _)| known == name)?;
+    match form {
+        StateForm::Plain => plain(value, out),
+        StateForm::Typed => {
+            write(value, out);
+            Some(())
+        }
+        StateForm::Field(name) => plain(field(value, name)?, out),
+    }
+}
+
+fn field<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
+    match value {
+        Value::Map(entries) => entries.iter().find(|(known, _)| known == key).map(|(_, value)| value),
+        _ => None,
+    }
+}
+
+/// A text as it is, anything else as JSON; null is absent.
+fn plain(value: &Value, out: &mut Vec<u8>) -> Option<()> {
+    match value {
+        Value::Null => return None,
+        Value::String(text) => out.extend_from_slice(text.as_bytes()),
+        other => write(other, out),
+    }
+    Some(())
+}
+
+fn write(value: &Value, out: &mut Vec<u8>) {
+    // Writing to a vector cannot fail.
+    let _ = match value {
+        Value::Null => write!(out, "null"),
+        Value::Bool(value) => write!(out, "{value}"),
+        Value::Number(number) => write!(out, "{number}"),
+        Value::Integer(number) => write!(out, "{number}"),
+        Value::String(text) => {
+            json::write_string(text.as_bytes(), out);
+            Ok(())
+        }
+        Value::List(items) => {
+            out.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write(item, out);
+            }
+            out.push(b']');
+            Ok(())
+        }
+        Value::Map(entries) => {
+            out.push(b'{');
+            for (index, (key, value)) in entries.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                json::write_string(key.as_bytes(), out);
+                out.push(b':');
+                write(value, out);
+            }
+            out.push(b'}');
+            Ok(())
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use postrider_filter_api::Moment;
+
+    use super::*;
+
+    fn info() -> StreamInfo {
+        let mut info = StreamInfo::new(Moment::default(), SystemTime::UNIX_EPOCH);
+        let inner = Value::Map(vec![("k".into(), Value::List(vec![Value::Integer(1), Value::String("a\"".into())]))]);
+        info.metadata.set("ns", "text", Value::String("plain".into()));
+        info.metadata.set("ns", "number", Value::Number(1.5));
+        info.metadata.set("ns", "inner", inner.clone());
+        info.filter_state.push(("s".into(), Value::String("v".into())));
+        info.filter_state.push(("m".into(), inner));
+        info
+    }
+
+    #[test]
+    fn metadata_is_written_as_text_or_json() {
+        let info = info();
+        let of = |path: &[&str]| {
+            let path: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
+            let mut out = Vec::new();
+            metadata(MetadataOf::Stream, "ns", &path, &info, None, &mut out).map(|()| String::from_utf8(out).unwrap())
+        };
+        assert_eq!(of(&["text"]).as_deref(), Some("plain"));
+        assert_eq!(of(&["number"]).as_deref(), Some("1.5"));
+        assert_eq!(of(&["inner"]).as_deref(), Some(r#"{"k":[1,"a\""]}"#));
+        assert_eq!(of(&["inner", "k"]).as_deref(), Some(r#"[1,"a\""]"#));
+        assert_eq!(of(&["none"]), None);
+        assert_eq!(of(&["text", "below"]), None);
+    }
+
+    #[test]
+    fn filter_state_has_three_forms() {
+        let info = info();
+        let of = |name: &str, form: &StateForm| {
+            let mut out = Vec::new();
+            state(name, form, &info, &mut out).map(|()| String::from_utf8(out).unwrap())
+        };
+        assert_eq!(of("s", &StateForm::Plain).as_deref(), Some("v"));
+        assert_eq!(of("s", &StateForm::Typed).as_deref(), Some("\"v\""));
+        assert_eq!(of("m", &StateForm::Field("k".into())).as_deref(), Some(r#"[1,"a\""]"#));
+        assert_eq!(of("gone", &StateForm::Plain), None);
+    }
+}
