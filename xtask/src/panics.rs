@@ -11,8 +11,19 @@ use crate::workspace::Workspace;
 use crate::{Checked, Finding};
 
 /// The crates through which a request's bytes pass.
-const DATA_PATH: &[&str] =
-    &["http", "h1", "router", "upstream", "worker", "filter-api", "filter-native", "telemetry", "sys"];
+const DATA_PATH: &[&str] = &[
+    "http",
+    "h1",
+    "router",
+    "upstream",
+    "worker",
+    "filter-api",
+    "filter-native",
+    "filter-plugin",
+    "filter-lua",
+    "telemetry",
+    "sys",
+];
 
 const LINTS: &[&str] = &[
     "clippy::unwrap_used",

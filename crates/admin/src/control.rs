@@ -1,7 +1,7 @@
 //! What the admin asks of the process, and what it may tell it to do.
 
 use crate::history::HistoryEntry;
-use crate::status::{ClusterStatus, ListenerStatus, ServerState};
+use crate::status::{ClusterStatus, ListenerStatus, PluginStatus, ServerState};
 use postrider_telemetry::{KnownScope, Registry};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -31,6 +31,9 @@ pub trait Control: Send + Sync + 'static {
     fn clusters(&self) -> Vec<ClusterStatus>;
 
     fn listeners(&self) -> Vec<ListenerStatus>;
+
+    /// The plugins of the configuration in force; each once, with all its places.
+    fn plugins(&self) -> Vec<PluginStatus>;
 
     /// Configurations, the newest first.
     fn history(&self) -> Vec<HistoryEntry>;

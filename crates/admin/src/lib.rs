@@ -24,4 +24,6 @@ pub use response::Reply;
 pub use server::{
     CONNECTION_LIFETIME, HEAD_TIMEOUT, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, STOP_GRACE, Server,
 };
-pub use status::{ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, ServerState};
+pub use status::{
+    CircuitStatus, ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, PluginPlace, PluginStatus, ServerState,
+};

@@ -1,6 +1,8 @@
-//! The state of the process, its clusters and its listeners, as values.
+//! The state of the process, its clusters, listeners and plugins, as values.
 
 use postrider_model::{Address, Thresholds};
+use serde_json::Value;
+use std::time::Duration;
 
 /// Envoy's `ServerInfo.State`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,4 +155,49 @@ pub struct ListenerStatus {
     /// With the port that the system chose, if the configuration left it open.
     pub address: Address,
     pub additional_addresses: Vec<Address>,
+}
+
+/// One plugin: what it is and what it may do. What it costs is in the statistics, under its name.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PluginStatus {
+    pub name: String,
+    /// As its author numbers it; may be empty.
+    pub version: String,
+    pub runtime: String,
+    pub places: Vec<PluginPlace>,
+    /// Where its code came from.
+    pub source: String,
+    /// Tells two versions of its code apart.
+    pub digest: String,
+    /// `continue`, or the status that the request is answered with.
+    pub on_error: String,
+    /// For one call.
+    pub cpu: Duration,
+    /// Bytes, per worker.
+    pub memory: usize,
+    pub circuit: CircuitStatus,
+    /// The clusters that it may call; `None` is any.
+    pub clusters: Option<Vec<String>>,
+    /// The gateway-level configuration.
+    pub config: Value,
+    /// What routes see in its place, by their names.
+    pub route_configs: Vec<(String, Value)>,
+    /// The JSON Schema that both must satisfy.
+    pub schema: Option<Value>,
+}
+
+/// Where a plugin runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PluginPlace {
+    pub listener: String,
+    /// The filter chain; may have no name.
+    pub chain: String,
+}
+
+/// So many faults within the window open the circuit until the retry; 0 never does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CircuitStatus {
+    pub faults: u32,
+    pub window: Duration,
+    pub retry: Duration,
 }

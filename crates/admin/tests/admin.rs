@@ -71,6 +71,26 @@ impl Control for Process {
         [("web", "127.0.0.1:18731"), ("raw", "127.0.0.1:18732")].map(|(name, address)| listener(name, address)).into()
     }
 
+    fn plugins(&self) -> Vec<PluginStatus> {
+        let plugin = |name: &str| PluginStatus {
+            name: name.into(),
+            version: "1.2".into(),
+            runtime: "rider".into(),
+            places: vec![PluginPlace { listener: "web".into(), chain: "default".into() }],
+            source: "/etc/plugins/mark.lua".into(),
+            digest: "00c0ffee00c0ffee".into(),
+            on_error: "continue".into(),
+            cpu: Duration::from_millis(100),
+            memory: 64 << 20,
+            circuit: CircuitStatus { faults: 10, window: Duration::from_secs(10), retry: Duration::from_secs(5) },
+            clusters: Some(vec!["auth".into()]),
+            config: json!({ "weight": 1 }),
+            route_configs: vec![("api".into(), json!({ "weight": 2 }))],
+            schema: Some(json!({ "type": "object" })),
+        };
+        vec![plugin("mark"), plugin("mark.er")]
+    }
+
     fn history(&self) -> Vec<HistoryEntry> {
         self.history.entries()
     }
@@ -279,6 +299,69 @@ fn an_endpoint_says_why_it_is_not_healthy() {
     let host = &json["cluster_statuses"][0]["host_statuses"][0];
     assert_eq!(host["health_status"], json!({ "failed_active_health_check": true, "eds_health_status": "UNHEALTHY" }));
     assert_eq!((&host["priority"], &host["locality"]), (&json!(1), &json!({ "zone": "a" })));
+}
+
+postrider_telemetry::stat_set! {
+    /// As the hosts of plugins count them.
+    mod of_route = "plugin";
+    counters { CALLS = "calls", ERRORS = "errors" }
+    histograms { TIME = "time_ns" Unspecified }
+}
+
+postrider_telemetry::stat_set! {
+    mod of_plugin = "plugin";
+    gauges { MEMORY_BYTES = "memory_bytes" }
+    flags { CIRCUIT_OPEN = "circuit_open" }
+}
+
+#[test]
+fn plugins_are_shown_with_what_they_cost() {
+    let fixture = start();
+    let worker = fixture.process.registry.worker(0);
+    let api = worker.block(&of_route::SET, "mark.api");
+    api.add(of_route::CALLS, 3);
+    api.inc(of_route::ERRORS);
+    api.record(of_route::TIME, 1000);
+    api.record(of_route::TIME, 3000);
+    let other = worker.block(&of_route::SET, "mark.er.api");
+    other.inc(of_route::CALLS);
+    let whole = worker.block(&of_plugin::SET, "mark");
+    whole.gauge_add(of_plugin::MEMORY_BYTES, 2048);
+    whole.gauge_set(of_plugin::CIRCUIT_OPEN, 1);
+    let json: Value = serde_json::from_str(&fixture.read("/plugins?format=json").body).unwrap();
+    let mark = &json["plugins"][0];
+    assert_eq!(
+        (&mark["memory_bytes"], &mark["circuit"], &mark["runtime"]),
+        (&json!(2048), &json!("open"), &json!("rider"))
+    );
+    let route = &mark["routes"][0];
+    assert_eq!((&route["route"], &route["calls"], &route["errors"]), (&json!("api"), &json!(3), &json!(1)));
+    // Two of the three calls were measured: the sum is that of all three, in proportion.
+    assert_eq!((&route["time_ns"]["count"], &route["time_ns"]["sum"]), (&json!(2), &json!(6000)));
+    assert_eq!(mark["routes"].as_array().unwrap().len(), 1, "the other plugin's routes are its own: {mark:#}");
+    assert_eq!(
+        (&json["plugins"][1]["routes"][0]["calls"], &json["plugins"][1]["circuit"]),
+        (&json!(1), &json!("closed"))
+    );
+    assert_eq!(mark["config"], json!({ "weight": 1 }));
+    assert!(mark.get("config_schema").is_none());
+    let json: Value = serde_json::from_str(&fixture.read("/plugins?format=json&config=1").body).unwrap();
+    assert_eq!(json["plugins"][0]["config_schema"], json!({ "type": "object" }));
+    let text = fixture.read("/plugins").body;
+    for line in [
+        "mark 1.2 (rider): circuit open, 2 KiB\n",
+        "  in listener web, filter chain default\n",
+        "  code 00c0ffee00c0ffee from /etc/plugins/mark.lua\n",
+        "  on error continue; a call has 100 ms, a worker 64 MiB; circuit opens at 10 faults in 10 s for 5 s\n",
+        "  may call auth\n",
+        "  route api: calls 3 errors 1 ",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in:\n{text}");
+    }
+    assert!(
+        !text.contains("weight") && fixture.read("/plugins?config=1").body.contains("  config of api {\"weight\":2}\n")
+    );
+    assert_eq!(fixture.read("/plugins?format=xml").status, 400);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use postrider_telemetry::log::Level;
 
-use crate::commands::{completion, convert, demo_upstream, doctor, explain, migrate, validate, version};
+use crate::commands::{completion, convert, demo_upstream, doctor, explain, migrate, plugin, top, validate, version};
 use crate::flags::{RunFlags, given_without_effect};
 
 const NAME: &str = "postrider";
@@ -42,6 +42,10 @@ enum Named {
     Convert(convert::Arguments),
     /// Say what of a file is supported
     Doctor(doctor::Arguments),
+    /// Write, try out and test plugins
+    Plugin(plugin::Arguments),
+    /// Show what a running proxy and its plugins do
+    Top(top::Arguments),
     /// Print a completion script for a shell
     Completion(completion::Arguments),
     /// Print the version
@@ -59,6 +63,8 @@ pub enum Invocation {
     Explain(explain::Arguments),
     Convert(convert::Arguments),
     Doctor(doctor::Arguments),
+    Plugin(plugin::Arguments),
+    Top(top::Arguments),
     Completion(completion::Arguments),
     Version(version::Arguments),
     DemoUpstream(demo_upstream::Arguments),
@@ -122,6 +128,8 @@ fn named(command: Command, arguments: &[OsString], program: &OsStr) -> Result<In
         Named::Explain(arguments) => Invocation::Explain(arguments),
         Named::Convert(arguments) => Invocation::Convert(arguments),
         Named::Doctor(arguments) => Invocation::Doctor(arguments),
+        Named::Plugin(arguments) => Invocation::Plugin(arguments),
+        Named::Top(arguments) => Invocation::Top(arguments),
         Named::Completion(arguments) => Invocation::Completion(arguments),
         Named::Version(arguments) => Invocation::Version(arguments),
         Named::DemoUpstream(arguments) => Invocation::DemoUpstream(arguments),

@@ -6,6 +6,8 @@ pub mod demo_upstream;
 pub mod doctor;
 pub mod explain;
 pub mod migrate;
+pub mod plugin;
 pub mod run;
+pub mod top;
 pub mod validate;
 pub mod version;

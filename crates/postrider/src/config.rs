@@ -137,6 +137,7 @@ impl Input {
 pub fn filters() -> Registry {
     let mut registry = Registry::default();
     postrider_filter_native::register(&mut registry);
+    postrider_filter_lua::register(&mut registry);
     registry
 }
 

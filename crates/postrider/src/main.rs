@@ -14,7 +14,7 @@ mod version;
 use std::process::ExitCode;
 
 use cli::Invocation;
-use commands::{completion, convert, demo_upstream, doctor, explain, migrate, validate};
+use commands::{completion, convert, demo_upstream, doctor, explain, migrate, plugin, top, validate};
 
 fn main() -> ExitCode {
     let exit = match cli::parse(std::env::args_os()) {
@@ -24,6 +24,8 @@ fn main() -> ExitCode {
         Ok(Invocation::Explain(arguments)) => explain::run(&arguments),
         Ok(Invocation::Convert(arguments)) => convert::run(&arguments),
         Ok(Invocation::Doctor(arguments)) => doctor::run(&arguments),
+        Ok(Invocation::Plugin(arguments)) => plugin::run(&arguments),
+        Ok(Invocation::Top(arguments)) => top::run(&arguments),
         Ok(Invocation::Completion(arguments)) => completion::run(&arguments),
         Ok(Invocation::Version(arguments)) => commands::version::run(&arguments),
         Ok(Invocation::DemoUpstream(arguments)) => demo_upstream::run(&arguments),

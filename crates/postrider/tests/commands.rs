@@ -196,6 +196,160 @@ fn version_and_completion_are_for_people_and_machines() {
     }
 }
 
+#[test]
+fn a_new_plugin_passes_its_tests_runs_and_is_never_overwritten() {
+    let folder = Folder::new("plugin-new");
+    let place = folder.0.to_str().unwrap();
+    for runtime in ["rider", "envoy-lua"] {
+        let (stdout, _) = expect(&["plugin", "new", runtime, "--dir", place, "--runtime", runtime], 0);
+        assert_eq!(stdout.lines().count(), 4, "{stdout}");
+        let inside = folder.0.join(runtime);
+        let (stdout, _) = expect_of(command(&["plugin", "test"]).current_dir(&inside), 0);
+        assert!(stdout.contains("3 passed, 0 failed") && stdout.contains("plugin.lua: 100% of lines"), "{stdout}");
+        expect_of(command(&["validate", "proxy.yaml"]).current_dir(&inside), 0);
+        let (stdout, _) =
+            expect_of(command(&["plugin", "run", "plugin.lua", "-H", "x-refuse: 1"]).current_dir(&inside), 0);
+        assert!(stdout.contains("    :status: 403\n"), "{stdout}");
+    }
+    let plugin = folder.0.join("rider/plugin.lua");
+    fs::write(&plugin, "-- mine\n").unwrap();
+    let (_, stderr) = expect(&["plugin", "new", "rider", "--dir", place], 1);
+    assert!(stderr.contains("plugin.lua is there already"), "{stderr}");
+    assert_eq!(fs::read_to_string(&plugin).unwrap(), "-- mine\n");
+    expect(&["plugin", "new", "no name", "--dir", place], 2);
+}
+
+/// For Envoy's filter, with what every version of its objects has.
+const MARK: &str = "function envoy_on_request(handle)
+  local headers = handle:headers()
+  headers:replace('x-mark', headers:get(':path') .. 'VERSION')
+  if headers:get('x-break') then error('as asked') end
+end
+";
+
+#[test]
+fn plugin_run_shows_what_a_plugin_does() {
+    let folder = Folder::new("plugin-run");
+    let plugin = folder.write("mark.lua", MARK);
+    let (stdout, _) = expect(&["plugin", "run", &plugin, "--request", "GET /a", "-H", "x-mark: old"], 0);
+    assert!(stdout.contains("  ~ x-mark: old -> /aVERSION\n"), "{stdout}");
+    let (stdout, _) = expect(&["plugin", "run", &plugin, "--json", "--body", "hello", "--response", "404"], 0);
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(
+        (&report["request"]["added"]["x-mark"][0], &report["request"]["body"], &report["response"]["headers"][0][1]),
+        (&"/VERSION".into(), &"hello".into(), &"404".into())
+    );
+    let (stdout, _) = expect(&["plugin", "run", &plugin, "-H", "x-break: 1"], 1);
+    assert!(stdout.contains("mark.lua:4: as asked"), "{stdout}");
+    for (arguments, code) in [
+        (&["no/such.lua"][..], 1),
+        (&[&plugin, "--request", "GET"], 2),
+        (&[&plugin, "-H", "x"], 2),
+        (&[&plugin, "--config", "{"], 2),
+        (&[&plugin, "--call", "auth"], 2),
+        (&[&plugin, "--body", "@no/such"], 1),
+        (&[&plugin, "--runtime", "basic"], 2),
+    ] {
+        expect(&[&["plugin", "run"], arguments].concat(), code);
+    }
+}
+
+#[test]
+fn plugin_test_fails_with_the_place() {
+    let folder = Folder::new("plugin-test");
+    folder.write("mark.lua", MARK);
+    let case = "local test = require('postrider.test')\ntest.case('marks', function()\n  test.equal(test.stream {}:run().request.headers['x-mark'], 'no')\nend)\n";
+    let file = folder.write("mark_test.lua", case);
+    let (stdout, _) = expect(&["plugin", "test", &file], 1);
+    for part in ["  FAIL  marks", "mark_test.lua:3: not equal", "expected  \"no\"", "actual    \"/VERSION\""] {
+        assert!(stdout.contains(part), "{part} is not in {stdout}");
+    }
+    let (stdout, _) = expect(&["plugin", "test", &file, "--json"], 1);
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    let failure = &report["files"][0]["cases"][0]["failure"];
+    assert_eq!((&report["passed"], &failure["expected"]), (&false.into(), &"\"no\"".into()), "{report:#}");
+    expect(&["plugin", "test", "no/such"], 1);
+    let empty = Folder::new("plugin-no-test");
+    expect(&["plugin", "test", empty.0.to_str().unwrap()], 1);
+}
+
+const PROXY: &str = r#"
+admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }
+static_resources:
+  listeners:
+  - name: web
+    address: { socket_address: { address: 127.0.0.1, port_value: 0 } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: web
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ["*"]
+              routes:
+              - name: everything
+                match: { prefix: "/" }
+                direct_response: { status: 200 }
+                response_headers_to_add:
+                - header: { key: x-seen, value: "%REQ(x-mark)%" }
+          http_filters:
+          - name: mark
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
+              default_source_code: { filename: PLUGIN }
+          - name: envoy.filters.http.router
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+"#;
+
+/// One request to a port of this machine; the whole answer.
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_changed_plugin_is_taken_a_broken_one_is_refused_and_top_shows_both() {
+    let folder = Folder::new("plugin-live");
+    let plugin = folder.write("mark.lua", &MARK.replace("VERSION", "-one"));
+    let config = folder.write("proxy.yaml", &PROXY.replace("PLUGIN", &plugin));
+    let child = command(&["run", "-c", &config, "--concurrency", "1"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut running = Running(child);
+    let mut log = BufReader::new(running.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut told = |what: &str| log.find_map(|line| line.split_once(what).map(|(_, rest)| rest.to_owned())).unwrap();
+    let admin = told("admin address: ");
+    let web = told("listener web: ");
+    told("ready with");
+    let seen = |mark: &str| get(&web, "/x").contains(&format!("x-seen: /x{mark}\r\n"));
+    assert!(seen("-one"));
+    folder.write("mark.lua", &MARK.replace("VERSION", "-two"));
+    told("configuration reloaded: 1 part(s) changed");
+    assert!(seen("-two"));
+    folder.write("mark.lua", "function (");
+    assert!(told("configuration refused").contains("mark.lua:1:"));
+    assert!(seen("-two"));
+    folder.write("mark.lua", &MARK.replace("VERSION", "-three"));
+    told("configuration reloaded: 1 part(s) changed");
+    assert!(seen("-three"));
+    let page = get(&admin, "/plugins");
+    assert!(page.contains("mark (envoy-lua): circuit closed") && page.contains("route everything: calls "), "{page}");
+    assert!(get(&admin, "/history").contains("  ~ plugin mark\n"));
+    let (stdout, _) = expect(&["top", "--admin", &admin, "--once", "--interval", "50ms"], 0);
+    assert!(stdout.contains(" requests/s\n") && stdout.contains("mark") && stdout.contains("everything"), "{stdout}");
+    let (stdout, _) = expect(&["top", "--admin", &admin, "--once", "--interval", "50ms", "--json"], 0);
+    let rates: Value = serde_json::from_str(&stdout).unwrap();
+    let route = &rates["plugins"][0]["routes"][0];
+    assert!(route["p99_us"].as_f64() > Some(0.0), "time is measured finely: {rates:#}");
+    expect(&["top", "--admin", "127.0.0.1:1", "--once"], 1);
+    expect(&["top", "--interval", "never"], 2);
+}
+
 /// Ends its process with the test.
 struct Running(Child);
 

@@ -6,6 +6,7 @@ mod history;
 mod index;
 mod listeners;
 mod logging;
+mod plugins;
 mod process;
 mod stats;
 
@@ -72,7 +73,7 @@ impl Endpoints {
     }
 }
 
-/// Envoy's endpoints that we have, and `/history`.
+/// Envoy's endpoints that we have, `/history` and `/plugins`.
 fn own() -> Vec<Endpoint> {
     let read = |path, help, parameters, handler: fn(&dyn Control, &Request) -> Reply| Endpoint {
         path,
@@ -115,6 +116,12 @@ fn own() -> Vec<Endpoint> {
         read("/listeners", "print listener info", listeners::PARAMETERS, listeners::listeners),
         order("/logging", "query/change logging levels", logging::PARAMETERS, logging::logging),
         read("/memory", "print current memory usage", &[], process::memory),
+        read(
+            "/plugins",
+            "plugins: what runs where, what it may do, what it costs",
+            plugins::PARAMETERS,
+            plugins::plugins,
+        ),
         quit,
         read("/ready", "print server state, return 200 if LIVE, otherwise return 503", &[], process::ready),
         order("/reopen_logs", "reopen access logs", &[], process::reopen_logs),

@@ -6,6 +6,7 @@
 mod admin_log;
 mod changes;
 mod discovery;
+mod plugins;
 mod reload;
 mod scopes;
 mod state;
@@ -152,7 +153,7 @@ struct Process<'a> {
 
 impl Process<'_> {
     async fn main_loop(mut self) {
-        let mut watch = match self.options.input.path().filter(|_| self.options.watch).map(FileWatch::new) {
+        let mut watch = match self.options.watch.then(|| FileWatch::new(self.loader.files())) {
             Some(Ok(watch)) => Some(watch),
             Some(Err(error)) => {
                 warning!(Config, "the configuration file is not watched: {error}; SIGHUP still reloads it");
@@ -177,9 +178,9 @@ impl Process<'_> {
             tokio::select! {
                 _ = self.signals.terminate.recv() => return self.finish().await,
                 _ = self.signals.interrupt.recv() => return self.finish().await,
-                _ = self.signals.hang_up.recv() => self.reload(true).await,
+                _ = self.signals.hang_up.recv() => self.reload(true, &mut watch).await,
                 _ = self.signals.reopen.recv() => self.reopen_logs(),
-                () = changed => self.reload(false).await,
+                () = changed => self.reload(false, &mut watch).await,
                 () = drained => {
                     draining_until = None;
                     self.stop_listeners(Drain::default()).await;
@@ -203,13 +204,18 @@ impl Process<'_> {
         }
     }
 
-    /// Reads the configuration again; `asked` also when its text is the same.
-    async fn reload(&mut self, asked: bool) {
-        if !asked && !self.loader.text_changed() {
+    /// Reads the configuration again; `asked` also when it and its files say the same.
+    async fn reload(&mut self, asked: bool, watch: &mut Option<FileWatch>) {
+        if !asked && !self.loader.is_outdated() {
             return;
         }
         notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", postrider_sys::monotonic_nanos() / 1_000));
         self.loader.reload(self.state, self.logs).await;
+        if let Some(watch) = watch
+            && let Err(error) = watch.watch(self.loader.files())
+        {
+            warning!(Config, "not every file of the configuration is watched: {error}; SIGHUP still reloads");
+        }
         notify("READY=1");
     }
 

@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use postrider_admin::{HistoryEntry, Outcome};
 use postrider_config_envoy::Dump;
+use postrider_filter_api::WatchedFile;
 use postrider_model::Snapshot;
 use postrider_telemetry::access_log::LogWriter;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
@@ -16,7 +18,7 @@ use postrider_worker::Plan;
 
 use super::discovery::Followers;
 use super::state::{Current, State};
-use super::{changes, scopes};
+use super::{changes, plugins, scopes};
 use crate::config::{self, Checked, ReadError};
 use crate::exit::Exit;
 use crate::flags::RunOptions;
@@ -31,6 +33,8 @@ pub struct Loader<'a> {
     plan: Option<Arc<Plan>>,
     /// What was read last, good or bad.
     text: Option<Vec<u8>>,
+    /// The files of the plan in force, as they were when the configuration was read last.
+    files: Vec<WatchedFile>,
 }
 
 /// A configuration that can run.
@@ -86,13 +90,24 @@ impl<'a> Loader<'a> {
             stats.block(&sets::listener_manager::SET, ""),
             stats.block(&sets::server::SET, ""),
         ];
-        Loader { options, registry, counts, followers: Followers::default(), plan: None, text: None }
+        Loader { options, registry, counts, followers: Followers::default(), plan: None, text: None, files: Vec::new() }
     }
 
-    /// The file's text differs from what was read last. One that cannot be read does not count: it is being replaced.
-    pub fn text_changed(&self) -> bool {
+    /// The configuration file, or one that its filters were made from, differs from what was read last. One that cannot
+    /// be read does not count: it is being replaced.
+    pub fn is_outdated(&self) -> bool {
         let read = self.options.input.path().and_then(|path| std::fs::read(path).ok());
         read.is_some_and(|text| self.text.as_ref() != Some(&text))
+            || self.files.iter().any(|file| {
+                let content = std::fs::read(&file.path).ok();
+                content.is_some() && !file.is_current(content.as_deref())
+            })
+    }
+
+    /// Every file that the configuration in force was made from, itself first.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let own = self.options.input.path().map(Path::to_owned);
+        own.into_iter().chain(self.files.iter().map(|file| file.path.clone())).collect()
     }
 
     /// Reads and checks the configuration as it is now.
@@ -123,9 +138,11 @@ impl<'a> Loader<'a> {
         applied.map_err(|error| Refused::NotApplied(error.to_string()))?;
         self.followers.retain(&snapshot.clusters);
         let old = state.current();
-        let changes = changes::between(old.as_ref().map(|current| &*current.snapshot), &snapshot);
+        let mut changes = changes::between(old.as_ref().map(|current| &*current.snapshot), &snapshot);
         self.count(&snapshot, &changes);
-        self.forget_gone_scopes(&snapshot);
+        changes.extend(plugins::changes(self.plan.as_deref(), &plan));
+        self.forget_gone_scopes(&plan);
+        self.files = plan.files().cloned().collect();
         let now = SystemTime::now();
         state.set_current(Current { snapshot, dump, since: now });
         self.plan = Some(plan);
@@ -150,6 +167,10 @@ impl<'a> Loader<'a> {
                 info!(Config, "configuration reloaded: {changes} part(s) changed");
             }
             Err(refused) => {
+                // What was refused now is not tried again until something changes.
+                for file in &mut self.files {
+                    *file = WatchedFile::new(&file.path, std::fs::read(&file.path).ok().as_deref());
+                }
                 let errors = refused.errors();
                 for refused in &errors {
                     error!(Config, "configuration refused, the last good one keeps serving: {refused}");
@@ -182,14 +203,22 @@ impl<'a> Loader<'a> {
         listeners.gauge_set(sets::listener_manager::WORKERS_STARTED, 1);
     }
 
-    /// Clusters that are gone take their statistics with them.
-    fn forget_gone_scopes(&self, snapshot: &Snapshot) {
-        let prefixes: HashSet<String> =
+    /// Clusters, listeners and plugins that are gone take their statistics with them.
+    fn forget_gone_scopes(&self, plan: &Plan) {
+        let snapshot = &*plan.snapshot;
+        let clusters: HashSet<String> =
             snapshot.clusters.iter().map(|cluster| scopes::cluster_prefix(cluster)).collect();
-        self.registry.retain(|set, prefix| *set != sets::cluster::SET || prefixes.contains(prefix));
-        let http: HashSet<String> = stat_prefixes(snapshot);
-        self.registry
-            .retain(|set, prefix| (*set != sets::http::SET && *set != sets::tcp::SET) || http.contains(prefix));
+        let (http, plugins) = (stat_prefixes(snapshot), plugins::scope_names(plan));
+        // All at once: each pass decides anew about every scope.
+        self.registry.retain(|set, prefix| {
+            if *set == sets::cluster::SET {
+                clusters.contains(prefix)
+            } else if *set == sets::http::SET || *set == sets::tcp::SET {
+                http.contains(prefix)
+            } else {
+                !plugins::is_gone(set, prefix, &plugins)
+            }
+        });
     }
 }
 

@@ -44,6 +44,8 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
         scopes.push(KnownScope::new(&sets::listener::SET, prefix));
     }
     scopes.extend(plan.clusters.iter().map(|cluster| of_cluster(cluster)));
+    let plugins = super::plugins::scope_names(plan).into_iter();
+    scopes.extend(plugins.map(|plugin| KnownScope::new(&postrider_filter_plugin::stat::plugin::SET, plugin)));
     scopes
 }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use postrider_admin::{
-    ClusterStatus, Control, Drain, EndpointStatus, HealthFlag, History, HistoryEntry, ListenerStatus, Served,
-    ServerState,
+    ClusterStatus, Control, Drain, EndpointStatus, HealthFlag, History, HistoryEntry, ListenerStatus, PluginStatus,
+    Served, ServerState,
 };
 use postrider_config_envoy::Dump;
 use postrider_model::{EndpointHealth, Snapshot};
@@ -15,7 +15,7 @@ use postrider_worker::{Fleet, Report};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::scopes;
+use super::{plugins, scopes};
 
 /// What the admin may ask of the main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +154,10 @@ impl Control for State {
                 Some(ListenerStatus { name, address, additional_addresses: addresses })
             })
             .collect()
+    }
+
+    fn plugins(&self) -> Vec<PluginStatus> {
+        self.fleet.plan().map(|plan| plugins::statuses(&plan)).unwrap_or_default()
     }
 
     fn history(&self) -> Vec<HistoryEntry> {

@@ -1,7 +1,7 @@
-//! Notices that the configuration file changed: edited in place, replaced, or swapped behind a symbolic link as
-//! Kubernetes does with mounted config maps.
+//! Notices that the configuration file, or one that it names, changed: edited in place, replaced, or swapped behind a
+//! symbolic link as Kubernetes does with mounted config maps.
 //!
-//! The folders that lead to the file are watched, not the file: a rename or a new link target is an event there. What
+//! The folders that lead to the files are watched, not the files: a rename or a new link target is an event there. What
 //! counts in the end is whether the content differs from what was read last, so events that mean nothing cost a read.
 
 use std::collections::BTreeSet;
@@ -14,9 +14,9 @@ use tokio::sync::mpsc;
 /// Changes that come closer together than this are one: editors and copies write in steps.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Watches one file. Dropping it ends the watch.
+/// Watches files. Dropping it ends the watch.
 pub struct FileWatch {
-    path: PathBuf,
+    paths: Vec<PathBuf>,
     events: mpsc::Receiver<()>,
     watcher: RecommendedWatcher,
     folders: BTreeSet<PathBuf>,
@@ -25,7 +25,7 @@ pub struct FileWatch {
 impl FileWatch {
     /// # Errors
     /// The system cannot watch, or the folder is gone.
-    pub fn new(path: &Path) -> notify::Result<FileWatch> {
+    pub fn new(paths: Vec<PathBuf>) -> notify::Result<FileWatch> {
         let (sender, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| !event.kind.is_access()) {
@@ -33,9 +33,18 @@ impl FileWatch {
                 let _ = sender.try_send(());
             }
         })?;
-        let mut watch = FileWatch { path: path.to_owned(), events, watcher, folders: BTreeSet::new() };
+        let mut watch = FileWatch { paths, events, watcher, folders: BTreeSet::new() };
         watch.follow_links()?;
         Ok(watch)
+    }
+
+    /// Watches these files from now on.
+    ///
+    /// # Errors
+    /// Some folder cannot be watched; the others are.
+    pub fn watch(&mut self, paths: Vec<PathBuf>) -> notify::Result<()> {
+        self.paths = paths;
+        self.follow_links()
     }
 
     /// Waits until something happened and then nothing for a moment.
@@ -49,33 +58,73 @@ impl FileWatch {
         let _ = self.follow_links();
     }
 
-    /// Watches the folder of the file and of everything that its links lead over.
+    /// Watches the folders that lead to the files, and no others.
     fn follow_links(&mut self) -> notify::Result<()> {
-        let mut path = self.path.clone();
-        // As many links as the kernel follows.
-        for _ in 0..40 {
-            let folder = match path.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-                _ => PathBuf::from("."),
-            };
-            if !self.folders.contains(&folder) {
-                self.watcher.watch(&folder, RecursiveMode::NonRecursive)?;
-                self.folders.insert(folder.clone());
+        let mut wanted = BTreeSet::new();
+        self.paths.iter().for_each(|path| leading(path, &mut wanted));
+        for folder in self.folders.difference(&wanted) {
+            // One that is gone is watched no longer anyway.
+            let _ = self.watcher.unwatch(folder);
+        }
+        self.folders.retain(|folder| wanted.contains(folder));
+        let mut failed = Ok(());
+        for folder in wanted {
+            if self.folders.contains(&folder) {
+                continue;
             }
-            if let Ok(real) = folder.canonicalize()
-                && real != folder
-                && !self.folders.contains(&real)
-            {
-                self.watcher.watch(&real, RecursiveMode::NonRecursive)?;
-                self.folders.insert(real);
-            }
-            match std::fs::read_link(&path) {
-                Ok(target) => path = folder.join(target),
-                Err(_) => break,
+            match self.watcher.watch(&folder, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    self.folders.insert(folder);
+                }
+                Err(error) => failed = failed.and(Err(error)),
             }
         }
-        Ok(())
+        failed
     }
+}
+
+/// The real folder of the file, and those in which a link on the way to it stands: each once, by one name, because the
+/// system watches a folder and not its name.
+fn leading(path: &Path, folders: &mut BTreeSet<PathBuf>) {
+    let Ok(path) = std::path::absolute(path) else { return };
+    let mut left: Vec<PathBuf> = parts(&path);
+    let mut at = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(part) = left.pop() {
+        if part == Path::new("..") {
+            at.pop();
+            continue;
+        }
+        let next = at.join(part);
+        match std::fs::read_link(&next) {
+            // As many links as the kernel follows.
+            Ok(target) if links < 40 => {
+                links += 1;
+                folders.insert(at.clone());
+                if target.is_absolute() {
+                    at = PathBuf::from("/");
+                }
+                left.extend(parts(&target));
+            }
+            _ => at = next,
+        }
+    }
+    // One that is not there yet appears in a folder that is.
+    while at.pop() {
+        if at.is_dir() {
+            folders.insert(at);
+            return;
+        }
+    }
+}
+
+/// What a path is made of, the last part first.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    use std::path::Component;
+    let named = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    let mut parts: Vec<PathBuf> = path.components().filter(named).map(|part| PathBuf::from(part.as_os_str())).collect();
+    parts.reverse();
+    parts
 }
 
 #[cfg(test)]
@@ -96,13 +145,49 @@ mod tests {
         std::os::unix::fs::symlink("v1", folder.join("..data")).unwrap();
         std::os::unix::fs::symlink("..data/proxy.yaml", folder.join("proxy.yaml")).unwrap();
         runtime().block_on(async {
-            let mut watch = FileWatch::new(&folder.join("proxy.yaml")).unwrap();
+            let mut watch = FileWatch::new(vec![folder.join("proxy.yaml")]).unwrap();
             std::os::unix::fs::symlink("v2", folder.join("..next")).unwrap();
             std::fs::rename(folder.join("..next"), folder.join("..data")).unwrap();
             tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap();
             assert_eq!(std::fs::read_to_string(folder.join("proxy.yaml")).unwrap(), "v2");
             std::fs::write(folder.join("v2").join("proxy.yaml"), "v3").unwrap();
             tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap();
+        });
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_files_that_are_watched_can_change() {
+        let folder = std::env::temp_dir().join(format!("postrider-watch-more-{}", std::process::id()));
+        for name in ["a", "b"] {
+            std::fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        runtime().block_on(async {
+            let mut watch = FileWatch::new(vec![folder.join("a/proxy.yaml")]).unwrap();
+            watch.watch(vec![folder.join("b/plugin.lua")]).unwrap();
+            std::fs::write(folder.join("b/plugin.lua"), "return {}").unwrap();
+            tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap();
+            assert_eq!(watch.folders, BTreeSet::from([folder.canonicalize().unwrap().join("b")]));
+        });
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_swapped_folder_is_noticed_where_its_link_stands() {
+        let folder = std::env::temp_dir().join(format!("postrider-watch-folder-{}", std::process::id()));
+        for version in ["v1", "v2"] {
+            std::fs::create_dir_all(folder.join(version)).unwrap();
+            std::fs::write(folder.join(version).join("plugin.lua"), version).unwrap();
+        }
+        std::os::unix::fs::symlink("v1", folder.join("current")).unwrap();
+        runtime().block_on(async {
+            let mut watch = FileWatch::new(vec![folder.join("current/plugin.lua")]).unwrap();
+            let real = folder.canonicalize().unwrap();
+            assert_eq!(watch.folders, BTreeSet::from([real.clone(), real.join("v1")]));
+            std::os::unix::fs::symlink("v2", folder.join("next")).unwrap();
+            std::fs::rename(folder.join("next"), folder.join("current")).unwrap();
+            tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap();
+            assert_eq!(watch.folders, BTreeSet::from([real.clone(), real.join("v2")]));
         });
         std::fs::remove_dir_all(folder).unwrap();
     }

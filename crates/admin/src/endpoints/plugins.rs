@@ -1,0 +1,228 @@
+//! `/plugins`: which plugins there are, what they may do, and what they cost. Ours; Envoy has no such page.
+
+use crate::control::Control;
+use crate::request::Request;
+use crate::response::Reply;
+use crate::status::PluginStatus;
+use postrider_telemetry::stats::ScopeValues;
+use postrider_telemetry::stats::sets::scope_of_address;
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::time::Duration;
+
+pub(super) const PARAMETERS: &[(&str, &str)] = &[
+    ("format", "File format to use; One of (text, json)"),
+    ("config", "Also show the JSON schema, and in text the configurations"),
+];
+
+/// The root of the statistics that the hosts of plugins count (`plugin.<plugin>.<route>.calls`).
+const ROOT: &str = "plugin";
+
+/// The counters of a route, as the hosts name them.
+const COUNTERS: [&str; 6] = ["calls", "errors", "cpu_kills", "memory_kills", "bypassed", "circuit_opened"];
+
+/// The histogram of a route: nanoseconds of each call.
+const TIME: &str = "time_ns";
+
+pub(super) fn plugins(control: &dyn Control, request: &Request) -> Reply {
+    let plugins = control.plugins();
+    let counted: Vec<ScopeValues> =
+        control.statistics().read(&[]).into_iter().filter(|scope| scope.set.root == ROOT).collect();
+    let usages = usages(&plugins, &counted);
+    let asked = request.parameter("config").is_some_and(|value| value != "0");
+    let both = plugins.iter().zip(&usages);
+    match request.parameter("format") {
+        Some("json") => {
+            let objects: Vec<Value> = both.map(|(plugin, usage)| object(plugin, usage, asked)).collect();
+            Reply::json(&json!({ "plugins": objects }))
+        }
+        None | Some("text") => {
+            let mut out = String::new();
+            for (plugin, usage) in both {
+                // Writing to a String cannot fail.
+                let _ = write_plugin(plugin, usage, asked, &mut out);
+            }
+            Reply::text(out)
+        }
+        Some(_) => Reply::bad_request("usage: /plugins?format=(json|text)\n"),
+    }
+}
+
+/// What was counted of one plugin.
+#[derive(Default)]
+struct Usage {
+    memory: u64,
+    circuit_open: bool,
+    routes: Vec<RouteUsage>,
+}
+
+struct RouteUsage {
+    route: String,
+    /// In the order of [`COUNTERS`].
+    counts: [u64; 6],
+    /// `None` before the first call.
+    time: Option<Time>,
+}
+
+/// Nanoseconds.
+struct Time {
+    count: u64,
+    sum: u64,
+    p50: f64,
+    p99: f64,
+}
+
+/// What was counted, by plugin in their order.
+fn usages(plugins: &[PluginStatus], counted: &[ScopeValues]) -> Vec<Usage> {
+    let prefixes: Vec<String> = plugins.iter().map(|plugin| scope_of_address(&plugin.name)).collect();
+    let mut usages: Vec<Usage> = plugins.iter().map(|_| Usage::default()).collect();
+    for scope in counted {
+        let is_whole = cell(scope, "memory_bytes").is_some();
+        // `a.b` may be the route `b` of `a` or a plugin's name: the longest name has it.
+        let behind = |prefix: &str| match scope.prefix.strip_prefix(prefix) {
+            Some("") if is_whole => Some(""),
+            Some(rest) if !is_whole => rest.strip_prefix('.'),
+            _ => None,
+        };
+        let longest = prefixes.iter().filter(|prefix| behind(prefix).is_some()).max_by_key(|prefix| prefix.len());
+        let Some(owner) = longest else { continue };
+        for (prefix, usage) in prefixes.iter().zip(&mut usages) {
+            let Some(route) = behind(prefix).filter(|_| prefix == owner) else { continue };
+            if is_whole {
+                usage.memory = cell(scope, "memory_bytes").unwrap_or(0);
+                usage.circuit_open = cell(scope, "circuit_open").unwrap_or(0) != 0;
+                continue;
+            }
+            let time = scope.set.histograms.iter().position(|histogram| histogram.name == TIME);
+            let time = time.and_then(|at| scope.histogram(at)).map(|recorded| Time {
+                count: recorded.count(),
+                // Hosts measure a part of the calls; all of them took in proportion.
+                sum: in_proportion(recorded.sum(), cell(scope, "calls").unwrap_or(0), recorded.count()),
+                p50: recorded.quantile(0.5),
+                p99: recorded.quantile(0.99),
+            });
+            let counts = COUNTERS.map(|name| cell(scope, name).unwrap_or(0));
+            usage.routes.push(RouteUsage { route: route.to_owned(), counts, time });
+        }
+    }
+    usages
+}
+
+/// `sum` over `counted` things for all `calls`.
+fn in_proportion(sum: u64, calls: u64, counted: u64) -> u64 {
+    let all = u128::from(sum) * u128::from(calls.max(counted)) / u128::from(counted.max(1));
+    u64::try_from(all).unwrap_or(u64::MAX)
+}
+
+/// A counter or gauge by its name; `None` when the set has none of that name.
+fn cell(scope: &ScopeValues, name: &str) -> Option<u64> {
+    Some(scope.cell(scope.set.cells.iter().position(|stat| stat.name == name)?))
+}
+
+fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
+    let places = plugin.places.iter().map(|place| json!({ "listener": place.listener, "chain": place.chain }));
+    let routes = usage.routes.iter().map(|route| {
+        let mut out = Map::new();
+        out.insert("route".into(), json!(route.route));
+        for (name, count) in COUNTERS.iter().zip(route.counts) {
+            out.insert((*name).into(), json!(count));
+        }
+        let time = route.time.as_ref();
+        let time = time.map(|t| json!({ "count": t.count, "sum": t.sum, "p50": t.p50, "p99": t.p99 }));
+        out.insert(TIME.into(), json!(time));
+        Value::Object(out)
+    });
+    let configs = plugin.route_configs.iter().map(|(route, config)| json!({ "route": route, "config": config }));
+    let mut out = json!({
+        "name": plugin.name,
+        "version": plugin.version,
+        "runtime": plugin.runtime,
+        "places": places.collect::<Vec<_>>(),
+        "source": plugin.source,
+        "digest": plugin.digest,
+        "policy": {
+            "on_error": plugin.on_error,
+            "cpu_ms": millis(plugin.cpu),
+            "memory_bytes": plugin.memory,
+            "circuit": {
+                "faults": plugin.circuit.faults,
+                "window_ms": millis(plugin.circuit.window),
+                "retry_ms": millis(plugin.circuit.retry),
+            },
+            "clusters": plugin.clusters,
+        },
+        "memory_bytes": usage.memory,
+        "circuit": circuit(usage),
+        "routes": routes.collect::<Vec<_>>(),
+        "config": plugin.config,
+        "route_configs": configs.collect::<Vec<_>>(),
+    });
+    if asked {
+        out["config_schema"] = json!(plugin.schema);
+    }
+    out
+}
+
+fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut String) -> std::fmt::Result {
+    write!(out, "{}", plugin.name)?;
+    if !plugin.version.is_empty() {
+        write!(out, " {}", plugin.version)?;
+    }
+    writeln!(out, " ({}): circuit {}, {} KiB", plugin.runtime, circuit(usage), usage.memory.div_ceil(1024))?;
+    for place in &plugin.places {
+        match place.chain.as_str() {
+            "" => writeln!(out, "  in listener {}", place.listener)?,
+            chain => writeln!(out, "  in listener {}, filter chain {chain}", place.listener)?,
+        }
+    }
+    writeln!(out, "  code {} from {}", plugin.digest, plugin.source)?;
+    let policy = &plugin.circuit;
+    let circuit = match policy.faults {
+        0 => "no circuit".to_owned(),
+        faults => {
+            format!("circuit opens at {faults} faults in {} for {}", seconds(policy.window), seconds(policy.retry))
+        }
+    };
+    let memory = plugin.memory >> 20;
+    writeln!(
+        out,
+        "  on error {}; a call has {} ms, a worker {memory} MiB; {circuit}",
+        plugin.on_error,
+        millis(plugin.cpu)
+    )?;
+    if let Some(clusters) = &plugin.clusters {
+        writeln!(out, "  may call {}", clusters.join(", "))?;
+    }
+    for route in &usage.routes {
+        write!(out, "  route {}:", route.route)?;
+        for (name, count) in COUNTERS.iter().zip(route.counts) {
+            write!(out, " {name} {count}")?;
+        }
+        if let Some(time) = &route.time {
+            write!(out, " p50 {:.1}us p99 {:.1}us", time.p50 / 1000.0, time.p99 / 1000.0)?;
+        }
+        out.push('\n');
+    }
+    if asked {
+        writeln!(out, "  config {}", plugin.config)?;
+        for (route, config) in &plugin.route_configs {
+            writeln!(out, "  config of {route} {config}")?;
+        }
+        if let Some(schema) = &plugin.schema {
+            writeln!(out, "  schema {schema}")?;
+        }
+    }
+    Ok(())
+}
+
+fn circuit(usage: &Usage) -> &'static str {
+    if usage.circuit_open { "open" } else { "closed" }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}

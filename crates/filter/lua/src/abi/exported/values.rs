@@ -1,0 +1,89 @@
+//! Configurations and metadata.
+
+use std::ffi::c_int;
+
+use postrider_filter_plugin::json;
+use postrider_model::Value;
+
+use super::super::OK;
+use super::super::turn::with;
+use super::super::values;
+use super::{FFI_BAD_ARGUMENT, FFI_NOT_FOUND, FFI_OK, Str, code, keep};
+
+pub(super) unsafe fn configuration(out: *mut Str) -> c_int {
+    let mut answer = FFI_NOT_FOUND;
+    with(|turn| {
+        // SAFETY: the script passes its own place.
+        answer = unsafe { entry(out, &turn.plugin.facts.name, Some(&turn.plugin.facts.config)) };
+        OK
+    });
+    answer
+}
+
+pub(super) unsafe fn route_configuration(out: *mut Str) -> c_int {
+    let mut answer = FFI_NOT_FOUND;
+    with(|turn| {
+        if turn.view.route_config_id != 0.0 {
+            // SAFETY: as above.
+            answer = unsafe { entry(out, &turn.plugin.facts.name, turn.view.route_config.as_ref()) };
+        }
+        OK
+    });
+    answer
+}
+
+/// `{"name": …, "config": …}`, as the published functions show a plugin.
+unsafe fn entry(out: *mut Str, name: &str, config: Option<&Value>) -> c_int {
+    let mut entries = vec![("name".to_owned(), Value::String(name.to_owned()))];
+    entries.extend(config.map(|config| ("config".to_owned(), config.clone())));
+    // SAFETY: by the caller's contract.
+    let Some(out) = (unsafe { out.as_mut() }) else { return FFI_BAD_ARGUMENT };
+    *out = keep(json::to_json_text(&Value::Map(entries)).as_bytes());
+    FFI_OK
+}
+
+pub(super) unsafe fn route_config_hash() -> u64 {
+    // SAFETY: no pointers.
+    unsafe { values::route_config_id() as u64 }
+}
+
+pub(super) unsafe fn metadata(filter: *const Str, key: *const Str, out: *mut Str) -> c_int {
+    // SAFETY: by the caller's contract.
+    unsafe { plain(values::ROUTE, filter, key, out) }
+}
+
+pub(super) unsafe fn dynamic_metadata(filter: *const Str, key: *const Str, out: *mut Str) -> c_int {
+    // SAFETY: by the caller's contract.
+    unsafe { plain(values::DYNAMIC, filter, key, out) }
+}
+
+/// A text, or a number cut to a whole one, as text.
+unsafe fn plain(which: c_int, filter: *const Str, key: *const Str, out: *mut Str) -> c_int {
+    // SAFETY: the script passes its own places, with strings and their lengths.
+    let (Some(filter), Some(key), Some(out)) = (unsafe { (filter.as_ref(), key.as_ref(), out.as_mut()) }) else {
+        return FFI_BAD_ARGUMENT;
+    };
+    let ((filter, filter_length), (key, key_length)) = (filter.parts(), key.parts());
+    if key_length == 0 {
+        return FFI_NOT_FOUND;
+    }
+    // SAFETY: as above.
+    match unsafe { values::text(which, filter, filter_length, key, key_length) } {
+        Some(text) => {
+            *out = keep(text.as_bytes());
+            FFI_OK
+        }
+        None => FFI_NOT_FOUND,
+    }
+}
+
+pub(super) unsafe fn set_dynamic_metadata(filter: *const Str, key: *const Str, value: *const Str) -> c_int {
+    // SAFETY: as in `plain`.
+    let (Some(filter), Some(key), Some(value)) = (unsafe { (filter.as_ref(), key.as_ref(), value.as_ref()) }) else {
+        return FFI_BAD_ARGUMENT;
+    };
+    let ((filter, filter_length), (key, key_length), (value, length)) = (filter.parts(), key.parts(), value.parts());
+    let set = values::set;
+    // SAFETY: as in `plain`.
+    code(unsafe { set(values::DYNAMIC, filter, filter_length, key, key_length, values::STRING, 0.0, value, length) })
+}

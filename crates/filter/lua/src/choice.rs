@@ -1,0 +1,300 @@
+//! Scripts beside the filter chain: which cluster a request goes to
+//! (`envoy.extensions.router.cluster_specifiers.lua.v3`), and whether a text matches
+//! (`envoy.extensions.string_matcher.lua.v3`).
+//!
+//! A script is tried out where its configuration is read, and runs in a machine of each worker. It cannot wait; one that
+//! fails is logged, and the configuration's fallback counts.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY};
+use postrider_filter_api::{Chooser, Clusters, ConfigError, Judge};
+use postrider_filter_plugin::Code;
+use postrider_http::RequestHead;
+use postrider_model::{Value, ValueError};
+use postrider_telemetry::log::{Component, Level};
+
+use crate::abi::{Choice, Context, TABLE};
+use crate::program::Sandbox;
+use crate::sdk;
+use crate::vm::{Argument, Fault, Ref, Vm};
+
+pub(crate) const SPECIFIER_KIND: &str = "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig";
+pub(crate) const MATCHER_KIND: &str = "envoy.extensions.string_matcher.lua.v3.Lua";
+
+/// Reads `LuaConfig`.
+pub(crate) fn build_chooser(value: &Value) -> Result<Chooser, ConfigError> {
+    thread_local! {
+        static OF_WORKER: RefCell<HashMap<u64, Rc<WorkerSpecifier>>> = RefCell::default();
+    }
+    let (code, default_cluster) = read(value, Some("default_cluster"))?;
+    let specifier = cluster_specifier(&code.source, &code.text, &default_cluster).map_err(does_not_load)?;
+    let id = next_id();
+    Ok(Arc::new(move |request, clusters| {
+        let own =
+            OF_WORKER.with_borrow_mut(|all| all.entry(id).or_insert_with(|| specifier.on_worker().into()).clone());
+        Some(own.cluster(request, clusters).to_string())
+    }))
+}
+
+/// Reads the string matcher's `Lua`.
+pub(crate) fn build_judge(value: &Value) -> Result<Judge, ConfigError> {
+    thread_local! {
+        static OF_WORKER: RefCell<HashMap<u64, Rc<WorkerMatcher>>> = RefCell::default();
+    }
+    let (code, _) = read(value, None)?;
+    let matcher = string_matcher(&code.source, &code.text).map_err(does_not_load)?;
+    let id = next_id();
+    Ok(Arc::new(move |text| {
+        let own = OF_WORKER.with_borrow_mut(|all| all.entry(id).or_insert_with(|| matcher.on_worker().into()).clone());
+        own.matches(text)
+    }))
+}
+
+fn read(value: &Value, text: Option<&str>) -> Result<(Code, String), ConfigError> {
+    let mut fields = value.fields().map_err(|error| vec![error])?;
+    let code = match fields.map("source_code").map_err(|error| vec![error])? {
+        Some(source) => Code::read(source)?,
+        None => return Err(vec![fields.error("source_code", "there is no `source_code`")]),
+    };
+    let text = match text {
+        Some(key) => fields.string(key).map_err(|error| vec![error])?.unwrap_or_default().to_owned(),
+        None => String::new(),
+    };
+    fields.finish()?;
+    Ok((code, text))
+}
+
+fn does_not_load(message: String) -> ConfigError {
+    vec![ValueError { path: "source_code".to_owned(), message: format!("script load error: {message}") }]
+}
+
+/// Tells the scripts of a worker apart.
+fn next_id() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A script that names the cluster for a request.
+#[derive(Debug, Clone)]
+pub(crate) struct ClusterSpecifier {
+    script: Arc<Script>,
+    default_cluster: Arc<str>,
+}
+
+/// A script that says whether a text matches.
+#[derive(Debug, Clone)]
+pub(crate) struct StringMatcher(Arc<Script>);
+
+/// The specifier on one worker.
+pub(crate) struct WorkerSpecifier {
+    runner: Runner,
+    default_cluster: Arc<str>,
+}
+
+/// The matcher on one worker.
+pub(crate) struct WorkerMatcher(Runner);
+
+/// Tries out a script with `envoy_on_route(handle)`. Requests for which it fails go to `default_cluster`.
+///
+/// # Errors
+/// It does not load, or has no such function.
+pub(crate) fn cluster_specifier(name: &str, source: &[u8], default_cluster: &str) -> Result<ClusterSpecifier, String> {
+    let script = Script::new(name, source, "envoy_on_route", c"route")?;
+    Ok(ClusterSpecifier { script, default_cluster: default_cluster.into() })
+}
+
+/// Tries out a script with `envoy_match(text)`. A text for which it fails does not match.
+///
+/// # Errors
+/// It does not load, or has no such function.
+pub(crate) fn string_matcher(name: &str, source: &[u8]) -> Result<StringMatcher, String> {
+    Ok(StringMatcher(Script::new(name, source, "envoy_match", c"match")?))
+}
+
+impl ClusterSpecifier {
+    /// For the calling worker.
+    pub(crate) fn on_worker(&self) -> WorkerSpecifier {
+        WorkerSpecifier { runner: Runner::new(&self.script), default_cluster: self.default_cluster.clone() }
+    }
+}
+
+impl WorkerSpecifier {
+    /// The cluster for this request.
+    pub(crate) fn cluster(&self, request: &RequestHead, clusters: &dyn Clusters) -> Rc<str> {
+        let mut choice = Choice { request, clusters, bytes: Vec::new() };
+        let chosen = choice.during(|| self.runner.call(&[], c"cluster"));
+        chosen.map_or_else(|| Rc::from(&*self.default_cluster), |name| Rc::from(name.as_str()))
+    }
+}
+
+impl StringMatcher {
+    /// For the calling worker.
+    pub(crate) fn on_worker(&self) -> WorkerMatcher {
+        WorkerMatcher(Runner::new(&self.0))
+    }
+}
+
+impl WorkerMatcher {
+    pub(crate) fn matches(&self, text: &[u8]) -> bool {
+        self.0.call(&[Argument::Text(text)], c"matches").is_some()
+    }
+}
+
+#[derive(Debug)]
+struct Script {
+    name: String,
+    source: Vec<u8>,
+    function: &'static std::ffi::CStr,
+}
+
+impl Script {
+    fn new(name: &str, source: &[u8], global: &str, function: &'static std::ffi::CStr) -> Result<Arc<Script>, String> {
+        let script = Script { name: format!("={name}"), source: source.to_vec(), function };
+        match Loaded::new(&script) {
+            Ok(Some(_)) => Ok(Arc::new(script)),
+            Ok(None) => Err(format!("the script has no function {global}")),
+            Err(fault) => Err(fault.to_string()),
+        }
+    }
+}
+
+/// A script in a machine.
+struct Loaded {
+    vm: Vm,
+    /// Boxed: the machine knows its address.
+    context: Box<Context>,
+    chosen: Ref,
+    function: Ref,
+    last_turn: Cell<i32>,
+}
+
+impl Loaded {
+    /// `None` when the script lacks the function.
+    fn new(script: &Script) -> Result<Option<Loaded>, Fault> {
+        let vm = Vm::new(DEFAULT_MEMORY, DEFAULT_CPU).ok_or(Fault::Memory)?;
+        let context = Box::new(Context::default());
+        context.side.set(-1);
+        let address: *const Context = &*context;
+        let border = vm.run(
+            "=postrider.abi",
+            sdk::ABI.as_bytes(),
+            &[Argument::Pointer((&raw const TABLE).cast()), Argument::Pointer(address.cast()), Argument::Mark],
+        )?;
+        let border = border.ok_or_else(|| Fault::Error("the SDK did not load".to_owned()))?;
+        let Some(chosen) = sdk::install_choice(&vm, border, Sandbox::default(), &script.name, &script.source)? else {
+            return Ok(None);
+        };
+        let Some(function) = vm.function(chosen, script.function) else { return Ok(None) };
+        Ok(Some(Loaded { vm, context, chosen, function, last_turn: Cell::new(0) }))
+    }
+}
+
+/// A script on one worker; its machine is made with the first call, and again when its memory was used up.
+struct Runner {
+    script: Arc<Script>,
+    loaded: RefCell<Option<Loaded>>,
+}
+
+impl Runner {
+    fn new(script: &Arc<Script>) -> Runner {
+        Runner { script: script.clone(), loaded: RefCell::new(None) }
+    }
+
+    /// Calls the function; what it left under `result`.
+    fn call(&self, arguments: &[Argument<'_>], result: &std::ffi::CStr) -> Option<String> {
+        let mut loaded = self.loaded.borrow_mut();
+        if loaded.is_none() {
+            *loaded = Loaded::new(&self.script).ok().flatten();
+        }
+        let Some(machine) = loaded.as_ref() else {
+            self.tell(&Fault::Memory);
+            return None;
+        };
+        let turn = machine.last_turn.get().checked_sub(1).unwrap_or(-1);
+        machine.last_turn.set(turn);
+        machine.context.turn.set(turn);
+        let outcome = machine.vm.call(machine.function, arguments);
+        machine.vm.collect();
+        match outcome {
+            Ok(_) => machine.vm.text(machine.chosen, result),
+            Err(fault) => {
+                self.tell(&fault);
+                if fault == Fault::Memory {
+                    *loaded = None;
+                }
+                None
+            }
+        }
+    }
+
+    fn tell(&self, fault: &Fault) {
+        let line = format_args!("script log: {}: {fault}", self.script.name.trim_start_matches('='));
+        postrider_telemetry::log::write(Component::Filter, Level::Error, line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_filter_api::ClusterLoad;
+
+    use super::*;
+
+    struct Known;
+
+    impl Clusters for Known {
+        fn load(&self, name: &str) -> Option<ClusterLoad> {
+            (name == "blue").then_some(ClusterLoad { connections: 1, requests: 7, pending: 2 })
+        }
+    }
+
+    fn request(lines: &[(&str, &str)]) -> RequestHead {
+        postrider_filter_api::testing::FakeStream::new("GET", "/a", lines).request
+    }
+
+    #[test]
+    fn a_script_names_the_cluster() {
+        let source = b"function envoy_on_route(handle)
+            local blue = handle:getCluster('blue')
+            if handle:getCluster('red') then return 'red' end
+            local version = handle:headers():get('x-version')
+            if version == 'busy' then return 'after-' .. blue:numRequests() .. '-' .. blue:numPendingRequests() end
+            if version then return 'v' .. version end
+            return handle:headers():get(':path')
+          end";
+        let specifier = cluster_specifier("route", source, "fallback").unwrap().on_worker();
+        let to = |lines: &[(&str, &str)]| specifier.cluster(&request(lines), &Known).to_string();
+        assert_eq!(to(&[("x-version", "1"), ("x-version", "2")]), "v1,2");
+        assert_eq!(to(&[("x-version", "busy")]), "after-7-2");
+        assert_eq!(to(&[]), "/a");
+    }
+
+    #[test]
+    fn a_script_that_fails_or_names_nothing_leaves_the_default() {
+        for body in ["error('no')", "return 5", "return nil", "while true do end", "coroutine.yield()"] {
+            let source = format!("function envoy_on_route(handle) {body} end");
+            let specifier = cluster_specifier("route", source.as_bytes(), "fallback").unwrap().on_worker();
+            assert_eq!(&*specifier.cluster(&request(&[]), &Known), "fallback", "{body}");
+        }
+    }
+
+    #[test]
+    fn a_script_says_whether_a_text_matches() {
+        let matcher = string_matcher("match", b"function envoy_match(s) return s:find('^a+$') ~= nil end").unwrap();
+        let matcher = matcher.on_worker();
+        assert!(matcher.matches(b"aaa"));
+        assert!(!matcher.matches(b"aab"));
+        let failing = string_matcher("match", b"function envoy_match(s) error('x') end").unwrap();
+        assert!(!failing.on_worker().matches(b"a"));
+    }
+
+    #[test]
+    fn scripts_without_the_function_or_with_errors_are_refused() {
+        assert_eq!(string_matcher("m", b"x = 1").unwrap_err(), "the script has no function envoy_match");
+        assert!(cluster_specifier("r", b"x =", "d").unwrap_err().starts_with("r:1:"));
+    }
+}

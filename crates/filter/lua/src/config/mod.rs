@@ -1,0 +1,19 @@
+//! From configurations to filters: Envoy's Lua filter, Rider's, and plugin manifests for either.
+
+mod envoy;
+mod manifest;
+mod rider;
+mod shared;
+
+use postrider_filter_api::Registry;
+
+use crate::choice;
+
+/// Makes the Lua filters known by the types of their configurations.
+pub fn register(registry: &mut Registry) {
+    registry.register(envoy::KIND, envoy::build);
+    registry.register(rider::KIND, rider::build);
+    registry.register(postrider_filter_plugin::KIND, manifest::build);
+    registry.register_chooser(choice::SPECIFIER_KIND, choice::build_chooser);
+    registry.register_judge(choice::MATCHER_KIND, choice::build_judge);
+}

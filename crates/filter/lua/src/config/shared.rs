@@ -1,0 +1,126 @@
+//! What the filters have in common: plugins by factory and worker, and small readers.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use postrider_filter_api::plugin::Facts;
+use postrider_filter_api::{ConfigError, Hooks, Place, WatchedFile};
+use postrider_model::{Fields, Value, ValueError};
+
+use crate::abi::Scratch;
+use crate::machine::{Hook, Machine};
+use crate::plugin::Plugin;
+use crate::program::Program;
+
+/// A script with what is known about it; each worker makes its plugin of it once.
+pub(super) struct Recipe {
+    /// Distinct for each configuration that was read.
+    id: u64,
+    pub(super) facts: Arc<Facts>,
+    pub(super) program: Arc<Program>,
+    pub(super) stat_prefix: String,
+    /// The hooks that the script has functions for.
+    pub(super) hooks: Hooks,
+    /// Files that the script required while it was loaded.
+    pub(super) required: Vec<WatchedFile>,
+}
+
+thread_local! {
+    /// Plugins of this worker by their recipe and the connection manager that they serve.
+    static PLUGINS: RefCell<HashMap<(u64, String), Weak<Plugin>>> = RefCell::default();
+}
+
+impl Recipe {
+    /// Tries the script out.
+    ///
+    /// # Errors
+    /// It does not load, in the script's own words.
+    pub(super) fn new(facts: Facts, program: Program, stat_prefix: &str) -> Result<Recipe, String> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let (facts, program) = (Arc::new(facts), Arc::new(program));
+        let mut scratch = Scratch::default();
+        let plugin = Plugin::trial(&facts, &program);
+        let machine = plugin.load_with(&mut scratch).map_err(|fault| fault.to_string())?;
+        let watched = |path: &PathBuf| WatchedFile::new(path, std::fs::read(path).ok().as_deref());
+        Ok(Recipe {
+            id: LAST.fetch_add(1, Ordering::Relaxed),
+            hooks: hooks(&machine),
+            facts,
+            program,
+            stat_prefix: stat_prefix.to_owned(),
+            required: scratch.required.iter().map(watched).collect(),
+        })
+    }
+
+    /// This worker's plugin.
+    pub(super) fn plugin(&self, place: &Place<'_>) -> Rc<Plugin> {
+        let key = (self.id, place.stat_prefix.to_owned());
+        PLUGINS.with_borrow_mut(|plugins| {
+            if let Some(known) = plugins.get(&key).and_then(Weak::upgrade) {
+                return known;
+            }
+            plugins.retain(|_, plugin| plugin.strong_count() > 0);
+            let plugin =
+                Rc::new(Plugin::new(&self.facts, &self.program, place.stats, place.stat_prefix, &self.stat_prefix));
+            plugins.insert(key, Rc::downgrade(&plugin));
+            plugin
+        })
+    }
+}
+
+/// A function on a head may wait for the body and the trailers behind it.
+fn hooks(machine: &Machine) -> Hooks {
+    let request = machine.hook(Hook::RequestHeaders).is_some() || machine.hook(Hook::RequestBody).is_some();
+    let response = machine.hook(Hook::ResponseHeaders).is_some() || machine.hook(Hook::ResponseBody).is_some();
+    Hooks {
+        request_headers: request,
+        request_body: request,
+        request_trailers: request,
+        response_headers: response,
+        response_body: response,
+        response_trailers: response,
+        complete: true,
+    }
+}
+
+/// A number that tells route configurations apart.
+pub(super) fn next_config_id() -> f64 {
+    static LAST: AtomicU64 = AtomicU64::new(1);
+    LAST.fetch_add(1, Ordering::Relaxed) as f64
+}
+
+/// Remembers the error and goes on.
+pub(super) fn keep<T>(result: Result<T, ValueError>, errors: &mut ConfigError) -> Option<T> {
+    result.map_err(|error| errors.push(error)).ok()
+}
+
+/// A map as it is; an empty one when absent.
+pub(super) fn object(fields: &mut Fields<'_>, key: &str, errors: &mut ConfigError) -> Value {
+    match fields.value(key) {
+        None | Some(Value::Null) => Value::Map(Vec::new()),
+        Some(map @ Value::Map(_)) => map.clone(),
+        Some(_) => {
+            errors.push(fields.error(key, "expected an object"));
+            Value::Map(Vec::new())
+        }
+    }
+}
+
+/// A list of texts joined by `;`, each closed by one, as Lua's paths are.
+pub(super) fn paths(fields: &mut Fields<'_>, key: &str, errors: &mut ConfigError) -> String {
+    let mut joined = String::new();
+    for (path, item) in keep(fields.list(key), errors).unwrap_or_default() {
+        match item {
+            Value::String(text) => {
+                joined.push_str(text.trim_end_matches(';'));
+                joined.push(';');
+            }
+            _ => errors.push(ValueError { path, message: "expected a text".to_owned() }),
+        }
+    }
+    joined
+}

@@ -1,0 +1,469 @@
+//! The adapter: the filter contract's hooks on one side, entries into a script on the other.
+
+use std::rc::Rc;
+
+use postrider_filter_api::plugin::OnError;
+use postrider_filter_api::{Action, Filter, Hooks, LocalReply, State, Stream, StreamInfo};
+use postrider_filter_plugin::stat::route as account;
+use postrider_telemetry::log::Level;
+
+use crate::abi::{Scratch, Side, Turn};
+use crate::machine::{Hook, Machine};
+use crate::observe::{self, Event as Seen};
+use crate::plugin::{Plugin, stat};
+use crate::program::Dialect;
+use crate::script::{Running, Script, Wait};
+use crate::view::View;
+use crate::vm::{Fault, Ran};
+
+/// Numbers that a script yields (`sdk/abi.lua`).
+const WAIT_BODY: i32 = 1;
+const WAIT_CHUNK: i32 = 2;
+const WAIT_TRAILERS: i32 = 3;
+const WAIT_CALL: i32 = 4;
+const RESPONDED: i32 = 5;
+
+/// A script as the pipeline sees it, with the configuration that some routes share.
+pub(crate) struct Scripted {
+    pub(crate) view: Rc<View>,
+    pub(crate) hooks: Hooks,
+    /// Rider: run without a route, too.
+    pub(crate) allow_no_route: bool,
+}
+
+/// What happens at a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Head { end: bool },
+    Piece { end: bool },
+    Trailers,
+    Resumed,
+}
+
+impl Filter for Scripted {
+    fn hooks(&self) -> Hooks {
+        self.hooks
+    }
+
+    fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        self.on(Side::Request, Event::Head { end }, state, stream)
+    }
+
+    fn on_request_body(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        self.on(Side::Request, Event::Piece { end }, state, stream)
+    }
+
+    fn on_request_trailers(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.on(Side::Request, Event::Trailers, state, stream)
+    }
+
+    fn on_request_resumed(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.on(Side::Request, Event::Resumed, state, stream)
+    }
+
+    fn on_response_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        self.on(Side::Response, Event::Head { end }, state, stream)
+    }
+
+    fn on_response_body(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        self.on(Side::Response, Event::Piece { end }, state, stream)
+    }
+
+    fn on_response_trailers(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.on(Side::Response, Event::Trailers, state, stream)
+    }
+
+    fn on_response_resumed(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.on(Side::Response, Event::Resumed, state, stream)
+    }
+
+    fn on_complete(&self, state: &mut State, _: &StreamInfo) {
+        let State::Any(boxed) = std::mem::take(state) else { return };
+        let Ok(script) = boxed.downcast::<Script>() else { return };
+        if script.is_kept
+            && let Some(machine) = self.view.plugin.as_ref().and_then(|plugin| plugin.machine())
+        {
+            machine.forget(script.stream);
+        }
+    }
+}
+
+impl Scripted {
+    fn on(&self, side: Side, event: Event, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        let mut kept = match std::mem::take(state) {
+            State::Any(boxed) => boxed.downcast::<Script>().ok(),
+            _ => None,
+        };
+        let mut fresh = Script::default();
+        let script = kept.as_deref_mut().unwrap_or(&mut fresh);
+        let own = script.view.clone();
+        let view = own.as_ref().unwrap_or(&self.view);
+        let action = match &view.plugin {
+            Some(plugin) if !script.failed => {
+                let rerouted = stream.info.route_is_stale;
+                let mut entry = Entry { filter: self, plugin, view, side, script, stream };
+                let action = entry.handle(event);
+                if entry.stream.info.route_is_stale && !rerouted && plugin.program.dialect == Dialect::Rider {
+                    // Rider looks its route's configuration up once.
+                    script.view = Some(view.clone());
+                }
+                action
+            }
+            _ => Action::Done,
+        };
+        if let Some(boxed) = kept {
+            *state = State::Any(boxed);
+        } else if fresh.must_be_kept() {
+            *state = State::Any(Box::new(fresh));
+        }
+        action
+    }
+}
+
+/// One event at one script.
+struct Entry<'e, 's> {
+    filter: &'e Scripted,
+    plugin: &'e Rc<Plugin>,
+    view: &'e Rc<View>,
+    side: Side,
+    script: &'e mut Script,
+    stream: &'e mut Stream<'s>,
+}
+
+impl Entry<'_, '_> {
+    fn handle(&mut self, event: Event) -> Action {
+        self.script.turn_to(self.side);
+        if self.side == Side::Response {
+            self.script.has_response = true;
+        }
+        match event {
+            Event::Head { end } => self.on_head(end),
+            Event::Piece { end } => self.on_piece(end),
+            Event::Trailers => self.on_trailers(),
+            Event::Resumed => self.on_resumed(),
+        }
+    }
+
+    fn on_head(&mut self, end: bool) -> Action {
+        let half = self.script.half_mut(self.side);
+        half.progress.bodyless = end;
+        half.progress.ended = end;
+        let Some(machine) = self.machine() else { return self.without_machine() };
+        let hook = match self.side {
+            Side::Request => Hook::RequestHeaders,
+            Side::Response => Hook::ResponseHeaders,
+        };
+        if self.skips_head() {
+            self.script.half_mut(self.side).headless = true;
+            return self.behind_head(&machine);
+        }
+        match self.enter(&machine, hook) {
+            Some(outcome) => self.settle(&machine, outcome, Stage::Head),
+            None => self.behind_head(&machine),
+        }
+    }
+
+    /// Rider's rule: without a route that leads to a cluster there are no header hooks, and on responses none without an
+    /// entry for the plugin.
+    fn skips_head(&self) -> bool {
+        if self.plugin.program.dialect != Dialect::Rider || self.filter.allow_no_route {
+            return false;
+        }
+        let forwards = self.stream.route.is_some_and(|route| route.forwards);
+        match self.side {
+            Side::Request => !forwards,
+            Side::Response => !forwards || !self.view.is_named,
+        }
+    }
+
+    /// The head hook is over: the body hook's turn, if there is one.
+    fn behind_head(&mut self, machine: &Rc<Machine>) -> Action {
+        let hook = match self.side {
+            Side::Request => Hook::RequestBody,
+            Side::Response => Hook::ResponseBody,
+        };
+        if self.function(machine, hook).is_none() || self.script.failed {
+            return self.finished();
+        }
+        let half = self.script.half_mut(self.side);
+        if half.progress.ended {
+            half.progress.complete = true;
+            return self.run_body_hook(machine);
+        }
+        half.wait = Wait::BodyHook;
+        Action::Buffer
+    }
+
+    fn run_body_hook(&mut self, machine: &Rc<Machine>) -> Action {
+        let hook = match self.side {
+            Side::Request => Hook::RequestBody,
+            Side::Response => Hook::ResponseBody,
+        };
+        self.script.half_mut(self.side).wait = Wait::Nothing;
+        match self.enter(machine, hook) {
+            Some(outcome) => self.settle(machine, outcome, Stage::Body),
+            None => self.finished(),
+        }
+    }
+
+    fn on_piece(&mut self, end: bool) -> Action {
+        let half = self.script.half_mut(self.side);
+        half.progress.ended = end;
+        match half.wait {
+            Wait::Body | Wait::BodyHook if !end => Action::Buffer,
+            Wait::Body => {
+                half.progress.complete = true;
+                self.resume()
+            }
+            Wait::BodyHook => {
+                half.progress.complete = true;
+                match self.machine() {
+                    Some(machine) => self.run_body_hook(&machine),
+                    None => self.without_machine(),
+                }
+            }
+            Wait::Chunk => self.resume(),
+            Wait::Trailers if end => self.resume(),
+            Wait::Trailers => Action::Continue,
+            Wait::Nothing | Wait::Call => Action::Done,
+        }
+    }
+
+    fn on_trailers(&mut self) -> Action {
+        let half = self.script.half_mut(self.side);
+        half.progress.ended = true;
+        match half.wait {
+            Wait::Body | Wait::Chunk | Wait::Trailers => {
+                half.progress.complete |= half.wait == Wait::Body;
+                self.resume()
+            }
+            Wait::BodyHook => {
+                half.progress.complete = true;
+                match self.machine() {
+                    Some(machine) => self.run_body_hook(&machine),
+                    None => self.without_machine(),
+                }
+            }
+            Wait::Nothing | Wait::Call => Action::Done,
+        }
+    }
+
+    fn on_resumed(&mut self) -> Action {
+        let half = self.script.half_mut(self.side);
+        if half.wait != Wait::Call {
+            return Action::Continue;
+        }
+        half.call = None;
+        half.answer = half.inbox.as_ref().and_then(|inbox| inbox.take()).map(Box::new);
+        self.resume()
+    }
+
+    /// Goes on with the coroutine that waits.
+    fn resume(&mut self) -> Action {
+        let half = self.script.half_mut(self.side);
+        half.wait = Wait::Nothing;
+        let Some(Running { machine, coroutine }) = half.running.take() else { return Action::Done };
+        let ran = self.timed(&machine, |machine| machine.vm.resume(&coroutine));
+        // Whether this was the head's hook or the body's: the body's begins when all of it is here.
+        let in_body_hook = self.script.half(self.side).in_body_hook;
+        let stage = if in_body_hook { Stage::Body } else { Stage::Head };
+        self.settle(&machine, (coroutine, ran), stage)
+    }
+
+    /// The script's function for a hook, unless it is not to be called here.
+    fn function(&self, machine: &Machine, hook: Hook) -> Option<crate::vm::Ref> {
+        let skipped = self.view.skipped.get(hook as usize).copied().unwrap_or(false);
+        machine.hook(hook).filter(|_| !skipped)
+    }
+
+    /// Runs a hook's function from its beginning; `None` when the script has none.
+    fn enter(&mut self, machine: &Rc<Machine>, hook: Hook) -> Option<(crate::vm::Coroutine, Result<Ran, Fault>)> {
+        let function = self.function(machine, hook)?;
+        self.script.half_mut(self.side).in_body_hook = matches!(hook, Hook::RequestBody | Hook::ResponseBody);
+        if let Some(envoy) = self.plugin.worker.as_ref().and_then(|worker| worker.envoy.as_ref()) {
+            envoy.inc(stat::EXECUTIONS);
+        }
+        let mut started = None;
+        let ran = self.timed(machine, |machine| {
+            let (coroutine, ran) = machine.vm.start(function);
+            started = Some(coroutine);
+            ran
+        });
+        started.map(|coroutine| (coroutine, ran))
+    }
+
+    /// Runs the script as this stream's turn, and counts it.
+    fn timed(&mut self, machine: &Rc<Machine>, run: impl FnOnce(&Machine) -> Result<Ran, Fault>) -> Result<Ran, Fault> {
+        if self.script.stream == 0 {
+            self.script.stream = machine.new_stream();
+        }
+        machine.announce(self.script.stream, self.side);
+        let block = self.plugin.worker.as_ref().map(|worker| worker.account.of(self.stream.route));
+        // Reading the clock costs more than most of an entry.
+        let began = (observe::is_on() || machine.is_measured()).then(|| self.stream.host.now());
+        let mut scratch: Box<Scratch> = machine.scratch.take().unwrap_or_default();
+        let mut turn = Turn {
+            stream: Some(&mut *self.stream),
+            script: &mut *self.script,
+            plugin: self.plugin,
+            view: self.view,
+            scratch: &mut scratch,
+        };
+        let ran = turn.during(|| run(machine));
+        machine.scratch.set(Some(scratch));
+        machine.vm.collect();
+        let took = began.map(|began| self.stream.host.now().saturating_duration_since(began));
+        if observe::is_on()
+            && let Some(took) = took
+        {
+            let in_body_hook = self.script.half(self.side).in_body_hook;
+            observe::note(Seen::Ran { side: self.side, in_body_hook, took, memory: machine.vm.memory() });
+        }
+        if let (Some(block), Some(worker)) = (block, &self.plugin.worker) {
+            if let Some(bytes) = machine.memory_to_tell() {
+                worker.account.set_memory(bytes);
+            }
+            block.inc(account::CALLS);
+            if let Some(took) = took {
+                block.record(account::TIME, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            }
+        }
+        ran
+    }
+
+    /// What the script's coming back means for the message.
+    fn settle(
+        &mut self,
+        machine: &Rc<Machine>,
+        (coroutine, ran): (crate::vm::Coroutine, Result<Ran, Fault>),
+        stage: Stage,
+    ) -> Action {
+        let code = match ran {
+            Ok(Ran::Finished) => {
+                machine.vm.recycle(coroutine);
+                if let Some(worker) = &self.plugin.worker
+                    && worker.circuit.succeed()
+                {
+                    worker.show_circuit(false);
+                }
+                return match stage {
+                    Stage::Head => self.behind_head(machine),
+                    Stage::Body => self.finished(),
+                };
+            }
+            Ok(Ran::Waits(code)) => code,
+            Err(fault) => {
+                if observe::is_on() {
+                    let traceback = machine.vm.traceback(&coroutine);
+                    observe::note(Seen::Fault { text: fault.to_string(), traceback });
+                }
+                machine.vm.discard(coroutine);
+                return self.fail(&fault);
+            }
+        };
+        let half = self.script.half_mut(self.side);
+        let (wait, action) = match code {
+            Some(WAIT_BODY) => (Wait::Body, Action::Buffer),
+            Some(WAIT_CHUNK) => {
+                half.progress.released = true;
+                half.progress.streamed = true;
+                (Wait::Chunk, Action::Continue)
+            }
+            Some(WAIT_TRAILERS) => {
+                half.progress.released = true;
+                half.progress.streamed = true;
+                (Wait::Trailers, Action::Continue)
+            }
+            // Without a call nobody would ever resume it: a script that yields what is ours.
+            Some(WAIT_CALL) if half.call.is_some() => (Wait::Call, Action::Pause),
+            Some(RESPONDED) => {
+                let reply = half.reply.take();
+                machine.vm.discard(coroutine);
+                return match reply {
+                    Some(reply) => Action::Respond(reply),
+                    None => self.fail(&Fault::Error("an answer without a beginning".to_owned())),
+                };
+            }
+            _ => {
+                machine.vm.discard(coroutine);
+                return self.fail(&Fault::Error("script performed an unexpected yield".to_owned()));
+            }
+        };
+        half.wait = wait;
+        half.running = Some(Running { machine: machine.clone(), coroutine });
+        action
+    }
+
+    /// The script has nothing more to do with this message.
+    fn finished(&mut self) -> Action {
+        self.script.half_mut(self.side).wait = Wait::Nothing;
+        Action::Done
+    }
+
+    fn fail(&mut self, fault: &Fault) -> Action {
+        let plugin = self.plugin;
+        plugin.log(Level::Error, &fault.to_string());
+        if let Some(worker) = &plugin.worker {
+            let block = worker.account.of(self.stream.route);
+            block.inc(account::ERRORS);
+            match fault {
+                Fault::Error(_) => {}
+                Fault::Cpu => block.inc(account::CPU_KILLS),
+                Fault::Memory => block.inc(account::MEMORY_KILLS),
+            }
+            if let Some(envoy) = &worker.envoy {
+                envoy.inc(stat::ERRORS);
+            }
+            if worker.circuit.fault(self.stream.host.now()) {
+                block.inc(account::CIRCUIT_OPENED);
+                worker.show_circuit(true);
+                let text = format!("the plugin {} failed too often and is passed by for a while", plugin.facts.name);
+                plugin.log(Level::Warning, &text);
+            }
+        }
+        if *fault == Fault::Memory {
+            plugin.replace_machine();
+        }
+        self.script.abandon();
+        // Envoy's dialect asks the response's function even so.
+        self.script.failed = plugin.program.dialect == Dialect::Rider;
+        self.by_policy()
+    }
+
+    fn by_policy(&mut self) -> Action {
+        match self.plugin.facts.policy.on_error {
+            OnError::Continue => Action::Done,
+            OnError::Respond(status) => {
+                self.script.failed = true;
+                Action::Respond(Box::new(LocalReply {
+                    status,
+                    details: "plugin_failed".into(),
+                    ..LocalReply::default()
+                }))
+            }
+        }
+    }
+
+    /// The machine to run in; `None` when the plugin is passed by or broken.
+    fn machine(&mut self) -> Option<Rc<Machine>> {
+        if self.plugin.is_bypassed(self.stream.host) {
+            if let Some(worker) = &self.plugin.worker {
+                worker.account.of(self.stream.route).inc(account::BYPASSED);
+            }
+            return None;
+        }
+        self.plugin.machine()
+    }
+
+    fn without_machine(&mut self) -> Action {
+        self.script.failed = true;
+        self.by_policy()
+    }
+}
+
+/// Which of a side's two functions a coroutine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Head,
+    Body,
+}

@@ -1,0 +1,148 @@
+//! A virtual machine with one script loaded: on a worker, or for a moment to try a configuration out.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use crate::abi::{Context, Scratch, Side, TABLE, Turn};
+use crate::observe;
+use crate::program::Program;
+use crate::sdk;
+use crate::vm::{Argument, Fault, Ref, Vm};
+
+/// CPU time that loading has at least: it happens once, and a slow machine compiles slowly.
+const LOADING: Duration = Duration::from_secs(2);
+
+/// So many entries are all measured: a plugin that is hardly called has figures, too.
+const ALL_MEASURED: u32 = 1024;
+
+/// Behind them one of so many is: reading the clock twice would be a third of an entry's cost.
+const MEASURED_EVERY: u32 = 8;
+
+/// The functions that a script is entered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hook {
+    RequestHeaders,
+    RequestBody,
+    ResponseHeaders,
+    ResponseBody,
+}
+
+/// The gauge of a machine's memory is that exact: each entry allocates a little.
+const MEMORY_STEP: usize = 16 * 1024;
+
+pub(crate) struct Machine {
+    pub(crate) vm: Vm,
+    /// Boxed: the machine knows its address.
+    pub(crate) context: Box<Context>,
+    /// Out while a script of this machine runs. Boxed: it is moved for each entry.
+    pub(crate) scratch: Cell<Option<Box<Scratch>>>,
+    hooks: [Option<Ref>; 4],
+    /// Called with the number of a stream that is over and for which something is kept.
+    forget: Option<Ref>,
+    last_turn: Cell<i32>,
+    /// What was last told of its memory.
+    told: Cell<usize>,
+    /// Entries so far.
+    entries: Cell<u32>,
+}
+
+impl Machine {
+    /// Makes the machine and loads the SDK and the script. The script's own top level, and its `on_configure`, run in
+    /// `turn`, which has no stream.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the script.
+    pub(crate) fn load(
+        program: &Program,
+        memory: usize,
+        cpu: Duration,
+        turn: &mut Turn<'_, '_>,
+    ) -> Result<Machine, Fault> {
+        let cpu = observe::budget(cpu);
+        let vm = Vm::new(memory, cpu.max(LOADING)).ok_or(Fault::Memory)?;
+        observe::made(&vm, program)?;
+        let context = Box::new(Context::default());
+        context.side.set(-1);
+        let address: *const Context = &*context;
+        let hooks = turn.during(|| {
+            let border = vm.run(
+                "=postrider.abi",
+                sdk::ABI.as_bytes(),
+                &[
+                    Argument::Pointer((&raw const TABLE).cast()),
+                    Argument::Pointer(address.cast()),
+                    Argument::Mark,
+                    Argument::Pointer(std::ptr::null()),
+                ],
+            )?;
+            let border = border.ok_or_else(|| Fault::Error("the SDK did not load".to_owned()))?;
+            sdk::install(&vm, border, program)
+        })?;
+        vm.settle();
+        vm.set_budget(cpu);
+        let find = |name| hooks.and_then(|table| vm.function(table, name));
+        let entry_points =
+            [find(c"request_headers"), find(c"request_body"), find(c"response_headers"), find(c"response_body")];
+        let forget = find(c"forget");
+        Ok(Machine {
+            hooks: entry_points,
+            forget,
+            vm,
+            context,
+            scratch: Cell::default(),
+            last_turn: Cell::new(0),
+            told: Cell::new(0),
+            entries: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn hook(&self, hook: Hook) -> Option<Ref> {
+        self.hooks.get(hook as usize).copied().flatten()
+    }
+
+    /// Whether this entry's time is taken: each of the first, then one of a few.
+    pub(crate) fn is_measured(&self) -> bool {
+        let entries = self.entries.get();
+        self.entries.set(entries.wrapping_add(1));
+        entries < ALL_MEASURED || entries.is_multiple_of(MEASURED_EVERY)
+    }
+
+    /// The memory that it holds, when that is worth telling.
+    pub(crate) fn memory_to_tell(&self) -> Option<usize> {
+        let bytes = self.vm.memory();
+        if bytes.abs_diff(self.told.get()) < MEMORY_STEP {
+            return None;
+        }
+        self.told.set(bytes);
+        Some(bytes)
+    }
+
+    /// A number for a stream that no script of this worker has seen: a stream keeps its number when it goes on in the
+    /// machine that replaced an exhausted one, where it must not be taken for another.
+    pub(crate) fn new_stream(&self) -> i32 {
+        thread_local! {
+            static LAST: Cell<i32> = const { Cell::new(0) };
+        }
+        let next = LAST.get().checked_add(1).unwrap_or(1);
+        LAST.set(next);
+        next
+    }
+
+    /// Tells the script's side of the border where it is.
+    pub(crate) fn announce(&self, stream: i32, side: Side) {
+        // Downwards: a turn never has a stream's number, so the SDK tells by one comparison what an object is good for.
+        let turn = self.last_turn.get().checked_sub(1).unwrap_or(-1);
+        self.last_turn.set(turn);
+        self.context.stream.set(stream);
+        self.context.turn.set(turn);
+        self.context.side.set(side as i32);
+    }
+
+    /// The stream is over.
+    pub(crate) fn forget(&self, stream: i32) {
+        if let Some(forget) = self.forget {
+            // What fails here has nobody to tell: the stream is over.
+            let _ = self.vm.call(forget, &[Argument::Number(f64::from(stream))]);
+        }
+    }
+}

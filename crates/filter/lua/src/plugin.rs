@@ -1,0 +1,189 @@
+//! A plugin on one worker: its machine, what it counts, and whether it is trusted at the moment.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use postrider_filter_api::Host;
+use postrider_filter_api::plugin::Facts;
+use postrider_filter_plugin::{Account, Circuit};
+use postrider_telemetry::log::{Component, Level};
+use postrider_telemetry::{Block, WorkerStats};
+
+use crate::abi::{Metrics, Scratch, Turn};
+use crate::file_log::FileLog;
+use crate::machine::Machine;
+use crate::observe::{self, Event};
+use crate::pool;
+use crate::program::{Dialect, Program};
+use crate::script::Script;
+use crate::view::View;
+use crate::vm::Fault;
+
+postrider_telemetry::stat_set! {
+    /// What Envoy's Lua filter counts; prefix: the connection manager's, `lua`, and the filter's own.
+    pub(crate) mod stat = "http";
+    counters { ERRORS = "errors", EXECUTIONS = "executions" }
+}
+
+pub(crate) struct Plugin {
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) program: Arc<Program>,
+    pub(crate) reply_details: Cow<'static, str>,
+    /// `None` while a configuration is tried out.
+    pub(crate) metrics: Option<Metrics>,
+    pub(crate) worker: Option<OnWorker>,
+    file_log: Option<FileLog>,
+    machine: RefCell<Option<Rc<Machine>>>,
+    /// The machine could not be made; told once.
+    is_broken: Cell<bool>,
+}
+
+/// What a plugin has where it serves.
+pub(crate) struct OnWorker {
+    pub(crate) account: Account,
+    pub(crate) circuit: Circuit,
+    /// Envoy's own counters, for its dialect.
+    pub(crate) envoy: Option<Rc<Block>>,
+    /// What the statistics show of the circuit.
+    shown_open: Cell<bool>,
+}
+
+impl OnWorker {
+    /// Shows in the statistics whether the circuit is open.
+    pub(crate) fn show_circuit(&self, open: bool) {
+        if self.shown_open.replace(open) != open {
+            self.account.set_circuit_open(open);
+        }
+    }
+}
+
+impl Plugin {
+    /// For one worker. `stat_prefix` is the connection manager's, `own_prefix` the filter's.
+    pub(crate) fn new(
+        facts: &Arc<Facts>,
+        program: &Arc<Program>,
+        stats: &WorkerStats,
+        stat_prefix: &str,
+        own_prefix: &str,
+    ) -> Plugin {
+        let envoy_prefix = match own_prefix {
+            "" => format!("{stat_prefix}.lua"),
+            own => format!("{stat_prefix}.lua.{own}"),
+        };
+        let (prefix, envoy) = match program.dialect {
+            Dialect::Envoy => (format!("http.{envoy_prefix}"), Some(stats.block(&stat::SET, &envoy_prefix))),
+            Dialect::Rider => (format!("rider.{}", facts.name.replace(':', "_")), None),
+        };
+        Plugin {
+            metrics: Some(Metrics::new(stats, prefix)),
+            worker: Some(OnWorker {
+                account: Account::new(stats, &facts.name),
+                circuit: Circuit::new(facts.policy.circuit),
+                envoy,
+                shown_open: Cell::new(false),
+            }),
+            ..Plugin::trial(facts, program)
+        }
+    }
+
+    /// One that only shows whether its script loads.
+    pub(crate) fn trial(facts: &Arc<Facts>, program: &Arc<Program>) -> Plugin {
+        Plugin {
+            facts: facts.clone(),
+            reply_details: match program.dialect {
+                Dialect::Envoy => Cow::Borrowed("lua_response"),
+                Dialect::Rider => Cow::Owned(format!("rider_response_{}", token(&facts.name))),
+            },
+            file_log: program.log_file.as_deref().map(FileLog::open),
+            program: program.clone(),
+            metrics: None,
+            worker: None,
+            machine: RefCell::new(None),
+            is_broken: Cell::new(false),
+        }
+    }
+
+    /// The machine, made when it is first needed. `None` when the script does not load here, which its configuration
+    /// was checked for: memory may be short, or a file that it requires has changed.
+    pub(crate) fn machine(&self) -> Option<Rc<Machine>> {
+        if let Some(machine) = &*self.machine.borrow() {
+            return Some(machine.clone());
+        }
+        if self.is_broken.get() {
+            return None;
+        }
+        match pool::shared(self) {
+            Ok(machine) => {
+                *self.machine.borrow_mut() = Some(machine.clone());
+                Some(machine)
+            }
+            Err(fault) => {
+                self.is_broken.set(true);
+                self.log(Level::Error, &format!("the script does not load: {fault}"));
+                None
+            }
+        }
+    }
+
+    /// Loads the script into a machine of its own.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn load(&self) -> Result<Machine, Fault> {
+        self.load_with(&mut Scratch::default())
+    }
+
+    /// The same, and `scratch` says afterwards what was left by the way.
+    ///
+    /// # Errors
+    /// As for [`Plugin::load`].
+    pub(crate) fn load_with(&self, scratch: &mut Scratch) -> Result<Machine, Fault> {
+        let view = View::default();
+        let mut script = Script::default();
+        let mut turn = Turn { stream: None, script: &mut script, plugin: self, view: &view, scratch };
+        let policy = &self.facts.policy;
+        Machine::load(&self.program, policy.memory, policy.cpu, &mut turn)
+    }
+
+    /// The machine ran out of memory: streams that it serves end with it, new ones get a fresh one.
+    pub(crate) fn replace_machine(&self) {
+        if let Some(machine) = self.machine.borrow_mut().take() {
+            pool::retire(&machine);
+        }
+    }
+
+    /// Whether it is to be passed by for now.
+    pub(crate) fn is_bypassed(&self, host: &dyn Host) -> bool {
+        let worker = self.worker.as_ref();
+        worker.is_some_and(|worker| !worker.circuit.is_closed() && worker.circuit.is_open(host.now()))
+    }
+
+    pub(crate) fn log(&self, level: Level, text: &str) {
+        if observe::is_on() {
+            observe::note(Event::Log { level, text: text.to_owned() });
+            return;
+        }
+        let line = match self.program.dialect {
+            Dialect::Envoy => format_args!("script log: {text}"),
+            Dialect::Rider => format_args!("{}: {text}", self.facts.name),
+        };
+        postrider_telemetry::log::write(Component::Filter, level, line);
+    }
+
+    pub(crate) fn file_log(&self, bytes: &[u8]) {
+        if let Some(log) = &self.file_log {
+            log.append(bytes);
+        }
+    }
+}
+
+pub(crate) fn log_enabled(level: Level) -> bool {
+    observe::is_on() || postrider_telemetry::log::enabled(Component::Filter, level)
+}
+
+/// The name as one word.
+fn token(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '_' }).collect()
+}

@@ -1,0 +1,327 @@
+//! Configurations of the filter, of routes, and what plugins see of them.
+
+use serde_json::{Value, json};
+
+use super::{MANIFEST, RIDER, RIDER_ROUTE, Trial, out_of, show, v1, v2};
+use crate::testing::{Outcome, Trial as Any};
+
+fn shown(expression: &str, base: Value, route: Value) -> String {
+    let scripts = [v2(&[("request_header", &show(expression))]), v1(&[("request", &show(expression))])];
+    let [second, first] =
+        scripts.map(|script| out_of(&mut Trial::rider_with(&script, base.clone(), route.clone()).unwrap()).unwrap());
+    assert_eq!(first, second);
+    first
+}
+
+#[test]
+fn configurations_are_tables() {
+    let route = json!({ "name": "test", "config": { "a": [1, "b", true, null, { "c": 0.5 }] } });
+    let cases = [
+        ("envoy.get_base_config().x", "7"),
+        ("envoy.get_base_config() == envoy.get_base_config()", "true"),
+        ("#envoy.get_route_config().a", "5"),
+        ("envoy.get_route_config().a[5].c", "0.5"),
+        ("envoy.get_route_config().a[4] == require('cjson').null, type(require('cjson').null)", "true|userdata"),
+        ("envoy.get_route_config() == envoy.get_route_config()", "true"),
+    ];
+    for (expression, expected) in cases {
+        assert_eq!(shown(expression, json!({ "x": 7 }), route.clone()), expected, "{expression}");
+    }
+    assert_eq!(shown("next(envoy.get_base_config())", json!({}), route.clone()), "nil");
+    assert_eq!(shown("next(envoy.get_base_config())", json!(null), route), "nil");
+    assert_eq!(shown("envoy.get_route_config()", json!({}), json!({ "name": "other", "config": {} })), "nil");
+    assert_eq!(shown("envoy.get_route_config()", json!({}), json!({ "name": "test" })), "nil", "an entry without one");
+    assert_eq!(shown("next(envoy.get_route_config())", json!({}), json!({ "name": "test", "config": {} })), "nil");
+}
+
+#[test]
+fn of_several_entries_the_first_of_the_plugins_name_counts() {
+    let config = json!({ "plugin": { "name": "test", "code": { "local": { "inline_string":
+        v2(&[("request_header", "req.set_header('x-out', envoy.get_route_config().n)")]) } } } });
+    let route = json!({ "plugins": [
+        { "name": "other", "config": { "n": "0" } },
+        { "name": "test", "config": { "n": "1" } },
+        { "name": "test", "config": { "n": "2" } },
+    ]});
+    let mut trial = Any::new(RIDER, &config.to_string(), Some((RIDER_ROUTE, &route.to_string()))).unwrap();
+    assert_eq!(out_of(&mut trial).as_deref(), Some("1"));
+}
+
+#[test]
+fn the_most_specific_configuration_counts_alone() {
+    use postrider_filter_api::{Place, Registry, ScopedConfigs};
+    let mut registry = Registry::default();
+    crate::register(&mut registry);
+    let config = json!({ "plugin": { "name": "test", "code": { "local": { "inline_string":
+        v2(&[("request_header", "local c = envoy.get_route_config() req.set_header('x-out', c and c.n or 'none')")]) } } } });
+    let factory = (registry.find(RIDER).unwrap())("rider", &crate::testing::json(&config.to_string())).unwrap();
+    let scope = |name: &str, n: &str| {
+        let value = json!({ "plugins": [{ "name": name, "config": { "n": n } }] });
+        Some(factory.route_config(RIDER_ROUTE, &crate::testing::json(&value.to_string())).unwrap())
+    };
+    let cases = [
+        (scope("test", "host"), None, "host"),
+        (scope("test", "host"), scope("test", "route"), "route"),
+        // The route's does not name the plugin: the virtual host's is not asked.
+        (scope("test", "host"), scope("other", "route"), "none"),
+    ];
+    for (virtual_host, route, expected) in cases {
+        let configs = ScopedConfigs { virtual_host, route, ..ScopedConfigs::default() };
+        let stats = postrider_telemetry::Registry::new();
+        let worker = stats.worker(0);
+        let mut trial = Trial::rider("return {}");
+        trial.filter = factory.filter(&configs, &Place { stats: &worker, stat_prefix: "test", worker: 0 });
+        assert_eq!(out_of(&mut trial).as_deref(), Some(expected));
+    }
+}
+
+const SCHEMAS: &str = "require('rider.json_validator').register_validator(
+    { type = 'object', properties = { n = { type = 'integer', minimum = 1 } }, required = {} },
+    { type = 'object', properties = { mode = { enum = { 'a', 'b' } } }, required = { 'mode' }, additionalProperties = false })";
+
+fn with_schemas(expression: &str) -> String {
+    v2(&[("request_header", &show(expression))]).replace("local h =", &format!("{SCHEMAS} local h ="))
+}
+
+#[test]
+fn a_base_configuration_that_does_not_fit_its_schema_keeps_the_plugin_from_loading() {
+    let load = |base: Value| Trial::rider_with(&with_schemas("1"), base, json!({ "name": "test" }));
+    assert!(load(json!({ "n": 1 })).is_ok());
+    assert!(load(json!({})).is_ok());
+    for wrong in [json!({ "n": 0 }), json!({ "n": "x" }), json!({ "n": 1.5 })] {
+        let errors = load(wrong).err().unwrap();
+        assert!(errors[0].message.contains("base config validate failed: n: "), "{}", errors[0].message);
+    }
+}
+
+#[test]
+fn a_route_configuration_that_does_not_fit_is_an_error_each_time_it_is_read() {
+    let read = "select(2, pcall(envoy.get_route_config)) == select(2, pcall(envoy.get_route_config)) and envoy.get_route_config()";
+    let cases = [
+        (json!({ "name": "test", "config": { "mode": "a" } }), "table"),
+        (
+            json!({ "name": "test", "config": { "mode": "c" } }),
+            "E: test:5: route config validate failed: mode: expected \"a\" or \"b\"",
+        ),
+        (json!({ "name": "test", "config": {} }), "route config validate failed: \"mode\" is missing"),
+        (json!({ "name": "test", "config": { "mode": "a", "x": 1 } }), "route config validate failed: x"),
+        (json!({ "name": "test" }), "route config validate failed: there is no config"),
+        (json!({ "name": "other", "config": {} }), "nil"),
+    ];
+    for (route, expected) in cases {
+        let mut trial = Trial::rider_with(&with_schemas(read), json!({}), route.clone()).unwrap();
+        let got = out_of(&mut trial).unwrap();
+        let expected = expected.rsplit(": route").next().unwrap();
+        assert!(got.contains(expected), "{route}: {got}");
+    }
+}
+
+#[test]
+fn validators_of_the_plugins_own_judge_the_decoded_table() {
+    let script = |verdict: &str| {
+        v2(&[("request_header", &show("envoy.get_route_config().n"))]).replace(
+            "local h =",
+            &format!(
+                "local config = require('rider.config')
+                 config.register_config_validator(function(base) return base.n == 1 and config.VALIDATE_OK or config.VALIDATE_FAIL, 'n is not 1' end,
+                   function(route) {verdict} end) local h ="
+            ),
+        )
+    };
+    let load = |verdict: &str, n: i32| {
+        Trial::rider_with(&script(verdict), json!({ "n": n }), json!({ "name": "test", "config": { "n": 5 } }))
+    };
+    assert_eq!(out_of(&mut load("return config.VALIDATE_OK", 1).unwrap()).as_deref(), Some("5"));
+    assert!(load("return 0", 2).err().unwrap()[0].message.contains("n is not 1"));
+    assert!(out_of(&mut load("return 1, 'no ' .. route.n", 1).unwrap()).unwrap().contains("no 5"));
+    assert!(out_of(&mut load("return 1", 1).unwrap()).unwrap().contains("route config validate failed"));
+    assert!(out_of(&mut load("error('x')", 1).unwrap()).unwrap().contains("E: "));
+}
+
+#[test]
+fn schemas_of_older_drafts_are_understood() {
+    let check = |schema: &str, value: &str| {
+        let expression = format!("require('jsonschema').generate_validator({schema})({value})");
+        shown(&expression, json!({}), json!({ "name": "test" }))
+    };
+    let cases = [
+        ("{ type = 'number', minimum = 0, exclusiveMinimum = true }", "0", false),
+        ("{ type = 'number', minimum = 0, exclusiveMinimum = true }", "1", true),
+        ("{ type = 'number', exclusiveMinimum = 0 }", "0", false),
+        ("{ items = { { type = 'string' }, { type = 'number' } } }", "{ 'a', 'b' }", false),
+        ("{ items = { { type = 'string' }, { type = 'number' } } }", "{ 'a', 1 }", true),
+        (
+            "{ definitions = { x = { type = 'string' } }, properties = { a = { ['$ref'] = '#/definitions/x' } } }",
+            "{ a = 1 }",
+            false,
+        ),
+        (
+            "{ definitions = { x = { type = 'string' } }, properties = { a = { ['$ref'] = '#/definitions/x' } } }",
+            "{ a = 'y' }",
+            true,
+        ),
+        ("{ anyOf = { { type = 'string' }, { type = 'boolean' } } }", "true", true),
+        ("{ oneOf = { { type = 'number' }, { minimum = 2 } } }", "3", false),
+        ("{ ['not'] = { type = 'string' } }", "'x'", false),
+        ("{ allOf = { { pattern = '^a' }, { maxLength = 2 } } }", "'abc'", false),
+        ("{ type = 'array', items = { type = 'integer' }, uniqueItems = true }", "{ 1, 1 }", false),
+        ("{ dependencies = { a = { 'b' } } }", "{ a = 1 }", false),
+        ("{ properties = { required = { type = 'string' } }, required = { 'required' } }", "{ required = 'x' }", true),
+        ("{ type = 'object', required = {}, enum = nil }", "{ a = 1 }", true),
+    ];
+    for (schema, value, fits) in cases {
+        let got = check(schema, value);
+        assert_eq!(got.starts_with("true"), fits, "{schema} {value}: {got}");
+        assert!(fits || got.starts_with("false|"), "{schema} {value}: {got}");
+    }
+    assert!(check("{ type = 'nothing' }", "1").contains("invalid schema"), "a schema that is none");
+    assert!(check("{ ['$ref'] = 'http://example.com/x' }", "1").contains("E: "), "nothing is fetched");
+}
+
+#[test]
+fn copies_of_route_configurations_can_be_changed() {
+    let change = "local c = envoy.get_route_config() c.n = c.n + 1 c.t[1] = c.t[1] + 1 req.set_header('x-out', c.n .. '|' .. c.t[1])";
+    let route = json!({ "name": "test", "config": { "n": 1, "t": [1] } });
+    let script = v2(&[("request_header", change)]);
+    let mut shared = Trial::rider_with(&script, json!({}), route.clone()).unwrap();
+    let copying = script.replace("local h =", "require('rider.v2.config').copy_route_config = true local h =");
+    let mut copied = Trial::rider_with(&copying, json!({}), route).unwrap();
+    for (round, expected) in ["2|2", "3|3"].iter().enumerate() {
+        assert_eq!(out_of(&mut shared).as_deref(), Some(*expected));
+        assert_eq!(out_of(&mut copied).as_deref(), Some("2|2"), "{round}");
+        shared.again();
+        copied.again();
+    }
+    let manifest = json!({ "name": "test", "runtime": "rider", "code": { "inline_string": script },
+        "options": { "copy_route_config": true } });
+    let route = json!({ "config": { "n": 1, "t": [1] } });
+    let kind = "postrider.filters.http.plugin.v1.PluginPerRoute";
+    let mut trial = Any::new(MANIFEST, &manifest.to_string(), Some((kind, &route.to_string()))).unwrap();
+    for _ in 0..2 {
+        assert_eq!(out_of(&mut trial).as_deref(), Some("2|2"));
+        trial.again();
+    }
+}
+
+#[test]
+fn filter_configurations_are_read_strictly() {
+    let code = json!({ "local": { "inline_string": "return {}" } });
+    let cases = [
+        (json!({ "plugin": { "name": "a", "code": code } }), None),
+        (
+            json!({ "plugin": { "name": "a", "code": code, "vm_config": { "vm_id": "x", "package_path": "/x/?.lua" } } }),
+            None,
+        ),
+        (json!({ "plugin": { "name": "a", "code": { "local": { "inline_bytes": "cmV0dXJuIHt9" } } } }), None),
+        (json!({ "plugin": { "name": "a", "code": { "remote": { "sha256": "x" } } } }), Some("remote")),
+        (
+            json!({ "plugin": { "name": "a", "code": { "remote": {}, "local": { "inline_string": "return {}" } } } }),
+            Some("remote"),
+        ),
+        (json!({ "plugin": { "name": "a", "code": {} } }), Some("there is no `local`")),
+        (json!({ "plugin": { "name": "a" } }), Some("there is no `code`")),
+        (json!({ "plugin": { "code": code } }), Some("there is no `name`")),
+        (json!({}), Some("there is no `plugin`")),
+        (json!({ "plugin": { "name": "a", "code": code, "more": 1 } }), Some("more")),
+        (json!({ "plugin": { "name": "a", "code": code, "vm_config": { "more": 1 } } }), Some("more")),
+        (json!({ "plugin": { "name": "a", "code": code, "log_file": { "more": 1 } } }), Some("more")),
+        (json!({ "plugin": { "name": "a", "code": code }, "more": 1 }), Some("more")),
+        (json!({ "plugin": { "name": "a", "code": code, "config": 5 } }), Some("object")),
+        (json!({ "plugin": { "name": "a", "code": { "local": { "filename": "/nowhere.lua" } } } }), Some("nowhere")),
+    ];
+    for (config, expected) in cases {
+        let result = Any::new(RIDER, &config.to_string(), None);
+        match (result, expected) {
+            (Ok(_), None) => {}
+            (Ok(_), Some(_)) => panic!("{config} was taken"),
+            (Err(errors), Some(text)) => assert!(
+                errors.iter().any(|error| format!("{}: {}", error.path, error.message).contains(text)),
+                "{config}: {errors:?}"
+            ),
+            (Err(errors), None) => panic!("{config}: {errors:?}"),
+        }
+    }
+    for (kind, route, taken) in [
+        (RIDER_ROUTE, json!({ "plugins": [{ "name": "a" }] }), true),
+        (RIDER_ROUTE, json!({}), true),
+        (RIDER_ROUTE, json!({ "plugins": [{ "config": {} }] }), false),
+        (RIDER_ROUTE, json!({ "plugins": [{ "name": "a", "config": 1 }] }), false),
+        (RIDER_ROUTE, json!({ "plugins": [{ "name": "a", "more": 1 }] }), false),
+        (RIDER_ROUTE, json!({ "more": 1 }), false),
+        ("some.Other", json!({}), false),
+    ] {
+        let config = json!({ "plugin": { "name": "a", "code": code } });
+        let result = Any::new(RIDER, &config.to_string(), Some((kind, &route.to_string())));
+        assert_eq!(result.is_ok(), taken, "{route}");
+    }
+}
+
+#[test]
+fn the_package_path_stands_before_luas_own() {
+    let folder = std::env::temp_dir().join(format!("postrider-rider-path-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("own_module.lua"), "return { word = 'found' }").unwrap();
+    for end in ["", ";"] {
+        let config = json!({ "plugin": {
+            "name": "test", "vm_config": { "package_path": format!("{}/?.lua{end}", folder.display()) },
+            "code": { "local": { "inline_string": v2(&[("request_header", "req.set_header('x-out', require('own_module').word)")]) } },
+        }});
+        assert_eq!(out_of(&mut Any::new(RIDER, &config.to_string(), None).unwrap()).as_deref(), Some("found"));
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn the_phases_of_a_manifest_say_which_hooks_are_called() {
+    let script = v2(&[
+        ("request_header", "req.set_header('x-out', (req.get_header('x-out') or '') .. 'h')"),
+        ("request_body", "req.set_header('x-out', (req.get_header('x-out') or '') .. 'b')"),
+        ("response_header", "resp.set_header('x-out', 'r')"),
+    ]);
+    let cases = [
+        (json!([]), Some("hb"), Some("r")),
+        (json!(["request_headers"]), Some("h"), None),
+        (json!(["request_body"]), Some("b"), None),
+        (json!(["request_body", "response_headers"]), Some("b"), Some("r")),
+        (json!(["complete"]), None, None),
+    ];
+    for (phases, request, response) in cases {
+        let manifest =
+            json!({ "name": "test", "runtime": "rider", "code": { "inline_string": script }, "phases": phases });
+        let mut trial = Any::new(MANIFEST, &manifest.to_string(), None).unwrap();
+        trial.stream.response.set_status(200);
+        if trial.filter.hooks().request_headers {
+            assert_eq!(trial.request(&["x"]), Outcome::Passed);
+        }
+        if trial.filter.hooks().response_headers {
+            assert_eq!(trial.response(&[]), Outcome::Passed);
+        }
+        assert_eq!(trial.request_header("x-out").as_deref(), request, "{phases}");
+        assert_eq!(trial.response_header("x-out").as_deref(), response, "{phases}");
+    }
+}
+
+#[test]
+fn a_manifests_override_without_a_configuration_leaves_the_plugin_without_a_route_configuration() {
+    let script = with_schemas("tostring(envoy.get_route_config())");
+    let manifest = json!({ "name": "test", "runtime": "rider", "code": { "inline_string": script } });
+    let kind = "postrider.filters.http.plugin.v1.PluginPerRoute";
+    let mut trial = Any::new(MANIFEST, &manifest.to_string(), Some((kind, "{}"))).unwrap();
+    assert_eq!(out_of(&mut trial).as_deref(), Some("nil"));
+    let trial = Any::new(MANIFEST, &manifest.to_string(), Some((kind, r#"{"disabled": true}"#))).unwrap();
+    assert!(!trial.filter.hooks().request_headers);
+}
+
+#[test]
+fn options_of_a_manifest_are_read_strictly() {
+    for (options, expected) in [
+        (json!({ "sandbox": "none" }), "options.sandbox: expected full, standard or strict"),
+        (json!({ "sdk": "other" }), "options.sdk: expected builtin or filesystem"),
+        (json!({ "sdk": "filesystem", "sandbox": "strict" }), "options.sdk: SDK files need ffi"),
+        (json!({ "more": 1 }), "options.more"),
+    ] {
+        let errors = Trial::manifest("return {}", options.clone()).err().unwrap();
+        let texts: Vec<_> = errors.iter().map(|error| format!("{}: {}", error.path, error.message)).collect();
+        assert!(texts.iter().any(|text| text.starts_with(expected)), "{options}: {texts:?}");
+    }
+}

@@ -1,0 +1,136 @@
+//! What plugins do with every request is compiled: nothing on the hot path ends the recording of a trace.
+
+use serde_json::json;
+
+use super::{Trial, get};
+use crate::testing::Outcome;
+
+/// A plugin that does `work` and counts the recordings that were given up meanwhile. With `x-report` on a request it tells
+/// how many there were since the last report, and why.
+fn watched(header: &str, body: &str) -> String {
+    format!(
+        "require('rider.v2')
+         local req = envoy.req
+         local get_header, set_header, remove_header, get_body = req.get_header, req.set_header, req.remove_header, req.get_body
+         local aborts, traces, why = 0, 0, {{}}
+         local util = require('jit.util')
+         jit.attach(function(what, trace, func, pc, code, reason)
+           if what == 'stop' then traces = traces + 1 end
+           -- 8 to 10: leaving a loop, or meeting another within, which is compiled by itself. That is how loops are found.
+           if what == 'abort' and not (code >= 8 and code <= 10) then
+             aborts = aborts + 1
+             local info = util.funcinfo(func, pc)
+             why[#why + 1] = (info.loc or tostring(info.addr)) .. ' code ' .. tostring(code) .. ' ' .. tostring(reason)
+           end
+         end, 'trace')
+         local h = {{ version = 'v2' }}
+         local function work_header() {header} end
+         local function work_body() {body} end
+         function h.on_request_header()
+           if req.get_header('x-report') then
+             req.set_header('x-out', aborts .. ' aborts, ' .. (traces > 0 and 'compiled' or 'nothing compiled') .. '; ' .. table.concat(why, '; '))
+             aborts, why = 0, {{}}
+             return
+           end
+           work_header()
+         end
+         function h.on_request_body() work_body() end
+         return h"
+    )
+}
+
+/// Runs it until it is warm, and then as often again: what is given up behind the warm-up.
+fn aborts_when_warm(header: &str, body: &str) -> String {
+    let mut trial = Trial::manifest(&watched(header, body), json!({ "sandbox": "full" })).unwrap();
+    let mut report = String::new();
+    for _ in 0..2 {
+        for _ in 0..3000 {
+            trial.restart(get(&[("authorization", "Basic Zm9vbmFtZTp2YWxpZHBhc3N3b3Jk"), ("two", "a"), ("two", "b")]));
+            assert_eq!(trial.request(&["0123456789"]), Outcome::Passed);
+        }
+        trial.restart(get(&[("x-report", "1")]));
+        trial.request(&[]);
+        report = trial.request_header("x-out").unwrap();
+    }
+    report
+}
+
+#[test]
+fn the_calls_of_the_reference_plugins_are_compiled() {
+    let normal = "for i = 1, 20 do set_header('test' .. i, 'value') end
+         for i = 1, 10 do local x = get_header('test' .. i) end
+         for i = 1, 20 do remove_header('test' .. i) end";
+    let cases = [
+        ("simple", "for i = 1, 10 do local x = get_header('test' .. i) end", ""),
+        ("normal", normal, ""),
+        ("complex", "", &*format!("{normal} for i = 1, 30 do local b = get_body() end")),
+        (
+            "basic auth",
+            "for i = 1, 3 do
+               local value = get_header('authorization')
+               local decoded = require_base64.decode(value:sub(7))
+               if decoded ~= 'fooname:validpassword' then error('no') end
+             end",
+            "",
+        ),
+    ];
+    for (name, header, body) in cases {
+        let header = header.replace("require_base64", "base64");
+        let script = watched(&header, body);
+        assert!(script.contains("version"));
+        let header = format!("local base64 = package.loaded.base64 or require('base64') {header}");
+        let report = aborts_when_warm(&header, body);
+        assert!(report.starts_with("0 aborts, compiled"), "{name}: {report}");
+    }
+}
+
+#[test]
+fn every_call_that_plugins_make_with_each_request_is_compiled() {
+    let calls = [
+        "req.get_header('two')",
+        "req.get_header_size('two')",
+        "req.get_header_index('two', 1)",
+        "req.get_header_map_size()",
+        "req.get_headers()",
+        "req.set_header('x', 'y')",
+        "req.remove_header('x')",
+        "req.get_query_parameters()",
+        "req.get_metadata('a', 'b')",
+        "req.get_dynamic_metadata('a', 'b')",
+        "req.set_dynamic_metadata('a', 'b', 'c')",
+        "req.clear_route_cache()",
+        "envoy.streaminfo.upstream_cluster()",
+        "envoy.streaminfo.downstream_remote_address()",
+        "envoy.streaminfo.start_time()",
+        "envoy.nowms()",
+        "envoy.logDebug('x')",
+        "envoy.filelog('x')",
+        "envoy.get_base_config()",
+        "envoy.get_route_config()",
+        "require_md5.sumhexa('x')",
+        "require_md5.sum('x')",
+        "require_sha2.sha256('x')",
+        "require_sha2.hmac(require_sha2.sha256, 'key', 'x')",
+        "require_base64.encode('x')",
+        "require_base64.decode('eHh4')",
+        "require_json.decode('{\"a\": [1, 2.5, \"b\\\\n\", true, null]}')",
+        "require_json.encode({ a = 'b' })",
+    ];
+    for call in calls {
+        let mut call = call.to_owned();
+        let mut locals = String::new();
+        for (name, module) in
+            [("require_md5", "md5"), ("require_sha2", "sha2"), ("require_base64", "base64"), ("require_json", "cjson")]
+        {
+            if call.contains(name) {
+                locals.push_str(&format!("local {name} = package.loaded.{module} or require('{module}') "));
+            }
+        }
+        call = format!("{locals} for i = 1, 3 do local x = {call} end");
+        let report = aborts_when_warm(&call, "");
+        assert!(report.starts_with("0 aborts, compiled"), "{call}: {report}");
+    }
+    let report =
+        aborts_when_warm("local shared = envoy.stream.shared for i = 1, 3 do shared.n = (shared.n or 0) + 1 end", "");
+    assert!(report.starts_with("0 aborts, compiled"), "shared: {report}");
+}

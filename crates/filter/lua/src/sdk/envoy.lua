@@ -1,0 +1,164 @@
+-- Envoy's Lua filter: the handle that its two functions get. The objects behind it are in `envoy/`.
+local border, kit = ...
+local api, ctx, out, str = border.api, border.context, border.out, border.string
+local type, error, setmetatable, floor = type, error, setmetatable, math.floor
+local text, expected, dead = kit.text, kit.expected, kit.dead
+local now = api.now
+
+local Handle = kit.class("StreamHandle", "stream")
+
+-- Fields of a handle: its stream, its side, the objects that it gave out in this turn, whether the script has seen a
+-- body, and the keys that it imported.
+local STREAM, SIDE, HEADERS, BODY, INFO, STATS, METADATA, SEEN, KEYS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+
+local function handle(side)
+  return setmetatable({ ctx.stream, side, false, false, false, false, false, false, false }, Handle)
+end
+
+-- The same object for every call of one turn.
+local function once(slot, method, make)
+  Handle[method] = function(self)
+    if self[STREAM] ~= ctx.stream then dead(self, Handle, method) end
+    local object = self[slot]
+    if object and object[1] == ctx.turn then return object end
+    object = make(self[SIDE])
+    self[slot] = object
+    return object
+  end
+end
+once(HEADERS, "headers", kit.headers)
+once(INFO, "streamInfo", kit.stream_info)
+once(STATS, "stats", kit.stats)
+once(METADATA, "metadata", function() return kit.metadata(border.ROUTE) end)
+
+for method, make in pairs {
+  route = kit.route, virtualHost = kit.virtual_host, connection = kit.connection,
+  connectionStreamInfo = kit.connection_stream_info,
+  filterContext = function() return kit.metadata(border.FILTER_CONTEXT) end,
+  requestHeaders = function() return kit.headers(border.REQUEST) end,
+  downstreamRequestHeaders = function() return kit.headers(border.REQUEST) end,
+  clearRouteCache = function() api.clear_route_cache() end,
+} do
+  Handle[method] = function(self)
+    if self[STREAM] ~= ctx.stream then dead(self, Handle, method) end
+    return make()
+  end
+end
+
+function Handle:body(always_wrap)
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "body") end
+  local object = self[BODY]
+  if object and object[1] == ctx.turn then return object end
+  object = kit.body(self[SIDE], self[SEEN], always_wrap)
+  if not object then return end
+  self[BODY], self[SEEN] = object, true
+  return object
+end
+
+function Handle:bodyChunks()
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "bodyChunks") end
+  local step, side = kit.chunks(self[SIDE])
+  return step, side, nil
+end
+
+function Handle:trailers()
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "trailers") end
+  local object = kit.trailers(self[SIDE])
+  if object then return object end
+end
+
+-- Not tail calls: errors name the line that called the method.
+function Handle:respond(headers, body)
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "respond") end
+  kit.respond(self[SIDE], headers, body)
+end
+
+function Handle:httpCall(cluster, headers, body, ...)
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "httpCall") end
+  local answer, text = kit.http_call(cluster, headers, body, ...)
+  if answer then return answer, text end
+end
+
+function Handle:setUpstreamOverrideHost(host, strict)
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "setUpstreamOverrideHost") end
+  if type(host) ~= "string" then host = text(host, 1, "setUpstreamOverrideHost") end
+  if strict ~= nil and type(strict) ~= "boolean" then expected("boolean", strict, 2, "setUpstreamOverrideHost") end
+  if api.override_host(host, #host, strict and 1 or 0) ~= 0 then error("host is not a valid IP address", 2) end
+end
+
+function Handle:base64Escape(bytes)
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "base64Escape") end
+  if type(bytes) ~= "string" then bytes = text(bytes, 1, "base64Escape") end
+  api.base64(1, bytes, #bytes, out)
+  return str(out.p, out.n)
+end
+
+function Handle:base64Decode(encoded)
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "base64Decode") end
+  if type(encoded) ~= "string" then encoded = text(encoded, 1, "base64Decode") end
+  if api.base64(0, encoded, #encoded, out) == 0 then return str(out.p, out.n) end
+  return nil
+end
+
+EnvoyTimestampResolution = { MILLISECOND = 0, MICROSECOND = 1 }
+
+function Handle:timestamp(resolution)
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "timestamp") end
+  if resolution ~= nil and resolution ~= 0 then error("timestamp format must be MILLISECOND.", 2) end
+  return floor(now())
+end
+
+function Handle:timestampString(resolution)
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "timestampString") end
+  if resolution == nil or resolution == 0 then return string.format("%.0f", floor(now())) end
+  if resolution ~= 1 then error("timestamp format must be MILLISECOND or MICROSECOND.", 2) end
+  return string.format("%.0f", floor(now() * 1000))
+end
+
+-- Keys and signatures.
+local Key = kit.class("PublicKey", "turn")
+
+-- What `verifySignature` takes for the key; nil when it is none.
+function Key:get()
+  if self[1] ~= ctx.turn then dead(self, Key, "get") end
+  return self[2] or nil
+end
+
+function Handle:importPublicKey(der, length)
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "importPublicKey") end
+  if type(der) ~= "string" then der = text(der, 1, "importPublicKey") end
+  der = der:sub(1, kit.integer(length, 2, "importPublicKey"))
+  local good = api.key_check(der, #der) == 0
+  if good then
+    self[KEYS] = self[KEYS] or {}
+    self[KEYS][der] = true
+  end
+  return setmetatable({ ctx.turn, good and der }, Key)
+end
+
+function Handle:verifySignature(hash, key, signature, signature_length, data, length)
+  if self[STREAM] ~= ctx.stream then dead(self, Handle, "verifySignature") end
+  hash, key = text(hash, 1, "verifySignature"), text(key, 2, "verifySignature")
+  signature = text(signature, 3, "verifySignature"):sub(1, kit.integer(signature_length, 4, "verifySignature"))
+  data = text(data, 5, "verifySignature"):sub(1, kit.integer(length, 6, "verifySignature"))
+  if not (self[KEYS] and self[KEYS][key]) then error("invalid public key", 2) end
+  local code = api.verify(hash, #hash, key, #key, signature, #signature, data, #data)
+  if code == 0 then return true, nil end
+  if code == border.INVALID then return false, hash .. " is not supported." end
+  return false, "Failed to verify digest. Error code: 0"
+end
+
+-- A hook that calls the script's function with a handle.
+local function hook(name, side)
+  local act = rawget(_G, name)
+  if type(act) ~= "function" then return nil end
+  return function() act(handle(side)) end
+end
+
+return function(script)
+  script()
+  return {
+    request_headers = hook("envoy_on_request", border.REQUEST),
+    response_headers = hook("envoy_on_response", border.RESPONSE),
+  }
+end

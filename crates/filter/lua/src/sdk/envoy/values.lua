@@ -1,0 +1,234 @@
+-- Metadata, dynamic metadata and filter state: structured values.
+local border, kit, json = ...
+local api, ctx, out, str, value = border.api, border.context, border.out, border.string, border.value
+local value_get, value_set, namespace = api.value_get, api.value_set, api.namespace
+local type, error, format, pairs, next, pcall = type, error, string.format, pairs, next, pcall
+local setmetatable, getmetatable = setmetatable, getmetatable
+local find, concat, floor, huge = string.find, table.concat, math.floor, math.huge
+local text, dead = kit.text, kit.dead
+
+-- What `abi/values.rs` calls them.
+local BOOL, NUMBER, STRING, LIST, MAP = 1, 2, 3, 4, 5
+
+-- JSON nulls are nil to these scripts.
+local function without_nulls(value)
+  for key, inner in pairs(value) do
+    if inner == json.null then
+      value[key] = nil
+    elseif type(inner) == "table" then
+      without_nulls(inner)
+    end
+  end
+  return value
+end
+
+local function decode(source)
+  local value = json.decode(source)
+  return find(source, "null", 1, true) and without_nulls(value) or value
+end
+
+-- The value that an answer of `value_get` left.
+local function taken()
+  local kind = value.kind
+  if kind == STRING then return str(value.text.p, value.text.n) end
+  if kind == NUMBER then return value.number end
+  if kind == BOOL then return value.number ~= 0 end
+  return decode(str(value.text.p, value.text.n))
+end
+
+-- A table as JSON: keys 1 to n make a list, texts a map; nothing else fits in metadata.
+local write
+local function write_table(table, parts, depth)
+  if depth > 100 then error("table nested too deeply in dynamicMetadata", 0) end
+  local n, named = 0, false
+  for key in pairs(table) do
+    if type(key) == "string" then
+      named = true
+    elseif type(key) == "number" and key >= 1 and floor(key) == key then
+      n = n + 1
+    else
+      error(format("unexpected type %s in table key (only string keys are supported)", type(key)), 0)
+    end
+  end
+  if n > 0 and (named or n ~= #table) then
+    error("unexpected type number in table key (only string keys are supported)", 0)
+  end
+  if n > 0 or getmetatable(table) == json.array_mt then
+    parts[#parts + 1] = "["
+    for i = 1, n do
+      if i > 1 then parts[#parts + 1] = "," end
+      write(table[i], parts, depth + 1)
+    end
+    parts[#parts + 1] = "]"
+    return LIST
+  end
+  parts[#parts + 1] = "{"
+  local comma = ""
+  for key, inner in pairs(table) do
+    parts[#parts + 1] = comma .. json.encode(key) .. ":"
+    write(inner, parts, depth + 1)
+    comma = ","
+  end
+  parts[#parts + 1] = "}"
+  return MAP
+end
+
+function write(value, parts, depth)
+  local kind = type(value)
+  if kind == "table" then return write_table(value, parts, depth) end
+  if kind == "string" or kind == "boolean" then
+    parts[#parts + 1] = json.encode(value)
+  elseif kind == "number" and value == value and value ~= huge and value ~= -huge then
+    parts[#parts + 1] = format("%.17g", value)
+  elseif kind == "number" then
+    parts[#parts + 1] = "null"
+  else
+    error(format("unexpected type '%s' in dynamicMetadata", kind), 0)
+  end
+end
+
+local function store(which, name, key, new)
+  local kind = type(new)
+  if kind == "string" then return value_set(which, name, #name, key, #key, STRING, 0, new, #new) end
+  if kind == "number" then return value_set(which, name, #name, key, #key, NUMBER, new, nil, 0) end
+  if kind == "boolean" then return value_set(which, name, #name, key, #key, BOOL, new and 1 or 0, nil, 0) end
+  if new == nil then return value_set(which, name, #name, key, #key, 0, 0, nil, 0) end
+  local parts = {}
+  local ok, what = pcall(write, new, parts, 0)
+  if not ok then error(what, 3) end
+  local source = concat(parts)
+  value_set(which, name, #name, key, #key, what, 0, source, #source)
+end
+
+-- Iteration over a table of what was there when it began; the object takes no second one meanwhile.
+local OPEN = 3
+local Iterator = {}
+function Iterator.__call(state)
+  local object = state[1]
+  if not object or object[1] ~= ctx.turn then error("object used outside of proper scope", 2) end
+  local key, item = next(state[2], state[3])
+  if key == nil then
+    object[OPEN] = false
+    state[1] = false
+    return nil
+  end
+  state[3] = key
+  return key, item
+end
+
+-- Begins one, for a `__pairs`.
+local function iterate(object, items)
+  if object[OPEN] then error("cannot create a second iterator before completing the first", 3) end
+  object[OPEN] = true
+  return setmetatable({ object, items, nil }, Iterator)
+end
+
+-- Values that no script changes: a route's, a virtual host's, the filter context.
+local Metadata = kit.class("MetadataMap", "turn")
+local WHICH = 2
+
+-- Without a name the namespace is the filter's own.
+function kit.metadata(which)
+  return setmetatable({ ctx.turn, which, false }, Metadata)
+end
+
+function Metadata:get(key)
+  if self[1] ~= ctx.turn then dead(self, Metadata, "get") end
+  if type(key) ~= "string" then key = text(key, 1, "get") end
+  if key ~= "" and value_get(self[WHICH], "", 0, key, #key, value) == 0 then return taken() end
+end
+
+function Metadata:__pairs()
+  if self[1] ~= ctx.turn then dead(self, Metadata, "pairs") end
+  -- Not a tail call: an error names the line that iterates. So below.
+  local iterator = iterate(self, value_get(self[WHICH], "", 0, "", 0, value) == 0 and taken() or {})
+  return iterator, nil, nil
+end
+
+local Dynamic = kit.class("DynamicMetadataMap", "turn")
+
+function kit.dynamic_metadata()
+  return setmetatable({ ctx.turn, border.DYNAMIC, false }, Dynamic)
+end
+
+function Dynamic:get(name)
+  if self[1] ~= ctx.turn then dead(self, Dynamic, "get") end
+  if type(name) ~= "string" then name = text(name, 1, "get") end
+  if value_get(border.DYNAMIC, name, #name, "", 0, value) == 0 then return taken() end
+end
+
+function Dynamic:set(name, key, new)
+  if self[1] ~= ctx.turn then dead(self, Dynamic, "set") end
+  if self[OPEN] then error("dynamic metadata map cannot be modified while iterating", 2) end
+  if type(name) ~= "string" then name = text(name, 1, "set") end
+  if type(key) ~= "string" then key = text(key, 2, "set") end
+  store(border.DYNAMIC, name, key, new)
+end
+
+function Dynamic:__pairs()
+  if self[1] ~= ctx.turn then dead(self, Dynamic, "pairs") end
+  local names, items, cursor = {}, {}, 0
+  while true do
+    cursor = namespace(cursor, out)
+    if cursor < 0 then break end
+    names[#names + 1] = str(out.p, out.n)
+  end
+  for i = 1, #names do
+    local name = names[i]
+    if value_get(border.DYNAMIC, name, #name, "", 0, value) == 0 then items[name] = taken() end
+  end
+  local iterator = iterate(self, items)
+  return iterator, nil, nil
+end
+
+-- A connection's: nothing sets any here.
+local Connection = kit.class("ConnectionDynamicMetadataMap", "turn")
+function kit.connection_metadata()
+  return setmetatable({ ctx.turn, 0, false }, Connection)
+end
+function Connection:get(name)
+  if self[1] ~= ctx.turn then dead(self, Connection, "get") end
+  text(name, 1, "get")
+end
+function Connection:__pairs()
+  if self[1] ~= ctx.turn then dead(self, Connection, "pairs") end
+  local iterator = iterate(self, {})
+  return iterator, nil, nil
+end
+
+-- Objects that are texts; the proxy keeps no others.
+local FACTORIES = {
+  ["envoy.string"] = true,
+  ["envoy.hashable_string"] = true,
+  ["envoy.ratelimit.hits_addend"] = true,
+  ["envoy.network.upstream_server_name"] = true,
+  ["envoy.network.application_protocols"] = true,
+  ["envoy.network.upstream_subject_alt_names"] = true,
+  ["envoy.tcp_proxy.cluster"] = true,
+  ["envoy.upstream.dynamic_host"] = true,
+  ["envoy.upstream.dynamic_port"] = true,
+}
+local State = kit.class("FilterState", "turn")
+
+function kit.filter_state()
+  return setmetatable({ ctx.turn, border.FILTER_STATE, false }, State)
+end
+
+function State:get(name, field)
+  if self[1] ~= ctx.turn then dead(self, State, "get") end
+  if type(name) ~= "string" then name = text(name, 1, "get") end
+  if value_get(border.FILTER_STATE, name, #name, "", 0, value) ~= 0 then return end
+  local found = taken()
+  if field == nil then return found end
+  if type(field) ~= "string" then field = text(field, 2, "get") end
+  if type(found) == "table" and found[field] ~= nil then return found[field] end
+end
+
+function State:set(name, factory, bytes)
+  if self[1] ~= ctx.turn then dead(self, State, "set") end
+  if type(name) ~= "string" then name = text(name, 1, "set") end
+  if type(factory) ~= "string" then factory = text(factory, 2, "set") end
+  if type(bytes) ~= "string" then bytes = text(bytes, 3, "set") end
+  if not FACTORIES[factory] then error(format("'%s' does not have an object factory", factory), 2) end
+  store(border.FILTER_STATE, name, "", bytes)
+end

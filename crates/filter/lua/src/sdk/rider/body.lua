@@ -1,0 +1,96 @@
+-- Bodies. The second SDK hands out texts in hooks of their own; the first waits, and hands out an object.
+local border = ...
+local api, ctx, out, str, envoy = border.api, border.context, border.out, border.string, border.envoy
+local body_get, body_set, flow, keep = api.body_get, api.body_set, api.flow, api.keep
+local type, error, tonumber, floor = type, error, tonumber, math.floor
+local band = bit.band
+local COMPLETE, BODYLESS, RELEASED, STREAMED = border.COMPLETE, border.BODYLESS, border.RELEASED, border.STREAMED
+
+-- A text of this size is not kept beyond its stream.
+local LARGE = 65536
+
+local function install(to, map)
+  -- What was read last, and in which turn: within one turn only set() changes a body.
+  local text, turn, large_stream = nil, 0, 0
+
+  local function read()
+    if turn == ctx.turn then return text end
+    if body_get(map, out) == 0 then
+      text = str(out.p, out.n)
+      if #text > LARGE then
+        large_stream = ctx.stream
+        keep()
+      end
+    else
+      text = nil
+    end
+    turn = ctx.turn
+    return text
+  end
+
+  local function set(bytes)
+    if type(bytes) ~= "string" then error("the body must be a string", 3) end
+    if ctx.side ~= map then error("the body of the other message cannot be changed here", 3) end
+    if body_set(map, bytes, #bytes) ~= 0 then error("there is no body to change here", 3) end
+    turn = 0
+    return #bytes
+  end
+
+  -- The body as an object: one serves all streams, since it always means the current one's.
+  local buffer = {}
+  function buffer.length()
+    body_get(map, out)
+    return tonumber(out.n)
+  end
+  -- `index` counts from 0.
+  function buffer.getBytes(_, index, length)
+    if type(index) ~= "number" or type(length) ~= "number" then error("index and length must be numbers", 2) end
+    index, length = floor(index), floor(length)
+    body_get(map, out)
+    local size = tonumber(out.n)
+    if not (index >= 0 and length >= 0 and index + length <= size) then
+      error("index/length must be >= 0 and (index + length) must be <= buffer size", 2)
+    end
+    if index == 0 and length == size then return read() or "" end
+    return str(out.p + index, length)
+  end
+  function buffer.setBytes(_, bytes) return set(bytes) end
+
+  local function wait_for_buffer()
+    if ctx.side ~= map then error("the body of the other message cannot be read here", 3) end
+    local state = flow(map)
+    if band(state, BODYLESS) ~= 0 then return nil end
+    if band(state, COMPLETE) == 0 then
+      if band(state, RELEASED + STREAMED) ~= 0 then
+        error("cannot call get_body() after body has been streamed", 3)
+      end
+      border.wait(border.WAIT_BODY)
+      if body_get(map, out) ~= 0 then return nil end
+    end
+    return buffer
+  end
+
+  function to.get_body()
+    if border.is_v2 then return read() end
+    -- Not a tail call: errors name the caller's line.
+    local found = wait_for_buffer()
+    return found
+  end
+
+  -- Ours: the published second SDK cannot change bodies.
+  function to.set_body(bytes)
+    local length = set(bytes)
+    return length
+  end
+
+  return function(stream)
+    if large_stream == stream then text, turn, large_stream = nil, 0, 0 end
+  end
+end
+
+local forget_request = install(envoy.req, border.REQUEST)
+local forget_response = install(envoy.resp, border.RESPONSE)
+border.forget_bodies = function(stream)
+  forget_request(stream)
+  forget_response(stream)
+end

@@ -1,0 +1,53 @@
+-- Takes away what a level does not allow, after the SDK has what it needs. FFI can reach any memory, so a script that
+-- is trusted with it is trusted altogether: levels that leave it keep honest scripts from accidents.
+local level, package_path, package_cpath = ...
+
+if package_path ~= "" then package.path = package_path .. package.path end
+if package_cpath ~= "" then package.cpath = package_cpath .. package.cpath end
+
+if level == "full" then return end
+
+os.exit, os.execute, os.remove, os.rename, os.tmpname, os.setlocale = nil, nil, nil, nil, nil, nil
+io.popen, io.tmpfile, io.output, io.write = nil, nil, nil, nil
+package.loadlib = nil
+
+-- Searchers for machine code go; those for Lua files stay.
+local searchers = package.loaders
+for i = #searchers, 3, -1 do searchers[i] = nil end
+
+local open = io.open
+io.open = function(name, mode)
+  if mode ~= nil and not (mode == "r" or mode == "rb") then
+    return nil, "files can only be read here (sandbox: standard)"
+  end
+  return open(name, mode)
+end
+
+debug.sethook, debug.setlocal, debug.setupvalue, debug.upvalueid, debug.upvaluejoin = nil, nil, nil, nil, nil
+debug.setuservalue, debug.debug = nil, nil
+
+local ffi = package.loaded.ffi
+if ffi then ffi.load = nil end
+
+if level ~= "strict" then return end
+
+local date, time, clock, difftime = os.date, os.time, os.clock, os.difftime
+os = { date = date, time = time, clock = clock, difftime = difftime }
+io, debug, jit, ffi = nil, nil, nil, nil
+loadfile, dofile = nil, nil
+for _, name in ipairs { "io", "debug", "jit", "jit.util", "jit.opt", "ffi" } do package.loaded[name] = nil end
+package.loaded.os = os
+for _, name in ipairs { "io", "debug", "jit", "jit.util", "jit.opt", "ffi" } do
+  package.preload[name] = function() error("the sandbox level `strict` has no `" .. name .. "`", 0) end
+end
+package.path, package.cpath = "", ""
+for i = #searchers, 2, -1 do searchers[i] = nil end
+package.searchpath = nil
+
+-- Precompiled code can break out: text only.
+local load_chunk = load
+load = function(chunk, name, _, env)
+  if env ~= nil then return load_chunk(chunk, name, "t", env) end
+  return load_chunk(chunk, name, "t")
+end
+loadstring = function(text, name) return load_chunk(text, name, "t") end

@@ -1,0 +1,108 @@
+//! Envoy's configuration of the filter: what is refused, with its place, and which script wins.
+
+use crate::testing::{Outcome, Trial};
+
+const KIND: &str = "envoy.extensions.filters.http.lua.v3.Lua";
+const ROUTE: &str = "envoy.extensions.filters.http.lua.v3.LuaPerRoute";
+
+/// Sets `x-by`.
+fn marks(by: &str) -> String {
+    format!("function envoy_on_request(h) h:headers():replace('x-by', '{by}') end")
+}
+
+fn errors(config: &str, route: Option<&str>) -> Vec<(String, String)> {
+    let errors = Trial::new(KIND, config, route.map(|route| (ROUTE, route))).err().expect("it is refused");
+    errors.into_iter().map(|error| (error.path, error.message)).collect()
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    for (config, route, path, part) in [
+        (
+            r#"{"inline_code": "x = 1", "default_source_code": {"inline_string": "x = 1"}}"#,
+            None,
+            "inline_code",
+            "only one",
+        ),
+        (r#"{"inline_code": "x ="}"#, None, "inline_code", "script load error: lua:1:"),
+        (r#"{"inline_code": "error('top')"}"#, None, "inline_code", "top"),
+        (r#"{"default_source_code": {}}"#, None, "default_source_code", "no code"),
+        (
+            r#"{"default_source_code": {"filename": "/nowhere.lua"}}"#,
+            None,
+            "default_source_code.filename",
+            "/nowhere.lua",
+        ),
+        (r#"{"source_codes": {"a": {"inline_string": "("}}}"#, None, "source_codes[\"a\"]", "script load error"),
+        (r#"{"source_codes": []}"#, None, "source_codes", "expected an object"),
+        (r#"{"nonsense": 1}"#, None, "nonsense", ""),
+        ("{}", Some(r#"{"disabled": true, "name": "a"}"#), "", "only one of"),
+        ("{}", Some(r#"{"disabled": false}"#), "disabled", "only be true"),
+        ("{}", Some(r#"{"name": ""}"#), "name", "no name"),
+        ("{}", Some(r#"{"source_code": {"inline_string": "("}}"#), "source_code", "script load error"),
+    ] {
+        let found = errors(config, route);
+        assert!(
+            found.iter().any(|(at, message)| at == path && message.contains(part)),
+            "{config} {route:?}: expected {part:?} at {path:?}, found {found:?}"
+        );
+    }
+}
+
+#[test]
+fn the_routes_choice_wins() {
+    let config = serde_json::json!({
+        "default_source_code": { "inline_string": marks("default") },
+        "source_codes": { "named": { "inline_string": marks("named") } },
+    })
+    .to_string();
+    let own = serde_json::json!({ "source_code": { "inline_string": marks("own") } }).to_string();
+    for (route, by) in [
+        (None, Some("default")),
+        (Some(r#"{"name": "named"}"#), Some("named")),
+        (Some(r#"{"name": "unknown"}"#), None),
+        (Some(r#"{"disabled": true}"#), None),
+        (Some(own.as_str()), Some("own")),
+        (Some(r#"{"filter_context": {"a": 1}}"#), Some("default")),
+    ] {
+        let mut trial = Trial::new(KIND, &config, route.map(|route| (ROUTE, route))).unwrap();
+        if trial.filter.hooks().request_headers {
+            assert_eq!(trial.request(&[]), Outcome::Passed);
+        }
+        assert_eq!(trial.request_header("x-by").as_deref(), by, "{route:?}");
+    }
+}
+
+#[test]
+fn the_routes_context_replaces_the_filters() {
+    let script = "function envoy_on_request(h) h:headers():replace('x-by', h:filterContext():get('who')) end";
+    let config = serde_json::json!({ "inline_code": script, "filter_context": { "who": "filter" } }).to_string();
+    for (route, by) in [(None, "filter"), (Some(r#"{"filter_context": {"who": "route"}}"#), "route")] {
+        let mut trial = Trial::new(KIND, &config, route.map(|route| (ROUTE, route))).unwrap();
+        trial.request(&[]);
+        assert_eq!(trial.request_header("x-by").as_deref(), Some(by));
+    }
+}
+
+#[test]
+fn a_required_file_is_found_and_watched() {
+    let folder = std::env::temp_dir().join(format!("postrider-lua-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let module = folder.join("greeting.lua");
+    std::fs::write(&module, "return { hello = 'hello' }").unwrap();
+    let script = "local g = require('greeting')
+        function envoy_on_request(h) h:headers():replace('x-by', g.hello) end";
+    let paths = [format!("{}/?.lua", folder.display())];
+    let config = serde_json::json!({ "inline_code": script, "package_paths": paths });
+    let mut registry = postrider_filter_api::Registry::default();
+    crate::register(&mut registry);
+    let factory = registry.find(KIND).unwrap()("lua", &crate::testing::json(&config.to_string())).unwrap();
+    let watched = factory.files().iter().find(|file| file.path == module).expect("the module is watched");
+    assert!(watched.is_current(std::fs::read(&watched.path).ok().as_deref()));
+    let mut trial = Trial::new(KIND, &config.to_string(), None).unwrap();
+    trial.request(&[]);
+    assert_eq!(trial.request_header("x-by").as_deref(), Some("hello"));
+    std::fs::write(&module, "return { hello = 'good day' }").unwrap();
+    assert!(!watched.is_current(std::fs::read(&watched.path).ok().as_deref()), "a changed module is read again");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -1,0 +1,63 @@
+//! Whatever scripts do in the hot path is compiled: no trace is given up once a script is warm.
+
+use crate::testing::Trial;
+
+/// Runs a hook as a stream's whole request many times over, and answers with why traces were given up, and how many were
+/// made.
+fn aborts(body: &str, waits: bool) -> (String, u32) {
+    let script = format!(
+        r#"
+        local LEFT_LOOP, INNER_LOOP, NOT_COMPILED = 8, 9, 16
+        local reasons, made = {{}}, 0
+        jit.attach(function(what, trace, func, pc, code, argument)
+          if what == "stop" then made = made + 1 end
+          -- Loops within loops are compiled from the inside out: that is no obstacle.
+          if what == "abort" and code ~= LEFT_LOOP and code ~= INNER_LOOP
+            and not (code == NOT_COMPILED and {waits}) then
+            reasons[#reasons + 1] = code .. "/" .. tostring(argument) .. "@" .. debug.getinfo(func, "S").short_src
+              .. ":" .. tostring(require("jit.util").funcinfo(func, pc).currentline)
+          end
+        end, "trace")
+        local n = 0
+        function envoy_on_request(handle)
+          n = n + 1
+          if n == 1000 then
+            handle:headers():replace("r-aborts", table.concat(reasons, " "))
+            handle:headers():replace("r-made", made)
+            return
+          end
+          local headers = handle:headers()
+          {body}
+        end"#
+    );
+    let mut trial = Trial::envoy(&script);
+    for _ in 0..1000 {
+        trial.restart(postrider_filter_api::testing::FakeStream::new("GET", "/", &[("x-a", "1"), ("x-b", "2")]));
+        trial.request(&["body of it"]);
+    }
+    let made = trial.request_header("r-made").expect("the script came to its end").parse().unwrap();
+    (trial.request_header("r-aborts").unwrap_or_default(), made)
+}
+
+#[test]
+fn hot_calls_are_compiled() {
+    for (name, body) in [
+        ("get", "for i = 1, 20 do local x = headers:get('x-a') end"),
+        ("edits", "for i = 1, 20 do headers:replace('x-c', 'v') headers:add('x-d', 'v') headers:remove('x-d') end"),
+        ("values", "for i = 1, 20 do local n = headers:getNumValues('x-a') local v = headers:getAtIndex('x-a', 0) end"),
+        ("pairs", "local n = 0 for i = 1, 20 do for k, v in pairs(headers) do n = n + #v end end"),
+        ("info", "for i = 1, 20 do local i = handle:streamInfo() local p = i:protocol() .. i:routeName() end"),
+        ("metadata", "for i = 1, 20 do local m = handle:metadata():get('k') end"),
+        ("dynamic", "for i = 1, 20 do local d = handle:streamInfo():dynamicMetadata() d:set('n', 'k', 'v') end"),
+        ("log", "for i = 1, 20 do handle:logTrace('quiet') headers:logDebug('quiet') end"),
+        ("base64", "for i = 1, 20 do local t = handle:base64Decode(handle:base64Escape('text')) end"),
+        ("body", "local b = handle:body() for i = 1, 20 do local t = b:getBytes(0, b:length()) end"),
+        ("time", "for i = 1, 20 do local t = handle:timestamp() end"),
+        ("stats", "for i = 1, 20 do handle:stats():counter('c'):inc() end"),
+    ] {
+        // A wait itself is a call that no trace can hold.
+        let (aborts, made) = aborts(body, name == "body");
+        assert_eq!(aborts, "", "{name}");
+        assert!(made > 0, "{name}: nothing was compiled");
+    }
+}

@@ -1,0 +1,208 @@
+//! A plugin's file, loaded as its configuration would load it.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use postrider_filter_api::fake::FakeStream;
+use postrider_filter_api::{ConfigError, Factory, Filter, Place, Registry, ScopedConfigs};
+use postrider_model::Value;
+use postrider_telemetry::{Registry as Stats, WorkerStats};
+
+use super::Driver;
+
+/// Whose functions a script uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runtime {
+    Rider,
+    EnvoyLua,
+}
+
+/// A plugin to try out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plugin {
+    pub path: PathBuf,
+    pub runtime: Runtime,
+    /// The gateway-level configuration: of Envoy's filter, the filter context.
+    pub config: Value,
+}
+
+/// A plugin with the machine that a worker would have.
+pub struct Loaded {
+    factory: Arc<dyn Factory>,
+    runtime: Runtime,
+    stats: Stats,
+    worker: WorkerStats,
+    /// Keeps the worker's plugin, and so its machine, from stream to stream.
+    _plain: Rc<dyn Filter>,
+}
+
+impl Runtime {
+    pub const ALL: [Runtime; 2] = [Runtime::Rider, Runtime::EnvoyLua];
+
+    /// As manifests name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Runtime::Rider => "rider",
+            Runtime::EnvoyLua => "envoy-lua",
+        }
+    }
+
+    /// Told from what a script does: one that requires Rider's modules or returns a table is Rider's, one that defines
+    /// `envoy_on_request` or `envoy_on_response` is for Envoy's filter.
+    pub fn detect(source: &[u8]) -> Option<Runtime> {
+        let source = String::from_utf8_lossy(source);
+        let code: Vec<&str> = source.lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
+        let requires_rider = |line: &&str| {
+            line.split("require").skip(1).any(|rest| {
+                let name = rest.trim_start().trim_start_matches('(').trim_start();
+                name.starts_with("\"rider") || name.starts_with("'rider") || name.starts_with("[[rider")
+            })
+        };
+        if code.iter().any(requires_rider) {
+            return Some(Runtime::Rider);
+        }
+        if code.iter().any(|line| line.contains("envoy_on_request") || line.contains("envoy_on_response")) {
+            return Some(Runtime::EnvoyLua);
+        }
+        // Only the chunk's own return stands in the first column of code that people write.
+        code.iter().any(|line| line.starts_with("return")).then_some(Runtime::Rider)
+    }
+}
+
+impl Plugin {
+    /// The plugin in a file; its runtime told from the script unless it is given.
+    ///
+    /// # Errors
+    /// The file cannot be read, or does not say whose it is.
+    pub fn open(path: &Path, runtime: Option<Runtime>) -> Result<Plugin, String> {
+        let source = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let runtime = runtime.or_else(|| Runtime::detect(&source)).ok_or_else(|| {
+            format!(
+                "{}: neither Rider's (no `require(\"rider…\")`, returns nothing) nor Envoy's (no `envoy_on_request`, \
+                 no `envoy_on_response`): say which with --runtime",
+                path.display()
+            )
+        })?;
+        Ok(Plugin { path: path.to_owned(), runtime, config: Value::Null })
+    }
+
+    /// Loads it as a configuration would.
+    ///
+    /// # Errors
+    /// What is wrong with the script or with its configuration.
+    pub fn load(&self) -> Result<Loaded, Vec<String>> {
+        let mut registry = Registry::default();
+        crate::register(&mut registry);
+        let (kind, value) = self.filter();
+        let build = registry.find(kind).ok_or_else(|| vec![format!("there is no filter {kind}")])?;
+        let factory = build(&self.name(), &value).map_err(lines)?;
+        let stats = Stats::new();
+        let worker = stats.worker(0);
+        let plain = factory.filter(&ScopedConfigs::default(), &place(&worker));
+        Ok(Loaded { factory, runtime: self.runtime, stats, worker, _plain: plain })
+    }
+
+    /// What statistics and logs would call it.
+    fn name(&self) -> String {
+        let stem = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        match stem(&self.path).as_deref() {
+            Some("plugin" | "init") | None => {
+                let folder = self.path.canonicalize().ok();
+                folder.as_deref().and_then(Path::parent).and_then(stem).unwrap_or_else(|| "plugin".to_owned())
+            }
+            Some(name) => name.to_owned(),
+        }
+    }
+
+    /// The filter's type and its configuration.
+    fn filter(&self) -> (&'static str, Value) {
+        let text = |text: String| Value::String(text);
+        let code = Value::Map(vec![("filename".to_owned(), text(self.path.display().to_string()))]);
+        let config = match &self.config {
+            Value::Null => Value::Map(Vec::new()),
+            config => config.clone(),
+        };
+        let folder = match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let modules =
+            [format!("{}/?.lua", folder.display()), format!("{}/?/init.lua", folder.display())].map(text).to_vec();
+        let map = |entries: Vec<(&str, Value)>| {
+            Value::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        };
+        match self.runtime {
+            Runtime::Rider => (
+                postrider_filter_plugin::KIND,
+                map(vec![
+                    ("name", text(self.name())),
+                    ("runtime", text(self.runtime.name().to_owned())),
+                    ("code", code),
+                    ("config", config),
+                    ("options", map(vec![("package_path", Value::List(modules))])),
+                ]),
+            ),
+            Runtime::EnvoyLua => (
+                "envoy.extensions.filters.http.lua.v3.Lua",
+                map(vec![
+                    ("default_source_code", code),
+                    ("filter_context", config),
+                    ("package_paths", Value::List(modules)),
+                ]),
+            ),
+        }
+    }
+}
+
+impl Loaded {
+    /// The filter of a route with this configuration, on a stream.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn driver(&self, route_config: Option<&Value>, stream: FakeStream) -> Result<Driver, Vec<String>> {
+        let mut configs = ScopedConfigs::default();
+        if let Some(config) = route_config {
+            let (kind, field) = match self.runtime {
+                Runtime::Rider => (postrider_filter_plugin::ROUTE_KIND, "config"),
+                Runtime::EnvoyLua => ("envoy.extensions.filters.http.lua.v3.LuaPerRoute", "filter_context"),
+            };
+            let value = Value::Map(vec![(field.to_owned(), config.clone())]);
+            configs.route = Some(self.factory.route_config(kind, &value).map_err(lines)?);
+        }
+        let filter = self.factory.filter(&configs, &place(&self.worker));
+        Ok(Driver::around(filter, self.stats.clone(), stream))
+    }
+}
+
+fn place(worker: &WorkerStats) -> Place<'_> {
+    Place { stats: worker, stat_prefix: "plugin", worker: 0 }
+}
+
+fn lines(errors: ConfigError) -> Vec<String> {
+    let line = |error: postrider_model::ValueError| match error.path.as_str() {
+        // The file is what was given: the place in a configuration that nobody wrote says nothing.
+        "" | "code" | "default_source_code" => error.message,
+        path => format!("{path}: {}", error.message),
+    };
+    errors.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_says_whose_it_is() {
+        for (source, runtime) in [
+            ("require(\"rider.v2\")\nreturn {}", Some(Runtime::Rider)),
+            ("local r = require 'rider'", Some(Runtime::Rider)),
+            ("-- require(\"rider\")\nfunction envoy_on_request(h) end", Some(Runtime::EnvoyLua)),
+            ("envoy_on_response = function(h) end", Some(Runtime::EnvoyLua)),
+            ("local h = {}\nreturn h", Some(Runtime::Rider)),
+            ("-- envoy_on_request\nlocal x = 1", None),
+        ] {
+            assert_eq!(Runtime::detect(source.as_bytes()), runtime, "{source}");
+        }
+    }
+}

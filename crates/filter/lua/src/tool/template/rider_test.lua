@@ -1,0 +1,20 @@
+-- Run by: postrider plugin test
+local test = require("postrider.test")
+
+test.case("the upstream is greeted", function()
+  local stream = test.stream { request = { path = "/hello" }, config = { greeting = "ahoy" } }
+  local result = stream:run()
+  test.equal(result.request.headers["x-greeting"], "ahoy")
+  test.equal(result.response.headers["x-plugin"], "NAME")
+end)
+
+test.case("the route's greeting counts first", function()
+  local stream = test.stream { config = { greeting = "ahoy" }, route_config = { greeting = "hi" } }
+  test.equal(stream:run().request.headers["x-greeting"], "hi")
+end)
+
+test.case("who asks for it is refused", function()
+  local result = test.stream { request = { headers = { ["x-refuse"] = "1" } } }:run()
+  test.equal(result.response.status, 403)
+  test.equal(result.answered_by_plugin, "request")
+end)

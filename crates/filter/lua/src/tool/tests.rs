@@ -1,0 +1,199 @@
+//! The tool over scripts of Envoy's dialect. What the dialects mean is tested beside them.
+
+use std::path::PathBuf;
+
+use super::*;
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("postrider-tool-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn load(path: &std::path::Path) -> Loaded {
+    Plugin::open(path, None).unwrap().load().unwrap()
+}
+
+const MARK: &str = "local function mark(headers, value)
+  headers:replace('x-mark', value)
+end
+
+function envoy_on_request(handle)
+  local headers = handle:headers()
+  mark(headers, (headers:get(':path')) .. '!')
+  if headers:get('x-fail') then
+    error('no such luck')
+  end
+end
+
+function envoy_on_response(handle)
+  mark(handle:headers(), 'answered')
+end
+";
+
+#[test]
+fn a_run_tells_every_edit() {
+    let folder = Folder::new("run");
+    let plugin = load(&folder.write("plugin.lua", MARK));
+    let request = Request {
+        path: "/a".into(),
+        headers: vec![("x-mark".into(), b"old".into()), ("x-other".into(), b"1".into())],
+        ..Request::default()
+    };
+    let report = plugin.run(&Exchange { request, ..Exchange::default() }).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    let text = report.text();
+    for line in ["  ~ x-mark: old -> /a!\n", "    x-other: 1\n", "  + x-mark: answered\n", "  request head "] {
+        assert!(text.contains(line), "{line:?} is not in:\n{text}");
+    }
+    let json = report.json();
+    assert_eq!(json["request"]["changed"]["x-mark"]["after"][0], "/a!", "{json:#}");
+    assert_eq!(json["response"]["added"]["x-mark"][0], "answered");
+    assert!(json["memory_bytes"].as_u64() > Some(10_000), "{json:#}");
+    assert_eq!(report.steps.len(), 2);
+}
+
+#[test]
+fn an_error_is_told_with_its_line_and_how_it_came_there() {
+    let folder = Folder::new("fault");
+    let path = folder.write("plugin.lua", MARK);
+    let request = Request { headers: vec![("x-fail".into(), b"1".into())], ..Request::default() };
+    let report = load(&path).run(&Exchange { request, ..Exchange::default() }).unwrap();
+    let [fault] = &report.faults[..] else { panic!("{report:?}") };
+    assert!(fault.text.contains("plugin.lua:9: no such luck"), "{}", fault.text);
+    assert!(fault.traceback.contains("plugin.lua:9: in "), "{}", fault.traceback);
+    assert!(report.logs.is_empty() && !report.is_clean());
+}
+
+#[test]
+fn a_script_that_does_not_load_says_where() {
+    let folder = Folder::new("syntax");
+    let path = folder.write("plugin.lua", "function envoy_on_request(h)\n  local x = = 1\nend\n");
+    let errors = Plugin::open(&path, None).unwrap().load().err().unwrap();
+    assert!(errors[0].contains("plugin.lua:2:"), "{errors:?}");
+}
+
+#[test]
+fn cases_run_with_results_and_coverage() {
+    let folder = Folder::new("cases");
+    folder.write("plugin.lua", MARK);
+    let path = folder.write(
+        "plugin_test.lua",
+        "local test = require('postrider.test')
+test.case('marks', function()
+  local r = test.stream { request = { method = 'POST', path = '/b', headers = { ['x-a'] = { '1', '2' } }, body = 'x\\0\\255' } }:run()
+  test.equal(r.request.headers['x-mark'], '/b!')
+  test.equal(r.request.headers['x-a'], '1, 2')
+  test.equal(r.request.body, 'x\\0\\255')
+  test.equal(r.response.status, 200)
+end)
+test.case('fails', function()
+  test.equal({ a = 1, b = { 'x' } }, { a = 1, b = { 'y' } })
+end)
+test.case('breaks', function()
+  local nothing
+  nothing.x = 1
+end)
+",
+    );
+    let file = run_tests(&path);
+    assert_eq!(file.error, None);
+    let names: Vec<_> = file.cases.iter().map(|case| (case.name.as_str(), case.failure.is_none())).collect();
+    assert_eq!(names, [("marks", true), ("fails", false), ("breaks", false)], "{file:#?}");
+    let failure = file.cases[1].failure.as_ref().unwrap();
+    assert_eq!(failure.place.as_deref(), Some(format!("{}:10", path.display()).as_str()));
+    assert_eq!(failure.expected.as_deref(), Some("{ a = 1, b = { \"y\" } }"));
+    assert_eq!(failure.actual.as_deref(), Some("{ a = 1, b = { \"x\" } }"));
+    assert_eq!(
+        file.cases[2].failure.as_ref().unwrap().place.as_deref(),
+        Some(format!("{}:14", path.display()).as_str())
+    );
+    let coverage = file.coverage.unwrap();
+    assert_eq!(coverage.missed(), [9], "{coverage:?}");
+    assert!(coverage.percent() < 100 && coverage.percent() > 80);
+}
+
+#[test]
+fn streams_of_one_case_share_a_machine_and_cases_do_not() {
+    let folder = Folder::new("share");
+    folder.write(
+        "count.lua",
+        "local n = 0\nfunction envoy_on_request(h) n = n + 1 h:headers():replace('x-n', tostring(n)) end\n",
+    );
+    let path = folder.write(
+        "count_test.lua",
+        "local test = require('postrider.test')
+for round = 1, 2 do
+  test.case('round ' .. round, function()
+    local stream = test.stream {}
+    stream:run()
+    test.equal(stream:run().request.headers['x-n'], '2')
+  end)
+end
+",
+    );
+    let file = run_tests(&path);
+    assert!(file.passed() && file.cases.len() == 2, "{file:#?}");
+    assert!(file.plugin.as_deref().is_some_and(|plugin| plugin.ends_with("count.lua")));
+}
+
+#[test]
+fn wrong_streams_are_failures_at_their_line() {
+    let folder = Folder::new("wrong");
+    folder.write("plugin.lua", MARK);
+    let path = folder.write(
+        "plugin_test.lua",
+        "local test = require('postrider.test')
+test.case('a method', function()
+  test.stream { request = { method = 'G T' } }:run()
+end)
+test.case('a key', function() test.stream { requests = {} } end)
+test.case('an inner key', function() test.stream { request = { header = {} } }:run() end)
+",
+    );
+    let file = run_tests(&path);
+    let messages: Vec<_> =
+        file.cases.iter().map(|case| case.failure.as_ref().map(|failure| failure.message.clone())).collect();
+    let [Some(method), Some(key), Some(inner)] = &messages[..] else { panic!("{messages:?}") };
+    assert!(method.contains("`G T` is no method"), "{method}");
+    assert!(key.contains("a stream has no `requests`"), "{key}");
+    assert!(inner.contains("request: there is no `header`"), "{inner}");
+}
+
+#[test]
+fn a_file_whose_plugin_is_missing_fails_as_a_whole() {
+    let folder = Folder::new("missing");
+    let path = folder.write("some_test.lua", "require('postrider.test').case('x', function() end)");
+    let file = run_tests(&path);
+    assert!(!file.passed() && file.error.as_deref().is_some_and(|error| error.contains("plugin.lua")), "{file:?}");
+}
+
+#[test]
+fn tests_are_found_in_folders_and_taken_by_name() {
+    let folder = Folder::new("find");
+    std::fs::create_dir_all(folder.0.join("b/.git")).unwrap();
+    for name in ["b/x_test.lua", "a_test.lua", "b/.git/y_test.lua", "plugin.lua"] {
+        folder.write(name, "");
+    }
+    let found = find_tests(std::slice::from_ref(&folder.0)).unwrap();
+    assert_eq!(found, [folder.0.join("a_test.lua"), folder.0.join("b/x_test.lua")]);
+    assert_eq!(find_tests(&[folder.0.join("plugin.lua")]).unwrap().len(), 1);
+    assert!(find_tests(&[folder.0.join("nothing")]).is_err());
+}

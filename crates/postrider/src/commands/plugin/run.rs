@@ -1,0 +1,180 @@
+//! `plugin run`: one request and its answer through a plugin, and what it did to them.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use postrider_filter_lua::tool::{Canned, CannedOutcome, Exchange, Plugin, Request, Response, Runtime};
+use postrider_filter_plugin::json::from_json_text;
+use postrider_model::Value;
+
+use crate::exit::Exit;
+use crate::terminal;
+
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// The plugin's file
+    pub file: PathBuf,
+
+    /// Whose functions it uses; `auto` finds it out from the script
+    #[arg(long, value_enum, default_value = "auto")]
+    pub runtime: AnyRuntime,
+
+    /// Method and path
+    #[arg(long, value_name = "METHOD PATH", default_value = "GET /")]
+    pub request: String,
+
+    /// A header of the request; `:authority` or `host` names the host
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    pub header: Vec<String>,
+
+    /// The request's body, or @ and a file
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub body: Option<String>,
+
+    /// The status that the upstream answers
+    #[arg(long, value_name = "STATUS", default_value = "200", value_parser = clap::value_parser!(u16).range(100..600))]
+    pub response: u16,
+
+    /// A header of the answer
+    #[arg(long, value_name = "NAME: VALUE")]
+    pub response_header: Vec<String>,
+
+    /// The answer's body, or @ and a file
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub response_body: Option<String>,
+
+    /// The plugin's configuration: JSON, or @ and a file
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub config: Option<String>,
+
+    /// The route's configuration of the plugin
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub route_config: Option<String>,
+
+    /// How a call to a cluster ends: a status with a body, `timeout` or `failure`; the last one for a cluster stays
+    #[arg(long, value_name = "CLUSTER=STATUS[:BODY]")]
+    pub call: Vec<String>,
+
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `auto` is to find out.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnyRuntime {
+    Auto,
+    Rider,
+    EnvoyLua,
+}
+
+/// What is wrong with the command line, or with a file that it names.
+enum Wrong {
+    Usage(String),
+    Unreadable(String),
+}
+
+pub fn run(arguments: &Arguments) -> Exit {
+    let (exchange, config) = match exchange(arguments) {
+        Ok(read) => read,
+        Err(Wrong::Usage(message)) => {
+            eprintln!("error: {message}");
+            return Exit::Usage;
+        }
+        Err(Wrong::Unreadable(message)) => return terminal::fail(message),
+    };
+    let runtime = match arguments.runtime {
+        AnyRuntime::Auto => None,
+        AnyRuntime::Rider => Some(Runtime::Rider),
+        AnyRuntime::EnvoyLua => Some(Runtime::EnvoyLua),
+    };
+    let plugin = match Plugin::open(&arguments.file, runtime) {
+        Ok(plugin) => Plugin { config, ..plugin },
+        Err(message) => return terminal::fail(message),
+    };
+    let report = plugin.load().and_then(|loaded| loaded.run(&exchange));
+    match report {
+        Ok(report) => {
+            let printed = match arguments.json {
+                true => terminal::print_json(&report.json()),
+                false => terminal::print(&report.text()),
+            };
+            if report.is_clean() { printed } else { Exit::Failed }
+        }
+        Err(errors) => terminal::fail(errors.join("\nerror: ")),
+    }
+}
+
+fn exchange(arguments: &Arguments) -> Result<(Exchange, Value), Wrong> {
+    let (method, path) = arguments.request.trim().split_once(' ').ok_or_else(|| {
+        Wrong::Usage(format!("--request takes a method and a path, as in 'GET /a', not `{}`", arguments.request))
+    })?;
+    let exchange = Exchange {
+        request: Request {
+            method: method.to_owned(),
+            path: path.trim().to_owned(),
+            headers: headers(&arguments.header)?,
+            body: body(arguments.body.as_deref())?,
+            trailers: Vec::new(),
+        },
+        response: Response {
+            status: arguments.response,
+            headers: headers(&arguments.response_header)?,
+            body: body(arguments.response_body.as_deref())?,
+            trailers: Vec::new(),
+        },
+        route_config: arguments.route_config.as_deref().map(|text| json("--route-config", text)).transpose()?,
+        canned: arguments.call.iter().map(|call| canned(call)).collect::<Result<_, _>>()?,
+    };
+    let config = arguments.config.as_deref().map_or(Ok(Value::Null), |text| json("--config", text))?;
+    Ok((exchange, config))
+}
+
+fn headers(lines: &[String]) -> Result<Vec<(String, Vec<u8>)>, Wrong> {
+    let split = |line: &String| {
+        // The first character may be the colon of `:authority`.
+        let colon = line.char_indices().skip(1).find(|(_, c)| *c == ':').map(|(at, _)| at);
+        let (name, value) = colon
+            .and_then(|at| line.split_at_checked(at))
+            .ok_or_else(|| Wrong::Usage(format!("a header is `name: value`, not `{line}`")))?;
+        Ok((name.trim().to_owned(), value.trim_start_matches(':').trim().as_bytes().to_vec()))
+    };
+    lines.iter().map(split).collect()
+}
+
+fn body(given: Option<&str>) -> Result<Vec<Vec<u8>>, Wrong> {
+    given.map(bytes).transpose().map(|body| body.into_iter().collect())
+}
+
+fn json(flag: &str, text: &str) -> Result<Value, Wrong> {
+    let bytes = bytes(text)?;
+    from_json_text(&String::from_utf8_lossy(&bytes))
+        .map_err(|error| Wrong::Usage(format!("{flag} is no JSON: {error}")))
+}
+
+/// The text itself, or what is in the file behind `@`.
+fn bytes(text: &str) -> Result<Vec<u8>, Wrong> {
+    match text.strip_prefix('@') {
+        None => Ok(text.as_bytes().to_vec()),
+        Some(file) => {
+            std::fs::read(Path::new(file)).map_err(|error| Wrong::Unreadable(format!("cannot read {file}: {error}")))
+        }
+    }
+}
+
+fn canned(text: &str) -> Result<Canned, Wrong> {
+    let wrong = || {
+        Wrong::Usage(format!("--call takes CLUSTER=STATUS[:BODY], CLUSTER=timeout or CLUSTER=failure, not `{text}`"))
+    };
+    let (cluster, outcome) = text.split_once('=').ok_or_else(wrong)?;
+    let outcome = match outcome {
+        "timeout" => CannedOutcome::Timeout,
+        "failure" => CannedOutcome::Failure,
+        answer => {
+            let (status, body) = answer.split_once(':').unwrap_or((answer, ""));
+            let status = status.parse().ok().filter(|status| (100..600).contains(status)).ok_or_else(wrong)?;
+            CannedOutcome::plain(status, &bytes(body)?)
+        }
+    };
+    Ok(Canned { cluster: cluster.to_owned(), outcome })
+}

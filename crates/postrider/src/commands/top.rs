@@ -1,0 +1,103 @@
+//! `top`: what a running proxy and its plugins do right now, from two looks at its admin.
+
+mod client;
+mod sample;
+mod table;
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::exit::Exit;
+use crate::terminal;
+use client::Admin;
+use sample::{Rates, Sample};
+
+/// Moves to the first cell of a terminal and clears what is below.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// The admin of the proxy
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901")]
+    pub admin: String,
+
+    /// Time between two looks: 500ms, 2s, 1m
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+
+    /// Look twice, print and end
+    #[arg(long)]
+    pub once: bool,
+
+    /// For programs: an object a look, on a line of its own
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Exit {
+    let admin = Admin { address: arguments.admin.trim_start_matches("http://").trim_end_matches('/').to_owned() };
+    match watch(&admin, arguments) {
+        Ok(()) => Exit::Done,
+        Err(message) => terminal::fail(message),
+    }
+}
+
+fn watch(admin: &Admin, arguments: &Arguments) -> Result<(), String> {
+    let refreshes = !arguments.once && !arguments.json && std::io::stdout().is_terminal();
+    let mut before = Sample::take(admin)?;
+    loop {
+        wait(arguments.interval);
+        let now = Sample::take(admin)?;
+        let rates = Rates::between(&before, &now);
+        let text = match arguments.json {
+            true => format!("{}\n", rates.json()),
+            false => table::text(&rates),
+        };
+        let mut out = std::io::stdout().lock();
+        let clear = if refreshes { CLEAR } else { "" };
+        // A reader that went away has seen enough.
+        if write!(out, "{clear}{text}").and_then(|()| out.flush()).is_err() || arguments.once {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a command of its own that serves nobody meanwhile")]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "ms" => 0.001,
+        "s" | "" => 1.0,
+        "m" => 60.0,
+        _ => return Err("expected a time such as 500ms, 2s or 1m".to_owned()),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| "expected a time such as 500ms, 2s or 1m".to_owned())? * scale;
+    // Faster than this it would measure itself.
+    if !(0.01..=3600.0).contains(&seconds) {
+        return Err("expected a time from 10ms to 60m".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_have_units_and_bounds() {
+        assert_eq!(interval("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(interval("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(interval("1m"), Ok(Duration::from_secs(60)));
+        for wrong in ["", "s", "0s", "1ms", "2h", "-1s", "NaN"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
+}

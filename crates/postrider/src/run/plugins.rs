@@ -1,0 +1,222 @@
+//! The plugins of a plan, as the admin, the history and the statistics see them.
+
+use postrider_admin::{Change, ChangeKind, CircuitStatus, PluginPlace, PluginStatus};
+use postrider_filter_api::RouteFacts;
+use postrider_filter_api::plugin::{Facts, OnError};
+use postrider_filter_plugin::json::to_json;
+use postrider_telemetry::StatSet;
+use postrider_telemetry::stats::sets::scope_of_address;
+use postrider_worker::{Plan, RoutesPlan};
+use serde_json::Value;
+
+/// The root of what every plugin counts (`plugin.<name>.<route>.calls`).
+const USAGE_ROOT: &str = "plugin";
+
+/// The root of the statistics that Rider plugins name themselves (`rider.<name>.…`).
+const RIDER_ROOT: &str = "rider";
+
+/// Every plugin once, with all its places and what its routes see.
+pub fn statuses(plan: &Plan) -> Vec<PluginStatus> {
+    let mut all: Vec<(&Facts, PluginStatus)> = Vec::new();
+    for listener in &plan.listeners {
+        for chain in listener.each_chain() {
+            let Some(routes) = chain.routes() else { continue };
+            for facts in routes.factories.iter().filter_map(|factory| factory.plugin()) {
+                let at = all.iter().position(|(known, _)| *known == facts).unwrap_or_else(|| {
+                    all.push((facts, status(facts)));
+                    all.len() - 1
+                });
+                let Some((_, status)) = all.get_mut(at) else { continue };
+                let place = PluginPlace { listener: listener.model.name.clone(), chain: chain.name.to_string() };
+                if !status.places.contains(&place) {
+                    status.places.push(place);
+                }
+                for config in route_configs(routes, &facts.name) {
+                    if !status.route_configs.contains(&config) {
+                        status.route_configs.push(config);
+                    }
+                }
+            }
+        }
+    }
+    all.into_iter().map(|(_, status)| status).collect()
+}
+
+/// Plugins that came, went, or have another code, policy or configuration.
+pub fn changes(old: Option<&Plan>, new: &Plan) -> Vec<Change> {
+    let all = |plan: &Plan| -> Vec<Facts> {
+        let mut all: Vec<Facts> = Vec::new();
+        for (_, _, facts) in plan.plugins() {
+            if !all.contains(facts) {
+                all.push(facts.clone());
+            }
+        }
+        all
+    };
+    let (old, new) = (old.map(all).unwrap_or_default(), all(new));
+    let named = |facts: &[Facts], name: &str| facts.iter().any(|known| known.name == name);
+    let change = |kind, facts: &Facts| Change { kind, what: format!("plugin {}", facts.name) };
+    let mut changes = Vec::new();
+    for facts in new.iter().filter(|facts| !old.contains(facts)) {
+        let kind = if named(&old, &facts.name) { ChangeKind::Changed } else { ChangeKind::Added };
+        changes.push(change(kind, facts));
+    }
+    for facts in old.iter().filter(|facts| !named(&new, &facts.name)) {
+        changes.push(change(ChangeKind::Removed, facts));
+    }
+    changes
+}
+
+/// The names of a plan's plugins, as statistics have them.
+pub fn scope_names(plan: &Plan) -> Vec<String> {
+    plan.plugins().map(|(_, _, facts)| scope_of_address(&facts.name)).collect()
+}
+
+/// Whether a scope belongs to a plugin that is none of `names`.
+pub fn is_gone(set: &StatSet, prefix: &str, names: &[String]) -> bool {
+    let owns =
+        |name: &String| prefix.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    (set.root == USAGE_ROOT || set.root == RIDER_ROOT) && !names.iter().any(owns)
+}
+
+fn status(facts: &Facts) -> PluginStatus {
+    let policy = &facts.policy;
+    PluginStatus {
+        name: facts.name.clone(),
+        version: facts.version.clone(),
+        runtime: facts.runtime.to_owned(),
+        places: Vec::new(),
+        source: facts.source.clone(),
+        digest: facts.digest.clone(),
+        on_error: match policy.on_error {
+            OnError::Continue => "continue".to_owned(),
+            OnError::Respond(status) => status.to_string(),
+        },
+        cpu: policy.cpu,
+        memory: policy.memory,
+        circuit: CircuitStatus {
+            faults: policy.circuit.faults,
+            window: policy.circuit.window,
+            retry: policy.circuit.retry,
+        },
+        clusters: policy.clusters.clone(),
+        config: to_json(&facts.config),
+        route_configs: Vec::new(),
+        schema: facts.schema.as_ref().map(to_json),
+    }
+}
+
+/// What each route says about the plugin: its most specific override.
+fn route_configs(routes: &RoutesPlan, plugin: &str) -> Vec<(String, Value)> {
+    let mut configs = Vec::new();
+    for route in &routes.routes {
+        let chain = routes.filter_chains.get(route.filters as usize);
+        let filter = chain.and_then(|chain| {
+            chain.0.iter().find(|filter| filter.factory.plugin().is_some_and(|facts| facts.name == plugin))
+        });
+        let Some(filter) = filter else { continue };
+        let scopes = &filter.configs;
+        if let Some(config) = scopes.route.as_ref().or(scopes.virtual_host.as_ref()).or(scopes.table.as_ref()) {
+            configs.push((name(&route.facts), to_json(&config.shown)));
+        }
+    }
+    configs
+}
+
+/// As the statistics name a route.
+fn name(route: &RouteFacts) -> String {
+    match route.name.as_deref() {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => format!("{}.{}", route.virtual_host, route.index),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    const PROXY: &str = r#"
+static_resources:
+  listeners:
+  - name: web
+    address: { socket_address: { address: 127.0.0.1, port_value: 0 } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: web
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ["*"]
+              routes:
+              - name: quiet
+                match: { prefix: "/quiet" }
+                direct_response: { status: 200 }
+                typed_per_filter_config:
+                  mark:
+                    "@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.LuaPerRoute
+                    filter_context: { loud: false }
+              - match: { prefix: "/" }
+                direct_response: { status: 200 }
+          http_filters:
+          - name: mark
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
+              default_source_code: { inline_string: "function envoy_on_request(h) end -- CODE" }
+          - name: envoy.filters.http.router
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+"#;
+
+    fn plan(text: &str) -> Plan {
+        let checked = config::check(
+            &config::Input::flags(None, Some(text.to_owned()), false, config::Service::default()).unwrap(),
+            None,
+            1,
+        )
+        .unwrap();
+        checked.plan.unwrap_or_else(|| panic!("{:?}", checked.outcome.diagnostics))
+    }
+
+    #[test]
+    fn a_plugin_is_told_once_with_its_places_and_routes() {
+        let plugins = statuses(&plan(PROXY));
+        let [mark] = &plugins[..] else { panic!("{plugins:?}") };
+        assert_eq!(
+            (mark.name.as_str(), mark.runtime.as_str(), mark.on_error.as_str()),
+            ("mark", "envoy-lua", "continue")
+        );
+        assert_eq!(mark.places.len(), 1);
+        assert_eq!(mark.places[0].listener, "web");
+        let [(route, config)] = &mark.route_configs[..] else { panic!("{mark:?}") };
+        assert_eq!((route.as_str(), &config["filter_context"]["loud"]), ("quiet", &Value::Bool(false)));
+    }
+
+    #[test]
+    fn another_code_is_a_change_and_gone_plugins_are_told() {
+        let (old, new) = (plan(PROXY), plan(&PROXY.replace("CODE", "other code")));
+        let words =
+            |changes: Vec<Change>| -> Vec<_> { changes.into_iter().map(|change| (change.kind, change.what)).collect() };
+        assert!(changes(Some(&old), &old).is_empty());
+        assert_eq!(words(changes(Some(&old), &new)), [(ChangeKind::Changed, "plugin mark".to_owned())]);
+        assert_eq!(words(changes(None, &new)), [(ChangeKind::Added, "plugin mark".to_owned())]);
+        let renamed = plan(&PROXY.replace("mark", "tag"));
+        assert_eq!(
+            words(changes(Some(&old), &renamed)),
+            [(ChangeKind::Added, "plugin tag".to_owned()), (ChangeKind::Removed, "plugin mark".to_owned())]
+        );
+    }
+
+    #[test]
+    fn scopes_belong_to_plugins_by_name() {
+        use postrider_filter_plugin::stat;
+        let names = ["mark".to_owned()];
+        for (prefix, gone) in [("mark", false), ("mark.route", false), ("marker.route", true), ("other", true)] {
+            assert_eq!(is_gone(&stat::route::SET, prefix, &names), gone, "{prefix}");
+        }
+        assert!(!is_gone(&postrider_telemetry::stats::sets::http::SET, "other", &names));
+    }
+}

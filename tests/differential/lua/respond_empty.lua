@@ -1,0 +1,13 @@
+-- an answer without a body
+-- The results of a call, or its error, as one line.
+local function try(f, ...)
+  local function line(ok, ...)
+    local parts = { ok and select("#", ...) or "error" }
+    for i = 1, select("#", ...) do parts[#parts + 1] = tostring((select(i, ...))) end
+    return (table.concat(parts, " "):gsub("[%c]", "|"))
+  end
+  return line(pcall(f, ...))
+end
+function envoy_on_request(handle)
+  handle:respond({ [":status"] = "204", ["x-a"] = "1" })
+end

@@ -1,0 +1,15 @@
+-- a bare yield is a fault
+-- The results of a call, or its error, as one line.
+local function try(f, ...)
+  local function line(ok, ...)
+    local parts = { ok and select("#", ...) or "error" }
+    for i = 1, select("#", ...) do parts[#parts + 1] = tostring((select(i, ...))) end
+    return (table.concat(parts, " "):gsub("[%c]", "|"))
+  end
+  return line(pcall(f, ...))
+end
+function envoy_on_request(handle)
+  handle:headers():replace("r-before", "1")
+  coroutine.yield()
+  handle:headers():replace("r-after", "1")
+end
