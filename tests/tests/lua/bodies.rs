@@ -1,0 +1,100 @@
+//! Bodies: whole, in chunks, replaced, of either direction.
+
+use crate::site::Want::{Body, Down, NoUp, Status, Up, UpBody};
+use crate::site::{Case, check};
+
+#[test]
+fn bodies_are_read_and_replaced_as_in_envoy() {
+    check(&[
+        Case::post(
+            "whole-body",
+            "hello",
+            "function envoy_on_request(h) local b = h:body()
+               h:headers():add('x-out', b:length() .. b:getBytes(1, 3)) end",
+            &[Up("x-out", "5ell"), UpBody("hello"), Up("content-length", "5")],
+        ),
+        Case::get(
+            "no-body",
+            "function envoy_on_request(h) h:headers():add('x-out', tostring(select('#', h:body()))) end",
+            &[Up("x-out", "0"), NoUp("content-length"), NoUp("transfer-encoding")],
+        ),
+        Case::post(
+            "replaced-longer",
+            "hello",
+            "function envoy_on_request(h) local n = h:body():setBytes('a longer body') h:headers():add('x-out', n) end",
+            &[Up("x-out", "13"), UpBody("a longer body"), Up("content-length", "13")],
+        ),
+        Case::post(
+            "replaced-empty",
+            "hello",
+            "function envoy_on_request(h) h:body():setBytes('') end",
+            &[Status(200), UpBody("")],
+        ),
+        Case::post(
+            "out-of-range",
+            "hello",
+            "function envoy_on_request(h) local ok = pcall(function() h:body():getBytes(3, 3) end)
+               h:headers():add('x-out', tostring(ok)) end",
+            &[Up("x-out", "false")],
+        ),
+        Case::post(
+            "the-body-again",
+            "hello",
+            "function envoy_on_request(h) h:body() h:headers():add('x-out', h:body():length()) end",
+            &[Up("x-out", "5")],
+        ),
+        Case::post(
+            "chunks",
+            "hello",
+            "function envoy_on_request(h) local n = 0
+               for c in h:bodyChunks() do n = n + c:length() end
+               h:streamInfo():dynamicMetadata():set('ns', 'n', n) end
+             function envoy_on_response(h)
+               h:headers():add('x-out', tostring(h:streamInfo():dynamicMetadata():get('ns').n)) end",
+            &[Down("x-out", "5"), UpBody("hello")],
+        ),
+        Case::post(
+            "heads-are-gone-behind-chunks",
+            "hello",
+            "function envoy_on_request(h)
+               for c in h:bodyChunks() do end
+               local ok, text = pcall(function() h:headers():add('x-late', '1') end)
+               h:streamInfo():dynamicMetadata():set('ns', 'text', text:match('header map can no longer be modified')) end
+             function envoy_on_response(h)
+               h:headers():add('x-out', h:streamInfo():dynamicMetadata():get('ns').text) end",
+            &[Down("x-out", "header map can no longer be modified"), NoUp("x-late")],
+        ),
+        Case::get(
+            "response-body-replaced",
+            "function envoy_on_response(h) h:body():setBytes('an error page') end",
+            &[Body("an error page"), Down("content-length", "13")],
+        ),
+        Case::get(
+            "response-body-read",
+            "function envoy_on_response(h) local b = h:body() h:headers():add('x-out', b:getBytes(0, 3)) end",
+            &[Down("x-out", "GET")],
+        ),
+        Case::post(
+            "objects-end-with-a-wait",
+            "hello",
+            "function envoy_on_request(h)
+               local old = h:headers()
+               h:body()
+               local ok, text = pcall(function() old:add('x-old', '1') end)
+               h:headers():add('x-out', text:match('object used outside of proper scope')) end",
+            &[Up("x-out", "object used outside of proper scope"), NoUp("x-old")],
+        ),
+        Case::post(
+            "respond-behind-the-body",
+            "secret",
+            "function envoy_on_request(h) local b = h:body()
+               if b:getBytes(0, b:length()) == 'secret' then h:respond({[':status'] = '403'}, 'no secrets') end end",
+            &[Status(403), Body("no secrets")],
+        ),
+        Case::get(
+            "no-trailers",
+            "function envoy_on_request(h) h:body() h:headers():add('x-out', tostring(select('#', h:trailers()))) end",
+            &[Up("x-out", "0")],
+        ),
+    ]);
+}

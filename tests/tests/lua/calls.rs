@@ -1,0 +1,86 @@
+//! Calls to other clusters.
+
+use crate::site::Want::{Body, Down, NotForwarded, Status, Up};
+use crate::site::{Case, check};
+
+#[test]
+fn calls_answer_as_in_envoy() {
+    check(&[
+        Case::get(
+            "call",
+            "function envoy_on_request(h)
+               local headers, body = h:httpCall('other', {[':method'] = 'GET', [':path'] = '/x', [':authority'] = 'o'}, nil, 5000)
+               h:respond({[':status'] = '200'}, headers[':status'] .. headers['x-origin'] .. body:match('^GET (%S+)')) end",
+            &[Status(200), Body("200a/x")],
+        ),
+        Case::get(
+            "call-with-body",
+            "function envoy_on_request(h)
+               local headers, body = h:httpCall('other',
+                 {[':method'] = 'POST', [':path'] = '/x', [':authority'] = 'o', ['x-n'] = 1}, 'payload', 5000)
+               h:respond({[':status'] = '200'}, body:match('payload$') .. body:match('x%-n: %d') .. body:match('content%-length: %d')) end",
+            &[Status(200), Body("payloadx-n: 1content-length: 7")],
+        ),
+        Case::get(
+            "call-in-the-response",
+            "function envoy_on_response(h)
+               local headers = h:httpCall('other', {[':method'] = 'GET', [':path'] = '/y', [':authority'] = 'o'}, nil, 5000)
+               h:headers():add('x-out', headers[':status']) end",
+            &[Status(200), Down("x-out", "200")],
+        ),
+        Case::get(
+            "authz-refuses",
+            "function envoy_on_request(h)
+               local headers, body = h:httpCall('other', {[':method'] = 'GET', [':path'] = '/check', [':authority'] = 'o'}, nil, 5000)
+               if not body:match('allow') then h:respond({[':status'] = '403'}, 'denied') end end",
+            &[Status(403), Body("denied"), Down("content-type", "text/plain")],
+        ),
+        Case::get(
+            "two-calls",
+            "function envoy_on_request(h)
+               local out = ''
+               for i = 1, 2 do
+                 local _, body = h:httpCall('other', {[':method'] = 'GET', [':path'] = '/' .. i, [':authority'] = 'o'}, nil, 5000)
+                 out = out .. body:match('^GET (%S+)')
+               end
+               h:respond({[':status'] = '200'}, out) end",
+            &[Body("/1/2")],
+        ),
+        Case::get(
+            "no-such-cluster",
+            "function envoy_on_request(h)
+               local ok, text = pcall(h.httpCall, h, 'nope', {[':method'] = 'GET', [':path'] = '/', [':authority'] = 'o'}, nil, 5000)
+               h:respond({[':status'] = '200'}, tostring(ok) .. tostring(text:match('http call cluster invalid') ~= nil)) end",
+            &[Body("falsetrue"), NotForwarded],
+        ),
+        Case::get(
+            "a-call-needs-its-pseudo-fields",
+            "function envoy_on_request(h)
+               local ok, text = pcall(h.httpCall, h, 'other', {[':method'] = 'GET'}, nil, 5000)
+               h:respond({[':status'] = '200'}, tostring(ok) .. text:gsub('^.-: ', '')) end",
+            &[Body("falsehttp call headers must include ':path', ':method', and ':authority'")],
+        ),
+        Case::get(
+            "an-unknown-option",
+            "function envoy_on_request(h)
+               local ok, text = pcall(h.httpCall, h, 'other', {[':method'] = 'GET', [':path'] = '/', [':authority'] = 'o'}, nil, {odd = 1})
+               h:respond({[':status'] = '200'}, tostring(text:match('\"odd\" is not valid key for httpCall%(%) options') ~= nil)) end",
+            &[Body("true")],
+        ),
+        Case::get(
+            "asynchronous",
+            "function envoy_on_request(h)
+               local n = select('#', h:httpCall('other', {[':method'] = 'GET', [':path'] = '/a', [':authority'] = 'o'}, nil, 5000, true))
+               h:headers():add('x-out', n) end",
+            &[Status(200)],
+        ),
+        Case::get(
+            "headers-stay-open-over-a-call",
+            "function envoy_on_request(h)
+               h:httpCall('other', {[':method'] = 'GET', [':path'] = '/a', [':authority'] = 'o'}, nil, 5000)
+               h:headers():add('x-out', 'after') end",
+            // The call's own request reaches the same origin first.
+            &[Status(200), Up("x-out", "")],
+        ),
+    ]);
+}

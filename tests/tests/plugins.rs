@@ -1,0 +1,397 @@
+//! Rider plugins and manifests in a running proxy: scopes, live updates, budgets, faults, what the admin shows.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use postrider_tests::kit::config::{extension, router};
+use postrider_tests::kit::proxy::{Launch, accepted};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::{get, postrider_only};
+use serde_json::{Value, json};
+
+const RIDER: &str = "proxy.filters.http.rider";
+const RIDER_ROUTE: &str = "type.googleapis.com/proxy.filters.http.rider.v3alpha1.RouteFilterConfig";
+const MANIFEST_ROUTE: &str = "type.googleapis.com/postrider.filters.http.plugin.v1.PluginPerRoute";
+
+fn typed(name: &str, kind: &str, fields: Value) -> Value {
+    let mut filter = extension(name, "x", fields);
+    filter["typed_config"]["@type"] = json!(format!("type.googleapis.com/{kind}"));
+    filter
+}
+
+/// A Rider plugin under the filter name that all of them share.
+fn rider(name: &str, code: &str, config: Value) -> Value {
+    typed(
+        RIDER,
+        "proxy.filters.http.rider.v3alpha1.FilterConfig",
+        json!({"plugin": {"name": name, "config": config, "code": {"local": {"inline_string": code}}}}),
+    )
+}
+
+fn manifest(name: &str, fields: Value) -> Value {
+    let mut all = json!({"name": name, "runtime": "rider"});
+    for (key, value) in fields.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    typed(name, "postrider.filters.http.plugin.v1.Plugin", all)
+}
+
+/// The filters in front of `origin`, with these routes.
+fn config(filters: &[Value], routes: Value, origin: &Origin) -> Config {
+    let mut filters = filters.to_vec();
+    filters.push(router());
+    Config::new()
+        .http(json!({
+            "http_filters": filters,
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
+        }))
+        .cluster("origin", &[origin.address])
+}
+
+fn everything() -> Value {
+    json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}])
+}
+
+/// What the origin saw of a request's field.
+fn seen(proxy: &Proxy, origin: &Origin, path: &str, field: &str) -> String {
+    origin.forget();
+    let response = proxy.exchange(get(path));
+    assert_eq!(response.status, 200, "{response:?}");
+    origin.requests()[0].headers.values(field).join("|")
+}
+
+const MARK: &str = r#"
+require("rider.v2")
+local envoy = require("envoy")
+local plugin = { version = "v2" }
+function plugin:on_request_header()
+  local base, route = envoy.get_base_config(), envoy.get_route_config()
+  envoy.req.set_header("x-mark", (base.mark or "-") .. "/" .. (route and route.mark or "-"))
+end
+return plugin
+"#;
+
+#[test]
+fn a_plugin_reads_gateway_and_route_configuration() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let entry =
+        |mark: &str| json!({RIDER: {"@type": RIDER_ROUTE, "plugins": [{"name": "mark", "config": {"mark": mark}}]}});
+    let routes = json!([
+        {"match": {"path": "/route"}, "route": {"cluster": "origin"}, "typed_per_filter_config": entry("route")},
+        {"match": {"path": "/other"}, "route": {"cluster": "origin"},
+         "typed_per_filter_config": {RIDER: {"@type": RIDER_ROUTE, "plugins": [{"name": "someone-else"}]}}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let filters = json!([rider("mark", MARK, json!({"mark": "base"})), router()]);
+    let project = json!({
+        "name": "all", "domains": ["*"], "routes": routes, "typed_per_filter_config": entry("project"),
+    });
+    let config = Config::new()
+        .http(json!({"http_filters": filters, "route_config": {"virtual_hosts": [project]}}))
+        .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    assert_eq!(seen(&proxy, &origin, "/route", "x-mark"), "base/route");
+    assert_eq!(seen(&proxy, &origin, "/", "x-mark"), "base/project");
+    // The most specific configuration counts alone, although it names another plugin.
+    assert_eq!(seen(&proxy, &origin, "/other", "x-mark"), "base/-");
+}
+
+#[test]
+fn a_manifest_is_overridden_and_switched_off_by_route() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let of_route = |fields: Value| {
+        let mut all = fields;
+        all["@type"] = json!(MANIFEST_ROUTE);
+        json!({"mark": all})
+    };
+    let routes = json!([
+        {"match": {"path": "/own"}, "route": {"cluster": "origin"},
+         "typed_per_filter_config": of_route(json!({"config": {"mark": "own"}}))},
+        {"match": {"path": "/off"}, "route": {"cluster": "origin"},
+         "typed_per_filter_config": of_route(json!({"disabled": true}))},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let plugin = manifest("mark", json!({"code": {"inline_string": MARK}, "config": {"mark": "base"}}));
+    let proxy = Proxy::start(&config(&[plugin], routes, &origin));
+    assert_eq!(seen(&proxy, &origin, "/", "x-mark"), "base/-");
+    assert_eq!(seen(&proxy, &origin, "/own", "x-mark"), "base/own");
+    assert_eq!(seen(&proxy, &origin, "/off", "x-mark"), "");
+}
+
+#[test]
+fn a_configuration_that_the_schema_refuses_is_an_error_with_its_line() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let directory = TempDir::new();
+    let schema = json!({"type": "object", "properties": {"mark": {"type": "string"}}, "required": ["mark"]});
+    let bad = json!({"mark": {"deep": true}});
+    let plugin = manifest("mark", json!({"code": {"inline_string": MARK}, "config": bad, "config_schema": schema}));
+    let file = directory.write("config.yaml", config(&[plugin], everything(), &origin).to_yaml());
+    let finished = postrider_tests::kit::proxy::run(&["validate", file.to_str().unwrap()]);
+    assert_eq!(finished.code, Some(3));
+    let text = finished.stdout + &finished.stderr;
+    assert!(text.contains("config.mark") && text.contains("config.yaml:"), "{text}");
+}
+
+#[test]
+fn a_manifest_runs_envoys_scripts_and_its_configuration_is_their_context() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let script = "function envoy_on_request(h) h:headers():add('x-mark', h:filterContext():get('mark')) end";
+    let fields = json!({"runtime": "envoy-lua", "code": {"inline_string": script}, "config": {"mark": "base"}});
+    let routes = json!([
+        {"match": {"path": "/own"}, "route": {"cluster": "origin"}, "typed_per_filter_config": {
+            "mark": {"@type": MANIFEST_ROUTE, "config": {"mark": "own"}},
+        }},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let proxy = Proxy::start(&config(&[manifest("mark", fields)], routes, &origin));
+    assert_eq!(seen(&proxy, &origin, "/", "x-mark"), "base");
+    assert_eq!(seen(&proxy, &origin, "/own", "x-mark"), "own");
+}
+
+#[test]
+fn a_changed_file_that_a_plugin_requires_is_read_again() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let directory = TempDir::new();
+    directory.write("helper.lua", "return 'one'");
+    let code = r#"
+require("rider.v2")
+local envoy, mark = require("envoy"), require("helper")
+return { version = "v2", on_request_header = function() envoy.req.set_header("x-mark", mark) end }
+"#;
+    let path = format!("{}/?.lua", directory.path().display());
+    let fields = json!({"code": {"inline_string": code}, "options": {"package_path": [path]}});
+    let proxy = Proxy::start(&config(&[manifest("mark", fields)], everything(), &origin));
+    assert_eq!(seen(&proxy, &origin, "/", "x-mark"), "one");
+    directory.write("helper.lua", "return 'two'");
+    wait_until("the new helper serves", || seen(&proxy, &origin, "/", "x-mark") == "two");
+}
+
+/// Clients that ask one after the other until told to stop; what went wrong.
+struct Load {
+    stop: Arc<AtomicBool>,
+    served: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    fn start(address: SocketAddr, clients: usize) -> Load {
+        let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let clients = (0..clients)
+            .map(|_| {
+                let (stop, served) = (stop.clone(), served.clone());
+                std::thread::spawn(move || {
+                    let mut failures = Vec::new();
+                    let mut client = RawClient::connect(address);
+                    while !stop.load(Ordering::SeqCst) {
+                        client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nbody");
+                        match client.response("POST") {
+                            Ok(response) if response.status == 200 => {
+                                if response.header("connection") == "close" {
+                                    client = RawClient::connect(address);
+                                }
+                            }
+                            Ok(response) => failures.push(format!("status {}", response.status)),
+                            Err(error) => {
+                                failures.push(format!("{error:?}"));
+                                client = RawClient::connect(address);
+                            }
+                        }
+                        served.fetch_add(1, Ordering::SeqCst);
+                    }
+                    failures
+                })
+            })
+            .collect();
+        Load { stop, served, clients }
+    }
+
+    fn wait_progress(&self, more: u64) {
+        let goal = self.served.load(Ordering::SeqCst) + more;
+        wait_until("the load goes on", || self.served.load(Ordering::SeqCst) >= goal);
+    }
+
+    fn finish(self) -> Vec<String> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    }
+}
+
+/// A plugin with hooks on heads and bodies that marks what it lets through.
+fn versioned(version: u32) -> String {
+    format!(
+        r#"
+require("rider.v2")
+local envoy = require("envoy")
+local plugin = {{ version = "v2" }}
+function plugin:on_request_header() envoy.req.set_header("x-version", "{version}") end
+function plugin:on_request_body() envoy.stream.shared.length = #(envoy.req.get_body() or "") end
+function plugin:on_response_header()
+  envoy.resp.set_header("x-version", "{version}." .. tostring(envoy.stream.shared.length))
+end
+return plugin
+"#
+    )
+}
+
+#[test]
+fn plugin_updates_under_load_lose_no_request() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let directory = TempDir::new();
+    let file = directory.write("plugin.lua", versioned(0));
+    let plugin = manifest("versioned", json!({"code": {"filename": file.to_str().unwrap()}}));
+    let mut proxy =
+        Proxy::start_with(&config(&[plugin], everything(), &origin), Launch { concurrency: 2, ..Launch::default() });
+    let load = Load::start(proxy.address("http"), 4);
+    load.wait_progress(50);
+    // The configuration stays as it is: the plugin's file changes under it.
+    for version in 1..=10 {
+        directory.write("plugin.lua", versioned(version));
+        wait_until("the new plugin serves", || {
+            let response = proxy.exchange("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nbody");
+            response.header("x-version") == format!("{version}.4")
+        });
+        load.wait_progress(20);
+    }
+    // One that does not load changes nothing.
+    let before = proxy.latest_verdict();
+    directory.write("plugin.lua", "return nil +");
+    let verdict = proxy.await_verdict(before.as_ref());
+    assert!(!accepted(&verdict), "{verdict}");
+    assert!(verdict.to_string().contains("plugin.lua:1"), "{verdict}");
+    assert!(proxy.exchange(get("/")).header("x-version").starts_with("10."));
+    // Gone, and back again.
+    let without = config(&[], everything(), &origin);
+    assert!(accepted(&proxy.reload(without.to_yaml())));
+    wait_until("the plugin is gone", || proxy.exchange(get("/")).header("x-version").is_empty());
+    load.wait_progress(20);
+    let failures = load.finish();
+    assert!(failures.is_empty(), "{} failures, first {:?}", failures.len(), failures.first());
+}
+
+#[test]
+fn traffic_stays_up_whatever_a_plugin_does() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let code = r#"
+require("rider.v2")
+local envoy = require("envoy")
+local plugin = { version = "v2" }
+function plugin:on_request_header()
+  local what = envoy.req.get_header("x-do")
+  if what == "loop" then while true do end end
+  if what == "error" then error("on purpose") end
+  if what == "error-object" then error({}) end
+  if what == "hoard" then local t = {} for i = 1, 1e9 do t[i] = ("x"):rep(1e6) .. i end end
+  if what == "string" then local s = ("x"):rep(2 ^ 30) end
+  if what == "regex" then string.find(("a"):rep(200), ("a?"):rep(40) .. ("a"):rep(40) .. "b") end
+  if what == "yield" then coroutine.yield() end
+  if what == "recurse" then local function f() return 1 + f() end f() end
+  envoy.req.set_header("x-done", "yes")
+end
+return plugin
+"#;
+    let plugin = manifest(
+        "villain",
+        json!({
+            "code": {"inline_string": code},
+            "budget": {"cpu": "0.02s", "memory_bytes": 8 << 20},
+            "circuit": {"faults": 0},
+        }),
+    );
+    let proxy = Proxy::start(&config(&[plugin], everything(), &origin));
+    for what in ["loop", "error", "error-object", "hoard", "string", "yield", "recurse", "loop", "hoard"] {
+        let response = proxy.exchange(format!("GET / HTTP/1.1\r\nhost: test\r\nx-do: {what}\r\n\r\n"));
+        assert_eq!(response.status, 200, "{what}: the default is to go on");
+        assert!(!response.text().contains("x-done"), "{what}");
+        assert_eq!(seen(&proxy, &origin, "/", "x-done"), "yes", "behind {what}");
+    }
+    let stats = proxy.stats();
+    assert_eq!(stats.value("plugin.villain.all.0.cpu_kills"), 2);
+    assert_eq!(stats.value("plugin.villain.all.0.memory_kills"), 3);
+    assert_eq!(stats.value("plugin.villain.all.0.errors"), 9);
+}
+
+#[test]
+fn a_plugin_that_keeps_failing_is_passed_by_and_tried_again() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let code = r#"
+require("rider.v2")
+local envoy = require("envoy")
+local plugin = { version = "v2" }
+function plugin:on_request_header()
+  if envoy.req.get_header("x-fail") then error("on purpose") end
+  envoy.req.set_header("x-done", "yes")
+end
+return plugin
+"#;
+    let plugin = manifest(
+        "flaky",
+        json!({
+            "code": {"inline_string": code},
+            "on_error": "503",
+            "circuit": {"faults": 3, "window": "60s", "retry": "1s"},
+        }),
+    );
+    let proxy = Proxy::start(&config(&[plugin], everything(), &origin));
+    let ask = |fields: &str| proxy.exchange(format!("GET / HTTP/1.1\r\nhost: test\r\n{fields}\r\n"));
+    for _ in 0..3 {
+        assert_eq!(ask("x-fail: 1\r\n").status, 503);
+    }
+    // Open: by its policy every request fails, without a call.
+    proxy.wait_stat("plugin.flaky.all.0.circuit_opened", 1);
+    assert_eq!(ask("").status, 503);
+    assert_eq!(proxy.stats().value("plugin.flaky.circuit_open"), 1);
+    wait_until("it is tried again", || ask("").status == 200);
+    assert!(proxy.stats().value("plugin.flaky.all.0.bypassed") >= 1);
+    assert_eq!(proxy.stats().value("plugin.flaky.circuit_open"), 0);
+}
+
+#[test]
+fn the_admin_tells_what_each_plugin_costs() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let plugin =
+        manifest("mark", json!({"version": "1.2", "code": {"inline_string": MARK}, "config": {"mark": "base"}}));
+    let proxy = Proxy::start(&config(&[plugin], everything(), &origin));
+    for _ in 0..5 {
+        assert_eq!(proxy.exchange(get("/")).status, 200);
+    }
+    proxy.wait_stat("plugin.mark.all.0.calls", 5);
+    let text = proxy.admin_json("/plugins?format=json").to_string();
+    for part in ["\"mark\"", "\"1.2\"", "\"rider\"", "\"calls\":5"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let plain = proxy.admin_get("/plugins");
+    assert!(plain.text().contains("mark"), "{}", plain.text());
+    let mut prometheus = String::new();
+    let _ = write!(prometheus, "{}", proxy.admin_get("/stats/prometheus").text());
+    assert!(prometheus.contains("calls"), "counters are in Prometheus, too");
+}
