@@ -6,7 +6,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pause::pause;
 use crate::peer::Peer;
 use crate::proc_stat::{busy_ticks, cpu_time, memory, tick_micros};
@@ -134,8 +134,10 @@ pub fn measure(rig: &Rig, plan: &LoadPlan, peers: &[Peer], effort: Effort) -> Re
         .variants
         .iter()
         .flat_map(|&variant| peers.iter().map(move |&peer| (peer, variant)))
-        // A peer that cannot be one of the shapes has nothing to compare.
-        .filter(|(peer, _)| plan.variants.iter().all(|variant| peer.can_be(&variant.shape)))
+        // A peer that cannot be the first two shapes has nothing to compare.
+        .filter(|(peer, variant)| {
+            peer.can_be(&variant.shape) && plan.variants.iter().take(2).all(|variant| peer.can_be(&variant.shape))
+        })
         .map(|(peer, variant)| Subject { peer, variant, samples: Vec::new(), failure: None })
         .collect();
     for round in 0..effort.rounds {
@@ -190,7 +192,16 @@ fn sample(
     let probe = Probe { path: plan.path, body: plan.body, headers: plan.headers };
     let proxy = rig.start_proxy(subject.peer, subject.variant.shape, upstream_port, probe, Wrap::Plain)?;
     let url = format!("http://127.0.0.1:{}{}", proxy.port, plan.path);
-    let load = Load { url: &url, connections: plan.connections, seconds, headers: plan.headers };
+    let script = match plan.sends {
+        0 => None,
+        bytes => {
+            let path = rig.log("wrk")?.with_file_name("post.lua");
+            fs::write(&path, wrk::post_script(bytes)).map_err(Error::io(format!("writing {}", path.display())))?;
+            Some(path)
+        }
+    };
+    let load =
+        Load { url: &url, connections: plan.connections, seconds, headers: plan.headers, script: script.as_deref() };
     run_wrk(rig, Load { seconds: WARM_UP_SECONDS, ..load }, |_| ())?;
 
     let pids = proxy.process.tree();

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::config::nginx::Buffers;
 use crate::config::{envoy, haproxy, nginx};
 use crate::error::{Error, Result};
-use crate::shape::{Protocol, Setup, Shape};
+use crate::shape::{Dialect, Filter, Protocol, Setup, Shape};
 
 /// A proxy in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,13 +47,20 @@ impl Peer {
 
     /// Whether this peer can be what the shape asks for. The relay reads no request, so it has no routes and users.
     pub fn can_be(self, shape: &Shape) -> bool {
+        match (self, shape.filter) {
+            (Self::Nginx, Filter::Lua(..)) | (Self::Envoy | Self::Haproxy, Filter::Lua(_, Dialect::Rider)) => {
+                return false;
+            }
+            (Self::Haproxy, Filter::Lua(script, _)) if script.haproxy().is_none() => return false,
+            _ => {}
+        }
         match self {
-            Self::Relay => shape.routes == 1 && !shape.basic_auth && shape.idle_clusters == 0,
+            Self::Relay => shape.routes == 1 && shape.filter == Filter::None && shape.idle_clusters == 0,
             // Its difference is in the HTTP response buffers only.
             Self::NginxTuned => {
                 shape.protocol == Protocol::Http
                     && shape.routes == 1
-                    && !shape.basic_auth
+                    && shape.filter == Filter::None
                     && shape.idle_clusters == 0
                     && shape.connections == Shape::HTTP.connections
             }
@@ -91,6 +98,9 @@ impl Peer {
             }
             Self::Haproxy => {
                 write("routes.map", haproxy::route_map(setup.shape.routes))?;
+                if let Filter::Lua(script, _) = setup.shape.filter {
+                    write("bench.lua", script.haproxy().unwrap_or_default().to_owned())?;
+                }
                 let file = write("haproxy.cfg", haproxy::proxy(setup))?;
                 command.arg("-db").arg("-f").arg(file);
             }

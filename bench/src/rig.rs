@@ -116,7 +116,7 @@ impl Rig {
         let log = directory.join("log");
         let mut process = Process::start(peer.name(), command, self.cpus.proxy, self.cpus, &log)?;
         let ready_after = wait_until_ready(&mut process, listen, probe)?;
-        if shape.basic_auth {
+        if shape.filter.asks_for_password() {
             let (status, _) = fetch(listen, probe.path, &[]).map_err(Error::io("asking without a password"))?;
             if status != 401 {
                 return Err(Error::WrongAnswer {

@@ -2,7 +2,7 @@
 
 use crate::config::nginx::Body;
 use crate::error::{Error, Result};
-use crate::shape::{AUTHORIZATION, Shape};
+use crate::shape::{AUTHORIZATION, Dialect, Filter, Script, Shape};
 
 /// Bodies that the upstream serves; `4k` is the 4,000 bytes of the reference scenario R2.
 pub const BODIES: [Body; 4] = [
@@ -47,6 +47,8 @@ pub struct LoadPlan {
     pub body: usize,
     pub connections: usize,
     pub headers: &'static [&'static str],
+    /// Bytes that each request carries; 0 is a GET.
+    pub sends: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +65,40 @@ const ROUTES: &[Variant] = &[
 ];
 const AUTH: &[Variant] = &[
     Variant { label: "bare", shape: Shape::HTTP },
-    Variant { label: "basic auth", shape: Shape { basic_auth: true, ..Shape::HTTP } },
+    Variant { label: "basic auth", shape: Shape { filter: Filter::BasicAuth, ..Shape::HTTP } },
 ];
 
+/// Without a filter, with the script, and with the same for Rider.
+macro_rules! scripted {
+    ($name:ident, $script:ident) => {
+        const $name: &[Variant] = &[
+            Variant { label: "bare", shape: Shape::HTTP },
+            Variant {
+                label: "Lua",
+                shape: Shape { filter: Filter::Lua(Script::$script, Dialect::Usual), ..Shape::HTTP },
+            },
+            Variant {
+                label: "Rider",
+                shape: Shape { filter: Filter::Lua(Script::$script, Dialect::Rider), ..Shape::HTTP },
+            },
+        ];
+    };
+}
+scripted!(LUA_PASSTHROUGH, Passthrough);
+scripted!(LUA_BASIC_AUTH_JIT, BasicAuthJit);
+scripted!(LUA_BASIC_AUTH_PLAIN, BasicAuthPlain);
+scripted!(LUA_SIMPLE, Simple);
+scripted!(LUA_NORMAL, Normal);
+scripted!(LUA_COMPLEX, Complex);
+scripted!(LUA_BODY100, Body100);
+
+/// A scripted load of scenario R1's kind: 13-byte answers, 100 connections, a password.
+const fn script(variants: &'static [Variant], sends: usize) -> Kind {
+    Kind::Load(LoadPlan { variants, path: "/13", body: 13, connections: 100, headers: &[AUTHORIZATION], sends })
+}
+
 const fn http(path: &'static str, body: usize, connections: usize) -> Kind {
-    Kind::Load(LoadPlan { variants: PLAIN, path, body, connections, headers: &[] })
+    Kind::Load(LoadPlan { variants: PLAIN, path, body, connections, headers: &[], sends: 0 })
 }
 
 /// All scenarios, in the order of a full run.
@@ -87,17 +118,25 @@ pub const SCENARIOS: &[Scenario] = &[
             body: 1024,
             connections: 64,
             headers: &["Connection: close"],
+            sends: 0,
         }),
     },
     Scenario {
         name: "tcp-1k",
         title: "TCP proxy, 1 KB answers, 64 connections",
-        kind: Kind::Load(LoadPlan { variants: TCP, path: "/1k", body: 1024, connections: 64, headers: &[] }),
+        kind: Kind::Load(LoadPlan { variants: TCP, path: "/1k", body: 1024, connections: 64, headers: &[], sends: 0 }),
     },
     Scenario {
         name: "routes",
         title: "10,000 prefix routes against one, 4 KB body, 64 connections, a late route",
-        kind: Kind::Load(LoadPlan { variants: ROUTES, path: "/r09990/4k", body: 4000, connections: 64, headers: &[] }),
+        kind: Kind::Load(LoadPlan {
+            variants: ROUTES,
+            path: "/r09990/4k",
+            body: 4000,
+            connections: 64,
+            headers: &[],
+            sends: 0,
+        }),
     },
     Scenario {
         name: "basic-auth",
@@ -108,8 +147,28 @@ pub const SCENARIOS: &[Scenario] = &[
             body: 13,
             connections: 100,
             headers: &[AUTHORIZATION],
+            sends: 0,
         }),
     },
+    Scenario { name: "lua-passthrough", title: "a script that does nothing (R1)", kind: script(LUA_PASSTHROUGH, 0) },
+    Scenario {
+        name: "lua-basic-auth-jit",
+        title: "basic auth by a script that compiles (R1)",
+        kind: script(LUA_BASIC_AUTH_JIT, 0),
+    },
+    Scenario {
+        name: "lua-basic-auth-plain",
+        title: "basic auth by a script with patterns and closures (R1)",
+        kind: script(LUA_BASIC_AUTH_PLAIN, 0),
+    },
+    Scenario { name: "lua-simple", title: "10 headers read (R5)", kind: script(LUA_SIMPLE, 0) },
+    Scenario { name: "lua-normal", title: "20 headers set, 10 read, 20 removed (R5)", kind: script(LUA_NORMAL, 0) },
+    Scenario {
+        name: "lua-complex",
+        title: "the same and a 1 KB body read 30 times (R5)",
+        kind: script(LUA_COMPLEX, 1024),
+    },
+    Scenario { name: "lua-body100", title: "a 1 KB body read 100 times (R5)", kind: script(LUA_BODY100, 1024) },
     Scenario {
         name: "idle-connections",
         title: "10,000 idle downstream connections after one request each",

@@ -17,14 +17,90 @@ pub enum Protocol {
     Tcp,
 }
 
+/// A filter in the proxy's chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filter {
+    None,
+    /// Check the user and password above, by the proxy's own means.
+    BasicAuth,
+    /// A script of `lua/`.
+    Lua(Script, Dialect),
+}
+
+/// Whose objects a script uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// The peer's own: Envoy's Lua filter for Postrider and Envoy, HAProxy's actions for HAProxy.
+    Usual,
+    /// Rider v2; Postrider alone has it.
+    Rider,
+}
+
+/// What a script does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Script {
+    Passthrough,
+    BasicAuthJit,
+    BasicAuthPlain,
+    Simple,
+    Normal,
+    Complex,
+    Body100,
+}
+
+impl Filter {
+    /// Whether a request without a password is answered with 401.
+    pub fn asks_for_password(self) -> bool {
+        matches!(self, Self::BasicAuth | Self::Lua(Script::BasicAuthJit | Script::BasicAuthPlain, _))
+    }
+}
+
+/// A script in each dialect; HAProxy's actions cannot read a body as often as they like.
+macro_rules! sources {
+    ($name:literal) => {
+        (include_str!(concat!("../lua/", $name, ".lua")), include_str!(concat!("../lua/", $name, ".rider.lua")))
+    };
+}
+
+impl Script {
+    /// For Postrider and Envoy.
+    pub fn source(self, dialect: Dialect) -> &'static str {
+        let (usual, rider) = match self {
+            Self::Passthrough => sources!("passthrough"),
+            Self::BasicAuthJit => sources!("basic_auth_jit"),
+            Self::BasicAuthPlain => sources!("basic_auth_plain"),
+            Self::Simple => sources!("simple"),
+            Self::Normal => sources!("normal"),
+            Self::Complex => sources!("complex"),
+            Self::Body100 => sources!("body100"),
+        };
+        match dialect {
+            Dialect::Usual => usual,
+            Dialect::Rider => rider,
+        }
+    }
+
+    /// For HAProxy; `None` when it has no such thing.
+    pub fn haproxy(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Passthrough => include_str!("../lua/passthrough.haproxy.lua"),
+            Self::BasicAuthJit => include_str!("../lua/basic_auth_jit.haproxy.lua"),
+            Self::BasicAuthPlain => include_str!("../lua/basic_auth_plain.haproxy.lua"),
+            Self::Simple => include_str!("../lua/simple.haproxy.lua"),
+            Self::Normal => include_str!("../lua/normal.haproxy.lua"),
+            Self::Complex | Self::Body100 => return None,
+        })
+    }
+}
+
 /// A configuration, in no peer's words.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub protocol: Protocol,
     /// 1: a route for every path. More: that many prefixes `/rNNNNN/`.
     pub routes: usize,
-    /// Check the user and password above.
-    pub basic_auth: bool,
+    /// What the proxy does with a request on its way.
+    pub filter: Filter,
     /// Clusters beside the one in use that get no traffic.
     pub idle_clusters: usize,
     /// Downstream connections that must fit, each perhaps with an upstream connection.
@@ -33,7 +109,7 @@ pub struct Shape {
 
 impl Shape {
     pub const HTTP: Self =
-        Self { protocol: Protocol::Http, routes: 1, basic_auth: false, idle_clusters: 0, connections: 500 };
+        Self { protocol: Protocol::Http, routes: 1, filter: Filter::None, idle_clusters: 0, connections: 500 };
     pub const TCP: Self = Self { protocol: Protocol::Tcp, ..Self::HTTP };
 }
 

@@ -62,6 +62,19 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         let more = results.load(scenario, Peer::Postrider, 1);
         (base.zip(more), disturbed(base.zip(more)))
     };
+    let adds = |target, scenario: &str, limit| {
+        let (compared, disturbed) = pair(scenario);
+        let measured = compared.and_then(|(bare, more)| Some(more.excess_over(bare)?.median));
+        Verdict { target, unit: "us", limit, measured, disturbed }
+    };
+    let of_envoys = |target, scenario: &str| {
+        let added = |peer| {
+            let (bare, more) = (results.load(scenario, peer, 0)?, results.load(scenario, peer, 1)?);
+            Some(more.excess_over(bare)?.median)
+        };
+        let measured = added(Peer::Postrider).zip(added(Envoy)).map(|(own, envoys)| own / envoys);
+        Verdict { target, unit: "x", limit: 0.5, measured, disturbed: pair(scenario).1 }
+    };
     let (routes, routes_disturbed) = pair("routes");
     let (auth, auth_disturbed) = pair("basic-auth");
     let plain = |target, unit, limit, measured| Verdict { target, unit, limit, measured, disturbed: false };
@@ -93,6 +106,12 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
             measured: auth.and_then(|(bare, auth)| Some(auth.excess_over(bare)?.median)),
             disturbed: auth_disturbed,
         },
+        adds("CPU that a script adds that does nothing", "lua-passthrough", 0.3),
+        adds("CPU that a compiled script's basic auth adds", "lua-basic-auth-jit", 1.0),
+        adds("CPU that a plain script's basic auth adds", "lua-basic-auth-plain", 8.0),
+        of_envoys("CPU that 10 reads add, of what they add to Envoy", "lua-simple"),
+        of_envoys("CPU that the normal script adds, of what it adds to Envoy", "lua-normal"),
+        of_envoys("CPU that the complex script adds, of what it adds to Envoy", "lua-complex"),
         plain(
             "resident memory at 64 connections",
             "MB",

@@ -12,6 +12,13 @@ pub struct Load<'a> {
     pub connections: usize,
     pub seconds: u64,
     pub headers: &'a [&'a str],
+    /// A script that makes wrk send something else than a GET.
+    pub script: Option<&'a Path>,
+}
+
+/// A script for POST requests with so many bytes.
+pub fn post_script(bytes: usize) -> String {
+    format!("wrk.method = \"POST\"\nwrk.body = string.rep(\"x\", {bytes})\n")
 }
 
 impl Load<'_> {
@@ -21,6 +28,9 @@ impl Load<'_> {
         command.arg("-t1").arg(format!("-c{}", self.connections)).arg(format!("-d{}s", self.seconds)).arg("--latency");
         for header in self.headers {
             command.arg("-H").arg(header);
+        }
+        if let Some(script) = self.script {
+            command.arg("-s").arg(script);
         }
         command.arg(self.url);
         command

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::shape::{PASSWORD_SHA, Protocol, Setup, USER, route_prefix};
+use crate::shape::{Dialect, Filter, PASSWORD_SHA, Protocol, Script, Setup, USER, route_prefix};
 
 /// YAML for the setup.
 pub fn bootstrap(setup: &Setup) -> String {
@@ -69,16 +69,20 @@ fn http_connection_manager(yaml: &mut String, setup: &Setup) {
         );
     }
     yaml.push_str("          http_filters:\n");
-    if setup.shape.basic_auth {
-        let _ = write!(
-            yaml,
-            "          - name: envoy.filters.http.basic_auth
+    match setup.shape.filter {
+        Filter::None => {}
+        Filter::BasicAuth => {
+            let _ = write!(
+                yaml,
+                "          - name: envoy.filters.http.basic_auth
             typed_config:
               \"@type\": type.googleapis.com/envoy.extensions.filters.http.basic_auth.v3.BasicAuth
               users:
                 inline_string: \"{USER}:{PASSWORD_SHA}\"
 "
-        );
+            );
+        }
+        Filter::Lua(script, dialect) => lua(yaml, script, dialect),
     }
     yaml.push_str(
         "          - name: envoy.filters.http.router
@@ -86,6 +90,34 @@ fn http_connection_manager(yaml: &mut String, setup: &Setup) {
               \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
 ",
     );
+}
+
+fn lua(yaml: &mut String, script: Script, dialect: Dialect) {
+    yaml.push_str(match dialect {
+        Dialect::Usual => {
+            "          - name: envoy.filters.http.lua
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
+              default_source_code:
+                inline_string: |
+"
+        }
+        Dialect::Rider => {
+            "          - name: proxy.filters.http.rider
+            typed_config:
+              \"@type\": type.googleapis.com/proxy.filters.http.rider.v3alpha1.FilterConfig
+              plugin:
+                name: bench
+                allow_no_route: true
+                code:
+                  local:
+                    inline_string: |
+"
+        }
+    });
+    for line in script.source(dialect).lines() {
+        let _ = writeln!(yaml, "                      {line}");
+    }
 }
 
 fn cluster(yaml: &mut String, name: &str, port: u16, connections: Option<usize>) {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::shape::{PASSWORD, Protocol, Setup, USER, route_prefix};
+use crate::shape::{Filter, PASSWORD, Protocol, Script, Setup, USER, route_prefix};
 
 /// Files that HAProxy needs besides those of connections.
 const OWN_FILES: u64 = 150;
@@ -14,13 +14,17 @@ pub fn proxy(setup: &Setup) -> String {
         Protocol::Tcp => "tcp",
     };
     let connections = (setup.shape.connections as u64 + 100).min(setup.file_limit.saturating_sub(OWN_FILES) / 2);
+    let lua = match setup.shape.filter {
+        Filter::Lua(..) => format!("  lua-load {}\n", setup.directory.join("bench.lua").display()),
+        Filter::None | Filter::BasicAuth => String::new(),
+    };
     let mut text = format!(
         "global
   nbthread 1
   maxconn {connections}
   tune.pool-low-fd-ratio 99
   tune.pool-high-fd-ratio 100
-defaults
+{lua}defaults
   mode {mode}
   maxconn {connections}
   timeout connect 1s
@@ -35,12 +39,19 @@ defaults
     } else {
         text.push_str("  timeout tunnel 300s\n");
     }
-    if setup.shape.basic_auth {
+    if setup.shape.filter == Filter::BasicAuth {
         let _ = write!(text, "userlist bench\n  user {USER} insecure-password {PASSWORD}\n");
     }
     let _ = write!(text, "frontend bench\n  bind 127.0.0.1:{} backlog 4096\n", setup.listen);
-    if setup.shape.basic_auth {
-        text.push_str("  http-request auth unless { http_auth(bench) }\n");
+    match setup.shape.filter {
+        Filter::None => {}
+        Filter::BasicAuth => text.push_str("  http-request auth unless { http_auth(bench) }\n"),
+        Filter::Lua(script, _) => {
+            text.push_str("  http-request lua.bench_request\n");
+            if script == Script::Passthrough {
+                text.push_str("  http-response lua.bench_response\n");
+            }
+        }
     }
     if setup.shape.routes == 1 {
         text.push_str("  default_backend origin\n");

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::shape::{PASSWORD_SHA, Protocol, Setup, USER, route_prefix};
+use crate::shape::{Filter, PASSWORD_SHA, Protocol, Setup, USER, route_prefix};
 
 /// Where Debian's packages put the stream module; elsewhere it is compiled in.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
@@ -68,7 +68,7 @@ pub fn proxy(setup: &Setup, buffers: Buffers) -> String {
         text.push_str("  proxy_buffer_size 16k;\n  proxy_buffers 8 64k;\n  proxy_busy_buffers_size 128k;\n");
     }
     let _ = writeln!(text, "  server {{\n    listen 127.0.0.1:{listen} backlog=4096;");
-    if setup.shape.basic_auth {
+    if setup.shape.filter == Filter::BasicAuth {
         let _ = writeln!(
             text,
             "    auth_basic bench;\n    auth_basic_user_file {};",

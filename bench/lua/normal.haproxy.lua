@@ -1,0 +1,8 @@
+-- R5 normal: twenty headers set, ten read, the twenty removed.
+core.register_action("bench_request", { "http-req" }, function(txn)
+  for i = 1, 20 do txn.http:req_set_header("test" .. i, "value") end
+  for i = 1, 10 do
+    local _ = txn.sf:req_hdr("test" .. i)
+  end
+  for i = 1, 20 do txn.http:req_del_header("test" .. i) end
+end)

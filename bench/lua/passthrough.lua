@@ -1,0 +1,3 @@
+-- Both hooks, nothing in them.
+function envoy_on_request(handle) end
+function envoy_on_response(handle) end
