@@ -5,11 +5,11 @@
 //! A script is tried out where its configuration is read, and runs in a machine of each worker. It cannot wait; one that
 //! fails is logged, and the configuration's fallback counts.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::ptr;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY};
 use postrider_filter_api::{Chooser, Clusters, ConfigError, Judge};
@@ -28,31 +28,42 @@ pub(crate) const MATCHER_KIND: &str = "envoy.extensions.string_matcher.lua.v3.Lu
 
 /// Reads `LuaConfig`.
 pub(crate) fn build_chooser(value: &Value) -> Result<Chooser, ConfigError> {
-    thread_local! {
-        static OF_WORKER: RefCell<HashMap<u64, Rc<WorkerSpecifier>>> = RefCell::default();
-    }
     let (code, default_cluster) = read(value, Some("default_cluster"))?;
     let specifier = cluster_specifier(&code.source, &code.text, &default_cluster).map_err(does_not_load)?;
-    let id = next_id();
+    let token = Arc::new(());
     Ok(Arc::new(move |request, clusters| {
-        let own =
-            OF_WORKER.with_borrow_mut(|all| all.entry(id).or_insert_with(|| specifier.on_worker().into()).clone());
+        let own = of_worker(&token, || specifier.on_worker());
         Some(own.cluster(request, clusters).to_string())
     }))
 }
 
 /// Reads the string matcher's `Lua`.
 pub(crate) fn build_judge(value: &Value) -> Result<Judge, ConfigError> {
-    thread_local! {
-        static OF_WORKER: RefCell<HashMap<u64, Rc<WorkerMatcher>>> = RefCell::default();
-    }
     let (code, _) = read(value, None)?;
     let matcher = string_matcher(&code.source, &code.text).map_err(does_not_load)?;
-    let id = next_id();
-    Ok(Arc::new(move |text| {
-        let own = OF_WORKER.with_borrow_mut(|all| all.entry(id).or_insert_with(|| matcher.on_worker().into()).clone());
-        own.matches(text)
-    }))
+    let token = Arc::new(());
+    Ok(Arc::new(move |text| of_worker(&token, || matcher.on_worker()).matches(text)))
+}
+
+/// What this worker made of a configuration, which `token` stands for; made by `make` when it is first needed. What was
+/// made of configurations that are gone goes when another one comes.
+fn of_worker<T: 'static>(token: &Arc<()>, make: impl FnOnce() -> T) -> Rc<T> {
+    type Made = (Weak<()>, Rc<dyn Any>);
+    thread_local! {
+        static MADE: RefCell<Vec<Made>> = const { RefCell::new(Vec::new()) };
+    }
+    let known = MADE.with_borrow(|made| {
+        let (_, own) = made.iter().find(|(of, _)| ptr::eq(of.as_ptr(), Arc::as_ptr(token)))?;
+        own.clone().downcast().ok()
+    });
+    known.unwrap_or_else(|| {
+        let own = Rc::new(make());
+        MADE.with_borrow_mut(|made| {
+            made.retain(|(of, _)| of.strong_count() > 0);
+            made.push((Arc::downgrade(token), own.clone()));
+        });
+        own
+    })
 }
 
 fn read(value: &Value, text: Option<&str>) -> Result<(Code, String), ConfigError> {
@@ -71,12 +82,6 @@ fn read(value: &Value, text: Option<&str>) -> Result<(Code, String), ConfigError
 
 fn does_not_load(message: String) -> ConfigError {
     vec![ValueError { path: "source_code".to_owned(), message: format!("script load error: {message}") }]
-}
-
-/// Tells the scripts of a worker apart.
-fn next_id() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    LAST.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A script that names the cluster for a request.
@@ -254,6 +259,16 @@ mod tests {
 
     fn request(lines: &[(&str, &str)]) -> RequestHead {
         postrider_filter_api::testing::FakeStream::new("GET", "/a", lines).request
+    }
+
+    #[test]
+    fn what_a_worker_made_of_a_gone_configuration_goes_with_the_next() {
+        let (old, new) = (Arc::new(()), Arc::new(()));
+        let made = Rc::downgrade(&of_worker(&old, || 1));
+        assert_eq!(*of_worker(&old, || 2), 1, "made once");
+        drop(old);
+        assert_eq!(*of_worker(&new, || 3), 3);
+        assert_eq!(made.strong_count(), 0);
     }
 
     #[test]
