@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use postrider_telemetry::warning;
 
@@ -33,14 +33,14 @@ impl FileLog {
     }
 }
 
-fn writer() -> Option<SyncSender<Entry>> {
-    static WRITER: OnceLock<Option<Mutex<SyncSender<Entry>>>> = OnceLock::new();
+fn writer() -> Option<&'static SyncSender<Entry>> {
+    static WRITER: OnceLock<Option<SyncSender<Entry>>> = OnceLock::new();
     let writer = WRITER.get_or_init(|| {
         let (sender, receiver) = sync_channel(QUEUE);
         let thread = std::thread::Builder::new().name("plugin-logs".to_owned()).spawn(move || write(&receiver));
-        thread.ok().map(|_| Mutex::new(sender))
+        thread.ok().map(|_| sender)
     });
-    writer.as_ref().map(|sender| sender.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    writer.as_ref()
 }
 
 fn write(entries: &Receiver<Entry>) {

@@ -187,13 +187,12 @@ impl Vm {
         unsafe {
             let top = lua::lua_gettop(state);
             lua::lua_checkstack(state, arguments.len() as c_int + 4);
-            lua::lua_pushcfunction(state, with_traceback);
             lua::lua_rawgeti(state, lua::LUA_REGISTRYINDEX, function.0 as _);
             for argument in arguments {
                 argument.push(state);
             }
             self.enter();
-            let status = lua::lua_pcall(state, arguments.len() as c_int, 1, top + 1);
+            let status = lua::lua_pcall(state, arguments.len() as c_int, 1, 0);
             let spent = self.leave();
             if status != lua::LUA_OK || spent {
                 let fault = if spent { Fault::Cpu } else { self.fault(state, status) };
@@ -210,6 +209,20 @@ impl Vm {
 
     /// A function of a table; `None` when there is none by that name.
     pub(crate) fn function(&self, table: Ref, name: &CStr) -> Option<Ref> {
+        // SAFETY: `with_field` has the value on top, which `luaL_ref` takes off.
+        self.with_field(table, name, |state| unsafe {
+            (lua::lua_type(state, -1) == lua::LUA_TFUNCTION).then(|| Ref(lua::luaL_ref(state, lua::LUA_REGISTRYINDEX)))
+        })
+    }
+
+    /// A field of a table as text: strings and numbers only.
+    pub(crate) fn text(&self, table: Ref, name: &CStr) -> Option<String> {
+        // SAFETY: `with_field` has the value on top; the string is copied while it is there.
+        self.with_field(table, name, |state| unsafe { text_at(state, -1) })
+    }
+
+    /// Shows `act` a field of a table on top of the stack.
+    fn with_field<T>(&self, table: Ref, name: &CStr, act: impl FnOnce(*mut lua_State) -> T) -> T {
         let state = self.state;
         // SAFETY: as for `call`; a raw access runs no code of the script.
         unsafe {
@@ -218,26 +231,9 @@ impl Vm {
             lua::lua_rawgeti(state, lua::LUA_REGISTRYINDEX, table.0 as _);
             lua::lua_pushstring(state, name.as_ptr());
             lua::lua_rawget(state, -2);
-            let found = (lua::lua_type(state, -1) == lua::LUA_TFUNCTION)
-                .then(|| Ref(lua::luaL_ref(state, lua::LUA_REGISTRYINDEX)));
+            let found = act(state);
             lua::lua_settop(state, top);
             found
-        }
-    }
-
-    /// A field of a table as text: strings and numbers only.
-    pub(crate) fn text(&self, table: Ref, name: &CStr) -> Option<String> {
-        let state = self.state;
-        // SAFETY: as for `function`; the string is copied while it is on the stack.
-        unsafe {
-            let top = lua::lua_gettop(state);
-            lua::lua_checkstack(state, 4);
-            lua::lua_rawgeti(state, lua::LUA_REGISTRYINDEX, table.0 as _);
-            lua::lua_pushstring(state, name.as_ptr());
-            lua::lua_rawget(state, -2);
-            let text = text_at(state, -1);
-            lua::lua_settop(state, top);
-            text
         }
     }
 
@@ -465,16 +461,5 @@ unsafe fn text_at(state: *mut lua_State, index: c_int) -> Option<String> {
             return None;
         }
         Some(String::from_utf8_lossy(std::slice::from_raw_parts(bytes.cast(), length)).into_owned())
-    }
-}
-
-/// Message handler: adds where the error came from.
-unsafe extern "C-unwind" fn with_traceback(state: *mut lua_State) -> c_int {
-    // SAFETY: called by Lua with the error object at 1; nothing here has a destructor.
-    unsafe {
-        if lua::lua_type(state, 1) == lua::LUA_TSTRING {
-            return 1;
-        }
-        1
     }
 }

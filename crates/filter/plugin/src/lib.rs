@@ -15,6 +15,7 @@ mod circuit;
 mod code;
 pub mod json;
 mod manifest;
+pub mod read;
 mod schema;
 
 pub use account::{Account, stat};

@@ -7,6 +7,7 @@ use postrider_filter_api::plugin::{CircuitRule, DEFAULT_CIRCUIT, DEFAULT_CPU, DE
 use postrider_model::{Fields, Value, ValueError};
 
 use crate::code::Code;
+use crate::read::{keep, object};
 use crate::schema::Schema;
 
 /// The type of a manifest, as a filter of a chain.
@@ -228,29 +229,12 @@ fn required(fields: &mut Fields<'_>, key: &str, what: &str, errors: &mut ConfigE
     }
 }
 
-/// An object as it is; an empty one when there is none.
-fn object(fields: &mut Fields<'_>, key: &str, errors: &mut ConfigError) -> Value {
-    match fields.value(key) {
-        Some(Value::Map(entries)) => Value::Map(entries.clone()),
-        None | Some(Value::Null) => Value::Map(Vec::new()),
-        Some(_) => {
-            errors.push(fields.error(key, "expected an object"));
-            Value::Map(Vec::new())
-        }
-    }
-}
-
 fn under(field: &str, path: &str) -> String {
     match path {
         "" => field.to_owned(),
         path if path.starts_with('[') => format!("{field}{path}"),
         path => format!("{field}.{path}"),
     }
-}
-
-/// Remembers the error and goes on.
-fn keep<T>(result: Result<T, ValueError>, errors: &mut ConfigError) -> Option<T> {
-    result.map_err(|error| errors.push(error)).ok()
 }
 
 #[cfg(test)]

@@ -1,23 +1,14 @@
-//! Hashes and base64 for the modules that plugins require. They work outside streams, too.
+//! Hashes for the modules that plugins require. They work outside streams, too.
 
 use std::ffi::{c_char, c_int};
 
-use base64::Engine;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512, Sha512_224, Sha512_256};
 
 use super::text::{put, take};
 use super::turn::with;
-use super::{INVALID, NONE, OK, Text};
-
-const FORGIVING: GeneralPurposeConfig = GeneralPurposeConfig::new()
-    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
-    .with_decode_allow_trailing_bits(true);
-const PLAIN: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, FORGIVING);
-const URL: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, FORGIVING.with_encode_padding(false));
+use super::{INVALID, OK, Text};
 
 /// The bytes of a hash: kinds 0 md5, 1 sha1, 2 sha224, 3 sha256, 4 sha384, 5 sha512, 6 sha512/224, 7 sha512/256.
 pub(super) unsafe extern "C" fn digest(kind: c_int, bytes: *const c_char, length: usize, out: *mut Text) -> c_int {
@@ -84,51 +75,4 @@ fn hash(kind: c_int, parts: &[&[u8]], out: &mut Vec<u8>) -> bool {
         7 => of::<Sha512_256>(parts, out),
         _ => false,
     }
-}
-
-/// With `url`, in the alphabet for URLs and without padding.
-pub(super) unsafe extern "C" fn base64_encode(
-    bytes: *const c_char,
-    length: usize,
-    url: c_int,
-    out: *mut Text,
-) -> c_int {
-    with(|turn| {
-        // SAFETY: as in `digest`.
-        let bytes = unsafe { take(bytes, length) };
-        let engine = if url == 0 { &PLAIN } else { &URL };
-        turn.scratch.bytes.clear();
-        let mut text = String::from_utf8(std::mem::take(&mut turn.scratch.bytes)).unwrap_or_default();
-        engine.encode_string(bytes, &mut text);
-        turn.scratch.bytes = text.into_bytes();
-        // SAFETY: as in `digest`.
-        unsafe { put(out, &turn.scratch.bytes) };
-        OK
-    })
-}
-
-/// From either alphabet, padded or not; other characters are passed over. Nothing for what cannot be bytes.
-pub(super) unsafe extern "C" fn base64_decode(text: *const c_char, length: usize, out: *mut Text) -> c_int {
-    with(|turn| {
-        // SAFETY: as in `digest`.
-        let text = unsafe { take(text, length) };
-        let bytes = &mut turn.scratch.bytes;
-        bytes.clear();
-        if PLAIN.decode_vec(text, bytes).is_err() {
-            let plain = |byte: &u8| match byte {
-                b'-' => Some(b'+'),
-                b'_' => Some(b'/'),
-                b'+' | b'/' => Some(*byte),
-                other => other.is_ascii_alphanumeric().then_some(*other),
-            };
-            let kept: Vec<u8> = text.iter().filter_map(plain).collect();
-            bytes.clear();
-            if PLAIN.decode_vec(&kept, bytes).is_err() {
-                return NONE;
-            }
-        }
-        // SAFETY: as in `digest`.
-        unsafe { put(out, &turn.scratch.bytes) };
-        OK
-    })
 }

@@ -49,7 +49,7 @@ pub(crate) struct Table {
     metric_record: unsafe extern "C" fn(c_int, c_double) -> c_int,
     metric_value: unsafe extern "C" fn(c_int) -> c_double,
     // envoy
-    base64: unsafe extern "C" fn(c_int, Bytes, usize, *mut Text) -> c_int,
+    base64_decode_strict: unsafe extern "C" fn(Bytes, usize, *mut Text) -> c_int,
     key_check: unsafe extern "C" fn(Bytes, usize) -> c_int,
     verify: unsafe extern "C" fn(Bytes, usize, Bytes, usize, Bytes, usize, Bytes, usize) -> c_int,
     required: unsafe extern "C" fn(Bytes, usize) -> c_int,
@@ -108,7 +108,7 @@ pub(crate) static TABLE: Table = Table {
     metric_record: metrics::record,
     metric_value: metrics::value,
     // envoy
-    base64: codec::base64,
+    base64_decode_strict: codec::base64_decode_strict,
     key_check: signature::key_check,
     verify: signature::verify,
     required: codec::required,
@@ -117,8 +117,8 @@ pub(crate) static TABLE: Table = Table {
     check_is_schema: values::check_is_schema,
     digest: digest::digest,
     hmac: digest::hmac,
-    base64_encode: digest::base64_encode,
-    base64_decode: digest::base64_decode,
+    base64_encode: codec::base64_encode,
+    base64_decode: codec::base64_decode,
     scan_blanks: scan::blanks,
     scan_plain: scan::plain,
     scan_unescaped: scan::unescaped,

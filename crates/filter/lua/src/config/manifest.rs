@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use postrider_filter_api::{ConfigError, Factory};
 use postrider_filter_plugin::Manifest;
+use postrider_filter_plugin::read::keep;
 use postrider_model::{Value, ValueError};
 
 use super::rider::{Overrides, Rider, with_required};
-use super::shared::{Recipe, keep, paths};
+use super::shared::{Recipe, paths};
 use crate::program::{Dialect, Program, Sandbox, Sdk};
 
 /// Reads a manifest and tries its plugin out.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use postrider_filter_api::plugin::{Facts, Policy};
 use postrider_filter_api::{ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::Code;
+use postrider_filter_plugin::read::{keep, object};
 use postrider_model::{Fields, Value, ValueError};
 
-use super::shared::{Recipe, keep, next_config_id, object};
+use super::shared::{Recipe, next_config_id};
 use crate::hooks::Scripted;
 use crate::program::{Dialect, Program, Sandbox, Sdk};
 use crate::view::View;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{ConfigError, Hooks, Place, WatchedFile};
+use postrider_filter_plugin::read::keep;
 use postrider_model::{Fields, Value, ValueError};
 
 use crate::abi::Scratch;
@@ -91,23 +92,6 @@ fn hooks(machine: &Machine) -> Hooks {
 pub(super) fn next_config_id() -> f64 {
     static LAST: AtomicU64 = AtomicU64::new(1);
     LAST.fetch_add(1, Ordering::Relaxed) as f64
-}
-
-/// Remembers the error and goes on.
-pub(super) fn keep<T>(result: Result<T, ValueError>, errors: &mut ConfigError) -> Option<T> {
-    result.map_err(|error| errors.push(error)).ok()
-}
-
-/// A map as it is; an empty one when absent.
-pub(super) fn object(fields: &mut Fields<'_>, key: &str, errors: &mut ConfigError) -> Value {
-    match fields.value(key) {
-        None | Some(Value::Null) => Value::Map(Vec::new()),
-        Some(map @ Value::Map(_)) => map.clone(),
-        Some(_) => {
-            errors.push(fields.error(key, "expected an object"));
-            Value::Map(Vec::new())
-        }
-    }
 }
 
 /// A list of texts joined by `;`, each closed by one, as Lua's paths are.

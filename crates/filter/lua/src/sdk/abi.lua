@@ -47,7 +47,7 @@ typedef struct {
   int (*metric_record)(int id, double value);
   double (*metric_value)(int id);
   // envoy
-  int (*base64)(int encode, const char *bytes, size_t n, pr_str *out);
+  int (*base64_decode_strict)(const char *bytes, size_t n, pr_str *out);
   int (*key_check)(const char *der, size_t n);
   int (*verify)(const char *hash, size_t hn, const char *key, size_t kn, const char *sig, size_t sn, const char *data, size_t n);
   int (*required)(const char *path, size_t n);

@@ -89,14 +89,14 @@ end
 function Handle:base64Escape(bytes)
   if self[STREAM] ~= ctx.stream then dead(self, Handle, "base64Escape") end
   if type(bytes) ~= "string" then bytes = text(bytes, 1, "base64Escape") end
-  api.base64(1, bytes, #bytes, out)
+  api.base64_encode(bytes, #bytes, 0, out)
   return str(out.p, out.n)
 end
 
 function Handle:base64Decode(encoded)
   if self[STREAM] ~= ctx.stream then dead(self, Handle, "base64Decode") end
   if type(encoded) ~= "string" then encoded = text(encoded, 1, "base64Decode") end
-  if api.base64(0, encoded, #encoded, out) == 0 then return str(out.p, out.n) end
+  if api.base64_decode_strict(encoded, #encoded, out) == 0 then return str(out.p, out.n) end
   return nil
 end
 

@@ -3,7 +3,7 @@
 -- like any other loop. The results are the same.
 local byte, sub, char = string.byte, string.sub, string.char
 local c_find, c_match, c_gmatch, c_gsub = string.find, string.match, string.gmatch, string.gsub
-local type, tonumber, tostring, error, select, unpack, concat = type, tonumber, tostring, error, select, unpack, table.concat
+local type, tonumber, tostring, error, unpack, concat = type, tonumber, tostring, error, unpack, table.concat
 
 -- Steps that the C matcher may take at worst.
 local QUICK = 3e7
@@ -254,12 +254,6 @@ local function first_place(text, init)
   return init < 1 and 1 or init
 end
 
-local function both_texts(text, pattern)
-  if type(text) == "number" then text = tostring(text) end
-  if type(pattern) == "number" then pattern = tostring(pattern) end
-  return text, pattern
-end
-
 -- Whether the C function may have it: also whatever it refuses.
 local function is_plain(text, pattern)
   return type(text) ~= "string" or type(pattern) ~= "string" or is_quick(text, pattern)
@@ -360,5 +354,4 @@ function string.gsub(text, pattern, by, limit)
 end
 
 -- For tests: the matcher in Lua, whatever the pattern costs.
-local _ = select
-return { both_texts = both_texts, always = function(limit) QUICK = limit end }
+return { always = function(limit) QUICK = limit end }
