@@ -51,19 +51,13 @@ impl Exchange {
                 }
             }
             if !self.up.is_empty() {
-                let Some(upstream) = &mut self.upstream else { return Ok(moved) };
-                match self.up.poll_flush(cx, &mut upstream.io, &mut connection.input, &connection.worker.buffers) {
+                match self.poll_flush_up(connection, cx) {
                     Poll::Pending => return Ok(moved),
-                    Poll::Ready(Ok(count)) => {
-                        self.count_sent(count);
+                    Poll::Ready(true) => {
                         moved = true;
                         continue;
                     }
-                    Poll::Ready(Err(_)) => {
-                        // It may have answered before it closed: reading will tell.
-                        self.up.discard(&mut connection.input, &connection.worker.buffers);
-                        self.upload_broken = true;
-                    }
+                    Poll::Ready(false) => {}
                 }
             }
             if !wants || self.upload_broken {

@@ -207,19 +207,13 @@ impl Exchange {
                 continue;
             }
             if !self.up.is_empty() {
-                let Some(upstream) = &mut self.upstream else { return Ok(moved) };
-                match self.up.poll_flush(cx, &mut upstream.io, &mut connection.input, &connection.worker.buffers) {
+                match self.poll_flush_up(connection, cx) {
                     Poll::Pending => return Ok(moved),
-                    Poll::Ready(Ok(count)) => {
-                        self.count_sent(count);
+                    Poll::Ready(true) => {
                         moved = true;
                         continue;
                     }
-                    Poll::Ready(Err(_)) => {
-                        // It may have answered before it closed: reading will tell.
-                        self.up.discard(&mut connection.input, &connection.worker.buffers);
-                        self.upload_broken = true;
-                    }
+                    Poll::Ready(false) => {}
                 }
             }
             if self.upload.is_done() {
@@ -240,6 +234,25 @@ impl Exchange {
                 Poll::Ready(Err(_)) => return Err(End::Gone),
             }
         }
+    }
+
+    /// Sends once to the upstream; `false` when it takes no more.
+    #[inline]
+    pub(super) fn poll_flush_up(&mut self, connection: &mut Connection, cx: &mut TaskContext<'_>) -> Poll<bool> {
+        let Some(upstream) = &mut self.upstream else { return Poll::Pending };
+        let sent = self.up.poll_flush(cx, &mut upstream.io, &mut connection.input, &connection.worker.buffers);
+        sent.map(|sent| match sent {
+            Ok(count) => {
+                self.count_sent(count);
+                true
+            }
+            Err(_) => {
+                // It may have answered before it closed: reading will tell.
+                self.up.discard(&mut connection.input, &connection.worker.buffers);
+                self.upload_broken = true;
+                false
+            }
+        })
     }
 
     /// The client's whole request is on its way. In a tunnel the end is passed on; otherwise only the client's
