@@ -7,6 +7,8 @@
 
 pub use postrider_testkit as kit;
 
+pub mod load;
+
 use postrider_testkit::{Flavour, Proxy, Response, proxy};
 use serde_json::{Value, json};
 

@@ -1,14 +1,9 @@
 //! Rider plugins and manifests in a running proxy: scopes, live updates, budgets, faults, what the admin shows.
 
-use std::fmt::Write as _;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-
 use postrider_tests::kit::config::{extension, router};
 use postrider_tests::kit::proxy::{Launch, accepted};
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
+use postrider_tests::load::Load;
 use postrider_tests::{get, postrider_only};
 use serde_json::{Value, json};
 
@@ -184,55 +179,7 @@ return { version = "v2", on_request_header = function() envoy.req.set_header("x-
     wait_until("the new helper serves", || seen(&proxy, &origin, "/", "x-mark") == "two");
 }
 
-/// Clients that ask one after the other until told to stop; what went wrong.
-struct Load {
-    stop: Arc<AtomicBool>,
-    served: Arc<AtomicU64>,
-    clients: Vec<JoinHandle<Vec<String>>>,
-}
-
-impl Load {
-    fn start(address: SocketAddr, clients: usize) -> Load {
-        let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let clients = (0..clients)
-            .map(|_| {
-                let (stop, served) = (stop.clone(), served.clone());
-                std::thread::spawn(move || {
-                    let mut failures = Vec::new();
-                    let mut client = RawClient::connect(address);
-                    while !stop.load(Ordering::SeqCst) {
-                        client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nbody");
-                        match client.response("POST") {
-                            Ok(response) if response.status == 200 => {
-                                if response.header("connection") == "close" {
-                                    client = RawClient::connect(address);
-                                }
-                            }
-                            Ok(response) => failures.push(format!("status {}", response.status)),
-                            Err(error) => {
-                                failures.push(format!("{error:?}"));
-                                client = RawClient::connect(address);
-                            }
-                        }
-                        served.fetch_add(1, Ordering::SeqCst);
-                    }
-                    failures
-                })
-            })
-            .collect();
-        Load { stop, served, clients }
-    }
-
-    fn wait_progress(&self, more: u64) {
-        let goal = self.served.load(Ordering::SeqCst) + more;
-        wait_until("the load goes on", || self.served.load(Ordering::SeqCst) >= goal);
-    }
-
-    fn finish(self) -> Vec<String> {
-        self.stop.store(true, Ordering::SeqCst);
-        self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
-    }
-}
+const POST: &str = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nbody";
 
 /// A plugin with hooks on heads and bodies that marks what it lets through.
 fn versioned(version: u32) -> String {
@@ -262,13 +209,13 @@ fn plugin_updates_under_load_lose_no_request() {
     let plugin = manifest("versioned", json!({"code": {"filename": file.to_str().unwrap()}}));
     let mut proxy =
         Proxy::start_with(&config(&[plugin], everything(), &origin), Launch { concurrency: 2, ..Launch::default() });
-    let load = Load::start(proxy.address("http"), 4);
+    let load = Load::start(proxy.address("http"), 4, "POST", POST);
     load.wait_progress(50);
     // The configuration stays as it is: the plugin's file changes under it.
     for version in 1..=10 {
         directory.write("plugin.lua", versioned(version));
         wait_until("the new plugin serves", || {
-            let response = proxy.exchange("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nbody");
+            let response = proxy.exchange(POST);
             response.header("x-version") == format!("{version}.4")
         });
         load.wait_progress(20);
@@ -391,7 +338,6 @@ fn the_admin_tells_what_each_plugin_costs() {
     }
     let plain = proxy.admin_get("/plugins");
     assert!(plain.text().contains("mark"), "{}", plain.text());
-    let mut prometheus = String::new();
-    let _ = write!(prometheus, "{}", proxy.admin_get("/stats/prometheus").text());
-    assert!(prometheus.contains("calls"), "counters are in Prometheus, too");
+    let prometheus = proxy.admin_get("/stats/prometheus");
+    assert!(prometheus.text().contains("calls"), "counters are in Prometheus, too");
 }

@@ -3,73 +3,11 @@
 
 use postrider_tests::kit::proxy::{Launch, accepted};
 use postrider_tests::kit::{Config, Gate, Origin, Proxy, RawClient, TempDir, config, net, wait_until};
+use postrider_tests::load::Load;
 use postrider_tests::{get, postrider_only};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-
-/// Clients that send requests one after the other until told to stop.
-struct Load {
-    stop: Arc<AtomicBool>,
-    served: Arc<AtomicU64>,
-    clients: Vec<JoinHandle<Vec<String>>>,
-}
-
-impl Load {
-    fn start(address: SocketAddr, clients: usize, path: &'static str) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let served = Arc::new(AtomicU64::new(0));
-        let clients = (0..clients)
-            .map(|_| {
-                let (stop, served) = (Arc::clone(&stop), Arc::clone(&served));
-                std::thread::spawn(move || drive(address, path, &stop, &served))
-            })
-            .collect();
-        let load = Self { stop, served, clients };
-        load.wait_progress(100);
-        load
-    }
-
-    /// Waits until `more` further requests were answered.
-    fn wait_progress(&self, more: u64) {
-        let goal = self.served.load(Ordering::SeqCst) + more;
-        wait_until("the load goes on", || self.served.load(Ordering::SeqCst) >= goal);
-    }
-
-    /// Stops and returns what went wrong.
-    fn finish(self) -> Vec<String> {
-        self.stop.store(true, Ordering::SeqCst);
-        self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
-    }
-}
-
-fn drive(address: SocketAddr, path: &str, stop: &AtomicBool, served: &AtomicU64) -> Vec<String> {
-    let mut failures = Vec::new();
-    let mut client = RawClient::connect(address);
-    while !stop.load(Ordering::SeqCst) {
-        client.send(get(path));
-        let reconnect = match client.response("GET") {
-            Ok(response) => {
-                if response.status != 200 {
-                    failures.push(format!("status {}: {}", response.status, response.text()));
-                }
-                response.header("connection") == "close"
-            }
-            Err(error) => {
-                failures.push(format!("{error:?}"));
-                true
-            }
-        };
-        served.fetch_add(1, Ordering::SeqCst);
-        if reconnect {
-            client = RawClient::connect(address);
-        }
-    }
-    failures
-}
 
 /// An origin that answers `/slow` only once the gate is open, and everything else at once.
 fn slow_origin() -> (Gate, Origin) {
@@ -108,7 +46,7 @@ fn reloads_under_load_lose_no_request() {
     }
     let origin = Origin::echo("a");
     let mut proxy = Proxy::start_with(&marked(&origin, "0"), Launch { concurrency: 2, ..Launch::default() });
-    let load = Load::start(proxy.address("http"), 8, "/");
+    let load = Load::start(proxy.address("http"), 8, "GET", get("/"));
     for turn in 1..=15 {
         let mark = turn.to_string();
         let verdict = proxy.reload(marked(&origin, &mark).to_yaml());
@@ -142,7 +80,7 @@ fn listeners_and_clusters_come_and_go_under_load() {
     };
     let mut proxy = Proxy::start(&base());
     let address = proxy.address("http");
-    let load = Load::start(address, 4, "/");
+    let load = Load::start(address, 4, "GET", get("/"));
     for _ in 0..5 {
         assert!(accepted(&proxy.reload(more().to_yaml())));
         assert_eq!(RawClient::connect(proxy.address("more")).exchange(get("/")).header("x-origin"), "b");
@@ -162,7 +100,7 @@ fn a_bad_file_is_refused_and_the_last_good_one_serves_on() {
     }
     let origin = Origin::echo("a");
     let mut proxy = Proxy::start(&marked(&origin, "good"));
-    let load = Load::start(proxy.address("http"), 2, "/");
+    let load = Load::start(proxy.address("http"), 2, "GET", get("/"));
     let dangling = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "nowhere"}}])).to_yaml();
     let misspelt = marked(&origin, "bad").to_yaml().replace("connect_timeout", "conect_timeout");
     for bad in ["static_resources: [", "", "{}x", &dangling, &misspelt] {
@@ -342,7 +280,7 @@ fn an_upstream_killed_under_load_fails_only_its_own_requests_in_flight() {
     .cluster("doomed", &[doomed.address])
     .cluster("steady", &[steady.address]);
     let proxy = Proxy::start(&config);
-    let load = Load::start(proxy.address("http"), 4, "/steady");
+    let load = Load::start(proxy.address("http"), 4, "GET", get("/steady"));
     let mut waiting: Vec<RawClient> = (0..3).map(|_| proxy.client()).collect();
     for client in &mut waiting {
         client.send(get("/doomed/wait"));
@@ -364,7 +302,7 @@ fn an_upstream_killed_under_load_fails_only_its_own_requests_in_flight() {
             connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
         }
     });
-    let revived = Load::start(proxy.address("http"), 2, "/doomed");
+    let revived = Load::start(proxy.address("http"), 2, "GET", get("/doomed"));
     revived.wait_progress(100);
     assert_eq!(revived.finish(), Vec::<String>::new());
     assert_eq!(load.finish(), Vec::<String>::new());
