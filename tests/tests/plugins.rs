@@ -264,7 +264,7 @@ return plugin
         "villain",
         json!({
             "code": {"inline_string": code},
-            "budget": {"cpu": "0.02s", "memory_bytes": 8 << 20},
+            "budget": {"cpu": "0.1s", "memory_bytes": 8 << 20},
             "circuit": {"faults": 0},
         }),
     );

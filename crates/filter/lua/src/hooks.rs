@@ -90,31 +90,30 @@ impl Filter for Scripted {
 
 impl Scripted {
     fn on(&self, side: Side, event: Event, state: &mut State, stream: &mut Stream<'_>) -> Action {
-        let mut kept = match std::mem::take(state) {
-            State::Any(boxed) => boxed.downcast::<Script>().ok(),
-            _ => None,
-        };
-        let mut fresh = Script::default();
-        let script = kept.as_deref_mut().unwrap_or(&mut fresh);
+        if let State::Any(boxed) = state
+            && let Some(script) = boxed.downcast_mut::<Script>()
+        {
+            return self.on_script(side, event, script, stream);
+        }
+        // Most scripts never wait: nothing of theirs outlives the hook.
+        let mut script = Script::default();
+        let action = self.on_script(side, event, &mut script, stream);
+        if script.must_be_kept() {
+            *state = State::Any(Box::new(script));
+        }
+        action
+    }
+
+    fn on_script(&self, side: Side, event: Event, script: &mut Script, stream: &mut Stream<'_>) -> Action {
         let own = script.view.clone();
         let view = own.as_ref().unwrap_or(&self.view);
-        let action = match &view.plugin {
-            Some(plugin) if !script.failed => {
-                let rerouted = stream.info.route_is_stale;
-                let mut entry = Entry { filter: self, plugin, view, side, script, stream };
-                let action = entry.handle(event);
-                if entry.stream.info.route_is_stale && !rerouted && plugin.program.dialect == Dialect::Rider {
-                    // Rider looks its route's configuration up once.
-                    script.view = Some(view.clone());
-                }
-                action
-            }
-            _ => Action::Done,
-        };
-        if let Some(boxed) = kept {
-            *state = State::Any(boxed);
-        } else if fresh.must_be_kept() {
-            *state = State::Any(Box::new(fresh));
+        let Some(plugin) = view.plugin.as_ref().filter(|_| !script.failed) else { return Action::Done };
+        let rerouted = stream.info.route_is_stale;
+        let mut entry = Entry { filter: self, plugin, view, side, script, stream };
+        let action = entry.handle(event);
+        if entry.stream.info.route_is_stale && !rerouted && plugin.program.dialect == Dialect::Rider {
+            // Rider looks its route's configuration up once.
+            script.view = Some(view.clone());
         }
         action
     }
@@ -253,16 +252,18 @@ impl Entry<'_, '_> {
         if half.wait != Wait::Call {
             return Action::Continue;
         }
-        half.call = None;
-        half.answer = half.inbox.as_ref().and_then(|inbox| inbox.take()).map(Box::new);
+        let kept = self.script.kept_mut(self.side);
+        kept.call = None;
+        kept.answer = kept.inbox.as_ref().and_then(|inbox| inbox.take());
         self.resume()
     }
 
     /// Goes on with the coroutine that waits.
     fn resume(&mut self) -> Action {
-        let half = self.script.half_mut(self.side);
-        half.wait = Wait::Nothing;
-        let Some(Running { machine, coroutine }) = half.running.take() else { return Action::Done };
+        self.script.half_mut(self.side).wait = Wait::Nothing;
+        let Some(Running { machine, coroutine }) = self.script.kept_mut(self.side).running.take() else {
+            return Action::Done;
+        };
         let ran = self.timed(&machine, |machine| machine.vm.resume(&coroutine));
         // Whether this was the head's hook or the body's: the body's begins when all of it is here.
         let in_body_hook = self.script.half(self.side).in_body_hook;
@@ -298,7 +299,6 @@ impl Entry<'_, '_> {
             self.script.stream = machine.new_stream();
         }
         machine.announce(self.script.stream, self.side);
-        let block = self.plugin.worker.as_ref().map(|worker| worker.account.of(self.stream.route));
         // Reading the clock costs more than most of an entry.
         let began = (observe::is_on() || machine.is_measured()).then(|| self.stream.host.now());
         let mut scratch: Box<Scratch> = machine.scratch.take().unwrap_or_default();
@@ -319,14 +319,11 @@ impl Entry<'_, '_> {
             let in_body_hook = self.script.half(self.side).in_body_hook;
             observe::note(Seen::Ran { side: self.side, in_body_hook, took, memory: machine.vm.memory() });
         }
-        if let (Some(block), Some(worker)) = (block, &self.plugin.worker) {
+        if let Some(worker) = &self.plugin.worker {
             if let Some(bytes) = machine.memory_to_tell() {
                 worker.account.set_memory(bytes);
             }
-            block.inc(account::CALLS);
-            if let Some(took) = took {
-                block.record(account::TIME, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-            }
+            worker.account.called(self.stream.route, took);
         }
         ran
     }
@@ -375,9 +372,9 @@ impl Entry<'_, '_> {
                 (Wait::Trailers, Action::Continue)
             }
             // Without a call nobody would ever resume it: a script that yields what is ours.
-            Some(WAIT_CALL) if half.call.is_some() => (Wait::Call, Action::Pause),
+            Some(WAIT_CALL) if self.script.kept_mut(self.side).call.is_some() => (Wait::Call, Action::Pause),
             Some(RESPONDED) => {
-                let reply = half.reply.take();
+                let reply = self.script.kept_mut(self.side).reply.take();
                 machine.vm.discard(coroutine);
                 return match reply {
                     Some(reply) => Action::Respond(reply),
@@ -389,8 +386,8 @@ impl Entry<'_, '_> {
                 return self.fail(&Fault::Error("script performed an unexpected yield".to_owned()));
             }
         };
-        half.wait = wait;
-        half.running = Some(Running { machine: machine.clone(), coroutine });
+        self.script.half_mut(self.side).wait = wait;
+        self.script.kept_mut(self.side).running = Some(Running { machine: machine.clone(), coroutine });
         action
     }
 

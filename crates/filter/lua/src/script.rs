@@ -26,6 +26,8 @@ pub(crate) struct Script {
     /// The request's view, when the route was looked up again since.
     pub(crate) view: Option<Rc<View>>,
     sides: [Half; 2],
+    /// Boxed: most scripts have none, and each entry makes and drops one of these.
+    kept: Option<Box<[Kept; 2]>>,
     /// The side whose turn it is.
     current: usize,
 }
@@ -33,18 +35,22 @@ pub(crate) struct Script {
 /// The script's part in one message.
 #[derive(Default)]
 pub(crate) struct Half {
-    pub(crate) running: Option<Running>,
     pub(crate) wait: Wait,
     /// The coroutine runs the body's function, not the head's.
     pub(crate) in_body_hook: bool,
     pub(crate) progress: Progress,
     /// Hooks on the head were skipped: the head is not there for the others.
     pub(crate) headless: bool,
+}
+
+/// What a script that waits, calls or answers has in one message.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub(crate) running: Option<Running>,
     pub(crate) reply: Option<Box<LocalReply>>,
     pub(crate) call: Option<CallHandle>,
     pub(crate) inbox: Option<Inbox>,
-    /// Boxed: it is large, and few streams have one.
-    pub(crate) answer: Option<Box<Result<Answer, CallFailure>>>,
+    pub(crate) answer: Option<Result<Answer, CallFailure>>,
 }
 
 /// A coroutine that waits, and the machine that it belongs to.
@@ -114,16 +120,23 @@ impl Script {
         self.current = side as usize;
     }
 
-    /// The side whose turn it is.
-    pub(crate) fn here(&mut self) -> &mut Half {
-        let [request, response] = &mut self.sides;
-        if self.current == 0 { request } else { response }
+    /// What is kept on one side.
+    pub(crate) fn kept_mut(&mut self, side: Side) -> &mut Kept {
+        let [request, response] = &mut **self.kept.get_or_insert_default();
+        match side {
+            Side::Request => request,
+            Side::Response => response,
+        }
+    }
+
+    /// What is kept on the side whose turn it is.
+    pub(crate) fn kept_here(&mut self) -> &mut Kept {
+        self.kept_mut(if self.current == 0 { Side::Request } else { Side::Response })
     }
 
     /// The answer to the last call of the side whose turn it is.
     pub(crate) fn answer(&self) -> Option<&Result<Answer, CallFailure>> {
-        let [request, response] = &self.sides;
-        if self.current == 0 { &request.answer } else { &response.answer }.as_deref()
+        self.kept.as_ref()?.get(self.current)?.answer.as_ref()
     }
 
     /// Whether a side's head has gone on.
@@ -134,15 +147,17 @@ impl Script {
     /// Gives up whatever waits.
     pub(crate) fn abandon(&mut self) {
         for half in &mut self.sides {
-            half.give_up();
+            half.wait = Wait::Nothing;
+        }
+        for kept in self.kept.iter_mut().flat_map(|kept| kept.iter_mut()) {
+            kept.give_up();
         }
     }
 }
 
-impl Half {
+impl Kept {
     /// Gives up what waits here.
-    pub(crate) fn give_up(&mut self) {
-        self.wait = Wait::Nothing;
+    fn give_up(&mut self) {
         self.call = None;
         if let Some(Running { machine, coroutine }) = self.running.take() {
             machine.vm.discard(coroutine);
@@ -150,8 +165,8 @@ impl Half {
     }
 }
 
-impl Drop for Script {
+impl Drop for Kept {
     fn drop(&mut self) {
-        self.abandon();
+        self.give_up();
     }
 }

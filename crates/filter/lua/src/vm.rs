@@ -247,7 +247,7 @@ impl Vm {
     pub(crate) fn start(&self, function: Ref) -> (Coroutine, Result<Ran, Fault>) {
         let coroutine = self.idle.borrow_mut().pop().unwrap_or_else(|| self.new_coroutine());
         // SAFETY: the coroutine is idle with an empty stack, which has room for LUA_MINSTACK values.
-        unsafe { lua::lua_rawgeti(coroutine.state, lua::LUA_REGISTRYINDEX, function.0 as _) };
+        unsafe { lua::lua_rawgeti_(coroutine.state, lua::LUA_REGISTRYINDEX, function.0) };
         let ran = self.resume(&coroutine);
         (coroutine, ran)
     }
@@ -256,10 +256,9 @@ impl Vm {
     pub(crate) fn resume(&self, coroutine: &Coroutine) -> Result<Ran, Fault> {
         let thread = coroutine.state;
         self.enter();
-        let mut results = 0;
         // SAFETY: the coroutine belongs to this machine, is suspended, and has its function (or nothing, when it waits)
         // on its stack.
-        let status = unsafe { lua::lua_resume(thread, self.state, 0, &mut results) };
+        let status = unsafe { lua::lua_resume_(thread, 0) };
         let spent = self.leave();
         if spent {
             return Err(Fault::Cpu);
@@ -269,7 +268,7 @@ impl Vm {
             lua::LUA_YIELD => {
                 // SAFETY: what was yielded is on the coroutine's stack; it is taken off before it goes on.
                 let code = unsafe {
-                    let ours = results == 2
+                    let ours = lua::lua_gettop(thread) == 2
                         && lua::lua_type(thread, -2) == lua::LUA_TLIGHTUSERDATA
                         && lua::lua_touserdata(thread, -2) == mark()
                         && lua::lua_type(thread, -1) == lua::LUA_TNUMBER;
@@ -289,7 +288,11 @@ impl Vm {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < POOLED_COROUTINES {
             // SAFETY: it finished: its stack holds results at most.
-            unsafe { lua::lua_settop(coroutine.state, 0) };
+            unsafe {
+                if lua::lua_gettop(coroutine.state) != 0 {
+                    lua::lua_settop(coroutine.state, 0);
+                }
+            }
             idle.push(coroutine);
         } else {
             drop(idle);

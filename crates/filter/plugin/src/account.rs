@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_filter_api::RouteFacts;
 use postrider_telemetry::{Block, WorkerStats};
@@ -95,6 +96,24 @@ impl Account {
         block
     }
 
+    /// A call on this route ended, and took so long if that was measured.
+    #[inline]
+    pub fn called(&self, route: Option<&RouteFacts>, took: Option<Duration>) {
+        let count = |block: &Block| {
+            block.inc(stat::route::CALLS);
+            if let Some(took) = took {
+                block.record(stat::route::TIME, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            }
+        };
+        if let Some(route) = route
+            && let Some(Some(entry)) = self.routes.borrow().get(route.index as usize)
+            && entry.is_of(route)
+        {
+            return count(&entry.block);
+        }
+        count(&self.of(route));
+    }
+
     /// What this worker's virtual machine of the plugin takes now.
     pub fn set_memory(&self, bytes: usize) {
         let bytes = bytes as u64;
@@ -125,6 +144,7 @@ impl Drop for Account {
 }
 
 impl Entry {
+    #[inline]
     fn is_of(&self, route: &RouteFacts) -> bool {
         let same = |a: &Arc<str>, b: &Arc<str>| Arc::ptr_eq(a, b) || a == b;
         let named = match (&self.name, &route.name) {
@@ -159,9 +179,9 @@ mod tests {
     fn each_route_has_its_counts_under_its_name() {
         let registry = Registry::new();
         let account = Account::new(&registry.worker(0), "my:plugin");
-        account.of(None).inc(stat::route::CALLS);
+        account.called(None, None);
         for facts in [route(3, Some("buy"), "shop"), route(0, None, "http://shop"), route(3, Some("buy"), "shop")] {
-            account.of(Some(&facts)).inc(stat::route::CALLS);
+            account.called(Some(&facts), None);
         }
         let wanted =
             [("plugin.my_plugin._unrouted_.", 1), ("plugin.my_plugin.buy.", 2), ("plugin.my_plugin.http_shop.0.", 1)];

@@ -71,6 +71,7 @@ pub(super) struct Passage {
     pub(super) held: Body,
     /// The bytes in hand while a hook is called that must not see them.
     aside: Body,
+    is_aside: bool,
     pub(super) resumer: Resumer,
     /// How many filters the head passed.
     head: usize,
@@ -289,7 +290,10 @@ impl Passage {
 
     /// Hides the bytes in hand from a hook that is about the head.
     pub(super) fn hide(&mut self) {
-        std::mem::swap(&mut self.held, &mut self.aside);
+        self.is_aside = !self.held.bytes().is_empty() || self.held.is_changed();
+        if self.is_aside {
+            std::mem::swap(&mut self.held, &mut self.aside);
+        }
     }
 
     /// The hook was called. What it put in becomes the body of a message that had none.
@@ -300,8 +304,12 @@ impl Passage {
             self.put(true, self.head + 1);
             return;
         }
-        self.held.reset(KEPT_CAPACITY);
-        std::mem::swap(&mut self.held, &mut self.aside);
+        if !self.held.bytes().is_empty() || self.held.is_changed() {
+            self.held.reset(KEPT_CAPACITY);
+        }
+        if self.is_aside {
+            std::mem::swap(&mut self.held, &mut self.aside);
+        }
     }
 
     /// Nothing follows the head.

@@ -39,7 +39,7 @@ pub(super) unsafe extern "C" fn respond_end(body: *const c_char, length: usize) 
         let Some(reply) = turn.scratch.reply.take() else { return NOT_HERE };
         // SAFETY: the SDK passes a Lua string with its length, or null.
         let body = unsafe { take(body, length) };
-        turn.script.here().reply = Some(Box::new(LocalReply { body: body.to_vec().into(), ..*reply }));
+        turn.script.kept_here().reply = Some(Box::new(LocalReply { body: body.to_vec().into(), ..*reply }));
         OK
     })
 }
@@ -88,7 +88,7 @@ pub(super) unsafe extern "C" fn send(
         }
         let Ok(timeout) = Duration::try_from_secs_f64(timeout / 1000.0) else { return INVALID };
         let waiting = asynchronous == 0;
-        let inbox = turn.script.here().inbox.get_or_insert_default().clone();
+        let inbox = turn.script.kept_here().inbox.get_or_insert_default().clone();
         let resumer = stream.resumer.clone();
         let call = Call {
             cluster: String::from_utf8_lossy(&request.cluster).into(),
@@ -105,7 +105,7 @@ pub(super) unsafe extern "C" fn send(
         match stream.host.call(call) {
             Err(_) => NO_CLUSTER,
             Ok(handle) if waiting => {
-                turn.script.here().call = Some(handle);
+                turn.script.kept_here().call = Some(handle);
                 OK
             }
             Ok(handle) => {
