@@ -161,6 +161,8 @@ impl Process<'_> {
             }
             None => None,
         };
+        // What changed since it was read, and before anybody watched it.
+        self.reload(false, &mut watch).await;
         let mut draining_until: Option<Instant> = None;
         loop {
             let changed = async {
@@ -205,18 +207,19 @@ impl Process<'_> {
     }
 
     /// Reads the configuration again; `asked` also when it and its files say the same.
-    async fn reload(&mut self, asked: bool, watch: &mut Option<FileWatch>) {
-        if !asked && !self.loader.is_outdated() {
-            return;
+    async fn reload(&mut self, mut asked: bool, watch: &mut Option<FileWatch>) {
+        // Again when a file changed before the watch of it began.
+        while watch.is_some() && self.loader.is_outdated() || asked {
+            asked = false;
+            notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", postrider_sys::monotonic_nanos() / 1_000));
+            self.loader.reload(self.state, self.logs).await;
+            if let Some(watch) = watch
+                && let Err(error) = watch.watch(self.loader.files())
+            {
+                warning!(Config, "not every file of the configuration is watched: {error}; SIGHUP still reloads");
+            }
+            notify("READY=1");
         }
-        notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", postrider_sys::monotonic_nanos() / 1_000));
-        self.loader.reload(self.state, self.logs).await;
-        if let Some(watch) = watch
-            && let Err(error) = watch.watch(self.loader.files())
-        {
-            warning!(Config, "not every file of the configuration is watched: {error}; SIGHUP still reloads");
-        }
-        notify("READY=1");
     }
 
     async fn stop_listeners(&self, drain: Drain) {
