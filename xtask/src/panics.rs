@@ -23,6 +23,7 @@ const DATA_PATH: &[&str] = &[
     "filter-lua",
     "telemetry",
     "sys",
+    "tls",
 ];
 
 const LINTS: &[&str] = &[

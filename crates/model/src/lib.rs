@@ -19,6 +19,7 @@ mod matcher;
 mod metadata;
 mod route;
 mod tcp;
+mod tls;
 mod value;
 
 pub use cluster::*;
@@ -31,6 +32,7 @@ pub use matcher::*;
 pub use metadata::*;
 pub use route::*;
 pub use tcp::*;
+pub use tls::*;
 pub use value::*;
 
 use std::net::SocketAddr;

@@ -1,0 +1,103 @@
+//! Made by OpenSSL, so that what we read is not only what we wrote. The keys guard nothing.
+
+/// `openssl ecparam -name prime256v1 -genkey | openssl pkcs8 -topk8 -nocrypt`
+pub const KEY: &str = "-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgsNwOHdpbLYUGbnfy
+9mNt1hYItByWKMNrOVgLthXJoWyhRANCAARQtn9MIPQt5nkyVwVcDAvmQPZNTX6n
+/ssBcEZ50UbH8xVxg0L08s6yNAwTmdziniprGXS/wNTtATXZwwIQX/r3
+-----END PRIVATE KEY-----
+";
+
+/// `openssl pkcs8 -topk8 -passout pass:secret` of [`KEY`]: PBKDF2 with HMAC-SHA256, AES-256-CBC.
+pub const ENCRYPTED_KEY: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAj5Jj1I2YxlFgICCAAw
+DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEHgIzMjxDWJJoQjtMVmOqRoEgZCq
+Ap3R7V40zDXrih1wR2LY3vX5+JVBtuqPwg9VmZO6huVoIjAYvwOrHSYtruTMYZWX
+V7LGVdtS8D1hdqvcsXoTpAj6V2zA/zCu7iUxhHuOIt2TWEPG3QtxTIhEE6p/hC/d
+RibL7ZDhNSPEWBTl7wDqeIP8ZfpxfaVE8qwtwOc12EbB4r1IVKnDB6aVoYQgDgg=
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
+/// The same with `-scrypt`.
+pub const SCRYPT_KEY: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIHkME8GCSqGSIb3DQEFDTBCMCEGCSsGAQQB2kcECzAUBAj7dfzC6Z7rsgICQAAC
+AQgCAQEwHQYJYIZIAWUDBAEqBBDOESzJdMWkJeLEzpzGfGJMBIGQpSQp9siq4HBj
+p+1muvDqPo/SDk88rAEBgqCVhZWvU6PhN66qi0Pj86LjEZaizTSmf9AlyjeJR9ey
+9Q+Hthdl9ROnP5b1niAwhz75AhZ6SKaUN5DeoXhNl06gZc1Hh1rRwLxPEqtKj7pk
+LyVuDebAVTb6d2fWJmERRPHavhPQ0QVONlpu9LWtBMqsOk0Nv8RR
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
+/// The same with `-v2 des3 -v2prf hmacWithSHA1`, as `openssl req` encrypts new keys to this day.
+pub const DES3_KEY: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIHVMEAGCSqGSIb3DQEFDTAzMBsGCSqGSIb3DQEFDDAOBAiRg4OlEjFdJgICCAAw
+FAYIKoZIhvcNAwcECOiwqv3Q0OFbBIGQIimiYKA3+hGE37/sutDh9qoChITjOWcu
+Q0e1LUclH7wCJjntW+Adz3ynchgXx5dqfZ7u3DxIG9GKdp2XBjazBW2VICBr/Y7p
+KcBu29VCfEePbhOL7fsWLfsxpjx7JOlac2gyb2BRR7Em4h+2iNSnsMfiEPdgEWvu
+JfBfykoddGd8PqY7oR0pkO7ZLLIcNVML
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
+/// The same with `-v1 PBE-SHA1-3DES`, from before PBES2.
+pub const PBES1_KEY: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIGxMBwGCiqGSIb3DQEMAQMwDgQIA0mPi4Y9tzcCAggABIGQDcEl8kzBBGGvsH6M
+9svfcWSI6csz5SfDtjHileDugWrHRSBCWLHxRveaHj8vgFnvwn+pHsJCt2oajR/R
+sK9Ok3IEoItFnrwwfOyVxlE6XvGRJdV24FFXG9W7343/fJ9kyTFHb/m5lJZkFG93
+QnxfcWCDUNsylmNaWOkrsqwCe7K4JjJe7WThiTk4LufO1Scn
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
+/// `openssl ec -aes128` of [`KEY`]: encrypted in the old form.
+pub const OLD_ENCRYPTED_KEY: &str = "-----BEGIN EC PRIVATE KEY-----
+Proc-Type: 4,ENCRYPTED
+DEK-Info: AES-128-CBC,C0DECF736D575C60E98B7956181807AF
+
+V7FPO/BFH9qesfO3+m+aZ6rUJeSAhgORU3Iq9ixt6AMXeAckaiEjjR0xKC6KjgN4
+bBL/hsGqpf1P7SWWtLlrvYdryDmsCtb1Qniq2McMv/va8aj/UEfPWA00hiNuA85j
+9i5OSzgWHcLmM+eHuQIhrco4flQ3ISmt5eQsOx9mKxA=
+-----END EC PRIVATE KEY-----
+";
+
+/// `openssl req -x509` with [`KEY`], serial number 00F10203 and every awkward name.
+pub const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----
+MIIChTCCAiqgAwIBAgIEAPECAzAKBggqhkjOPQQDAjCBizELMAkGA1UEBhMCSFIx
+HDAaBgNVBAoME1N1ZSwgR3JhYmJpdCArIFJ1bm4xCzAJBgNVBAsMAiMxMRYwFAYD
+VQQLDA0icSIgPGE+IDsgXCBiMRAwDgYDVQQDDAdMdcSNacSHMRowGAYJKoZIhvcN
+AQkBFgthQGIuZXhhbXBsZTELMAkGAlMEDANvZGQwIBcNMjYxMTIyMDIxNTM4WhgP
+MjEyNjEwMjkwMjE1MzhaMIGLMQswCQYDVQQGEwJIUjEcMBoGA1UECgwTU3VlLCBH
+cmFiYml0ICsgUnVubjELMAkGA1UECwwCIzExFjAUBgNVBAsMDSJxIiA8YT4gOyBc
+IGIxEDAOBgNVBAMMB0x1xI1pxIcxGjAYBgkqhkiG9w0BCQEWC2FAYi5leGFtcGxl
+MQswCQYCUwQMA29kZDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABFC2f0wg9C3m
+eTJXBVwMC+ZA9k1Nfqf+ywFwRnnRRsfzFXGDQvTyzrI0DBOZ3OKeKmsZdL/A1O0B
+NdnDAhBf+vejeDB2MFUGA1UdEQROMEyCCWEuZXhhbXBsZYILKi5iLmV4YW1wbGWG
+DXNwaWZmZTovL3RkL3eBC3hAeS5leGFtcGxlhwTAAAIBhxAgAQ24AAAAAAAAAAAA
+AAABMB0GA1UdDgQWBBSsclnrrRMloVkZZjJSgKWnePbIHjAKBggqhkjOPQQDAgNJ
+ADBGAiEA28daw/mvFIR5/E8RjnS0BXFd2mNRjztpzH6mtNe7Om8CIQDzAXZ5qwE5
+Sq1PV8me9KhRg5jBh4k0xZKdgalKmlAlBw==
+-----END CERTIFICATE-----
+";
+
+/// `openssl x509 -subject -nameopt RFC2253` of [`CERTIFICATE`].
+pub const SUBJECT: &str = concat!(
+    r##"2.3.4=#0C036F6464,emailAddress=a@b.example,CN=Lu\C4\8Di\C4\87,"##,
+    r##"OU=\"q\" \<a\> \; \\ b,OU=\#1,O=Sue\, Grabbit \+ Runn,C=HR"##,
+);
+/// `openssl x509 -fingerprint`.
+pub const SHA256: &str = "126ccc514b29bc9dd6fdfb6f5f2254b7671765ce67abdd127b81831519f457ed";
+pub const SHA1: &str = "b01ebb7ab66d95ae3660f8627cd4044b8c85072f";
+
+/// `openssl req -x509 -newkey rsa:1024`
+pub const SMALL_RSA_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----
+MIIB/jCCAWegAwIBAgIUZhyiMQ+111DA03qE6Ev2UBH7nI0wDQYJKoZIhvcNAQEL
+BQAwEDEOMAwGA1UEAwwFc21hbGwwIBcNMjYxMTIyMDIyMjMyWhgPMjEyNjEwMjkw
+MjIyMzJaMBAxDjAMBgNVBAMMBXNtYWxsMIGfMA0GCSqGSIb3DQEBAQUAA4GNADCB
+iQKBgQCaC+pbgJF9PTvD7AeWUgk0FmrEpgwLE/R1EUZzdrOY9R3GflsAJaUJebPA
+aNZsS5pkXQeYUhQBnKnyAk9VmCO1qwM+px9LqcTCMF87bwdsNVfs1Ab/t5E74k/K
+WRsuHymeELrPUM0OjHXsEPlZMrj/wovoHQCSyfH34cr7Ny6ffQIDAQABo1MwUTAd
+BgNVHQ4EFgQUFv6goBmwsOs9foddoYCo0sVlD8EwHwYDVR0jBBgwFoAUFv6goBmw
+sOs9foddoYCo0sVlD8EwDwYDVR0TAQH/BAUwAwEB/zANBgkqhkiG9w0BAQsFAAOB
+gQCJvqP28iBO4bAJ5uMSSEw6oecBaTf07aHAcBTqaKexmjlsOLKuus0lTmrsY9Av
+nJSxkmMxNSqJFmHn51aJ8IhY255xAbHOMRSRyujatvF4ps/I5kfPXdkZsXa8ACeW
+EtI2Bb1fKtwwXLFJhd265qQjgeZPs5ciZr+jdjXU9xM/gA==
+-----END CERTIFICATE-----
+";
