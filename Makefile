@@ -27,7 +27,7 @@ build: ## build the release binary
 
 # The end-to-end tests drive the release binary, the very file that ships; unit tests run with overflow checks on.
 test: build ## pass all tests (unit, wire, end to end, examples)
-	@.ci/need curl nginx wrk ab python3
+	@.ci/need curl openssl nginx wrk ab python3
 	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} cargo test --locked --workspace
 	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}
 

@@ -7,7 +7,11 @@
 
 pub use postrider_testkit as kit;
 
+pub mod h2_client;
+pub mod h2_frames;
 pub mod load;
+pub mod tls;
+pub mod tls_origin;
 
 use postrider_testkit::{Flavour, Proxy, Response, proxy};
 use serde_json::{Value, json};

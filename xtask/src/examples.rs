@@ -1,7 +1,8 @@
 //! Rule: every config that a user can copy from examples/ or docs/ is accepted by the binary, and serves.
 //!
 //! A fenced `yaml` block of docs/ counts when it is a whole config, that is when it has `static_resources:` or
-//! `listen:` in its first column; a fragment is left alone.
+//! `listen:` in its first column; a fragment is left alone. Certificates that a page's configs name are made by the page's
+//! own commands: its `sh` blocks with `openssl` are run first.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,9 @@ use crate::{Checked, Finding};
 pub fn check(workspace: &Workspace, binary: &Path) -> Checked {
     let scratch = std::env::temp_dir().join(format!("postrider-xtask-examples-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
-    let checked = check_all(workspace, binary, &scratch);
+    // The binary runs where the files of its configs are.
+    let binary = binary.canonicalize().map_err(|error| format!("{}: {error}", binary.display()))?;
+    let checked = check_all(workspace, &binary, &scratch);
     let _ = std::fs::remove_dir_all(&scratch);
     checked
 }
@@ -29,7 +32,11 @@ fn check_all(workspace: &Workspace, binary: &Path, scratch: &Path) -> Checked {
     for path in workspace.files("md")? {
         let place = workspace.relative(&path);
         if place.starts_with("docs/") || place == "README.md" {
-            let blocks = whole_configs(&read(&path)?);
+            let document = read(&path)?;
+            let blocks = whole_configs(&document);
+            for commands in blocks_of(&document, "sh").filter(|commands| commands.contains("openssl req")) {
+                prepare(&commands, &place, scratch)?;
+            }
             configs.extend(blocks.into_iter().map(|(line, config)| (format!("{place}:{line}"), config)));
         }
     }
@@ -40,7 +47,7 @@ fn check_all(workspace: &Workspace, binary: &Path, scratch: &Path) -> Checked {
     for (number, (place, config)) in configs.iter().enumerate() {
         let file = scratch.join(format!("{number}.yaml"));
         write(&file, config)?;
-        if let Err(said) = validate(binary, &file)? {
+        if let Err(said) = validate(binary, &file, scratch)? {
             findings.push(Finding::at(place, format!("is refused:\n{said}")));
             continue;
         }
@@ -53,10 +60,21 @@ fn check_all(workspace: &Workspace, binary: &Path, scratch: &Path) -> Checked {
     Ok(findings)
 }
 
-fn validate(binary: &Path, file: &Path) -> Result<Result<(), String>, String> {
+/// Makes the files that a page's commands make.
+fn prepare(commands: &str, place: &str, scratch: &Path) -> Result<(), String> {
+    let output = Command::new("sh").args(["-ec", commands]).current_dir(scratch).output();
+    let output = output.map_err(|error| format!("cannot start sh: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{place}: its commands fail: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+fn validate(binary: &Path, file: &Path, scratch: &Path) -> Result<Result<(), String>, String> {
     let output = Command::new(binary)
         .arg("validate")
         .arg(file)
+        .current_dir(scratch)
         .output()
         .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
     let said = [output.stdout, output.stderr].concat();
@@ -65,16 +83,25 @@ fn validate(binary: &Path, file: &Path) -> Result<Result<(), String>, String> {
 
 /// The fenced `yaml` blocks that are whole configs, with the line on which each begins.
 fn whole_configs(document: &str) -> Vec<(usize, String)> {
+    let is_whole = |text: &str| text.lines().any(|it| it.starts_with("static_resources:") || it.starts_with("listen:"));
+    fenced(document, "yaml").into_iter().filter(|(_, text)| is_whole(text)).collect()
+}
+
+fn blocks_of(document: &str, language: &str) -> impl Iterator<Item = String> {
+    fenced(document, language).into_iter().map(|(_, text)| text)
+}
+
+/// The fenced blocks of a language, with the line on which each begins.
+fn fenced(document: &str, language: &str) -> Vec<(usize, String)> {
+    let fence = format!("```{language}");
     let mut found = Vec::new();
     let mut block: Option<(usize, String)> = None;
     for (index, line) in document.lines().enumerate() {
         match &mut block {
-            None if line == "```yaml" => block = Some((index + 2, String::new())),
+            None if line == fence => block = Some((index + 2, String::new())),
             None => {}
             Some((start, text)) if line == "```" => {
-                if text.lines().any(|it| it.starts_with("static_resources:") || it.starts_with("listen:")) {
-                    found.push((*start, std::mem::take(text)));
-                }
+                found.push((*start, std::mem::take(text)));
                 block = None;
             }
             Some((_, text)) => {
@@ -87,7 +114,7 @@ fn whole_configs(document: &str) -> Vec<(usize, String)> {
 }
 
 /// Ports that our examples listen on. A test uses free ones instead; upstream ports stay, nothing connects to them.
-const LISTENING_PORTS: &[&str] = &["10000", "9901", "12200", "8080"];
+const LISTENING_PORTS: &[&str] = &["10000", "9901", "12200", "8080", "8443"];
 
 /// The same config with every listening port 0, and with an admin endpoint.
 fn on_free_ports(config: &str) -> String {

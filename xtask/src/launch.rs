@@ -21,6 +21,7 @@ pub fn serves(binary: &Path, file: &Path, scratch: &Path) -> Result<(), String> 
     let log = scratch.join("log");
     let stderr = std::fs::File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
     let mut child = Command::new(binary)
+        .current_dir(scratch)
         .arg("run")
         .arg("-c")
         .arg(file)

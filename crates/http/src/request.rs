@@ -164,6 +164,11 @@ impl RequestHead {
         Ok(())
     }
 
+    /// Sets the version, for a codec that reads heads of another one in the form of HTTP/1.1.
+    pub fn set_version(&mut self, version: Version) {
+        self.version = version;
+    }
+
     /// Sets the scheme, for forwarding to TLS or by a filter.
     pub fn set_scheme(&mut self, scheme: Scheme) {
         self.scheme = Some(scheme);

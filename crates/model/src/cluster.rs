@@ -1,9 +1,10 @@
 //! Where requests and connections go.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, Origin, TcpKeepalive};
+use crate::{Address, Http2Options, Origin, TcpKeepalive, UpstreamTls};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
@@ -19,6 +20,8 @@ pub struct Cluster {
     /// Bytes buffered per connection and direction.
     pub buffer_limit: u32,
     pub upstream: UpstreamOptions,
+    /// `None` for plain connections.
+    pub tls: Option<Arc<UpstreamTls>>,
     pub origin: Origin,
 }
 
@@ -113,6 +116,18 @@ impl Default for Thresholds {
     }
 }
 
+/// What is spoken with the hosts of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UpstreamProtocol {
+    #[default]
+    Http1,
+    Http2,
+    /// What TLS agrees on.
+    Auto,
+    /// What the client of the request speaks.
+    SameAsClient,
+}
+
 /// Options of the connections to a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpstreamOptions {
@@ -123,6 +138,8 @@ pub struct UpstreamOptions {
     pub max_response_headers: u32,
     pub max_response_head_bytes: u32,
     pub enable_trailers: bool,
+    pub protocol: UpstreamProtocol,
+    pub http2: Http2Options,
     pub keepalive: Option<TcpKeepalive>,
     /// The local address to connect from.
     pub bind: Option<IpAddr>,

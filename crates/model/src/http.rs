@@ -17,7 +17,9 @@ pub struct HttpConnection {
     pub timeouts: HttpTimeouts,
     pub limits: HttpLimits,
     pub path: PathPolicy,
+    pub codec: Codec,
     pub http1: Http1Options,
+    pub http2: Http2Options,
     pub identity: IdentityPolicy,
     /// Upgrade tokens that may become a tunnel, in lower case (`websocket`).
     pub upgrades: Vec<String>,
@@ -74,6 +76,40 @@ pub enum EscapedSlashes {
     Reject,
     UnescapeAndRedirect,
     UnescapeAndForward,
+}
+
+/// What clients speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Codec {
+    /// What TLS agreed on; else HTTP/2 for a connection that begins with its preface, and HTTP/1 for any other.
+    #[default]
+    Auto,
+    Http1,
+    Http2,
+}
+
+/// HTTP/2 with clients, or with upstreams.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Http2Options {
+    pub max_concurrent_streams: u32,
+    /// Bytes that the peer may send ahead of being read, per stream and in all.
+    pub initial_stream_window: u32,
+    pub initial_connection_window: u32,
+    /// Bytes of fields that the peer may have us remember.
+    pub header_table_size: u32,
+}
+
+impl Default for Http2Options {
+    /// 100 streams, and windows that fill a fast connection without letting one peer hold much memory. Envoy's own
+    /// defaults are 1,024 streams and 16 and 24 MiB.
+    fn default() -> Self {
+        Http2Options {
+            max_concurrent_streams: 100,
+            initial_stream_window: 64 * 1024,
+            initial_connection_window: 1024 * 1024,
+            header_table_size: 4096,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

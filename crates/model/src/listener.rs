@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, Address, HttpConnection, Origin, TcpProxy};
+use crate::{AccessLog, Address, DownstreamTls, HttpConnection, Origin, TcpProxy};
 
 /// An address to accept on and what to do with what arrives there.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,11 +22,28 @@ pub struct Listener {
     pub balance: ConnectionBalance,
     /// The most connections that this listener holds at once, over all workers; `None` is no limit.
     pub connection_limit: Option<u64>,
+    /// What is looked at before a filter chain is chosen.
+    pub inspection: Inspection,
     pub socket: SocketOptions,
     pub direction: Direction,
     /// Written for connections that end before a filter chain took them.
     pub access_log: Vec<AccessLog>,
     pub origin: Origin,
+}
+
+/// What a listener looks at on a new connection before it chooses a filter chain (Envoy's listener filters).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Inspection {
+    /// The client's TLS greeting: server name and protocols.
+    pub tls: bool,
+    /// For plain connections: whether they speak HTTP/1 or HTTP/2.
+    pub http: bool,
+    pub ja3: bool,
+    pub ja4: bool,
+    /// How long to wait for enough bytes; `None` is no limit.
+    pub timeout: Option<Duration>,
+    /// What is not enough in time goes on with what is known.
+    pub continue_on_timeout: bool,
 }
 
 /// Which way traffic flows, seen from the workload that the proxy stands beside.
@@ -71,6 +88,8 @@ pub struct TcpKeepalive {
 pub struct FilterChain {
     pub name: String,
     pub matches: ChainMatch,
+    /// `None` for plain connections.
+    pub tls: Option<Arc<DownstreamTls>>,
     pub handler: ConnectionHandler,
     pub origin: Origin,
 }
@@ -88,11 +107,25 @@ pub enum ConnectionHandler {
 pub struct ChainMatch {
     pub destination_port: Option<u16>,
     pub destination_prefixes: Vec<Cidr>,
+    /// What a TLS client asks for, lower case: a name, or `*.` and a domain for all names below it.
+    pub server_names: Vec<String>,
+    pub transport: TransportMatch,
+    /// One of these is among what the client offers.
+    pub application_protocols: Vec<String>,
     /// The address of the peer itself, before any PROXY protocol.
     pub direct_source_prefixes: Vec<Cidr>,
     pub source_kind: SourceKind,
     pub source_prefixes: Vec<Cidr>,
     pub source_ports: Vec<u16>,
+}
+
+/// What a connection begins with, where a listener looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TransportMatch {
+    #[default]
+    Any,
+    Raw,
+    Tls,
 }
 
 /// Where a connection comes from.

@@ -187,8 +187,7 @@ fn compile(
         Ok(plan) => Some(plan),
         Err(errors) => {
             for error in errors {
-                let refused = ValueError { path: String::new(), message: error.message };
-                outcome.refuse_filter(&Origin(error.path), &refused);
+                outcome.refuse(&Origin(error.path), error.code, error.message);
             }
             None
         }

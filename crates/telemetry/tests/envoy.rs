@@ -39,8 +39,7 @@ const WITHOUT_FEATURE: &[&str] = &[
     "cluster_updated_via_merge",
     "extension_config_missing",
     "network_extension_config_missing",
-    // HTTP/2, HTTP/3 and TLS.
-    "http2_",
+    // HTTP/3, and what TLS counts beside handshakes.
     "http3_",
     "upstream_http3_broken",
     "0_rtt",

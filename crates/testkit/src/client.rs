@@ -2,15 +2,14 @@
 //! the strict parser of [`crate::message`].
 
 use crate::message::{self, Response};
-use crate::wire::{Wire, WireError};
+use crate::wire::{Transport, Wire, WireError};
 use crate::{DEADLINE, net};
-use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// One client connection. Every operation has a deadline.
-pub struct RawClient {
-    wire: Wire,
+pub struct RawClient<S = TcpStream> {
+    wire: Wire<S>,
 }
 
 impl RawClient {
@@ -25,7 +24,7 @@ impl RawClient {
     pub fn from_stream(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("TCP_NODELAY");
         stream.set_write_timeout(Some(DEADLINE)).expect("SO_SNDTIMEO");
-        Self { wire: Wire::new(stream, DEADLINE) }
+        Self::over(stream)
     }
 
     /// One request on a connection of its own, its answer, then close.
@@ -33,6 +32,28 @@ impl RawClient {
         let mut client = Self::connect(address);
         client.send(request.as_ref());
         client.response(method_of(request.as_ref()))
+    }
+
+    /// Sends FIN and keeps reading.
+    pub fn half_close(&mut self) -> &mut Self {
+        self.wire.stream.shutdown(Shutdown::Write).expect("half-close");
+        self
+    }
+
+    /// Ends the connection with RST.
+    pub fn reset(self) {
+        net::reset(self.wire.stream);
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.wire.stream.local_addr().expect("local address")
+    }
+}
+
+impl<S: Transport> RawClient<S> {
+    /// Speaks over what is connected already.
+    pub fn over(transport: S) -> Self {
+        Self { wire: Wire::new(transport, DEADLINE) }
     }
 
     /// Replaces the deadline of each read.
@@ -117,23 +138,13 @@ impl RawClient {
         }
     }
 
-    /// Sends FIN and keeps reading.
-    pub fn half_close(&mut self) -> &mut Self {
-        self.wire.stream.shutdown(Shutdown::Write).expect("half-close");
-        self
-    }
-
-    /// Ends the connection with RST.
-    pub fn reset(self) {
-        net::reset(self.wire.stream);
-    }
-
-    pub fn stream(&self) -> &TcpStream {
+    pub fn stream(&self) -> &S {
         &self.wire.stream
     }
 
-    pub fn local_addr(&self) -> SocketAddr {
-        self.wire.stream.local_addr().expect("local address")
+    /// Gives the transport to who speaks something else on it.
+    pub fn into_transport(self) -> S {
+        self.wire.stream
     }
 }
 

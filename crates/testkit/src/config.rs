@@ -104,6 +104,17 @@ impl Config {
         self
     }
 
+    /// Overlays the first filter chain of listener `name`.
+    pub fn overlay_chain(mut self, name: &str, fields: Value) -> Self {
+        let listeners = self.root["static_resources"]["listeners"].as_array_mut();
+        for listener in listeners.expect("listeners") {
+            if listener["name"] == name {
+                overlay(&mut listener["filter_chains"][0], fields.clone());
+            }
+        }
+        self
+    }
+
     /// Overlays listener `name`.
     pub fn overlay_listener(mut self, name: &str, fields: Value) -> Self {
         let listeners = self.root["static_resources"]["listeners"].as_array_mut();

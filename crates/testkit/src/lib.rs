@@ -34,7 +34,7 @@ pub use message::{Framing, Headers, Request, Response};
 pub use net::{Gate, TempDir, wait_until};
 pub use origin::{Origin, OriginConnection};
 pub use proxy::{Flavour, Proxy};
-pub use wire::WireError;
+pub use wire::{Transport, WireError};
 
 use std::time::Duration;
 

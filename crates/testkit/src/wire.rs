@@ -1,8 +1,9 @@
 //! Buffered reads from a socket with a deadline on each, and the reading of
-//! whole messages on top. Used by both the raw client and the origins.
+//! whole messages on top. Used by both the raw client and the origins. The
+//! socket may be a session over one, such as TLS: see [`Transport`].
 
 use crate::message::{self, Framing, Headers, Malformed};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -32,16 +33,28 @@ impl From<Malformed> for WireError {
     }
 }
 
+/// What carries the bytes.
+pub trait Transport: Read + Write {
+    /// How long a read that follows may take.
+    fn limit_reads(&mut self, limit: Duration) -> std::io::Result<()>;
+}
+
+impl Transport for TcpStream {
+    fn limit_reads(&mut self, limit: Duration) -> std::io::Result<()> {
+        self.set_read_timeout(Some(limit))
+    }
+}
+
 /// A socket's receiving side.
-pub struct Wire {
-    pub stream: TcpStream,
+pub struct Wire<S = TcpStream> {
+    pub stream: S,
     pending: Vec<u8>,
     timeout: Duration,
     record: Option<Arc<Mutex<Vec<u8>>>>,
 }
 
-impl Wire {
-    pub fn new(stream: TcpStream, timeout: Duration) -> Self {
+impl<S: Transport> Wire<S> {
+    pub fn new(stream: S, timeout: Duration) -> Self {
         Self { stream, pending: Vec::new(), timeout, record: None }
     }
 
@@ -174,7 +187,7 @@ impl Wire {
             return Err(WireError::Timeout(text(&self.pending)));
         }
         let io = |error: std::io::Error| WireError::Io(error.to_string());
-        self.stream.set_read_timeout(Some(left)).map_err(io)?;
+        self.stream.limit_reads(left).map_err(io)?;
         let mut buffer = [0; 64 * 1024];
         match self.stream.read(&mut buffer) {
             Ok(0) => Err(WireError::Eof(text(&self.pending))),

@@ -180,6 +180,7 @@ impl<C> Host<C> {
     ///
     /// # Errors
     /// The host no longer belongs to its cluster.
+    #[inline]
     pub fn put_idle(&self, connection: C) -> Result<(), C> {
         if self.retired.get() {
             return Err(connection);

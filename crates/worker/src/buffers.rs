@@ -61,6 +61,12 @@ pub(crate) struct Input {
 }
 
 impl Input {
+    /// One that begins with `bytes`.
+    pub(crate) fn holding(bytes: Vec<u8>) -> Input {
+        let end = bytes.len();
+        Input { data: (end > 0).then(|| bytes.into_boxed_slice()), start: 0, end }
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         self.data.as_deref().and_then(|data| data.get(self.start..self.end)).unwrap_or_default()
     }

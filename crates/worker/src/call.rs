@@ -11,7 +11,7 @@ use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response};
 use postrider_http::{
     Asked, BodyFraming, Connection as Persistence, Fields, HeadLimits, Method, RequestHead, RequestWrite,
-    ResponseFacts, ResponseHead, ResponseRules, write_request,
+    ResponseFacts, ResponseHead, ResponseRules, Version, write_request,
 };
 use postrider_model::Priority;
 use postrider_telemetry::Block;
@@ -19,6 +19,7 @@ use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
 
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
+use crate::io::Io;
 use crate::worker::Worker;
 
 /// An answer with a larger body is a failure: filters hold it in memory.
@@ -70,13 +71,15 @@ async fn exchange(
         stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
         return Err(CallFailure::Upstream);
     };
+    let protocol = cluster.protocol_for(Version::Http11);
+    let asked = cluster.asked_by(head);
     let mut underway = None;
     let mut retried = false;
     loop {
-        let pooled = cluster.checkout(&host, worker.clock.now()).filter(|_| !retried);
+        let pooled = cluster.checkout(&host, worker.clock.now(), protocol, asked.as_deref()).filter(|_| !retried);
         let upstream = match pooled {
             Some(pooled) => Ok(pooled),
-            None => cluster.connect(worker, &host, Priority::Default, true).await,
+            None => cluster.connect(worker, &host, Priority::Default, Some(protocol), asked.as_deref()).await,
         };
         let upstream = upstream.map_err(|failure| {
             if failure != NoConnection::Overflow {
@@ -173,7 +176,7 @@ impl<'a> Attempt<'a> {
     fn new(
         worker: &'a Rc<Worker>,
         cluster: &'a Rc<Cluster>,
-        upstream: Box<Upstream>,
+        mut upstream: Box<Upstream>,
         head: &RequestHead,
         body: &[u8],
     ) -> Attempt<'a> {
@@ -185,7 +188,11 @@ impl<'a> Attempt<'a> {
         };
         let options = RequestWrite { framing, connection: Persistence::Implicit, path: None, extra: &[] };
         let mut out = Vec::new();
-        write_request(head, &options, &mut out);
+        match &mut upstream.io {
+            // One that takes no more streams shows when its answer is read.
+            Io::Http2(stream) => drop(stream.send_request(head, framing)),
+            Io::Plain(_) | Io::Tls(_) => write_request(head, &options, &mut out),
+        }
         out.extend_from_slice(body);
         Attempt {
             worker,

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use postrider_filter_api::{Filter, Hooks, Place};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
-use postrider_model::{HttpConnection, TcpProxy};
+use postrider_model::{Codec, HttpConnection, TcpProxy};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{http, listener_http, tcp};
+use postrider_tls::ServerTls;
 
 use crate::cluster::{Cluster, stat_name};
+use crate::listener::Arrival;
 use crate::log::Logs;
 use crate::plan::{ChainPlan, HandlerPlan, RoutesPlan};
 use crate::worker::Worker;
@@ -22,6 +24,8 @@ pub(crate) struct Chain {
     pub(crate) handler: Handler,
     /// Bytes that one read from a client may bring.
     pub(crate) buffer_limit: usize,
+    /// What new connections agree on; `None` for plain ones. Replaced when certificates change.
+    pub(crate) tls: RefCell<Option<Arc<ServerTls>>>,
     /// The configuration dropped this chain: its connections end after the request that they are at.
     pub(crate) draining: Cell<bool>,
 }
@@ -100,11 +104,41 @@ impl Chain {
         };
         let buffer_limit = buffer_limit as usize;
         let name = (!plan.name.is_empty()).then(|| (*plan.name).into());
-        Rc::new(Chain { plan: plan.clone(), name, handler, buffer_limit, draining: Cell::new(false) })
+        let tls = RefCell::new(plan.tls.clone());
+        Rc::new(Chain { plan: plan.clone(), name, handler, buffer_limit, tls, draining: Cell::new(false) })
     }
 
-    /// Goes on with the routes of `plan`, which differs in nothing else.
+    /// Starts the task of a connection.
+    pub(crate) fn start(self: Rc<Self>, worker: Rc<Worker>, arrival: Arrival) {
+        match &self.handler {
+            Handler::Http(manager) if !manager.begins_with_http2(&arrival) => {
+                manager.count_connection();
+                tokio::task::spawn_local(crate::http::serve(worker, self.clone(), arrival, 0));
+            }
+            Handler::Http(_) | Handler::Tcp(_) => {
+                tokio::task::spawn_local(self.serve(worker, arrival));
+            }
+        }
+    }
+
+    /// Serves a connection to its end.
+    pub(crate) async fn serve(self: Rc<Self>, worker: Rc<Worker>, arrival: Arrival) {
+        if let Handler::Http(manager) = &self.handler {
+            manager.count_connection();
+        }
+        match &self.handler {
+            Handler::Http(http) if http.begins_with_http2(&arrival) => {
+                // Boxed, as below: it is larger than what most connections need.
+                Box::pin(crate::h2::serve(worker, self.clone(), arrival)).await;
+            }
+            Handler::Http(_) => crate::http::serve(worker, self.clone(), arrival, 0).await,
+            Handler::Tcp(_) => crate::tcp::serve(worker, self.clone(), arrival).await,
+        }
+    }
+
+    /// Goes on with the routes and certificates of `plan`, which differs in nothing else.
     pub(crate) fn replace_routes(&self, plan: &ChainPlan) {
+        self.tls.borrow_mut().clone_from(&plan.tls);
         if let (Handler::Http(http), HandlerPlan::Http(new)) = (&self.handler, &plan.handler)
             && !Arc::ptr_eq(&http.routes.borrow().plan, &new.routes)
         {
@@ -128,6 +162,20 @@ impl Http {
                 || !model.filters.is_empty()
                 || model.identity.local_reply_format.is_some(),
             model: model.clone(),
+        }
+    }
+
+    fn count_connection(&self) {
+        self.stats.inc(http::DOWNSTREAM_CX_TOTAL);
+        self.stats.gauge_inc(http::DOWNSTREAM_CX_ACTIVE);
+    }
+
+    /// The connection speaks HTTP/2 for certain.
+    fn begins_with_http2(&self, arrival: &Arrival) -> bool {
+        match self.model.codec {
+            Codec::Http1 => false,
+            Codec::Http2 => true,
+            Codec::Auto => arrival.tls.as_ref().is_some_and(|tls| tls.protocol.as_deref() == Some("h2")),
         }
     }
 

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use postrider_filter_api::{Moment, UpstreamOverride};
-use postrider_model::{Address, Priority};
+use postrider_http::{RequestHead, Version, split_port};
+use postrider_model::{Address, Priority, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::cluster as stat;
+use postrider_telemetry::stats::sets::{cluster as stat, cluster_ssl};
+use postrider_tls::{Target, rustls};
 use postrider_upstream::{Endpoints, LocalBreakers, Permit, Random, Waiter};
 
 use crate::buffers::Input;
-use crate::io::{self, Io};
+use crate::h2::{Client, Pool};
+use crate::io::{self, Io, TlsStream, Unverified};
 use crate::plan::ClusterPlan;
 use crate::worker::Worker;
 
@@ -25,9 +28,15 @@ pub(crate) struct Cluster {
     pub(crate) name: Rc<str>,
     pub(crate) hosts: Hosts,
     pub(crate) breakers: LocalBreakers,
+    /// A request's host decides which name its connection asks for.
+    asks_request_host: bool,
+    /// Connections that carry many requests at once.
+    streams: Pool,
     keepalive: Option<TcpKeepalive>,
     /// Made with the first request: a cluster without traffic holds no statistics.
     stats: OnceCell<Rc<Block>>,
+    /// Made with the first TLS connection.
+    ssl_stats: OnceCell<Rc<Block>>,
 }
 
 /// A connection to a host, busy or pooled.
@@ -40,16 +49,24 @@ pub(crate) struct Upstream {
     pub(crate) name: Rc<str>,
     /// Bytes that one read may bring.
     pub(crate) buffer_limit: usize,
-    /// Requests that this connection carried so far.
+    idle_since: Cell<Moment>,
+    /// The host whose certificate was shown, where that decides who may use the connection.
+    asked: Option<Rc<str>>,
+    account: Rc<Account>,
+}
+
+/// A connection's share in the counts of its host and cluster. The streams of one connection have it in common.
+pub(crate) struct Account {
+    host: Rc<Host>,
+    pub(crate) stats: Rc<Block>,
+    pub(crate) worker: Rc<Worker>,
+    /// Requests that the connection carried so far.
     served: Cell<u32>,
-    /// It carries a request now.
-    busy: Cell<bool>,
+    /// Requests that it carries now.
+    pub(crate) busy: Cell<usize>,
     /// The peer ended it.
     ended_by_peer: Cell<bool>,
     created: Moment,
-    idle_since: Cell<Moment>,
-    stats: Rc<Block>,
-    clock: Rc<Worker>,
     _permit: Permit,
 }
 
@@ -69,7 +86,10 @@ impl Cluster {
         Rc::new(Cluster {
             hosts: Hosts::new(plan.model.policy.clone(), &plan.initial, &worker.random),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
+            asks_request_host: plan.model.tls.as_ref().is_some_and(|tls| tls.request_sni),
+            streams: Pool::default(),
             stats: OnceCell::new(),
+            ssl_stats: OnceCell::new(),
             name: (*plan.name).into(),
             breakers: Rc::new(plan.breakers.clone()),
             plan: plan.clone(),
@@ -101,7 +121,24 @@ impl Cluster {
     }
 
     /// A pooled connection that is still good, and nothing else: no system call.
-    pub(crate) fn checkout(&self, host: &Rc<Host>, now: Moment) -> Option<Box<Upstream>> {
+    pub(crate) fn checkout(
+        &self,
+        host: &Rc<Host>,
+        now: Moment,
+        protocol: UpstreamProtocol,
+        asked: Option<&str>,
+    ) -> Option<Box<Upstream>> {
+        if protocol != UpstreamProtocol::Http1 {
+            if let Some(client) = self.streams.find(host, asked) {
+                return Some(self.stream_of(host, &client));
+            }
+            if protocol == UpstreamProtocol::Http2 {
+                return None;
+            }
+        }
+        if let Some(asked) = asked {
+            return self.checkout_asked(host, now, asked);
+        }
         while let Some(mut upstream) = host.take_idle() {
             if upstream.is_usable(&self.plan, now) {
                 return Some(upstream);
@@ -110,7 +147,30 @@ impl Cluster {
         None
     }
 
-    /// A new connection, or, for HTTP, one that came free while waiting for permission to open one.
+    /// The same where connections serve only the host whose certificate was shown on them.
+    #[cold]
+    fn checkout_asked(&self, host: &Rc<Host>, now: Moment, asked: &str) -> Option<Box<Upstream>> {
+        let others = host.sweep_idle(|upstream| upstream.asked.as_deref() != Some(asked));
+        let found = self.checkout(host, now, UpstreamProtocol::Http1, None);
+        for other in others {
+            // A host that is gone gives the connection back, to be closed here.
+            drop(host.put_idle(other));
+        }
+        found
+    }
+
+    /// What to speak for a request that came as `version`.
+    #[inline]
+    pub(crate) fn protocol_for(&self, version: Version) -> UpstreamProtocol {
+        match (self.plan.model.upstream.protocol, version) {
+            (UpstreamProtocol::SameAsClient, Version::Http2) => UpstreamProtocol::Http2,
+            (UpstreamProtocol::SameAsClient, Version::Http10 | Version::Http11) => UpstreamProtocol::Http1,
+            (protocol, _) => protocol,
+        }
+    }
+
+    /// A new connection, or, for HTTP, one that came free while waiting for permission to open one. `request_host` is the
+    /// host of the request that it is for.
     ///
     /// # Errors
     /// See [`NoConnection`].
@@ -119,7 +179,8 @@ impl Cluster {
         worker: &Rc<Worker>,
         host: &Rc<Host>,
         priority: Priority,
-        http: bool,
+        protocol: Option<UpstreamProtocol>,
+        request_host: Option<&str>,
     ) -> Result<Box<Upstream>, NoConnection> {
         let stats = self.stats(worker).clone();
         let breakers = &self.breakers;
@@ -130,29 +191,35 @@ impl Cluster {
         stats.inc(stat::UPSTREAM_RQ_PENDING_TOTAL);
         let _gauge = Active::count(&stats, stat::UPSTREAM_RQ_PENDING_ACTIVE);
         let permit = loop {
+            if protocol == Some(UpstreamProtocol::Http2) && self.streams.is_expected(host) {
+                self.turn().await;
+                if let Some(upstream) = self.checkout(host, worker.clock.now(), UpstreamProtocol::Http2, request_host) {
+                    return Ok(upstream);
+                }
+                continue;
+            }
             if let Some(permit) = Permit::connection(breakers, priority, worker.id) {
                 break permit;
             }
             stats.inc(stat::UPSTREAM_CX_OVERFLOW);
-            if !http {
+            let Some(protocol) = protocol else {
                 // A connection is never shared here: there is nothing to wait for.
                 return Err(NoConnection::Overflow);
-            }
+            };
             if host.connections.get() == 0 {
                 break Permit::connection_beyond_limit(breakers, priority, worker.id);
             }
             self.turn().await;
-            if let Some(upstream) = self.checkout(host, worker.clock.now()) {
+            if let Some(upstream) = self.checkout(host, worker.clock.now(), protocol, request_host) {
                 return Ok(upstream);
             }
         };
-        let connecting = io::connect(&host.endpoint.address, self.plan.model.upstream.bind, self.keepalive.as_ref());
+        let multiplexed = protocol == Some(UpstreamProtocol::Http2);
+        let _expected = multiplexed.then(|| self.streams.expect(host));
+        let connecting = self.open(worker, host, protocol, request_host);
         host.connections.set(host.connections.get() + 1);
         host.totals.connections.set(host.totals.connections.get() + 1);
         stats.inc(stat::UPSTREAM_CX_TOTAL);
-        if http {
-            stats.inc(stat::UPSTREAM_CX_HTTP1_TOTAL);
-        }
         stats.gauge_inc(stat::UPSTREAM_CX_ACTIVE);
         let unwind = Unwind { host, stats: &stats, armed: Cell::new(true) };
         let started = worker.clock.now();
@@ -174,22 +241,111 @@ impl Cluster {
         drop(unwind);
         let now = worker.clock.now();
         stats.record(stat::UPSTREAM_CX_CONNECT_MS, millis(now.saturating_duration_since(started)));
-        Ok(Box::new(Upstream {
+        let account = Rc::new(Account {
+            host: host.clone(),
+            stats: stats.clone(),
+            worker: worker.clone(),
+            served: Cell::new(0),
+            busy: Cell::new(0),
+            ended_by_peer: Cell::new(false),
+            created: now,
+            _permit: permit,
+        });
+        let id = worker.next_connection_id();
+        let asked = request_host.map(Rc::from);
+        if !protocol.is_some_and(|protocol| speaks_http2(&io, protocol)) {
+            if protocol.is_some() {
+                stats.inc(stat::UPSTREAM_CX_HTTP1_TOTAL);
+            }
+            return Ok(Box::new(self.upstream(io, host, id, account, asked)));
+        }
+        stats.inc(stat::UPSTREAM_CX_HTTP2_TOTAL);
+        let options = &self.plan.model.upstream;
+        let client = Client::begin(io, options, account, id, self, asked).await;
+        let client = client.map_err(|error| NoConnection::Failed(error.to_string()))?;
+        self.streams.add(host, client.clone());
+        // Whoever waited for this connection gets a stream of it.
+        for _ in 0..client.room() {
+            if !self.hosts.has_waiters() {
+                break;
+            }
+            self.hosts.call_next();
+        }
+        Ok(self.stream_of(host, &client))
+    }
+
+    fn upstream(&self, io: Io, host: &Rc<Host>, id: u64, account: Rc<Account>, asked: Option<Rc<str>>) -> Upstream {
+        Upstream {
             io,
             input: Input::default(),
             host: host.clone(),
-            id: worker.next_connection_id(),
+            id,
             name: host.endpoint.address.to_string().into(),
             buffer_limit: self.plan.model.buffer_limit as usize,
-            served: Cell::new(0),
-            busy: Cell::new(false),
-            ended_by_peer: Cell::new(false),
-            created: now,
-            idle_since: Cell::new(now),
-            stats,
-            clock: worker.clone(),
-            _permit: permit,
-        }))
+            idle_since: Cell::new(account.worker.clock.now()),
+            asked,
+            account,
+        }
+    }
+
+    /// A stream of a connection for one request.
+    fn stream_of(&self, host: &Rc<Host>, client: &Client) -> Box<Upstream> {
+        let io = Io::Http2(Box::new(client.stream()));
+        Box::new(self.upstream(io, host, client.id, client.account.clone(), client.asked.clone()))
+    }
+
+    /// The host of a request, where its connection asks for that one and may serve no other.
+    #[inline]
+    pub(crate) fn asked_by(&self, request: &RequestHead) -> Option<String> {
+        if self.asks_request_host { Some(host_of(request)) } else { None }
+    }
+
+    /// Connects, and agrees on TLS where the cluster wants it.
+    async fn open(
+        &self,
+        worker: &Worker,
+        host: &Host,
+        protocol: Option<UpstreamProtocol>,
+        request_host: Option<&str>,
+    ) -> std::io::Result<Io> {
+        let options = &self.plan.model.upstream;
+        let socket = io::connect(&host.endpoint.address, options.bind, self.keepalive.as_ref()).await?;
+        let Some(tls) = &self.plan.tls else { return Ok(Io::Plain(socket)) };
+        let endpoint = Some(host.endpoint.hostname.as_str()).filter(|name| !name.is_empty());
+        let stats = self.ssl_stats.get_or_init(|| {
+            let name = self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name);
+            worker.stats.block(&cluster_ssl::SET, &stat_name(name))
+        });
+        let ip = |address: Option<std::net::SocketAddr>| address.map(|address| address.ip());
+        let remote = match &host.endpoint.address {
+            Address::Tcp(address) => Some(address.ip()),
+            Address::Unix { .. } => None,
+        };
+        let alpn: Option<&[&[u8]]> = match protocol {
+            Some(UpstreamProtocol::Http2) => Some(&[b"h2"]),
+            Some(UpstreamProtocol::Auto) => Some(&[b"h2", b"http/1.1"]),
+            Some(UpstreamProtocol::Http1 | UpstreamProtocol::SameAsClient) | None => None,
+        };
+        let target = Target { alpn, endpoint_host: endpoint, request_host, local: ip(socket.local()), remote };
+        let session = tls.connection(&target).map_err(std::io::Error::other)?;
+        let mut stream = Box::new(TlsStream::new(socket, session, Vec::new()));
+        match std::future::poll_fn(|cx| stream.poll_handshake(cx)).await {
+            Ok(()) => {
+                stats.inc(cluster_ssl::HANDSHAKE);
+                if stream.session().handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
+                    stats.inc(cluster_ssl::SESSION_REUSED);
+                }
+                Ok(Io::Tls(stream))
+            }
+            Err(error) => {
+                stats.inc(match io::verify_failure(&error) {
+                    None => cluster_ssl::CONNECTION_ERROR,
+                    Some(Unverified::Name) => cluster_ssl::FAIL_VERIFY_SAN,
+                    Some(Unverified::NoCertificate | Unverified::Certificate) => cluster_ssl::FAIL_VERIFY_ERROR,
+                });
+                Err(std::io::Error::new(error.kind(), format!("TLS error: {error}")))
+            }
+        }
     }
 
     /// Waits until a connection of this cluster came free or ended.
@@ -206,10 +362,13 @@ impl Cluster {
     /// Puts a connection whose last exchange ended cleanly back for the next request, or closes it.
     pub(crate) fn put_back(&self, upstream: Box<Upstream>, now: Moment) {
         upstream.idle_since.set(now);
-        upstream.busy.set(false);
+        upstream.account.busy.set(upstream.account.busy.get().saturating_sub(1));
         let limit = self.plan.model.upstream.max_requests_per_connection;
-        if limit.is_some_and(|limit| upstream.served.get() >= limit) {
-            upstream.stats.inc(stat::UPSTREAM_CX_MAX_REQUESTS);
+        if matches!(upstream.io, Io::Http2(_)) {
+            // The connection stays where it is.
+            drop(upstream);
+        } else if limit.is_some_and(|limit| upstream.account.served.get() >= limit) {
+            upstream.account.stats.inc(stat::UPSTREAM_CX_MAX_REQUESTS);
             drop(upstream);
         } else {
             let host = upstream.host.clone();
@@ -231,6 +390,7 @@ impl Cluster {
         self.hosts.each_host(|host| {
             drop(host.sweep_idle(|upstream| !upstream.is_usable(&self.plan, now)));
         });
+        self.streams.sweep(&self.plan.model.upstream, now);
     }
 }
 
@@ -238,31 +398,33 @@ impl Drop for Cluster {
     /// Pooled connections hold their host and it holds them: the ring is cut here.
     fn drop(&mut self) {
         drop(self.hosts.update(&Endpoints::default(), &postrider_upstream::Random::new(1)));
+        self.streams.clear();
     }
 }
 
 impl Upstream {
     pub(crate) fn stats(&self) -> &Block {
-        &self.stats
+        &self.account.stats
     }
 
     /// Counts a request that goes out on this connection.
     pub(crate) fn begin_request(&self) {
-        self.served.set(self.served.get() + 1);
-        self.busy.set(true);
+        self.account.served.set(self.account.served.get() + 1);
+        self.account.busy.set(self.account.busy.get() + 1);
     }
 
     /// The peer closed or broke the connection.
     pub(crate) fn peer_ended(&self) {
-        self.ended_by_peer.set(true);
+        self.account.ended_by_peer.set(true);
     }
 
     /// Whether it carried a request before this one.
     pub(crate) fn is_reused(&self) -> bool {
-        self.served.get() > 1
+        self.account.served.get() > 1
     }
 
     /// Nothing came from a peer that had nothing to say, and the connection is not too old.
+    #[inline]
     fn is_usable(&mut self, plan: &ClusterPlan, now: Moment) -> bool {
         // Used a moment ago: what could have happened since could as well happen a moment later.
         if self.idle_since.get() == now {
@@ -271,24 +433,44 @@ impl Upstream {
         let options = &plan.model.upstream;
         let idle = now.saturating_duration_since(self.idle_since.get());
         if options.idle_timeout.is_some_and(|limit| idle >= limit) {
-            self.stats.inc(stat::UPSTREAM_CX_IDLE_TIMEOUT);
+            self.account.stats.inc(stat::UPSTREAM_CX_IDLE_TIMEOUT);
             return false;
         }
-        if options.max_connection_duration.is_some_and(|limit| now.saturating_duration_since(self.created) >= limit) {
-            self.stats.inc(stat::UPSTREAM_CX_MAX_DURATION_REACHED);
+        if options
+            .max_connection_duration
+            .is_some_and(|limit| now.saturating_duration_since(self.account.created) >= limit)
+        {
+            self.account.stats.inc(stat::UPSTREAM_CX_MAX_DURATION_REACHED);
             return false;
         }
         // Ready to read means closed, or bytes that nobody asked for; either ends it.
         let quiet = self.io.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending();
-        self.ended_by_peer.set(!quiet);
+        self.account.ended_by_peer.set(!quiet);
         quiet
     }
 }
 
 impl Drop for Upstream {
     fn drop(&mut self) {
+        self.input.release(&self.account.worker.buffers);
+    }
+}
+
+impl Account {
+    /// How long the connection has lived.
+    pub(crate) fn age(&self, now: Moment) -> std::time::Duration {
+        now.saturating_duration_since(self.created)
+    }
+
+    /// Requests that the connection carried so far.
+    pub(crate) fn served(&self) -> u32 {
+        self.served.get()
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
         self.host.connections.set(self.host.connections.get().saturating_sub(1));
-        self.input.release(&self.clock.buffers);
         self.stats.gauge_dec(stat::UPSTREAM_CX_ACTIVE);
         self.stats.inc(stat::UPSTREAM_CX_DESTROY);
         let (ended, ended_busy) = match self.ended_by_peer.get() {
@@ -296,11 +478,11 @@ impl Drop for Upstream {
             false => (stat::UPSTREAM_CX_DESTROY_LOCAL, stat::UPSTREAM_CX_DESTROY_LOCAL_WITH_ACTIVE_RQ),
         };
         self.stats.inc(ended);
-        if self.busy.get() {
+        if self.busy.get() > 0 {
             self.stats.inc(stat::UPSTREAM_CX_DESTROY_WITH_ACTIVE_RQ);
             self.stats.inc(ended_busy);
         }
-        let age = self.clock.clock.now().saturating_duration_since(self.created);
+        let age = self.age(self.worker.clock.now());
         self.stats.record(stat::UPSTREAM_CX_LENGTH_MS, millis(age));
         self.stats.record(stat::UPSTREAM_RQ_PER_CX, u64::from(self.served.get()));
     }
@@ -364,6 +546,21 @@ pub(crate) fn stat_name(name: &str) -> String {
 
 pub(crate) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// In lower case, without a port.
+#[cold]
+fn host_of(request: &RequestHead) -> String {
+    let (host, _) = split_port(request.authority());
+    String::from_utf8_lossy(host).to_ascii_lowercase()
+}
+
+fn speaks_http2(io: &Io, protocol: UpstreamProtocol) -> bool {
+    match (protocol, io) {
+        (UpstreamProtocol::Http2, _) => true,
+        (UpstreamProtocol::Auto, Io::Tls(stream)) => stream.session().alpn_protocol() == Some(b"h2"),
+        _ => false,
+    }
 }
 
 /// `Connection refused`, without the number that Rust adds.

@@ -6,18 +6,24 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use postrider_model::{ChainMatch, Cidr, SourceKind};
+use postrider_model::{ChainMatch, Cidr, SourceKind, TransportMatch};
 
-/// The two ends of a connection; `None` on a Unix socket.
+use crate::greeting::Greeting;
+
+/// The two ends of a connection, `None` on a Unix socket, and what the client said first.
 #[derive(Debug, Clone, Copy)]
-pub struct Peer {
+pub struct Peer<'a> {
     pub local: Option<SocketAddr>,
     pub remote: Option<SocketAddr>,
+    pub greeting: &'a Greeting,
 }
 
+/// How specifically each criterion matches.
+type Score = [u32; 9];
+
 /// The index of the chain that takes the connection.
-pub fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch> + Clone, peer: &Peer) -> Option<usize> {
-    let mut best: Option<(usize, [u32; 6])> = None;
+pub fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch> + Clone, peer: &Peer<'_>) -> Option<usize> {
+    let mut best: Option<(usize, Score)> = None;
     for (index, chain) in chains.enumerate() {
         // Comparing the scores in order of the criteria is the same as narrowing down by one after the other.
         if let Some(score) = score(chain, peer)
@@ -30,12 +36,24 @@ pub fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch> + Clone, peer: &P
 }
 
 /// How specifically each criterion matches, 0 for one that is not mentioned; `None` when one does not match.
-fn score(chain: &ChainMatch, peer: &Peer) -> Option<[u32; 6]> {
+fn score(chain: &ChainMatch, peer: &Peer<'_>) -> Option<Score> {
     let local = peer.local.map(|address| address.ip());
     let remote = peer.remote.map(|address| address.ip());
     let port = match chain.destination_port {
         None => 0,
         Some(port) => matched(peer.local.is_some_and(|address| address.port() == port))?,
+    };
+    let transport = match chain.transport {
+        TransportMatch::Any => 0,
+        TransportMatch::Raw => matched(!peer.greeting.tls)?,
+        TransportMatch::Tls => matched(peer.greeting.tls)?,
+    };
+    let protocol = match chain.application_protocols.as_slice() {
+        [] => 0,
+        wanted => {
+            let offered = &peer.greeting.protocols;
+            matched(offered.iter().any(|offer| wanted.iter().any(|wanted| wanted.as_bytes() == offer)))?
+        }
     };
     let kind = match chain.source_kind {
         SourceKind::Any => 0,
@@ -49,6 +67,9 @@ fn score(chain: &ChainMatch, peer: &Peer) -> Option<[u32; 6]> {
     Some([
         port,
         longest(&chain.destination_prefixes, local)?,
+        closest(&chain.server_names, peer.greeting.server_name.as_deref())?,
+        transport,
+        protocol,
         longest(&chain.direct_source_prefixes, remote)?,
         kind,
         longest(&chain.source_prefixes, remote)?,
@@ -68,6 +89,22 @@ fn longest(ranges: &[Cidr], address: Option<IpAddr>) -> Option<u32> {
     ranges.iter().filter(|range| range.contains(address)).map(|range| u32::from(range.length()) + 1).max()
 }
 
+/// The name itself is closer than any wildcard, and a longer one is closer than a shorter.
+fn closest(names: &[String], asked: Option<&str>) -> Option<u32> {
+    if names.is_empty() {
+        return Some(0);
+    }
+    let asked = asked?;
+    let fit = |name: &String| match name.strip_prefix('*') {
+        None => (name == asked).then_some(u32::MAX),
+        Some(domain) => {
+            let below = asked.len() > domain.len() && asked.ends_with(domain);
+            below.then(|| u32::try_from(domain.len()).unwrap_or(u32::MAX - 1))
+        }
+    };
+    names.iter().filter_map(fit).max()
+}
+
 /// A connection within this host: over loopback, from an address to itself, or over a Unix socket.
 fn is_local(local: Option<IpAddr>, remote: Option<IpAddr>) -> bool {
     match (local, remote) {
@@ -80,8 +117,10 @@ fn is_local(local: Option<IpAddr>, remote: Option<IpAddr>) -> bool {
 mod tests {
     use super::*;
 
-    fn peer(local: &str, remote: &str) -> Peer {
-        Peer { local: local.parse().ok(), remote: remote.parse().ok() }
+    fn peer(local: &str, remote: &str) -> Peer<'static> {
+        static NOTHING: Greeting =
+            Greeting { tls: false, server_name: None, protocols: Vec::new(), ja3: None, ja4: None };
+        Peer { local: local.parse().ok(), remote: remote.parse().ok(), greeting: &NOTHING }
     }
 
     fn ranges(text: &[&str]) -> Vec<Cidr> {
@@ -107,6 +146,33 @@ mod tests {
         assert_eq!(choose("1.1.1.1:80", "10.2.0.1:9"), Some(2));
         assert_eq!(choose("1.1.1.1:80", "10.2.0.1:7"), Some(4));
         assert_eq!(choose("1.1.1.1:80", "11.2.0.1:7"), Some(0));
+    }
+
+    #[test]
+    fn the_closest_server_name_wins_and_comes_before_protocols() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let chains = [
+            ChainMatch::default(),
+            ChainMatch { server_names: names(&["*.test"]), ..Default::default() },
+            ChainMatch { server_names: names(&["*.a.test"]), ..Default::default() },
+            ChainMatch { server_names: names(&["b.a.test"]), ..Default::default() },
+            ChainMatch { transport: TransportMatch::Tls, application_protocols: names(&["h2"]), ..Default::default() },
+            ChainMatch { transport: TransportMatch::Raw, ..Default::default() },
+        ];
+        let choose =
+            |greeting: Greeting| super::choose(chains.iter(), &Peer { local: None, remote: None, greeting: &greeting });
+        let hello = |name: Option<&str>, protocols: &[&str]| Greeting {
+            tls: true,
+            server_name: name.map(str::to_owned),
+            protocols: protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect(),
+            ..Greeting::default()
+        };
+        assert_eq!(choose(hello(Some("b.a.test"), &["h2"])), Some(3));
+        assert_eq!(choose(hello(Some("x.b.a.test"), &[])), Some(2));
+        assert_eq!(choose(hello(Some("a.test"), &[])), Some(1));
+        assert_eq!(choose(hello(Some("test"), &["h2", "http/1.1"])), Some(4));
+        assert_eq!(choose(hello(None, &["http/1.1"])), Some(0));
+        assert_eq!(choose(Greeting::default()), Some(5));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A connected socket of either kind, read and written without blocking and without a call that is known to fail.
+//! A connection to a peer, plain or TLS, over a socket of either kind: read and written without blocking and without a
+//! call that is known to fail.
 //!
 //! tokio remembers readiness per socket. It is told to forget it after a call that moved less than there was room for:
 //! the socket is drained then (or full), and polling it again costs no system call. The calls go straight to the kernel,
@@ -16,13 +17,100 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
+mod tls;
+
+pub(crate) use tls::{Arriving, TlsStream, Unverified, verify_failure};
+
+use crate::h2;
+
 #[derive(Debug)]
 pub(crate) enum Io {
+    Plain(Socket),
+    /// Boxed: it is large, and most connections inside a mesh have none.
+    Tls(Box<TlsStream>),
+    /// One stream of a connection.
+    Http2(Box<h2::Stream>),
+}
+
+#[derive(Debug)]
+pub(crate) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Io {
+    /// Reads once into `room`; 0 is the end of the stream.
+    #[inline]
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Io::Plain(socket) => socket.poll_read(cx, room),
+            Io::Tls(stream) => stream.poll_read(cx, room),
+            Io::Http2(stream) => stream.poll_read(cx, room),
+        }
+    }
+
+    /// Something can be read, be it the end of the stream or an error.
+    #[inline]
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Io::Plain(socket) => socket.poll_readable(cx),
+            Io::Tls(stream) => stream.poll_readable(cx),
+            Io::Http2(stream) => stream.poll_readable(cx),
+        }
+    }
+
+    /// Writes once; answers how much was taken. After `Pending` the next call begins with the same bytes.
+    #[inline]
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Io::Plain(socket) => socket.poll_write(cx, bytes),
+            Io::Tls(stream) => stream.poll_write(cx, &[bytes]),
+            Io::Http2(stream) => stream.poll_write(cx, &[bytes]),
+        }
+    }
+
+    /// Both in one system call.
+    pub(crate) fn poll_write_two(&mut self, cx: &mut Context<'_>, a: &[u8], b: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Io::Plain(socket) => socket.poll_write_slices(cx, &[IoSlice::new(a), IoSlice::new(b)]),
+            Io::Tls(stream) => stream.poll_write(cx, &[a, b]),
+            Io::Http2(stream) => stream.poll_write(cx, &[a, b]),
+        }
+    }
+
+    /// Tells the peer that nothing more comes; what it sends is still read.
+    pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Io::Plain(socket) => socket.poll_finish(cx),
+            Io::Tls(stream) => stream.poll_finish(cx),
+            // Its answer ends it.
+            Io::Http2(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        self.socket()?.local()
+    }
+
+    /// The next close sends a reset: the peer learns at once that the stream is broken.
+    pub(crate) fn reset_on_close(&mut self) {
+        match self {
+            Io::Http2(stream) => stream.reset(),
+            Io::Plain(socket) => socket.reset_on_close(),
+            Io::Tls(stream) => stream.reset_on_close(),
+        }
+    }
+
+    fn socket(&self) -> Option<&Socket> {
+        match self {
+            Io::Plain(socket) => Some(socket),
+            Io::Tls(stream) => Some(stream.socket()),
+            Io::Http2(_) => None,
+        }
+    }
+}
+
+impl Socket {
     /// Reads once into `room`; 0 is the end of the stream.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
@@ -34,8 +122,8 @@ impl Io {
                 drained(&outcome, room.len())
             };
             let _ = match self {
-                Io::Tcp(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
-                Io::Unix(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
+                Socket::Tcp(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
+                Socket::Unix(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
             };
             match outcome {
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -47,18 +135,15 @@ impl Io {
     /// Something can be read, be it the end of the stream or an error.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Io::Tcp(stream) => stream.poll_read_ready(cx),
-            Io::Unix(stream) => stream.poll_read_ready(cx),
+            Socket::Tcp(stream) => stream.poll_read_ready(cx),
+            Socket::Unix(stream) => stream.poll_read_ready(cx),
         }
     }
 
-    /// Writes once; answers how much the system took.
+    /// Writes once; answers how much the system took. A socket nearly always takes something, so it is asked for readiness
+    /// only when it did not; reads, which come before writes, keep one connection from starving the others.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
-            ready!(match self {
-                Io::Tcp(stream) => stream.poll_write_ready(cx),
-                Io::Unix(stream) => stream.poll_write_ready(cx),
-            })?;
             // Stands when tokio thinks better of it and makes no call.
             let mut outcome = Err(Errno::AGAIN);
             let mut call = |fd: BorrowedFd<'_>| {
@@ -66,37 +151,39 @@ impl Io {
                 drained(&outcome, bytes.len())
             };
             let _ = match self {
-                Io::Tcp(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
-                Io::Unix(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
+                Socket::Tcp(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
+                Socket::Unix(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
             };
             match outcome {
-                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::INTR) => ready!(match self {
+                    Socket::Tcp(stream) => stream.poll_write_ready(cx),
+                    Socket::Unix(stream) => stream.poll_write_ready(cx),
+                })?,
                 outcome => return Poll::Ready(outcome.map_err(Into::into)),
             }
         }
     }
 
-    /// Both in one system call.
-    pub(crate) fn poll_write_two(&mut self, cx: &mut Context<'_>, a: &[u8], b: &[u8]) -> Poll<io::Result<usize>> {
-        let slices = [IoSlice::new(a), IoSlice::new(b)];
+    /// All of them in one system call.
+    fn poll_write_slices(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
-            Io::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, &slices),
-            Io::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, &slices),
+            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
         }
     }
 
     /// Tells the peer that nothing more comes; what it sends is still read.
     pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Io::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Io::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         match self {
-            Io::Tcp(stream) => stream.local_addr().ok(),
-            Io::Unix(_) => None,
+            Socket::Tcp(stream) => stream.local_addr().ok(),
+            Socket::Unix(_) => None,
         }
     }
 
@@ -104,8 +191,8 @@ impl Io {
     pub(crate) fn reset_on_close(&self) {
         // A socket that is gone needs no reset.
         let _ = match self {
-            Io::Tcp(stream) => postrider_sys::reset_on_close(stream),
-            Io::Unix(_) => Ok(()),
+            Socket::Tcp(stream) => postrider_sys::reset_on_close(stream),
+            Socket::Unix(_) => Ok(()),
         };
     }
 }
@@ -127,7 +214,7 @@ pub(crate) async fn connect(
     address: &Address,
     bind: Option<std::net::IpAddr>,
     keepalive: Option<&postrider_sys::TcpKeepalive>,
-) -> io::Result<Io> {
+) -> io::Result<Socket> {
     match address {
         Address::Tcp(address) => {
             let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -135,7 +222,7 @@ pub(crate) async fn connect(
             if let Some(bind) = bind {
                 socket.bind(SocketAddr::new(bind, 0))?;
             }
-            Ok(Io::Tcp(socket.connect(*address).await?))
+            Ok(Socket::Tcp(socket.connect(*address).await?))
         }
         Address::Unix { path, .. } => {
             let text = path.to_string_lossy();
@@ -143,7 +230,7 @@ pub(crate) async fn connect(
                 Some(name) => UnixStream::connect(format!("\0{name}")).await?,
                 None => UnixStream::connect(path).await?,
             };
-            Ok(Io::Unix(stream))
+            Ok(Socket::Unix(stream))
         }
     }
 }

@@ -9,8 +9,9 @@
 //! | `fleet`, `message` | the workers as the control plane sees them |
 //! | `plan` | what a snapshot compiles to |
 //! | `worker` | one thread: its parts and its mailbox |
-//! | `listener`, `filter_chain` | accepting, balancing, choosing the chain |
+//! | `listener`, `greeting`, `filter_chain` | accepting, balancing, choosing the chain |
 //! | `http/` | the HTTP pipeline |
+//! | `h2/` | HTTP/2 connections and their streams |
 //! | `tcp` | connections carried without being read |
 //! | `host`, `call` | what the worker does for filters |
 //! | `chain`, `cluster` | configuration and pools as one worker runs them |
@@ -26,6 +27,8 @@ mod cluster;
 mod filter_chain;
 mod fleet;
 mod format;
+mod greeting;
+mod h2;
 mod host;
 mod http;
 mod io;
@@ -40,7 +43,8 @@ mod worker;
 pub use chain::rules as request_rules;
 pub use filter_chain::{Peer, choose as choose_chain};
 pub use fleet::{ApplyError, Fleet};
-pub use http::identify;
+pub use greeting::Greeting;
+pub use http::{Ends, identify};
 pub use log::{AdminRequest, target as log_target, write_admin_line};
 pub use message::{ClusterReport, HostReport, Report};
 pub use plan::{

@@ -1,25 +1,30 @@
 //! A listener on one worker: accepts, balances, chooses the filter chain and starts the connection's task.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use postrider_filter_api::Moment;
+use postrider_filter_api::{Moment, TlsSession};
 use postrider_model::{Address, ConnectionBalance};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::{listener as stat, listener_worker as worker_stat};
+use postrider_telemetry::stats::sets::{listener as stat, listener_ssl, listener_worker as worker_stat};
+use postrider_tls::{ServerTls, rustls};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
-use crate::chain::{Chain, Handler};
+use crate::chain::Chain;
 use crate::cluster::{millis, stat_name};
 use crate::filter_chain::{self, Peer};
-use crate::io::Io;
+use crate::greeting::{Greeting, Inspector};
+use crate::io::{Arriving, Io, Socket, TlsStream, Unverified, verify_failure};
 use crate::message::{Accepted, Message};
 use crate::plan::ListenerPlan;
 use crate::worker::Worker;
@@ -37,6 +42,8 @@ pub(crate) struct Listener {
     chains: RefCell<Vec<Rc<Chain>>>,
     stats: Rc<Block>,
     worker_stats: Rc<Block>,
+    /// Made with the first TLS connection.
+    ssl_stats: OnceCell<Rc<Block>>,
     stat_prefix: String,
     accepting: RefCell<Vec<AbortHandle>>,
     closed: Cell<bool>,
@@ -53,10 +60,15 @@ pub(crate) struct Counted {
 /// What a new connection knows about itself.
 pub(crate) struct Arrival {
     pub(crate) io: Io,
+    /// Received already.
+    pub(crate) ahead: Vec<u8>,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) remote: Option<SocketAddr>,
+    /// What was agreed on; `None` for a plain connection.
+    pub(crate) tls: Option<Rc<TlsSession>>,
     pub(crate) id: u64,
-    pub(crate) counted: Counted,
+    /// `None` for a stream of a connection that is counted itself.
+    pub(crate) counted: Option<Counted>,
 }
 
 impl Listener {
@@ -70,6 +82,7 @@ impl Listener {
             chains: RefCell::new(chains),
             stats: worker.stats.block(&stat::SET, &stat_prefix),
             worker_stats: worker.stats.block(&worker_stat::SET, &format!("{stat_prefix}.worker_{}", worker.id)),
+            ssl_stats: OnceCell::new(),
             stat_prefix,
             accepting: RefCell::default(),
             closed: Cell::new(false),
@@ -141,12 +154,12 @@ impl Listener {
 
     /// A connection that another worker accepted and that counts as ours already.
     pub(crate) fn adopt(self: &Rc<Self>, worker: &Rc<Worker>, stream: Accepted, peer: Option<SocketAddr>) {
-        let io = match stream {
-            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(Io::Tcp),
-            Accepted::Unix(descriptor) => UnixStream::from_std(descriptor.into()).map(Io::Unix),
+        let socket = match stream {
+            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(Socket::Tcp),
+            Accepted::Unix(descriptor) => UnixStream::from_std(descriptor.into()).map(Socket::Unix),
         };
-        match io {
-            Ok(io) => self.begin(worker, io, peer),
+        match socket {
+            Ok(socket) => self.begin(worker, socket, peer),
             Err(error) => {
                 self.uncount(worker.id as usize);
                 report(&error);
@@ -157,7 +170,7 @@ impl Listener {
     async fn accept_tcp(self: Rc<Self>, worker: &Rc<Worker>, socket: TcpListener) {
         loop {
             match socket.accept().await {
-                Ok((stream, peer)) => self.accepted(worker, Io::Tcp(stream), Some(peer)),
+                Ok((stream, peer)) => self.accepted(worker, Socket::Tcp(stream), Some(peer)),
                 Err(error) => self.failed(&error).await,
             }
         }
@@ -166,7 +179,7 @@ impl Listener {
     async fn accept_unix(self: Rc<Self>, worker: &Rc<Worker>, socket: UnixListener) {
         loop {
             match socket.accept().await {
-                Ok((stream, _)) => self.accepted(worker, Io::Unix(stream), None),
+                Ok((stream, _)) => self.accepted(worker, Socket::Unix(stream), None),
                 Err(error) => self.failed(&error).await,
             }
         }
@@ -180,7 +193,7 @@ impl Listener {
         }
     }
 
-    fn accepted(self: &Rc<Self>, worker: &Rc<Worker>, io: Io, peer: Option<SocketAddr>) {
+    fn accepted(self: &Rc<Self>, worker: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
         let plan = self.plan.borrow().clone();
         if let Some(limit) = plan.model.connection_limit {
             let held: usize = plan.loads.iter().map(|load| load.0.load(Relaxed)).sum();
@@ -194,8 +207,8 @@ impl Listener {
             load.0.fetch_add(1, Relaxed);
         }
         if target == worker.id as usize {
-            self.begin(worker, io, peer);
-        } else if let Some((sender, stream)) = worker.peers.get().and_then(|p| p.get(target)).zip(into_std(io)) {
+            self.begin(worker, socket, peer);
+        } else if let Some((sender, stream)) = worker.peers.get().and_then(|p| p.get(target)).zip(into_std(socket)) {
             let message = Message::Connection { listener: plan.model.name.clone(), stream, peer };
             if sender.try_send(message).is_err() {
                 // A worker whose mailbox is full could not serve it soon.
@@ -207,7 +220,7 @@ impl Listener {
     }
 
     /// Starts the task of a connection that was counted for this worker.
-    fn begin(self: &Rc<Self>, worker: &Rc<Worker>, io: Io, remote: Option<SocketAddr>) {
+    fn begin(self: &Rc<Self>, worker: &Rc<Worker>, socket: Socket, remote: Option<SocketAddr>) {
         let plan = self.plan.borrow().clone();
         self.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
         self.stats.gauge_inc(stat::DOWNSTREAM_CX_ACTIVE);
@@ -215,21 +228,132 @@ impl Listener {
         self.worker_stats.gauge_inc(worker_stat::DOWNSTREAM_CX_ACTIVE);
         let accepted = worker.clock.now();
         let counted = Counted { listener: self.clone(), plan: plan.clone(), worker: worker.clone(), accepted };
-        let local = local_address(&plan, &io);
-        let chain = filter_chain::choose(plan.each_match(), &Peer { local, remote });
+        let newcomer = Newcomer { local: local_address(&plan, &socket), remote, plan, socket, counted };
+        if newcomer.plan.is_immediate() {
+            let Some(chain) = self.choose(&newcomer, &Greeting::default()) else { return };
+            let Newcomer { local, socket, counted, .. } = newcomer;
+            let id = worker.next_connection_id();
+            let arrival = Arrival {
+                io: Io::Plain(socket),
+                ahead: Vec::new(),
+                local,
+                remote,
+                tls: None,
+                id,
+                counted: Some(counted),
+            };
+            chain.start(worker.clone(), arrival);
+        } else {
+            tokio::task::spawn_local(self.clone().receive(worker.clone(), newcomer));
+        }
+    }
+
+    fn choose(&self, newcomer: &Newcomer, greeting: &Greeting) -> Option<Rc<Chain>> {
+        let Newcomer { plan, local, remote, .. } = newcomer;
+        let peer = Peer { local: *local, remote: *remote, greeting };
+        let chain = filter_chain::choose(plan.each_match(), &peer);
         let chain = chain.or(plan.default_chain.as_ref().map(|_| plan.chains.len()));
-        let Some(chain) = chain.and_then(|index| self.chains.borrow().get(index).cloned()) else {
+        let chain = chain.and_then(|index| self.chains.borrow().get(index).cloned());
+        if chain.is_none() {
             self.stats.inc(stat::NO_FILTER_CHAIN_MATCH);
-            return;
-        };
-        let arrival = Arrival { io, local, remote, id: worker.next_connection_id(), counted };
-        let worker = worker.clone();
-        match &chain.handler {
-            Handler::Http(_) => {
-                tokio::task::spawn_local(crate::http::serve(worker, chain, arrival));
+        }
+        chain
+    }
+
+    /// Looks at what the client says first, agrees on TLS where the chain wants it, and serves.
+    async fn receive(self: Rc<Self>, worker: Rc<Worker>, mut newcomer: Newcomer) {
+        let mut ahead = Vec::new();
+        let Some(greeting) = Box::pin(self.inspect(&worker, &mut newcomer, &mut ahead)).await else { return };
+        let Some(chain) = self.choose(&newcomer, &greeting) else { return };
+        let tls = chain.tls.borrow().clone();
+        let Newcomer { local, remote, socket, counted, .. } = newcomer;
+        let io = match &tls {
+            None => Io::Plain(socket),
+            Some(tls) => {
+                let ahead = std::mem::take(&mut ahead);
+                let ends = (local, remote);
+                match Box::pin(self.agree(&worker, &chain, tls, Arriving::new(socket, ahead), ends)).await {
+                    Some(stream) => Io::Tls(stream),
+                    None => return,
+                }
             }
-            Handler::Tcp(_) => {
-                tokio::task::spawn_local(crate::tcp::serve(worker, chain, arrival));
+        };
+        let id = worker.next_connection_id();
+        let tls = agreed(&io, greeting);
+        chain.serve(worker, Arrival { io, ahead, local, remote, tls, id, counted: Some(counted) }).await;
+    }
+
+    /// What the client says first; `None` when the connection is not to be served.
+    async fn inspect(&self, worker: &Worker, newcomer: &mut Newcomer, ahead: &mut Vec<u8>) -> Option<Greeting> {
+        let rules = &newcomer.plan.model.inspection;
+        if !rules.tls && !rules.http {
+            return Some(Greeting::default());
+        }
+        self.stats.gauge_inc(stat::DOWNSTREAM_PRE_CX_ACTIVE);
+        let mut inspector = Inspector { rules, ahead };
+        let socket = &mut newcomer.socket;
+        let seen = within(worker, rules.timeout, |cx| inspector.poll(cx, socket)).await;
+        self.stats.gauge_dec(stat::DOWNSTREAM_PRE_CX_ACTIVE);
+        match seen {
+            Some(Ok(greeting)) => Some(greeting),
+            Some(Err(error)) => {
+                self.stats.inc(match error.kind() {
+                    ErrorKind::UnexpectedEof => stat::DOWNSTREAM_LISTENER_FILTER_REMOTE_CLOSE,
+                    _ => stat::DOWNSTREAM_LISTENER_FILTER_ERROR,
+                });
+                None
+            }
+            None => {
+                self.stats.inc(stat::DOWNSTREAM_PRE_CX_TIMEOUT);
+                rules.continue_on_timeout.then(Greeting::default)
+            }
+        }
+    }
+
+    /// The TLS handshake; `None` when it failed.
+    async fn agree(
+        &self,
+        worker: &Worker,
+        chain: &Chain,
+        tls: &ServerTls,
+        client: Arriving,
+        (local, remote): (Option<SocketAddr>, Option<SocketAddr>),
+    ) -> Option<Box<TlsStream>> {
+        let stats = self.ssl_stats.get_or_init(|| worker.stats.block(&listener_ssl::SET, &self.stat_prefix));
+        let limit = chain.plan.model.tls.as_ref().and_then(|tls| tls.handshake_timeout);
+        let mut handshake = pin!(async {
+            let mut client = client;
+            let accepted = std::future::poll_fn(|cx| client.poll_hello(cx)).await?;
+            let ip = |address: Option<SocketAddr>| address.map(|address| address.ip());
+            let config = tls.config_for(&accepted.client_hello(), ip(local), ip(remote)).clone();
+            let mut stream = Box::new(client.answer(accepted, config)?);
+            std::future::poll_fn(|cx| stream.poll_handshake(cx)).await?;
+            Ok::<_, std::io::Error>(stream)
+        });
+        match within(worker, limit, |cx| handshake.as_mut().poll(cx)).await {
+            Some(Ok(stream)) => {
+                stats.inc(listener_ssl::HANDSHAKE);
+                if stream.session().handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
+                    stats.inc(listener_ssl::SESSION_REUSED);
+                }
+                if stream.session().peer_certificates().is_none() {
+                    stats.inc(listener_ssl::NO_CERTIFICATE);
+                }
+                Some(stream)
+            }
+            Some(Err(error)) => {
+                stats.inc(match verify_failure(&error) {
+                    None => listener_ssl::CONNECTION_ERROR,
+                    Some(Unverified::NoCertificate) => listener_ssl::FAIL_VERIFY_NO_CERT,
+                    Some(Unverified::Name) => listener_ssl::FAIL_VERIFY_SAN,
+                    Some(Unverified::Certificate) => listener_ssl::FAIL_VERIFY_ERROR,
+                });
+                postrider_telemetry::debug!(Connection, "TLS handshake: {error}");
+                None
+            }
+            None => {
+                self.stats.inc(stat::DOWNSTREAM_CX_TRANSPORT_SOCKET_CONNECT_TIMEOUT);
+                None
             }
         }
     }
@@ -255,6 +379,51 @@ impl Drop for Counted {
     }
 }
 
+/// A connection for which no filter chain was chosen yet.
+struct Newcomer {
+    plan: Arc<ListenerPlan>,
+    socket: Socket,
+    local: Option<SocketAddr>,
+    remote: Option<SocketAddr>,
+    counted: Counted,
+}
+
+/// What a TLS connection is known by from now on.
+fn agreed(io: &Io, greeting: Greeting) -> Option<Rc<TlsSession>> {
+    let Io::Tls(stream) = io else { return None };
+    let session = stream.session();
+    let rustls::Connection::Server(server) = session else { return None };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Some(Rc::new(TlsSession {
+        version: session.protocol_version().map_or("", postrider_tls::version_name),
+        cipher: session.negotiated_cipher_suite().map_or("", |suite| postrider_tls::cipher_name(suite.suite())),
+        server_name: server.server_name().map(str::to_owned).or(greeting.server_name),
+        protocol: session.alpn_protocol().map(text),
+        ja3: greeting.ja3,
+        ja4: greeting.ja4,
+        has_peer_certificate: session.peer_certificates().is_some(),
+    }))
+}
+
+/// What `poll` comes to, or `None` after `limit`.
+async fn within<T>(
+    worker: &Worker,
+    limit: Option<Duration>,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+) -> Option<T> {
+    let deadline = worker.timers.register();
+    deadline.set(limit.map(|limit| worker.clock.now() + limit));
+    std::future::poll_fn(|cx| match poll(cx) {
+        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+        Poll::Pending if deadline.is_past() => Poll::Ready(None),
+        Poll::Pending => {
+            deadline.watch(cx.waker());
+            Poll::Pending
+        }
+    })
+    .await
+}
+
 /// The worker that should have a connection which `own` accepted.
 fn least_loaded(plan: &ListenerPlan, own: usize) -> usize {
     let load = |index: usize| plan.loads.get(index).map_or(usize::MAX, |load| load.0.load(Relaxed));
@@ -266,18 +435,18 @@ fn least_loaded(plan: &ListenerPlan, own: usize) -> usize {
     if load(own) >= load(least).saturating_add(margin) { least } else { own }
 }
 
-fn into_std(io: Io) -> Option<Accepted> {
-    match io {
-        Io::Tcp(stream) => stream.into_std().ok().map(Accepted::Tcp),
-        Io::Unix(stream) => stream.into_std().ok().map(|stream| Accepted::Unix(OwnedFd::from(stream))),
+fn into_std(socket: Socket) -> Option<Accepted> {
+    match socket {
+        Socket::Tcp(stream) => stream.into_std().ok().map(Accepted::Tcp),
+        Socket::Unix(stream) => stream.into_std().ok().map(|stream| Accepted::Unix(OwnedFd::from(stream))),
     }
 }
 
 /// The address that the client connected to; asked from the system only where the listener's own leaves it open.
-fn local_address(plan: &ListenerPlan, io: &Io) -> Option<SocketAddr> {
+fn local_address(plan: &ListenerPlan, socket: &Socket) -> Option<SocketAddr> {
     match plan.model.addresses.as_slice() {
         [Address::Tcp(only)] if !only.ip().is_unspecified() && only.port() != 0 => Some(*only),
-        _ => io.local(),
+        _ => socket.local(),
     }
 }
 

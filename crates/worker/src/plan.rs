@@ -4,16 +4,18 @@
 //! before, so that "the same `Arc`" means "nothing to do" to a worker.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use postrider_filter_api::{Chooser, Factory, Registry, RouteConfig, RouteFacts, ScopedConfigs, WatchedFile, plugin};
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
-    AccessLog, Action, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot, HttpConnection,
-    Listener, RequireTls, RouteTable, Snapshot, Target, TcpProxy,
+    AccessLog, Action, Certificate, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot,
+    HttpConnection, Listener, Origin, RequireTls, RouteTable, Snapshot, Target, TcpProxy, Validation,
 };
 use postrider_router::Table;
+use postrider_tls::{ClientTls, ServerTls, TlsError};
 use postrider_upstream::{Breakers, Endpoints, dns};
 
 /// A snapshot, ready to run.
@@ -41,6 +43,9 @@ pub struct ChainPlan {
     pub model: Arc<FilterChain>,
     pub name: Arc<str>,
     pub handler: HandlerPlan,
+    pub tls: Option<Arc<ServerTls>>,
+    /// What filters and certificates were read from.
+    pub files: Vec<WatchedFile>,
 }
 
 pub enum HandlerPlan {
@@ -112,6 +117,9 @@ pub struct ClusterPlan {
     pub breakers: Arc<Breakers>,
     /// Known before any name was resolved.
     pub initial: Endpoints,
+    pub tls: Option<Arc<ClientTls>>,
+    /// What certificates were read from.
+    pub files: Vec<WatchedFile>,
 }
 
 /// Why a snapshot cannot run, and where in its document.
@@ -119,14 +127,19 @@ pub struct ClusterPlan {
 pub struct PlanError {
     /// The dialect's path to the value.
     pub path: String,
+    /// What kind of trouble it is: `invalid-filter-config`, `invalid-tls`.
+    pub code: &'static str,
     pub message: String,
 }
+
+const FILTER: &str = "invalid-filter-config";
+const TLS: &str = "invalid-tls";
 
 impl Plan {
     /// Compiles `snapshot`, reusing what did not change since `previous`.
     ///
     /// # Errors
-    /// Every filter configuration that its filter refuses.
+    /// Every filter configuration that its filter refuses, and every certificate that is not good.
     pub fn compile(
         snapshot: Arc<Snapshot>,
         previous: Option<&Plan>,
@@ -145,14 +158,17 @@ impl Plan {
                 },
             }
         }
-        let clusters = snapshot
-            .clusters
-            .iter()
-            .map(|cluster| {
-                let known = previous.and_then(|plan| plan.clusters.iter().find(|old| old.model == *cluster));
-                known.cloned().unwrap_or_else(|| Arc::new(ClusterPlan::new(cluster, workers)))
-            })
-            .collect();
+        let mut clusters = Vec::new();
+        for cluster in &snapshot.clusters {
+            let known = previous.and_then(|plan| plan.clusters.iter().find(|old| old.model == *cluster));
+            match known {
+                Some(known) if are_current(&known.files) => clusters.push(known.clone()),
+                _ => match ClusterPlan::compile(cluster, workers) {
+                    Ok(plan) => clusters.push(Arc::new(plan)),
+                    Err(more) => errors.extend(more),
+                },
+            }
+        }
         if errors.is_empty() { Ok(Plan { snapshot, listeners, clusters }) } else { Err(errors) }
     }
 
@@ -160,9 +176,10 @@ impl Plan {
         self.listeners.iter().find(|listener| listener.model.name == name)
     }
 
-    /// Every file that some filter's configuration was read from.
+    /// Every file that a filter's configuration or a certificate was read from.
     pub fn files(&self) -> impl Iterator<Item = &WatchedFile> {
-        self.listeners.iter().flat_map(|listener| listener.each_chain()).flat_map(|chain| chain.files())
+        let of_chains = self.listeners.iter().flat_map(|listener| listener.each_chain()).flat_map(|chain| &chain.files);
+        of_chains.chain(self.clusters.iter().flat_map(|cluster| &cluster.files))
     }
 
     /// Every plugin, with the names of its listener and its chain.
@@ -193,7 +210,8 @@ impl ListenerPlan {
     ) -> Result<ListenerPlan, Vec<PlanError>> {
         let mut errors = Vec::new();
         let mut compile = |chain: &Arc<FilterChain>| {
-            let known = previous.and_then(|old| old.each_chain().find(|old| old.model == *chain && old.is_current()));
+            let known =
+                previous.and_then(|old| old.each_chain().find(|old| old.model == *chain && are_current(&old.files)));
             let known = known.cloned();
             known.or_else(|| ChainPlan::compile(chain, registry).map(Arc::new).map_err(|e| errors.extend(e)).ok())
         };
@@ -209,7 +227,13 @@ impl ListenerPlan {
 
     /// No file that it was made from changed since.
     fn is_current(&self) -> bool {
-        self.each_chain().all(|chain| chain.is_current())
+        self.each_chain().all(|chain| are_current(&chain.files))
+    }
+
+    /// A new connection's filter chain is known without a word from the client, and speaks no TLS.
+    pub fn is_immediate(&self) -> bool {
+        let inspection = &self.model.inspection;
+        !inspection.tls && !inspection.http && self.each_chain().all(|chain| chain.tls.is_none())
     }
 
     /// What each chain but the default one takes.
@@ -224,14 +248,26 @@ impl ListenerPlan {
 
 impl ChainPlan {
     fn compile(model: &Arc<FilterChain>, registry: &Registry) -> Result<ChainPlan, Vec<PlanError>> {
+        let mut errors = Vec::new();
+        let mut files = Vec::new();
+        let tls = model.tls.as_ref().and_then(|tls| {
+            let built = ServerTls::build(tls, &mut |path| read(path, &mut files));
+            let (certificates, validation) = (tls.certificates.as_slice(), tls.common.validation.as_ref());
+            let origins = TlsOrigins { context: &tls.origin, certificates, validation };
+            built.map(Arc::new).map_err(|refused| origins.report(&mut errors, refused)).ok()
+        });
         let handler = match &model.handler {
-            ConnectionHandler::Http(http) => HandlerPlan::Http(Arc::new(HttpPlan {
-                model: http.clone(),
-                routes: Arc::new(RoutesPlan::compile(&http.routes, &http.filters, registry)?),
-            })),
-            ConnectionHandler::Tcp(tcp) => HandlerPlan::Tcp(tcp.clone()),
+            ConnectionHandler::Http(http) => RoutesPlan::compile(&http.routes, &http.filters, registry)
+                .map(|routes| HandlerPlan::Http(Arc::new(HttpPlan { model: http.clone(), routes: Arc::new(routes) })))
+                .map_err(|more| errors.extend(more))
+                .ok(),
+            ConnectionHandler::Tcp(tcp) => Some(HandlerPlan::Tcp(tcp.clone())),
         };
-        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler })
+        let Some(handler) = handler.filter(|_| errors.is_empty()) else { return Err(errors) };
+        if let HandlerPlan::Http(http) = &handler {
+            remember(&mut files, &http.routes.files);
+        }
+        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, tls, files })
     }
 
     /// `None` for a chain that speaks no HTTP.
@@ -240,16 +276,6 @@ impl ChainPlan {
             HandlerPlan::Http(http) => Some(&http.routes),
             HandlerPlan::Tcp(_) => None,
         }
-    }
-
-    /// Files that its filters were read from.
-    pub fn files(&self) -> &[WatchedFile] {
-        self.routes().map_or(&[], |routes| &routes.files)
-    }
-
-    fn is_current(&self) -> bool {
-        // Plans are made on control threads, which may read.
-        self.files().iter().all(|file| file.is_current(std::fs::read(&file.path).ok().as_deref()))
     }
 
     pub fn access_log(&self) -> &[AccessLog] {
@@ -267,6 +293,7 @@ impl ChainPlan {
         let without_routes = |http: &HttpConnection| HttpConnection { routes: Arc::default(), ..http.clone() };
         self.model.name == other.model.name
             && self.model.matches == other.model.matches
+            && self.model.tls == other.model.tls
             && without_routes(&ours.model) == without_routes(&theirs.model)
     }
 }
@@ -387,7 +414,7 @@ impl<'a> FilterResolver<'a> {
             .map(|slot| {
                 let Some(build) = registry.find(&slot.kind) else {
                     let message = format!("no filter takes a configuration of type {}", slot.kind);
-                    errors.push(PlanError { path: slot.origin.0.clone(), message });
+                    errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
                     return None;
                 };
                 let built = build(&slot.name, &slot.config);
@@ -478,17 +505,75 @@ fn remember(files: &mut Vec<WatchedFile>, more: &[WatchedFile]) {
 fn report(errors: &mut Vec<PlanError>, origin: &str, refused: Vec<postrider_model::ValueError>) {
     errors.extend(refused.into_iter().map(|error| PlanError {
         path: if error.path.is_empty() { origin.to_owned() } else { format!("{origin}.{}", error.path) },
+        code: FILTER,
         message: error.message,
     }));
 }
 
+/// Where in the document the parts of a TLS context stand: certificates and validation may come from elsewhere.
+struct TlsOrigins<'m> {
+    context: &'m Origin,
+    certificates: &'m [Certificate],
+    validation: Option<&'m Validation>,
+}
+
+impl TlsOrigins<'_> {
+    fn report(&self, errors: &mut Vec<PlanError>, refused: Vec<TlsError>) {
+        errors.extend(refused.into_iter().map(|TlsError { path, message }| PlanError {
+            path: self.find(&path).0.clone(),
+            code: TLS,
+            message,
+        }));
+    }
+
+    /// `path` is in the model's words: `certificates[0].key`.
+    fn find(&self, path: &str) -> &Origin {
+        let mut certificates = self.certificates.iter().enumerate();
+        let certificate = certificates.find(|(index, _)| {
+            path.starts_with(&format!("certificates[{index}]")) || path.split('.').next() == Some("certificate")
+        });
+        match (certificate, self.validation) {
+            (Some((_, certificate)), _) => &certificate.origin,
+            (None, Some(validation)) if path.starts_with("common.validation") => &validation.origin,
+            (None, _) => self.context,
+        }
+    }
+}
+
+/// Reads a file and remembers what was read. Plans are made on control threads, which may.
+fn read(path: &Path, files: &mut Vec<WatchedFile>) -> std::io::Result<Vec<u8>> {
+    let content = std::fs::read(path);
+    remember(files, &[WatchedFile::new(path, content.as_deref().ok())]);
+    content
+}
+
+/// No file changed since it was read.
+fn are_current(files: &[WatchedFile]) -> bool {
+    files.iter().all(|file| file.is_current(std::fs::read(&file.path).ok().as_deref()))
+}
+
 impl ClusterPlan {
-    fn new(model: &Arc<Cluster>, workers: usize) -> ClusterPlan {
-        ClusterPlan {
+    /// # Errors
+    /// What is wrong with its certificates.
+    fn compile(model: &Arc<Cluster>, workers: usize) -> Result<ClusterPlan, Vec<PlanError>> {
+        let mut errors = Vec::new();
+        let mut files = Vec::new();
+        let tls = model.tls.as_ref().and_then(|tls| {
+            let built = ClientTls::build(tls, &mut |path| read(path, &mut files));
+            let (certificates, validation) = (tls.certificate.as_slice(), tls.common.validation.as_ref());
+            let origins = TlsOrigins { context: &tls.origin, certificates, validation };
+            built.map(Arc::new).map_err(|refused| origins.report(&mut errors, refused)).ok()
+        });
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(ClusterPlan {
             model: model.clone(),
             name: model.name.as_str().into(),
             breakers: Arc::new(Breakers::new(&model.thresholds, &model.high_thresholds, workers)),
             initial: dns::initial(&model.discovery),
-        }
+            tls,
+            files,
+        })
     }
 }

@@ -52,7 +52,7 @@ enum Over {
 
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let Handler::Tcp(tcp) = &chain.handler else { return };
-    let Arrival { io, local, remote, id, counted } = arrival;
+    let Arrival { io, ahead, local, remote, tls, id, counted } = arrival;
     let now = worker.clock.now();
     let mut info = StreamInfo::new(now, worker.clock.wall(now));
     info.connection_id = id;
@@ -60,11 +60,12 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     info.downstream_remote = remote;
     info.downstream_direct_remote = remote;
     info.filter_chain.clone_from(&chain.name);
+    info.tls = tls;
     let mut session = Session {
         deadline: worker.timers.register(),
         client: io,
         info,
-        upload: Input::default(),
+        upload: Input::holding(ahead),
         upload_ended: Ended::Open,
         limit: chain.buffer_limit,
         download_ended: Ended::Open,
@@ -134,7 +135,7 @@ impl Session {
             };
             self.info.upstream_attempts += 1;
             self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
-            match cluster.connect(&self.worker, &host, Priority::Default, false).await {
+            match cluster.connect(&self.worker, &host, Priority::Default, None, None).await {
                 Ok(upstream) => {
                     host.active.set(host.active.get() + 1);
                     host.totals.requests.set(host.totals.requests.get() + 1);

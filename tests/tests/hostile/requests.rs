@@ -237,7 +237,8 @@ pub fn start_line() -> Vec<Case> {
         case("LF after the request line", "GET /a HTTP/1.1\nHost: test\r\n\r\n", reject(400)).envoy(open()),
         case("CR line ends", "GET /a HTTP/1.1\rHost: test\r\r", reject(400)).envoy(open()).closing(),
         case("CR CR LF line ends", "GET /a HTTP/1.1\r\r\nHost: test\r\n\r\n", reject(400)).envoy(open()),
-        case("HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", reject_any(&[400, 426, 505])).envoy(open()),
+        // Whole, it is the beginning of HTTP/2, which is welcome here.
+        case("HTTP/2 preface of another version", "PRI * HTTP/2.1\r\n\r\nSM\r\n\r\n", reject_any(&[400, 426, 505])),
         case("CONNECT", "CONNECT test:443 HTTP/1.1\r\nHost: test:443\r\n\r\n", reject_any(&[400, 403, 404, 405])),
         case("CONNECT with a path", line("CONNECT /a HTTP/1.1"), reject_any(&[400, 403, 404, 405])),
         case("random bytes", "\x16\x03\x01\x02\0\x01\0\x01\u{7f}\x03\x03\r\n\r\n", reject(400)),

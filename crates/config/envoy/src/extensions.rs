@@ -11,12 +11,18 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
     "envoy.extensions.clusters.dns.v3.DnsCluster",
     "envoy.extensions.filters.http.router.v3.Router",
+    "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector",
+    "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
     "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
     "envoy.extensions.load_balancing_policies.random.v3.Random",
     "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
     "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
+    "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+    "envoy.extensions.transport_sockets.tls.v3.SPIFFECertValidatorConfig",
+    "envoy.extensions.transport_sockets.tls.v3.Secret",
+    "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
 ];
 

@@ -16,6 +16,7 @@ mod format;
 mod merge;
 pub(crate) mod names;
 mod scalar;
+mod secrets;
 mod text;
 mod types;
 pub(crate) mod v2;
@@ -28,6 +29,8 @@ use prost_reflect::DescriptorPool;
 
 use self::decode::Decoder;
 pub use self::format::Format;
+pub(crate) use self::secrets::below;
+pub use self::secrets::{SecretFiles, load_secrets};
 use crate::form::Form;
 use crate::message::Message;
 use crate::{form, pgv, tree};
@@ -67,11 +70,23 @@ pub fn load_bootstrap(file: &SourceFile, options: &LoadOptions) -> Loaded {
 /// Loads a file that holds a message of any type of the schema, such as a `DiscoveryResponse` or a listener.
 pub fn load_message(file: &SourceFile, type_name: &str, options: &LoadOptions) -> Loaded {
     let mut sources = Sources::of(file.clone());
+    let (bootstrap, diagnostics) = load_into(&mut sources, FileId::MAIN, file, type_name, options);
+    Loaded { bootstrap, diagnostics, sources }
+}
+
+/// The message in a file that is `id` in `sources`; an overlay is added there.
+fn load_into(
+    sources: &mut Sources,
+    id: FileId,
+    file: &SourceFile,
+    type_name: &str,
+    options: &LoadOptions,
+) -> (Option<Message>, Diagnostics) {
     let overlay = options.overlay.as_ref().map(|overlay| (sources.add(overlay.clone()), overlay));
     let mut loader =
         Loader { options, type_name, diagnostics: Diagnostics::new(), broken: HashSet::new(), incomplete: false };
     let format = options.format.unwrap_or_else(|| Format::detect(file));
-    let base = loader.parse(file, FileId::MAIN, format);
+    let base = loader.parse(file, id, format);
     let over = overlay.map(|(id, overlay)| loader.parse(overlay, id, Format::Yaml));
     let pool = postrider_envoy_proto::pool(
         std::iter::once(type_name)
@@ -88,7 +103,7 @@ pub fn load_message(file: &SourceFile, type_name: &str, options: &LoadOptions) -
         pgv::check(message, &loader.broken, loader.incomplete, &mut loader.diagnostics);
     }
     loader.diagnostics.sort();
-    Loaded { bootstrap, diagnostics: loader.diagnostics, sources }
+    (bootstrap, loader.diagnostics)
 }
 
 struct Loader<'l> {

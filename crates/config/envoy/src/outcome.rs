@@ -4,6 +4,7 @@
 //! tree and its descriptors (megabytes), so it is dropped once its findings are printed and its snapshot is taken;
 //! [`Dump`] keeps the text only. Who calls it: every command that reads a configuration, and the reload.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use postrider_config_core::{Diagnostic, Diagnostics, Severity, SourceFile, Sources, Span};
@@ -12,8 +13,8 @@ use postrider_model as model;
 use crate::coverage::{Coverage, UnsupportedPolicy};
 use crate::doctor::Report;
 use crate::dump::Dump;
-use crate::load::{LoadOptions, load_bootstrap};
-use crate::lower::{Difference, FilterKinds, locate, lower_bootstrap};
+use crate::load::{LoadOptions, SecretFiles, load_bootstrap, load_secrets};
+use crate::lower::{Difference, FilterKinds, Input, locate, lower_bootstrap};
 use crate::message::Message;
 use crate::write::message_to_yaml;
 
@@ -28,6 +29,7 @@ pub struct Outcome {
     /// Where absent fields mean a safer value than in Envoy.
     pub differences: Vec<Difference>,
     bootstrap: Option<Message>,
+    secrets: SecretFiles,
     coverage: Coverage,
     dump: Dump,
 }
@@ -43,12 +45,20 @@ pub fn load(file: &SourceFile, options: &LoadOptions, filters: &dyn FilterKinds)
         sources: loaded.sources,
         differences: Vec::new(),
         bootstrap: loaded.bootstrap,
+        secrets: SecretFiles::default(),
         coverage,
         dump: Dump::new(file.clone(), options.clone()),
     };
     if let Some(bootstrap) = &outcome.bootstrap {
-        let lowered =
-            lower_bootstrap(bootstrap, &outcome.coverage, filters, policy, &outcome.diagnostics, &outcome.sources);
+        outcome.secrets = load_secrets(bootstrap, options, &mut outcome.sources, &mut outcome.diagnostics);
+        let input = Input {
+            bootstrap,
+            secrets: &outcome.secrets,
+            coverage: &outcome.coverage,
+            earlier: &outcome.diagnostics,
+            sources: &outcome.sources,
+        };
+        let lowered = lower_bootstrap(&input, filters, policy);
         outcome.snapshot = lowered.snapshot;
         outcome.differences = lowered.differences;
         outcome.diagnostics.append(lowered.diagnostics);
@@ -60,7 +70,16 @@ pub fn load(file: &SourceFile, options: &LoadOptions, filters: &dyn FilterKinds)
 impl Outcome {
     /// The place of a path, such as a [`model::Origin`]; of the nearest thing around it when it does not exist.
     pub fn locate(&self, path: &str) -> Option<Span> {
-        locate(self.bootstrap.as_ref()?, path)
+        match self.secrets.enter(path) {
+            Some((file, path)) => locate(file, path),
+            None => locate(self.bootstrap.as_ref()?, path),
+        }
+    }
+
+    /// Files beside the one that was loaded whose content became part of the configuration: files of secrets. Keys and
+    /// certificates are not among them; the model names those.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.secrets.paths().map(PathBuf::from).collect()
     }
 
     /// Adds what a filter found wrong with its configuration. `origin` is that of the slot or override. The configuration
@@ -72,9 +91,15 @@ impl Outcome {
             (origin, below) if below.starts_with('[') => format!("{origin}{below}"),
             (origin, below) => format!("{origin}.{below}"),
         };
-        let span = self.locate(&path);
-        let diagnostic = Diagnostic::new(Severity::Error, "invalid-filter-config", error.message.clone());
-        self.diagnostics.push(diagnostic.at(span).path(path));
+        self.refuse(&model::Origin(path), "invalid-filter-config", error.message.clone());
+    }
+
+    /// Adds what somebody who uses the snapshot found wrong with the part at `origin`, such as a key that does not fit
+    /// its certificate. The configuration is refused.
+    pub fn refuse(&mut self, origin: &model::Origin, code: &'static str, message: impl Into<String>) {
+        let span = self.locate(&origin.0);
+        let diagnostic = Diagnostic::new(Severity::Error, code, message);
+        self.diagnostics.push(diagnostic.at(span).path(origin.0.clone()));
         self.diagnostics.sort();
         self.snapshot = None;
     }
@@ -86,7 +111,10 @@ impl Outcome {
 
     /// What is supported of the file, field by field.
     pub fn report(&self) -> Report {
-        let fields = self.bootstrap.as_ref().map(|root| self.coverage.support(root, "")).unwrap_or_default();
+        let mut fields = self.bootstrap.as_ref().map(|root| self.coverage.support(root, "")).unwrap_or_default();
+        for (path, secret) in self.secrets.secrets() {
+            fields.extend(self.coverage.support(secret, &path));
+        }
         Report::new(fields, self.differences.clone())
     }
 

@@ -26,6 +26,8 @@ pub struct StreamInfo {
     pub stream_id: u64,
     /// The address that the client connected to; `None` on a Unix socket. So for the others.
     pub downstream_local: Option<SocketAddr>,
+    /// What the client and we agreed on; `None` for a plain connection.
+    pub tls: Option<Rc<TlsSession>>,
     /// The peer itself.
     pub downstream_direct_remote: Option<SocketAddr>,
     /// The client as far as forwarding headers are trusted.
@@ -60,6 +62,23 @@ pub struct StreamInfo {
     pub route_is_stale: bool,
     /// A filter wants the client's connection closed after this stream.
     pub drain_connection: bool,
+}
+
+/// A client's TLS session, as formats and filters see it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TlsSession {
+    /// `TLSv1.3`.
+    pub version: &'static str,
+    /// As OpenSSL calls it.
+    pub cipher: &'static str,
+    /// What the client asked for, lower case.
+    pub server_name: Option<String>,
+    /// What both agreed on by ALPN.
+    pub protocol: Option<String>,
+    /// Fingerprints of the client's greeting, where the listener takes them.
+    pub ja3: Option<String>,
+    pub ja4: Option<String>,
+    pub has_peer_certificate: bool,
 }
 
 /// A host that a filter chose.
@@ -119,6 +138,7 @@ impl StreamInfo {
             connection_id: 0,
             stream_id: 0,
             downstream_local: None,
+            tls: None,
             downstream_direct_remote: None,
             downstream_remote: None,
             upstream_local: None,

@@ -32,7 +32,7 @@ pub use config::{
     RouteConfig, ScopedConfigs, WatchedFile,
 };
 pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, UnknownCluster};
-pub use info::{Flags, StreamInfo, UpstreamOverride};
+pub use info::{Flags, StreamInfo, TlsSession, UpstreamOverride};
 pub use moment::Moment;
 pub use outcome::{Action, LocalReply, Resumer};
 pub use state::State;

@@ -35,7 +35,9 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use postrider_model::{Cluster, Discovery, LoadBalancing, Origin, Thresholds, UpstreamOptions};
+    use postrider_model::{
+        Cluster, Discovery, Http2Options, LoadBalancing, Origin, Thresholds, UpstreamOptions, UpstreamProtocol,
+    };
 
     fn cluster(name: &str, seconds: u64) -> Arc<Cluster> {
         Arc::new(Cluster {
@@ -54,10 +56,13 @@ mod tests {
                 max_response_headers: 100,
                 max_response_head_bytes: 60 * 1024,
                 enable_trailers: false,
+                protocol: UpstreamProtocol::Http1,
+                http2: Http2Options::default(),
                 keepalive: None,
                 bind: None,
                 auto_host_sni: false,
             },
+            tls: None,
             origin: Origin(format!("clusters[{seconds}]")),
         })
     }

@@ -42,6 +42,8 @@ pub struct Candidate {
     pub snapshot: Arc<Snapshot>,
     plan: Arc<Plan>,
     dump: Dump,
+    /// Files of secrets, which are part of the document.
+    secrets: Vec<WatchedFile>,
 }
 
 /// Why a configuration was not put in force.
@@ -119,6 +121,8 @@ impl<'a> Loader<'a> {
         let errors = checked.error_lines();
         let Checked { outcome, plan } = checked;
         let dump = outcome.dump();
+        let watched = |path: &PathBuf| WatchedFile::new(path, std::fs::read(path).ok().as_deref());
+        let secrets = outcome.files().iter().map(watched).collect();
         // The tree that was read is large and not needed any more.
         drop(outcome);
         postrider_sys::release_free_memory();
@@ -127,12 +131,12 @@ impl<'a> Loader<'a> {
             // Warnings: the operator reads them where the errors would stand.
             eprint!("{found}");
         }
-        Ok(Candidate { snapshot: plan.snapshot.clone(), plan: Arc::new(plan), dump })
+        Ok(Candidate { snapshot: plan.snapshot.clone(), plan: Arc::new(plan), dump, secrets })
     }
 
     /// Puts a configuration in force on all workers.
     pub async fn apply(&mut self, candidate: Candidate, state: &Arc<State>, logs: &LogWriter) -> Result<(), Refused> {
-        let Candidate { snapshot, plan, dump } = candidate;
+        let Candidate { snapshot, plan, dump, secrets } = candidate;
         let endpoints = self.followers.prepare(&snapshot.clusters, &state.fleet).await;
         let applied = state.fleet.apply(plan.clone(), endpoints, logs).await;
         applied.map_err(|error| Refused::NotApplied(error.to_string()))?;
@@ -142,7 +146,7 @@ impl<'a> Loader<'a> {
         self.count(&snapshot, &changes);
         changes.extend(plugins::changes(self.plan.as_deref(), &plan));
         self.forget_gone_scopes(&plan);
-        self.files = plan.files().cloned().collect();
+        self.files = plan.files().cloned().chain(secrets).collect();
         let now = SystemTime::now();
         state.set_current(Current { snapshot, dump, since: now });
         self.plan = Some(plan);

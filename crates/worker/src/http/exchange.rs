@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{Flags, Moment, State, StreamInfo};
 use postrider_h1::HeadScan;
-use postrider_http::{BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead};
+use postrider_http::{BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead, Version};
 use postrider_telemetry::stats::sets::http as stat;
 use postrider_upstream::Permit;
 
@@ -18,6 +18,8 @@ use super::{After, Connection};
 use crate::chain::{Filters, Http, Routes};
 use crate::cluster::{Cluster, Host, Upstream};
 use crate::format::Context;
+use crate::h2::Stream;
+use crate::io::Io;
 
 /// The head did not come in time.
 pub(crate) const HEADER_TIMEOUT: Reject = Reject::new(408, "request_header_timeout");
@@ -144,6 +146,15 @@ impl Exchange {
         self.info.request_head_bytes = head_bytes as u64;
     }
 
+    /// The head is that of a stream.
+    #[cold]
+    pub(crate) fn begin_stream(&mut self, stream: &mut Stream) {
+        self.request.set_version(Version::Http2);
+        if let Some(reject) = stream.take_refusal() {
+            self.refuse(reject);
+        }
+    }
+
     /// The codec refused the head.
     pub(crate) fn refuse(&mut self, reject: Reject) {
         self.facts = RequestFacts::default();
@@ -166,6 +177,12 @@ impl Exchange {
             self.send_reply(connection, http);
         }
         let after = self.after(connection);
+        if let Io::Http2(stream) = &mut connection.io
+            && self.response_done
+            && connection.out.is_empty()
+        {
+            stream.finish(&self.response_trailers);
+        }
         self.complete(connection, http);
         after
     }
@@ -206,10 +223,14 @@ impl Exchange {
         self.info.downstream_direct_remote = connection.remote;
         self.info.downstream_remote = connection.remote;
         self.info.filter_chain.clone_from(&connection.chain.name);
+        self.info.tls.clone_from(&connection.tls);
         self.last_activity = now;
         let stats = &http.stats;
         stats.inc(stat::DOWNSTREAM_RQ_TOTAL);
-        stats.inc(stat::DOWNSTREAM_RQ_HTTP1_TOTAL);
+        stats.inc(match self.request.version() {
+            Version::Http2 => stat::DOWNSTREAM_RQ_HTTP2_TOTAL,
+            Version::Http10 | Version::Http11 => stat::DOWNSTREAM_RQ_HTTP1_TOTAL,
+        });
         stats.gauge_inc(stat::DOWNSTREAM_RQ_ACTIVE);
         self.upload = Transfer::new(self.facts.framing, self.facts.framing, http.model.http1.enable_trailers);
         if self.upload.is_done() {

@@ -66,7 +66,7 @@ impl Exchange {
             if connection.half_closed {
                 return Err(End::Gone);
             }
-            self.answer_expectation(http);
+            self.answer_expectation(connection, http);
             match connection.poll_receive(cx, http) {
                 Poll::Pending => return Ok(moved),
                 Poll::Ready(Ok(_)) => moved = true,

@@ -114,7 +114,7 @@ impl Exchange {
             if connection.half_closed {
                 return Poll::Ready(Err(End::Gone));
             }
-            self.answer_expectation(http);
+            self.answer_expectation(connection, http);
             match ready!(connection.poll_receive(cx, http)) {
                 Ok(0) | Err(_) => return Poll::Ready(Err(End::Gone)),
                 Ok(_) => {}

@@ -11,18 +11,27 @@ use postrider_model::IdentityPolicy;
 use postrider_upstream::Random;
 
 use super::edits;
-use crate::filter_chain::Peer;
 
-/// What the upstream is told about a client that came over plain HTTP.
+/// What the upstream is told about a client that came over plain HTTP, and over TLS.
 static FORWARDED_HTTP: LazyLock<Result<FieldLine, FieldError>> =
     LazyLock::new(|| FieldLine::new(HeaderId::XForwardedProto, b"http"));
+static FORWARDED_HTTPS: LazyLock<Result<FieldLine, FieldError>> =
+    LazyLock::new(|| FieldLine::new(HeaderId::XForwardedProto, b"https"));
+
+/// The two ends of a client's connection, `None` on a Unix socket.
+#[derive(Debug, Clone, Copy)]
+pub struct Ends {
+    pub local: Option<SocketAddr>,
+    pub remote: Option<SocketAddr>,
+    pub tls: bool,
+}
 
 /// Treats an admitted head as `identity` says and answers who the client is as far as forwarding headers are trusted;
 /// `None` when they say nothing. `scratch` is overwritten.
 pub fn identify(
     head: &mut RequestHead,
     identity: &IdentityPolicy,
-    peer: &Peer,
+    peer: &Ends,
     random: &Random,
     scratch: &mut Vec<u8>,
 ) -> Option<SocketAddr> {
@@ -56,10 +65,14 @@ pub fn identify(
         Some(b"https") => head.set_scheme(Scheme::Https),
         Some(_) => head.set_scheme(Scheme::Http),
         None => {
-            if let Ok(line) = &*FORWARDED_HTTP {
+            let (line, scheme) = match peer.tls {
+                true => (&FORWARDED_HTTPS, Scheme::Https),
+                false => (&FORWARDED_HTTP, Scheme::Http),
+            };
+            if let Ok(line) = &**line {
                 let _ = fields.append_line_if_absent(line);
             }
-            head.set_scheme(Scheme::Http);
+            head.set_scheme(scheme);
         }
     }
     let fields = &mut head.fields;

@@ -12,6 +12,7 @@ use super::exchange::Exchange;
 use super::{Connection, edits};
 use crate::chain::Http;
 use crate::format::Absent;
+use crate::io::Io;
 
 impl Exchange {
     /// The codec refused the request: nothing behind it on this connection can be trusted.
@@ -149,7 +150,7 @@ impl Exchange {
     pub(super) fn connection_header(&self) -> postrider_http::Connection {
         use postrider_http::Connection;
         match (self.keep_alive, self.request.version()) {
-            (true, Version::Http11) => Connection::Implicit,
+            (true, Version::Http11 | Version::Http2) => Connection::Implicit,
             (true, Version::Http10) => Connection::KeepAlive,
             (false, _) => Connection::Close,
         }
@@ -170,11 +171,18 @@ impl Exchange {
             keep_length: false,
             extra: &[],
         };
+        let has_body = !bodiless && self.request.method() != Method::Head;
         let out = &mut connection.out.bytes;
-        let start = out.len();
-        write_response(&self.response, &options, out);
-        self.info.response_head_bytes = (out.len() - start) as u64;
-        if !bodiless && self.request.method() != Method::Head {
+        if let Io::Http2(stream) = &mut connection.io {
+            let ended = !has_body || self.reply_body.is_empty();
+            // Who cannot be told has gone, which the next write finds out, too.
+            let _ = stream.send_head(&self.response, framing, false, options.server, ended);
+        } else {
+            let start = out.len();
+            write_response(&self.response, &options, out);
+            self.info.response_head_bytes = (out.len() - start) as u64;
+        }
+        if has_body {
             out.extend_from_slice(&self.reply_body);
             self.info.bytes_sent += self.reply_body.len() as u64;
         }

@@ -21,14 +21,15 @@ mod stream;
 mod transfer;
 
 pub(crate) use exchange::Exchange;
-pub use identity::identify;
+pub use identity::{Ends, identify};
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use postrider_filter_api::Moment;
+use postrider_filter_api::{Moment, TlsSession};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
+use postrider_model::Codec;
 use postrider_telemetry::stats::sets::http as stat;
 
 use crate::buffers::Input;
@@ -53,14 +54,18 @@ pub(crate) struct Connection {
     pub(crate) out: Outbox,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) remote: Option<SocketAddr>,
+    pub(crate) tls: Option<Rc<TlsSession>>,
     pub(crate) id: u64,
     pub(crate) requests: u32,
     /// The client sends nothing more; it may still want its answer.
     pub(crate) half_closed: bool,
+    /// It begins with the preface of HTTP/2, which this listener speaks, too.
+    is_http2: bool,
     accepted: Moment,
     /// Progress through a head that is not complete.
     scan: Option<Box<HeadScan>>,
-    counted: Counted,
+    /// `None` for a stream of a connection that is counted itself.
+    counted: Option<Counted>,
 }
 
 /// How a connection goes on after an exchange.
@@ -82,53 +87,62 @@ enum Fill {
     HeaderTimeout,
 }
 
-/// Serves one client until either side has enough.
-pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
+/// Serves one client until either side has enough. `requests` came before on the same connection, which matters for its
+/// streams. One that begins as HTTP/2 does, where that is welcome, is
+/// handed on.
+pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival, requests: u32) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, local, remote, id, counted } = arrival;
+    let Arrival { io, ahead, local, remote, tls, id, counted } = arrival;
     let mut connection = Connection {
         deadline: worker.timers.register(),
         accepted: worker.clock.now(),
-        input: Input::default(),
+        input: Input::holding(ahead),
         out: Outbox::default(),
-        requests: 0,
+        requests,
         half_closed: false,
+        is_http2: false,
         scan: None,
         worker,
         chain,
         io,
         local,
         remote,
+        tls,
         id,
         counted,
     };
-    let stats = &http.stats;
-    stats.inc(stat::DOWNSTREAM_CX_TOTAL);
-    stats.inc(stat::DOWNSTREAM_CX_HTTP1_TOTAL);
-    stats.gauge_inc(stat::DOWNSTREAM_CX_ACTIVE);
-    stats.gauge_inc(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
     connection.run(http).await;
-    connection.end(http);
+    if connection.is_http2 {
+        // Boxed: few connections that are asked turn out so, and it is large.
+        let worker = connection.worker.clone();
+        Box::pin(crate::h2::serve(worker, of_chain, connection.hand_on())).await;
+    } else {
+        connection.end(http);
+    }
 }
 
 impl Connection {
     async fn run(&mut self, http: &Http) {
         while let Some(mut exchange) = self.next_head(http).await {
+            if self.requests == 0 {
+                http.stats.inc(stat::DOWNSTREAM_CX_HTTP1_TOTAL);
+                http.stats.gauge_inc(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
+            }
             self.requests += 1;
             self.worker.busy.set(self.worker.busy.get() + 1);
             let after = exchange.run(self, http).await;
             self.worker.busy.set(self.worker.busy.get().saturating_sub(1));
             self.worker.put_exchange(exchange);
             match after {
-                After::KeepAlive => {}
-                After::Close => {
-                    self.flush().await;
-                    return;
-                }
-                After::Linger => {
+                After::KeepAlive if !self.is_stream() => {}
+                After::Linger if !self.is_stream() => {
                     self.flush().await;
                     self.linger(http).await;
+                    return;
+                }
+                After::KeepAlive | After::Close | After::Linger => {
+                    self.flush().await;
                     return;
                 }
                 After::Reset => {
@@ -138,6 +152,11 @@ impl Connection {
             }
         }
         self.flush().await;
+    }
+
+    /// It carries one request, and its end is the request's.
+    fn is_stream(&self) -> bool {
+        matches!(self.io, Io::Http2(_))
     }
 
     /// Waits for a complete head; `None` when the connection is over. A head that is refused comes as an exchange
@@ -152,6 +171,9 @@ impl Connection {
                     return Some(exchange);
                 }
                 self.worker.put_exchange(exchange);
+                if self.is_http2 {
+                    return None;
+                }
             }
             match std::future::poll_fn(|cx| self.poll_fill(http, cx)).await {
                 Fill::More => {}
@@ -176,10 +198,20 @@ impl Connection {
             RequestParse::Complete { consumed, facts } => {
                 self.input.consume(consumed, &self.worker.buffers);
                 exchange.accept(facts, consumed);
+                if let Io::Http2(stream) = &mut self.io {
+                    exchange.begin_stream(stream);
+                }
                 true
+            }
+            RequestParse::Reject(_) if self.requests == 0 && is_preface(http, self.input.bytes()) => {
+                self.is_http2 = true;
+                false
             }
             RequestParse::Reject(reject) => {
                 exchange.refuse(reject);
+                if let Io::Http2(stream) = &mut self.io {
+                    exchange.begin_stream(stream);
+                }
                 true
             }
             RequestParse::Partial => {
@@ -315,14 +347,36 @@ impl Connection {
         .await;
     }
 
+    /// As it arrived.
+    fn hand_on(mut self) -> Arrival {
+        let ahead = self.input.bytes().to_vec();
+        self.input.release(&self.worker.buffers);
+        let Connection { io, local, remote, tls, id, counted, .. } = self;
+        Arrival { io, ahead, local, remote, tls, id, counted }
+    }
+
     fn end(mut self, http: &Http) {
         self.input.release(&self.worker.buffers);
+        if self.is_stream() {
+            // Its connection counts itself.
+            return;
+        }
         let stats = &http.stats;
         stats.gauge_dec(stat::DOWNSTREAM_CX_ACTIVE);
-        stats.gauge_dec(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
+        if self.requests > 0 {
+            stats.gauge_dec(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
+        }
         stats.inc(stat::DOWNSTREAM_CX_DESTROY);
         let age = self.worker.clock.now().saturating_duration_since(self.accepted);
         stats.record(stat::DOWNSTREAM_CX_LENGTH_MS, crate::cluster::millis(age));
         drop(self.counted);
     }
+}
+
+/// The first bytes are those of HTTP/2 (RFC 9113 section 3.4), and they are welcome.
+#[cold]
+fn is_preface(http: &Http, bytes: &[u8]) -> bool {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let known = bytes.len().min(PREFACE.len());
+    http.model.codec == Codec::Auto && known > 4 && bytes.get(..known) == PREFACE.get(..known)
 }

@@ -11,10 +11,9 @@ use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
 use super::exchange::Exchange;
-use super::identity::identify;
+use super::identity::{Ends, identify};
 use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
-use crate::filter_chain::Peer;
 use crate::format::Absent;
 use crate::worker::Worker;
 
@@ -28,7 +27,8 @@ pub(super) struct Destination {
 impl Exchange {
     /// Forwarding headers and the request id, as the connection manager is told to treat them.
     pub(super) fn identify(&mut self, connection: &Connection, http: &Http) {
-        let peer = Peer { local: connection.local, remote: connection.remote };
+        let tls = connection.tls.is_some();
+        let peer = Ends { local: connection.local, remote: connection.remote, tls };
         let random = &connection.worker.random;
         let client = identify(&mut self.request, &http.model.identity, &peer, random, &mut self.scratch);
         self.info.downstream_remote = client.or(self.info.downstream_remote);

@@ -12,6 +12,7 @@ use super::local::is_bodiless;
 use super::passage::{Hook, Side};
 use super::transfer::Transfer;
 use crate::chain::Http;
+use crate::io::Io;
 
 impl Exchange {
     /// The upstream's final head is in `self.response`: edits it, and writes the client's head unless filters are to see
@@ -38,15 +39,15 @@ impl Exchange {
             let bodiless = self.tunnel || self.request.method() == Method::Head || is_bodiless(self.info.status);
             self.response_pass.begin(!from.has_body(), bodiless);
             self.response_pass.open = true;
-            self.download = Transfer::filtered(from, http.model.http1.enable_trailers);
+            self.download = Transfer::filtered(from, self.keeps_trailers(http));
             return;
         }
-        let old_client = self.request.version() == Version::Http10;
+        let version = self.request.version();
         let to = match from {
-            BodyFraming::Chunked | BodyFraming::UntilClose => chunked_for(old_client),
+            BodyFraming::Chunked | BodyFraming::UntilClose => streamed_for(version),
             other => other,
         };
-        self.download = Transfer::new(from, to, http.model.http1.enable_trailers);
+        self.download = Transfer::new(from, to, self.keeps_trailers(http));
         self.send_response_head(connection, http, to);
     }
 
@@ -61,20 +62,20 @@ impl Exchange {
         let wanted = |hook| pass.is_wanted(Side::Response, filters, hook);
         let body_wanted = wanted(Hook::Body);
         let looked_at = body_wanted || from == BodyFraming::Chunked && wanted(Hook::Trailers);
-        let old_client = self.request.version() == Version::Http10;
-        let streamed = chunked_for(old_client);
+        let version = self.request.version();
+        let streamed = streamed_for(version);
         let unseen = !(pass.has_begun() || from.has_body() && looked_at);
         let to = match (from, pass.whole(filters)) {
             (BodyFraming::Chunked | BodyFraming::UntilClose, _) if unseen => streamed,
             (from, _) if unseen => from,
-            (BodyFraming::Chunked, Some(_)) if !pass.is_changed() && !old_client => from,
+            (BodyFraming::Chunked, Some(_)) if !pass.is_changed() && version == Version::Http11 => from,
             (_, Some(length)) => BodyFraming::Length(length),
             (BodyFraming::Length(_), None) if !body_wanted && !pass.is_changed() => from,
             (_, None) => streamed,
         };
         if unseen {
             pass.open = false;
-            self.download = Transfer::new(from, to, http.model.http1.enable_trailers);
+            self.download = Transfer::new(from, to, self.keeps_trailers(http));
         } else {
             self.download.leave_as(to);
         }
@@ -86,7 +87,7 @@ impl Exchange {
         if raw {
             self.download = Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);
         }
-        if to == BodyFraming::UntilClose {
+        if to == BodyFraming::UntilClose && self.request.version() != Version::Http2 {
             self.keep_alive = false;
         }
         // Whether the rest of the request will come is known when it has: until then the connection is meant to stay.
@@ -103,21 +104,42 @@ impl Exchange {
         }
     }
 
-    fn write_head(&mut self, connection: &Connection, http: &Http, framing: BodyFraming) {
+    fn write_head(&mut self, connection: &mut Connection, http: &Http, framing: BodyFraming) {
         connection.worker.date(&mut self.response.fields);
+        if matches!(connection.io, Io::Http2(_)) {
+            return self.write_head_in_frames(connection, http, framing);
+        }
         let upgraded = self.tunnel && self.response.status() == 101;
         let options = ResponseWrite {
             framing,
             framing_as_received: framing == self.response_facts.framing,
             connection: if upgraded { Persistence::Upgrade } else { self.connection_header() },
             server: self.server_header(http),
-            // The length that a body would have had: of interest in answers to HEAD and in 304.
-            keep_length: framing == BodyFraming::None && !self.tunnel && self.response.status() != 204,
+            keep_length: self.keeps_length(framing),
             extra: &[],
         };
         let start = self.down.bytes.len();
         write_response(&self.response, &options, &mut self.down.bytes);
         self.info.response_head_bytes = (self.down.bytes.len() - start) as u64;
+    }
+
+    #[inline(never)]
+    fn write_head_in_frames(&mut self, connection: &mut Connection, http: &Http, framing: BodyFraming) {
+        let (keep_length, ended) = (self.keeps_length(framing), self.download.is_done());
+        if let Io::Http2(stream) = &mut connection.io {
+            // Who cannot be told has gone, which the next write finds out, too.
+            let _ = stream.send_head(&self.response, framing, keep_length, self.server_header(http), ended);
+        }
+    }
+
+    /// The length that a body would have had is of interest in answers to HEAD and in 304.
+    fn keeps_length(&self, framing: BodyFraming) -> bool {
+        framing == BodyFraming::None && !self.tunnel && self.response.status() != 204
+    }
+
+    /// Trailers of the answer reach the client.
+    fn keeps_trailers(&self, http: &Http) -> bool {
+        http.model.http1.enable_trailers || self.request.version() == Version::Http2
     }
 
     fn count_upstream_status(&mut self) {
@@ -129,8 +151,13 @@ impl Exchange {
     }
 }
 
-fn chunked_for(old_client: bool) -> BodyFraming {
-    if old_client { BodyFraming::UntilClose } else { BodyFraming::Chunked }
+/// How a body of unknown length goes to a client.
+fn streamed_for(version: Version) -> BodyFraming {
+    match version {
+        Version::Http11 => BodyFraming::Chunked,
+        // HTTP/2 says itself where the body ends.
+        Version::Http10 | Version::Http2 => BodyFraming::UntilClose,
+    }
 }
 
 /// A local reply of plain text with the reset's reason, as Envoy words it.

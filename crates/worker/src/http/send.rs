@@ -19,6 +19,7 @@ use super::{Connection, edits};
 use crate::buffers::Buffers;
 use crate::chain::{Http, Routes};
 use crate::cluster::Host;
+use crate::io::Io;
 
 /// Nobody looks whether a client that waits has gone before this has passed: most answers are there by then.
 const CLIENT_WATCH_DELAY: Duration = Duration::from_millis(20);
@@ -119,7 +120,21 @@ impl Exchange {
     }
 
     /// Puts the head where it will be sent from.
-    pub(super) fn write_request_head(&mut self) {
+    ///
+    /// # Errors
+    /// The upstream cannot be asked this way.
+    pub(super) fn write_request_head(&mut self) -> Result<(), End> {
+        if let Some(upstream) = &mut self.upstream
+            && let Io::Http2(stream) = &mut upstream.io
+        {
+            if self.request_framing == BodyFraming::Chunked {
+                // The stream itself says where the body ends.
+                self.request_framing = BodyFraming::UntilClose;
+                self.upload.leave_plain(self.facts.framing);
+            }
+            let sent = stream.send_request(&self.request, self.request_framing);
+            return sent.map_err(|_| self.upstream_broke());
+        }
         let upgrade = self.facts.upgrade;
         let options = RequestWrite {
             framing: self.request_framing,
@@ -128,6 +143,7 @@ impl Exchange {
             extra: &[],
         };
         write_request(&self.request, &options, &mut self.up.bytes);
+        Ok(())
     }
 
     /// Moves what is here of the request's body to the outbox.

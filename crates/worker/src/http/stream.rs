@@ -12,7 +12,7 @@ use std::task::{Context as TaskContext, Poll};
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::{ResponseParse, parse_response};
 use postrider_http::{Asked, HeadLimits, HeaderId, Reject, ResponseRules, list_members, reason};
-use postrider_model::Action;
+use postrider_model::{Action, UpstreamProtocol};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
 
@@ -22,6 +22,8 @@ use super::prepare::Destination;
 use super::respond::upstream_reset;
 use crate::chain::Http;
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
+use crate::io::Io;
+use crate::worker::Worker;
 
 /// How a forwarded stream ended.
 #[derive(Debug)]
@@ -64,13 +66,17 @@ impl Exchange {
         self.host = Some(host.clone());
         self.edit_request(connection, http, forward, (&routes, route), &host);
         self.arm(connection, http, forward);
+        let protocol = cluster.protocol_for(self.request.version());
         loop {
-            let pooled = cluster.checkout(&host, worker.clock.now()).filter(|_| !self.retried);
-            let upstream = match pooled {
+            let upstream = match self.pooled(&cluster, &host, &worker, protocol) {
                 Some(pooled) => Ok(pooled),
                 None => {
+                    let asked = cluster.asked_by(&self.request);
+                    let (cluster, host, worker) = (cluster.clone(), host.clone(), worker.clone());
                     // Boxed: rare, and it would make every idle connection's task larger.
-                    let connecting = Box::pin(cluster.connect(&worker, &host, forward.priority, true));
+                    let connecting = Box::pin(async move {
+                        cluster.connect(&worker, &host, forward.priority, Some(protocol), asked.as_deref()).await
+                    });
                     match self.while_connecting(connection, http, connecting).await {
                         Ok(connected) => connected,
                         Err(end) => return self.conclude(connection, http, end),
@@ -92,8 +98,11 @@ impl Exchange {
                 self.begin_upstream(&cluster, &host, permit, connection);
             }
             self.attach(upstream);
-            self.write_request_head();
-            match std::future::poll_fn(|cx| self.poll_stream(connection, http, cx)).await {
+            let ended = match self.write_request_head() {
+                Ok(()) => std::future::poll_fn(|cx| self.poll_stream(connection, http, cx)).await,
+                Err(end) => end,
+            };
+            match ended {
                 End::Stale => {
                     self.upstream = None;
                     self.up.reset();
@@ -102,6 +111,19 @@ impl Exchange {
                 end => return self.conclude(connection, http, end),
             }
         }
+    }
+
+    /// A pooled connection, unless one has failed this request already.
+    #[inline]
+    fn pooled(
+        &self,
+        cluster: &Cluster,
+        host: &Rc<Host>,
+        worker: &Worker,
+        protocol: UpstreamProtocol,
+    ) -> Option<Box<Upstream>> {
+        let asked = cluster.asked_by(&self.request);
+        cluster.checkout(host, worker.clock.now(), protocol, asked.as_deref()).filter(|_| !self.retried)
     }
 
     fn begin_upstream(&mut self, cluster: &Rc<Cluster>, host: &Rc<Host>, permit: Permit, connection: &Connection) {
@@ -227,7 +249,7 @@ impl Exchange {
                 moved = true;
                 continue;
             }
-            self.answer_expectation(http);
+            self.answer_expectation(connection, http);
             match connection.poll_receive(cx, http) {
                 Poll::Pending => return Ok(moved),
                 Poll::Ready(Ok(_)) => moved = true,
@@ -261,6 +283,12 @@ impl Exchange {
         if self.info.request_sent.is_none() {
             let now = connection.worker.clock.recent();
             self.info.request_sent = Some(now);
+            if let Some(upstream) = &mut self.upstream
+                && let Io::Http2(stream) = &mut upstream.io
+                && !self.tunnel
+            {
+                stream.finish(&self.request_trailers);
+            }
             if self.info.request_received.is_none() {
                 self.info.request_received = Some(now);
                 self.request_complete(connection, http);
@@ -359,7 +387,7 @@ impl Exchange {
             ResponseParse::Complete { consumed, facts } => {
                 input.consume(consumed, &connection.worker.buffers);
                 if facts.interim {
-                    self.interim(http);
+                    self.interim(connection, http);
                     return Ok(true);
                 }
                 if facts.tunnel && self.response.status() == 101 && !self.is_asked_upgrade() {
@@ -381,22 +409,29 @@ impl Exchange {
     }
 
     /// A 1xx head: only a 100 that was asked for concerns the client.
-    fn interim(&mut self, http: &Http) {
+    fn interim(&mut self, connection: &mut Connection, http: &Http) {
         if self.response.status() == 100 && http.model.identity.proxy_100_continue && !self.continue_sent {
-            self.continue_sent = true;
-            self.down.bytes.extend_from_slice(CONTINUE);
+            self.send_continue(connection);
+        }
+    }
+
+    #[cold]
+    fn send_continue(&mut self, connection: &mut Connection) {
+        self.continue_sent = true;
+        match &mut connection.io {
+            Io::Http2(stream) => stream.send_continue(),
+            Io::Plain(_) | Io::Tls(_) => self.down.bytes.extend_from_slice(CONTINUE),
         }
     }
 
     /// Tells a client that waits for it to send its body.
-    pub(super) fn answer_expectation(&mut self, http: &Http) {
+    pub(super) fn answer_expectation(&mut self, connection: &mut Connection, http: &Http) {
         if self.facts.expects_continue
             && !self.continue_sent
             && !self.answered
             && !http.model.identity.proxy_100_continue
         {
-            self.continue_sent = true;
-            self.down.bytes.extend_from_slice(CONTINUE);
+            self.send_continue(connection);
         }
     }
 

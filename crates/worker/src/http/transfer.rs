@@ -75,6 +75,19 @@ impl Transfer {
         }
     }
 
+    /// The body leaves on a stream that says itself where it ends, whatever it came as.
+    #[cold]
+    pub(crate) fn leave_plain(&mut self, from: BodyFraming) {
+        match self {
+            Transfer::Filtered { chunked, .. } => *chunked = false,
+            Transfer::Done => {}
+            Transfer::Raw(_) | Transfer::Chunks { .. } | Transfer::Pieces { .. } => {
+                let decoder = BodyDecoder::new(from, HeadLimits::default());
+                *self = Transfer::Pieces { decoder, chunked: false, keep_trailers: true };
+            }
+        }
+    }
+
     /// For a body that filters see: how it leaves.
     pub(crate) fn leave_as(&mut self, to: BodyFraming) {
         if let Transfer::Filtered { chunked, .. } = self {

@@ -67,6 +67,7 @@ fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
     let chain = FilterChain {
         name: String::new(),
         matches: ChainMatch::default(),
+        tls: None,
         handler: ConnectionHandler::Http(Arc::new(http)),
         origin: Origin::default(),
     };
@@ -80,6 +81,7 @@ fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
         backlog: 128,
         balance: ConnectionBalance::Kernel,
         connection_limit: None,
+        inspection: Inspection::default(),
         socket: SocketOptions::default(),
         direction: Direction::Unspecified,
         access_log: Vec::new(),
@@ -103,6 +105,8 @@ fn http() -> HttpConnection {
         },
         limits: HttpLimits { max_headers: 100, max_head_bytes: 60 << 10, max_requests_per_connection: None },
         path: PathPolicy { normalize: true, merge_slashes: true, escaped_slashes: EscapedSlashes::Keep, strict: true },
+        codec: Codec::Auto,
+        http2: Http2Options::default(),
         http1: Http1Options {
             accept_http_10: true,
             default_host_for_http_10: None,
@@ -195,10 +199,13 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             max_response_headers: 100,
             max_response_head_bytes: 60 << 10,
             enable_trailers: false,
+            protocol: UpstreamProtocol::Http1,
+            http2: Http2Options::default(),
             keepalive: None,
             bind: None,
             auto_host_sni: false,
         },
+        tls: None,
         origin: Origin::default(),
     }
 }

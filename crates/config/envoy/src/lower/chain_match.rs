@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use postrider_model::{ChainMatch, Cidr, SourceKind};
+use postrider_model::{ChainMatch, Cidr, SourceKind, TransportMatch};
 
 use super::context::Lowering;
 use crate::reader::Reader;
@@ -12,21 +12,22 @@ use crate::reader::Reader;
 const MOST_COMBINATIONS: usize = 100_000;
 
 pub(super) fn chain_match(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ChainMatch {
-    if at.has("server_names") {
-        cx.refuse(at, "server_names", "choosing a chain by TLS server name");
-    }
-    if at.has("application_protocols") {
-        cx.refuse(at, "application_protocols", "choosing a chain by application protocol");
-    }
-    match at.str("transport_protocol") {
-        "" => {}
-        "raw_buffer" => at.ignore("transport_protocol", "every connection is raw: nothing here detects TLS"),
-        other => cx.refuse(at, "transport_protocol", &format!("choosing a chain by the transport protocol `{other}`")),
-    }
+    let transport = match at.str("transport_protocol") {
+        "" => TransportMatch::Any,
+        "raw_buffer" => TransportMatch::Raw,
+        "tls" => TransportMatch::Tls,
+        other => {
+            cx.refuse(at, "transport_protocol", &format!("choosing a chain by the transport protocol `{other}`"));
+            TransportMatch::Any
+        }
+    };
     let ports = at.u64s("source_ports");
     ChainMatch {
         destination_port: at.u32_wrapper("destination_port").and_then(|port| u16::try_from(port).ok()),
         destination_prefixes: ranges(cx, at, "prefix_ranges"),
+        server_names: server_names(cx, at),
+        transport,
+        application_protocols: at.strings("application_protocols").iter().map(|each| each.value.to_owned()).collect(),
         direct_source_prefixes: ranges(cx, at, "direct_source_prefix_ranges"),
         source_kind: match at.enum_name("source_type").as_str() {
             "SAME_IP_OR_LOOPBACK" => SourceKind::SameIpOrLoopback,
@@ -38,8 +39,30 @@ pub(super) fn chain_match(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ChainMatch 
     }
 }
 
+/// Lower case, as names are compared.
+fn server_names(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<String> {
+    const FIELD: &str = "server_names";
+    let mut all = Vec::new();
+    for name in at.strings(FIELD) {
+        let text = name.value.to_ascii_lowercase();
+        let fault = match text.strip_prefix("*.").unwrap_or(&text) {
+            _ if text == "*" => "`*` is no server name: a chain without `server_names` takes all of them".to_owned(),
+            "" => format!("`{}` is no server name", name.value),
+            rest if rest.contains('*') => {
+                format!("`{}`: a wildcard stands for whole labels at the front, as in `*.example.com`", name.value)
+            }
+            _ => {
+                all.push(text);
+                continue;
+            }
+        };
+        cx.element_error(at, FIELD, &name, "invalid-server-name", fault);
+    }
+    all
+}
+
 /// A repeated `envoy.config.core.v3.CidrRange`; an absent length is 0, as in Envoy.
-fn ranges(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<Cidr> {
+pub(super) fn ranges(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<Cidr> {
     let mut all = Vec::new();
     for range in at.list(field) {
         let prefix = range.str("address_prefix");
@@ -85,6 +108,9 @@ fn combinations(of: &ChainMatch) -> Option<Vec<String>> {
     let criteria = [
         texts(of.destination_port.as_slice()),
         texts(&of.destination_prefixes),
+        texts(&of.server_names),
+        vec![format!("{:?}", of.transport)],
+        texts(&of.application_protocols),
         texts(&of.direct_source_prefixes),
         vec![format!("{:?}", of.source_kind)],
         texts(&of.source_prefixes),

@@ -1,11 +1,12 @@
 //! Clusters.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{Cluster, Discovery, LoadBalancing, Thresholds};
 
 use super::context::{Lowering, origin};
-use super::{dns, endpoints, listener, upstream};
+use super::{dns, endpoints, listener, transport, upstream};
 use crate::reader::Reader;
 
 /// `connect_timeout` where it is absent.
@@ -23,8 +24,8 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster>
     let discovery = discovery(cx, at);
     let policy = policy(cx, at);
     let (thresholds, high_thresholds) = thresholds(cx, at);
-    let upstream = upstream::options(cx, at);
-    listener::plain_transport(cx, at);
+    let (upstream, names) = upstream::options(cx, at);
+    let tls = transport::of_cluster(cx, at, &names);
     let buffer_limit = listener::buffer_limit(cx, at);
     let stat_name = at.str("alt_stat_name");
     let cluster = Cluster {
@@ -37,9 +38,11 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster>
         high_thresholds,
         buffer_limit,
         upstream,
+        tls: None,
         origin: origin(at),
     };
-    Some(Cluster { discovery: discovery?, ..cluster })
+    // A cluster whose transport was refused must not be spoken to in the clear.
+    Some(Cluster { discovery: discovery?, tls: tls?.map(Arc::new), ..cluster })
 }
 
 fn discovery(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Discovery> {
@@ -166,9 +169,6 @@ fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
     at.ignore("cleanup_interval", "it is about clusters of original destinations");
     at.ignore("close_connections_on_host_health_failure", "there are no health checks");
     at.ignore("ignore_health_on_host_removal", "there are no health checks");
-    if at.enum_name("protocol_selection") == "USE_DOWNSTREAM_PROTOCOL" {
-        at.approximate("protocol_selection", "clients speak HTTP/1, so clusters do");
-    }
     if at.has("health_checks") {
         cx.refuse(at, "health_checks", "active health checks");
     }

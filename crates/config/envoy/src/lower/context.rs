@@ -6,9 +6,11 @@ use postrider_config_core::{Diagnostic, Diagnostics, Severity, Sources, Span};
 use postrider_model::{Format, Origin, Regex};
 
 use super::FilterKinds;
+use super::secrets::Secrets;
 use crate::extensions;
 use crate::known::VERSION;
-use crate::reader::{AnyReader, Reader};
+use crate::load::below;
+use crate::reader::{AnyReader, Element, Reader};
 
 /// A place where an absent field means a safer value than in Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +42,18 @@ pub(super) struct Lowering<'c> {
     pub cluster_uses: Vec<ClusterUse>,
     /// `envoy.resource_limits.listener.<name>.connection_limit` of the runtime layers.
     pub connection_limits: HashMap<String, u64>,
+    pub secrets: Secrets<'c>,
     broken: Vec<String>,
     sources: &'c Sources,
 }
 
 impl<'c> Lowering<'c> {
-    pub fn new(kinds: &'c dyn FilterKinds, earlier: &Diagnostics, sources: &'c Sources) -> Lowering<'c> {
+    pub fn new(
+        kinds: &'c dyn FilterKinds,
+        earlier: &Diagnostics,
+        sources: &'c Sources,
+        secrets: Secrets<'c>,
+    ) -> Lowering<'c> {
         let broken = earlier.iter().filter(|d| d.severity == Severity::Error).map(|d| d.path.clone()).collect();
         Lowering {
             kinds,
@@ -53,6 +61,7 @@ impl<'c> Lowering<'c> {
             differences: Vec::new(),
             cluster_uses: Vec::new(),
             connection_limits: HashMap::new(),
+            secrets,
             broken,
             sources,
         }
@@ -74,6 +83,11 @@ impl<'c> Lowering<'c> {
         })
     }
 
+    /// Whether the loader refused anything in a file of secrets.
+    pub fn is_broken_file(&self, file: &str) -> bool {
+        self.broken.iter().any(|broken| broken.starts_with(&below(file)))
+    }
+
     /// An error at a field's value.
     pub fn error(&mut self, at: &Reader<'_>, field: &str, code: &'static str, message: impl Into<String>) {
         self.diagnostics.push(at.diagnostic_at(field, Severity::Error, code, message));
@@ -82,6 +96,18 @@ impl<'c> Lowering<'c> {
     /// A warning at a field's value.
     pub fn warn(&mut self, at: &Reader<'_>, field: &str, code: &'static str, message: impl Into<String>) {
         self.diagnostics.push(at.diagnostic_at(field, Severity::Warning, code, message));
+    }
+
+    /// An error at an element of a repeated field.
+    pub fn element_error<T>(
+        &mut self,
+        at: &Reader<'_>,
+        field: &str,
+        element: &Element<T>,
+        code: &'static str,
+        message: impl Into<String>,
+    ) {
+        self.push(element_diagnostic(at, field, element, code, message));
     }
 
     /// An error about something that a message lacks; silent when the loader refused a part of that message.
@@ -192,6 +218,18 @@ impl<'c> Lowering<'c> {
             None => span,
         }
     }
+}
+
+/// An error at an element of a repeated field, not reported yet.
+pub(super) fn element_diagnostic<T>(
+    at: &Reader<'_>,
+    field: &str,
+    element: &Element<T>,
+    code: &'static str,
+    message: impl Into<String>,
+) -> Diagnostic {
+    let path = format!("{}[{}]", at.path_of(field), element.index);
+    Diagnostic::error(code, message).at(element.span.or_else(|| at.span_of(field))).path(path)
 }
 
 /// Where a message stands, for the model.

@@ -1,7 +1,7 @@
 //! Data that a configuration carries or names (`DataSource`), and formats (`SubstitutionFormatString`).
 
 use postrider_config_core::Span;
-use postrider_model::{Format, JsonFormat, LogFormat};
+use postrider_model::{Data, Format, JsonFormat, LogFormat};
 
 use super::access_log::default_format;
 use super::context::Lowering;
@@ -65,11 +65,37 @@ fn text(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Format> {
     }
 }
 
+/// A `DataSource` in `field` whose file is read later, by who uses it; `None` after an error, or when it is not set.
+pub(super) fn named(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Option<Data> {
+    let source = at.message(field)?;
+    named_source(cx, &source)
+}
+
+/// The same for a source whose place is known.
+pub(super) fn named_source(cx: &mut Lowering<'_>, source: &Reader<'_>) -> Option<Data> {
+    source.ignore("watched_directory", "the file is watched anyway");
+    let specifier = source.oneof("specifier")?;
+    if specifier == "filename" {
+        return Some(Data::File(source.str("filename").into()));
+    }
+    let bytes = bytes(cx, source)?;
+    if bytes.is_empty() {
+        // Envoy takes it for an absent source: an empty CA would switch verification off.
+        cx.error(source, specifier, "empty-data", "there is nothing in it");
+        return None;
+    }
+    Some(Data::Inline(bytes))
+}
+
 /// The bytes of a `DataSource`; `None` after an error, or when it is empty.
 pub(super) fn source_bytes(cx: &mut Lowering<'_>, source: &Reader<'_>) -> Option<Vec<u8>> {
     if source.has("watched_directory") {
         cx.refuse(source, "watched_directory", "watching a directory for this file");
     }
+    bytes(cx, source)
+}
+
+fn bytes(cx: &mut Lowering<'_>, source: &Reader<'_>) -> Option<Vec<u8>> {
     match source.oneof("specifier")? {
         "inline_string" => Some(source.str("inline_string").as_bytes().to_vec()),
         "inline_bytes" => Some(source.bytes("inline_bytes").to_vec()),

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{
-    Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy, LocalReplyFormat, RouteTable, ServerHeader,
+    Codec, Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy, LocalReplyFormat, RouteTable,
+    ServerHeader,
 };
 
 use super::context::{Lowering, origin, timeout};
-use super::{access_log, data, filters, policy, tables};
+use super::{access_log, data, filters, http2, policy, tables};
 use crate::reader::Reader;
 
 /// `stream_idle_timeout` where it is absent.
@@ -30,7 +31,7 @@ pub(super) const MAX_HEADERS: u32 = 100;
 pub(super) const MAX_HEAD_KIB: u32 = 60;
 
 pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpConnection> {
-    codec(cx, at);
+    let codec = codec(cx, at);
     let (filters, router) = filters::chain(cx, at);
     let written = at.list("http_filters");
     let names: Vec<&str> = written.iter().map(|filter| filter.str("name")).collect();
@@ -51,7 +52,9 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
                 .filter(|requests| *requests != 0),
         },
         path: policy::path(cx, at),
+        codec,
         http1: http1(cx, at, common.as_ref()),
+        http2: http2::of_clients(cx, at, codec),
         identity: identity(cx, at),
         upgrades: upgrades(cx, at),
         router,
@@ -60,15 +63,20 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
     Some(HttpConnection { routes: Arc::new(routes?), ..connection })
 }
 
-fn codec(cx: &mut Lowering<'_>, at: &Reader<'_>) {
+fn codec(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Codec {
+    cx.no_effect(at, "http3_protocol_options", "connections to this listener speak HTTP/1 or HTTP/2");
     match at.enum_name("codec_type").as_str() {
-        "HTTP2" => cx.refuse_value(at, "codec_type", "HTTP/2"),
-        "HTTP3" => cx.refuse_value(at, "codec_type", "HTTP/3"),
-        "AUTO" => at.approximate("codec_type", "HTTP/1 only: HTTP/2 is not detected"),
-        _ => {}
+        "HTTP1" => {
+            at.ignore("http2_protocol_options", "connections to this listener speak HTTP/1");
+            Codec::Http1
+        }
+        "HTTP2" => Codec::Http2,
+        "HTTP3" => {
+            cx.refuse_value(at, "codec_type", "HTTP/3");
+            Codec::Auto
+        }
+        _ => Codec::Auto,
     }
-    cx.no_effect(at, "http2_protocol_options", "connections to this listener speak HTTP/1");
-    cx.no_effect(at, "http3_protocol_options", "connections to this listener speak HTTP/1");
 }
 
 fn routes(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) -> Option<RouteTable> {

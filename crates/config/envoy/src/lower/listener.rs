@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use postrider_model::{
-    Address, ChainMatch, ConnectionBalance, ConnectionHandler, Direction, FilterChain, Listener, SocketOptions,
+    Address, ChainMatch, Codec, ConnectionBalance, ConnectionHandler, Direction, FilterChain, Listener, SocketOptions,
 };
 
 use super::context::{Lowering, origin};
-use super::{access_log, address, chain_match, http, tcp};
-use crate::known::VERSION;
+use super::{access_log, address, chain_match, http, inspection, tcp, transport};
 use crate::reader::Reader;
 
 /// Bytes buffered per connection and direction where the field is absent. Envoy's default is 1 MiB, which lets a client
@@ -20,7 +19,6 @@ const BACKLOG: u32 = 4096;
 
 const HTTP: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
-const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
 
 pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listener> {
     without_meaning_here(cx, at);
@@ -34,6 +32,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
     };
     address::socket_options(cx, at, &mut socket.keepalive);
     let (filter_chains, default_filter_chain) = chains(cx, at);
+    let inspection = inspection::inspection(cx, at, filter_chains.iter().map(|chain| &chain.matches));
     let buffer_limit = buffer_limit(cx, at);
     let name = match at.str("name") {
         "" => addresses.first().map(Address::to_string).unwrap_or_default(),
@@ -49,6 +48,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         buffer_limit,
         backlog: at.u32_wrapper("tcp_backlog_size").unwrap_or(BACKLOG),
         balance: balance(cx, at),
+        inspection,
         socket,
         access_log: access_log::loggers(cx, at, "access_log"),
         direction: direction(at),
@@ -120,17 +120,6 @@ fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
     if at.bool_wrapper("enable_reuse_port") == Some(false) {
         at.approximate("enable_reuse_port", "each worker has a socket of its own all the same");
     }
-    if !at.has("listener_filters") {
-        at.ignore("listener_filters_timeout", "there is no listener filter");
-        at.ignore("continue_on_listener_filters_timeout", "there is no listener filter");
-    }
-    for filter in at.list("listener_filters") {
-        filter.str("name");
-        match filter.any("typed_config") {
-            Some(any) => cx.refuse_extension(&filter, "typed_config", &any),
-            None => cx.missing(&filter, "the listener filter has no `typed_config`", "a `typed_config`"),
-        }
-    }
     if at.bool_wrapper("bind_to_port") == Some(false) {
         cx.refuse_value(at, "bind_to_port", "a listener that is not bound");
     }
@@ -172,30 +161,12 @@ fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, matches: ChainMatch) -> Option<
     if at.bool_wrapper("use_proxy_proto") == Some(true) {
         cx.refuse_value(at, "use_proxy_proto", "the PROXY protocol");
     }
-    at.ignore("transport_socket_connect_timeout", "a plain connection has no handshake");
-    plain_transport(cx, at);
     let name = at.str("name").to_owned();
-    let handler = handler(cx, at)?;
-    Some(FilterChain { name, matches, handler, origin: origin(at) })
-}
-
-/// Refuses every transport socket but the plain one. `at` is a filter chain or a cluster.
-pub(super) fn plain_transport(cx: &mut Lowering<'_>, at: &Reader<'_>) {
-    let Some(socket) = at.message("transport_socket") else { return };
-    socket.str("name");
-    let Some(any) = socket.any("typed_config") else {
-        cx.missing(&socket, "the transport socket has no `typed_config`", "a `typed_config` with its `@type`");
-        return;
-    };
-    if any.type_name == RAW_BUFFER {
-        return;
-    }
-    if any.type_name.starts_with("envoy.extensions.transport_sockets.tls.") {
-        let text = format!("TLS is not supported by Postrider {VERSION}; the connection would be sent in the clear");
-        socket.refuse("typed_config", &text, &mut cx.diagnostics);
-        return;
-    }
-    cx.refuse_extension(&socket, "typed_config", &any);
+    let handler = handler(cx, at);
+    let http1_only = matches!(&handler, Some(ConnectionHandler::Http(http)) if http.codec == Codec::Http1);
+    let tls = transport::of_chain(cx, at, http1_only);
+    // A chain whose transport was refused must not serve in the clear.
+    Some(FilterChain { name, matches, tls: tls?.map(Arc::new), handler: handler?, origin: origin(at) })
 }
 
 fn handler(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionHandler> {

@@ -6,7 +6,7 @@
 //!
 //! What it must never do: stop at the first error, ignore a field (the reader's ledger refuses what nobody read), or do
 //! what a file does not say. It opens no socket and resolves no name; it reads only the files that a configuration
-//! names as data (bodies and formats).
+//! names as data (bodies and formats). Keys and certificates are named in the model and read by who uses them.
 //!
 //! Who calls it: [`crate::load`] after the loader; `doctor` through it.
 
@@ -24,6 +24,8 @@ mod filters;
 mod forward;
 mod headers;
 mod http;
+mod http2;
+mod inspection;
 mod listener;
 mod locate;
 mod matchers;
@@ -32,8 +34,11 @@ mod plugins;
 mod policy;
 mod route;
 mod runtime;
+mod secrets;
 mod tables;
 mod tcp;
+mod tls;
+mod transport;
 mod upstream;
 mod value;
 
@@ -44,6 +49,7 @@ use postrider_config_core::{Diagnostics, Sources};
 use postrider_model as model;
 
 use crate::coverage::{Coverage, UnsupportedPolicy};
+use crate::load::SecretFiles;
 use crate::message::Message;
 use crate::reader::Reader;
 
@@ -51,6 +57,7 @@ pub use context::Difference;
 pub use locate::locate;
 
 use context::Lowering;
+use secrets::Secrets;
 
 /// Which filters exist, by the full name of their configuration's type. The binary passes its registry.
 pub trait FilterKinds {
@@ -81,24 +88,29 @@ pub struct Lowered {
     pub differences: Vec<Difference>,
 }
 
+/// What the loader made of the files.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'i> {
+    pub bootstrap: &'i Message,
+    pub secrets: &'i SecretFiles,
+    /// Records which fields are read, for `doctor`.
+    pub coverage: &'i Coverage,
+    /// What the loader found: a message in which it already refused a field is not blamed a second time for what it
+    /// lacks.
+    pub earlier: &'i Diagnostics,
+    pub sources: &'i Sources,
+}
+
 /// Gives a bootstrap its meaning.
-///
-/// `coverage` records which fields were read, for `doctor`. `earlier` is what the loader found: a message in which the
-/// loader already refused a field is not blamed a second time for what it lacks.
-pub fn lower_bootstrap(
-    bootstrap: &Message,
-    coverage: &Coverage,
-    kinds: &dyn FilterKinds,
-    policy: UnsupportedPolicy,
-    earlier: &Diagnostics,
-    sources: &Sources,
-) -> Lowered {
-    let mut cx = Lowering::new(kinds, earlier, sources);
-    let root = Reader::root(bootstrap, coverage);
+pub fn lower_bootstrap(input: &Input<'_>, kinds: &dyn FilterKinds, policy: UnsupportedPolicy) -> Lowered {
+    let root = Reader::root(input.bootstrap, input.coverage);
+    let secrets = Secrets::new(&root, input.secrets, input.coverage);
+    let mut cx = Lowering::new(kinds, input.earlier, input.sources, secrets);
     let snapshot = bootstrap::bootstrap(&mut cx, &root);
+    secrets::finish(&mut cx, policy);
     root.finish(&mut cx.diagnostics, policy);
     once_per_place(&mut cx.diagnostics);
-    let sound = !earlier.has_errors() && !cx.diagnostics.has_errors();
+    let sound = !input.earlier.has_errors() && !cx.diagnostics.has_errors();
     Lowered { snapshot: sound.then(|| Arc::new(snapshot)), diagnostics: cx.diagnostics, differences: cx.differences }
 }
 

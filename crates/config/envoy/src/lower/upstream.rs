@@ -2,16 +2,27 @@
 
 use std::net::IpAddr;
 
-use postrider_model::{TcpKeepalive, UpstreamOptions};
+use postrider_model::{Http2Options, TcpKeepalive, UpstreamOptions, UpstreamProtocol};
 
 use super::address;
 use super::context::{Lowering, timeout};
 use super::http::{CONNECTION_IDLE_TIMEOUT, MAX_HEAD_KIB, MAX_HEADERS};
+use super::http2;
 use crate::reader::Reader;
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
-pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> UpstreamOptions {
+/// Names that TLS takes from requests (`UpstreamHttpProtocolOptions`), with the message that asks for it.
+#[derive(Default)]
+pub(super) struct RequestNames<'m> {
+    pub at: Option<Reader<'m>>,
+    /// The host of the request is asked for.
+    pub sni: bool,
+    /// The certificate must be good for that host.
+    pub verify: bool,
+}
+
+pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOptions, RequestNames<'m>) {
     let mut options = UpstreamOptions {
         idle_timeout: Some(CONNECTION_IDLE_TIMEOUT),
         max_requests_per_connection: requests(at, "max_requests_per_connection"),
@@ -19,6 +30,8 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> UpstreamOptions
         max_response_headers: MAX_HEADERS,
         max_response_head_bytes: MAX_HEAD_KIB << 10,
         enable_trailers: false,
+        protocol: UpstreamProtocol::Http1,
+        http2: Http2Options::default(),
         keepalive: None,
         bind: None,
         auto_host_sni: false,
@@ -30,9 +43,13 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> UpstreamOptions
         self::http1(&http1, &mut options);
     }
     if at.has("http2_protocol_options") {
-        cx.refuse(at, "http2_protocol_options", "HTTP/2 to a cluster");
+        options.http2 = http2::options(cx, at);
+        options.protocol = UpstreamProtocol::Http2;
     }
-    without_tls(at);
+    if at.enum_name("protocol_selection") == "USE_DOWNSTREAM_PROTOCOL" {
+        options.protocol = UpstreamProtocol::SameAsClient;
+    }
+    let mut names = request_names(cx, at);
     for (key, any) in at.any_map("typed_extension_protocol_options") {
         let Some(config) = &any.reader else { continue };
         if any.type_name == HTTP_OPTIONS && key != HTTP_OPTIONS {
@@ -40,7 +57,9 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> UpstreamOptions
             cx.error(at, "typed_extension_protocol_options", "invalid-key", text);
         }
         if any.type_name == HTTP_OPTIONS {
-            explicit(cx, config, &mut options);
+            if let Some(explicit) = explicit(cx, config, &mut options) {
+                names = explicit;
+            }
         } else {
             config.read_whole();
             let text = format!("`{}`", any.type_name);
@@ -54,23 +73,30 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> UpstreamOptions
     if let Some(bind) = at.message("upstream_bind_config") {
         options.bind = self::bind(cx, &bind, &mut options.keepalive);
     }
-    options
+    (options, names)
 }
 
 /// `HttpProtocolOptions` of the upstream extension.
-fn explicit(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions) {
+fn explicit<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>, options: &mut UpstreamOptions) -> Option<RequestNames<'m>> {
     if let Some(common) = at.message("common_http_protocol_options") {
         self::common(&common, options);
     }
-    without_tls(at);
     if at.has("http_filters") {
         cx.refuse(at, "http_filters", "HTTP filters on the upstream side");
     }
+    protocol(cx, at, options);
+    at.has("upstream_http_protocol_options").then(|| request_names(cx, at))
+}
+
+fn protocol(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions) {
     match at.oneof("upstream_protocol_options") {
         Some("explicit_http_config") => {
             let Some(config) = at.message("explicit_http_config") else { return };
             match config.oneof("protocol_config") {
-                Some("http2_protocol_options") => cx.refuse(&config, "http2_protocol_options", "HTTP/2 to a cluster"),
+                Some("http2_protocol_options") => {
+                    options.http2 = http2::options(cx, &config);
+                    options.protocol = UpstreamProtocol::Http2;
+                }
                 Some("http3_protocol_options") => cx.refuse(&config, "http3_protocol_options", "HTTP/3 to a cluster"),
                 _ => {
                     if let Some(http1) = config.message("http_protocol_options") {
@@ -81,17 +107,31 @@ fn explicit(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOption
         }
         Some("use_downstream_protocol_config") => {
             let Some(config) = at.message("use_downstream_protocol_config") else { return };
-            if let Some(http1) = config.message("http_protocol_options") {
-                self::http1(&http1, options);
-            }
-            config.whole("http2_protocol_options");
-            config.ignore("http2_protocol_options", "clients speak HTTP/1");
+            either(cx, &config, options);
+            options.protocol = UpstreamProtocol::SameAsClient;
             config.whole("http3_protocol_options");
-            config.ignore("http3_protocol_options", "clients speak HTTP/1");
+            config.ignore("http3_protocol_options", "clients speak HTTP/1 or HTTP/2");
         }
-        Some(other) => cx.refuse(at, other, "choosing the protocol by ALPN"),
-        None => {}
+        Some("auto_config") => {
+            let Some(config) = at.message("auto_config") else { return };
+            either(cx, &config, options);
+            options.protocol = UpstreamProtocol::Auto;
+            for field in ["http3_protocol_options", "alternate_protocols_cache_options"] {
+                if config.has(field) {
+                    cx.refuse(&config, field, "HTTP/3 to a cluster");
+                }
+            }
+        }
+        _ => {}
     }
+}
+
+/// The options of both protocols.
+fn either(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions) {
+    if let Some(http1) = at.message("http_protocol_options") {
+        self::http1(&http1, options);
+    }
+    options.http2 = http2::options(cx, at);
 }
 
 fn common(at: &Reader<'_>, options: &mut UpstreamOptions) {
@@ -121,9 +161,12 @@ fn http1(at: &Reader<'_>, options: &mut UpstreamOptions) {
     options.enable_trailers = at.bool("enable_trailers");
 }
 
-fn without_tls(at: &Reader<'_>) {
-    at.whole("upstream_http_protocol_options");
-    at.ignore("upstream_http_protocol_options", "connections to clusters are not encrypted");
+fn request_names<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> RequestNames<'m> {
+    let Some(names) = at.message("upstream_http_protocol_options") else { return RequestNames::default() };
+    if names.has("override_auto_sni_header") {
+        cx.refuse(&names, "override_auto_sni_header", "the server name of another header than Host");
+    }
+    RequestNames { sni: names.bool("auto_sni"), verify: names.bool("auto_san_validation"), at: Some(names) }
 }
 
 /// 0 is no limit.

@@ -11,7 +11,7 @@ use postrider_model::{Action, Forward, Listener, Redirect, Route, Target, Virtua
 use postrider_router::{Explanation, Outcome, redirect_location, rewrite_host, rewrite_path};
 use postrider_upstream::{Cluster as Hosts, Random};
 use postrider_worker::{
-    ChainPlan, HandlerPlan, HttpPlan, ListenerPlan, Peer, Plan, choose_chain, identify, request_rules,
+    ChainPlan, Ends, Greeting, HandlerPlan, HttpPlan, ListenerPlan, Peer, Plan, choose_chain, identify, request_rules,
 };
 
 use super::filters::{SeenFilter, seen_filters};
@@ -87,7 +87,13 @@ impl<'p> Journey<'p> {
         request: &WireRequest,
         client: SocketAddr,
     ) -> Journey<'p> {
-        let peer = Peer { local: local_address(&listener.model, request.port), remote: Some(client) };
+        let greeting = Greeting {
+            tls: request.server_name.is_some(),
+            server_name: request.server_name.clone().filter(|name| !name.is_empty()),
+            ..Greeting::default()
+        };
+        let peer =
+            Peer { local: local_address(&listener.model, request.port), remote: Some(client), greeting: &greeting };
         let chain = choose_chain(listener.each_match(), &peer)
             .and_then(|index| listener.chains.get(index))
             .or(listener.default_chain.as_ref())
@@ -104,7 +110,8 @@ impl<'p> Journey<'p> {
         match parse_request(&request.bytes, &rules, &mut HeadScan::default(), &mut head) {
             RequestParse::Complete { facts, .. } => {
                 let target = lossy(head.target());
-                identify(&mut head, &http.model.identity, &peer, &Random::default(), &mut Vec::new());
+                let ends = Ends { local: peer.local, remote: peer.remote, tls: chain.tls.is_some() };
+                identify(&mut head, &http.model.identity, &ends, &Random::default(), &mut Vec::new());
                 journey.reading = Some(Reading::Read(Read {
                     method: lossy(head.method_bytes()),
                     authority: lossy(head.authority()),

@@ -10,6 +10,8 @@ pub struct WireRequest {
     pub port: u16,
     /// The URL names the port; otherwise it is the scheme's.
     pub port_is_explicit: bool,
+    /// The name that a TLS client asks for; `None` for plain HTTP.
+    pub server_name: Option<String>,
 }
 
 /// Why there is no such request.
@@ -85,7 +87,14 @@ impl WireRequest {
         let host_line = host_line.unwrap_or_else(|| format!("host: {shown}"));
         lines.insert(0, host_line);
         let bytes = format!("{method} {target} HTTP/1.1\r\n{}\r\n\r\n", lines.join("\r\n")).into_bytes();
-        Ok(WireRequest { bytes, port: explicit.unwrap_or(default_port), port_is_explicit: explicit.is_some() })
+        // An address is no server name (RFC 6066 section 3): a client then asks for none.
+        let named = host.parse::<std::net::IpAddr>().is_err() && !host.starts_with('[');
+        let server_name = match default_port {
+            443 => Some(if named { host.to_ascii_lowercase() } else { String::new() }),
+            _ => None,
+        };
+        let port = explicit.unwrap_or(default_port);
+        Ok(WireRequest { bytes, port, port_is_explicit: explicit.is_some(), server_name })
     }
 }
 

@@ -1,6 +1,18 @@
 //! Upstream clusters: Envoy's `cluster.` and `cluster_manager.` names.
 
 crate::stat_set! {
+    /// TLS with the hosts of one cluster; prefix: its name.
+    pub mod cluster_ssl = "cluster";
+    counters {
+        CONNECTION_ERROR = "ssl.connection_error",
+        HANDSHAKE = "ssl.handshake",
+        SESSION_REUSED = "ssl.session_reused",
+        FAIL_VERIFY_ERROR = "ssl.fail_verify_error",
+        FAIL_VERIFY_SAN = "ssl.fail_verify_san",
+    }
+}
+
+crate::stat_set! {
     /// An upstream cluster; prefix: its name with `:` as `_`.
     pub mod cluster = "cluster";
     counters {
@@ -24,6 +36,7 @@ crate::stat_set! {
         UPSTREAM_CX_DESTROY_REMOTE_WITH_ACTIVE_RQ = "upstream_cx_destroy_remote_with_active_rq",
         UPSTREAM_CX_DESTROY_WITH_ACTIVE_RQ = "upstream_cx_destroy_with_active_rq",
         UPSTREAM_CX_HTTP1_TOTAL = "upstream_cx_http1_total",
+        UPSTREAM_CX_HTTP2_TOTAL = "upstream_cx_http2_total",
         UPSTREAM_CX_IDLE_TIMEOUT = "upstream_cx_idle_timeout",
         UPSTREAM_CX_MAX_DURATION_REACHED = "upstream_cx_max_duration_reached",
         UPSTREAM_CX_MAX_REQUESTS = "upstream_cx_max_requests",

@@ -13,6 +13,7 @@ crate::stat_set! {
         DOWNSTREAM_CX_DESTROY_REMOTE_ACTIVE_RQ = "downstream_cx_destroy_remote_active_rq",
         DOWNSTREAM_CX_DRAIN_CLOSE = "downstream_cx_drain_close",
         DOWNSTREAM_CX_HTTP1_TOTAL = "downstream_cx_http1_total",
+        DOWNSTREAM_CX_HTTP2_TOTAL = "downstream_cx_http2_total",
         DOWNSTREAM_CX_IDLE_TIMEOUT = "downstream_cx_idle_timeout",
         DOWNSTREAM_CX_MAX_DURATION_REACHED = "downstream_cx_max_duration_reached",
         DOWNSTREAM_CX_MAX_REQUESTS_REACHED = "downstream_cx_max_requests_reached",
@@ -33,6 +34,7 @@ crate::stat_set! {
         DOWNSTREAM_RQ_FAILED_PATH_NORMALIZATION = "downstream_rq_failed_path_normalization",
         DOWNSTREAM_RQ_HEADER_TIMEOUT = "downstream_rq_header_timeout",
         DOWNSTREAM_RQ_HTTP1_TOTAL = "downstream_rq_http1_total",
+        DOWNSTREAM_RQ_HTTP2_TOTAL = "downstream_rq_http2_total",
         DOWNSTREAM_RQ_IDLE_TIMEOUT = "downstream_rq_idle_timeout",
         DOWNSTREAM_RQ_MAX_DURATION_REACHED = "downstream_rq_max_duration_reached",
         DOWNSTREAM_RQ_NON_RELATIVE_PATH = "downstream_rq_non_relative_path",
@@ -56,6 +58,7 @@ crate::stat_set! {
     gauges {
         DOWNSTREAM_CX_ACTIVE = "downstream_cx_active",
         DOWNSTREAM_CX_HTTP1_ACTIVE = "downstream_cx_http1_active",
+        DOWNSTREAM_CX_HTTP2_ACTIVE = "downstream_cx_http2_active",
         DOWNSTREAM_CX_RX_BYTES_BUFFERED = "downstream_cx_rx_bytes_buffered",
         DOWNSTREAM_CX_TX_BYTES_BUFFERED = "downstream_cx_tx_bytes_buffered",
         DOWNSTREAM_CX_UPGRADES_ACTIVE = "downstream_cx_upgrades_active",

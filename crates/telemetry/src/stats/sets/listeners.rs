@@ -50,6 +50,20 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// TLS with the clients of one listener; prefix: as for the listener.
+    pub mod listener_ssl = "listener";
+    counters {
+        CONNECTION_ERROR = "ssl.connection_error",
+        HANDSHAKE = "ssl.handshake",
+        NO_CERTIFICATE = "ssl.no_certificate",
+        SESSION_REUSED = "ssl.session_reused",
+        FAIL_VERIFY_NO_CERT = "ssl.fail_verify_no_cert",
+        FAIL_VERIFY_ERROR = "ssl.fail_verify_error",
+        FAIL_VERIFY_SAN = "ssl.fail_verify_san",
+    }
+}
+
+crate::stat_set! {
     /// Listeners as configuration sees them; no prefix, counted by the control plane.
     pub mod listener_manager = "listener_manager";
     counters {

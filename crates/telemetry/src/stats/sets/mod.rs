@@ -8,9 +8,9 @@ mod http_connections;
 mod listeners;
 mod process;
 
-pub use clusters::{cluster, cluster_manager};
+pub use clusters::{cluster, cluster_manager, cluster_ssl};
 pub use http_connections::{http, http1};
-pub use listeners::{listener, listener_http, listener_manager, listener_worker};
+pub use listeners::{listener, listener_http, listener_manager, listener_ssl, listener_worker};
 pub use process::{access_log, filesystem, filter, server, tcp};
 
 use super::block::Block;
@@ -90,10 +90,11 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 14] = [
+    const ALL: [&StatSet; 16] = [
         &access_log::SET,
         &cluster::SET,
         &cluster_manager::SET,
+        &cluster_ssl::SET,
         &filesystem::SET,
         &filter::SET,
         &http::SET,
@@ -101,6 +102,7 @@ mod tests {
         &listener::SET,
         &listener_http::SET,
         &listener_manager::SET,
+        &listener_ssl::SET,
         &listener_worker::SET,
         &server::SET,
         &tcp::SET,

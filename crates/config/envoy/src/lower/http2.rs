@@ -1,0 +1,76 @@
+//! HTTP/2 with clients and upstreams (`Http2ProtocolOptions`).
+
+use postrider_model::{Codec, Http2Options};
+
+use super::context::Lowering;
+use crate::reader::Reader;
+
+/// For a connection manager whose clients speak `codec`.
+pub(super) fn of_clients(cx: &mut Lowering<'_>, at: &Reader<'_>, codec: Codec) -> Http2Options {
+    let options = options(cx, at);
+    let limits = ["max_concurrent_streams", "initial_stream_window_size", "initial_connection_window_size"];
+    let written = at.message("http2_protocol_options");
+    let all_written = written.is_some_and(|written| limits.iter().all(|limit| written.has(limit)));
+    if codec != Codec::Http1 && !all_written {
+        cx.differs(
+            at,
+            "http2-limits",
+            "a client has 100 streams at once, and may send 64 KiB ahead on each and 1 MiB in all",
+            "http2_protocol_options: { max_concurrent_streams: 1024, initial_stream_window_size: 16777216, \
+             initial_connection_window_size: 25165824 }",
+        );
+    }
+    options
+}
+
+/// `at` holds `http2_protocol_options`.
+pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
+    let default = Http2Options::default();
+    let written = at.message("http2_protocol_options");
+    let number = |field: &str| written.as_ref().and_then(|options| options.u32_wrapper(field));
+    let options = Http2Options {
+        max_concurrent_streams: number("max_concurrent_streams").unwrap_or(default.max_concurrent_streams),
+        initial_stream_window: number("initial_stream_window_size").unwrap_or(default.initial_stream_window),
+        initial_connection_window: number("initial_connection_window_size")
+            .unwrap_or(default.initial_connection_window),
+        header_table_size: number("hpack_table_size").unwrap_or(default.header_table_size),
+    };
+    let Some(written) = &written else { return options };
+    for (field, what) in [
+        ("allow_connect", "extended CONNECT (RFC 8441)"),
+        ("allow_metadata", "METADATA frames"),
+        ("use_oghttp2_codec", "the choice of a codec"),
+        ("override_stream_error_on_invalid_http_message", "ending only the stream of a malformed message"),
+        ("stream_error_on_invalid_http_messaging", "ending only the stream of a malformed message"),
+        ("disallow_obs_text", "refusing bytes above 127 in fields"),
+    ] {
+        // Off is what happens.
+        let on = written.bool_wrapper(field).unwrap_or_else(|| written.bool(field));
+        if on {
+            cx.refuse_value(written, field, what);
+        }
+    }
+    for (field, what) in [
+        ("connection_keepalive", "keep-alive PINGs"),
+        ("custom_settings_parameters", "SETTINGS of one's own"),
+        ("max_metadata_size", "METADATA frames"),
+    ] {
+        if written.has(field) {
+            cx.refuse(written, field, what);
+        }
+    }
+    for field in [
+        "max_outbound_frames",
+        "max_outbound_control_frames",
+        "max_consecutive_inbound_frames_with_empty_payload",
+        "max_inbound_priority_frames_per_stream",
+        "max_inbound_window_update_frames_per_data_frame_sent",
+        "max_header_field_size_kb",
+        "stream_reset_burst",
+        "stream_reset_rate",
+        "enable_huffman_encoding",
+    ] {
+        written.approximate(field, "the codec has bounds of its own, which cannot be set");
+    }
+    options
+}

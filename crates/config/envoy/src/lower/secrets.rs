@@ -1,0 +1,146 @@
+//! Secrets by name: those of `static_resources.secrets` and those in files.
+
+use std::collections::HashSet;
+
+use postrider_config_core::{Diagnostic, nearest};
+
+use super::checks;
+use super::context::Lowering;
+use crate::coverage::{Coverage, UnsupportedPolicy};
+use crate::known::VERSION;
+use crate::load::SecretFiles;
+use crate::reader::Reader;
+
+/// Kinds of secrets (the members of `Secret.type`), as messages call them.
+const KINDS: [(&str, &str); 4] = [
+    ("tls_certificate", "certificate"),
+    ("validation_context", "validation context"),
+    ("session_ticket_keys", "set of session ticket keys"),
+    ("generic_secret", "generic secret"),
+];
+
+/// Every secret that a name can mean.
+pub(super) struct Secrets<'c> {
+    fixed: Vec<Reader<'c>>,
+    files: &'c SecretFiles,
+    coverage: &'c Coverage,
+    /// Paths of those that something asked for.
+    used: HashSet<String>,
+}
+
+impl<'c> Secrets<'c> {
+    pub fn new(root: &Reader<'c>, files: &'c SecretFiles, coverage: &'c Coverage) -> Secrets<'c> {
+        let fixed = root.message("static_resources").map(|resources| resources.list("secrets")).unwrap_or_default();
+        Secrets { fixed, files, coverage, used: HashSet::new() }
+    }
+
+    fn of_file(&self, path: &str) -> Vec<Reader<'c>> {
+        let all = self.files.secrets_of(path).into_iter();
+        all.map(|(path, message)| Reader::at(message, self.coverage, path)).collect()
+    }
+}
+
+/// What an `SdsSecretConfig` asks for: the member `kind` of the secret of that name; `None` after an error.
+pub(super) fn find<'c>(cx: &mut Lowering<'c>, config: &Reader<'_>, kind: &'static str) -> Option<Reader<'c>> {
+    let name = config.str("name");
+    let Some(source) = config.message("sds_config") else {
+        let fixed = cx.secrets.fixed.clone();
+        return named(cx, config, kind, &fixed, "`static_resources.secrets`");
+    };
+    source.ignore("initial_fetch_timeout", "a file is read at once");
+    source.ignore("resource_api_version", "there is one version");
+    let file = match source.oneof("config_source_specifier")? {
+        "path" => source,
+        "path_config_source" => {
+            let file = source.message("path_config_source")?;
+            file.ignore("watched_directory", "the file is watched anyway");
+            file.ignore("poll_interval", "the file is watched");
+            file
+        }
+        other => {
+            refuse_source(cx, &source, other);
+            return None;
+        }
+    };
+    let path = file.str("path");
+    if let Some(reason) = cx.secrets.files.unreadable(path) {
+        let text = format!("cannot read `{path}`: {reason}");
+        cx.error(&file, "path", "unreadable-data", text);
+        return None;
+    }
+    let secrets = cx.secrets.of_file(path);
+    if cx.is_broken_file(path) && !secrets.iter().any(|secret| secret.str("name") == name) {
+        return None; // Its name may be what the loader could not read.
+    }
+    named(cx, config, kind, &secrets, &format!("`{path}`"))
+}
+
+fn refuse_source(cx: &mut Lowering<'_>, source: &Reader<'_>, field: &str) {
+    let text =
+        format!("secrets from a control plane (`{field}`): known to Envoy, not supported by Postrider {VERSION}");
+    source.refuse(field, &text, &mut postrider_config_core::Diagnostics::new());
+    let diagnostic = Diagnostic::error("unsupported-field", text)
+        .at(source.key_span_of(field))
+        .path(source.path_of(field))
+        .help("name a file: `sds_config: { path_config_source: { path: … } }`")
+        .help("or leave `sds_config` out, and put the secret into `static_resources.secrets`");
+    cx.push(diagnostic);
+}
+
+fn named<'c>(
+    cx: &mut Lowering<'c>,
+    config: &Reader<'_>,
+    kind: &'static str,
+    secrets: &[Reader<'c>],
+    place: &str,
+) -> Option<Reader<'c>> {
+    let name = config.str("name");
+    let of_name: Vec<&Reader<'c>> = secrets.iter().filter(|secret| secret.str("name") == name).collect();
+    if let Some(found) = of_name.iter().find(|secret| secret.oneof("type") == Some(kind)) {
+        cx.secrets.used.insert(found.path().to_owned());
+        return found.message(kind);
+    }
+    // What the loader could not read may be all that is missing.
+    if of_name.iter().any(|secret| cx.is_broken(secret.path())) || cx.is_broken_list("static_resources.secrets") {
+        return None;
+    }
+    let text = match of_name.first().and_then(|other| other.oneof("type")) {
+        Some(other) => format!("the secret `{name}` in {place} is a {}, not a {}", word(other), word(kind)),
+        None => format!("there is no {} `{name}` in {place}", word(kind)),
+    };
+    let fitting = secrets.iter().filter(|secret| secret.oneof("type") == Some(kind));
+    let suggestion = nearest(name, fitting.map(|secret| secret.str("name"))).map(str::to_owned);
+    let diagnostic = Diagnostic::error("unknown-secret", text).at(config.span_of("name")).path(config.path_of("name"));
+    cx.push(diagnostic.suggest(suggestion));
+    None
+}
+
+fn word(kind: &str) -> &'static str {
+    KINDS.iter().find(|(known, _)| *known == kind).map_or("secret", |(_, word)| word)
+}
+
+/// What must hold of all secrets, and what of them nobody read. Last, when it is known which of them are used.
+pub(super) fn finish(cx: &mut Lowering<'_>, policy: UnsupportedPolicy) {
+    for (kind, word) in KINDS {
+        let of_kind: Vec<Reader<'_>> =
+            cx.secrets.fixed.iter().filter(|secret| secret.oneof("type") == Some(kind)).cloned().collect();
+        checks::unique_names(cx, &of_kind, word);
+    }
+    for secret in cx.secrets.fixed.clone() {
+        unless_used(cx, &secret);
+    }
+    let in_files = cx.secrets.files.secrets().into_iter();
+    for secret in in_files.map(|(path, message)| Reader::at(message, cx.secrets.coverage, path)).collect::<Vec<_>>() {
+        unless_used(cx, &secret);
+        secret.finish(&mut cx.diagnostics, policy);
+    }
+}
+
+fn unless_used(cx: &mut Lowering<'_>, secret: &Reader<'_>) {
+    let name = secret.str("name");
+    if !cx.secrets.used.contains(secret.path())
+        && let Some(kind) = secret.oneof("type")
+    {
+        secret.ignore(kind, &format!("nothing asks for the secret `{name}`"));
+    }
+}

@@ -1,0 +1,184 @@
+//! Connections to upstreams that speak HTTP/2, and who may begin a stream on them.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use postrider_filter_api::Moment;
+use postrider_model::UpstreamOptions;
+use postrider_telemetry::stats::sets::cluster as stat;
+
+use super::stream::Stream;
+use super::wire::Wire;
+use super::{FRAME_BYTES, SEND_BUFFER};
+use crate::cluster::{Account, Cluster, Host};
+use crate::io::Io;
+
+/// Requests that wait for one connection that is being made; more open another.
+const EXPECTED_STREAMS: usize = 100;
+
+/// A connection that carries many requests at once.
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    /// The host whose certificate was shown, where that decides who may use the connection.
+    pub(crate) asked: Option<Rc<str>>,
+    pub(crate) account: Rc<Account>,
+    send: SendRequest<Bytes>,
+    most: usize,
+    /// The peer wants no more streams, or is gone.
+    closed: Cell<bool>,
+    idle_since: Cell<Moment>,
+    max_requests: Option<u32>,
+}
+
+/// The connections of one cluster, by host.
+#[derive(Default)]
+pub(crate) struct Pool {
+    open: RefCell<Vec<(Rc<Host>, Rc<Client>)>>,
+    /// Connections that are being made, and requests that wait for them.
+    expected: RefCell<Vec<(Rc<Host>, usize)>>,
+}
+
+/// A connection is being made while this lives.
+pub(crate) struct Expected<'p> {
+    pool: &'p Pool,
+    host: Rc<Host>,
+}
+
+impl Client {
+    /// Begins on a connection that was just made.
+    ///
+    /// # Errors
+    /// The peer broke it at once.
+    pub(crate) async fn begin(
+        io: Io,
+        options: &UpstreamOptions,
+        account: Rc<Account>,
+        id: u64,
+        cluster: &Rc<Cluster>,
+        name: Option<Rc<str>>,
+    ) -> Result<Rc<Client>, h2::Error> {
+        let wire = Wire::new(io, Vec::new(), None);
+        let mut builder = h2::client::Builder::new();
+        builder
+            .enable_push(false)
+            .initial_window_size(options.http2.initial_stream_window)
+            .initial_connection_window_size(options.http2.initial_connection_window)
+            .header_table_size(options.http2.header_table_size)
+            .max_frame_size(FRAME_BYTES)
+            .max_header_list_size(options.max_response_head_bytes)
+            .max_send_buffer_size(SEND_BUFFER);
+        let (send, mut connection) = builder.handshake::<_, Bytes>(wire.clone()).await?;
+        let most = options.http2.max_concurrent_streams as usize;
+        let idle_since = Cell::new(account.worker.clock.now());
+        let max_requests = options.max_requests_per_connection;
+        let closed = Cell::new(false);
+        let client = Rc::new(Client { id, asked: name, account, send, most, closed, idle_since, max_requests });
+        let (of_task, cluster) = (Rc::downgrade(&client), Rc::downgrade(cluster));
+        tokio::task::spawn_local(async move {
+            std::future::poll_fn(|cx| {
+                let polled = Pin::new(&mut connection).poll(cx);
+                match wire.poll_send(cx) {
+                    Poll::Ready(Err(_)) => Poll::Ready(()),
+                    _ => polled.map(drop),
+                }
+            })
+            .await;
+            ended(&of_task, &cluster);
+        });
+        Ok(client)
+    }
+
+    /// Streams that may begin now.
+    pub(crate) fn room(&self) -> usize {
+        let used_up = self.max_requests.is_some_and(|most| self.account.served() >= most);
+        if self.closed.get() || used_up {
+            return 0;
+        }
+        let most = self.most.min(self.send.current_max_send_streams());
+        most.saturating_sub(self.account.busy.get())
+    }
+
+    /// A stream for one request.
+    pub(crate) fn stream(&self) -> Stream {
+        Stream::to_upstream(self.send.clone())
+    }
+}
+
+fn ended(client: &Weak<Client>, cluster: &Weak<Cluster>) {
+    if let Some(client) = client.upgrade() {
+        client.closed.set(true);
+    }
+    if let Some(cluster) = cluster.upgrade() {
+        cluster.gone();
+    }
+}
+
+impl Pool {
+    /// A connection to `host` with room for a stream, made for `asked` where that matters.
+    pub(crate) fn find(&self, host: &Rc<Host>, asked: Option<&str>) -> Option<Rc<Client>> {
+        let mut open = self.open.borrow_mut();
+        open.retain(|(_, client)| !client.closed.get());
+        let fits = |client: &Client| client.asked.as_deref() == asked && client.room() > 0;
+        open.iter().find(|(of, client)| Rc::ptr_eq(of, host) && fits(client)).map(|(_, client)| client.clone())
+    }
+
+    pub(crate) fn add(&self, host: &Rc<Host>, client: Rc<Client>) {
+        self.open.borrow_mut().push((host.clone(), client));
+    }
+
+    /// Whether a request had better wait for a connection that is being made; it is counted then.
+    pub(crate) fn is_expected(&self, host: &Rc<Host>) -> bool {
+        let mut expected = self.expected.borrow_mut();
+        let Some((_, waiting)) = expected.iter_mut().find(|(of, _)| Rc::ptr_eq(of, host)) else { return false };
+        *waiting += 1;
+        *waiting < EXPECTED_STREAMS
+    }
+
+    /// A connection to `host` is being made.
+    pub(crate) fn expect(&self, host: &Rc<Host>) -> Expected<'_> {
+        self.expected.borrow_mut().push((host.clone(), 0));
+        Expected { pool: self, host: host.clone() }
+    }
+
+    /// Lets go of connections that are idle or old.
+    pub(crate) fn sweep(&self, options: &UpstreamOptions, now: Moment) {
+        let mut gone = Vec::new();
+        self.open.borrow_mut().retain(|(host, client)| {
+            if client.account.busy.get() > 0 {
+                client.idle_since.set(now);
+            }
+            let idle = now.saturating_duration_since(client.idle_since.get());
+            let timed_out = options.idle_timeout.is_some_and(|limit| idle >= limit);
+            let too_old = options.max_connection_duration.is_some_and(|limit| client.account.age(now) >= limit);
+            if timed_out {
+                client.account.stats.inc(stat::UPSTREAM_CX_IDLE_TIMEOUT);
+            } else if too_old {
+                client.account.stats.inc(stat::UPSTREAM_CX_MAX_DURATION_REACHED);
+            }
+            let stays = !(timed_out || too_old || client.closed.get());
+            if !stays {
+                // Dropped when the list is not borrowed: the last handle of a connection ends it.
+                gone.push((host.clone(), client.clone()));
+            }
+            stays
+        });
+    }
+
+    /// Lets go of all; streams that there are go on.
+    pub(crate) fn clear(&self) {
+        drop(self.open.take());
+    }
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        let mut expected = self.pool.expected.borrow_mut();
+        if let Some(at) = expected.iter().position(|(of, _)| Rc::ptr_eq(of, &self.host)) {
+            expected.swap_remove(at);
+        }
+    }
+}

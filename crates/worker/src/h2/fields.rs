@@ -1,0 +1,104 @@
+//! Heads and trailers as the `h2` crate takes them.
+
+use std::io;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, SERVER, TE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use postrider_http::{BodyFraming, FieldLine, Fields, HeaderId, RequestHead, ResponseHead, Scheme};
+
+/// A final response. `server` replaces the head's own `server` fields; `framing` gives the length.
+pub(super) fn response(
+    head: &ResponseHead,
+    framing: BodyFraming,
+    keep_length: bool,
+    server: Option<&FieldLine>,
+) -> Response<()> {
+    let mut map = HeaderMap::with_capacity(head.fields.len() + 2);
+    let own_length = keep_length && framing == BodyFraming::None;
+    fill(&head.fields, &mut map, |id| match id {
+        HeaderId::Server => server.is_none(),
+        HeaderId::ContentLength => own_length,
+        _ => true,
+    });
+    if let Some(server) = server
+        && let Ok(value) = HeaderValue::from_bytes(server.value())
+    {
+        map.insert(SERVER, value);
+    }
+    match framing {
+        BodyFraming::Length(length) => {
+            map.insert(CONTENT_LENGTH, length.into());
+        }
+        // What HTTP/1 needs to say where a bodyless answer ends, HTTP/2 says by itself.
+        BodyFraming::None | BodyFraming::Chunked | BodyFraming::UntilClose => {}
+    }
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_u16(head.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.headers_mut() = map;
+    response
+}
+
+/// A request; the authority takes the place of `host`.
+///
+/// # Errors
+/// `InvalidInput` when path or authority have no form in HTTP/2.
+pub(super) fn request(head: &RequestHead, framing: BodyFraming) -> io::Result<Request<()>> {
+    let mut map = HeaderMap::with_capacity(head.fields.len() + 2);
+    fill(&head.fields, &mut map, |id| !matches!(id, HeaderId::Host | HeaderId::ContentLength));
+    if let BodyFraming::Length(length) = framing {
+        map.insert(CONTENT_LENGTH, length.into());
+    }
+    // gRPC asks whether its trailers come through (RFC 9110 section 10.1.4): here they do.
+    let is_grpc = head.fields.get(HeaderId::ContentType).is_some_and(|kind| kind.starts_with(b"application/grpc"));
+    if is_grpc {
+        map.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    let scheme = head.scheme().map_or("http", Scheme::as_str);
+    let path = if head.path().is_empty() { b"/" } else { head.path() };
+    let uri = Uri::builder().scheme(scheme).authority(head.authority()).path_and_query(path).build();
+    let unfit = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    let method = Method::from_bytes(head.method_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let mut request = Request::new(());
+    *request.uri_mut() = uri.map_err(unfit)?;
+    *request.method_mut() = method;
+    *request.version_mut() = http::Version::HTTP_2;
+    *request.headers_mut() = map;
+    Ok(request)
+}
+
+pub(super) fn trailers(fields: &Fields) -> HeaderMap {
+    let mut map = HeaderMap::with_capacity(fields.len());
+    fill(fields, &mut map, |id| id != HeaderId::ContentLength);
+    map
+}
+
+/// Puts those fields into `map` that `wanted` wants and that HTTP/2 knows (RFC 9113 section 8.2.2). All values share one
+/// allocation.
+fn fill(fields: &Fields, map: &mut HeaderMap, wanted: impl Fn(HeaderId) -> bool) {
+    let carried = || fields.iter().filter(|field| !is_of_connection(field.id) && wanted(field.id));
+    let mut values = Vec::with_capacity(carried().map(|field| field.value.len()).sum());
+    carried().for_each(|field| values.extend_from_slice(field.value));
+    let values = Bytes::from(values);
+    let mut start = 0;
+    for field in carried() {
+        let end = start + field.value.len();
+        let value = values.slice(start..end);
+        start = end;
+        // Both were checked when they were received or set.
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(field.name), HeaderValue::from_maybe_shared(value)) {
+            map.append(name, value);
+        }
+    }
+}
+
+fn is_of_connection(id: HeaderId) -> bool {
+    matches!(
+        id,
+        HeaderId::Connection
+            | HeaderId::KeepAlive
+            | HeaderId::ProxyConnection
+            | HeaderId::TransferEncoding
+            | HeaderId::Upgrade
+    )
+}

@@ -1,0 +1,320 @@
+//! One stream as the pipeline's connection: reads give the message's body in the form of HTTP/1, writes take it plain.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use h2::client::{ResponseFuture, SendRequest};
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use postrider_http::{BodyFraming, FieldLine, Fields, Method, Reject, RequestHead, ResponseHead};
+
+use super::{fields, text};
+
+/// The most that one write hands to the `h2` crate, and the least room in which a chunk is worth its frame.
+const WRITE_BYTES: usize = 64 * 1024;
+const LEAST_ROOM: usize = 64;
+
+/// What a chunk has around its bytes at most: sixteen digits and two line breaks.
+const CHUNK_OVERHEAD: usize = 20;
+
+pub(crate) struct Stream {
+    peer: Peer,
+    /// What the peer sends; none before an upstream's answer began.
+    recv: Option<RecvStream>,
+    /// Received, and not read yet.
+    piece: Bytes,
+    /// The body is read as chunks.
+    chunked: bool,
+    /// The head means nothing in HTTP/1.
+    refused: Option<Reject>,
+    /// Bytes of HTTP/1's own that come before anything else.
+    words: Vec<u8>,
+    /// All of the body was read.
+    ended: bool,
+    send: Option<SendStream<Bytes>>,
+    /// Bytes of the body that were promised and not written yet.
+    promised: Option<u64>,
+    /// Nothing more may be written.
+    finished: bool,
+}
+
+/// Who is at the other end, and how its message or ours begins.
+enum Peer {
+    Client(SendResponse<Bytes>),
+    Upstream {
+        connection: SendRequest<Bytes>,
+        answer: Option<ResponseFuture>,
+        /// The request is one that is answered without a body (RFC 9110 section 9.3.2).
+        is_head: bool,
+    },
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("ended", &self.ended).field("finished", &self.finished).finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    /// A client's request, whose head was read.
+    pub(super) fn of_client(recv: RecvStream, respond: SendResponse<Bytes>, read: Result<bool, Reject>) -> Stream {
+        let ended = recv.is_end_stream();
+        let (chunked, refused) = (read.unwrap_or(false), read.err());
+        Stream { recv: Some(recv), chunked, refused, ended, ..Stream::new(Peer::Client(respond)) }
+    }
+
+    /// Why the request is refused although its head could be read.
+    pub(crate) fn take_refusal(&mut self) -> Option<Reject> {
+        self.refused.take()
+    }
+
+    /// For one request on `connection`.
+    pub(super) fn to_upstream(connection: SendRequest<Bytes>) -> Stream {
+        Stream::new(Peer::Upstream { connection, answer: None, is_head: false })
+    }
+
+    fn new(peer: Peer) -> Stream {
+        Stream {
+            peer,
+            recv: None,
+            piece: Bytes::new(),
+            chunked: false,
+            refused: None,
+            words: Vec::new(),
+            ended: false,
+            send: None,
+            promised: None,
+            finished: false,
+        }
+    }
+
+    /// Sends a request's head. A body of `framing` follows.
+    ///
+    /// # Errors
+    /// The upstream takes no more streams, or the request has no form in HTTP/2.
+    pub(crate) fn send_request(&mut self, head: &RequestHead, framing: BodyFraming) -> io::Result<()> {
+        let Peer::Upstream { connection, answer, is_head } = &mut self.peer else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let ended = matches!(framing, BodyFraming::None | BodyFraming::Length(0));
+        let request = fields::request(head, framing)?;
+        let (response, send) = connection.send_request(request, ended).map_err(broken)?;
+        *answer = Some(response);
+        *is_head = head.method() == Method::Head;
+        self.promise(framing, ended);
+        self.send = Some(send);
+        Ok(())
+    }
+
+    fn promise(&mut self, framing: BodyFraming, ended: bool) {
+        self.promised = match framing {
+            BodyFraming::Length(length) => Some(length),
+            BodyFraming::None | BodyFraming::Chunked | BodyFraming::UntilClose => None,
+        };
+        self.finished = ended;
+    }
+
+    /// Sends the answer's head. A body of `framing` follows, unless `ended`.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub(crate) fn send_head(
+        &mut self,
+        head: &ResponseHead,
+        framing: BodyFraming,
+        keep_length: bool,
+        server: Option<&FieldLine>,
+        ended: bool,
+    ) -> io::Result<()> {
+        let Peer::Client(respond) = &mut self.peer else { return Err(io::ErrorKind::Unsupported.into()) };
+        let response = fields::response(head, framing, keep_length, server);
+        self.send = Some(respond.send_response(response, ended).map_err(broken)?);
+        self.promise(framing, ended);
+        Ok(())
+    }
+
+    /// Tells a client that waits for it to send its body (RFC 9110 section 15.2.1).
+    pub(crate) fn send_continue(&mut self) {
+        if let (Peer::Client(respond), None) = (&mut self.peer, &self.send) {
+            let mut interim = http::Response::new(());
+            *interim.status_mut() = http::StatusCode::CONTINUE;
+            // Who cannot be told has gone, which the next read finds out, too.
+            let _ = respond.send_informational(interim);
+        }
+    }
+
+    /// The message is complete; `trailers` may be empty.
+    pub(crate) fn finish(&mut self, trailers: &Fields) {
+        let Some(send) = self.send.as_mut().filter(|_| !self.finished) else { return };
+        self.finished = true;
+        // One that failed already has nobody to tell.
+        let _ = match trailers.is_empty() {
+            true => send.send_data(Bytes::new(), true),
+            false => send.send_trailers(fields::trailers(trailers)),
+        };
+    }
+
+    /// The answer breaks off, or there is none: the client sees that.
+    pub(crate) fn reset(&mut self) {
+        let reason = Reason::INTERNAL_ERROR;
+        if !self.finished {
+            self.finished = true;
+            match (&mut self.peer, &mut self.send) {
+                (_, Some(send)) => send.send_reset(reason),
+                (Peer::Client(respond), None) => respond.send_reset(reason),
+                (Peer::Upstream { .. }, None) => {}
+            }
+        }
+    }
+
+    /// See [`crate::io::Io::poll_read`]. Behind the end nothing comes but the news that the client has gone.
+    #[inline(never)]
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            if !self.words.is_empty() {
+                let count = self.words.len().min(room.len());
+                if let (Some(room), Some(words)) = (room.get_mut(..count), self.words.get(..count)) {
+                    room.copy_from_slice(words);
+                }
+                self.words.drain(..count);
+                return Poll::Ready(Ok(count));
+            }
+            if !self.piece.is_empty() {
+                if self.chunked && room.len() < LEAST_ROOM {
+                    let mut small = [0; 4 * LEAST_ROOM];
+                    let count = self.take(&mut small);
+                    self.words.extend_from_slice(small.get(..count).unwrap_or_default());
+                    continue;
+                }
+                return Poll::Ready(Ok(self.take(room)));
+            }
+            if self.ended {
+                return self.poll_gone(cx).map(Err);
+            }
+            let Some(recv) = &mut self.recv else {
+                ready!(self.poll_answer(cx))?;
+                continue;
+            };
+            match ready!(recv.poll_data(cx)) {
+                Some(piece) => self.piece = piece.map_err(broken)?,
+                None => {
+                    let trailers = ready!(recv.poll_trailers(cx)).map_err(broken)?;
+                    self.ended = true;
+                    if self.chunked {
+                        text::write_end(trailers.as_ref(), &mut self.words);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads an upstream's head.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Peer::Upstream { answer: Some(answer), is_head, .. } = &mut self.peer else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        let response = ready!(Pin::new(answer).poll(cx)).map_err(broken)?;
+        let (parts, recv) = response.into_parts();
+        self.ended = recv.is_end_stream();
+        self.chunked = text::write_response(&parts, self.ended || *is_head, &mut self.words);
+        self.recv = Some(recv);
+        Poll::Ready(Ok(()))
+    }
+
+    /// See [`crate::io::Io::poll_readable`].
+    #[inline(never)]
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.words.is_empty() || !self.piece.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.ended {
+            return self.poll_gone(cx).map(|_| Ok(()));
+        }
+        let Some(recv) = &mut self.recv else { return self.poll_answer(cx) };
+        // What else there is, reading will tell.
+        if let Some(Ok(piece)) = ready!(recv.poll_data(cx)) {
+            self.piece = piece;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// See [`crate::io::Io::poll_write`].
+    #[inline(never)]
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, parts: &[&[u8]]) -> Poll<io::Result<usize>> {
+        let Some(send) = self.send.as_mut().filter(|_| !self.finished) else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        let wanted = parts.iter().map(|part| part.len()).sum::<usize>().min(WRITE_BYTES);
+        if wanted == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        send.reserve_capacity(wanted);
+        let mut room = send.capacity();
+        while room == 0 {
+            room = match ready!(send.poll_capacity(cx)) {
+                Some(room) => room.map_err(broken)?,
+                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            };
+        }
+        let count = wanted.min(room);
+        let bytes = gather(parts, count);
+        self.promised = self.promised.map(|promised| promised.saturating_sub(count as u64));
+        self.finished = self.promised == Some(0);
+        send.send_data(bytes, self.finished).map_err(broken)?;
+        Poll::Ready(Ok(count))
+    }
+
+    /// Copies some of the piece to `room`, as a chunk where that is asked for; answers how much is there.
+    fn take(&mut self, room: &mut [u8]) -> usize {
+        let overhead = if self.chunked { CHUNK_OVERHEAD } else { 0 };
+        let count = self.piece.len().min(room.len().saturating_sub(overhead));
+        let mut rest = room;
+        let before = rest.len();
+        let piece = self.piece.split_to(count);
+        if self.chunked {
+            // Room was kept for this.
+            let _ = io::Write::write_fmt(&mut rest, format_args!("{count:x}\r\n"));
+        }
+        let _ = io::Write::write_all(&mut rest, piece.chunk());
+        if self.chunked {
+            let _ = io::Write::write_all(&mut rest, b"\r\n");
+        }
+        // The client may send as much again. A stream that is gone has no window any more.
+        let _ = self.recv.as_mut().map(|recv| recv.flow_control().release_capacity(count));
+        before - rest.len()
+    }
+
+    /// Ready when the peer gave the stream up.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.finished {
+            return Poll::Pending;
+        }
+        let reset = match (&mut self.send, &mut self.peer) {
+            (Some(send), _) => ready!(send.poll_reset(cx)),
+            (None, Peer::Client(respond)) => ready!(respond.poll_reset(cx)),
+            (None, Peer::Upstream { .. }) => return Poll::Pending,
+        };
+        Poll::Ready(match reset {
+            Ok(_) => io::ErrorKind::ConnectionReset.into(),
+            Err(error) => broken(error),
+        })
+    }
+}
+
+fn gather(parts: &[&[u8]], count: usize) -> Bytes {
+    let mut bytes = Vec::with_capacity(count);
+    for part in parts {
+        let rest = count - bytes.len();
+        bytes.extend_from_slice(part.get(..rest).unwrap_or(part));
+    }
+    bytes.into()
+}
+
+fn broken(error: h2::Error) -> io::Error {
+    if error.is_io() {
+        return error.into_io().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+    }
+    io::Error::new(io::ErrorKind::ConnectionReset, error)
+}

@@ -1,0 +1,317 @@
+//! TLS with upstreams: the name that is asked for, whose certificate is believed, and what a client hears when it is
+//! not.
+
+use postrider_tests::kit::config::{self, file_access_log, overlay, upstream_http_options};
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, WireError, net, wait_until};
+use postrider_tests::tls::{Authority, secured, upstream};
+use postrider_tests::tls_origin::{Serving, TlsOrigin};
+use postrider_tests::{ask, envoy, get, postrider_only};
+use rustls::version::TLS12;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+const ONCE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+const CLOSING: &str = "HTTP/1.1 200 OK\r\n\r\nall of it";
+
+/// A cluster with TLS of this kind, and a log of what goes wrong in it.
+struct Site {
+    proxy: Proxy,
+    _directory: TempDir,
+    log: PathBuf,
+}
+
+impl Site {
+    fn start(origin: SocketAddr, context: Value) -> Self {
+        Self::start_with(origin, context, json!({}))
+    }
+
+    /// `cluster` overlays the cluster.
+    fn start_with(origin: SocketAddr, context: Value, cluster: Value) -> Self {
+        let directory = TempDir::new();
+        let log = directory.path().join("log");
+        let format = "%RESPONSE_CODE% %RESPONSE_FLAGS% %UPSTREAM_TRANSPORT_FAILURE_REASON%\n";
+        let text = json!({"log_format": {"text_format_source": {"inline_string": format}}});
+        let mut fields = json!({"transport_socket": upstream(context)});
+        overlay(&mut fields, cluster);
+        let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+            .cluster_with("origin", &[origin], fields)
+            .overlay_filter("http", json!({"access_log": [file_access_log(&log, text)]}));
+        let launch = Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]);
+        Self { proxy: Proxy::start_with(&config, launch), _directory: directory, log }
+    }
+
+    fn visit(&self, host: &str) -> u16 {
+        ask(&self.proxy, "GET", host, "/", "").status
+    }
+
+    /// A visit that fails for a reason that is logged with all of these words.
+    fn fails_for(&self, words: &[&str]) {
+        let response = ask(&self.proxy, "GET", "test", "/", "");
+        assert_eq!(response.status, 503, "{response:?}");
+        let mut logged = String::new();
+        wait_until("a line in the log", || {
+            logged = std::fs::read_to_string(&self.log).unwrap_or_default();
+            logged.ends_with('\n')
+        });
+        assert!(logged.starts_with("503 UF "), "{logged}");
+        let lower = logged.to_ascii_lowercase();
+        assert!(words.iter().all(|word| lower.contains(word)), "{words:?} in {logged}");
+        // The client is not told what is between us and the upstream, as in Envoy since 1.39.
+        assert!(response.text().ends_with("reset reason: remote connection failure"), "{response:?}");
+    }
+}
+
+/// Trusts `authority`.
+fn trusting(authority: &Authority) -> Value {
+    json!({"common_tls_context": {"validation_context": {"trusted_ca": {"inline_string": authority.pem()}}}})
+}
+
+/// Trusts `authority`, and more.
+fn trusting_and(authority: &Authority, more: Value) -> Value {
+    let mut context = trusting(authority);
+    overlay(&mut context, more);
+    context
+}
+
+fn names(origin: &TlsOrigin) -> Vec<Option<String>> {
+    origin.hellos().into_iter().map(|hello| hello.server_name).collect()
+}
+
+#[test]
+fn the_name_in_the_file_is_asked_for_and_verified() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["origin.test"])).start();
+    let asked = json!({"sni": "origin.test", "auto_sni_san_validation": true});
+    let site = Site::start(origin.address, trusting_and(&authority, asked));
+    for _ in 0..5 {
+        assert_eq!(site.visit("test"), 200);
+    }
+    // One connection, and one handshake, served them all.
+    assert_eq!(names(&origin), [Some("origin.test".to_owned())]);
+    site.proxy.wait_stat("cluster.origin.ssl.handshake", 1);
+    site.proxy.wait_stat("cluster.origin.ssl.connection_error", 0);
+}
+
+#[test]
+fn an_upstream_with_tls_1_2_only_serves() {
+    let authority = Authority::new("authority");
+    let origin = Serving::speaking(&authority.issue(&["origin.test"]), &[&TLS12]).start();
+    let site = Site::start(origin.address, trusting(&authority));
+    assert_eq!(site.visit("test"), 200);
+    assert_eq!(origin.hellos()[0].version, "TLSv1_2");
+}
+
+#[test]
+fn tls_1_3_is_taken_unless_the_file_forbids_it() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["origin.test"])).start();
+    let newest = Site::start(origin.address, trusting(&authority));
+    assert_eq!(newest.visit("test"), 200);
+    let limit = json!({"common_tls_context": {"tls_params": {"tls_maximum_protocol_version": "TLSv1_2"}}});
+    let older = Site::start(origin.address, trusting_and(&authority, limit));
+    assert_eq!(older.visit("test"), 200);
+    let versions: Vec<_> = origin.hellos().into_iter().map(|hello| hello.version).collect();
+    assert_eq!(versions, [if envoy() { "TLSv1_2" } else { "TLSv1_3" }, "TLSv1_2"]);
+}
+
+#[test]
+fn a_certificate_of_a_stranger_is_a_503_that_says_so() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&Authority::new("stranger").issue(&["origin.test"])).start();
+    let site = Site::start(origin.address, trusting_and(&authority, json!({"sni": "origin.test"})));
+    site.fails_for(&["tls"]);
+    site.proxy.wait_stat("cluster.origin.ssl.fail_verify_error", 1);
+    site.proxy.wait_stat("cluster.origin.upstream_cx_connect_fail", 1);
+}
+
+#[test]
+fn a_certificate_of_another_name_is_a_503_that_says_so() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["other.test"])).start();
+    let asked = json!({"sni": "origin.test", "auto_sni_san_validation": true});
+    Site::start(origin.address, trusting_and(&authority, asked)).fails_for(&["tls"]);
+    let matcher = json!({"common_tls_context": {"validation_context": {"match_typed_subject_alt_names": [
+        {"san_type": "DNS", "matcher": {"exact": "origin.test"}},
+    ]}}});
+    let site = Site::start(origin.address, trusting_and(&authority, matcher));
+    site.fails_for(&["tls"]);
+    site.proxy.wait_stat("cluster.origin.ssl.fail_verify_san", 1);
+}
+
+#[test]
+fn a_certificate_of_yesterday_is_a_503_that_says_so() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue_expired(&["origin.test"])).start();
+    Site::start(origin.address, trusting(&authority)).fails_for(&["tls", "expired"]);
+}
+
+#[test]
+fn an_upstream_that_does_not_speak_tls_is_a_503_that_says_so() {
+    let plain = Origin::start(|connection| {
+        connection.read_exact(5);
+        connection.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        connection.read_to_end();
+    });
+    Site::start(plain.address, trusting(&Authority::new("authority"))).fails_for(&["tls"]);
+    let closing = Origin::start(|connection| {
+        connection.read_exact(5);
+    });
+    let site = Site::start(closing.address, trusting(&Authority::new("authority")));
+    assert_eq!(site.visit("test"), 503);
+}
+
+#[test]
+fn a_handshake_that_stalls_is_ended_by_the_connect_timeout() {
+    let origin = Origin::silent();
+    let soon = json!({"connect_timeout": "0.3s"});
+    let site = Site::start_with(origin.address, trusting(&Authority::new("authority")), soon);
+    assert_eq!(site.visit("test"), 503);
+    site.proxy.wait_stat("cluster.origin.upstream_cx_connect_timeout", 1);
+    origin.wait_open_at_most(0);
+}
+
+#[test]
+fn plain_http_to_an_upstream_of_tls_is_an_error_and_not_a_hang() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["origin.test"])).start();
+    let proxy = Proxy::start(&Config::proxy_to(origin.address));
+    assert!(matches!(proxy.get("/").status, 502 | 503));
+}
+
+#[test]
+fn auto_sni_asks_for_the_host_of_the_request_and_shares_no_connection_between_hosts() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["one.test", "two.test"])).start();
+    let auto = upstream_http_options(json!({
+        "upstream_http_protocol_options": {"auto_sni": true, "auto_san_validation": true},
+    }));
+    let site = Site::start_with(origin.address, trusting(&authority), auto);
+    for host in ["one.test", "two.test", "one.test:8443", "two.test"] {
+        assert_eq!(site.visit(host), 200, "{host}");
+    }
+    assert_eq!(names(&origin), [Some("one.test".to_owned()), Some("two.test".to_owned())]);
+    // A host that the certificate is not good for.
+    assert_eq!(site.visit("three.test"), 503);
+    // An address is no name to ask for (RFC 6066 section 3).
+    assert_eq!(site.visit("127.0.0.1"), 503);
+}
+
+#[test]
+fn auto_host_sni_asks_for_the_name_of_the_endpoint() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["endpoint.test"])).start();
+    let address = config::socket_address("127.0.0.1", origin.address.port());
+    let endpoint = json!({"endpoint": {"hostname": "endpoint.test", "address": address}});
+    let load = json!({"load_assignment": {"endpoints": [{"lb_endpoints": [endpoint]}]}});
+    let auto = json!({"auto_host_sni": true, "auto_sni_san_validation": true});
+    let site = Site::start_with(origin.address, trusting_and(&authority, auto), load);
+    assert_eq!(site.visit("test"), 200);
+    assert_eq!(names(&origin), [Some("endpoint.test".to_owned())]);
+}
+
+#[test]
+fn alpn_offers_what_the_file_says() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["origin.test"])).offering(&["http/1.1"]).start();
+    let alpn = json!({"common_tls_context": {"alpn_protocols": ["http/1.1"]}});
+    let site = Site::start(origin.address, trusting_and(&authority, alpn));
+    assert_eq!(site.visit("test"), 200);
+    assert_eq!(origin.hellos()[0].protocol, "http/1.1");
+}
+
+#[test]
+fn an_upstream_that_wants_a_certificate_is_shown_one() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let origin = Serving::requiring(&servers.issue(&["origin.test"]), &clients).start();
+    let shown = json!({"common_tls_context": {"tls_certificates": [clients.issue(&["proxy.test"]).inline()]}});
+    let site = Site::start(origin.address, trusting_and(&servers, shown));
+    assert_eq!(site.visit("test"), 200);
+    assert!(origin.hellos()[0].certified);
+    let without = Site::start(origin.address, trusting(&servers));
+    assert_eq!(without.visit("test"), 503);
+}
+
+#[test]
+fn the_authority_and_the_certificate_for_an_upstream_are_renewed_from_disk() {
+    if !postrider_only() {
+        return;
+    }
+    let (first, second, clients) = (Authority::new("first"), Authority::new("second"), Authority::new("clients"));
+    let origin = Serving::requiring(&second.issue(&["origin.test"]), &clients).start();
+    let directory = TempDir::new();
+    let write = |identity: &postrider_tests::tls::Identity| {
+        let chain = directory.write("tls.crt", identity.chain_pem());
+        (chain, directory.write("tls.key", identity.key_pem()))
+    };
+    let ca = directory.write("ca.pem", first.pem());
+    let (chain, key) = write(&Authority::new("nobody").issue(&["proxy.test"]));
+    let path = |file: &PathBuf| json!({"filename": file.to_str().unwrap()});
+    let context = json!({"common_tls_context": {
+        "validation_context": {"trusted_ca": path(&ca)},
+        "tls_certificates": [{"certificate_chain": path(&chain), "private_key": path(&key)}],
+    }});
+    let site = Site::start(origin.address, context);
+    assert_eq!(site.visit("test"), 503);
+    directory.write("ca.pem", second.pem());
+    write(&clients.issue(&["proxy.test"]));
+    wait_until("the new authority and certificate", || site.visit("test") == 200);
+}
+
+#[test]
+fn an_answer_that_is_cut_off_is_not_passed_on_as_whole() {
+    let authority = Authority::new("authority");
+    // Envoy takes the one end for the other.
+    for (polite, whole) in [(true, true), (false, envoy())] {
+        let origin = Serving::new(&authority.issue(&["origin.test"])).answering_once(CLOSING, polite).start();
+        let site = Site::start(origin.address, trusting(&authority));
+        let mut client = site.proxy.client();
+        client.send(get("/"));
+        let answer = client.response("GET");
+        match answer {
+            Ok(response) => assert!(whole && response.text() == "all of it", "{response:?}"),
+            Err(WireError::Eof(_) | WireError::Reset) => assert!(!whole),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_cut_off_after_a_complete_answer_does_no_harm() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["origin.test"])).answering_once(ONCE, false).start();
+    let site = Site::start(origin.address, trusting(&authority));
+    for _ in 0..5 {
+        assert_eq!(site.visit("test"), 200);
+    }
+}
+
+#[test]
+fn sessions_with_an_upstream_are_resumed() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["origin.test"])).answering_once(ONCE, true).start();
+    let site = Site::start(origin.address, trusting_and(&authority, json!({"sni": "origin.test"})));
+    for _ in 0..5 {
+        assert_eq!(site.visit("test"), 200);
+    }
+    site.proxy.wait_stat("cluster.origin.ssl.session_reused", 4);
+}
+
+#[test]
+fn a_tcp_proxy_ends_tls_on_one_side_and_begins_it_on_the_other() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["origin.test"])).start();
+    let tls = json!({"transport_socket": upstream(trusting(&authority))});
+    let config = Config::new().tcp("http", json!({"cluster": "origin"})).cluster_with("origin", &[origin.address], tls);
+    let plain = Proxy::start(&config);
+    assert_eq!(plain.exchange(get("/")).text(), "ok");
+    let both = Proxy::start(&secured(config, &authority.issue(&["site.test"]), json!({})));
+    let client = postrider_tests::tls::Client::trusting(&authority);
+    assert_eq!(client.get(both.address("http"), "site.test").unwrap().text(), "ok");
+    // A client that ends its side without a word, or in the middle of a record, ends it for the upstream, too.
+    let mut cut = RawClient::from_stream(net::connect_from([127, 0, 0, 1].into(), both.address("http")));
+    cut.send([0x16, 3, 1]);
+    drop(cut);
+    assert_eq!(client.get(both.address("http"), "site.test").unwrap().text(), "ok");
+}
