@@ -9,6 +9,7 @@ pub use postrider_testkit as kit;
 
 pub mod h2_client;
 pub mod h2_frames;
+pub mod h2_origin;
 pub mod load;
 pub mod tls;
 pub mod tls_origin;

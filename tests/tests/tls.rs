@@ -2,8 +2,8 @@
 //! greetings that are cut, late or none.
 
 use postrider_tests::h2_frames::{self as raw, Frames};
-use postrider_tests::kit::config::{self, http_filter};
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, WireError, process};
+use postrider_tests::kit::config::{self, file_access_log, http_filter};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, WireError, process, wait_until};
 use postrider_tests::tls::{
     Authority, Client, Identity, TlsClient, await_listener_stat, downstream, secured, tls_inspector,
 };
@@ -518,4 +518,28 @@ fn openssl_verifies_the_certificate_and_the_name() {
         assert!(finished.stdout.contains(expected), "{arguments:?}: {}", finished.stdout);
     }
     assert_ne!(connect(&["-tls1_1"]).code, Some(0));
+}
+
+#[test]
+fn logs_tell_what_was_agreed_on() {
+    let folder = TempDir::new();
+    let log = folder.path().join("access.log");
+    let text = "%DOWNSTREAM_TLS_VERSION% %DOWNSTREAM_TLS_CIPHER% %DOWNSTREAM_TLS_GROUP% %REQUESTED_SERVER_NAME%\n";
+    let logger = file_access_log(&log, json!({"log_format": {"text_format_source": {"inline_string": text}}}));
+    let authority = Authority::new("authority");
+    let config = Config::new().http(named("hello")).overlay_filter("http", json!({"access_log": [logger]}));
+    let proxy = Proxy::start(&secured(config, &authority.issue(&["site.test"]), json!({})));
+    for version in [&TLS12, &TLS13] {
+        assert_eq!(
+            Client::speaking(&authority, &[version]).get(proxy.address("http"), "site.test").unwrap().status,
+            200
+        );
+    }
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_until("both are logged", || lines().lines().count() == 2);
+    let lines = lines();
+    let fields: Vec<Vec<&str>> = lines.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!((fields[0][0], fields[1][0]), ("TLSv1.2", "TLSv1.3"));
+    assert!(fields[0][1].starts_with("ECDHE-ECDSA-") && fields[1][1].starts_with("TLS_"), "{lines}");
+    assert!(fields.iter().all(|line| line[2].contains("25519") && line[3] == "site.test"), "{lines}");
 }

@@ -68,6 +68,7 @@ pub enum Command {
     DownstreamDirectRemoteAddress(AddressPart),
     DownstreamTransportFailureReason,
     RequestedServerName,
+    DownstreamTls(TlsPart),
     RouteName,
     VirtualHostName,
     FilterChainName,
@@ -115,6 +116,16 @@ pub enum StateForm {
     Typed,
     /// One field of it: a string as it is, anything else as JSON.
     Field(String),
+}
+
+/// What is shown of a client's TLS session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TlsPart {
+    Version,
+    Cipher,
+    Group,
+    Ja3,
+    Ja4,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -332,6 +343,11 @@ impl Spec<'_> {
             "DOWNSTREAM_DIRECT_REMOTE_PORT" => Command::DownstreamDirectRemoteAddress(Port),
             "DOWNSTREAM_TRANSPORT_FAILURE_REASON" => Command::DownstreamTransportFailureReason,
             "REQUESTED_SERVER_NAME" => Command::RequestedServerName,
+            "DOWNSTREAM_TLS_VERSION" => Command::DownstreamTls(TlsPart::Version),
+            "DOWNSTREAM_TLS_CIPHER" => Command::DownstreamTls(TlsPart::Cipher),
+            "DOWNSTREAM_TLS_GROUP" => Command::DownstreamTls(TlsPart::Group),
+            "TLS_JA3_FINGERPRINT" => Command::DownstreamTls(TlsPart::Ja3),
+            "TLS_JA4_FINGERPRINT" => Command::DownstreamTls(TlsPart::Ja4),
             "ROUTE_NAME" => Command::RouteName,
             "VIRTUAL_HOST_NAME" => Command::VirtualHostName,
             "FILTER_CHAIN_NAME" => Command::FilterChainName,
@@ -481,6 +497,11 @@ const NAMES: &[&str] = &[
     "DOWNSTREAM_DIRECT_REMOTE_PORT",
     "DOWNSTREAM_TRANSPORT_FAILURE_REASON",
     "REQUESTED_SERVER_NAME",
+    "DOWNSTREAM_TLS_VERSION",
+    "DOWNSTREAM_TLS_CIPHER",
+    "DOWNSTREAM_TLS_GROUP",
+    "TLS_JA3_FINGERPRINT",
+    "TLS_JA4_FINGERPRINT",
     "ROUTE_NAME",
     "VIRTUAL_HOST_NAME",
     "FILTER_CHAIN_NAME",

@@ -407,6 +407,15 @@ impl Upstream {
         &self.account.stats
     }
 
+    /// As logs show it.
+    #[inline]
+    pub(crate) fn protocol(&self) -> &'static str {
+        match self.io {
+            Io::Http2(_) => "HTTP/2",
+            Io::Plain(_) | Io::Tls(_) => "HTTP/1.1",
+        }
+    }
+
     /// Counts a request that goes out on this connection.
     pub(crate) fn begin_request(&self) {
         self.account.served.set(self.account.served.get() + 1);

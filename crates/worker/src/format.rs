@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{Moment, RouteFacts, StreamInfo};
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{AddressPart, Command, Format, JsonFormat, LogFormat, Piece, TimeFormat};
+use postrider_model::{AddressPart, Command, Format, JsonFormat, LogFormat, Piece, TimeFormat, TlsPart};
 use postrider_telemetry::json;
 use postrider_telemetry::time::{self, TimePattern};
 
@@ -171,7 +171,7 @@ impl Context<'_> {
             }
             Command::UpstreamProtocol => {
                 info.upstream_remote.as_ref().filter(|_| self.http)?;
-                out.extend_from_slice(b"HTTP/1.1");
+                text(info.upstream_protocol, out)?;
             }
             Command::ResponseCode => number(u64::from(info.status), out),
             Command::ResponseCodeDetails => text(&info.details, out)?,
@@ -206,8 +206,20 @@ impl Context<'_> {
             Command::DownstreamLocalAddress(part) => address(info.downstream_local, *part, out)?,
             Command::DownstreamRemoteAddress(part) => address(info.downstream_remote, *part, out)?,
             Command::DownstreamDirectRemoteAddress(part) => address(info.downstream_direct_remote, *part, out)?,
-            // Plain text has no server name and no handshake that could fail.
-            Command::RequestedServerName | Command::DownstreamTransportFailureReason => return None,
+            Command::RequestedServerName => text(info.tls.as_ref()?.server_name.as_deref()?, out)?,
+            Command::DownstreamTls(part) => {
+                let tls = info.tls.as_ref()?;
+                let shown = match part {
+                    TlsPart::Version => Some(tls.version),
+                    TlsPart::Cipher => Some(tls.cipher),
+                    TlsPart::Group => tls.group,
+                    TlsPart::Ja3 => tls.ja3.as_deref(),
+                    TlsPart::Ja4 => tls.ja4.as_deref(),
+                };
+                text(shown?, out)?;
+            }
+            // A connection whose handshake failed carries no request that could be logged.
+            Command::DownstreamTransportFailureReason => return None,
             Command::RouteName => text(info.route_name.as_deref()?, out)?,
             Command::VirtualHostName => text(info.virtual_host.as_deref()?, out)?,
             Command::FilterChainName => text(info.filter_chain.as_deref()?, out)?,

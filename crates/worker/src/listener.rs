@@ -397,6 +397,7 @@ fn agreed(io: &Io, greeting: Greeting) -> Option<Rc<TlsSession>> {
     Some(Rc::new(TlsSession {
         version: session.protocol_version().map_or("", postrider_tls::version_name),
         cipher: session.negotiated_cipher_suite().map_or("", |suite| postrider_tls::cipher_name(suite.suite())),
+        group: session.negotiated_key_exchange_group().map(|group| postrider_tls::group_name(group.name())),
         server_name: server.server_name().map(str::to_owned).or(greeting.server_name),
         protocol: session.alpn_protocol().map(text),
         ja3: greeting.ja3,

@@ -37,6 +37,8 @@ pub struct StreamInfo {
     pub upstream_remote: Option<Rc<str>>,
     pub upstream_cluster: Option<Rc<str>>,
     pub upstream_connection_id: u64,
+    /// What is spoken with the upstream.
+    pub upstream_protocol: &'static str,
     pub upstream_attempts: u32,
     pub upstream_failure: Option<Rc<str>>,
     pub route_name: Option<Rc<str>>,
@@ -69,8 +71,9 @@ pub struct StreamInfo {
 pub struct TlsSession {
     /// `TLSv1.3`.
     pub version: &'static str,
-    /// As OpenSSL calls it.
+    /// As OpenSSL calls it; so the key exchange, which a resumed session may lack.
     pub cipher: &'static str,
+    pub group: Option<&'static str>,
     /// What the client asked for, lower case.
     pub server_name: Option<String>,
     /// What both agreed on by ALPN.
@@ -145,6 +148,7 @@ impl StreamInfo {
             upstream_remote: None,
             upstream_cluster: None,
             upstream_connection_id: 0,
+            upstream_protocol: "HTTP/1.1",
             upstream_attempts: 0,
             upstream_failure: None,
             route_name: None,

@@ -139,6 +139,7 @@ impl Exchange {
         upstream.begin_request();
         self.info.upstream_remote = Some(upstream.name.clone());
         self.info.upstream_connection_id = upstream.id;
+        self.info.upstream_protocol = upstream.protocol();
         self.info.upstream_attempts += 1;
         self.upstream = Some(upstream);
     }

@@ -1,0 +1,115 @@
+//! An origin that speaks HTTP/2 and nothing else, on the `h2` crate.
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+/// Answers every request with what it was, in the body, and with `x-checked` in the trailers:
+///
+/// - `/trailers-only` has no body and no trailers, but a status of gRPC in its head;
+/// - `/never` is not answered;
+/// - anything else says method, path, authority, the field `te`, the body's length and the request's trailer `x-sum`.
+pub struct H2Origin {
+    pub address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl H2Origin {
+    /// `streams` at once on a connection.
+    pub fn start(streams: u32) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("O_NONBLOCK");
+        let address = listener.local_addr().expect("an address");
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = connections.clone();
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+                let accepting = async {
+                    loop {
+                        let (stream, _) = listener.accept().await.expect("a connection");
+                        counted.fetch_add(1, Ordering::SeqCst);
+                        tokio::spawn(serve(stream, streams));
+                    }
+                };
+                tokio::select! {
+                    () = accepting => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { address, connections, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Connections that were made so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for H2Origin {
+    fn drop(&mut self) {
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+async fn serve(stream: tokio::net::TcpStream, streams: u32) {
+    let mut builder = h2::server::Builder::new();
+    let Ok(mut connection) = builder.max_concurrent_streams(streams).handshake::<_, Bytes>(stream).await else {
+        return;
+    };
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        tokio::spawn(async move {
+            // A proxy that gave up is what some tests are about.
+            let _ = answer(request, respond).await;
+        });
+    }
+}
+
+async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
+    let (parts, mut body) = request.into_parts();
+    match parts.uri.path() {
+        "/never" => {
+            let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
+            return Ok(());
+        }
+        "/trailers-only" => {
+            let head = Response::builder().header("content-type", "application/grpc").header("grpc-status", "12");
+            respond.send_response(head.body(()).expect("a response"), true)?;
+            return Ok(());
+        }
+        _ => {}
+    }
+    let mut length = 0;
+    while let Some(piece) = body.data().await {
+        let piece = piece?;
+        length += piece.len();
+        body.flow_control().release_capacity(piece.len())?;
+    }
+    let trailers = body.trailers().await?.unwrap_or_default();
+    let field =
+        |map: &HeaderMap, name: &str| map.get(name).map_or("-", |value| value.to_str().unwrap_or("?")).to_owned();
+    let text = format!(
+        "{} {} {} te={} body={length} x-sum={}",
+        parts.method,
+        parts.uri.path(),
+        parts.uri.authority().map_or("-", |authority| authority.as_str()),
+        field(&parts.headers, "te"),
+        field(&trailers, "x-sum"),
+    );
+    let mut send = respond.send_response(Response::new(()), false)?;
+    send.send_data(text.into(), false)?;
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-checked", HeaderValue::from_static("yes"));
+    send.send_trailers(trailers)
+}

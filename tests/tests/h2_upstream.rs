@@ -1,0 +1,126 @@
+//! HTTP/2 with upstreams: what they are asked, what comes back, and how connections are shared.
+
+use http::HeaderMap;
+use postrider_tests::h2_client::{H2Client, request};
+use postrider_tests::h2_origin::H2Origin;
+use postrider_tests::kit::config::{file_access_log, upstream_http_options};
+use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
+use serde_json::{Value, json};
+
+fn http2() -> Value {
+    upstream_http_options(
+        json!({"explicit_http_config": {"http_protocol_options": null, "http2_protocol_options": {}}}),
+    )
+}
+
+fn config(origin: &H2Origin, options: Value) -> Config {
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+    Config::routes(routes).cluster_with("origin", &[origin.address], options)
+}
+
+fn proxy(origin: &H2Origin) -> Proxy {
+    Proxy::start(&config(origin, http2()))
+}
+
+#[test]
+fn a_client_of_http_1_reaches_an_upstream_of_http_2() {
+    let origin = H2Origin::start(100);
+    let proxy = proxy(&origin);
+    let get = proxy.exchange("GET /a?b HTTP/1.1\r\nhost: site.test\r\nconnection: keep-alive\r\n\r\n");
+    assert_eq!((get.status, get.text()), (200, "GET /a site.test te=- body=0 x-sum=-"));
+    let sized = "POST /b HTTP/1.1\r\nhost: site.test\r\ncontent-length: 5\r\n\r\nhello";
+    assert_eq!(proxy.exchange(sized).text(), "POST /b site.test te=- body=5 x-sum=-");
+    let chunked = "POST /c HTTP/1.1\r\nhost: site.test\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    assert_eq!(proxy.exchange(chunked).text(), "POST /c site.test te=- body=3 x-sum=-");
+}
+
+#[test]
+fn trailers_pass_both_ways_between_clients_and_upstreams_of_http_2() {
+    let origin = H2Origin::start(100);
+    let proxy = proxy(&origin);
+    let mut client = H2Client::connect(proxy.address("http"));
+    let asked = request("POST", "/t").header("content-type", "application/grpc").body(()).unwrap();
+    let mut exchange = client.start(asked, false);
+    client.send_all(&mut exchange.body, b"message", false).unwrap();
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-sum", "7".parse().unwrap());
+    exchange.body.send_trailers(trailers).unwrap();
+    let answer = client.answer(exchange).unwrap();
+    assert_eq!(answer.text(), "POST /t test te=trailers body=7 x-sum=7");
+    assert_eq!(answer.trailers["x-checked"], "yes");
+}
+
+#[test]
+fn an_answer_of_trailers_only_ends_with_its_head() {
+    let origin = H2Origin::start(100);
+    let proxy = proxy(&origin);
+    let mut client = H2Client::connect(proxy.address("http"));
+    let exchange = client.start(request("POST", "/trailers-only").body(()).unwrap(), true);
+    let head = client.head(exchange).unwrap();
+    assert_eq!(head.headers()["grpc-status"], "12");
+    assert!(head.body().is_end_stream(), "gRPC clients tell the two forms apart by it");
+}
+
+#[test]
+fn large_bodies_pass_with_their_windows() {
+    let origin = H2Origin::start(100);
+    let proxy = proxy(&origin);
+    let mut client = H2Client::connect(proxy.address("http"));
+    let body = vec![b'x'; 3 << 20];
+    let answer = client.exchange(request("PUT", "/large").body(()).unwrap(), &body);
+    assert_eq!(answer.text(), format!("PUT /large test te=- body={} x-sum=-", body.len()));
+}
+
+#[test]
+fn many_requests_share_a_connection_and_a_second_opens_when_its_streams_run_out() {
+    let origin = H2Origin::start(2);
+    let proxy = proxy(&origin);
+    let mut client = H2Client::connect(proxy.address("http"));
+    assert_eq!(client.get("/one").status, 200);
+    assert_eq!(client.get("/two").status, 200);
+    assert_eq!(origin.connections(), 1);
+    let mut waiting: Vec<_> = (0..3).map(|_| client.start(request("GET", "/never").body(()).unwrap(), true)).collect();
+    wait_until("the third stream has a connection of its own", || origin.connections() == 2);
+    assert_eq!(client.get("/three").status, 200, "there is room beside it");
+    waiting.iter_mut().for_each(|exchange| exchange.body.send_reset(h2::Reason::CANCEL));
+    wait_until("the upstream's streams are given up", || proxy.stats().value("cluster.origin.upstream_rq_active") == 0);
+}
+
+#[test]
+fn the_upstream_is_spoken_to_as_the_client_speaks() {
+    let same = upstream_http_options(json!({
+        "explicit_http_config": null,
+        "use_downstream_protocol_config": {"http_protocol_options": {}, "http2_protocol_options": {}},
+    }));
+    let origin = H2Origin::start(100);
+    let modern = Proxy::start(&config(&origin, same.clone()));
+    assert_eq!(H2Client::connect(modern.address("http")).get("/h2").status, 200);
+    let old = Origin::echo("a");
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+    let proxy = Proxy::start(&Config::routes(routes).cluster_with("origin", &[old.address], same));
+    assert_eq!(proxy.get("/h1").status, 200);
+}
+
+#[test]
+fn an_upstream_that_speaks_http_1_only_is_a_503() {
+    let old = Origin::echo("a");
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+    let proxy = Proxy::start(&Config::routes(routes).cluster_with("origin", &[old.address], http2()));
+    assert!(matches!(proxy.get("/").status, 502 | 503));
+}
+
+#[test]
+fn logs_tell_what_was_spoken_on_both_sides() {
+    let folder = TempDir::new();
+    let log = folder.path().join("access.log");
+    let format = json!({"log_format": {"text_format_source": {"inline_string": "%PROTOCOL% %UPSTREAM_PROTOCOL%\n"}}});
+    let origin = H2Origin::start(100);
+    let config =
+        config(&origin, http2()).overlay_filter("http", json!({"access_log": [file_access_log(&log, format)]}));
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    assert_eq!(H2Client::connect(proxy.address("http")).get("/").status, 200);
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_until("both are logged", || lines().lines().count() == 2);
+    assert_eq!(lines(), "HTTP/1.1 HTTP/2\nHTTP/2 HTTP/2\n");
+}
