@@ -5,6 +5,7 @@ use postrider_tests::h2_client::{H2Client, request};
 use postrider_tests::h2_origin::H2Origin;
 use postrider_tests::kit::config::{file_access_log, upstream_http_options};
 use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
+use postrider_tests::tls::upstream;
 use serde_json::{Value, json};
 
 fn http2() -> Value {
@@ -123,4 +124,19 @@ fn logs_tell_what_was_spoken_on_both_sides() {
     let lines = || std::fs::read_to_string(&log).unwrap_or_default();
     wait_until("both are logged", || lines().lines().count() == 2);
     assert_eq!(lines(), "HTTP/1.1 HTTP/2\nHTTP/2 HTTP/2\n");
+}
+
+#[test]
+fn requests_that_wait_for_a_connection_do_not_hang_when_it_cannot_be_made() {
+    let silent = Origin::silent();
+    let mut options = http2();
+    options["transport_socket"] = upstream(json!({}));
+    options["connect_timeout"] = json!("0.2s");
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0s"}}]);
+    let proxy = Proxy::start(&Config::routes(routes).cluster_with("origin", &[silent.address], options));
+    let mut client = H2Client::connect(proxy.address("http"));
+    let waiting: Vec<_> = (0..3).map(|_| client.start(request("GET", "/").body(()).unwrap(), true)).collect();
+    for exchange in waiting {
+        assert_eq!(client.answer(exchange).unwrap().status, 503);
+    }
 }

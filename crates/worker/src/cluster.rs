@@ -215,7 +215,7 @@ impl Cluster {
             }
         };
         let multiplexed = protocol == Some(UpstreamProtocol::Http2);
-        let _expected = multiplexed.then(|| self.streams.expect(host));
+        let _expected = multiplexed.then(|| self.streams.expect(self, host));
         let connecting = self.open(worker, host, protocol, request_host);
         host.connections.set(host.connections.get() + 1);
         host.totals.connections.set(host.totals.connections.get() + 1);

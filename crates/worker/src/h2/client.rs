@@ -42,9 +42,10 @@ pub(crate) struct Pool {
     expected: RefCell<Vec<(Rc<Host>, usize)>>,
 }
 
-/// A connection is being made while this lives.
-pub(crate) struct Expected<'p> {
-    pool: &'p Pool,
+/// A connection is being made while this lives. However that ends, whoever waits for it hears of it.
+pub(crate) struct Expected<'c> {
+    cluster: &'c Cluster,
+    pool: &'c Pool,
     host: Rc<Host>,
 }
 
@@ -139,9 +140,9 @@ impl Pool {
     }
 
     /// A connection to `host` is being made.
-    pub(crate) fn expect(&self, host: &Rc<Host>) -> Expected<'_> {
+    pub(crate) fn expect<'c>(&'c self, cluster: &'c Cluster, host: &Rc<Host>) -> Expected<'c> {
         self.expected.borrow_mut().push((host.clone(), 0));
-        Expected { pool: self, host: host.clone() }
+        Expected { cluster, pool: self, host: host.clone() }
     }
 
     /// Lets go of connections that are idle or old.
@@ -180,5 +181,7 @@ impl Drop for Expected<'_> {
         if let Some(at) = expected.iter().position(|(of, _)| Rc::ptr_eq(of, &self.host)) {
             expected.swap_remove(at);
         }
+        drop(expected);
+        self.cluster.gone();
     }
 }
