@@ -218,7 +218,7 @@ impl Stream {
         let response = ready!(Pin::new(answer).poll(cx)).map_err(broken)?;
         let (parts, recv) = response.into_parts();
         self.ended = recv.is_end_stream();
-        self.chunked = text::write_response(&parts, self.ended || *is_head, &mut self.words);
+        self.chunked = text::write_response(&parts, self.ended, *is_head, &mut self.words);
         self.recv = Some(recv);
         Poll::Ready(Ok(()))
     }

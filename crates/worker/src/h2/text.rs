@@ -48,23 +48,24 @@ pub(super) fn write_request(parts: &Parts, ended: bool, out: &mut Vec<u8>) -> Re
     Ok(chunked)
 }
 
-/// Writes the head of a final answer. `ended`: no body follows. Answers whether the body is to be read as chunked.
-pub(super) fn write_response(parts: &response::Parts, ended: bool, out: &mut Vec<u8>) -> bool {
+/// Writes the head of a final answer. `ended`: no body follows; `is_head`: none can, since it answers HEAD. Answers
+/// whether the body is to be read as chunked.
+pub(super) fn write_response(parts: &response::Parts, ended: bool, is_head: bool, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(parts.status.as_str().as_bytes());
     out.extend_from_slice(b" \r\n");
     write_fields(&parts.headers, false, out);
-    let bodiless = ended || matches!(parts.status.as_u16(), 204 | 304);
-    let told = parts.headers.contains_key(CONTENT_LENGTH);
-    match (told, bodiless) {
-        (true, _) => {}
-        // Without a body and without a length: the reader must not wait for the end of a connection.
-        (false, true) if parts.status != StatusCode::NO_CONTENT => out.extend_from_slice(b"content-length: 0\r\n"),
-        (false, true) => {}
-        (false, false) => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+    // RFC 9112 section 6.3: the reader knows by itself that these have no body.
+    let known = is_head || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let open = !known && !parts.headers.contains_key(CONTENT_LENGTH);
+    if open && ended {
+        // Else it would wait for the end of the connection.
+        out.extend_from_slice(b"content-length: 0\r\n");
+    } else if open {
+        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     }
     out.extend_from_slice(b"\r\n");
-    !told && !bodiless
+    open && !ended
 }
 
 /// Writes trailers and the end of a chunked body (RFC 9112 section 7.1.2).
@@ -124,6 +125,22 @@ mod tests {
         assert_eq!(text(request, false).unwrap(), "PUT / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 3\r\n\r\n");
         let request = http::Request::connect("a.test:443");
         assert_eq!(text(request, false).unwrap(), "CONNECT a.test:443 HTTP/1.1\r\nhost: a.test:443\r\n\r\n");
+    }
+
+    #[test]
+    fn an_answer_says_where_its_body_ends_only_where_that_is_not_known() {
+        let text = |status: u16, ended, is_head| {
+            let (parts, ()) = http::Response::builder().status(status).header("x", "y").body(()).unwrap().into_parts();
+            let mut out = Vec::new();
+            let chunked = write_response(&parts, ended, is_head, &mut out);
+            (String::from_utf8(out).unwrap(), chunked)
+        };
+        let bare = |status| format!("HTTP/1.1 {status} \r\nx: y\r\n\r\n");
+        assert_eq!(text(200, false, false).0, "HTTP/1.1 200 \r\nx: y\r\ntransfer-encoding: chunked\r\n\r\n");
+        assert!(text(200, false, false).1);
+        assert_eq!(text(200, true, false), ("HTTP/1.1 200 \r\nx: y\r\ncontent-length: 0\r\n\r\n".to_owned(), false));
+        assert_eq!(text(200, true, true), (bare(200), false), "what HEAD would have had is not known");
+        assert_eq!(text(304, true, false), (bare(304), false));
     }
 
     #[test]
