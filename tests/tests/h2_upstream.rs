@@ -140,3 +140,18 @@ fn requests_that_wait_for_a_connection_do_not_hang_when_it_cannot_be_made() {
         assert_eq!(client.answer(exchange).unwrap().status, 503);
     }
 }
+
+#[test]
+fn streams_that_were_given_up_leave_room_for_others() {
+    let origin = H2Origin::start(2);
+    let proxy = proxy(&origin);
+    let mut client = H2Client::connect(proxy.address("http"));
+    for _ in 0..5 {
+        let mut exchange = client.start(request("GET", "/never").body(()).unwrap(), true);
+        proxy.wait_stat("cluster.origin.upstream_rq_active", 1);
+        exchange.body.send_reset(h2::Reason::CANCEL);
+        proxy.wait_stat("cluster.origin.upstream_rq_active", 0);
+    }
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(origin.connections(), 1);
+}

@@ -290,6 +290,8 @@ impl Cluster {
 
     /// A stream of a connection for one request.
     fn stream_of(&self, host: &Rc<Host>, client: &Client) -> Box<Upstream> {
+        // Taken from here on, so that nobody else counts on it.
+        client.account.busy.set(client.account.busy.get() + 1);
         let io = Io::Http2(Box::new(client.stream()));
         Box::new(self.upstream(io, host, client.id, client.account.clone(), client.asked.clone()))
     }
@@ -362,12 +364,14 @@ impl Cluster {
     /// Puts a connection whose last exchange ended cleanly back for the next request, or closes it.
     pub(crate) fn put_back(&self, upstream: Box<Upstream>, now: Moment) {
         upstream.idle_since.set(now);
-        upstream.account.busy.set(upstream.account.busy.get().saturating_sub(1));
         let limit = self.plan.model.upstream.max_requests_per_connection;
-        if matches!(upstream.io, Io::Http2(_)) {
+        if upstream.is_stream() {
             // The connection stays where it is.
             drop(upstream);
-        } else if limit.is_some_and(|limit| upstream.account.served.get() >= limit) {
+            return self.hosts.call_next();
+        }
+        upstream.account.busy.set(0);
+        if limit.is_some_and(|limit| upstream.account.served.get() >= limit) {
             upstream.account.stats.inc(stat::UPSTREAM_CX_MAX_REQUESTS);
             drop(upstream);
         } else {
@@ -407,6 +411,11 @@ impl Upstream {
         &self.account.stats
     }
 
+    /// It is one stream of a connection.
+    fn is_stream(&self) -> bool {
+        matches!(self.io, Io::Http2(_))
+    }
+
     /// As logs show it.
     #[inline]
     pub(crate) fn protocol(&self) -> &'static str {
@@ -419,7 +428,9 @@ impl Upstream {
     /// Counts a request that goes out on this connection.
     pub(crate) fn begin_request(&self) {
         self.account.served.set(self.account.served.get() + 1);
-        self.account.busy.set(self.account.busy.get() + 1);
+        if !self.is_stream() {
+            self.account.busy.set(1);
+        }
     }
 
     /// The peer closed or broke the connection.
@@ -462,6 +473,9 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.input.release(&self.account.worker.buffers);
+        if self.is_stream() {
+            self.account.busy.set(self.account.busy.get().saturating_sub(1));
+        }
     }
 }
 
