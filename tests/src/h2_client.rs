@@ -90,6 +90,12 @@ impl H2Client {
         self.wait(exchange.response)
     }
 
+    /// The head of the answer to a request whose own side stays open.
+    pub fn start_tunnel(&mut self, request: Request<()>) -> (Response<RecvStream>, SendStream<Bytes>) {
+        let Exchange { body, response } = self.start(request, false);
+        (self.wait(response).expect("an answer"), body)
+    }
+
     /// The whole answer.
     pub fn answer(&self, exchange: Exchange) -> Result<Answer, h2::Error> {
         let response = self.head(exchange)?;

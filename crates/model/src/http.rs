@@ -97,6 +97,22 @@ pub struct Http2Options {
     pub initial_connection_window: u32,
     /// Bytes of fields that the peer may have us remember.
     pub header_table_size: u32,
+    /// Extended CONNECT (RFC 8441) is welcome, respectively made use of.
+    pub allow_connect: bool,
+    pub keepalive: Option<Http2Keepalive>,
+}
+
+/// PINGs that a peer must answer (RFC 9113 section 6.7).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Http2Keepalive {
+    /// Between two of them; `None` sends none by the clock.
+    pub interval: Option<Duration>,
+    /// An answer that takes longer ends the connection.
+    pub timeout: Duration,
+    /// Up to so many percent of the interval are added at random.
+    pub jitter_percent: f64,
+    /// A connection to an upstream that carried nothing for so long is asked together with its next stream.
+    pub idle_interval: Option<Duration>,
 }
 
 impl Default for Http2Options {
@@ -108,6 +124,8 @@ impl Default for Http2Options {
             initial_stream_window: 64 * 1024,
             initial_connection_window: 1024 * 1024,
             header_table_size: 4096,
+            allow_connect: false,
+            keepalive: None,
         }
     }
 }

@@ -117,6 +117,8 @@ pub struct Forward {
     pub priority: Priority,
     /// Overrides the connection's upgrades: token in lower case and whether it is allowed.
     pub upgrades: Vec<(String, bool)>,
+    /// A CONNECT ends here: its tunnel goes to an endpoint as plain bytes.
+    pub terminates_connect: bool,
 }
 
 /// Which cluster.

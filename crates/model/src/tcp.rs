@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{AccessLog, Origin};
+use crate::{AccessLog, Format, HeaderEdits, Origin};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TcpProxy {
@@ -15,8 +15,18 @@ pub struct TcpProxy {
     pub max_connection_duration: Option<Duration>,
     /// Tries in all, at least 1; each picks an endpoint anew.
     pub max_connect_attempts: u32,
+    /// The endpoint is a proxy that is asked for a tunnel.
+    pub tunneling: Option<Tunneling>,
     pub access_log: Vec<AccessLog>,
     pub origin: Origin,
+}
+
+/// A connection goes through the tunnel that a CONNECT opens (RFC 9110 section 9.3.6).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tunneling {
+    /// `host:port` that the proxy is asked for.
+    pub hostname: Format,
+    pub headers: HeaderEdits,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -249,6 +249,7 @@ pub(crate) mod tests {
             cluster_not_found_status: 503,
             priority: Priority::Default,
             upgrades: Vec::new(),
+            terminates_connect: false,
         }
     }
 

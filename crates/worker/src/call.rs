@@ -190,7 +190,7 @@ impl<'a> Attempt<'a> {
         let mut out = Vec::new();
         match &mut upstream.io {
             // One that takes no more streams shows when its answer is read.
-            Io::Http2(stream) => drop(stream.send_request(head, framing)),
+            Io::Http2(stream) => drop(stream.send_request(head, framing, false)),
             Io::Plain(_) | Io::Tls(_) => write_request(head, &options, &mut out),
         }
         out.extend_from_slice(body);

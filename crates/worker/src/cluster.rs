@@ -10,7 +10,7 @@ use postrider_http::{RequestHead, Version, split_port};
 use postrider_model::{Address, Priority, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::{cluster as stat, cluster_ssl};
+use postrider_telemetry::stats::sets::{cluster as stat, cluster_http2, cluster_ssl};
 use postrider_tls::{Target, rustls};
 use postrider_upstream::{Endpoints, LocalBreakers, Permit, Random, Waiter};
 
@@ -261,7 +261,11 @@ impl Cluster {
         }
         stats.inc(stat::UPSTREAM_CX_HTTP2_TOTAL);
         let options = &self.plan.model.upstream;
-        let client = Client::begin(io, options, account, id, self, asked).await;
+        let beginning = Client::begin(io, options, account, id, self, asked);
+        let Ok(client) = tokio::time::timeout(self.plan.model.connect_timeout, beginning).await else {
+            stats.inc(stat::UPSTREAM_CX_CONNECT_TIMEOUT);
+            return Err(NoConnection::Timeout);
+        };
         let client = client.map_err(|error| NoConnection::Failed(error.to_string()))?;
         self.streams.add(host, client.clone());
         // Whoever waited for this connection gets a stream of it.
@@ -348,6 +352,13 @@ impl Cluster {
                 Err(std::io::Error::new(error.kind(), format!("TLS error: {error}")))
             }
         }
+    }
+
+    /// A connection ends whose peer answers no PING.
+    #[cold]
+    pub(crate) fn count_dead_peer(&self, worker: &Worker) {
+        let name = self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name);
+        worker.stats.block(&cluster_http2::SET, &stat_name(name)).inc(cluster_http2::KEEPALIVE_TIMEOUT);
     }
 
     /// Waits until a connection of this cluster came free or ended.

@@ -83,8 +83,10 @@ impl Io {
         match self {
             Io::Plain(socket) => socket.poll_finish(cx),
             Io::Tls(stream) => stream.poll_finish(cx),
-            // Its answer ends it.
-            Io::Http2(_) => Poll::Ready(Ok(())),
+            Io::Http2(stream) => {
+                stream.end();
+                Poll::Ready(Ok(()))
+            }
         }
     }
 

@@ -38,6 +38,7 @@ mod message;
 mod plan;
 mod tcp;
 mod timers;
+mod tunnel;
 mod worker;
 
 pub use chain::rules as request_rules;

@@ -4,17 +4,18 @@ use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 
 use postrider_filter_api::{Flags, Moment, StreamInfo};
-use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{Priority, TcpCluster};
+use postrider_http::{Fields, RequestHead, ResponseHead, Version};
+use postrider_model::{Priority, TcpCluster, UpstreamProtocol};
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
 
 use crate::buffers::{Buffers, Input};
 use crate::chain::{Chain, Handler, Tcp};
-use crate::cluster::{Cluster, NoConnection, Upstream};
+use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::format::Context;
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::timers::Deadline;
+use crate::tunnel;
 use crate::worker::Worker;
 
 /// A session between a client and an endpoint.
@@ -135,7 +136,7 @@ impl Session {
             };
             self.info.upstream_attempts += 1;
             self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
-            match cluster.connect(&self.worker, &host, Priority::Default, None, None).await {
+            match self.reach(tcp, &cluster, &host).await {
                 Ok(upstream) => {
                     host.active.set(host.active.get() + 1);
                     host.totals.requests.set(host.totals.requests.get() + 1);
@@ -159,6 +160,37 @@ impl Session {
         self.fail(Flags::UPSTREAM_CONNECTION_FAILURE);
         self.info.flags.insert(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
         None
+    }
+
+    /// A connection to `host`, or, where that is a proxy, to what it connects to.
+    async fn reach(&self, tcp: &Tcp, cluster: &Rc<Cluster>, host: &Rc<Host>) -> Result<Box<Upstream>, NoConnection> {
+        let Some(tunneling) = &tcp.model.tunneling else {
+            return cluster.connect(&self.worker, host, Priority::Default, None, None).await;
+        };
+        let head = tunnel::request(tunneling, &self.info, &self.worker).map_err(NoConnection::Failed)?;
+        let protocol = cluster.protocol_for(Version::Http11);
+        let pooled = match protocol {
+            // It would be an idle connection, which a tunnel uses up.
+            UpstreamProtocol::Http1 => None,
+            _ => cluster.checkout(host, self.worker.clock.now(), protocol, None),
+        };
+        let mut upstream = match pooled {
+            Some(upstream) => upstream,
+            None => cluster.connect(&self.worker, host, Priority::Default, Some(protocol), None).await?,
+        };
+        let opening = tunnel::open(&head, &mut upstream, cluster, &self.worker);
+        let opened = tokio::time::timeout(cluster.plan.model.connect_timeout, opening).await;
+        match opened {
+            Ok(Ok(())) => Ok(upstream),
+            failed => {
+                drop(upstream);
+                cluster.gone();
+                Err(match failed {
+                    Ok(Err(cause)) => NoConnection::Failed(cause),
+                    _ => NoConnection::Timeout,
+                })
+            }
+        }
     }
 
     /// The client is closed without a word; not reset, as it may not even know yet that it is connected.

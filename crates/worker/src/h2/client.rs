@@ -4,13 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
+use h2::Reason;
 use h2::client::SendRequest;
 use postrider_filter_api::Moment;
 use postrider_model::UpstreamOptions;
 use postrider_telemetry::stats::sets::cluster as stat;
 
+use super::keepalive::Keepalive;
 use super::stream::Stream;
 use super::wire::Wire;
 use super::{FRAME_BYTES, SEND_BUFFER};
@@ -19,6 +22,9 @@ use crate::io::Io;
 
 /// Requests that wait for one connection that is being made; more open another.
 const EXPECTED_STREAMS: usize = 100;
+
+/// Stands for a number of streams that the upstream did not say yet, and that none says.
+const UNSAID_STREAMS: usize = 0x7fff_fffd;
 
 /// A connection that carries many requests at once.
 pub(crate) struct Client {
@@ -31,6 +37,9 @@ pub(crate) struct Client {
     /// The peer wants no more streams, or is gone.
     closed: Cell<bool>,
     idle_since: Cell<Moment>,
+    /// Since when nothing was asked, for a PING that goes with the next stream.
+    ping_after: Option<Duration>,
+    ask_peer: Rc<Cell<bool>>,
     max_requests: Option<u32>,
 }
 
@@ -72,16 +81,48 @@ impl Client {
             .max_frame_size(FRAME_BYTES)
             .max_header_list_size(options.max_response_head_bytes)
             .max_send_buffer_size(SEND_BUFFER);
+        if options.http2.allow_connect {
+            builder.initial_max_send_streams(UNSAID_STREAMS);
+        }
         let (send, mut connection) = builder.handshake::<_, Bytes>(wire.clone()).await?;
+        if options.http2.allow_connect {
+            hear_settings(&send, &mut connection, &wire).await?;
+        }
+        let mut keepalive = Keepalive::new(connection.ping_pong(), &options.http2.keepalive, &account.worker);
+        let ping_after = options.http2.keepalive.as_ref().and_then(|keepalive| keepalive.idle_interval);
+        let ask_peer = Rc::new(Cell::new(false));
+        let (asked, worker) = (ask_peer.clone(), account.worker.clone());
         let most = options.http2.max_concurrent_streams as usize;
         let idle_since = Cell::new(account.worker.clock.now());
         let max_requests = options.max_requests_per_connection;
         let closed = Cell::new(false);
-        let client = Rc::new(Client { id, asked: name, account, send, most, closed, idle_since, max_requests });
+        let client = Rc::new(Client {
+            id,
+            asked: name,
+            account,
+            send,
+            most,
+            closed,
+            idle_since,
+            ping_after,
+            ask_peer,
+            max_requests,
+        });
         let (of_task, cluster) = (Rc::downgrade(&client), Rc::downgrade(cluster));
         tokio::task::spawn_local(async move {
             std::future::poll_fn(|cx| {
                 let polled = Pin::new(&mut connection).poll(cx);
+                if let Some(keepalive) = &mut keepalive {
+                    if asked.take() {
+                        keepalive.ask_now();
+                    }
+                    if keepalive.poll_dead(cx).is_ready() {
+                        if let Some(cluster) = cluster.upgrade() {
+                            cluster.count_dead_peer(&worker);
+                        }
+                        return Poll::Ready(());
+                    }
+                }
                 match wire.poll_send(cx) {
                     Poll::Ready(Err(_)) => Poll::Ready(()),
                     _ => polled.map(drop),
@@ -105,8 +146,36 @@ impl Client {
 
     /// A stream for one request.
     pub(crate) fn stream(&self) -> Stream {
+        if let Some(limit) = self.ping_after {
+            let now = self.account.worker.clock.now();
+            if self.account.busy.get() <= 1 && now.saturating_duration_since(self.idle_since.get()) >= limit {
+                self.ask_peer.set(true);
+            }
+            self.idle_since.set(now);
+        }
         Stream::to_upstream(self.send.clone())
     }
+}
+
+/// Waits until the upstream said what it takes: nobody may be asked for an extended CONNECT before (RFC 8441 section 3).
+async fn hear_settings(
+    send: &SendRequest<Bytes>,
+    connection: &mut h2::client::Connection<Wire, Bytes>,
+    wire: &Wire,
+) -> Result<(), h2::Error> {
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(cx) {
+            return Poll::Ready(ended.and(Err(Reason::CONNECT_ERROR.into())));
+        }
+        if let Poll::Ready(Err(_)) = wire.poll_send(cx) {
+            return Poll::Ready(Err(Reason::CONNECT_ERROR.into()));
+        }
+        match send.current_max_send_streams() {
+            UNSAID_STREAMS => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
+    })
+    .await
 }
 
 fn ended(client: &Weak<Client>, cluster: &Weak<Cluster>) {

@@ -3,7 +3,8 @@
 use std::io;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, SERVER, TE};
+use h2::ext::Protocol;
+use http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SERVER, TE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use postrider_http::{BodyFraming, FieldLine, Fields, HeaderId, RequestHead, ResponseHead, Scheme};
 
@@ -21,6 +22,13 @@ pub(super) fn response(
         HeaderId::ContentLength => own_length,
         _ => true,
     });
+    // RFC 8441 section 5: an upgrade succeeds with a 2xx, and without the handshake of HTTP/1.
+    let status = if head.status() == 101 {
+        map.remove(SEC_WEBSOCKET_ACCEPT);
+        200
+    } else {
+        head.status()
+    };
     if let Some(server) = server
         && let Ok(value) = HeaderValue::from_bytes(server.value())
     {
@@ -34,16 +42,16 @@ pub(super) fn response(
         BodyFraming::None | BodyFraming::Chunked | BodyFraming::UntilClose => {}
     }
     let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(head.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     *response.headers_mut() = map;
     response
 }
 
-/// A request; the authority takes the place of `host`.
+/// A request; the authority takes the place of `host`. An `upgrade` becomes an extended CONNECT for it (RFC 8441).
 ///
 /// # Errors
 /// `InvalidInput` when path or authority have no form in HTTP/2.
-pub(super) fn request(head: &RequestHead, framing: BodyFraming) -> io::Result<Request<()>> {
+pub(super) fn request(head: &RequestHead, framing: BodyFraming, upgrade: Option<&[u8]>) -> io::Result<Request<()>> {
     let mut map = HeaderMap::with_capacity(head.fields.len() + 2);
     fill(&head.fields, &mut map, |id| !matches!(id, HeaderId::Host | HeaderId::ContentLength));
     if let BodyFraming::Length(length) = framing {
@@ -56,12 +64,22 @@ pub(super) fn request(head: &RequestHead, framing: BodyFraming) -> io::Result<Re
     }
     let scheme = head.scheme().map_or("http", Scheme::as_str);
     let path = if head.path().is_empty() { b"/" } else { head.path() };
-    let uri = Uri::builder().scheme(scheme).authority(head.authority()).path_and_query(path).build();
-    let unfit = |_| io::Error::from(io::ErrorKind::InvalidInput);
-    let method = Method::from_bytes(head.method_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let uri = match (head.method(), upgrade) {
+        // RFC 9113 section 8.5: it has neither scheme nor path.
+        (postrider_http::Method::Connect, None) => Uri::builder().authority(head.authority()).build(),
+        _ => Uri::builder().scheme(scheme).authority(head.authority()).path_and_query(path).build(),
+    };
+    let unfit = || io::Error::from(io::ErrorKind::InvalidInput);
     let mut request = Request::new(());
-    *request.uri_mut() = uri.map_err(unfit)?;
-    *request.method_mut() = method;
+    *request.uri_mut() = uri.map_err(|_| unfit())?;
+    *request.method_mut() = match upgrade {
+        Some(protocol) => {
+            let protocol = std::str::from_utf8(protocol).map_err(|_| unfit())?;
+            request.extensions_mut().insert(Protocol::from(protocol));
+            Method::CONNECT
+        }
+        None => Method::from_bytes(head.method_bytes()).map_err(|_| unfit())?,
+    };
     *request.version_mut() = http::Version::HTTP_2;
     *request.headers_mut() = map;
     Ok(request)

@@ -12,9 +12,11 @@
 mod client;
 mod fields;
 mod frames;
+mod keepalive;
 mod server;
 mod stream;
 mod text;
+pub(crate) mod websocket;
 mod wire;
 
 pub(crate) use client::{Client, Pool};

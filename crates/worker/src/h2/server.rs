@@ -17,9 +17,10 @@ use h2::{Reason, RecvStream};
 use http::Request;
 use postrider_filter_api::{Moment, TlsSession};
 use postrider_model::Http2Options;
-use postrider_telemetry::stats::sets::http as stat;
+use postrider_telemetry::stats::sets::{http as stat, http2};
 
 use super::frames::Frames;
+use super::keepalive::Keepalive;
 use super::stream::Stream;
 use super::text;
 use super::wire::Wire;
@@ -103,6 +104,7 @@ async fn run(shared: &Rc<Shared>, http: &Http, wire: &Wire, accepted: Moment) ->
         }
     })
     .await?;
+    let mut keepalive = Keepalive::new(codec.ping_pong(), &http.model.http2.keepalive, &shared.worker);
     let mut watch = Watch { deadline, accepted, idle_since: accepted, head_since: None, ending: None };
     loop {
         let next = std::future::poll_fn(|cx| {
@@ -123,6 +125,10 @@ async fn run(shared: &Rc<Shared>, http: &Http, wire: &Wire, accepted: Moment) ->
                             continue;
                         }
                         Due::Close => return Poll::Ready(None),
+                    }
+                    if keepalive.as_mut().is_some_and(|keepalive| keepalive.poll_dead(cx).is_ready()) {
+                        shared.worker.stats.block(&http2::SET, "").inc(http2::KEEPALIVE_TIMEOUT);
+                        return Poll::Ready(None);
                     }
                 }
                 return send(wire, cx, polled.map(Ok)).map(|polled| polled.unwrap_or(None));
@@ -146,8 +152,14 @@ fn send<T>(wire: &Wire, cx: &mut Context<'_>, polled: Poll<Result<T, h2::Error>>
 }
 
 fn builder(http: &Http) -> h2::server::Builder {
-    let Http2Options { max_concurrent_streams, initial_stream_window, initial_connection_window, header_table_size } =
-        &http.model.http2;
+    let Http2Options {
+        max_concurrent_streams,
+        initial_stream_window,
+        initial_connection_window,
+        header_table_size,
+        allow_connect,
+        keepalive: _,
+    } = &http.model.http2;
     let mut builder = h2::server::Builder::new();
     builder
         .max_concurrent_streams(*max_concurrent_streams)
@@ -159,6 +171,9 @@ fn builder(http: &Http) -> h2::server::Builder {
         .max_send_buffer_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(RESET_BEFORE_SEEN)
         .max_local_error_reset_streams(Some(RESET_FOR_ERRORS));
+    if *allow_connect {
+        builder.enable_connect_protocol();
+    }
     builder
 }
 
@@ -241,7 +256,8 @@ async fn answer(shared: Rc<Shared>, request: Request<RecvStream>, respond: SendR
     let chain = shared.chain.clone();
     let (parts, recv) = request.into_parts();
     let mut head = Vec::with_capacity(HEAD_BYTES);
-    let read = text::write_request(&parts, recv.is_end_stream(), &mut head);
+    let random = || shared.worker.random.next();
+    let read = text::write_request(&parts, recv.is_end_stream(), random, &mut head);
     drop(parts);
     if read.is_err() {
         // Something that is complete is to be read, and refused.

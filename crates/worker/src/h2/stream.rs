@@ -8,9 +8,10 @@ use bytes::{Buf, Bytes};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use postrider_http::{BodyFraming, FieldLine, Fields, Method, Reject, RequestHead, ResponseHead};
+use postrider_http::{BodyFraming, FieldLine, Fields, HeaderId, Method, Reject, RequestHead, ResponseHead};
 
-use super::{fields, text};
+use super::fields;
+use super::text::{self, Question, Reading};
 
 /// The most that one write hands to the `h2` crate, and the least room in which a chunk is worth its frame.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -19,14 +20,16 @@ const LEAST_ROOM: usize = 64;
 /// What a chunk has around its bytes at most: sixteen digits and two line breaks.
 const CHUNK_OVERHEAD: usize = 20;
 
+/// Shown in the log.
+const NO_EXTENDED_CONNECT: &str = "the upstream takes no extended CONNECT";
+
 pub(crate) struct Stream {
     peer: Peer,
     /// What the peer sends; none before an upstream's answer began.
     recv: Option<RecvStream>,
     /// Received, and not read yet.
     piece: Bytes,
-    /// The body is read as chunks.
-    chunked: bool,
+    reading: Reading,
     /// The head means nothing in HTTP/1.
     refused: Option<Reject>,
     /// Bytes of HTTP/1's own that come before anything else.
@@ -43,12 +46,15 @@ pub(crate) struct Stream {
 /// Who is at the other end, and how its message or ours begins.
 enum Peer {
     Client(SendResponse<Bytes>),
-    Upstream {
-        connection: SendRequest<Bytes>,
-        answer: Option<ResponseFuture>,
-        /// The request is one that is answered without a body (RFC 9110 section 9.3.2).
-        is_head: bool,
-    },
+    Upstream { connection: SendRequest<Bytes>, answer: Option<ResponseFuture>, asked: Asked },
+}
+
+/// See [`Question`].
+enum Asked {
+    Usual,
+    Head,
+    Connect,
+    Upgrade { protocol: Vec<u8>, key: Option<Vec<u8>> },
 }
 
 impl std::fmt::Debug for Stream {
@@ -59,10 +65,10 @@ impl std::fmt::Debug for Stream {
 
 impl Stream {
     /// A client's request, whose head was read.
-    pub(super) fn of_client(recv: RecvStream, respond: SendResponse<Bytes>, read: Result<bool, Reject>) -> Stream {
+    pub(super) fn of_client(recv: RecvStream, respond: SendResponse<Bytes>, read: Result<Reading, Reject>) -> Stream {
         let ended = recv.is_end_stream();
-        let (chunked, refused) = (read.unwrap_or(false), read.err());
-        Stream { recv: Some(recv), chunked, refused, ended, ..Stream::new(Peer::Client(respond)) }
+        let (reading, refused) = (read.unwrap_or(Reading::Plain), read.err());
+        Stream { recv: Some(recv), reading, refused, ended, ..Stream::new(Peer::Client(respond)) }
     }
 
     /// Why the request is refused although its head could be read.
@@ -72,7 +78,7 @@ impl Stream {
 
     /// For one request on `connection`.
     pub(super) fn to_upstream(connection: SendRequest<Bytes>) -> Stream {
-        Stream::new(Peer::Upstream { connection, answer: None, is_head: false })
+        Stream::new(Peer::Upstream { connection, answer: None, asked: Asked::Usual })
     }
 
     fn new(peer: Peer) -> Stream {
@@ -80,7 +86,7 @@ impl Stream {
             peer,
             recv: None,
             piece: Bytes::new(),
-            chunked: false,
+            reading: Reading::Plain,
             refused: None,
             words: Vec::new(),
             ended: false,
@@ -90,19 +96,31 @@ impl Stream {
         }
     }
 
-    /// Sends a request's head. A body of `framing` follows.
+    /// Sends a request's head. A body of `framing` follows; `upgrade`: the connection is to become what its `Upgrade` says.
     ///
     /// # Errors
-    /// The upstream takes no more streams, or the request has no form in HTTP/2.
-    pub(crate) fn send_request(&mut self, head: &RequestHead, framing: BodyFraming) -> io::Result<()> {
-        let Peer::Upstream { connection, answer, is_head } = &mut self.peer else {
+    /// The upstream takes no more streams, or the request has no form in HTTP/2, or none that this upstream knows.
+    pub(crate) fn send_request(&mut self, head: &RequestHead, framing: BodyFraming, upgrade: bool) -> io::Result<()> {
+        let Peer::Upstream { connection, answer, asked } = &mut self.peer else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        let ended = matches!(framing, BodyFraming::None | BodyFraming::Length(0));
-        let request = fields::request(head, framing)?;
+        *asked = Asked::by(head, upgrade);
+        let protocol = match asked {
+            // RFC 8441 section 3: nobody may be asked who did not say so.
+            Asked::Upgrade { .. } if !connection.is_extended_connect_protocol_enabled() => {
+                return Err(io::Error::other(NO_EXTENDED_CONNECT));
+            }
+            Asked::Upgrade { protocol, .. } => Some(protocol.as_slice()),
+            Asked::Usual | Asked::Head | Asked::Connect => None,
+        };
+        let tunnel = protocol.is_some() || head.method() == Method::Connect;
+        let ended = !tunnel && matches!(framing, BodyFraming::None | BodyFraming::Length(0));
+        let request = fields::request(head, framing, protocol)?;
         let (response, send) = connection.send_request(request, ended).map_err(broken)?;
         *answer = Some(response);
-        *is_head = head.method() == Method::Head;
+        if tunnel {
+            self.reading = Reading::Tunnel;
+        }
         self.promise(framing, ended);
         self.send = Some(send);
         Ok(())
@@ -147,6 +165,10 @@ impl Stream {
 
     /// The message is complete; `trailers` may be empty.
     pub(crate) fn finish(&mut self, trailers: &Fields) {
+        if self.reading == Reading::Tunnel && matches!(self.peer, Peer::Upstream { .. }) {
+            // The head was all of the request, but what follows it may be a tunnel's.
+            return;
+        }
         let Some(send) = self.send.as_mut().filter(|_| !self.finished) else { return };
         self.finished = true;
         // One that failed already has nobody to tell.
@@ -156,9 +178,23 @@ impl Stream {
         };
     }
 
+    /// In a tunnel: nothing more comes from here. Other messages end with their last part.
+    pub(crate) fn end(&mut self) {
+        if self.reading != Reading::Tunnel || self.finished {
+            return;
+        }
+        if let Some(send) = &mut self.send {
+            self.finished = true;
+            // One that failed already has nobody to tell.
+            let _ = send.send_data(Bytes::new(), true);
+        }
+    }
+
     /// The answer breaks off, or there is none: the client sees that.
     pub(crate) fn reset(&mut self) {
-        let reason = Reason::INTERNAL_ERROR;
+        // RFC 9113 section 8.5: the other end of a tunnel failed.
+        let failed = self.reading == Reading::Tunnel && self.send.is_some();
+        let reason = if failed { Reason::CONNECT_ERROR } else { Reason::INTERNAL_ERROR };
         if !self.finished {
             self.finished = true;
             match (&mut self.peer, &mut self.send) {
@@ -182,7 +218,7 @@ impl Stream {
                 return Poll::Ready(Ok(count));
             }
             if !self.piece.is_empty() {
-                if self.chunked && room.len() < LEAST_ROOM {
+                if self.reading == Reading::Chunked && room.len() < LEAST_ROOM {
                     let mut small = [0; 4 * LEAST_ROOM];
                     let count = self.take(&mut small);
                     self.words.extend_from_slice(small.get(..count).unwrap_or_default());
@@ -191,7 +227,10 @@ impl Stream {
                 return Poll::Ready(Ok(self.take(room)));
             }
             if self.ended {
-                return self.poll_gone(cx).map(Err);
+                return match self.reading {
+                    Reading::Tunnel => Poll::Ready(Ok(0)),
+                    Reading::Plain | Reading::Chunked => self.poll_gone(cx).map(Err),
+                };
             }
             let Some(recv) = &mut self.recv else {
                 ready!(self.poll_answer(cx))?;
@@ -202,7 +241,7 @@ impl Stream {
                 None => {
                     let trailers = ready!(recv.poll_trailers(cx)).map_err(broken)?;
                     self.ended = true;
-                    if self.chunked {
+                    if self.reading == Reading::Chunked {
                         text::write_end(trailers.as_ref(), &mut self.words);
                     }
                 }
@@ -212,13 +251,13 @@ impl Stream {
 
     /// Reads an upstream's head.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Peer::Upstream { answer: Some(answer), is_head, .. } = &mut self.peer else {
+        let Peer::Upstream { answer: Some(answer), asked, .. } = &mut self.peer else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
         let response = ready!(Pin::new(answer).poll(cx)).map_err(broken)?;
         let (parts, recv) = response.into_parts();
         self.ended = recv.is_end_stream();
-        self.chunked = text::write_response(&parts, self.ended, *is_head, &mut self.words);
+        self.reading = text::write_response(&parts, self.ended, asked.question(), &mut self.words);
         self.recv = Some(recv);
         Poll::Ready(Ok(()))
     }
@@ -230,7 +269,10 @@ impl Stream {
             return Poll::Ready(Ok(()));
         }
         if self.ended {
-            return self.poll_gone(cx).map(|_| Ok(()));
+            return match self.reading {
+                Reading::Tunnel => Poll::Ready(Ok(())),
+                Reading::Plain | Reading::Chunked => self.poll_gone(cx).map(|_| Ok(())),
+            };
         }
         let Some(recv) = &mut self.recv else { return self.poll_answer(cx) };
         // What else there is, reading will tell.
@@ -268,17 +310,18 @@ impl Stream {
 
     /// Copies some of the piece to `room`, as a chunk where that is asked for; answers how much is there.
     fn take(&mut self, room: &mut [u8]) -> usize {
-        let overhead = if self.chunked { CHUNK_OVERHEAD } else { 0 };
+        let chunked = self.reading == Reading::Chunked;
+        let overhead = if chunked { CHUNK_OVERHEAD } else { 0 };
         let count = self.piece.len().min(room.len().saturating_sub(overhead));
         let mut rest = room;
         let before = rest.len();
         let piece = self.piece.split_to(count);
-        if self.chunked {
+        if chunked {
             // Room was kept for this.
             let _ = io::Write::write_fmt(&mut rest, format_args!("{count:x}\r\n"));
         }
         let _ = io::Write::write_all(&mut rest, piece.chunk());
-        if self.chunked {
+        if chunked {
             let _ = io::Write::write_all(&mut rest, b"\r\n");
         }
         // The client may send as much again. A stream that is gone has no window any more.
@@ -300,6 +343,29 @@ impl Stream {
             Ok(_) => io::ErrorKind::ConnectionReset.into(),
             Err(error) => broken(error),
         })
+    }
+}
+
+impl Asked {
+    fn by(head: &RequestHead, upgrade: bool) -> Asked {
+        match head.method() {
+            Method::Connect => Asked::Connect,
+            _ if upgrade => Asked::Upgrade {
+                protocol: head.fields.get(HeaderId::Upgrade).unwrap_or_default().to_ascii_lowercase(),
+                key: head.fields.get_name(b"sec-websocket-key").map(<[u8]>::to_vec),
+            },
+            Method::Head => Asked::Head,
+            _ => Asked::Usual,
+        }
+    }
+
+    fn question(&self) -> Question<'_> {
+        match self {
+            Asked::Usual => Question::Usual,
+            Asked::Head => Question::Head,
+            Asked::Connect => Question::Connect,
+            Asked::Upgrade { protocol, key } => Question::Upgrade { protocol, key: key.as_deref() },
+        }
     }
 }
 

@@ -1,25 +1,55 @@
 //! Heads of HTTP/2 as the heads of HTTP/1 that they mean (RFC 9113 section 8.3, RFC 9112 sections 3 and 4).
 
 use h2::ext::Protocol;
-use http::header::{CONTENT_LENGTH, COOKIE, HOST};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, response};
-use postrider_http::Reject;
+use postrider_http::{Reject, is_token};
+
+use super::websocket;
 
 /// The authority and the `host` field name different hosts.
 const TWO_HOSTS: Reject = Reject::new(400, "http2_host_and_authority_differ");
 
-/// An extended CONNECT (RFC 8441), which nothing here allows yet.
-const EXTENDED_CONNECT: Reject = Reject::new(501, "http2_extended_connect");
+/// An extended CONNECT (RFC 8441 section 4) asks for a protocol that has no name in HTTP/1, or has a body besides.
+const BAD_PROTOCOL: Reject = Reject::new(400, "http2_extended_connect_invalid");
 
-/// Writes the head to `out`, which is empty. `ended`: no body follows. Answers whether the body is to be read as chunked.
+/// How what follows a head is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// As it is, up to the length that the head gave.
+    Plain,
+    Chunked,
+    /// It is no body: a tunnel may begin, and either side ends on its own.
+    Tunnel,
+}
+
+/// What an upstream was asked, as far as its answer depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Question<'q> {
+    Usual,
+    /// Answered without a body (RFC 9110 section 9.3.2).
+    Head,
+    Connect,
+    /// An upgrade, as an extended CONNECT. `key` is the WebSocket client's own.
+    Upgrade {
+        protocol: &'q [u8],
+        key: Option<&'q [u8]>,
+    },
+}
+
+/// Writes the head to `out`, which is empty. `ended`: no body follows. `random` is for the handshake of a WebSocket, which
+/// HTTP/1 has and HTTP/2 does not. Answers how to read what follows.
 ///
 /// # Errors
 /// The request means nothing in HTTP/1. Whatever else is wrong is found when the head is read.
-pub(super) fn write_request(parts: &Parts, ended: bool, out: &mut Vec<u8>) -> Result<bool, Reject> {
-    if parts.extensions.get::<Protocol>().is_some() {
-        return Err(EXTENDED_CONNECT);
-    }
+pub(super) fn write_request(
+    parts: &Parts,
+    ended: bool,
+    random: impl Fn() -> u64,
+    out: &mut Vec<u8>,
+) -> Result<Reading, Reject> {
+    let protocol = parts.extensions.get::<Protocol>().map(|protocol| protocol.as_ref());
     let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
     let host = parts.headers.get(HOST).map(|host| host.as_bytes());
     if let (Some(authority), Some(host)) = (authority, host)
@@ -28,11 +58,13 @@ pub(super) fn write_request(parts: &Parts, ended: bool, out: &mut Vec<u8>) -> Re
         return Err(TWO_HOSTS);
     }
     let target = match parts.uri.path_and_query() {
-        _ if parts.method == Method::CONNECT => authority.unwrap_or_default(),
+        _ if parts.method == Method::CONNECT && protocol.is_none() => authority.unwrap_or_default(),
         Some(path) => path.as_str().as_bytes(),
         None => b"",
     };
-    out.extend_from_slice(parts.method.as_str().as_bytes());
+    // RFC 8441 section 5: what is an extended CONNECT here is an upgrade there.
+    let method = if protocol.is_some() { "GET" } else { parts.method.as_str() };
+    out.extend_from_slice(method.as_bytes());
     out.push(b' ');
     out.extend_from_slice(target);
     out.extend_from_slice(b" HTTP/1.1\r\n");
@@ -40,23 +72,70 @@ pub(super) fn write_request(parts: &Parts, ended: bool, out: &mut Vec<u8>) -> Re
         write_line(b"host", authority, out);
     }
     write_fields(&parts.headers, authority.is_some(), out);
-    let chunked = !ended && !parts.headers.contains_key(CONTENT_LENGTH) && parts.method != Method::CONNECT;
+    if let Some(protocol) = protocol {
+        write_upgrade(protocol, &parts.headers, random, out)?;
+    }
+    let tunnel = parts.method == Method::CONNECT;
+    let chunked = !ended && !tunnel && !parts.headers.contains_key(CONTENT_LENGTH);
     if chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     }
     out.extend_from_slice(b"\r\n");
-    Ok(chunked)
+    Ok(match (tunnel, chunked) {
+        (true, _) => Reading::Tunnel,
+        (false, true) => Reading::Chunked,
+        (false, false) => Reading::Plain,
+    })
 }
 
-/// Writes the head of a final answer. `ended`: no body follows; `is_head`: none can, since it answers HEAD. Answers
-/// whether the body is to be read as chunked.
-pub(super) fn write_response(parts: &response::Parts, ended: bool, is_head: bool, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(parts.status.as_str().as_bytes());
-    out.extend_from_slice(b" \r\n");
+/// The fields that ask for `protocol`.
+///
+/// # Errors
+/// It has no name in HTTP/1, or the request has a body besides.
+#[cold]
+fn write_upgrade(
+    protocol: &[u8],
+    headers: &HeaderMap,
+    random: impl Fn() -> u64,
+    out: &mut Vec<u8>,
+) -> Result<(), Reject> {
+    if !is_token(protocol) || headers.contains_key(CONTENT_LENGTH) {
+        return Err(BAD_PROTOCOL);
+    }
+    write_line(b"connection", b"upgrade", out);
+    write_line(b"upgrade", protocol, out);
+    if websocket::is_protocol(protocol) && !headers.contains_key(SEC_WEBSOCKET_KEY) {
+        write_line(SEC_WEBSOCKET_KEY.as_str().as_bytes(), websocket::key(random).as_bytes(), out);
+    }
+    Ok(())
+}
+
+/// Writes the head of a final answer to `question`. `ended`: no body follows. Answers how to read what does.
+pub(super) fn write_response(
+    parts: &response::Parts,
+    ended: bool,
+    question: Question<'_>,
+    out: &mut Vec<u8>,
+) -> Reading {
+    if parts.status.is_success() {
+        match question {
+            Question::Upgrade { protocol, key } => {
+                write_switch(parts, protocol, key, out);
+                return Reading::Tunnel;
+            }
+            Question::Connect => {
+                write_status(parts.status, out);
+                write_fields(&parts.headers, false, out);
+                out.extend_from_slice(b"\r\n");
+                return Reading::Tunnel;
+            }
+            Question::Usual | Question::Head => {}
+        }
+    }
+    write_status(parts.status, out);
     write_fields(&parts.headers, false, out);
     // RFC 9112 section 6.3: the reader knows by itself that these have no body.
-    let known = is_head || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let known = question == Question::Head || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let open = !known && !parts.headers.contains_key(CONTENT_LENGTH);
     if open && ended {
         // Else it would wait for the end of the connection.
@@ -65,7 +144,29 @@ pub(super) fn write_response(parts: &response::Parts, ended: bool, is_head: bool
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     }
     out.extend_from_slice(b"\r\n");
-    open && !ended
+    if open && !ended { Reading::Chunked } else { Reading::Plain }
+}
+
+/// The upstream agreed to an upgrade.
+#[cold]
+fn write_switch(parts: &response::Parts, protocol: &[u8], key: Option<&[u8]>, out: &mut Vec<u8>) {
+    write_status(StatusCode::SWITCHING_PROTOCOLS, out);
+    write_line(b"connection", b"upgrade", out);
+    write_line(b"upgrade", protocol, out);
+    write_fields(&parts.headers, false, out);
+    if let Some(key) = key
+        && websocket::is_protocol(protocol)
+        && !parts.headers.contains_key(SEC_WEBSOCKET_ACCEPT)
+    {
+        write_line(SEC_WEBSOCKET_ACCEPT.as_str().as_bytes(), websocket::accept(key).as_bytes(), out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_status(status: StatusCode, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.extend_from_slice(b" \r\n");
 }
 
 /// Writes trailers and the end of a chunked body (RFC 9112 section 7.1.2).
@@ -110,7 +211,7 @@ mod tests {
     fn text(request: http::request::Builder, ended: bool) -> Result<String, Reject> {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let mut out = Vec::new();
-        write_request(&parts, ended, &mut out)?;
+        write_request(&parts, ended, || 7, &mut out)?;
         Ok(String::from_utf8(out).unwrap())
     }
 
@@ -129,10 +230,11 @@ mod tests {
 
     #[test]
     fn an_answer_says_where_its_body_ends_only_where_that_is_not_known() {
-        let text = |status: u16, ended, is_head| {
+        let text = |status: u16, ended, is_head: bool| {
+            let question = if is_head { Question::Head } else { Question::Usual };
             let (parts, ()) = http::Response::builder().status(status).header("x", "y").body(()).unwrap().into_parts();
             let mut out = Vec::new();
-            let chunked = write_response(&parts, ended, is_head, &mut out);
+            let chunked = write_response(&parts, ended, question, &mut out) == Reading::Chunked;
             (String::from_utf8(out).unwrap(), chunked)
         };
         let bare = |status| format!("HTTP/1.1 {status} \r\nx: y\r\n\r\n");
@@ -151,5 +253,41 @@ mod tests {
         assert_eq!(text(request, true).unwrap(), "GET / HTTP/1.1\r\nhost: b.test\r\n\r\n");
         let request = http::Request::get("https://a.test/").header("host", "b.test");
         assert_eq!(text(request, true), Err(TWO_HOSTS));
+    }
+
+    #[test]
+    fn an_extended_connect_is_an_upgrade_of_http1() {
+        let connect = |protocol: &'static str| {
+            http::Request::connect("https://a.test/chat").extension(Protocol::from_static(protocol)).header("x", "y")
+        };
+        assert_eq!(
+            text(connect("websocket"), false).unwrap(),
+            "GET /chat HTTP/1.1\r\nhost: a.test\r\nx: y\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+             sec-websocket-key: BwAAAAAAAAAHAAAAAAAAAA==\r\n\r\n"
+        );
+        let own = connect("websocket").header("sec-websocket-key", "abc");
+        assert_eq!(text(own, false).unwrap().matches("sec-websocket-key").count(), 1);
+        assert_eq!(text(connect("a\r\nx: z"), false), Err(BAD_PROTOCOL));
+        assert_eq!(text(connect(""), false), Err(BAD_PROTOCOL));
+        assert_eq!(text(connect("websocket").header("content-length", "3"), false), Err(BAD_PROTOCOL));
+    }
+
+    #[test]
+    fn only_a_2xx_agrees_to_a_tunnel() {
+        let text = |status: u16, question| {
+            let (parts, ()) = http::Response::builder().status(status).body(()).unwrap().into_parts();
+            let mut out = Vec::new();
+            let reading = write_response(&parts, false, question, &mut out);
+            (String::from_utf8(out).unwrap(), reading)
+        };
+        let upgrade = Question::Upgrade { protocol: b"websocket", key: Some(b"dGhlIHNhbXBsZSBub25jZQ==") };
+        // The key and its answer are the example of RFC 6455 section 1.3.
+        let switch = "HTTP/1.1 101 \r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                      sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+        assert_eq!(text(200, upgrade), (switch.to_owned(), Reading::Tunnel));
+        let refused = "HTTP/1.1 403 \r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
+        assert_eq!(text(403, upgrade), (refused.clone(), Reading::Chunked));
+        assert_eq!(text(403, Question::Connect), (refused, Reading::Chunked));
+        assert_eq!(text(200, Question::Connect), ("HTTP/1.1 200 \r\n\r\n".to_owned(), Reading::Tunnel));
     }
 }

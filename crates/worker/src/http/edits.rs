@@ -51,7 +51,7 @@ fn weighted_cluster(table: &Table, route: u32, weighted: Option<usize>) -> Optio
 }
 
 /// Applies removals, then additions with the values that [`evaluate`] found.
-pub(super) fn apply(edits: &HeaderEdits, fields: &mut Fields, values: &mut Vec<(usize, Vec<u8>)>) {
+pub(crate) fn apply(edits: &HeaderEdits, fields: &mut Fields, values: &mut Vec<(usize, Vec<u8>)>) {
     for name in &edits.remove {
         fields.remove_name(name.as_bytes());
     }
@@ -73,7 +73,7 @@ pub(super) fn apply(edits: &HeaderEdits, fields: &mut Fields, values: &mut Vec<(
 }
 
 /// The values of the additions of `edits`, by their index: taken before any of them is applied.
-pub(super) fn evaluate(edits: &HeaderEdits, context: &Context<'_>) -> Vec<(usize, Vec<u8>)> {
+pub(crate) fn evaluate(edits: &HeaderEdits, context: &Context<'_>) -> Vec<(usize, Vec<u8>)> {
     let value = |format| {
         let mut value = Vec::new();
         context.write(format, Absent::Empty, &mut value);

@@ -66,9 +66,12 @@ pub(crate) struct Exchange {
     pub(super) upload_broken: bool,
     pub(super) continue_sent: bool,
     pub(super) tunnel: bool,
+    /// A CONNECT whose tunnel goes to the endpoint without another word of HTTP.
+    pub(super) terminates: bool,
     /// In a tunnel: the end of the stream was passed on to the upstream, and to the client.
     pub(super) finished: [bool; 2],
-    pub(super) retried: bool,
+    /// No pooled connection serves: one has failed this request already, or it is to begin with.
+    pub(super) fresh_only: bool,
     /// The answer is slow: from now on it is worth knowing whether the client has gone.
     pub(super) watches_client: bool,
     /// The request comes from inside.
@@ -122,8 +125,9 @@ impl Exchange {
             upload_broken: false,
             continue_sent: false,
             tunnel: false,
+            terminates: false,
             finished: [false; 2],
-            retried: false,
+            fresh_only: false,
             watches_client: false,
             internal: false,
             count_by_status: true,
@@ -329,8 +333,9 @@ impl Exchange {
         self.upload_broken = false;
         self.continue_sent = false;
         self.tunnel = false;
+        self.terminates = false;
         self.finished = [false; 2];
-        self.retried = false;
+        self.fresh_only = false;
         self.watches_client = false;
         self.keep_alive = true;
         self.route_timeout = None;

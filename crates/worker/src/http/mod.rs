@@ -20,6 +20,7 @@ mod send;
 mod stream;
 mod transfer;
 
+pub(crate) use edits::{apply as apply_edits, evaluate as evaluate_edits};
 pub(crate) use exchange::Exchange;
 pub use identity::{Ends, identify};
 

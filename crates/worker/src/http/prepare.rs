@@ -177,7 +177,7 @@ impl Exchange {
             );
             return None;
         }
-        if self.request.method() == Method::Connect && !self.connect_allowed(http, forward) {
+        if self.request.method() == Method::Connect && !self.admit_connect(http, forward) {
             self.reply(
                 connection,
                 http,
@@ -225,11 +225,20 @@ impl Exchange {
         }
     }
 
-    fn connect_allowed(&self, http: &Http, forward: &Forward) -> bool {
-        match forward.upgrades.iter().find(|(name, _)| name == "connect") {
+    /// Whether a CONNECT may pass, or end here.
+    #[cold]
+    fn admit_connect(&mut self, http: &Http, forward: &Forward) -> bool {
+        let allowed = match forward.upgrades.iter().find(|(name, _)| name == "connect") {
             Some((_, allowed)) => *allowed,
             None => http.model.upgrades.iter().any(|name| name == "connect"),
+        };
+        if allowed && forward.terminates_connect {
+            self.terminates = true;
+            self.facts.upgrade = true;
+            // A pooled connection has carried HTTP.
+            self.fresh_only = true;
         }
+        allowed
     }
 
     fn respond_directly(&mut self, connection: &mut Connection, http: &Http, response: &DirectResponse) {

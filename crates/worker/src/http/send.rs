@@ -16,13 +16,16 @@ use super::respond::upstream_reset;
 use super::stream::End;
 use super::transfer::Transfer;
 use super::{Connection, edits};
-use crate::buffers::Buffers;
+use crate::buffers::{Buffers, Input};
 use crate::chain::{Http, Routes};
 use crate::cluster::Host;
 use crate::io::Io;
 
 /// Nobody looks whether a client that waits has gone before this has passed: most answers are there by then.
 const CLIENT_WATCH_DELAY: Duration = Duration::from_millis(20);
+
+/// The answer to a CONNECT that ends here.
+const CONNECTED: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 
 impl Exchange {
     /// Rewrites and header edits of the route, and how the body will travel.
@@ -132,18 +135,36 @@ impl Exchange {
                 self.request_framing = BodyFraming::UntilClose;
                 self.upload.leave_plain(self.facts.framing);
             }
-            let sent = stream.send_request(&self.request, self.request_framing);
-            return sent.map_err(|_| self.upstream_broke());
+            let sent = stream.send_request(&self.request, self.request_framing, self.facts.upgrade);
+            return sent.map_err(|error| self.unsendable(&error));
         }
-        let upgrade = self.facts.upgrade;
-        let options = RequestWrite {
-            framing: self.request_framing,
-            connection: if upgrade { Persistence::Upgrade } else { Persistence::Implicit },
-            path: None,
-            extra: &[],
-        };
+        let mut connection = Persistence::Implicit;
+        if self.facts.upgrade {
+            if self.terminates {
+                self.agree_to_tunnel();
+                return Ok(());
+            }
+            connection = Persistence::Upgrade;
+        }
+        let options = RequestWrite { framing: self.request_framing, connection, path: None, extra: &[] };
         write_request(&self.request, &options, &mut self.up.bytes);
         Ok(())
+    }
+
+    #[cold]
+    fn unsendable(&mut self, error: &std::io::Error) -> End {
+        self.info.upstream_failure = Some(error.to_string().into());
+        self.upstream_broke()
+    }
+
+    /// A CONNECT ends here: now that there is a connection, the client gets the answer of a proxy (RFC 9110 section 9.3.6),
+    /// and what follows it goes to the endpoint as it is.
+    #[cold]
+    fn agree_to_tunnel(&mut self) {
+        if let Some(upstream) = &mut self.upstream {
+            self.info.upstream_protocol = "";
+            upstream.input = Input::holding(CONNECTED.to_vec());
+        }
     }
 
     /// Moves what is here of the request's body to the outbox.

@@ -11,7 +11,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::{ResponseParse, parse_response};
-use postrider_http::{Asked, HeadLimits, HeaderId, Reject, ResponseRules, list_members, reason};
+use postrider_http::{Asked, HeadLimits, HeaderId, Reject, ResponseRules, Version, list_members, reason};
 use postrider_model::{Action, UpstreamProtocol};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
@@ -22,6 +22,7 @@ use super::prepare::Destination;
 use super::respond::upstream_reset;
 use crate::chain::Http;
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
+use crate::h2;
 use crate::io::Io;
 use crate::worker::Worker;
 
@@ -73,9 +74,10 @@ impl Exchange {
                 None => {
                     let asked = cluster.asked_by(&self.request);
                     let (cluster, host, worker) = (cluster.clone(), host.clone(), worker.clone());
+                    let protocol = (!self.terminates).then_some(protocol);
                     // Boxed: rare, and it would make every idle connection's task larger.
                     let connecting = Box::pin(async move {
-                        cluster.connect(&worker, &host, forward.priority, Some(protocol), asked.as_deref()).await
+                        cluster.connect(&worker, &host, forward.priority, protocol, asked.as_deref()).await
                     });
                     match self.while_connecting(connection, http, connecting).await {
                         Ok(connected) => connected,
@@ -106,14 +108,14 @@ impl Exchange {
                 End::Stale => {
                     self.upstream = None;
                     self.up.reset();
-                    self.retried = true;
+                    self.fresh_only = true;
                 }
                 end => return self.conclude(connection, http, end),
             }
         }
     }
 
-    /// A pooled connection, unless one has failed this request already.
+    /// A pooled connection, unless the request needs one of its own.
     #[inline]
     fn pooled(
         &self,
@@ -122,8 +124,11 @@ impl Exchange {
         worker: &Worker,
         protocol: UpstreamProtocol,
     ) -> Option<Box<Upstream>> {
+        if self.fresh_only {
+            return None;
+        }
         let asked = cluster.asked_by(&self.request);
-        cluster.checkout(host, worker.clock.now(), protocol, asked.as_deref()).filter(|_| !self.retried)
+        cluster.checkout(host, worker.clock.now(), protocol, asked.as_deref())
     }
 
     fn begin_upstream(&mut self, cluster: &Rc<Cluster>, host: &Rc<Host>, permit: Permit, connection: &Connection) {
@@ -406,7 +411,17 @@ impl Exchange {
     fn is_asked_upgrade(&self) -> bool {
         let asked = self.request.fields.get(HeaderId::Upgrade).unwrap_or_default();
         let answered = self.response.fields.get(HeaderId::Upgrade).unwrap_or_default();
-        list_members(asked).any(|token| token.eq_ignore_ascii_case(answered))
+        let agreed = list_members(asked).any(|token| token.eq_ignore_ascii_case(answered));
+        agreed && (self.request.version() != Version::Http2 || self.is_proven())
+    }
+
+    /// Whether the upstream understood a WebSocket's key: over HTTP/2 the client cannot look itself.
+    fn is_proven(&self) -> bool {
+        let (asked, answered) = (&self.request.fields, &self.response.fields);
+        match asked.get_name(b"sec-websocket-key") {
+            None => true,
+            Some(key) => answered.get_name(b"sec-websocket-accept") == Some(h2::websocket::accept(key).as_bytes()),
+        }
     }
 
     /// A 1xx head: only a 100 that was asked for concerns the client.
@@ -506,7 +521,7 @@ impl Exchange {
         // RFC 9110 section 9.2.2: what is idempotent may be sent again; nothing of an answer came, and a pooled
         // connection that its owner closed meanwhile is the common case.
         let fresh_body = self.request_framing == postrider_http::BodyFraming::None;
-        if upstream.is_reused() && !self.retried && fresh_body && self.request.method().is_idempotent() {
+        if upstream.is_reused() && !self.fresh_only && fresh_body && self.request.method().is_idempotent() {
             return End::Stale;
         }
         self.fail(

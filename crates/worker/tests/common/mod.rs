@@ -155,6 +155,7 @@ fn routes() -> RouteTable {
         cluster_not_found_status: 503,
         priority: Priority::Default,
         upgrades: Vec::new(),
+        terminates_connect: false,
     };
     let route = Route {
         name: "all".into(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use postrider_model::{Forward, HostRewrite, PathRewrite, Priority, Target, WeightedCluster};
 
 use super::context::{ClusterUse, Lowering, timeout};
+use super::http::{CONNECT, refuse_datagrams};
 use super::tables::TableRules;
 use super::{filters, headers, matchers, plugins};
 use crate::reader::Reader;
@@ -33,6 +34,7 @@ pub(super) fn forward(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules
         },
         priority: if at.enum_name("priority") == "HIGH" { Priority::High } else { Priority::Default },
         upgrades: upgrades(cx, at),
+        terminates_connect: terminates_connect(cx, at),
     };
     Some(Forward { target: target?, ..forward })
 }
@@ -158,9 +160,7 @@ fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<(String, bool)> {
     let mut all: Vec<(String, bool)> = Vec::new();
     for upgrade in at.list("upgrade_configs") {
         let token = upgrade.str("upgrade_type").to_ascii_lowercase();
-        if upgrade.has("connect_config") || token.starts_with("connect") {
-            cx.refuse_value(&upgrade, "upgrade_type", "CONNECT tunnels");
-        }
+        refuse_datagrams(cx, &upgrade, &token);
         if all.iter().any(|(known, _)| *known == token) {
             cx.error(&upgrade, "upgrade_type", "duplicate-name", format!("the upgrade `{token}` is listed twice"));
             continue;
@@ -168,4 +168,25 @@ fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<(String, bool)> {
         all.push((token, upgrade.bool_wrapper("enabled").unwrap_or(true)));
     }
     all
+}
+
+/// Whether a CONNECT that the route allows is answered here, its tunnel being an endpoint's plain connection.
+fn terminates_connect(cx: &mut Lowering<'_>, at: &Reader<'_>) -> bool {
+    let mut terminates = false;
+    for upgrade in at.list("upgrade_configs") {
+        let Some(config) = upgrade.message("connect_config") else { continue };
+        if !upgrade.str("upgrade_type").eq_ignore_ascii_case(CONNECT) {
+            let message = "only the upgrade `CONNECT` has a `connect_config`";
+            cx.error(&upgrade, "connect_config", "conflict", message);
+            continue;
+        }
+        if config.has("proxy_protocol_config") {
+            cx.refuse(&config, "proxy_protocol_config", "a PROXY protocol header at the beginning of a tunnel");
+        }
+        if config.bool("allow_post") {
+            cx.refuse_value(&config, "allow_post", "tunnels in POST requests");
+        }
+        terminates = upgrade.bool_wrapper("enabled").unwrap_or(true);
+    }
+    terminates
 }

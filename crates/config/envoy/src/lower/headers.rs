@@ -27,6 +27,11 @@ pub(super) fn response_edits(cx: &mut Lowering<'_>, at: &Reader<'_>) -> HeaderEd
     edits(cx, at, "response_headers_to_add", "response_headers_to_remove")
 }
 
+/// A repeated `HeaderValueOption`.
+pub(super) fn additions(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> HeaderEdits {
+    HeaderEdits { add: at.list(field).iter().filter_map(|option| addition(cx, option)).collect(), remove: Vec::new() }
+}
+
 /// A repeated field of header names, lower case and checked.
 pub(super) fn names(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<String> {
     let all = at.strings(field);

@@ -196,6 +196,16 @@ fn local_reply(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LocalReplyForma
     Some(LocalReplyFormat { body, content_type: content_type.unwrap_or_else(|| "text/plain".to_owned()) })
 }
 
+/// The upgrade that stands for CONNECT (RFC 9110 section 9.3.6), in lower case.
+pub(super) const CONNECT: &str = "connect";
+
+/// Tunnels of datagrams (RFC 9298) have a framing of their own.
+pub(super) fn refuse_datagrams(cx: &mut Lowering<'_>, upgrade: &Reader<'_>, token: &str) {
+    if token.starts_with("connect-") {
+        cx.refuse_value(upgrade, "upgrade_type", "tunnels of datagrams");
+    }
+}
+
 /// Upgrades that are on; a route may still change that.
 fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
@@ -209,9 +219,7 @@ fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<String> {
         if upgrade.has("filters") {
             cx.refuse(&upgrade, "filters", "filters of their own for upgraded requests");
         }
-        if token.starts_with("connect") {
-            cx.refuse_value(&upgrade, "upgrade_type", "CONNECT tunnels");
-        }
+        refuse_datagrams(cx, &upgrade, &token);
         if upgrade.bool_wrapper("enabled").unwrap_or(true) && !all.contains(&token) {
             all.push(token);
         }

@@ -1,9 +1,12 @@
 //! HTTP/2 with clients and upstreams (`Http2ProtocolOptions`).
 
-use postrider_model::{Codec, Http2Options};
+use postrider_model::{Codec, Http2Keepalive, Http2Options};
 
 use super::context::Lowering;
 use crate::reader::Reader;
+
+/// `KeepaliveSettings.interval_jitter` where it is absent.
+const KEEPALIVE_JITTER_PERCENT: f64 = 15.0;
 
 /// For a connection manager whose clients speak `codec`.
 pub(super) fn of_clients(cx: &mut Lowering<'_>, at: &Reader<'_>, codec: Codec) -> Http2Options {
@@ -34,10 +37,11 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
         initial_connection_window: number("initial_connection_window_size")
             .unwrap_or(default.initial_connection_window),
         header_table_size: number("hpack_table_size").unwrap_or(default.header_table_size),
+        allow_connect: written.as_ref().is_some_and(|options| options.bool("allow_connect")),
+        keepalive: written.as_ref().and_then(|options| keepalive(&options.message("connection_keepalive")?)),
     };
     let Some(written) = &written else { return options };
     for (field, what) in [
-        ("allow_connect", "extended CONNECT (RFC 8441)"),
         ("allow_metadata", "METADATA frames"),
         ("use_oghttp2_codec", "the choice of a codec"),
         ("override_stream_error_on_invalid_http_message", "ending only the stream of a malformed message"),
@@ -50,11 +54,9 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
             cx.refuse_value(written, field, what);
         }
     }
-    for (field, what) in [
-        ("connection_keepalive", "keep-alive PINGs"),
-        ("custom_settings_parameters", "SETTINGS of one's own"),
-        ("max_metadata_size", "METADATA frames"),
-    ] {
+    for (field, what) in
+        [("custom_settings_parameters", "SETTINGS of one's own"), ("max_metadata_size", "METADATA frames")]
+    {
         if written.has(field) {
             cx.refuse(written, field, what);
         }
@@ -73,4 +75,17 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
         written.approximate(field, "the codec has bounds of its own, which cannot be set");
     }
     options
+}
+
+fn keepalive(at: &Reader<'_>) -> Option<Http2Keepalive> {
+    let interval = at.duration("interval").filter(|interval| !interval.is_zero());
+    let idle_interval = at.duration("connection_idle_interval").filter(|interval| !interval.is_zero());
+    let jitter = at.message("interval_jitter").map(|percent| percent.f64("value"));
+    let timeout = at.duration("timeout")?;
+    (interval.is_some() || idle_interval.is_some()).then(|| Http2Keepalive {
+        interval,
+        timeout,
+        jitter_percent: jitter.unwrap_or(KEEPALIVE_JITTER_PERCENT),
+        idle_interval,
+    })
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use postrider_model::{TcpCluster, TcpProxy};
+use postrider_model::{TcpCluster, TcpProxy, Tunneling};
 
 use super::access_log;
 use super::context::{ClusterUse, Lowering, origin, timeout};
+use super::headers;
 use crate::reader::Reader;
 
 /// `TcpProxy.idle_timeout` where it is absent.
@@ -24,11 +25,20 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
         idle_timeout: timeout(at, "idle_timeout", Some(IDLE_TIMEOUT)),
         max_connection_duration: timeout(at, "max_downstream_connection_duration", None),
         max_connect_attempts,
+        tunneling: at.message("tunneling_config").map(|config| tunneling(cx, &config)),
         access_log: access_log::loggers(cx, at, "access_log"),
         origin: origin(at),
     };
     // A proxy without a cluster is the result of an error.
     (!proxy.clusters.is_empty()).then_some(proxy)
+}
+
+fn tunneling(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Tunneling {
+    if at.bool("use_post") {
+        cx.refuse_value(at, "use_post", "tunnels in POST requests");
+    }
+    let hostname = at.str("hostname");
+    Tunneling { hostname: cx.format(at, "hostname", hostname), headers: headers::additions(cx, at, "headers_to_add") }
 }
 
 fn clusters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<TcpCluster> {

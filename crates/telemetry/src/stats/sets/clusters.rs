@@ -13,6 +13,14 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// HTTP/2 with the hosts of one cluster; prefix: its name.
+    pub mod cluster_http2 = "cluster";
+    counters {
+        KEEPALIVE_TIMEOUT = "http2.keepalive_timeout",
+    }
+}
+
+crate::stat_set! {
     /// An upstream cluster; prefix: its name with `:` as `_`.
     pub mod cluster = "cluster";
     counters {

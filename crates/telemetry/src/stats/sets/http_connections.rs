@@ -71,6 +71,14 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// HTTP/2 with clients; no prefix.
+    pub mod http2 = "http2";
+    counters {
+        KEEPALIVE_TIMEOUT = "keepalive_timeout",
+    }
+}
+
+crate::stat_set! {
     /// Codec refusals of HTTP/1, both sides; no prefix.
     pub mod http1 = "http1";
     counters {

@@ -8,8 +8,8 @@ mod http_connections;
 mod listeners;
 mod process;
 
-pub use clusters::{cluster, cluster_manager, cluster_ssl};
-pub use http_connections::{http, http1};
+pub use clusters::{cluster, cluster_http2, cluster_manager, cluster_ssl};
+pub use http_connections::{http, http1, http2};
 pub use listeners::{listener, listener_http, listener_manager, listener_ssl, listener_worker};
 pub use process::{access_log, filesystem, filter, server, tcp};
 
@@ -90,7 +90,7 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 16] = [
+    const ALL: [&StatSet; 18] = [
         &access_log::SET,
         &cluster::SET,
         &cluster_manager::SET,
@@ -99,6 +99,8 @@ mod tests {
         &filter::SET,
         &http::SET,
         &http1::SET,
+        &http2::SET,
+        &cluster_http2::SET,
         &listener::SET,
         &listener_http::SET,
         &listener_manager::SET,
