@@ -326,7 +326,7 @@ impl Listener {
             let accepted = std::future::poll_fn(|cx| client.poll_hello(cx)).await?;
             let ip = |address: Option<SocketAddr>| address.map(|address| address.ip());
             let config = tls.config_for(&accepted.client_hello(), ip(local), ip(remote)).clone();
-            let mut stream = Box::new(client.answer(accepted, config)?);
+            let mut stream = Box::new(client.answer(accepted, config).await?);
             std::future::poll_fn(|cx| stream.poll_handshake(cx)).await?;
             Ok::<_, std::io::Error>(stream)
         });

@@ -68,6 +68,18 @@ struct DateCache {
     line: Option<FieldLine>,
 }
 
+/// Threads beside a worker's own, for the private keys' work of handshakes. As with workers, a processor has one.
+const HANDSHAKE_THREADS: usize = 1;
+
+/// What such a thread gives way by, in steps of `nice`: a worker that has something to do is preferred, and a handshake
+/// still gets its share.
+const HANDSHAKE_NICENESS: i32 = 5;
+
+fn give_way() {
+    // A system that refuses leaves things as fair as they are.
+    let _ = rustix::process::nice(HANDSHAKE_NICENESS);
+}
+
 impl Worker {
     /// Runs a worker on the calling thread until it is told to stop or everybody who could tell it is gone.
     pub(crate) fn run(
@@ -80,6 +92,8 @@ impl Worker {
             .enable_io()
             .enable_time()
             .on_thread_unpark(Clock::woke_up)
+            .max_blocking_threads(HANDSHAKE_THREADS)
+            .on_thread_start(give_way)
             .build_local(LocalOptions::default())?;
         let worker = Rc::new(Worker::new(id, stats));
         let _ = worker.peers.set(peers);
