@@ -440,8 +440,12 @@ fn a_hundred_connections_of_a_hundred_streams_leave_nothing_behind() {
     };
     // The allocator takes a few rounds to have enough for the most that there is at once.
     (0..4).for_each(|_| round());
-    let before = proxy.resident_kib();
-    (0..8).for_each(|_| round());
-    let growth = proxy.resident_kib().saturating_sub(before);
-    assert!(growth < 2048, "grew by {growth} KiB");
+    // What is left behind is left behind by each 4,000 streams; a new peak of what is there at once is seen once.
+    let growth = (0..4).map(|_| {
+        let before = proxy.resident_kib();
+        (0..8).for_each(|_| round());
+        proxy.resident_kib().saturating_sub(before)
+    });
+    let growth: Vec<u64> = growth.collect();
+    assert!(growth.iter().any(|growth| *growth < 1024), "grew by {growth:?} KiB");
 }

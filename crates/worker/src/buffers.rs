@@ -67,6 +67,22 @@ impl Input {
         Input { data: (end > 0).then(|| bytes.into_boxed_slice()), start: 0, end }
     }
 
+    /// The same of bytes that stay where they are.
+    pub(crate) fn copied(bytes: &[u8], buffers: &Buffers) -> Input {
+        let mut data = buffers.lend();
+        let end = HEADROOM + bytes.len();
+        match data.get_mut(HEADROOM..end) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                Input { data: Some(data), start: HEADROOM, end }
+            }
+            None => {
+                buffers.give_back(data);
+                Input::holding(bytes.to_vec())
+            }
+        }
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         self.data.as_deref().and_then(|data| data.get(self.start..self.end)).unwrap_or_default()
     }

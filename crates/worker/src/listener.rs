@@ -20,6 +20,7 @@ use postrider_tls::{ServerTls, rustls};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
+use crate::buffers::Input;
 use crate::chain::Chain;
 use crate::cluster::{millis, stat_name};
 use crate::filter_chain::{self, Peer};
@@ -61,7 +62,7 @@ pub(crate) struct Counted {
 pub(crate) struct Arrival {
     pub(crate) io: Io,
     /// Received already.
-    pub(crate) ahead: Vec<u8>,
+    pub(crate) ahead: Input,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) remote: Option<SocketAddr>,
     /// What was agreed on; `None` for a plain connection.
@@ -235,7 +236,7 @@ impl Listener {
             let id = worker.next_connection_id();
             let arrival = Arrival {
                 io: Io::Plain(socket),
-                ahead: Vec::new(),
+                ahead: Input::default(),
                 local,
                 remote,
                 tls: None,
@@ -280,6 +281,7 @@ impl Listener {
         };
         let id = worker.next_connection_id();
         let tls = agreed(&io, greeting);
+        let ahead = Input::holding(ahead);
         chain.serve(worker, Arrival { io, ahead, local, remote, tls, id, counted: Some(counted) }).await;
     }
 

@@ -66,7 +66,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         deadline: worker.timers.register(),
         client: io,
         info,
-        upload: Input::holding(ahead),
+        upload: ahead,
         upload_ended: Ended::Open,
         limit: chain.buffer_limit,
         download_ended: Ended::Open,

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
+use crate::h2::Lanes;
 use crate::http::Exchange;
 use crate::listener::Listener;
 use crate::message::{Apply, ClusterReport, HostReport, Message, Report};
@@ -46,6 +47,8 @@ pub(crate) struct Worker {
     listeners: RefCell<HashMap<String, Rc<Listener>>>,
     log_files: RefCell<HashMap<AccessLogSink, LogFile>>,
     log_buffers: RefCell<HashMap<AccessLogSink, Rc<RefCell<LogBuffer>>>>,
+    /// For streams of HTTP/2.
+    pub(crate) lanes: Lanes,
     #[expect(clippy::vec_box, reason = "an exchange is kilobytes: its box moves, it does not")]
     exchanges: RefCell<Vec<Box<Exchange>>>,
     date: RefCell<DateCache>,
@@ -115,6 +118,7 @@ impl Worker {
             listeners: RefCell::default(),
             log_files: RefCell::default(),
             log_buffers: RefCell::default(),
+            lanes: Lanes::default(),
             exchanges: RefCell::default(),
             date: RefCell::new(DateCache { at: SystemTime::UNIX_EPOCH, second: 0, line: None }),
             service_time: RefCell::default(),

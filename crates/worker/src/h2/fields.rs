@@ -4,9 +4,9 @@ use std::io;
 
 use bytes::Bytes;
 use h2::ext::Protocol;
-use http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SERVER, TE};
+use http::header::{self, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SERVER, TE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use postrider_http::{BodyFraming, FieldLine, Fields, HeaderId, RequestHead, ResponseHead, Scheme};
+use postrider_http::{BodyFraming, Decimal, FieldLine, FieldRef, Fields, HeaderId, RequestHead, ResponseHead, Scheme};
 
 /// A final response. `server` replaces the head's own `server` fields; `framing` gives the length.
 pub(super) fn response(
@@ -16,7 +16,11 @@ pub(super) fn response(
     server: Option<&FieldLine>,
 ) -> Response<()> {
     let mut map = HeaderMap::with_capacity(head.fields.len() + 2);
-    let own_length = keep_length && framing == BodyFraming::None;
+    // A length that says what is true stays, too.
+    let own_length = match framing {
+        BodyFraming::None => keep_length,
+        framing => says_length(&head.fields, framing),
+    };
     fill(&head.fields, &mut map, |id| match id {
         HeaderId::Server => server.is_none(),
         HeaderId::ContentLength => own_length,
@@ -35,6 +39,7 @@ pub(super) fn response(
         map.insert(SERVER, value);
     }
     match framing {
+        BodyFraming::Length(_) if own_length => {}
         BodyFraming::Length(length) => {
             map.insert(CONTENT_LENGTH, length.into());
         }
@@ -45,6 +50,13 @@ pub(super) fn response(
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     *response.headers_mut() = map;
     response
+}
+
+/// The only length among `fields` is that of `framing`.
+fn says_length(fields: &Fields, framing: BodyFraming) -> bool {
+    let BodyFraming::Length(length) = framing else { return false };
+    let mut said = fields.get_all(HeaderId::ContentLength);
+    said.next() == Some(Decimal::new(length).as_bytes()) && said.next().is_none()
 }
 
 /// A request; the authority takes the place of `host`. An `upgrade` becomes an extended CONNECT for it (RFC 8441).
@@ -104,10 +116,37 @@ fn fill(fields: &Fields, map: &mut HeaderMap, wanted: impl Fn(HeaderId) -> bool)
         let value = values.slice(start..end);
         start = end;
         // Both were checked when they were received or set.
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(field.name), HeaderValue::from_maybe_shared(value)) {
+        if let (Some(name), Ok(value)) = (name(&field), HeaderValue::from_maybe_shared(value)) {
             map.append(name, value);
         }
     }
+}
+
+/// Looking a name up by its bytes costs more than all else here, so those that most heads have are known.
+fn name(field: &FieldRef<'_>) -> Option<HeaderName> {
+    Some(match field.id {
+        HeaderId::Accept => header::ACCEPT,
+        HeaderId::AcceptEncoding => header::ACCEPT_ENCODING,
+        HeaderId::AcceptLanguage => header::ACCEPT_LANGUAGE,
+        HeaderId::AcceptRanges => header::ACCEPT_RANGES,
+        HeaderId::Age => header::AGE,
+        HeaderId::Authorization => header::AUTHORIZATION,
+        HeaderId::CacheControl => header::CACHE_CONTROL,
+        HeaderId::ContentEncoding => header::CONTENT_ENCODING,
+        HeaderId::ContentLength => header::CONTENT_LENGTH,
+        HeaderId::ContentType => header::CONTENT_TYPE,
+        HeaderId::Cookie => header::COOKIE,
+        HeaderId::Date => header::DATE,
+        HeaderId::Etag => header::ETAG,
+        HeaderId::Expires => header::EXPIRES,
+        HeaderId::LastModified => header::LAST_MODIFIED,
+        HeaderId::Location => header::LOCATION,
+        HeaderId::Server => header::SERVER,
+        HeaderId::SetCookie => header::SET_COOKIE,
+        HeaderId::UserAgent => header::USER_AGENT,
+        HeaderId::Vary => header::VARY,
+        _ => return HeaderName::from_bytes(field.name).ok(),
+    })
 }
 
 fn is_of_connection(id: HeaderId) -> bool {

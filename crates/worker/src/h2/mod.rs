@@ -13,6 +13,7 @@ mod client;
 mod fields;
 mod frames;
 mod keepalive;
+mod lane;
 mod server;
 mod stream;
 mod text;
@@ -20,6 +21,7 @@ pub(crate) mod websocket;
 mod wire;
 
 pub(crate) use client::{Client, Pool};
+pub(crate) use lane::Lanes;
 pub(crate) use server::serve;
 pub(crate) use stream::Stream;
 

@@ -21,18 +21,24 @@ use postrider_telemetry::stats::sets::{http as stat, http2};
 
 use super::frames::Frames;
 use super::keepalive::Keepalive;
+use super::lane;
 use super::stream::Stream;
 use super::text;
 use super::wire::Wire;
 use super::{FRAME_BYTES, SEND_BUFFER};
+use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::timers::Deadline;
 use crate::worker::Worker;
 
-/// Room for the text of a usual head.
-const HEAD_BYTES: usize = 1024;
+/// A head's text is written to the same place each time, unless a large one made it larger than this.
+const KEPT_HEAD_BYTES: usize = 16 * 1024;
+
+thread_local! {
+    static HEAD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// Streams that a client opened and reset before we saw them, and that we reset for its errors; more end the connection
 /// (CVE-2023-44487, CVE-2025-8671).
@@ -61,7 +67,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     let stats = &http.stats;
     stats.inc(stat::DOWNSTREAM_CX_HTTP2_TOTAL);
     stats.gauge_inc(stat::DOWNSTREAM_CX_HTTP2_ACTIVE);
-    let wire = Wire::new(io, ahead, Some(Frames::default()));
+    let wire = Wire::new(io, ahead.bytes().to_vec(), Some(Frames::default()));
     let accepted = shared.worker.clock.now();
     // Whatever broke, the client knows it or is gone.
     let _ = run(&shared, http, &wire, accepted).await;
@@ -139,7 +145,7 @@ async fn run(shared: &Rc<Shared>, http: &Http, wire: &Wire, accepted: Moment) ->
         let (request, respond) = accepted?;
         shared.active.set(shared.active.get() + 1);
         shared.requests.set(shared.requests.get().wrapping_add(1));
-        tokio::task::spawn_local(answer(shared.clone(), request, respond));
+        lane::start(&shared.worker, Job { shared: shared.clone(), request, respond });
     }
 }
 
@@ -251,11 +257,20 @@ impl Watch {
     }
 }
 
+/// A stream that a client opened.
+pub(super) struct Job {
+    shared: Rc<Shared>,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+}
+
 /// One stream, from its request to the end of its answer.
-async fn answer(shared: Rc<Shared>, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+pub(super) async fn answer(job: Job) {
+    let Job { shared, request, respond } = job;
     let chain = shared.chain.clone();
     let (parts, recv) = request.into_parts();
-    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let mut head = HEAD.take();
+    head.clear();
     let random = || shared.worker.random.next();
     let read = text::write_request(&parts, recv.is_end_stream(), random, &mut head);
     drop(parts);
@@ -267,7 +282,11 @@ async fn answer(shared: Rc<Shared>, request: Request<RecvStream>, respond: SendR
     let io = Io::Http2(Box::new(Stream::of_client(recv, respond, read)));
     let Shared { local, remote, id, .. } = *shared;
     let (tls, number) = (shared.tls.clone(), shared.requests.get());
-    let arrival = Arrival { io, ahead: head, local, remote, tls, id, counted: None };
+    let ahead = Input::copied(&head, &shared.worker.buffers);
+    if head.capacity() <= KEPT_HEAD_BYTES {
+        HEAD.set(head);
+    }
+    let arrival = Arrival { io, ahead, local, remote, tls, id, counted: None };
     crate::http::serve(shared.worker.clone(), chain, arrival, number).await;
     shared.active.set(shared.active.get().saturating_sub(1));
 }

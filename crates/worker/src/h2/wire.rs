@@ -1,7 +1,7 @@
 //! A connection as the `h2` crate wants it, with the frames of all streams gathered: they leave in one write when the
 //! crate has nothing more to say for now.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,8 +15,17 @@ use crate::io::Io;
 /// Frames that may gather before the peer has to take some.
 const GATHER_LIMIT: usize = 128 * 1024;
 
-/// Capacity that is kept while nothing waits.
-const KEPT_CAPACITY: usize = 16 * 1024;
+/// Bytes that one read may bring: a frame of the largest size and more.
+const READ_BYTES: usize = 32 * 1024;
+
+thread_local! {
+    /// What was just read. The `h2` crate's own room is not initialised, and zeroing all of it costs more than copying what
+    /// is there.
+    static RECEIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+
+    /// Where frames gather. A connection on which nothing waits has none.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// Shared by the `h2` crate, which reads and writes, and the connection's task, which sends.
 #[derive(Clone)]
@@ -92,9 +101,12 @@ impl Ends {
             self.sent += count;
             self.delivered += count as u64;
         }
-        self.out.clear();
-        self.out.shrink_to(KEPT_CAPACITY);
         self.sent = 0;
+        if self.out.capacity() > 0 {
+            let mut out = std::mem::take(&mut self.out);
+            out.clear();
+            SPARE.set(out);
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -109,10 +121,13 @@ impl AsyncRead for Wire {
             ends.note(room.filled(), count);
             return Poll::Ready(Ok(()));
         }
-        let count = ready!(ends.io.poll_read(cx, room.initialize_unfilled()))?;
-        room.advance(count);
-        ends.note(room.filled(), count);
-        Poll::Ready(Ok(()))
+        RECEIVED.with_borrow_mut(|received| {
+            let most = room.remaining().min(READ_BYTES);
+            let count = ready!(ends.io.poll_read(cx, received.get_mut(..most).unwrap_or_default()))?;
+            room.put_slice(received.get(..count).unwrap_or_default());
+            ends.note(room.filled(), count);
+            Poll::Ready(Ok(()))
+        })
     }
 }
 
@@ -121,6 +136,9 @@ impl AsyncWrite for Wire {
         let mut ends = self.0.borrow_mut();
         if ends.out.len() >= GATHER_LIMIT {
             ready!(ends.poll_send(cx))?;
+        }
+        if ends.out.capacity() == 0 {
+            ends.out = SPARE.take();
         }
         ends.out.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))

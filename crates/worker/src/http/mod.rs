@@ -98,7 +98,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     let mut connection = Connection {
         deadline: worker.timers.register(),
         accepted: worker.clock.now(),
-        input: Input::holding(ahead),
+        input: ahead,
         out: Outbox::default(),
         requests,
         half_closed: false,
@@ -350,7 +350,7 @@ impl Connection {
 
     /// As it arrived.
     fn hand_on(mut self) -> Arrival {
-        let ahead = self.input.bytes().to_vec();
+        let ahead = Input::holding(self.input.bytes().to_vec());
         self.input.release(&self.worker.buffers);
         let Connection { io, local, remote, tls, id, counted, .. } = self;
         Arrival { io, ahead, local, remote, tls, id, counted }
