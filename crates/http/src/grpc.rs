@@ -53,7 +53,7 @@ macro_rules! codes {
                 match self { $(Code::$name => $camel,)* }
             }
 
-            /// As configurations write it: `NOT_FOUND`.
+            /// As gRPC's own documents write it: `NOT_FOUND`.
             pub const fn snake(self) -> &'static str {
                 match self { $(Code::$name => $snake,)* }
             }
@@ -70,7 +70,7 @@ codes! {
     /// It went well.
     Ok = 0, "OK", "OK", http 200;
     /// The caller gave up.
-    Cancelled = 1, "Canceled", "CANCELED", http 499;
+    Cancelled = 1, "Canceled", "CANCELLED", http 499;
     /// No other code fits.
     Unknown = 2, "Unknown", "UNKNOWN", http 500;
     /// The request is wrong whatever the state of the system.
@@ -359,7 +359,7 @@ mod tests {
         for (number, code) in Code::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(code.number()), number);
             assert_eq!(Code::from_number(number as u32), Some(code));
-            let camel = code.camel().to_ascii_uppercase();
+            let camel = code.camel().to_ascii_uppercase().replace("CANCELED", "CANCELLED");
             assert_eq!(code.snake().replace('_', ""), camel);
         }
         assert_eq!(Code::from_number(17), None);
