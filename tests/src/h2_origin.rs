@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 /// Answers every request with what it was, in the body, and with `x-checked` in the trailers:
 ///
 /// - `/trailers-only` has no body and no trailers, but a status of gRPC in its head;
+/// - `/grpc/N` answers with one message and the status N of gRPC in the trailers;
 /// - `/never` is not answered;
 /// - anything else says method, path, authority, the field `te`, the body's length and the request's trailer `x-sum`.
 pub struct H2Origin {
@@ -87,6 +88,15 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
             let head = Response::builder().header("content-type", "application/grpc").header("grpc-status", "12");
             respond.send_response(head.body(()).expect("a response"), true)?;
             return Ok(());
+        }
+        path if path.starts_with("/grpc/") => {
+            let status = HeaderValue::from_str(&path["/grpc/".len()..]).expect("a number");
+            let head = Response::builder().header("content-type", "application/grpc");
+            let mut send = respond.send_response(head.body(()).expect("a response"), false)?;
+            send.send_data(Bytes::from_static(b"\0\0\0\0\x03abc"), false)?;
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", status);
+            return send.send_trailers(trailers);
         }
         _ => {}
     }

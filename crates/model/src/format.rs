@@ -39,6 +39,8 @@ pub enum Command {
     UpstreamProtocol,
     ResponseCode,
     ResponseCodeDetails,
+    /// What `grpc-status` says, or the answer's HTTP status stands for; absent for requests that are not gRPC.
+    GrpcStatus(GrpcStatusForm),
     ConnectionTerminationDetails,
     ResponseFlags,
     ResponseFlagsLong,
@@ -95,6 +97,17 @@ pub enum Command {
         name: String,
         form: StateForm,
     },
+}
+
+/// How a status of gRPC is written. A number that is no code is written as a number always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrpcStatusForm {
+    /// `NotFound`
+    Camel,
+    /// `NOT_FOUND`
+    Snake,
+    /// `5`
+    Number,
 }
 
 /// Whose metadata a command reads.
@@ -310,6 +323,13 @@ impl Spec<'_> {
             "RESPONSE_CODE" => Command::ResponseCode,
             "RESPONSE_CODE_DETAILS" => Command::ResponseCodeDetails,
             "CONNECTION_TERMINATION_DETAILS" => Command::ConnectionTerminationDetails,
+            "GRPC_STATUS" => Command::GrpcStatus(match argument {
+                None | Some("" | "CAMEL_STRING") => GrpcStatusForm::Camel,
+                Some("SNAKE_STRING") => GrpcStatusForm::Snake,
+                Some("NUMBER") => GrpcStatusForm::Number,
+                Some(_) => return None,
+            }),
+            "GRPC_STATUS_NUMBER" => Command::GrpcStatus(GrpcStatusForm::Number),
             "RESPONSE_FLAGS" => Command::ResponseFlags,
             "RESPONSE_FLAGS_LONG" => Command::ResponseFlagsLong,
             "BYTES_RECEIVED" => Command::BytesReceived,
@@ -418,7 +438,7 @@ fn takes_argument(name: &str) -> Argument {
             Argument::Required
         }
         "QUERY_PARAM" | "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => Argument::Required,
-        "START_TIME" | "EMIT_TIME" | "PATH" => Argument::Optional,
+        "START_TIME" | "EMIT_TIME" | "PATH" | "GRPC_STATUS" => Argument::Optional,
         // An unknown name is reported as such, whatever argument it has.
         name if !NAMES.contains(&name) => Argument::Optional,
         _ => Argument::None,
@@ -462,6 +482,8 @@ const NAMES: &[&str] = &[
     "UPSTREAM_PROTOCOL",
     "RESPONSE_CODE",
     "RESPONSE_CODE_DETAILS",
+    "GRPC_STATUS",
+    "GRPC_STATUS_NUMBER",
     "CONNECTION_TERMINATION_DETAILS",
     "RESPONSE_FLAGS",
     "RESPONSE_FLAGS_LONG",

@@ -105,6 +105,19 @@ impl PartialEq for Origin {
 pub struct AccessLog {
     pub sink: AccessLogSink,
     pub format: LogFormat,
+    pub condition: Option<LogCondition>,
+}
+
+/// What is logged at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogCondition {
+    /// By the status of gRPC that the answer has or stands for; 2, *unknown*, where there is no answer.
+    GrpcStatus {
+        /// Numbers of codes.
+        codes: Vec<u8>,
+        /// All but these.
+        exclude: bool,
+    },
 }
 
 /// Where log lines go.

@@ -107,6 +107,10 @@ pub struct Forward {
     pub target: Target,
     /// From the end of the request to the end of the response. `None` is no limit.
     pub timeout: Option<Duration>,
+    /// Limits of the whole stream, which take the place of `timeout`.
+    pub stream_limit: Option<StreamLimit>,
+    /// For gRPC requests, what takes the place of `timeout`.
+    pub grpc_timeout: Option<GrpcTimeout>,
     /// Overrides the connection's stream-idle timeout: `Some(None)` turns it off.
     pub idle_timeout: Option<Option<Duration>>,
     pub path_rewrite: PathRewrite,
@@ -119,6 +123,34 @@ pub struct Forward {
     pub upgrades: Vec<(String, bool)>,
     /// A CONNECT ends here: its tunnel goes to an endpoint as plain bytes.
     pub terminates_connect: bool,
+}
+
+/// How long streams of a route may last, from the first byte of the request on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamLimit {
+    /// In place of the connection's limit; `Some(None)` turns it off.
+    pub duration: Option<Option<Duration>>,
+    /// A request's `grpc-timeout` takes the place of `duration`, up to this; `Some(None)` takes it as it is.
+    pub grpc_timeout_max: Option<Option<Duration>>,
+    /// Taken off what `grpc-timeout` says, so that the proxy gives up before its client does.
+    pub grpc_timeout_offset: Duration,
+}
+
+/// How long an upstream may take for a gRPC request: what its `grpc-timeout` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GrpcTimeout {
+    /// At most; `None` is no limit.
+    pub max: Option<Duration>,
+    /// Taken off what `grpc-timeout` says, when something is left then.
+    pub offset: Duration,
+}
+
+impl Forward {
+    /// A gRPC request's own timeout may count here, and its upstream is told one.
+    #[inline]
+    pub fn limits_grpc(&self) -> bool {
+        self.stream_limit.is_some() || self.grpc_timeout.is_some()
+    }
 }
 
 /// Which cluster.

@@ -246,6 +246,8 @@ pub(crate) mod tests {
             path_rewrite: PathRewrite::None,
             host_rewrite: HostRewrite::None,
             append_x_forwarded_host: false,
+            stream_limit: None,
+            grpc_timeout: None,
             cluster_not_found_status: 503,
             priority: Priority::Default,
             upgrades: Vec::new(),

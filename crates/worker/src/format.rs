@@ -8,8 +8,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{Moment, RouteFacts, StreamInfo};
+use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{AddressPart, Command, Format, JsonFormat, LogFormat, Piece, TimeFormat, TlsPart};
+use postrider_model::{
+    AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, Piece, TimeFormat, TlsPart,
+};
 use postrider_telemetry::json;
 use postrider_telemetry::time::{self, TimePattern};
 
@@ -175,6 +178,7 @@ impl Context<'_> {
             }
             Command::ResponseCode => number(u64::from(info.status), out),
             Command::ResponseCodeDetails => text(&info.details, out)?,
+            Command::GrpcStatus(form) => self.grpc_status(*form, out)?,
             Command::ConnectionTerminationDetails => text(info.termination_details, out)?,
             Command::ResponseFlags => self.flags(|(short, _)| short, out),
             Command::ResponseFlagsLong => self.flags(|(_, long)| long, out),
@@ -241,6 +245,26 @@ impl Context<'_> {
         Some(())
     }
 
+    /// What the trailers say, else the head, else what the HTTP status stands for.
+    pub(crate) fn answered_grpc(&self) -> Option<Status> {
+        let said = Status::of(self.trailers).or_else(|| Status::of(&self.response.fields));
+        said.or_else(|| (self.info.status != 0).then(|| Status::Code(Code::from_http(self.info.status))))
+    }
+
+    fn grpc_status(&self, form: GrpcStatusForm, out: &mut Vec<u8>) -> Option<()> {
+        if !grpc::has_content_type(&self.request.fields) {
+            return None;
+        }
+        match (self.answered_grpc()?, form) {
+            (Status::Code(code), GrpcStatusForm::Camel) => text(code.camel(), out)?,
+            (Status::Code(code), GrpcStatusForm::Snake) => text(code.snake(), out)?,
+            (Status::Code(code), GrpcStatusForm::Number) => number(u64::from(code.number()), out),
+            (Status::Other(other), _) => number(u64::from(other), out),
+            (Status::Invalid, _) => out.extend_from_slice(b"-1"),
+        }
+        Some(())
+    }
+
     fn request_header(&self, name: &str) -> Option<&[u8]> {
         let value = match name {
             ":method" if self.http => self.request.method_bytes(),
@@ -275,6 +299,7 @@ fn is_numeric(command: &Command) -> bool {
     matches!(
         command,
         Command::ResponseCode
+            | Command::GrpcStatus(GrpcStatusForm::Number)
             | Command::BytesReceived
             | Command::BytesSent
             | Command::RequestHeadersBytes

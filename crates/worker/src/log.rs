@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{Moment, StreamInfo};
+use postrider_http::grpc::{Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
-use postrider_model::{AccessLog, AccessLogSink, LogFormat};
+use postrider_model::{AccessLog, AccessLogSink, LogCondition, LogFormat};
 use postrider_telemetry::access_log::{LogBuffer, Target};
 
 use crate::format::Context;
@@ -19,14 +20,17 @@ pub(crate) struct Logs(Vec<Logger>);
 
 struct Logger {
     format: LogFormat,
+    condition: Option<LogCondition>,
     buffer: Rc<RefCell<LogBuffer>>,
 }
 
 impl Logs {
     /// A sink that cannot be opened was refused when the configuration was applied; here it is left out.
     pub(crate) fn new(logs: &[AccessLog], worker: &Worker) -> Logs {
-        let logger =
-            |log: &AccessLog| Some(Logger { format: log.format.clone(), buffer: worker.log_buffer(&log.sink)? });
+        let logger = |log: &AccessLog| {
+            let buffer = worker.log_buffer(&log.sink)?;
+            Some(Logger { format: log.format.clone(), condition: log.condition.clone(), buffer })
+        };
         Logs(logs.iter().filter_map(logger).collect())
     }
 
@@ -36,7 +40,26 @@ impl Logs {
 
     pub(crate) fn write(&self, context: &Context<'_>) {
         for logger in &self.0 {
+            if logger.condition.as_ref().is_some_and(|condition| !holds(condition, context)) {
+                continue;
+            }
             logger.buffer.borrow_mut().line(|out| context.write_log(&logger.format, out));
+        }
+    }
+}
+
+/// Whether a line about this stream is wanted.
+#[cold]
+fn holds(condition: &LogCondition, context: &Context<'_>) -> bool {
+    match condition {
+        LogCondition::GrpcStatus { codes, exclude } => {
+            let listed = match context.answered_grpc() {
+                Some(Status::Code(code)) => codes.contains(&code.number()),
+                // What is no code is on no list.
+                Some(Status::Other(_) | Status::Invalid) => false,
+                None => codes.contains(&Code::Unknown.number()),
+            };
+            listed != *exclude
         }
     }
 }
@@ -61,8 +84,8 @@ pub struct AdminRequest<'a> {
     pub duration: Duration,
 }
 
-/// Appends the line that `format` makes of a request to the admin.
-pub fn write_admin_line(format: &LogFormat, admin: &AdminRequest<'_>, now: SystemTime, out: &mut Vec<u8>) {
+/// Appends the line that `log` makes of a request to the admin, if it wants one.
+pub fn write_admin_line(log: &AccessLog, admin: &AdminRequest<'_>, now: SystemTime, out: &mut Vec<u8>) {
     let started = Moment::default();
     let ended = started + admin.duration;
     let mut info = StreamInfo::new(started, now - admin.duration);
@@ -88,5 +111,7 @@ pub fn write_admin_line(format: &LogFormat, admin: &AdminRequest<'_>, now: Syste
         http: true,
         now,
     };
-    context.write_log(format, out);
+    if log.condition.as_ref().is_none_or(|condition| holds(condition, &context)) {
+        context.write_log(&log.format, out);
+    }
 }

@@ -5,6 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+use postrider_http::grpc;
+
 /// How a message goes on after a hook.
 #[derive(Debug)]
 pub enum Action {
@@ -25,8 +27,10 @@ pub enum Action {
 /// An answer made by the proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LocalReply {
-    /// 200 to 599.
+    /// 200 to 599. To a gRPC request, the answer is 200 with the gRPC status that this stands for.
     pub status: u16,
+    /// What a gRPC request is told in its place.
+    pub grpc_status: Option<grpc::Code>,
     pub body: Cow<'static, [u8]>,
     /// Beside `content-length`, and `content-type` when there is a body and this has none.
     pub headers: Vec<(Cow<'static, str>, Cow<'static, [u8]>)>,

@@ -3,12 +3,12 @@
 use std::time::SystemTime;
 
 use postrider_admin::Served;
-use postrider_model::{AccessLog, LogFormat};
+use postrider_model::AccessLog;
 use postrider_telemetry::access_log::{LogBuffer, LogWriter};
 use postrider_worker::{AdminRequest, log_target, write_admin_line};
 
 /// Where lines about the admin's requests go. Requests are few: each line is handed over at once.
-pub struct AdminLog(Vec<(LogFormat, LogBuffer)>);
+pub struct AdminLog(Vec<(AccessLog, LogBuffer)>);
 
 impl AdminLog {
     /// `None` when nothing is to be logged.
@@ -16,7 +16,7 @@ impl AdminLog {
     /// # Errors
     /// A file cannot be opened.
     pub fn open(logs: &[AccessLog], writer: &LogWriter) -> std::io::Result<Option<AdminLog>> {
-        let open = |log: &AccessLog| Ok((log.format.clone(), writer.open(log_target(&log.sink))?.buffer()));
+        let open = |log: &AccessLog| Ok((log.clone(), writer.open(log_target(&log.sink))?.buffer()));
         let loggers = logs.iter().map(open).collect::<std::io::Result<Vec<_>>>()?;
         Ok((!loggers.is_empty()).then_some(AdminLog(loggers)))
     }
@@ -30,8 +30,8 @@ impl AdminLog {
             user_agent: served.user_agent,
             duration: served.duration,
         };
-        for (format, buffer) in &mut self.0 {
-            buffer.line(|out| write_admin_line(format, &request, SystemTime::now(), out));
+        for (log, buffer) in &mut self.0 {
+            buffer.line(|out| write_admin_line(log, &request, SystemTime::now(), out));
             buffer.flush();
         }
     }

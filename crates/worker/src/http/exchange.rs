@@ -82,6 +82,12 @@ pub(crate) struct Exchange {
     pub(super) last_activity: Moment,
     pub(super) route_timeout: Option<Duration>,
     pub(super) stream_idle: Option<Duration>,
+    /// From its first byte to its last.
+    pub(super) max_duration: Option<Duration>,
+    /// The upstream host is judged by the status of gRPC that ends its answer.
+    pub(super) counts_grpc: bool,
+    /// Whether the client speaks gRPC; `None` while nobody has looked.
+    pub(super) grpc: Option<bool>,
     /// A local reply is prepared: the filters have yet to see it, and the client to get it.
     pub(super) replying: bool,
     /// When the filters let the request go that they had held.
@@ -135,6 +141,9 @@ impl Exchange {
             last_activity: now,
             route_timeout: None,
             stream_idle: None,
+            max_duration: None,
+            counts_grpc: false,
+            grpc: None,
             replying: false,
             released: Moment::default(),
             upstream_status: None,
@@ -340,6 +349,7 @@ impl Exchange {
         self.keep_alive = true;
         self.route_timeout = None;
         self.stream_idle = None;
+        self.grpc = None;
         self.reply_body.clear();
         self.scratch.clear();
     }

@@ -26,6 +26,7 @@ impl Exchange {
     pub(super) fn filter_request(&mut self, connection: &mut Connection, http: &Http) -> Passed {
         let bodiless = self.facts.upgrade || self.request.method() == Method::Connect;
         self.request_pass.begin(self.upload.is_done(), bodiless);
+        self.note_grpc();
         match self.advance(Side::Request, connection, http, None) {
             Ok(_) if self.head_is_through(Side::Request) => {
                 self.leave_filters(connection, http);
@@ -200,6 +201,10 @@ impl Exchange {
             _ => None,
         };
         self.stream_idle = own.unwrap_or(http.model.timeouts.stream_idle);
+        self.max_duration = match route.map(|route| &route.action) {
+            Some(Action::Forward(forward)) => self.max_duration(http, forward),
+            _ => http.model.timeouts.max_stream_duration,
+        };
         self.last_activity = connection.worker.clock.now();
         connection.deadline.set(self.next_deadline(http));
     }

@@ -28,6 +28,8 @@ impl Exchange {
             self.fail(Flags::DOWNSTREAM_PROTOCOL_ERROR, "");
         }
         self.keep_alive = false;
+        // Of what was not understood nobody knows what it was.
+        self.grpc = Some(false);
         let body = match reject.details {
             "request_header_timeout" => "request header timeout",
             _ => reason_phrase(reject.status),
@@ -35,8 +37,8 @@ impl Exchange {
         let reply = LocalReply {
             status: reject.status,
             body: Cow::Borrowed(body.as_bytes()),
-            headers: Vec::new(),
             details: reject.details.into(),
+            ..LocalReply::default()
         };
         self.reply(connection, http, reply);
         // What follows a refused head is not read as requests.
@@ -61,7 +63,7 @@ impl Exchange {
         }
         // Earlier answers and interim ones that wait still come first.
         self.down.move_to(&mut connection.out);
-        let LocalReply { status, body, headers, details } = reply;
+        let LocalReply { status, grpc_status, body, headers, details } = reply;
         if !details.is_empty() {
             self.info.details = details;
         }
@@ -77,6 +79,9 @@ impl Exchange {
             let _ = self.response.fields.append(HeaderId::ContentType, b"text/plain");
         }
         self.format_reply(connection, http, of_route);
+        if self.is_grpc() {
+            self.reply_as_grpc(status, grpc_status);
+        }
         self.return_request_id(http);
         if of_route {
             self.edit_response_headers(connection);
@@ -175,6 +180,9 @@ impl Exchange {
         let out = &mut connection.out.bytes;
         if let Io::Http2(stream) = &mut connection.io {
             let ended = !has_body || self.reply_body.is_empty();
+            // Nothing follows a head that is trailers, too.
+            let framing =
+                if self.response.fields.has(HeaderId::GrpcStatus) && ended { BodyFraming::None } else { framing };
             // Who cannot be told has gone, which the next write finds out, too.
             let _ = stream.send_head(&self.response, framing, false, options.server, ended);
         } else {

@@ -9,6 +9,7 @@ mod edits;
 mod exchange;
 mod filtered;
 mod filters;
+mod grpc;
 mod hold;
 mod identity;
 mod local;

@@ -262,8 +262,13 @@ impl Exchange {
             location.extend_from_slice(self.request.path());
             headers.push(("location".into(), location.into()));
         }
-        let reply =
-            LocalReply { status: response.status, body: body.into(), headers, details: "direct_response".into() };
+        let reply = LocalReply {
+            status: response.status,
+            body: body.into(),
+            headers,
+            details: "direct_response".into(),
+            ..LocalReply::default()
+        };
         self.reply_for_route(connection, http, reply);
     }
 

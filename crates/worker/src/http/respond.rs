@@ -145,6 +145,11 @@ impl Exchange {
     fn count_upstream_status(&mut self) {
         let status = self.response.status();
         if let Some(host) = &self.host {
+            if self.request.method() == Method::Post && self.is_grpc() {
+                // What becomes of a call is known at its end.
+                self.counts_grpc = true;
+                return;
+            }
             let total = if status >= 500 { &host.totals.errors } else { &host.totals.successes };
             total.set(total.get() + 1);
         }

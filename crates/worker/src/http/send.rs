@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::BodyError;
+use postrider_http::grpc::Code;
 use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWrite, write_request};
 use postrider_model::Forward;
 use postrider_router::{rewrite_host, rewrite_path};
@@ -250,6 +251,13 @@ impl Exchange {
     /// Sets the deadlines that hold from here on.
     pub(super) fn arm(&mut self, connection: &Connection, http: &Http, forward: &Forward) {
         self.route_timeout = forward.timeout.filter(|timeout| !timeout.is_zero());
+        if forward.grpc_timeout.is_some() {
+            self.take_grpc_timeout(forward);
+        }
+        self.max_duration = self.max_duration(http, forward);
+        if forward.limits_grpc() && self.is_grpc() {
+            self.tell_grpc_timeout(http, forward);
+        }
         if self.filters.is_some() {
             self.excuse_filters();
         }
@@ -290,7 +298,7 @@ impl Exchange {
             Some(_) => {}
             None => limit(self.info.started, timeouts.request),
         }
-        limit(self.info.started, timeouts.max_stream_duration);
+        limit(self.info.started, self.max_duration);
         limit(self.last_activity, self.patience(http));
         first
     }
@@ -322,7 +330,7 @@ impl Exchange {
         } else if complete.is_none() && passed(Some(self.info.started), timeouts.request) {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_TIMEOUT);
             (408, "request timeout", "request_overall_timeout", Flags::default())
-        } else if passed(Some(self.info.started), timeouts.max_stream_duration) {
+        } else if passed(Some(self.info.started), self.max_duration) {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_MAX_DURATION_REACHED);
             (late, "downstream duration timeout", "max_duration_timeout", Flags::DURATION_TIMEOUT)
         } else if passed(Some(self.last_activity), self.patience(http)) {
@@ -337,6 +345,7 @@ impl Exchange {
             return Some(End::Broken);
         }
         let body = text.as_bytes().into();
-        Some(End::Reply(Box::new(LocalReply { status, body, ..LocalReply::default() })))
+        let grpc_status = (flag == Flags::DURATION_TIMEOUT).then_some(Code::DeadlineExceeded);
+        Some(End::Reply(Box::new(LocalReply { status, grpc_status, body, ..LocalReply::default() })))
     }
 }

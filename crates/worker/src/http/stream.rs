@@ -61,7 +61,7 @@ impl Exchange {
             sets::count_upstream_response(&stats, 503, self.internal);
             let body = Cow::Borrowed(b"no healthy upstream".as_slice());
             let details = "no_healthy_upstream".into();
-            return self.reply(connection, http, LocalReply { status: 503, body, details, headers: Vec::new() });
+            return self.reply(connection, http, LocalReply { status: 503, body, details, ..LocalReply::default() });
         };
         self.count_by_status = http.model.router.dynamic_stats;
         self.host = Some(host.clone());
@@ -613,6 +613,9 @@ impl Exchange {
         if self.permit.take().is_some() {
             host.active.set(host.active.get().saturating_sub(1));
             stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
+        }
+        if self.counts_grpc {
+            self.count_grpc(&host);
         }
         let status = self.upstream_status.take().unwrap_or(self.info.status);
         if status > 0 {

@@ -1,6 +1,6 @@
 //! Access loggers and their formats.
 
-use postrider_model::{AccessLog, AccessLogSink, Format, JsonFormat, LogFormat};
+use postrider_model::{AccessLog, AccessLogSink, Format, JsonFormat, LogCondition, LogFormat};
 
 use super::context::Lowering;
 use super::data;
@@ -30,9 +30,7 @@ pub(super) fn loggers(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Ve
 
 fn logger(cx: &mut Lowering<'_>, log: &Reader<'_>) -> Option<AccessLog> {
     log.str("name");
-    if log.has("filter") {
-        cx.refuse(log, "filter", "conditions of access loggers");
-    }
+    let condition = log.message("filter").and_then(|filter| condition(cx, &filter));
     let Some(any) = log.any("typed_config") else {
         cx.missing(log, "the access logger has no `typed_config`", "a `typed_config` with its `@type`");
         return None;
@@ -45,11 +43,29 @@ fn logger(cx: &mut Lowering<'_>, log: &Reader<'_>) -> Option<AccessLog> {
                 "/dev/stderr" => AccessLogSink::Stderr,
                 path => AccessLogSink::File(path.into()),
             };
-            Some(AccessLog { sink, format: file_format(cx, config) })
+            Some(AccessLog { sink, format: file_format(cx, config), condition })
         }
-        STDOUT => Some(AccessLog { sink: AccessLogSink::Stdout, format: stream_format(cx, config) }),
-        STDERR => Some(AccessLog { sink: AccessLogSink::Stderr, format: stream_format(cx, config) }),
+        STDOUT => Some(AccessLog { sink: AccessLogSink::Stdout, format: stream_format(cx, config), condition }),
+        STDERR => Some(AccessLog { sink: AccessLogSink::Stderr, format: stream_format(cx, config), condition }),
         _ => refused(cx, log, &any),
+    }
+}
+
+fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCondition> {
+    match at.oneof("filter_specifier") {
+        Some("grpc_status_filter") => {
+            let filter = at.message("grpc_status_filter")?;
+            let codes = filter.enum_numbers("statuses").into_iter().filter_map(|code| u8::try_from(code.value).ok());
+            Some(LogCondition::GrpcStatus { codes: codes.collect(), exclude: filter.bool("exclude") })
+        }
+        Some(other) => {
+            cx.refuse(at, other, &format!("the condition `{other}` of an access logger"));
+            None
+        }
+        None => {
+            cx.missing(at, "the access logger's filter is empty", "a condition such as `grpc_status_filter`");
+            None
+        }
     }
 }
 

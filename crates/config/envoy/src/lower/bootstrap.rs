@@ -57,7 +57,7 @@ fn interface(cx: &mut Lowering<'_>, admin: &Reader<'_>) -> Option<Admin> {
     let path = admin.str("access_log_path");
     if !path.is_empty() {
         let format = LogFormat::Text(access_log::default_format());
-        access_log.push(AccessLog { sink: AccessLogSink::File(path.into()), format });
+        access_log.push(AccessLog { sink: AccessLogSink::File(path.into()), format, condition: None });
     }
     // Without an address Envoy opens no admin interface.
     let address = address::bound(cx, &admin.message("address")?)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_model::{Forward, HostRewrite, PathRewrite, Priority, Target, WeightedCluster};
+use postrider_model::{Forward, GrpcTimeout, HostRewrite, PathRewrite, Priority, StreamLimit, Target, WeightedCluster};
 
 use super::context::{ClusterUse, Lowering, timeout};
 use super::http::{CONNECT, refuse_datagrams};
@@ -20,9 +20,13 @@ pub(super) fn forward(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules
     let path_rewrite = path_rewrite(cx, at);
     let host_rewrite = host_rewrite(cx, at);
     let idle_timeout = at.duration("idle_timeout").map(|idle| (!idle.is_zero()).then_some(idle));
+    let stream_limit = stream_limit(at);
+    let grpc_timeout = grpc_timeout(at, stream_limit.is_some());
     let forward = Forward {
         target: Target::Weighted(Vec::new()),
-        timeout: timeout(at, "timeout", Some(ROUTE_TIMEOUT)),
+        timeout: if stream_limit.is_some() { None } else { timeout(at, "timeout", Some(ROUTE_TIMEOUT)) },
+        stream_limit,
+        grpc_timeout,
         idle_timeout,
         path_rewrite,
         host_rewrite,
@@ -37,6 +41,37 @@ pub(super) fn forward(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules
         terminates_connect: terminates_connect(cx, at),
     };
     Some(Forward { target: target?, ..forward })
+}
+
+/// `max_stream_duration`: where it is written, Envoy's router has no timeout of its own.
+fn stream_limit(at: &Reader<'_>) -> Option<StreamLimit> {
+    let limit = at.message("max_stream_duration")?;
+    at.ignore("timeout", "`max_stream_duration` takes its place");
+    let optional = |field| limit.duration(field).map(|value| (!value.is_zero()).then_some(value));
+    let grpc_timeout_max = optional("grpc_timeout_header_max");
+    if grpc_timeout_max.is_none() {
+        limit.ignore("grpc_timeout_header_offset", "without `grpc_timeout_header_max` no `grpc-timeout` counts");
+    }
+    Some(StreamLimit {
+        duration: optional("max_stream_duration"),
+        grpc_timeout_max,
+        grpc_timeout_offset: limit.duration("grpc_timeout_header_offset").unwrap_or_default(),
+    })
+}
+
+/// `max_grpc_timeout` and its offset, which newer fields have replaced.
+fn grpc_timeout(at: &Reader<'_>, replaced: bool) -> Option<GrpcTimeout> {
+    if replaced {
+        at.ignore("max_grpc_timeout", "`max_stream_duration` takes its place");
+        at.ignore("grpc_timeout_offset", "`max_stream_duration` takes its place");
+        return None;
+    }
+    let Some(max) = at.duration("max_grpc_timeout") else {
+        at.ignore("grpc_timeout_offset", "without `max_grpc_timeout` no `grpc-timeout` counts");
+        return None;
+    };
+    let offset = at.duration("grpc_timeout_offset").unwrap_or_default();
+    Some(GrpcTimeout { max: (!max.is_zero()).then_some(max), offset })
 }
 
 fn target(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Target> {

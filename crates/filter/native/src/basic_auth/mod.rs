@@ -189,6 +189,7 @@ fn deny(denial: Denial, request: &RequestHead) -> Action {
         body: Cow::Borrowed(body.as_bytes()),
         headers: vec![(Cow::Borrowed("www-authenticate"), Cow::Owned(challenge(request)))],
         details: Cow::Borrowed(details),
+        ..LocalReply::default()
     }))
 }
 

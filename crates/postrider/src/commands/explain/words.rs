@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_model::{ConnectionHandler, Discovery, LoadBalancing, PathMatch, Route};
+use postrider_model::{ConnectionHandler, Discovery, GrpcTimeout, LoadBalancing, PathMatch, Route};
 
 use super::journey::{End, Journey, Winner};
 
@@ -43,13 +43,21 @@ pub fn timeouts(winner: &Winner<'_>, journey: &Journey<'_>) -> Vec<(String, Opti
         add("request", timeouts.request);
     }
     let mut stream_idle = connection.and_then(|timeouts| timeouts.stream_idle);
+    let mut own_duration = None;
     if let End::Forward { forward, .. } = &winner.end {
         add("route", forward.timeout);
         stream_idle = forward.idle_timeout.unwrap_or(stream_idle);
+        own_duration = forward.stream_limit.and_then(|limit| limit.duration);
+        if let Some(GrpcTimeout { max, .. }) = forward.grpc_timeout {
+            add("grpc_timeout", max);
+        }
+        if let Some(max) = forward.stream_limit.and_then(|limit| limit.grpc_timeout_max) {
+            add("grpc_timeout", max);
+        }
     }
     add("stream_idle", stream_idle);
     if let Some(timeouts) = connection {
-        add("max_stream_duration", timeouts.max_stream_duration);
+        add("max_stream_duration", own_duration.unwrap_or(timeouts.max_stream_duration));
         add("connection_idle", timeouts.connection_idle);
     }
     all
