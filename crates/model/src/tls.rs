@@ -181,3 +181,53 @@ pub struct KeyLog {
     pub local: Vec<Cidr>,
     pub remote: Vec<Cidr>,
 }
+
+/// A side of the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    Downstream,
+    Upstream,
+}
+
+/// Who showed a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ShownBy {
+    Peer,
+    Us,
+}
+
+/// What can be asked of the certificates that one end of a connection showed. Of the first of them, where nothing else
+/// is said. Text is what OpenSSL makes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CertificatePart {
+    /// RFC 2253: `CN=a,O=b`. So the next.
+    Subject,
+    Issuer,
+    /// Lower-case hexadecimal, whole bytes. So the fingerprints.
+    Serial,
+    Sha1,
+    Sha256,
+    /// RFC 7468.
+    Pem,
+    /// With everything escaped that would end a header's or a query's value.
+    PemUrlEncoded,
+    /// Subject alternative names.
+    DnsNames,
+    UriNames,
+    EmailNames,
+    IpNames,
+    /// Names of a kind of their own, as far as they are text, numbers or identifiers.
+    OtherNames,
+    /// The identifiers of its extensions.
+    Extensions,
+    /// Of each certificate that was shown, first things first.
+    ChainPem,
+    /// All of them in one value, escaped as the one is.
+    ChainPemUrlEncoded,
+    ChainSha1,
+    ChainSha256,
+    ChainSerials,
+    /// Of the certificate that signed the first: one that was shown with it, or a root of the configuration.
+    IssuerSha256,
+    IssuerSerial,
+}

@@ -9,6 +9,7 @@ use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 
 use crate::facts::{CertificateFacts, sha256};
 use crate::identity::Identity;
@@ -162,6 +163,11 @@ impl ServerTls {
     pub fn certificate_for(&self, hello: &ClientHello<'_>) -> Option<&CertificateFacts> {
         let (place, _) = self.resolver.choose(hello, SystemTime::now())?;
         self.certificates.get(place)
+    }
+
+    /// The same with its chain, as rustls has it.
+    pub fn shown_to(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.resolver.shown(hello)
     }
 
     /// Those that client certificates are traced back to, from PEM.
