@@ -81,6 +81,8 @@ pub struct Certificate {
     pub password: Option<Data>,
     /// A DER response of the OCSP responder.
     pub ocsp_staple: Option<Data>,
+    /// What it is called in statistics, where it has a name.
+    pub name: Option<String>,
     pub origin: Origin,
 }
 
@@ -141,6 +143,8 @@ pub struct Validation {
     pub allow_expired: bool,
     /// A certificate that is not good is accepted, and shown as not verified.
     pub accept_untrusted: bool,
+    /// What its roots are called in statistics, where they have a name.
+    pub name: Option<String>,
     pub origin: Origin,
 }
 

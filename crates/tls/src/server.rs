@@ -313,6 +313,7 @@ fn rules_text(validation: &Validation) -> String {
         revocation_of_leaf_only,
         allow_expired,
         accept_untrusted,
+        name: _,
         origin: _,
     } = validation;
     let roots = std::mem::discriminant(roots);
