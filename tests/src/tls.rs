@@ -25,12 +25,16 @@ const EXTENSION: &str = "transport_sockets.tls.v3";
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     der: CertificateDer<'static>,
+    /// Shown with everything that it signed: its own certificate, where it is no root.
+    shown: Vec<CertificateDer<'static>>,
 }
 
 /// A certificate and its key.
 #[derive(Clone)]
 pub struct Identity {
     pub der: CertificateDer<'static>,
+    /// Shown behind it.
+    pub more: Vec<CertificateDer<'static>>,
     key: Vec<u8>,
 }
 
@@ -41,7 +45,17 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let der = params.self_signed(&key).expect("a certificate").der().clone();
-        Self { issuer: Issuer::new(params, key), der }
+        Self { issuer: Issuer::new(params, key), der, shown: Vec::new() }
+    }
+
+    /// One that this one signed for.
+    pub fn below(&self, name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let der = params.signed_by(&key, &self.issuer).expect("a certificate").der().clone();
+        Self { issuer: Issuer::new(params, key), shown: vec![der.clone()], der }
     }
 
     /// An ECDSA certificate for host names.
@@ -62,6 +76,11 @@ impl Authority {
         })
     }
 
+    /// An ECDSA certificate for nobody, changed.
+    pub fn issue_as(&self, change: impl FnOnce(&mut CertificateParams)) -> Identity {
+        self.issue_with(&rcgen::PKCS_ECDSA_P256_SHA256, &[], change)
+    }
+
     fn issue_with(
         &self,
         algorithm: &'static rcgen::SignatureAlgorithm,
@@ -75,11 +94,16 @@ impl Authority {
         params.subject_alt_names = names.iter().map(name).collect();
         change(&mut params);
         let der = params.signed_by(&key, &self.issuer).expect("a certificate").der().clone();
-        Identity { der, key: key.serialized_der().to_vec() }
+        Identity { der, more: self.shown.clone(), key: key.serialized_der().to_vec() }
     }
 
     pub fn pem(&self) -> String {
         pem("CERTIFICATE", &self.der)
+    }
+
+    /// The fingerprint of its certificate.
+    pub fn sha256(&self) -> String {
+        sha256(&self.der)
     }
 
     pub fn roots(&self) -> Arc<RootCertStore> {
@@ -91,7 +115,21 @@ impl Authority {
 
 impl Identity {
     pub fn chain_pem(&self) -> String {
-        pem("CERTIFICATE", &self.der)
+        self.pems().concat()
+    }
+
+    /// Each certificate of the chain.
+    pub fn pems(&self) -> Vec<String> {
+        self.chain().iter().map(|der| pem("CERTIFICATE", der)).collect()
+    }
+
+    pub fn chain(&self) -> Vec<CertificateDer<'static>> {
+        [std::slice::from_ref(&self.der), &self.more].concat()
+    }
+
+    /// Its fingerprint.
+    pub fn sha256(&self) -> String {
+        sha256(&self.der)
     }
 
     pub fn key_pem(&self) -> String {
@@ -109,6 +147,12 @@ impl Identity {
             "private_key": {"inline_string": self.key_pem()},
         })
     }
+}
+
+fn sha256(der: &[u8]) -> String {
+    let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    let hash = suite.tls13().expect("a suite of TLS 1.3").common.hash_provider;
+    hash.hash(der).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn pem(label: &str, der: &[u8]) -> String {
@@ -189,7 +233,7 @@ impl Client {
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
         let builder = builder.with_protocol_versions(versions).expect("versions");
         let builder = builder.with_root_certificates(authority.roots());
-        let config = builder.with_client_auth_cert(vec![identity.der.clone()], identity.key());
+        let config = builder.with_client_auth_cert(identity.chain(), identity.key());
         Self(Arc::new(config.expect("an identity")))
     }
 

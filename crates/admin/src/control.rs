@@ -1,7 +1,7 @@
 //! What the admin asks of the process, and what it may tell it to do.
 
 use crate::history::HistoryEntry;
-use crate::status::{ClusterStatus, ListenerStatus, PluginStatus, ServerState};
+use crate::status::{ClusterStatus, ListenerStatus, PluginStatus, ServerState, TlsContextStatus};
 use postrider_telemetry::{KnownScope, Registry};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -34,6 +34,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// The plugins of the configuration in force; each once, with all its places.
     fn plugins(&self) -> Vec<PluginStatus>;
+
+    /// The TLS contexts of the configuration in force.
+    fn certificates(&self) -> Vec<TlsContextStatus>;
 
     /// Configurations, the newest first.
     fn history(&self) -> Vec<HistoryEntry>;

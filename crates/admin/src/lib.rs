@@ -17,6 +17,7 @@ mod server;
 mod status;
 
 pub use control::{Control, Drain, Served};
+pub use endpoints::certificates_json;
 pub use endpoints::{Endpoint, Handler};
 pub use history::{Change, ChangeKind, HISTORY_ENTRIES, History, HistoryEntry, Outcome};
 pub use request::Request;
@@ -25,5 +26,6 @@ pub use server::{
     CONNECTION_LIFETIME, HEAD_TIMEOUT, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, STOP_GRACE, Server,
 };
 pub use status::{
-    CircuitStatus, ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, PluginPlace, PluginStatus, ServerState,
+    CertificateStatus, CircuitStatus, ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, PluginPlace,
+    PluginStatus, ServerState, TlsContextStatus, TlsPlace,
 };

@@ -2,7 +2,7 @@
 
 use postrider_model::{Address, Thresholds};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Envoy's `ServerInfo.State`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,4 +200,49 @@ pub struct CircuitStatus {
     pub faults: u32,
     pub window: Duration,
     pub retry: Duration,
+}
+
+/// The certificates of one TLS context, and where it is used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TlsContextStatus {
+    pub place: TlsPlace,
+    /// Those that the other side's certificates are traced back to.
+    pub roots: Vec<CertificateStatus>,
+    /// Those that are shown to the other side.
+    pub certificates: Vec<CertificateStatus>,
+}
+
+/// What a TLS context belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TlsPlace {
+    /// The filter chain may have no name.
+    Listener {
+        listener: String,
+        chain: String,
+    },
+    Cluster(String),
+}
+
+/// One certificate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CertificateStatus {
+    /// The file that it came from, or `<inline>`.
+    pub path: String,
+    /// RFC 2253.
+    pub subject: String,
+    /// Lower-case hexadecimal.
+    pub serial: String,
+    /// Subject alternative names with their kinds, as Envoy calls those (`dns`, `uri`, `ip_address`).
+    pub names: Vec<(&'static str, String)>,
+    pub not_before: SystemTime,
+    pub not_after: SystemTime,
+    /// From when to when the OCSP response beside it is good.
+    pub ocsp: Option<(SystemTime, Option<SystemTime>)>,
+}
+
+impl CertificateStatus {
+    /// Whole days that it is still good for; 0 for one that has ended.
+    pub fn days_left(&self, now: SystemTime) -> u64 {
+        self.not_after.duration_since(now).map_or(0, |left| left.as_secs() / 86_400)
+    }
 }

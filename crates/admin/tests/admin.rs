@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A process that remembers what it was told to do.
 struct Process {
@@ -89,6 +89,30 @@ impl Control for Process {
             schema: Some(json!({ "type": "object" })),
         };
         vec![plugin("mark"), plugin("mark.er")]
+    }
+
+    fn certificates(&self) -> Vec<TlsContextStatus> {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let certificate = |path: &str, not_after, ocsp| CertificateStatus {
+            path: path.into(),
+            subject: "CN=a".into(),
+            serial: "0d".into(),
+            names: vec![("dns", "a.test".into()), ("uri", "spiffe://a/b".into()), ("ip_address", "::1".into())],
+            not_before: at(1_000_000_000),
+            not_after,
+            ocsp,
+        };
+        let far = SystemTime::now() + Duration::from_secs(20 * 86_400 - 60);
+        let listener = TlsPlace::Listener { listener: "web".into(), chain: "one".into() };
+        let ocsp = Some((at(1_000_000_000), Some(at(1_000_086_400))));
+        vec![
+            TlsContextStatus {
+                place: listener,
+                roots: vec![certificate("<inline>", at(1_100_000_000), None)],
+                certificates: vec![certificate("a.pem", far, ocsp)],
+            },
+            TlsContextStatus { place: TlsPlace::Cluster("adm".into()), roots: Vec::new(), certificates: Vec::new() },
+        ]
     }
 
     fn history(&self) -> Vec<HistoryEntry> {
@@ -263,7 +287,6 @@ fn answers_carry_envoys_headers() {
     assert_eq!(answer.header("cache-control"), "no-cache, max-age=0");
     assert_eq!(answer.header("x-content-type-options"), "nosniff");
     assert_eq!(fixture.read("/certs").header("content-type"), "application/json");
-    assert_eq!(fixture.read("/certs").body, "{\n \"certificates\": []\n}\n");
     assert_eq!(fixture.read("/hot_restart_version").body, "disabled");
     let head = fixture.send("HEAD /stats HTTP/1.1");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
@@ -596,7 +619,7 @@ fn paths_are_listed_and_others_are_not_found() {
     let fixture = start_with(&anywhere(), Vec::new(), vec![explain()]).unwrap();
     let help = fixture.read("/help").body;
     assert!(
-        help.starts_with("admin commands are:\n  /: Admin home page\n  /certs: print certs on machine\n"),
+        help.starts_with("admin commands are:\n  /: Admin home page\n  /certs: print certs on machine\n      places: "),
         "{help}"
     );
     assert!(
@@ -692,4 +715,32 @@ fn a_unix_socket_serves_too() {
     assert!(start_with(&address, Vec::new(), Vec::new()).is_err(), "another file is not removed");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "not a socket");
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn certificates_are_told_in_envoys_form() {
+    let fixture = start();
+    let names = json!([{"dns": "a.test"}, {"uri": "spiffe://a/b"}, {"ip_address": "::1"}]);
+    let told: Value = serde_json::from_str(&fixture.read("/certs").body).unwrap();
+    let own = &told["certificates"][0]["cert_chain"][0];
+    let root = json!({
+        "path": "<inline>",
+        "serial_number": "0d",
+        "subject_alt_names": names,
+        "days_until_expiration": "0",
+        "valid_from": "2001-09-09T01:46:40Z",
+        "expiration_time": "2004-11-09T11:33:20Z",
+    });
+    assert_eq!(told["certificates"][0]["ca_cert"], json!([root]));
+    assert_eq!((&own["days_until_expiration"], &own["path"]), (&json!("19"), &json!("a.pem")));
+    let ocsp = json!({"valid_from": "2001-09-09T01:46:40Z", "expiration": "2001-09-10T01:46:40Z"});
+    assert_eq!(own["ocsp_details"], ocsp);
+    assert_eq!(told["certificates"][1], json!({"ca_cert": [], "cert_chain": []}));
+    assert_eq!(own["subject"], Value::Null);
+
+    let told: Value = serde_json::from_str(&fixture.read("/certs?places=1").body).unwrap();
+    let first = &told["certificates"][0];
+    assert_eq!((&first["listener"], &first["filter_chain"]), (&json!("web"), &json!("one")));
+    assert_eq!(first["cert_chain"][0]["subject"], "CN=a");
+    assert_eq!(told["certificates"][1]["cluster"], "adm");
 }

@@ -2,7 +2,11 @@
 //!
 //! Parsing happens when a configuration is read; whoever has a stream at hand evaluates the commands.
 
+mod tls;
+
 use std::fmt;
+
+use crate::{CertificatePart, ShownBy, Side};
 
 /// A parsed format. Compares by what it means.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -69,8 +73,12 @@ pub enum Command {
     DownstreamRemoteAddress(AddressPart),
     DownstreamDirectRemoteAddress(AddressPart),
     DownstreamTransportFailureReason,
-    RequestedServerName,
-    DownstreamTls(TlsPart),
+    Tls(Side, TlsPart),
+    /// Several values with commas between them.
+    Certificate(Side, ShownBy, CertificatePart),
+    /// When the peer's certificate becomes good, and when that ends.
+    PeerCertificateBegin(Side, TimeFormat),
+    PeerCertificateEnd(Side, TimeFormat),
     RouteName,
     VirtualHostName,
     FilterChainName,
@@ -131,12 +139,15 @@ pub enum StateForm {
     Field(String),
 }
 
-/// What is shown of a client's TLS session.
+/// What is shown of a TLS session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TlsPart {
     Version,
     Cipher,
     Group,
+    /// What the client asked for.
+    ServerName,
+    /// Fingerprints of the client's greeting.
     Ja3,
     Ja4,
 }
@@ -178,6 +189,19 @@ impl fmt::Display for FormatError {
 }
 
 impl std::error::Error for FormatError {}
+
+impl Command {
+    /// How a point in time is written, for a command that is one.
+    fn time(&self) -> Option<&TimeFormat> {
+        match self {
+            Command::StartTime(format)
+            | Command::EmitTime(format)
+            | Command::PeerCertificateBegin(_, format)
+            | Command::PeerCertificateEnd(_, format) => Some(format),
+            _ => None,
+        }
+    }
+}
 
 impl Format {
     /// A format without commands.
@@ -276,9 +300,7 @@ impl Spec<'_> {
                 _ => self.command(argument).ok_or_else(|| self.unknown(offset))?,
             },
         };
-        if let Command::StartTime(TimeFormat::Pattern(pattern)) | Command::EmitTime(TimeFormat::Pattern(pattern)) =
-            &command
-        {
+        if let Some(TimeFormat::Pattern(pattern)) = command.time() {
             check_time_pattern(pattern).map_err(error)?;
         }
         Ok(Piece::Command { command, max_length })
@@ -362,12 +384,6 @@ impl Spec<'_> {
             "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT" => Command::DownstreamDirectRemoteAddress(WithoutPort),
             "DOWNSTREAM_DIRECT_REMOTE_PORT" => Command::DownstreamDirectRemoteAddress(Port),
             "DOWNSTREAM_TRANSPORT_FAILURE_REASON" => Command::DownstreamTransportFailureReason,
-            "REQUESTED_SERVER_NAME" => Command::RequestedServerName,
-            "DOWNSTREAM_TLS_VERSION" => Command::DownstreamTls(TlsPart::Version),
-            "DOWNSTREAM_TLS_CIPHER" => Command::DownstreamTls(TlsPart::Cipher),
-            "DOWNSTREAM_TLS_GROUP" => Command::DownstreamTls(TlsPart::Group),
-            "TLS_JA3_FINGERPRINT" => Command::DownstreamTls(TlsPart::Ja3),
-            "TLS_JA4_FINGERPRINT" => Command::DownstreamTls(TlsPart::Ja4),
             "ROUTE_NAME" => Command::RouteName,
             "VIRTUAL_HOST_NAME" => Command::VirtualHostName,
             "FILTER_CHAIN_NAME" => Command::FilterChainName,
@@ -378,14 +394,13 @@ impl Spec<'_> {
             "LOCAL_REPLY_BODY" => Command::LocalReplyBody,
             "ENVIRONMENT" => Command::Environment(argument.unwrap_or_default().to_owned()),
             "SCHEME" => Command::Scheme,
-            _ => return None,
+            name => return tls::command(name, time),
         })
     }
 
     fn unknown(&self, offset: usize) -> FormatError {
-        let suggestion = NAMES
-            .iter()
-            .map(|name| (distance(self.name, name), *name))
+        let suggestion = names()
+            .map(|name| (distance(self.name, name), name))
             .min()
             .filter(|(far, name)| *far <= 2 || *far * 4 <= name.len())
             .map(|(_, name)| name);
@@ -439,8 +454,9 @@ fn takes_argument(name: &str) -> Argument {
         }
         "QUERY_PARAM" | "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => Argument::Required,
         "START_TIME" | "EMIT_TIME" | "PATH" | "GRPC_STATUS" => Argument::Optional,
+        name if tls::is_time(name) => Argument::Optional,
         // An unknown name is reported as such, whatever argument it has.
-        name if !NAMES.contains(&name) => Argument::Optional,
+        name if !names().any(|known| known == name) => Argument::Optional,
         _ => Argument::None,
     }
 }
@@ -467,6 +483,10 @@ fn check_time_pattern(pattern: &str) -> Result<(), String> {
 }
 
 /// Every command name, for suggestions.
+fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().copied().chain(tls::names())
+}
+
 const NAMES: &[&str] = &[
     "REQ",
     "REQUEST_HEADER",
@@ -518,12 +538,6 @@ const NAMES: &[&str] = &[
     "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT",
     "DOWNSTREAM_DIRECT_REMOTE_PORT",
     "DOWNSTREAM_TRANSPORT_FAILURE_REASON",
-    "REQUESTED_SERVER_NAME",
-    "DOWNSTREAM_TLS_VERSION",
-    "DOWNSTREAM_TLS_CIPHER",
-    "DOWNSTREAM_TLS_GROUP",
-    "TLS_JA3_FINGERPRINT",
-    "TLS_JA4_FINGERPRINT",
     "ROUTE_NAME",
     "VIRTUAL_HOST_NAME",
     "FILTER_CHAIN_NAME",
@@ -584,9 +598,9 @@ mod tests {
 
     #[test]
     fn every_name_is_a_command() {
-        for name in NAMES {
+        for name in names() {
             let text = match takes_argument(name) {
-                Argument::Required if name == &"METADATA" => "%METADATA(ROUTE:x)%".to_owned(),
+                Argument::Required if name == "METADATA" => "%METADATA(ROUTE:x)%".to_owned(),
                 Argument::Required => format!("%{name}(x)%"),
                 _ => format!("%{name}%"),
             };

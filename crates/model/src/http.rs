@@ -165,6 +165,7 @@ pub struct IdentityPolicy {
     pub strip_trailing_host_dot: bool,
     pub proxy_100_continue: bool,
     pub append_x_forwarded_port: bool,
+    pub client_certificate: ClientCertificate,
     pub local_reply_format: Option<LocalReplyFormat>,
 }
 
@@ -174,6 +175,31 @@ pub enum ServerHeader {
     Overwrite,
     AppendIfAbsent,
     PassThrough,
+}
+
+/// What becomes of `x-forwarded-client-cert`, by which upstreams are told of the client's certificate. What a client sends
+/// without having shown a certificate goes no further, but for the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientCertificate {
+    #[default]
+    Remove,
+    Forward,
+    Append(ForwardedParts),
+    Replace(ForwardedParts),
+    AlwaysForward,
+}
+
+/// What is said of a client's certificate beside its fingerprint, and the URIs of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ForwardedParts {
+    pub certificate: bool,
+    pub chain: bool,
+    pub subject: bool,
+    pub uri: bool,
+    pub dns: bool,
+    pub issuer: bool,
+    /// A JSON list of objects, where the form is not given by what is there already.
+    pub json: bool,
 }
 
 /// The body of answers that the proxy makes itself.

@@ -81,6 +81,8 @@ pub struct Certificate {
     pub password: Option<Data>,
     /// A DER response of the OCSP responder.
     pub ocsp_staple: Option<Data>,
+    /// What it is called in statistics, where it has a name.
+    pub name: Option<String>,
     pub origin: Origin,
 }
 
@@ -141,6 +143,8 @@ pub struct Validation {
     pub allow_expired: bool,
     /// A certificate that is not good is accepted, and shown as not verified.
     pub accept_untrusted: bool,
+    /// What its roots are called in statistics, where they have a name.
+    pub name: Option<String>,
     pub origin: Origin,
 }
 
@@ -180,4 +184,54 @@ pub struct KeyLog {
     /// Only for connections between these; empty is any.
     pub local: Vec<Cidr>,
     pub remote: Vec<Cidr>,
+}
+
+/// A side of the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    Downstream,
+    Upstream,
+}
+
+/// Who showed a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ShownBy {
+    Peer,
+    Us,
+}
+
+/// What can be asked of the certificates that one end of a connection showed. Of the first of them, where nothing else
+/// is said. Text is what OpenSSL makes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CertificatePart {
+    /// RFC 2253: `CN=a,O=b`. So the next.
+    Subject,
+    Issuer,
+    /// Lower-case hexadecimal, whole bytes. So the fingerprints.
+    Serial,
+    Sha1,
+    Sha256,
+    /// RFC 7468.
+    Pem,
+    /// With everything escaped that would end a header's or a query's value.
+    PemUrlEncoded,
+    /// Subject alternative names.
+    DnsNames,
+    UriNames,
+    EmailNames,
+    IpNames,
+    /// Names of a kind of their own, as far as they are text, numbers or identifiers.
+    OtherNames,
+    /// The identifiers of its extensions.
+    Extensions,
+    /// Of each certificate that was shown, first things first.
+    ChainPem,
+    /// All of them in one value, escaped as the one is.
+    ChainPemUrlEncoded,
+    ChainSha1,
+    ChainSha256,
+    ChainSerials,
+    /// Of the certificate that signed the first: one that was shown with it, or a root of the configuration.
+    IssuerSha256,
+    IssuerSerial,
 }

@@ -10,7 +10,9 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use postrider_telemetry::log::Level;
 
-use crate::commands::{completion, convert, demo_upstream, doctor, explain, migrate, plugin, top, validate, version};
+use crate::commands::{
+    certs, completion, convert, demo_upstream, doctor, explain, migrate, plugin, top, validate, version,
+};
 use crate::flags::{RunFlags, given_without_effect};
 
 const NAME: &str = "postrider";
@@ -46,6 +48,8 @@ enum Named {
     Plugin(plugin::Arguments),
     /// Show what a running proxy and its plugins do
     Top(top::Arguments),
+    /// Show certificates: what is used where, and when it ends
+    Certs(certs::Arguments),
     /// Print a completion script for a shell
     Completion(completion::Arguments),
     /// Print the version
@@ -65,6 +69,7 @@ pub enum Invocation {
     Doctor(doctor::Arguments),
     Plugin(plugin::Arguments),
     Top(top::Arguments),
+    Certs(certs::Arguments),
     Completion(completion::Arguments),
     Version(version::Arguments),
     DemoUpstream(demo_upstream::Arguments),
@@ -130,6 +135,7 @@ fn named(command: Command, arguments: &[OsString], program: &OsStr) -> Result<In
         Named::Doctor(arguments) => Invocation::Doctor(arguments),
         Named::Plugin(arguments) => Invocation::Plugin(arguments),
         Named::Top(arguments) => Invocation::Top(arguments),
+        Named::Certs(arguments) => Invocation::Certs(arguments),
         Named::Completion(arguments) => Invocation::Completion(arguments),
         Named::Version(arguments) => Invocation::Version(arguments),
         Named::DemoUpstream(arguments) => Invocation::DemoUpstream(arguments),

@@ -1,5 +1,7 @@
 //! One file per command. A command reads its arguments, calls a library crate and prints; what it finds out is not its own.
 
+mod admin;
+pub mod certs;
 pub mod completion;
 pub mod convert;
 pub mod demo_upstream;

@@ -6,6 +6,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 use std::{fmt, io};
 
 use postrider_config_core::{Diagnostic, SourceFile, render};
@@ -15,6 +16,8 @@ use postrider_config_short::Short;
 use postrider_filter_api::Registry;
 use postrider_model::{Origin, Snapshot, Value, ValueError};
 use postrider_worker::Plan;
+
+use crate::certificates;
 
 /// The name of standard input in diagnostics.
 const STDIN_NAME: &str = "<stdin>";
@@ -184,7 +187,12 @@ fn compile(
     let Some(mut snapshot) = outcome.snapshot.clone() else { return Checked { outcome, plan: None } };
     input.service.apply(&mut snapshot);
     let plan = match Plan::compile(snapshot, previous, registry, workers) {
-        Ok(plan) => Some(plan),
+        Ok(plan) => {
+            for (origin, message) in certificates::ending(&plan, SystemTime::now()) {
+                outcome.warn(&origin, "certificate-ends", message);
+            }
+            Some(plan)
+        }
         Err(errors) => {
             for error in errors {
                 outcome.refuse(&Origin(error.path), error.code, error.message);

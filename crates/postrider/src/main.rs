@@ -2,6 +2,7 @@
 //!
 //! It must never hold logic that a test would want to reach without starting a process.
 
+mod certificates;
 mod cli;
 mod commands;
 mod config;
@@ -14,7 +15,7 @@ mod version;
 use std::process::ExitCode;
 
 use cli::Invocation;
-use commands::{completion, convert, demo_upstream, doctor, explain, migrate, plugin, top, validate};
+use commands::{certs, completion, convert, demo_upstream, doctor, explain, migrate, plugin, top, validate};
 
 fn main() -> ExitCode {
     let exit = match cli::parse(std::env::args_os()) {
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Doctor(arguments)) => doctor::run(&arguments),
         Ok(Invocation::Plugin(arguments)) => plugin::run(&arguments),
         Ok(Invocation::Top(arguments)) => top::run(&arguments),
+        Ok(Invocation::Certs(arguments)) => certs::run(&arguments),
         Ok(Invocation::Completion(arguments)) => completion::run(&arguments),
         Ok(Invocation::Version(arguments)) => commands::version::run(&arguments),
         Ok(Invocation::DemoUpstream(arguments)) => demo_upstream::run(&arguments),

@@ -46,8 +46,6 @@ const WITHOUT_FEATURE: &[&str] = &[
     "0rtt",
     "early_data_received_count_total",
     "ssl_",
-    "days_until_first_cert_expiring",
-    "seconds_until_first_ocsp_response_expiring",
     "downstream_rq_too_many_premature_resets",
     "metadata_not_supported_error",
     "fips_mode",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use postrider_model::UpstreamTls;
 use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::facts::CertificateFacts;
@@ -33,6 +34,7 @@ pub struct ClientTls {
     request_sni: bool,
     verify_sni: bool,
     certificate: Option<CertificateFacts>,
+    shown: Option<Arc<CertifiedKey>>,
     roots: Vec<CertificateFacts>,
     rules: Option<Arc<Rules>>,
 }
@@ -127,6 +129,7 @@ impl ClientTls {
         let verifier = ServerRules { rules: rules.clone(), verify_name: model.verify_sni, algorithms };
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
         let certificate = identity.as_ref().map(|it| it.facts.clone());
+        let shown = identity.as_ref().map(|it| it.plain.clone());
         let mut config = match identity {
             Some(identity) => {
                 builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(identity.plain)))
@@ -154,6 +157,7 @@ impl ClientTls {
             request_sni: model.request_sni,
             verify_sni: model.verify_sni,
             certificate,
+            shown,
             roots: facts,
             rules,
         })
@@ -203,6 +207,11 @@ impl ClientTls {
     /// The one that is shown to servers that ask.
     pub fn certificate(&self) -> Option<&CertificateFacts> {
         self.certificate.as_ref()
+    }
+
+    /// The same with its chain, as rustls has it.
+    pub fn shown(&self) -> Option<&Arc<CertifiedKey>> {
+        self.shown.as_ref()
     }
 
     /// Those that server certificates are traced back to, from PEM.

@@ -69,8 +69,16 @@ fn attribute(mut parts: Reader<'_>) -> Option<String> {
 
 /// A string as escaped text; anything else as its DER in hexadecimal.
 fn shown(value: Element<'_>) -> String {
+    match decoded(value) {
+        Some(text) => escaped(&text),
+        None => format!("#{}", hex_upper(value.whole)),
+    }
+}
+
+/// The text of a string of any kind. `None` for what is none.
+pub(crate) fn decoded(value: Element<'_>) -> Option<String> {
     let bytes = value.content;
-    let decoded: Option<String> = match value.tag {
+    match value.tag {
         UTF8_STRING => std::str::from_utf8(bytes).ok().map(str::to_owned),
         // The narrow strings are read as Latin-1, of which ASCII is the first half.
         NUMERIC_STRING | PRINTABLE_STRING | T61_STRING | IA5_STRING | VISIBLE_STRING => {
@@ -88,10 +96,6 @@ fn shown(value: Element<'_>) -> String {
             .map(|four| <[u8; 4]>::try_from(four).ok().and_then(|four| char::from_u32(u32::from_be_bytes(four))))
             .collect(),
         _ => None,
-    };
-    match decoded {
-        Some(text) => escaped(&text),
-        None => format!("#{}", hex_upper(value.whole)),
     }
 }
 
@@ -115,7 +119,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// `1.2.840…`, from the content of an object identifier (X.690, 8.19).
-fn dotted(oid: &[u8]) -> String {
+pub(crate) fn dotted(oid: &[u8]) -> String {
     let mut numbers: Vec<u128> = Vec::new();
     let mut number = 0u128;
     for byte in oid {

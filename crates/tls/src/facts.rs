@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use aws_lc_rs::digest;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use postrider_model::CertificatePart;
 use rustls::pki_types::CertificateDer;
 
 use crate::der::{self, Reader};
@@ -191,6 +192,47 @@ impl PeerFacts<'_> {
     pub fn chain_serials(&self) -> Vec<String> {
         self.chain.iter().filter_map(|it| X509::parse(it)).map(|it| serial_text(it.serial)).collect()
     }
+
+    /// Every value of `part`, in the certificate's order; an empty text is none. `roots` are those that it may be traced
+    /// back to: the signer's certificate is often not sent.
+    pub fn values(&self, part: CertificatePart, roots: &[CertificateFacts]) -> Vec<String> {
+        let one = |text: String| if text.is_empty() { Vec::new() } else { vec![text] };
+        match part {
+            CertificatePart::Subject => one(self.subject()),
+            CertificatePart::Issuer => one(self.issuer()),
+            CertificatePart::Serial => one(self.serial()),
+            CertificatePart::Sha1 => one(self.sha1()),
+            CertificatePart::Sha256 => one(self.sha256()),
+            CertificatePart::Pem => one(pem(self.leaf_der)),
+            CertificatePart::PemUrlEncoded => one(self.pem_url_encoded()),
+            CertificatePart::DnsNames => self.names().dns,
+            CertificatePart::UriNames => self.names().uri,
+            CertificatePart::EmailNames => self.names().email,
+            CertificatePart::IpNames => self.names().ip.iter().map(IpAddr::to_string).collect(),
+            CertificatePart::OtherNames => names::others(&self.leaf),
+            CertificatePart::Extensions => self.leaf.extensions().map(distinguished::dotted).collect(),
+            CertificatePart::ChainPem => self.chain.iter().map(|it| pem(it)).collect(),
+            CertificatePart::ChainPemUrlEncoded => one(self.chain_pem_url_encoded()),
+            CertificatePart::ChainSha1 => self.chain_sha1(),
+            CertificatePart::ChainSha256 => self.chain_sha256(),
+            CertificatePart::ChainSerials => self.chain_serials(),
+            CertificatePart::IssuerSha256 => self.signer(roots).map(|(sha256, _)| sha256).into_iter().collect(),
+            CertificatePart::IssuerSerial => self.signer(roots).map(|(_, serial)| serial).into_iter().collect(),
+        }
+    }
+
+    /// Fingerprint and serial number of the certificate whose subject is the leaf's issuer.
+    fn signer(&self, roots: &[CertificateFacts]) -> Option<(String, String)> {
+        let sent = self.chain.iter().skip(1).find_map(|der| {
+            let certificate = X509::parse(der).filter(|it| it.subject == self.leaf.issuer)?;
+            Some((hex(&sha256(der)), serial_text(certificate.serial)))
+        });
+        sent.or_else(|| {
+            let issuer = self.issuer();
+            let root = roots.iter().find(|root| root.subject == issuer)?;
+            Some((root.sha256.clone(), root.serial.clone()))
+        })
+    }
 }
 
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
@@ -212,6 +254,21 @@ fn serial_text(serial: &[u8]) -> String {
         [0] => "0".to_owned(),
         bytes => hex(bytes),
     }
+}
+
+/// RFC 7468, lines of 64 characters.
+fn pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let mut out = String::with_capacity(text.len() + text.len() / 64 + 64);
+    out.push_str("-----BEGIN CERTIFICATE-----\n");
+    for (index, symbol) in text.chars().enumerate() {
+        if index > 0 && index % 64 == 0 {
+            out.push('\n');
+        }
+        out.push(symbol);
+    }
+    out.push_str("\n-----END CERTIFICATE-----\n");
+    out
 }
 
 /// RFC 7468, lines of 64 characters, with what must not stand in a header's value as `%XX`.

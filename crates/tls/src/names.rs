@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use postrider_model::{NameKind, NameMatch, StringKind};
 
-use crate::der::{self, Reader};
+use crate::der::{self, Element, Reader};
+use crate::distinguished;
 use crate::x509::{X509, oid};
 
 /// One name, of the kinds that anybody asks for.
@@ -32,6 +33,33 @@ pub(crate) fn of<'a>(certificate: &X509<'a>) -> Vec<AltName<'a>> {
         });
     }
     names
+}
+
+/// Names of a kind of their own (`otherName`): text, numbers, truth values and identifiers, each as text.
+pub(crate) fn others(certificate: &X509<'_>) -> Vec<String> {
+    let list = certificate.extension(oid::SUBJECT_ALT_NAME).and_then(|it| Reader::new(it).inside(der::SEQUENCE));
+    let Some(mut list) = list else { return Vec::new() };
+    std::iter::from_fn(|| list.element()).filter(|name| name.tag == der::context(0)).filter_map(other).collect()
+}
+
+/// `OtherName` is a SEQUENCE with a tag of its own: which kind, and `[0]` with the value in it.
+fn other(name: Element<'_>) -> Option<String> {
+    let mut parts = Reader::new(name.content);
+    parts.expect(der::OID)?;
+    let value = parts.inside(der::context(0))?.element()?;
+    match value.tag {
+        der::BOOLEAN => Some((value.content != [0]).to_string()),
+        der::INTEGER => integer(value.content).map(|number| number.to_string()),
+        der::OID => Some(distinguished::dotted(value.content)),
+        _ => distinguished::decoded(value),
+    }
+}
+
+/// `None` for one of more than 16 bytes.
+fn integer(bytes: &[u8]) -> Option<i128> {
+    let negative = bytes.first()? & 0x80 != 0;
+    let start = if negative { -1 } else { 0 };
+    (bytes.len() <= 16).then(|| bytes.iter().fold(start, |number: i128, byte| (number << 8) | i128::from(*byte)))
 }
 
 /// Whether one of `names` meets `rule`.
@@ -115,6 +143,28 @@ mod tests {
             ("a.example\0.evil", "a.example", false),
         ] {
             assert_eq!(covers(pattern, host), want, "{pattern} {host}");
+        }
+    }
+
+    #[test]
+    fn names_of_a_kind_of_their_own_are_told_as_text() {
+        let other = |value: &[u8]| {
+            let explicit = [&[der::context(0), u8::try_from(value.len()).unwrap()][..], value].concat();
+            let content = [&[der::OID, 2, 0x2a, 3][..], &explicit].concat();
+            super::other(Element { tag: der::context(0), content: &content, whole: &[] })
+        };
+        for (value, want) in [
+            (&[0x0c, 2, b'h', b'i'][..], Some("hi")),
+            (&[der::BOOLEAN, 1, 0xff], Some("true")),
+            (&[der::INTEGER, 2, 0x12, 0x67], Some("4711")),
+            (&[der::INTEGER, 1, 0xfe], Some("-2")),
+            (&[der::INTEGER, 0], None),
+            (&[der::INTEGER, 17, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], None),
+            (&[der::OID, 3, 0x2a, 0x86, 0x48], Some("1.2.840")),
+            (&[der::OCTET_STRING, 1, 1], None),
+            (&[], None),
+        ] {
+            assert_eq!(other(value).as_deref(), want, "{value:02x?}");
         }
     }
 

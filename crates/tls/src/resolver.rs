@@ -71,6 +71,12 @@ impl Resolver {
         self.best(0..self.identities.len(), &client, now)
     }
 
+    /// The certificate without its OCSP response.
+    pub fn shown(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let (place, _) = self.choose(hello, SystemTime::now())?;
+        self.identities.get(place).map(|identity| identity.plain.clone())
+    }
+
     fn best(
         &self,
         places: impl Iterator<Item = usize>,

@@ -9,6 +9,7 @@ use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 
 use crate::facts::{CertificateFacts, sha256};
 use crate::identity::Identity;
@@ -164,6 +165,11 @@ impl ServerTls {
         self.certificates.get(place)
     }
 
+    /// The same with its chain, as rustls has it.
+    pub fn shown_to(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.resolver.shown(hello)
+    }
+
     /// Those that client certificates are traced back to, from PEM.
     pub fn roots(&self) -> &[CertificateFacts] {
         &self.roots
@@ -307,6 +313,7 @@ fn rules_text(validation: &Validation) -> String {
         revocation_of_leaf_only,
         allow_expired,
         accept_untrusted,
+        name: _,
         origin: _,
     } = validation;
     let roots = std::mem::discriminant(roots);

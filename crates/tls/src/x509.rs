@@ -94,6 +94,12 @@ impl<'a> X509<'a> {
         None
     }
 
+    /// The identifiers of its extensions, each as the bytes of its DER content.
+    pub fn extensions(&self) -> impl Iterator<Item = &'a [u8]> {
+        let mut list = Reader::new(self.extensions);
+        std::iter::from_fn(move || list.inside(der::SEQUENCE)?.expect(der::OID))
+    }
+
     /// Whether it asks for an OCSP response at every handshake (RFC 7633: TLS feature 5, `status_request`).
     pub fn must_staple(&self) -> bool {
         let Some(mut features) =

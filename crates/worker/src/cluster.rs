@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use postrider_filter_api::{Moment, UpstreamOverride};
+use postrider_filter_api::{Moment, TlsSession, UpstreamOverride};
 use postrider_http::{RequestHead, Version, split_port};
 use postrider_model::{Address, Priority, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
@@ -67,6 +67,8 @@ pub(crate) struct Account {
     /// The peer ended it.
     ended_by_peer: Cell<bool>,
     created: Moment,
+    /// `None` for a plain connection.
+    pub(crate) tls: Option<Rc<TlsSession>>,
     _permit: Permit,
 }
 
@@ -223,8 +225,8 @@ impl Cluster {
         stats.gauge_inc(stat::UPSTREAM_CX_ACTIVE);
         let unwind = Unwind { host, stats: &stats, armed: Cell::new(true) };
         let started = worker.clock.now();
-        let io = match tokio::time::timeout(self.plan.model.connect_timeout, connecting).await {
-            Ok(Ok(io)) => io,
+        let (io, tls) = match tokio::time::timeout(self.plan.model.connect_timeout, connecting).await {
+            Ok(Ok(opened)) => opened,
             failed => {
                 host.totals.connect_failures.set(host.totals.connect_failures.get() + 1);
                 stats.inc(stat::UPSTREAM_CX_CONNECT_FAIL);
@@ -249,6 +251,7 @@ impl Cluster {
             busy: Cell::new(0),
             ended_by_peer: Cell::new(false),
             created: now,
+            tls,
             _permit: permit,
         });
         let id = worker.next_connection_id();
@@ -313,10 +316,10 @@ impl Cluster {
         host: &Host,
         protocol: Option<UpstreamProtocol>,
         request_host: Option<&str>,
-    ) -> std::io::Result<Io> {
+    ) -> std::io::Result<(Io, Option<Rc<TlsSession>>)> {
         let options = &self.plan.model.upstream;
         let socket = io::connect(&host.endpoint.address, options.bind, self.keepalive.as_ref()).await?;
-        let Some(tls) = &self.plan.tls else { return Ok(Io::Plain(socket)) };
+        let Some(tls) = &self.plan.tls else { return Ok((Io::Plain(socket), None)) };
         let endpoint = Some(host.endpoint.hostname.as_str()).filter(|name| !name.is_empty());
         let stats = self.ssl_stats.get_or_init(|| {
             let name = self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name);
@@ -341,7 +344,8 @@ impl Cluster {
                 if stream.session().handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
                     stats.inc(cluster_ssl::SESSION_REUSED);
                 }
-                Ok(Io::Tls(stream))
+                let session = io::with_upstream(&stream, tls, &target);
+                Ok((Io::Tls(stream), Some(Rc::new(session))))
             }
             Err(error) => {
                 stats.inc(match io::verify_failure(&error) {
@@ -420,6 +424,12 @@ impl Drop for Cluster {
 impl Upstream {
     pub(crate) fn stats(&self) -> &Block {
         &self.account.stats
+    }
+
+    /// What was agreed on; `None` for a plain connection.
+    #[inline]
+    pub(crate) fn tls(&self) -> Option<&Rc<TlsSession>> {
+        self.account.tls.as_ref()
     }
 
     /// It is one stream of a connection.

@@ -1,6 +1,7 @@
 //! Formats evaluated for one stream: header values, log lines, reply bodies.
 
 mod noted;
+mod tls;
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -10,9 +11,7 @@ use std::time::{Duration, SystemTime};
 use postrider_filter_api::{Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{
-    AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, Piece, TimeFormat, TlsPart,
-};
+use postrider_model::{AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, Piece, TimeFormat};
 use postrider_telemetry::json;
 use postrider_telemetry::time::{self, TimePattern};
 
@@ -210,18 +209,10 @@ impl Context<'_> {
             Command::DownstreamLocalAddress(part) => address(info.downstream_local, *part, out)?,
             Command::DownstreamRemoteAddress(part) => address(info.downstream_remote, *part, out)?,
             Command::DownstreamDirectRemoteAddress(part) => address(info.downstream_direct_remote, *part, out)?,
-            Command::RequestedServerName => text(info.tls.as_ref()?.server_name.as_deref()?, out)?,
-            Command::DownstreamTls(part) => {
-                let tls = info.tls.as_ref()?;
-                let shown = match part {
-                    TlsPart::Version => Some(tls.version),
-                    TlsPart::Cipher => Some(tls.cipher),
-                    TlsPart::Group => tls.group,
-                    TlsPart::Ja3 => tls.ja3.as_deref(),
-                    TlsPart::Ja4 => tls.ja4.as_deref(),
-                };
-                text(shown?, out)?;
-            }
+            Command::Tls(side, part) => text(tls::part(*side, *part, info)?, out)?,
+            Command::Certificate(side, by, part) => tls::certificate((*side, *by), *part, info, out)?,
+            Command::PeerCertificateBegin(side, format) => write_time(format, tls::validity(*side, info)?.0, out),
+            Command::PeerCertificateEnd(side, format) => write_time(format, tls::validity(*side, info)?.1, out),
             // A connection whose handshake failed carries no request that could be logged.
             Command::DownstreamTransportFailureReason => return None,
             Command::RouteName => text(info.route_name.as_deref()?, out)?,

@@ -17,8 +17,10 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
+mod session;
 mod tls;
 
+pub(crate) use session::{with_client, with_upstream};
 pub(crate) use tls::{Arriving, TlsStream, Unverified, verify_failure};
 
 use crate::h2;

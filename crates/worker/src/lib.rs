@@ -49,6 +49,6 @@ pub use http::{Ends, identify};
 pub use log::{AdminRequest, target as log_target, write_admin_line};
 pub use message::{ClusterReport, HostReport, Report};
 pub use plan::{
-    ChainPlan, ClusterPlan, FilterChainPlan, FilterPlan, HandlerPlan, HttpPlan, ListenerPlan, Plan, PlanError,
-    RoutePlan, RoutesPlan,
+    ChainPlan, ClusterPlan, FilterChainPlan, FilterPlan, HandlerPlan, HttpPlan, KnownCertificate, ListenerPlan, Plan,
+    PlanError, RoutePlan, RoutesPlan, TlsContext, TlsPlace,
 };

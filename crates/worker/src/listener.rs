@@ -16,6 +16,7 @@ use postrider_model::{Address, ConnectionBalance};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{listener as stat, listener_ssl, listener_worker as worker_stat};
+use postrider_tls::rustls::sign::CertifiedKey;
 use postrider_tls::{ServerTls, rustls};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::AbortHandle;
@@ -25,7 +26,7 @@ use crate::chain::Chain;
 use crate::cluster::{millis, stat_name};
 use crate::filter_chain::{self, Peer};
 use crate::greeting::{Greeting, Inspector};
-use crate::io::{Arriving, Io, Socket, TlsStream, Unverified, verify_failure};
+use crate::io::{Arriving, Io, Socket, TlsStream, Unverified, verify_failure, with_client};
 use crate::message::{Accepted, Message};
 use crate::plan::ListenerPlan;
 use crate::worker::Worker;
@@ -268,19 +269,18 @@ impl Listener {
         let Some(chain) = self.choose(&newcomer, &greeting) else { return };
         let tls = chain.tls.borrow().clone();
         let Newcomer { local, remote, socket, counted, .. } = newcomer;
-        let io = match &tls {
-            None => Io::Plain(socket),
+        let (io, tls) = match &tls {
+            None => (Io::Plain(socket), None),
             Some(tls) => {
                 let ahead = std::mem::take(&mut ahead);
                 let ends = (local, remote);
-                match Box::pin(self.agree(&worker, &chain, tls, Arriving::new(socket, ahead), ends)).await {
-                    Some(stream) => Io::Tls(stream),
-                    None => return,
-                }
+                let agreed = Box::pin(self.agree(&worker, &chain, tls, Arriving::new(socket, ahead), ends)).await;
+                let Some((stream, shown)) = agreed else { return };
+                let session = with_client(&stream, tls, shown, greeting);
+                (Io::Tls(stream), Some(Rc::new(session)))
             }
         };
         let id = worker.next_connection_id();
-        let tls = agreed(&io, greeting);
         let ahead = Input::holding(ahead);
         chain.serve(worker, Arrival { io, ahead, local, remote, tls, id, counted: Some(counted) }).await;
     }
@@ -312,7 +312,7 @@ impl Listener {
         }
     }
 
-    /// The TLS handshake; `None` when it failed.
+    /// The TLS handshake, and the certificate that the client was shown; `None` when it failed.
     async fn agree(
         &self,
         worker: &Worker,
@@ -320,7 +320,7 @@ impl Listener {
         tls: &ServerTls,
         client: Arriving,
         (local, remote): (Option<SocketAddr>, Option<SocketAddr>),
-    ) -> Option<Box<TlsStream>> {
+    ) -> Option<(Box<TlsStream>, Option<Arc<CertifiedKey>>)> {
         let stats = self.ssl_stats.get_or_init(|| worker.stats.block(&listener_ssl::SET, &self.stat_prefix));
         let limit = chain.plan.model.tls.as_ref().and_then(|tls| tls.handshake_timeout);
         let mut handshake = pin!(async {
@@ -328,12 +328,13 @@ impl Listener {
             let accepted = std::future::poll_fn(|cx| client.poll_hello(cx)).await?;
             let ip = |address: Option<SocketAddr>| address.map(|address| address.ip());
             let config = tls.config_for(&accepted.client_hello(), ip(local), ip(remote)).clone();
+            let shown = tls.shown_to(&accepted.client_hello());
             let mut stream = Box::new(client.answer(accepted, config).await?);
             std::future::poll_fn(|cx| stream.poll_handshake(cx)).await?;
-            Ok::<_, std::io::Error>(stream)
+            Ok::<_, std::io::Error>((stream, shown))
         });
         match within(worker, limit, |cx| handshake.as_mut().poll(cx)).await {
-            Some(Ok(stream)) => {
+            Some(Ok((stream, shown))) => {
                 stats.inc(listener_ssl::HANDSHAKE);
                 if stream.session().handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
                     stats.inc(listener_ssl::SESSION_REUSED);
@@ -341,7 +342,7 @@ impl Listener {
                 if stream.session().peer_certificates().is_none() {
                     stats.inc(listener_ssl::NO_CERTIFICATE);
                 }
-                Some(stream)
+                Some((stream, shown))
             }
             Some(Err(error)) => {
                 stats.inc(match verify_failure(&error) {
@@ -388,24 +389,6 @@ struct Newcomer {
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
     counted: Counted,
-}
-
-/// What a TLS connection is known by from now on.
-fn agreed(io: &Io, greeting: Greeting) -> Option<Rc<TlsSession>> {
-    let Io::Tls(stream) = io else { return None };
-    let session = stream.session();
-    let rustls::Connection::Server(server) = session else { return None };
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Some(Rc::new(TlsSession {
-        version: session.protocol_version().map_or("", postrider_tls::version_name),
-        cipher: session.negotiated_cipher_suite().map_or("", |suite| postrider_tls::cipher_name(suite.suite())),
-        group: session.negotiated_key_exchange_group().map(|group| postrider_tls::group_name(group.name())),
-        server_name: server.server_name().map(str::to_owned).or(greeting.server_name),
-        protocol: session.alpn_protocol().map(text),
-        ja3: greeting.ja3,
-        ja4: greeting.ja4,
-        has_peer_certificate: session.peer_certificates().is_some(),
-    }))
 }
 
 /// What `poll` comes to, or `None` after `limit`.

@@ -3,6 +3,8 @@
 //! A [`Plan`] is immutable and shared by all workers. Parts whose model did not change are carried over from the plan
 //! before, so that "the same `Arc`" means "nothing to do" to a worker.
 
+mod certificates;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +19,8 @@ use postrider_model::{
 use postrider_router::Table;
 use postrider_tls::{ClientTls, ServerTls, TlsError};
 use postrider_upstream::{Breakers, Endpoints, dns};
+
+pub use certificates::{KnownCertificate, TlsContext, TlsPlace};
 
 /// A snapshot, ready to run.
 pub struct Plan {

@@ -90,6 +90,7 @@ impl Session {
         self.info.upstream_remote = Some(upstream.name.clone());
         self.info.upstream_local = upstream.io.local();
         self.info.upstream_connection_id = upstream.id;
+        self.info.upstream_tls = upstream.tls().cloned();
         self.arm(tcp);
         let over = std::future::poll_fn(|cx| self.poll_relay(tcp, &mut upstream, cx)).await;
         match over {

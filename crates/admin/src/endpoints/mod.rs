@@ -1,5 +1,6 @@
 //! Which paths there are, and who answers them.
 
+mod certificates;
 mod clusters;
 mod config_dump;
 mod history;
@@ -9,6 +10,8 @@ mod logging;
 mod plugins;
 mod process;
 mod stats;
+
+pub use certificates::certificates_json;
 
 use crate::control::Control;
 use crate::request::Request;
@@ -100,7 +103,7 @@ fn own() -> Vec<Endpoint> {
         }),
     };
     vec![
-        read("/certs", "print certs on machine", &[], process::certificates),
+        read("/certs", "print certs on machine", certificates::PARAMETERS, certificates::certificates),
         read("/clusters", "upstream cluster status", clusters::PARAMETERS, clusters::clusters),
         read("/config_dump", "dump current configs", config_dump::PARAMETERS, config_dump::config_dump),
         order("/drain_listeners", "drain listeners", process::DRAIN_PARAMETERS, process::drain_listeners),

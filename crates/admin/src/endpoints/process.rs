@@ -44,11 +44,6 @@ pub(super) fn hot_restart_version(_: &dyn Control, _: &Request) -> Reply {
     Reply::text(NO_HOT_RESTART)
 }
 
-/// There is no TLS yet, so there are no certificates.
-pub(super) fn certificates(_: &dyn Control, _: &Request) -> Reply {
-    Reply::json(&json!({ "certificates": [] }))
-}
-
 /// Envoy's fields as far as the system tells them; what only Envoy's own allocator knows is left out.
 pub(super) fn memory(_: &dyn Control, _: &Request) -> Reply {
     match Memory::now() {

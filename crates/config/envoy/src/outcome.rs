@@ -104,6 +104,14 @@ impl Outcome {
         self.snapshot = None;
     }
 
+    /// Adds what somebody who uses the snapshot noticed about the part at `origin`, such as a certificate that ends soon.
+    pub fn warn(&mut self, origin: &model::Origin, code: &'static str, message: impl Into<String>) {
+        let span = self.locate(&origin.0);
+        let diagnostic = Diagnostic::new(Severity::Warning, code, message);
+        self.diagnostics.push(diagnostic.at(span).path(origin.0.clone()));
+        self.diagnostics.sort();
+    }
+
     /// The configuration in Envoy's v3 form, as YAML; `None` when nothing of it could be read.
     pub fn to_envoy_yaml(&self) -> Option<String> {
         self.bootstrap.as_ref().map(message_to_yaml)

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use postrider_model::{Metadata, Value};
 
-use crate::Moment;
+use crate::{Moment, TlsSession};
 
 /// Facts about one stream, for filters, formats and logs.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub struct StreamInfo {
     pub upstream_connection_id: u64,
     /// What is spoken with the upstream.
     pub upstream_protocol: &'static str,
+    /// What the upstream and we agreed on; `None` for a plain connection.
+    pub upstream_tls: Option<Rc<TlsSession>>,
     pub upstream_attempts: u32,
     pub upstream_failure: Option<Rc<str>>,
     pub route_name: Option<Rc<str>>,
@@ -66,24 +68,6 @@ pub struct StreamInfo {
     pub drain_connection: bool,
 }
 
-/// A client's TLS session, as formats and filters see it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TlsSession {
-    /// `TLSv1.3`.
-    pub version: &'static str,
-    /// As OpenSSL calls it; so the key exchange, which a resumed session may lack.
-    pub cipher: &'static str,
-    pub group: Option<&'static str>,
-    /// What the client asked for, lower case.
-    pub server_name: Option<String>,
-    /// What both agreed on by ALPN.
-    pub protocol: Option<String>,
-    /// Fingerprints of the client's greeting, where the listener takes them.
-    pub ja3: Option<String>,
-    pub ja4: Option<String>,
-    pub has_peer_certificate: bool,
-}
-
 /// A host that a filter chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamOverride {
@@ -105,6 +89,9 @@ impl StreamInfo {
         self.upstream_remote = None;
         self.upstream_cluster = None;
         self.upstream_connection_id = 0;
+        if self.upstream_tls.is_some() {
+            self.upstream_tls = None;
+        }
         self.upstream_attempts = 0;
         self.upstream_failure = None;
         self.route_name = None;
@@ -149,6 +136,7 @@ impl StreamInfo {
             upstream_cluster: None,
             upstream_connection_id: 0,
             upstream_protocol: "HTTP/1.1",
+            upstream_tls: None,
             upstream_attempts: 0,
             upstream_failure: None,
             route_name: None,

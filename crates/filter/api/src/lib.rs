@@ -25,6 +25,7 @@ mod moment;
 mod outcome;
 pub mod plugin;
 mod state;
+mod tls;
 
 pub use body::Body;
 pub use config::{
@@ -32,10 +33,11 @@ pub use config::{
     RouteConfig, ScopedConfigs, WatchedFile,
 };
 pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, UnknownCluster};
-pub use info::{Flags, StreamInfo, TlsSession, UpstreamOverride};
+pub use info::{Flags, StreamInfo, UpstreamOverride};
 pub use moment::Moment;
 pub use outcome::{Action, LocalReply, Resumer};
 pub use state::State;
+pub use tls::{Certificates, Forwarded, TlsSession};
 
 /// The name by which the tests of filters know it.
 pub use fake as testing;

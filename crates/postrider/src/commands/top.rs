@@ -1,6 +1,5 @@
 //! `top`: what a running proxy and its plugins do right now, from two looks at its admin.
 
-mod client;
 mod sample;
 mod table;
 
@@ -9,9 +8,9 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::admin::Admin;
 use crate::exit::Exit;
 use crate::terminal;
-use client::Admin;
 use sample::{Rates, Sample};
 
 /// Moves to the first cell of a terminal and clears what is below.
@@ -37,8 +36,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Exit {
-    let admin = Admin { address: arguments.admin.trim_start_matches("http://").trim_end_matches('/').to_owned() };
-    match watch(&admin, arguments) {
+    match watch(&Admin::at(&arguments.admin), arguments) {
         Ok(()) => Exit::Done,
         Err(message) => terminal::fail(message),
     }

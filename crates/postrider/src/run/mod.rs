@@ -15,7 +15,7 @@ mod watch;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use postrider_admin::{Drain, Server, ServerState};
 use postrider_telemetry::Registry;
@@ -25,6 +25,7 @@ use postrider_worker::Fleet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::certificates;
 use crate::exit::Exit;
 use crate::flags::{DrainStrategy, Mode, RunOptions};
 use reload::{Loader, Refused};
@@ -36,6 +37,9 @@ const ORDERS: usize = 16;
 
 /// How often a draining process looks whether its work is done.
 const DRAIN_POLL: Duration = Duration::from_millis(50);
+
+/// How often the log tells of certificates that end soon.
+const CERTIFICATES_TOLD: Duration = Duration::from_secs(86_400);
 
 /// Serves until told to stop.
 pub fn run(options: RunOptions) -> ExitCode {
@@ -164,6 +168,7 @@ impl Process<'_> {
         // What changed since it was read, and before anybody watched it.
         self.reload(false, &mut watch).await;
         let mut draining_until: Option<Instant> = None;
+        let mut day = tokio::time::interval(CERTIFICATES_TOLD);
         loop {
             let changed = async {
                 match &mut watch {
@@ -183,6 +188,7 @@ impl Process<'_> {
                 _ = self.signals.hang_up.recv() => self.reload(true, &mut watch).await,
                 _ = self.signals.reopen.recv() => self.reopen_logs(),
                 () = changed => self.reload(false, &mut watch).await,
+                _ = day.tick() => self.tell_of_certificates(),
                 () = drained => {
                     draining_until = None;
                     self.stop_listeners(Drain::default()).await;
@@ -219,6 +225,14 @@ impl Process<'_> {
                 warning!(Config, "not every file of the configuration is watched: {error}; SIGHUP still reloads");
             }
             notify("READY=1");
+        }
+    }
+
+    /// At the start, and then once a day: some end while nobody changes the configuration.
+    fn tell_of_certificates(&self) {
+        let Some(plan) = self.state.fleet.plan() else { return };
+        for (_, message) in certificates::ending(&plan, SystemTime::now()) {
+            warning!(Config, "{message}");
         }
     }
 

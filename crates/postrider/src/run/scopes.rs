@@ -1,16 +1,24 @@
 //! The statistics that a configuration brings into being, whether or not anything was counted yet.
 
-use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth};
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener};
 use postrider_telemetry::KnownScope;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_upstream::Breaker;
-use postrider_worker::{ClusterPlan, Plan};
+use postrider_worker::{ClusterPlan, Plan, TlsPlace};
+
+use crate::certificates;
+
+/// Days until the first certificate ends, where there is none: as Envoy says it.
+const NO_CERTIFICATE: u64 = u32::MAX as u64;
 
 /// Every scope of `plan`. `listeners` are the running ones with their real addresses.
 pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) -> Vec<KnownScope> {
     let snapshot = &plan.snapshot;
     let mut scopes = vec![
-        KnownScope::new(&sets::server::SET, ""),
+        of_server(plan),
         KnownScope::new(&sets::cluster_manager::SET, ""),
         KnownScope::new(&sets::listener_manager::SET, ""),
         KnownScope::new(&sets::http1::SET, ""),
@@ -18,13 +26,7 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
         KnownScope::new(&sets::access_log::SET, ""),
     ];
     for listener in &snapshot.listeners {
-        let bound = listeners.iter().find(|(name, _)| *name == listener.name);
-        let address = bound.and_then(|(_, addresses)| addresses.first()).or(listener.addresses.first());
-        let prefix = match (&listener.stat_prefix, address) {
-            (Some(prefix), _) => scope_of_address(prefix),
-            (None, Some(address)) => scope_of_address(&address.to_string()),
-            (None, None) => continue,
-        };
+        let Some(prefix) = listener_prefix(listener, listeners) else { continue };
         for worker in 0..workers {
             scopes.push(KnownScope::new(&sets::listener_worker::SET, format!("{prefix}.worker_{worker}")));
         }
@@ -43,10 +45,62 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
         }
         scopes.push(KnownScope::new(&sets::listener::SET, prefix));
     }
+    scopes.extend(of_certificates(plan, listeners));
     scopes.extend(plan.clusters.iter().map(|cluster| of_cluster(cluster)));
     let plugins = super::plugins::scope_names(plan).into_iter();
     scopes.extend(plugins.map(|plugin| KnownScope::new(&postrider_filter_plugin::stat::plugin::SET, plugin)));
     scopes
+}
+
+fn listener_prefix(listener: &Listener, running: &[(String, Vec<Address>)]) -> Option<String> {
+    let bound = running.iter().find(|(name, _)| *name == listener.name);
+    let address = bound.and_then(|(_, addresses)| addresses.first()).or(listener.addresses.first());
+    match (&listener.stat_prefix, address) {
+        (Some(prefix), _) => Some(scope_of_address(prefix)),
+        (None, address) => address.map(|address| scope_of_address(&address.to_string())),
+    }
+}
+
+fn of_server(plan: &Plan) -> KnownScope {
+    use sets::server::*;
+    let now = SystemTime::now();
+    let days = certificates::days_until_first_ends(plan, now).unwrap_or(NO_CERTIFICATE);
+    let mut scope = KnownScope::new(&SET, "");
+    scope.computed = vec![
+        (DAYS_UNTIL_FIRST_CERT_EXPIRING, days),
+        (SECONDS_UNTIL_FIRST_OCSP_RESPONSE_EXPIRING, certificates::seconds_until_first_response_ends(plan, now)),
+    ];
+    scope
+}
+
+/// When each certificate ends, by listener and cluster. Filter chains of one listener have their names in common.
+fn of_certificates(plan: &Plan, running: &[(String, Vec<Address>)]) -> Vec<KnownScope> {
+    let mut ends: BTreeMap<(bool, String), u64> = BTreeMap::new();
+    for context in plan.tls_contexts() {
+        let (of_cluster, prefix) = match context.place {
+            TlsPlace::Chain { listener, .. } => {
+                let model = plan.listener(listener).map(|plan| &plan.model);
+                (false, model.and_then(|model| listener_prefix(model, running)))
+            }
+            TlsPlace::Cluster(name) => {
+                let cluster = plan.clusters.iter().find(|cluster| cluster.model.name == name);
+                (true, cluster.map(|cluster| cluster_prefix(&cluster.model)))
+            }
+        };
+        let Some(prefix) = prefix else { continue };
+        for (name, end) in certificates::expirations(&context) {
+            let known = ends.entry((of_cluster, format!("{prefix}.ssl.certificate.{name}"))).or_insert(end);
+            *known = end.min(*known);
+        }
+    }
+    let scopes = ends.into_iter().map(|((of_cluster, prefix), end)| {
+        let (set, gauge) = match of_cluster {
+            true => (&sets::cluster_certificate::SET, sets::cluster_certificate::EXPIRATION_UNIX_TIME_SECONDS),
+            false => (&sets::listener_certificate::SET, sets::listener_certificate::EXPIRATION_UNIX_TIME_SECONDS),
+        };
+        KnownScope { computed: vec![(gauge, end)], ..KnownScope::new(set, prefix) }
+    });
+    scopes.collect()
 }
 
 /// The prefix of a cluster's statistics.

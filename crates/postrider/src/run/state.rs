@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use postrider_admin::{
     ClusterStatus, Control, Drain, EndpointStatus, HealthFlag, History, HistoryEntry, ListenerStatus, PluginStatus,
-    Served, ServerState,
+    Served, ServerState, TlsContextStatus,
 };
 use postrider_config_envoy::Dump;
 use postrider_model::{EndpointHealth, Snapshot};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{plugins, scopes};
+use crate::certificates;
 
 /// What the admin may ask of the main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,6 +159,10 @@ impl Control for State {
 
     fn plugins(&self) -> Vec<PluginStatus> {
         self.fleet.plan().map(|plan| plugins::statuses(&plan)).unwrap_or_default()
+    }
+
+    fn certificates(&self) -> Vec<TlsContextStatus> {
+        self.fleet.plan().map(|plan| certificates::statuses(&plan)).unwrap_or_default()
     }
 
     fn history(&self) -> Vec<HistoryEntry> {

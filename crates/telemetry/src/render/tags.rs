@@ -17,7 +17,10 @@ pub(super) struct Tagged {
 pub(super) fn extract(scope: &str) -> Tagged {
     let mut labels = Vec::new();
     let rest = match scope.split_once('.') {
-        Some(("cluster", rest)) => first_part("cluster.", "envoy_cluster_name", rest, &mut labels),
+        Some(("cluster", rest)) => {
+            let named = first_part("", "envoy_cluster_name", rest, &mut labels);
+            format!("cluster.{}", certificate(named, &mut labels))
+        }
         Some(("http", rest)) => first_part("http.", "envoy_http_conn_manager_prefix", rest, &mut labels),
         Some(("tcp", rest)) => first_part("tcp.", "envoy_tcp_prefix", rest, &mut labels),
         Some(("listener", rest)) => listener(rest, &mut labels),
@@ -52,6 +55,15 @@ fn first_part(root: &str, label: &str, rest: &str, labels: &mut Vec<String>) -> 
     }
 }
 
+/// Takes the name of a certificate out of what follows a listener or a cluster.
+fn certificate(rest: String, labels: &mut Vec<String>) -> String {
+    const BEFORE: &str = "ssl.certificate.";
+    match rest.strip_prefix(BEFORE) {
+        Some(named) => first_part(BEFORE, "envoy_tls_certificate", named, labels),
+        None => rest,
+    }
+}
+
 fn listener(rest: &str, labels: &mut Vec<String>) -> String {
     let end = address_end(rest);
     let (address, mut rest) = (&rest[..end], rest.get(end + 1..).unwrap_or(""));
@@ -71,7 +83,7 @@ fn listener(rest: &str, labels: &mut Vec<String>) -> String {
     }
     match rest.strip_prefix("http.") {
         Some(of_manager) => name + &first_part("http.", "envoy_http_conn_manager_prefix", of_manager, labels),
-        None => name + rest,
+        None => name + &certificate(rest.to_owned(), labels),
     }
 }
 
@@ -124,6 +136,21 @@ mod tests {
                 "listener.127.0.0.1_80.http.x.y.",
                 "listener.http.y.",
                 r#"envoy_http_conn_manager_prefix="x",envoy_listener_address="127.0.0.1_80""#,
+            ),
+            (
+                "listener.127.0.0.1_80.ssl.certificate.my_ca.",
+                "listener.ssl.certificate.",
+                r#"envoy_tls_certificate="my_ca",envoy_listener_address="127.0.0.1_80""#,
+            ),
+            (
+                "listener.127.0.0.1_80.ssl.certificate.a b.x.",
+                "listener.ssl.certificate.x.",
+                r#"envoy_tls_certificate="a b",envoy_listener_address="127.0.0.1_80""#,
+            ),
+            (
+                "cluster.b.ssl.certificate.c.",
+                "cluster.ssl.certificate.",
+                r#"envoy_tls_certificate="c",envoy_cluster_name="b""#,
             ),
             ("server.", "server.", ""),
             ("cluster_manager.", "cluster_manager.", ""),

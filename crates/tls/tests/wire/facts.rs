@@ -69,6 +69,7 @@ fn our_own_certificates_are_described() {
         key: inline(fixtures::KEY),
         password: None,
         ocsp_staple: None,
+        name: None,
         origin: origin(),
     };
     let tls = server(&downstream(vec![model]));

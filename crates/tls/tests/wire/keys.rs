@@ -16,6 +16,7 @@ fn openssl(key: &str, password: Option<&str>) -> Certificate {
         key: inline(key),
         password: password.map(inline),
         ocsp_staple: None,
+        name: None,
         origin: origin(),
     }
 }

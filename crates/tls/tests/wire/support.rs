@@ -83,6 +83,7 @@ impl Issued {
             key: inline(pem("PRIVATE KEY", self.key.serialized_der())),
             password: None,
             ocsp_staple: None,
+            name: None,
             origin: origin(),
         }
     }
@@ -143,6 +144,7 @@ pub fn validation(roots: Roots) -> Validation {
         revocation_of_leaf_only: false,
         allow_expired: false,
         accept_untrusted: false,
+        name: None,
         origin: origin(),
     }
 }

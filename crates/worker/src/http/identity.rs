@@ -6,11 +6,12 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
+use postrider_filter_api::TlsSession;
 use postrider_http::{FieldError, FieldLine, Fields, HeaderId, RequestHead, Scheme};
-use postrider_model::IdentityPolicy;
+use postrider_model::{ClientCertificate, IdentityPolicy};
 use postrider_upstream::Random;
 
-use super::edits;
+use super::{client_certificate, edits};
 
 /// What the upstream is told about a client that came over plain HTTP, and over TLS.
 static FORWARDED_HTTP: LazyLock<Result<FieldLine, FieldError>> =
@@ -20,10 +21,12 @@ static FORWARDED_HTTPS: LazyLock<Result<FieldLine, FieldError>> =
 
 /// The two ends of a client's connection, `None` on a Unix socket.
 #[derive(Debug, Clone, Copy)]
-pub struct Ends {
+pub struct Ends<'a> {
     pub local: Option<SocketAddr>,
     pub remote: Option<SocketAddr>,
     pub tls: bool,
+    /// What was agreed on; `None` where nobody is really connected.
+    pub session: Option<&'a TlsSession>,
 }
 
 /// Treats an admitted head as `identity` says and answers who the client is as far as forwarding headers are trusted;
@@ -31,7 +34,7 @@ pub struct Ends {
 pub fn identify(
     head: &mut RequestHead,
     identity: &IdentityPolicy,
-    peer: &Ends,
+    peer: &Ends<'_>,
     random: &Random,
     scratch: &mut Vec<u8>,
 ) -> Option<SocketAddr> {
@@ -60,6 +63,9 @@ pub fn identify(
         let _ = fields.set(HeaderId::XEnvoyInternal, b"true");
     } else if identity.use_remote_address {
         fields.remove(HeaderId::XEnvoyInternal);
+    }
+    if fields.has(HeaderId::XForwardedClientCert) || identity.client_certificate != ClientCertificate::Remove {
+        client_certificate::forward(fields, &identity.client_certificate, peer.session, scratch);
     }
     match fields.get(HeaderId::XForwardedProto) {
         Some(b"https") => head.set_scheme(Scheme::Https),

@@ -5,6 +5,7 @@
 //!             │ idle, header and drain deadlines      │ keep-alive decides
 //! ```
 
+mod client_certificate;
 mod edits;
 mod exchange;
 mod filtered;

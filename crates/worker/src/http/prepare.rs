@@ -27,8 +27,8 @@ pub(super) struct Destination {
 impl Exchange {
     /// Forwarding headers and the request id, as the connection manager is told to treat them.
     pub(super) fn identify(&mut self, connection: &Connection, http: &Http) {
-        let tls = connection.tls.is_some();
-        let peer = Ends { local: connection.local, remote: connection.remote, tls };
+        let session = connection.tls.as_deref();
+        let peer = Ends { local: connection.local, remote: connection.remote, tls: session.is_some(), session };
         let random = &connection.worker.random;
         let client = identify(&mut self.request, &http.model.identity, &peer, random, &mut self.scratch);
         self.info.downstream_remote = client.or(self.info.downstream_remote);

@@ -145,6 +145,9 @@ impl Exchange {
         self.info.upstream_remote = Some(upstream.name.clone());
         self.info.upstream_connection_id = upstream.id;
         self.info.upstream_protocol = upstream.protocol();
+        if let Some(tls) = upstream.tls() {
+            self.info.upstream_tls = Some(tls.clone());
+        }
         self.info.upstream_attempts += 1;
         self.upstream = Some(upstream);
     }

@@ -128,6 +128,7 @@ fn http() -> HttpConnection {
             strip_trailing_host_dot: false,
             proxy_100_continue: false,
             append_x_forwarded_port: false,
+            client_certificate: ClientCertificate::default(),
             local_reply_format: None,
         },
         upgrades: Vec::new(),

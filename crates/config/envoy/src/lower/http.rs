@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{
-    Codec, Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy, LocalReplyFormat, RouteTable,
-    ServerHeader,
+    ClientCertificate, Codec, ForwardedParts, Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy,
+    LocalReplyFormat, RouteTable, ServerHeader,
 };
 
 use super::context::{Lowering, origin, timeout};
@@ -152,9 +152,6 @@ fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) ->
 }
 
 fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
-    at.ignore("forward_client_cert_details", "no connection here has a client certificate");
-    at.whole("set_current_client_cert_details");
-    at.ignore("set_current_client_cert_details", "no connection here has a client certificate");
     if at.bool("strip_any_host_port") && at.bool("strip_matching_host_port") {
         let text = "`strip_any_host_port` and `strip_matching_host_port` exclude each other";
         cx.error(at, "strip_any_host_port", "conflict", text);
@@ -183,8 +180,37 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         strip_trailing_host_dot: at.bool("strip_trailing_host_dot"),
         proxy_100_continue: at.bool("proxy_100_continue"),
         append_x_forwarded_port: at.bool("append_x_forwarded_port"),
+        client_certificate: client_certificate(cx, at),
         local_reply_format: local_reply(cx, at),
     }
+}
+
+/// What upstreams are told of a client's certificate.
+fn client_certificate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ClientCertificate {
+    if at.has("forward_client_cert_matcher") {
+        cx.refuse(at, "forward_client_cert_matcher", "choosing by request what is said of a client's certificate");
+    }
+    let rule = at.enum_name("forward_client_cert_details");
+    let parts =
+        at.message("set_current_client_cert_details").map_or_else(ForwardedParts::default, |parts| ForwardedParts {
+            certificate: parts.bool("cert"),
+            chain: parts.bool("chain"),
+            subject: parts.bool_wrapper("subject").unwrap_or(false),
+            uri: parts.bool("uri"),
+            dns: parts.bool("dns"),
+            issuer: parts.bool("issuer"),
+            json: parts.enum_name("format") == "JSON",
+        });
+    let rule = match rule.as_str() {
+        "FORWARD_ONLY" => ClientCertificate::Forward,
+        "APPEND_FORWARD" => return ClientCertificate::Append(parts),
+        "SANITIZE_SET" => return ClientCertificate::Replace(parts),
+        "ALWAYS_FORWARD_ONLY" => ClientCertificate::AlwaysForward,
+        _ => ClientCertificate::Remove,
+    };
+    let why = "only `APPEND_FORWARD` and `SANITIZE_SET` say something of the client's certificate";
+    at.ignore("set_current_client_cert_details", why);
+    rule
 }
 
 fn local_reply(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LocalReplyFormat> {

@@ -110,7 +110,8 @@ impl<'p> Journey<'p> {
         match parse_request(&request.bytes, &rules, &mut HeadScan::default(), &mut head) {
             RequestParse::Complete { facts, .. } => {
                 let target = lossy(head.target());
-                let ends = Ends { local: peer.local, remote: peer.remote, tls: chain.tls.is_some() };
+                let tls = chain.tls.is_some();
+                let ends = Ends { local: peer.local, remote: peer.remote, tls, session: None };
                 identify(&mut head, &http.model.identity, &ends, &Random::default(), &mut Vec::new());
                 journey.reading = Some(Reading::Read(Read {
                     method: lossy(head.method_bytes()),

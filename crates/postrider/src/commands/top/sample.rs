@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::client::Admin;
+use super::Admin;
 
 /// What was counted at one moment.
 pub struct Sample {

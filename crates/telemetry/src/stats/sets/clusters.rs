@@ -144,6 +144,14 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// The same of a cluster; prefix: `<cluster>.ssl.certificate.<name>`, computed when read.
+    pub mod cluster_certificate = "cluster";
+    gauges {
+        EXPIRATION_UNIX_TIME_SECONDS = "expiration_unix_time_seconds",
+    }
+}
+
+crate::stat_set! {
     /// Clusters as configuration sees them; no prefix, counted by the control plane.
     pub mod cluster_manager = "cluster_manager";
     counters {

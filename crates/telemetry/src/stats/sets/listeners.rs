@@ -64,6 +64,14 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// A certificate of a listener, its own or a root; prefix: `<listener>.ssl.certificate.<name>`, computed when read.
+    pub mod listener_certificate = "listener";
+    gauges {
+        EXPIRATION_UNIX_TIME_SECONDS = "expiration_unix_time_seconds",
+    }
+}
+
+crate::stat_set! {
     /// Listeners as configuration sees them; no prefix, counted by the control plane.
     pub mod listener_manager = "listener_manager";
     counters {

@@ -33,11 +33,13 @@ crate::stat_set! {
     }
     gauges {
         CONCURRENCY = "concurrency",
+        DAYS_UNTIL_FIRST_CERT_EXPIRING = "days_until_first_cert_expiring",
         HOT_RESTART_EPOCH = "hot_restart_epoch",
         LIVE = "live",
         MEMORY_ALLOCATED = "memory_allocated",
         MEMORY_HEAP_SIZE = "memory_heap_size",
         MEMORY_PHYSICAL_SIZE = "memory_physical_size",
+        SECONDS_UNTIL_FIRST_OCSP_RESPONSE_EXPIRING = "seconds_until_first_ocsp_response_expiring",
         STATE = "state",
         TOTAL_CONNECTIONS = "total_connections",
         UPTIME = "uptime",

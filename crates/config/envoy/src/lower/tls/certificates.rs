@@ -43,16 +43,16 @@ pub(super) fn of_client(cx: &mut Lowering<'_>, context: Option<&Reader<'_>>) -> 
 fn all(cx: &mut Lowering<'_>, context: &Reader<'_>) -> Option<Vec<Certificate>> {
     let mut all = Vec::new();
     for place in context.list(INLINE) {
-        all.push(certificate(cx, &place));
+        all.push(certificate(cx, &place, None));
     }
     for config in context.list(SECRETS) {
         let place = secrets::find(cx, &config, "tls_certificate");
-        all.push(place.and_then(|place| certificate(cx, &place)));
+        all.push(place.and_then(|place| certificate(cx, &place, Some(config.str("name")))));
     }
     all.into_iter().collect()
 }
 
-fn certificate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Certificate> {
+fn certificate(cx: &mut Lowering<'_>, at: &Reader<'_>, name: Option<&str>) -> Option<Certificate> {
     at.ignore("watched_directory", "the files are watched anyway");
     let mut sound = true;
     for (field, what) in [
@@ -80,5 +80,12 @@ fn certificate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Certificate> {
         cx.error(&staple, "inline_string", "invalid-value", text);
     }
     let ocsp_staple = data::named(cx, at, "ocsp_staple");
-    Some(Certificate { chain: chain?, key: key?, password, ocsp_staple, origin: origin(at) })
+    Some(Certificate {
+        chain: chain?,
+        key: key?,
+        password,
+        ocsp_staple,
+        name: name.map(str::to_owned),
+        origin: origin(at),
+    })
 }

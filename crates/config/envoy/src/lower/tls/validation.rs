@@ -27,10 +27,12 @@ const ONLY_BY_DEFAULT: [&str; 9] = [
 
 /// The validation context of a `CommonTlsContext`; `None` when there is none, and after an error.
 pub(super) fn of_context(cx: &mut Lowering<'_>, at: &Reader<'_>, side: Side) -> Option<Validation> {
+    let mut name = None;
     let layers = match at.oneof("validation_context_type")? {
         "validation_context" => vec![at.message("validation_context")?],
         "validation_context_sds_secret_config" => {
             let config = at.message("validation_context_sds_secret_config")?;
+            name = Some(config.str("name").to_owned());
             vec![secrets::find(cx, &config, "validation_context")?]
         }
         "combined_validation_context" => {
@@ -42,6 +44,7 @@ pub(super) fn of_context(cx: &mut Lowering<'_>, at: &Reader<'_>, side: Side) -> 
                 }
             }
             let config = combined.message("validation_context_sds_secret_config")?;
+            name = Some(config.str("name").to_owned());
             let secret = secrets::find(cx, &config, "validation_context");
             let default = combined.message("default_validation_context")?;
             let Some(secret) = secret else {
@@ -53,7 +56,7 @@ pub(super) fn of_context(cx: &mut Lowering<'_>, at: &Reader<'_>, side: Side) -> 
         }
         _ => return None, // A certificate provider, which is refused.
     };
-    validation(cx, &Layers(&layers), side)
+    validation(cx, &Layers(&layers), side).map(|validation| Validation { name, ..validation })
 }
 
 /// Contexts laid over each other as `MergeFrom` does: the last counts, lists are appended, and what is true anywhere
@@ -107,6 +110,7 @@ fn validation(cx: &mut Lowering<'_>, layers: &Layers<'_, '_>, side: Side) -> Opt
         certificate_hashes: Vec::new(),
         revocation_list: None,
         max_depth: None,
+        name: None,
         revocation_of_leaf_only: false,
         allow_expired,
         accept_untrusted: false,

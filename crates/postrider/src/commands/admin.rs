@@ -18,6 +18,11 @@ pub struct Admin {
 }
 
 impl Admin {
+    /// From a flag: `host:port`, also as a URL.
+    pub fn at(address: &str) -> Admin {
+        Admin { address: address.trim_start_matches("http://").trim_end_matches('/').to_owned() }
+    }
+
     /// The JSON behind a path.
     ///
     /// # Errors
@@ -31,7 +36,7 @@ impl Admin {
             .set_read_timeout(Some(TIMEOUT))
             .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
             .map_err(failed)?;
-        let request = format!("GET {target} HTTP/1.0\r\nhost: {}\r\nuser-agent: postrider-top\r\n\r\n", self.address);
+        let request = format!("GET {target} HTTP/1.0\r\nhost: {}\r\nuser-agent: postrider\r\n\r\n", self.address);
         stream.write_all(request.as_bytes()).map_err(failed)?;
         let mut answer = Vec::new();
         stream.take(MAX_ANSWER).read_to_end(&mut answer).map_err(failed)?;
