@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use postrider_http::{RequestHead, ResponseHead};
 use postrider_model::{Format, Metadata};
 
-use crate::{Moment, Stream};
+use crate::{GrpcCall, GrpcOpen, GrpcStream, Moment, Stream};
 
 /// The worker, as far as filters may use it.
 pub trait Host {
@@ -17,6 +17,18 @@ pub trait Host {
     /// # Errors
     /// There is no such cluster.
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster>;
+
+    /// The same for a gRPC call with one message each way.
+    ///
+    /// # Errors
+    /// There is no such cluster.
+    fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster>;
+
+    /// Opens a conversation with a gRPC service. That it failed is heard like its end, never from within this call.
+    ///
+    /// # Errors
+    /// There is no such cluster.
+    fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster>;
 
     /// The clock as it is now.
     fn now(&self) -> Moment;

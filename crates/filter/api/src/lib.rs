@@ -19,6 +19,7 @@
 mod body;
 mod config;
 pub mod fake;
+mod grpc;
 mod host;
 mod info;
 mod moment;
@@ -31,6 +32,7 @@ pub use config::{
     BuildChooser, BuildJudge, Chooser, ClusterLoad, Clusters, ConfigError, Factory, Judge, Place, Registry,
     RouteConfig, ScopedConfigs, WatchedFile,
 };
+pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
 pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, UnknownCluster};
 pub use info::{Flags, StreamInfo, TlsSession, UpstreamOverride};
 pub use moment::Moment;
