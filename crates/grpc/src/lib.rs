@@ -17,8 +17,34 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 }
 
-pub use generated::*;
-
 mod values;
 
-pub use values::{from_struct, to_struct, to_value};
+pub use values::{from_struct, to_struct, to_value, value_of};
+
+/// What the services have in common: addresses, headers, metadata.
+pub mod core {
+    pub use crate::generated::envoy::config::core::v3::*;
+    pub use crate::generated::envoy::r#type::v3::{HttpStatus, RateLimitUnit, StatusCode};
+    pub use crate::generated::google::rpc::Status;
+}
+
+/// Whether a request may go on.
+pub mod auth {
+    pub use crate::generated::envoy::service::auth::v3::*;
+
+    pub const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
+
+    /// Under which name what a service says about a request is noted, for other filters and logs.
+    pub const NAMESPACE: &str = "envoy.filters.http.ext_authz";
+}
+
+/// Whether there were too many requests.
+pub mod rate {
+    pub use crate::generated::envoy::extensions::common::ratelimit::v3::*;
+    pub use crate::generated::envoy::service::ratelimit::v3::*;
+
+    pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+    /// Under which name what a service says about a request is noted, for other filters and logs.
+    pub const NAMESPACE: &str = "envoy.filters.http.ratelimit";
+}

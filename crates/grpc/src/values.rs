@@ -20,6 +20,11 @@ pub fn to_value(value: &Value) -> prost_types::Value {
         Value::List(items) => Kind::ListValue(ListValue { values: items.iter().map(to_value).collect() }),
         Value::Map(_) => Kind::StructValue(to_struct(value)),
     };
+    value_of(kind)
+}
+
+/// A value of one kind.
+pub fn value_of(kind: Kind) -> prost_types::Value {
     prost_types::Value { kind: Some(kind) }
 }
 

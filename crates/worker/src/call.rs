@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response};
 use postrider_http::{
-    Asked, BodyFraming, Connection as Persistence, Fields, HeadLimits, Method, RequestHead, RequestWrite,
+    Asked, BodyFraming, Connection as Persistence, Fields, HeadLimits, HeaderId, Method, RequestHead, RequestWrite,
     ResponseFacts, ResponseHead, ResponseRules, Version, write_request,
 };
 use postrider_model::{Priority, UpstreamProtocol};
@@ -215,6 +215,8 @@ impl<'a> Attempt<'a> {
         let framing = match (body.len(), head.method()) {
             // RFC 9110 section 8.6: a method that means a body says that there is none.
             (0, Method::Post | Method::Put | Method::Patch) => BodyFraming::Length(0),
+            // A filter may want to say it, too.
+            (0, _) if head.fields.has(HeaderId::ContentLength) => BodyFraming::Length(0),
             (0, _) => BodyFraming::None,
             (length, _) => BodyFraming::Length(length as u64),
         };

@@ -29,6 +29,10 @@ impl Host for Services<'_> {
         Ok(grpc::converse(self.0.clone(), cluster, open))
     }
 
+    fn has_cluster(&self, name: &str) -> bool {
+        self.0.cluster(name).is_some()
+    }
+
     fn now(&self) -> Moment {
         self.0.clock.exact()
     }

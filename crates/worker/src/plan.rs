@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use postrider_filter_api::{Chooser, Factory, Registry, RouteConfig, RouteFacts, ScopedConfigs, WatchedFile, plugin};
+use postrider_filter_api::{
+    Chooser, Factory, Registry, RouteConfig, RouteFacts, RouteTarget, ScopedConfigs, WatchedFile, plugin,
+};
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
     AccessLog, Action, Certificate, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot,
@@ -361,6 +363,7 @@ impl RoutesPlan {
                         metadata: route.metadata.clone(),
                         virtual_host_metadata: virtual_host.metadata.clone(),
                         forwards: matches!(route.action, Action::Forward(_)),
+                        target: target(&route.action),
                     },
                     filters: resolver.intern(&scope),
                     weighted_filters,
@@ -381,6 +384,18 @@ impl RoutesPlan {
         } else {
             Err(resolver.errors)
         }
+    }
+}
+
+fn target(action: &Action) -> RouteTarget {
+    let Action::Forward(forward) = action else { return RouteTarget::Unknown };
+    match &forward.target {
+        Target::Cluster(name) => RouteTarget::Cluster(name.as_str().into()),
+        Target::Weighted(clusters) => {
+            RouteTarget::Weighted(clusters.iter().map(|cluster| cluster.cluster.as_str().into()).collect())
+        }
+        Target::Header(name) => RouteTarget::Header(name.as_str().into()),
+        Target::Plugin(_) => RouteTarget::Unknown,
     }
 }
 

@@ -23,6 +23,7 @@ pub struct FakeStream {
     pub response_trailers: Fields,
     pub info: StreamInfo,
     pub route: Option<RouteFacts>,
+    pub weighted: Option<usize>,
     pub resumer: Resumer,
     pub host: FakeHost,
 }
@@ -73,6 +74,7 @@ impl FakeStream {
             response_trailers: Fields::new(),
             info: StreamInfo::new(Moment::default(), SystemTime::UNIX_EPOCH),
             route: Some(RouteFacts { forwards: true, ..RouteFacts::default() }),
+            weighted: None,
             resumer: Resumer::default(),
             host: FakeHost::default(),
         }
@@ -88,6 +90,7 @@ impl FakeStream {
             response_trailers: &mut self.response_trailers,
             info: &mut self.info,
             route: self.route.as_ref(),
+            weighted: self.weighted,
             resumer: &self.resumer,
             host: &self.host,
         })
@@ -133,6 +136,10 @@ impl Host for FakeHost {
         let pipe = Rc::new(GrpcPipe::new(open.wake));
         self.conversations.borrow_mut().push((open.head, pipe.clone()));
         Ok(GrpcStream::new(pipe, CallHandle::new(|| {})))
+    }
+
+    fn has_cluster(&self, name: &str) -> bool {
+        self.find(name).is_ok()
     }
 
     fn now(&self) -> Moment {

@@ -30,6 +30,9 @@ pub trait Host {
     /// There is no such cluster.
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster>;
 
+    /// Whether the configuration has a cluster of that name.
+    fn has_cluster(&self, name: &str) -> bool;
+
     /// The clock as it is now.
     fn now(&self) -> Moment;
 
@@ -119,4 +122,18 @@ pub struct RouteFacts {
     pub virtual_host_metadata: Arc<Metadata>,
     /// It leads to a cluster: neither a redirect nor an answer of its own.
     pub forwards: bool,
+    pub target: RouteTarget,
+}
+
+/// The cluster that a route leads to, as far as the route alone says.
+#[derive(Debug, Default)]
+pub enum RouteTarget {
+    /// None, or one that is chosen when the request is sent.
+    #[default]
+    Unknown,
+    Cluster(Arc<str>),
+    /// The one that was drawn for the request: see [`Stream::cluster`].
+    Weighted(Vec<Arc<str>>),
+    /// Named by this request header.
+    Header(Arc<str>),
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use postrider_filter_api::{Action, GrpcCall, GrpcOpen, GrpcService, GrpcStream, State, Stream};
 use postrider_model::{UpstreamProtocol, Value};
 use postrider_testkit::grpc::Step;
-use postrider_testkit::{GrpcOrigin, RawClient, net::refusing_address};
+use postrider_testkit::{GrpcOrigin, Origin, RawClient, net::refusing_address};
 
 use crate::common::{Running, cluster};
 use crate::scripted::*;
@@ -46,7 +46,7 @@ fn unary(state: &mut State, stream: &Stream<'_>, timeout: Option<Duration>, note
     Action::Pause
 }
 
-fn run_with(address: std::net::SocketAddr, script: &Script, requests: Option<u32>) -> Running {
+fn run_with(address: std::net::SocketAddr, script: &Script, requests: Option<u32>) -> (Running, Origin) {
     let origin = fine();
     let mut site = site(origin.address, address, &[script]);
     let mut aside = cluster("aside", address);
@@ -55,9 +55,7 @@ fn run_with(address: std::net::SocketAddr, script: &Script, requests: Option<u32
         aside.thresholds.max_requests = most;
     }
     site.clusters[1] = aside;
-    // The origin of the requests themselves is not looked at: it ends with the process.
-    std::mem::forget(origin);
-    site.run(&registry())
+    (site.run(&registry()), origin)
 }
 
 fn asking(timeout: Option<Duration>) -> (Script, Heard) {
@@ -72,7 +70,7 @@ fn asking(timeout: Option<Duration>) -> (Script, Heard) {
 
 fn heard(service: &GrpcOrigin, timeout: Option<Duration>) -> Vec<String> {
     let (script, heard) = asking(timeout);
-    let running = run_with(service.address, &script, None);
+    let (running, _origin) = run_with(service.address, &script, None);
     let mut client = RawClient::connect(running.address);
     for _ in 0..2 {
         assert_eq!(client.exchange(ASK).status, 200);
@@ -127,7 +125,7 @@ fn a_call_without_an_answer_ends_at_its_timeout_and_is_given_up() {
 #[test]
 fn a_call_to_nobody_fails() {
     let (script, heard) = asking(None);
-    let running = run_with(refusing_address(), &script, None);
+    let (running, _origin) = run_with(refusing_address(), &script, None);
     assert_eq!(RawClient::connect(running.address).exchange(ASK).status, 200);
     assert_eq!(*heard.lock().unwrap(), ["14 there is no connection"]);
 }
@@ -136,7 +134,7 @@ fn a_call_to_nobody_fails() {
 fn calls_keep_to_the_circuit_breaker_of_their_cluster() {
     let service = GrpcOrigin::silent();
     let (script, heard) = asking(None);
-    let running = run_with(service.address, &script, Some(1));
+    let (running, _origin) = run_with(service.address, &script, Some(1));
     let mut first = RawClient::connect(running.address);
     first.send(ASK);
     service.wait_messages(1);
@@ -148,7 +146,7 @@ fn calls_keep_to_the_circuit_breaker_of_their_cluster() {
 fn a_call_ends_with_the_stream_that_made_it() {
     let service = GrpcOrigin::silent();
     let (script, heard) = asking(None);
-    let running = run_with(service.address, &script, None);
+    let (running, _origin) = run_with(service.address, &script, None);
     let mut client = RawClient::connect(running.address);
     client.send(ASK);
     service.wait_messages(1);
@@ -215,7 +213,7 @@ fn a_conversation_goes_both_ways_however_long_it_is() {
         notes.lock().unwrap().push(format!("{} {} {:?}", talk.sent, talk.received, talk.stream.status()));
         Action::Continue
     });
-    let running = run_with(service.address, &script, None);
+    let (running, _origin) = run_with(service.address, &script, None);
     assert_eq!(RawClient::connect(running.address).exchange(ASK).status, 200);
     assert_eq!(heard.lock().unwrap()[0], "64 64 Some(GrpcStatus { code: 0, message: \"\" })");
     assert_eq!(service.messages().len(), 64);
@@ -254,7 +252,7 @@ fn a_full_queue_is_told_to_the_filter_and_the_service_is_not_outrun() {
         }
         Action::Pause
     });
-    let running = run_with(listener.local_addr().unwrap(), &script, None);
+    let (running, _origin) = run_with(listener.local_addr().unwrap(), &script, None);
     assert_eq!(RawClient::connect(running.address).exchange(ASK).status, 200);
     let sent = *refused.lock().unwrap();
     assert!((16..200).contains(&sent), "{sent} messages of 16 KiB were taken");

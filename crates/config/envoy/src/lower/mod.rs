@@ -13,6 +13,7 @@
 mod access_log;
 mod address;
 mod bootstrap;
+mod callees;
 mod chain_match;
 mod checks;
 mod cluster;
