@@ -249,6 +249,8 @@ pub(crate) mod tests {
             cluster_not_found_status: 503,
             priority: Priority::Default,
             upgrades: Vec::new(),
+            rate_limits: Vec::new(),
+            include_host_rate_limits: false,
         }
     }
 

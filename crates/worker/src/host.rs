@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use postrider_filter_api::{Call, CallHandle, GrpcCall, GrpcOpen, GrpcStream, Host, Moment, Stream, UnknownCluster};
-use postrider_model::Format;
+use postrider_model::{Format, Node};
 
 use crate::call::{self, grpc};
 use crate::format::{Absent, Context};
@@ -31,6 +31,10 @@ impl Host for Services<'_> {
 
     fn has_cluster(&self, name: &str) -> bool {
         self.0.cluster(name).is_some()
+    }
+
+    fn node(&self) -> Rc<Node> {
+        self.0.node.borrow().clone()
     }
 
     fn now(&self) -> Moment {

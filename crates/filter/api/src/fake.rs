@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{Command, Format, Piece};
+use postrider_model::{Command, Format, Node, Piece};
 
 use crate::{
     Answer, Body, Call, CallFailure, CallHandle, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream, Host, Moment,
@@ -37,6 +37,7 @@ pub struct FakeHost {
     pub conversations: RefCell<Vec<(RequestHead, Rc<GrpcPipe>)>>,
     /// The clusters that exist; any when empty.
     pub clusters: Vec<String>,
+    pub node: Rc<Node>,
     /// What time it is. It stands still unless somebody gives another.
     pub clock: fn() -> (Moment, SystemTime),
 }
@@ -49,6 +50,7 @@ impl Default for FakeHost {
             grpc_calls: RefCell::default(),
             conversations: RefCell::default(),
             clusters: Vec::new(),
+            node: Rc::default(),
             clock,
         }
     }
@@ -140,6 +142,10 @@ impl Host for FakeHost {
 
     fn has_cluster(&self, name: &str) -> bool {
         self.find(name).is_ok()
+    }
+
+    fn node(&self) -> Rc<Node> {
+        self.node.clone()
     }
 
     fn now(&self) -> Moment {

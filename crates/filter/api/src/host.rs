@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{RequestHead, ResponseHead};
-use postrider_model::{Format, Metadata};
+use postrider_model::{Format, Metadata, Node, RateLimit};
 
 use crate::{GrpcCall, GrpcOpen, GrpcStream, Moment, Stream};
 
@@ -32,6 +32,9 @@ pub trait Host {
 
     /// Whether the configuration has a cluster of that name.
     fn has_cluster(&self, name: &str) -> bool;
+
+    /// Who this proxy says it is.
+    fn node(&self) -> Rc<Node>;
 
     /// The clock as it is now.
     fn now(&self) -> Moment;
@@ -123,6 +126,17 @@ pub struct RouteFacts {
     /// It leads to a cluster: neither a redirect nor an answer of its own.
     pub forwards: bool,
     pub target: RouteTarget,
+    /// What counts together where requests are counted elsewhere.
+    pub rate_limits: RouteRateLimits,
+}
+
+/// The rules that a route and its virtual host have.
+#[derive(Debug, Default)]
+pub struct RouteRateLimits {
+    pub route: Vec<RateLimit>,
+    pub virtual_host: Vec<RateLimit>,
+    /// Those of the virtual host hold beside the route's, whatever a filter says.
+    pub include_virtual_host: bool,
 }
 
 /// The cluster that a route leads to, as far as the route alone says.

@@ -33,7 +33,7 @@ pub use config::{
     RouteConfig, ScopedConfigs, WatchedFile,
 };
 pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
-pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, RouteTarget, UnknownCluster};
+pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, RouteRateLimits, RouteTarget, UnknownCluster};
 pub use info::{Flags, StreamInfo, TlsSession, UpstreamOverride};
 pub use moment::Moment;
 pub use outcome::{Action, LocalReply, Resumer};

@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 mod basic_auth;
+mod descriptors;
 mod ext_authz;
 mod header_mutation;
+mod ratelimit;
 mod read;
 
 use postrider_filter_api::Registry;
@@ -17,6 +19,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(basic_auth::KIND, basic_auth::build);
     registry.register(ext_authz::KIND, ext_authz::build);
     registry.register(header_mutation::KIND, header_mutation::build);
+    registry.register(ratelimit::KIND, ratelimit::build);
 }
 
 #[cfg(test)]

@@ -155,6 +155,8 @@ fn routes() -> RouteTable {
         cluster_not_found_status: 503,
         priority: Priority::Default,
         upgrades: Vec::new(),
+        rate_limits: Vec::new(),
+        include_host_rate_limits: false,
     };
     let route = Route {
         name: "all".into(),

@@ -33,6 +33,7 @@ mod matchers;
 mod metadata;
 mod plugins;
 mod policy;
+mod rate_limits;
 mod route;
 mod runtime;
 mod secrets;

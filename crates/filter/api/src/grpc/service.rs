@@ -79,6 +79,17 @@ impl GrpcService {
         if errors.is_empty() { Ok(service) } else { Err(errors) }
     }
 
+    /// In place of one that could not be read, beside the errors that say why.
+    pub fn none() -> GrpcService {
+        GrpcService {
+            cluster: "".into(),
+            authority: String::new(),
+            timeout: None,
+            metadata: Vec::new(),
+            max_answer: MAX_ANSWER,
+        }
+    }
+
     /// The time limit of a call: what was written, or `default`. A written zero is no limit.
     pub fn timeout_or(&self, default: Option<Duration>) -> Option<Duration> {
         match self.timeout {

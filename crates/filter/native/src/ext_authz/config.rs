@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use postrider_filter_api::{ConfigError, GrpcService};
 use postrider_http::HeaderName;
-use postrider_model::{Format, StringMatch, Value};
+use postrider_model::{Format, Reading, StringMatch, Value};
 
 use super::metadata::MetadataMatch;
-use crate::read::Reading;
+use crate::read::{header, status};
 
 /// How long a service may take unless something else is written.
 const DEFAULT_TIMEOUT: Duration = Duration::from_millis(200);
@@ -113,7 +113,7 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             failure_mode_allow_header: at.flag("failure_mode_allow_header_add"),
             body: at.map("with_request_body", body),
             clear_route_cache: at.flag("clear_route_cache"),
-            status_on_error: at.status("status_on_error").unwrap_or(403),
+            status_on_error: status(at, "status_on_error").unwrap_or(403),
             validate_mutations: at.flag("validate_mutations"),
             metadata_namespaces: at.texts("metadata_context_namespaces"),
             route_metadata_namespaces: at.texts("route_metadata_context_namespaces"),
@@ -185,7 +185,7 @@ fn http_service(at: &mut Reading<'_>) -> HttpService {
     }
     let request = at.map("authorization_request", |request| {
         let headers = request.each("headers_to_add", |item| {
-            let name = item.header("key");
+            let name = header(item, "key");
             let text = item.text("value").unwrap_or_default();
             let value = Format::parse(text).map_err(|error| item.error("value", error.to_string())).ok();
             item.refuse("raw_value", "a value in bytes");

@@ -1,8 +1,6 @@
 //! A condition on dynamic metadata: `envoy.type.matcher.v3.MetadataMatcher`.
 
-use postrider_model::{Metadata, StringMatch, Value};
-
-use crate::read::{Reading, string_match};
+use postrider_model::{Metadata, Reading, StringMatch, Value, string_match};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MetadataMatch {
