@@ -22,6 +22,8 @@ const DIALECTS: &[(&str, &[&str])] = &[
 /// a word, in parts.
 const ALLOWED: &[(&str, &str)] = &[
     ("x envoy", "header names on the wire, which upstreams and clients read whatever the config was written in"),
+    ("envoy grpc", "a field of filters' configurations, which every form writes by this name"),
+    ("skip envoy headers", "as `envoy_grpc`, below which it stands"),
     ("invalid envoy request headers", "the long name of a response flag, which log readers match on"),
 ];
 

@@ -17,6 +17,8 @@ mod http;
 mod listener;
 mod matcher;
 mod metadata;
+mod rate_limit;
+mod reading;
 mod route;
 mod tcp;
 mod tls;
@@ -30,6 +32,8 @@ pub use http::*;
 pub use listener::*;
 pub use matcher::*;
 pub use metadata::*;
+pub use rate_limit::*;
+pub use reading::*;
 pub use route::*;
 pub use tcp::*;
 pub use tls::*;
@@ -59,6 +63,8 @@ pub struct Node {
     pub region: String,
     pub zone: String,
     pub sub_zone: String,
+    /// A map, as it was written.
+    pub metadata: Value,
 }
 
 /// Where the admin interface listens, and where it logs.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FilterOverride, Format, HeaderEdits, HeaderMatch, Metadata, Origin, QueryMatch, Regex, Value};
+use crate::{FilterOverride, Format, HeaderEdits, HeaderMatch, Metadata, Origin, QueryMatch, RateLimit, Regex, Value};
 
 /// One routing table. Swapping it never touches a connection.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -31,6 +31,8 @@ pub struct VirtualHost {
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
     pub filter_overrides: Vec<FilterOverride>,
+    /// What of its requests counts together, where routes have no such rules of their own.
+    pub rate_limits: Vec<RateLimit>,
     pub require_tls: RequireTls,
     pub metadata: Arc<Metadata>,
     pub origin: Origin,
@@ -123,6 +125,10 @@ pub struct Forward {
     pub upgrades: Vec<(String, bool)>,
     /// A CONNECT ends here: its tunnel goes to an endpoint as plain bytes.
     pub terminates_connect: bool,
+    /// What of its requests counts together.
+    pub rate_limits: Vec<RateLimit>,
+    /// The virtual host's rules hold beside these.
+    pub include_host_rate_limits: bool,
 }
 
 /// How long streams of a route may last, from the first byte of the request on.

@@ -252,6 +252,8 @@ pub(crate) mod tests {
             priority: Priority::Default,
             upgrades: Vec::new(),
             terminates_connect: false,
+            rate_limits: Vec::new(),
+            include_host_rate_limits: false,
         }
     }
 

@@ -19,6 +19,7 @@
 pub mod admin;
 pub mod client;
 pub mod config;
+pub mod grpc;
 pub mod message;
 pub mod net;
 pub mod origin;
@@ -30,6 +31,7 @@ pub mod yaml;
 pub use admin::Stats;
 pub use client::RawClient;
 pub use config::Config;
+pub use grpc::GrpcOrigin;
 pub use message::{Framing, Headers, Request, Response};
 pub use net::{Gate, TempDir, wait_until};
 pub use origin::{Origin, OriginConnection};

@@ -3,6 +3,9 @@
 //! It takes the same way as a forwarded one: load balancer, circuit breakers, pool, counters. It ends with its answer,
 //! at its timeout, or when the filter drops the handle; nothing of it outlives that.
 
+pub(crate) mod frame;
+pub(crate) mod grpc;
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -10,10 +13,10 @@ use std::task::{Context, Poll};
 use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response};
 use postrider_http::{
-    Asked, BodyFraming, Connection as Persistence, Fields, HeadLimits, Method, RequestHead, RequestWrite,
+    Asked, BodyFraming, Connection as Persistence, Fields, HeadLimits, HeaderId, Method, RequestHead, RequestWrite,
     ResponseFacts, ResponseHead, ResponseRules, Version, write_request,
 };
-use postrider_model::Priority;
+use postrider_model::{Priority, UpstreamProtocol};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
@@ -76,25 +79,16 @@ async fn exchange(
     let mut underway = None;
     let mut retried = false;
     loop {
-        let pooled = cluster.checkout(&host, worker.clock.now(), protocol, asked.as_deref()).filter(|_| !retried);
-        let upstream = match pooled {
-            Some(pooled) => Ok(pooled),
-            None => cluster.connect(worker, &host, Priority::Default, Some(protocol), asked.as_deref()).await,
-        };
-        let upstream = upstream.map_err(|failure| {
-            if failure != NoConnection::Overflow {
-                stats.inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
+        let way = Way { worker, cluster, host: &host, protocol, asked: asked.as_deref() };
+        let upstream = way.connection(!retried).await.map_err(|_| CallFailure::Upstream)?;
+        let upstream = match &underway {
+            Some(_) => upstream,
+            None => {
+                let (upstream, begun) = way.begin(upstream, settled).ok_or(CallFailure::Upstream)?;
+                underway = Some(begun);
+                upstream
             }
-            CallFailure::Upstream
-        })?;
-        if underway.is_none() {
-            let Some(permit) = Permit::request(&cluster.breakers, Priority::Default, worker.id) else {
-                stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
-                cluster.put_back(upstream, worker.clock.now());
-                return Err(CallFailure::Upstream);
-            };
-            underway = Some(Underway::begin(&host, &stats, settled, permit));
-        }
+        };
         upstream.begin_request();
         let mut attempt = Attempt::new(worker, cluster, upstream, head, body);
         match std::future::poll_fn(|cx| attempt.poll(cx)).await {
@@ -113,6 +107,44 @@ async fn exchange(
                 host.totals.errors.set(host.totals.errors.get() + 1);
                 settled.set(true);
                 return Err(CallFailure::Upstream);
+            }
+        }
+    }
+}
+
+/// Which connection a request of a filter's own takes.
+struct Way<'a> {
+    worker: &'a Rc<Worker>,
+    cluster: &'a Rc<Cluster>,
+    host: &'a Rc<Host>,
+    protocol: UpstreamProtocol,
+    /// The host whose certificate the connection must show.
+    asked: Option<&'a str>,
+}
+
+impl<'a> Way<'a> {
+    /// A connection: a pooled one if that will do, else a new one.
+    async fn connection(&self, pooled: bool) -> Result<Box<Upstream>, NoConnection> {
+        let Way { worker, cluster, host, protocol, asked } = *self;
+        if pooled && let Some(pooled) = cluster.checkout(host, worker.clock.now(), protocol, asked) {
+            return Ok(pooled);
+        }
+        let made = cluster.connect(worker, host, Priority::Default, Some(protocol), asked).await;
+        if made.as_ref().is_err_and(|failure| *failure != NoConnection::Overflow) {
+            cluster.stats(worker).inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
+        }
+        made
+    }
+
+    /// Counts a request from here on; `None` when the circuit breaker lets no more through.
+    fn begin(&self, upstream: Box<Upstream>, settled: &'a Cell<bool>) -> Option<(Box<Upstream>, Underway<'a>)> {
+        let stats = self.cluster.stats(self.worker);
+        match Permit::request(&self.cluster.breakers, Priority::Default, self.worker.id) {
+            Some(permit) => Some((upstream, Underway::begin(self.host, stats, settled, permit))),
+            None => {
+                stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
+                self.cluster.put_back(upstream, self.worker.clock.now());
+                None
             }
         }
     }
@@ -183,6 +215,8 @@ impl<'a> Attempt<'a> {
         let framing = match (body.len(), head.method()) {
             // RFC 9110 section 8.6: a method that means a body says that there is none.
             (0, Method::Post | Method::Put | Method::Patch) => BodyFraming::Length(0),
+            // A filter may want to say it, too.
+            (0, _) if head.fields.has(HeaderId::ContentLength) => BodyFraming::Length(0),
             (0, _) => BodyFraming::None,
             (length, _) => BodyFraming::Length(length as u64),
         };

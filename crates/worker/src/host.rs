@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use postrider_filter_api::{Call, CallHandle, Host, Moment, Stream, UnknownCluster};
-use postrider_model::Format;
+use postrider_filter_api::{Call, CallHandle, GrpcCall, GrpcOpen, GrpcStream, Host, Moment, Stream, UnknownCluster};
+use postrider_model::{Format, Node};
 
-use crate::call;
+use crate::call::{self, grpc};
 use crate::format::{Absent, Context};
 use crate::worker::Worker;
 
@@ -17,6 +17,24 @@ impl Host for Services<'_> {
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster> {
         let cluster = self.0.cluster(&call.cluster).ok_or(UnknownCluster)?;
         Ok(call::start(self.0.clone(), cluster, call))
+    }
+
+    fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster> {
+        let cluster = self.0.cluster(&call.cluster).ok_or(UnknownCluster)?;
+        Ok(grpc::start(self.0.clone(), cluster, call))
+    }
+
+    fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
+        let cluster = self.0.cluster(&open.cluster).ok_or(UnknownCluster)?;
+        Ok(grpc::converse(self.0.clone(), cluster, open))
+    }
+
+    fn has_cluster(&self, name: &str) -> bool {
+        self.0.cluster(name).is_some()
+    }
+
+    fn node(&self) -> Rc<Node> {
+        self.0.node.borrow().clone()
     }
 
     fn now(&self) -> Moment {

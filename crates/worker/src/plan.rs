@@ -10,11 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use postrider_filter_api::{Chooser, Factory, Registry, RouteConfig, RouteFacts, ScopedConfigs, WatchedFile, plugin};
+use postrider_filter_api::{
+    Chooser, Factory, Registry, RouteConfig, RouteFacts, RouteRateLimits, RouteTarget, ScopedConfigs, WatchedFile,
+    plugin,
+};
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
     AccessLog, Action, Certificate, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot,
-    HttpConnection, Listener, Origin, RequireTls, RouteTable, Snapshot, Target, TcpProxy, Validation,
+    HttpConnection, Listener, Origin, RequireTls, RouteTable, Snapshot, Target, TcpProxy, Validation, VirtualHost,
 };
 use postrider_router::Table;
 use postrider_tls::{ClientTls, ServerTls, TlsError};
@@ -365,6 +368,8 @@ impl RoutesPlan {
                         metadata: route.metadata.clone(),
                         virtual_host_metadata: virtual_host.metadata.clone(),
                         forwards: matches!(route.action, Action::Forward(_)),
+                        target: target(&route.action),
+                        rate_limits: rate_limits(virtual_host, &route.action),
                     },
                     filters: resolver.intern(&scope),
                     weighted_filters,
@@ -385,6 +390,27 @@ impl RoutesPlan {
         } else {
             Err(resolver.errors)
         }
+    }
+}
+
+fn rate_limits(virtual_host: &VirtualHost, action: &Action) -> RouteRateLimits {
+    let Action::Forward(forward) = action else { return RouteRateLimits::default() };
+    RouteRateLimits {
+        route: forward.rate_limits.clone(),
+        virtual_host: virtual_host.rate_limits.clone(),
+        include_virtual_host: forward.include_host_rate_limits,
+    }
+}
+
+fn target(action: &Action) -> RouteTarget {
+    let Action::Forward(forward) = action else { return RouteTarget::Unknown };
+    match &forward.target {
+        Target::Cluster(name) => RouteTarget::Cluster(name.as_str().into()),
+        Target::Weighted(clusters) => {
+            RouteTarget::Weighted(clusters.iter().map(|cluster| cluster.cluster.as_str().into()).collect())
+        }
+        Target::Header(name) => RouteTarget::Header(name.as_str().into()),
+        Target::Plugin(_) => RouteTarget::Unknown,
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use postrider_filter_api::Moment;
 use postrider_h1::HeadScan;
 use postrider_http::{Decimal, FieldLine, Fields, HeaderId};
-use postrider_model::AccessLogSink;
+use postrider_model::{AccessLogSink, Node};
 use postrider_telemetry::WorkerStats;
 use postrider_telemetry::access_log::{LogBuffer, LogFile};
 use postrider_upstream::Random;
@@ -41,6 +41,8 @@ pub(crate) struct Worker {
     /// For heads that come in one piece, which is nearly all.
     pub(crate) scan: RefCell<HeadScan>,
     pub(crate) stats: WorkerStats,
+    /// Who the proxy says it is.
+    pub(crate) node: RefCell<Rc<Node>>,
     /// Rises with each change of the clusters; 0 is never.
     pub(crate) cluster_epoch: Cell<u64>,
     clusters: RefCell<HashMap<Arc<str>, Rc<Cluster>>>,
@@ -113,6 +115,7 @@ impl Worker {
             random: Random::default(),
             scan: RefCell::default(),
             stats,
+            node: RefCell::default(),
             cluster_epoch: Cell::new(0),
             clusters: RefCell::default(),
             listeners: RefCell::default(),
@@ -195,6 +198,7 @@ impl Worker {
     fn apply(self: Rc<Self>, apply: Apply) {
         let Apply { plan, mut sockets, endpoints, logs, done } = apply;
         *self.log_files.borrow_mut() = logs;
+        *self.node.borrow_mut() = Rc::new(plan.snapshot.node.clone());
         self.log_buffers.borrow_mut().retain(|sink, _| self.log_files.borrow().contains_key(sink));
         let mut old = self.clusters.take();
         let mut clusters = HashMap::with_capacity(plan.clusters.len());

@@ -2,13 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{Command, Format, Piece};
+use postrider_model::{Command, Format, Node, Piece};
 
 use crate::{
-    Answer, Body, Call, CallFailure, CallHandle, Host, Moment, Resumer, RouteFacts, Stream, StreamInfo, UnknownCluster,
+    Answer, Body, Call, CallFailure, CallHandle, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream, Host, Moment,
+    Resumer, RouteFacts, Stream, StreamInfo, UnknownCluster,
 };
 
 /// Everything that a [`Stream`] borrows.
@@ -21,6 +23,7 @@ pub struct FakeStream {
     pub response_trailers: Fields,
     pub info: StreamInfo,
     pub route: Option<RouteFacts>,
+    pub weighted: Option<usize>,
     pub resumer: Resumer,
     pub host: FakeHost,
 }
@@ -29,8 +32,12 @@ pub struct FakeStream {
 pub struct FakeHost {
     /// Calls made and not answered yet.
     pub calls: RefCell<VecDeque<Call>>,
+    pub grpc_calls: RefCell<VecDeque<GrpcCall>>,
+    /// Conversations that were opened, each with its service's end of the pipe.
+    pub conversations: RefCell<Vec<(RequestHead, Rc<GrpcPipe>)>>,
     /// The clusters that exist; any when empty.
     pub clusters: Vec<String>,
+    pub node: Rc<Node>,
     /// What time it is. It stands still unless somebody gives another.
     pub clock: fn() -> (Moment, SystemTime),
 }
@@ -38,7 +45,14 @@ pub struct FakeHost {
 impl Default for FakeHost {
     fn default() -> FakeHost {
         let clock = || (Moment::default(), SystemTime::UNIX_EPOCH);
-        FakeHost { calls: RefCell::default(), clusters: Vec::new(), clock }
+        FakeHost {
+            calls: RefCell::default(),
+            grpc_calls: RefCell::default(),
+            conversations: RefCell::default(),
+            clusters: Vec::new(),
+            node: Rc::default(),
+            clock,
+        }
     }
 }
 
@@ -62,6 +76,7 @@ impl FakeStream {
             response_trailers: Fields::new(),
             info: StreamInfo::new(Moment::default(), SystemTime::UNIX_EPOCH),
             route: Some(RouteFacts { forwards: true, ..RouteFacts::default() }),
+            weighted: None,
             resumer: Resumer::default(),
             host: FakeHost::default(),
         }
@@ -77,6 +92,7 @@ impl FakeStream {
             response_trailers: &mut self.response_trailers,
             info: &mut self.info,
             route: self.route.as_ref(),
+            weighted: self.weighted,
             resumer: &self.resumer,
             host: &self.host,
         })
@@ -90,15 +106,46 @@ impl FakeHost {
         (call.done)(outcome);
         true
     }
+
+    /// Answers the oldest gRPC call; `false` when there is none.
+    pub fn answer_grpc(&self, outcome: Result<Vec<u8>, GrpcStatus>) -> bool {
+        let Some(call) = self.grpc_calls.borrow_mut().pop_front() else { return false };
+        (call.done)(outcome);
+        true
+    }
+
+    fn find(&self, cluster: &str) -> Result<(), UnknownCluster> {
+        let known = self.clusters.is_empty() || self.clusters.iter().any(|known| known == cluster);
+        known.then_some(()).ok_or(UnknownCluster)
+    }
 }
 
 impl Host for FakeHost {
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster> {
-        if !self.clusters.is_empty() && !self.clusters.iter().any(|known| *known == *call.cluster) {
-            return Err(UnknownCluster);
-        }
+        self.find(&call.cluster)?;
         self.calls.borrow_mut().push_back(call);
         Ok(CallHandle::new(|| {}))
+    }
+
+    fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster> {
+        self.find(&call.cluster)?;
+        self.grpc_calls.borrow_mut().push_back(call);
+        Ok(CallHandle::new(|| {}))
+    }
+
+    fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
+        self.find(&open.cluster)?;
+        let pipe = Rc::new(GrpcPipe::new(open.wake));
+        self.conversations.borrow_mut().push((open.head, pipe.clone()));
+        Ok(GrpcStream::new(pipe, CallHandle::new(|| {})))
+    }
+
+    fn has_cluster(&self, name: &str) -> bool {
+        self.find(name).is_ok()
+    }
+
+    fn node(&self) -> Rc<Node> {
+        self.node.clone()
     }
 
     fn now(&self) -> Moment {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{RequestHead, ResponseHead};
-use postrider_model::{Format, Metadata};
+use postrider_model::{Format, Metadata, Node, RateLimit};
 
-use crate::{Moment, Stream};
+use crate::{GrpcCall, GrpcOpen, GrpcStream, Moment, Stream};
 
 /// The worker, as far as filters may use it.
 pub trait Host {
@@ -17,6 +17,24 @@ pub trait Host {
     /// # Errors
     /// There is no such cluster.
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster>;
+
+    /// The same for a gRPC call with one message each way.
+    ///
+    /// # Errors
+    /// There is no such cluster.
+    fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster>;
+
+    /// Opens a conversation with a gRPC service. That it failed is heard like its end, never from within this call.
+    ///
+    /// # Errors
+    /// There is no such cluster.
+    fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster>;
+
+    /// Whether the configuration has a cluster of that name.
+    fn has_cluster(&self, name: &str) -> bool;
+
+    /// Who this proxy says it is.
+    fn node(&self) -> Rc<Node>;
 
     /// The clock as it is now.
     fn now(&self) -> Moment;
@@ -107,4 +125,29 @@ pub struct RouteFacts {
     pub virtual_host_metadata: Arc<Metadata>,
     /// It leads to a cluster: neither a redirect nor an answer of its own.
     pub forwards: bool,
+    pub target: RouteTarget,
+    /// What counts together where requests are counted elsewhere.
+    pub rate_limits: RouteRateLimits,
+}
+
+/// The rules that a route and its virtual host have.
+#[derive(Debug, Default)]
+pub struct RouteRateLimits {
+    pub route: Vec<RateLimit>,
+    pub virtual_host: Vec<RateLimit>,
+    /// Those of the virtual host hold beside the route's, whatever a filter says.
+    pub include_virtual_host: bool,
+}
+
+/// The cluster that a route leads to, as far as the route alone says.
+#[derive(Debug, Default)]
+pub enum RouteTarget {
+    /// None, or one that is chosen when the request is sent.
+    #[default]
+    Unknown,
+    Cluster(Arc<str>),
+    /// The one that was drawn for the request: see [`Stream::cluster`].
+    Weighted(Vec<Arc<str>>),
+    /// Named by this request header.
+    Header(Arc<str>),
 }

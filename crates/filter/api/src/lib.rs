@@ -19,6 +19,7 @@
 mod body;
 mod config;
 pub mod fake;
+mod grpc;
 mod host;
 mod info;
 mod moment;
@@ -32,7 +33,8 @@ pub use config::{
     BuildChooser, BuildJudge, Chooser, ClusterLoad, Clusters, ConfigError, Factory, Judge, Place, Registry,
     RouteConfig, ScopedConfigs, WatchedFile,
 };
-pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, UnknownCluster};
+pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
+pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, RouteRateLimits, RouteTarget, UnknownCluster};
 pub use info::{Flags, StreamInfo, UpstreamOverride};
 pub use moment::Moment;
 pub use outcome::{Action, LocalReply, Resumer};
@@ -41,6 +43,8 @@ pub use tls::{Certificates, Forwarded, TlsSession};
 
 /// The name by which the tests of filters know it.
 pub use fake as testing;
+
+use std::borrow::Cow;
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
 
@@ -119,7 +123,21 @@ pub struct Stream<'a> {
     pub info: &'a mut StreamInfo,
     /// `None` when no route matched.
     pub route: Option<&'a RouteFacts>,
+    /// Which of the route's weighted clusters was drawn.
+    pub weighted: Option<usize>,
     /// Give a clone of it to whatever will end a [`Action::Pause`].
     pub resumer: &'a Resumer,
     pub host: &'a dyn Host,
+}
+
+impl Stream<'_> {
+    /// The name of the cluster that the request goes to as things are; `None` where that is not known yet.
+    pub fn cluster(&self) -> Option<Cow<'_, str>> {
+        match &self.route?.target {
+            RouteTarget::Unknown => None,
+            RouteTarget::Cluster(name) => Some(Cow::Borrowed(name)),
+            RouteTarget::Weighted(names) => Some(Cow::Borrowed(names.get(self.weighted?)?)),
+            RouteTarget::Header(name) => Some(String::from_utf8_lossy(self.request.fields.get_name(name.as_bytes())?)),
+        }
+    }
 }

@@ -6,14 +6,20 @@
 #![forbid(unsafe_code)]
 
 mod basic_auth;
+mod descriptors;
+mod ext_authz;
 mod header_mutation;
+mod ratelimit;
+mod read;
 
 use postrider_filter_api::Registry;
 
 /// Makes every built-in filter known by the type of its configuration.
 pub fn register(registry: &mut Registry) {
     registry.register(basic_auth::KIND, basic_auth::build);
+    registry.register(ext_authz::KIND, ext_authz::build);
     registry.register(header_mutation::KIND, header_mutation::build);
+    registry.register(ratelimit::KIND, ratelimit::build);
 }
 
 #[cfg(test)]

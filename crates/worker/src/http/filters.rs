@@ -93,6 +93,7 @@ impl Exchange {
             response_trailers: &mut self.response_trailers,
             info: &mut self.info,
             route: route.map(|route| &route.facts),
+            weighted: self.weighted,
             resumer,
             host: &services,
         };

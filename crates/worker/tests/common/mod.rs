@@ -159,6 +159,8 @@ fn routes() -> RouteTable {
         priority: Priority::Default,
         upgrades: Vec::new(),
         terminates_connect: false,
+        rate_limits: Vec::new(),
+        include_host_rate_limits: false,
     };
     let route = Route {
         name: "all".into(),

@@ -6,6 +6,7 @@ mod scripted;
 
 mod calls;
 mod facts;
+mod grpc;
 mod plans;
 mod replies;
 mod requests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, Node, Snapshot};
 
 use super::context::Lowering;
-use super::{access_log, address, checks, cluster, listener, runtime};
+use super::{access_log, address, checks, cluster, listener, runtime, value};
 use crate::reader::Reader;
 
 pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
@@ -29,7 +29,6 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
 
 fn identity(node: &Reader<'_>) -> Node {
     for (field, why) in [
-        ("metadata", "only control planes read it"),
         ("dynamic_parameters", "only control planes read them"),
         ("client_features", "only control planes read them"),
         ("extensions", "only control planes read them"),
@@ -39,6 +38,8 @@ fn identity(node: &Reader<'_>) -> Node {
     ] {
         node.ignore(field, why);
     }
+    node.whole("metadata");
+    let metadata = node.as_message().message("metadata").map(value::value).unwrap_or_default();
     let locality = node.message("locality");
     let part = |name: &str| locality.as_ref().map_or("", |locality| locality.str(name)).to_owned();
     Node {
@@ -47,6 +48,7 @@ fn identity(node: &Reader<'_>) -> Node {
         region: part("region"),
         zone: part("zone"),
         sub_zone: part("sub_zone"),
+        metadata,
     }
 }
 

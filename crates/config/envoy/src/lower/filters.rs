@@ -3,6 +3,7 @@
 use postrider_config_core::{Diagnostic, Severity, nearest};
 use postrider_model::{FilterConfig, FilterOverride, FilterSlot, Origin, RouterOptions, Value};
 
+use super::callees;
 use super::context::{ClusterUse, Lowering};
 use super::locate::locate;
 use super::value;
@@ -92,6 +93,9 @@ fn slot(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>, disable
         }));
     }
     let config = checked(cx, filter, any);
+    if let Some(called) = &any.reader {
+        callees::note(cx, called.as_message(), &filter.path_of("typed_config"));
+    }
     Some(FilterSlot {
         name: filter.str("name").to_owned(),
         kind: any.type_name.to_owned(),
@@ -125,6 +129,7 @@ pub(super) fn overrides(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]
         let built = if any.type_name == FILTER_CONFIG {
             switched(cx, name, config)
         } else {
+            callees::note(cx, config.as_message(), config.path());
             Some((Some(override_config(&any, config)), false, false))
         };
         let Some((override_config, disabled, optional)) = built else { continue };
@@ -166,6 +171,7 @@ fn switched(cx: &mut Lowering<'_>, name: &str, wrapper: &Reader<'_>) -> Option<S
         return Some((None, disabled, optional));
     }
     let config = any.reader.as_ref()?;
+    callees::note(cx, config.as_message(), config.path());
     Some((Some(override_config(&any, config)), disabled, optional))
 }
 

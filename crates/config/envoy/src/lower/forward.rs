@@ -7,7 +7,7 @@ use postrider_model::{Forward, GrpcTimeout, HostRewrite, PathRewrite, Priority, 
 use super::context::{ClusterUse, Lowering, timeout};
 use super::http::{CONNECT, refuse_datagrams};
 use super::tables::TableRules;
-use super::{filters, headers, matchers, plugins};
+use super::{filters, headers, matchers, plugins, rate_limits};
 use crate::reader::Reader;
 
 /// `RouteAction.timeout` where it is absent.
@@ -39,6 +39,8 @@ pub(super) fn forward(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules
         priority: if at.enum_name("priority") == "HIGH" { Priority::High } else { Priority::Default },
         upgrades: upgrades(cx, at),
         terminates_connect: terminates_connect(cx, at),
+        rate_limits: rate_limits::rate_limits(cx, at),
+        include_host_rate_limits: at.bool_wrapper("include_vh_rate_limits").unwrap_or(false),
     };
     Some(Forward { target: target?, ..forward })
 }

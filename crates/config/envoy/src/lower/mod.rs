@@ -13,6 +13,7 @@
 mod access_log;
 mod address;
 mod bootstrap;
+mod callees;
 mod chain_match;
 mod checks;
 mod cluster;
@@ -32,6 +33,7 @@ mod matchers;
 mod metadata;
 mod plugins;
 mod policy;
+mod rate_limits;
 mod route;
 mod runtime;
 mod secrets;

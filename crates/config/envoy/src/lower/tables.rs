@@ -7,7 +7,7 @@ use postrider_model::{Domain, RequireTls, RouteTable, VirtualHost};
 
 use super::context::{Lowering, origin};
 use super::plugins::{self, Specifiers};
-use super::{filters, headers, metadata, route};
+use super::{filters, headers, metadata, rate_limits, route};
 use crate::reader::Reader;
 
 /// Settings of a table that reach down to its routes.
@@ -64,6 +64,7 @@ fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) 
         request_headers: headers::request_edits(cx, at),
         response_headers: headers::response_edits(cx, at),
         filter_overrides: filters::overrides(cx, at, rules.filters),
+        rate_limits: rate_limits::rate_limits(cx, at),
         require_tls: match at.enum_name("require_tls").as_str() {
             "EXTERNAL_ONLY" => RequireTls::ExternalOnly,
             "ALL" => RequireTls::All,

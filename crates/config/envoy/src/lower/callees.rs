@@ -1,0 +1,37 @@
+//! The clusters that the configuration of an extension calls, wherever in it they are named.
+
+use super::context::{ClusterUse, Lowering};
+use crate::message::{Message, Value};
+
+/// The messages that name one, the field in which they do, and whether it must exist: Envoy refuses a gRPC service without
+/// its cluster, and asks for that of an address only with a request.
+const NAMED: [(&str, &str, bool); 2] = [
+    ("envoy.config.core.v3.GrpcService.EnvoyGrpc", "cluster_name", true),
+    ("envoy.config.core.v3.HttpUri", "cluster", false),
+];
+
+/// Notes every cluster that `message`, which stands at `path`, names as somebody to call.
+pub(super) fn note(cx: &mut Lowering<'_>, message: &Message, path: &str) {
+    for field in &message.fields {
+        let name = field.descriptor.name();
+        let below = format!("{path}.{name}");
+        let named = NAMED.iter().find(|(kind, key, _)| message.type_name() == *kind && name == *key);
+        match (named, &field.value) {
+            (Some((.., required)), Value::String(cluster)) if !cluster.is_empty() => cx.cluster_uses.push(ClusterUse {
+                name: cluster.clone(),
+                span: field.span(),
+                path: below,
+                required: *required,
+            }),
+            (_, Value::Message(inner)) => note(cx, inner, &below),
+            (_, Value::List(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    if let Value::Message(inner) = &item.value {
+                        note(cx, inner, &format!("{below}[{index}]"));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What a request counts as: descriptors, made by the rules of routes and filters.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use postrider_filter_api::Stream;
+use postrider_http::RequestHead;
+use postrider_model::{
+    Hits, LimitSource, LimitUnit, Metadata, MetadataKey, MetadataSource, RateLimit, RateLimitAction, Value,
+};
+
+/// The most that one request may count.
+const MAX_HITS: u64 = 1_000_000_000;
+
+/// Keys and values, in the order of the rule's actions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Descriptor {
+    pub(crate) entries: Vec<(String, String)>,
+    /// Requests per unit, in place of what the service has.
+    pub(crate) limit: Option<(u32, LimitUnit)>,
+    /// How much the request counts, and whether it gives back instead.
+    pub(crate) hits: Option<(u64, bool)>,
+}
+
+/// The descriptor that `rule` makes of the request; none when an action finds nothing.
+pub(crate) fn descriptor(rule: &RateLimit, stream: &Stream<'_>) -> Option<Descriptor> {
+    let mut entries = Vec::new();
+    for action in &rule.actions {
+        entries.extend(entry(action, stream)?);
+    }
+    if entries.is_empty() {
+        return None;
+    }
+    let hits = match &rule.hits {
+        None => None,
+        Some(Hits::Fixed { hits, negative }) => Some((*hits, *negative)),
+        Some(Hits::Format { format, negative }) => {
+            let mut text = Vec::new();
+            stream.host.format(stream, format, &mut text);
+            let number = std::str::from_utf8(&text).ok()?.parse::<u64>().ok().filter(|hits| *hits <= MAX_HITS)?;
+            Some((number, *negative))
+        }
+    };
+    Some(Descriptor { entries, limit: rule.limit.as_ref().and_then(|limit| limit_of(limit, stream)), hits })
+}
+
+/// The entry of one action: `None` when there is no descriptor then, `Some(None)` when there is one without it.
+fn entry(action: &RateLimitAction, stream: &Stream<'_>) -> Option<Option<(String, String)>> {
+    let absent = |skip: bool| skip.then_some(None);
+    let (key, value) = match action {
+        RateLimitAction::SourceCluster => ("source_cluster", stream.host.node().cluster.clone()),
+        RateLimitAction::DestinationCluster => ("destination_cluster", stream.cluster()?.into_owned()),
+        RateLimitAction::RequestHeader { name, key, skip_if_absent } => match header(stream.request, name).first() {
+            Some(value) => (key.as_str(), text(value)),
+            None => return absent(*skip_if_absent),
+        },
+        RateLimitAction::QueryParameter { name, key, skip_if_absent } => match parameter(stream.request, name) {
+            Some(value) => (key.as_str(), value),
+            None => return absent(*skip_if_absent),
+        },
+        RateLimitAction::RemoteAddress => ("remote_address", client(stream)?.to_string()),
+        RateLimitAction::MaskedRemoteAddress { v4, v6 } => ("masked_remote_address", masked(client(stream)?, *v4, *v6)),
+        RateLimitAction::Generic { key, value } => (key.as_str(), value.clone()),
+        RateLimitAction::HeaderMatches { key, value, expect, headers } => {
+            let met = headers.iter().all(|rule| {
+                let lines: Vec<String> = header(stream.request, &rule.name).into_iter().map(text).collect();
+                rule.matches(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+            });
+            (met == *expect).then_some((key.as_str(), value.clone()))?
+        }
+        RateLimitAction::QueryMatches { key, value, expect, parameters } => {
+            let met = parameters.iter().all(|rule| rule.matches(parameter(stream.request, &rule.name).as_deref()));
+            (met == *expect).then_some((key.as_str(), value.clone()))?
+        }
+        RateLimitAction::Metadata { key, source, place, default, skip_if_absent } => {
+            let found = match source {
+                MetadataSource::Request => noted(&stream.info.metadata, place),
+                MetadataSource::Route => stream.route.and_then(|route| noted(&route.metadata, place)),
+            };
+            match found {
+                Some(Value::String(text)) if !text.is_empty() => (key.as_str(), text.clone()),
+                _ if !default.is_empty() => (key.as_str(), default.clone()),
+                _ => return absent(*skip_if_absent),
+            }
+        }
+    };
+    Some(Some((key.to_owned(), value)))
+}
+
+fn limit_of(source: &LimitSource, stream: &Stream<'_>) -> Option<(u32, LimitUnit)> {
+    match source {
+        LimitSource::Fixed { requests, unit } => Some((*requests, *unit)),
+        LimitSource::Metadata(place) => {
+            let Value::Map(entries) = noted(&stream.info.metadata, place)? else { return None };
+            let get = |key: &str| entries.iter().find(|(known, _)| known == key).map(|(_, value)| value);
+            let requests = match get("requests_per_unit")? {
+                Value::Integer(number) => u32::try_from(*number).ok()?,
+                Value::Number(number) if number.fract() == 0.0 => u32::try_from(*number as i64).ok()?,
+                _ => return None,
+            };
+            let Value::String(unit) = get("unit")? else { return None };
+            Some((requests, LimitUnit::from_name(unit)?))
+        }
+    }
+}
+
+fn noted<'m>(metadata: &'m Metadata, place: &MetadataKey) -> Option<&'m Value> {
+    let mut value = metadata.namespace(&place.namespace)?;
+    for key in &place.path {
+        let Value::Map(entries) = value else { return None };
+        value = entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)?;
+    }
+    Some(value)
+}
+
+/// The values of a header's lines; of the parts of the head that HTTP/2 calls headers as well.
+fn header<'r>(request: &'r RequestHead, name: &str) -> Vec<&'r [u8]> {
+    match name {
+        ":method" => vec![request.method_bytes()],
+        ":path" => vec![request.path()],
+        ":authority" => vec![request.authority()],
+        ":scheme" => request.scheme().map(|scheme| scheme.as_str().as_bytes()).into_iter().collect(),
+        name => request.fields.get_all_name(name.as_bytes()).collect(),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The first value of a query parameter, decoded; one without `=` has an empty value.
+fn parameter(request: &RequestHead, name: &str) -> Option<String> {
+    let query = request.query()?;
+    query.split(|byte| *byte == b'&').find_map(|pair| {
+        let (key, value) = match pair.iter().position(|byte| *byte == b'=') {
+            Some(at) => (pair.get(..at)?, pair.get(at + 1..)?),
+            None => (pair, &b""[..]),
+        };
+        (decoded(key) == name.as_bytes()).then(|| text(&decoded(value)))
+    })
+}
+
+/// Percent-encoded bytes as what they stand for.
+fn decoded(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if !bytes.contains(&b'%') {
+        return Cow::Borrowed(bytes);
+    }
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((first, tail)) = rest.split_first() {
+        let digits = (*first == b'%').then(|| tail.get(..2)).flatten();
+        let byte = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        out.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
+    }
+    Cow::Owned(out)
+}
+
+fn client(stream: &Stream<'_>) -> Option<IpAddr> {
+    stream.info.downstream_remote.or(stream.info.downstream_direct_remote).map(|address| address.ip())
+}
+
+/// The network of an address: `10.1.0.0/16`.
+fn masked(address: IpAddr, v4: u8, v6: u8) -> String {
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(v4)).unwrap_or(0);
+            format!("{}/{v4}", std::net::Ipv4Addr::from_bits(address.to_bits() & mask))
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(v6)).unwrap_or(0);
+            format!("{}/{v6}", std::net::Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::request;
+    use postrider_filter_api::RouteTarget;
+    use postrider_model::Node;
+    use std::rc::Rc;
+
+    fn rule(actions: Vec<RateLimitAction>) -> RateLimit {
+        RateLimit { stage: 0, actions, limit: None, hits: None }
+    }
+
+    fn generic(value: &str) -> RateLimitAction {
+        RateLimitAction::Generic { key: "generic_key".into(), value: value.into() }
+    }
+
+    #[test]
+    fn each_action_gives_its_entry_or_takes_the_descriptor_away() {
+        let mut stream = request("/p?a=1%202&b", &[("x-user", "eve"), ("x-user", "bob")]);
+        stream.host.node = Rc::new(Node { cluster: "edge".into(), ..Node::default() });
+        stream.info.downstream_remote = "10.1.2.3:9".parse().ok();
+        stream.route.as_mut().unwrap().target = RouteTarget::Weighted(vec!["a".into(), "b".into()]);
+        stream.weighted = Some(1);
+        stream.info.metadata.set("ns", "k", Value::String("noted".into()));
+        let mut made = |action: RateLimitAction| {
+            let found = stream.with(|stream| descriptor(&rule(vec![generic("first"), action]), stream));
+            found.map(|found| match found.entries.get(1) {
+                Some((key, value)) => format!("{key}={value}"),
+                None => "left out".to_owned(),
+            })
+        };
+        let header = |name: &str, skip_if_absent| RateLimitAction::RequestHeader {
+            name: name.into(),
+            key: "h".into(),
+            skip_if_absent,
+        };
+        let query =
+            |name: &str| RateLimitAction::QueryParameter { name: name.into(), key: "q".into(), skip_if_absent: false };
+        let metadata = |path: &str, default: &str| RateLimitAction::Metadata {
+            key: "m".into(),
+            source: MetadataSource::Request,
+            place: MetadataKey { namespace: "ns".into(), path: vec![path.into()] },
+            default: default.into(),
+            skip_if_absent: false,
+        };
+        for (action, want) in [
+            (RateLimitAction::SourceCluster, Some("source_cluster=edge")),
+            (RateLimitAction::DestinationCluster, Some("destination_cluster=b")),
+            (RateLimitAction::RemoteAddress, Some("remote_address=10.1.2.3")),
+            (RateLimitAction::MaskedRemoteAddress { v4: 15, v6: 128 }, Some("masked_remote_address=10.0.0.0/15")),
+            (header("x-user", false), Some("h=eve")),
+            (header(":path", false), Some("h=/p?a=1%202&b")),
+            (header("x-none", true), Some("left out")),
+            (header("x-none", false), None),
+            (query("a"), Some("q=1 2")),
+            (query("b"), Some("q=")),
+            (query("c"), None),
+            (metadata("k", ""), Some("m=noted")),
+            (metadata("none", "else"), Some("m=else")),
+            (metadata("none", ""), None),
+        ] {
+            assert_eq!(made(action.clone()).as_deref(), want, "{action:?}");
+        }
+        assert_eq!(masked("2001:db8::1".parse().unwrap(), 32, 32), "2001:db8::/32");
+        assert_eq!(masked("10.0.0.1".parse().unwrap(), 0, 0), "0.0.0.0/0");
+    }
+
+    #[test]
+    fn a_limit_and_its_weight_come_from_what_was_noted() {
+        let mut stream = request("/", &[("x-hits", "7")]);
+        let limit = Value::Map(vec![
+            ("requests_per_unit".into(), Value::Number(5.0)),
+            ("unit".into(), Value::String("HOUR".into())),
+        ]);
+        stream.info.metadata.set("ns", "limit", limit);
+        let place = MetadataKey { namespace: "ns".into(), path: vec!["limit".into()] };
+        let hits = |text: &str| Hits::Format { format: postrider_model::Format::parse(text).unwrap(), negative: true };
+        let mut rule = RateLimit { limit: Some(LimitSource::Metadata(place)), ..rule(vec![generic("g")]) };
+        rule.hits = Some(hits("%REQ(x-hits)%"));
+        let made = stream.with(|stream| descriptor(&rule, stream)).unwrap();
+        assert_eq!((made.limit, made.hits), (Some((5, LimitUnit::Hour)), Some((7, true))));
+        rule.hits = Some(hits("%REQ(x-none)%"));
+        assert_eq!(stream.with(|stream| descriptor(&rule, stream)), None, "no number, no descriptor");
+    }
+}

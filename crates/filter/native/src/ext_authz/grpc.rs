@@ -1,0 +1,184 @@
+//! `envoy.service.auth.v3.Authorization/Check`: what the service is told, and what its answer means.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use postrider_filter_api::Stream;
+use postrider_grpc::auth::attribute_context::{HttpRequest, Peer, Request, TlsSession};
+use postrider_grpc::auth::check_response::HttpResponse;
+use postrider_grpc::auth::{AttributeContext, CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse};
+use postrider_grpc::core::{
+    Address, HeaderMap, HeaderValue, HeaderValueOption, Metadata, SocketAddress, address, header_value_option,
+    socket_address,
+};
+use postrider_grpc::{Message, Timestamp, from_struct, to_struct};
+use postrider_http::Version;
+use postrider_model::{AppendAction, Metadata as Noted, Value};
+
+use super::config::{BodySettings, Config};
+use super::request::{PARTIAL_BODY, carried, joined, sanitized};
+use super::verdict::{Allowance, Decision, Denial, Header, Verdict};
+
+/// The message that asks whether the request may go on.
+pub(super) fn ask(
+    config: &Config,
+    context: &[(String, String)],
+    body: Option<&BodySettings>,
+    stream: &Stream<'_>,
+) -> Vec<u8> {
+    let info = &stream.info;
+    let principal = |address: Option<SocketAddr>| Peer { address: address.map(to_address), ..Peer::default() };
+    let service = stream.request.fields.get_name(b"x-envoy-downstream-service-cluster");
+    let source = Peer {
+        service: service.map(sanitized).unwrap_or_default(),
+        ..principal(info.downstream_remote.or(info.downstream_direct_remote))
+    };
+    let session = config.include_tls_session.then(|| info.tls.as_ref()?.server_name.clone()).flatten();
+    let attributes = AttributeContext {
+        source: Some(source),
+        destination: Some(principal(info.downstream_local)),
+        request: Some(Request { time: Some(to_timestamp(info.start)), http: Some(http(config, body, stream)) }),
+        context_extensions: context.iter().cloned().collect(),
+        metadata_context: Some(chosen(&info.metadata, &config.metadata_namespaces)),
+        route_metadata_context: Some(match stream.route {
+            Some(route) => chosen(&route.metadata, &config.route_metadata_namespaces),
+            None => Metadata::default(),
+        }),
+        tls_session: session.map(|sni| TlsSession { sni }),
+    };
+    CheckRequest { attributes: Some(attributes) }.encode_to_vec()
+}
+
+fn http(config: &Config, settings: Option<&BodySettings>, stream: &Stream<'_>) -> HttpRequest {
+    let request = &stream.request;
+    let all = carried(request, |name| {
+        let allowed = config.allowed_headers.as_ref().is_none_or(|list| list.iter().any(|rule| rule.matches(name)));
+        allowed && !config.disallowed_headers.iter().any(|rule| rule.matches(name))
+    });
+    let text = |bytes: &[u8]| sanitized(bytes);
+    let mut message = HttpRequest {
+        id: stream.info.stream_id.to_string(),
+        method: text(request.method_bytes()),
+        path: text(request.path()),
+        host: text(request.authority()),
+        scheme: request.scheme().map(|scheme| scheme.as_str().to_owned()).unwrap_or_default(),
+        size: i64::try_from(stream.info.bytes_received).unwrap_or(i64::MAX),
+        protocol: match request.version() {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2",
+        }
+        .to_owned(),
+        ..HttpRequest::default()
+    };
+    let mut raw: Vec<(String, Vec<u8>)> = all;
+    if let Some(settings) = settings {
+        let held = stream.request_body.bytes();
+        let sent = held.get(..settings.max).unwrap_or(held);
+        match settings.as_bytes {
+            true => message.raw_body = sent.to_vec(),
+            false => message.body = sanitized(sent),
+        }
+        let partial = sent.len() != held.len();
+        raw.push((PARTIAL_BODY.to_owned(), partial.to_string().into_bytes()));
+    }
+    if config.encode_raw_headers {
+        let headers = raw.into_iter().map(|(key, raw_value)| HeaderValue { key, raw_value, ..HeaderValue::default() });
+        message.header_map = Some(HeaderMap { headers: headers.collect() });
+    } else {
+        let lines: BTreeMap<String, String> =
+            joined(raw).into_iter().map(|(key, value)| (key, sanitized(&value))).collect();
+        message.headers = lines;
+    }
+    message
+}
+
+fn chosen(noted: &Noted, namespaces: &[String]) -> Metadata {
+    let found = namespaces.iter().filter_map(|name| Some((name.clone(), to_struct(noted.namespace(name)?))));
+    Metadata { filter_metadata: found.collect(), ..Metadata::default() }
+}
+
+fn to_address(address: SocketAddr) -> Address {
+    let socket = SocketAddress {
+        address: address.ip().to_string(),
+        port_specifier: Some(socket_address::PortSpecifier::PortValue(u32::from(address.port()))),
+        ..SocketAddress::default()
+    };
+    Address { address: Some(address::Address::SocketAddress(socket)) }
+}
+
+fn to_timestamp(moment: SystemTime) -> Timestamp {
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(since.subsec_nanos()).unwrap_or_default(),
+    }
+}
+
+/// What an answer means. One that cannot be read is a failure.
+pub(super) fn verdict(answer: &[u8]) -> Verdict {
+    let Ok(answer) = CheckResponse::decode(answer) else { return Verdict::default() };
+    let mut metadata = answer.dynamic_metadata;
+    // An answer without a status says OK: that is the default of its code.
+    let code = answer.status.map_or(0, |status| status.code);
+    let decision = match answer.http_response {
+        Some(HttpResponse::ErrorResponse(error)) => Decision::Failed(denial(error, None)),
+        Some(HttpResponse::OkResponse(ok)) if code == 0 => {
+            #[allow(deprecated, reason = "services still write it, and it has the last word")]
+            let older = ok.dynamic_metadata.clone();
+            metadata = older.or(metadata);
+            Decision::Allowed(Box::new(allowance(ok)))
+        }
+        _ if code == 0 => Decision::Allowed(Box::default()),
+        Some(HttpResponse::DeniedResponse(denied)) => Decision::Denied(denial(denied, Some(403))),
+        _ => Decision::Denied(Denial { status: Some(403), ..Denial::default() }),
+    };
+    let metadata = match metadata.as_ref().map(from_struct) {
+        Some(Value::Map(entries)) => entries,
+        _ => Vec::new(),
+    };
+    Verdict { decision, metadata }
+}
+
+fn allowance(ok: OkHttpResponse) -> Allowance {
+    let mut allowance = Allowance {
+        remove: ok.headers_to_remove,
+        query_set: ok.query_parameters_to_set.into_iter().map(|pair| (pair.key, pair.value)).collect(),
+        query_remove: ok.query_parameters_to_remove,
+        ..Allowance::default()
+    };
+    for option in ok.headers {
+        let list = if appends(&option) == Some(true) { &mut allowance.append } else { &mut allowance.set };
+        list.extend(header(option));
+    }
+    for option in ok.response_headers_to_add {
+        use header_value_option::HeaderAppendAction as Action;
+        let action = match (appends(&option), option.append_action()) {
+            (Some(true), _) | (None, Action::AppendIfExistsOrAdd) => AppendAction::AppendIfExistsOrAdd,
+            (Some(false), _) | (None, Action::OverwriteIfExistsOrAdd) => AppendAction::OverwriteIfExistsOrAdd,
+            (None, Action::AddIfAbsent) => AppendAction::AddIfAbsent,
+            (None, Action::OverwriteIfExists) => AppendAction::OverwriteIfExists,
+        };
+        allowance.response.extend(header(option).map(|header| (action, header)));
+    }
+    allowance
+}
+
+/// Headers that ask to be appended are none of a denial's, as in Envoy.
+fn denial(denied: DeniedHttpResponse, status: Option<u16>) -> Denial {
+    let code = denied.status.and_then(|status| u16::try_from(status.code).ok()).filter(|code| *code > 0);
+    let headers = denied.headers.into_iter().filter(|option| appends(option) != Some(true)).filter_map(header);
+    Denial { status: code.or(status), headers: headers.collect(), body: denied.body.into_bytes() }
+}
+
+fn appends(option: &HeaderValueOption) -> Option<bool> {
+    #[allow(deprecated, reason = "in this service it is the field that counts")]
+    option.append
+}
+
+fn header(option: HeaderValueOption) -> Option<Header> {
+    let header = option.header?;
+    let value = if header.value.is_empty() { header.raw_value } else { header.value.into_bytes() };
+    Some((header.key, value))
+}

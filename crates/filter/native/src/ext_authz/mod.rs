@@ -1,0 +1,380 @@
+//! Asks a service of the user's own whether a request may go on, over gRPC or over HTTP.
+//!
+//! Configured as `envoy.extensions.filters.http.ext_authz.v3.ExtAuthz`; virtual hosts, routes and weighted clusters turn
+//! it off or say more by `ExtAuthzPerRoute`. What the service is told and what its answer does is as in Envoy 1.40.
+//!
+//! ```text
+//! head ──> wanted? ──no──> on
+//!            │ yes, and the body too: held until there is enough of it
+//!            v
+//!          asked: the request pauses ──> allowed: headers and query change, on
+//!                                   ├──> denied: the service's answer, or 403
+//!                                   └──> failed: on, or the configured answer
+//! ```
+
+mod config;
+mod grpc;
+mod http;
+mod metadata;
+mod request;
+mod verdict;
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use postrider_filter_api::{
+    Action, Call, CallHandle, ConfigError, Factory, Filter, Flags, GrpcCall, Hooks, LocalReply, Moment, Place,
+    RouteConfig, ScopedConfigs, State, Stream,
+};
+use postrider_grpc::auth::{CHECK, NAMESPACE};
+use postrider_http::{HeaderId, Method};
+use postrider_model::{Value, ValueError};
+use postrider_telemetry::stats::sets::{cluster, count_upstream_response};
+use postrider_telemetry::{Block, WorkerStats};
+
+use config::{BodySettings, Config, Override, Service};
+use verdict::{Allowance, Decision, Denial, Verdict};
+
+pub(crate) const KIND: &str = "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz";
+const ROUTE_KIND: &str = "envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute";
+
+/// Reads a gateway-level configuration.
+pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+    Ok(Arc::new(ExtAuthz(Arc::new(config::read(value)?))))
+}
+
+struct ExtAuthz(Arc<Config>);
+
+impl Factory for ExtAuthz {
+    fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
+        if kind != ROUTE_KIND {
+            let message = format!("ext_authz is overridden by {ROUTE_KIND}, not by {kind}");
+            return Err(vec![ValueError { path: String::new(), message }]);
+        }
+        Ok(RouteConfig::new(config::read_route(value)?, value))
+    }
+
+    fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        let most_specific = configs.most_specific::<Override>();
+        // Extensions add up, and the most specific scope wins where several name the same.
+        let mut context: Vec<(String, String)> = Vec::new();
+        for (key, value) in configs.specific_first::<Override>().flat_map(|scope| &scope.context) {
+            if !context.iter().any(|(known, _)| known == key) {
+                context.push((key.clone(), value.clone()));
+            }
+        }
+        let prefix = |scope: &str| match &self.0.stat_prefix {
+            Some(own) => format!("{scope}.ext_authz.{own}"),
+            None => format!("{scope}.ext_authz"),
+        };
+        let body = most_specific.and_then(|scope| scope.body.clone()).unwrap_or_else(|| self.0.body.clone());
+        let service = most_specific.and_then(|scope| scope.service.clone());
+        Rc::new(Authorizer {
+            disabled: most_specific.is_some_and(|scope| scope.disabled),
+            service: service.unwrap_or_else(|| self.0.service.clone()),
+            body,
+            context,
+            stats: place.stats.block(&stat::SET, &prefix(place.stat_prefix)),
+            clusters: Clusters { stats: place.stats.clone(), own: prefix(""), blocks: RefCell::default() },
+            config: self.0.clone(),
+        })
+    }
+}
+
+postrider_telemetry::stat_set! {
+    /// Requests by outcome; prefix: the connection manager's, then `ext_authz`.
+    mod stat = "http";
+    counters {
+        DENIED = "denied",
+        DISABLED = "disabled",
+        ERROR = "error",
+        FAILURE_MODE_ALLOWED = "failure_mode_allowed",
+        IGNORED_DYNAMIC_METADATA = "ignored_dynamic_metadata",
+        INVALID = "invalid",
+        OK = "ok",
+    }
+}
+
+postrider_telemetry::stat_set! {
+    /// The same by the cluster that the request was for; prefix: its name, then `ext_authz`.
+    mod of_cluster = "cluster";
+    lazy_counters {
+        DENIED = "denied",
+        ERROR = "error",
+        FAILURE_MODE_ALLOWED = "failure_mode_allowed",
+        INVALID = "invalid",
+        OK = "ok",
+    }
+}
+
+/// The filter on one worker, as one route sees it.
+struct Authorizer {
+    config: Arc<Config>,
+    disabled: bool,
+    service: Arc<Service>,
+    body: Option<BodySettings>,
+    context: Vec<(String, String)>,
+    stats: Rc<Block>,
+    clusters: Clusters,
+}
+
+/// Counters of the clusters that requests were for, by their names.
+struct Clusters {
+    stats: WorkerStats,
+    own: String,
+    blocks: RefCell<Vec<(String, Counters)>>,
+}
+
+/// The filter's own, and the cluster's.
+type Counters = (Rc<Block>, Rc<Block>);
+
+/// One stream's.
+enum Progress {
+    /// Enough of the body is not there yet.
+    Holding,
+    Asked {
+        outcome: Rc<RefCell<Option<Verdict>>>,
+        since: Moment,
+        _handle: Option<CallHandle>,
+    },
+    /// What is left to do about the answer.
+    Allowed(Box<Allowance>),
+}
+
+impl Filter for Authorizer {
+    fn hooks(&self) -> Hooks {
+        let body = self.body.is_some() && !self.disabled;
+        Hooks {
+            request_headers: !self.disabled,
+            request_body: body,
+            request_trailers: body,
+            response_headers: !self.disabled,
+            ..Hooks::default()
+        }
+    }
+
+    fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        // Without a route there is nothing to protect: the answer will be 404.
+        if stream.route.is_none() {
+            return Action::Done;
+        }
+        let drawn = self.config.enabled.is_none_or(|parts| stream.host.random() % 1_000_000 < u64::from(parts));
+        let marked = self.config.enabled_metadata.as_ref().is_none_or(|rule| rule.matches(&stream.info.metadata));
+        if !(drawn && marked) {
+            self.stats.inc(stat::DISABLED);
+            if self.config.deny_at_disable {
+                stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
+                return self.answer(Denial::default(), self.config.status_on_error, "ext_authz_error");
+            }
+            return Action::Done;
+        }
+        let tunnel = stream.request.method() == Method::Connect || stream.request.fields.has(HeaderId::Upgrade);
+        if self.body.is_some() && !end && !tunnel {
+            *state = State::Any(Box::new(Progress::Holding));
+            return Action::Buffer;
+        }
+        self.ask(state, stream, None)
+    }
+
+    fn on_request_body(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        let (Some(settings), Some(Progress::Holding)) = (&self.body, progress(state)) else { return Action::Done };
+        let held = stream.request_body.bytes().len();
+        if held > settings.max && !settings.partial {
+            return Action::Respond(Box::new(LocalReply {
+                status: 413,
+                body: Cow::Borrowed(b"Payload Too Large"),
+                details: Cow::Borrowed("request_payload_too_large"),
+                ..LocalReply::default()
+            }));
+        }
+        if !end && held < settings.max.saturating_add(usize::from(!settings.partial)) {
+            return Action::Buffer;
+        }
+        self.ask(state, stream, Some(settings))
+    }
+
+    fn on_request_trailers(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        match progress(state) {
+            Some(Progress::Holding) => self.ask(state, stream, self.body.as_ref()),
+            _ => Action::Continue,
+        }
+    }
+
+    fn on_request_resumed(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        let Some(Progress::Asked { outcome, since, .. }) = progress(state) else { return Action::Done };
+        match outcome.take() {
+            Some(verdict) => {
+                let since = *since;
+                self.decide(state, stream, verdict, since)
+            }
+            None => Action::Pause,
+        }
+    }
+
+    fn on_response_headers(&self, state: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
+        if let Some(Progress::Allowed(allowance)) = progress(state) {
+            allowance.apply_to_response(&mut stream.response.fields);
+        }
+        Action::Done
+    }
+}
+
+fn progress(state: &mut State) -> Option<&mut Progress> {
+    match state {
+        State::Any(progress) => progress.downcast_mut(),
+        _ => None,
+    }
+}
+
+impl Authorizer {
+    fn ask(&self, state: &mut State, stream: &mut Stream<'_>, body: Option<&BodySettings>) -> Action {
+        let outcome = Rc::new(RefCell::new(None));
+        let since = stream.host.now();
+        let (slot, resumer) = (outcome.clone(), stream.resumer.clone());
+        let hear = move |verdict: Verdict| {
+            *slot.borrow_mut() = Some(verdict);
+            resumer.resume();
+        };
+        let asked = match &*self.service {
+            Service::Grpc { service, timeout } => stream.host.grpc(GrpcCall {
+                cluster: service.cluster.clone(),
+                head: service.head(CHECK, *timeout, stream),
+                message: grpc::ask(&self.config, &self.context, body, stream),
+                timeout: *timeout,
+                max_answer: service.max_answer,
+                done: Box::new(move |answer| hear(answer.map(|bytes| grpc::verdict(&bytes)).unwrap_or_default())),
+            }),
+            Service::Http(service) => {
+                let (head, body) = http::ask(&self.config, service, body, stream);
+                let whole = self.service.clone();
+                stream.host.call(Call {
+                    cluster: (*service.cluster).into(),
+                    head,
+                    body,
+                    timeout: service.timeout,
+                    done: Box::new(move |answer| {
+                        hear(match (&*whole, answer) {
+                            (Service::Http(service), Ok(answer)) => http::verdict(service, &answer),
+                            _ => Verdict::default(),
+                        });
+                    }),
+                })
+            }
+        };
+        match asked {
+            Ok(handle) => {
+                *state = State::Any(Box::new(Progress::Asked { outcome, since, _handle: Some(handle) }));
+                Action::Pause
+            }
+            Err(_) => self.decide(state, stream, Verdict::default(), since),
+        }
+    }
+
+    fn decide(&self, state: &mut State, stream: &mut Stream<'_>, verdict: Verdict, since: Moment) -> Action {
+        // A header may name anything: only what exists has statistics.
+        let cluster = stream.cluster().filter(|name| stream.host.has_cluster(name));
+        let cluster = cluster.map(|name| self.clusters.of(&name));
+        self.note(stream, verdict.metadata, matches!(verdict.decision, Decision::Allowed(_)), since);
+        *state = State::Empty;
+        match verdict.decision {
+            Decision::Allowed(allowance) => {
+                if self.config.validate_mutations && allowance.validate().is_err() {
+                    return self.invalid(stream, cluster);
+                }
+                self.stats.inc(stat::OK);
+                count(&cluster, of_cluster::OK);
+                if allowance.apply(stream.request) && self.config.clear_route_cache {
+                    stream.info.route_is_stale = true;
+                }
+                if !allowance.response.is_empty() {
+                    *state = State::Any(Box::new(Progress::Allowed(allowance)));
+                }
+                Action::Done
+            }
+            Decision::Denied(denial) => {
+                if self.config.validate_mutations && denial.validate().is_err() {
+                    return self.invalid(stream, cluster);
+                }
+                self.stats.inc(stat::DENIED);
+                count(&cluster, of_cluster::DENIED);
+                if let (Some((_, whole)), true) = (&cluster, self.config.charge_cluster_response_stats) {
+                    count_upstream_response(whole, denial.status.unwrap_or(403), true);
+                }
+                stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
+                self.answer(denial, 403, "ext_authz_denied")
+            }
+            Decision::Failed(denial) => {
+                self.stats.inc(stat::ERROR);
+                count(&cluster, of_cluster::ERROR);
+                if self.config.failure_mode_allow {
+                    self.stats.inc(stat::FAILURE_MODE_ALLOWED);
+                    count(&cluster, of_cluster::FAILURE_MODE_ALLOWED);
+                    if self.config.failure_mode_allow_header {
+                        let _ = stream.request.fields.append_name(b"x-envoy-auth-failure-mode-allowed", b"true");
+                    }
+                    return Action::Done;
+                }
+                if self.config.validate_mutations && denial.validate().is_err() {
+                    return self.invalid(stream, cluster);
+                }
+                stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
+                self.answer(denial, self.config.status_on_error, "ext_authz_error")
+            }
+        }
+    }
+
+    /// Remembers what the service wants remembered, with how long it took to say so.
+    fn note(&self, stream: &mut Stream<'_>, mut entries: Vec<(String, Value)>, allowed: bool, since: Moment) {
+        if entries.is_empty() {
+            return;
+        }
+        if !self.config.take_metadata {
+            return self.stats.inc(stat::IGNORED_DYNAMIC_METADATA);
+        }
+        if allowed {
+            let took = stream.host.now().millis_since(since);
+            entries.push(("ext_authz_duration".to_owned(), Value::Integer(i64::try_from(took).unwrap_or(i64::MAX))));
+        }
+        for (key, value) in entries {
+            stream.info.metadata.set(NAMESPACE, &key, value);
+        }
+    }
+
+    #[cold]
+    fn invalid(&self, stream: &mut Stream<'_>, cluster: Option<Counters>) -> Action {
+        self.stats.inc(stat::INVALID);
+        count(&cluster, of_cluster::INVALID);
+        stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
+        self.answer(Denial::default(), 500, "ext_authz_invalid")
+    }
+
+    fn answer(&self, denial: Denial, status: u16, details: &'static str) -> Action {
+        Action::Respond(Box::new(denial.reply(status, self.config.max_denied_body, details)))
+    }
+}
+
+impl Clusters {
+    fn of(&self, name: &str) -> Counters {
+        let mut blocks = self.blocks.borrow_mut();
+        if let Some((_, found)) = blocks.iter().find(|(known, _)| known == name) {
+            return found.clone();
+        }
+        // As the cluster's other statistics write it.
+        let scope = name.replace(':', "_");
+        let own = self.stats.block(&of_cluster::SET, &format!("{scope}{}", self.own));
+        let made = (own, self.stats.block(&cluster::SET, &scope));
+        blocks.push((name.to_owned(), made.clone()));
+        made
+    }
+}
+
+fn count(counters: &Option<Counters>, counter: postrider_telemetry::stats::Counter) {
+    if let Some((own, _)) = counters {
+        own.inc(counter);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! What of a client's request a service is shown, whatever it speaks.
+
+use postrider_http::{HeaderId, RequestHead};
+
+/// Tells the service whether it sees all of the body. One that a client sent is not passed on.
+pub(super) const PARTIAL_BODY: &str = "x-envoy-auth-partial-body";
+
+/// The headers with these names, in lower case; method, path, authority and scheme under the names that HTTP/2 gives
+/// them.
+pub(super) fn carried(request: &RequestHead, wanted: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)> {
+    let scheme = request.scheme().map_or("", |scheme| scheme.as_str());
+    let parts = [
+        (":authority", request.authority()),
+        (":path", request.path()),
+        (":method", request.method_bytes()),
+        (":scheme", scheme.as_bytes()),
+    ];
+    let mut all: Vec<(String, Vec<u8>)> = Vec::new();
+    for (name, value) in parts {
+        if !value.is_empty() && wanted(name) {
+            all.push((name.to_owned(), value.to_vec()));
+        }
+    }
+    for field in request.fields.iter().filter(|field| field.id != HeaderId::Host) {
+        let name = String::from_utf8_lossy(field.name);
+        if name != PARTIAL_BODY && wanted(&name) {
+            all.push((name.into_owned(), field.value.to_vec()));
+        }
+    }
+    all
+}
+
+/// Lines of one name as one, with commas.
+pub(super) fn joined(lines: Vec<(String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
+    let mut all: Vec<(String, Vec<u8>)> = Vec::new();
+    for (name, value) in lines {
+        match all.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, joined)) => {
+                joined.push(b',');
+                joined.extend_from_slice(&value);
+            }
+            None => all.push((name, value)),
+        }
+    }
+    all
+}
+
+/// As text: bytes that are no UTF-8 become `!`.
+pub(super) fn sanitized(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(chunk.valid());
+        out.extend(chunk.invalid().iter().map(|_| '!'));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_one_name_are_joined_and_what_is_no_text_is_marked() {
+        let line = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
+        let all = joined(vec![line("a", b"1"), line("b", b"2"), line("a", b"3")]);
+        assert_eq!(all, [line("a", b"1,3"), line("b", b"2")]);
+        assert_eq!(sanitized(b"a\xff\xfeb"), "a!!b");
+    }
+}

@@ -1,0 +1,271 @@
+//! What a service decided, whatever it speaks, and what that does to a request and its answer.
+
+use postrider_filter_api::LocalReply;
+use postrider_http::{Fields, HeaderName, RequestHead, is_field_value};
+use postrider_model::{AppendAction, Value};
+
+/// The outcome with what the service wants remembered about it.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    pub(super) decision: Decision,
+    /// A map; may be empty.
+    pub(super) metadata: Vec<(String, Value)>,
+}
+
+#[derive(Debug)]
+pub(super) enum Decision {
+    Allowed(Box<Allowance>),
+    Denied(Denial),
+    /// There was no answer, or one that says that there is none; what it says may still be told to the client.
+    Failed(Denial),
+}
+
+impl Default for Decision {
+    fn default() -> Self {
+        Decision::Failed(Denial::default())
+    }
+}
+
+/// A header as the service writes it: nothing is checked yet.
+pub(super) type Header = (String, Vec<u8>);
+
+/// What is done to a request that goes on, and to its answer.
+#[derive(Debug, Default)]
+pub(super) struct Allowance {
+    /// In place of what was there.
+    pub(super) set: Vec<Header>,
+    /// Joined to what is there, if anything is.
+    pub(super) append: Vec<Header>,
+    /// Beside what is there.
+    pub(super) add: Vec<Header>,
+    pub(super) remove: Vec<String>,
+    pub(super) query_set: Vec<(String, String)>,
+    pub(super) query_remove: Vec<String>,
+    pub(super) response: Vec<(AppendAction, Header)>,
+}
+
+/// What a client is told that is turned away.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Denial {
+    /// `None` is what the configuration says.
+    pub(super) status: Option<u16>,
+    pub(super) headers: Vec<Header>,
+    pub(super) body: Vec<u8>,
+}
+
+/// Something in a verdict cannot be a header.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Invalid;
+
+impl Allowance {
+    /// # Errors
+    /// A name or value that cannot be one.
+    pub(super) fn validate(&self) -> Result<(), Invalid> {
+        let response = self.response.iter().map(|(_, header)| header);
+        let headers = self.set.iter().chain(&self.append).chain(&self.add).chain(response);
+        let queries = self.query_set.iter().all(|(key, value)| is_query_text(key) && is_query_text(value));
+        (headers.into_iter().all(is_valid) && queries).then_some(()).ok_or(Invalid)
+    }
+
+    /// Changes the request; answers whether there was anything to change.
+    pub(super) fn apply(&self, request: &mut RequestHead) -> bool {
+        for (name, value) in &self.set {
+            set(request, name, value);
+        }
+        for (name, value) in &self.append {
+            append(&mut request.fields, name, value);
+        }
+        for (name, value) in self.add.iter().filter(|(name, _)| !is_framing(name)) {
+            // What cannot be a header is left out.
+            let _ = request.fields.append_name(name.as_bytes(), value);
+        }
+        for name in self.remove.iter().filter(|name| !is_framing(name)) {
+            request.fields.remove_name(name.as_bytes());
+        }
+        let asks_query = !self.query_set.is_empty() || !self.query_remove.is_empty();
+        if asks_query {
+            let path = with_query(request.path(), &self.query_set, &self.query_remove);
+            // What cannot be a path changes nothing.
+            let _ = request.set_path(&path);
+        }
+        let lists = [self.set.len(), self.append.len(), self.add.len(), self.remove.len()];
+        asks_query || lists.iter().any(|length| *length > 0)
+    }
+
+    /// Changes the answer that the request brought.
+    pub(super) fn apply_to_response(&self, fields: &mut Fields) {
+        for (action, (name, value)) in &self.response {
+            if is_framing(name) {
+                continue;
+            }
+            let present = fields.get_name(name.as_bytes()).is_some();
+            // A name or value that cannot be one is left out.
+            let _ = match (action, present) {
+                (AppendAction::AppendIfExistsOrAdd, _) | (AppendAction::AddIfAbsent, false) => {
+                    fields.append_name(name.as_bytes(), value)
+                }
+                (AppendAction::OverwriteIfExistsOrAdd, _) | (AppendAction::OverwriteIfExists, true) => {
+                    fields.set_name(name.as_bytes(), value)
+                }
+                (AppendAction::AddIfAbsent, true) | (AppendAction::OverwriteIfExists, false) => Ok(()),
+            };
+        }
+    }
+}
+
+impl Denial {
+    /// # Errors
+    /// A name or value that cannot be one.
+    pub(super) fn validate(&self) -> Result<(), Invalid> {
+        self.headers.iter().all(is_valid).then_some(()).ok_or(Invalid)
+    }
+
+    pub(super) fn reply(mut self, status: u16, most: usize, details: &'static str) -> LocalReply {
+        self.body.truncate(most);
+        let headers = self.headers.into_iter().filter(|(name, _)| !is_framing(name));
+        LocalReply {
+            status: self.status.filter(|status| (200..600).contains(status)).unwrap_or(status),
+            body: self.body.into(),
+            headers: headers.map(|(name, value)| (name.into(), value.into())).collect(),
+            details: details.into(),
+        }
+    }
+}
+
+fn is_valid((name, value): &Header) -> bool {
+    let pseudo = name.strip_prefix(':').unwrap_or(name);
+    HeaderName::new(pseudo.as_bytes()).is_ok() && is_field_value(value)
+}
+
+/// Nothing that would end the query or the request line.
+fn is_query_text(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
+}
+
+/// What the proxy itself decides about a message.
+fn is_framing(name: &str) -> bool {
+    const OWN: [&str; 9] = [
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "upgrade",
+        "te",
+        "trailer",
+        "keep-alive",
+        "proxy-connection",
+    ];
+    name.starts_with(':') || OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
+}
+
+fn set(request: &mut RequestHead, name: &str, value: &[u8]) {
+    // What cannot be what it should be changes nothing.
+    let _ = match name {
+        ":method" => request.set_method(value),
+        ":path" => request.set_path(value),
+        ":authority" => request.set_authority(value),
+        name if name.eq_ignore_ascii_case("host") => request.set_authority(value),
+        name if is_framing(name) => Ok(()),
+        name => request.fields.set_name(name.as_bytes(), value),
+    };
+}
+
+/// Joins it to what is there, as one line.
+fn append(fields: &mut Fields, name: &str, value: &[u8]) {
+    if is_framing(name) {
+        return;
+    }
+    let Some(mut joined) = fields.get_name(name.as_bytes()).map(<[u8]>::to_vec) else { return };
+    joined.push(b',');
+    joined.extend_from_slice(value);
+    let others: Vec<Vec<u8>> = fields.get_all_name(name.as_bytes()).skip(1).map(<[u8]>::to_vec).collect();
+    let _ = fields.set_name(name.as_bytes(), &joined);
+    for other in others {
+        let _ = fields.append_name(name.as_bytes(), &other);
+    }
+}
+
+/// The path with these parameters of its query replaced or gone. Parameters that stay keep their place; new ones come
+/// last.
+fn with_query(path: &[u8], set: &[(String, String)], remove: &[String]) -> Vec<u8> {
+    let (bare, query) = match path.iter().position(|byte| *byte == b'?') {
+        Some(at) => path.split_at(at),
+        None => (path, &b""[..]),
+    };
+    let mut pairs: Vec<Vec<u8>> = Vec::new();
+    let mut placed = vec![false; set.len()];
+    for pair in query.get(1..).unwrap_or_default().split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
+        let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+        if remove.iter().any(|gone| gone.as_bytes() == key) {
+            continue;
+        }
+        match set.iter().zip(&mut placed).find(|((name, _), _)| name.as_bytes() == key) {
+            Some(((name, value), placed)) => {
+                if !std::mem::replace(placed, true) {
+                    pairs.push(format!("{name}={value}").into_bytes());
+                }
+            }
+            None => pairs.push(pair.to_vec()),
+        }
+    }
+    let new = set.iter().zip(placed).filter(|((name, _), placed)| !placed && !remove.contains(name));
+    pairs.extend(new.map(|((name, value), _)| format!("{name}={value}").into_bytes()));
+    let mut out = bare.to_vec();
+    if !pairs.is_empty() {
+        out.push(b'?');
+        out.extend_from_slice(&pairs.join(&b'&'));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+        all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn parameters_are_replaced_in_place_added_last_and_removed() {
+        let text = |path: &str, set: &[(&str, &str)], remove: &[&str]| {
+            let remove: Vec<String> = remove.iter().map(|key| (*key).to_owned()).collect();
+            String::from_utf8(with_query(path.as_bytes(), &pairs(set), &remove)).unwrap()
+        };
+        assert_eq!(text("/p?a=1&b=2&a=3", &[("a", "x")], &[]), "/p?a=x&b=2");
+        assert_eq!(text("/p?a=1&b", &[("c", "y")], &["a"]), "/p?b&c=y");
+        assert_eq!(text("/p?a=1", &[], &["a"]), "/p");
+        assert_eq!(text("/p", &[("a", "1")], &[]), "/p?a=1");
+    }
+
+    #[test]
+    fn what_frames_a_message_is_out_of_reach() {
+        let mut request = RequestHead::new();
+        request.set_method(b"GET").unwrap();
+        request.set_authority(b"a").unwrap();
+        request.set_path(b"/").unwrap();
+        request.fields.append_name(b"content-length", b"3").unwrap();
+        let header = |name: &str| (name.to_owned(), b"9".to_vec());
+        let allowance = Allowance {
+            set: vec![header("content-length"), header("Transfer-Encoding"), header("x")],
+            remove: vec!["host".into(), ":path".into(), "Content-Length".into()],
+            ..Allowance::default()
+        };
+        assert!(allowance.apply(&mut request));
+        let lines: Vec<_> =
+            request.fields.iter().map(|field| String::from_utf8_lossy(field.name).into_owned()).collect();
+        assert_eq!(lines, ["host", "content-length", "x"]);
+        assert_eq!(request.fields.get_name(b"content-length"), Some(&b"3"[..]));
+    }
+
+    #[test]
+    fn a_verdict_that_cannot_be_sent_is_found_out() {
+        let header = |name: &str, value: &[u8]| vec![(name.to_owned(), value.to_vec())];
+        let valid = |set| Allowance { set, ..Allowance::default() }.validate().is_ok();
+        assert!(valid(header("x", b"1")) && valid(header(":path", b"/")));
+        assert!(!valid(header("x y", b"1")) && !valid(header("x", b"a\r\nb")) && !valid(header("", b"")));
+        let query = Allowance { query_set: pairs(&[("a", "b c")]), ..Allowance::default() };
+        assert_eq!(query.validate(), Err(Invalid));
+        assert!(Denial { headers: header("x", b"\0"), ..Denial::default() }.validate().is_err());
+    }
+}

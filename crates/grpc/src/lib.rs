@@ -1,0 +1,50 @@
+//! The messages of the gRPC services that filters call, as generated from Envoy's protocol definitions.
+//!
+//! What it is for: filters build requests from these types and read answers into them; sending is the worker's part.
+//!
+//! What it must never do: hold anything but messages. The configuration's schema is another crate's, and the two have
+//! nothing in common but the files that they are made from.
+//!
+//! Who calls it: native filters, and tests that play a service.
+
+#![forbid(unsafe_code)]
+
+pub use prost::Message;
+pub use prost_types::{Any, Duration, Struct, Timestamp, value};
+
+#[allow(clippy::all, reason = "generated")]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/messages.rs"));
+}
+
+mod values;
+
+pub use values::{from_struct, to_struct, to_value, value_of};
+
+/// What the services have in common: addresses, headers, metadata.
+pub mod core {
+    pub use crate::generated::envoy::config::core::v3::*;
+    pub use crate::generated::envoy::r#type::v3::{HttpStatus, RateLimitUnit, StatusCode};
+    pub use crate::generated::google::rpc::Status;
+}
+
+/// Whether a request may go on.
+pub mod auth {
+    pub use crate::generated::envoy::service::auth::v3::*;
+
+    pub const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
+
+    /// Under which name what a service says about a request is noted, for other filters and logs.
+    pub const NAMESPACE: &str = "envoy.filters.http.ext_authz";
+}
+
+/// Whether there were too many requests.
+pub mod rate {
+    pub use crate::generated::envoy::extensions::common::ratelimit::v3::*;
+    pub use crate::generated::envoy::service::ratelimit::v3::*;
+
+    pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+    /// Under which name what a service says about a request is noted, for other filters and logs.
+    pub const NAMESPACE: &str = "envoy.filters.http.ratelimit";
+}

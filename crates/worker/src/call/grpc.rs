@@ -1,0 +1,386 @@
+//! gRPC calls of filters' own, each on a task of its own over one stream of an HTTP/2 connection.
+//!
+//! ```text
+//! filter <── pipe ──> task ──frames──> stream ──> service      what the pipe does not take is not read,
+//!                          <──frames──                          what the stream does not take is not fetched
+//! ```
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use postrider_filter_api::{CallHandle, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream};
+use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response};
+use postrider_http::{
+    Asked, BodyFraming, Fields, HeadLimits, HeaderId, Method, RequestHead, ResponseHead, ResponseRules, Version,
+};
+use postrider_model::UpstreamProtocol;
+use postrider_telemetry::stats::sets::{self, cluster as stat};
+
+use super::Way;
+use super::frame::{self, Malformed, Unframer};
+use crate::cluster::{Cluster, Upstream};
+use crate::io::Io;
+use crate::worker::Worker;
+
+/// Framed bytes that wait for the stream to take them, beside what waits in the pipe.
+const MAX_FRAMED: usize = 64 * 1024;
+
+/// What a call asks for, however many messages it has.
+struct Asking {
+    head: RequestHead,
+    timeout: Option<Duration>,
+    max_answer: usize,
+    /// More than one answer is a fault.
+    single: bool,
+}
+
+/// How a call ended, in gRPC's words and in HTTP's.
+struct Ended {
+    status: GrpcStatus,
+    http: u16,
+}
+
+/// Sends a unary call to `cluster`.
+pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: GrpcCall) -> CallHandle {
+    let GrpcCall { head, message, timeout, max_answer, done, .. } = call;
+    let task = tokio::task::spawn_local(async move {
+        let pipe = Rc::new(GrpcPipe::new(Box::new(|| {})));
+        let ours = GrpcStream::new(pipe.clone(), CallHandle::new(|| {}));
+        ours.send(message);
+        ours.finish();
+        let status = run(&worker, &cluster, &Asking { head, timeout, max_answer, single: true }, &pipe).await;
+        done(match ours.receive() {
+            _ if !status.is_ok() => Err(status),
+            Some(answer) => Ok(answer),
+            None => Err(GrpcStatus::new(GrpcStatus::INTERNAL, "the answer has no message")),
+        });
+    });
+    CallHandle::new(move || task.abort())
+}
+
+/// Opens a conversation with `cluster`.
+pub(crate) fn converse(worker: Rc<Worker>, cluster: Rc<Cluster>, open: GrpcOpen) -> GrpcStream {
+    let GrpcOpen { head, timeout, max_answer, wake, .. } = open;
+    let pipe = Rc::new(GrpcPipe::new(wake));
+    let theirs = pipe.clone();
+    let task = tokio::task::spawn_local(async move {
+        let asking = Asking { head, timeout, max_answer, single: false };
+        let status = run(&worker, &cluster, &asking, &theirs).await;
+        theirs.end(status);
+    });
+    GrpcStream::new(pipe, CallHandle::new(move || task.abort()))
+}
+
+async fn run(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: &GrpcPipe) -> GrpcStatus {
+    let stats = cluster.stats(worker).clone();
+    // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
+    let ended = {
+        let settled = Cell::new(false);
+        let mut exchange = std::pin::pin!(exchange(worker, cluster, asking, pipe, &settled));
+        let ended = match asking.timeout {
+            None => Some(exchange.as_mut().await),
+            Some(limit) => tokio::time::timeout(limit, exchange.as_mut()).await.ok(),
+        };
+        // A timeout is no cancellation either.
+        settled.set(true);
+        ended
+    };
+    let ended = ended.unwrap_or_else(|| {
+        stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
+        Ended { status: GrpcStatus::new(GrpcStatus::DEADLINE_EXCEEDED, "the time for the call is over"), http: 504 }
+    });
+    // The proxy's own requests come from inside.
+    sets::count_upstream_response(&stats, ended.http, true);
+    ended.status
+}
+
+async fn exchange(
+    worker: &Rc<Worker>,
+    cluster: &Rc<Cluster>,
+    asking: &Asking,
+    pipe: &GrpcPipe,
+    settled: &Cell<bool>,
+) -> Ended {
+    let Some(host) = cluster.hosts.pick(&worker.random) else {
+        cluster.stats(worker).inc(stat::UPSTREAM_CX_NONE_HEALTHY);
+        return unavailable("the cluster has no host");
+    };
+    let protocol = cluster.protocol_for(Version::Http2);
+    if protocol == UpstreamProtocol::Http1 {
+        return unavailable("the cluster does not speak HTTP/2");
+    }
+    let asked = cluster.asked_by(&asking.head);
+    let way = Way { worker, cluster, host: &host, protocol, asked: asked.as_deref() };
+    let Ok(upstream) = way.connection(true).await else { return unavailable("there is no connection") };
+    let Some((upstream, _underway)) = way.begin(upstream, settled) else {
+        return unavailable("the circuit breaker for requests is open");
+    };
+    upstream.begin_request();
+    let mut exchange = Exchange {
+        worker,
+        cluster,
+        pipe,
+        single: asking.single,
+        max_answer: asking.max_answer,
+        upstream: Some(upstream),
+        out: Vec::new(),
+        sent: 0,
+        finished: false,
+        scan: HeadScan::new(),
+        head: ResponseHead::new(),
+        decoder: None,
+        trailers: Fields::new(),
+        unframer: Unframer::default(),
+        answers: 0,
+    };
+    let ended = match exchange.send_head(&asking.head) {
+        Ok(()) => std::future::poll_fn(|cx| exchange.poll(cx)).await,
+        Err(ended) => ended,
+    };
+    let good = ended.http < 500;
+    let total = if good { &host.totals.successes } else { &host.totals.errors };
+    total.set(total.get() + 1);
+    settled.set(true);
+    ended
+}
+
+/// A call on its stream.
+struct Exchange<'a> {
+    worker: &'a Rc<Worker>,
+    cluster: &'a Rc<Cluster>,
+    pipe: &'a GrpcPipe,
+    single: bool,
+    max_answer: usize,
+    /// `None` once it ended.
+    upstream: Option<Box<Upstream>>,
+    out: Vec<u8>,
+    sent: usize,
+    /// The service was told that nothing follows.
+    finished: bool,
+    scan: HeadScan,
+    head: ResponseHead,
+    /// `None` while the final head has not come.
+    decoder: Option<BodyDecoder>,
+    trailers: Fields,
+    unframer: Unframer,
+    answers: usize,
+}
+
+impl Exchange<'_> {
+    fn send_head(&mut self, head: &RequestHead) -> Result<(), Ended> {
+        match self.upstream.as_mut().map(|upstream| &mut upstream.io) {
+            Some(Io::Http2(stream)) => stream
+                .send_request(head, BodyFraming::Chunked, false)
+                .map_err(|_| unavailable("the connection has closed")),
+            // By TLS it said that it does not.
+            _ => Err(unavailable("the host does not speak HTTP/2")),
+        }
+    }
+
+    /// Sends and reads as far as that goes, both at once.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        let Some(mut upstream) = self.upstream.take() else { return Poll::Ready(unavailable("the call is over")) };
+        self.send(&mut upstream, cx);
+        let polled = self.receive(&mut upstream, cx);
+        self.upstream = Some(upstream);
+        polled
+    }
+
+    fn send(&mut self, upstream: &mut Upstream, cx: &mut Context<'_>) {
+        let mut all = false;
+        loop {
+            while !all && self.out.len() - self.sent < MAX_FRAMED {
+                match self.pipe.poll_outgoing(cx) {
+                    Poll::Ready(Some(message)) => frame::write(&message, &mut self.out),
+                    Poll::Ready(None) => all = true,
+                    Poll::Pending => break,
+                }
+            }
+            let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) else { break };
+            match upstream.io.poll_write(cx, rest) {
+                Poll::Ready(Ok(count @ 1..)) => {
+                    self.sent += count;
+                    upstream.stats().add(stat::UPSTREAM_CX_TX_BYTES_TOTAL, count as u64);
+                    if self.sent == self.out.len() {
+                        self.out.clear();
+                        self.sent = 0;
+                    }
+                }
+                // It may have answered before it gave the stream up: reading will tell.
+                Poll::Ready(_) | Poll::Pending => return,
+            }
+        }
+        if all
+            && !self.finished
+            && let Io::Http2(stream) = &mut upstream.io
+        {
+            self.finished = true;
+            stream.finish(&Fields::new());
+        }
+    }
+
+    fn receive(&mut self, upstream: &mut Upstream, cx: &mut Context<'_>) -> Poll<Ended> {
+        let buffers = &self.worker.buffers;
+        loop {
+            if self.pipe.poll_wanted(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let before = upstream.input.bytes().len();
+            if before > 0 {
+                match self.read(upstream) {
+                    Ok(true) => return Poll::Ready(self.end()),
+                    Ok(false) if upstream.input.bytes().len() < before => continue,
+                    Ok(false) => {}
+                    Err(ended) => return Poll::Ready(ended),
+                }
+            }
+            match upstream.input.poll_fill(cx, &mut upstream.io, upstream.buffer_limit, buffers) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(count @ 1..)) => {
+                    upstream.stats().add(stat::UPSTREAM_CX_RX_BYTES_TOTAL, count as u64);
+                }
+                Poll::Ready(_) => return Poll::Ready(unavailable("the service gave the call up")),
+            }
+        }
+    }
+
+    /// Reads from what is there; `true` when the answer is complete.
+    fn read(&mut self, upstream: &mut Upstream) -> Result<bool, Ended> {
+        let options = &self.cluster.plan.model.upstream;
+        let limits = HeadLimits {
+            max_bytes: options.max_response_head_bytes as usize,
+            max_fields: options.max_response_headers as usize,
+        };
+        let buffers = &self.worker.buffers;
+        let Some(decoder) = &mut self.decoder else {
+            let asked = Asked { method: Method::Post, upgrade: false };
+            let rules = ResponseRules { limits };
+            return match parse_response(upstream.input.bytes(), asked, &rules, &mut self.scan, &mut self.head) {
+                ResponseParse::Partial => Ok(false),
+                ResponseParse::Complete { consumed, facts } => {
+                    upstream.input.consume(consumed, buffers);
+                    if !facts.interim {
+                        self.decoder = Some(BodyDecoder::new(facts.framing, limits));
+                    }
+                    Ok(!facts.interim && !facts.framing.has_body())
+                }
+                ResponseParse::Reject(_) => {
+                    upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+                    Err(unavailable("the answer is malformed"))
+                }
+            };
+        };
+        let Ok(decoded) = decoder.decode(upstream.input.bytes(), &mut self.trailers) else {
+            return Err(unavailable("the answer is malformed"));
+        };
+        // What comes with another status than 200 is somebody's page about it.
+        if self.head.status() == 200 {
+            self.unframer.push(upstream.input.bytes().get(decoded.data.clone()).unwrap_or_default());
+        }
+        upstream.input.consume(decoded.consumed, buffers);
+        self.deliver()?;
+        Ok(decoded.done)
+    }
+
+    fn deliver(&mut self) -> Result<(), Ended> {
+        loop {
+            let failed = match self.unframer.next(self.max_answer) {
+                Ok(None) => return Ok(()),
+                Ok(Some(_)) if self.single && self.answers > 0 => {
+                    GrpcStatus::new(GrpcStatus::INTERNAL, "there is more than one answer")
+                }
+                Ok(Some(message)) => {
+                    self.answers += 1;
+                    self.pipe.deliver(message);
+                    continue;
+                }
+                Err(Malformed::Compressed) => GrpcStatus::new(GrpcStatus::INTERNAL, "the answer is compressed"),
+                Err(Malformed::TooLong) => {
+                    GrpcStatus::new(GrpcStatus::RESOURCE_EXHAUSTED, "the answer is longer than may be")
+                }
+            };
+            return Err(Ended { status: failed, http: self.head.status() });
+        }
+    }
+
+    /// The answer is complete.
+    fn end(&self) -> Ended {
+        let http = self.head.status();
+        let of = |fields: &Fields| status(fields);
+        let said = of(&self.trailers).or_else(|| of(&self.head.fields));
+        let status = match said {
+            Some(status) if status.is_ok() && !self.unframer.is_empty() => {
+                GrpcStatus::new(GrpcStatus::INTERNAL, "the answer breaks off")
+            }
+            Some(status) => status,
+            None if http == 200 => GrpcStatus::new(GrpcStatus::UNKNOWN, "the answer has no grpc-status"),
+            None => GrpcStatus::new(code_of_http(http), format!("the answer is HTTP {http}")),
+        };
+        Ended { status, http }
+    }
+}
+
+impl Drop for Exchange<'_> {
+    /// The stream is free for others, whatever became of it.
+    fn drop(&mut self) {
+        if let Some(upstream) = self.upstream.take() {
+            drop(upstream);
+            self.cluster.gone();
+        }
+    }
+}
+
+/// `grpc-status` and `grpc-message`, if they are there.
+fn status(fields: &Fields) -> Option<GrpcStatus> {
+    let code = fields.get_name(b"grpc-status")?;
+    let code = std::str::from_utf8(code).ok().and_then(|code| code.parse().ok()).unwrap_or(GrpcStatus::UNKNOWN);
+    let message = fields.get(HeaderId::GrpcMessage).unwrap_or_default();
+    Some(GrpcStatus { code, message: String::from_utf8_lossy(&unescape(message)).into_owned() })
+}
+
+/// Percent-encoded bytes as what they stand for; what is no escape stays.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, tail)) = rest.split_first() {
+        let escaped = (*first == b'%').then(|| tail.get(..2)).flatten();
+        let byte = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        out.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
+    }
+    out
+}
+
+/// https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md
+fn code_of_http(status: u16) -> u32 {
+    match status {
+        400 => GrpcStatus::INTERNAL,
+        401 => GrpcStatus::UNAUTHENTICATED,
+        403 => GrpcStatus::PERMISSION_DENIED,
+        404 => GrpcStatus::UNIMPLEMENTED,
+        429 | 502 | 503 | 504 => GrpcStatus::UNAVAILABLE,
+        _ => GrpcStatus::UNKNOWN,
+    }
+}
+
+fn unavailable(why: &str) -> Ended {
+    Ended { status: GrpcStatus::new(GrpcStatus::UNAVAILABLE, why), http: 503 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_read_with_its_message() {
+        let mut fields = Fields::new();
+        assert_eq!(status(&fields), None);
+        fields.append_name(b"grpc-status", b"7").unwrap();
+        fields.append_name(b"grpc-message", b"no%20way%2").unwrap();
+        assert_eq!(status(&fields), Some(GrpcStatus::new(7, "no way%2")));
+        fields.set_name(b"grpc-status", b"x").unwrap();
+        assert_eq!(status(&fields).map(|status| status.code), Some(GrpcStatus::UNKNOWN));
+    }
+}

@@ -1,0 +1,526 @@
+//! External authorization over gRPC and over HTTP, as Envoy does it.
+
+use postrider_grpc::Message;
+use postrider_grpc::auth::attribute_context::HttpRequest;
+use postrider_grpc::auth::{
+    AttributeContext, CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse, check_response::HttpResponse,
+};
+use postrider_grpc::core::HttpStatus;
+use postrider_grpc::core::Status;
+use postrider_grpc::core::{HeaderValue, HeaderValueOption, QueryParameter, address, socket_address};
+use postrider_grpc::{Struct, value};
+use postrider_tests::grpc::http2;
+use postrider_tests::kit::config::{extension, file_access_log, router};
+use postrider_tests::kit::grpc::Step;
+use postrider_tests::kit::{Config, GrpcOrigin, Origin, Proxy, RawClient, Response, TempDir, wait_until};
+use postrider_tests::{ask, postrider_only};
+use serde_json::{Value, json};
+
+const KIND: &str = "filters.http.ext_authz.v3.ExtAuthz";
+const PER_ROUTE: &str = "type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute";
+
+/// A proxy with the filter, which asks the cluster `authz`.
+struct Site {
+    proxy: Proxy,
+    origin: Origin,
+    log: std::path::PathBuf,
+    _folder: TempDir,
+}
+
+fn site(authz: std::net::SocketAddr, over_grpc: bool, fields: Value, routes: Value) -> Site {
+    let folder = TempDir::new();
+    let log = folder.path().join("access.log");
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-old: old\r\n\r\nok");
+    let line = "%RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %DYNAMIC_METADATA(envoy.filters.http.ext_authz:who)%\n";
+    let format = json!({"log_format": {"text_format_source": {"inline_string": line}}});
+    let filter = extension("envoy.filters.http.ext_authz", KIND, fields);
+    let mut all = routes.as_array().unwrap().clone();
+    all.push(json!({"match": {"prefix": "/"}, "route": {"cluster": "origin"}}));
+    let config = Config::new()
+        .http(json!({
+            "access_log": [file_access_log(&log, format)],
+            "http_filters": [filter, router()],
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["test"], "routes": all}]},
+        }))
+        .cluster_with("authz", &[authz], if over_grpc { http2() } else { json!({}) })
+        .cluster("origin", &[origin.address]);
+    Site { proxy: Proxy::start(&config), origin, log, _folder: folder }
+}
+
+impl Site {
+    /// The last line of the access log, once there are so many.
+    fn logged(&self, lines: usize) -> String {
+        let read = || std::fs::read_to_string(&self.log).unwrap_or_default();
+        wait_until("the access log", || read().lines().count() >= lines);
+        read().lines().nth(lines - 1).unwrap().to_owned()
+    }
+
+    fn stat(&self, name: &str) -> u64 {
+        self.proxy.stats().value(name)
+    }
+}
+
+/// The filter over gRPC, with more fields.
+fn over_grpc(more: Value) -> Value {
+    let mut fields = json!({
+        "grpc_service": {"envoy_grpc": {"cluster_name": "authz"}, "timeout": "10s"},
+        "transport_api_version": "V3",
+    });
+    for (key, value) in more.as_object().unwrap() {
+        fields[key] = value.clone();
+    }
+    fields
+}
+
+fn attributes(service: &GrpcOrigin, index: usize) -> AttributeContext {
+    CheckRequest::decode(service.messages()[index].as_slice()).unwrap().attributes.unwrap()
+}
+
+fn told(service: &GrpcOrigin, index: usize) -> HttpRequest {
+    attributes(service, index).request.unwrap().http.unwrap()
+}
+
+fn allowed(ok: OkHttpResponse) -> CheckResponse {
+    CheckResponse {
+        status: Some(Status::default()),
+        http_response: Some(HttpResponse::OkResponse(ok)),
+        ..CheckResponse::default()
+    }
+}
+
+fn denied(denied: DeniedHttpResponse) -> CheckResponse {
+    CheckResponse {
+        status: Some(Status { code: 7, ..Status::default() }),
+        http_response: Some(HttpResponse::DeniedResponse(denied)),
+        ..CheckResponse::default()
+    }
+}
+
+fn always(answer: CheckResponse) -> GrpcOrigin {
+    GrpcOrigin::fixed(answer.encode_to_vec())
+}
+
+#[allow(deprecated, reason = "in this service it is the field that counts")]
+fn option(key: &str, value: &str, append: Option<bool>, action: i32) -> HeaderValueOption {
+    let header = HeaderValue { key: key.into(), value: value.into(), ..HeaderValue::default() };
+    HeaderValueOption { header: Some(header), append, append_action: action, ..HeaderValueOption::default() }
+}
+
+fn set(key: &str, value: &str) -> HeaderValueOption {
+    option(key, value, None, 0)
+}
+
+#[test]
+fn the_service_is_told_of_the_request_and_lets_it_pass() {
+    let service = always(allowed(OkHttpResponse::default()));
+    let site = site(service.address, true, over_grpc(json!({})), json!([]));
+    let fields = "x-two: 1\r\nx-two: 2\r\ncookie: a\r\ncookie: b\r\nx-envoy-auth-partial-body: spoofed\r\n";
+    assert_eq!(ask(&site.proxy, "GET", "test", "/a?b=c", fields).status, 200);
+    let call = &service.calls()[0];
+    assert_eq!(call.path, "/envoy.service.auth.v3.Authorization/Check");
+    assert_eq!(call.authority, "authz");
+    assert_eq!(call.headers.value("grpc-timeout"), Some("10000m"));
+    let context = attributes(&service, 0);
+    let socket = |peer: &Option<postrider_grpc::auth::attribute_context::Peer>| match peer
+        .clone()
+        .unwrap()
+        .address
+        .unwrap()
+        .address
+        .unwrap()
+    {
+        address::Address::SocketAddress(socket) => (socket.address, socket.port_specifier.unwrap()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(socket(&context.source).0, "127.0.0.1");
+    let port = site.proxy.address("http").port();
+    let here = ("127.0.0.1".to_owned(), socket_address::PortSpecifier::PortValue(u32::from(port)));
+    assert_eq!(socket(&context.destination), here);
+    assert!(context.metadata_context.is_some() && context.route_metadata_context.is_some());
+    assert!(context.request.as_ref().unwrap().time.unwrap().seconds > 1_700_000_000);
+    let http = told(&service, 0);
+    assert_eq!((&*http.method, &*http.path, &*http.host, &*http.scheme), ("GET", "/a?b=c", "test", "http"));
+    assert_eq!((&*http.protocol, http.size, &*http.body), ("HTTP/1.1", 0, ""));
+    assert!(http.id.parse::<u64>().is_ok(), "{}", http.id);
+    let headers: Vec<(&str, &str)> = http.headers.iter().map(|(key, value)| (&**key, &**value)).collect();
+    let want = [
+        (":authority", "test"),
+        (":method", "GET"),
+        (":path", "/a?b=c"),
+        (":scheme", "http"),
+        ("cookie", "a,b"),
+        ("x-forwarded-proto", "http"),
+        ("x-two", "1,2"),
+    ];
+    assert_eq!(headers, want);
+    assert_eq!(site.stat("http.ingress_http.ext_authz.ok"), 1);
+    assert_eq!(site.stat("cluster.origin.ext_authz.ok"), 1);
+    assert_eq!(site.stat("cluster.authz.upstream_rq_200"), 1);
+    assert_eq!(site.stat("cluster.authz.internal.upstream_rq_completed"), 1);
+}
+
+#[test]
+fn an_answer_changes_request_and_response_by_envoys_rules() {
+    let mut request = Vec::new();
+    let mut fields = String::new();
+    for append in [None, Some(false), Some(true)] {
+        for action in 0..4 {
+            let name = format!("{}-{action}", append.map_or("x", |append| if append { "true" } else { "false" }));
+            fields += &format!("q-old-{name}: old\r\n");
+            request.push(option(&format!("q-old-{name}"), "new", append, action));
+            request.push(option(&format!("q-none-{name}"), "new", append, action));
+        }
+    }
+    let removed = ["x-gone", "host", ":path", "Content-Length"].map(str::to_owned);
+    let pair = |key: &str, value: &str| QueryParameter { key: key.into(), value: value.into() };
+    let service = always(allowed(OkHttpResponse {
+        headers: request,
+        headers_to_remove: removed.into(),
+        query_parameters_to_set: vec![pair("a", "9"), pair("new", "1")],
+        query_parameters_to_remove: vec!["b".into()],
+        ..OkHttpResponse::default()
+    }));
+    let site = site(service.address, true, over_grpc(json!({})), json!([]));
+    assert_eq!(ask(&site.proxy, "GET", "test", "/p?a=1&b=2&c=3", &(fields + "x-gone: 1\r\n")).status, 200);
+    let seen = &site.origin.requests()[0];
+    for name in ["x", "false"] {
+        for action in 0..4 {
+            assert_eq!(seen.headers.values(&format!("q-old-{name}-{action}")), ["new"]);
+            assert_eq!(seen.headers.values(&format!("q-none-{name}-{action}")), ["new"]);
+        }
+    }
+    for action in 0..4 {
+        assert_eq!(seen.headers.values(&format!("q-old-true-{action}")), ["old,new"]);
+        assert!(!seen.headers.contains(&format!("q-none-true-{action}")));
+    }
+    assert!(!seen.headers.contains("x-gone"));
+    assert_eq!(seen.headers.values("host"), ["test"]);
+    assert_eq!(seen.target, "/p?a=9&c=3&new=1");
+    // The answer's headers have their own rules.
+    for (append, action, old, none) in [
+        (None, 0, vec!["old", "new"], true),
+        (None, 1, vec!["old"], true),
+        (None, 2, vec!["new"], true),
+        (None, 3, vec!["new"], false),
+        (Some(false), 1, vec!["new"], true),
+        (Some(true), 3, vec!["old", "new"], true),
+    ] {
+        let to_add = vec![option("x-old", "new", append, action), option("x-none", "new", append, action)];
+        let service = always(allowed(OkHttpResponse { response_headers_to_add: to_add, ..OkHttpResponse::default() }));
+        let site = self::site(service.address, true, over_grpc(json!({})), json!([]));
+        let answer = ask(&site.proxy, "GET", "test", "/", "");
+        assert_eq!(answer.headers.values("x-old"), old, "{append:?} {action}");
+        assert_eq!(answer.headers.contains("x-none"), none, "{append:?} {action}");
+    }
+}
+
+#[test]
+fn a_denial_is_answered_as_the_service_says() {
+    let service = GrpcOrigin::start(|call| {
+        let request = CheckRequest::decode(call.messages[0].as_slice()).unwrap();
+        let path = request.attributes.unwrap().request.unwrap().http.unwrap().path;
+        let answer = match &*path {
+            "/bare" => CheckResponse { status: Some(Status { code: 16, ..Status::default() }), ..Default::default() },
+            "/whole" => denied(DeniedHttpResponse {
+                status: Some(HttpStatus { code: 429 }),
+                headers: vec![
+                    set("set-cookie", "a"),
+                    set("set-cookie", "b"),
+                    set("content-type", "text/html"),
+                    option("x-append", "gone", Some(true), 0),
+                ],
+                body: "<b>no</b>".into(),
+            }),
+            _ => {
+                let metadata = Struct {
+                    fields: [("who".to_owned(), postrider_grpc::value_of(value::Kind::StringValue("eve".into())))]
+                        .into(),
+                };
+                let mut answer = denied(DeniedHttpResponse { body: "no".into(), ..Default::default() });
+                answer.dynamic_metadata = Some(metadata);
+                answer
+            }
+        };
+        vec![Step::Send(answer.encode_to_vec()), Step::End(0, "")]
+    });
+    let site = site(service.address, true, over_grpc(json!({"stat_prefix": "waf"})), json!([]));
+    let bare = ask(&site.proxy, "GET", "test", "/bare", "");
+    assert_eq!((bare.status, bare.text()), (403, ""));
+    assert_eq!(site.logged(1), "403 UAEX ext_authz_denied -");
+    let whole = ask(&site.proxy, "GET", "test", "/whole", "");
+    assert_eq!((whole.status, whole.text(), whole.header("content-type")), (429, "<b>no</b>", "text/html"));
+    assert_eq!(whole.headers.values("set-cookie"), ["a", "b"]);
+    assert!(!whole.headers.contains("x-append"));
+    let plain = ask(&site.proxy, "GET", "test", "/", "");
+    assert_eq!((plain.status, plain.text(), plain.header("content-type")), (403, "no", "text/plain"));
+    assert_eq!(site.logged(3), "403 UAEX ext_authz_denied eve");
+    assert!(site.origin.requests().is_empty());
+    assert_eq!(site.stat("http.ingress_http.ext_authz.waf.denied"), 3);
+    assert_eq!(site.stat("cluster.origin.ext_authz.waf.denied"), 3);
+    // They count as answers of the cluster that they were meant for.
+    assert_eq!(site.stat("cluster.origin.upstream_rq_403"), 2);
+    assert_eq!(site.stat("cluster.origin.internal.upstream_rq_429"), 1);
+}
+
+#[test]
+fn without_an_answer_the_request_is_refused_or_passes_as_configured() {
+    let service = GrpcOrigin::start(|_| vec![Step::End(13, "broken")]);
+    let refusing =
+        site(service.address, true, over_grpc(json!({"status_on_error": {"code": "ServiceUnavailable"}})), json!([]));
+    let answer = ask(&refusing.proxy, "GET", "test", "/", "");
+    assert_eq!((answer.status, answer.text()), (503, ""));
+    assert_eq!(refusing.logged(1), "503 UAEX ext_authz_error -");
+    assert_eq!(refusing.stat("http.ingress_http.ext_authz.error"), 1);
+    assert_eq!(refusing.stat("cluster.origin.ext_authz.error"), 1);
+    let fields = json!({"failure_mode_allow": true, "failure_mode_allow_header_add": true});
+    let lenient = site(service.address, true, over_grpc(fields), json!([]));
+    assert_eq!(ask(&lenient.proxy, "GET", "test", "/", "").status, 200);
+    assert_eq!(lenient.origin.requests()[0].headers.values("x-envoy-auth-failure-mode-allowed"), ["true"]);
+    assert_eq!(lenient.stat("http.ingress_http.ext_authz.failure_mode_allowed"), 1);
+    assert_eq!(lenient.stat("http.ingress_http.ext_authz.error"), 1);
+    assert_eq!(lenient.stat("cluster.origin.ext_authz.failure_mode_allowed"), 1);
+}
+
+#[test]
+fn a_service_that_says_nothing_is_given_up_at_its_timeout() {
+    let service = GrpcOrigin::silent();
+    let mut fields = over_grpc(json!({}));
+    fields["grpc_service"]["timeout"] = json!("0.05s");
+    let site = site(service.address, true, fields, json!([]));
+    assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 403);
+    assert_eq!(site.logged(1), "403 UAEX ext_authz_error -");
+    service.wait_abandoned(1);
+    assert_eq!(site.stat("cluster.authz.upstream_rq_timeout"), 1);
+    assert_eq!(site.stat("cluster.authz.upstream_rq_504"), 1);
+}
+
+#[test]
+fn the_body_is_shown_as_far_as_it_is_wanted() {
+    let service = always(allowed(OkHttpResponse::default()));
+    let send = |site: &Site, body: &str| -> Response {
+        let head = format!("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        site.proxy.exchange(head)
+    };
+    let whole = json!({"with_request_body": {"max_request_bytes": 5}});
+    let strict = site(
+        service.address,
+        true,
+        over_grpc(whole),
+        json!([
+            {"match": {"prefix": "/nobody"}, "route": {"cluster": "origin"}, "typed_per_filter_config": {
+                "envoy.filters.http.ext_authz": {"@type": PER_ROUTE, "check_settings": {"disable_request_body_buffering": true}},
+            }},
+        ]),
+    );
+    assert_eq!(send(&strict, "12345").status, 200);
+    let http = told(&service, 0);
+    assert_eq!(
+        (&*http.body, http.headers.get("x-envoy-auth-partial-body").map(String::as_str)),
+        ("12345", Some("false"))
+    );
+    assert_eq!(strict.origin.requests()[0].body, b"12345");
+    let chunked = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n2\r\n12\r\n2\r\n34\r\n0\r\n\r\n";
+    assert_eq!(strict.proxy.exchange(chunked).status, 200);
+    assert_eq!(told(&service, 1).body, "1234");
+    assert_eq!(strict.origin.requests()[1].body, b"1234");
+    let large = send(&strict, "123456");
+    assert_eq!((large.status, large.text()), (413, "Payload Too Large"));
+    assert_eq!(strict.logged(3), "413 - request_payload_too_large -");
+    let unseen = "POST /nobody HTTP/1.1\r\nhost: test\r\ncontent-length: 6\r\n\r\n123456";
+    assert_eq!(strict.proxy.exchange(unseen).status, 200);
+    assert_eq!(told(&service, 2).body, "");
+    let some =
+        json!({"with_request_body": {"max_request_bytes": 5, "allow_partial_message": true, "pack_as_bytes": true}});
+    let partial = site(service.address, true, over_grpc(some), json!([]));
+    assert_eq!(send(&partial, "12345678").status, 200);
+    let http = told(&service, 3);
+    assert_eq!((&*http.raw_body, &*http.body), (&b"12345"[..], ""));
+    assert_eq!(http.headers.get("x-envoy-auth-partial-body").map(String::as_str), Some("true"));
+    assert_eq!(partial.origin.requests()[0].body, b"12345678");
+    // A body that comes later is waited for, up to what is wanted of it.
+    let mut client: RawClient = partial.proxy.client();
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 8\r\n\r\n123");
+    client.send("45");
+    service.wait_messages(5);
+    client.send("678");
+    assert_eq!(client.response("POST").unwrap().status, 200);
+    assert_eq!(partial.origin.requests()[1].body, b"12345678");
+}
+
+#[test]
+fn a_route_adds_context_turns_the_filter_off_or_asks_another_service() {
+    let service = always(allowed(OkHttpResponse::default()));
+    let over = |fields: Value| {
+        let mut fields = fields;
+        fields["@type"] = json!(PER_ROUTE);
+        json!({"envoy.filters.http.ext_authz": fields})
+    };
+    let to = |prefix: &str, fields: Value| {
+        json!({"match": {"prefix": prefix}, "route": {"cluster": "origin"}, "typed_per_filter_config": over(fields),
+            "metadata": {"filter_metadata": {"of.route": {"a": "b"}, "other": {"c": 1}}}})
+    };
+    let routes = json!([
+        to("/off", json!({"disabled": true})),
+        to("/context", json!({"check_settings": {"context_extensions": {"k": "v"}}})),
+    ]);
+    let fields = over_grpc(json!({
+        "route_metadata_context_namespaces": ["of.route", "absent"], "deny_at_disable": {"default_value": true, "runtime_key": "x"},
+    }));
+    let site = site(service.address, true, fields, routes);
+    assert_eq!(ask(&site.proxy, "GET", "test", "/off", "").status, 200);
+    assert!(service.calls().is_empty());
+    assert_eq!(ask(&site.proxy, "GET", "test", "/context", "").status, 200);
+    let context = attributes(&service, 0);
+    assert_eq!(context.context_extensions.into_iter().collect::<Vec<_>>(), [("k".to_owned(), "v".to_owned())]);
+    let metadata = context.route_metadata_context.unwrap().filter_metadata;
+    assert_eq!(metadata.keys().collect::<Vec<_>>(), ["of.route"]);
+    assert_eq!(metadata["of.route"].fields.len(), 1);
+    // Where no route is, nobody is asked.
+    assert_eq!(ask(&site.proxy, "GET", "elsewhere", "/", "").status, 404);
+    assert_eq!(service.calls().len(), 1);
+}
+
+#[test]
+fn a_share_of_requests_is_asked_about_and_the_rest_passes_or_not() {
+    let service = always(allowed(OkHttpResponse::default()));
+    let never = json!({"default_value": {"numerator": 0, "denominator": "HUNDRED"}, "runtime_key": "x"});
+    let open = site(service.address, true, over_grpc(json!({"filter_enabled": never})), json!([]));
+    assert_eq!(ask(&open.proxy, "GET", "test", "/", "").status, 200);
+    assert_eq!(open.stat("http.ingress_http.ext_authz.disabled"), 1);
+    let closed = json!({"filter_enabled": never, "deny_at_disable": {"default_value": true, "runtime_key": "y"}});
+    let closed = site(service.address, true, over_grpc(closed), json!([]));
+    assert_eq!(ask(&closed.proxy, "GET", "test", "/", "").status, 403);
+    assert_eq!(closed.logged(1), "403 UAEX ext_authz_error -");
+    assert!(service.calls().is_empty());
+}
+
+#[test]
+fn which_headers_the_service_sees_is_chosen() {
+    let service = always(allowed(OkHttpResponse::default()));
+    let fields = over_grpc(json!({
+        "allowed_headers": {"patterns": [{"prefix": "x-"}, {"exact": ":path"}]},
+        "disallowed_headers": {"patterns": [{"exact": "x-secret"}]},
+        "encode_raw_headers": true,
+    }));
+    let site = site(service.address, true, fields, json!([]));
+    ask(&site.proxy, "GET", "test", "/", "x-a: 1\r\nx-a: 2\r\nx-secret: 3\r\nother: 4\r\n");
+    let http = told(&service, 0);
+    assert!(http.headers.is_empty());
+    let mut raw: Vec<(String, Vec<u8>)> =
+        http.header_map.unwrap().headers.into_iter().map(|header| (header.key, header.raw_value)).collect();
+    raw.sort();
+    let line = |key: &str, value: &str| (key.to_owned(), value.as_bytes().to_vec());
+    assert_eq!(raw, [line(":path", "/"), line("x-a", "1"), line("x-a", "2"), line("x-forwarded-proto", "http")]);
+}
+
+#[test]
+fn a_verdict_that_makes_no_valid_message_is_refused_where_that_is_asked_for() {
+    let service = always(allowed(OkHttpResponse { headers: vec![set("x", "a\r\nb: c")], ..OkHttpResponse::default() }));
+    let site = site(service.address, true, over_grpc(json!({"validate_mutations": true})), json!([]));
+    assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 500);
+    assert_eq!(site.logged(1).split(' ').nth(2), Some("ext_authz_invalid"));
+    assert_eq!(site.stat("http.ingress_http.ext_authz.invalid"), 1);
+    if !postrider_only() {
+        return;
+    }
+    let careless = self::site(service.address, true, over_grpc(json!({})), json!([]));
+    assert_eq!(ask(&careless.proxy, "GET", "test", "/", "").status, 200);
+    assert!(!careless.origin.requests()[0].headers.contains("x"), "what cannot be a header is left out");
+}
+
+#[test]
+fn a_route_is_chosen_again_when_the_service_changed_what_it_depends_on() {
+    let service = always(allowed(OkHttpResponse { headers: vec![set("x-kind", "new")], ..OkHttpResponse::default() }));
+    let routes = json!([{
+        "match": {"prefix": "/", "headers": [{"name": "x-kind", "string_match": {"exact": "new"}}]},
+        "direct_response": {"status": 202},
+    }]);
+    let stays = site(service.address, true, over_grpc(json!({})), routes.clone());
+    assert_eq!(ask(&stays.proxy, "GET", "test", "/", "").status, 200);
+    let moves = site(service.address, true, over_grpc(json!({"clear_route_cache": true})), routes);
+    assert_eq!(ask(&moves.proxy, "GET", "test", "/", "").status, 202);
+}
+
+/// The filter over HTTP.
+fn over_http(service: Value, more: Value) -> Value {
+    let mut http = json!({"server_uri": {"uri": "http://authz", "cluster": "authz", "timeout": "10s"}});
+    for (key, value) in service.as_object().unwrap() {
+        http[key] = value.clone();
+    }
+    let mut fields = json!({"http_service": http});
+    for (key, value) in more.as_object().unwrap() {
+        fields[key] = value.clone();
+    }
+    fields
+}
+
+#[test]
+fn a_service_over_http_is_asked_with_the_request_itself() {
+    let authz = Origin::fixed(
+        "HTTP/1.1 200 OK\r\nx-user: eve\r\nx-more: 2\r\nx-fresh: 3\r\nx-shown: yes\r\nwho: eve\r\n\
+         x-envoy-auth-headers-to-remove: x-gone , cookie\r\ncontent-length: 0\r\n\r\n",
+    );
+    let service = json!({
+        "path_prefix": "/check",
+        "authorization_request": {"headers_to_add": [{"key": "x-added", "value": "1"}]},
+        "authorization_response": {
+            "allowed_upstream_headers": {"patterns": [{"exact": "x-user"}]},
+            "allowed_upstream_headers_to_append": {"patterns": [{"exact": "x-more"}, {"exact": "x-fresh"}]},
+            "allowed_client_headers_on_success": {"patterns": [{"exact": "x-shown"}]},
+            "dynamic_metadata_from_headers": {"patterns": [{"exact": "who"}]},
+        },
+    });
+    let more = json!({"allowed_headers": {"patterns": [{"exact": "x-in"}]}});
+    let site = site(authz.address, false, over_http(service, more), json!([]));
+    let fields = "authorization: me\r\nx-in: 1\r\nx-in: 2\r\nx-out: 1\r\nx-user: root\r\nx-more: 1\r\nx-gone: 1\r\ncookie: a\r\n";
+    let answer = ask(&site.proxy, "GET", "test", "/a?b", fields);
+    assert_eq!((answer.status, answer.header("x-shown")), (200, "yes"));
+    let asked = &authz.requests()[0];
+    assert_eq!((&*asked.method, &*asked.target), ("GET", "/check/a?b"));
+    assert_eq!(asked.headers.values("host"), ["test"]);
+    assert_eq!(asked.headers.values("authorization"), ["me"]);
+    assert_eq!(asked.headers.values("x-in"), ["1,2"]);
+    assert_eq!(asked.headers.values("x-added"), ["1"]);
+    assert_eq!(asked.headers.values("content-length"), ["0"]);
+    assert!(!asked.headers.contains("x-out") && !asked.headers.contains("cookie"));
+    let seen = &site.origin.requests()[0].headers;
+    assert_eq!(seen.values("x-user"), ["eve"]);
+    assert_eq!(seen.values("x-more"), ["1", "2"]);
+    assert_eq!(seen.values("x-fresh"), ["3"]);
+    assert!(!seen.contains("x-gone") && !seen.contains("cookie") && !seen.contains("x-shown"));
+    assert_eq!(site.logged(1), "200 - via_upstream eve");
+}
+
+#[test]
+fn a_service_over_http_denies_with_its_answer() {
+    let authz = Origin::fixed(
+        "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Basic\r\nx-in: 1\r\nx-out: 2\r\ncontent-length: 4\r\n\r\nnope",
+    );
+    let open = site(authz.address, false, over_http(json!({}), json!({})), json!([]));
+    let answer = ask(&open.proxy, "GET", "test", "/", "");
+    assert_eq!((answer.status, answer.text(), answer.header("x-out")), (401, "nope", "2"));
+    assert_eq!(open.logged(1), "401 UAEX ext_authz_denied -");
+    let some = json!({"authorization_response": {"allowed_client_headers": {"patterns": [{"exact": "x-in"}]}}});
+    let narrow = site(authz.address, false, over_http(some, json!({})), json!([]));
+    let answer = ask(&narrow.proxy, "GET", "test", "/", "");
+    assert_eq!((answer.status, answer.header("www-authenticate"), answer.header("x-in")), (401, "Basic", "1"));
+    assert!(!answer.headers.contains("x-out"));
+    let broken = Origin::fixed("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n");
+    let failing = site(broken.address, false, over_http(json!({}), json!({})), json!([]));
+    assert_eq!(ask(&failing.proxy, "GET", "test", "/", "").status, 403);
+    assert_eq!(failing.logged(1), "403 UAEX ext_authz_error -");
+}
+
+#[test]
+fn a_service_over_http_sees_the_body_under_the_requests_method() {
+    let authz = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let more = json!({"with_request_body": {"max_request_bytes": 4, "allow_partial_message": true}});
+    let service = json!({"path_override": "/always"});
+    let site = site(authz.address, false, over_http(service, more), json!([]));
+    let response = site.proxy.exchange("POST /x HTTP/1.1\r\nhost: test\r\ncontent-length: 6\r\n\r\n123456");
+    assert_eq!(response.status, 200);
+    let asked = &authz.requests()[0];
+    assert_eq!((&*asked.method, &*asked.target, &*asked.body), ("POST", "/always", &b"1234"[..]));
+    assert_eq!(asked.headers.values("x-envoy-auth-partial-body"), ["true"]);
+    assert_eq!(site.origin.requests()[0].body, b"123456");
+}
