@@ -128,6 +128,7 @@ impl Denial {
             body: self.body.into(),
             headers: headers.map(|(name, value)| (name.into(), value.into())).collect(),
             details: details.into(),
+            grpc_status: None,
         }
     }
 }

@@ -281,6 +281,7 @@ impl Limiter {
             body: body.into(),
             headers: fields.iter().map(|field| (text(field.name), field.value.to_vec().into())).collect(),
             details: "request_rate_limited".into(),
+            grpc_status: None,
         }))
     }
 
