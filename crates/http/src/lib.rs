@@ -17,12 +17,14 @@
 //! | `framing` | [`BodyFraming`] and how it is decided |
 //! | `path`, `host` | [`normalize_path`], [`check_authority`] |
 //! | `hop` | hop-by-hop fields |
+//! | [`grpc`] | what gRPC puts on top of HTTP |
 //! | `write` | [`write_request`], [`write_response`], [`write_trailers`] |
 //! | [`reason`] | every refusal by name |
 
 mod chars;
 mod fields;
 mod framing;
+pub mod grpc;
 mod header_id;
 mod hop;
 mod host;

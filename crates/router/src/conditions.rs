@@ -79,10 +79,9 @@ impl Conditions {
     }
 }
 
-/// A request with a path and the content type `application/grpc` or `application/grpc+…`, nothing else.
+/// A request with a path and the content type of gRPC.
 fn is_grpc(head: &RequestHead) -> bool {
-    let rest = head.fields.get(HeaderId::ContentType).and_then(|value| value.strip_prefix(b"application/grpc"));
-    !head.path().is_empty() && matches!(rest, Some([] | [b'+', ..]))
+    !head.path().is_empty() && postrider_http::grpc::has_content_type(&head.fields)
 }
 
 #[derive(Debug)]
