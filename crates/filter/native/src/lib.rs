@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod basic_auth;
+mod grpc_json_transcoder;
 mod header_mutation;
 
 use postrider_filter_api::Registry;
@@ -13,6 +14,7 @@ use postrider_filter_api::Registry;
 /// Makes every built-in filter known by the type of its configuration.
 pub fn register(registry: &mut Registry) {
     registry.register(basic_auth::KIND, basic_auth::build);
+    registry.register(grpc_json_transcoder::KIND, grpc_json_transcoder::build);
     registry.register(header_mutation::KIND, header_mutation::build);
 }
 
