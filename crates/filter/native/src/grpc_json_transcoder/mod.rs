@@ -432,7 +432,7 @@ impl Gate {
             return None;
         }
         let mut json = Vec::new();
-        self.config.print.write(&value, None, self.max_response, &mut json).ok().map(|()| json)
+        self.config.print.write(&value, None, self.max_response, false, &mut json).ok().map(|()| json)
     }
 }
 

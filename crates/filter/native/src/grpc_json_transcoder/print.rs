@@ -22,7 +22,7 @@ pub(super) struct Print {
 }
 
 impl Print {
-    /// Appends `message`, or the value of its `part`; `limit` bounds the bytes.
+    /// Appends `message`, or the value of its `part`; `limit` bounds the bytes. `is_event`: it is sent as one.
     ///
     /// # Errors
     /// A message inside of an `Any` is unknown or broken, or there is too much of it.
@@ -31,14 +31,17 @@ impl Print {
         message: &DynamicMessage,
         part: Option<&FieldDescriptor>,
         limit: usize,
+        is_event: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
         let options = self.options(!self.primitives);
+        // An event ends at an empty line, and begins anew at each other: JSON with line breaks would be cut apart.
+        let spaced = self.whitespace && !is_event;
         let written = match part {
-            None => self.message(message, &options, Bounded { out, left: limit }),
+            None => self.message(message, &options, spaced, Bounded { out, left: limit }),
             Some(part) if !part.is_list() && !part.is_map() && matches!(part.kind(), Kind::Message(_)) => {
                 match &*message.get_field(part) {
-                    Proto::Message(inner) => self.message(inner, &options, Bounded { out, left: limit }),
+                    Proto::Message(inner) => self.message(inner, &options, spaced, Bounded { out, left: limit }),
                     _ => Ok(()),
                 }
             }
@@ -57,7 +60,7 @@ impl Print {
                     Some(value) => value,
                     None => of(&empty, self.options(false))?.unwrap_or_default(),
                 };
-                let text = if self.is_spaced() { format!("{value:#}") } else { value.to_string() };
+                let text = if spaced { format!("{value:#}") } else { value.to_string() };
                 if text.len() > limit {
                     return Err(super::RESPONSE_TOO_LARGE.to_owned());
                 }
@@ -66,15 +69,10 @@ impl Print {
             }
         };
         written.map_err(|error| error.to_string())?;
-        if self.is_spaced() {
+        if spaced {
             out.push(b'\n');
         }
         Ok(())
-    }
-
-    /// Events end at an empty line and begin anew at each other: JSON with line breaks would be cut apart.
-    fn is_spaced(&self) -> bool {
-        self.whitespace && !self.server_sent_events
     }
 
     fn options(&self, skip_default: bool) -> SerializeOptions {
@@ -88,9 +86,10 @@ impl Print {
         &self,
         message: &DynamicMessage,
         options: &SerializeOptions,
+        spaced: bool,
         to: Bounded<'_>,
     ) -> Result<(), serde_json::Error> {
-        if self.is_spaced() {
+        if spaced {
             let mut to = Serializer::with_formatter(to, PrettyFormatter::with_indent(b" "));
             message.serialize_with_options(&mut to, options)
         } else {

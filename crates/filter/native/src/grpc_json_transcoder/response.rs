@@ -93,12 +93,13 @@ impl Response {
             out.push(if first { b'[' } else { b',' });
         }
         let streaming = rule.method.server_streaming;
-        if streaming && print.server_sent_events {
+        let is_event = streaming && print.server_sent_events;
+        if is_event {
             out.extend_from_slice(b"data: ");
         }
         let limit = limit.saturating_mul(MAX_GROWTH);
-        print.write(&message, rule.response.as_ref(), limit, out).map_err(Failure::response)?;
-        if streaming && print.server_sent_events {
+        print.write(&message, rule.response.as_ref(), limit, is_event, out).map_err(Failure::response)?;
+        if is_event {
             out.extend_from_slice(b"\n\n");
         } else if streaming && print.newline_delimited {
             out.push(b'\n');
