@@ -8,6 +8,7 @@
 pub use postrider_testkit as kit;
 
 pub mod grpc;
+pub mod grpc_origin;
 pub mod h2_client;
 pub mod h2_frames;
 pub mod h2_origin;

@@ -89,6 +89,8 @@ pub struct Place<'a> {
     pub stat_prefix: &'a str,
     /// The worker's number, from 0.
     pub worker: u32,
+    /// Bytes of a message that may be held at once here; 0 when there is no limit.
+    pub buffer_limit: usize,
 }
 
 /// The overrides that apply to a route, from the least specific to the most.

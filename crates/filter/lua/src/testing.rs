@@ -20,7 +20,8 @@ impl Trial {
         }
         let stats = Stats::new();
         let worker = stats.worker(0);
-        let filter = factory.filter(&configs, &Place { stats: &worker, stat_prefix: "test", worker: 0 });
+        let filter =
+            factory.filter(&configs, &Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20 });
         Ok(Trial::around(filter, stats, FakeStream::new("GET", "/", &[])))
     }
 

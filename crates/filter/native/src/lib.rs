@@ -8,6 +8,7 @@
 mod basic_auth;
 mod descriptors;
 mod ext_authz;
+mod grpc_json_transcoder;
 mod header_mutation;
 mod ratelimit;
 mod read;
@@ -18,6 +19,7 @@ use postrider_filter_api::Registry;
 pub fn register(registry: &mut Registry) {
     registry.register(basic_auth::KIND, basic_auth::build);
     registry.register(ext_authz::KIND, ext_authz::build);
+    registry.register(grpc_json_transcoder::KIND, grpc_json_transcoder::build);
     registry.register(header_mutation::KIND, header_mutation::build);
     registry.register(ratelimit::KIND, ratelimit::build);
 }

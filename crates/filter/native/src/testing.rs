@@ -39,5 +39,5 @@ pub(crate) fn text(text: &str) -> Value {
 /// A place with counters that nobody reads.
 pub fn place() -> postrider_filter_api::Place<'static> {
     let stats = Box::leak(Box::new(postrider_telemetry::Registry::new().worker(0)));
-    postrider_filter_api::Place { stats, stat_prefix: "test", worker: 0 }
+    postrider_filter_api::Place { stats, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20 }
 }

@@ -37,7 +37,6 @@ impl Exchange {
 
     /// Finds the route and the filters that it sees.
     pub(super) fn find_route(&mut self, connection: &Connection, http: &Http) {
-        let worker = &connection.worker;
         let routes = http.routes();
         let chain = self.choose_route(&routes, connection, http);
         if http.model.identity.use_remote_address && !self.internal {
@@ -45,7 +44,7 @@ impl Exchange {
                 self.request.fields.remove_name(name.as_bytes());
             }
         }
-        let place = Place { stats: &worker.stats, stat_prefix: &http.stat_prefix, worker: worker.id };
+        let place = place(connection, http);
         self.filters = routes.filters(chain, &place).filter(|filters| !filters.all.is_empty()).cloned();
         if self.filters.is_some() {
             self.prepare_states();
@@ -62,8 +61,7 @@ impl Exchange {
         self.info.virtual_host = None;
         self.weighted = None;
         let chain = self.choose_route(&routes, connection, http);
-        let worker = &connection.worker;
-        let place = Place { stats: &worker.stats, stat_prefix: &http.stat_prefix, worker: worker.id };
+        let place = place(connection, http);
         if let (Some(filters), Some(there)) = (&self.filters, routes.filters(chain, &place)) {
             self.filters = Some(Rc::new(filters.on_route(there)));
         }
@@ -304,6 +302,18 @@ impl Clusters for Loads<'_> {
             load.requests += u64::from(host.active.get());
         });
         Some(load)
+    }
+}
+
+/// Where the filters of a connection run.
+#[inline]
+fn place<'a>(connection: &'a Connection, http: &'a Http) -> Place<'a> {
+    let worker = &connection.worker;
+    Place {
+        stats: &worker.stats,
+        stat_prefix: &http.stat_prefix,
+        worker: worker.id,
+        buffer_limit: connection.chain.buffer_limit,
     }
 }
 

@@ -186,7 +186,7 @@ impl Exchange {
             self.upload = Transfer::filtered(self.facts.framing, http.model.http1.enable_trailers);
         }
         let (input, buffers) = (&mut connection.input, &connection.worker.buffers);
-        match self.upload.read(input, &mut self.request_pass.held, &mut self.request_trailers, buffers) {
+        match self.upload.read(input, &mut self.request_pass.held, &mut self.request_trailers, buffers, false) {
             Ok(read) => {
                 self.info.bytes_received += read.bytes as u64;
                 self.request_pass.feed(read.ended, !self.request_trailers.is_empty());
@@ -229,7 +229,9 @@ impl Exchange {
     pub(super) fn read_response_body(&mut self, buffers: &Buffers) -> Result<(), End> {
         let Exchange { download, response_pass, response_trailers, upstream, .. } = self;
         let Some(upstream) = upstream else { return Ok(()) };
-        match download.read(&mut upstream.input, &mut response_pass.held, response_trailers, buffers) {
+        // What an upstream of HTTP/2 says behind its body is for filters, also where the client cannot be told it.
+        let hears = matches!(upstream.io, Io::Http2(_));
+        match download.read(&mut upstream.input, &mut response_pass.held, response_trailers, buffers, hears) {
             Ok(read) => {
                 response_pass.feed(read.ended, !response_trailers.is_empty());
                 Ok(())

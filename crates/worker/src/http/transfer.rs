@@ -95,7 +95,8 @@ impl Transfer {
         }
     }
 
-    /// Reads what `input` holds of a body that filters see.
+    /// Reads what `input` holds of a body that filters see. `hears_trailers`: they see its trailers too, whether or not
+    /// those leave.
     ///
     /// # Errors
     /// The body is malformed.
@@ -105,6 +106,7 @@ impl Transfer {
         into: &mut Body,
         trailers: &mut Fields,
         buffers: &Buffers,
+        hears_trailers: bool,
     ) -> Result<Read, BodyError> {
         let Transfer::Filtered { decoder, keep_trailers, .. } = self else { return Ok(Read { bytes: 0, ended: true }) };
         let mut bytes = 0;
@@ -114,7 +116,7 @@ impl Transfer {
             into.push(piece);
             bytes += piece.len();
             input.consume(decoded.consumed, buffers);
-            if decoded.done && !*keep_trailers {
+            if decoded.done && !*keep_trailers && !hears_trailers {
                 trailers.clear();
             }
             if decoded.done || decoded.consumed == 0 || input.is_empty() {
@@ -151,7 +153,7 @@ impl Transfer {
     ) -> Result<u64, BodyError> {
         let moved = match self {
             Transfer::Filtered { .. } => {
-                let read = self.read(input, &mut Body::default(), trailers, buffers);
+                let read = self.read(input, &mut Body::default(), trailers, buffers, false);
                 read.map(|read| read.bytes as u64)
             }
             other => other.step(input, out, trailers, buffers),

@@ -70,7 +70,8 @@ fn the_most_specific_configuration_counts_alone() {
         let stats = postrider_telemetry::Registry::new();
         let worker = stats.worker(0);
         let mut trial = Trial::rider("return {}");
-        trial.filter = factory.filter(&configs, &Place { stats: &worker, stat_prefix: "test", worker: 0 });
+        trial.filter =
+            factory.filter(&configs, &Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20 });
         assert_eq!(out_of(&mut trial).as_deref(), Some(expected));
     }
 }

@@ -176,7 +176,7 @@ impl Loaded {
 }
 
 fn place(worker: &WorkerStats) -> Place<'_> {
-    Place { stats: worker, stat_prefix: "plugin", worker: 0 }
+    Place { stats: worker, stat_prefix: "plugin", worker: 0, buffer_limit: 0 }
 }
 
 fn lines(errors: ConfigError) -> Vec<String> {
