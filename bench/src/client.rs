@@ -113,21 +113,28 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         epoll::add(&self.epoll, &stream, EventData::new_u64(self.connections.len() as u64), EventFlags::IN)?;
-        Ok(Connection { stream, answer: Answer::Head(Vec::new()) })
+        Ok(Connection { stream, answer: Answer::default() })
     }
 }
 
 /// How far the answer on a connection was read.
-enum Answer {
+pub enum Answer {
     /// The head's bytes so far.
     Head(Vec<u8>),
     /// Bytes of the body that are still to come.
     Body(usize),
 }
 
+impl Default for Answer {
+    fn default() -> Self {
+        Self::Head(Vec::new())
+    }
+}
+
 impl Answer {
-    /// Takes bytes of at most one answer; true when it is complete.
-    fn take(&mut self, bytes: &[u8]) -> Result<bool> {
+    /// Takes bytes of at most one answer; true when it is complete. An answer that is not a 200 with a content-length is
+    /// an error.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<bool> {
         let missing = match self {
             Self::Body(missing) => missing.checked_sub(bytes.len()),
             Self::Head(head) => {
@@ -139,7 +146,7 @@ impl Answer {
         };
         match missing {
             Some(0) => {
-                *self = Self::Head(Vec::new());
+                *self = Self::default();
                 Ok(true)
             }
             Some(missing) => {
@@ -164,38 +171,8 @@ fn broken(detail: &str) -> Error {
     Error::FailedLoad { detail: detail.to_owned() }
 }
 
-/// One GET on a connection of its own: status and body length, for checks before a measurement.
-pub fn fetch(port: u16, path: &str, headers: &[&str]) -> io::Result<(u16, usize)> {
-    let limit = Duration::from_secs(5);
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(limit))?;
-    let mut request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n");
-    for header in headers.iter().filter(|header| !header.starts_with("Connection:")) {
-        request.push_str(header);
-        request.push_str("\r\n");
-    }
-    request.push_str("\r\n");
-    stream.write_all(request.as_bytes())?;
-    // To the announced length, not to the end of the stream: behind the relay the origin decides whether it closes.
-    let mut answer = Vec::new();
-    let mut buffer = vec![0; READ_BUFFER];
-    loop {
-        let received = stream.read(&mut buffer)?;
-        answer.extend_from_slice(&buffer[..received]);
-        let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
-        let body = end.map_or(0, |end| answer.len() - end - 4);
-        let announced = end.and_then(|end| header_length(&String::from_utf8_lossy(&answer[..end])));
-        if received == 0 || announced.is_some_and(|announced| body >= announced) {
-            let status = answer.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-            return match (end, status) {
-                (Some(_), Some(status)) => Ok((status, body)),
-                _ => Err(io::Error::new(ErrorKind::InvalidData, "not an HTTP/1.1 answer")),
-            };
-        }
-    }
-}
-
-fn header_length(head: &str) -> Option<usize> {
+/// The content-length in a head.
+pub fn header_length(head: &str) -> Option<usize> {
     head.lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
@@ -211,7 +188,7 @@ mod tests {
     fn an_answer_is_complete_at_its_last_byte_however_it_is_cut() {
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
         for cut in 0..bytes.len() {
-            let mut answer = Answer::Head(Vec::new());
+            let mut answer = Answer::default();
             assert!(!answer.take(&bytes[..cut]).unwrap(), "complete after {cut} bytes");
             assert!(answer.take(&bytes[cut..]).unwrap(), "incomplete when cut at {cut}");
         }
@@ -220,9 +197,9 @@ mod tests {
     #[test]
     fn a_surplus_byte_and_another_status_are_failures() {
         let surplus = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nab";
-        assert!(Answer::Head(Vec::new()).take(surplus).is_err());
+        assert!(Answer::default().take(surplus).is_err());
         let refused = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
-        assert!(Answer::Head(Vec::new()).take(refused).is_err());
+        assert!(Answer::default().take(refused).is_err());
     }
 
     #[test]

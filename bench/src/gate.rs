@@ -13,7 +13,8 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::peer::{Peer, on_path};
-use crate::rig::{Probe, Rig, Wrap};
+use crate::probe::Probe;
+use crate::rig::{Rig, Wrap};
 use crate::shape::Shape;
 
 /// User instructions that the finished gateway may spend on a request with a 4 KB answer.
@@ -103,7 +104,7 @@ fn run<T>(
             }
         })
         .map_err(Error::io("starting the origin"))?;
-    let probe = Probe { path: "/4k", body: BODY, headers: &[] };
+    let probe = Probe::get("/4k", BODY);
     let proxy = rig.start_proxy(peer, Shape::HTTP, origin_port, probe, Wrap::Traced(wrap))?;
     let mut client = Client::new(proxy.port, "/4k")?;
     client.connect(CONNECTIONS)?;

@@ -1,19 +1,25 @@
 //! Memory of what does nothing: idle connections, and clusters without traffic.
 
-use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
+
+use rustls::client::Resumption;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::load::Effort;
-use crate::pause::{POLL, pause};
 use crate::peer::Peer;
+use crate::probe::Probe;
 use crate::proc_stat::memory;
 use crate::process::Process;
-use crate::rig::{Probe, Proxy, Rig, Wrap};
-use crate::scenario::{IDLE_CLUSTERS, IDLE_CONNECTIONS};
-use crate::shape::Shape;
+use crate::rig::{Rig, Wrap};
+use crate::scenario::{IDLE_CLUSTERS, IDLE_CONNECTIONS, Idle};
+use crate::shape::{Key, Shape};
 use crate::stats::Spread;
+use crate::tls::believing_client;
+use crate::tls_client::TlsClient;
 
 /// Rounds beyond this tell nothing more about memory.
 const MAX_ROUNDS: usize = 3;
@@ -22,7 +28,7 @@ const STEP: usize = 64;
 /// Descriptors of a proxy that are not connections.
 const OWN_FILES: u64 = 200;
 const BODY: usize = 4000;
-const PROBE: Probe = Probe { path: "/4k", body: BODY, headers: &[] };
+const PROBE: Probe = Probe::get("/4k", BODY);
 
 /// One peer in an idle scenario.
 #[derive(Debug)]
@@ -65,37 +71,32 @@ impl IdleSubject {
 }
 
 /// Memory before and after so many downstream connections have carried one request each and fell idle.
-pub fn connections(rig: &Rig, pooled: bool, peers: &[Peer], effort: Effort) -> Result<Vec<IdleSubject>> {
+pub fn connections(rig: &Rig, idle: Idle, peers: &[Peer], effort: Effort) -> Result<Vec<IdleSubject>> {
     let fitting = rig.file_limit.saturating_sub(OWN_FILES) as usize;
+    let pooled = idle == Idle::Pooled;
     // The relay has an upstream connection for each downstream one, and HAProxy reserves a descriptor for it.
     let files_each = |peer: Peer| if pooled || matches!(peer, Peer::Relay | Peer::Haproxy) { 2 } else { 1 };
+    let tls = (idle == Idle::Tls).then_some(Key::Ecdsa);
+    let shape = |units: usize| Shape { connections: units + STEP, tls, ..Shape::HTTP };
+    let peers: Vec<Peer> = peers.iter().copied().filter(|peer| tls.is_none() || peer.can_be(&shape(0))).collect();
     measure(
-        peers,
+        &peers,
         effort,
         |peer| IDLE_CONNECTIONS.min(fitting / files_each(peer)),
         |peer, units| {
-            let (origin, origin_port) = start_origin(rig, if pooled { units } else { 0 })?;
-            let shape = Shape { connections: units + STEP, ..Shape::HTTP };
-            let proxy = rig.start_proxy(peer, shape, origin_port, PROBE, Wrap::Plain)?;
-            let mut client = Client::new(proxy.port, "/4k")?;
+            let hold = if pooled { units } else { 0 };
+            let (origin, origin_port) = start_origin(rig, hold)?;
+            let proxy = rig.start_proxy(peer, shape(units), origin_port, PROBE, Wrap::Plain)?;
             let pids = proxy.process.tree();
             let base = memory(&pids);
-            if pooled {
-                for first in (0..units).step_by(STEP) {
-                    client.connect(STEP.min(units - first))?;
-                    client.ask(first)?;
-                }
-                client.collect(units, 0)?;
-            } else {
-                for first in (0..units).step_by(STEP) {
-                    let count = STEP.min(units - first);
-                    client.connect(count)?;
-                    client.ask(first)?;
-                    client.collect(count, 0)?;
-                }
-            }
+            // What holds the connections, until the second reading is taken.
+            let (_plain, _tls) = match idle {
+                Idle::Nothing => (Some(use_in_turn(proxy.port, units)?), None),
+                Idle::Pooled => (Some(use_at_once(proxy.port, units)?), None),
+                Idle::Tls => (None, Some(use_tls_in_turn(proxy.port, units)?)),
+            };
             let full = memory(&pids);
-            finish(proxy)?;
+            proxy.finish()?;
             let _ = origin.stop();
             Ok(IdleSample {
                 base_rss_kib: base.rss_kib,
@@ -106,6 +107,58 @@ pub fn connections(rig: &Rig, pooled: bool, peers: &[Peer], effort: Effort) -> R
             })
         },
     )
+}
+
+/// Open connections, on each of which a request was answered, a few at a time.
+fn use_in_turn(port: u16, units: usize) -> Result<Client> {
+    let mut client = Client::new(port, PROBE.path)?;
+    for first in (0..units).step_by(STEP) {
+        let count = STEP.min(units - first);
+        client.connect(count)?;
+        client.ask(first)?;
+        client.collect(count, 0)?;
+    }
+    Ok(client)
+}
+
+/// The same with all requests in flight together.
+fn use_at_once(port: u16, units: usize) -> Result<Client> {
+    let mut client = Client::new(port, PROBE.path)?;
+    for first in (0..units).step_by(STEP) {
+        client.connect(STEP.min(units - first))?;
+        client.ask(first)?;
+    }
+    client.collect(units, 0)?;
+    Ok(client)
+}
+
+/// The same as `use_in_turn` over TLS; the connections live as long as the runtime.
+fn use_tls_in_turn(port: u16, units: usize) -> Result<(Vec<TlsClient>, Runtime)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::io("building the clients' runtime"))?;
+    let config = Arc::new(believing_client(Resumption::disabled())?);
+    let request: Arc<str> = format!("GET {} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n", PROBE.path).into();
+    let mut clients = Vec::with_capacity(units);
+    while clients.len() < units {
+        let mut opening = JoinSet::new();
+        runtime.block_on(async {
+            for _ in 0..STEP.min(units - clients.len()) {
+                let (config, request) = (config.clone(), request.clone());
+                opening.spawn(async move {
+                    let mut client = TlsClient::open(port, config).await?;
+                    client.exchange(request.as_bytes()).await?;
+                    Ok::<_, Error>(client)
+                });
+            }
+            while let Some(opened) = opening.join_next().await {
+                clients.push(opened.map_err(|error| Error::FailedLoad { detail: error.to_string() })??);
+            }
+            Ok::<_, Error>(())
+        })?;
+    }
+    Ok((clients, runtime))
 }
 
 /// Memory and start time with and without clusters that get no traffic.
@@ -122,7 +175,7 @@ pub fn clusters(rig: &Rig, peers: &[Peer], effort: Effort) -> Result<Vec<IdleSub
                 let proxy = rig.start_proxy(peer, shape, origin_port, PROBE, Wrap::Plain)?;
                 let memory = memory(&proxy.process.tree());
                 let ready = proxy.ready_after;
-                finish(proxy)?;
+                proxy.finish()?;
                 Ok::<_, Error>((memory, milliseconds(ready)))
             };
             let (base, base_ready) = reading(Shape::HTTP)?;
@@ -173,27 +226,9 @@ fn measure(
     Ok(subjects)
 }
 
-/// The bench's own origin as a process, because one process may not have descriptors for all clients and upstreams.
+/// The bench's own origin, which answers when so many requests are in flight.
 fn start_origin(rig: &Rig, hold: usize) -> Result<(Process, u16)> {
-    let bench = std::env::current_exe().map_err(Error::io("finding the bench's own program"))?;
-    let mut command = Command::new(bench);
-    command.args(["serve-origin", "--body", &BODY.to_string(), "--hold", &hold.to_string()]);
-    let log = rig.log("origin")?;
-    let mut process = Process::start("origin", command, rig.cpus.load, rig.cpus, &log)?;
-    loop {
-        process.check_running()?;
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        if let Some(port) = text.lines().find_map(|line| line.strip_prefix("listening on ")?.parse().ok()) {
-            return Ok((process, port));
-        }
-        pause(POLL);
-    }
-}
-
-fn finish(mut proxy: Proxy) -> Result<()> {
-    proxy.process.check_running()?;
-    let _ = proxy.process.stop();
-    Ok(())
+    rig.start_own_origin(&["serve-origin", "--body", &BODY.to_string(), "--hold", &hold.to_string()].map(String::from))
 }
 
 fn milliseconds(duration: Duration) -> f64 {

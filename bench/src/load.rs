@@ -1,27 +1,25 @@
-//! The load scenarios: interleaved rounds of wrk against each proxy, CPU time read from /proc around each.
+//! The load scenarios: interleaved rounds of a load generator against each proxy, CPU time read from /proc around each.
 //!
 //! In a round every subject runs once, freshly started, and the order turns by one with each round, so that a slow
 //! change of the machine meets all of them alike. Ratios are formed within a round.
 
-use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::generator::Loader;
 use crate::pause::pause;
 use crate::peer::Peer;
+use crate::probe::Probe;
 use crate::proc_stat::{busy_ticks, cpu_time, memory, tick_micros};
 use crate::process::Process;
-use crate::rig::{Probe, Proxy, Rig, Wrap};
-use crate::scenario::{LoadPlan, Variant};
+use crate::rig::{Rig, Wrap};
+use crate::scenario::{LoadPlan, Sends, Variant};
 use crate::stats::Spread;
-use crate::wrk::{self, Load, Report};
 
 /// A sample in which other programs used more than this share of one CPU is not counted.
 pub const FOREIGN_LIMIT: f64 = 0.12;
 /// How long each proxy is warmed up before its sample: pools filled, caches and branch predictors warm.
 const WARM_UP_SECONDS: u64 = 1;
-/// Time beyond its own that wrk may need to end.
-const WRK_GRACE: Duration = Duration::from_secs(20);
 
 /// How often and how long.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +127,11 @@ impl Subject {
 
 /// All rounds of a scenario. A subject that fails is reported and left out of later rounds.
 pub fn measure(rig: &Rig, plan: &LoadPlan, peers: &[Peer], effort: Effort) -> Result<Vec<Subject>> {
-    let (upstream, upstream_port) = rig.start_upstream()?;
+    let Some(first) = plan.variants.first() else { return Ok(Vec::new()) };
+    let (upstream, upstream_port) = match plan.sends {
+        Sends::Message(_) => rig.start_own_origin(&["serve-grpc".to_owned()])?,
+        Sends::Nothing | Sends::Bytes(_) => rig.start_upstream(first.shape.upstream)?,
+    };
     let mut subjects: Vec<Subject> = plan
         .variants
         .iter()
@@ -189,68 +191,47 @@ fn sample(
     round: usize,
     seconds: u64,
 ) -> Result<Sample> {
-    let probe = Probe { path: plan.path, body: plan.body, headers: plan.headers };
-    let proxy = rig.start_proxy(subject.peer, subject.variant.shape, upstream_port, probe, Wrap::Plain)?;
-    let url = format!("http://127.0.0.1:{}{}", proxy.port, plan.path);
-    let script = match plan.sends {
-        0 => None,
-        bytes => {
-            let path = rig.log("wrk")?.with_file_name("post.lua");
-            fs::write(&path, wrk::post_script(bytes)).map_err(Error::io(format!("writing {}", path.display())))?;
-            Some(path)
-        }
+    let message = match plan.sends {
+        Sends::Message(count) => Some(count),
+        Sends::Nothing | Sends::Bytes(_) => None,
     };
-    let load =
-        Load { url: &url, connections: plan.connections, seconds, headers: plan.headers, script: script.as_deref() };
-    run_wrk(rig, Load { seconds: WARM_UP_SECONDS, ..load }, |_| ())?;
+    let probe = Probe { path: plan.path, body: plan.body, headers: plan.headers, message };
+    let proxy = rig.start_proxy(subject.peer, subject.variant.shape, upstream_port, probe, Wrap::Plain)?;
+    let loader = Loader::new(rig, plan, &subject.variant.shape, proxy.port)?;
+    let _ = loader.run(WARM_UP_SECONDS, |_| ())?;
 
     let pids = proxy.process.tree();
     let upstream_pids = upstream.tree();
-    // wrk is a child that the bench has waited for when the second reading is taken, so its time is in the bench's own.
+    // The generator is a thread of the bench or a child that it has waited for when the second reading is taken, so its
+    // time is in the bench's own.
     let own = [std::process::id()];
     let reading = || (cpu_time(&pids), cpu_time(&upstream_pids).total() + cpu_time(&own).total(), busy_ticks(rig.cpus));
     let (proxy_before, others_before, busy_before) = reading();
     let started = Instant::now();
-    let (report, memory) = run_wrk(rig, load, |half_way| {
+    let (tally, memory) = loader.run(seconds, |half_way| {
         pause(half_way);
         memory(&pids)
     })?;
     let elapsed_ticks = started.elapsed().as_secs_f64() * 1e6 / tick_micros();
     let (proxy_after, others_after, busy_after) = reading();
 
-    let report = report.accepted()?;
+    let tally = tally?;
     let used = proxy_after - proxy_before;
     let ours = used.total() + others_after.saturating_sub(others_before);
     let foreign = busy_after.saturating_sub(busy_before).saturating_sub(ours) as f64 / elapsed_ticks;
-    stop(proxy)?;
-    let per_request = |ticks: u64| ticks as f64 * tick_micros() / report.requests as f64;
+    proxy.finish()?;
+    let per_request = |ticks: u64| ticks as f64 * tick_micros() / tally.requests as f64;
     Ok(Sample {
         round,
         cpu_us: per_request(used.total()),
         user_us: per_request(used.user),
-        requests_per_second: report.requests as f64 / report.seconds,
-        p50_ms: report.p50_ms,
-        p99_ms: report.p99_ms,
+        requests_per_second: tally.requests_per_second(),
+        p50_ms: tally.p50_ms,
+        p99_ms: tally.p99_ms,
         rss_kib: memory.rss_kib,
         pss_kib: memory.pss_kib,
         foreign,
     })
-}
-
-fn run_wrk<T>(rig: &Rig, load: Load, meanwhile: impl FnOnce(Duration) -> T) -> Result<(Report, T)> {
-    let log = rig.log("wrk")?;
-    let process = Process::start("wrk", load.command(rig.tools.wrk()?), rig.cpus.load, rig.cpus, &log)?;
-    let seen = meanwhile(Duration::from_millis(load.seconds * 500));
-    process.finish(Duration::from_secs(load.seconds) + WRK_GRACE)?;
-    let output = fs::read_to_string(&log).unwrap_or_default();
-    Ok((wrk::read(&output)?, seen))
-}
-
-/// Ends a proxy; one that crashed under the load has given no valid sample.
-fn stop(mut proxy: Proxy) -> Result<()> {
-    proxy.process.check_running()?;
-    let _ = proxy.process.stop();
-    Ok(())
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ pub fn circumstances(tools: &Tools, cpus: Cpus, peers: &[Peer]) -> Vec<(String, 
     if let Ok(wrk) = tools.wrk() {
         facts.push(("wrk".to_owned(), first_line(wrk, "-v")));
     }
+    if let Ok(h2load) = tools.h2load() {
+        facts.push(("h2load".to_owned(), first_line(h2load, "--version")));
+    }
     facts
 }
 

@@ -8,6 +8,10 @@ mod client;
 mod config;
 mod error;
 mod gate;
+mod generator;
+mod grpc;
+mod h2load;
+mod handshakes;
 mod idle;
 mod load;
 mod machine;
@@ -15,6 +19,7 @@ mod origin;
 mod pause;
 mod peer;
 mod pin;
+mod probe;
 mod proc_stat;
 mod process;
 mod report;
@@ -23,7 +28,10 @@ mod rig;
 mod scenario;
 mod shape;
 mod stats;
+mod tally;
 mod targets;
+mod tls;
+mod tls_client;
 mod wrk;
 
 use std::fs;
@@ -50,6 +58,7 @@ fn main() -> ExitCode {
         Command::GateInstructions(arguments) => gate_instructions(&arguments),
         Command::GateSyscalls(arguments) => gate_syscalls(&arguments),
         Command::ServeOrigin { body, hold } => serve_origin(body, hold),
+        Command::ServeGrpc => serve_grpc(),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("postrider-bench: {error}");
@@ -131,10 +140,23 @@ fn serve_origin(body: usize, hold: usize) -> Result<ExitCode> {
     pin::raise_file_limit();
     let doing = "serving as origin";
     let origin = Origin::open(body, hold).map_err(Error::io(doing))?;
-    println!("listening on {}", origin.port().map_err(Error::io(doing))?);
-    std::io::stdout().flush().map_err(Error::io(doing))?;
+    tell_port(origin.port().map_err(Error::io(doing))?)?;
     origin.serve().map_err(Error::io(doing))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn serve_grpc() -> Result<ExitCode> {
+    let doing = "serving gRPC";
+    let origin = grpc::Origin::open().map_err(Error::io(doing))?;
+    tell_port(origin.port().map_err(Error::io(doing))?)?;
+    origin.serve().map_err(Error::io(doing))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The line that the bench waits for.
+fn tell_port(port: u16) -> Result<()> {
+    println!("listening on {port}");
+    std::io::stdout().flush().map_err(Error::io("telling a port"))
 }
 
 fn open_rig(tools: Tools) -> Result<Rig> {
@@ -186,7 +208,7 @@ fn measure(rig: &Rig, scenario: &Scenario, peers: &[Peer], effort: Effort) -> Re
     let traced = if peers.contains(&Peer::Postrider) { &[Peer::Postrider] } else { peers };
     Ok(match scenario.kind {
         Kind::Load(plan) => Outcome::Load(plan, load::measure(rig, &plan, peers, effort)?),
-        Kind::IdleConnections { pooled } => Outcome::Idle(idle::connections(rig, pooled, peers, effort)?),
+        Kind::IdleConnections(idle) => Outcome::Idle(idle::connections(rig, idle, peers, effort)?),
         Kind::IdleClusters => Outcome::Idle(idle::clusters(rig, peers, effort)?),
         Kind::Instructions => Outcome::Instructions(
             traced.iter().map(|&peer| Ok((peer, gate::instructions(rig, peer)?))).collect::<Result<_>>()?,

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::config::nginx::Buffers;
 use crate::config::{envoy, haproxy, nginx};
 use crate::error::{Error, Result};
-use crate::shape::{Dialect, Filter, Protocol, Setup, Shape};
+use crate::shape::{Dialect, Filter, Http, Protocol, Setup, Shape};
 
 /// A proxy in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,8 @@ impl Peer {
         })
     }
 
-    /// Whether this peer can be what the shape asks for. The relay reads no request, so it has no routes and users.
+    /// Whether this peer can be what the shape asks for. The relay reads no request, so it has no routes
+    /// and users and cannot turn one protocol into another.
     pub fn can_be(self, shape: &Shape) -> bool {
         match (self, shape.filter) {
             (Self::Nginx, Filter::Lua(..)) | (Self::Envoy | Self::Haproxy, Filter::Lua(_, Dialect::Rider)) => {
@@ -54,14 +55,14 @@ impl Peer {
             (Self::Haproxy, Filter::Lua(script, _)) if script.haproxy().is_none() => return false,
             _ => {}
         }
+        let forwards_only = shape.routes == 1 && shape.filter == Filter::None && shape.idle_clusters == 0;
         match self {
-            Self::Relay => shape.routes == 1 && shape.filter == Filter::None && shape.idle_clusters == 0,
-            // Its difference is in the HTTP response buffers only.
+            Self::Relay => forwards_only && shape.tls.is_none() && shape.downstream == shape.upstream,
+            // Its difference is in the buffers of HTTP/1 responses only.
             Self::NginxTuned => {
-                shape.protocol == Protocol::Http
-                    && shape.routes == 1
-                    && shape.filter == Filter::None
-                    && shape.idle_clusters == 0
+                forwards_only
+                    && shape.protocol == Protocol::Http
+                    && shape.upstream == Http::One
                     && shape.connections == Shape::HTTP.connections
             }
             _ => true,
@@ -134,6 +135,7 @@ pub struct Tools {
     haproxy: Option<PathBuf>,
     envoy: Option<PathBuf>,
     wrk: Option<PathBuf>,
+    h2load: Option<PathBuf>,
 }
 
 impl Tools {
@@ -151,6 +153,7 @@ impl Tools {
             haproxy: on_path("haproxy"),
             envoy: find_envoy(),
             wrk: on_path("wrk"),
+            h2load: on_path("h2load"),
         }
     }
 
@@ -176,6 +179,10 @@ impl Tools {
 
     pub fn wrk(&self) -> Result<&Path> {
         self.wrk.as_deref().ok_or(Error::Missing { program: "wrk", hint: "run bench/install.sh" })
+    }
+
+    pub fn h2load(&self) -> Result<&Path> {
+        self.h2load.as_deref().ok_or(Error::Missing { program: "h2load", hint: "run bench/install.sh" })
     }
 
     pub fn upstream(&self) -> Result<&Path> {
@@ -215,4 +222,24 @@ pub fn first_line(program: &Path, argument: &str) -> String {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("unknown").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::Key;
+
+    #[test]
+    fn the_relay_is_a_floor_only_where_bytes_can_pass_as_they_are() {
+        let both = Shape { downstream: Http::Two, upstream: Http::Two, ..Shape::HTTP };
+        assert!(Peer::Relay.can_be(&Shape::HTTP) && Peer::Relay.can_be(&Shape::TCP) && Peer::Relay.can_be(&both));
+        assert!(!Peer::Relay.can_be(&Shape { downstream: Http::Two, ..Shape::HTTP }));
+        assert!(!Peer::Relay.can_be(&Shape { tls: Some(Key::Ecdsa), ..Shape::HTTP }));
+    }
+
+    #[test]
+    fn buffers_are_tuned_only_where_they_are_in_use() {
+        assert!(Peer::NginxTuned.can_be(&Shape { downstream: Http::Two, ..Shape::HTTP }));
+        assert!(!Peer::NginxTuned.can_be(&Shape { downstream: Http::Two, upstream: Http::Two, ..Shape::HTTP }));
+    }
 }

@@ -9,15 +9,16 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::client::fetch;
 use crate::config::nginx;
 use crate::error::{Error, Result};
 use crate::pause::{POLL, pause};
 use crate::peer::{Peer, Tools};
 use crate::pin::Cpus;
+use crate::probe::{Place, Probe, ask};
 use crate::process::{Process, Scratch};
 use crate::scenario::BODIES;
-use crate::shape::{Setup, Shape};
+use crate::shape::{Http, Setup, Shape};
+use crate::tls::Certificates;
 
 /// How long a proxy may take from its start to its first correct answer; Envoy with 10,000 routes needs some.
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -27,6 +28,7 @@ pub struct Rig {
     pub tools: Tools,
     pub cpus: Cpus,
     pub file_limit: u64,
+    certificates: Certificates,
     scratch: Scratch,
     starts: AtomicUsize,
 }
@@ -41,12 +43,13 @@ pub struct Proxy {
     pub directory: PathBuf,
 }
 
-/// What a proxy must answer before it is measured.
-#[derive(Clone, Copy)]
-pub struct Probe<'a> {
-    pub path: &'a str,
-    pub body: usize,
-    pub headers: &'a [&'a str],
+impl Proxy {
+    /// Ends it; one that crashed under the load has given no valid sample.
+    pub fn finish(mut self) -> Result<()> {
+        self.process.check_running()?;
+        let _ = self.process.stop();
+        Ok(())
+    }
 }
 
 /// How the proxy's command is changed before it starts.
@@ -58,11 +61,13 @@ pub enum Wrap<'a> {
 
 impl Rig {
     pub fn new(tools: Tools, cpus: Cpus, file_limit: u64) -> Result<Self> {
-        Ok(Self { tools, cpus, file_limit, scratch: Scratch::create()?, starts: AtomicUsize::new(0) })
+        let scratch = Scratch::create()?;
+        let certificates = Certificates::make(&scratch.subdirectory("certificates")?)?;
+        Ok(Self { tools, cpus, file_limit, certificates, scratch, starts: AtomicUsize::new(0) })
     }
 
-    /// nginx with all bodies, on the load's CPU.
-    pub fn start_upstream(&self) -> Result<(Process, u16)> {
+    /// nginx with all bodies, on the load's CPU; it speaks this version of HTTP.
+    pub fn start_upstream(&self, http: Http) -> Result<(Process, u16)> {
         let directory = self.scratch.subdirectory("upstream")?;
         let [port] = free_ports()?;
         let write = |name: &str, content: String| {
@@ -71,16 +76,34 @@ impl Rig {
         for (name, content) in nginx::body_files(&BODIES) {
             write(name, content)?;
         }
-        write("nginx.conf", nginx::upstream(&directory, port, self.file_limit, &BODIES))?;
+        write("nginx.conf", nginx::upstream(&directory, port, http, self.file_limit, &BODIES))?;
         let mut command = Command::new(self.tools.upstream()?);
         command.arg("-p").arg(&directory).args(["-e", "stderr", "-c"]).arg(directory.join("nginx.conf"));
         let log = directory.join("log");
         let mut process = Process::start("upstream nginx", command, self.cpus.load, self.cpus, &log)?;
         for body in &BODIES {
             let path = format!("/{}", body.name);
-            wait_until_ready(&mut process, port, Probe { path: &path, body: body.bytes, headers: &[] })?;
+            wait_until_ready(&mut process, &Place::plain(port, http), Probe::get(&path, body.bytes))?;
         }
         Ok((process, port))
+    }
+
+    /// One of the bench's own upstreams, on the load's CPU: a process, because one process may not have descriptors for
+    /// all clients and upstreams.
+    pub fn start_own_origin(&self, arguments: &[String]) -> Result<(Process, u16)> {
+        let bench = std::env::current_exe().map_err(Error::io("finding the bench's own program"))?;
+        let mut command = Command::new(bench);
+        command.args(arguments);
+        let log = self.log("origin")?;
+        let mut process = Process::start("origin", command, self.cpus.load, self.cpus, &log)?;
+        loop {
+            process.check_running()?;
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            if let Some(port) = text.lines().find_map(|line| line.strip_prefix("listening on ")?.parse().ok()) {
+                return Ok((process, port));
+            }
+            pause(POLL);
+        }
     }
 
     /// The proxy, alone on its CPU, after it has passed the probe. Ports are chosen anew each time; should another
@@ -100,12 +123,14 @@ impl Rig {
     fn try_start(&self, peer: Peer, shape: Shape, upstream: u16, probe: Probe, wrap: &Wrap) -> Result<Proxy> {
         let directory = self.next_directory(peer.name())?;
         let [listen, admin] = free_ports()?;
+        let certificate = shape.tls.map(|key| self.certificates.of(key));
         let setup = Setup {
             shape,
             directory: &directory,
             listen,
             admin,
             upstream,
+            certificate,
             single_process: matches!(wrap, Wrap::Traced(_)),
             file_limit: self.file_limit,
         };
@@ -115,9 +140,12 @@ impl Rig {
         }
         let log = directory.join("log");
         let mut process = Process::start(peer.name(), command, self.cpus.proxy, self.cpus, &log)?;
-        let ready_after = wait_until_ready(&mut process, listen, probe)?;
+        let tls = certificate.map(|certificate| certificate.checking_client(shape.downstream)).transpose()?;
+        let place = Place { port: listen, http: shape.downstream, tls };
+        let ready_after = wait_until_ready(&mut process, &place, probe)?;
         if shape.filter.asks_for_password() {
-            let (status, _) = fetch(listen, probe.path, &[]).map_err(Error::io("asking without a password"))?;
+            let (status, _) =
+                ask(&place, Probe { headers: &[], ..probe }).map_err(Error::io("asking without a password"))?;
             if status != 401 {
                 return Err(Error::WrongAnswer {
                     name: peer.name().to_owned(),
@@ -136,11 +164,11 @@ impl Rig {
 }
 
 /// Asks until the answer is the expected one; the time since the process was started.
-fn wait_until_ready(process: &mut Process, port: u16, probe: Probe) -> Result<Duration> {
+fn wait_until_ready(process: &mut Process, place: &Place, probe: Probe) -> Result<Duration> {
     let deadline = Instant::now() + READY_LIMIT;
     loop {
         process.check_running()?;
-        let outcome = fetch(port, probe.path, probe.headers);
+        let outcome = ask(place, probe);
         let last = match outcome {
             Ok((200, body)) if body == probe.body => return Ok(process.started().elapsed()),
             Ok((status, body)) => format!("status {status} with {body} bytes of body"),

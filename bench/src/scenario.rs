@@ -2,7 +2,10 @@
 
 use crate::config::nginx::Body;
 use crate::error::{Error, Result};
-use crate::shape::{AUTHORIZATION, Dialect, Filter, Script, Shape};
+use crate::generator::Generator;
+use crate::grpc;
+use crate::handshakes::Handshake;
+use crate::shape::{AUTHORIZATION, Dialect, Filter, Http, Key, Script, Shape};
 
 /// Bodies that the upstream serves; `4k` is the 4,000 bytes of the reference scenario R2.
 pub const BODIES: [Body; 4] = [
@@ -29,13 +32,20 @@ pub struct Scenario {
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Load(LoadPlan),
-    /// Memory per idle downstream connection; `pooled`: each with an idle upstream connection.
-    IdleConnections {
-        pooled: bool,
-    },
+    IdleConnections(Idle),
     IdleClusters,
     Instructions,
     Syscalls,
+}
+
+/// What an idle downstream connection has besides its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    Nothing,
+    /// An idle upstream connection.
+    Pooled,
+    /// A TLS session.
+    Tls,
 }
 
 /// A load on a proxy in one or two shapes.
@@ -47,8 +57,19 @@ pub struct LoadPlan {
     pub body: usize,
     pub connections: usize,
     pub headers: &'static [&'static str],
-    /// Bytes that each request carries; 0 is a GET.
-    pub sends: usize,
+    pub sends: Sends,
+    pub generator: Generator,
+}
+
+/// What each request carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sends {
+    /// It is a GET.
+    Nothing,
+    /// It is a POST of so many bytes.
+    Bytes(usize),
+    /// It is a gRPC call with a message of so many bytes, for the bench's own upstream.
+    Message(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +88,17 @@ const AUTH: &[Variant] = &[
     Variant { label: "bare", shape: Shape::HTTP },
     Variant { label: "basic auth", shape: Shape { filter: Filter::BasicAuth, ..Shape::HTTP } },
 ];
+
+const TLS: &[Variant] = &[Variant { label: "", shape: Shape { tls: Some(Key::Ecdsa), ..Shape::HTTP } }];
+const TLS_RSA: &[Variant] = &[Variant { label: "", shape: Shape { tls: Some(Key::Rsa), ..Shape::HTTP } }];
+const H2_H1: &[Variant] = &[Variant { label: "", shape: Shape { downstream: Http::Two, ..Shape::HTTP } }];
+const H2_H2: &[Variant] =
+    &[Variant { label: "", shape: Shape { downstream: Http::Two, upstream: Http::Two, ..Shape::HTTP } }];
+const H2_TLS: &[Variant] =
+    &[Variant { label: "", shape: Shape { downstream: Http::Two, tls: Some(Key::Ecdsa), ..Shape::HTTP } }];
+
+/// Bytes of a gRPC message.
+const MESSAGE: usize = 100;
 
 /// Without a filter, with the script, and with the same for Rider.
 macro_rules! scripted {
@@ -92,13 +124,34 @@ scripted!(LUA_NORMAL, Normal);
 scripted!(LUA_COMPLEX, Complex);
 scripted!(LUA_BODY100, Body100);
 
-/// A scripted load of scenario R1's kind: 13-byte answers, 100 connections, a password.
-const fn script(variants: &'static [Variant], sends: usize) -> Kind {
-    Kind::Load(LoadPlan { variants, path: "/13", body: 13, connections: 100, headers: &[AUTHORIZATION], sends })
+/// A load of scenario R1's kind: 13-byte answers, 100 connections, a password.
+const fn script(variants: &'static [Variant], sends: Sends) -> Kind {
+    let headers = &[AUTHORIZATION];
+    Kind::Load(LoadPlan { headers, sends, ..get(variants, "/13", 13, 100, Generator::Wrk) })
 }
 
 const fn http(path: &'static str, body: usize, connections: usize) -> Kind {
-    Kind::Load(LoadPlan { variants: PLAIN, path, body, connections, headers: &[], sends: 0 })
+    Kind::Load(get(PLAIN, path, body, connections, Generator::Wrk))
+}
+
+/// 8 connections with 8 streams each.
+const fn http2(variants: &'static [Variant]) -> Kind {
+    Kind::Load(get(variants, "/4k", 4000, 8, Generator::H2load { streams: 8 }))
+}
+
+/// A connection for each request, 64 at a time.
+const fn handshakes(variants: &'static [Variant], kind: Handshake) -> Kind {
+    Kind::Load(get(variants, "/13", 13, 64, Generator::Handshakes(kind)))
+}
+
+const fn get(
+    variants: &'static [Variant],
+    path: &'static str,
+    body: usize,
+    connections: usize,
+    generator: Generator,
+) -> LoadPlan {
+    LoadPlan { variants, path, body, connections, headers: &[], sends: Sends::Nothing, generator }
 }
 
 /// All scenarios, in the order of a full run.
@@ -112,72 +165,112 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "http-new-connection",
         title: "a new connection for each request, 1 KB body, 64 at a time",
-        kind: Kind::Load(LoadPlan {
-            variants: PLAIN,
-            path: "/1k",
-            body: 1024,
-            connections: 64,
-            headers: &["Connection: close"],
-            sends: 0,
-        }),
+        kind: Kind::Load(LoadPlan { headers: &["Connection: close"], ..get(PLAIN, "/1k", 1024, 64, Generator::Wrk) }),
     },
     Scenario {
         name: "tcp-1k",
         title: "TCP proxy, 1 KB answers, 64 connections",
-        kind: Kind::Load(LoadPlan { variants: TCP, path: "/1k", body: 1024, connections: 64, headers: &[], sends: 0 }),
+        kind: Kind::Load(get(TCP, "/1k", 1024, 64, Generator::Wrk)),
+    },
+    Scenario {
+        name: "tls-4k",
+        title: "HTTP/1.1 over TLS, ECDSA P-256, 4 KB body, 64 kept connections",
+        kind: Kind::Load(get(TLS, "/4k", 4000, 64, Generator::Wrk)),
+    },
+    Scenario {
+        name: "tls-handshake",
+        title: "a full TLS 1.3 handshake for each request, ECDSA P-256, 13-byte body, 64 at a time",
+        kind: handshakes(TLS, Handshake::Full),
+    },
+    Scenario {
+        name: "tls-handshake-rsa",
+        title: "a full TLS 1.3 handshake for each request, RSA 2048, 13-byte body, 64 at a time",
+        kind: handshakes(TLS_RSA, Handshake::Full),
+    },
+    Scenario {
+        name: "tls-resumed",
+        title: "a resumed TLS 1.3 handshake for each request, 13-byte body, 64 at a time",
+        kind: handshakes(TLS, Handshake::Resumed),
+    },
+    Scenario {
+        name: "h2-h1-4k",
+        title: "HTTP/2 to HTTP/1.1, 4 KB body, 8 connections with 8 streams",
+        kind: http2(H2_H1),
+    },
+    Scenario {
+        name: "h2-h2-4k",
+        title: "HTTP/2 to HTTP/2, 4 KB body, 8 connections with 8 streams",
+        kind: http2(H2_H2),
+    },
+    Scenario {
+        name: "h2-tls-4k",
+        title: "HTTP/2 over TLS to HTTP/1.1, ECDSA P-256, 4 KB body, 8 connections with 8 streams",
+        kind: http2(H2_TLS),
+    },
+    Scenario {
+        name: "grpc-unary",
+        title: "unary gRPC calls over HTTP/2 on both sides, 100-byte messages, 8 connections with 8 streams",
+        kind: Kind::Load(LoadPlan {
+            headers: grpc::HEADERS,
+            sends: Sends::Message(MESSAGE),
+            ..get(H2_H2, grpc::PATH, grpc::framed(MESSAGE), 8, Generator::H2load { streams: 8 })
+        }),
     },
     Scenario {
         name: "routes",
         title: "10,000 prefix routes against one, 4 KB body, 64 connections, a late route",
-        kind: Kind::Load(LoadPlan {
-            variants: ROUTES,
-            path: "/r09990/4k",
-            body: 4000,
-            connections: 64,
-            headers: &[],
-            sends: 0,
-        }),
+        kind: Kind::Load(get(ROUTES, "/r09990/4k", 4000, 64, Generator::Wrk)),
     },
     Scenario {
         name: "basic-auth",
         title: "native basic auth against none, 13-byte body, 100 connections",
-        kind: Kind::Load(LoadPlan {
-            variants: AUTH,
-            path: "/13",
-            body: 13,
-            connections: 100,
-            headers: &[AUTHORIZATION],
-            sends: 0,
-        }),
+        kind: script(AUTH, Sends::Nothing),
     },
-    Scenario { name: "lua-passthrough", title: "a script that does nothing (R1)", kind: script(LUA_PASSTHROUGH, 0) },
+    Scenario {
+        name: "lua-passthrough",
+        title: "a script that does nothing (R1)",
+        kind: script(LUA_PASSTHROUGH, Sends::Nothing),
+    },
     Scenario {
         name: "lua-basic-auth-jit",
         title: "basic auth by a script that compiles (R1)",
-        kind: script(LUA_BASIC_AUTH_JIT, 0),
+        kind: script(LUA_BASIC_AUTH_JIT, Sends::Nothing),
     },
     Scenario {
         name: "lua-basic-auth-plain",
         title: "basic auth by a script with patterns and closures (R1)",
-        kind: script(LUA_BASIC_AUTH_PLAIN, 0),
+        kind: script(LUA_BASIC_AUTH_PLAIN, Sends::Nothing),
     },
-    Scenario { name: "lua-simple", title: "10 headers read (R5)", kind: script(LUA_SIMPLE, 0) },
-    Scenario { name: "lua-normal", title: "20 headers set, 10 read, 20 removed (R5)", kind: script(LUA_NORMAL, 0) },
+    Scenario { name: "lua-simple", title: "10 headers read (R5)", kind: script(LUA_SIMPLE, Sends::Nothing) },
+    Scenario {
+        name: "lua-normal",
+        title: "20 headers set, 10 read, 20 removed (R5)",
+        kind: script(LUA_NORMAL, Sends::Nothing),
+    },
     Scenario {
         name: "lua-complex",
         title: "the same and a 1 KB body read 30 times (R5)",
-        kind: script(LUA_COMPLEX, 1024),
+        kind: script(LUA_COMPLEX, Sends::Bytes(1024)),
     },
-    Scenario { name: "lua-body100", title: "a 1 KB body read 100 times (R5)", kind: script(LUA_BODY100, 1024) },
+    Scenario {
+        name: "lua-body100",
+        title: "a 1 KB body read 100 times (R5)",
+        kind: script(LUA_BODY100, Sends::Bytes(1024)),
+    },
     Scenario {
         name: "idle-connections",
         title: "10,000 idle downstream connections after one request each",
-        kind: Kind::IdleConnections { pooled: false },
+        kind: Kind::IdleConnections(Idle::Nothing),
     },
     Scenario {
         name: "idle-connections-pooled",
         title: "10,000 idle downstream connections, each with an idle upstream connection",
-        kind: Kind::IdleConnections { pooled: true },
+        kind: Kind::IdleConnections(Idle::Pooled),
+    },
+    Scenario {
+        name: "idle-tls-connections",
+        title: "10,000 idle downstream TLS connections after one request each",
+        kind: Kind::IdleConnections(Idle::Tls),
     },
     Scenario { name: "idle-clusters", title: "5,000 clusters without traffic", kind: Kind::IdleClusters },
     Scenario {
@@ -219,9 +312,21 @@ mod tests {
     #[test]
     fn every_load_asks_for_a_body_that_the_upstream_serves() {
         for scenario in SCENARIOS {
-            if let Kind::Load(plan) = scenario.kind {
+            if let Kind::Load(plan) = scenario.kind
+                && !matches!(plan.sends, Sends::Message(_))
+            {
                 let name = plan.path.rsplit('/').next().unwrap();
                 assert!(BODIES.iter().any(|body| body.name == name && body.bytes == plan.body), "{}", scenario.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_shapes_of_a_plan_share_their_upstream() {
+        for scenario in SCENARIOS {
+            if let Kind::Load(plan) = scenario.kind {
+                let upstreams: Vec<Http> = plan.variants.iter().map(|variant| variant.shape.upstream).collect();
+                assert!(upstreams.windows(2).all(|pair| pair[0] == pair[1]), "{}", scenario.name);
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::tls::Certificate;
+
 /// The user and password of the reference scenario R1.
 pub const USER: &str = "fooname";
 pub const PASSWORD: &str = "validpassword";
@@ -15,6 +17,33 @@ pub const PASSWORD_SHA: &str = "{SHA}uyEhawnTvi2eQL6rOK5XrysR0IE=";
 pub enum Protocol {
     Http,
     Tcp,
+}
+
+/// The version of HTTP on one side of the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http {
+    One,
+    /// In clear text with prior knowledge, over TLS by ALPN.
+    Two,
+}
+
+impl Http {
+    /// Its name in ALPN (RFC 7301 section 6, RFC 9113 section 3.1).
+    pub fn alpn(self) -> &'static str {
+        match self {
+            Self::One => "http/1.1",
+            Self::Two => "h2",
+        }
+    }
+}
+
+/// The kind of a certificate's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// ECDSA on P-256.
+    Ecdsa,
+    /// RSA with 2048 bits.
+    Rsa,
 }
 
 /// A filter in the proxy's chain.
@@ -97,6 +126,12 @@ impl Script {
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub protocol: Protocol,
+    /// HTTP with clients.
+    pub downstream: Http,
+    /// HTTP with the upstream.
+    pub upstream: Http,
+    /// Clients come over TLS, and this kind of key proves who the proxy is.
+    pub tls: Option<Key>,
     /// 1: a route for every path. More: that many prefixes `/rNNNNN/`.
     pub routes: usize,
     /// What the proxy does with a request on its way.
@@ -108,8 +143,16 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub const HTTP: Self =
-        Self { protocol: Protocol::Http, routes: 1, filter: Filter::None, idle_clusters: 0, connections: 500 };
+    pub const HTTP: Self = Self {
+        protocol: Protocol::Http,
+        downstream: Http::One,
+        upstream: Http::One,
+        tls: None,
+        routes: 1,
+        filter: Filter::None,
+        idle_clusters: 0,
+        connections: 500,
+    };
     pub const TCP: Self = Self { protocol: Protocol::Tcp, ..Self::HTTP };
 }
 
@@ -122,6 +165,8 @@ pub struct Setup<'a> {
     pub listen: u16,
     pub admin: u16,
     pub upstream: u16,
+    /// The certificate to show, if the shape has TLS.
+    pub certificate: Option<&'a Certificate>,
     /// One process only, because a tracer wants it so (nginx: no master).
     pub single_process: bool,
     /// Open files that a process may have.

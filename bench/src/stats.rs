@@ -23,6 +23,12 @@ impl Spread {
     }
 }
 
+/// The value that `share` of the sorted values do not exceed; NaN when there is none.
+pub fn percentile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +48,13 @@ mod tests {
     fn no_sample_and_no_number_give_nothing() {
         assert_eq!(Spread::of([]), None);
         assert_eq!(Spread::of([f64::NAN, f64::INFINITY]), None);
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        let sorted: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!([0.5, 0.99, 1.0].map(|share| percentile(&sorted, share)), [100.0, 198.0, 200.0]);
+        assert_eq!(percentile(&[7.0], 0.5), 7.0);
+        assert!(percentile(&[], 0.5).is_nan());
     }
 }

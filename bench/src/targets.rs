@@ -45,7 +45,7 @@ impl fmt::Display for Verdict {
 
 /// All targets, in the order of the report.
 pub fn judge(results: &Results) -> Vec<Verdict> {
-    use Peer::{Envoy, Nginx, Relay};
+    use Peer::{Envoy, Haproxy, Nginx, Relay};
     let ratio = |target, scenario: &str, peer, limit| {
         let own = results.load(scenario, Peer::Postrider, 0);
         let other = results.load(scenario, peer, 0);
@@ -92,6 +92,15 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         ratio("CPU, 4 KB, 256 connections, of Envoy", "http-4k-256", Envoy, 0.30),
         ratio("CPU, 500 KB, of the relay", "http-500k", Relay, 1.15),
         ratio("CPU, TCP proxy 1 KB, of the relay", "tcp-1k", Relay, 1.10),
+        ratio("CPU, TLS 4 KB, of nginx", "tls-4k", Nginx, 0.90),
+        ratio("CPU, TLS 4 KB, of Envoy", "tls-4k", Envoy, 0.35),
+        ratio("CPU, full handshake with ECDSA, of Envoy", "tls-handshake", Envoy, 1.00),
+        ratio("CPU, full handshake with RSA, of Envoy", "tls-handshake-rsa", Envoy, 1.00),
+        ratio("CPU, resumed handshake, of Envoy", "tls-resumed", Envoy, 1.00),
+        ratio("CPU, HTTP/2 to HTTP/1.1 4 KB, of HAProxy", "h2-h1-4k", Haproxy, 1.10),
+        ratio("CPU, HTTP/2 to HTTP/1.1 4 KB, of Envoy", "h2-h1-4k", Envoy, 0.32),
+        ratio("CPU, HTTP/2 to HTTP/2 4 KB, of HAProxy", "h2-h2-4k", Haproxy, 1.10),
+        ratio("CPU, HTTP/2 to HTTP/2 4 KB, of Envoy", "h2-h2-4k", Envoy, 0.32),
         Verdict {
             target: "CPU, 10,000 routes, of one route",
             unit: "x",
@@ -122,6 +131,12 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         ),
         plain("memory of an idle downstream connection", "KiB", 3.0, idle("idle-connections")),
         plain("the same with its pooled upstream connection", "KiB", 8.0, idle("idle-connections-pooled")),
+        plain(
+            "memory of an idle downstream TLS connection",
+            "KB",
+            25.0,
+            idle("idle-tls-connections").map(|kib| kib * 1.024),
+        ),
         plain("memory of an idle cluster", "KB", 5.0, idle("idle-clusters").map(|kib| kib * 1.024)),
         plain("user instructions per request", "", INSTRUCTION_LIMIT, results.instructions(Peer::Postrider)),
         plain("system calls per request", "", SYSCALL_LIMIT, results.syscalls(Peer::Postrider)),

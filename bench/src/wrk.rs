@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::error::{Error, Result};
+use crate::tally::Tally;
 
 /// One load.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +44,6 @@ pub struct Report {
     /// Completed within the time.
     pub requests: u64,
     pub seconds: f64,
-    pub requests_per_second: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
     /// Answers outside 200-399.
@@ -54,7 +54,7 @@ pub struct Report {
 
 impl Report {
     /// Refuses a report of a load that did not go well: its figures would flatter a proxy that fails fast.
-    pub fn accepted(self) -> Result<Self> {
+    pub fn accepted(&self) -> Result<Tally> {
         let failed = self.bad_status + self.socket_errors.iter().sum::<u64>();
         if self.requests == 0 || failed * 1000 > self.requests {
             let [connect, read, write, timeout] = self.socket_errors;
@@ -65,7 +65,7 @@ impl Report {
                 ),
             });
         }
-        Ok(self)
+        Ok(Tally { requests: self.requests, seconds: self.seconds, p50_ms: self.p50_ms, p99_ms: self.p99_ms })
     }
 }
 
@@ -91,7 +91,6 @@ fn parse(output: &str) -> Option<Report> {
     Some(Report {
         requests,
         seconds,
-        requests_per_second: after("Requests/sec:")?.parse().ok()?,
         p50_ms: duration_ms(after("50%")?)?,
         p99_ms: duration_ms(after("99%")?)?,
         bad_status: after("Non-2xx or 3xx responses:").map_or(Some(0), |text| text.parse().ok())?,
@@ -142,7 +141,6 @@ Transfer/sec:    320.01MB
             Report {
                 requests: 159_234,
                 seconds: 2.0,
-                requests_per_second: 79_600.25,
                 p50_ms: 0.732,
                 p99_ms: 6.7,
                 bad_status: 0,

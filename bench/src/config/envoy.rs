@@ -2,7 +2,15 @@
 
 use std::fmt::Write;
 
-use crate::shape::{Dialect, Filter, PASSWORD_SHA, Protocol, Script, Setup, USER, route_prefix};
+use crate::shape::{Dialect, Filter, Http, PASSWORD_SHA, Protocol, Script, Setup, Shape, USER, route_prefix};
+use crate::tls::Certificate;
+
+/// What makes a cluster speak HTTP/2 with prior knowledge.
+const HTTP2_UPSTREAM: &str = "    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: { http2_protocol_options: {} }
+";
 
 /// YAML for the setup.
 pub fn bootstrap(setup: &Setup) -> String {
@@ -12,17 +20,30 @@ pub fn bootstrap(setup: &Setup) -> String {
     socket_address: {{ address: 127.0.0.1, port_value: {admin} }}
 static_resources:
   listeners:
-  - name: bench
-    address:
-      socket_address: {{ address: 127.0.0.1, port_value: {listen} }}
-    filter_chains:
-    - filters:
 ",
         admin = setup.admin,
-        listen = setup.listen,
+    );
+    listener(&mut yaml, "bench", setup.listen, setup.certificate, setup);
+    yaml.push_str("  clusters:\n");
+    cluster(&mut yaml, "origin", setup.upstream, Some(&setup.shape));
+    for number in 0..setup.shape.idle_clusters {
+        cluster(&mut yaml, &format!("idle_{number:05}"), setup.upstream, None);
+    }
+    yaml
+}
+
+fn listener(yaml: &mut String, name: &str, port: u16, certificate: Option<&Certificate>, setup: &Setup) {
+    let _ = write!(
+        yaml,
+        "  - name: {name}
+    address:
+      socket_address: {{ address: 127.0.0.1, port_value: {port} }}
+    filter_chains:
+    - filters:
+"
     );
     match setup.shape.protocol {
-        Protocol::Http => http_connection_manager(&mut yaml, setup),
+        Protocol::Http => http_connection_manager(yaml, setup),
         Protocol::Tcp => yaml.push_str(
             "      - name: envoy.filters.network.tcp_proxy
         typed_config:
@@ -33,12 +54,24 @@ static_resources:
 ",
         ),
     }
-    yaml.push_str("  clusters:\n");
-    cluster(&mut yaml, "origin", setup.upstream, Some(setup.shape.connections));
-    for number in 0..setup.shape.idle_clusters {
-        cluster(&mut yaml, &format!("idle_{number:05}"), setup.upstream, None);
+    if let Some(certificate) = certificate {
+        let _ = write!(
+            yaml,
+            "      transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+          common_tls_context:
+            alpn_protocols: [{alpn}]
+            tls_certificates:
+            - certificate_chain: {{ filename: {chain} }}
+              private_key: {{ filename: {key} }}
+",
+            alpn = setup.shape.downstream.alpn(),
+            chain = certificate.chain.display(),
+            key = certificate.key.display(),
+        );
     }
-    yaml
 }
 
 fn http_connection_manager(yaml: &mut String, setup: &Setup) {
@@ -120,7 +153,8 @@ fn lua(yaml: &mut String, script: Script, dialect: Dialect) {
     }
 }
 
-fn cluster(yaml: &mut String, name: &str, port: u16, connections: Option<usize>) {
+/// A cluster with one endpoint; one that gets traffic is as the shape says.
+fn cluster(yaml: &mut String, name: &str, port: u16, used: Option<&Shape>) {
     let _ = write!(
         yaml,
         "  - name: {name}
@@ -129,15 +163,18 @@ fn cluster(yaml: &mut String, name: &str, port: u16, connections: Option<usize>)
     lb_policy: ROUND_ROBIN
 "
     );
-    if let Some(connections) = connections {
+    if let Some(shape) = used {
         let _ = write!(
             yaml,
             "    circuit_breakers:
       thresholds:
       - {{ max_connections: {limit}, max_pending_requests: {limit}, max_requests: {limit} }}
 ",
-            limit = connections * 2
+            limit = shape.connections * 2
         );
+        if shape.upstream == Http::Two {
+            yaml.push_str(HTTP2_UPSTREAM);
+        }
     }
     let _ = write!(
         yaml,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::shape::{Filter, PASSWORD, Protocol, Script, Setup, USER, route_prefix};
+use crate::shape::{Filter, Http, PASSWORD, Protocol, Script, Setup, Shape, USER, route_prefix};
 
 /// Files that HAProxy needs besides those of connections.
 const OWN_FILES: u64 = 150;
@@ -42,7 +42,13 @@ pub fn proxy(setup: &Setup) -> String {
     if setup.shape.filter == Filter::BasicAuth {
         let _ = write!(text, "userlist bench\n  user {USER} insecure-password {PASSWORD}\n");
     }
-    let _ = write!(text, "frontend bench\n  bind 127.0.0.1:{} backlog 4096\n", setup.listen);
+    let _ = write!(text, "frontend bench\n  bind 127.0.0.1:{} backlog 4096", setup.listen);
+    if let Some(certificate) = setup.certificate {
+        let _ = write!(text, " ssl crt {} alpn {}", certificate.both.display(), setup.shape.downstream.alpn());
+    } else if setup.shape.downstream == Http::Two {
+        text.push_str(" proto h2");
+    }
+    text.push('\n');
     match setup.shape.filter {
         Filter::None => {}
         Filter::BasicAuth => text.push_str("  http-request auth unless { http_auth(bench) }\n"),
@@ -59,9 +65,9 @@ pub fn proxy(setup: &Setup) -> String {
         let map = setup.directory.join("routes.map");
         let _ = writeln!(text, "  use_backend %[path,map_beg({})]", map.display());
     }
-    backend(&mut text, "origin", setup.upstream, http);
+    backend(&mut text, "origin", setup.upstream, &setup.shape);
     for number in 0..setup.shape.idle_clusters {
-        backend(&mut text, &format!("idle_{number:05}"), setup.upstream, http);
+        backend(&mut text, &format!("idle_{number:05}"), setup.upstream, &setup.shape);
     }
     text
 }
@@ -74,7 +80,8 @@ pub fn route_map(routes: usize) -> String {
     })
 }
 
-fn backend(text: &mut String, name: &str, port: u16, http: bool) {
-    let pool = if http { " pool-max-conn -1 pool-purge-delay 3600s" } else { "" };
-    let _ = write!(text, "backend {name}\n  server origin 127.0.0.1:{port}{pool}\n");
+fn backend(text: &mut String, name: &str, port: u16, shape: &Shape) {
+    let pool = if shape.protocol == Protocol::Http { " pool-max-conn -1 pool-purge-delay 3600s" } else { "" };
+    let protocol = if shape.upstream == Http::Two { " proto h2" } else { "" };
+    let _ = write!(text, "backend {name}\n  server origin 127.0.0.1:{port}{pool}{protocol}\n");
 }

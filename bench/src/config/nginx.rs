@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::shape::{Filter, PASSWORD_SHA, Protocol, Setup, USER, route_prefix};
+use crate::shape::{Filter, Http, PASSWORD_SHA, Protocol, Setup, USER, route_prefix};
 
 /// Where Debian's packages put the stream module; elsewhere it is compiled in.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
@@ -67,7 +67,18 @@ pub fn proxy(setup: &Setup, buffers: Buffers) -> String {
     if buffers == Buffers::Large {
         text.push_str("  proxy_buffer_size 16k;\n  proxy_buffers 8 64k;\n  proxy_busy_buffers_size 128k;\n");
     }
-    let _ = writeln!(text, "  server {{\n    listen 127.0.0.1:{listen} backlog=4096;");
+    let http2 = if setup.shape.downstream == Http::Two { " http2" } else { "" };
+    let ssl = if setup.certificate.is_some() { " ssl" } else { "" };
+    let _ = writeln!(text, "  server {{\n    listen 127.0.0.1:{listen} backlog=4096{ssl}{http2};");
+    if let Some(certificate) = setup.certificate {
+        // The versions that the others offer too; nginx as installed may leave out the newest.
+        let _ = writeln!(
+            text,
+            "    ssl_protocols TLSv1.2 TLSv1.3;\n    ssl_certificate {};\n    ssl_certificate_key {};",
+            certificate.chain.display(),
+            certificate.key.display()
+        );
+    }
     if setup.shape.filter == Filter::BasicAuth {
         let _ = writeln!(
             text,
@@ -75,9 +86,11 @@ pub fn proxy(setup: &Setup, buffers: Buffers) -> String {
             setup.directory.join("users").display()
         );
     }
+    // nginx speaks HTTP/2 with upstreams as a gRPC client only; to it every request is a call.
+    let pass = if setup.shape.upstream == Http::Two { "grpc_pass grpc" } else { "proxy_pass http" };
     for number in 0..setup.shape.routes {
         let prefix = if setup.shape.routes == 1 { "/".to_owned() } else { route_prefix(number) };
-        let _ = writeln!(text, "    location {prefix} {{ proxy_pass http://origin; }}");
+        let _ = writeln!(text, "    location {prefix} {{ {pass}://origin; }}");
     }
     text.push_str("  }\n}\n");
     text
@@ -98,14 +111,16 @@ pub struct Body {
 /// Bodies up to this size stand in the configuration and are answered from memory; larger ones are files.
 const MEMORY_BODY: usize = 4000;
 
-/// Configuration of nginx as the upstream. `directory` gets the larger bodies as files from `body_files`.
-pub fn upstream(directory: &Path, listen: u16, file_limit: u64, bodies: &[Body]) -> String {
+/// Configuration of nginx as the upstream, which speaks one version of HTTP in clear text. `directory` gets the larger
+/// bodies as files from `body_files`.
+pub fn upstream(directory: &Path, listen: u16, http: Http, file_limit: u64, bodies: &[Body]) -> String {
     let mut text = preamble(directory, 2048, file_limit, false);
     http_preamble(&mut text, directory);
+    let http2 = if http == Http::Two { " http2" } else { "" };
     let _ = writeln!(
         text,
         "  sendfile on;\n  tcp_nopush on;\n  open_file_cache max=16;\n  open_file_cache_valid 3600s;\n  server {{
-    listen 127.0.0.1:{listen} backlog=4096;\n    root {};",
+    listen 127.0.0.1:{listen} backlog=4096{http2};\n    root {};",
         directory.display()
     );
     for body in bodies.iter().filter(|body| body.bytes <= MEMORY_BODY) {

@@ -6,6 +6,7 @@ use crate::idle::IdleSubject;
 use crate::load::{FOREIGN_LIMIT, Subject};
 use crate::peer::Peer;
 use crate::results::{Measured, Outcome, Results};
+use crate::scenario::Variant;
 use crate::stats::Spread;
 use crate::targets::{Verdict, judge};
 
@@ -77,10 +78,7 @@ fn load(subjects: &[Subject]) -> String {
         .filter(|&peer| peer != Peer::Postrider && subjects.iter().any(|subject| subject.peer == peer))
         .collect();
     let rows = subjects.iter().map(|subject| {
-        let name = match subject.variant.label {
-            "" => subject.peer.name().to_owned(),
-            label => format!("{}, {label}", subject.peer.name()),
-        };
+        let name = name(subject.peer, subject.variant);
         let cpu = subject.spread(|sample| sample.cpu_us);
         let mut row = vec![
             name,
@@ -168,6 +166,13 @@ fn idle(subjects: &[IdleSubject]) -> String {
     let mut text = table(&heads, rows.collect());
     failures(&mut text, subjects.iter().map(|subject| (subject.peer, &subject.failure)));
     text
+}
+
+fn name(peer: Peer, variant: Variant) -> String {
+    match variant.label {
+        "" => peer.name().to_owned(),
+        label => format!("{}, {label}", peer.name()),
+    }
 }
 
 fn failures<'a>(text: &mut String, all: impl Iterator<Item = (Peer, &'a Option<String>)>) {
