@@ -35,6 +35,9 @@ pub enum Command {
     /// The bench's own gRPC upstream, started by the bench
     #[command(hide = true)]
     ServeGrpc,
+    /// Bursts of TLS handshakes onto a loopback port, started by the bench
+    #[command(hide = true)]
+    Bursts { port: u16, seconds: u64 },
 }
 
 #[derive(Args)]

@@ -3,6 +3,7 @@
 //! It starts every program itself, pins the proxy to one CPU and load and upstream to another, and stops all it started.
 //! It is off the data path. `make bench` and CI's gates call it; see `bench/README.md` for how to read its figures.
 
+mod bursts;
 mod cli;
 mod client;
 mod config;
@@ -16,6 +17,7 @@ mod idle;
 mod load;
 mod machine;
 mod origin;
+mod pacer;
 mod pause;
 mod peer;
 mod pin;
@@ -27,6 +29,7 @@ mod results;
 mod rig;
 mod scenario;
 mod shape;
+mod stall;
 mod stats;
 mod tally;
 mod targets;
@@ -38,6 +41,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -59,6 +63,9 @@ fn main() -> ExitCode {
         Command::GateSyscalls(arguments) => gate_syscalls(&arguments),
         Command::ServeOrigin { body, hold } => serve_origin(body, hold),
         Command::ServeGrpc => serve_grpc(),
+        Command::Bursts { port, seconds } => {
+            bursts::run(port, Duration::from_secs(seconds)).map(|()| ExitCode::SUCCESS)
+        }
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("postrider-bench: {error}");
@@ -210,6 +217,7 @@ fn measure(rig: &Rig, scenario: &Scenario, peers: &[Peer], effort: Effort) -> Re
         Kind::Load(plan) => Outcome::Load(plan, load::measure(rig, &plan, peers, effort)?),
         Kind::IdleConnections(idle) => Outcome::Idle(idle::connections(rig, idle, peers, effort)?),
         Kind::IdleClusters => Outcome::Idle(idle::clusters(rig, peers, effort)?),
+        Kind::HandshakeStall => Outcome::Stall(stall::measure(rig, peers, effort)?),
         Kind::Instructions => Outcome::Instructions(
             traced.iter().map(|&peer| Ok((peer, gate::instructions(rig, peer)?))).collect::<Result<_>>()?,
         ),

@@ -63,6 +63,7 @@ impl Peer {
                 forwards_only
                     && shape.protocol == Protocol::Http
                     && shape.upstream == Http::One
+                    && !shape.plain_beside
                     && shape.connections == Shape::HTTP.connections
             }
             _ => true,

@@ -5,6 +5,7 @@ use crate::idle::IdleSubject;
 use crate::load::Subject;
 use crate::peer::Peer;
 use crate::scenario::{LoadPlan, Scenario};
+use crate::stall::StallSubject;
 
 pub struct Results {
     pub circumstances: Vec<(String, String)>,
@@ -20,6 +21,7 @@ pub struct Measured {
 pub enum Outcome {
     Load(LoadPlan, Vec<Subject>),
     Idle(Vec<IdleSubject>),
+    Stall(Vec<StallSubject>),
     Instructions(Vec<(Peer, f64)>),
     Syscalls(Vec<(Peer, f64, Vec<CallCount>)>),
     Failed(String),
@@ -36,6 +38,12 @@ impl Results {
     pub fn idle(&self, scenario: &str, peer: Peer) -> Option<&IdleSubject> {
         let Outcome::Idle(subjects) = self.outcome(scenario)? else { return None };
         subjects.iter().find(|subject| subject.peer == peer)
+    }
+
+    /// The subject of a stall scenario with the variant of that label.
+    pub fn stall(&self, scenario: &str, peer: Peer, label: &str) -> Option<&StallSubject> {
+        let Outcome::Stall(subjects) = self.outcome(scenario)? else { return None };
+        subjects.iter().find(|subject| subject.peer == peer && subject.variant.label == label)
     }
 
     pub fn instructions(&self, peer: Peer) -> Option<f64> {

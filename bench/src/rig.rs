@@ -37,6 +37,8 @@ pub struct Rig {
 pub struct Proxy {
     pub process: Process,
     pub port: u16,
+    /// The port without TLS, if the shape has one beside.
+    pub plain: u16,
     /// From the start of the process to the end of the first correct answer.
     pub ready_after: Duration,
     /// Its configuration and log.
@@ -122,7 +124,7 @@ impl Rig {
 
     fn try_start(&self, peer: Peer, shape: Shape, upstream: u16, probe: Probe, wrap: &Wrap) -> Result<Proxy> {
         let directory = self.next_directory(peer.name())?;
-        let [listen, admin] = free_ports()?;
+        let [listen, admin, plain] = free_ports()?;
         let certificate = shape.tls.map(|key| self.certificates.of(key));
         let setup = Setup {
             shape,
@@ -130,6 +132,7 @@ impl Rig {
             listen,
             admin,
             upstream,
+            plain,
             certificate,
             single_process: matches!(wrap, Wrap::Traced(_)),
             file_limit: self.file_limit,
@@ -143,6 +146,9 @@ impl Rig {
         let tls = certificate.map(|certificate| certificate.checking_client(shape.downstream)).transpose()?;
         let place = Place { port: listen, http: shape.downstream, tls };
         let ready_after = wait_until_ready(&mut process, &place, probe)?;
+        if shape.plain_beside {
+            wait_until_ready(&mut process, &Place::plain(plain, shape.downstream), probe)?;
+        }
         if shape.filter.asks_for_password() {
             let (status, _) =
                 ask(&place, Probe { headers: &[], ..probe }).map_err(Error::io("asking without a password"))?;
@@ -154,7 +160,7 @@ impl Rig {
                 });
             }
         }
-        Ok(Proxy { process, port: listen, ready_after, directory })
+        Ok(Proxy { process, port: listen, plain, ready_after, directory })
     }
 
     fn next_directory(&self, name: &str) -> Result<PathBuf> {

@@ -34,6 +34,8 @@ pub enum Kind {
     Load(LoadPlan),
     IdleConnections(Idle),
     IdleClusters,
+    /// What handshakes that come in bursts cost others, in milliseconds.
+    HandshakeStall,
     Instructions,
     Syscalls,
 }
@@ -273,6 +275,11 @@ pub const SCENARIOS: &[Scenario] = &[
         kind: Kind::IdleConnections(Idle::Tls),
     },
     Scenario { name: "idle-clusters", title: "5,000 clusters without traffic", kind: Kind::IdleClusters },
+    Scenario {
+        name: "handshake-stall",
+        title: "requests on a plain connection while bursts of 32 TLS handshakes reach the same worker",
+        kind: Kind::HandshakeStall,
+    },
     Scenario {
         name: "instructions",
         title: "user instructions per request (callgrind), 4 KB body, 64 connections",

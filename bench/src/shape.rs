@@ -132,6 +132,8 @@ pub struct Shape {
     pub upstream: Http,
     /// Clients come over TLS, and this kind of key proves who the proxy is.
     pub tls: Option<Key>,
+    /// A second listener that does the same without TLS, served by the same worker.
+    pub plain_beside: bool,
     /// 1: a route for every path. More: that many prefixes `/rNNNNN/`.
     pub routes: usize,
     /// What the proxy does with a request on its way.
@@ -148,6 +150,7 @@ impl Shape {
         downstream: Http::One,
         upstream: Http::One,
         tls: None,
+        plain_beside: false,
         routes: 1,
         filter: Filter::None,
         idle_clusters: 0,
@@ -165,6 +168,8 @@ pub struct Setup<'a> {
     pub listen: u16,
     pub admin: u16,
     pub upstream: u16,
+    /// The port of the listener without TLS, if the shape has one beside.
+    pub plain: u16,
     /// The certificate to show, if the shape has TLS.
     pub certificate: Option<&'a Certificate>,
     /// One process only, because a tracer wants it so (nginx: no master).

@@ -6,6 +6,7 @@ use crate::gate::{INSTRUCTION_LIMIT, SYSCALL_LIMIT};
 use crate::load::Subject;
 use crate::peer::Peer;
 use crate::results::Results;
+use crate::stall::{self, StallSubject};
 
 /// A target with what was measured for it.
 #[derive(Debug)]
@@ -78,6 +79,16 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
     let (routes, routes_disturbed) = pair("routes");
     let (auth, auth_disturbed) = pair("basic-auth");
     let plain = |target, unit, limit, measured| Verdict { target, unit, limit, measured, disturbed: false };
+    let stall = |target, label| {
+        let own = results.stall("handshake-stall", Peer::Postrider, label);
+        Verdict {
+            target,
+            unit: "ms",
+            limit: 1.0,
+            measured: own.and_then(|own| Some(own.added(|latency| latency.p99_ms)?.median)),
+            disturbed: own.is_some_and(StallSubject::only_disturbed),
+        }
+    };
     let idle =
         |scenario: &str| results.idle(scenario, Peer::Postrider).and_then(|own| Some(own.rss_per_unit()?.median));
     vec![
@@ -138,6 +149,8 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
             idle("idle-tls-connections").map(|kib| kib * 1.024),
         ),
         plain("memory of an idle cluster", "KB", 5.0, idle("idle-clusters").map(|kib| kib * 1.024)),
+        stall("p99 that bursts of ECDSA handshakes add to other requests", stall::VARIANTS[0].label),
+        stall("p99 that bursts of RSA handshakes add to other requests", stall::VARIANTS[1].label),
         plain("user instructions per request", "", INSTRUCTION_LIMIT, results.instructions(Peer::Postrider)),
         plain("system calls per request", "", SYSCALL_LIMIT, results.syscalls(Peer::Postrider)),
     ]

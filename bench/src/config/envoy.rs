@@ -24,6 +24,9 @@ static_resources:
         admin = setup.admin,
     );
     listener(&mut yaml, "bench", setup.listen, setup.certificate, setup);
+    if setup.shape.plain_beside {
+        listener(&mut yaml, "plain", setup.plain, None, setup);
+    }
     yaml.push_str("  clusters:\n");
     cluster(&mut yaml, "origin", setup.upstream, Some(&setup.shape));
     for number in 0..setup.shape.idle_clusters {

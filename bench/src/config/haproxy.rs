@@ -49,6 +49,9 @@ pub fn proxy(setup: &Setup) -> String {
         text.push_str(" proto h2");
     }
     text.push('\n');
+    if setup.shape.plain_beside {
+        let _ = writeln!(text, "  bind 127.0.0.1:{} backlog 4096", setup.plain);
+    }
     match setup.shape.filter {
         Filter::None => {}
         Filter::BasicAuth => text.push_str("  http-request auth unless { http_auth(bench) }\n"),

@@ -79,6 +79,9 @@ pub fn proxy(setup: &Setup, buffers: Buffers) -> String {
             certificate.key.display()
         );
     }
+    if setup.shape.plain_beside {
+        let _ = writeln!(text, "    listen 127.0.0.1:{} backlog=4096{http2};", setup.plain);
+    }
     if setup.shape.filter == Filter::BasicAuth {
         let _ = writeln!(
             text,

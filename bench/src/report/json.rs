@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::load::FOREIGN_LIMIT;
+use crate::pacer::Latency;
 use crate::results::{Outcome, Results};
 use crate::stats::Spread;
 use crate::targets::judge;
@@ -84,6 +85,32 @@ fn subjects(outcome: &Outcome) -> Value {
                 json!({
                     "proxy": subject.peer.name(), "units": subject.units,
                     "rss_kib_each": spread(subject.rss_per_unit()), "pss_kib_each": spread(subject.pss_per_unit()),
+                    "samples": samples, "failure": subject.failure,
+                })
+            })
+            .collect(),
+        Outcome::Stall(subjects) => subjects
+            .iter()
+            .map(|subject| {
+                let latency = |latency: Latency| {
+                    json!({ "p50_ms": latency.p50_ms, "p99_ms": latency.p99_ms, "max_ms": latency.max_ms })
+                };
+                let samples: Vec<Value> = subject
+                    .samples
+                    .iter()
+                    .map(|sample| {
+                        json!({
+                            "quiet": latency(sample.quiet), "with_bursts": latency(sample.bursts),
+                            "handshakes_per_second": sample.handshakes_per_second,
+                            "foreign": sample.foreign, "disturbed": sample.foreign > FOREIGN_LIMIT,
+                        })
+                    })
+                    .collect();
+                json!({
+                    "proxy": subject.peer.name(), "variant": subject.variant.label,
+                    "added_p50_ms": spread(subject.added(|latency| latency.p50_ms)),
+                    "added_p99_ms": spread(subject.added(|latency| latency.p99_ms)),
+                    "added_max_ms": spread(subject.added(|latency| latency.max_ms)),
                     "samples": samples, "failure": subject.failure,
                 })
             })

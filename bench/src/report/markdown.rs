@@ -4,9 +4,11 @@ use std::fmt::Write;
 
 use crate::idle::IdleSubject;
 use crate::load::{FOREIGN_LIMIT, Subject};
+use crate::pacer::PACE;
 use crate::peer::Peer;
 use crate::results::{Measured, Outcome, Results};
 use crate::scenario::Variant;
+use crate::stall::StallSubject;
 use crate::stats::Spread;
 use crate::targets::{Verdict, judge};
 
@@ -35,6 +37,7 @@ pub fn scenario(measured: &Measured) -> String {
     match &measured.outcome {
         Outcome::Load(_, subjects) => text.push_str(&load(subjects)),
         Outcome::Idle(subjects) => text.push_str(&idle(subjects)),
+        Outcome::Stall(subjects) => text.push_str(&stall(subjects)),
         Outcome::Instructions(counts) => {
             let rows = counts.iter().map(|(peer, count)| vec![peer.name().to_owned(), format!("{count:.0}")]);
             text.push_str(&table(&["proxy", "instructions/request"], rows.collect()));
@@ -164,6 +167,50 @@ fn idle(subjects: &[IdleSubject]) -> String {
         heads.extend(["ready ms without", "ready ms with"]);
     }
     let mut text = table(&heads, rows.collect());
+    failures(&mut text, subjects.iter().map(|subject| (subject.peer, &subject.failure)));
+    text
+}
+
+fn stall(subjects: &[StallSubject]) -> String {
+    let rows = subjects.iter().map(|subject| {
+        vec![
+            name(subject.peer, subject.variant),
+            median(subject.spread(|sample| sample.quiet.p50_ms), 3),
+            median(subject.spread(|sample| sample.quiet.p99_ms), 3),
+            median(subject.spread(|sample| sample.quiet.max_ms), 3),
+            median(subject.added(|latency| latency.p50_ms), 3),
+            median(subject.added(|latency| latency.p99_ms), 3),
+            median(subject.added(|latency| latency.max_ms), 3),
+            median(subject.spread(|sample| sample.handshakes_per_second), 0),
+            median(subject.spread(|sample| sample.foreign * 100.0), 0),
+            format!(
+                "{}{}",
+                subject.samples.len(),
+                if subject.only_disturbed() && !subject.samples.is_empty() { " (all disturbed)" } else { "" }
+            ),
+        ]
+    });
+    let mut text = table(
+        &[
+            "proxy, key",
+            "p50 ms",
+            "p99 ms",
+            "max ms",
+            "p50 +ms",
+            "p99 +ms",
+            "max +ms",
+            "handshakes/s",
+            "foreign %",
+            "samples",
+        ],
+        rows.collect(),
+    );
+    let _ = writeln!(
+        text,
+        "\nThe first three are without handshakes, `+` is what the bursts add. A request is due every {} ms, and counts \
+         from when it was due if the one before it was still unanswered.",
+        PACE.as_millis()
+    );
     failures(&mut text, subjects.iter().map(|subject| (subject.peer, &subject.failure)));
     text
 }
