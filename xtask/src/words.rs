@@ -23,6 +23,7 @@ const DIALECTS: &[(&str, &[&str])] = &[
 const ALLOWED: &[(&str, &str)] = &[
     ("x envoy", "header names on the wire, which upstreams and clients read whatever the config was written in"),
     ("envoy grpc", "a field of filters' configurations, which every form writes by this name"),
+    ("disable x envoy", "a field of a filter's configuration, which names such a header"),
     ("skip envoy headers", "as `envoy_grpc`, below which it stands"),
     ("invalid envoy request headers", "the long name of a response flag, which log readers match on"),
 ];
