@@ -9,6 +9,7 @@ POSTRIDER  := $(TARGET_DIR)/release/postrider
 TOOLS      := $(TARGET_DIR)/tools
 CARGO_DENY := $(TOOLS)/bin/cargo-deny
 CARGO_DENY_VERSION := 0.20.2
+GRPC_TOOLS := $(TOOLS)/grpc
 FUZZ_SECONDS ?= 600
 
 .PHONY: help run build test lint fmt qq qa bench gates fuzz deny examples clean
@@ -26,10 +27,20 @@ build: ## build the release binary
 	cargo build --release --locked --package postrider
 
 # The end-to-end tests drive the release binary, the very file that ships; unit tests run with overflow checks on.
-test: build ## pass all tests (unit, wire, end to end, examples)
+test: build $(GRPC_TOOLS)/built ## pass all tests (unit, wire, end to end, examples)
 	@.ci/need curl openssl nginx wrk ab python3
 	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} cargo test --locked --workspace
 	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}
+
+# gRPC's own interoperability client and server, and grpcurl: see tests/grpc/README.md.
+$(GRPC_TOOLS)/built: tests/grpc/go.mod tests/grpc/go.sum
+	@.ci/need go
+	@printf '%s\n' go1.24 "$$(go env GOVERSION)" | sort --version-sort --check=quiet || \
+		{ echo "the gRPC clients of the tests need Go 1.24 or later; this is $$(go env GOVERSION)" >&2; exit 1; }
+	@echo "building grpcurl and gRPC's interoperability programs into $(GRPC_TOOLS)"
+	mkdir -p $(GRPC_TOOLS)
+	cd tests/grpc && go build -mod=readonly -trimpath -ldflags='-s -w' -o $(GRPC_TOOLS)/ tool
+	touch $@
 
 lint: deny ## formatting, clippy, dependencies and the rules of the house
 	@.ci/need cargo cc

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 ///
 /// - `/trailers-only` has no body and no trailers, but a status of gRPC in its head;
 /// - `/grpc/N` answers with one message and the status N of gRPC in the trailers;
+/// - `/echo…` answers a call of gRPC with its own messages, status 0 and, in `x-seen`, with what the request's head said;
 /// - `/never` is not answered;
 /// - anything else says method, path, authority, the field `te`, the body's length and the request's trailer `x-sum`.
 pub struct H2Origin {
@@ -100,6 +101,9 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
         }
         _ => {}
     }
+    if parts.uri.path().starts_with("/echo") {
+        return echo(&parts, body, respond).await;
+    }
     let mut length = 0;
     while let Some(piece) = body.data().await {
         let piece = piece?;
@@ -107,8 +111,6 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
         body.flow_control().release_capacity(piece.len())?;
     }
     let trailers = body.trailers().await?.unwrap_or_default();
-    let field =
-        |map: &HeaderMap, name: &str| map.get(name).map_or("-", |value| value.to_str().unwrap_or("?")).to_owned();
     let text = format!(
         "{} {} {} te={} body={length} x-sum={}",
         parts.method,
@@ -122,4 +124,29 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
     let mut trailers = HeaderMap::new();
     trailers.insert("x-checked", HeaderValue::from_static("yes"));
     send.send_trailers(trailers)
+}
+
+async fn echo(
+    parts: &http::request::Parts,
+    mut body: RecvStream,
+    mut respond: SendResponse<Bytes>,
+) -> Result<(), h2::Error> {
+    let seen = ["content-type", "te", "grpc-accept-encoding", "content-length"];
+    let seen: Vec<_> = seen.iter().map(|name| field(&parts.headers, name)).collect();
+    let head = Response::builder().header("content-type", "application/grpc").header("x-seen", seen.join(" "));
+    let head = head.header("x-path", parts.uri.path_and_query().map_or("-", |path| path.as_str()));
+    let mut send = respond.send_response(head.body(()).expect("a response"), false)?;
+    while let Some(piece) = body.data().await {
+        let piece = piece?;
+        body.flow_control().release_capacity(piece.len())?;
+        send.send_data(piece, false)?;
+    }
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    trailers.insert("grpc-message", HeaderValue::from_static("fine"));
+    send.send_trailers(trailers)
+}
+
+fn field(map: &HeaderMap, name: &str) -> String {
+    map.get(name).map_or("-", |value| value.to_str().unwrap_or("?")).to_owned()
 }

@@ -57,3 +57,12 @@ pub fn postrider_only() -> bool {
 pub fn needed(program: &str) -> std::path::PathBuf {
     kit::process::program(program).unwrap_or_else(|| panic!("{program} is not installed: `make test` installs it"))
 }
+
+/// The path of a Go program that `tests/grpc` describes; panics when it was not built.
+pub fn go_tool(program: &str) -> std::path::PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(std::path::PathBuf::from);
+    let target = target.unwrap_or_else(|| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let path = target.join("tools/grpc").join(program);
+    assert!(path.exists(), "{} is not built: `make test` builds it, with Go 1.24 or later", path.display());
+    path
+}

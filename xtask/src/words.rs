@@ -21,6 +21,8 @@ const DIALECTS: &[(&str, &[&str])] = &[
 /// Wire facts: names that peers, logs and dashboards see and that no dialect owns any more. Each is the beginning of
 /// a word, in parts.
 const ALLOWED: &[(&str, &str)] = &[
+    ("x protobuf", "a content type on the wire"),
+    ("upgrade protobuf to grpc", "the field of a filter, which is found by its full type name"),
     ("x envoy", "header names on the wire, which upstreams and clients read whatever the config was written in"),
     ("envoy grpc", "a field of filters' configurations, which every form writes by this name"),
     ("disable x envoy", "a field of a filter's configuration, which names such a header"),
@@ -39,6 +41,9 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[(
     &["prost", "protobuf"],
     "the messages of gRPC are protocol buffers, whatever the config was written in",
 )];
+
+/// Names of objects in the filter state, which log formats ask for.
+const STATE_NAMES: &[&str] = &["envoy.filters.http.grpc_stats"];
 
 pub fn check(workspace: &Workspace) -> Checked {
     workspace.check_libraries(COMMON, find)
@@ -63,13 +68,16 @@ fn is_on_the_wire(place: &str, word: &str) -> bool {
     ON_THE_WIRE.iter().any(|(prefix, words, _)| place.starts_with(prefix) && words.contains(&word))
 }
 
-/// `text` with every full type name of [`TYPE_NAMES`] blanked out.
+/// `text` with every full name of [`TYPE_NAMES`] and [`STATE_NAMES`] blanked out.
 fn without_type_names(text: &str) -> String {
     text.split(' ').map(|run| if is_type_name(run) { "" } else { run }).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether `run` as a whole is one of [`TYPE_NAMES`], the package, `vN` and the type, as in `….basic_auth.v3.BasicAuth`.
+/// Whether `run` as a whole is one of [`STATE_NAMES`] or [`TYPE_NAMES`], the package, `vN` and the type, as in `….basic_auth.v3.BasicAuth`.
 fn is_type_name(run: &str) -> bool {
+    if STATE_NAMES.contains(&run) {
+        return true;
+    }
     let Some(rest) = TYPE_NAMES.iter().find_map(|(prefix, _)| run.strip_prefix(prefix)) else { return false };
     let [package, version, name] = rest.split('.').collect::<Vec<_>>()[..] else { return false };
     let lower = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_';

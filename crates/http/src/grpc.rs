@@ -310,23 +310,34 @@ impl FrameCounter {
     /// The next piece of the body; answers how many messages began in it.
     pub fn feed(&mut self, mut bytes: &[u8]) -> u64 {
         let before = self.messages;
-        while let Some((&byte, behind)) = bytes.split_first() {
-            if usize::from(self.seen) == PREFIX_BYTES {
-                let step = bytes.len().min(self.left as usize);
-                self.left -= u32::try_from(step).unwrap_or(self.left);
-                bytes = bytes.get(step..).unwrap_or_default();
-            } else {
-                self.messages += u64::from(self.seen == 0);
-                // Four bytes of length shift the flags out again.
-                self.left = self.left << 8 | u32::from(byte);
-                self.seen += 1;
-                bytes = behind;
-            }
-            if usize::from(self.seen) == PREFIX_BYTES && self.left == 0 {
-                self.seen = 0;
-            }
+        while !bytes.is_empty() {
+            let (taken, _) = self.step(bytes);
+            bytes = bytes.get(taken..).unwrap_or_default();
         }
         self.messages - before
+    }
+
+    /// Goes on to the end of the message under way or of `bytes`; answers how many bytes that are, and whether the
+    /// message ends there.
+    pub fn step(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let mut taken = 0;
+        for &byte in bytes.iter().take(PREFIX_BYTES.saturating_sub(usize::from(self.seen))) {
+            self.messages += u64::from(self.seen == 0);
+            // Four bytes of length shift the flags out again.
+            self.left = self.left << 8 | u32::from(byte);
+            self.seen += 1;
+            taken += 1;
+        }
+        if usize::from(self.seen) < PREFIX_BYTES {
+            return (taken, false);
+        }
+        let rest = bytes.len().saturating_sub(taken).min(self.left as usize);
+        self.left -= u32::try_from(rest).unwrap_or(self.left);
+        let ended = self.left == 0;
+        if ended {
+            self.seen = 0;
+        }
+        (taken + rest, ended)
     }
 
     /// Messages that began so far.

@@ -8,7 +8,12 @@
 mod basic_auth;
 mod descriptors;
 mod ext_authz;
+mod grpc_counts;
+mod grpc_http1_bridge;
+mod grpc_http1_reverse_bridge;
 mod grpc_json_transcoder;
+mod grpc_stats;
+mod grpc_web;
 mod header_mutation;
 mod ratelimit;
 mod read;
@@ -20,6 +25,10 @@ pub fn register(registry: &mut Registry) {
     registry.register(basic_auth::KIND, basic_auth::build);
     registry.register(ext_authz::KIND, ext_authz::build);
     registry.register(grpc_json_transcoder::KIND, grpc_json_transcoder::build);
+    registry.register(grpc_http1_bridge::KIND, grpc_http1_bridge::build);
+    registry.register(grpc_http1_reverse_bridge::KIND, grpc_http1_reverse_bridge::build);
+    registry.register(grpc_stats::KIND, grpc_stats::build);
+    registry.register(grpc_web::KIND, grpc_web::build);
     registry.register(header_mutation::KIND, header_mutation::build);
     registry.register(ratelimit::KIND, ratelimit::build);
 }

@@ -19,7 +19,8 @@ pub(super) fn extract(scope: &str) -> Tagged {
     let rest = match scope.split_once('.') {
         Some(("cluster", rest)) => {
             let named = first_part("", "envoy_cluster_name", rest, &mut labels);
-            format!("cluster.{}", certificate(named, &mut labels))
+            let named = certificate(named, &mut labels);
+            format!("cluster.{}", method_of_grpc(named, &mut labels))
         }
         Some(("http", rest)) => first_part("http.", "envoy_http_conn_manager_prefix", rest, &mut labels),
         Some(("tcp", rest)) => first_part("tcp.", "envoy_tcp_prefix", rest, &mut labels),
@@ -62,6 +63,14 @@ fn certificate(rest: String, labels: &mut Vec<String>) -> String {
         Some(named) => first_part(BEFORE, "envoy_tls_certificate", named, labels),
         None => rest,
     }
+}
+
+/// `grpc.<service>.<method>.`: each is one part, whatever the filter meant (Envoy's `$` stands for a part).
+fn method_of_grpc(rest: String, labels: &mut Vec<String>) -> String {
+    const BEFORE: &str = "grpc.";
+    let Some((service, rest)) = rest.strip_prefix(BEFORE).and_then(|named| named.split_once('.')) else { return rest };
+    labels.push(pair("envoy_grpc_bridge_service", service));
+    first_part(BEFORE, "envoy_grpc_bridge_method", rest, labels)
 }
 
 fn listener(rest: &str, labels: &mut Vec<String>) -> String {
@@ -119,6 +128,17 @@ mod tests {
             ("cluster.adm.", "cluster.", r#"envoy_cluster_name="adm""#),
             ("cluster.a.b_c.d.", "cluster.b_c.d.", r#"envoy_cluster_name="a""#),
             (r#"cluster.we"ird\x y|z-é."#, "cluster.", r#"envoy_cluster_name="we\"ird\\x y|z-é""#),
+            (
+                "cluster.origin.grpc.echo_E.Call.",
+                "cluster.grpc.",
+                r#"envoy_grpc_bridge_method="Call",envoy_grpc_bridge_service="echo_E",envoy_cluster_name="origin""#,
+            ),
+            (
+                "cluster.origin.grpc.echo.E.Call.",
+                "cluster.grpc.Call.",
+                r#"envoy_grpc_bridge_method="E",envoy_grpc_bridge_service="echo",envoy_cluster_name="origin""#,
+            ),
+            ("cluster.origin.grpc.", "cluster.grpc.", r#"envoy_cluster_name="origin""#),
             ("http.x.y.", "http.y.", r#"envoy_http_conn_manager_prefix="x""#),
             ("tcp.p.q.", "tcp.q.", r#"envoy_tcp_prefix="p""#),
             ("listener.127.0.0.1_18731.", "listener.", r#"envoy_listener_address="127.0.0.1_18731""#),

@@ -111,6 +111,13 @@ impl Exchange {
         if hook == Hook::Head {
             self.pass(side).unhide();
         }
+        let trailers = match side {
+            Side::Request => &self.request_trailers,
+            Side::Response => &self.response_trailers,
+        };
+        if end && !trailers.is_empty() {
+            self.pass(side).add_trailers(hook);
+        }
         action
     }
 

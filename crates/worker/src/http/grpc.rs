@@ -65,8 +65,18 @@ impl Exchange {
         total.set(total.get() + 1);
     }
 
+    /// A route that limits streams or calls: its limits take the place of others, and the upstream of a call hears them.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn limit_stream(&mut self, http: &Http, forward: &Forward) {
+        self.max_duration = self.max_duration(http, forward);
+        if self.is_grpc() {
+            self.take_grpc_timeout(forward);
+            self.tell_grpc_timeout(http, forward);
+        }
+    }
+
     /// How long the stream may last, counted from its beginning.
-    #[inline]
     pub(super) fn max_duration(&self, http: &Http, forward: &Forward) -> Option<Duration> {
         let of_connection = http.model.timeouts.max_stream_duration;
         match &forward.stream_limit {
@@ -75,8 +85,6 @@ impl Exchange {
         }
     }
 
-    #[cold]
-    #[inline(never)]
     fn max_duration_on_route(&self, limit: &StreamLimit, of_connection: Option<Duration>) -> Option<Duration> {
         let asked = self.request.fields.get(HeaderId::GrpcTimeout).and_then(grpc::parse_timeout);
         match (asked, limit.grpc_timeout_max) {
@@ -88,13 +96,8 @@ impl Exchange {
     }
 
     /// `max_grpc_timeout`: the call's own timeout takes the place of the route's, up to a limit.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn take_grpc_timeout(&mut self, forward: &Forward) {
+    fn take_grpc_timeout(&mut self, forward: &Forward) {
         let Some(GrpcTimeout { max, offset }) = forward.grpc_timeout else { return };
-        if !self.is_grpc() {
-            return;
-        }
         let asked = self.request.fields.get(HeaderId::GrpcTimeout).and_then(grpc::parse_timeout);
         // Nothing is left out of a call that asks for less than the offset: zero would mean no limit.
         let asked = asked.filter(|asked| !asked.is_zero());
@@ -106,9 +109,7 @@ impl Exchange {
     }
 
     /// The upstream hears how long it may take.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn tell_grpc_timeout(&mut self, http: &Http, forward: &Forward) {
+    fn tell_grpc_timeout(&mut self, http: &Http, forward: &Forward) {
         let timeout = if forward.stream_limit.is_some() { self.max_duration } else { self.route_timeout };
         let fields = &mut self.request.fields;
         if forward.stream_limit.is_none() && !http.model.router.suppress_x_headers {

@@ -150,6 +150,21 @@ impl Passage {
         }
     }
 
+    /// The hook that was just called, with nothing behind it, put trailers behind the body.
+    pub(super) fn add_trailers(&mut self, hook: Hook) {
+        let place = match hook {
+            Hook::Head => self.head,
+            Hook::Body => self.body,
+            Hook::Trailers => return,
+        };
+        // Of a head without a body there is nothing that trailers could follow.
+        if self.ended && !self.had_trailers && self.piece == Some(true) {
+            self.piece = Some(false);
+            self.had_trailers = true;
+            self.trailers = Some(place + 1);
+        }
+    }
+
     fn put(&mut self, end: bool, place: usize) {
         self.begun = true;
         self.piece = Some(end);
@@ -348,14 +363,24 @@ impl Passage {
         self.begun
     }
 
+    /// Some followed the body, whether or not they still do.
+    pub(super) fn had_trailers(&self) -> bool {
+        self.had_trailers
+    }
+
     pub(super) fn is_changed(&self) -> bool {
         self.changed
     }
 
-    /// The length of the body when all of it passed, none of it left, and no trailers follow it.
-    pub(super) fn whole(&self, filters: &Filters) -> Option<u64> {
-        let passed = self.piece.is_none_or(|end| end && self.body >= filters.all.len());
-        let whole = self.ended && passed && self.kept.is_empty() && !self.had_trailers;
+    /// The length of the body when all of it passed, none of it left, and no trailers follow it: there were none, or
+    /// they are `gone` and nobody else looks for them.
+    pub(super) fn whole(&self, side: Side, filters: &Filters, gone: bool) -> Option<u64> {
+        let count = filters.all.len();
+        let awaited = |place| self.wants(side, filters, side.index(place, count), Hook::Trailers);
+        let ends_here = !self.had_trailers || gone && !(self.trailers.unwrap_or(count)..count).any(awaited);
+        // The last piece before trailers is not marked as the end.
+        let passed = self.piece.is_none_or(|end| (end || self.had_trailers) && self.body >= count);
+        let whole = self.ended && passed && self.kept.is_empty() && ends_here;
         whole.then_some(self.held.bytes().len() as u64)
     }
 

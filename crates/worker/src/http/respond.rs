@@ -65,10 +65,15 @@ impl Exchange {
         let version = self.request.version();
         let streamed = streamed_for(version);
         let unseen = !(pass.has_begun() || from.has_body() && looked_at);
-        let to = match (from, pass.whole(filters)) {
+        let gone = self.response_trailers.is_empty();
+        let to = match (from, pass.whole(Side::Response, filters, gone)) {
             (BodyFraming::Chunked | BodyFraming::UntilClose, _) if unseen => streamed,
             (from, _) if unseen => from,
-            (BodyFraming::Chunked, Some(_)) if !pass.is_changed() && version == Version::Http11 => from,
+            (BodyFraming::Chunked, Some(_))
+                if !pass.is_changed() && !pass.had_trailers() && version == Version::Http11 =>
+            {
+                from
+            }
             (_, Some(length)) => BodyFraming::Length(length),
             (BodyFraming::Length(_), None) if !body_wanted && !pass.is_changed() => from,
             (_, None) => streamed,

@@ -108,7 +108,7 @@ impl Exchange {
         if !(pass.has_begun() || from.has_body() && looked_at) {
             return false;
         }
-        self.request_framing = match (from, pass.whole(filters)) {
+        self.request_framing = match (from, pass.whole(Side::Request, filters, false)) {
             (BodyFraming::Chunked, Some(_)) if !pass.is_changed() => from,
             (BodyFraming::None, Some(0)) => from,
             (_, Some(length)) => BodyFraming::Length(length),
@@ -253,12 +253,9 @@ impl Exchange {
     /// Sets the deadlines that hold from here on.
     pub(super) fn arm(&mut self, connection: &Connection, http: &Http, forward: &Forward) {
         self.route_timeout = forward.timeout.filter(|timeout| !timeout.is_zero());
-        if forward.grpc_timeout.is_some() {
-            self.take_grpc_timeout(forward);
-        }
-        self.max_duration = self.max_duration(http, forward);
-        if forward.limits_grpc() && self.is_grpc() {
-            self.tell_grpc_timeout(http, forward);
+        self.max_duration = http.model.timeouts.max_stream_duration;
+        if forward.limits_grpc() {
+            self.limit_stream(http, forward);
         }
         if self.filters.is_some() {
             self.excuse_filters();

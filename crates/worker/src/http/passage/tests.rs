@@ -167,3 +167,54 @@ fn more_than_the_limit_is_not_held() {
     }
     assert_eq!(fed, 6);
 }
+
+/// Asks for the next hook and answers with `action`; tells which filter was asked, and for what.
+fn step(pass: &mut Passage, filters: &Filters, action: &Action) -> Option<(usize, Hook, bool)> {
+    match pass.next(Side::Response, filters, usize::MAX, None) {
+        Next::Call { index, hook, end, .. } => {
+            assert!(pass.settle(index, hook, action, usize::MAX));
+            Some((index, hook, end))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn trailers_that_a_filter_adds_are_shown_to_those_behind_it_only() {
+    let filters = filters(2);
+    let mut pass = Passage::default();
+    pass.begin(false, false);
+    pass.held.push(b"body");
+    pass.feed(true, false);
+    for index in [1, 0] {
+        assert_eq!(step(&mut pass, &filters, &Action::Continue), Some((index, Hook::Head, false)));
+    }
+    let Next::Call { index: 1, hook: Hook::Body, end: true, .. } =
+        pass.next(Side::Response, &filters, usize::MAX, None)
+    else {
+        panic!("the inner filter sees the body first")
+    };
+    pass.add_trailers(Hook::Body);
+    assert!(pass.settle(1, Hook::Body, &Action::Continue, usize::MAX));
+    assert_eq!(step(&mut pass, &filters, &Action::Continue), Some((0, Hook::Body, false)), "something follows now");
+    assert_eq!(pass.whole(Side::Response, &filters, false), None, "trailers need an open end");
+    assert_eq!(pass.next(Side::Response, &filters, usize::MAX, None), Next::Stand(Standing::Piece));
+    pass.delivered();
+    assert_eq!(step(&mut pass, &filters, &Action::Continue), Some((0, Hook::Trailers, true)));
+    assert_eq!(pass.next(Side::Response, &filters, usize::MAX, None), Next::Stand(Standing::Finished));
+}
+
+#[test]
+fn the_length_is_known_when_nobody_looks_for_trailers_that_are_gone() {
+    let filters = filters(1);
+    let mut pass = Passage::default();
+    pass.begin(false, false);
+    assert_eq!(step(&mut pass, &filters, &Action::Buffer), Some((0, Hook::Head, false)));
+    pass.held.push(b"body");
+    pass.feed(true, true);
+    assert_eq!(step(&mut pass, &filters, &Action::Buffer), Some((0, Hook::Body, false)));
+    assert_eq!(pass.whole(Side::Response, &filters, true), None, "the filter has yet to see them");
+    assert_eq!(step(&mut pass, &filters, &Action::Continue), Some((0, Hook::Trailers, true)));
+    assert_eq!(pass.whole(Side::Response, &filters, true), Some(4));
+    assert_eq!(pass.whole(Side::Response, &filters, false), None, "they are still there");
+}
