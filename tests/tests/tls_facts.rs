@@ -2,7 +2,7 @@
 
 use postrider_tests::kit::config::{file_access_log, overlay};
 use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
-use postrider_tests::tls::{Authority, Client, Identity, secured, upstream};
+use postrider_tests::tls::{Authority, Client, Identity, secured, tls_inspector, upstream};
 use postrider_tests::{envoy, get};
 use rcgen::{CertificateParams, DistinguishedName, DnType, SanType};
 use rustls::version::{TLS12, TLS13};
@@ -281,4 +281,62 @@ fn a_tcp_proxy_logs_the_same() {
     assert_eq!(line["DOWNSTREAM_PEER_URI_SAN"], "spiffe://c/x");
     assert_eq!(line["DOWNSTREAM_LOCAL_URI_SAN"], "spiffe://site/a");
     assert_eq!(line["UPSTREAM_PEER_SUBJECT"], "-");
+}
+
+const SCRIPT: &str = "
+    function envoy_on_request(h)
+      local ssl, out = h:streamInfo():downstreamSslConnection(), {}
+      local function show(...) for i = 1, select('#', ...) do out[#out + 1] = tostring((select(i, ...))) end end
+      show(h:connection():ssl() ~= nil, h:streamInfo():requestedServerName(), ssl:tlsVersion())
+      show(ssl:ciphersuiteId():match('^0x%x%x%x%x$') ~= nil, #ssl:ciphersuiteString() > 10)
+      show(ssl:peerCertificatePresented(), ssl:peerCertificateValidated())
+      show(string.format('%d', ssl:validFromPeerCertificate()), string.format('%d', ssl:expirationPeerCertificate()))
+      show(table.concat(ssl:uriSanPeerCertificate(), '+'), table.concat(ssl:uriSanLocalCertificate(), '+'))
+      show(table.concat(ssl:dnsSansPeerCertificate(), '+'), table.concat(ssl:dnsSansLocalCertificate(), '+'))
+      show(table.concat(ssl:oidsPeerCertificate(), '+'), table.concat(ssl:oidsLocalCertificate(), '+'))
+      show(ssl:sha256PeerCertificateDigest(), ssl:serialNumberPeerCertificate(), ssl:issuerPeerCertificate())
+      show(ssl:subjectPeerCertificate(), ssl:subjectLocalCertificate())
+      show(#ssl:urlEncodedPemEncodedPeerCertificate(), #ssl:urlEncodedPemEncodedPeerCertificateChain())
+      local subject = ssl:parsedSubjectPeerCertificate()
+      show(subject and subject:commonName() or 'nobody', subject and table.concat(subject:organizationName(), '+') or '')
+      h:respond({[':status'] = '200'}, table.concat(out, '|'))
+    end";
+
+#[test]
+fn a_lua_script_is_told_the_same() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let below = clients.below("below");
+    let lua = postrider_tests::kit::config::extension(
+        "envoy.filters.http.lua",
+        "filters.http.lua.v3.Lua",
+        json!({"default_source_code": {"inline_string": SCRIPT}}),
+    );
+    let filters = json!({"http_filters": [lua, postrider_tests::kit::config::router()]});
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "direct_response": {"status": 404}}]));
+    let validation = json!({"trusted_ca": {"inline_string": clients.pem()}});
+    let context = json!({"common_tls_context": {"validation_context": validation}});
+    let config = config.overlay_filter("http", filters);
+    let config = config.overlay_listener("http", json!({"listener_filters": [tls_inspector()]}));
+    let proxy = Proxy::start(&secured(config, &server(&servers), context));
+    let showing = client(&below);
+    let mut visitor = Client::showing(&servers, &showing).connect(proxy.address("http"), "site.test");
+    let told = visitor.exchange(get("/")).text().to_owned();
+    let escaped_lengths = (escaped(&showing.pems()[0]).len(), escaped(&showing.chain_pem()).len());
+    assert_eq!(
+        told,
+        format!(
+            "true|site.test|TLSv1.3|true|true|true|true|1709251200|2214259200|spiffe://c/x|spiffe://site/a|\
+             one.test+two.test|site.test|2.5.29.17|2.5.29.17|{}|0a0b0c|CN=below|CN=client,O=A\\, B|CN=server|{}|{}|client|A, B",
+            showing.sha256(),
+            escaped_lengths.0,
+            escaped_lengths.1,
+        )
+    );
+    let mut visitor = Client::trusting(&servers).connect(proxy.address("http"), "site.test");
+    let told = visitor.exchange(get("/")).text().to_owned();
+    let wanted = "true|site.test|TLSv1.3|true|true|false|false|0|0||spiffe://site/a||site.test||2.5.29.17||||||";
+    assert!(
+        told.replace("||CN=server", "|||").starts_with(wanted) && told.ends_with("|CN=server|0|0|nobody|"),
+        "{told}"
+    );
 }

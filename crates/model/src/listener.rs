@@ -34,6 +34,8 @@ pub struct Listener {
 /// What a listener looks at on a new connection before it chooses a filter chain (Envoy's listener filters).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Inspection {
+    /// Connections begin by saying where they come from, before anything else.
+    pub proxy: Option<ProxyProtocol>,
     /// The client's TLS greeting: server name and protocols.
     pub tls: bool,
     /// For plain connections: whether they speak HTTP/1 or HTTP/2.
@@ -44,6 +46,18 @@ pub struct Inspection {
     pub timeout: Option<Duration>,
     /// What is not enough in time goes on with what is known.
     pub continue_on_timeout: bool,
+}
+
+/// Whom the PROXY protocol is taken from (Envoy's `proxy_protocol` listener filter).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyProtocol {
+    /// The versions that are read.
+    pub v1: bool,
+    pub v2: bool,
+    /// A connection that begins otherwise is served as it is. Not safe where others than the proxy in front can connect.
+    pub optional: bool,
+    /// `proxy_proto.<stat_prefix>.…` in statistics; may be empty.
+    pub stat_prefix: String,
 }
 
 /// Which way traffic flows, seen from the workload that the proxy stands beside.

@@ -207,6 +207,9 @@ pub enum CertificatePart {
     /// RFC 2253: `CN=a,O=b`. So the next.
     Subject,
     Issuer,
+    /// Of the subject, each value as it is.
+    CommonNames,
+    Organizations,
     /// Lower-case hexadecimal, whole bytes. So the fingerprints.
     Serial,
     Sha1,

@@ -57,6 +57,20 @@ pub(crate) fn text(name: &[u8]) -> String {
     sets.join(",")
 }
 
+/// The text of every attribute of that kind, first things first.
+pub(crate) fn values(name: &[u8], wanted: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut sets = Reader::new(name);
+    while let Some(mut set) = sets.inside(der::SET) {
+        while let Some(mut attribute) = set.inside(der::SEQUENCE) {
+            if attribute.expect(der::OID) == Some(wanted) {
+                found.extend(attribute.element().and_then(decoded));
+            }
+        }
+    }
+    found
+}
+
 fn attribute(mut parts: Reader<'_>) -> Option<String> {
     let kind = parts.expect(der::OID)?;
     let value = parts.element()?;

@@ -200,6 +200,8 @@ impl PeerFacts<'_> {
         match part {
             CertificatePart::Subject => one(self.subject()),
             CertificatePart::Issuer => one(self.issuer()),
+            CertificatePart::CommonNames => distinguished::values(self.leaf.subject, oid::COMMON_NAME),
+            CertificatePart::Organizations => distinguished::values(self.leaf.subject, oid::ORGANIZATION),
             CertificatePart::Serial => one(self.serial()),
             CertificatePart::Sha1 => one(self.sha1()),
             CertificatePart::Sha256 => one(self.sha256()),

@@ -28,6 +28,8 @@ pub(crate) mod oid {
     pub(crate) const TLS_FEATURE: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 24];
     /// 2.5.4.3
     pub(crate) const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+    /// 2.5.4.10
+    pub(crate) const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
     /// 1.2.840.113549.1.1.1
     pub(crate) const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
     /// 1.2.840.10045.2.1

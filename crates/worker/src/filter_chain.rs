@@ -15,6 +15,8 @@ use crate::greeting::Greeting;
 pub struct Peer<'a> {
     pub local: Option<SocketAddr>,
     pub remote: Option<SocketAddr>,
+    /// The peer itself, before what a proxy in front of us said.
+    pub direct_remote: Option<SocketAddr>,
     pub greeting: &'a Greeting,
 }
 
@@ -39,6 +41,7 @@ pub fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch> + Clone, peer: &P
 fn score(chain: &ChainMatch, peer: &Peer<'_>) -> Option<Score> {
     let local = peer.local.map(|address| address.ip());
     let remote = peer.remote.map(|address| address.ip());
+    let direct = peer.direct_remote.map(|address| address.ip());
     let port = match chain.destination_port {
         None => 0,
         Some(port) => matched(peer.local.is_some_and(|address| address.port() == port))?,
@@ -70,7 +73,7 @@ fn score(chain: &ChainMatch, peer: &Peer<'_>) -> Option<Score> {
         closest(&chain.server_names, peer.greeting.server_name.as_deref())?,
         transport,
         protocol,
-        longest(&chain.direct_source_prefixes, remote)?,
+        longest(&chain.direct_source_prefixes, direct)?,
         kind,
         longest(&chain.source_prefixes, remote)?,
         source_port,
@@ -120,7 +123,12 @@ mod tests {
     fn peer(local: &str, remote: &str) -> Peer<'static> {
         static NOTHING: Greeting =
             Greeting { tls: false, server_name: None, protocols: Vec::new(), ja3: None, ja4: None };
-        Peer { local: local.parse().ok(), remote: remote.parse().ok(), greeting: &NOTHING }
+        Peer {
+            local: local.parse().ok(),
+            remote: remote.parse().ok(),
+            direct_remote: remote.parse().ok(),
+            greeting: &NOTHING,
+        }
     }
 
     fn ranges(text: &[&str]) -> Vec<Cidr> {
@@ -159,8 +167,9 @@ mod tests {
             ChainMatch { transport: TransportMatch::Tls, application_protocols: names(&["h2"]), ..Default::default() },
             ChainMatch { transport: TransportMatch::Raw, ..Default::default() },
         ];
-        let choose =
-            |greeting: Greeting| super::choose(chains.iter(), &Peer { local: None, remote: None, greeting: &greeting });
+        let choose = |greeting: Greeting| {
+            super::choose(chains.iter(), &Peer { local: None, remote: None, direct_remote: None, greeting: &greeting })
+        };
         let hello = |name: Option<&str>, protocols: &[&str]| Greeting {
             tls: true,
             server_name: name.map(str::to_owned),

@@ -1,15 +1,17 @@
 //! What a client says first, looked at before a filter chain is chosen: Envoy's `tls_inspector` and `http_inspector`.
 
 use std::io;
+use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 
 use postrider_model::Inspection;
 use postrider_tls::{ClientHello, inspect};
 
 use crate::io::Socket;
+use crate::proxy_protocol::{self, Reading, Version};
 
-/// The most that is looked at; a client that needs more is refused.
-const MOST: usize = 64 * 1024;
+/// The most that is looked at; a client that needs more is refused. The longest PROXY header fits.
+const MOST: usize = 66 * 1024;
 
 /// How much is read at a time.
 const PIECE: usize = 4096;
@@ -33,26 +35,72 @@ pub struct Greeting {
 pub(crate) struct Inspector<'a> {
     pub(crate) rules: &'a Inspection,
     pub(crate) ahead: &'a mut Vec<u8>,
+    /// What the PROXY protocol said, once it did; it is not in `ahead` any more.
+    pub(crate) proxied: Option<Proxied>,
+}
+
+/// What comes of the PROXY protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proxied {
+    /// Source and destination; `None` where the proxy in front speaks for itself.
+    Said(Version, Option<(SocketAddr, SocketAddr)>),
+    /// The connection begins otherwise, which is allowed.
+    Nothing,
+}
+
+/// Why a connection is not served.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// `UnexpectedEof` when the client left; `InvalidData` when more is needed than is looked at.
+    Io(io::Error),
+    NotProxied,
+    Disallowed(Version),
+    Malformed(Version),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Refused {
+        Refused::Io(error)
+    }
 }
 
 impl Inspector<'_> {
     /// # Errors
-    /// The socket's; `UnexpectedEof` when the client left; `InvalidData` when more is needed than is looked at.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, socket: &mut Socket) -> Poll<io::Result<Greeting>> {
+    /// See [`Refused`].
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, socket: &mut Socket) -> Poll<Result<Greeting, Refused>> {
         loop {
-            if let Some(greeting) = self.look() {
+            if self.is_introduced()?
+                && let Some(greeting) = self.look()
+            {
                 return Poll::Ready(Ok(greeting));
             }
             if self.ahead.len() >= MOST {
-                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                return Poll::Ready(Err(io::Error::from(io::ErrorKind::InvalidData).into()));
             }
             let mut piece = [0; PIECE];
             let count = ready!(socket.poll_read(cx, &mut piece))?;
             if count == 0 {
-                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                return Poll::Ready(Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()));
             }
             self.ahead.extend_from_slice(piece.get(..count).unwrap_or_default());
         }
+    }
+
+    /// The PROXY protocol was read, or nobody expects it.
+    fn is_introduced(&mut self) -> Result<bool, Refused> {
+        let Some(rules) = self.rules.proxy.as_ref().filter(|_| self.proxied.is_none()) else { return Ok(true) };
+        self.proxied = Some(match proxy_protocol::read(self.ahead, rules) {
+            Reading::NeedMore => return Ok(false),
+            Reading::Absent if rules.optional => Proxied::Nothing,
+            Reading::Absent => return Err(Refused::NotProxied),
+            Reading::Disallowed(version) => return Err(Refused::Disallowed(version)),
+            Reading::Malformed(version) => return Err(Refused::Malformed(version)),
+            Reading::Header(version, length, ends) => {
+                self.ahead.drain(..length);
+                Proxied::Said(version, ends)
+            }
+        });
+        Ok(true)
     }
 
     /// `None` when more is needed.

@@ -36,6 +36,7 @@ mod listener;
 mod log;
 mod message;
 mod plan;
+mod proxy_protocol;
 mod tcp;
 mod timers;
 mod tunnel;

@@ -12,10 +12,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use postrider_filter_api::{Moment, TlsSession};
-use postrider_model::{Address, ConnectionBalance};
+use postrider_model::{Address, ConnectionBalance, ProxyProtocol};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::{listener as stat, listener_ssl, listener_worker as worker_stat};
+use postrider_telemetry::stats::sets::{
+    listener as stat, listener_ssl, listener_worker as worker_stat, proxy_protocol as proxy_stat, proxy_protocol_errors,
+};
 use postrider_tls::rustls::sign::CertifiedKey;
 use postrider_tls::{ServerTls, rustls};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -25,10 +27,11 @@ use crate::buffers::Input;
 use crate::chain::Chain;
 use crate::cluster::{millis, stat_name};
 use crate::filter_chain::{self, Peer};
-use crate::greeting::{Greeting, Inspector};
+use crate::greeting::{Greeting, Inspector, Proxied, Refused};
 use crate::io::{Arriving, Io, Socket, TlsStream, Unverified, verify_failure, with_client};
 use crate::message::{Accepted, Message};
 use crate::plan::ListenerPlan;
+use crate::proxy_protocol::Version;
 use crate::worker::Worker;
 
 /// How long accepting rests when the process is out of descriptors: trying at once would only burn the processor.
@@ -66,6 +69,8 @@ pub(crate) struct Arrival {
     pub(crate) ahead: Input,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) remote: Option<SocketAddr>,
+    /// The peer itself, before what a proxy in front of us said.
+    pub(crate) direct_remote: Option<SocketAddr>,
     /// What was agreed on; `None` for a plain connection.
     pub(crate) tls: Option<Rc<TlsSession>>,
     pub(crate) id: u64,
@@ -230,7 +235,8 @@ impl Listener {
         self.worker_stats.gauge_inc(worker_stat::DOWNSTREAM_CX_ACTIVE);
         let accepted = worker.clock.now();
         let counted = Counted { listener: self.clone(), plan: plan.clone(), worker: worker.clone(), accepted };
-        let newcomer = Newcomer { local: local_address(&plan, &socket), remote, plan, socket, counted };
+        let newcomer =
+            Newcomer { local: local_address(&plan, &socket), remote, direct_remote: remote, plan, socket, counted };
         if newcomer.plan.is_immediate() {
             let Some(chain) = self.choose(&newcomer, &Greeting::default()) else { return };
             let Newcomer { local, socket, counted, .. } = newcomer;
@@ -240,6 +246,7 @@ impl Listener {
                 ahead: Input::default(),
                 local,
                 remote,
+                direct_remote: remote,
                 tls: None,
                 id,
                 counted: Some(counted),
@@ -251,8 +258,8 @@ impl Listener {
     }
 
     fn choose(&self, newcomer: &Newcomer, greeting: &Greeting) -> Option<Rc<Chain>> {
-        let Newcomer { plan, local, remote, .. } = newcomer;
-        let peer = Peer { local: *local, remote: *remote, greeting };
+        let Newcomer { plan, local, remote, direct_remote, .. } = newcomer;
+        let peer = Peer { local: *local, remote: *remote, direct_remote: *direct_remote, greeting };
         let chain = filter_chain::choose(plan.each_match(), &peer);
         let chain = chain.or(plan.default_chain.as_ref().map(|_| plan.chains.len()));
         let chain = chain.and_then(|index| self.chains.borrow().get(index).cloned());
@@ -268,7 +275,7 @@ impl Listener {
         let Some(greeting) = Box::pin(self.inspect(&worker, &mut newcomer, &mut ahead)).await else { return };
         let Some(chain) = self.choose(&newcomer, &greeting) else { return };
         let tls = chain.tls.borrow().clone();
-        let Newcomer { local, remote, socket, counted, .. } = newcomer;
+        let Newcomer { local, remote, direct_remote, socket, counted, .. } = newcomer;
         let (io, tls) = match &tls {
             None => (Io::Plain(socket), None),
             Some(tls) => {
@@ -282,34 +289,81 @@ impl Listener {
         };
         let id = worker.next_connection_id();
         let ahead = Input::holding(ahead);
-        chain.serve(worker, Arrival { io, ahead, local, remote, tls, id, counted: Some(counted) }).await;
+        let counted = Some(counted);
+        chain.serve(worker, Arrival { io, ahead, local, remote, direct_remote, tls, id, counted }).await;
     }
 
     /// What the client says first; `None` when the connection is not to be served.
     async fn inspect(&self, worker: &Worker, newcomer: &mut Newcomer, ahead: &mut Vec<u8>) -> Option<Greeting> {
         let rules = &newcomer.plan.model.inspection;
-        if !rules.tls && !rules.http {
+        if rules.proxy.is_none() && !rules.tls && !rules.http {
             return Some(Greeting::default());
         }
         self.stats.gauge_inc(stat::DOWNSTREAM_PRE_CX_ACTIVE);
-        let mut inspector = Inspector { rules, ahead };
+        let mut inspector = Inspector { rules, ahead, proxied: None };
         let socket = &mut newcomer.socket;
         let seen = within(worker, rules.timeout, |cx| inspector.poll(cx, socket)).await;
         self.stats.gauge_dec(stat::DOWNSTREAM_PRE_CX_ACTIVE);
-        match seen {
-            Some(Ok(greeting)) => Some(greeting),
-            Some(Err(error)) => {
-                self.stats.inc(match error.kind() {
-                    ErrorKind::UnexpectedEof => stat::DOWNSTREAM_LISTENER_FILTER_REMOTE_CLOSE,
-                    _ => stat::DOWNSTREAM_LISTENER_FILTER_ERROR,
-                });
-                None
+        let (said, expected) = (inspector.proxied, rules.proxy.as_ref());
+        if let (Some(rules), Some(said)) = (expected, said) {
+            let counts = self.proxy_stats(worker, rules);
+            match said {
+                Proxied::Said(Version::V1, _) => counts.inc(proxy_stat::V1_FOUND),
+                Proxied::Said(Version::V2, _) => counts.inc(proxy_stat::V2_FOUND),
+                Proxied::Nothing => counts.inc(proxy_stat::NOT_FOUND_ALLOWED),
+            }
+        }
+        let greeting = match seen {
+            Some(Ok(greeting)) => greeting,
+            Some(Err(refused)) => {
+                self.count_refused(worker, expected, &refused);
+                return None;
             }
             None => {
                 self.stats.inc(stat::DOWNSTREAM_PRE_CX_TIMEOUT);
-                rules.continue_on_timeout.then(Greeting::default)
+                // Who must say where he comes from does not get in by waiting.
+                if !rules.continue_on_timeout || (expected.is_some() && said.is_none()) {
+                    return None;
+                }
+                Greeting::default()
             }
+        };
+        if let Some(Proxied::Said(_, Some((source, destination)))) = said {
+            newcomer.remote = Some(source);
+            newcomer.local = Some(destination);
         }
+        Some(greeting)
+    }
+
+    #[cold]
+    fn count_refused(&self, worker: &Worker, proxy: Option<&ProxyProtocol>, refused: &Refused) {
+        self.stats.inc(match refused {
+            Refused::Io(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                stat::DOWNSTREAM_LISTENER_FILTER_REMOTE_CLOSE
+            }
+            _ => stat::DOWNSTREAM_LISTENER_FILTER_ERROR,
+        });
+        let Some(rules) = proxy else { return };
+        let counts = self.proxy_stats(worker, rules);
+        match refused {
+            Refused::Io(_) => return,
+            Refused::Disallowed(Version::V1) => {
+                counts.inc(proxy_stat::V1_FOUND);
+                return counts.inc(proxy_stat::V1_DISALLOWED);
+            }
+            Refused::Disallowed(Version::V2) => {
+                counts.inc(proxy_stat::V2_FOUND);
+                return counts.inc(proxy_stat::V2_DISALLOWED);
+            }
+            Refused::NotProxied => counts.inc(proxy_stat::NOT_FOUND_DISALLOWED),
+            Refused::Malformed(Version::V1) => counts.inc(proxy_stat::V1_ERROR),
+            Refused::Malformed(Version::V2) => counts.inc(proxy_stat::V2_ERROR),
+        }
+        worker.stats.block(&proxy_protocol_errors::SET, "").inc(proxy_protocol_errors::DOWNSTREAM_CX_PROXY_PROTO_ERROR);
+    }
+
+    fn proxy_stats(&self, worker: &Worker, rules: &ProxyProtocol) -> Rc<Block> {
+        worker.stats.block(&proxy_stat::SET, &stat_name(&rules.stat_prefix))
     }
 
     /// The TLS handshake, and the certificate that the client was shown; `None` when it failed.
@@ -388,6 +442,8 @@ struct Newcomer {
     socket: Socket,
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
+    /// The peer itself.
+    direct_remote: Option<SocketAddr>,
     counted: Counted,
 }
 

@@ -240,7 +240,10 @@ impl ListenerPlan {
     /// A new connection's filter chain is known without a word from the client, and speaks no TLS.
     pub fn is_immediate(&self) -> bool {
         let inspection = &self.model.inspection;
-        !inspection.tls && !inspection.http && self.each_chain().all(|chain| chain.tls.is_none())
+        inspection.proxy.is_none()
+            && !inspection.tls
+            && !inspection.http
+            && self.each_chain().all(|chain| chain.tls.is_none())
     }
 
     /// What each chain but the default one takes.

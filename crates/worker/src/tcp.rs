@@ -53,13 +53,13 @@ enum Over {
 
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let Handler::Tcp(tcp) = &chain.handler else { return };
-    let Arrival { io, ahead, local, remote, tls, id, counted } = arrival;
+    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted } = arrival;
     let now = worker.clock.now();
     let mut info = StreamInfo::new(now, worker.clock.wall(now));
     info.connection_id = id;
     info.downstream_local = local;
     info.downstream_remote = remote;
-    info.downstream_direct_remote = remote;
+    info.downstream_direct_remote = direct_remote;
     info.filter_chain.clone_from(&chain.name);
     info.tls = tls;
     let mut session = Session {

@@ -12,6 +12,7 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.clusters.dns.v3.DnsCluster",
     "envoy.extensions.filters.http.router.v3.Router",
     "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector",
+    "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
     "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",

@@ -596,7 +596,15 @@ fn the_greeting_is_looked_at_where_a_chain_needs_it() {
     listener_filters_timeout: 0s
     continue_on_listener_filters_timeout: true"#;
     let (_, inspection) = matching("", filters);
-    let all = Inspection { tls: true, http: true, ja3: true, ja4: true, timeout: None, continue_on_timeout: true };
+    let all = Inspection {
+        proxy: None,
+        tls: true,
+        http: true,
+        ja3: true,
+        ja4: true,
+        timeout: None,
+        continue_on_timeout: true,
+    };
     assert_eq!(inspection, all);
 }
 

@@ -27,6 +27,10 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     ];
     for listener in &snapshot.listeners {
         let Some(prefix) = listener_prefix(listener, listeners) else { continue };
+        if let Some(proxy) = &listener.inspection.proxy {
+            scopes.push(KnownScope::new(&sets::proxy_protocol::SET, scope_of_address(&proxy.stat_prefix)));
+            scopes.push(KnownScope::new(&sets::proxy_protocol_errors::SET, ""));
+        }
         for worker in 0..workers {
             scopes.push(KnownScope::new(&sets::listener_worker::SET, format!("{prefix}.worker_{worker}")));
         }

@@ -92,7 +92,11 @@ pub struct StatSet {
 impl StatSet {
     /// The name of a scope with its closing dot: `cluster.web.`, or `server.` when the set knows only one scope.
     pub fn scope_name(&self, prefix: &str) -> String {
-        if prefix.is_empty() { format!("{}.", self.root) } else { format!("{}.{prefix}.", self.root) }
+        match (self.root, prefix) {
+            ("", "") => String::new(),
+            (one, "") | ("", one) => format!("{one}."),
+            (root, prefix) => format!("{root}.{prefix}."),
+        }
     }
 }
 

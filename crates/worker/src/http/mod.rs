@@ -57,6 +57,8 @@ pub(crate) struct Connection {
     pub(crate) out: Outbox,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) remote: Option<SocketAddr>,
+    /// The peer itself, before what a proxy in front of us said.
+    pub(crate) direct_remote: Option<SocketAddr>,
     pub(crate) tls: Option<Rc<TlsSession>>,
     pub(crate) id: u64,
     pub(crate) requests: u32,
@@ -96,7 +98,7 @@ enum Fill {
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival, requests: u32) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, ahead, local, remote, tls, id, counted } = arrival;
+    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted } = arrival;
     let mut connection = Connection {
         deadline: worker.timers.register(),
         accepted: worker.clock.now(),
@@ -111,6 +113,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         io,
         local,
         remote,
+        direct_remote,
         tls,
         id,
         counted,
@@ -354,8 +357,8 @@ impl Connection {
     fn hand_on(mut self) -> Arrival {
         let ahead = Input::holding(self.input.bytes().to_vec());
         self.input.release(&self.worker.buffers);
-        let Connection { io, local, remote, tls, id, counted, .. } = self;
-        Arrival { io, ahead, local, remote, tls, id, counted }
+        let Connection { io, local, remote, direct_remote, tls, id, counted, .. } = self;
+        Arrival { io, ahead, local, remote, direct_remote, tls, id, counted }
     }
 
     fn end(mut self, http: &Http) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_model::{ChainMatch, Inspection, TransportMatch};
+use postrider_model::{ChainMatch, Inspection, ProxyProtocol, TransportMatch};
 
 use super::context::{Lowering, timeout};
 use crate::reader::Reader;
@@ -11,6 +11,7 @@ use crate::reader::Reader;
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
+const PROXY_PROTOCOL: &str = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol";
 const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
 
 pub(super) fn inspection<'l>(
@@ -24,7 +25,7 @@ pub(super) fn inspection<'l>(
     }
     // Envoy, too, adds the inspector where chains cannot be told apart without it.
     inspection.tls |= matches.any(needs_tls);
-    if !inspection.tls && !inspection.http {
+    if inspection.proxy.is_none() && !inspection.tls && !inspection.http {
         at.ignore("listener_filters_timeout", "nothing is looked at before a chain is chosen");
         at.ignore("continue_on_listener_filters_timeout", "nothing is looked at before a chain is chosen");
         return inspection;
@@ -69,6 +70,32 @@ fn filter(cx: &mut Lowering<'_>, filter: &Reader<'_>, inspection: &mut Inspectio
             inspection.ja4 = config.bool_wrapper("enable_ja4_fingerprinting").unwrap_or(false);
         }
         HTTP_INSPECTOR => inspection.http = true,
+        PROXY_PROTOCOL => {
+            if inspection.tls || inspection.http || inspection.proxy.is_some() {
+                let text = "a connection begins with the PROXY protocol, so this filter comes first, and once";
+                cx.error(filter, "typed_config", "conflict", text);
+            }
+            inspection.proxy = proxy_protocol(cx, config);
+        }
         _ => cx.refuse_extension(filter, "typed_config", &any),
     }
+}
+
+fn proxy_protocol(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<ProxyProtocol> {
+    for (field, what) in [("rules", "keeping TLVs of the PROXY protocol"), ("pass_through_tlvs", "handing TLVs on")] {
+        if config.has(field) {
+            cx.refuse(config, field, what);
+        }
+    }
+    config.ignore("tlv_location", "TLVs are read over");
+    let disallowed = config.enum_numbers("disallowed_versions");
+    let allowed = |version: i32| disallowed.iter().all(|element| element.value != version);
+    // Numbers of `ProxyProtocolConfig.Version`.
+    let (v1, v2) = (allowed(0), allowed(1));
+    if !v1 && !v2 {
+        let text = "both versions are disallowed: every connection would be refused, or none read";
+        cx.error(config, "disallowed_versions", "conflict", text);
+    }
+    let optional = config.bool("allow_requests_without_proxy_protocol");
+    Some(ProxyProtocol { v1, v2, optional, stat_prefix: config.str("stat_prefix").to_owned() })
 }

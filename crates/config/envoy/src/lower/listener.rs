@@ -159,7 +159,9 @@ fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, matches: ChainMatch) -> Option<
     at.whole("metadata");
     at.ignore("metadata", "no supported part reads it");
     if at.bool_wrapper("use_proxy_proto") == Some(true) {
-        cx.refuse_value(at, "use_proxy_proto", "the PROXY protocol");
+        let what =
+            "the PROXY protocol as a field (`listener_filters` with `envoy.filters.listener.proxy_protocol` says it)";
+        cx.refuse_value(at, "use_proxy_proto", what);
     }
     let name = at.str("name").to_owned();
     let handler = handler(cx, at);

@@ -18,6 +18,7 @@ mod scan;
 mod signature;
 mod table;
 mod text;
+mod tls;
 mod turn;
 mod values;
 

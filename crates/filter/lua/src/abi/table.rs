@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_double, c_int};
 
 use super::values::Plain;
-use super::{Text, body, call, choice, codec, digest, facts, fields, metrics, scan, signature, values};
+use super::{Text, body, call, choice, codec, digest, facts, fields, metrics, scan, signature, tls, values};
 
 type Bytes = *const c_char;
 
@@ -53,6 +53,9 @@ pub(crate) struct Table {
     key_check: unsafe extern "C" fn(Bytes, usize) -> c_int,
     verify: unsafe extern "C" fn(Bytes, usize, Bytes, usize, Bytes, usize, Bytes, usize) -> c_int,
     required: unsafe extern "C" fn(Bytes, usize) -> c_int,
+    tls_part: unsafe extern "C" fn(c_int, c_int, *mut Text) -> c_int,
+    tls_agreed: unsafe extern "C" fn(c_int, *mut Text) -> c_int,
+    tls_number: unsafe extern "C" fn(c_int) -> c_double,
     // rider
     field_check: unsafe extern "C" fn(Bytes, usize, Bytes, usize) -> c_int,
     check_is_schema: unsafe extern "C" fn(Bytes, usize, *mut Text) -> c_int,
@@ -112,6 +115,9 @@ pub(crate) static TABLE: Table = Table {
     key_check: signature::key_check,
     verify: signature::verify,
     required: codec::required,
+    tls_part: tls::part,
+    tls_agreed: tls::agreed,
+    tls_number: tls::number,
     // rider
     field_check: fields::check,
     check_is_schema: values::check_is_schema,

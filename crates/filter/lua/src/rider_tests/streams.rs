@@ -277,7 +277,11 @@ fn streams_in_a_replaced_machine_do_not_meet_the_streams_of_the_new_one() {
         ),
         ("response_header", "resp.set_header('x-out', tostring(envoy.stream.shared.n))"),
     ]);
-    let mut trial = Trial::rider(&script);
+    // Time enough to reach the memory's limit, also on a busy machine: that is the one that replaces the machine.
+    let config = json!({
+        "name": "test", "runtime": "rider", "code": { "inline_string": script }, "budget": { "cpu": "10s" },
+    });
+    let mut trial = Trial::new(super::MANIFEST, &config.to_string(), None).unwrap();
     trial.restart(get(&[("n", "old")]));
     trial.request(&[]);
     let old_state = std::mem::take(&mut trial.state);

@@ -51,6 +51,9 @@ typedef struct {
   int (*key_check)(const char *der, size_t n);
   int (*verify)(const char *hash, size_t hn, const char *key, size_t kn, const char *sig, size_t sn, const char *data, size_t n);
   int (*required)(const char *path, size_t n);
+  int (*tls_part)(int what, int index, pr_str *out);
+  int (*tls_agreed)(int what, pr_str *out);
+  double (*tls_number)(int what);
   // rider
   int (*field_check)(const char *name, size_t n, const char *value, size_t vn);
   int (*check_is_schema)(const char *schema, size_t n, pr_str *out);

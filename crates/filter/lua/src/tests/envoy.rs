@@ -4,11 +4,13 @@
 //! these scripts do, are named `?` in Envoy's messages, and their arguments are counted with the object.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::testing::FakeStream;
-use postrider_filter_api::{Answer, Call, CallFailure, LocalReply, RouteFacts};
+use postrider_filter_api::{Answer, Call, CallFailure, Certificates, LocalReply, RouteFacts, TlsSession};
 use postrider_http::ResponseHead;
-use postrider_model::{Metadata, Value};
+use postrider_model::{CertificatePart, Metadata, Value};
 
 use crate::testing::{Outcome, Trial};
 
@@ -758,4 +760,100 @@ fn edits_of_the_request_from_the_response_leave_the_route_alone() {
     let seen = run(trial("function envoy_on_response(h) h:requestHeaders():add('x', 'y') end"), &[], &[]);
     assert_eq!(seen.trial.request_header("x").as_deref(), Some("y"));
     assert!(!seen.trial.stream.info.route_is_stale);
+}
+
+/// Certificates that say which part of them was asked for.
+#[derive(Debug)]
+struct Telling(&'static str);
+
+impl Certificates for Telling {
+    fn values(&self, part: CertificatePart) -> Vec<String> {
+        match part {
+            CertificatePart::UriNames => vec![format!("{}:uri", self.0), "second".into()],
+            CertificatePart::Organizations => vec!["A".into(), "B".into()],
+            CertificatePart::Extensions => vec!["2.5.29.17".into()],
+            CertificatePart::DnsNames => Vec::new(),
+            part => vec![format!("{}:{part:?}", self.0)],
+        }
+    }
+
+    fn validity(&self) -> Option<(SystemTime, SystemTime)> {
+        let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 500);
+        Some((at(1_700_000_000), at(1_800_000_000)))
+    }
+
+    fn is_verified(&self) -> bool {
+        true
+    }
+}
+
+const SSL: &str = "
+    function envoy_on_request(h)
+      local ssl = h:streamInfo():downstreamSslConnection()
+      local out = {}
+      local function show(...) for i = 1, select('#', ...) do out[#out + 1] = tostring((select(i, ...))) end end
+      show(ssl ~= nil, h:connection():ssl() ~= nil, h:streamInfo():requestedServerName())
+      if ssl then
+        show(ssl:tlsVersion(), ssl:ciphersuiteString(), ssl:ciphersuiteId(), ssl:sessionId())
+        show(ssl:peerCertificatePresented(), ssl:peerCertificateValidated())
+        show(ssl:validFromPeerCertificate(), ssl:expirationPeerCertificate())
+        show(table.concat(ssl:uriSanPeerCertificate(), '+'), table.concat(ssl:uriSanLocalCertificate(), '+'))
+        show(#ssl:dnsSansPeerCertificate(), #ssl:dnsSansLocalCertificate())
+        show(#ssl:oidsPeerCertificate(), #ssl:oidsLocalCertificate())
+        show(ssl:sha256PeerCertificateDigest(), ssl:serialNumberPeerCertificate(), ssl:issuerPeerCertificate())
+        show(ssl:subjectPeerCertificate(), ssl:subjectLocalCertificate())
+        show(ssl:urlEncodedPemEncodedPeerCertificate(), ssl:urlEncodedPemEncodedPeerCertificateChain())
+        local subject = ssl:parsedSubjectPeerCertificate()
+        show(subject ~= nil)
+        if subject then show(subject:commonName(), table.concat(subject:organizationName(), '+')) end
+      end
+      h:headers():replace('r-out', table.concat(out, '|'))
+    end";
+
+fn told_of(tls: Option<TlsSession>) -> String {
+    let mut trial = Trial::envoy(SSL);
+    trial.stream.info.tls = tls.map(Rc::new);
+    trial.request(&[]);
+    trial.request_header("r-out").unwrap()
+}
+
+#[test]
+fn a_script_is_told_of_tls() {
+    assert_eq!(told_of(None), "false|false|");
+    let session = || TlsSession {
+        version: "TLSv1.3",
+        cipher: "TLS_AES_128_GCM_SHA256",
+        cipher_id: 0x1301,
+        server_name: Some("site.test".into()),
+        local: Some(Box::new(Telling("us"))),
+        ..TlsSession::default()
+    };
+    let agreed = "true|true|site.test|TLSv1.3|TLS_AES_128_GCM_SHA256|0x1301|";
+    let without = told_of(Some(session()));
+    assert_eq!(without, format!("{agreed}|false|false|0|0||us:uri+second|0|0|0|1|||||us:Subject|||false"));
+    let with = told_of(Some(TlsSession { peer: Some(Box::new(Telling("it"))), ..session() }));
+    assert_eq!(
+        with,
+        format!(
+            "{agreed}|true|true|1700000000|1800000000|it:uri+second|us:uri+second|0|0|1|1|it:Sha256|it:Serial|it:Issuer|\
+             it:Subject|us:Subject|it:PemUrlEncoded|it:ChainPemUrlEncoded|true|it:CommonNames|A+B"
+        )
+    );
+}
+
+#[test]
+fn a_handle_of_tls_is_good_for_its_turn_only() {
+    let mut trial = Trial::envoy(
+        "local kept
+         function envoy_on_request(h) kept = h:streamInfo():downstreamSslConnection() end
+         function envoy_on_response(h)
+           local _, why = pcall(function() return kept:tlsVersion() end)
+           h:headers():replace('r-out', why)
+         end",
+    );
+    trial.stream.info.tls = Some(Rc::new(TlsSession::default()));
+    trial.request(&[]);
+    trial.response(&[]);
+    let why = trial.response_header("r-out").unwrap();
+    assert!(why.ends_with("object used outside of proper scope"), "{why}");
 }

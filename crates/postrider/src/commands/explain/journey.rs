@@ -92,8 +92,12 @@ impl<'p> Journey<'p> {
             server_name: request.server_name.clone().filter(|name| !name.is_empty()),
             ..Greeting::default()
         };
-        let peer =
-            Peer { local: local_address(&listener.model, request.port), remote: Some(client), greeting: &greeting };
+        let peer = Peer {
+            local: local_address(&listener.model, request.port),
+            remote: Some(client),
+            direct_remote: Some(client),
+            greeting: &greeting,
+        };
         let chain = choose_chain(listener.each_match(), &peer)
             .and_then(|index| listener.chains.get(index))
             .or(listener.default_chain.as_ref())

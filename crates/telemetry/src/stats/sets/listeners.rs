@@ -72,6 +72,29 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Connections that begin with the PROXY protocol; prefix: the filter's `stat_prefix`, or none.
+    pub mod proxy_protocol = "proxy_proto";
+    counters {
+        NOT_FOUND_ALLOWED = "not_found_allowed",
+        NOT_FOUND_DISALLOWED = "not_found_disallowed",
+        V1_DISALLOWED = "versions.v1.disallowed",
+        V1_ERROR = "versions.v1.error",
+        V1_FOUND = "versions.v1.found",
+        V2_DISALLOWED = "versions.v2.disallowed",
+        V2_ERROR = "versions.v2.error",
+        V2_FOUND = "versions.v2.found",
+    }
+}
+
+crate::stat_set! {
+    /// The one name of Envoy's that belongs to nothing; no prefix.
+    pub mod proxy_protocol_errors = "";
+    counters {
+        DOWNSTREAM_CX_PROXY_PROTO_ERROR = "downstream_cx_proxy_proto_error",
+    }
+}
+
+crate::stat_set! {
     /// Listeners as configuration sees them; no prefix, counted by the control plane.
     pub mod listener_manager = "listener_manager";
     counters {

@@ -10,7 +10,10 @@ mod process;
 
 pub use clusters::{cluster, cluster_certificate, cluster_http2, cluster_manager, cluster_ssl};
 pub use http_connections::{http, http1, http2};
-pub use listeners::{listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker};
+pub use listeners::{
+    listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker, proxy_protocol,
+    proxy_protocol_errors,
+};
 pub use process::{access_log, filesystem, filter, server, tcp};
 
 use super::block::Block;

@@ -7,8 +7,75 @@ local text, dead = kit.text, kit.dead
 
 local TURN = 1
 
--- There is no TLS to tell about, and typed metadata comes from nowhere: nil.
+-- Typed metadata comes from nowhere: nil.
 local function none() return nil end
+
+-- The client's TLS session. Numbers of `abi/tls.rs`.
+local Ssl = kit.class("SslConnection", "turn")
+local Subject = kit.class("ParsedX509Name", "turn")
+local tls_part, tls_agreed, tls_number = api.tls_part, api.tls_agreed, api.tls_number
+
+local function part(what, index)
+  if tls_part(what, index, out) == 0 then return str(out.p, out.n) end
+end
+
+local function parts(what)
+  local all = {}
+  repeat
+    local value = part(what, #all)
+    all[#all + 1] = value
+  until not value
+  return all
+end
+
+local function agreed(what)
+  if tls_agreed(what, out) == 0 then return str(out.p, out.n) end
+  return ""
+end
+
+local function method(class, name, answer)
+  class[name] = function(self)
+    if self[TURN] ~= ctx.turn then dead(self, class, name) end
+    return answer()
+  end
+end
+
+for name, what in pairs {
+  uriSanPeerCertificate = 0, uriSanLocalCertificate = 1, dnsSansPeerCertificate = 2, dnsSansLocalCertificate = 3,
+  oidsPeerCertificate = 4, oidsLocalCertificate = 5,
+} do
+  method(Ssl, name, function() return parts(what) end)
+end
+for name, what in pairs {
+  sha256PeerCertificateDigest = 6, serialNumberPeerCertificate = 7, issuerPeerCertificate = 8,
+  subjectPeerCertificate = 9, subjectLocalCertificate = 10, urlEncodedPemEncodedPeerCertificate = 11,
+  urlEncodedPemEncodedPeerCertificateChain = 12,
+} do
+  method(Ssl, name, function() return part(what, 0) or "" end)
+end
+for name, what in pairs { tlsVersion = 0, ciphersuiteString = 1, ciphersuiteId = 2 } do
+  method(Ssl, name, function() return agreed(what) end)
+end
+for name, what in pairs { peerCertificatePresented = 1, peerCertificateValidated = 2 } do
+  method(Ssl, name, function() return tls_number(what) ~= 0 end)
+end
+for name, what in pairs { validFromPeerCertificate = 3, expirationPeerCertificate = 4 } do
+  method(Ssl, name, function() return tls_number(what) end)
+end
+-- The library does not tell it.
+method(Ssl, "sessionId", function() return "" end)
+method(Ssl, "parsedSubjectPeerCertificate", function()
+  if tls_number(1) == 0 then return nil end
+  return setmetatable({ ctx.turn }, Subject)
+end)
+method(Subject, "commonName", function() return part(13, 0) or "" end)
+method(Subject, "organizationName", function() return parts(14) end)
+
+-- Nil for a plain connection.
+local function ssl()
+  if tls_number(0) == 0 then return nil end
+  return setmetatable({ ctx.turn }, Ssl)
+end
 
 local Info = kit.class("StreamInfo", "turn")
 
@@ -30,8 +97,8 @@ end
 
 for method, answer in pairs {
   virtualClusterName = function() return "" end,
-  requestedServerName = function() return "" end,
-  downstreamSslConnection = none,
+  requestedServerName = function() return agreed(3) end,
+  downstreamSslConnection = ssl,
   dynamicTypedMetadata = none,
   dynamicMetadata = kit.dynamic_metadata,
   filterState = kit.filter_state,
@@ -47,7 +114,7 @@ function Info:drainConnectionUponCompletion()
   api.drain()
 end
 
-kit.connection = kit.facade("Connection", { ssl = none })
+kit.connection = kit.facade("Connection", { ssl = ssl })
 kit.connection_stream_info = kit.facade("ConnectionStreamInfo",
   { dynamicMetadata = kit.connection_metadata, dynamicTypedMetadata = none })
 kit.route = kit.facade("Route", { metadata = function() return kit.metadata(border.ROUTE) end })
