@@ -10,6 +10,7 @@ mod descriptors;
 mod ext_authz;
 mod grpc_json_transcoder;
 mod header_mutation;
+mod mutation_rules;
 mod ratelimit;
 mod read;
 

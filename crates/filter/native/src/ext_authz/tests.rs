@@ -28,9 +28,6 @@ fn what_is_not_supported_is_refused_by_name() {
     for key in [
         "typed_metadata_context_namespaces",
         "route_typed_metadata_context_namespaces",
-        "include_peer_certificate",
-        "bootstrap_metadata_labels_key",
-        "decoder_header_mutation_rules",
         "filter_metadata",
         "emit_filter_state_stats",
         "enforce_response_header_limits",
