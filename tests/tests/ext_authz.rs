@@ -12,6 +12,7 @@ use postrider_grpc::{Struct, value};
 use postrider_tests::grpc::http2;
 use postrider_tests::kit::config::{extension, file_access_log, router};
 use postrider_tests::kit::grpc::Step;
+use postrider_tests::kit::proxy;
 use postrider_tests::kit::{Config, GrpcOrigin, Origin, Proxy, RawClient, Response, TempDir, wait_until};
 use postrider_tests::tls::{Authority, Client, secured};
 use postrider_tests::{ask, postrider_only};
@@ -491,6 +492,30 @@ fn the_service_is_told_who_is_at_both_ends() {
     assert_eq!(destination.labels.into_iter().collect::<Vec<_>>(), [("app".to_owned(), "shop".to_owned())]);
     assert_eq!(context.tls_session.unwrap().sni, "server.test");
     assert_eq!(context.request.unwrap().http.unwrap().scheme, "https");
+}
+
+#[test]
+fn a_service_that_nobody_can_call_is_found_before_anything_runs() {
+    if !postrider_only() {
+        return;
+    }
+    let validated = |cluster: &str| {
+        let mut fields = over_grpc(json!({}));
+        fields["grpc_service"]["envoy_grpc"]["cluster_name"] = json!(cluster);
+        let filter = extension("envoy.filters.http.ext_authz", KIND, fields);
+        let config = Config::new()
+            .http(json!({"http_filters": [filter, router()], "route_config": {}}))
+            .cluster("plain", &["127.0.0.1:1".parse().unwrap()]);
+        let folder = TempDir::new();
+        let file = folder.write("config.yaml", config.to_yaml());
+        let finished = proxy::run(&["validate", file.to_str().unwrap()]);
+        (finished.code == Some(0), format!("{}{}", finished.stdout, finished.stderr))
+    };
+    let (good, text) = validated("nowhere");
+    assert!(!good && text.contains("there is no cluster `nowhere`"), "{text}");
+    assert!(text.contains("grpc_service.envoy_grpc.cluster_name"), "{text}");
+    let (good, text) = validated("plain");
+    assert!(good && text.contains("grpc-over-http1"), "{text}");
 }
 
 /// The filter over HTTP.
