@@ -10,9 +10,10 @@ TOOLS      := $(TARGET_DIR)/tools
 CARGO_DENY := $(TOOLS)/bin/cargo-deny
 CARGO_DENY_VERSION := 0.20.2
 GRPC_TOOLS := $(TOOLS)/grpc
+RATELIMIT_VERSION := v1.4.1-0.20260122083618-3fb702589d36
 FUZZ_SECONDS ?= 600
 
-.PHONY: help run build test lint fmt qq qa bench gates fuzz deny examples clean
+.PHONY: help run build test ratelimit lint fmt qq qa bench gates fuzz deny examples clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +42,14 @@ $(GRPC_TOOLS)/built: tests/grpc/go.mod tests/grpc/go.sum
 	mkdir -p $(GRPC_TOOLS)
 	cd tests/grpc && go build -mod=readonly -trimpath -ldflags='-s -w' -o $(GRPC_TOOLS)/ tool
 	touch $@
+
+# What most people run behind the rate limit filter. Not part of `test`: it is built from the network, by Go.
+ratelimit: build ## pass the test with the real rate limit service on Redis
+	@.ci/need go redis-server
+	test -x $(TOOLS)/ratelimit || { GOBIN=$(TOOLS) go install github.com/envoyproxy/ratelimit/src/service_cmd@$(RATELIMIT_VERSION) \
+		&& mv $(TOOLS)/service_cmd $(TOOLS)/ratelimit; }
+	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} RATELIMIT_SERVICE=$(TOOLS)/ratelimit \
+		cargo test --locked -p postrider-tests --test ratelimit_service -- --ignored
 
 lint: deny ## formatting, clippy, dependencies and the rules of the house
 	@.ci/need cargo cc

@@ -12,7 +12,9 @@ use postrider_grpc::{Struct, value};
 use postrider_tests::grpc::http2;
 use postrider_tests::kit::config::{extension, file_access_log, router};
 use postrider_tests::kit::grpc::Step;
+use postrider_tests::kit::proxy;
 use postrider_tests::kit::{Config, GrpcOrigin, Origin, Proxy, RawClient, Response, TempDir, wait_until};
+use postrider_tests::tls::{Authority, Client, secured};
 use postrider_tests::{ask, postrider_only};
 use serde_json::{Value, json};
 
@@ -439,6 +441,81 @@ fn a_route_is_chosen_again_when_the_service_changed_what_it_depends_on() {
     assert_eq!(ask(&stays.proxy, "GET", "test", "/", "").status, 200);
     let moves = site(service.address, true, over_grpc(json!({"clear_route_cache": true})), routes);
     assert_eq!(ask(&moves.proxy, "GET", "test", "/", "").status, 202);
+}
+
+#[test]
+fn what_the_service_may_change_is_ruled() {
+    let headers = ["x-a", "x-envoy-b", "x-c", ":path", ":authority"].map(|name| set(name, "/new"));
+    let answer =
+        OkHttpResponse { headers: headers.into(), headers_to_remove: vec!["x-d".into()], ..Default::default() };
+    let service = always(allowed(answer));
+    let rules = json!({"disallow_expression": {"regex": "x-[cd]"}});
+    let lenient = site(service.address, true, over_grpc(json!({"decoder_header_mutation_rules": rules})), json!([]));
+    assert_eq!(ask(&lenient.proxy, "GET", "test", "/old", "x-d: 1\r\n").status, 200);
+    let seen = &lenient.origin.requests()[0];
+    assert_eq!((seen.headers.value("x-a"), seen.headers.value("x-d")), (Some("/new"), Some("1")));
+    assert!(!seen.headers.contains("x-envoy-b") && !seen.headers.contains("x-c"));
+    assert_eq!((&*seen.target, seen.headers.value("host")), ("/new", Some("test")));
+    let rules = json!({"disallow_expression": {"regex": "x-c"}, "disallow_is_error": true});
+    let strict = site(service.address, true, over_grpc(json!({"decoder_header_mutation_rules": rules})), json!([]));
+    assert_eq!(ask(&strict.proxy, "GET", "test", "/", "").status, 500);
+    assert_eq!(strict.stat("http.ingress_http.ext_authz.invalid"), 1);
+}
+
+#[test]
+fn the_service_is_told_who_is_at_both_ends() {
+    let service = always(allowed(OkHttpResponse::default()));
+    let fields = over_grpc(json!({
+        "include_peer_certificate": true, "include_tls_session": true, "bootstrap_metadata_labels_key": "labels",
+    }));
+    let authority = Authority::new("authority");
+    let (server, client) = (authority.issue(&["server.test"]), authority.issue(&["client.test"]));
+    let filter = extension("envoy.filters.http.ext_authz", KIND, fields);
+    let route = json!({"match": {"prefix": "/"}, "direct_response": {"status": 200}});
+    let config = Config::new()
+        .http(json!({
+            "http_filters": [filter, router()],
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+        }))
+        .cluster_with("authz", &[service.address], http2())
+        .overlay(json!({"node": {"id": "me", "cluster": "edge", "metadata": {"labels": {"app": "shop"}}}}));
+    let validation = json!({"trusted_ca": {"inline_string": authority.pem()}});
+    let trust = json!({"common_tls_context": {"validation_context": validation}});
+    let proxy = Proxy::start(&secured(config, &server, trust));
+    let answer = Client::showing(&authority, &client).get(proxy.address("http"), "server.test").unwrap();
+    assert_eq!(answer.status, 200);
+    let context = attributes(&service, 0);
+    let (source, destination) = (context.source.unwrap(), context.destination.unwrap());
+    assert_eq!((&*source.principal, &*destination.principal), ("client.test", "server.test"));
+    assert!(source.certificate.starts_with("-----BEGIN%20CERTIFICATE-----%0A"), "{}", source.certificate);
+    assert_eq!(destination.certificate, "");
+    assert_eq!(destination.labels.into_iter().collect::<Vec<_>>(), [("app".to_owned(), "shop".to_owned())]);
+    assert_eq!(context.tls_session.unwrap().sni, "server.test");
+    assert_eq!(context.request.unwrap().http.unwrap().scheme, "https");
+}
+
+#[test]
+fn a_service_that_nobody_can_call_is_found_before_anything_runs() {
+    if !postrider_only() {
+        return;
+    }
+    let validated = |cluster: &str| {
+        let mut fields = over_grpc(json!({}));
+        fields["grpc_service"]["envoy_grpc"]["cluster_name"] = json!(cluster);
+        let filter = extension("envoy.filters.http.ext_authz", KIND, fields);
+        let config = Config::new()
+            .http(json!({"http_filters": [filter, router()], "route_config": {}}))
+            .cluster("plain", &["127.0.0.1:1".parse().unwrap()]);
+        let folder = TempDir::new();
+        let file = folder.write("config.yaml", config.to_yaml());
+        let finished = proxy::run(&["validate", file.to_str().unwrap()]);
+        (finished.code == Some(0), format!("{}{}", finished.stdout, finished.stderr))
+    };
+    let (good, text) = validated("nowhere");
+    assert!(!good && text.contains("there is no cluster `nowhere`"), "{text}");
+    assert!(text.contains("grpc_service.envoy_grpc.cluster_name"), "{text}");
+    let (good, text) = validated("plain");
+    assert!(good && text.contains("grpc-over-http1"), "{text}");
 }
 
 /// The filter over HTTP.

@@ -114,6 +114,8 @@ fn header(key: &str, value: &str) -> HeaderValue {
 fn a_request_counts_as_what_the_rules_of_its_route_make_of_it() {
     let service = always(answer(Code::Ok));
     let metadata_key = |key: &str| json!({"key": "of.route", "path": [{"key": key}]});
+    let networks =
+        |invert: bool| json!({"ranges": [{"address_prefix": "127.0.0.0", "prefix_len": 8}], "invert_match": invert});
     let actions = [
         json!([{"source_cluster": {}}, {"destination_cluster": {}}]),
         json!([{"remote_address": {}}, {"masked_remote_address": {"v4_prefix_mask_len": 8}}]),
@@ -127,6 +129,8 @@ fn a_request_counts_as_what_the_rules_of_its_route_make_of_it() {
         json!([{"header_value_match": {"descriptor_value": "never", "headers": [{"name": "x-none", "present_match": true}]}}]),
         json!([{"query_parameter_value_match": {"descriptor_value": "queried", "query_parameters": [{"name": "q", "present_match": true}]}}]),
         json!([{"metadata": {"descriptor_key": "m", "metadata_key": metadata_key("k"), "source": "ROUTE_ENTRY"}}]),
+        json!([{"remote_address_match": {"descriptor_value": "<%REQ(x-two)%>", "address_matcher": networks(false)}}]),
+        json!([{"remote_address_match": {"descriptor_value": "far", "address_matcher": networks(true)}}]),
         json!([{"metadata": {"descriptor_key": "m", "metadata_key": metadata_key("none"), "source": "ROUTE_ENTRY", "default_value": "else"}}]),
     ];
     let mut route = rules(&actions);
@@ -146,6 +150,7 @@ fn a_request_counts_as_what_the_rules_of_its_route_make_of_it() {
         "header_match=absent",
         "query_match=queried",
         "m=v",
+        "remote_address_match=<1>",
         "m=else",
     ];
     assert_eq!(descriptors(&request), want);

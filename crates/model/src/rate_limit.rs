@@ -1,6 +1,6 @@
 //! Which requests count together when requests are counted elsewhere: what virtual hosts, routes and filters say.
 
-use crate::{Format, HeaderMatch, QueryMatch, Reading, header_match, query_match};
+use crate::{Cidr, Format, HeaderMatch, QueryMatch, Reading, header_match, query_match};
 
 /// One rule. It makes a descriptor, a list of keys and values, of a request that has all of what its actions ask for.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +50,14 @@ pub enum RateLimitAction {
         value: String,
         expect: bool,
         parameters: Vec<QueryMatch>,
+    },
+    /// A value where the client's address is in one of the networks, or in none of them.
+    AddressMatches {
+        key: String,
+        value: Format,
+        default: String,
+        networks: Vec<Cidr>,
+        invert: bool,
     },
     Metadata {
         key: String,
@@ -165,7 +173,6 @@ impl RateLimit {
 fn action(at: &mut Reading<'_>) -> Option<RateLimitAction> {
     let mut found: Vec<Option<RateLimitAction>> = Vec::new();
     at.refuse("extension", "descriptors from an extension");
-    at.refuse("remote_address_match", "matching the client's address");
     found.extend(at.map("source_cluster", |_| Some(RateLimitAction::SourceCluster)));
     found.extend(at.map("destination_cluster", |_| Some(RateLimitAction::DestinationCluster)));
     found.extend(at.map("remote_address", |_| Some(RateLimitAction::RemoteAddress)));
@@ -214,6 +221,19 @@ fn action(at: &mut Reading<'_>) -> Option<RateLimitAction> {
             parameters: at.each("query_parameters", query_match).into_iter().collect::<Option<_>>()?,
         })
     }));
+    found.extend(at.map("remote_address_match", |at| {
+        let key = key_or(at, "remote_address_match");
+        let text = required(at, "descriptor_value");
+        let value = Format::parse(&text).map_err(|error| at.error("descriptor_value", error.to_string())).ok();
+        let default = at.text("default_value").unwrap_or_default().to_owned();
+        let matcher = at.map("address_matcher", |at| (at.each("ranges", network), at.flag("invert_match")));
+        let Some((networks, invert)) = matcher else {
+            at.error("address_matcher", "the networks are required");
+            return None;
+        };
+        let networks = networks.into_iter().collect::<Option<_>>()?;
+        Some(RateLimitAction::AddressMatches { key, value: value?, default, networks, invert })
+    }));
     for (name, own_source) in [("metadata", true), ("dynamic_metadata", false)] {
         found.extend(at.map(name, |at| {
             let source = match at.text("source").filter(|_| own_source) {
@@ -233,7 +253,7 @@ fn action(at: &mut Reading<'_>) -> Option<RateLimitAction> {
             })
         }));
     }
-    if found.is_empty() && !at.has("extension") && !at.has("remote_address_match") {
+    if found.is_empty() && !at.has("extension") {
         at.wrong("an action is required: `generic_key`, `request_headers`, `remote_address`, …");
     }
     if found.len() > 1 {
@@ -262,6 +282,16 @@ fn bits(at: &mut Reading<'_>, key: &str, most: u8) -> u8 {
             most
         }),
     }
+}
+
+fn network(at: &mut Reading<'_>) -> Option<Cidr> {
+    let address = at.text("address_prefix").unwrap_or_default();
+    let length = at.number("prefix_len").unwrap_or(0);
+    let network = address.parse().ok().zip(u8::try_from(length).ok()).and_then(|(ip, length)| Cidr::new(ip, length));
+    if network.is_none() {
+        at.wrong(format!("{address}/{length} is no network"));
+    }
+    network
 }
 
 fn metadata_key(at: &mut Reading<'_>) -> MetadataKey {

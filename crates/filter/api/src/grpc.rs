@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_http::RequestHead;
+use postrider_http::grpc::Code;
 
 use crate::CallHandle;
 pub use pipe::GrpcPipe;
@@ -44,7 +45,7 @@ pub struct GrpcOpen {
     pub wake: Box<dyn Fn()>,
 }
 
-/// How a call ended (`google.rpc.Code`), 0 being well.
+/// How a call ended: a [`Code`] or another number, 0 being well.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GrpcStatus {
     pub code: u32,
@@ -52,23 +53,12 @@ pub struct GrpcStatus {
 }
 
 impl GrpcStatus {
-    pub const OK: u32 = 0;
-    pub const CANCELLED: u32 = 1;
-    pub const UNKNOWN: u32 = 2;
-    pub const DEADLINE_EXCEEDED: u32 = 4;
-    pub const PERMISSION_DENIED: u32 = 7;
-    pub const RESOURCE_EXHAUSTED: u32 = 8;
-    pub const UNIMPLEMENTED: u32 = 12;
-    pub const INTERNAL: u32 = 13;
-    pub const UNAVAILABLE: u32 = 14;
-    pub const UNAUTHENTICATED: u32 = 16;
-
-    pub fn new(code: u32, message: impl Into<String>) -> GrpcStatus {
-        GrpcStatus { code, message: message.into() }
+    pub fn new(code: Code, message: impl Into<String>) -> GrpcStatus {
+        GrpcStatus { code: u32::from(code.number()), message: message.into() }
     }
 
     pub fn is_ok(&self) -> bool {
-        self.code == GrpcStatus::OK
+        self.code == u32::from(Code::Ok.number())
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use postrider_filter_api::Stream;
 use postrider_http::RequestHead;
 use postrider_model::{
-    Hits, LimitSource, LimitUnit, Metadata, MetadataKey, MetadataSource, RateLimit, RateLimitAction, Value,
+    Cidr, Hits, LimitSource, LimitUnit, Metadata, MetadataKey, MetadataSource, RateLimit, RateLimitAction, Value,
 };
 
 /// The most that one request may count.
@@ -59,7 +59,24 @@ fn entry(action: &RateLimitAction, stream: &Stream<'_>) -> Option<Option<(String
             None => return absent(*skip_if_absent),
         },
         RateLimitAction::RemoteAddress => ("remote_address", client(stream)?.to_string()),
-        RateLimitAction::MaskedRemoteAddress { v4, v6 } => ("masked_remote_address", masked(client(stream)?, *v4, *v6)),
+        RateLimitAction::MaskedRemoteAddress { v4, v6 } => {
+            let address = client(stream)?;
+            let bits = if address.is_ipv4() { *v4 } else { *v6 };
+            ("masked_remote_address", Cidr::new(address, bits)?.to_string())
+        }
+        RateLimitAction::AddressMatches { key, value, default, networks, invert } => {
+            let address = client(stream)?;
+            if networks.iter().any(|network| network.contains(address)) == *invert {
+                return None;
+            }
+            let mut made = Vec::new();
+            stream.host.format(stream, value, &mut made);
+            match (made.is_empty(), default.is_empty()) {
+                (false, _) => (key.as_str(), text(&made)),
+                (true, false) => (key.as_str(), default.clone()),
+                (true, true) => return None,
+            }
+        }
         RateLimitAction::Generic { key, value } => (key.as_str(), value.clone()),
         RateLimitAction::HeaderMatches { key, value, expect, headers } => {
             let met = headers.iter().all(|rule| {
@@ -160,20 +177,6 @@ fn client(stream: &Stream<'_>) -> Option<IpAddr> {
     stream.info.downstream_remote.or(stream.info.downstream_direct_remote).map(|address| address.ip())
 }
 
-/// The network of an address: `10.1.0.0/16`.
-fn masked(address: IpAddr, v4: u8, v6: u8) -> String {
-    match address {
-        IpAddr::V4(address) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(v4)).unwrap_or(0);
-            format!("{}/{v4}", std::net::Ipv4Addr::from_bits(address.to_bits() & mask))
-        }
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(v6)).unwrap_or(0);
-            format!("{}/{v6}", std::net::Ipv6Addr::from_bits(address.to_bits() & mask))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,6 +227,10 @@ mod tests {
             (RateLimitAction::DestinationCluster, Some("destination_cluster=b")),
             (RateLimitAction::RemoteAddress, Some("remote_address=10.1.2.3")),
             (RateLimitAction::MaskedRemoteAddress { v4: 15, v6: 128 }, Some("masked_remote_address=10.0.0.0/15")),
+            (RateLimitAction::MaskedRemoteAddress { v4: 0, v6: 128 }, Some("masked_remote_address=0.0.0.0/0")),
+            (within("10.0.0.0", false), Some("near=<eve>")),
+            (within("11.0.0.0", false), None),
+            (within("11.0.0.0", true), Some("near=<eve>")),
             (header("x-user", false), Some("h=eve")),
             (header(":path", false), Some("h=/p?a=1%202&b")),
             (header("x-none", true), Some("left out")),
@@ -237,8 +244,6 @@ mod tests {
         ] {
             assert_eq!(made(action.clone()).as_deref(), want, "{action:?}");
         }
-        assert_eq!(masked("2001:db8::1".parse().unwrap(), 32, 32), "2001:db8::/32");
-        assert_eq!(masked("10.0.0.1".parse().unwrap(), 0, 0), "0.0.0.0/0");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod grpc_json_transcoder;
 mod grpc_stats;
 mod grpc_web;
 mod header_mutation;
+mod mutation_rules;
 mod ratelimit;
 mod read;
 

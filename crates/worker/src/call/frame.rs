@@ -1,18 +1,7 @@
-//! Messages as gRPC frames them: five bytes in front of each
-//! (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md, "Length-Prefixed-Message").
+//! Puts received pieces of a body together to the messages in it.
 
-/// A flag for compression, which is never asked for, and four bytes of length.
-const PREFIX: usize = 5;
+use postrider_http::grpc::{FLAG_COMPRESSED, FrameError, first_frame};
 
-/// Appends a message with its frame.
-pub(super) fn write(message: &[u8], out: &mut Vec<u8>) {
-    out.push(0);
-    // A message comes from a filter's encoder, which is nowhere near this.
-    out.extend_from_slice(&u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
-    out.extend_from_slice(message);
-}
-
-/// Puts received pieces together.
 #[derive(Debug, Default)]
 pub(super) struct Unframer {
     held: Vec<u8>,
@@ -21,8 +10,8 @@ pub(super) struct Unframer {
 /// Why what was received is no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Malformed {
-    /// Compressed, although nobody said that we can read that.
-    Compressed,
+    /// Compressed or worse, although nobody said that we can read that.
+    Flags,
     TooLong,
 }
 
@@ -33,16 +22,15 @@ impl Unframer {
 
     /// The next whole message, of at most `limit` bytes.
     pub(super) fn next(&mut self, limit: usize) -> Result<Option<Vec<u8>>, Malformed> {
-        let Some(&[flag, a, b, c, d]) = self.held.first_chunk::<PREFIX>() else { return Ok(None) };
-        let length = u32::from_be_bytes([a, b, c, d]) as usize;
-        if flag != 0 {
-            return Err(Malformed::Compressed);
-        }
-        if length > limit {
-            return Err(Malformed::TooLong);
-        }
-        let Some(message) = self.held.get(PREFIX..PREFIX + length).map(<[u8]>::to_vec) else { return Ok(None) };
-        self.held.drain(..PREFIX + length);
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let (message, length) = match first_frame(&self.held, limit) {
+            Ok(None) => return Ok(None),
+            Ok(Some((frame, _))) if frame.flags & FLAG_COMPRESSED != 0 => return Err(Malformed::Flags),
+            Ok(Some((frame, length))) => (frame.message.to_vec(), length),
+            Err(FrameError::Flags(_)) => return Err(Malformed::Flags),
+            Err(FrameError::TooLong(_)) => return Err(Malformed::TooLong),
+        };
+        self.held.drain(..length);
         Ok(Some(message))
     }
 
@@ -56,12 +44,18 @@ impl Unframer {
 mod tests {
     use super::*;
 
+    fn framed(messages: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for message in messages {
+            postrider_http::grpc::write_prefix(message.len() as u32, &mut bytes);
+            bytes.extend_from_slice(message);
+        }
+        bytes
+    }
+
     #[test]
     fn messages_come_out_whole_wherever_they_are_cut() {
-        let mut bytes = Vec::new();
-        write(b"one", &mut bytes);
-        write(b"", &mut bytes);
-        write(b"three", &mut bytes);
+        let bytes = framed(&[b"one", b"", b"three"]);
         for cut in 0..=bytes.len() {
             let mut unframer = Unframer::default();
             let mut seen = Vec::new();
@@ -77,12 +71,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_nobody_can_take_is_refused_before_it_is_there() {
-        let mut unframer = Unframer::default();
-        unframer.push(&[0, 0, 0, 0, 6]);
-        assert_eq!(unframer.next(5), Err(Malformed::TooLong));
-        let mut unframer = Unframer::default();
-        unframer.push(&[1, 0, 0, 0, 0]);
-        assert_eq!(unframer.next(5), Err(Malformed::Compressed));
+    fn a_message_that_nobody_can_take_is_refused() {
+        let refused = |bytes: &[u8]| {
+            let mut unframer = Unframer::default();
+            unframer.push(bytes);
+            unframer.next(5)
+        };
+        assert_eq!(refused(&[0, 0, 0, 0, 6]), Err(Malformed::TooLong), "before it is there");
+        assert_eq!(refused(&[1, 0, 0, 0, 0]), Err(Malformed::Flags));
+        assert_eq!(refused(&[2, 0, 0, 0, 0]), Err(Malformed::Flags));
     }
 }

@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use postrider_filter_api::{CallHandle, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response};
+use postrider_http::grpc::{Code, Status};
 use postrider_http::{
-    Asked, BodyFraming, Fields, HeadLimits, HeaderId, Method, RequestHead, ResponseHead, ResponseRules, Version,
+    Asked, BodyFraming, Fields, HeadLimits, HeaderId, Method, RequestHead, ResponseHead, ResponseRules, Version, grpc,
 };
 use postrider_model::UpstreamProtocol;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 
 use super::Way;
-use super::frame::{self, Malformed, Unframer};
+use super::frame::{Malformed, Unframer};
 use crate::cluster::{Cluster, Upstream};
 use crate::io::Io;
 use crate::worker::Worker;
@@ -54,7 +55,7 @@ pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: GrpcCall) ->
         done(match ours.receive() {
             _ if !status.is_ok() => Err(status),
             Some(answer) => Ok(answer),
-            None => Err(GrpcStatus::new(GrpcStatus::INTERNAL, "the answer has no message")),
+            None => Err(GrpcStatus::new(Code::Internal, "the answer has no message")),
         });
     });
     CallHandle::new(move || task.abort())
@@ -89,7 +90,7 @@ async fn run(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: 
     };
     let ended = ended.unwrap_or_else(|| {
         stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
-        Ended { status: GrpcStatus::new(GrpcStatus::DEADLINE_EXCEEDED, "the time for the call is over"), http: 504 }
+        Ended { status: GrpcStatus::new(Code::DeadlineExceeded, "the time for the call is over"), http: 504 }
     });
     // The proxy's own requests come from inside.
     sets::count_upstream_response(&stats, ended.http, true);
@@ -193,7 +194,11 @@ impl Exchange<'_> {
         loop {
             while !all && self.out.len() - self.sent < MAX_FRAMED {
                 match self.pipe.poll_outgoing(cx) {
-                    Poll::Ready(Some(message)) => frame::write(&message, &mut self.out),
+                    Poll::Ready(Some(message)) => {
+                        // A message comes from a filter's encoder, which is nowhere near four gigabytes.
+                        grpc::write_prefix(u32::try_from(message.len()).unwrap_or(u32::MAX), &mut self.out);
+                        self.out.extend_from_slice(&message);
+                    }
                     Poll::Ready(None) => all = true,
                     Poll::Pending => break,
                 }
@@ -289,17 +294,15 @@ impl Exchange<'_> {
             let failed = match self.unframer.next(self.max_answer) {
                 Ok(None) => return Ok(()),
                 Ok(Some(_)) if self.single && self.answers > 0 => {
-                    GrpcStatus::new(GrpcStatus::INTERNAL, "there is more than one answer")
+                    GrpcStatus::new(Code::Internal, "there is more than one answer")
                 }
                 Ok(Some(message)) => {
                     self.answers += 1;
                     self.pipe.deliver(message);
                     continue;
                 }
-                Err(Malformed::Compressed) => GrpcStatus::new(GrpcStatus::INTERNAL, "the answer is compressed"),
-                Err(Malformed::TooLong) => {
-                    GrpcStatus::new(GrpcStatus::RESOURCE_EXHAUSTED, "the answer is longer than may be")
-                }
+                Err(Malformed::Flags) => GrpcStatus::new(Code::Internal, "the answer is compressed"),
+                Err(Malformed::TooLong) => GrpcStatus::new(Code::ResourceExhausted, "the answer is longer than may be"),
             };
             return Err(Ended { status: failed, http: self.head.status() });
         }
@@ -312,11 +315,11 @@ impl Exchange<'_> {
         let said = of(&self.trailers).or_else(|| of(&self.head.fields));
         let status = match said {
             Some(status) if status.is_ok() && !self.unframer.is_empty() => {
-                GrpcStatus::new(GrpcStatus::INTERNAL, "the answer breaks off")
+                GrpcStatus::new(Code::Internal, "the answer breaks off")
             }
             Some(status) => status,
-            None if http == 200 => GrpcStatus::new(GrpcStatus::UNKNOWN, "the answer has no grpc-status"),
-            None => GrpcStatus::new(code_of_http(http), format!("the answer is HTTP {http}")),
+            None if http == 200 => GrpcStatus::new(Code::Unknown, "the answer has no grpc-status"),
+            None => GrpcStatus::new(Code::from_http(http), format!("the answer is HTTP {http}")),
         };
         Ended { status, http }
     }
@@ -334,39 +337,19 @@ impl Drop for Exchange<'_> {
 
 /// `grpc-status` and `grpc-message`, if they are there.
 fn status(fields: &Fields) -> Option<GrpcStatus> {
-    let code = fields.get_name(b"grpc-status")?;
-    let code = std::str::from_utf8(code).ok().and_then(|code| code.parse().ok()).unwrap_or(GrpcStatus::UNKNOWN);
-    let message = fields.get(HeaderId::GrpcMessage).unwrap_or_default();
-    Some(GrpcStatus { code, message: String::from_utf8_lossy(&unescape(message)).into_owned() })
-}
-
-/// Percent-encoded bytes as what they stand for; what is no escape stays.
-fn unescape(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, tail)) = rest.split_first() {
-        let escaped = (*first == b'%').then(|| tail.get(..2)).flatten();
-        let byte = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        out.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
-    }
-    out
-}
-
-/// https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md
-fn code_of_http(status: u16) -> u32 {
-    match status {
-        400 => GrpcStatus::INTERNAL,
-        401 => GrpcStatus::UNAUTHENTICATED,
-        403 => GrpcStatus::PERMISSION_DENIED,
-        404 => GrpcStatus::UNIMPLEMENTED,
-        429 | 502 | 503 | 504 => GrpcStatus::UNAVAILABLE,
-        _ => GrpcStatus::UNKNOWN,
-    }
+    let status = Status::of(fields)?;
+    let mut message = Vec::new();
+    grpc::decode_message(fields.get(HeaderId::GrpcMessage).unwrap_or_default(), &mut message);
+    let message = String::from_utf8_lossy(&message).into_owned();
+    Some(match status {
+        Status::Code(code) => GrpcStatus::new(code, message),
+        Status::Other(code) => GrpcStatus { code, message },
+        Status::Invalid => GrpcStatus::new(Code::Unknown, message),
+    })
 }
 
 fn unavailable(why: &str) -> Ended {
-    Ended { status: GrpcStatus::new(GrpcStatus::UNAVAILABLE, why), http: 503 }
+    Ended { status: GrpcStatus::new(Code::Unavailable, why), http: 503 }
 }
 
 #[cfg(test)]
@@ -379,8 +362,8 @@ mod tests {
         assert_eq!(status(&fields), None);
         fields.append_name(b"grpc-status", b"7").unwrap();
         fields.append_name(b"grpc-message", b"no%20way%2").unwrap();
-        assert_eq!(status(&fields), Some(GrpcStatus::new(7, "no way%2")));
+        assert_eq!(status(&fields), Some(GrpcStatus::new(Code::PermissionDenied, "no way%2")));
         fields.set_name(b"grpc-status", b"x").unwrap();
-        assert_eq!(status(&fields).map(|status| status.code), Some(GrpcStatus::UNKNOWN));
+        assert_eq!(status(&fields).map(|status| status.code), Some(2));
     }
 }

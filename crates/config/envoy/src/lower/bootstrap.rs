@@ -23,6 +23,7 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
         snapshot.listeners = listeners.iter().filter_map(|each| listener::listener(cx, each)).map(Arc::new).collect();
         checks::unique_addresses(cx, &snapshot.listeners, &resources);
         checks::known_clusters(cx, &clusters, &resources);
+        checks::grpc_clusters(cx, &snapshot.clusters);
     }
     snapshot
 }

@@ -3,12 +3,12 @@
 use super::context::{ClusterUse, Lowering};
 use crate::message::{Message, Value};
 
+const GRPC: &str = "envoy.config.core.v3.GrpcService.EnvoyGrpc";
+
 /// The messages that name one, the field in which they do, and whether it must exist: Envoy refuses a gRPC service without
 /// its cluster, and asks for that of an address only with a request.
-const NAMED: [(&str, &str, bool); 2] = [
-    ("envoy.config.core.v3.GrpcService.EnvoyGrpc", "cluster_name", true),
-    ("envoy.config.core.v3.HttpUri", "cluster", false),
-];
+const NAMED: [(&str, &str, bool); 2] =
+    [(GRPC, "cluster_name", true), ("envoy.config.core.v3.HttpUri", "cluster", false)];
 
 /// Notes every cluster that `message`, which stands at `path`, names as somebody to call.
 pub(super) fn note(cx: &mut Lowering<'_>, message: &Message, path: &str) {
@@ -17,12 +17,13 @@ pub(super) fn note(cx: &mut Lowering<'_>, message: &Message, path: &str) {
         let below = format!("{path}.{name}");
         let named = NAMED.iter().find(|(kind, key, _)| message.type_name() == *kind && name == *key);
         match (named, &field.value) {
-            (Some((.., required)), Value::String(cluster)) if !cluster.is_empty() => cx.cluster_uses.push(ClusterUse {
-                name: cluster.clone(),
-                span: field.span(),
-                path: below,
-                required: *required,
-            }),
+            (Some((kind, _, required)), Value::String(cluster)) if !cluster.is_empty() => {
+                let (name, span) = (cluster.clone(), field.span());
+                if *kind == GRPC {
+                    cx.grpc_uses.push(ClusterUse { name: name.clone(), span, path: below.clone(), required: false });
+                }
+                cx.cluster_uses.push(ClusterUse { name, span, path: below, required: *required });
+            }
             (_, Value::Message(inner)) => note(cx, inner, &below),
             (_, Value::List(items)) => {
                 for (index, item) in items.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use postrider_config_core::{Diagnostic, nearest};
-use postrider_model::{Address, Listener};
+use postrider_model::{Address, Cluster, Listener, UpstreamProtocol};
 
 use super::context::Lowering;
 use crate::reader::Reader;
@@ -44,6 +44,19 @@ pub(super) fn unique_addresses(cx: &mut Lowering<'_>, listeners: &[Arc<Listener>
             if let Some(place) = places.get(&listener.origin.0) {
                 cx.error(place, "address", "duplicate-address", text);
             }
+        }
+    }
+}
+
+/// Warns of gRPC services whose cluster speaks HTTP/1: gRPC is not spoken over it, so every call would fail.
+pub(super) fn grpc_clusters(cx: &mut Lowering<'_>, clusters: &[Arc<Cluster>]) {
+    for used in std::mem::take(&mut cx.grpc_uses) {
+        let cluster = clusters.iter().find(|cluster| cluster.name == used.name);
+        if cluster.is_some_and(|cluster| cluster.upstream.protocol == UpstreamProtocol::Http1) {
+            let text =
+                format!("the cluster `{}` speaks HTTP/1.1, and gRPC needs HTTP/2: every call will fail", used.name);
+            let diagnostic = Diagnostic::warning("grpc-over-http1", text).at(used.span).path(used.path);
+            cx.push(diagnostic.expected("a cluster with `explicit_http_config: { http2_protocol_options: {} }`"));
         }
     }
 }

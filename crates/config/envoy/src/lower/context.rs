@@ -40,6 +40,8 @@ pub(super) struct Lowering<'c> {
     pub diagnostics: Diagnostics,
     pub differences: Vec<Difference>,
     pub cluster_uses: Vec<ClusterUse>,
+    /// Those of them that are called by gRPC.
+    pub grpc_uses: Vec<ClusterUse>,
     /// `envoy.resource_limits.listener.<name>.connection_limit` of the runtime layers.
     pub connection_limits: HashMap<String, u64>,
     pub secrets: Secrets<'c>,
@@ -60,6 +62,7 @@ impl<'c> Lowering<'c> {
             diagnostics: Diagnostics::new(),
             differences: Vec::new(),
             cluster_uses: Vec::new(),
+            grpc_uses: Vec::new(),
             connection_limits: HashMap::new(),
             secrets,
             broken,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_http::{HeaderId, HeaderName, RequestHead, Scheme};
+use postrider_http::{HeaderId, HeaderName, RequestHead, Scheme, grpc};
 use postrider_model::{Fields, Format};
 
 use crate::{ConfigError, Stream};
@@ -132,9 +132,11 @@ impl GrpcService {
         head.set_scheme(Scheme::Http);
         let _ = head.fields.append(HeaderId::Te, b"trailers");
         if let Some(limit) = timeout {
-            let _ = head.fields.append_name(b"grpc-timeout", grpc_timeout(limit).as_bytes());
+            let mut text = Vec::new();
+            grpc::write_timeout(limit, &mut text);
+            let _ = head.fields.append(HeaderId::GrpcTimeout, &text);
         }
-        let _ = head.fields.append(HeaderId::ContentType, b"application/grpc");
+        let _ = head.fields.append(HeaderId::ContentType, grpc::CONTENT_TYPE);
         head
     }
 }
@@ -154,17 +156,6 @@ fn metadata(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Vec<(HeaderNam
         all.extend(name.ok().zip(format.ok()));
     }
     all
-}
-
-/// At most eight digits and a unit, never less than the time that there is
-/// (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md, "Timeout").
-fn grpc_timeout(limit: Duration) -> String {
-    const MOST: u128 = 99_999_999;
-    let millis = limit.as_nanos().div_ceil(1_000_000);
-    match [(1, 'm'), (1000, 'S'), (60_000, 'M')].iter().find(|(unit, _)| millis.div_ceil(*unit) <= MOST) {
-        Some((unit, letter)) => format!("{}{letter}", millis.div_ceil(*unit)),
-        None => format!("{}H", millis.div_ceil(3_600_000).min(MOST)),
-    }
 }
 
 #[cfg(test)]
@@ -214,12 +205,5 @@ mod tests {
         let key = Value::List(vec![map([("key", text("a b"))])]);
         let refused = refused(map([("envoy_grpc", map([("cluster_name", text("a"))])), ("initial_metadata", key)]));
         assert_eq!(refused, ["initial_metadata[0].key"]);
-    }
-
-    #[test]
-    fn a_timeout_is_said_in_eight_digits() {
-        let said = |millis| grpc_timeout(Duration::from_millis(millis));
-        assert_eq!([said(200), said(99_999_999), said(100_000_000)], ["200m", "99999999m", "100000S"]);
-        assert_eq!(grpc_timeout(Duration::from_micros(1)), "1m");
     }
 }

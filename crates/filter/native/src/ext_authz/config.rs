@@ -8,6 +8,7 @@ use postrider_http::HeaderName;
 use postrider_model::{Format, Reading, StringMatch, Value};
 
 use super::metadata::MetadataMatch;
+use crate::mutation_rules::MutationRules;
 use crate::read::{header, status};
 
 /// How long a service may take unless something else is written.
@@ -33,6 +34,11 @@ pub(super) struct Config {
     pub(super) allowed_headers: Option<Vec<StringMatch>>,
     pub(super) disallowed_headers: Vec<StringMatch>,
     pub(super) include_tls_session: bool,
+    pub(super) include_certificate: bool,
+    /// Under which key of the node's metadata the labels of the proxy stand.
+    pub(super) labels_key: Option<String>,
+    /// What of the request's head the service may change; `None` is anything.
+    pub(super) rules: Option<MutationRules>,
     pub(super) charge_cluster_response_stats: bool,
     pub(super) encode_raw_headers: bool,
     pub(super) take_metadata: bool,
@@ -124,6 +130,9 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             allowed_headers: at.string_matches("allowed_headers").or(older),
             disallowed_headers: at.string_matches("disallowed_headers").unwrap_or_default(),
             include_tls_session: at.flag("include_tls_session"),
+            include_certificate: at.flag("include_peer_certificate"),
+            labels_key: at.text("bootstrap_metadata_labels_key").map(str::to_owned),
+            rules: at.map("decoder_header_mutation_rules", MutationRules::read),
             charge_cluster_response_stats: at.bool("charge_cluster_response_stats").unwrap_or(true),
             encode_raw_headers: at.flag("encode_raw_headers"),
             take_metadata: at.bool("enable_dynamic_metadata_ingestion").unwrap_or(true),
@@ -139,9 +148,6 @@ fn refuse(at: &mut Reading<'_>) {
     for (key, what) in [
         ("typed_metadata_context_namespaces", "typed metadata"),
         ("route_typed_metadata_context_namespaces", "typed metadata"),
-        ("include_peer_certificate", "telling the service of the client's certificate"),
-        ("bootstrap_metadata_labels_key", "labels from the node's metadata"),
-        ("decoder_header_mutation_rules", "rules for what the service may change"),
         ("filter_metadata", "metadata for the filter state"),
         ("emit_filter_state_stats", "statistics of single calls in the filter state"),
         ("enforce_response_header_limits", "limits for headers that the service adds"),

@@ -14,7 +14,7 @@ use postrider_grpc::core::{
 };
 use postrider_grpc::{Message, Timestamp, from_struct, to_struct};
 use postrider_http::Version;
-use postrider_model::{AppendAction, Metadata as Noted, Value};
+use postrider_model::{AppendAction, CertificatePart, Metadata as Noted, Value};
 
 use super::config::{BodySettings, Config};
 use super::request::{PARTIAL_BODY, carried, joined, sanitized};
@@ -28,16 +28,27 @@ pub(super) fn ask(
     stream: &Stream<'_>,
 ) -> Vec<u8> {
     let info = &stream.info;
-    let principal = |address: Option<SocketAddr>| Peer { address: address.map(to_address), ..Peer::default() };
     let service = stream.request.fields.get_name(b"x-envoy-downstream-service-cluster");
+    let session = info.tls.as_deref();
+    let certificate = session.filter(|_| config.include_certificate);
+    let certificate = certificate.map(|session| session.of_peer(CertificatePart::PemUrlEncoded));
     let source = Peer {
+        address: info.downstream_remote.or(info.downstream_direct_remote).map(to_address),
         service: service.map(sanitized).unwrap_or_default(),
-        ..principal(info.downstream_remote.or(info.downstream_direct_remote))
+        principal: session.map(|session| principal(|part| session.of_peer(part))).unwrap_or_default(),
+        certificate: certificate.and_then(|all| all.into_iter().next()).unwrap_or_default(),
+        ..Peer::default()
+    };
+    let destination = Peer {
+        address: info.downstream_local.map(to_address),
+        principal: session.map(|session| principal(|part| session.of_us(part))).unwrap_or_default(),
+        labels: labels(config, stream),
+        ..Peer::default()
     };
     let session = config.include_tls_session.then(|| info.tls.as_ref()?.server_name.clone()).flatten();
     let attributes = AttributeContext {
         source: Some(source),
-        destination: Some(principal(info.downstream_local)),
+        destination: Some(destination),
         request: Some(Request { time: Some(to_timestamp(info.start)), http: Some(http(config, body, stream)) }),
         context_extensions: context.iter().cloned().collect(),
         metadata_context: Some(chosen(&info.metadata, &config.metadata_namespaces)),
@@ -48,6 +59,25 @@ pub(super) fn ask(
         tls_session: session.map(|sni| TlsSession { sni }),
     };
     CheckRequest { attributes: Some(attributes) }.encode_to_vec()
+}
+
+/// Who a certificate speaks for: the first of its URIs, else of its DNS names, else its subject.
+fn principal(values: impl Fn(CertificatePart) -> Vec<String>) -> String {
+    let parts = [CertificatePart::UriNames, CertificatePart::DnsNames, CertificatePart::Subject];
+    parts.into_iter().find_map(|part| values(part).into_iter().next()).unwrap_or_default()
+}
+
+fn labels(config: &Config, stream: &Stream<'_>) -> BTreeMap<String, String> {
+    let Some(key) = &config.labels_key else { return BTreeMap::new() };
+    let node = stream.host.node();
+    let Value::Map(entries) = &node.metadata else { return BTreeMap::new() };
+    match entries.iter().find(|(known, _)| known == key) {
+        Some((_, Value::Map(labels))) => {
+            let text = |value: &Value| if let Value::String(text) = value { text.clone() } else { String::new() };
+            labels.iter().map(|(name, value)| (name.clone(), text(value))).collect()
+        }
+        _ => BTreeMap::new(),
+    }
 }
 
 fn http(config: &Config, settings: Option<&BodySettings>, stream: &Stream<'_>) -> HttpRequest {

@@ -279,8 +279,9 @@ impl Authorizer {
         self.note(stream, verdict.metadata, matches!(verdict.decision, Decision::Allowed(_)), since);
         *state = State::Empty;
         match verdict.decision {
-            Decision::Allowed(allowance) => {
-                if self.config.validate_mutations && allowance.validate().is_err() {
+            Decision::Allowed(mut allowance) => {
+                let restricted = self.config.rules.as_ref().map_or(Ok(()), |rules| allowance.restrict(rules));
+                if restricted.is_err() || self.config.validate_mutations && allowance.validate().is_err() {
                     return self.invalid(stream, cluster);
                 }
                 self.stats.inc(stat::OK);

@@ -2,6 +2,7 @@ use postrider_filter_api::testing::FakeStream;
 use postrider_filter_api::{Action, GrpcStatus, State};
 use postrider_grpc::Message;
 use postrider_grpc::auth::CheckRequest;
+use postrider_http::grpc::Code;
 
 use super::*;
 use crate::testing::{list, object, place, request, text};
@@ -27,9 +28,6 @@ fn what_is_not_supported_is_refused_by_name() {
     for key in [
         "typed_metadata_context_namespaces",
         "route_typed_metadata_context_namespaces",
-        "include_peer_certificate",
-        "bootstrap_metadata_labels_key",
-        "decoder_header_mutation_rules",
         "filter_metadata",
         "emit_filter_state_stats",
         "enforce_response_header_limits",
@@ -118,7 +116,7 @@ fn an_answer_that_is_no_message_is_none() {
     let Action::Respond(reply) = asked(&grpc(Vec::new()), nonsense) else { panic!("let through") };
     assert_eq!((reply.status, &*reply.details), (403, "ext_authz_error"));
     let failing = |stream: &FakeStream| {
-        stream.host.answer_grpc(Err(GrpcStatus::new(GrpcStatus::UNAVAILABLE, "")));
+        stream.host.answer_grpc(Err(GrpcStatus::new(Code::Unavailable, "")));
     };
     assert!(matches!(asked(&grpc(vec![("failure_mode_allow", Value::Bool(true))]), failing), Action::Done));
 }

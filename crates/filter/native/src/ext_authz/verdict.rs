@@ -4,6 +4,8 @@ use postrider_filter_api::LocalReply;
 use postrider_http::{Fields, HeaderName, RequestHead, is_field_value};
 use postrider_model::{AppendAction, Value};
 
+use crate::mutation_rules::{Change, MutationRules};
+
 /// The outcome with what the service wants remembered about it.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
@@ -67,6 +69,24 @@ impl Allowance {
         (headers.into_iter().all(is_valid) && queries).then_some(()).ok_or(Invalid)
     }
 
+    /// Leaves out what the rules do not allow.
+    ///
+    /// # Errors
+    /// There is such a thing, and the rules call it an error.
+    pub(super) fn restrict(&mut self, rules: &MutationRules) -> Result<(), Invalid> {
+        let before = self.changes();
+        for list in [&mut self.set, &mut self.append, &mut self.add] {
+            list.retain(|(name, _)| rules.allows(Change::Set, &name.to_ascii_lowercase()));
+        }
+        self.remove.retain(|name| rules.allows(Change::Remove, &name.to_ascii_lowercase()));
+        if rules.is_error && self.changes() < before { Err(Invalid) } else { Ok(()) }
+    }
+
+    /// How many headers of the request it touches.
+    fn changes(&self) -> usize {
+        self.set.len() + self.append.len() + self.add.len() + self.remove.len()
+    }
+
     /// Changes the request; answers whether there was anything to change.
     pub(super) fn apply(&self, request: &mut RequestHead) -> bool {
         for (name, value) in &self.set {
@@ -88,8 +108,7 @@ impl Allowance {
             // What cannot be a path changes nothing.
             let _ = request.set_path(&path);
         }
-        let lists = [self.set.len(), self.append.len(), self.add.len(), self.remove.len()];
-        asks_query || lists.iter().any(|length| *length > 0)
+        asks_query || self.changes() > 0
     }
 
     /// Changes the answer that the request brought.

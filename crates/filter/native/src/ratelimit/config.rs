@@ -32,6 +32,8 @@ pub(super) struct Config {
     pub(super) rules: Vec<RateLimit>,
     pub(super) namespace: Option<String>,
     pub(super) retry_after: bool,
+    /// gRPC calls are refused as such, not as unavailable.
+    pub(super) exhausted: bool,
 }
 
 /// Which requests are counted, by where they come from.
@@ -62,9 +64,6 @@ pub(super) enum HostRules {
 
 pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
     Reading::all(value, |at| {
-        if at.flag("rate_limited_as_resource_exhausted") {
-            at.error("rate_limited_as_resource_exhausted", "another gRPC status for refused calls is not supported");
-        }
         let domain = at.text("domain").unwrap_or_default().to_owned();
         if domain.is_empty() {
             at.error("domain", "the domain is required: the service keeps its limits under it");
@@ -115,6 +114,7 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             rules: at.each("rate_limits", |rule| RateLimit::read(rule, RuleOf::Filter)),
             namespace: at.text("metadata_namespace").map(str::to_owned),
             retry_after: at.flag("enable_retry_after_header"),
+            exhausted: at.flag("rate_limited_as_resource_exhausted"),
         }
     })
 }

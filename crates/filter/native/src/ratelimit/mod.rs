@@ -25,6 +25,7 @@ use postrider_filter_api::{
     ScopedConfigs, State, Stream,
 };
 use postrider_grpc::rate::{NAMESPACE, SHOULD_RATE_LIMIT};
+use postrider_http::grpc::Code;
 use postrider_http::{Fields, HeaderId};
 use postrider_model::{AppendAction, RateLimit as Rule, Value, ValueError};
 use postrider_telemetry::stats::sets::{cluster, count_upstream_response};
@@ -281,7 +282,7 @@ impl Limiter {
             body: body.into(),
             headers: fields.iter().map(|field| (text(field.name), field.value.to_vec().into())).collect(),
             details: "request_rate_limited".into(),
-            grpc_status: None,
+            grpc_status: self.config.exhausted.then_some(Code::ResourceExhausted),
         }))
     }
 

@@ -80,19 +80,12 @@ fn a_configuration_is_refused_with_all_its_errors() {
     };
     assert_eq!(paths(&object([])), ["domain", "rate_limit_service"]);
     let wrong = config(vec![
-        ("rate_limited_as_resource_exhausted", Value::Bool(true)),
         ("request_type", text("some")),
         ("response_headers_to_add", list([object([])])),
         ("rate_limits", list([object([("apply_on_stream_done", Value::Bool(true)), ("actions", list([]))])])),
         ("odd", Value::Bool(true)),
     ]);
-    let want = [
-        "rate_limited_as_resource_exhausted",
-        "response_headers_to_add[0].header",
-        "request_type",
-        "rate_limits[0].apply_on_stream_done",
-        "odd",
-    ];
+    let want = ["response_headers_to_add[0].header", "request_type", "rate_limits[0].apply_on_stream_done", "odd"];
     assert_eq!(paths(&wrong), want);
     let factory = build("limit", &config(Vec::new())).ok().unwrap();
     assert!(factory.route_config(KIND, &object([])).is_err());
