@@ -10,6 +10,9 @@ TOOLS      := $(TARGET_DIR)/tools
 CARGO_DENY := $(TOOLS)/bin/cargo-deny
 CARGO_DENY_VERSION := 0.20.2
 GRPC_TOOLS := $(TOOLS)/grpc
+# The authority that ACME is tested with.
+PEBBLE         := $(TOOLS)/bin/pebble
+PEBBLE_VERSION := v2.10.1
 FUZZ_SECONDS ?= 600
 
 .PHONY: help run build test lint fmt qq qa bench gates fuzz deny examples clean
@@ -27,9 +30,9 @@ build: ## build the release binary
 	cargo build --release --locked --package postrider
 
 # The end-to-end tests drive the release binary, the very file that ships; unit tests run with overflow checks on.
-test: build $(GRPC_TOOLS)/built ## pass all tests (unit, wire, end to end, examples)
+test: build $(GRPC_TOOLS)/built $(PEBBLE) ## pass all tests (unit, wire, end to end, examples)
 	@.ci/need curl openssl nginx wrk ab python3
-	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} cargo test --locked --workspace
+	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} PEBBLE=$(PEBBLE) cargo test --locked --workspace
 	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}
 
 # gRPC's own interoperability client and server, and grpcurl: see tests/grpc/README.md.
@@ -41,6 +44,10 @@ $(GRPC_TOOLS)/built: tests/grpc/go.mod tests/grpc/go.sum
 	mkdir -p $(GRPC_TOOLS)
 	cd tests/grpc && go build -mod=readonly -trimpath -ldflags='-s -w' -o $(GRPC_TOOLS)/ tool
 	touch $@
+
+$(PEBBLE):
+	@.ci/need go
+	GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install github.com/letsencrypt/pebble/v2/cmd/pebble@$(PEBBLE_VERSION)
 
 lint: deny ## formatting, clippy, dependencies and the rules of the house
 	@.ci/need cargo cc
