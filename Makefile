@@ -11,6 +11,9 @@ CARGO_DENY := $(TOOLS)/bin/cargo-deny
 CARGO_DENY_VERSION := 0.20.2
 GRPC_TOOLS := $(TOOLS)/grpc
 RATELIMIT_VERSION := v1.4.1-0.20260122083618-3fb702589d36
+# The authority that ACME is tested with.
+PEBBLE         := $(TOOLS)/bin/pebble
+PEBBLE_VERSION := v2.10.1
 FUZZ_SECONDS ?= 600
 
 .PHONY: help run build test ratelimit lint fmt qq qa bench gates fuzz deny examples clean
@@ -28,9 +31,9 @@ build: ## build the release binary
 	cargo build --release --locked --package postrider
 
 # The end-to-end tests drive the release binary, the very file that ships; unit tests run with overflow checks on.
-test: build $(GRPC_TOOLS)/built ## pass all tests (unit, wire, end to end, examples)
+test: build $(GRPC_TOOLS)/built $(PEBBLE) ## pass all tests (unit, wire, end to end, examples)
 	@.ci/need curl openssl nginx wrk ab python3
-	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} cargo test --locked --workspace
+	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} PEBBLE=$(PEBBLE) cargo test --locked --workspace
 	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}
 
 # gRPC's own interoperability client and server, and grpcurl: see tests/grpc/README.md.
@@ -50,6 +53,10 @@ ratelimit: build ## pass the test with the real rate limit service on Redis
 		&& mv $(TOOLS)/service_cmd $(TOOLS)/ratelimit; }
 	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} RATELIMIT_SERVICE=$(TOOLS)/ratelimit \
 		cargo test --locked -p postrider-tests --test ratelimit_service -- --ignored
+
+$(PEBBLE):
+	@.ci/need go
+	GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install github.com/letsencrypt/pebble/v2/cmd/pebble@$(PEBBLE_VERSION)
 
 lint: deny ## formatting, clippy, dependencies and the rules of the house
 	@.ci/need cargo cc

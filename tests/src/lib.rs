@@ -13,6 +13,7 @@ pub mod h2_client;
 pub mod h2_frames;
 pub mod h2_origin;
 pub mod load;
+pub mod pebble;
 pub mod tls;
 pub mod tls_origin;
 

@@ -9,6 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use rustls::client::{ClientSessionMemoryCache, ClientSessionStore, Resumption};
 use rustls::client::{Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
     ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore, StreamOwned, SupportedProtocolVersion,
@@ -209,6 +210,17 @@ impl Client {
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
         let builder = builder.with_protocol_versions(versions).expect("versions");
         Self(Arc::new(builder.with_root_certificates(authority.roots()).with_no_client_auth()))
+    }
+
+    /// Trusts the roots of a PEM.
+    pub fn trusting_pem(pem: &str) -> Self {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+            roots.add(certificate.expect("PEM")).expect("a root");
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+        let builder = builder.with_protocol_versions(rustls::DEFAULT_VERSIONS).expect("versions");
+        Self(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
     }
 
     /// One of TLS 1.2 that takes keys of one kind only, `RSA` or `ECDSA`.

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acme;
 mod cluster;
 mod filter;
 mod format;
@@ -24,6 +25,7 @@ mod tcp;
 mod tls;
 mod value;
 
+pub use acme::*;
 pub use cluster::*;
 pub use filter::*;
 pub use format::*;
@@ -53,6 +55,8 @@ pub struct Snapshot {
     pub listeners: Vec<Arc<Listener>>,
     /// In the order of the document; names are unique.
     pub clusters: Vec<Arc<Cluster>>,
+    /// Certificates that the proxy gets itself.
+    pub acme: Option<Acme>,
 }
 
 /// Who this proxy says it is, to control planes and in logs.

@@ -186,6 +186,7 @@ fn compile(
 ) -> Checked {
     let Some(mut snapshot) = outcome.snapshot.clone() else { return Checked { outcome, plan: None } };
     input.service.apply(&mut snapshot);
+    postrider_acme::stand_in(&mut snapshot);
     let plan = match Plan::compile(snapshot, previous, registry, workers) {
         Ok(plan) => {
             for (origin, message) in certificates::ending(&plan, SystemTime::now()) {

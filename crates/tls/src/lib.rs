@@ -27,6 +27,7 @@ mod resolver;
 mod roots;
 mod server;
 mod sessions;
+mod stored;
 mod tickets;
 mod time;
 mod verify;
@@ -38,6 +39,7 @@ pub use facts::{CertificateFacts, KeyKind, Names, PeerFacts, peer_facts};
 pub use hello::{ClientHello, Inspection, MAX_HELLO, inspect};
 pub use ocsp::OcspValidity;
 pub use server::ServerTls;
+pub use stored::first_certificate;
 
 /// What the rest of the workspace needs of rustls, so that there is one version of it.
 pub use rustls;

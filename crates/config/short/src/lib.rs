@@ -23,6 +23,7 @@ mod matching;
 mod plugins;
 mod routes;
 mod tcp;
+mod tls;
 mod upstreams;
 
 use postrider_config_core::Diagnostics;
@@ -34,7 +35,7 @@ use postrider_config_envoy::tree::Node;
 pub struct Short;
 
 /// The keys of the document.
-const KEYS: [&str; 6] = ["listen", "routes", "plugins", "tcp", "admin", "access_log"];
+const KEYS: [&str; 7] = ["listen", "tls", "routes", "plugins", "tcp", "admin", "access_log"];
 
 impl Form for Short {
     /// Keys that only this form has.
@@ -53,6 +54,7 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     let routes = fields.take("routes");
     let plugins = fields.take("plugins");
     let tcp = fields.take("tcp");
+    let tls = fields.take("tls");
     let admin = fields.take("admin");
     let access_log = fields.take("access_log");
     fields.finish(&KEYS);
@@ -63,11 +65,18 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     if let (Some(node), None, None) = (plugins, listen, routes) {
         fields::missing(node, "plugins", "routes", "`listen` and `routes`: plugins see requests", diagnostics);
     }
+    if let (Some(node), None, None) = (tls, listen, routes) {
+        fields::missing(node, "tls", "routes", "`listen` and `routes`: they say what TLS is for", diagnostics);
+    }
+    let mut auto = None;
     let plugins = plugins.map(|node| plugins::Plugins::read(node, &mut clusters, diagnostics)).unwrap_or_default();
     match (listen, routes) {
         (Some(listen), Some(routes)) => {
             let hosts = routes::routes(routes, &plugins, &mut clusters, diagnostics);
-            listeners.extend(listen::http(listen, hosts, plugins.filters, log.as_ref(), diagnostics));
+            auto = tls.and_then(|tls| tls::read(tls, &hosts, Some(listen), diagnostics));
+            let socket = auto.as_ref().map(|auto| auto.transport_socket.clone());
+            listeners.extend(listen::http(listen, hosts, plugins.filters, log.as_ref(), socket, diagnostics));
+            listeners.extend(auto.as_ref().map(|auto| auto.listener.clone()));
         }
         (Some(node), None) => fields::missing(node, "listen", "routes", "what to do with requests", diagnostics),
         (None, Some(node)) => {
@@ -89,7 +98,11 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     if !listeners.is_empty() {
         resources.push(build::pair("listeners", build::list(span, listeners)));
     }
-    let clusters = clusters.into_nodes();
+    let mut clusters = clusters.into_nodes();
+    if let Some(auto) = auto {
+        clusters.push(auto.cluster);
+        bootstrap.push(build::pair("bootstrap_extensions", build::list(span, vec![auto.extension])));
+    }
     if !clusters.is_empty() {
         resources.push(build::pair("clusters", build::list(span, clusters)));
     }

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use postrider_config_core::Diagnostics;
-use postrider_config_envoy::tree::Node;
+use postrider_config_core::{Diagnostics, Span};
+use postrider_config_envoy::tree::{Node, Pair};
 
 use crate::build::{extension, list, map, pair, plain, socket_address, text};
 use crate::fields;
@@ -19,6 +19,7 @@ pub fn http(
     hosts: Vec<Node>,
     mut filters: Vec<Node>,
     log: Option<&Node>,
+    transport_socket: Option<Node>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Node> {
     let addresses: Vec<Node> = fields::several(listen, "listen")
@@ -27,16 +28,8 @@ pub fn http(
         .collect();
     let (main, additional) = addresses.split_first()?;
     let span = listen.span;
-    let routes = map(
-        span,
-        vec![
-            pair("name", text(span, "routes")),
-            pair("ignore_port_in_host_matching", plain(span, true)),
-            pair("virtual_hosts", list(span, hosts)),
-        ],
-    );
-    const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
-    filters.push(extension(span, "envoy.filters.http.router", ROUTER, vec![]));
+    let routes = route_config(list(span, hosts), span);
+    filters.push(router(span));
     let websocket = map(span, vec![pair("upgrade_type", text(span, "websocket"))]);
     let mut manager = vec![
         pair("stat_prefix", text(span, "http")),
@@ -48,13 +41,9 @@ pub fn http(
     manager.extend(log.map(|log| pair("access_log", list(log.span, vec![log.clone()]))));
     manager.push(pair("route_config", routes));
     manager.push(pair("http_filters", list(span, filters)));
-    let manager = extension(
-        span,
-        "envoy.filters.network.http_connection_manager",
-        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-        manager,
-    );
-    let chain = map(span, vec![pair("filters", list(span, vec![manager]))]);
+    let mut chain = vec![pair("filters", list(span, vec![connection_manager(manager, span)]))];
+    chain.extend(transport_socket.map(|socket| pair("transport_socket", socket)));
+    let chain = map(span, chain);
     let mut listener = vec![pair("name", text(span, "http")), pair("address", main.clone())];
     if !additional.is_empty() {
         let wrapped = additional.iter().map(|one| map(one.span, vec![pair("address", one.clone())])).collect();
@@ -62,6 +51,48 @@ pub fn http(
     }
     listener.push(pair("filter_chains", list(span, vec![chain])));
     Some(map(span, listener))
+}
+
+/// A listener of the proxy's own, without log and plugins.
+pub fn plain_http(name: &str, address: Node, hosts: Node, span: Span) -> Node {
+    let manager = vec![
+        pair("stat_prefix", text(span, name.replace('-', "_"))),
+        pair("server_name", text(span, "postrider")),
+        pair("use_remote_address", plain(span, true)),
+        pair("request_headers_timeout", text(span, REQUEST_HEADERS_TIMEOUT)),
+        pair("route_config", route_config(hosts, span)),
+        pair("http_filters", list(span, vec![router(span)])),
+    ];
+    let chain = map(span, vec![pair("filters", list(span, vec![connection_manager(manager, span)]))]);
+    map(
+        span,
+        vec![pair("name", text(span, name)), pair("address", address), pair("filter_chains", list(span, vec![chain]))],
+    )
+}
+
+fn route_config(hosts: Node, span: Span) -> Node {
+    map(
+        span,
+        vec![
+            pair("name", text(span, "routes")),
+            pair("ignore_port_in_host_matching", plain(span, true)),
+            pair("virtual_hosts", hosts),
+        ],
+    )
+}
+
+fn router(span: Span) -> Node {
+    const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+    extension(span, "envoy.filters.http.router", ROUTER, vec![])
+}
+
+fn connection_manager(manager: Vec<Pair>, span: Span) -> Node {
+    extension(
+        span,
+        "envoy.filters.network.http_connection_manager",
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        manager,
+    )
 }
 
 /// An address to bind, as Envoy's `Address`.

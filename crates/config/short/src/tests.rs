@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postrider_config_core::{SourceFile, render};
 use postrider_config_envoy::{LoadOptions, Outcome, load};
-use postrider_model::{Action, Discovery, Domain, HttpConnection, PathMatch, Snapshot, Target, ValueError};
+use postrider_model::{Action, Data, Discovery, Domain, HttpConnection, PathMatch, Snapshot, Target, ValueError};
 
 use crate::Short;
 
@@ -203,6 +203,38 @@ fn mistakes_are_told_where_they_stand() {
         ("listen: \":80\"\nroutes: {}\n", "short.yaml:2:9", "a list of routes"),
         ("tcp: { listen: \":1\" }\n", "short.yaml:1:6", "`tcp` needs `to`"),
         (
+            "listen: \":443\"\ntls: auto\nroutes: [{ respond: a }]\n",
+            "short.yaml:2:6",
+            "no host to get a certificate for",
+        ),
+        ("listen: \":443\"\ntls: off\nroutes: []\n", "short.yaml:2:6", "the one way to TLS"),
+        ("tls: auto\ntcp: { listen: \":1\", to: \"a:1\" }\n", "short.yaml:1:6", "`tls` needs `routes`"),
+        (
+            "listen: \":443\"\ntls: auto\nroutes: [{ hosts: [\"*.a.example\"], respond: a }]\n",
+            "short.yaml:3:20",
+            "takes a DNS-01 challenge",
+        ),
+        (
+            "listen: \":443\"\ntls: { auto: { names: [\"*.a.example\", 127.0.0.1] } }\nroutes: [{ respond: a }]\n",
+            "short.yaml:2:24",
+            "`*.a.example`: a wildcard takes a DNS-01 challenge",
+        ),
+        (
+            "listen: \":443\"\ntls: { auto: { names: a.example, challenge: dns-01 } }\nroutes: [{ respond: a }]\n",
+            "short.yaml:2:45",
+            "the challenge `dns-01` is not supported",
+        ),
+        (
+            "listen: \":443\"\ntls: { auto: { names: a.example, directory: \"http://a/\" } }\nroutes: [{ respond: a }]\n",
+            "short.yaml:2:45",
+            "`http://a/` is no `https` URL",
+        ),
+        (
+            "listen: \":443\"\ntls: { auto: { names: [a.example, A.example] } }\nroutes: [{ respond: a }]\n",
+            "short.yaml:2:35",
+            "another certificate has the first name `a.example`",
+        ),
+        (
             "listen: \":80\"\naccess_log: { to: stdout, format: \"%PROTOCL%\" }\nroutes: []\n",
             "short.yaml:2:36",
             "did you mean `%PROTOCOL%`?",
@@ -381,4 +413,26 @@ fn the_example_is_accepted() {
     let text = std::fs::read_to_string(path).unwrap();
     snapshot(&text);
     envoy_accepts(&text);
+}
+
+#[test]
+fn auto_tls_gets_a_certificate_for_each_host_and_answers_on_port_80() {
+    let text = "listen: \":8443\"\ntls: auto\nroutes:\n\
+        - { match: /a, hosts: [A.example, b.example], respond: a }\n- { match: /, respond: any }\n";
+    let snapshot = snapshot(text);
+    let acme = snapshot.acme.as_ref().expect("an authority");
+    assert_eq!(acme.certificates, [["a.example"], ["b.example"]]);
+    assert_eq!(acme.directory, "https://acme-v02.api.letsencrypt.org/directory");
+    let tls = snapshot.listeners[0].filter_chains[0].tls.as_ref().expect("TLS");
+    let files: Vec<_> = acme.certificates.iter().map(|names| Data::File(acme.certificate_file(&names[0]))).collect();
+    let named: Vec<_> = tls.certificates.iter().map(|it| (it.chain.clone(), it.key.clone())).collect();
+    assert_eq!(named, files.into_iter().map(|file| (file.clone(), file)).collect::<Vec<_>>());
+    assert_eq!(tls.common.alpn, ["h2", "http/1.1"]);
+    let port_80 = &snapshot.listeners[1];
+    assert_eq!((port_80.name.as_str(), port_80.addresses[0].to_string().as_str()), ("acme-http", "0.0.0.0:80"));
+    let socket = match &snapshot.clusters[0].discovery {
+        Discovery::Static(endpoints) => format!("{endpoints:?}"),
+        other => panic!("{other:?}"),
+    };
+    assert!(socket.contains(acme.challenge_socket().to_str().unwrap()), "{socket}");
 }

@@ -6,6 +6,7 @@
 mod admin_log;
 mod changes;
 mod discovery;
+mod issuing;
 mod plugins;
 mod reload;
 mod scopes;
@@ -130,7 +131,9 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
     info!(Main, "ready with {} worker(s)", fleet.workers());
     notify("READY=1");
     if options.mode != Mode::InitOnly {
-        let process = Process { options, state: &state, logs: &logs, loader, inbox, signals };
+        let (renewed, renewals) = mpsc::channel(1);
+        let issuing = issuing::Issuing::new(renewed);
+        let process = Process { options, state: &state, logs: &logs, loader, inbox, signals, issuing, renewals };
         process.main_loop().await;
     }
     notify("STOPPING=1");
@@ -153,6 +156,9 @@ struct Process<'a> {
     loader: Loader<'a>,
     inbox: mpsc::Receiver<Order>,
     signals: Signals,
+    issuing: issuing::Issuing,
+    /// A certificate that we got ourselves was stored.
+    renewals: mpsc::Receiver<()>,
 }
 
 impl Process<'_> {
@@ -167,6 +173,7 @@ impl Process<'_> {
         };
         // What changed since it was read, and before anybody watched it.
         self.reload(false, &mut watch).await;
+        self.tend_certificates();
         let mut draining_until: Option<Instant> = None;
         let mut day = tokio::time::interval(CERTIFICATES_TOLD);
         loop {
@@ -189,6 +196,8 @@ impl Process<'_> {
                 _ = self.signals.reopen.recv() => self.reopen_logs(),
                 () = changed => self.reload(false, &mut watch).await,
                 _ = day.tick() => self.tell_of_certificates(),
+                // The file may stand where none was, which nobody watches.
+                Some(()) = self.renewals.recv() => self.reload(true, &mut watch).await,
                 () = drained => {
                     draining_until = None;
                     self.stop_listeners(Drain::default()).await;
@@ -226,6 +235,13 @@ impl Process<'_> {
             }
             notify("READY=1");
         }
+        self.tend_certificates();
+    }
+
+    /// Gets the certificates that the configuration in force wants, and no others.
+    fn tend_certificates(&mut self) {
+        let wanted = self.state.current().and_then(|current| current.snapshot.acme.clone());
+        self.issuing.follow(wanted);
     }
 
     /// At the start, and then once a day: some end while nobody changes the configuration.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, Node, Snapshot};
 
 use super::context::Lowering;
-use super::{access_log, address, checks, cluster, listener, runtime, value};
+use super::{access_log, acme, address, checks, cluster, listener, runtime, value};
 use crate::reader::Reader;
 
 pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
@@ -13,7 +13,8 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     let admin = root.message("admin").and_then(|admin| interface(cx, &admin));
     runtime::layers(cx, root);
     without_meaning_here(cx, root);
-    let mut snapshot = Snapshot { node, admin, ..Snapshot::default() };
+    let acme = acme::extensions(cx, root);
+    let mut snapshot = Snapshot { node, admin, acme, ..Snapshot::default() };
     if let Some(resources) = root.message("static_resources") {
         let clusters = resources.list("clusters");
         checks::unique_names(cx, &clusters, "cluster");

@@ -11,6 +11,7 @@
 //! Who calls it: [`crate::load`] after the loader; `doctor` through it.
 
 mod access_log;
+mod acme;
 mod address;
 mod bootstrap;
 mod callees;
