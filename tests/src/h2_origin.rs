@@ -15,6 +15,8 @@ use std::thread::JoinHandle;
 /// - `/grpc/N` answers with one message and the status N of gRPC in the trailers;
 /// - `/echo…` answers a call of gRPC with its own messages, status 0 and, in `x-seen`, with what the request's head said;
 /// - `/never` is not answered;
+/// - `/refused-once` is reset with REFUSED_STREAM unless `x-envoy-attempt-count` says that it comes again;
+/// - `/reset` is reset with CANCEL;
 /// - anything else says method, path, authority, the field `te`, the body's length and the request's trailer `x-sum`.
 pub struct H2Origin {
     pub address: SocketAddr,
@@ -83,6 +85,14 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
     match parts.uri.path() {
         "/never" => {
             let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
+            return Ok(());
+        }
+        "/refused-once" if parts.headers.get("x-envoy-attempt-count").is_none_or(|count| count == "1") => {
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+            return Ok(());
+        }
+        "/reset" => {
+            respond.send_reset(h2::Reason::CANCEL);
             return Ok(());
         }
         "/trailers-only" => {

@@ -101,18 +101,34 @@ pub enum LoadBalancing {
 }
 
 /// Limits per cluster and priority, over all workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
     pub max_connections: u32,
     pub max_pending_requests: u32,
     pub max_requests: u32,
     pub max_retries: u32,
+    /// Takes the place of `max_retries`.
+    pub retry_budget: Option<RetryBudget>,
+}
+
+/// Retries that may be under way, as a share of all requests that are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RetryBudget {
+    pub percent: f64,
+    /// However few requests there are.
+    pub at_least: u32,
 }
 
 impl Default for Thresholds {
     /// Envoy's, where a circuit breaker is not configured (`CircuitBreakers.Thresholds`).
     fn default() -> Self {
-        Thresholds { max_connections: 1024, max_pending_requests: 1024, max_requests: 1024, max_retries: 3 }
+        Thresholds {
+            max_connections: 1024,
+            max_pending_requests: 1024,
+            max_requests: 1024,
+            max_retries: 3,
+            retry_budget: None,
+        }
     }
 }
 

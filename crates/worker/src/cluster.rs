@@ -432,6 +432,10 @@ impl Upstream {
         self.account.tls.as_ref()
     }
 
+    pub(crate) fn worker(&self) -> Rc<Worker> {
+        self.account.worker.clone()
+    }
+
     /// It is one stream of a connection.
     fn is_stream(&self) -> bool {
         matches!(self.io, Io::Http2(_))

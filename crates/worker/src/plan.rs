@@ -16,10 +16,11 @@ use postrider_filter_api::{
 };
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
-    AccessLog, Action, Certificate, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot,
-    HttpConnection, Listener, Origin, RequireTls, RouteTable, Snapshot, Target, TcpProxy, Validation, VirtualHost,
+    AccessLog, Action, Attempts, Certificate, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride,
+    FilterSlot, HeaderMatch, HttpConnection, Listener, Origin, RequireTls, RouteTable, Snapshot, Target, TcpProxy,
+    Validation, VirtualHost,
 };
-use postrider_router::Table;
+use postrider_router::{HeaderTest, Table};
 use postrider_tls::{ClientTls, ServerTls, TlsError};
 use postrider_upstream::{Breakers, Endpoints, dns};
 
@@ -95,6 +96,29 @@ pub struct RoutePlan {
     pub chooser: Option<Chooser>,
     /// What the upstream is told about the route's timeout.
     pub timeout: Option<FieldLine>,
+    /// Retries, where the route or its virtual host says something about them.
+    pub attempts: Option<Arc<AttemptsPlan>>,
+}
+
+/// What is said about tries, with its conditions compiled.
+pub struct AttemptsPlan {
+    pub model: Arc<Attempts>,
+    pub request_headers: Box<[HeaderTest]>,
+    pub response_headers: Box<[HeaderTest]>,
+}
+
+impl AttemptsPlan {
+    fn compile(model: &Arc<Attempts>, registry: &Registry) -> Arc<AttemptsPlan> {
+        // A judge whose configuration is wrong was refused with the document.
+        let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();
+        let compile = |tests: &[HeaderMatch]| tests.iter().map(|test| HeaderTest::compile(test, &judges)).collect();
+        let retry = model.retry.as_ref();
+        Arc::new(AttemptsPlan {
+            model: model.clone(),
+            request_headers: compile(retry.map_or(&[], |retry| &retry.request_headers)),
+            response_headers: compile(retry.map_or(&[], |retry| &retry.response_headers)),
+        })
+    }
 }
 
 impl RoutePlan {
@@ -364,6 +388,11 @@ impl RoutesPlan {
                         || clusters.iter().any(|cluster| !cluster.response_headers.is_empty()),
                     answers: !matches!(route.action, Action::Forward(_)),
                     timeout: timeout_line(&route.action),
+                    attempts: match &route.action {
+                        Action::Forward(forward) => forward.attempts.as_ref(),
+                        Action::Redirect(_) | Action::Respond(_) => None,
+                    }
+                    .map(|attempts| AttemptsPlan::compile(attempts, registry)),
                     facts: RouteFacts {
                         index: u32::try_from(routes.len()).unwrap_or_default(),
                         name: (!route.name.is_empty()).then(|| route.name.as_str().into()),

@@ -125,6 +125,8 @@ fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
         (CIRCUIT_BREAKERS_DEFAULT_CX_OPEN, open(&default.connections)),
         (CIRCUIT_BREAKERS_DEFAULT_RQ_OPEN, open(&default.requests)),
         (CIRCUIT_BREAKERS_DEFAULT_RQ_PENDING_OPEN, open(&default.pending_requests)),
+        (CIRCUIT_BREAKERS_DEFAULT_RQ_RETRY_OPEN, u64::from(default.retries.held() >= default.retry_limit())),
+        (CIRCUIT_BREAKERS_HIGH_RQ_RETRY_OPEN, u64::from(high.retries.held() >= high.retry_limit())),
         (CIRCUIT_BREAKERS_HIGH_CX_OPEN, open(&high.connections)),
         (CIRCUIT_BREAKERS_HIGH_RQ_OPEN, open(&high.requests)),
         (CIRCUIT_BREAKERS_HIGH_RQ_PENDING_OPEN, open(&high.pending_requests)),

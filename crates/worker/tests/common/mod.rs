@@ -161,6 +161,7 @@ fn routes() -> RouteTable {
         terminates_connect: false,
         rate_limits: Vec::new(),
         include_host_rate_limits: false,
+        attempts: None,
     };
     let route = Route {
         name: "all".into(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use postrider_model::{Cluster, Discovery, LoadBalancing, Thresholds};
 
 use super::context::{Lowering, origin};
-use super::{dns, endpoints, listener, transport, upstream};
+use super::{dns, endpoints, listener, retry, transport, upstream};
 use crate::reader::Reader;
 
 /// `connect_timeout` where it is absent.
@@ -149,6 +149,7 @@ fn thresholds(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Thresholds, Thresholds
             max_pending_requests: entry.u32_wrapper("max_pending_requests").unwrap_or(defaults.max_pending_requests),
             max_requests: entry.u32_wrapper("max_requests").unwrap_or(defaults.max_requests),
             max_retries: entry.u32_wrapper("max_retries").unwrap_or(defaults.max_retries),
+            retry_budget: retry::budget(&entry),
         };
         entry.ignore("max_connection_pools", "there is one pool per endpoint and worker");
         let priority = entry.enum_name("priority");

@@ -34,6 +34,7 @@ mod metadata;
 mod plugins;
 mod policy;
 mod rate_limits;
+mod retry;
 mod route;
 mod runtime;
 mod secrets;
