@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 /// - `/never` is not answered;
 /// - `/refused-once` is reset with REFUSED_STREAM unless `x-envoy-attempt-count` says that it comes again;
 /// - `/reset` is reset with CANCEL;
+/// - `/grpc.health.v1.Health/Check` is answered as gRPC asks: the service `down` is not serving;
 /// - anything else says method, path, authority, the field `te`, the body's length and the request's trailer `x-sum`.
 pub struct H2Origin {
     pub address: SocketAddr,
@@ -115,12 +116,23 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
         return echo(&parts, body, respond).await;
     }
     let mut length = 0;
+    let mut received = Vec::new();
     while let Some(piece) = body.data().await {
         let piece = piece?;
         length += piece.len();
+        received.extend_from_slice(&piece);
         body.flow_control().release_capacity(piece.len())?;
     }
     let trailers = body.trailers().await?.unwrap_or_default();
+    if parts.uri.path() == "/grpc.health.v1.Health/Check" {
+        let status = if received.ends_with(b"down") { 2 } else { 1 };
+        let head = Response::builder().header("content-type", "application/grpc").body(()).expect("a response");
+        let mut send = respond.send_response(head, false)?;
+        send.send_data(Bytes::copy_from_slice(&[0, 0, 0, 0, 2, 8, status]), false)?;
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        return send.send_trailers(trailers);
+    }
     let text = format!(
         "{} {} {} te={} body={length} x-sum={}",
         parts.method,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, Http2Options, Origin, TcpKeepalive, UpstreamTls};
+use crate::{Address, EndpointCheck, HealthRules, Http2Options, Origin, TcpKeepalive, UpstreamTls};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
@@ -14,6 +14,7 @@ pub struct Cluster {
     pub discovery: Discovery,
     pub connect_timeout: Duration,
     pub policy: LoadBalancing,
+    pub health: HealthRules,
     pub thresholds: Thresholds,
     /// For requests of high priority.
     pub high_thresholds: Thresholds,
@@ -54,6 +55,8 @@ pub struct DnsName {
     pub weight: u32,
     /// 0 is used first.
     pub priority: u32,
+    /// For each of its endpoints.
+    pub check: Option<Box<EndpointCheck>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,6 +81,8 @@ pub struct Endpoint {
     pub priority: u32,
     /// As the configuration says it, before any check of our own.
     pub health: EndpointHealth,
+    /// `None` when it says nothing.
+    pub check: Option<Box<EndpointCheck>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

@@ -68,7 +68,7 @@ pub(super) struct Attempts {
 pub(crate) enum Reset {
     ConnectFailure,
     ConnectionTermination,
-    RemoteReset,
+    Stream,
     RefusedStream,
     ProtocolError,
     /// The try took too long.
@@ -158,7 +158,7 @@ impl Attempts {
             let code = text(&response.fields, HeaderId::GrpcStatus)?.parse().ok()?;
             RetryOn::of_grpc(code)
         };
-        (status >= 500 && status < 600 && self.on.has(RetryOn::SERVER_ERROR))
+        ((500..600).contains(&status) && self.on.has(RetryOn::SERVER_ERROR))
             || (matches!(status, 502..=504) && self.on.has(RetryOn::GATEWAY_ERROR))
             || (status == 409 && self.on.has(RetryOn::RETRIABLE_4XX))
             || (self.on.has(RetryOn::STATUS_CODES) && listed())
@@ -177,7 +177,7 @@ impl Attempts {
         match reset {
             Reset::ConnectFailure => conditions.insert(RetryOn::CONNECT_FAILURE),
             Reset::RefusedStream => conditions.insert(RetryOn::REFUSED_STREAM),
-            Reset::ConnectionTermination | Reset::RemoteReset | Reset::ProtocolError | Reset::Timeout => {}
+            Reset::ConnectionTermination | Reset::Stream | Reset::ProtocolError | Reset::Timeout => {}
         }
         self.on.has(conditions)
     }
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn resets_are_told_apart() {
         assert!(asking("connect-failure").wants_after_reset(Reset::ConnectFailure));
-        assert!(!asking("connect-failure").wants_after_reset(Reset::RemoteReset));
+        assert!(!asking("connect-failure").wants_after_reset(Reset::Stream));
         assert!(asking("refused-stream").wants_after_reset(Reset::RefusedStream));
         assert!(asking("5xx").wants_after_reset(Reset::Timeout));
         let mut attempts = asking("reset-before-request");

@@ -363,7 +363,7 @@ impl Exchange {
         match reason {
             Some(error) if error.is_reset() && error.is_remote() => match error.reason() {
                 Some(h2::Reason::REFUSED_STREAM) => Reset::RefusedStream,
-                _ => Reset::RemoteReset,
+                _ => Reset::Stream,
             },
             _ => Reset::ConnectionTermination,
         }

@@ -554,7 +554,7 @@ impl Exchange {
             return End::Again;
         }
         let (flag, reason, details) = match reset {
-            Reset::RemoteReset => {
+            Reset::Stream => {
                 (Flags::UPSTREAM_REMOTE_RESET, "remote reset", "upstream_reset_before_response_started{remote_reset}")
             }
             Reset::RefusedStream => (

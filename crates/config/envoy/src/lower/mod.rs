@@ -24,6 +24,7 @@ mod endpoints;
 mod filters;
 mod forward;
 mod headers;
+mod health;
 mod http;
 mod http2;
 mod inspection;

@@ -21,6 +21,22 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Active health checks of one cluster; prefix: its name.
+    pub mod cluster_health = "cluster";
+    counters {
+        ATTEMPT = "health_check.attempt",
+        SUCCESS = "health_check.success",
+        FAILURE = "health_check.failure",
+        NETWORK_FAILURE = "health_check.network_failure",
+        VERIFY_CLUSTER = "health_check.verify_cluster",
+    }
+    gauges {
+        HEALTHY = "health_check.healthy",
+        DEGRADED = "health_check.degraded",
+    }
+}
+
+crate::stat_set! {
     /// An upstream cluster; prefix: its name with `:` as `_`.
     pub mod cluster = "cluster";
     counters {

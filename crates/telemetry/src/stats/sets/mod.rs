@@ -8,7 +8,7 @@ mod http_connections;
 mod listeners;
 mod process;
 
-pub use clusters::{cluster, cluster_certificate, cluster_http2, cluster_manager, cluster_ssl};
+pub use clusters::{cluster, cluster_certificate, cluster_health, cluster_http2, cluster_manager, cluster_ssl};
 pub use http_connections::{http, http1, http2};
 pub use listeners::{
     listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker, proxy_protocol,
@@ -107,9 +107,10 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 18] = [
+    const ALL: [&StatSet; 19] = [
         &access_log::SET,
         &cluster::SET,
+        &cluster_health::SET,
         &cluster_manager::SET,
         &cluster_ssl::SET,
         &filesystem::SET,
