@@ -15,6 +15,9 @@ use std::thread::JoinHandle;
 /// - `/grpc/N` answers with one message and the status N of gRPC in the trailers;
 /// - `/echo…` answers a call of gRPC with its own messages, status 0 and, in `x-seen`, with what the request's head said;
 /// - `/never` is not answered;
+/// - `/refused-once` is reset with REFUSED_STREAM unless `x-envoy-attempt-count` says that it comes again;
+/// - `/reset` is reset with CANCEL;
+/// - `/grpc.health.v1.Health/Check` is answered as gRPC asks: the service `down` is not serving;
 /// - anything else says method, path, authority, the field `te`, the body's length and the request's trailer `x-sum`.
 pub struct H2Origin {
     pub address: SocketAddr,
@@ -85,6 +88,14 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
             let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
             return Ok(());
         }
+        "/refused-once" if parts.headers.get("x-envoy-attempt-count").is_none_or(|count| count == "1") => {
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+            return Ok(());
+        }
+        "/reset" => {
+            respond.send_reset(h2::Reason::CANCEL);
+            return Ok(());
+        }
         "/trailers-only" => {
             let head = Response::builder().header("content-type", "application/grpc").header("grpc-status", "12");
             respond.send_response(head.body(()).expect("a response"), true)?;
@@ -105,12 +116,23 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
         return echo(&parts, body, respond).await;
     }
     let mut length = 0;
+    let mut received = Vec::new();
     while let Some(piece) = body.data().await {
         let piece = piece?;
         length += piece.len();
+        received.extend_from_slice(&piece);
         body.flow_control().release_capacity(piece.len())?;
     }
     let trailers = body.trailers().await?.unwrap_or_default();
+    if parts.uri.path() == "/grpc.health.v1.Health/Check" {
+        let status = if received.ends_with(b"down") { 2 } else { 1 };
+        let head = Response::builder().header("content-type", "application/grpc").body(()).expect("a response");
+        let mut send = respond.send_response(head, false)?;
+        send.send_data(Bytes::copy_from_slice(&[0, 0, 0, 0, 2, 8, status]), false)?;
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        return send.send_trailers(trailers);
+    }
     let text = format!(
         "{} {} {} te={} body={length} x-sum={}",
         parts.method,

@@ -131,6 +131,8 @@ pub enum HealthFlag {
     PendingRemoval,
     /// Not checked yet.
     PendingActiveCheck,
+    /// The last active check took too long.
+    ActiveCheckTimeout,
 }
 
 impl HealthFlag {
@@ -144,6 +146,7 @@ impl HealthFlag {
             Self::DegradedByConfiguration => ("degraded_eds_health", None),
             Self::PendingRemoval => ("pending_dynamic_removal", Some("pending_dynamic_removal")),
             Self::PendingActiveCheck => ("pending_active_hc", Some("pending_active_hc")),
+            Self::ActiveCheckTimeout => ("active_hc_timeout", Some("active_hc_timeout")),
         }
     }
 }

@@ -202,6 +202,15 @@ impl Fields {
         self.first_position(id).is_some()
     }
 
+    /// Whether one of the fields is there by which a request says how often and how long it wants to be tried.
+    #[inline]
+    pub fn asks_for_attempts(&self) -> bool {
+        const FIRST: usize = HeaderId::XEnvoyHedgeOnPerTryTimeout as usize;
+        const LAST: usize = HeaderId::XEnvoyUpstreamRqTimeoutMs as usize;
+        // One comparison: the ids stand side by side in the table.
+        self.first.get(FIRST..=LAST).is_some_and(|places| places != [0; LAST - FIRST + 1])
+    }
+
     /// The first value of a well-known field. `None` for [`HeaderId::Unknown`].
     #[inline]
     pub fn get(&self, id: HeaderId) -> Option<&[u8]> {

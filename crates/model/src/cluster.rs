@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, Http2Options, Origin, TcpKeepalive, UpstreamTls};
+use crate::{Address, EndpointCheck, HealthRules, Http2Options, Origin, TcpKeepalive, UpstreamTls};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
@@ -14,6 +14,7 @@ pub struct Cluster {
     pub discovery: Discovery,
     pub connect_timeout: Duration,
     pub policy: LoadBalancing,
+    pub health: HealthRules,
     pub thresholds: Thresholds,
     /// For requests of high priority.
     pub high_thresholds: Thresholds,
@@ -54,6 +55,8 @@ pub struct DnsName {
     pub weight: u32,
     /// 0 is used first.
     pub priority: u32,
+    /// For each of its endpoints.
+    pub check: Option<Box<EndpointCheck>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,6 +81,8 @@ pub struct Endpoint {
     pub priority: u32,
     /// As the configuration says it, before any check of our own.
     pub health: EndpointHealth,
+    /// `None` when it says nothing.
+    pub check: Option<Box<EndpointCheck>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -101,18 +106,34 @@ pub enum LoadBalancing {
 }
 
 /// Limits per cluster and priority, over all workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
     pub max_connections: u32,
     pub max_pending_requests: u32,
     pub max_requests: u32,
     pub max_retries: u32,
+    /// Takes the place of `max_retries`.
+    pub retry_budget: Option<RetryBudget>,
+}
+
+/// Retries that may be under way, as a share of all requests that are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RetryBudget {
+    pub percent: f64,
+    /// However few requests there are.
+    pub at_least: u32,
 }
 
 impl Default for Thresholds {
     /// Envoy's, where a circuit breaker is not configured (`CircuitBreakers.Thresholds`).
     fn default() -> Self {
-        Thresholds { max_connections: 1024, max_pending_requests: 1024, max_requests: 1024, max_retries: 3 }
+        Thresholds {
+            max_connections: 1024,
+            max_pending_requests: 1024,
+            max_requests: 1024,
+            max_retries: 3,
+            retry_budget: None,
+        }
     }
 }
 

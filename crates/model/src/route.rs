@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FilterOverride, Format, HeaderEdits, HeaderMatch, Metadata, Origin, QueryMatch, RateLimit, Regex, Value};
+use crate::{
+    Attempts, FilterOverride, Format, HeaderEdits, HeaderMatch, Metadata, Origin, QueryMatch, RateLimit, Regex, Value,
+};
 
 /// One routing table. Swapping it never touches a connection.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -129,6 +131,8 @@ pub struct Forward {
     pub rate_limits: Vec<RateLimit>,
     /// The virtual host's rules hold beside these.
     pub include_host_rate_limits: bool,
+    /// Retries and all that belongs to them; `None` when the route and its virtual host say nothing.
+    pub attempts: Option<Arc<Attempts>>,
 }
 
 /// How long streams of a route may last, from the first byte of the request on.

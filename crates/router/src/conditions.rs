@@ -1,6 +1,6 @@
 //! What must hold beyond the path: headers, query parameters, gRPC, and the route's share of traffic.
 
-use postrider_http::{HeaderId, HeaderName, RequestHead, Scheme};
+use postrider_http::{Decimal, Fields, HeaderId, HeaderName, RequestHead, ResponseHead, Scheme};
 use postrider_model::{HeaderCondition, HeaderMatch, QueryCondition, QueryMatch, RouteMatch};
 
 use crate::pattern::{Judges, Pattern};
@@ -84,8 +84,9 @@ fn is_grpc(head: &RequestHead) -> bool {
     !head.path().is_empty() && postrider_http::grpc::has_content_type(&head.fields)
 }
 
+/// A condition on a header, compiled.
 #[derive(Debug)]
-struct HeaderTest {
+pub struct HeaderTest {
     part: Part,
     wanted: Wanted,
     invert: bool,
@@ -99,6 +100,8 @@ enum Part {
     Path,
     Authority,
     Scheme,
+    /// Of answers only.
+    Status,
     Field(HeaderName),
     /// A name that no request can carry.
     Nowhere,
@@ -112,7 +115,7 @@ enum Wanted {
 }
 
 impl HeaderTest {
-    fn compile(matches: &HeaderMatch, judges: Judges<'_>) -> HeaderTest {
+    pub fn compile(matches: &HeaderMatch, judges: Judges<'_>) -> HeaderTest {
         let wanted = match &matches.condition {
             HeaderCondition::Present(present) => Wanted::Present(*present),
             HeaderCondition::Value(condition) => Wanted::Value(Pattern::compile(condition, judges)),
@@ -126,14 +129,29 @@ impl HeaderTest {
         }
     }
 
-    fn holds(&self, head: &RequestHead) -> bool {
+    /// Whether it holds for a request.
+    pub fn holds(&self, head: &RequestHead) -> bool {
+        self.verdict(any_line(&self.part, head, |line| self.meets(line)))
+    }
+
+    /// Whether it holds for an answer, whose status is `:status`.
+    pub fn holds_for_answer(&self, head: &ResponseHead) -> bool {
+        self.verdict(match &self.part {
+            Part::Status => Some(self.meets(Decimal::new(u64::from(head.status())).as_bytes())),
+            Part::Field(name) => any_field(name, &head.fields, |line| self.meets(line)),
+            Part::Method | Part::Path | Part::Authority | Part::Scheme | Part::Nowhere => None,
+        })
+    }
+
+    /// `met`: whether any of the lines meets the condition; `None` when there is no line.
+    fn verdict(&self, met: Option<bool>) -> bool {
         if let Wanted::Present(present) = self.wanted {
-            let there = self.missing_as_empty || any_line(&self.part, head, |_| true).is_some();
+            let there = self.missing_as_empty || met.is_some();
             return (there == present) != self.invert;
         }
         let empty = || self.missing_as_empty.then(|| self.meets(b""));
         // Inversion turns round a comparison, and with an absent field there is none.
-        any_line(&self.part, head, |line| self.meets(line)).or_else(empty).is_some_and(|met| met != self.invert)
+        met.or_else(empty).is_some_and(|met| met != self.invert)
     }
 
     /// Whether one line meets the condition.
@@ -156,6 +174,7 @@ impl Part {
             ":path" => Part::Path,
             ":authority" | "host" => Part::Authority,
             ":scheme" => Part::Scheme,
+            ":status" => Part::Status,
             name => HeaderName::new(name.as_bytes()).map_or(Part::Nowhere, Part::Field),
         }
     }
@@ -183,13 +202,15 @@ fn any_line(part: &Part, head: &RequestHead, mut test: impl FnMut(&[u8]) -> bool
         Part::Path => single(head.path()),
         Part::Authority => single(head.authority()),
         Part::Scheme => single(scheme_of(head)),
-        Part::Nowhere => None,
-        Part::Field(name) => {
-            let mut lines = head.fields.find_all(name);
-            let first = test(lines.next()?);
-            Some(first || lines.any(test))
-        }
+        Part::Nowhere | Part::Status => None,
+        Part::Field(name) => any_field(name, &head.fields, test),
     }
+}
+
+fn any_field(name: &HeaderName, fields: &Fields, mut test: impl FnMut(&[u8]) -> bool) -> Option<bool> {
+    let mut lines = fields.find_all(name);
+    let first = test(lines.next()?);
+    Some(first || lines.any(test))
 }
 
 /// The scheme of the target, else what the proxy established about the client's connection.

@@ -23,6 +23,7 @@ mod table;
 mod text_map;
 mod trie;
 
+pub use conditions::HeaderTest;
 pub use explain::{Explanation, Outcome, Tried, TriedHost};
 pub use pattern::{Judge, Judges};
 pub use redirect::redirect_location;

@@ -254,6 +254,7 @@ pub(crate) mod tests {
             terminates_connect: false,
             rate_limits: Vec::new(),
             include_host_rate_limits: false,
+            attempts: None,
         }
     }
 

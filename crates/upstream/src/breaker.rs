@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-use postrider_model::{Priority, Thresholds};
+use postrider_model::{Priority, RetryBudget, Thresholds};
 
 /// The breakers of one cluster, shared by its workers.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct PriorityBreakers {
     pub connections: Breaker,
     pub pending_requests: Breaker,
     pub requests: Breaker,
+    pub retries: Breaker,
+    retry_budget: Option<RetryBudget>,
 }
 
 impl Breakers {
@@ -29,6 +31,8 @@ impl Breakers {
             connections: Breaker::new(limits.max_connections, workers),
             pending_requests: Breaker::new(limits.max_pending_requests, workers),
             requests: Breaker::new(limits.max_requests, workers),
+            retries: Breaker::new(limits.max_retries, workers),
+            retry_budget: limits.retry_budget,
         };
         Breakers { default: of(default), high: of(high) }
     }
@@ -38,6 +42,27 @@ impl Breakers {
             Priority::Default => &self.default,
             Priority::High => &self.high,
         }
+    }
+}
+
+impl PriorityBreakers {
+    /// Retries that may be under way now: a budget grows and shrinks with the requests that are.
+    pub fn retry_limit(&self) -> u32 {
+        let Some(budget) = &self.retry_budget else { return self.retries.limit() };
+        let active = self.requests.held().saturating_add(self.pending_requests.held());
+        // Rounded down, as in Envoy (`RetryBudgetImpl::max`).
+        ((budget.percent / 100.0 * f64::from(active)) as u32).max(budget.at_least)
+    }
+
+    fn try_retry(&self, worker: usize) -> bool {
+        if self.retry_budget.is_none() {
+            return self.retries.try_acquire(worker);
+        }
+        let free = self.retries.held() < self.retry_limit();
+        if free {
+            self.retries.acquire(worker);
+        }
+        free
     }
 }
 
@@ -119,12 +144,19 @@ enum Kind {
     Connection,
     Pending,
     Request,
+    Retry,
 }
 
 impl Permit {
     /// `None` when the limit of requests is reached; so for the others.
     pub fn request(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
         Permit::take(breakers, Kind::Request, priority, worker)
+    }
+
+    /// For one more retry: held until it is known what became of it.
+    pub fn retry(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
+        let free = breakers.of(priority).try_retry(worker as usize);
+        free.then(|| Permit { breakers: breakers.clone(), kind: Kind::Retry, priority, worker })
     }
 
     pub fn pending(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
@@ -163,6 +195,7 @@ impl Kind {
             Kind::Connection => &breakers.connections,
             Kind::Pending => &breakers.pending_requests,
             Kind::Request => &breakers.requests,
+            Kind::Retry => &breakers.retries,
         }
     }
 }
@@ -195,6 +228,21 @@ mod tests {
         assert!(Permit::request(&breakers, Priority::High, 0).is_some());
         drop(first);
         assert!(Permit::request(&breakers, Priority::Default, 0).is_some());
+    }
+
+    #[test]
+    fn a_retry_budget_follows_the_requests_under_way() {
+        let budget = Some(RetryBudget { percent: 50.0, at_least: 1 });
+        let limits = Thresholds { retry_budget: budget, ..Thresholds::default() };
+        let breakers = Rc::new(Arc::new(Breakers::new(&limits, &limits, 2)));
+        let retry = || Permit::retry(&breakers, Priority::Default, 0);
+        let first = retry();
+        assert!(first.is_some() && retry().is_none());
+        let requests: Vec<_> = (0..4).map(|_| Permit::request(&breakers, Priority::Default, 1)).collect();
+        let second = retry();
+        assert!(second.is_some() && retry().is_none());
+        drop((first, requests));
+        assert!(retry().is_none(), "the second one is still under way");
     }
 
     #[test]

@@ -148,6 +148,7 @@ fn endpoint(name: &DnsName, address: IpAddr) -> Endpoint {
         weight: name.weight,
         priority: name.priority,
         health: EndpointHealth::Healthy,
+        check: name.check.clone(),
     }
 }
 
@@ -156,8 +157,10 @@ mod tests {
     use super::*;
 
     fn names(hosts: &[&str]) -> DnsDiscovery {
-        let names =
-            hosts.iter().map(|host| DnsName { host: (*host).to_owned(), port: 80, weight: 1, priority: 0 }).collect();
+        let names = hosts
+            .iter()
+            .map(|host| DnsName { host: (*host).to_owned(), port: 80, weight: 1, priority: 0, check: None })
+            .collect();
         DnsDiscovery {
             names,
             family: DnsFamily::V4Only,

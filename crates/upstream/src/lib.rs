@@ -10,9 +10,12 @@ mod balance;
 mod breaker;
 mod cluster;
 pub mod dns;
+pub mod health;
+mod priorities;
 mod random;
 
 pub use balance::Picker;
 pub use breaker::{Breaker, Breakers, LocalBreakers, Permit, PriorityBreakers};
-pub use cluster::{Cluster, Endpoints, Host, Waiter};
+pub use cluster::{Cluster, Endpoints, Host, Members, Waiter};
+pub use health::Health;
 pub use random::Random;

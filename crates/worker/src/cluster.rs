@@ -1,21 +1,23 @@
 //! A cluster as one worker runs it, and the connections to its hosts.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use postrider_filter_api::{Moment, TlsSession, UpstreamOverride};
 use postrider_http::{RequestHead, Version, split_port};
-use postrider_model::{Address, Priority, UpstreamProtocol};
+use postrider_model::{Address, Endpoint, Priority, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::{cluster as stat, cluster_http2, cluster_ssl};
+use postrider_telemetry::stats::sets::{cluster as stat, cluster_health, cluster_http2, cluster_ssl};
 use postrider_tls::{Target, rustls};
-use postrider_upstream::{Endpoints, LocalBreakers, Permit, Random, Waiter};
+use postrider_upstream::{Endpoints, Health, LocalBreakers, Permit, Random, Waiter};
 
 use crate::buffers::Input;
 use crate::h2::{Client, Pool};
+use crate::health::Check;
 use crate::io::{self, Io, TlsStream, Unverified};
 use crate::plan::ClusterPlan;
 use crate::worker::Worker;
@@ -35,8 +37,14 @@ pub(crate) struct Cluster {
     keepalive: Option<TcpKeepalive>,
     /// Made with the first request: a cluster without traffic holds no statistics.
     stats: OnceCell<Rc<Block>>,
+    /// Checks of hosts, each a task: on the worker that checks.
+    pub(crate) checks: RefCell<Vec<Check>>,
+    /// Rung when the health of a host changed.
+    pub(crate) health_changed: tokio::sync::Notify,
     /// Made with the first TLS connection.
     ssl_stats: OnceCell<Rc<Block>>,
+    /// Made with the first check.
+    health_stats: OnceCell<Rc<Block>>,
 }
 
 /// A connection to a host, busy or pooled.
@@ -86,12 +94,15 @@ impl Cluster {
     pub(crate) fn new(plan: &Arc<ClusterPlan>, worker: &Worker) -> Rc<Cluster> {
         let keepalive = plan.model.upstream.keepalive.as_ref();
         Rc::new(Cluster {
-            hosts: Hosts::new(plan.model.policy.clone(), &plan.initial, &worker.random),
+            hosts: Hosts::new(plan.model.policy.clone(), plan.model.health.clone(), &plan.initial, &worker.random),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             asks_request_host: plan.model.tls.as_ref().is_some_and(|tls| tls.request_sni),
             streams: Pool::default(),
             stats: OnceCell::new(),
+            checks: RefCell::default(),
+            health_changed: tokio::sync::Notify::new(),
             ssl_stats: OnceCell::new(),
+            health_stats: OnceCell::new(),
             name: (*plan.name).into(),
             breakers: Rc::new(plan.breakers.clone()),
             plan: plan.clone(),
@@ -105,14 +116,33 @@ impl Cluster {
         })
     }
 
+    pub(crate) fn health_stats(&self, worker: &Worker) -> &Rc<Block> {
+        self.health_stats.get_or_init(|| {
+            let name = self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name);
+            worker.stats.block(&cluster_health::SET, &stat_name(name))
+        })
+    }
+
     /// Requests of this worker that wait for a connection.
     pub(crate) fn pending(&self, worker: &Worker) -> u64 {
         self.stats(worker).gauge(stat::UPSTREAM_RQ_PENDING_ACTIVE)
     }
 
     /// New endpoints; connections to those that are gone close.
-    pub(crate) fn update(&self, endpoints: &Endpoints, worker: &Worker) {
+    pub(crate) fn update(self: &Rc<Cluster>, endpoints: &Endpoints, worker: &Rc<Worker>) {
         drop(self.hosts.update(endpoints, &worker.random));
+        if !self.checks.borrow().is_empty() {
+            crate::health::supervise(self, worker);
+        }
+    }
+
+    /// What a check found out about a host.
+    pub(crate) fn set_health(self: &Rc<Cluster>, endpoint: &Endpoint, health: Health, worker: &Rc<Worker>) {
+        drop(self.hosts.set_health(endpoint, health, &worker.random));
+        if !self.checks.borrow().is_empty() {
+            crate::health::supervise(self, worker);
+        }
+        self.health_changed.notify_waiters();
     }
 
     /// The host that a filter wants, or another if it may be another.
@@ -217,8 +247,10 @@ impl Cluster {
             }
         };
         let multiplexed = protocol == Some(UpstreamProtocol::Http2);
+        self.plan.traffic.store(true, Relaxed);
         let _expected = multiplexed.then(|| self.streams.expect(self, host));
-        let connecting = self.open(worker, host, protocol, request_host);
+        let endpoint = &host.endpoint;
+        let connecting = self.open(worker, &endpoint.address, &endpoint.hostname, protocol, request_host);
         host.connections.set(host.connections.get() + 1);
         host.totals.connections.set(host.totals.connections.get() + 1);
         stats.inc(stat::UPSTREAM_CX_TOTAL);
@@ -309,24 +341,25 @@ impl Cluster {
         if self.asks_request_host { Some(host_of(request)) } else { None }
     }
 
-    /// Connects, and agrees on TLS where the cluster wants it.
-    async fn open(
+    /// Connects, and agrees on TLS where the cluster wants it. `hostname` is the endpoint's name, which may be empty.
+    pub(crate) async fn open(
         &self,
         worker: &Worker,
-        host: &Host,
+        address: &Address,
+        hostname: &str,
         protocol: Option<UpstreamProtocol>,
         request_host: Option<&str>,
     ) -> std::io::Result<(Io, Option<Rc<TlsSession>>)> {
         let options = &self.plan.model.upstream;
-        let socket = io::connect(&host.endpoint.address, options.bind, self.keepalive.as_ref()).await?;
+        let socket = io::connect(address, options.bind, self.keepalive.as_ref()).await?;
         let Some(tls) = &self.plan.tls else { return Ok((Io::Plain(socket), None)) };
-        let endpoint = Some(host.endpoint.hostname.as_str()).filter(|name| !name.is_empty());
+        let endpoint = Some(hostname).filter(|name| !name.is_empty());
         let stats = self.ssl_stats.get_or_init(|| {
             let name = self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name);
             worker.stats.block(&cluster_ssl::SET, &stat_name(name))
         });
         let ip = |address: Option<std::net::SocketAddr>| address.map(|address| address.ip());
-        let remote = match &host.endpoint.address {
+        let remote = match address {
             Address::Tcp(address) => Some(address.ip()),
             Address::Unix { .. } => None,
         };
@@ -416,7 +449,8 @@ impl Cluster {
 impl Drop for Cluster {
     /// Pooled connections hold their host and it holds them: the ring is cut here.
     fn drop(&mut self) {
-        drop(self.hosts.update(&Endpoints::default(), &postrider_upstream::Random::new(1)));
+        self.checks.take().iter().for_each(|check| check.task.abort());
+        drop(self.hosts.clear());
         self.streams.clear();
     }
 }
@@ -430,6 +464,10 @@ impl Upstream {
     #[inline]
     pub(crate) fn tls(&self) -> Option<&Rc<TlsSession>> {
         self.account.tls.as_ref()
+    }
+
+    pub(crate) fn worker(&self) -> Rc<Worker> {
+        self.account.worker.clone()
     }
 
     /// It is one stream of a connection.

@@ -13,8 +13,8 @@ use postrider_telemetry::access_log::{LogFile, LogWriter};
 use postrider_upstream::Endpoints;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::message::{Apply, MAILBOX, Message, Report};
-use crate::plan::Plan;
+use crate::message::{Apply, KnownHealth, MAILBOX, Message, Report, Warm};
+use crate::plan::{ClusterPlan, Plan};
 use crate::worker::Worker;
 
 /// The workers. Dropping it stops them.
@@ -114,10 +114,12 @@ impl Fleet {
     ) -> Result<(), ApplyError> {
         let log_files = open_logs(&plan, logs)?;
         let (mut sockets, bound) = self.open_sockets(&plan)?;
+        let health = self.warm(&plan, &endpoints, &log_files).await?;
         let mut waiting = Vec::new();
         for sender in &self.senders {
             let (done, wait) = oneshot::channel();
             let apply = Apply {
+                health: health.clone(),
                 plan: plan.clone(),
                 sockets: sockets.pop().unwrap_or_default(),
                 endpoints: endpoints.clone(),
@@ -130,10 +132,36 @@ impl Fleet {
         for wait in waiting {
             wait.await.map_err(|_| ApplyError::WorkerGone)?;
         }
+        if let Some(checker) = self.senders.first() {
+            // What changed after the first round, and before everybody had the plan. Who is gone is noticed elsewhere.
+            let _ = checker.send(Message::PublishHealth).await;
+        }
         let mut state = self.state();
         state.bound = bound;
         state.plan = Some(plan);
         Ok(())
+    }
+
+    /// Has the hosts of new clusters checked once, where the clusters have checks.
+    async fn warm(
+        &self,
+        plan: &Plan,
+        endpoints: &HashMap<Arc<str>, Endpoints>,
+        logs: &HashMap<postrider_model::AccessLogSink, LogFile>,
+    ) -> Result<KnownHealth, ApplyError> {
+        let running = self.plan();
+        let is_new = |cluster: &&Arc<ClusterPlan>| {
+            let known = running.as_ref().is_some_and(|plan| plan.clusters.iter().any(|old| Arc::ptr_eq(old, cluster)));
+            cluster.model.health.check.is_some() && !known
+        };
+        let clusters: Vec<_> = plan.clusters.iter().filter(is_new).cloned().collect();
+        let Some(checker) = self.senders.first().filter(|_| !clusters.is_empty()) else {
+            return Ok(KnownHealth::default());
+        };
+        let (done, wait) = oneshot::channel();
+        let warm = Warm { clusters, endpoints: endpoints.clone(), logs: logs.clone(), done };
+        checker.send(Message::Warm(Box::new(warm))).await.map_err(|_| ApplyError::WorkerGone)?;
+        wait.await.map_err(|_| ApplyError::WorkerGone)
     }
 
     /// Tells all workers about new endpoints of a cluster.
@@ -301,12 +329,14 @@ fn open(address: &Address, model: &Listener) -> io::Result<Bound> {
 
 fn open_logs(plan: &Plan, writer: &LogWriter) -> Result<HashMap<postrider_model::AccessLogSink, LogFile>, ApplyError> {
     let mut files = HashMap::new();
-    for log in plan.access_logs() {
-        if !files.contains_key(&log.sink) {
+    let checks = plan.snapshot.clusters.iter().filter_map(|cluster| cluster.health.check.as_ref());
+    let sinks = plan.access_logs().map(|log| &log.sink).chain(checks.filter_map(|check| check.event_log.as_ref()));
+    for sink in sinks {
+        if !files.contains_key(sink) {
             let file = writer
-                .open(crate::log::target(&log.sink))
-                .map_err(|error| ApplyError::AccessLog { path: format!("{:?}", log.sink), error })?;
-            files.insert(log.sink.clone(), file);
+                .open(crate::log::target(sink))
+                .map_err(|error| ApplyError::AccessLog { path: format!("{sink:?}"), error })?;
+            files.insert(sink.clone(), file);
         }
     }
     Ok(files)

@@ -29,6 +29,7 @@ mod fleet;
 mod format;
 mod greeting;
 mod h2;
+mod health;
 mod host;
 mod http;
 mod io;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use postrider_model::{AccessLogSink, Endpoint};
 use postrider_sys::Bound;
 use postrider_telemetry::access_log::LogFile;
-use postrider_upstream::Endpoints;
+use postrider_upstream::{Endpoints, Health};
 use tokio::sync::oneshot;
 
-use crate::plan::Plan;
+use crate::plan::{ClusterPlan, Plan};
 
 /// Messages that may wait for a worker; a sender of more waits itself.
 pub(crate) const MAILBOX: usize = 1024;
@@ -23,6 +23,16 @@ pub(crate) enum Message {
         cluster: Arc<str>,
         endpoints: Endpoints,
     },
+    /// Begins to check the hosts of clusters that are about to be put in force.
+    Warm(Box<Warm>),
+    /// What a check found out about a host.
+    Health {
+        cluster: Arc<str>,
+        endpoint: Arc<Endpoint>,
+        health: Health,
+    },
+    /// Tells all workers once more what checks have found out.
+    PublishHealth,
     /// A connection that another worker accepted.
     Connection {
         listener: String,
@@ -43,12 +53,26 @@ pub(crate) enum Message {
     Stop,
 }
 
+/// For the worker that checks.
+pub(crate) struct Warm {
+    pub clusters: Vec<Arc<ClusterPlan>>,
+    pub endpoints: HashMap<Arc<str>, Endpoints>,
+    pub logs: HashMap<AccessLogSink, LogFile>,
+    /// When every host was checked once.
+    pub done: oneshot::Sender<KnownHealth>,
+}
+
+/// By cluster.
+pub(crate) type KnownHealth = HashMap<Arc<str>, Vec<(Arc<Endpoint>, Health)>>;
+
 pub(crate) struct Apply {
     pub plan: Arc<Plan>,
     /// This worker's sockets of each listener that is new or moved.
     pub sockets: HashMap<String, Vec<Bound>>,
     /// What discovery knows about clusters that are new or changed.
     pub endpoints: HashMap<Arc<str>, Endpoints>,
+    /// What checks found out about the hosts of clusters that are new or changed.
+    pub health: KnownHealth,
     pub logs: HashMap<AccessLogSink, LogFile>,
     pub done: oneshot::Sender<()>,
 }
@@ -78,6 +102,9 @@ pub struct ClusterReport {
 #[derive(Debug, Clone)]
 pub struct HostReport {
     pub endpoint: Arc<Endpoint>,
+    pub health: Health,
+    /// Discovery dropped it; it stays while it passes its checks.
+    pub removed: bool,
     pub connections_active: u64,
     pub connections_total: u64,
     pub connect_failures: u64,

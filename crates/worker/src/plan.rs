@@ -8,7 +8,7 @@ mod certificates;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use postrider_filter_api::{
     Chooser, Factory, Registry, RouteConfig, RouteFacts, RouteRateLimits, RouteTarget, ScopedConfigs, WatchedFile,
@@ -16,10 +16,11 @@ use postrider_filter_api::{
 };
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
-    AccessLog, Action, Certificate, ChainMatch, Cluster, ConnectionHandler, FilterChain, FilterOverride, FilterSlot,
-    HttpConnection, Listener, Origin, RequireTls, RouteTable, Snapshot, Target, TcpProxy, Validation, VirtualHost,
+    AccessLog, Action, Attempts, Certificate, ChainMatch, CheckKind, Cluster, ConnectionHandler, FilterChain,
+    FilterOverride, FilterSlot, HeaderMatch, HttpConnection, Listener, Origin, RequireTls, RouteTable, Snapshot,
+    Target, TcpProxy, Validation, VirtualHost,
 };
-use postrider_router::Table;
+use postrider_router::{HeaderTest, Table};
 use postrider_tls::{ClientTls, ServerTls, TlsError};
 use postrider_upstream::{Breakers, Endpoints, dns};
 
@@ -95,6 +96,29 @@ pub struct RoutePlan {
     pub chooser: Option<Chooser>,
     /// What the upstream is told about the route's timeout.
     pub timeout: Option<FieldLine>,
+    /// Retries, where the route or its virtual host says something about them.
+    pub attempts: Option<Arc<AttemptsPlan>>,
+}
+
+/// What is said about tries, with its conditions compiled.
+pub struct AttemptsPlan {
+    pub model: Arc<Attempts>,
+    pub request_headers: Box<[HeaderTest]>,
+    pub response_headers: Box<[HeaderTest]>,
+}
+
+impl AttemptsPlan {
+    fn compile(model: &Arc<Attempts>, registry: &Registry) -> Arc<AttemptsPlan> {
+        // A judge whose configuration is wrong was refused with the document.
+        let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();
+        let compile = |tests: &[HeaderMatch]| tests.iter().map(|test| HeaderTest::compile(test, &judges)).collect();
+        let retry = model.retry.as_ref();
+        Arc::new(AttemptsPlan {
+            model: model.clone(),
+            request_headers: compile(retry.map_or(&[], |retry| &retry.request_headers)),
+            response_headers: compile(retry.map_or(&[], |retry| &retry.response_headers)),
+        })
+    }
 }
 
 impl RoutePlan {
@@ -125,6 +149,10 @@ pub struct ClusterPlan {
     /// Known before any name was resolved.
     pub initial: Endpoints,
     pub tls: Option<Arc<ClientTls>>,
+    /// Condition of the answers to health checks.
+    pub check_service: Option<HeaderTest>,
+    /// Some worker connected to a host for a request: checks are less frequent before.
+    pub traffic: AtomicBool,
     /// What certificates were read from.
     pub files: Vec<WatchedFile>,
 }
@@ -170,7 +198,7 @@ impl Plan {
             let known = previous.and_then(|plan| plan.clusters.iter().find(|old| old.model == *cluster));
             match known {
                 Some(known) if are_current(&known.files) => clusters.push(known.clone()),
-                _ => match ClusterPlan::compile(cluster, workers) {
+                _ => match ClusterPlan::compile(cluster, registry, workers) {
                     Ok(plan) => clusters.push(Arc::new(plan)),
                     Err(more) => errors.extend(more),
                 },
@@ -364,6 +392,11 @@ impl RoutesPlan {
                         || clusters.iter().any(|cluster| !cluster.response_headers.is_empty()),
                     answers: !matches!(route.action, Action::Forward(_)),
                     timeout: timeout_line(&route.action),
+                    attempts: match &route.action {
+                        Action::Forward(forward) => forward.attempts.as_ref(),
+                        Action::Redirect(_) | Action::Respond(_) => None,
+                    }
+                    .map(|attempts| AttemptsPlan::compile(attempts, registry)),
                     facts: RouteFacts {
                         index: u32::try_from(routes.len()).unwrap_or_default(),
                         name: (!route.name.is_empty()).then(|| route.name.as_str().into()),
@@ -588,7 +621,7 @@ fn are_current(files: &[WatchedFile]) -> bool {
 impl ClusterPlan {
     /// # Errors
     /// What is wrong with its certificates.
-    fn compile(model: &Arc<Cluster>, workers: usize) -> Result<ClusterPlan, Vec<PlanError>> {
+    fn compile(model: &Arc<Cluster>, registry: &Registry, workers: usize) -> Result<ClusterPlan, Vec<PlanError>> {
         let mut errors = Vec::new();
         let mut files = Vec::new();
         let tls = model.tls.as_ref().and_then(|tls| {
@@ -600,12 +633,20 @@ impl ClusterPlan {
         if !errors.is_empty() {
             return Err(errors);
         }
+        let service = match model.health.check.as_ref().map(|check| &check.kind) {
+            Some(CheckKind::Http(http)) => http.service.as_ref(),
+            _ => None,
+        };
+        // A judge whose configuration is wrong was refused with the document.
+        let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();
         Ok(ClusterPlan {
             model: model.clone(),
             name: model.name.as_str().into(),
             breakers: Arc::new(Breakers::new(&model.thresholds, &model.high_thresholds, workers)),
             initial: dns::initial(&model.discovery),
             tls,
+            check_service: service.map(|service| HeaderTest::compile(service, &judges)),
+            traffic: AtomicBool::new(false),
             files,
         })
     }

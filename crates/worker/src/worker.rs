@@ -13,6 +13,7 @@ use postrider_http::{Decimal, FieldLine, Fields, HeaderId};
 use postrider_model::{AccessLogSink, Node};
 use postrider_telemetry::WorkerStats;
 use postrider_telemetry::access_log::{LogBuffer, LogFile};
+use postrider_telemetry::stats::sets::cluster as cluster_stat;
 use postrider_upstream::Random;
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
@@ -23,7 +24,7 @@ use crate::cluster::Cluster;
 use crate::h2::Lanes;
 use crate::http::Exchange;
 use crate::listener::Listener;
-use crate::message::{Apply, ClusterReport, HostReport, Message, Report};
+use crate::message::{Apply, ClusterReport, HostReport, Message, Report, Warm};
 use crate::timers::Timers;
 
 /// Exchanges kept for reuse: as many as were ever under way at once, up to this.
@@ -46,6 +47,8 @@ pub(crate) struct Worker {
     /// Rises with each change of the clusters; 0 is never.
     pub(crate) cluster_epoch: Cell<u64>,
     clusters: RefCell<HashMap<Arc<str>, Rc<Cluster>>>,
+    /// Their hosts are being checked before the plan with them is in force.
+    warming: RefCell<HashMap<Arc<str>, Rc<Cluster>>>,
     listeners: RefCell<HashMap<String, Rc<Listener>>>,
     log_files: RefCell<HashMap<AccessLogSink, LogFile>>,
     log_buffers: RefCell<HashMap<AccessLogSink, Rc<RefCell<LogBuffer>>>>,
@@ -118,6 +121,7 @@ impl Worker {
             node: RefCell::default(),
             cluster_epoch: Cell::new(0),
             clusters: RefCell::default(),
+            warming: RefCell::default(),
             listeners: RefCell::default(),
             log_files: RefCell::default(),
             log_buffers: RefCell::default(),
@@ -151,6 +155,7 @@ impl Worker {
         self.flush_logs();
         // Pooled connections and listeners' tasks hold the worker that holds them: the rings are cut here.
         drop(self.clusters.take());
+        drop(self.warming.take());
         drop(self.listeners.take());
     }
 
@@ -162,6 +167,14 @@ impl Worker {
                     cluster.update(&endpoints, &self);
                 }
             }
+            Message::Warm(warm) => self.warm(*warm),
+            Message::Health { cluster, endpoint, health } => {
+                let warming = self.warming.borrow().get(&cluster).cloned();
+                for cluster in warming.into_iter().chain(self.cluster(&cluster)) {
+                    cluster.set_health(&endpoint, health, &self);
+                }
+            }
+            Message::PublishHealth => self.publish_health(),
             Message::Connection { listener, stream, peer } => {
                 if let Some(listener) = self.listeners.borrow().get(&listener).cloned() {
                     listener.adopt(&self, stream, peer);
@@ -196,7 +209,7 @@ impl Worker {
 
     /// Takes over a new plan. What did not change is not touched.
     fn apply(self: Rc<Self>, apply: Apply) {
-        let Apply { plan, mut sockets, endpoints, logs, done } = apply;
+        let Apply { plan, mut sockets, endpoints, health, logs, done } = apply;
         *self.log_files.borrow_mut() = logs;
         *self.node.borrow_mut() = Rc::new(plan.snapshot.node.clone());
         self.log_buffers.borrow_mut().retain(|sink, _| self.log_files.borrow().contains_key(sink));
@@ -204,13 +217,18 @@ impl Worker {
         let mut clusters = HashMap::with_capacity(plan.clusters.len());
         for cluster in &plan.clusters {
             let kept = old.remove(&cluster.name).filter(|old| Arc::ptr_eq(&old.plan, cluster));
-            let running = kept.unwrap_or_else(|| Cluster::new(cluster, &self));
+            let warm = || self.warming.borrow_mut().remove(&cluster.name).filter(|w| Arc::ptr_eq(&w.plan, cluster));
+            let running = kept.or_else(warm).unwrap_or_else(|| Cluster::new(cluster, &self));
             if let Some(endpoints) = endpoints.get(&cluster.name) {
                 running.update(endpoints, &self);
+            }
+            for (endpoint, health) in health.get(&cluster.name).into_iter().flatten() {
+                running.set_health(endpoint, *health, &self);
             }
             clusters.insert(cluster.name.clone(), running);
         }
         *self.clusters.borrow_mut() = clusters;
+        drop(self.warming.take());
         self.cluster_epoch.set(self.cluster_epoch.get() + 1);
         let mut old = self.listeners.take();
         for listener in &plan.listeners {
@@ -235,10 +253,49 @@ impl Worker {
         let _ = done.send(());
     }
 
+    /// Checks the hosts of clusters to come, and tells when each was checked once.
+    fn warm(self: Rc<Self>, warm: Warm) {
+        let Warm { clusters, endpoints, logs, done } = warm;
+        self.log_files.borrow_mut().extend(logs);
+        let mut warming = HashMap::new();
+        for plan in clusters {
+            let cluster = Cluster::new(&plan, &self);
+            if let Some(endpoints) = endpoints.get(&plan.name) {
+                cluster.update(endpoints, &self);
+            }
+            crate::health::supervise(&cluster, &self);
+            warming.insert(plan.name.clone(), cluster);
+        }
+        *self.warming.borrow_mut() = warming.clone();
+        tokio::task::spawn_local(async move {
+            let known = crate::health::first_round(warming).await;
+            // Whoever asked may be gone; then nobody needs the answer.
+            let _ = done.send(known);
+        });
+    }
+
+    /// What this worker's checks have found out, for all workers.
+    fn publish_health(self: Rc<Self>) {
+        let clusters: Vec<_> = self.clusters.borrow().values().cloned().collect();
+        tokio::task::spawn_local(async move {
+            for cluster in clusters.iter().filter(|cluster| cluster.plan.model.health.check.is_some()) {
+                for host in cluster.hosts.all() {
+                    crate::health::publish(&self, &cluster.plan.name, &host.endpoint, host.health.get()).await;
+                }
+            }
+        });
+    }
+
     fn keep_house(&self) {
         self.clock.synchronise();
         let now = self.clock.now();
-        self.clusters.borrow().values().for_each(|cluster| cluster.sweep(now));
+        self.clusters.borrow().values().for_each(|cluster| {
+            cluster.sweep(now);
+            match cluster.hosts.take_panics() {
+                0 => {}
+                panics => cluster.stats(self).add(cluster_stat::LB_HEALTHY_PANIC, panics),
+            }
+        });
         self.flush_logs();
     }
 
@@ -326,6 +383,8 @@ impl Worker {
             cluster.hosts.each_host(|host| {
                 hosts.push(HostReport {
                     endpoint: host.endpoint.clone(),
+                    health: host.health.get(),
+                    removed: host.removed.get(),
                     connections_active: u64::from(host.connections.get()),
                     connections_total: host.totals.connections.get(),
                     connect_failures: host.totals.connect_failures.get(),

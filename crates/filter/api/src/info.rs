@@ -172,16 +172,17 @@ macro_rules! flags {
     };
 }
 
-// In the order in which Envoy prints them (`ResponseFlagUtils`).
+// In the order in which Envoy prints them: as they were set, which is here the usual order of events.
 flags! {
+    UPSTREAM_RETRY_LIMIT_EXCEEDED = 15, "URX", "UpstreamRetryLimitExceeded";
     FAILED_LOCAL_HEALTH_CHECK = 0, "LH", "FailedLocalHealthCheck";
     NO_HEALTHY_UPSTREAM = 1, "UH", "NoHealthyUpstream";
+    UPSTREAM_OVERFLOW = 7, "UO", "UpstreamOverflow";
     UPSTREAM_REQUEST_TIMEOUT = 2, "UT", "UpstreamRequestTimeout";
     LOCAL_RESET = 3, "LR", "LocalReset";
     UPSTREAM_REMOTE_RESET = 4, "UR", "UpstreamRemoteReset";
     UPSTREAM_CONNECTION_FAILURE = 5, "UF", "UpstreamConnectionFailure";
     UPSTREAM_CONNECTION_TERMINATION = 6, "UC", "UpstreamConnectionTermination";
-    UPSTREAM_OVERFLOW = 7, "UO", "UpstreamOverflow";
     NO_ROUTE_FOUND = 8, "NR", "NoRouteFound";
     DELAY_INJECTED = 9, "DI", "DelayInjected";
     FAULT_INJECTED = 10, "FI", "FaultInjected";
@@ -189,7 +190,6 @@ flags! {
     UNAUTHORIZED_EXTERNAL_SERVICE = 12, "UAEX", "UnauthorizedExternalService";
     RATE_LIMIT_SERVICE_ERROR = 13, "RLSE", "RateLimitServiceError";
     DOWNSTREAM_CONNECTION_TERMINATION = 14, "DC", "DownstreamConnectionTermination";
-    UPSTREAM_RETRY_LIMIT_EXCEEDED = 15, "URX", "UpstreamRetryLimitExceeded";
     STREAM_IDLE_TIMEOUT = 16, "SI", "StreamIdleTimeout";
     INVALID_ENVOY_REQUEST_HEADERS = 17, "IH", "InvalidEnvoyRequestHeaders";
     DOWNSTREAM_PROTOCOL_ERROR = 18, "DPE", "DownstreamProtocolError";

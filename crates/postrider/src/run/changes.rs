@@ -46,6 +46,7 @@ mod tests {
             discovery: Discovery::Static(Vec::new()),
             connect_timeout: Duration::from_secs(seconds),
             policy: LoadBalancing::RoundRobin,
+            health: postrider_model::HealthRules::default(),
             thresholds: Thresholds::default(),
             high_thresholds: Thresholds::default(),
             buffer_limit: 0,

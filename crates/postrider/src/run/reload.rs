@@ -215,7 +215,7 @@ impl<'a> Loader<'a> {
         let (http, plugins) = (stat_prefixes(snapshot), plugins::scope_names(plan));
         // All at once: each pass decides anew about every scope.
         self.registry.retain(|set, prefix| {
-            if *set == sets::cluster::SET {
+            if *set == sets::cluster::SET || *set == sets::cluster_health::SET {
                 clusters.contains(prefix)
             } else if *set == sets::http::SET || *set == sets::tcp::SET {
                 http.contains(prefix)

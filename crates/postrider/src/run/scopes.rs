@@ -51,6 +51,8 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     }
     scopes.extend(of_certificates(plan, listeners));
     scopes.extend(plan.clusters.iter().map(|cluster| of_cluster(cluster)));
+    let checked = plan.clusters.iter().filter(|cluster| cluster.model.health.check.is_some());
+    scopes.extend(checked.map(|cluster| KnownScope::new(&sets::cluster_health::SET, cluster_prefix(&cluster.model))));
     let plugins = super::plugins::scope_names(plan).into_iter();
     scopes.extend(plugins.map(|plugin| KnownScope::new(&postrider_filter_plugin::stat::plugin::SET, plugin)));
     scopes
@@ -115,7 +117,8 @@ pub fn cluster_prefix(cluster: &Cluster) -> String {
 fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
     use sets::cluster::*;
     let mut scope = KnownScope::new(&SET, cluster_prefix(&cluster.model));
-    if let Discovery::Static(endpoints) = &cluster.model.discovery {
+    // Of a cluster with checks, the worker that checks counts them.
+    if let (Discovery::Static(endpoints), None) = (&cluster.model.discovery, &cluster.model.health.check) {
         let healthy = endpoints.iter().filter(|e| e.health == EndpointHealth::Healthy).count();
         scope.computed = vec![(MEMBERSHIP_TOTAL, endpoints.len() as u64), (MEMBERSHIP_HEALTHY, healthy as u64)];
     }
@@ -125,6 +128,8 @@ fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
         (CIRCUIT_BREAKERS_DEFAULT_CX_OPEN, open(&default.connections)),
         (CIRCUIT_BREAKERS_DEFAULT_RQ_OPEN, open(&default.requests)),
         (CIRCUIT_BREAKERS_DEFAULT_RQ_PENDING_OPEN, open(&default.pending_requests)),
+        (CIRCUIT_BREAKERS_DEFAULT_RQ_RETRY_OPEN, u64::from(default.retries.held() >= default.retry_limit())),
+        (CIRCUIT_BREAKERS_HIGH_RQ_RETRY_OPEN, u64::from(high.retries.held() >= high.retry_limit())),
         (CIRCUIT_BREAKERS_HIGH_CX_OPEN, open(&high.connections)),
         (CIRCUIT_BREAKERS_HIGH_RQ_OPEN, open(&high.requests)),
         (CIRCUIT_BREAKERS_HIGH_RQ_PENDING_OPEN, open(&high.pending_requests)),

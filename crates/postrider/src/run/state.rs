@@ -11,7 +11,7 @@ use postrider_admin::{
 use postrider_config_envoy::Dump;
 use postrider_model::{EndpointHealth, Snapshot};
 use postrider_telemetry::{KnownScope, Registry};
-use postrider_worker::{Fleet, Report};
+use postrider_worker::{Fleet, HostReport, Report};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -215,11 +215,7 @@ fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> Clu
                 fresh.hostname = host.endpoint.hostname.clone();
                 fresh.weight = host.endpoint.weight;
                 fresh.priority = host.endpoint.priority;
-                fresh.health = match host.endpoint.health {
-                    EndpointHealth::Healthy => Vec::new(),
-                    EndpointHealth::Degraded => vec![HealthFlag::DegradedByConfiguration],
-                    EndpointHealth::Unhealthy => vec![HealthFlag::FailedByConfiguration],
-                };
+                fresh.health = health_flags(host);
                 endpoints.push(fresh);
                 let Some(fresh) = endpoints.last_mut() else { continue };
                 fresh
@@ -241,6 +237,22 @@ fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> Clu
         added_via_api: false,
         endpoints,
     }
+}
+
+/// In Envoy's order.
+fn health_flags(host: &HostReport) -> Vec<HealthFlag> {
+    let configured = host.endpoint.health;
+    [
+        (host.health.failed, HealthFlag::FailedActiveCheck),
+        (configured == EndpointHealth::Unhealthy, HealthFlag::FailedByConfiguration),
+        (host.health.degraded, HealthFlag::DegradedActiveCheck),
+        (configured == EndpointHealth::Degraded, HealthFlag::DegradedByConfiguration),
+        (host.removed, HealthFlag::PendingRemoval),
+        (host.health.timed_out, HealthFlag::ActiveCheckTimeout),
+    ]
+    .into_iter()
+    .filter_map(|(holds, flag)| holds.then_some(flag))
+    .collect()
 }
 
 fn rfc3339(at: SystemTime) -> String {

@@ -72,15 +72,7 @@ impl Client {
         name: Option<Rc<str>>,
     ) -> Result<Rc<Client>, h2::Error> {
         let wire = Wire::new(io, Vec::new(), None);
-        let mut builder = h2::client::Builder::new();
-        builder
-            .enable_push(false)
-            .initial_window_size(options.http2.initial_stream_window)
-            .initial_connection_window_size(options.http2.initial_connection_window)
-            .header_table_size(options.http2.header_table_size)
-            .max_frame_size(FRAME_BYTES)
-            .max_header_list_size(options.max_response_head_bytes)
-            .max_send_buffer_size(SEND_BUFFER);
+        let mut builder = builder(options);
         if options.http2.allow_connect {
             builder.initial_max_send_streams(UNSAID_STREAMS);
         }
@@ -176,6 +168,39 @@ async fn hear_settings(
         }
     })
     .await
+}
+
+/// Begins on a connection that carries one request at a time: answers the way to send requests, and what moves frames until the end.
+///
+/// # Errors
+/// The peer broke it at once.
+pub(crate) async fn begin(
+    io: Io,
+    options: &UpstreamOptions,
+) -> Result<(SendRequest<Bytes>, impl Future<Output = ()> + use<>), h2::Error> {
+    let wire = Wire::new(io, Vec::new(), None);
+    let (send, mut connection) = builder(options).handshake::<_, Bytes>(wire.clone()).await?;
+    let driver = std::future::poll_fn(move |cx| {
+        let polled = Pin::new(&mut connection).poll(cx);
+        match wire.poll_send(cx) {
+            Poll::Ready(Err(_)) => Poll::Ready(()),
+            _ => polled.map(drop),
+        }
+    });
+    Ok((send, driver))
+}
+
+fn builder(options: &UpstreamOptions) -> h2::client::Builder {
+    let mut builder = h2::client::Builder::new();
+    builder
+        .enable_push(false)
+        .initial_window_size(options.http2.initial_stream_window)
+        .initial_connection_window_size(options.http2.initial_connection_window)
+        .header_table_size(options.http2.header_table_size)
+        .max_frame_size(FRAME_BYTES)
+        .max_header_list_size(options.max_response_head_bytes)
+        .max_send_buffer_size(SEND_BUFFER);
+    builder
 }
 
 fn ended(client: &Weak<Client>, cluster: &Weak<Cluster>) {

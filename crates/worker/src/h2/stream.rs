@@ -77,7 +77,7 @@ impl Stream {
     }
 
     /// For one request on `connection`.
-    pub(super) fn to_upstream(connection: SendRequest<Bytes>) -> Stream {
+    pub(crate) fn to_upstream(connection: SendRequest<Bytes>) -> Stream {
         Stream::new(Peer::Upstream { connection, answer: None, asked: Asked::Usual })
     }
 

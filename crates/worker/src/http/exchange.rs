@@ -10,6 +10,7 @@ use postrider_http::{BodyFraming, Fields, Reject, RequestFacts, RequestHead, Res
 use postrider_telemetry::stats::sets::http as stat;
 use postrider_upstream::Permit;
 
+use super::attempts::Attempts;
 use super::hold::Passed;
 use super::outbox::Outbox;
 use super::passage::Passage;
@@ -72,6 +73,8 @@ pub(crate) struct Exchange {
     pub(super) finished: [bool; 2],
     /// No pooled connection serves: one has failed this request already, or it is to begin with.
     pub(super) fresh_only: bool,
+    /// For requests that may be tried more than once, or whose tries have limits of their own.
+    pub(super) attempts: Option<Box<Attempts>>,
     /// The answer is slow: from now on it is worth knowing whether the client has gone.
     pub(super) watches_client: bool,
     /// The request comes from inside.
@@ -134,6 +137,7 @@ impl Exchange {
             terminates: false,
             finished: [false; 2],
             fresh_only: false,
+            attempts: None,
             watches_client: false,
             internal: false,
             count_by_status: true,
@@ -345,6 +349,7 @@ impl Exchange {
         self.terminates = false;
         self.finished = [false; 2];
         self.fresh_only = false;
+        self.attempts = None;
         self.watches_client = false;
         self.keep_alive = true;
         self.route_timeout = None;

@@ -31,6 +31,9 @@ impl Exchange {
                     Err(barred) => return Err(self.barred(Side::Request, http, barred)),
                     Ok(Standing::Paused) => {}
                     Ok(Standing::Piece) => {
+                        if self.attempts.is_some() {
+                            self.keep_filtered_piece(&connection.worker);
+                        }
                         self.upload.write(self.request_pass.held.bytes(), &mut self.up);
                         self.request_pass.delivered();
                         moved = true;
@@ -150,7 +153,7 @@ impl Exchange {
                     moved = true;
                     self.count_received(count);
                 }
-                Poll::Ready(Err(_)) => return Err(self.upstream_broke()),
+                Poll::Ready(Err(error)) => return Err(self.upstream_broke(Some(&error))),
             }
         }
     }

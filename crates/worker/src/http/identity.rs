@@ -11,6 +11,7 @@ use postrider_http::{FieldError, FieldLine, Fields, HeaderId, RequestHead, Schem
 use postrider_model::{ClientCertificate, IdentityPolicy};
 use postrider_upstream::Random;
 
+use super::attempts::OWN_FIELDS;
 use super::{client_certificate, edits};
 
 /// What the upstream is told about a client that came over plain HTTP, and over TLS.
@@ -61,8 +62,14 @@ pub fn identify(
     }
     if is_internal_request(fields, identity.use_remote_address, peer.remote) {
         let _ = fields.set(HeaderId::XEnvoyInternal, b"true");
-    } else if identity.use_remote_address {
-        fields.remove(HeaderId::XEnvoyInternal);
+    } else {
+        if identity.use_remote_address {
+            fields.remove(HeaderId::XEnvoyInternal);
+        }
+        // Only who is inside may say how a request is tried.
+        if fields.asks_for_attempts() {
+            OWN_FIELDS.into_iter().for_each(|id| _ = fields.remove(id));
+        }
     }
     if fields.has(HeaderId::XForwardedClientCert) || identity.client_certificate != ClientCertificate::Remove {
         client_certificate::forward(fields, &identity.client_certificate, peer.session, scratch);

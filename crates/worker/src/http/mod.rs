@@ -5,6 +5,7 @@
 //!             │ idle, header and drain deadlines      │ keep-alive decides
 //! ```
 
+mod attempts;
 mod client_certificate;
 mod edits;
 mod exchange;
@@ -18,6 +19,7 @@ mod outbox;
 mod passage;
 mod prepare;
 mod respond;
+mod retry;
 mod send;
 mod stream;
 mod transfer;

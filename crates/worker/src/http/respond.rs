@@ -10,6 +10,7 @@ use super::Connection;
 use super::exchange::Exchange;
 use super::local::is_bodiless;
 use super::passage::{Hook, Side};
+use super::stream::End;
 use super::transfer::Transfer;
 use crate::chain::Http;
 use crate::io::Io;
@@ -31,6 +32,9 @@ impl Exchange {
             worker.with_service_time(waited, |line| {
                 let _ = self.response.fields.append_line_if_absent(line);
             });
+        }
+        if self.attempts.is_some() {
+            self.tell_client();
         }
         self.return_request_id(http);
         self.edit_response_headers(connection);
@@ -147,6 +151,15 @@ impl Exchange {
         http.model.http1.enable_trailers || self.request.version() == Version::Http2
     }
 
+    /// A local reply of plain text with the reset's reason, as Envoy words it.
+    #[cold]
+    pub(super) fn upstream_reset(&self, status: u16, reason: &str) -> End {
+        let retried = if self.info.upstream_attempts > 1 { "retried and the latest " } else { "" };
+        let text =
+            format!("upstream connect error or disconnect/reset before headers. {retried}reset reason: {reason}");
+        End::Reply(Box::new(LocalReply { status, body: text.into_bytes().into(), ..LocalReply::default() }))
+    }
+
     fn count_upstream_status(&mut self) {
         let status = self.response.status();
         if let Some(host) = &self.host {
@@ -168,10 +181,4 @@ fn streamed_for(version: Version) -> BodyFraming {
         // HTTP/2 says itself where the body ends.
         Version::Http10 | Version::Http2 => BodyFraming::UntilClose,
     }
-}
-
-/// A local reply of plain text with the reset's reason, as Envoy words it.
-pub(super) fn upstream_reset(status: u16, reason: &str) -> LocalReply {
-    let text = format!("upstream connect error or disconnect/reset before headers. reset reason: {reason}");
-    LocalReply { status, body: text.into_bytes().into(), ..LocalReply::default() }
 }

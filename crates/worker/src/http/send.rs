@@ -13,7 +13,6 @@ use postrider_telemetry::stats::sets::{cluster as stat, http as http_stat};
 
 use super::exchange::Exchange;
 use super::passage::{Hook, Side};
-use super::respond::upstream_reset;
 use super::stream::End;
 use super::transfer::Transfer;
 use super::{Connection, edits};
@@ -90,11 +89,12 @@ impl Exchange {
         }
         let from = self.facts.framing;
         self.request_framing = from;
-        if self.filters.is_some() && self.frame_filtered_request(http) {
-            return;
-        }
-        if from.has_body() {
+        let filtered = self.filters.is_some() && self.frame_filtered_request(http);
+        if from.has_body() && !filtered {
             self.upload = Transfer::new(from, from, http.model.http1.enable_trailers);
+        }
+        if plan.attempts.is_some() || self.request.fields.asks_for_attempts() {
+            self.prepare_attempts(connection, http, forward, plan);
         }
     }
 
@@ -137,7 +137,13 @@ impl Exchange {
                 self.upload.leave_plain(self.facts.framing);
             }
             let sent = stream.send_request(&self.request, self.request_framing, self.facts.upgrade);
-            return sent.map_err(|error| self.unsendable(&error));
+            if let Err(error) = sent {
+                return Err(self.unsendable(&error));
+            }
+            if self.attempts.is_some() {
+                self.replay();
+            }
+            return Ok(());
         }
         let mut connection = Persistence::Implicit;
         if self.facts.upgrade {
@@ -149,13 +155,16 @@ impl Exchange {
         }
         let options = RequestWrite { framing: self.request_framing, connection, path: None, extra: &[] };
         write_request(&self.request, &options, &mut self.up.bytes);
+        if self.attempts.is_some() {
+            self.replay();
+        }
         Ok(())
     }
 
     #[cold]
     fn unsendable(&mut self, error: &std::io::Error) -> End {
         self.info.upstream_failure = Some(error.to_string().into());
-        self.upstream_broke()
+        self.upstream_broke(Some(error))
     }
 
     /// A CONNECT ends here: now that there is a connection, the client gets the answer of a proxy (RFC 9110 section 9.3.6),
@@ -170,6 +179,9 @@ impl Exchange {
 
     /// Moves what is here of the request's body to the outbox.
     pub(super) fn take_request_body(&mut self, connection: &mut Connection) -> Result<(), End> {
+        if self.attempts.is_some() && matches!(self.upload, Transfer::Filtered { .. }) {
+            return self.take_kept_body(connection);
+        }
         let (input, buffers) = (&mut connection.input, &connection.worker.buffers);
         match self.upload.step(input, &mut self.up, &mut self.request_trailers, buffers) {
             Ok(count) => {
@@ -201,7 +213,7 @@ impl Exchange {
     }
 
     #[cold]
-    fn malformed_request(&mut self, error: BodyError) -> End {
+    pub(super) fn malformed_request(&mut self, error: BodyError) -> End {
         let reject = error.reject();
         self.fail(Flags::DOWNSTREAM_PROTOCOL_ERROR, reject.details);
         self.keep_alive = false;
@@ -246,7 +258,7 @@ impl Exchange {
         match self.answered {
             true => End::Broken,
             // The head is still with the filters: the client can be told.
-            false => End::Reply(Box::new(upstream_reset(502, "protocol error"))),
+            false => self.upstream_reset(502, "protocol error"),
         }
     }
 
@@ -256,6 +268,9 @@ impl Exchange {
         self.max_duration = http.model.timeouts.max_stream_duration;
         if forward.limits_grpc() {
             self.limit_stream(http, forward);
+        }
+        if let Some(own) = self.attempts.as_ref().and_then(|attempts| attempts.timeout) {
+            self.route_timeout = own;
         }
         if self.filters.is_some() {
             self.excuse_filters();
@@ -299,6 +314,10 @@ impl Exchange {
         }
         limit(self.info.started, self.max_duration);
         limit(self.last_activity, self.patience(http));
+        if self.attempts.is_some() {
+            let (due, quiet) = self.attempt_deadlines();
+            first = first.into_iter().chain(due).chain(quiet).min();
+        }
         first
     }
 
@@ -313,6 +332,11 @@ impl Exchange {
             return None;
         }
         self.watches_client = true;
+        if self.attempts.is_some()
+            && let Some(end) = self.overdue_attempt(&connection.worker)
+        {
+            return Some(end);
+        }
         let now = connection.worker.clock.now();
         let timeouts = &http.model.timeouts;
         let complete = self.info.request_received;

@@ -12,14 +12,14 @@ use std::task::{Context as TaskContext, Poll};
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::{ResponseParse, parse_response};
 use postrider_http::{Asked, HeadLimits, HeaderId, Reject, ResponseRules, Version, list_members, reason};
-use postrider_model::{Action, UpstreamProtocol};
+use postrider_model::{Action, Priority, UpstreamProtocol};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
 
 use super::Connection;
+use super::attempts::Reset;
 use super::exchange::Exchange;
 use super::prepare::Destination;
-use super::respond::upstream_reset;
 use crate::chain::Http;
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::h2;
@@ -39,6 +39,8 @@ pub(super) enum End {
     Gone,
     /// A pooled connection turned out to be closed before it took the request: try another.
     Stale,
+    /// The route wants another try instead of this outcome.
+    Again,
 }
 
 impl Exchange {
@@ -55,13 +57,10 @@ impl Exchange {
             None => cluster.hosts.pick(&worker.random),
             Some(wanted) => cluster.pick_wanted(wanted, &worker.random),
         };
-        let Some(host) = picked else {
-            stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
-            self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
-            sets::count_upstream_response(&stats, 503, self.internal);
-            let body = Cow::Borrowed(b"no healthy upstream".as_slice());
-            let details = "no_healthy_upstream".into();
-            return self.reply(connection, http, LocalReply { status: 503, body, details, ..LocalReply::default() });
+        self.info.upstream_attempts = 1;
+        let Some(mut host) = picked else {
+            let end = self.no_host(&stats);
+            return self.conclude(connection, http, end);
         };
         self.count_by_status = http.model.router.dynamic_stats;
         self.host = Some(host.clone());
@@ -85,22 +84,11 @@ impl Exchange {
                     }
                 }
             };
-            let upstream = match upstream {
-                Ok(upstream) => upstream,
-                Err(failure) => return self.no_connection(connection, http, failure),
+            let begun = match upstream {
+                Ok(upstream) => self.begin_upstream(upstream, connection, http, forward.priority),
+                Err(failure) => Err(self.no_connection(connection, failure)),
             };
-            if self.permit.is_none() {
-                // Counted from here: until now the request was a waiting one, which has a breaker of its own.
-                let Some(permit) = Permit::request(&cluster.breakers, forward.priority, worker.id) else {
-                    stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
-                    self.info.upstream_remote = Some(upstream.name.clone());
-                    cluster.put_back(upstream, worker.clock.now());
-                    return self.overflow(connection, http);
-                };
-                self.begin_upstream(&cluster, &host, permit, connection);
-            }
-            self.attach(upstream);
-            let ended = match self.write_request_head() {
+            let ended = match begun {
                 Ok(()) => std::future::poll_fn(|cx| self.poll_stream(connection, http, cx)).await,
                 Err(end) => end,
             };
@@ -109,6 +97,14 @@ impl Exchange {
                     self.upstream = None;
                     self.up.reset();
                     self.fresh_only = true;
+                }
+                End::Again => {
+                    // Boxed, as above.
+                    let again = Box::pin(self.try_again(connection, http, forward, &cluster));
+                    match again.await {
+                        Ok(next) => host = next,
+                        Err(end) => return self.conclude(connection, http, end),
+                    }
                 }
                 end => return self.conclude(connection, http, end),
             }
@@ -131,16 +127,35 @@ impl Exchange {
         cluster.checkout(host, worker.clock.now(), protocol, asked.as_deref())
     }
 
-    fn begin_upstream(&mut self, cluster: &Rc<Cluster>, host: &Rc<Host>, permit: Permit, connection: &Connection) {
-        let stats = cluster.stats(&connection.worker);
-        self.permit = Some(permit);
-        host.active.set(host.active.get() + 1);
-        host.totals.requests.set(host.totals.requests.get() + 1);
-        stats.inc(stat::UPSTREAM_RQ_TOTAL);
-        stats.gauge_inc(stat::UPSTREAM_RQ_ACTIVE);
-    }
-
-    fn attach(&mut self, upstream: Box<Upstream>) {
+    /// Begins the request on a connection.
+    ///
+    /// # Errors
+    /// It cannot be begun.
+    fn begin_upstream(
+        &mut self,
+        upstream: Box<Upstream>,
+        connection: &Connection,
+        http: &Http,
+        priority: Priority,
+    ) -> Result<(), End> {
+        if self.permit.is_none()
+            && let (Some(cluster), Some(host)) = (&self.cluster, &self.host)
+        {
+            let worker = &connection.worker;
+            let stats = cluster.stats(worker);
+            // Counted from here: until now the request was a waiting one, which has a breaker of its own.
+            let Some(permit) = Permit::request(&cluster.breakers, priority, worker.id) else {
+                stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
+                self.info.upstream_remote = Some(upstream.name.clone());
+                cluster.put_back(upstream, worker.clock.now());
+                return Err(self.overflow());
+            };
+            self.permit = Some(permit);
+            host.active.set(host.active.get() + 1);
+            host.totals.requests.set(host.totals.requests.get() + 1);
+            stats.inc(stat::UPSTREAM_RQ_TOTAL);
+            stats.gauge_inc(stat::UPSTREAM_RQ_ACTIVE);
+        }
         upstream.begin_request();
         self.info.upstream_remote = Some(upstream.name.clone());
         self.info.upstream_connection_id = upstream.id;
@@ -148,12 +163,15 @@ impl Exchange {
         if let Some(tls) = upstream.tls() {
             self.info.upstream_tls = Some(tls.clone());
         }
-        self.info.upstream_attempts += 1;
         self.upstream = Some(upstream);
+        if self.attempts.is_some() {
+            self.begin_attempt(connection, http);
+        }
+        self.write_request_head()
     }
 
     /// Waits for a connection, but not longer than the request's deadlines and the client's patience.
-    async fn while_connecting<T>(
+    pub(super) async fn while_connecting<T>(
         &mut self,
         connection: &mut Connection,
         http: &Http,
@@ -375,7 +393,7 @@ impl Exchange {
                     need_more = false;
                     self.count_received(count);
                 }
-                Poll::Ready(Err(_)) => return Err(self.upstream_broke()),
+                Poll::Ready(Err(error)) => return Err(self.upstream_broke(Some(&error))),
             }
         }
     }
@@ -401,6 +419,9 @@ impl Exchange {
                 }
                 if facts.tunnel && self.response.status() == 101 && !self.is_asked_upgrade() {
                     return Err(self.refuse_response(connection, reason::UNEXPECTED_101));
+                }
+                if self.attempts.is_some() && self.again_after_head(facts, &connection.worker) {
+                    return Err(End::Again);
                 }
                 self.response_facts = facts;
                 self.on_response_head(connection, http);
@@ -472,7 +493,7 @@ impl Exchange {
             upstream.peer_ended();
         }
         if !self.answered && !self.response_pass.open {
-            return Err(self.upstream_broke());
+            return Err(self.upstream_broke(None));
         }
         match self.download.end_of_input(&mut self.down, &mut self.response_trailers) {
             Ok(()) => Ok(()),
@@ -500,8 +521,8 @@ impl Exchange {
         moved
     }
 
-    /// The upstream's connection failed.
-    pub(super) fn upstream_broke(&mut self) -> End {
+    /// The upstream's connection failed, or its stream did.
+    pub(super) fn upstream_broke(&mut self, error: Option<&std::io::Error>) -> End {
         if let Some(upstream) = &self.upstream {
             upstream.peer_ended();
         }
@@ -518,7 +539,7 @@ impl Exchange {
                 Flags::UPSTREAM_CONNECTION_TERMINATION,
                 "upstream_reset_after_response_started{connection_termination}",
             );
-            return End::Reply(Box::new(upstream_reset(503, "connection termination")));
+            return self.upstream_reset(503, "connection termination");
         }
         let Some(upstream) = &self.upstream else { return End::Gone };
         // RFC 9110 section 9.2.2: what is idempotent may be sent again; nothing of an answer came, and a pooled
@@ -527,37 +548,74 @@ impl Exchange {
         if upstream.is_reused() && !self.fresh_only && fresh_body && self.request.method().is_idempotent() {
             return End::Stale;
         }
-        self.fail(
-            Flags::UPSTREAM_CONNECTION_TERMINATION,
-            "upstream_reset_before_response_started{connection_termination}",
-        );
-        End::Reply(Box::new(upstream_reset(503, "connection termination")))
+        let worker = upstream.worker();
+        let reset = self.reset_of(error);
+        if self.again_after_reset(reset, &worker) {
+            return End::Again;
+        }
+        let (flag, reason, details) = match reset {
+            Reset::Stream => {
+                (Flags::UPSTREAM_REMOTE_RESET, "remote reset", "upstream_reset_before_response_started{remote_reset}")
+            }
+            Reset::RefusedStream => (
+                Flags::UPSTREAM_REMOTE_RESET,
+                "remote refused stream reset",
+                "upstream_reset_before_response_started{remote_refused_stream_reset}",
+            ),
+            _ => (
+                Flags::UPSTREAM_CONNECTION_TERMINATION,
+                "connection termination",
+                "upstream_reset_before_response_started{connection_termination}",
+            ),
+        };
+        self.fail(flag, details);
+        self.upstream_reset(503, reason)
     }
 
     fn refuse_response(&mut self, connection: &Connection, reject: Reject) -> End {
         if let Some(cluster) = &self.cluster {
             cluster.stats(&connection.worker).inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
         }
+        if self.again_after_reset(Reset::ProtocolError, &connection.worker) {
+            return End::Again;
+        }
         self.info.upstream_failure = Some(reject.details.into());
         self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_before_response_started{protocol_error}");
-        End::Reply(Box::new(upstream_reset(reject.status, "protocol error")))
+        self.upstream_reset(reject.status, "protocol error")
     }
 
-    fn overflow(&mut self, connection: &mut Connection, http: &Http) {
+    #[cold]
+    pub(super) fn no_host(&mut self, stats: &postrider_telemetry::Block) -> End {
+        stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
+        self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
+        sets::count_upstream_response(stats, 503, self.internal);
+        let body = Cow::Borrowed(b"no healthy upstream".as_slice());
+        let details = "no_healthy_upstream".into();
+        End::Reply(Box::new(LocalReply { status: 503, body, details, ..LocalReply::default() }))
+    }
+
+    #[cold]
+    fn overflow(&mut self) -> End {
         self.fail(Flags::UPSTREAM_OVERFLOW, "upstream_reset_before_response_started{overflow}");
-        let mut reply = upstream_reset(503, "overflow");
-        reply.headers.push(("x-envoy-overloaded".into(), b"true".as_slice().into()));
-        self.reply(connection, http, reply);
+        let mut end = self.upstream_reset(503, "overflow");
+        if let End::Reply(reply) = &mut end {
+            reply.headers.push(("x-envoy-overloaded".into(), b"true".as_slice().into()));
+        }
+        end
     }
 
-    fn no_connection(&mut self, connection: &mut Connection, http: &Http, failure: NoConnection) {
+    #[cold]
+    fn no_connection(&mut self, connection: &Connection, failure: NoConnection) -> End {
         let reason = match &failure {
-            NoConnection::Overflow => return self.overflow(connection, http),
+            NoConnection::Overflow => return self.overflow(),
             NoConnection::Timeout => "connection timeout",
             NoConnection::Failed(_) => "remote connection failure",
         };
         if let Some(cluster) = &self.cluster {
             cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
+        }
+        if self.again_after_reset(Reset::ConnectFailure, &connection.worker) {
+            return End::Again;
         }
         if let Some(host) = &self.host {
             self.info.upstream_remote.get_or_insert_with(|| host.endpoint.address.to_string().into());
@@ -571,7 +629,7 @@ impl Exchange {
             _ => "upstream_reset_before_response_started{connection_timeout}".to_owned(),
         };
         self.fail(Flags::UPSTREAM_CONNECTION_FAILURE, details);
-        self.reply(connection, http, upstream_reset(503, reason));
+        self.upstream_reset(503, reason)
     }
 
     /// What remains to be said after the stream ended.
@@ -579,8 +637,11 @@ impl Exchange {
         // One that the filters hold back is none yet.
         self.tunnel &= self.answered;
         match end {
-            End::Complete | End::Stale => {}
-            End::Reply(reply) => {
+            End::Complete | End::Stale | End::Again => {}
+            End::Reply(mut reply) => {
+                if let Some(count) = self.attempt_count_for_client() {
+                    reply.headers.push(("x-envoy-attempt-count".into(), count.as_bytes().to_vec().into()));
+                }
                 // What the client was told until now was at most an interim answer.
                 self.upstream = None;
                 self.up.discard(&mut connection.input, &connection.worker.buffers);

@@ -161,6 +161,7 @@ fn routes() -> RouteTable {
         terminates_connect: false,
         rate_limits: Vec::new(),
         include_host_rate_limits: false,
+        attempts: None,
     };
     let route = Route {
         name: "all".into(),
@@ -188,6 +189,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
         weight: 1,
         priority: 0,
         health: EndpointHealth::Healthy,
+        check: None,
     };
     Cluster {
         name: name.into(),
@@ -195,6 +197,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
         discovery: Discovery::Static(vec![endpoint]),
         connect_timeout: Duration::from_secs(5),
         policy: LoadBalancing::RoundRobin,
+        health: HealthRules::default(),
         thresholds: Thresholds::default(),
         high_thresholds: Thresholds::default(),
         buffer_limit: 200 << 10,

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_model::{Cluster, Discovery, LoadBalancing, Thresholds};
+use postrider_config_core::Severity;
+use postrider_model::{CheckKind, Cluster, Discovery, LoadBalancing, Thresholds, UpstreamProtocol};
 
 use super::context::{Lowering, origin};
-use super::{dns, endpoints, listener, transport, upstream};
+use super::{dns, endpoints, health, listener, retry, transport, upstream};
 use crate::reader::Reader;
 
 /// `connect_timeout` where it is absent.
@@ -23,9 +24,18 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster>
     without_meaning_here(cx, at);
     let discovery = discovery(cx, at);
     let policy = policy(cx, at);
+    let health = health::rules(cx, at);
     let (thresholds, high_thresholds) = thresholds(cx, at);
     let (upstream, names) = upstream::options(cx, at);
     let tls = transport::of_cluster(cx, at, &names);
+    let over_grpc = health.check.as_ref().is_some_and(|check| matches!(check.kind, CheckKind::Grpc(_)));
+    if over_grpc && upstream.protocol == UpstreamProtocol::Http1 {
+        let text = "a gRPC health check needs HTTP/2, and this cluster speaks HTTP/1.1";
+        let diagnostic = at
+            .diagnostic_at("health_checks", Severity::Error, "conflict", text)
+            .help("give the cluster `http2_protocol_options` in `typed_extension_protocol_options`");
+        cx.push(diagnostic);
+    }
     let buffer_limit = listener::buffer_limit(cx, at);
     let stat_name = at.str("alt_stat_name");
     let cluster = Cluster {
@@ -34,6 +44,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster>
         discovery: Discovery::Static(Vec::new()),
         connect_timeout: at.duration("connect_timeout").unwrap_or(CONNECT_TIMEOUT),
         policy,
+        health,
         thresholds,
         high_thresholds,
         buffer_limit,
@@ -149,6 +160,7 @@ fn thresholds(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Thresholds, Thresholds
             max_pending_requests: entry.u32_wrapper("max_pending_requests").unwrap_or(defaults.max_pending_requests),
             max_requests: entry.u32_wrapper("max_requests").unwrap_or(defaults.max_requests),
             max_retries: entry.u32_wrapper("max_retries").unwrap_or(defaults.max_retries),
+            retry_budget: retry::budget(&entry),
         };
         entry.ignore("max_connection_pools", "there is one pool per endpoint and worker");
         let priority = entry.enum_name("priority");
@@ -167,11 +179,6 @@ fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
     at.whole("metadata");
     at.ignore("metadata", "no supported part reads it");
     at.ignore("cleanup_interval", "it is about clusters of original destinations");
-    at.ignore("close_connections_on_host_health_failure", "there are no health checks");
-    at.ignore("ignore_health_on_host_removal", "there are no health checks");
-    if at.has("health_checks") {
-        cx.refuse(at, "health_checks", "active health checks");
-    }
     if at.has("outlier_detection") {
         cx.refuse(at, "outlier_detection", "outlier detection");
     }

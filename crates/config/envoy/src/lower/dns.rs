@@ -109,7 +109,7 @@ fn names(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<DnsName>> {
         if entry.health != postrider_model::EndpointHealth::Healthy {
             cx.refuse_value(&entry.at, "health_status", "a health status of a name to resolve");
         }
-        all.push(DnsName { host, port, weight: entry.weight, priority: entry.priority });
+        all.push(DnsName { host, port, weight: entry.weight, priority: entry.priority, check: entry.check });
     }
     sound.then_some(all)
 }

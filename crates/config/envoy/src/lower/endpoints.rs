@@ -1,9 +1,10 @@
 //! Endpoints of a `load_assignment`.
 
-use postrider_model::{Address, Endpoint, EndpointHealth};
+use postrider_model::{Address, Endpoint, EndpointCheck, EndpointHealth};
 
 use super::address::{self, Place};
 use super::context::Lowering;
+use super::health;
 use crate::reader::Reader;
 
 /// One entry of `lb_endpoints` with its place.
@@ -13,6 +14,7 @@ pub(super) struct Entry<'m> {
     pub weight: u32,
     pub priority: u32,
     pub health: EndpointHealth,
+    pub check: Option<Box<EndpointCheck>>,
     pub at: Reader<'m>,
 }
 
@@ -41,6 +43,7 @@ pub(super) fn fixed(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Option<Vec<E
             weight: entry.weight,
             priority: entry.priority,
             health: entry.health,
+            check: entry.check,
         });
     }
     sound.then_some(all)
@@ -84,8 +87,7 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
         cx.missing(&at, "the entry has no endpoint", "`endpoint: {address: …}`");
         return None;
     };
-    endpoint.whole("health_check_config");
-    endpoint.ignore("health_check_config", "there are no health checks");
+    let check = endpoint.message("health_check_config").map(|config| health::of_endpoint(cx, &config));
     let hostname = endpoint.str("hostname");
     let Some(address) = endpoint.message("address") else {
         cx.missing(&endpoint, "the endpoint has no address", "`address: {socket_address: …}`");
@@ -106,7 +108,7 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
         cx.push(diagnostic);
         return None;
     }
-    Some(Entry { place, hostname, weight, priority, health, at })
+    Some(Entry { place, hostname, weight, priority, health, check: check.map(Box::new), at })
 }
 
 /// The place of the host of an entry of `lb_endpoints`.

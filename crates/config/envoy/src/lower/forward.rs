@@ -1,19 +1,29 @@
 //! Sending a request to a cluster (`RouteAction`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_model::{Forward, GrpcTimeout, HostRewrite, PathRewrite, Priority, StreamLimit, Target, WeightedCluster};
+use postrider_model::{
+    Attempts, Forward, GrpcTimeout, HostRewrite, PathRewrite, Priority, StreamLimit, Target, WeightedCluster,
+};
 
 use super::context::{ClusterUse, Lowering, timeout};
 use super::http::{CONNECT, refuse_datagrams};
 use super::tables::TableRules;
-use super::{filters, headers, matchers, plugins, rate_limits};
+use super::{filters, headers, matchers, plugins, rate_limits, retry};
 use crate::reader::Reader;
 
 /// `RouteAction.timeout` where it is absent.
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(super) fn forward(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Forward> {
+/// `host` is what the virtual host says about tries, and `body_limit` the route's own limit on kept bodies.
+pub(super) fn forward(
+    cx: &mut Lowering<'_>,
+    at: &Reader<'_>,
+    rules: &TableRules<'_>,
+    host: &Attempts,
+    body_limit: Option<u64>,
+) -> Option<Forward> {
     at.whole("hash_policy");
     at.ignore("hash_policy", "no cluster here balances by hash");
     let target = target(cx, at, rules);
@@ -41,8 +51,15 @@ pub(super) fn forward(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules
         terminates_connect: terminates_connect(cx, at),
         rate_limits: rate_limits::rate_limits(cx, at),
         include_host_rate_limits: at.bool_wrapper("include_vh_rate_limits").unwrap_or(false),
+        attempts: None,
     };
-    Some(Forward { target: target?, ..forward })
+    let attempts = Attempts {
+        retry: retry::policy(cx, at).or_else(|| host.retry.clone()),
+        body_limit: body_limit.or(host.body_limit),
+        ..host.clone()
+    };
+    let attempts = (!attempts.is_empty()).then(|| Arc::new(attempts));
+    Some(Forward { target: target?, attempts, ..forward })
 }
 
 /// `max_stream_duration`: where it is written, Envoy's router has no timeout of its own.

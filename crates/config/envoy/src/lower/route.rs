@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use postrider_model::{
-    Action, Command, DirectResponse, Format, PathMatch, Piece, Redirect, RedirectPath, RedirectScheme, ResponseBody,
-    Route, RouteMatch,
+    Action, Attempts, Command, DirectResponse, Format, PathMatch, Piece, Redirect, RedirectPath, RedirectScheme,
+    ResponseBody, Route, RouteMatch,
 };
 
 use super::context::{Lowering, origin};
 use super::tables::TableRules;
-use super::{data, filters, forward, headers, matchers, metadata};
+use super::{data, filters, forward, headers, matchers, metadata, retry};
 use crate::reader::Reader;
 
-pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Route> {
+/// `host` is what the virtual host says about tries.
+pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, host: &Attempts) -> Option<Route> {
     let decorator = at.message("decorator");
     if let Some(decorator) = &decorator {
         decorator.ignore("propagate", "there is no tracing");
@@ -23,7 +24,7 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
     let filter_overrides = filters::overrides(cx, at, rules.filters);
     let metadata = Arc::new(metadata::metadata(cx, at));
     let matches = at.message("match").and_then(|place| matches(cx, &place));
-    let action = action(cx, at, rules);
+    let action = action(cx, at, rules, host);
     let name = at.str("name").to_owned();
     Some(Route {
         name,
@@ -37,10 +38,11 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
     })
 }
 
-fn action(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Action> {
+fn action(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, host: &Attempts) -> Option<Action> {
+    let body_limit = retry::body_limit(at);
     match at.oneof("action") {
         Some("route") => {
-            let forward = forward::forward(cx, &at.message("route")?, rules)?;
+            let forward = forward::forward(cx, &at.message("route")?, rules, host, body_limit)?;
             Some(Action::Forward(Box::new(forward)))
         }
         Some("redirect") => Some(Action::Redirect(Box::new(redirect(cx, &at.message("redirect")?)?))),

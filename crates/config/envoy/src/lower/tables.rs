@@ -7,7 +7,7 @@ use postrider_model::{Domain, RequireTls, RouteTable, VirtualHost};
 
 use super::context::{Lowering, origin};
 use super::plugins::{self, Specifiers};
-use super::{filters, headers, metadata, rate_limits, route};
+use super::{filters, headers, metadata, rate_limits, retry, route};
 use crate::reader::Reader;
 
 /// Settings of a table that reach down to its routes.
@@ -55,8 +55,9 @@ pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) ->
 }
 
 fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> VirtualHost {
+    let attempts = retry::of_host(cx, at);
     let routes = at.list("routes");
-    let routes = routes.iter().filter_map(|each| route::route(cx, each, rules)).map(Arc::new).collect();
+    let routes = routes.iter().filter_map(|each| route::route(cx, each, rules, &attempts)).map(Arc::new).collect();
     VirtualHost {
         name: at.str("name").to_owned(),
         domains: at.strings("domains").iter().map(|domain| self::domain(domain.value)).collect(),

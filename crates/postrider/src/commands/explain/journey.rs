@@ -216,7 +216,9 @@ fn destination<'p>(plan: &'p Plan, name: &str, share: Option<(u32, u64)>) -> Des
     let cluster = plan.clusters.iter().find(|cluster| &*cluster.name == name);
     let host = cluster.and_then(|cluster| {
         let random = Random::default();
-        let hosts = Hosts::<()>::new(cluster.model.policy.clone(), &cluster.initial, &random);
+        // As if every host passed its checks.
+        let rules = postrider_model::HealthRules { check: None, ..cluster.model.health.clone() };
+        let hosts = Hosts::<()>::new(cluster.model.policy.clone(), rules, &cluster.initial, &random);
         hosts.pick(&random).map(|host| host.endpoint.address.to_string())
     });
     Destination { name: name.to_owned(), share, cluster: cluster.map(|cluster| &*cluster.model), host }

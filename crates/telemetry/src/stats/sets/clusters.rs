@@ -21,6 +21,22 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Active health checks of one cluster; prefix: its name.
+    pub mod cluster_health = "cluster";
+    counters {
+        ATTEMPT = "health_check.attempt",
+        SUCCESS = "health_check.success",
+        FAILURE = "health_check.failure",
+        NETWORK_FAILURE = "health_check.network_failure",
+        VERIFY_CLUSTER = "health_check.verify_cluster",
+    }
+    gauges {
+        HEALTHY = "health_check.healthy",
+        DEGRADED = "health_check.degraded",
+    }
+}
+
+crate::stat_set! {
     /// An upstream cluster; prefix: its name with `:` as `_`.
     pub mod cluster = "cluster";
     counters {
@@ -94,6 +110,11 @@ crate::stat_set! {
         INTERNAL_UPSTREAM_RQ_4XX = "internal.upstream_rq_4xx",
         INTERNAL_UPSTREAM_RQ_5XX = "internal.upstream_rq_5xx",
         INTERNAL_UPSTREAM_RQ_COMPLETED = "internal.upstream_rq_completed",
+        RETRY_UPSTREAM_RQ_2XX = "retry.upstream_rq_2xx",
+        RETRY_UPSTREAM_RQ_3XX = "retry.upstream_rq_3xx",
+        RETRY_UPSTREAM_RQ_4XX = "retry.upstream_rq_4xx",
+        RETRY_UPSTREAM_RQ_5XX = "retry.upstream_rq_5xx",
+        RETRY_UPSTREAM_RQ_COMPLETED = "retry.upstream_rq_completed",
         UPSTREAM_RQ_1XX = "upstream_rq_1xx",
         UPSTREAM_RQ_2XX = "upstream_rq_2xx",
         UPSTREAM_RQ_3XX = "upstream_rq_3xx",
@@ -140,6 +161,7 @@ crate::stat_set! {
         EXTERNAL_UPSTREAM_RQ_BY_CODE = "external.upstream_rq_",
         INTERNAL_UPSTREAM_RQ_BY_CODE = "internal.upstream_rq_",
         UPSTREAM_RQ_BY_CODE = "upstream_rq_",
+        RETRY_UPSTREAM_RQ_BY_CODE = "retry.upstream_rq_",
     }
 }
 

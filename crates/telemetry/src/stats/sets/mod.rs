@@ -8,7 +8,7 @@ mod http_connections;
 mod listeners;
 mod process;
 
-pub use clusters::{cluster, cluster_certificate, cluster_http2, cluster_manager, cluster_ssl};
+pub use clusters::{cluster, cluster_certificate, cluster_health, cluster_http2, cluster_manager, cluster_ssl};
 pub use http_connections::{http, http1, http2};
 pub use listeners::{
     listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker, proxy_protocol,
@@ -74,6 +74,20 @@ pub fn count_upstream_response(block: &Block, status: u16, internal: bool) {
     block.inc(if internal { internal_class } else { external_class });
 }
 
+/// Counts an answer that was not passed on: the request is tried again.
+pub fn count_retried_response(block: &Block, status: u16) {
+    use cluster::*;
+    block.inc(RETRY_UPSTREAM_RQ_COMPLETED);
+    block.count_code(RETRY_UPSTREAM_RQ_BY_CODE, status);
+    match status / 100 {
+        2 => block.inc(RETRY_UPSTREAM_RQ_2XX),
+        3 => block.inc(RETRY_UPSTREAM_RQ_3XX),
+        4 => block.inc(RETRY_UPSTREAM_RQ_4XX),
+        5 => block.inc(RETRY_UPSTREAM_RQ_5XX),
+        _ => {}
+    }
+}
+
 /// Records how long an upstream took to answer, in all and by origin, in milliseconds.
 #[inline]
 pub fn record_upstream_time(block: &Block, milliseconds: u64, internal: bool) {
@@ -93,9 +107,10 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 18] = [
+    const ALL: [&StatSet; 19] = [
         &access_log::SET,
         &cluster::SET,
+        &cluster_health::SET,
         &cluster_manager::SET,
         &cluster_ssl::SET,
         &filesystem::SET,

@@ -1,0 +1,265 @@
+//! Active health checks of a cluster, and how the health of its hosts counts (`HealthCheck`, `CommonLbConfig`).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use postrider_config_core::Severity;
+use postrider_model::{
+    AccessLogSink, CheckIntervals, CheckKind, EndpointCheck, GrpcCheck, HeaderCondition, HeaderMatch, HealthCheck,
+    HealthRules, HttpCheck, StatusRange, TcpCheck,
+};
+
+use super::context::Lowering;
+use super::{address, headers, matchers};
+use crate::reader::Reader;
+
+/// Defaults of `HealthCheck`.
+const IDLE_INTERVAL: Duration = Duration::from_secs(60);
+const LOOK_AT: u64 = 1024;
+
+/// By this services know Envoy's checks, and keep them out of their logs.
+const USER_AGENT: &str = "Envoy/HC";
+
+const FILE_SINK: &str = "envoy.extensions.health_check.event_sinks.file.v3.HealthCheckEventFileSink";
+
+pub(super) fn rules(cx: &mut Lowering<'_>, at: &Reader<'_>) -> HealthRules {
+    let mut rules = HealthRules { drops_removed: at.bool("ignore_health_on_host_removal"), ..HealthRules::default() };
+    if let Some(common) = at.message("common_lb_config") {
+        common_lb(cx, &common, &mut rules);
+    }
+    let checks = at.list("health_checks");
+    match checks.as_slice() {
+        [] => at.ignore("close_connections_on_host_health_failure", "there are no health checks"),
+        [first, others @ ..] => {
+            if at.has("close_connections_on_host_health_failure") {
+                cx.refuse(
+                    at,
+                    "close_connections_on_host_health_failure",
+                    "closing the connections of a host that fails its checks",
+                );
+            }
+            for other in others {
+                other.read_whole();
+                let text = "several health checks of one cluster";
+                cx.refuse_value(at, "health_checks", text);
+            }
+            rules.check = check(cx, first).map(Box::new);
+        }
+    }
+    rules
+}
+
+fn common_lb(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &mut HealthRules) {
+    if let Some(threshold) = at.message("healthy_panic_threshold") {
+        rules.panic_threshold = threshold.f64("value");
+    }
+    rules.ignores_unchecked = at.bool("ignore_new_hosts_until_first_hc");
+    at.ignore("update_merge_window", "changes of endpoints are taken over at once");
+    for (field, what) in [
+        ("zone_aware_lb_config", "balancing by zone"),
+        ("locality_weighted_lb_config", "balancing by the weight of localities"),
+        ("close_connections_on_host_set_change", "closing connections when the endpoints change"),
+        ("override_host_status", "hosts that a filter may choose by their status"),
+    ] {
+        if at.has(field) {
+            cx.refuse(at, field, what);
+        }
+    }
+    at.whole("consistent_hashing_lb_config");
+    at.ignore("consistent_hashing_lb_config", "no cluster here balances by hash");
+}
+
+fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
+    at.ignore("name", "there is one check");
+    cx.no_effect(at, "alt_port", "as in Envoy; `health_check_config: {port_value: …}` of an endpoint has one");
+    for (field, what) in [
+        ("tls_options", "ALPN of its own for a health check"),
+        ("transport_socket_match_criteria", "a transport socket of its own for a health check"),
+        ("event_service", "events of health checks over gRPC"),
+    ] {
+        if at.has(field) {
+            cx.refuse(at, field, what);
+        }
+    }
+    let kind = match at.oneof("health_checker") {
+        Some("http_health_check") => {
+            http(cx, &at.message("http_health_check")?).map(|http| CheckKind::Http(Box::new(http)))
+        }
+        Some("tcp_health_check") => tcp(cx, &at.message("tcp_health_check")?).map(CheckKind::Tcp),
+        Some("grpc_health_check") => Some(CheckKind::Grpc(grpc(cx, &at.message("grpc_health_check")?))),
+        Some(other) => {
+            cx.refuse(at, other, "health checkers as extensions (Redis, Thrift and others)");
+            None
+        }
+        // The loader has said that one is required.
+        None => None,
+    };
+    let threshold = |field| at.u32_wrapper(field).unwrap_or(1).max(1);
+    Some(HealthCheck {
+        timeout: at.duration("timeout").unwrap_or(Duration::from_secs(1)),
+        intervals: intervals(at),
+        unhealthy_threshold: threshold("unhealthy_threshold"),
+        healthy_threshold: threshold("healthy_threshold"),
+        reuse_connection: at.bool_wrapper("reuse_connection").unwrap_or(true),
+        user_agent: USER_AGENT.to_owned(),
+        event_log: event_log(cx, at),
+        logs_every_failure: at.bool("always_log_health_check_failures"),
+        logs_every_success: at.bool("always_log_health_check_success"),
+        kind: kind?,
+    })
+}
+
+fn intervals(at: &Reader<'_>) -> CheckIntervals {
+    let healthy = at.duration("interval").unwrap_or(IDLE_INTERVAL);
+    let unhealthy = at.duration("unhealthy_interval").unwrap_or(healthy);
+    let idle = at.duration("no_traffic_interval").unwrap_or(IDLE_INTERVAL);
+    CheckIntervals {
+        healthy,
+        unhealthy,
+        healthy_edge: at.duration("healthy_edge_interval").unwrap_or(healthy),
+        unhealthy_edge: at.duration("unhealthy_edge_interval").unwrap_or(unhealthy),
+        idle,
+        idle_healthy: at.duration("no_traffic_healthy_interval").unwrap_or(idle),
+        jitter: at.duration("interval_jitter").unwrap_or_default(),
+        jitter_percent: at.u32("interval_jitter_percent"),
+        initial_jitter: at.duration("initial_jitter").unwrap_or_default(),
+    }
+}
+
+/// The file of `event_log_path` or of the one event logger.
+fn event_log(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<AccessLogSink> {
+    let mut path = at.str("event_log_path");
+    for (index, logger) in at.list("event_logger").iter().enumerate() {
+        logger.str("name");
+        let Some(any) = logger.any("typed_config") else { continue };
+        match &any.reader {
+            Some(config) if any.type_name == FILE_SINK && index == 0 && path.is_empty() => {
+                path = config.str("event_log_path");
+            }
+            Some(config) if any.type_name == FILE_SINK => {
+                config.read_whole();
+                cx.refuse_value(at, "event_logger", "a second log of events");
+            }
+            _ => cx.refuse_extension(logger, "typed_config", &any),
+        }
+    }
+    (!path.is_empty()).then(|| AccessLogSink::File(PathBuf::from(path)))
+}
+
+fn http(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpCheck> {
+    if at.has("use_alpn_protocol") {
+        cx.refuse(at, "use_alpn_protocol", "a health check that speaks what ALPN agrees on");
+    }
+    let http2 = match at.enum_name("codec_client_type").as_str() {
+        "HTTP3" => {
+            cx.refuse_value(at, "codec_client_type", "a health check over HTTP/3");
+            false
+        }
+        name => name == "HTTP2",
+    };
+    let service = at.message("service_name_matcher").map(|place| matchers::string(cx, &place));
+    let service = match service {
+        Some(condition) => Some(HeaderMatch {
+            name: "x-envoy-upstream-healthchecked-cluster".to_owned(),
+            condition: HeaderCondition::Value(condition?),
+            invert: false,
+            treat_missing_as_empty: true,
+        }),
+        None => None,
+    };
+    let method = at.enum_name("method");
+    let expected = ranges(cx, at, "expected_statuses");
+    let body = at.message("send").map(|send| payload(cx, &send)).unwrap_or_default();
+    if !body.is_empty() && matches!(method.as_str(), "GET" | "HEAD" | "DELETE" | "TRACE" | "METHOD_UNSPECIFIED") {
+        cx.error(at, "send", "invalid-method", format!("a check with a body needs `method: POST`, not {method}"));
+    }
+    Some(HttpCheck {
+        host: at.str("host").to_owned(),
+        path: at.str("path").to_owned(),
+        method: if method == "METHOD_UNSPECIFIED" { "GET".to_owned() } else { method },
+        body,
+        headers: headers::request_edits(cx, at),
+        expected: if expected.is_empty() { vec![StatusRange { start: 200, end: 201 }] } else { expected },
+        retriable: ranges(cx, at, "retriable_statuses"),
+        receive: payloads(cx, at, "receive"),
+        look_at: at.u64_wrapper("response_buffer_size").unwrap_or(LOOK_AT),
+        service,
+        http2,
+    })
+}
+
+fn ranges(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<StatusRange> {
+    let range = |cx: &mut Lowering<'_>, range: &Reader<'_>| {
+        let (start, end) = (range.i64("start"), range.i64("end"));
+        if start >= end || !(100..600).contains(&start) || end > 600 {
+            let diagnostic = range
+                .diagnostic(Severity::Error, "invalid-range", format!("{start} to {end} is no range of statuses"))
+                .expected("`start` from 100, and a larger `end` of at most 600, which does not belong to it");
+            cx.push(diagnostic);
+            return None;
+        }
+        Some(StatusRange { start: u16::try_from(start).ok()?, end: u16::try_from(end).ok()? })
+    };
+    at.list(field).iter().filter_map(|place| range(cx, place)).collect()
+}
+
+fn tcp(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpCheck> {
+    if at.has("proxy_protocol_config") {
+        cx.refuse(at, "proxy_protocol_config", "PROXY protocol in a health check");
+    }
+    let send = at.message("send").map(|send| payload(cx, &send)).unwrap_or_default();
+    Some(TcpCheck { send, receive: payloads(cx, at, "receive") })
+}
+
+fn grpc(cx: &mut Lowering<'_>, at: &Reader<'_>) -> GrpcCheck {
+    GrpcCheck {
+        service: at.str("service_name").to_owned(),
+        authority: at.str("authority").to_owned(),
+        metadata: headers::additions(cx, at, "initial_metadata"),
+    }
+}
+
+fn payloads(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<Vec<u8>> {
+    at.list(field).iter().map(|place| payload(cx, place)).collect()
+}
+
+/// Bytes, or text that is their hexadecimal form.
+fn payload(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<u8> {
+    if at.oneof("payload") == Some("binary") {
+        return at.bytes("binary").to_vec();
+    }
+    let text = at.str("text");
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    match digits {
+        Some(digits) if digits.len() % 2 == 0 => {
+            digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect()
+        }
+        _ => {
+            let diagnostic = at
+                .diagnostic_at("text", Severity::Error, "invalid-payload", format!("`{text}` is no hexadecimal number"))
+                .expected("two hexadecimal digits for each byte, such as `50494e47` for PING; or `binary` in base64");
+            cx.push(diagnostic);
+            Vec::new()
+        }
+    }
+}
+
+/// `health_check_config` of an endpoint.
+pub(super) fn of_endpoint(cx: &mut Lowering<'_>, at: &Reader<'_>) -> EndpointCheck {
+    let port = u16::try_from(at.u32("port_value")).ok().filter(|port| *port != 0);
+    let address = at.message("address").and_then(|place| match address::place(cx, &place) {
+        Some(address::Place::Literal(address)) => Some(address),
+        Some(address::Place::Name { .. }) => {
+            cx.error(at, "address", "invalid-address", "a name is not resolved for a health check: give an IP address");
+            None
+        }
+        None => None,
+    });
+    EndpointCheck {
+        port,
+        address,
+        hostname: at.str("hostname").to_owned(),
+        disabled: at.bool("disable_active_health_check"),
+    }
+}

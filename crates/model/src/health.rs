@@ -1,0 +1,128 @@
+//! Active health checks of a cluster, and what the health of its hosts means for its traffic.
+
+use std::time::Duration;
+
+use crate::{AccessLogSink, HeaderEdits, HeaderMatch};
+
+/// How the health of hosts counts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HealthRules {
+    /// Below this share of usable hosts, in percent, traffic goes to all hosts whatever their health.
+    pub panic_threshold: f64,
+    /// Hosts that were not checked yet do not count for that share.
+    pub ignores_unchecked: bool,
+    /// Hosts that discovery dropped go at once, though they pass their checks.
+    pub drops_removed: bool,
+    pub check: Option<Box<HealthCheck>>,
+}
+
+impl Default for HealthRules {
+    /// Envoy's (`CommonLbConfig.healthy_panic_threshold`).
+    fn default() -> Self {
+        HealthRules { panic_threshold: 50.0, ignores_unchecked: false, drops_removed: false, check: None }
+    }
+}
+
+/// Envoy's `HealthCheck`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HealthCheck {
+    pub kind: CheckKind,
+    pub timeout: Duration,
+    pub intervals: CheckIntervals,
+    /// Failures of the network after which a host is unhealthy.
+    pub unhealthy_threshold: u32,
+    /// Successes after which it is healthy again.
+    pub healthy_threshold: u32,
+    pub reuse_connection: bool,
+    /// What checks over HTTP and gRPC call themselves.
+    pub user_agent: String,
+    pub event_log: Option<AccessLogSink>,
+    pub logs_every_failure: bool,
+    pub logs_every_success: bool,
+}
+
+/// How long after one check the next one begins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CheckIntervals {
+    pub healthy: Duration,
+    pub unhealthy: Duration,
+    /// Right after a host became healthy, and unhealthy.
+    pub healthy_edge: Duration,
+    pub unhealthy_edge: Duration,
+    /// While the cluster has had no traffic: for hosts that fail, and that pass.
+    pub idle: Duration,
+    pub idle_healthy: Duration,
+    /// Up to so much is added at random, and so many percent.
+    pub jitter: Duration,
+    pub jitter_percent: u32,
+    /// The first check comes up to so much later.
+    pub initial_jitter: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum CheckKind {
+    Http(Box<HttpCheck>),
+    Tcp(TcpCheck),
+    Grpc(GrpcCheck),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpCheck {
+    /// Empty means the cluster's name.
+    pub host: String,
+    pub path: String,
+    pub method: String,
+    pub body: Vec<u8>,
+    pub headers: HeaderEdits,
+    pub expected: Vec<StatusRange>,
+    /// Statuses that fail, but not at once.
+    pub retriable: Vec<StatusRange>,
+    /// Parts of the answer's body, in this order; empty is any.
+    pub receive: Vec<Vec<u8>>,
+    /// Bytes of the answer's body that are looked at; 0 is all.
+    pub look_at: u64,
+    /// Holds for the answer of the service that is meant.
+    pub service: Option<HeaderMatch>,
+    pub http2: bool,
+}
+
+/// From the first status to before the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusRange {
+    pub start: u16,
+    pub end: u16,
+}
+
+impl StatusRange {
+    pub fn contains(&self, status: u16) -> bool {
+        (self.start..self.end).contains(&status)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpCheck {
+    pub send: Vec<u8>,
+    /// Parts of what comes back, in this order; empty is satisfied with a connection.
+    pub receive: Vec<Vec<u8>>,
+}
+
+/// `grpc.health.v1.Health/Check`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GrpcCheck {
+    pub service: String,
+    /// Empty means the cluster's name.
+    pub authority: String,
+    pub metadata: HeaderEdits,
+}
+
+/// What an endpoint says about its checks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct EndpointCheck {
+    /// Another port, and another address.
+    pub port: Option<u16>,
+    pub address: Option<crate::Address>,
+    /// In place of the check's own host; may be empty.
+    pub hostname: String,
+    /// It is not checked, and counts as healthy.
+    pub disabled: bool,
+}

@@ -1,0 +1,222 @@
+//! The health of a host as active checks find it: a state machine without a clock and without connections.
+//!
+//! ```text
+//! unchecked ──first success──> healthy ──threshold of failures, or one of the host's own──> failed
+//!     └───────first failure──> failed  ──threshold of successes──────────────────────────> healthy
+//! ```
+
+use std::time::Duration;
+
+use postrider_model::{CheckIntervals, HealthCheck};
+
+use crate::Random;
+
+/// What active checks say about a host. The default is a host that nobody checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Health {
+    pub failed: bool,
+    /// No check has ended yet.
+    pub unchecked: bool,
+    /// It serves, but would rather not.
+    pub degraded: bool,
+    /// The last check of a failed host took too long.
+    pub timed_out: bool,
+}
+
+impl Health {
+    /// Of a host that is yet to be checked.
+    pub const UNCHECKED: Health = Health { failed: true, unchecked: true, degraded: false, timed_out: false };
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Healthy {
+        degraded: bool,
+    },
+    /// The host says itself that it is not well; `retriable` when that does not count at once.
+    Refused {
+        retriable: bool,
+    },
+    /// No connection, or one that broke.
+    Unreachable,
+    TimedOut,
+}
+
+/// What a check changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transition {
+    Unchanged,
+    /// On its way, but the threshold is not reached.
+    Pending,
+    Changed,
+}
+
+/// The checks of one host.
+#[derive(Debug)]
+pub struct Checked {
+    pub health: Health,
+    successes: u32,
+    failures: u32,
+}
+
+impl Default for Checked {
+    fn default() -> Self {
+        Checked { health: Health::UNCHECKED, successes: 0, failures: 0 }
+    }
+}
+
+impl Checked {
+    /// No check has ended yet.
+    pub fn is_first(&self) -> bool {
+        self.health.unchecked
+    }
+
+    /// Takes the end of a check.
+    pub fn settle(&mut self, outcome: Outcome, check: &HealthCheck) -> Transition {
+        let first = self.is_first();
+        self.health.unchecked = false;
+        let mut transition = Transition::Unchanged;
+        if let Outcome::Healthy { degraded } = outcome {
+            self.failures = 0;
+            if self.health.failed {
+                self.successes += 1;
+                // The first success counts at once, so that a start is quick.
+                transition = Transition::Pending;
+                if first || self.successes >= check.healthy_threshold {
+                    self.health = Health::default();
+                    transition = Transition::Changed;
+                }
+            }
+            self.health.degraded = degraded;
+            return transition;
+        }
+        self.successes = 0;
+        let at_once = matches!(outcome, Outcome::Refused { retriable: false });
+        if !self.health.failed {
+            self.failures += 1;
+            transition = Transition::Pending;
+            if at_once || self.failures >= check.unhealthy_threshold {
+                self.failures = 0;
+                self.health.failed = true;
+                transition = Transition::Changed;
+            }
+        }
+        self.health.timed_out = self.health.failed && outcome == Outcome::TimedOut;
+        transition
+    }
+}
+
+/// How long to wait for the next check. `traffic`: the cluster has had some.
+pub fn interval(
+    intervals: &CheckIntervals,
+    outcome: Outcome,
+    transition: Transition,
+    traffic: bool,
+    random: &Random,
+) -> Duration {
+    let passed = matches!(outcome, Outcome::Healthy { .. });
+    let base = match (traffic, passed, transition) {
+        (false, true, _) => intervals.idle_healthy,
+        (false, false, _) => intervals.idle,
+        // One that is on its way is still what it was.
+        (true, true, Transition::Pending) => intervals.unhealthy,
+        (true, false, Transition::Pending) => intervals.healthy,
+        (true, true, Transition::Changed) => intervals.healthy_edge,
+        (true, false, Transition::Changed) => intervals.unhealthy_edge,
+        (true, true, Transition::Unchanged) => intervals.healthy,
+        (true, false, Transition::Unchanged) => intervals.unhealthy,
+    };
+    let percent = random.below(intervals.jitter_percent as usize) as u32;
+    base + base.saturating_mul(percent) / 100 + draw(intervals.jitter, random)
+}
+
+/// Evenly drawn between nothing and `most`.
+pub fn draw(most: Duration, random: &Random) -> Duration {
+    Duration::from_millis(random.below(usize::try_from(most.as_millis()).unwrap_or(usize::MAX)) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider_model::{CheckKind, TcpCheck};
+
+    fn check(unhealthy: u32, healthy: u32) -> HealthCheck {
+        let seconds = Duration::from_secs;
+        HealthCheck {
+            kind: CheckKind::Tcp(TcpCheck { send: Vec::new(), receive: Vec::new() }),
+            timeout: seconds(1),
+            intervals: CheckIntervals {
+                healthy: seconds(1),
+                unhealthy: seconds(2),
+                healthy_edge: seconds(3),
+                unhealthy_edge: seconds(4),
+                idle: seconds(5),
+                idle_healthy: seconds(6),
+                jitter: Duration::ZERO,
+                jitter_percent: 0,
+                initial_jitter: Duration::ZERO,
+            },
+            unhealthy_threshold: unhealthy,
+            healthy_threshold: healthy,
+            reuse_connection: true,
+            user_agent: String::new(),
+            event_log: None,
+            logs_every_failure: false,
+            logs_every_success: false,
+        }
+    }
+
+    const GOOD: Outcome = Outcome::Healthy { degraded: false };
+
+    #[test]
+    fn the_first_success_counts_at_once_and_later_ones_by_the_threshold() {
+        let check = check(2, 3);
+        let mut host = Checked::default();
+        assert!(host.health.failed);
+        assert_eq!(host.settle(GOOD, &check), Transition::Changed);
+        assert_eq!(host.settle(Outcome::Unreachable, &check), Transition::Pending);
+        assert!(!host.health.failed);
+        assert_eq!(host.settle(Outcome::TimedOut, &check), Transition::Changed);
+        assert!(host.health.failed && host.health.timed_out);
+        assert_eq!(host.settle(GOOD, &check), Transition::Pending);
+        assert_eq!(host.settle(GOOD, &check), Transition::Pending);
+        assert_eq!(host.settle(GOOD, &check), Transition::Changed);
+        assert_eq!(host.health, Health::default());
+    }
+
+    #[test]
+    fn a_host_that_says_itself_that_it_is_not_well_fails_at_once() {
+        let check = check(3, 1);
+        let mut host = Checked::default();
+        host.settle(GOOD, &check);
+        assert_eq!(host.settle(Outcome::Refused { retriable: true }, &check), Transition::Pending);
+        assert_eq!(host.settle(Outcome::Refused { retriable: false }, &check), Transition::Changed);
+        assert_eq!(host.settle(Outcome::Healthy { degraded: true }, &check), Transition::Changed);
+        assert!(host.health.degraded && !host.health.failed);
+    }
+
+    #[test]
+    fn a_first_failure_leaves_an_unchecked_host_failed() {
+        let mut host = Checked::default();
+        assert_eq!(host.settle(Outcome::Unreachable, &check(3, 3)), Transition::Unchanged);
+        assert!(host.health.failed && !host.health.unchecked);
+        assert_eq!(host.settle(GOOD, &check(3, 3)), Transition::Pending);
+    }
+
+    #[test]
+    fn intervals_follow_state_and_edge() {
+        let intervals = check(1, 1).intervals;
+        let random = Random::new(1);
+        let seconds =
+            |outcome, transition, traffic| interval(&intervals, outcome, transition, traffic, &random).as_secs();
+        assert_eq!(seconds(GOOD, Transition::Unchanged, true), 1);
+        assert_eq!(seconds(GOOD, Transition::Pending, true), 2);
+        assert_eq!(seconds(GOOD, Transition::Changed, true), 3);
+        assert_eq!(seconds(Outcome::TimedOut, Transition::Unchanged, true), 2);
+        assert_eq!(seconds(Outcome::TimedOut, Transition::Pending, true), 1);
+        assert_eq!(seconds(Outcome::TimedOut, Transition::Changed, true), 4);
+        assert_eq!(seconds(Outcome::TimedOut, Transition::Changed, false), 5);
+        assert_eq!(seconds(GOOD, Transition::Changed, false), 6);
+    }
+}

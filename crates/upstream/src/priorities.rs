@@ -1,0 +1,146 @@
+//! How traffic is spread over the priorities of a cluster by the health of their hosts, as Envoy does it
+//! (`LoadBalancerBase::recalculatePerPriorityState` and what belongs to it).
+//!
+//! A priority takes as much traffic as its healthy hosts may, with 40 % to spare: with 72 % of them healthy it still
+//! takes all. What it cannot take goes to the next one; then come degraded hosts; and when too few hosts are left
+//! anywhere, all hosts are used whatever their health.
+
+/// Percent of traffic that a percent of healthy hosts may take (`overprovisioning_factor`).
+const OVERPROVISIONING: u64 = 140;
+
+/// Hosts of one priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Census {
+    pub all: usize,
+    pub healthy: usize,
+    pub degraded: usize,
+    /// Not checked yet, where such hosts do not count.
+    pub excluded: usize,
+}
+
+/// What one priority gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Share {
+    /// Percent of all traffic that goes to its healthy hosts, and to its degraded ones.
+    pub healthy: u64,
+    pub degraded: u64,
+    /// Its traffic goes to all of its hosts.
+    pub panic: bool,
+}
+
+/// The shares of all priorities; together they are 100.
+pub(crate) fn spread(priorities: &[Census], panic_threshold: f64) -> Vec<Share> {
+    let mut shares = vec![Share::default(); priorities.len()];
+    let counted = |census: &Census| (census.all - census.excluded.min(census.all)) as u64;
+    let able = |census: &Census, hosts: usize| match counted(census) {
+        0 => 0,
+        counted => (OVERPROVISIONING * hosts as u64 / counted).min(100),
+    };
+    let healthy: Vec<u64> = priorities.iter().map(|census| able(census, census.healthy)).collect();
+    let degraded: Vec<u64> = priorities.iter().map(|census| able(census, census.degraded)).collect();
+    let total = healthy.iter().chain(&degraded).sum::<u64>().min(100);
+    if total > 0 {
+        let mut left = 100;
+        let mut give = |able: u64| {
+            let given = (able * 100 / total).min(left);
+            left -= given;
+            given
+        };
+        shares.iter_mut().zip(&healthy).for_each(|(share, able)| share.healthy = give(*able));
+        shares.iter_mut().zip(&degraded).for_each(|(share, able)| share.degraded = give(*able));
+        // What rounding left.
+        let first = |able: &[u64]| able.iter().position(|able| *able > 0);
+        if let Some(share) = first(&healthy).and_then(|at| shares.get_mut(at)) {
+            share.healthy += left;
+        } else if let Some(share) = first(&degraded).and_then(|at| shares.get_mut(at)) {
+            share.degraded += left;
+        }
+    }
+    if panic_threshold <= 0.0 && total == 0 {
+        // Nobody is left, and nobody who is not well may be asked.
+        if let Some(share) = shares.first_mut() {
+            share.healthy = 100;
+        }
+        return shares;
+    }
+    for (share, census) in shares.iter_mut().zip(priorities) {
+        let usable = match counted(census) {
+            0 => 0.0,
+            counted => 100.0 * (census.healthy + census.degraded) as f64 / counted as f64,
+        };
+        share.panic = total < 100 && usable < panic_threshold;
+    }
+    if !shares.is_empty() && shares.iter().all(|share| share.panic) {
+        by_size(priorities, &mut shares);
+    }
+    shares
+}
+
+/// Nobody knows better: each priority gets traffic by the number of its hosts.
+fn by_size(priorities: &[Census], shares: &mut [Share]) {
+    let total: u64 = priorities.iter().map(|census| census.all as u64).sum();
+    let mut left = 100;
+    for (share, census) in shares.iter_mut().zip(priorities) {
+        share.healthy = (100 * census.all as u64).checked_div(total).unwrap_or_default();
+        share.degraded = 0;
+        left -= share.healthy;
+    }
+    let first = priorities.iter().position(|census| census.all > 0).unwrap_or_default();
+    if let Some(share) = shares.get_mut(first) {
+        share.healthy += left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn census(all: usize, healthy: usize, degraded: usize) -> Census {
+        Census { all, healthy, degraded, excluded: 0 }
+    }
+
+    fn shares(priorities: &[Census]) -> Vec<(u64, u64, bool)> {
+        spread(priorities, 50.0).iter().map(|share| (share.healthy, share.degraded, share.panic)).collect()
+    }
+
+    #[test]
+    fn a_priority_takes_all_until_more_than_a_quarter_is_gone() {
+        assert_eq!(shares(&[census(4, 3, 0), census(4, 4, 0)]), [(100, 0, false), (0, 0, false)]);
+        assert_eq!(shares(&[census(4, 2, 0), census(4, 4, 0)]), [(70, 0, false), (30, 0, false)]);
+        assert_eq!(shares(&[census(4, 0, 0), census(4, 4, 0)]), [(0, 0, false), (100, 0, false)]);
+    }
+
+    #[test]
+    fn degraded_hosts_come_when_healthy_ones_do_not_suffice() {
+        assert_eq!(shares(&[census(4, 1, 3)]), [(35, 65, false)]);
+        assert_eq!(shares(&[census(2, 0, 2)]), [(0, 100, false)]);
+    }
+
+    #[test]
+    fn too_few_hosts_everywhere_are_a_panic() {
+        assert_eq!(shares(&[census(3, 1, 0)]), [(100, 0, true)]);
+        assert_eq!(shares(&[census(3, 0, 0), census(1, 0, 0)]), [(75, 0, true), (25, 0, true)]);
+        let calm = |threshold| spread(&[census(4, 1, 0)], threshold).first().copied();
+        assert_eq!(calm(10.0), Some(Share { healthy: 100, degraded: 0, panic: false }));
+        assert_eq!(spread(&[census(1, 0, 0)], 0.0), [Share { healthy: 100, degraded: 0, panic: false }]);
+    }
+
+    #[test]
+    fn unchecked_hosts_need_not_count() {
+        let census = Census { all: 10, healthy: 1, degraded: 0, excluded: 9 };
+        assert_eq!(shares(&[census]), [(100, 0, false)]);
+    }
+
+    #[test]
+    fn shares_are_a_whole_however_the_numbers_fall() {
+        for a in 0..6 {
+            for b in 0..6 {
+                for c in 0..6 {
+                    let shares =
+                        spread(&[census(5, a.min(5), 5 - a.min(5)), census(7, b, 0), census(3, c.min(3), 0)], 50.0);
+                    assert_eq!(shares.iter().map(|share| share.healthy + share.degraded).sum::<u64>(), 100);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! How a host is checked: over HTTP, gRPC or plain TCP, on a connection that is kept for the next check.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::SystemTime;
+
+use ::h2::client::SendRequest;
+use bytes::Bytes;
+use postrider_filter_api::{Moment, StreamInfo};
+use postrider_http::{Fields, HeadLimits, HeaderId, RequestHead, ResponseHead};
+use postrider_model::{
+    Address, CheckKind, Endpoint, EndpointCheck, GrpcCheck, HeaderEdits, HealthCheck, HttpCheck, TcpCheck,
+    UpstreamProtocol,
+};
+use postrider_telemetry::Block;
+use postrider_telemetry::stats::sets::cluster_health as stat;
+use postrider_upstream::health::Outcome;
+
+use super::exchange::{Answer, ask, send};
+use super::grpc;
+use crate::cluster::Cluster;
+use crate::format::Context as Formats;
+use crate::h2;
+use crate::http::{apply_edits, evaluate_edits};
+use crate::io::Io;
+use crate::plan::ClusterPlan;
+use crate::worker::Worker;
+
+/// Bytes of an answer over TCP among which the expected ones are looked for.
+const MAX_TCP_ANSWER: usize = 64 * 1024;
+
+/// Everything that is needed to check one host again and again.
+pub(super) struct Probe {
+    plan: Arc<ClusterPlan>,
+    address: Address,
+    /// The endpoint's own name, for TLS.
+    hostname: String,
+    kind: Kind,
+    link: Option<Link>,
+    /// Of the last answer over HTTP.
+    status: u16,
+}
+
+enum Kind {
+    Http { head: RequestHead, check: Box<HttpCheck> },
+    Grpc { head: RequestHead, body: Vec<u8> },
+    Tcp(TcpCheck),
+}
+
+/// A connection.
+enum Link {
+    Plain(Io),
+    Http2 { send: SendRequest<Bytes>, _driver: Driver },
+}
+
+/// What moves the frames of a connection, which ends with it.
+struct Driver(tokio::task::AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Probe {
+    pub(super) fn new(plan: &Arc<ClusterPlan>, check: &HealthCheck, endpoint: &Endpoint, now: SystemTime) -> Probe {
+        let own = endpoint.check.as_deref();
+        let host = |configured: &str| {
+            let own = own.map(|own| own.hostname.as_str()).filter(|name| !name.is_empty());
+            own.or(Some(configured).filter(|name| !name.is_empty())).unwrap_or(&plan.name).to_owned()
+        };
+        let agent = &check.user_agent;
+        let kind = match &check.kind {
+            CheckKind::Http(http) => {
+                Kind::Http { head: http_head(http, &host(&http.host), agent, now), check: http.clone() }
+            }
+            CheckKind::Grpc(grpc) => Kind::Grpc {
+                head: grpc_head(grpc, &host(&grpc.authority), agent, now),
+                body: grpc::body(&grpc.service),
+            },
+            CheckKind::Tcp(tcp) => Kind::Tcp(tcp.clone()),
+        };
+        Probe {
+            plan: plan.clone(),
+            address: address(endpoint, own),
+            hostname: endpoint.hostname.clone(),
+            kind,
+            link: None,
+            status: 0,
+        }
+    }
+
+    /// The status of the last check's answer; 0 when there was none.
+    pub(super) fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The next check begins with a new connection.
+    pub(super) fn close(&mut self) {
+        self.link = None;
+    }
+
+    /// Checks once.
+    pub(super) async fn run(&mut self, cluster: &Cluster, worker: &Worker, stats: &Block) -> Outcome {
+        self.status = 0;
+        let checked = match &self.kind {
+            Kind::Tcp(tcp) => {
+                let tcp = tcp.clone();
+                self.check_tcp(&tcp, cluster, worker).await
+            }
+            Kind::Http { .. } | Kind::Grpc { .. } => self.check_http(cluster, worker, stats).await,
+        };
+        checked.unwrap_or_else(|_| {
+            self.close();
+            Outcome::Unreachable
+        })
+    }
+
+    async fn check_http(&mut self, cluster: &Cluster, worker: &Worker, stats: &Block) -> io::Result<Outcome> {
+        let http2 = match &self.kind {
+            Kind::Http { check, .. } => check.http2,
+            Kind::Grpc { .. } | Kind::Tcp(_) => true,
+        };
+        let mut link = match self.link.take() {
+            Some(link) => match usable(link).await {
+                Some(link) => link,
+                None => self.connect(cluster, worker, http2).await?,
+            },
+            None => self.connect(cluster, worker, http2).await?,
+        };
+        let options = &self.plan.model.upstream;
+        let limits = HeadLimits {
+            max_bytes: options.max_response_head_bytes as usize,
+            max_fields: options.max_response_headers as usize,
+        };
+        let (head, body, keep) = match &self.kind {
+            Kind::Http { head, check } => {
+                let keep = match check.look_at {
+                    _ if check.receive.is_empty() => 0,
+                    0 => usize::MAX,
+                    most => usize::try_from(most).unwrap_or(usize::MAX),
+                };
+                (head, check.body.as_slice(), keep)
+            }
+            Kind::Grpc { head, body } => (head, body.as_slice(), usize::MAX),
+            Kind::Tcp(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        let answer = match &mut link {
+            Link::Plain(io) => ask(io, head, body, keep, limits, &worker.buffers).await?,
+            Link::Http2 { send, .. } => {
+                let mut io = Io::Http2(Box::new(h2::Stream::to_upstream(send.clone())));
+                ask(&mut io, head, body, keep, limits, &worker.buffers).await?
+            }
+        };
+        let goes_on = answer.persistent || matches!(link, Link::Http2 { .. });
+        self.link = goes_on.then_some(link);
+        self.status = answer.head.status();
+        Ok(match &self.kind {
+            Kind::Http { check, .. } => self.judge_http(check, &answer, stats),
+            Kind::Grpc { .. } | Kind::Tcp(_) => grpc::judge(&answer),
+        })
+    }
+
+    fn judge_http(&self, check: &HttpCheck, answer: &Answer, stats: &Block) -> Outcome {
+        let status = answer.head.status();
+        let retriable = check.retriable.iter().any(|range| range.contains(status));
+        let expected = check.expected.iter().any(|range| range.contains(status));
+        if !expected || !contains_in_order(&answer.body, &check.receive) {
+            return Outcome::Refused { retriable };
+        }
+        if let Some(test) = &self.plan.check_service {
+            stats.inc(stat::VERIFY_CLUSTER);
+            if !test.holds_for_answer(&answer.head) {
+                return Outcome::Refused { retriable: false };
+            }
+        }
+        Outcome::Healthy { degraded: answer.head.fields.get_name(b"x-envoy-degraded").is_some() }
+    }
+
+    async fn check_tcp(&mut self, check: &TcpCheck, cluster: &Cluster, worker: &Worker) -> io::Result<Outcome> {
+        let kept = match self.link.take() {
+            Some(Link::Plain(mut io)) => is_quiet(&mut io).then_some(io),
+            Some(Link::Http2 { .. }) | None => None,
+        };
+        let mut io = match kept {
+            Some(io) => io,
+            None => self.open(cluster, worker, None).await?,
+        };
+        if check.receive.is_empty() {
+            // That there is a connection is all that was asked.
+            return Ok(Outcome::Healthy { degraded: false });
+        }
+        send(&mut io, &check.send).await?;
+        let mut received = Vec::new();
+        let mut room = [0; 4096];
+        while !contains_in_order(&received, &check.receive) {
+            let count = poll_fn(|cx| io.poll_read(cx, &mut room)).await?;
+            if count == 0 || received.len() > MAX_TCP_ANSWER {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            received.extend_from_slice(room.get(..count).unwrap_or_default());
+        }
+        self.link = Some(Link::Plain(io));
+        Ok(Outcome::Healthy { degraded: false })
+    }
+
+    async fn connect(&self, cluster: &Cluster, worker: &Worker, http2: bool) -> io::Result<Link> {
+        let protocol = if http2 { UpstreamProtocol::Http2 } else { UpstreamProtocol::Http1 };
+        let io = self.open(cluster, worker, Some(protocol)).await?;
+        if !http2 {
+            return Ok(Link::Plain(io));
+        }
+        let (send, driver) = h2::begin(io, &self.plan.model.upstream).await.map_err(io::Error::other)?;
+        let driver = Driver(tokio::task::spawn_local(driver).abort_handle());
+        Ok(Link::Http2 { send, _driver: driver })
+    }
+
+    async fn open(&self, cluster: &Cluster, worker: &Worker, protocol: Option<UpstreamProtocol>) -> io::Result<Io> {
+        Ok(cluster.open(worker, &self.address, &self.hostname, protocol, None).await?.0)
+    }
+}
+
+/// The connection if it can carry another request: the peer may have ended it since, or wants no more of them.
+async fn usable(link: Link) -> Option<Link> {
+    let mut link = link;
+    let good = match &mut link {
+        Link::Plain(io) => is_quiet(io),
+        Link::Http2 { send, .. } => match send.clone().ready().await {
+            Ok(ready) => {
+                *send = ready;
+                true
+            }
+            Err(_) => false,
+        },
+    };
+    good.then_some(link)
+}
+
+/// Nothing came, not even the end.
+fn is_quiet(io: &mut Io) -> bool {
+    io.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending()
+}
+
+fn address(endpoint: &Endpoint, own: Option<&EndpointCheck>) -> Address {
+    let address = own.and_then(|own| own.address.as_ref()).unwrap_or(&endpoint.address);
+    let port = own.and_then(|own| own.port).or(match (own.and_then(|own| own.address.as_ref()), &endpoint.address) {
+        (Some(_), Address::Tcp(endpoint)) => Some(endpoint.port()),
+        _ => None,
+    });
+    match (address, port) {
+        (Address::Tcp(address), Some(port)) => Address::Tcp(SocketAddr::new(address.ip(), port)),
+        (address, _) => address.clone(),
+    }
+}
+
+/// All parts stand in `bytes`, one behind the other.
+fn contains_in_order(bytes: &[u8], parts: &[Vec<u8>]) -> bool {
+    let mut rest = bytes;
+    parts.iter().all(|part| {
+        let found = part.is_empty().then_some(0).or_else(|| rest.windows(part.len()).position(|at| at == part));
+        rest = found.and_then(|at| rest.get(at + part.len()..)).unwrap_or_default();
+        found.is_some()
+    })
+}
+
+fn http_head(check: &HttpCheck, host: &str, agent: &str, now: SystemTime) -> RequestHead {
+    let mut head = RequestHead::new();
+    begin(&mut head, &check.method, host, &check.path, agent);
+    edit(&check.headers, &mut head, now);
+    head
+}
+
+fn grpc_head(check: &GrpcCheck, host: &str, agent: &str, now: SystemTime) -> RequestHead {
+    let mut head = RequestHead::new();
+    begin(&mut head, "POST", host, "/grpc.health.v1.Health/Check", agent);
+    let _ = head.fields.set(HeaderId::ContentType, b"application/grpc");
+    let _ = head.fields.set(HeaderId::Te, b"trailers");
+    edit(&check.metadata, &mut head, now);
+    head
+}
+
+/// What cannot be written into a head was refused with the configuration.
+fn begin(head: &mut RequestHead, method: &str, host: &str, path: &str, agent: &str) {
+    let _ = head.set_method(method.as_bytes());
+    let _ = head.set_authority(host.as_bytes());
+    let _ = head.set_path(path.as_bytes());
+    let _ = head.fields.set(HeaderId::UserAgent, agent.as_bytes());
+}
+
+/// Formats have no stream to tell of: what they ask for is absent.
+fn edit(edits: &HeaderEdits, head: &mut RequestHead, now: SystemTime) {
+    let info = StreamInfo::new(Moment::default(), now);
+    let mut values = evaluate_edits(
+        edits,
+        &Formats {
+            request: head,
+            response: &ResponseHead::new(),
+            trailers: &Fields::new(),
+            info: &info,
+            route: None,
+            reply_body: &[],
+            http: true,
+            now,
+        },
+    );
+    apply_edits(edits, &mut head.fields, &mut values);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_found_in_their_order_only() {
+        let parts = |parts: &[&str]| parts.iter().map(|part| part.as_bytes().to_vec()).collect::<Vec<_>>();
+        assert!(contains_in_order(b"xxPONGyyOK", &parts(&["PONG", "OK"])));
+        assert!(!contains_in_order(b"OK PONG", &parts(&["PONG", "OK"])));
+        assert!(!contains_in_order(b"aa", &parts(&["aa", "a"])));
+        assert!(contains_in_order(b"", &[]) && contains_in_order(b"a", &parts(&["", "a", ""])));
+    }
+}

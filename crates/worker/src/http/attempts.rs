@@ -1,0 +1,386 @@
+//! How often a request is tried: what its route and its own fields say, and what became of the tries so far.
+//!
+//! Made for requests that ask for it only: see [`Fields::asks_for_attempts`](postrider_http::Fields::asks_for_attempts)
+//! and [`AttemptsPlan`]. Nothing here waits or touches a connection.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use postrider_filter_api::Moment;
+use postrider_http::{BodyFraming, Fields, HeaderId, RequestHead, ResponseHead};
+use postrider_model::{BackOff, Priority, RateLimitedBackOff, ResetFormat, RetryOn};
+use postrider_telemetry::Block;
+use postrider_telemetry::stats::sets::cluster as stat;
+use postrider_upstream::{LocalBreakers, Permit, Random};
+
+use crate::cluster::Host;
+use crate::plan::AttemptsPlan;
+
+/// The fields by which a request says how it wants to be tried. They are for this proxy and go no further.
+pub(super) const OWN_FIELDS: [HeaderId; 8] = [
+    HeaderId::XEnvoyHedgeOnPerTryTimeout,
+    HeaderId::XEnvoyMaxRetries,
+    HeaderId::XEnvoyRetryOn,
+    HeaderId::XEnvoyRetryGrpcOn,
+    HeaderId::XEnvoyRetriableHeaderNames,
+    HeaderId::XEnvoyRetriableStatusCodes,
+    HeaderId::XEnvoyUpstreamRqPerTryTimeoutMs,
+    HeaderId::XEnvoyUpstreamRqTimeoutMs,
+];
+
+/// Codes and names that a request may list in its own fields; more of them do not count.
+const MAX_LISTED: usize = 32;
+
+pub(super) struct Attempts {
+    pub(super) plan: Option<Arc<AttemptsPlan>>,
+    on: RetryOn,
+    remaining: u64,
+    /// Of the request's own fields, beside those of the policy.
+    status_codes: Vec<u16>,
+    header_names: Vec<Vec<u8>>,
+    /// A retry holds its part of the breaker until it is known what became of it.
+    permit: Option<Permit>,
+    back_off: BackOff,
+    /// What the last answer wants to be waited.
+    rate_limit: Option<Duration>,
+    pub(super) per_try: Option<Duration>,
+    pub(super) per_try_idle: Option<Duration>,
+    /// The request's own, in place of the route's; `Some(None)` is no limit.
+    pub(super) timeout: Option<Option<Duration>>,
+    /// When the try under way got its connection.
+    pub(super) began: Option<Moment>,
+    /// Something of the request was sent, on this try or on one before.
+    pub(super) started: bool,
+    /// The try before took too long.
+    pub(super) timed_out: bool,
+    /// Every host that failed.
+    pub(super) tried: Vec<Rc<Host>>,
+    /// How each try's request is framed.
+    pub(super) framing: Option<BodyFraming>,
+    /// What was sent of the body, for the next try.
+    kept: Vec<u8>,
+    limit: u64,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reset {
+    ConnectFailure,
+    ConnectionTermination,
+    Stream,
+    RefusedStream,
+    ProtocolError,
+    /// The try took too long.
+    Timeout,
+}
+
+/// Whether there is another try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    No,
+    Again,
+    LimitExceeded,
+    Overflow,
+}
+
+impl Attempts {
+    /// `limit` is how many bytes of the body may be kept.
+    pub(super) fn new(plan: Option<Arc<AttemptsPlan>>, request: &RequestHead, limit: u64) -> Attempts {
+        let fields = &request.fields;
+        let policy = plan.as_ref().and_then(|plan| plan.model.retry.as_ref());
+        let mut on = policy.map(|policy| policy.on).unwrap_or_default();
+        for id in [HeaderId::XEnvoyRetryOn, HeaderId::XEnvoyRetryGrpcOn] {
+            on.insert(RetryOn::parse(text(fields, id).unwrap_or_default()).0);
+        }
+        let barred = plan.as_ref().is_some_and(|plan| {
+            !plan.request_headers.is_empty() && !plan.request_headers.iter().any(|test| test.holds(request))
+        });
+        if barred {
+            on = RetryOn::default();
+        }
+        let retries = u64::from(policy.map_or(1, |policy| policy.retries));
+        let per_try = number(fields, HeaderId::XEnvoyUpstreamRqPerTryTimeoutMs).map(Duration::from_millis);
+        let timeout = number(fields, HeaderId::XEnvoyUpstreamRqTimeoutMs);
+        Attempts {
+            on,
+            remaining: number(fields, HeaderId::XEnvoyMaxRetries).unwrap_or(retries),
+            status_codes: listed(fields, HeaderId::XEnvoyRetriableStatusCodes)
+                .filter_map(|code| code.parse().ok())
+                .collect(),
+            header_names: listed(fields, HeaderId::XEnvoyRetriableHeaderNames)
+                .map(|name| name.to_ascii_lowercase().into_bytes())
+                .collect(),
+            permit: None,
+            back_off: policy.map(|policy| policy.back_off).unwrap_or_default(),
+            rate_limit: None,
+            per_try: per_try.or(policy.and_then(|policy| policy.per_try_timeout)).filter(|limit| !limit.is_zero()),
+            per_try_idle: policy.and_then(|policy| policy.per_try_idle_timeout),
+            timeout: timeout.map(|millis| Some(Duration::from_millis(millis)).filter(|limit| !limit.is_zero())),
+            began: None,
+            started: false,
+            timed_out: false,
+            tried: Vec::new(),
+            framing: None,
+            kept: Vec::new(),
+            limit,
+            plan,
+        }
+    }
+
+    /// There may be another try, so what is sent must be kept.
+    pub(super) fn may_retry(&self) -> bool {
+        !self.on.is_empty()
+    }
+
+    /// A limit of a try that the whole request cannot exceed anyway means nothing.
+    pub(super) fn settle_timeouts(&mut self, whole: Option<Duration>) {
+        self.per_try = self.per_try.filter(|per_try| whole.is_none_or(|whole| *per_try < whole));
+    }
+
+    /// Whether an answer's head is worth another try.
+    pub(super) fn wants_after(&self, response: &ResponseHead) -> bool {
+        // Another proxy limits the rate: trying again is what it asks not to be done.
+        if response.fields.has(HeaderId::XEnvoyRateLimited) {
+            return self.on.has(RetryOn::RATE_LIMITED);
+        }
+        let status = response.status();
+        let policy = self.plan.as_ref().and_then(|plan| plan.model.retry.as_ref());
+        let listed = || {
+            self.status_codes.contains(&status) || policy.is_some_and(|policy| policy.status_codes.contains(&status))
+        };
+        let marked = || {
+            let tests = self.plan.as_ref().map_or(&[][..], |plan| &plan.response_headers);
+            tests.iter().any(|test| test.holds_for_answer(response))
+                || self.header_names.iter().any(|name| response.fields.get_name(name).is_some())
+        };
+        let grpc = || {
+            let code = text(&response.fields, HeaderId::GrpcStatus)?.parse().ok()?;
+            RetryOn::of_grpc(code)
+        };
+        ((500..600).contains(&status) && self.on.has(RetryOn::SERVER_ERROR))
+            || (matches!(status, 502..=504) && self.on.has(RetryOn::GATEWAY_ERROR))
+            || (status == 409 && self.on.has(RetryOn::RETRIABLE_4XX))
+            || (self.on.has(RetryOn::STATUS_CODES) && listed())
+            || (self.on.has(RetryOn::HEADERS) && marked())
+            || grpc().is_some_and(|condition| self.on.has(condition))
+    }
+
+    /// Whether it is worth another try that there is no answer.
+    pub(super) fn wants_after_reset(&self, reset: Reset) -> bool {
+        let mut conditions = RetryOn::RESET;
+        conditions.insert(RetryOn::SERVER_ERROR);
+        conditions.insert(RetryOn::GATEWAY_ERROR);
+        if !self.started {
+            conditions.insert(RetryOn::RESET_BEFORE_REQUEST);
+        }
+        match reset {
+            Reset::ConnectFailure => conditions.insert(RetryOn::CONNECT_FAILURE),
+            Reset::RefusedStream => conditions.insert(RetryOn::REFUSED_STREAM),
+            Reset::ConnectionTermination | Reset::Stream | Reset::ProtocolError | Reset::Timeout => {}
+        }
+        self.on.has(conditions)
+    }
+
+    /// Decides about another try if one is `wanted`, and counts what became of the last one.
+    pub(super) fn judge(
+        &mut self,
+        wanted: bool,
+        stats: &Block,
+        breakers: &LocalBreakers,
+        priority: Priority,
+        worker: u32,
+    ) -> Verdict {
+        let was_retry = self.permit.take().is_some();
+        if !wanted {
+            if was_retry {
+                stats.inc(stat::UPSTREAM_RQ_RETRY_SUCCESS);
+            }
+            return Verdict::No;
+        }
+        let Some(remaining) = self.remaining.checked_sub(1) else {
+            stats.inc(stat::UPSTREAM_RQ_RETRY_LIMIT_EXCEEDED);
+            return Verdict::LimitExceeded;
+        };
+        self.remaining = remaining;
+        self.permit = Permit::retry(breakers, priority, worker);
+        if self.permit.is_none() {
+            stats.inc(stat::UPSTREAM_RQ_RETRY_OVERFLOW);
+            return Verdict::Overflow;
+        }
+        stats.inc(stat::UPSTREAM_RQ_RETRY);
+        Verdict::Again
+    }
+
+    /// Looks in an answer for when to come again.
+    pub(super) fn heed(&mut self, response: &ResponseHead, now: SystemTime) {
+        let policy = self.plan.as_ref().and_then(|plan| plan.model.retry.as_ref());
+        let Some(limits) = policy.and_then(|policy| policy.rate_limited.as_ref()) else { return };
+        self.rate_limit = rate_limit(limits, &response.fields, now);
+    }
+
+    /// How long to wait before the next try.
+    pub(super) fn wait(&mut self, stats: &Block, random: &Random) -> Duration {
+        if let Some(least) = self.rate_limit.take() {
+            stats.inc(stat::UPSTREAM_RQ_RETRY_BACKOFF_RATELIMITED);
+            return least + draw(least / 2, random);
+        }
+        stats.inc(stat::UPSTREAM_RQ_RETRY_BACKOFF_EXPONENTIAL);
+        let most = self.back_off.base;
+        self.back_off.base = most.saturating_mul(2).min(self.back_off.max).max(most);
+        draw(most, random)
+    }
+
+    /// Keeps some of the body; `false` when that is too much, and there will be no other try.
+    pub(super) fn keep(&mut self, piece: &[u8]) -> bool {
+        if !self.may_retry() {
+            return true;
+        }
+        let fits = (self.kept.len() + piece.len()) as u64 <= self.limit;
+        if fits {
+            self.kept.extend_from_slice(piece);
+        } else {
+            self.on = RetryOn::default();
+            self.kept = Vec::new();
+            self.permit = None;
+        }
+        fits
+    }
+
+    pub(super) fn kept(&self) -> &[u8] {
+        &self.kept
+    }
+
+    pub(super) fn avoids(&self, host: &Rc<Host>) -> bool {
+        self.tried.iter().any(|tried| Rc::ptr_eq(tried, host))
+    }
+
+    /// How often a host is drawn at most for a retry.
+    pub(super) fn host_draws(&self) -> u32 {
+        let policy = self.plan.as_ref().and_then(|plan| plan.model.retry.as_ref());
+        policy.filter(|policy| policy.avoids_tried_hosts).map_or(1, |policy| policy.host_draws.saturating_add(1))
+    }
+
+    /// No try is under way any more.
+    pub(super) fn end(&mut self) {
+        self.began = None;
+    }
+}
+
+/// Evenly drawn between nothing and `most`, in milliseconds as Envoy does.
+fn draw(most: Duration, random: &Random) -> Duration {
+    let millis = usize::try_from(most.as_millis()).unwrap_or(usize::MAX);
+    Duration::from_millis(random.below(millis) as u64)
+}
+
+fn rate_limit(limits: &RateLimitedBackOff, fields: &Fields, now: SystemTime) -> Option<Duration> {
+    let wait = |name: &str, format| {
+        let said: u64 = std::str::from_utf8(fields.get_name(name.as_bytes())?).ok()?.trim().parse().ok()?;
+        let seconds = match format {
+            ResetFormat::Seconds => said,
+            ResetFormat::Timestamp => said.checked_sub(now.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs())?,
+        };
+        Some(Duration::from_secs(seconds)).filter(|wait| *wait <= limits.max)
+    };
+    let found = limits.headers.iter().find_map(|header| wait(&header.name, header.format));
+    found.filter(|wait| !wait.is_zero())
+}
+
+fn text(fields: &Fields, id: HeaderId) -> Option<&str> {
+    std::str::from_utf8(fields.get(id)?).ok()
+}
+
+fn number(fields: &Fields, id: HeaderId) -> Option<u64> {
+    text(fields, id)?.trim().parse().ok()
+}
+
+fn listed(fields: &Fields, id: HeaderId) -> impl Iterator<Item = &str> {
+    let words = text(fields, id).unwrap_or_default().split(',');
+    words.map(str::trim).filter(|word| !word.is_empty()).take(MAX_LISTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider_model::ResetHeader;
+
+    fn request(lines: &[(&str, &str)]) -> RequestHead {
+        let mut head = RequestHead::new();
+        for (name, value) in lines {
+            head.fields.append_name(name.as_bytes(), value.as_bytes()).unwrap();
+        }
+        head
+    }
+
+    fn answer(status: u16, lines: &[(&str, &str)]) -> ResponseHead {
+        let mut head = ResponseHead::new();
+        head.reply(status);
+        for (name, value) in lines {
+            head.fields.append_name(name.as_bytes(), value.as_bytes()).unwrap();
+        }
+        head
+    }
+
+    fn asking(on: &str) -> Attempts {
+        Attempts::new(None, &request(&[("x-envoy-retry-on", on)]), 100)
+    }
+
+    #[test]
+    fn each_condition_takes_its_answers_and_no_others() {
+        let wants = |on: &str, status, lines: &[(&str, &str)]| asking(on).wants_after(&answer(status, lines));
+        assert!(wants("5xx", 500, &[]) && !wants("5xx", 499, &[]));
+        assert!(wants("gateway-error", 502, &[]) && !wants("gateway-error", 500, &[]));
+        assert!(wants("retriable-4xx", 409, &[]) && !wants("retriable-4xx", 404, &[]));
+        assert!(!wants("retriable-status-codes", 404, &[]) && !wants("", 503, &[]));
+        let limited = [("x-envoy-ratelimited", "true")];
+        assert!(wants("envoy-ratelimited", 429, &limited) && !wants("5xx", 503, &limited));
+        let unavailable = [("grpc-status", "14")];
+        assert!(wants("unavailable", 200, &unavailable) && !wants("internal", 200, &unavailable));
+    }
+
+    #[test]
+    fn a_request_lists_codes_and_headers_of_its_own() {
+        let own = request(&[
+            ("x-envoy-retry-on", "retriable-status-codes,retriable-headers"),
+            ("x-envoy-retriable-status-codes", "404, 418"),
+            ("x-envoy-retriable-header-names", "X-Again"),
+        ]);
+        let attempts = Attempts::new(None, &own, 0);
+        assert!(attempts.wants_after(&answer(418, &[])) && !attempts.wants_after(&answer(400, &[])));
+        assert!(attempts.wants_after(&answer(200, &[("x-again", "1")])));
+    }
+
+    #[test]
+    fn resets_are_told_apart() {
+        assert!(asking("connect-failure").wants_after_reset(Reset::ConnectFailure));
+        assert!(!asking("connect-failure").wants_after_reset(Reset::Stream));
+        assert!(asking("refused-stream").wants_after_reset(Reset::RefusedStream));
+        assert!(asking("5xx").wants_after_reset(Reset::Timeout));
+        let mut attempts = asking("reset-before-request");
+        assert!(attempts.wants_after_reset(Reset::ConnectionTermination));
+        attempts.started = true;
+        assert!(!attempts.wants_after_reset(Reset::ConnectionTermination));
+    }
+
+    #[test]
+    fn what_exceeds_the_limit_is_not_kept() {
+        let mut attempts = asking("5xx");
+        assert!(attempts.keep(&[b'x'; 100]) && attempts.kept().len() == 100);
+        assert!(!attempts.keep(b"y") && attempts.kept().is_empty() && !attempts.may_retry());
+    }
+
+    #[test]
+    fn an_answer_says_how_long_to_wait_at_least() {
+        let header = |name: &str, format| ResetHeader { name: name.into(), format };
+        let limits = RateLimitedBackOff {
+            headers: vec![header("retry-after", ResetFormat::Seconds), header("reset", ResetFormat::Timestamp)],
+            max: Duration::from_secs(60),
+        };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        let wait = |lines: &[(&str, &str)]| rate_limit(&limits, &answer(429, lines).fields, now);
+        assert_eq!(wait(&[("retry-after", "7")]), Some(Duration::from_secs(7)));
+        assert_eq!(wait(&[("retry-after", "61"), ("reset", "1005")]), Some(Duration::from_secs(5)));
+        assert_eq!(wait(&[("reset", "999")]), None);
+        assert_eq!(wait(&[("retry-after", "soon")]), None);
+    }
+}

@@ -1,0 +1,371 @@
+//! Trying a request again: what a try leaves behind is cleared away, the wait, another host, and the body once more.
+//!
+//! ```text
+//! try ──> no answer, or one that is worth another try ──> End::Again ──> wait ──> host ──> try …
+//!   └───> an answer to pass on: from here on there is no other
+//! ```
+//!
+//! All of it is for requests with [`Attempts`]; others pay one look whether there are any.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use postrider_filter_api::{Body, Flags, LocalReply};
+use postrider_h1::{write_chunk, write_last_chunk};
+use postrider_http::{BodyFraming, Decimal, HeaderId, ResponseFacts};
+use postrider_model::{Action, Forward, HostRewrite};
+use postrider_telemetry::stats::sets::{self, cluster as stat};
+
+use super::Connection;
+use super::attempts::{Attempts, OWN_FIELDS, Reset, Verdict};
+use super::exchange::Exchange;
+use super::outbox::Outbox;
+use super::stream::End;
+use super::transfer::Transfer;
+use crate::chain::Http;
+use crate::cluster::{Cluster, Host};
+use crate::io::Io;
+use crate::plan::RoutePlan;
+use crate::worker::Worker;
+
+impl Exchange {
+    /// Reads what the route and the request say about tries.
+    #[cold]
+    pub(super) fn prepare_attempts(
+        &mut self,
+        connection: &Connection,
+        http: &Http,
+        forward: &Forward,
+        plan: &RoutePlan,
+    ) {
+        let said = plan.attempts.clone();
+        let limit = said.as_ref().and_then(|said| said.model.body_limit);
+        let limit = limit.unwrap_or(connection.chain.buffer_limit as u64);
+        let mut attempts = Box::new(Attempts::new(said, &self.request, limit));
+        for id in OWN_FIELDS {
+            self.request.fields.remove(id);
+        }
+        attempts.settle_timeouts(attempts.timeout.unwrap_or(forward.timeout));
+        if attempts.may_retry() && self.facts.framing.has_body() && !matches!(self.upload, Transfer::Filtered { .. }) {
+            // Read piece by piece, so that the pieces can be kept.
+            self.upload = Transfer::filtered(self.facts.framing, http.model.http1.enable_trailers);
+        }
+        self.attempts = Some(attempts);
+        self.tell_upstream(connection, http, forward);
+    }
+
+    /// What each try tells the upstream about itself.
+    fn tell_upstream(&mut self, connection: &Connection, http: &Http, forward: &Forward) {
+        let Some(attempts) = &self.attempts else { return };
+        let fields = &mut self.request.fields;
+        let model = attempts.plan.as_ref().map(|plan| &plan.model);
+        let count = self.info.upstream_attempts;
+        if model.is_some_and(|model| model.count_in_request) {
+            let _ = fields.set(HeaderId::XEnvoyAttemptCount, Decimal::new(u64::from(count)).as_bytes());
+        }
+        if model.is_some_and(|model| model.tell_timeout) && count > 1 {
+            let text: &[u8] = if attempts.timed_out { b"true" } else { b"false" };
+            let _ = fields.set(HeaderId::XEnvoyIsTimeoutRetry, text);
+        }
+        if http.model.router.suppress_x_headers {
+            return;
+        }
+        let whole = attempts.timeout.unwrap_or(forward.timeout).filter(|whole| !whole.is_zero());
+        let passed = self
+            .info
+            .request_received
+            .filter(|_| count > 1)
+            .map_or(Duration::ZERO, |received| connection.worker.clock.now().saturating_duration_since(received));
+        // Out of time is not without limit.
+        let left = whole.map(|whole| whole.saturating_sub(passed).max(Duration::from_millis(1)));
+        let expected = attempts.per_try.into_iter().chain(left).min();
+        fields.remove(HeaderId::XEnvoyExpectedRqTimeoutMs);
+        if let Some(expected) = expected {
+            let millis = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
+            let _ = fields.set(HeaderId::XEnvoyExpectedRqTimeoutMs, Decimal::new(millis).as_bytes());
+        }
+    }
+
+    /// A try has its connection.
+    #[cold]
+    pub(super) fn begin_attempt(&mut self, connection: &Connection, http: &Http) {
+        let now = connection.worker.clock.now();
+        if let Some(attempts) = &mut self.attempts {
+            attempts.began = Some(now);
+            self.request_framing = *attempts.framing.get_or_insert(self.request_framing);
+            self.upload.leave_as(self.request_framing);
+        }
+        connection.deadline.set(self.next_deadline(http));
+    }
+
+    /// Something of the request was sent or is about to be; what was sent on an earlier try follows once more.
+    #[cold]
+    pub(super) fn replay(&mut self) {
+        let Some(attempts) = &mut self.attempts else { return };
+        attempts.started = true;
+        if self.info.upstream_attempts < 2 {
+            return;
+        }
+        let out = &mut self.up.bytes;
+        if self.request_framing != BodyFraming::Chunked {
+            out.extend_from_slice(attempts.kept());
+            return;
+        }
+        if !attempts.kept().is_empty() {
+            write_chunk(attempts.kept(), out);
+        }
+        if self.upload.is_done() {
+            write_last_chunk(&self.request_trailers, out);
+        }
+    }
+
+    /// Moves what is here of a body that is kept to the outbox.
+    #[cold]
+    pub(super) fn take_kept_body(&mut self, connection: &mut Connection) -> Result<(), End> {
+        let (input, buffers) = (&mut connection.input, &connection.worker.buffers);
+        let mut piece = Body::default();
+        let read = match self.upload.read(input, &mut piece, &mut self.request_trailers, buffers, false) {
+            Ok(read) => read,
+            Err(error) => return Err(self.malformed_request(error)),
+        };
+        self.info.bytes_received += read.bytes as u64;
+        self.keep_piece(piece.bytes(), &connection.worker);
+        self.upload.write(piece.bytes(), &mut self.up);
+        if read.ended {
+            self.upload.finish(&mut self.request_trailers, &mut self.up);
+        }
+        Ok(())
+    }
+
+    fn keep_piece(&mut self, piece: &[u8], worker: &Worker) {
+        if let (Some(attempts), Some(cluster)) = (&mut self.attempts, &self.cluster)
+            && !attempts.keep(piece)
+        {
+            cluster.stats(worker).inc(stat::RETRY_OR_SHADOW_ABANDONED);
+        }
+    }
+
+    /// The same for a piece that filters have let pass.
+    #[cold]
+    pub(super) fn keep_filtered_piece(&mut self, worker: &Worker) {
+        let held = std::mem::take(&mut self.request_pass.held);
+        self.keep_piece(held.bytes(), worker);
+        self.request_pass.held = held;
+    }
+
+    /// `true` when there is another try instead of telling the client that there is no answer.
+    #[cold]
+    pub(super) fn again_after_reset(&mut self, reset: Reset, worker: &Worker) -> bool {
+        let Some(attempts) = &self.attempts else { return false };
+        let wanted = attempts.wants_after_reset(reset);
+        let again = self.judge(wanted, worker);
+        if again && let Some(attempts) = &mut self.attempts {
+            attempts.timed_out = reset == Reset::Timeout;
+        }
+        again
+    }
+
+    /// `true` when there is another try instead of passing on the answer whose head came.
+    #[cold]
+    pub(super) fn again_after_head(&mut self, facts: ResponseFacts, worker: &Worker) -> bool {
+        let Some(attempts) = &self.attempts else { return false };
+        let wanted = attempts.wants_after(&self.response);
+        let again = self.judge(wanted, worker);
+        if again {
+            if let Some(attempts) = &mut self.attempts {
+                attempts.timed_out = false;
+                attempts.heed(&self.response, worker.clock.wall_now());
+            }
+            if let Some(cluster) = &self.cluster {
+                sets::count_retried_response(cluster.stats(worker), self.response.status());
+            }
+            self.response_facts = facts;
+            self.drain_answer(worker);
+        }
+        again
+    }
+
+    fn judge(&mut self, wanted: bool, worker: &Worker) -> bool {
+        let (Some(attempts), Some(cluster)) = (&mut self.attempts, &self.cluster) else { return false };
+        let priority = match self.routes.as_ref().zip(self.route) {
+            Some((routes, route)) => match &routes.plan.table.route(route).action {
+                Action::Forward(forward) => forward.priority,
+                Action::Redirect(_) | Action::Respond(_) => Default::default(),
+            },
+            None => Default::default(),
+        };
+        match attempts.judge(wanted, cluster.stats(worker), &cluster.breakers, priority, worker.id) {
+            Verdict::Again => return true,
+            Verdict::LimitExceeded => self.info.flags.insert(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED),
+            Verdict::Overflow => self.info.flags.insert(Flags::UPSTREAM_OVERFLOW),
+            Verdict::No => {}
+        }
+        false
+    }
+
+    /// Reads what is here of an answer that nobody gets: when that is all of it, its connection can go on.
+    fn drain_answer(&mut self, worker: &Worker) {
+        let Some(upstream) = &mut self.upstream else { return };
+        let framing = self.response_facts.framing;
+        self.download = Transfer::new(framing, framing, false);
+        let mut nowhere = Outbox::default();
+        let input = &mut upstream.input;
+        if !self.download.is_done()
+            && self.download.swallow(input, &mut nowhere, &mut self.response_trailers, &worker.buffers).is_err()
+        {
+            self.response_facts.persistent = false;
+        }
+    }
+
+    /// A try is over: waits, and readies the request for the next one. Answers the host to try.
+    pub(super) async fn try_again(
+        &mut self,
+        connection: &mut Connection,
+        http: &Http,
+        forward: &Forward,
+        cluster: &Rc<Cluster>,
+    ) -> Result<Rc<Host>, End> {
+        let worker = connection.worker.clone();
+        self.end_attempt(&worker, cluster);
+        let stats = cluster.stats(&worker).clone();
+        let wait = self.attempts.as_mut().map(|attempts| attempts.wait(&stats, &worker.random)).unwrap_or_default();
+        connection.deadline.set(self.next_deadline(http));
+        self.while_connecting(connection, http, Box::pin(tokio::time::sleep(wait))).await?;
+        self.info.upstream_attempts += 1;
+        let Some(host) = self.host_for_retry(cluster, &worker) else { return Err(self.no_host(&stats)) };
+        self.host = Some(host.clone());
+        let auto = cluster.plan.model.upstream.auto_host_sni || forward.host_rewrite == HostRewrite::Auto;
+        if auto && !host.endpoint.hostname.is_empty() {
+            // A name that was checked with the configuration.
+            let _ = self.request.set_authority(host.endpoint.hostname.as_bytes());
+        }
+        self.tell_upstream(connection, http, forward);
+        Ok(host)
+    }
+
+    /// Gives back all that the last try held.
+    fn end_attempt(&mut self, worker: &Worker, cluster: &Cluster) {
+        let now = worker.clock.now();
+        if let Some(host) = self.host.take() {
+            host.totals.errors.set(host.totals.errors.get() + 1);
+            if self.permit.take().is_some() {
+                host.active.set(host.active.get().saturating_sub(1));
+                cluster.stats(worker).gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
+            }
+            if let Some(attempts) = &mut self.attempts {
+                attempts.end();
+                attempts.tried.push(host);
+            }
+        }
+        if let Some(upstream) = self.upstream.take() {
+            let answered = self.response.status() > 0 && self.download.is_done() && self.response_facts.persistent;
+            if answered && self.info.request_sent.is_some() && !self.upload_broken && upstream.input.is_empty() {
+                cluster.put_back(upstream, now);
+            } else {
+                drop(upstream);
+                cluster.gone();
+            }
+        }
+        self.up.reset();
+        self.response.clear();
+        self.response_scan.reset();
+        self.response_trailers.clear();
+        self.response_facts = ResponseFacts::default();
+        self.download = Transfer::Done;
+        self.upload_broken = false;
+        self.fresh_only = self.terminates;
+        self.info.request_sent = None;
+        self.info.upstream_remote = None;
+        self.info.upstream_failure = None;
+    }
+
+    /// A host for another try, if possible one that was not tried.
+    fn host_for_retry(&self, cluster: &Cluster, worker: &Worker) -> Option<Rc<Host>> {
+        if let Some(wanted) = &self.info.upstream_override {
+            return cluster.pick_wanted(wanted, &worker.random);
+        }
+        let Some(attempts) = &self.attempts else { return cluster.hosts.pick(&worker.random) };
+        let mut last = None;
+        for _ in 0..attempts.host_draws() {
+            last = Some(cluster.hosts.pick(&worker.random)?);
+            if !last.as_ref().is_some_and(|host| attempts.avoids(host)) {
+                break;
+            }
+        }
+        last
+    }
+
+    /// How the try under way ends if it takes too long.
+    #[cold]
+    pub(super) fn overdue_attempt(&mut self, worker: &Worker) -> Option<End> {
+        let now = worker.clock.now();
+        let (due, idle_due) = self.attempt_deadlines();
+        let passed = |due: Option<postrider_filter_api::Moment>| due.is_some_and(|due| now >= due);
+        let whole = self.info.request_received.zip(self.route_timeout).map(|(from, limit)| from + limit);
+        if passed(whole) {
+            return None;
+        }
+        let (counter, details) = if passed(due) {
+            (stat::UPSTREAM_RQ_PER_TRY_TIMEOUT, "upstream_per_try_timeout")
+        } else if passed(idle_due) {
+            (stat::UPSTREAM_RQ_PER_TRY_IDLE_TIMEOUT, "upstream_per_try_idle_timeout")
+        } else {
+            return None;
+        };
+        if let Some(cluster) = &self.cluster {
+            cluster.stats(worker).inc(counter);
+        }
+        let began = self.answered || self.response_pass.open;
+        if !began && self.again_after_reset(Reset::Timeout, worker) {
+            return Some(End::Again);
+        }
+        self.fail(Flags::UPSTREAM_REQUEST_TIMEOUT, details);
+        if self.answered {
+            return Some(End::Broken);
+        }
+        let body = b"upstream request timeout".as_slice().into();
+        Some(End::Reply(Box::new(LocalReply { status: 504, body, ..LocalReply::default() })))
+    }
+
+    /// When the try under way has taken too long, and when it has been quiet for too long.
+    #[cold]
+    pub(super) fn attempt_deadlines(
+        &self,
+    ) -> (Option<postrider_filter_api::Moment>, Option<postrider_filter_api::Moment>) {
+        let Some((attempts, began)) = self.attempts.as_ref().and_then(|a| Some((a, a.began?))) else {
+            return (None, None);
+        };
+        // An answer that began may take as long as the route lets it.
+        let since = self.info.request_received.filter(|_| self.info.response_began.is_none());
+        let due = since.zip(attempts.per_try).map(|(received, limit)| received.max(began) + limit);
+        let quiet = attempts.per_try_idle.filter(|_| !self.response_done);
+        (due, quiet.map(|limit| self.last_activity.max(began) + limit))
+    }
+
+    /// Tells the client how many tries there were, where the route says so.
+    #[cold]
+    pub(super) fn tell_client(&mut self) {
+        if let Some(line) = self.attempt_count_for_client() {
+            let _ = self.response.fields.set(HeaderId::XEnvoyAttemptCount, line.as_bytes());
+        }
+    }
+
+    /// For an answer of our own.
+    pub(super) fn attempt_count_for_client(&self) -> Option<Decimal> {
+        let plan = self.attempts.as_ref()?.plan.as_ref()?;
+        plan.model.count_in_response.then(|| Decimal::new(u64::from(self.info.upstream_attempts)))
+    }
+
+    /// What an I/O error on an upstream's stream means.
+    pub(super) fn reset_of(&self, error: Option<&std::io::Error>) -> Reset {
+        let http2 = self.upstream.as_ref().is_some_and(|upstream| matches!(upstream.io, Io::Http2(_)));
+        let reason = error.filter(|_| http2).and_then(|error| error.get_ref()?.downcast_ref::<h2::Error>());
+        match reason {
+            Some(error) if error.is_reset() && error.is_remote() => match error.reason() {
+                Some(h2::Reason::REFUSED_STREAM) => Reset::RefusedStream,
+                _ => Reset::Stream,
+            },
+            _ => Reset::ConnectionTermination,
+        }
+    }
+}

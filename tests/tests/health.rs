@@ -1,0 +1,345 @@
+//! Active health checks: what is asked, what an answer means, and where traffic goes then.
+
+use postrider_tests::h2_origin::H2Origin;
+use postrider_tests::kit::config::{self, Config};
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{Origin, Proxy, TempDir, net, wait_until};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// An origin that answers checks with a status that may change, and everything else with its name.
+struct Service {
+    origin: Origin,
+    status: Arc<AtomicU16>,
+}
+
+impl Service {
+    fn start(name: &str, status: u16) -> Service {
+        let state = Arc::new(AtomicU16::new(status));
+        let (name, seen) = (name.to_owned(), state.clone());
+        let origin = Origin::start(move |connection| {
+            while let Some(request) = connection.request() {
+                let status = if request.target.starts_with("/hc") { seen.load(Ordering::SeqCst) } else { 200 };
+                let body = if request.target.starts_with("/hc") { "all is well" } else { &name };
+                let answer = format!(
+                    "HTTP/1.1 {status} X\r\nx-envoy-upstream-healthchecked-cluster: {name}\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                connection.write(answer.as_bytes());
+            }
+        });
+        Service { origin, status: state }
+    }
+
+    fn set(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
+}
+
+/// A check every few milliseconds, overlaid with `fields`.
+fn check(fields: Value) -> Value {
+    let mut check = json!({
+        "timeout": "1s",
+        "interval": "0.03s",
+        "no_traffic_interval": "0.03s",
+        "unhealthy_threshold": 2,
+        "healthy_threshold": 2,
+    });
+    config::overlay(&mut check, fields);
+    json!({"health_checks": [check]})
+}
+
+fn http(fields: Value) -> Value {
+    let mut http = json!({"path": "/hc"});
+    config::overlay(&mut http, fields);
+    check(json!({"http_health_check": http}))
+}
+
+fn config(endpoints: &[SocketAddr], cluster: Value) -> Config {
+    Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .cluster_with("origin", endpoints, cluster)
+}
+
+fn stat(proxy: &Proxy, name: &str) -> u64 {
+    proxy.stats().value(&format!("cluster.origin.{name}"))
+}
+
+fn flags(proxy: &Proxy, address: SocketAddr) -> String {
+    let text = proxy.admin_get("/clusters").text().to_owned();
+    let start = format!("origin::{address}::health_flags::");
+    text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default().to_owned()
+}
+
+/// Who answers a few requests.
+fn answering(proxy: &Proxy) -> String {
+    let mut names: Vec<String> = (0..8).map(|_| proxy.get("/").text().to_owned()).collect();
+    names.sort();
+    names.dedup();
+    names.join(",")
+}
+
+#[test]
+fn traffic_goes_to_hosts_that_pass_their_checks() {
+    let (a, b) = (Service::start("a", 200), Service::start("b", 500));
+    let proxy = Proxy::start(&config(&[a.origin.address, b.origin.address], http(json!({}))));
+    // The proxy is not ready before every host was checked once.
+    assert!(stat(&proxy, "health_check.attempt") >= 2);
+    assert_eq!(answering(&proxy), "a");
+    assert_eq!(flags(&proxy, a.origin.address), "healthy");
+    assert_eq!(flags(&proxy, b.origin.address), "/failed_active_hc");
+    for (name, value) in [("membership_total", 2), ("membership_healthy", 1), ("health_check.healthy", 1)] {
+        assert_eq!(stat(&proxy, name), value, "{name}");
+    }
+    b.set(200);
+    proxy.wait_stat("cluster.origin.membership_healthy", 2);
+    assert_eq!(answering(&proxy), "a,b");
+    a.set(503);
+    proxy.wait_stat("cluster.origin.membership_healthy", 1);
+    wait_until("the other host alone", || answering(&proxy) == "b");
+    assert!(stat(&proxy, "health_check.failure") >= 1 && stat(&proxy, "health_check.network_failure") == 0);
+}
+
+#[test]
+fn every_worker_knows_what_one_finds_out() {
+    let (a, b) = (Service::start("a", 200), Service::start("b", 500));
+    let endpoints = [a.origin.address, b.origin.address];
+    let launch = Launch { concurrency: 2, ..Launch::default() };
+    let proxy = Proxy::start_with(&config(&endpoints, http(json!({}))), launch);
+    assert_eq!(answering(&proxy), "a");
+    a.set(500);
+    b.set(200);
+    wait_until("the other host alone", || answering(&proxy) == "b");
+}
+
+#[test]
+fn a_check_asks_as_it_is_told() {
+    let service = Service::start("a", 200);
+    let fields = json!({
+        "host": "health.test",
+        "path": "/hc?deep",
+        "method": "POST",
+        "send": {"text": "6869"},
+        "request_headers_to_add": [{"header": {"key": "x-check", "value": "yes"}}],
+        "request_headers_to_remove": ["user-agent"],
+    });
+    let _proxy = Proxy::start(&config(&[service.origin.address], http(fields)));
+    service.origin.wait_requests(2);
+    let requests = service.origin.requests();
+    let request = &requests[1];
+    assert_eq!((request.method.as_str(), request.target.as_str()), ("POST", "/hc?deep"));
+    assert_eq!(
+        (request.header("host"), request.header("x-check"), request.header("user-agent")),
+        ("health.test", "yes", "")
+    );
+    assert_eq!(request.body, b"hi");
+    assert_eq!(service.origin.malformed(), Vec::<String>::new());
+}
+
+#[test]
+fn a_check_has_the_clusters_name_and_an_agent_of_its_own_and_keeps_its_connection() {
+    let service = Service::start("a", 200);
+    let _proxy = Proxy::start(&config(&[service.origin.address], http(json!({}))));
+    service.origin.wait_requests(4);
+    let request = service.origin.requests().remove(0);
+    assert_eq!((request.header("host"), request.header("user-agent")), ("origin", "Envoy/HC"));
+    assert_eq!(service.origin.connection_count(), 1);
+    let fresh = Service::start("a", 200);
+    let mut cluster = http(json!({}));
+    cluster["health_checks"][0]["reuse_connection"] = json!(false);
+    let _proxy = Proxy::start(&config(&[fresh.origin.address], cluster));
+    fresh.origin.wait_connections(3);
+}
+
+#[test]
+fn statuses_bodies_and_service_names_decide() {
+    for (fields, status, healthy) in [
+        (json!({"expected_statuses": [{"start": 200, "end": 300}]}), 299, 1),
+        (json!({"expected_statuses": [{"start": 200, "end": 300}]}), 300, 0),
+        (json!({}), 204, 0),
+        (json!({"receive": [{"text": "616c6c"}, {"text": "77656c6c"}]}), 200, 1),
+        (json!({"receive": [{"text": "77656c6c"}, {"text": "616c6c"}]}), 200, 0),
+        (json!({"service_name_matcher": {"exact": "a"}}), 200, 1),
+        (json!({"service_name_matcher": {"exact": "b"}}), 200, 0),
+    ] {
+        let service = Service::start("a", status);
+        let proxy = Proxy::start(&config(&[service.origin.address], http(fields.clone())));
+        assert_eq!(stat(&proxy, "health_check.healthy"), healthy, "{fields} {status}");
+    }
+}
+
+#[test]
+fn a_retriable_status_needs_the_threshold_and_another_does_not() {
+    let service = Service::start("a", 200);
+    let mut cluster = http(json!({"retriable_statuses": [{"start": 503, "end": 504}]}));
+    cluster["health_checks"][0]["unhealthy_threshold"] = json!(3);
+    let directory = TempDir::new();
+    let path = directory.path().join("events");
+    cluster["health_checks"][0]["event_log_path"] = json!(path);
+    cluster["health_checks"][0]["always_log_health_check_failures"] = json!(true);
+    let launch = Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]);
+    let _proxy = Proxy::start_with(&config(&[service.origin.address], cluster), launch);
+    service.set(503);
+    let read = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    wait_until("an ejection", || read().iter().any(|event| event.get("eject_unhealthy_event").is_some()));
+    let events = read();
+    let kinds: Vec<&str> = events
+        .iter()
+        .filter_map(|event| event.as_object()?.keys().find(|key| key.contains("event")).map(String::as_str))
+        .collect();
+    let failure = "health_check_failure_event";
+    assert_eq!(kinds[..5], ["add_healthy_event", failure, failure, "eject_unhealthy_event", failure]);
+    let ejected = &events[3];
+    assert_eq!(ejected["health_checker_type"], "HTTP");
+    assert_eq!(ejected["cluster_name"], "origin");
+    assert_eq!(ejected["host"]["socket_address"]["port_value"], service.origin.address.port());
+    assert_eq!(ejected["eject_unhealthy_event"], json!({"failure_type": "ACTIVE", "http_status_code": 503}));
+    assert_eq!(events[0]["add_healthy_event"], json!({"first_check": true}));
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_fails_and_others_take_its_traffic() {
+    let service = Service::start("a", 200);
+    let dead = net::refusing_address();
+    let proxy = Proxy::start(&config(&[dead, service.origin.address], http(json!({}))));
+    assert_eq!(answering(&proxy), "a");
+    assert_eq!(flags(&proxy, dead), "/failed_active_hc");
+    assert!(stat(&proxy, "health_check.network_failure") >= 1);
+}
+
+#[test]
+fn a_check_that_takes_too_long_fails() {
+    let origin = Origin::silent();
+    let mut cluster = http(json!({}));
+    cluster["health_checks"][0]["timeout"] = json!("0.1s");
+    let proxy = Proxy::start(&config(&[origin.address], cluster));
+    assert_eq!(flags(&proxy, origin.address), "/failed_active_hc/active_hc_timeout");
+}
+
+#[test]
+fn when_too_few_hosts_pass_all_are_used_unless_told_otherwise() {
+    let (a, b) = (Service::start("a", 500), Service::start("b", 500));
+    let endpoints = [a.origin.address, b.origin.address];
+    let proxy = Proxy::start(&config(&endpoints, http(json!({}))));
+    assert_eq!(answering(&proxy), "a,b");
+    wait_until("panics are counted", || stat(&proxy, "lb_healthy_panic") >= 8);
+    let mut strict = http(json!({}));
+    config::overlay(&mut strict, json!({"common_lb_config": {"healthy_panic_threshold": {"value": 0}}}));
+    let proxy = Proxy::start(&config(&endpoints, strict));
+    let response = proxy.get("/");
+    assert_eq!((response.status, response.text()), (503, "no healthy upstream"));
+}
+
+#[test]
+fn the_next_priority_takes_what_the_first_cannot() {
+    let (a, b) = (Service::start("a", 200), Service::start("b", 200));
+    let endpoint = |service: &Service| {
+        let address = service.origin.address;
+        json!({"endpoint": {"address": config::socket_address("127.0.0.1", address.port())}})
+    };
+    let mut cluster = http(json!({}));
+    config::overlay(
+        &mut cluster,
+        json!({"load_assignment": {"endpoints": [
+            {"priority": 0, "lb_endpoints": [endpoint(&a)]},
+            {"priority": 1, "lb_endpoints": [endpoint(&b)]},
+        ]}}),
+    );
+    let proxy = Proxy::start(&config(&[], cluster));
+    assert_eq!(answering(&proxy), "a");
+    a.set(500);
+    wait_until("the other priority", || answering(&proxy) == "b");
+}
+
+#[test]
+fn an_endpoint_has_a_port_for_checks_or_none_at_all() {
+    let (serving, checked) = (Service::start("a", 500), Service::start("hc", 200));
+    let endpoint = |check: Value| {
+        let mut endpoint = json!({"address": config::socket_address("127.0.0.1", serving.origin.address.port())});
+        config::overlay(&mut endpoint, json!({"health_check_config": check}));
+        json!({"load_assignment": {"endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}]}})
+    };
+    let mut cluster = http(json!({}));
+    config::overlay(
+        &mut cluster,
+        endpoint(json!({"port_value": checked.origin.address.port(), "hostname": "own.test"})),
+    );
+    let proxy = Proxy::start(&config(&[], cluster));
+    assert_eq!(stat(&proxy, "health_check.healthy"), 1);
+    assert_eq!(checked.origin.requests()[0].header("host"), "own.test");
+    assert_eq!(answering(&proxy), "a");
+    let mut cluster = http(json!({}));
+    config::overlay(&mut cluster, endpoint(json!({"disable_active_health_check": true})));
+    let proxy = Proxy::start(&config(&[], cluster));
+    assert_eq!(flags(&proxy, serving.origin.address), "healthy");
+    assert_eq!(stat(&proxy, "health_check.attempt"), 0);
+}
+
+#[test]
+fn tcp_checks_connect_or_say_and_hear_what_they_are_told() {
+    let good = Origin::start(|connection| {
+        while connection.read_exact(4).is_some_and(|said| said == b"PING") {
+            connection.write(b"+PO");
+            connection.write(b"NG\r\n");
+        }
+    });
+    let other = Origin::tcp_echo("");
+    let said = json!({"send": {"text": "50494e47"}, "receive": [{"text": "504f4e47"}]});
+    let cluster = check(json!({"tcp_health_check": said}));
+    let mut slow = cluster.clone();
+    slow["health_checks"][0]["timeout"] = json!("0.1s");
+    let proxy = Proxy::start(&config(&[good.address, other.address], slow));
+    assert_eq!(flags(&proxy, good.address), "healthy");
+    assert!(flags(&proxy, other.address).starts_with("/failed_active_hc"));
+    wait_until("checks on one connection", || good.all_bytes().len() >= 12 && good.connection_count() == 1);
+    let dead = net::refusing_address();
+    let proxy = Proxy::start(&config(&[other.address, dead], check(json!({"tcp_health_check": {}}))));
+    assert_eq!((flags(&proxy, other.address).as_str(), flags(&proxy, dead).as_str()), ("healthy", "/failed_active_hc"));
+}
+
+#[test]
+fn grpc_checks_ask_for_a_service() {
+    for (service, healthy) in [("", 1), ("up", 1), ("down", 0)] {
+        let origin = H2Origin::start(100);
+        let options = config::upstream_http_options(
+            json!({"explicit_http_config": {"http_protocol_options": null, "http2_protocol_options": {}}}),
+        );
+        let mut cluster = check(json!({"grpc_health_check": {"service_name": service}}));
+        config::overlay(&mut cluster, options);
+        let proxy = Proxy::start(&config(&[origin.address], cluster));
+        assert_eq!(stat(&proxy, "health_check.healthy"), healthy, "{service}");
+        wait_until("another check", || stat(&proxy, "health_check.attempt") >= 3);
+        assert_eq!(origin.connections(), 1);
+    }
+}
+
+#[test]
+fn http_checks_speak_http2_where_they_are_told() {
+    let origin = H2Origin::start(100);
+    let proxy = Proxy::start(&config(&[origin.address], http(json!({"codec_client_type": "HTTP2"}))));
+    assert_eq!(stat(&proxy, "health_check.healthy"), 1);
+}
+
+#[test]
+fn a_changed_check_is_taken_over_by_a_reload() {
+    let service = Service::start("a", 500);
+    let mut proxy = Proxy::start(&config(&[service.origin.address], http(json!({}))));
+    assert_eq!(stat(&proxy, "health_check.healthy"), 0);
+    if postrider_tests::envoy() {
+        return;
+    }
+    let tolerant = http(json!({"expected_statuses": [{"start": 500, "end": 501}]}));
+    let entry = proxy.reload(config(&[service.origin.address], tolerant).to_yaml());
+    assert!(postrider_tests::kit::proxy::accepted(&entry), "{entry}");
+    assert_eq!(stat(&proxy, "health_check.healthy"), 1);
+    let none = config(&[service.origin.address], json!({}));
+    proxy.reload(none.to_yaml());
+    service.origin.forget();
+    assert_eq!(proxy.get("/").status, 200);
+    assert_eq!(flags(&proxy, service.origin.address), "healthy");
+}
