@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("envoy grpc", "a field of filters' configurations, which every form writes by this name"),
     ("disable x envoy", "a field of a filter's configuration, which names such a header"),
     ("skip envoy headers", "as `envoy_grpc`, below which it stands"),
+    ("allow envoy", "as `envoy_grpc`: a rule about headers that begin with `x-envoy`"),
     ("envoy ratelimited", "a condition for a retry, which requests name in a header"),
     ("invalid envoy request headers", "the long name of a response flag, which log readers match on"),
 ];

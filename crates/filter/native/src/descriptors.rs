@@ -222,6 +222,13 @@ mod tests {
             default: default.into(),
             skip_if_absent: false,
         };
+        let within = |network: &str, invert| RateLimitAction::AddressMatches {
+            key: "near".into(),
+            value: postrider_model::Format::parse("<%REQ(x-user)%>").unwrap(),
+            default: String::new(),
+            networks: vec![postrider_model::Cidr::new(network.parse().unwrap(), 8).unwrap()],
+            invert,
+        };
         for (action, want) in [
             (RateLimitAction::SourceCluster, Some("source_cluster=edge")),
             (RateLimitAction::DestinationCluster, Some("destination_cluster=b")),

@@ -300,6 +300,7 @@ impl Arriving {
     ///
     /// # Errors
     /// What the client offers does not fit; it was told if it could be told at once.
+    #[expect(clippy::disallowed_methods, reason = "the worker's one thread beside its own is for this")]
     pub(crate) async fn answer(
         mut self,
         accepted: rustls::server::Accepted,
