@@ -206,6 +206,6 @@ impl Exchange {
             _ => http.model.timeouts.max_stream_duration,
         };
         self.last_activity = connection.worker.clock.now();
-        connection.deadline.set(self.next_deadline(http));
+        self.rearm(connection, http);
     }
 }

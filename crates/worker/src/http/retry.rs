@@ -95,7 +95,7 @@ impl Exchange {
             self.request_framing = *attempts.framing.get_or_insert(self.request_framing);
             self.upload.leave_as(self.request_framing);
         }
-        connection.deadline.set(self.next_deadline(http));
+        self.rearm(connection, http);
     }
 
     /// Something of the request was sent or is about to be; what was sent on an earlier try follows once more.
@@ -217,19 +217,19 @@ impl Exchange {
         }
     }
 
-    /// A try is over: waits, and readies the request for the next one. Answers the host to try.
+    /// A try is over: waits, and readies the request and a host for the next one.
     pub(super) async fn try_again(
         &mut self,
         connection: &mut Connection,
         http: &Http,
         forward: &Forward,
         cluster: &Rc<Cluster>,
-    ) -> Result<Rc<Host>, End> {
+    ) -> Result<(), End> {
         let worker = connection.worker.clone();
         self.end_attempt(&worker, cluster);
         let stats = cluster.stats(&worker).clone();
         let wait = self.attempts.as_mut().map(|attempts| attempts.wait(&stats, &worker.random)).unwrap_or_default();
-        connection.deadline.set(self.next_deadline(http));
+        self.rearm(connection, http);
         self.while_connecting(connection, http, Box::pin(tokio::time::sleep(wait))).await?;
         self.info.upstream_attempts += 1;
         let Some(host) = self.host_for_retry(cluster, &worker) else { return Err(self.no_host(&stats)) };
@@ -240,7 +240,7 @@ impl Exchange {
             let _ = self.request.set_authority(host.endpoint.hostname.as_bytes());
         }
         self.tell_upstream(connection, http, forward);
-        Ok(host)
+        Ok(())
     }
 
     /// Gives back all that the last try held.

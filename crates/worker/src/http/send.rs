@@ -282,14 +282,21 @@ impl Exchange {
         connection.deadline.set(self.next_deadline(http));
     }
 
+    /// Something changed that deadlines depend on.
+    #[inline(never)]
+    pub(super) fn rearm(&self, connection: &Connection, http: &Http) {
+        connection.deadline.set(self.next_deadline(http));
+    }
+
     /// The request is complete: the route's timeout begins.
     pub(super) fn request_complete(&mut self, connection: &Connection, http: &Http) {
         if !self.tunnel {
-            connection.deadline.set(self.next_deadline(http));
+            self.rearm(connection, http);
         }
     }
 
-    pub(super) fn next_deadline(&self, http: &Http) -> Option<Moment> {
+    #[inline(always)]
+    fn next_deadline(&self, http: &Http) -> Option<Moment> {
         let limit = self.next_limit(http);
         if self.watches_client {
             return limit;
@@ -298,6 +305,13 @@ impl Exchange {
         Some(limit.map_or(watch, |limit| limit.min(watch)))
     }
 
+    #[cold]
+    fn next_attempt_limit(&self, first: Option<Moment>) -> Option<Moment> {
+        let (due, quiet) = self.attempt_deadlines();
+        first.into_iter().chain(due).chain(quiet).min()
+    }
+
+    #[inline(always)]
     fn next_limit(&self, http: &Http) -> Option<Moment> {
         let timeouts = &http.model.timeouts;
         let mut first = None;
@@ -315,8 +329,7 @@ impl Exchange {
         limit(self.info.started, self.max_duration);
         limit(self.last_activity, self.patience(http));
         if self.attempts.is_some() {
-            let (due, quiet) = self.attempt_deadlines();
-            first = first.into_iter().chain(due).chain(quiet).min();
+            return self.next_attempt_limit(first);
         }
         first
     }
@@ -360,7 +373,7 @@ impl Exchange {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_IDLE_TIMEOUT);
             (late, "stream timeout", "stream_idle_timeout", Flags::STREAM_IDLE_TIMEOUT)
         } else {
-            connection.deadline.set(self.next_deadline(http));
+            self.rearm(connection, http);
             return None;
         };
         self.fail(flag, details);

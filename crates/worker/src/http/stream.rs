@@ -6,7 +6,6 @@
 //! ```
 
 use std::borrow::Cow;
-use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 
 use postrider_filter_api::{Flags, LocalReply, Moment};
@@ -21,7 +20,7 @@ use super::attempts::Reset;
 use super::exchange::Exchange;
 use super::prepare::Destination;
 use crate::chain::Http;
-use crate::cluster::{Cluster, Host, NoConnection, Upstream};
+use crate::cluster::{Cluster, NoConnection, Upstream};
 use crate::h2;
 use crate::io::Io;
 use crate::worker::Worker;
@@ -48,31 +47,30 @@ impl Exchange {
     pub(super) async fn forward(&mut self, destination: Destination, connection: &mut Connection, http: &Http) {
         let Destination { routes, route, cluster } = destination;
         let Action::Forward(forward) = &routes.plan.table.route(route).action else { return };
-        let worker = connection.worker.clone();
-        let stats = cluster.stats(&worker).clone();
         self.cluster = Some(cluster.clone());
         // Answers to earlier requests that were not sent yet go before this one's.
         connection.out.move_to(&mut self.down);
         let picked = match &self.info.upstream_override {
-            None => cluster.hosts.pick(&worker.random),
-            Some(wanted) => cluster.pick_wanted(wanted, &worker.random),
+            None => cluster.hosts.pick(&connection.worker.random),
+            Some(wanted) => cluster.pick_wanted(wanted, &connection.worker.random),
         };
         self.info.upstream_attempts = 1;
-        let Some(mut host) = picked else {
-            let end = self.no_host(&stats);
+        let Some(host) = picked else {
+            let end = self.no_host(cluster.stats(&connection.worker));
             return self.conclude(connection, http, end);
         };
         self.count_by_status = http.model.router.dynamic_stats;
-        self.host = Some(host.clone());
         self.edit_request(connection, http, forward, (&routes, route), &host);
+        self.host = Some(host);
         self.arm(connection, http, forward);
         let protocol = cluster.protocol_for(self.request.version());
         loop {
-            let upstream = match self.pooled(&cluster, &host, &worker, protocol) {
+            let upstream = match self.pooled(&cluster, &connection.worker, protocol) {
                 Some(pooled) => Ok(pooled),
                 None => {
+                    let Some(host) = self.host.clone() else { return };
                     let asked = cluster.asked_by(&self.request);
-                    let (cluster, host, worker) = (cluster.clone(), host.clone(), worker.clone());
+                    let (cluster, worker) = (cluster.clone(), connection.worker.clone());
                     let protocol = (!self.terminates).then_some(protocol);
                     // Boxed: rare, and it would make every idle connection's task larger.
                     let connecting = Box::pin(async move {
@@ -102,7 +100,7 @@ impl Exchange {
                     // Boxed, as above.
                     let again = Box::pin(self.try_again(connection, http, forward, &cluster));
                     match again.await {
-                        Ok(next) => host = next,
+                        Ok(()) => {}
                         Err(end) => return self.conclude(connection, http, end),
                     }
                 }
@@ -116,13 +114,10 @@ impl Exchange {
     fn pooled(
         &self,
         cluster: &Cluster,
-        host: &Rc<Host>,
         worker: &Worker,
         protocol: UpstreamProtocol,
     ) -> Option<Box<Upstream>> {
-        if self.fresh_only {
-            return None;
-        }
+        let host = self.host.as_ref().filter(|_| !self.fresh_only)?;
         let asked = cluster.asked_by(&self.request);
         cluster.checkout(host, worker.clock.now(), protocol, asked.as_deref())
     }
