@@ -55,13 +55,18 @@ impl Place {
     /// Starts the authority: every name is at 127.0.0.1, where it asks for challenges at `http`, and its certificates
     /// live for so long.
     pub fn start(&self, http: u16, life: Duration) -> Pebble {
+        self.start_asking(http, free_port(), life)
+    }
+
+    /// The same with a port for challenges over TLS.
+    pub fn start_asking(&self, http: u16, tls: u16, life: Duration) -> Pebble {
         let certificate = self.folder.write("tls.crt", self.identity.chain_pem());
         let key = self.folder.write("tls.key", self.identity.key_pem());
         let config = json!({"pebble": {
             "listenAddress": format!("127.0.0.1:{}", self.port),
             "managementListenAddress": format!("127.0.0.1:{}", self.management),
             "certificate": certificate, "privateKey": key,
-            "httpPort": http, "tlsPort": free_port(),
+            "httpPort": http, "tlsPort": tls,
             "retryAfter": {"authz": 1, "order": 1},
             "keyAlgorithm": "ecdsa",
             "profiles": {"default": {"description": "the only one", "validityPeriod": life.as_secs()}},

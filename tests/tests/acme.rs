@@ -17,10 +17,14 @@ const NAMES: [&str; 2] = ["shop.test", "www.shop.test"];
 const LONG: Duration = Duration::from_secs(86_400);
 
 fn config(place: &Place, state: &Path) -> String {
+    config_with(place, state, "http: \"127.0.0.1:0\"")
+}
+
+fn config_with(place: &Place, state: &Path, challenge: &str) -> String {
     format!(
         "listen: \"127.0.0.1:0\"\n\
          admin: \"127.0.0.1:0\"\n\
-         tls:\n  auto:\n    directory: {}\n    directory_ca: {}\n    state: {}\n    http: \"127.0.0.1:0\"\n    \
+         tls:\n  auto:\n    directory: {}\n    directory_ca: {}\n    state: {}\n    {challenge}\n    \
          contact: ops@shop.test\n    retry: 100ms\n\
          routes:\n- {{ match: /, hosts: [shop.test, www.shop.test], respond: hello }}\n",
         place.directory(),
@@ -158,4 +162,28 @@ fn a_state_directory_belongs_to_one_process() {
     drop(first);
     let took = || second.stderr().contains("certificate of shop.test: none yet");
     wait_until("the second takes over", took);
+}
+
+#[test]
+fn certificates_are_got_over_port_443_alone() {
+    if !postrider_only() {
+        return;
+    }
+    let (place, state, folder) = (Place::new(), TempDir::new(), TempDir::new());
+    let text = config_with(&place, &state.path().join("acme"), "challenge: tls-alpn-01");
+    let file = folder.write("short.yaml", text);
+    let proxy = Proxy::start_file(folder, file, Launch { concurrency: 2, ..Launch::default() });
+    let https = proxy.address("http");
+    let pebble = place.start_asking(free_port(), https.port(), Duration::from_secs(12));
+    let client = pebble.trusted();
+    for name in NAMES {
+        wait_until("the first certificate", || shown(&client, https, name).is_some());
+    }
+    let first = shown(&client, https, "shop.test").expect("a good certificate");
+    let mut kept = client.connect(https, "shop.test");
+    let request = "GET / HTTP/1.1\r\nhost: shop.test\r\n\r\n";
+    assert_eq!(kept.exchange(request).text(), "hello");
+    wait_until("a renewed certificate", || shown(&client, https, "shop.test").is_some_and(|now| now != first));
+    assert_eq!(kept.exchange(request).text(), "hello", "the connection from before is still there");
+    assert_eq!(mode(&state.path().join("acme/challenges/shop.test.pem")), 0o600);
 }

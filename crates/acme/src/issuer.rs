@@ -6,16 +6,19 @@ use std::time::{Duration, SystemTime};
 
 use postrider_model::Acme;
 use postrider_telemetry::{error, info, warning};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::challenge::{Challenges, Socket};
 use crate::client::Client;
-use crate::order;
+use crate::order::{self, Proofs};
 use crate::schedule::{Backoff, renewal};
 use crate::store::Store;
 
 /// The wall clock may be set, and a machine may sleep: nobody waits longer than this without a look at it.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
+
+/// For a stored file to be in use.
+const MAX_RELOAD: Duration = Duration::from_secs(30);
 
 /// For all of one order; the parts have limits of their own.
 const MAX_ORDER: Duration = Duration::from_secs(600);
@@ -27,12 +30,28 @@ pub struct Issuer {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Who has to be told of files that were stored.
+#[derive(Debug)]
+pub(crate) struct Changed(mpsc::Sender<oneshot::Sender<()>>);
+
+impl Changed {
+    /// Waits until what was stored is in use.
+    pub(crate) async fn tell(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.0.send(done).await.is_ok() {
+            // Whoever reads it takes its time at most; what is not in use then will be.
+            let _ = tokio::time::timeout(MAX_RELOAD, is_done).await;
+        }
+    }
+}
+
 impl Issuer {
-    /// `changed` is called whenever a certificate was stored.
+    /// `changed` hears of every file that was stored, and answers when it is in use.
     ///
     /// # Errors
     /// There is no thread to be had. What goes wrong later is logged, and tried again.
-    pub fn start(settings: Acme, changed: impl Fn() + Send + 'static) -> io::Result<Issuer> {
+    pub fn start(settings: Acme, changed: mpsc::Sender<oneshot::Sender<()>>) -> io::Result<Issuer> {
+        let changed = Changed(changed);
         let (stop, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let own = settings.clone();
@@ -64,7 +83,7 @@ impl Drop for Issuer {
     }
 }
 
-async fn keep(settings: &Acme, changed: &dyn Fn()) {
+async fn keep(settings: &Acme, changed: &Changed) {
     let mut backoff = Backoff::default();
     loop {
         match work(settings, changed).await {
@@ -87,7 +106,7 @@ struct Kept<'s> {
 
 /// # Errors
 /// What keeps all of it from working: the state directory, or the roots.
-async fn work(settings: &Acme, changed: &dyn Fn()) -> Result<std::convert::Infallible, String> {
+async fn work(settings: &Acme, changed: &Changed) -> Result<std::convert::Infallible, String> {
     let state = settings.state.display();
     let store = Store::open(settings).map_err(|error| format!("the state directory {state}: {error}"))?;
     let socket = Socket::bind(&settings.challenge_socket()).await.map_err(|error| match error.kind() {
@@ -107,7 +126,7 @@ async fn renew(
     store: &Store,
     client: &Client,
     challenges: &Challenges,
-    changed: &dyn Fn(),
+    changed: &Changed,
 ) -> std::convert::Infallible {
     let kept = settings.certificates.iter().map(|names| {
         let stored = store.certificate(names);
@@ -121,6 +140,7 @@ async fn renew(
         Kept { names, due: renewal(stored.as_ref(), names), backoff: Backoff::default() }
     });
     let mut kept: Vec<Kept<'_>> = kept.collect();
+    let proofs = Proofs { kind: settings.challenge, challenges, store, changed };
     loop {
         let Some(next) = kept.iter_mut().min_by_key(|kept| kept.due) else {
             // There is always a certificate; without one there is nothing to do.
@@ -131,7 +151,7 @@ async fn renew(
             continue;
         }
         let names = next.names.join(", ");
-        let order = tokio::time::timeout(MAX_ORDER, issue(settings, store, client, challenges, next.names));
+        let order = tokio::time::timeout(MAX_ORDER, issue(settings, client, &proofs, next.names));
         match order.await.unwrap_or_else(|_| Err("the order took too long".to_owned())) {
             Ok(()) => {
                 let stored = store.certificate(next.names);
@@ -146,7 +166,7 @@ async fn renew(
                     left(end),
                     left(next.due)
                 );
-                changed();
+                changed.tell().await;
             }
             Err(reason) => {
                 let wait = next.backoff.next(settings.retry);
@@ -158,16 +178,11 @@ async fn renew(
     }
 }
 
-async fn issue(
-    settings: &Acme,
-    store: &Store,
-    client: &Client,
-    challenges: &Challenges,
-    names: &[String],
-) -> Result<(), String> {
-    let account = order::account(settings, store, client).await?;
-    let pem = order::obtain(&account, names, challenges, store).await?;
-    store.put_certificate(names, &pem).map_err(|error| format!("the certificate cannot be stored: {error}"))
+async fn issue(settings: &Acme, client: &Client, proofs: &Proofs<'_>, names: &[String]) -> Result<(), String> {
+    let account = order::account(settings, proofs.store, client).await?;
+    let pem = order::obtain(&account, names, proofs).await?;
+    let stored = proofs.store.put_certificate(names, &pem);
+    stored.map_err(|error| format!("the certificate cannot be stored: {error}"))
 }
 
 /// For people: `59 d`, `3 h`, `40 min`, `12 s`.

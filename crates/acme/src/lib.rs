@@ -1,9 +1,9 @@
 //! Certificates that the proxy gets itself, from an authority that speaks ACME (RFC 8555).
 //!
 //! ```text
-//! settings ──> Issuer (a thread) ──order, HTTP-01──> authority ──asks──> proxy, port 80 ──> challenge.sock ──┐
-//!                 │                                                                                          │
-//!                 └── certificates/NAME.pem ──> read like any other file        tokens of the orders <───────┘
+//! settings ──> Issuer (a thread) ──order──> authority ──asks──> proxy, port 80 ──> challenge.sock ──> tokens of the orders
+//!                 │                             └─────or asks──> proxy, port 443, acme-tls/1: challenges/NAME.pem
+//!                 └── certificates/NAME.pem ──> read like any other file
 //! ```
 //!
 //! What it is for: [`Issuer`] keeps the certificates of a configuration good, and [`stand_in`] lets that configuration run

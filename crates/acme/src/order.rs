@@ -6,12 +6,13 @@ use instant_acme::{
     Account, AuthorizationStatus, ChallengeType, Error, Identifier, NewAccount, NewOrder, Order, OrderStatus,
     RetryPolicy,
 };
-use postrider_model::Acme;
+use postrider_model::{Acme, AcmeChallenge};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
 use crate::challenge::Challenges;
 use crate::client::Client;
-use crate::stand_in::pem;
+use crate::issuer::Changed;
+use crate::stand_in::{pem, proof};
 use crate::store::Store;
 
 /// How long the authority may take to look at the proofs, and then to sign.
@@ -19,6 +20,14 @@ const PATIENCE: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120
 
 /// An account that the authority does not know (any more).
 const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
+
+/// Ways to show that a name is ours.
+pub(crate) struct Proofs<'a> {
+    pub(crate) kind: AcmeChallenge,
+    pub(crate) challenges: &'a Challenges,
+    pub(crate) store: &'a Store,
+    pub(crate) changed: &'a Changed,
+}
 
 /// The account that is stored, or a new one.
 ///
@@ -41,21 +50,16 @@ pub(crate) async fn account(settings: &Acme, store: &Store, client: &Client) -> 
 ///
 /// # Errors
 /// As a sentence for the log.
-pub(crate) async fn obtain(
-    account: &Account,
-    names: &[String],
-    challenges: &Challenges,
-    store: &Store,
-) -> Result<Vec<u8>, String> {
+pub(crate) async fn obtain(account: &Account, names: &[String], proofs: &Proofs<'_>) -> Result<Vec<u8>, String> {
     let identifiers: Vec<Identifier> = names.iter().cloned().map(Identifier::Dns).collect();
     let ordered = account.new_order(&NewOrder::new(&identifiers)).await;
     let mut order = ordered.map_err(|error| {
         if matches!(&error, Error::Api(problem) if problem.r#type.as_deref() == Some(NO_ACCOUNT)) {
-            store.forget_account();
+            proofs.store.forget_account();
         }
         shown(&error)
     })?;
-    prove(&mut order, challenges).await?;
+    prove(&mut order, proofs).await?;
     let key = KeyPair::generate().map_err(|error| format!("no key can be made: {error}"))?;
     let mut wanted = CertificateParams::new(names).map_err(|error| error.to_string())?;
     // Authorities take the names from the list of names; a subject of ours would be in their way.
@@ -72,7 +76,7 @@ pub(crate) async fn obtain(
 }
 
 /// Shows the authority that every name leads here.
-async fn prove(order: &mut Order, challenges: &Challenges) -> Result<(), String> {
+async fn prove(order: &mut Order, proofs: &Proofs<'_>) -> Result<(), String> {
     let mut offers = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -83,9 +87,22 @@ async fn prove(order: &mut Order, challenges: &Challenges) -> Result<(), String>
             other => return Err(format!("{}: the authorization is {other:?}", authorization.identifier())),
         }
         let name = authorization.identifier().to_string();
-        let challenge = authorization.challenge(ChallengeType::Http01);
-        let mut challenge = challenge.ok_or_else(|| format!("{name}: the authority offers no http-01 challenge"))?;
-        offers.push(challenges.offer(&challenge.token, challenge.key_authorization().as_str()));
+        let (kind, shown_as) = match proofs.kind {
+            AcmeChallenge::Http01 => (ChallengeType::Http01, "http-01"),
+            AcmeChallenge::TlsAlpn01 => (ChallengeType::TlsAlpn01, "tls-alpn-01"),
+        };
+        let challenge = authorization.challenge(kind);
+        let mut challenge = challenge.ok_or_else(|| format!("{name}: the authority offers no {shown_as} challenge"))?;
+        let answer = challenge.key_authorization();
+        match proofs.kind {
+            AcmeChallenge::Http01 => offers.push(proofs.challenges.offer(&challenge.token, answer.as_str())),
+            AcmeChallenge::TlsAlpn01 => {
+                let pem = proof(&name, answer.digest().as_ref()).map_err(|error| error.to_string())?;
+                let stored = proofs.store.put_challenge(&name, &pem);
+                stored.map_err(|error| format!("the proof for {name} cannot be stored: {error}"))?;
+                proofs.changed.tell().await;
+            }
+        }
         challenge.set_ready().await.map_err(|error| shown(&error))?;
     }
     match order.poll_ready(&PATIENCE).await {

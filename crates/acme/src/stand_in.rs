@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_model::{Certificate, Data, FilterChain, Snapshot};
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{CertificateParams, CustomExtension, KeyPair};
 
 /// Those that were made, by their names: a reload must not look like a change.
 static MADE: LazyLock<Mutex<HashMap<Vec<String>, Vec<u8>>>> = LazyLock::new(Mutex::default);
@@ -15,13 +15,16 @@ static MADE: LazyLock<Mutex<HashMap<Vec<String>, Vec<u8>>>> = LazyLock::new(Mute
 /// Nothing is written. Answers the names of those.
 pub fn stand_in(snapshot: &mut Arc<Snapshot>) -> Vec<Vec<String>> {
     let Some(acme) = snapshot.acme.clone() else { return Vec::new() };
-    let files = acme.certificates.iter().filter_map(|names| Some((acme.certificate_file(names.first()?), names)));
-    let missing: Vec<_> = files.filter(|(file, _)| !file.exists()).collect();
+    let files =
+        acme.certificates.iter().filter_map(|names| Some((acme.certificate_file(names.first()?), names.clone())));
+    let names = acme.certificates.iter().flatten();
+    let challenges = names.map(|name| (acme.challenge_file(name), vec![name.clone()]));
+    let missing: Vec<_> = files.chain(challenges).filter(|(file, _)| !file.exists()).collect();
     if missing.is_empty() {
         return Vec::new();
     }
     let of = |data: &Data| match data {
-        Data::File(path) => missing.iter().find(|(file, _)| file == path).map(|(_, names)| *names),
+        Data::File(path) => missing.iter().find(|(file, _)| file == path).map(|(_, names)| names),
         Data::Inline(_) => None,
     };
     let mut stood_in = Vec::new();
@@ -69,6 +72,16 @@ pub(crate) fn self_signed(names: &[String]) -> Result<Vec<u8>, rcgen::Error> {
     Ok(text.into_bytes())
 }
 
+/// What an authority must be shown for a name (RFC 8737 section 3), with its key, in PEM. `digest` is that of the
+/// challenge.
+pub(crate) fn proof(name: &str, digest: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new([name.to_owned()])?;
+    params.custom_extensions.push(CustomExtension::new_acme_identifier(digest));
+    let certificate = params.self_signed(&key)?;
+    Ok((pem("PRIVATE KEY", &key.serialize_der()) + &pem("CERTIFICATE", certificate.der())).into_bytes())
+}
+
 /// RFC 7468.
 pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     const LINE: usize = 64;
@@ -88,6 +101,7 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use postrider_tls::rustls::pki_types::pem::PemObject;
 
     #[test]
     fn a_certificate_that_nobody_signed_has_the_names_and_its_key() {
@@ -99,6 +113,16 @@ mod tests {
         assert!(text.starts_with("-----BEGIN PRIVATE KEY-----\n") && text.ends_with("-----END CERTIFICATE-----\n"));
         assert!(text.lines().all(|line| line.len() <= 64));
         assert_eq!(made(&names), made(&names), "a reload sees no change");
+    }
+
+    #[test]
+    fn a_proof_is_shown_like_any_certificate_and_has_its_extension() {
+        let pem = proof("a.test", &[7; 32]).unwrap();
+        assert_eq!(postrider_tls::first_certificate(&pem).unwrap().names.dns, ["a.test"]);
+        let der = postrider_tls::rustls::pki_types::CertificateDer::from_pem_slice(&pem).unwrap();
+        // 1.3.6.1.5.5.7.1.31, critical, an OCTET STRING in one.
+        let extension = [&[6, 8, 0x2b, 6, 1, 5, 5, 7, 1, 31, 1, 1, 0xff, 4, 34, 4, 32][..], &[7; 32]].concat();
+        assert!(der.windows(extension.len()).any(|it| it == extension));
     }
 
     #[test]

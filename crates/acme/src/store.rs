@@ -24,8 +24,9 @@ impl Store {
     /// # Errors
     /// The system's.
     pub(crate) fn open(settings: &Acme) -> io::Result<Store> {
-        let certificates = settings.state.join("certificates");
-        DirBuilder::new().recursive(true).mode(0o700).create(&certificates)?;
+        for folder in ["certificates", "challenges"] {
+            DirBuilder::new().recursive(true).mode(0o700).create(settings.state.join(folder))?;
+        }
         Ok(Store { settings: settings.clone() })
     }
 
@@ -40,6 +41,12 @@ impl Store {
     pub(crate) fn put_certificate(&self, names: &[String], pem: &[u8]) -> io::Result<()> {
         let file = self.file(names).ok_or(io::ErrorKind::InvalidInput)?;
         replace(&file, pem)
+    }
+
+    /// # Errors
+    /// The system's.
+    pub(crate) fn put_challenge(&self, name: &str, pem: &[u8]) -> io::Result<()> {
+        replace(&self.settings.challenge_file(name), pem)
     }
 
     fn file(&self, names: &[String]) -> Option<PathBuf> {
@@ -108,6 +115,7 @@ pub(crate) mod tests {
             state,
             retry: Duration::from_secs(60),
             certificates: vec![vec!["a.test".to_owned(), "b.test".to_owned()]],
+            challenge: postrider_model::AcmeChallenge::Http01,
         }
     }
 

@@ -11,7 +11,7 @@ use rustls::sign::CertifiedKey;
 use crate::facts::{CertificateFacts, KeyKind};
 use crate::material::{Material, Source};
 use crate::ocsp::{self, OcspValidity};
-use crate::x509::X509;
+use crate::x509::{X509, oid};
 
 /// RSA keys with fewer bits are refused, as Envoy refuses them.
 const MIN_RSA_BITS: u32 = 2048;
@@ -66,7 +66,7 @@ impl Identity {
             return None;
         };
         let plain = CertifiedKey::new(chain, signing);
-        match plain.keys_match() {
+        match keys_match(&plain) {
             Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
             Err(rustls::Error::InconsistentKeys(_)) => {
                 let message = format!("the key in {} does not fit the certificate", key_source.origin);
@@ -117,6 +117,19 @@ impl Identity {
                 None
             }
         }
+    }
+}
+
+/// Whether the key is the certificate's.
+fn keys_match(pair: &CertifiedKey) -> Result<(), rustls::Error> {
+    // A proof for TLS-ALPN-01 has a critical extension that is for the authority alone, and webpki reads no certificate
+    // with a critical extension that it does not know.
+    let proof = pair.cert.first().and_then(|leaf| X509::parse(leaf));
+    let proof = proof.filter(|leaf| leaf.extension(oid::ACME_IDENTIFIER).is_some());
+    match (proof, pair.key.public_key()) {
+        (Some(leaf), Some(key)) if leaf.public_key == key.as_ref() => Ok(()),
+        (Some(_), Some(_)) => Err(InconsistentKeys::KeyMismatch.into()),
+        _ => pair.keys_match(),
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) mod oid {
     pub(crate) const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
     /// 1.3.6.1.5.5.7.1.24, TLS features (RFC 7633)
     pub(crate) const TLS_FEATURE: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 24];
+    /// 1.3.6.1.5.5.7.1.31, the proof for TLS-ALPN-01 (RFC 8737)
+    pub(crate) const ACME_IDENTIFIER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 31];
     /// 2.5.4.3
     pub(crate) const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
     /// 2.5.4.10

@@ -74,9 +74,8 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
         (Some(listen), Some(routes)) => {
             let hosts = routes::routes(routes, &plugins, &mut clusters, diagnostics);
             auto = tls.and_then(|tls| tls::read(tls, &hosts, Some(listen), diagnostics));
-            let socket = auto.as_ref().map(|auto| auto.transport_socket.clone());
-            listeners.extend(listen::http(listen, hosts, plugins.filters, log.as_ref(), socket, diagnostics));
-            listeners.extend(auto.as_ref().map(|auto| auto.listener.clone()));
+            listeners.extend(listen::http(listen, hosts, plugins.filters, log.as_ref(), auto.as_ref(), diagnostics));
+            listeners.extend(auto.as_ref().and_then(|auto| auto.listener.clone()));
         }
         (Some(node), None) => fields::missing(node, "listen", "routes", "what to do with requests", diagnostics),
         (None, Some(node)) => {
@@ -100,7 +99,7 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     }
     let mut clusters = clusters.into_nodes();
     if let Some(auto) = auto {
-        clusters.push(auto.cluster);
+        clusters.extend(auto.cluster);
         bootstrap.push(build::pair("bootstrap_extensions", build::list(span, vec![auto.extension])));
     }
     if !clusters.is_empty() {

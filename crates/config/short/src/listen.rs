@@ -7,6 +7,7 @@ use postrider_config_envoy::tree::{Node, Pair};
 
 use crate::build::{extension, list, map, pair, plain, socket_address, text};
 use crate::fields;
+use crate::tls::Tls;
 
 /// How long a request head may take: the short form faces clients, and a slow one must not hold a connection.
 const REQUEST_HEADERS_TIMEOUT: &str = "10s";
@@ -19,7 +20,7 @@ pub fn http(
     hosts: Vec<Node>,
     mut filters: Vec<Node>,
     log: Option<&Node>,
-    transport_socket: Option<Node>,
+    tls: Option<&Tls>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Node> {
     let addresses: Vec<Node> = fields::several(listen, "listen")
@@ -42,19 +43,34 @@ pub fn http(
     manager.push(pair("route_config", routes));
     manager.push(pair("http_filters", list(span, filters)));
     let mut chain = vec![pair("filters", list(span, vec![connection_manager(manager, span)]))];
-    chain.extend(transport_socket.map(|socket| pair("transport_socket", socket)));
-    let chain = map(span, chain);
+    chain.extend(tls.map(|tls| pair("transport_socket", tls.transport_socket.clone())));
+    let mut chains = vec![map(span, chain)];
+    chains.extend(tls.and_then(|tls| tls.chain.clone()));
     let mut listener = vec![pair("name", text(span, "http")), pair("address", main.clone())];
     if !additional.is_empty() {
         let wrapped = additional.iter().map(|one| map(one.span, vec![pair("address", one.clone())])).collect();
         listener.push(pair("additional_addresses", list(span, wrapped)));
     }
-    listener.push(pair("filter_chains", list(span, vec![chain])));
+    if chains.len() > 1 {
+        const INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
+        let inspector = extension(span, "envoy.filters.listener.tls_inspector", INSPECTOR, vec![]);
+        listener.push(pair("listener_filters", list(span, vec![inspector])));
+    }
+    listener.push(pair("filter_chains", list(span, chains)));
     Some(map(span, listener))
 }
 
 /// A listener of the proxy's own, without log and plugins.
 pub fn plain_http(name: &str, address: Node, hosts: Node, span: Span) -> Node {
+    let chain = map(span, vec![pair("filters", list(span, vec![plain_http_filter(name, hosts, span)]))]);
+    map(
+        span,
+        vec![pair("name", text(span, name)), pair("address", address), pair("filter_chains", list(span, vec![chain]))],
+    )
+}
+
+/// Its connection manager.
+pub fn plain_http_filter(name: &str, hosts: Node, span: Span) -> Node {
     let manager = vec![
         pair("stat_prefix", text(span, name.replace('-', "_"))),
         pair("server_name", text(span, "postrider")),
@@ -63,11 +79,7 @@ pub fn plain_http(name: &str, address: Node, hosts: Node, span: Span) -> Node {
         pair("route_config", route_config(hosts, span)),
         pair("http_filters", list(span, vec![router(span)])),
     ];
-    let chain = map(span, vec![pair("filters", list(span, vec![connection_manager(manager, span)]))]);
-    map(
-        span,
-        vec![pair("name", text(span, name)), pair("address", address), pair("filter_chains", list(span, vec![chain]))],
-    )
+    connection_manager(manager, span)
 }
 
 fn route_config(hosts: Node, span: Span) -> Node {

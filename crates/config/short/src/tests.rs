@@ -436,3 +436,19 @@ fn auto_tls_gets_a_certificate_for_each_host_and_answers_on_port_80() {
     };
     assert!(socket.contains(acme.challenge_socket().to_str().unwrap()), "{socket}");
 }
+
+#[test]
+fn auto_tls_by_alpn_answers_in_the_listener_itself() {
+    let text =
+        "listen: \":443\"\ntls: { auto: { challenge: tls-alpn-01 } }\nroutes: [{ hosts: a.example, respond: a }]\n";
+    let snapshot = snapshot(text);
+    let acme = snapshot.acme.as_ref().expect("an authority");
+    assert_eq!(acme.challenge, postrider_model::AcmeChallenge::TlsAlpn01);
+    assert_eq!((snapshot.listeners.len(), snapshot.clusters.len()), (1, 0));
+    let chains = &snapshot.listeners[0].filter_chains;
+    let tls = chains[1].tls.as_ref().expect("TLS");
+    assert_eq!(tls.common.alpn, ["acme-tls/1"]);
+    assert_eq!(tls.certificates[0].chain, Data::File(acme.challenge_file("a.example")));
+    let said = said(&text.replace("tls-alpn-01", "tls-alpn-01, http: \":80\""));
+    assert!(said.contains("`http` has no effect"), "{said}");
+}

@@ -1,5 +1,6 @@
 //! `tls: auto`: certificates for the hosts of the routes from an authority that speaks ACME, and what that takes beside
-//! the listener: one on port 80, which answers challenges and sends everybody else to HTTPS.
+//! the listener: one on port 80, which answers challenges and sends everybody else to HTTPS, or for TLS-ALPN-01 a filter
+//! chain in the listener itself.
 
 use std::path::Path;
 
@@ -29,9 +30,11 @@ const CLUSTER: &str = "acme-challenge";
 pub struct Tls {
     /// The transport socket of the listener.
     pub transport_socket: Node,
-    /// The listener on port 80.
-    pub listener: Node,
-    pub cluster: Node,
+    /// For TLS-ALPN-01: the filter chain that answers challenges, in the same listener.
+    pub chain: Option<Node>,
+    /// For HTTP-01: the listener on port 80.
+    pub listener: Option<Node>,
+    pub cluster: Option<Node>,
     /// The extension of the bootstrap that gets certificates.
     pub extension: Node,
 }
@@ -70,13 +73,18 @@ pub fn read(node: &Node, hosts: &[Node], listen: Option<&Node>, diagnostics: &mu
         }
         None => [None; 8],
     };
-    if let Some(challenge) = challenge
-        && challenge.text() != Some("http-01")
-    {
-        const ONLY: &str = "`http-01`";
-        let said = challenge.text().unwrap_or_default();
-        let message = format!("the challenge `{said}` is not supported");
-        fields::invalid(challenge, &join(PATH, "challenge"), message, ONLY, diagnostics);
+    let alpn = match challenge.map(|challenge| (challenge, challenge.text().unwrap_or_default())) {
+        None | Some((_, "http-01")) => false,
+        Some((_, "tls-alpn-01")) => true,
+        Some((node, said)) => {
+            let message = format!("the challenge `{said}` is not supported");
+            fields::invalid(node, &join(PATH, "challenge"), message, "`http-01` or `tls-alpn-01`", diagnostics);
+            return None;
+        }
+    };
+    if let (Some(http), true) = (http, alpn) {
+        let message = "`http` has no effect with the challenge `tls-alpn-01`: port 80 is not used";
+        fields::invalid(http, &join(PATH, "http"), message, "nothing here", diagnostics);
     }
     let names = match names {
         Some(names) => texts(names, &join(PATH, "names"), "host names such as shop.example", diagnostics),
@@ -123,11 +131,15 @@ pub fn read(node: &Node, hosts: &[Node], listen: Option<&Node>, diagnostics: &mu
         |(name, span): &(String, Span)| map(*span, vec![pair("names", list(*span, vec![text(*span, name.clone())]))]);
     acme.push(pair("certificates", list(span, names.iter().map(certificate).collect())));
     acme.extend(retry);
+    if alpn {
+        acme.push(pair("challenge", text(span, "TLS_ALPN_01")));
+    }
     let state = Path::new(state.text().unwrap_or_default());
     Some(Tls {
-        transport_socket: transport_socket(&names, state, span),
-        listener: listener(http, https_port(listen), span),
-        cluster: cluster(state, span),
+        transport_socket: transport_socket(&names, &state.join("certificates"), &["h2", "http/1.1"], span),
+        chain: alpn.then(|| challenge_chain(&names, state, span)),
+        listener: (!alpn).then(|| listener(http, https_port(listen), span)),
+        cluster: (!alpn).then(|| cluster(state, span)),
         extension: extension(span, "postrider.acme", "postrider.acme.v1.Acme", acme),
     })
 }
@@ -160,17 +172,17 @@ fn hosts_of(hosts: &[Node], diagnostics: &mut Diagnostics) -> Vec<(String, Span)
     names
 }
 
-fn transport_socket(names: &[(String, Span)], state: &Path, span: Span) -> Node {
+fn transport_socket(names: &[(String, Span)], folder: &Path, protocols: &[&str], span: Span) -> Node {
     let certificates = names.iter().map(|(name, span)| {
-        // As `Acme::certificate_file` says.
-        let file = state.join("certificates").join(format!("{}.pem", name.to_ascii_lowercase()));
+        // As `Acme::certificate_file` and `Acme::challenge_file` say.
+        let file = folder.join(format!("{}.pem", name.to_ascii_lowercase()));
         let source = || map(*span, vec![pair("filename", text(*span, file.display().to_string()))]);
         map(*span, vec![pair("certificate_chain", source()), pair("private_key", source())])
     });
     let common = map(
         span,
         vec![
-            pair("alpn_protocols", list(span, vec![text(span, "h2"), text(span, "http/1.1")])),
+            pair("alpn_protocols", list(span, protocols.iter().map(|it| text(span, *it)).collect())),
             pair("tls_certificates", list(span, certificates.collect())),
         ],
     );
@@ -179,6 +191,24 @@ fn transport_socket(names: &[(String, Span)], state: &Path, span: Span) -> Node 
         "envoy.transport_sockets.tls",
         "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
         vec![pair("common_tls_context", common)],
+    )
+}
+
+/// What an authority meets that asks by TLS-ALPN-01 (RFC 8737): a certificate, and nobody to talk to.
+fn challenge_chain(names: &[(String, Span)], state: &Path, span: Span) -> Node {
+    const PROTOCOL: &str = "acme-tls/1";
+    let socket = transport_socket(names, &state.join("challenges"), &[PROTOCOL], span);
+    let filter = listen::plain_http_filter("acme-tls", list(span, vec![]), span);
+    map(
+        span,
+        vec![
+            pair(
+                "filter_chain_match",
+                map(span, vec![pair("application_protocols", list(span, vec![text(span, PROTOCOL)]))]),
+            ),
+            pair("filters", list(span, vec![filter])),
+            pair("transport_socket", socket),
+        ],
     )
 }
 

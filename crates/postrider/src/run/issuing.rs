@@ -3,16 +3,16 @@
 use postrider_acme::Issuer;
 use postrider_model::Acme;
 use postrider_telemetry::error;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 pub struct Issuing {
     issuer: Option<Issuer>,
-    renewed: mpsc::Sender<()>,
+    renewed: mpsc::Sender<oneshot::Sender<()>>,
 }
 
 impl Issuing {
-    /// `renewed` is told when a certificate was stored.
-    pub fn new(renewed: mpsc::Sender<()>) -> Issuing {
+    /// `renewed` is told when a file was stored, and answers when it is in use.
+    pub fn new(renewed: mpsc::Sender<oneshot::Sender<()>>) -> Issuing {
         Issuing { issuer: None, renewed }
     }
 
@@ -24,11 +24,7 @@ impl Issuing {
         // The old one leaves the state directory before the new one takes it.
         self.issuer = None;
         let Some(wanted) = wanted else { return };
-        let renewed = self.renewed.clone();
-        let started = Issuer::start(wanted, move || {
-            // One that waits already says the same.
-            let _ = renewed.try_send(());
-        });
+        let started = Issuer::start(wanted, self.renewed.clone());
         self.issuer = started.map_err(|error| error!(Config, "no thread to get certificates: {error}")).ok();
     }
 }

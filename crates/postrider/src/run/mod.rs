@@ -24,7 +24,7 @@ use postrider_telemetry::access_log::LogWriter;
 use postrider_telemetry::{error, info, warning};
 use postrider_worker::Fleet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::certificates;
 use crate::exit::Exit;
@@ -157,8 +157,8 @@ struct Process<'a> {
     inbox: mpsc::Receiver<Order>,
     signals: Signals,
     issuing: issuing::Issuing,
-    /// A certificate that we got ourselves was stored.
-    renewals: mpsc::Receiver<()>,
+    /// A certificate that we got ourselves was stored; answered when it is in use.
+    renewals: mpsc::Receiver<oneshot::Sender<()>>,
 }
 
 impl Process<'_> {
@@ -197,7 +197,11 @@ impl Process<'_> {
                 () = changed => self.reload(false, &mut watch).await,
                 _ = day.tick() => self.tell_of_certificates(),
                 // The file may stand where none was, which nobody watches.
-                Some(()) = self.renewals.recv() => self.reload(true, &mut watch).await,
+                Some(done) = self.renewals.recv() => {
+                    self.reload(true, &mut watch).await;
+                    // Whoever is gone waits no more.
+                    let _ = done.send(());
+                }
                 () = drained => {
                     draining_until = None;
                     self.stop_listeners(Drain::default()).await;

@@ -18,6 +18,8 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 pub struct FileWatch {
     paths: Vec<PathBuf>,
     events: mpsc::Receiver<()>,
+    /// Something happened that nobody was told of yet.
+    noticed: bool,
     watcher: RecommendedWatcher,
     folders: BTreeSet<PathBuf>,
 }
@@ -33,7 +35,7 @@ impl FileWatch {
                 let _ = sender.try_send(());
             }
         })?;
-        let mut watch = FileWatch { paths, events, watcher, folders: BTreeSet::new() };
+        let mut watch = FileWatch { paths, events, noticed: false, watcher, folders: BTreeSet::new() };
         watch.follow_links()?;
         Ok(watch)
     }
@@ -47,13 +49,15 @@ impl FileWatch {
         self.follow_links()
     }
 
-    /// Waits until something happened and then nothing for a moment.
+    /// Waits until something happened and then nothing for a moment. Whoever gives up waiting misses nothing by it.
     pub async fn changed(&mut self) {
-        if self.events.recv().await.is_none() {
+        if !self.noticed && self.events.recv().await.is_none() {
             // The watcher is part of this struct: this cannot end while somebody waits.
             return std::future::pending().await;
         }
+        self.noticed = true;
         while tokio::time::timeout(DEBOUNCE, self.events.recv()).await.is_ok_and(|event| event.is_some()) {}
+        self.noticed = false;
         // The links may lead elsewhere now. A folder that cannot be watched leaves the others.
         let _ = self.follow_links();
     }
@@ -151,6 +155,22 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap();
             assert_eq!(std::fs::read_to_string(folder.join("proxy.yaml")).unwrap(), "v2");
             std::fs::write(folder.join("v2").join("proxy.yaml"), "v3").unwrap();
+            tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap();
+        });
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_change_is_not_missed_by_who_gives_up_waiting() {
+        let folder = std::env::temp_dir().join(format!("postrider-watch-patience-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        runtime().block_on(async {
+            let mut watch = FileWatch::new(vec![folder.join("proxy.yaml")]).unwrap();
+            std::fs::write(folder.join("proxy.yaml"), "v1").unwrap();
+            for _ in 0..10 {
+                // Shorter than the quiet that is waited for.
+                assert!(tokio::time::timeout(DEBOUNCE / 5, watch.changed()).await.is_err());
+            }
             tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap();
         });
         std::fs::remove_dir_all(folder).unwrap();

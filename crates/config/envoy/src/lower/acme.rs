@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use postrider_config_core::Diagnostic;
-use postrider_model::Acme;
+use postrider_model::{Acme, AcmeChallenge};
 
 use super::context::Lowering;
 use crate::reader::Reader;
@@ -56,6 +56,10 @@ fn acme(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Acme {
         state: config.str("state_directory").into(),
         retry: config.duration("retry_delay").unwrap_or(RETRY),
         certificates: certificates(cx, config),
+        challenge: match config.enum_number("challenge") {
+            1 => AcmeChallenge::TlsAlpn01,
+            _ => AcmeChallenge::Http01,
+        },
     };
     if acme.challenge_socket().as_os_str().len() > MAX_SOCKET_PATH {
         let text = format!("the path is too long for the socket in it: at most {MAX_SOCKET_PATH} bytes with its name");
