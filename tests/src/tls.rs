@@ -5,7 +5,7 @@ use crate::kit::config::{self, overlay};
 use crate::kit::{Config, DEADLINE, Proxy, RawClient, Response, Transport, WireError, wait_until};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PublicKeyData, SanType};
 use rustls::client::{ClientSessionMemoryCache, ClientSessionStore, Resumption};
 use rustls::client::{Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -133,6 +133,12 @@ impl Identity {
         sha256(&self.der)
     }
 
+    /// The hash of its public key, as a browser takes it to trust this key alone.
+    pub fn pin(&self) -> String {
+        let key = KeyPair::try_from(self.key.as_slice()).expect("a key");
+        STANDARD.encode(hash(&key.subject_public_key_info()))
+    }
+
     pub fn key_pem(&self) -> String {
         pem("PRIVATE KEY", &self.key)
     }
@@ -151,9 +157,13 @@ impl Identity {
 }
 
 fn sha256(der: &[u8]) -> String {
+    hash(der).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hash(der: &[u8]) -> Vec<u8> {
     let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
     let hash = suite.tls13().expect("a suite of TLS 1.3").common.hash_provider;
-    hash.hash(der).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.hash(der).as_ref().to_vec()
 }
 
 fn pem(label: &str, der: &[u8]) -> String {

@@ -8,7 +8,7 @@ use http::Request;
 use postrider_tests::h2_client::H2Client;
 use postrider_tests::h2_frames::{Frames, Next, PING};
 use postrider_tests::kit::config::upstream_http_options;
-use postrider_tests::kit::{Config, DEADLINE, Origin, OriginConnection, Proxy, RawClient};
+use postrider_tests::kit::{Config, DEADLINE, Origin, OriginConnection, Proxy, RawClient, wait_until};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -262,6 +262,29 @@ fn a_websocket_of_http_1_reaches_an_origin_over_http_2() {
     client.half_close();
     assert!(client.closed());
     assert_eq!(far.stats().value("http.ingress_http.downstream_rq_http2_total"), 1);
+}
+
+#[test]
+fn a_websocket_whose_server_left_ends_though_the_client_goes_on_talking() {
+    let origin = Origin::start(|connection| {
+        if connection.request().is_some() {
+            connection
+                .write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nbye");
+        }
+    });
+    let proxy = Proxy::start(&websockets(origin.address, json!({})));
+    let mut client = proxy.client();
+    client.send("GET /chat HTTP/1.1\r\nhost: test\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n");
+    assert_eq!(client.response("GET").unwrap().status, 101);
+    assert_eq!(client.read_exact(3).unwrap(), b"bye");
+    assert!(client.closed(), "the server's end is passed on");
+    // The first bytes are answered with a reset, which the next ones find out.
+    wait_until("the tunnel is over", || {
+        let _ = client.try_send(b"and another thing");
+        proxy.stats().value("http.ingress_http.downstream_cx_upgrades_active") == 0
+    });
+    proxy.wait_stat("cluster.origin.upstream_cx_active", 0);
+    proxy.wait_stat("cluster.origin.upstream_rq_active", 0);
 }
 
 #[test]

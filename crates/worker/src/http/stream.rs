@@ -294,6 +294,9 @@ impl Exchange {
                 // It may have answered before it closed: reading will tell.
                 self.up.discard(&mut connection.input, &connection.worker.buffers);
                 self.upload_broken = true;
+                // A tunnel's upstream may have said its last word before: then there is nothing to read, and this
+                // direction is over as well.
+                self.finished[0] = self.tunnel;
                 false
             }
         })
