@@ -10,7 +10,7 @@ use postrider_tests::tls::{Authority, Identity, secured};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 const PAGE: &str = include_str!("browser/page.html");
@@ -26,7 +26,7 @@ fn answer(kind: &str, body: &[u8]) -> Vec<u8> {
 }
 
 /// The site's server; what the page reports goes to `reports`.
-fn site(connection: &mut OriginConnection, reports: &Mutex<Sender<Value>>) {
+fn site(connection: &mut OriginConnection, reports: &Mutex<SyncSender<Value>>) {
     while let Some(request) = connection.request() {
         let (place, rest) = request.target[1..].split_once('/').unwrap_or((&request.target[1..], ""));
         let sent = match place {
@@ -111,7 +111,7 @@ fn open(url: &str, identity: &Identity, profile: &TempDir) -> Running {
 
 #[test]
 fn chromium_uses_all_of_http_2_and_a_websocket_in_it() {
-    let (sender, reports) = channel();
+    let (sender, reports) = sync_channel(1);
     let sender = Mutex::new(sender);
     let origin = Origin::start(move |connection| site(connection, &sender));
     let identity = Authority::new("authority").issue(&["site.test"]);
