@@ -14,6 +14,7 @@ use super::attempts::Attempts;
 use super::hold::Passed;
 use super::outbox::Outbox;
 use super::passage::Passage;
+use super::prepare::Destination;
 use super::transfer::Transfer;
 use super::{After, Connection};
 use crate::chain::{Filters, Http, Routes};
@@ -223,9 +224,12 @@ impl Exchange {
             }
         }
         // The end of the chain: answer here, or forward.
-        let Some(target) = self.route_request(connection, http) else { return };
-        // A host, permission from the circuit breakers, and a connection.
-        self.forward(target, connection, http).await;
+        let Some(Destination { routes, route, cluster }) = self.route_request(connection, http) else { return };
+        if !self.choose_host(cluster, (&routes, route), connection, http) {
+            return;
+        }
+        // Permission from the circuit breakers, and a connection.
+        self.forward(routes, route, connection, http).await;
     }
 
     fn begin(&mut self, connection: &Connection, http: &Http) {

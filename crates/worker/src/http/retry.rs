@@ -223,16 +223,16 @@ impl Exchange {
         connection: &mut Connection,
         http: &Http,
         forward: &Forward,
-        cluster: &Rc<Cluster>,
     ) -> Result<(), End> {
+        let Some(cluster) = self.cluster.clone() else { return Err(End::Gone) };
         let worker = connection.worker.clone();
-        self.end_attempt(&worker, cluster);
+        self.end_attempt(&worker, &cluster);
         let stats = cluster.stats(&worker).clone();
         let wait = self.attempts.as_mut().map(|attempts| attempts.wait(&stats, &worker.random)).unwrap_or_default();
         self.rearm(connection, http);
         self.while_connecting(connection, http, Box::pin(tokio::time::sleep(wait))).await?;
         self.info.upstream_attempts += 1;
-        let Some(host) = self.host_for_retry(cluster, &worker) else { return Err(self.no_host(&stats)) };
+        let Some(host) = self.host_for_retry(&cluster, &worker) else { return Err(self.no_host(&stats)) };
         self.host = Some(host.clone());
         let auto = cluster.plan.model.upstream.auto_host_sni || forward.host_rewrite == HostRewrite::Auto;
         if auto && !host.endpoint.hostname.is_empty() {

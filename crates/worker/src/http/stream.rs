@@ -6,20 +6,21 @@
 //! ```
 
 use std::borrow::Cow;
+use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::{ResponseParse, parse_response};
 use postrider_http::{Asked, HeadLimits, HeaderId, Reject, ResponseRules, Version, list_members, reason};
-use postrider_model::{Action, Priority, UpstreamProtocol};
+use postrider_model::{Action, Priority};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
 
 use super::Connection;
 use super::attempts::Reset;
 use super::exchange::Exchange;
-use super::prepare::Destination;
-use crate::chain::Http;
+use crate::chain::{Http, Routes};
 use crate::cluster::{Cluster, NoConnection, Upstream};
 use crate::h2;
 use crate::io::Io;
@@ -42,40 +43,19 @@ pub(super) enum End {
     Again,
 }
 
+/// A connection on its way.
+type Connecting = Pin<Box<dyn Future<Output = Result<Box<Upstream>, NoConnection>>>>;
+
 impl Exchange {
-    /// Sends the request to `destination` and its answer to the client.
-    pub(super) async fn forward(&mut self, destination: Destination, connection: &mut Connection, http: &Http) {
-        let Destination { routes, route, cluster } = destination;
+    /// Sends the request, which is ready for its host, and its answer to the client.
+    pub(super) async fn forward(&mut self, routes: Rc<Routes>, route: u32, connection: &mut Connection, http: &Http) {
         let Action::Forward(forward) = &routes.plan.table.route(route).action else { return };
-        self.cluster = Some(cluster.clone());
-        // Answers to earlier requests that were not sent yet go before this one's.
-        connection.out.move_to(&mut self.down);
-        let picked = match &self.info.upstream_override {
-            None => cluster.hosts.pick(&connection.worker.random),
-            Some(wanted) => cluster.pick_wanted(wanted, &connection.worker.random),
-        };
-        self.info.upstream_attempts = 1;
-        let Some(host) = picked else {
-            let end = self.no_host(cluster.stats(&connection.worker));
-            return self.conclude(connection, http, end);
-        };
-        self.count_by_status = http.model.router.dynamic_stats;
-        self.edit_request(connection, http, forward, (&routes, route), &host);
-        self.host = Some(host);
-        self.arm(connection, http, forward);
-        let protocol = cluster.protocol_for(self.request.version());
+        // What is kept in variables here makes every idle connection's task larger.
         loop {
-            let upstream = match self.pooled(&cluster, &connection.worker, protocol) {
+            let upstream = match self.pooled(&connection.worker) {
                 Some(pooled) => Ok(pooled),
                 None => {
-                    let Some(host) = self.host.clone() else { return };
-                    let asked = cluster.asked_by(&self.request);
-                    let (cluster, worker) = (cluster.clone(), connection.worker.clone());
-                    let protocol = (!self.terminates).then_some(protocol);
-                    // Boxed: rare, and it would make every idle connection's task larger.
-                    let connecting = Box::pin(async move {
-                        cluster.connect(&worker, &host, forward.priority, protocol, asked.as_deref()).await
-                    });
+                    let Some(connecting) = self.connecting(&connection.worker, forward.priority) else { return };
                     match self.while_connecting(connection, http, connecting).await {
                         Ok(connected) => connected,
                         Err(end) => return self.conclude(connection, http, end),
@@ -98,7 +78,7 @@ impl Exchange {
                 }
                 End::Again => {
                     // Boxed, as above.
-                    let again = Box::pin(self.try_again(connection, http, forward, &cluster));
+                    let again = Box::pin(self.try_again(connection, http, forward));
                     match again.await {
                         Ok(()) => {}
                         Err(end) => return self.conclude(connection, http, end),
@@ -109,15 +89,53 @@ impl Exchange {
         }
     }
 
+    /// Picks a host, and readies the request for it; false when there is none, which the client was told.
+    #[inline(always)]
+    pub(super) fn choose_host(
+        &mut self,
+        cluster: Rc<Cluster>,
+        (routes, route): (&Routes, u32),
+        connection: &mut Connection,
+        http: &Http,
+    ) -> bool {
+        let Action::Forward(forward) = &routes.plan.table.route(route).action else { return false };
+        // Answers to earlier requests that were not sent yet go before this one's.
+        connection.out.move_to(&mut self.down);
+        let picked = match &self.info.upstream_override {
+            None => cluster.hosts.pick(&connection.worker.random),
+            Some(wanted) => cluster.pick_wanted(wanted, &connection.worker.random),
+        };
+        self.info.upstream_attempts = 1;
+        let cluster = self.cluster.insert(cluster);
+        let Some(host) = picked else {
+            let stats = cluster.stats(&connection.worker).clone();
+            let end = self.no_host(&stats);
+            self.conclude(connection, http, end);
+            return false;
+        };
+        self.count_by_status = http.model.router.dynamic_stats;
+        self.edit_request(connection, http, forward, (routes, route), &host);
+        self.host = Some(host);
+        self.arm(connection, http, forward);
+        true
+    }
+
+    /// Makes a connection, for a request that got none from a pool. Boxed: rare, and large.
+    #[cold]
+    fn connecting(&self, worker: &Rc<Worker>, priority: Priority) -> Option<Connecting> {
+        let (cluster, host) = (self.cluster.clone()?, self.host.clone()?);
+        let asked = cluster.asked_by(&self.request);
+        let protocol = (!self.terminates).then(|| cluster.protocol_for(self.request.version()));
+        let worker = worker.clone();
+        Some(Box::pin(async move { cluster.connect(&worker, &host, priority, protocol, asked.as_deref()).await }))
+    }
+
     /// A pooled connection, unless the request needs one of its own.
     #[inline]
-    fn pooled(
-        &self,
-        cluster: &Cluster,
-        worker: &Worker,
-        protocol: UpstreamProtocol,
-    ) -> Option<Box<Upstream>> {
+    fn pooled(&self, worker: &Worker) -> Option<Box<Upstream>> {
         let host = self.host.as_ref().filter(|_| !self.fresh_only)?;
+        let cluster = self.cluster.as_ref()?;
+        let protocol = cluster.protocol_for(self.request.version());
         let asked = cluster.asked_by(&self.request);
         cluster.checkout(host, worker.clock.now(), protocol, asked.as_deref())
     }
@@ -170,7 +188,7 @@ impl Exchange {
         &mut self,
         connection: &mut Connection,
         http: &Http,
-        mut connecting: std::pin::Pin<Box<impl Future<Output = T>>>,
+        mut connecting: Pin<Box<impl Future<Output = T> + ?Sized>>,
     ) -> Result<T, End> {
         std::future::poll_fn(|cx| {
             connection.deadline.watch(cx.waker());
