@@ -3,22 +3,25 @@
 
 use std::net::{SocketAddr, TcpListener};
 
-use postrider_grpc::Message;
 use postrider_grpc::core::address::Address as Place;
 use postrider_grpc::core::socket_address::PortSpecifier;
 use postrider_grpc::core::{Address, RequestMethod};
 use postrider_grpc::log::http_access_log_entry::HttpVersion;
+use postrider_grpc::log::tls_properties::certificate_properties::subject_alt_name::San;
 use postrider_grpc::log::{
     AccessLogCommon, AccessLogType, HttpAccessLogEntry, Identifier, LogEntries, StreamAccessLogsMessage,
-    TcpAccessLogEntry,
+    TcpAccessLogEntry, tls_properties,
 };
+use postrider_grpc::{Message, value};
 use postrider_tests::grpc::http2;
-use postrider_tests::kit::config::extension;
+use postrider_tests::kit::config::{extension, router, upstream_http_options};
 use postrider_tests::kit::grpc::Step;
 use postrider_tests::kit::net::refusing_address;
 use postrider_tests::kit::proxy::accepted;
 use postrider_tests::kit::{Config, GrpcOrigin, Origin, Proxy, RawClient, wait_until};
-use postrider_tests::{ask, get};
+use postrider_tests::tls::{Authority, Client, secured, tls_inspector};
+use postrider_tests::{ask, get, postrider_only};
+use rcgen::{DnType, SanType};
 use serde_json::{Value, json};
 
 const WRITTEN: &str = "access_logs.grpc_access_log.logs_written";
@@ -46,6 +49,7 @@ fn http_logger(common: Value, fields: Value) -> Value {
 
 /// A site that logs to `service`, with some paths that the proxy answers itself.
 fn site(logger: &Value, origin: SocketAddr, service: SocketAddr) -> Config {
+    let trailers = json!({"explicit_http_config": {"http_protocol_options": {"enable_trailers": true}}});
     Config::new()
         .http(json!({
             "access_log": [logger],
@@ -55,7 +59,7 @@ fn site(logger: &Value, origin: SocketAddr, service: SocketAddr) -> Config {
                 {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
             ]}]},
         }))
-        .cluster("origin", &[origin])
+        .cluster_with("origin", &[origin], upstream_http_options(trailers))
         .cluster_with("logs", &[service], http2())
         .overlay(json!({"node": {"id": "me", "cluster": "edge", "locality": {"zone": "z"}, "metadata": {"k": "v"}}}))
 }
@@ -154,11 +158,13 @@ fn an_entry_tells_what_a_line_could() {
         assert!(time.as_ref().is_some_and(|time| time.seconds < 60), "{known:?}");
     }
     assert_eq!((known.upstream_request_attempt_count, known.access_log_type()), (1, AccessLogType::DownstreamEnd));
-    assert!(known.tls_properties.is_none());
+    assert_eq!(&*known.stream_id, "id-1");
+    assert!(known.tls_properties.is_none() && known.response_flags.is_none());
 
     assert_eq!(refused.response.as_ref().unwrap().response_code, Some(503));
     assert_eq!(refused.response.as_ref().unwrap().response_code_details, "direct_response");
     assert!(common(&refused).upstream_remote_address.is_none());
+    assert_eq!(common(&refused).stream_id, "");
 
     // Both came on one stream, and the first message says whose it is.
     let calls = service.calls();
@@ -198,16 +204,21 @@ fn a_condition_holds_for_entries_as_well() {
 }
 
 #[test]
-fn entries_go_when_there_are_enough_or_at_the_end() {
+fn entries_go_when_there_are_enough() {
     let (origin, service) = (hello(), GrpcOrigin::silent());
     let mut at_once = never();
     at_once["buffer_size_bytes"] = json!(1);
     let proxy = Proxy::start(&site(&http_logger(at_once, json!({})), origin.address, service.address));
     assert_eq!(proxy.get("/a").status, 200);
     assert_eq!(path(&await_entries(&service, 1)[0]), "/a");
-    drop(proxy);
+}
 
-    let service = GrpcOrigin::silent();
+#[test]
+fn what_is_left_at_the_end_is_sent() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, service) = (hello(), GrpcOrigin::silent());
     let mut proxy = Proxy::start(&site(&http_logger(never(), json!({})), origin.address, service.address));
     for path in ["/a", "/b"] {
         assert_eq!(proxy.get(path).status, 200);
@@ -240,6 +251,9 @@ fn a_broken_stream_is_opened_again_and_says_anew_whose_it_is() {
 
 #[test]
 fn a_service_that_is_away_costs_entries_and_no_request() {
+    if !postrider_only() {
+        return;
+    }
     let origin = hello();
     let mut at_once = never();
     at_once["buffer_size_bytes"] = json!(1);
@@ -257,6 +271,9 @@ fn a_service_that_is_away_costs_entries_and_no_request() {
 
 #[test]
 fn a_service_that_takes_nothing_is_waited_for_within_bounds() {
+    if !postrider_only() {
+        return;
+    }
     let origin = hello();
     // Connections are made, and nobody ever speaks on them.
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -279,6 +296,9 @@ fn a_service_that_takes_nothing_is_waited_for_within_bounds() {
 
 #[test]
 fn a_service_that_moved_is_followed() {
+    if !postrider_only() {
+        return;
+    }
     let (origin, first, second) = (hello(), GrpcOrigin::silent(), GrpcOrigin::silent());
     let config = |service: &GrpcOrigin| site(&http_logger(soon(), json!({})), origin.address, service.address);
     let mut proxy = Proxy::start(&config(&first));
@@ -293,6 +313,9 @@ fn a_service_that_moved_is_followed() {
 
 #[test]
 fn a_logger_that_goes_sends_what_it_has() {
+    if !postrider_only() {
+        return;
+    }
     let (origin, service) = (hello(), GrpcOrigin::silent());
     let mut common = soon();
     common["buffer_flush_interval"] = json!("0.5s");
@@ -341,4 +364,58 @@ fn workers_have_a_stream_each_and_loggers_share_it() {
     assert_eq!(proxy.exchange(get("/")).status, 200);
     await_entries(&service, 2);
     assert_eq!(service.calls().len(), 1);
+}
+
+#[test]
+fn an_entry_tells_who_was_there_by_tls() {
+    let (origin, service) = (hello(), GrpcOrigin::silent());
+    let authority = Authority::new("root");
+    let shown = |name: &str| {
+        authority.issue_as(|params| {
+            let uri = format!("spiffe://{name}").try_into().unwrap();
+            params.subject_alt_names = vec![SanType::DnsName(name.try_into().unwrap()), SanType::URI(uri)];
+            params.distinguished_name.push(DnType::CommonName, name);
+        })
+    };
+    let client = Client::showing(&authority, &shown("client.test"));
+    let fields = json!({
+        "require_client_certificate": true,
+        "common_tls_context": {"validation_context": {"trusted_ca": {"inline_string": authority.pem()}}},
+    });
+    let config = site(&http_logger(soon(), json!({})), origin.address, service.address)
+        .overlay_listener("http", json!({"listener_filters": [tls_inspector()]}));
+    let proxy = Proxy::start(&secured(config, &shown("server.test"), fields));
+    assert_eq!(client.get(proxy.address("http"), "server.test").unwrap().status, 200);
+    let entry = await_entries(&service, 1).remove(0);
+    let tls = common(&entry).tls_properties.as_ref().unwrap();
+    assert_eq!((tls.tls_version(), &*tls.tls_sni_hostname), (tls_properties::TlsVersion::TlSv13, "server.test"));
+    assert!(matches!(tls.tls_cipher_suite, Some(0x1301..=0x1303)), "{tls:?}");
+    let told = [&tls.peer_certificate_properties, &tls.local_certificate_properties].map(|certificate| {
+        let certificate = certificate.as_ref().unwrap();
+        let names = certificate.subject_alt_name.iter().map(|name| name.san.clone().unwrap());
+        (names.collect::<Vec<_>>(), &*certificate.subject, &*certificate.issuer)
+    });
+    let uri = |name: &str| vec![San::Uri(format!("spiffe://{name}"))];
+    assert_eq!(told[0], (uri("client.test"), "CN=client.test", "CN=root"));
+    assert_eq!(told[1], (uri("server.test"), "CN=server.test", ""));
+}
+
+#[test]
+fn an_entry_tells_what_filters_noted_and_what_came_last() {
+    let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-end: e\r\n\r\n";
+    let (origin, service) = (Origin::fixed(answer), GrpcOrigin::silent());
+    let logger = http_logger(soon(), json!({"additional_response_trailers_to_log": ["X-End"]}));
+    let code = "function envoy_on_request(h) h:streamInfo():dynamicMetadata():set('shop', 'k', 'v') end";
+    let script = json!({"default_source_code": {"inline_string": code}});
+    let lua = extension("envoy.filters.http.lua", "filters.http.lua.v3.Lua", script);
+    let config = site(&logger, origin.address, service.address).overlay_filter(
+        "http",
+        json!({"http_filters": [lua, router()], "http_protocol_options": {"enable_trailers": true}}),
+    );
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    let entry = await_entries(&service, 1).remove(0);
+    let metadata = &common(&entry).metadata.as_ref().unwrap().filter_metadata;
+    assert!(matches!(&metadata["shop"].fields["k"].kind, Some(value::Kind::StringValue(text)) if text == "v"));
+    assert_eq!(entry.response.as_ref().unwrap().response_trailers["x-end"], "e");
 }

@@ -111,12 +111,7 @@ impl Exchange {
 
     /// A pooled connection, unless the request needs one of its own.
     #[inline]
-    fn pooled(
-        &self,
-        cluster: &Cluster,
-        worker: &Worker,
-        protocol: UpstreamProtocol,
-    ) -> Option<Box<Upstream>> {
+    fn pooled(&self, cluster: &Cluster, worker: &Worker, protocol: UpstreamProtocol) -> Option<Box<Upstream>> {
         let host = self.host.as_ref().filter(|_| !self.fresh_only)?;
         let asked = cluster.asked_by(&self.request);
         cluster.checkout(host, worker.clock.now(), protocol, asked.as_deref())

@@ -131,14 +131,14 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
         upstream_cluster: info.upstream_cluster.as_deref().unwrap_or_default().to_owned(),
         upstream_transport_failure_reason: info.upstream_failure.as_deref().unwrap_or_default().to_owned(),
         upstream_request_attempt_count: info.upstream_attempts,
-        response_flags: Some(flags(info.flags)),
+        response_flags: (!info.flags.is_empty()).then(|| flags(info.flags)),
         metadata: (!info.metadata.is_empty()).then(|| Metadata {
             filter_metadata: info.metadata.iter().map(|(name, value)| (name.to_owned(), to_struct(value))).collect(),
             ..Metadata::default()
         }),
         route_name: info.route_name.as_deref().unwrap_or_default().to_owned(),
         connection_termination_details: info.termination_details.to_owned(),
-        stream_id: if context.http { info.stream_id.to_string() } else { String::new() },
+        stream_id: context.request.fields.get_name(b"x-request-id").map(text).unwrap_or_default(),
         access_log_type: kind as i32,
         ..AccessLogCommon::default()
     }
@@ -179,7 +179,11 @@ fn tls(session: &TlsSession) -> TlsProperties {
         tls_version: version as i32,
         tls_cipher_suite: Some(u32::from(session.cipher_id)),
         tls_sni_hostname: session.server_name.clone().unwrap_or_default(),
-        local_certificate_properties: session.local.is_some().then(|| certificate(|part| session.of_us(part))),
+        local_certificate_properties: session.local.is_some().then(|| CertificateProperties {
+            // As in Envoy: who signed the proxy's own is known.
+            issuer: String::new(),
+            ..certificate(|part| session.of_us(part))
+        }),
         peer_certificate_properties: session.peer.is_some().then(|| certificate(|part| session.of_peer(part))),
         // Sessions are resumed by tickets: none has an identifier.
         tls_session_id: String::new(),
@@ -188,8 +192,8 @@ fn tls(session: &TlsSession) -> TlsProperties {
 }
 
 fn certificate(of: impl Fn(CertificatePart) -> Vec<String>) -> CertificateProperties {
+    // As in Envoy, only what names workloads.
     let names = of(CertificatePart::UriNames).into_iter().map(San::Uri);
-    let names = names.chain(of(CertificatePart::DnsNames).into_iter().map(San::Dns));
     let first = |part| of(part).into_iter().next().unwrap_or_default();
     CertificateProperties {
         subject_alt_name: names.map(|san| SubjectAltName { san: Some(san) }).collect(),
