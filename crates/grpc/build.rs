@@ -10,7 +10,11 @@ use prost_types::FileDescriptorSet;
 use protox::Compiler;
 
 /// The services. What they import comes along.
-const FILES: [&str; 2] = ["envoy/service/auth/v3/external_auth.proto", "envoy/service/ratelimit/v3/rls.proto"];
+const FILES: [&str; 3] = [
+    "envoy/service/accesslog/v3/als.proto",
+    "envoy/service/auth/v3/external_auth.proto",
+    "envoy/service/ratelimit/v3/rls.proto",
+];
 
 /// What stands in these folders only annotates other definitions.
 const LEFT_OUT: [&str; 4] = ["envoy/annotations/", "udpa/annotations/", "validate/", "xds/annotations/"];

@@ -330,3 +330,18 @@ fn a_rule_may_bring_its_own_limit() {
     let found = asked(&service, 0).descriptors[0].limit.unwrap();
     assert_eq!((found.requests_per_unit, found.unit()), (42, RateLimitUnit::Hour));
 }
+
+#[test]
+fn a_grpc_call_too_many_is_told_that_something_is_exhausted_where_the_filter_says_so() {
+    let service = always(answer(Code::OverLimit));
+    let call = "content-type: application/grpc\r\nte: trailers\r\n";
+    let plain = site(service.address, json!({}), rules(&[json!([generic("a")])]), json!({}));
+    let refused = plain.get("/p.S/M", call);
+    assert_eq!((refused.status, refused.headers.value("grpc-status")), (200, Some("14")));
+
+    let more = json!({"rate_limited_as_resource_exhausted": true});
+    let exhausted = site(service.address, more, rules(&[json!([generic("a")])]), json!({}));
+    let refused = exhausted.get("/p.S/M", call);
+    assert_eq!((refused.status, refused.headers.value("grpc-status")), (200, Some("8")));
+    assert_eq!(exhausted.get("/p", "").status, 429);
+}

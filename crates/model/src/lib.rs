@@ -17,6 +17,7 @@ mod headers;
 mod health;
 mod http;
 mod listener;
+mod log_service;
 mod matcher;
 mod metadata;
 mod rate_limit;
@@ -35,6 +36,7 @@ pub use headers::*;
 pub use health::*;
 pub use http::*;
 pub use listener::*;
+pub use log_service::*;
 pub use matcher::*;
 pub use metadata::*;
 pub use rate_limit::*;
@@ -117,9 +119,27 @@ impl PartialEq for Origin {
 /// A logger and the condition under which it writes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AccessLog {
-    pub sink: AccessLogSink,
-    pub format: LogFormat,
+    pub output: LogOutput,
     pub condition: Option<LogCondition>,
+}
+
+/// What a logger writes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LogOutput {
+    /// Text, to a file or what stands for one.
+    Lines { sink: AccessLogSink, format: LogFormat },
+    /// Messages, to a service.
+    Entries(LogEntries),
+}
+
+impl AccessLog {
+    /// Where its lines go; `None` when it writes none.
+    pub fn sink(&self) -> Option<&AccessLogSink> {
+        match &self.output {
+            LogOutput::Lines { sink, .. } => Some(sink),
+            LogOutput::Entries(_) => None,
+        }
+    }
 }
 
 /// What is logged at all.

@@ -93,7 +93,7 @@ pub(crate) struct Placed {
 }
 
 impl Chain {
-    pub(crate) fn new(plan: &Arc<ChainPlan>, listener: &str, buffer_limit: u32, worker: &Worker) -> Rc<Chain> {
+    pub(crate) fn new(plan: &Arc<ChainPlan>, listener: &str, buffer_limit: u32, worker: &Rc<Worker>) -> Rc<Chain> {
         let handler = match &plan.handler {
             HandlerPlan::Http(http) => Handler::Http(Http::new(&http.model, &http.routes, listener, worker)),
             HandlerPlan::Tcp(tcp) => Handler::Tcp(Tcp {
@@ -148,7 +148,7 @@ impl Chain {
 }
 
 impl Http {
-    fn new(model: &Arc<HttpConnection>, routes: &Arc<RoutesPlan>, listener: &str, worker: &Worker) -> Http {
+    fn new(model: &Arc<HttpConnection>, routes: &Arc<RoutesPlan>, listener: &str, worker: &Rc<Worker>) -> Http {
         let prefix = stat_name(&model.stat_prefix);
         Http {
             rules: rules(model),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use postrider_model::{Address, Listener};
+use postrider_model::{AccessLog, Address, Listener};
 use postrider_sys::{Bound, ListenOptions, Place};
 use postrider_telemetry::Registry;
 use postrider_telemetry::access_log::{LogFile, LogWriter};
@@ -330,7 +330,8 @@ fn open(address: &Address, model: &Listener) -> io::Result<Bound> {
 fn open_logs(plan: &Plan, writer: &LogWriter) -> Result<HashMap<postrider_model::AccessLogSink, LogFile>, ApplyError> {
     let mut files = HashMap::new();
     let checks = plan.snapshot.clusters.iter().filter_map(|cluster| cluster.health.check.as_ref());
-    let sinks = plan.access_logs().map(|log| &log.sink).chain(checks.filter_map(|check| check.event_log.as_ref()));
+    let sinks =
+        plan.access_logs().filter_map(AccessLog::sink).chain(checks.filter_map(|check| check.event_log.as_ref()));
     for sink in sinks {
         if !files.contains_key(sink) {
             let file = writer

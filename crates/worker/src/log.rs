@@ -1,5 +1,8 @@
 //! Access logs: those of one chain on one worker, and the line of the admin's.
 
+mod entry;
+mod service;
+
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -8,28 +11,40 @@ use std::time::{Duration, SystemTime};
 use postrider_filter_api::{Moment, StreamInfo};
 use postrider_http::grpc::{Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
-use postrider_model::{AccessLog, AccessLogSink, LogCondition, LogFormat};
+use postrider_model::{AccessLog, AccessLogSink, LogCondition, LogEntries, LogFormat, LogOutput};
 use postrider_telemetry::access_log::{LogBuffer, Target};
 
 use crate::format::Context;
 use crate::worker::Worker;
+pub(crate) use service::ServiceLog;
 
 /// Loggers in the order of the configuration; usually none or one.
 #[derive(Default)]
 pub(crate) struct Logs(Vec<Logger>);
 
 struct Logger {
-    format: LogFormat,
+    output: Output,
     condition: Option<LogCondition>,
-    buffer: Rc<RefCell<LogBuffer>>,
+}
+
+enum Output {
+    Lines { format: LogFormat, buffer: Rc<RefCell<LogBuffer>> },
+    Entries { wanted: LogEntries, service: Rc<ServiceLog> },
 }
 
 impl Logs {
     /// A sink that cannot be opened was refused when the configuration was applied; here it is left out.
-    pub(crate) fn new(logs: &[AccessLog], worker: &Worker) -> Logs {
+    pub(crate) fn new(logs: &[AccessLog], worker: &Rc<Worker>) -> Logs {
         let logger = |log: &AccessLog| {
-            let buffer = worker.log_buffer(&log.sink)?;
-            Some(Logger { format: log.format.clone(), condition: log.condition.clone(), buffer })
+            let output = match &log.output {
+                LogOutput::Lines { sink, format } => {
+                    Output::Lines { format: format.clone(), buffer: worker.log_buffer(sink)? }
+                }
+                LogOutput::Entries(wanted) => {
+                    Output::Entries { wanted: wanted.clone(), service: worker.log_service(&wanted.service) }
+                }
+            };
+            Some(Logger { output, condition: log.condition.clone() })
         };
         Logs(logs.iter().filter_map(logger).collect())
     }
@@ -43,7 +58,12 @@ impl Logs {
             if logger.condition.as_ref().is_some_and(|condition| !holds(condition, context)) {
                 continue;
             }
-            logger.buffer.borrow_mut().line(|out| context.write_log(&logger.format, out));
+            match &logger.output {
+                Output::Lines { format, buffer } => {
+                    buffer.borrow_mut().line(|out| context.write_log(format, out));
+                }
+                Output::Entries { wanted, service } => service.write(|out| entry::append(wanted, context, out)),
+            }
         }
     }
 }
@@ -111,7 +131,8 @@ pub fn write_admin_line(log: &AccessLog, admin: &AdminRequest<'_>, now: SystemTi
         http: true,
         now,
     };
+    let LogOutput::Lines { format, .. } = &log.output else { return };
     if log.condition.as_ref().is_none_or(|condition| holds(condition, &context)) {
-        context.write_log(&log.format, out);
+        context.write_log(format, out);
     }
 }

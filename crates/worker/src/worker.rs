@@ -3,14 +3,14 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::Moment;
 use postrider_h1::HeadScan;
 use postrider_http::{Decimal, FieldLine, Fields, HeaderId};
-use postrider_model::{AccessLogSink, Node};
+use postrider_model::{AccessLogSink, LogService, Node};
 use postrider_telemetry::WorkerStats;
 use postrider_telemetry::access_log::{LogBuffer, LogFile};
 use postrider_telemetry::stats::sets::cluster as cluster_stat;
@@ -24,6 +24,7 @@ use crate::cluster::Cluster;
 use crate::h2::Lanes;
 use crate::http::Exchange;
 use crate::listener::Listener;
+use crate::log::ServiceLog;
 use crate::message::{Apply, ClusterReport, HostReport, Message, Report, Warm};
 use crate::timers::Timers;
 
@@ -52,6 +53,8 @@ pub(crate) struct Worker {
     listeners: RefCell<HashMap<String, Rc<Listener>>>,
     log_files: RefCell<HashMap<AccessLogSink, LogFile>>,
     log_buffers: RefCell<HashMap<AccessLogSink, Rc<RefCell<LogBuffer>>>>,
+    /// As long as a chain writes to them.
+    log_services: RefCell<Vec<Weak<ServiceLog>>>,
     /// For streams of HTTP/2.
     pub(crate) lanes: Lanes,
     #[expect(clippy::vec_box, reason = "an exchange is kilobytes: its box moves, it does not")]
@@ -125,6 +128,7 @@ impl Worker {
             listeners: RefCell::default(),
             log_files: RefCell::default(),
             log_buffers: RefCell::default(),
+            log_services: RefCell::default(),
             lanes: Lanes::default(),
             exchanges: RefCell::default(),
             date: RefCell::new(DateCache { at: SystemTime::UNIX_EPOCH, second: 0, line: None }),
@@ -153,6 +157,7 @@ impl Worker {
             }
         }
         self.flush_logs();
+        self.finish_log_services().await;
         // Pooled connections and listeners' tasks hold the worker that holds them: the rings are cut here.
         drop(self.clusters.take());
         drop(self.warming.take());
@@ -315,6 +320,29 @@ impl Worker {
         let buffer = Rc::new(RefCell::new(self.log_files.borrow().get(sink)?.buffer()));
         self.log_buffers.borrow_mut().insert(sink.clone(), buffer.clone());
         Some(buffer)
+    }
+
+    /// What this worker has for a service; one for all loggers that say the same of it.
+    pub(crate) fn log_service(self: &Rc<Self>, model: &Arc<LogService>) -> Rc<ServiceLog> {
+        let mut known = self.log_services.borrow_mut();
+        known.retain(|service| service.strong_count() > 0);
+        if let Some(service) = known.iter().filter_map(Weak::upgrade).find(|service| service.is_of(model)) {
+            return service;
+        }
+        let service = ServiceLog::start(model, self);
+        known.push(Rc::downgrade(&service));
+        service
+    }
+
+    /// Tells the services the last of it, all at once.
+    async fn finish_log_services(&self) {
+        let known = self.log_services.take();
+        let finish = |service: Rc<ServiceLog>| tokio::task::spawn_local(async move { service.finish().await });
+        let finished: Vec<_> = known.iter().filter_map(Weak::upgrade).map(finish).collect();
+        for finished in finished {
+            // One that panicked has nothing more to say.
+            let _ = finished.await;
+        }
     }
 
     pub(crate) fn take_exchange(&self) -> Box<Exchange> {

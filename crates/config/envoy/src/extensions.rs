@@ -7,6 +7,8 @@
 /// Types that lowering itself understands, beside the filters of the registry.
 pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.access_loggers.file.v3.FileAccessLog",
+    "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig",
+    "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig",
     "envoy.extensions.access_loggers.stream.v3.StderrAccessLog",
     "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
     "envoy.extensions.clusters.dns.v3.DnsCluster",

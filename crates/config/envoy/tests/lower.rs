@@ -10,7 +10,7 @@ use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome, load};
 use postrider_model::{
     Action, ConnectionHandler, Discovery, EscapedSlashes, FilterOverride, HeaderCondition, HostRewrite, HttpConnection,
-    Listener, LoadBalancing, LogFormat, PathMatch, PathRewrite, ResponseBody, Snapshot, StringKind, Target,
+    Listener, LoadBalancing, LogFormat, LogOutput, PathMatch, PathRewrite, ResponseBody, Snapshot, StringKind, Target,
     Underscores, Value, ValueError,
 };
 
@@ -86,7 +86,8 @@ fn a_written_field_means_what_it_means_in_envoy() {
     assert_eq!(http.path.escaped_slashes, EscapedSlashes::UnescapeAndRedirect);
     assert_eq!(http.http1.underscores, Underscores::Allow);
     assert_eq!(http.upgrades, ["websocket"]);
-    let LogFormat::Json(postrider_model::JsonFormat::Object(keys)) = &http.access_log[0].format else { panic!() };
+    let LogOutput::Lines { format, .. } = &http.access_log[0].output else { panic!() };
+    let LogFormat::Json(postrider_model::JsonFormat::Object(keys)) = format else { panic!() };
     assert_eq!(keys.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a", "z"]);
 }
 

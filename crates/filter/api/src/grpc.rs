@@ -85,6 +85,11 @@ impl GrpcStream {
         self.pipe.has_room()
     }
 
+    /// How many messages wait in the queue: the last ones that were put there. After the end these were never sent.
+    pub fn unsent(&self) -> usize {
+        self.pipe.unsent()
+    }
+
     /// Nothing more will be sent.
     pub fn finish(&self) {
         self.pipe.finish();

@@ -16,8 +16,10 @@ impl AdminLog {
     /// # Errors
     /// A file cannot be opened.
     pub fn open(logs: &[AccessLog], writer: &LogWriter) -> std::io::Result<Option<AdminLog>> {
-        let open = |log: &AccessLog| Ok((log.clone(), writer.open(log_target(&log.sink))?.buffer()));
-        let loggers = logs.iter().map(open).collect::<std::io::Result<Vec<_>>>()?;
+        // A service is never told of the admin's requests: the configuration was refused.
+        let sinks = logs.iter().filter_map(|log| Some((log, log.sink()?)));
+        let open = |(log, sink): (&AccessLog, _)| Ok((log.clone(), writer.open(log_target(sink))?.buffer()));
+        let loggers = sinks.map(open).collect::<std::io::Result<Vec<_>>>()?;
         Ok((!loggers.is_empty()).then_some(AdminLog(loggers)))
     }
 

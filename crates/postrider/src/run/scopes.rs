@@ -25,6 +25,9 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
         KnownScope::new(&sets::filesystem::SET, ""),
         KnownScope::new(&sets::access_log::SET, ""),
     ];
+    if plan.access_logs().any(|log| log.sink().is_none()) {
+        scopes.push(KnownScope::new(&sets::grpc_access_log::SET, ""));
+    }
     for listener in &snapshot.listeners {
         let Some(prefix) = listener_prefix(listener, listeners) else { continue };
         if let Some(proxy) = &listener.inspection.proxy {

@@ -1,14 +1,16 @@
 //! Access loggers and their formats.
 
-use postrider_model::{AccessLog, AccessLogSink, Format, JsonFormat, LogCondition, LogFormat};
+use postrider_model::{AccessLog, AccessLogSink, EntryKind, Format, JsonFormat, LogCondition, LogFormat, LogOutput};
 
 use super::context::Lowering;
-use super::data;
-use crate::reader::{AnyReader, Reader};
+use super::{data, log_service};
+use crate::reader::Reader;
 
 const FILE: &str = "envoy.extensions.access_loggers.file.v3.FileAccessLog";
 const STDOUT: &str = "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog";
 const STDERR: &str = "envoy.extensions.access_loggers.stream.v3.StderrAccessLog";
+const HTTP_SERVICE: &str = "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig";
+const TCP_SERVICE: &str = "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig";
 
 /// The line that Envoy writes when no format is given.
 const DEFAULT_FORMAT: &str = concat!(
@@ -25,10 +27,15 @@ pub(super) fn default_format() -> Format {
 
 /// Every logger of a repeated `envoy.config.accesslog.v3.AccessLog` field.
 pub(super) fn loggers(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<AccessLog> {
-    at.list(field).iter().filter_map(|each| logger(cx, each)).collect()
+    at.list(field).iter().filter_map(|each| logger(cx, each, None)).collect()
 }
 
-fn logger(cx: &mut Lowering<'_>, log: &Reader<'_>) -> Option<AccessLog> {
+/// The same of `whose`, which tells no service.
+pub(super) fn line_loggers(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str, whose: &str) -> Vec<AccessLog> {
+    at.list(field).iter().filter_map(|each| logger(cx, each, Some(whose))).collect()
+}
+
+fn logger(cx: &mut Lowering<'_>, log: &Reader<'_>, lines_of: Option<&str>) -> Option<AccessLog> {
     log.str("name");
     let condition = log.message("filter").and_then(|filter| condition(cx, &filter));
     let Some(any) = log.any("typed_config") else {
@@ -36,19 +43,29 @@ fn logger(cx: &mut Lowering<'_>, log: &Reader<'_>) -> Option<AccessLog> {
         return None;
     };
     let config = any.reader.as_ref()?;
-    match any.type_name {
-        FILE => {
+    let output = match (any.type_name, lines_of) {
+        (FILE, _) => {
             let sink = match config.str("path") {
                 "/dev/stdout" => AccessLogSink::Stdout,
                 "/dev/stderr" => AccessLogSink::Stderr,
                 path => AccessLogSink::File(path.into()),
             };
-            Some(AccessLog { sink, format: file_format(cx, config), condition })
+            LogOutput::Lines { sink, format: file_format(cx, config) }
         }
-        STDOUT => Some(AccessLog { sink: AccessLogSink::Stdout, format: stream_format(cx, config), condition }),
-        STDERR => Some(AccessLog { sink: AccessLogSink::Stderr, format: stream_format(cx, config), condition }),
-        _ => refused(cx, log, &any),
-    }
+        (STDOUT, _) => LogOutput::Lines { sink: AccessLogSink::Stdout, format: stream_format(cx, config) },
+        (STDERR, _) => LogOutput::Lines { sink: AccessLogSink::Stderr, format: stream_format(cx, config) },
+        (HTTP_SERVICE | TCP_SERVICE, Some(whose)) => {
+            cx.refuse(log, "typed_config", &format!("a service for the access log of {whose}"));
+            return None;
+        }
+        (HTTP_SERVICE, None) => LogOutput::Entries(log_service::entries(cx, config, EntryKind::Http)?),
+        (TCP_SERVICE, None) => LogOutput::Entries(log_service::entries(cx, config, EntryKind::Tcp)?),
+        _ => {
+            cx.refuse_extension(log, "typed_config", &any);
+            return None;
+        }
+    };
+    Some(AccessLog { output, condition })
 }
 
 fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCondition> {
@@ -67,11 +84,6 @@ fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCondition> {
             None
         }
     }
-}
-
-fn refused(cx: &mut Lowering<'_>, log: &Reader<'_>, any: &AnyReader<'_>) -> Option<AccessLog> {
-    cx.refuse_extension(log, "typed_config", any);
-    None
 }
 
 fn file_format(cx: &mut Lowering<'_>, config: &Reader<'_>) -> LogFormat {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, Node, Snapshot};
+use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Node, Snapshot};
 
 use super::context::Lowering;
 use super::{access_log, acme, address, checks, cluster, listener, runtime, value};
@@ -57,11 +57,12 @@ fn identity(node: &Reader<'_>) -> Node {
 fn interface(cx: &mut Lowering<'_>, admin: &Reader<'_>) -> Option<Admin> {
     admin.ignore("profile_path", "profiles are not written to files");
     admin.ignore("ignore_global_conn_limit", "the admin interface never counts against connection limits");
-    let mut access_log = access_log::loggers(cx, admin, "access_log");
+    let mut access_log = access_log::line_loggers(cx, admin, "access_log", "the admin interface");
     let path = admin.str("access_log_path");
     if !path.is_empty() {
         let format = LogFormat::Text(access_log::default_format());
-        access_log.push(AccessLog { sink: AccessLogSink::File(path.into()), format, condition: None });
+        let output = LogOutput::Lines { sink: AccessLogSink::File(path.into()), format };
+        access_log.push(AccessLog { output, condition: None });
     }
     // Without an address Envoy opens no admin interface.
     let address = address::bound(cx, &admin.message("address")?)?;

@@ -38,6 +38,16 @@ pub(super) fn names(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<
     all.iter().filter_map(|name| removable(cx, at, field, name, false)).collect()
 }
 
+/// A field that holds one header name, lower case and checked.
+pub(super) fn name(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Option<String> {
+    let lower = at.str(field).to_ascii_lowercase();
+    if !is_token(&lower) {
+        cx.error(at, field, "invalid-header-name", format!("`{lower}` is no header name"));
+        return None;
+    }
+    Some(lower)
+}
+
 fn edits(cx: &mut Lowering<'_>, at: &Reader<'_>, add: &str, remove: &str) -> HeaderEdits {
     let additions = at.list(add);
     let removals = at.strings(remove);

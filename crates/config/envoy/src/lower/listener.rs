@@ -50,7 +50,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         balance: balance(cx, at),
         inspection,
         socket,
-        access_log: access_log::loggers(cx, at, "access_log"),
+        access_log: access_log::line_loggers(cx, at, "access_log", "a listener"),
         direction: direction(at),
         origin: origin(at),
         addresses,

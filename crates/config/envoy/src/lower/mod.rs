@@ -31,6 +31,7 @@ mod http2;
 mod inspection;
 mod listener;
 mod locate;
+mod log_service;
 mod matchers;
 mod metadata;
 mod plugins;

@@ -76,6 +76,10 @@ impl GrpcPipe {
         !self.outgoing.is_full() && !self.finished.get() && self.ended.borrow().is_none()
     }
 
+    pub(super) fn unsent(&self) -> usize {
+        self.outgoing.messages.borrow().len()
+    }
+
     pub(super) fn finish(&self) {
         self.finished.set(true);
         self.wake_task();

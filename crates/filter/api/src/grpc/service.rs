@@ -62,7 +62,7 @@ impl GrpcService {
             Err(error) => errors.push(error),
         }
         let authority = match authority {
-            "" => cluster.replace(|c: char| !(c.is_ascii_alphanumeric() || "-._~:".contains(c)), "_"),
+            "" => authority_of(cluster),
             written => written.to_owned(),
         };
         if !cluster.is_empty() && RequestHead::new().set_authority(authority.as_bytes()).is_err() {
@@ -77,6 +77,12 @@ impl GrpcService {
         };
         errors.extend(fields.finish().err().into_iter().flatten());
         if errors.is_empty() { Ok(service) } else { Err(errors) }
+    }
+
+    /// One of which nothing but the cluster is said.
+    pub fn of(cluster: Arc<str>) -> GrpcService {
+        let authority = authority_of(&cluster);
+        GrpcService { cluster, authority, ..GrpcService::none() }
     }
 
     /// In place of one that could not be read, beside the errors that say why.
@@ -139,6 +145,10 @@ impl GrpcService {
         let _ = head.fields.append(HeaderId::ContentType, grpc::CONTENT_TYPE);
         head
     }
+}
+
+fn authority_of(cluster: &str) -> String {
+    cluster.replace(|c: char| !(c.is_ascii_alphanumeric() || "-._~:".contains(c)), "_")
 }
 
 fn metadata(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Vec<(HeaderName, Format)> {

@@ -14,7 +14,7 @@ pub use listeners::{
     listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker, proxy_protocol,
     proxy_protocol_errors,
 };
-pub use process::{access_log, filesystem, filter, server, tcp};
+pub use process::{access_log, filesystem, filter, grpc_access_log, server, tcp};
 
 use super::block::Block;
 
@@ -107,7 +107,7 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 19] = [
+    const ALL: [&StatSet; 20] = [
         &access_log::SET,
         &cluster::SET,
         &cluster_health::SET,
@@ -115,6 +115,7 @@ mod tests {
         &cluster_ssl::SET,
         &filesystem::SET,
         &filter::SET,
+        &grpc_access_log::SET,
         &http::SET,
         &http1::SET,
         &http2::SET,

@@ -74,6 +74,15 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Entries for access log services; no prefix.
+    pub mod grpc_access_log = "access_logs.grpc_access_log";
+    counters {
+        LOGS_WRITTEN = "logs_written",
+        LOGS_DROPPED = "logs_dropped",
+    }
+}
+
+crate::stat_set! {
     /// What the filter contract counts for each filter (no counterpart in Envoy); prefix: the filter's name.
     pub mod filter = "filter";
     counters {

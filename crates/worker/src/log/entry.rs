@@ -1,0 +1,238 @@
+//! What an access log service is told of one stream.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use postrider_filter_api::{Flags, Moment, StreamInfo, TlsSession};
+use postrider_grpc::core::address::Address as Place;
+use postrider_grpc::core::socket_address::PortSpecifier;
+use postrider_grpc::core::{Address, Locality, Metadata, Node as Who, Pipe, RequestMethod, SocketAddress, node};
+use postrider_grpc::log::http_access_log_entry::HttpVersion;
+use postrider_grpc::log::response_flags::{Unauthorized, unauthorized::Reason};
+use postrider_grpc::log::tls_properties::certificate_properties::{SubjectAltName, subject_alt_name::San};
+use postrider_grpc::log::tls_properties::{CertificateProperties, TlsVersion};
+use postrider_grpc::log::{
+    self, AccessLogCommon, AccessLogType, ConnectionProperties, HttpAccessLogEntry, HttpRequestProperties,
+    HttpResponseProperties, ResponseFlags, TcpAccessLogEntry, TlsProperties,
+};
+use postrider_grpc::to_struct;
+use postrider_http::{Fields, Version};
+use postrider_model::{CertificatePart, EntryKind, LogEntries, Node};
+
+use crate::format::Context;
+
+/// Appends the entry that `wanted` makes of a stream.
+#[inline(never)]
+pub(super) fn append(wanted: &LogEntries, context: &Context<'_>, out: &mut Vec<u8>) {
+    match wanted.service.kind {
+        EntryKind::Http => log::append(&http(wanted, context), out),
+        EntryKind::Tcp => log::append(&tcp(context), out),
+    }
+}
+
+/// Who the proxy says it is.
+pub(super) fn who(node: &Node) -> Who {
+    let locality = Locality { region: node.region.clone(), zone: node.zone.clone(), sub_zone: node.sub_zone.clone() };
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    Who {
+        id: node.id.clone(),
+        cluster: node.cluster.clone(),
+        metadata: matches!(&node.metadata, postrider_model::Value::Map(_)).then(|| to_struct(&node.metadata)),
+        locality: (locality != Locality::default()).then_some(locality),
+        user_agent_name: "postrider".to_owned(),
+        user_agent_version_type: Some(node::UserAgentVersionType::UserAgentVersion(version)),
+        ..Who::default()
+    }
+}
+
+fn tcp(context: &Context<'_>) -> TcpAccessLogEntry {
+    let info = context.info;
+    let connection = ConnectionProperties { received_bytes: info.bytes_received, sent_bytes: info.bytes_sent };
+    TcpAccessLogEntry { common_properties: Some(common(context)), connection_properties: Some(connection) }
+}
+
+fn http(wanted: &LogEntries, context: &Context<'_>) -> HttpAccessLogEntry {
+    let version = match context.request.version() {
+        _ if !context.http => HttpVersion::ProtocolUnspecified,
+        Version::Http10 => HttpVersion::Http10,
+        Version::Http11 => HttpVersion::Http11,
+        Version::Http2 => HttpVersion::Http2,
+    };
+    HttpAccessLogEntry {
+        common_properties: Some(common(context)),
+        protocol_version: version as i32,
+        request: Some(request(wanted, context)),
+        response: Some(response(wanted, context)),
+    }
+}
+
+fn request(wanted: &LogEntries, context: &Context<'_>) -> HttpRequestProperties {
+    let (head, info) = (context.request, context.info);
+    let method = std::str::from_utf8(head.method_bytes()).ok().filter(|_| context.http);
+    let scheme = head.scheme().map_or("http", |scheme| scheme.as_str());
+    let field = |name: &str| head.fields.get_name(name.as_bytes()).map(text).unwrap_or_default();
+    HttpRequestProperties {
+        request_method: method.and_then(RequestMethod::from_str_name).unwrap_or_default() as i32,
+        scheme: if context.http { scheme.to_owned() } else { String::new() },
+        authority: text(head.authority()),
+        path: text(head.path()),
+        user_agent: field("user-agent"),
+        referer: field("referer"),
+        forwarded_for: field("x-forwarded-for"),
+        request_id: field("x-request-id"),
+        original_path: field("x-envoy-original-path"),
+        request_headers_bytes: info.request_head_bytes,
+        request_body_bytes: info.bytes_received,
+        request_headers: picked(&wanted.request_headers, &head.fields),
+        ..HttpRequestProperties::default()
+    }
+}
+
+fn response(wanted: &LogEntries, context: &Context<'_>) -> HttpResponseProperties {
+    let info = context.info;
+    HttpResponseProperties {
+        response_code: (info.status != 0).then_some(u32::from(info.status)),
+        response_headers_bytes: info.response_head_bytes,
+        response_body_bytes: info.bytes_sent,
+        response_headers: picked(&wanted.response_headers, &context.response.fields),
+        response_trailers: picked(&wanted.response_trailers, context.trailers),
+        response_code_details: info.details.to_string(),
+        ..HttpResponseProperties::default()
+    }
+}
+
+/// Those of the fields that are there, several values of one with commas between them.
+fn picked(names: &[String], fields: &Fields) -> std::collections::BTreeMap<String, String> {
+    let value = |name: &String| {
+        let values: Vec<String> = fields.get_all_name(name.as_bytes()).map(text).collect();
+        (!values.is_empty()).then(|| (name.clone(), values.join(",")))
+    };
+    names.iter().filter_map(value).collect()
+}
+
+fn common(context: &Context<'_>) -> AccessLogCommon {
+    let info = context.info;
+    let since =
+        |moment: Option<Moment>| moment.and_then(|moment| lasted(moment.saturating_duration_since(info.started)));
+    let kind = if context.http { AccessLogType::DownstreamEnd } else { AccessLogType::TcpConnectionEnd };
+    AccessLogCommon {
+        downstream_remote_address: info.downstream_remote.map(address),
+        downstream_local_address: info.downstream_local.map(address),
+        downstream_direct_remote_address: info.downstream_direct_remote.map(address),
+        tls_properties: info.tls.as_deref().map(tls),
+        start_time: Some(info.start.into()),
+        time_to_last_rx_byte: since(info.request_received),
+        time_to_last_upstream_tx_byte: since(info.request_sent),
+        time_to_first_upstream_rx_byte: since(info.response_began),
+        time_to_last_downstream_tx_byte: since(info.ended.filter(|_| info.status != 0)),
+        duration: since(info.ended),
+        upstream_remote_address: upstream(info),
+        upstream_local_address: info.upstream_local.map(address),
+        upstream_cluster: info.upstream_cluster.as_deref().unwrap_or_default().to_owned(),
+        upstream_transport_failure_reason: info.upstream_failure.as_deref().unwrap_or_default().to_owned(),
+        upstream_request_attempt_count: info.upstream_attempts,
+        response_flags: (!info.flags.is_empty()).then(|| flags(info.flags)),
+        metadata: (!info.metadata.is_empty()).then(|| Metadata {
+            filter_metadata: info.metadata.iter().map(|(name, value)| (name.to_owned(), to_struct(value))).collect(),
+            ..Metadata::default()
+        }),
+        route_name: info.route_name.as_deref().unwrap_or_default().to_owned(),
+        connection_termination_details: info.termination_details.to_owned(),
+        stream_id: context.request.fields.get_name(b"x-request-id").map(text).unwrap_or_default(),
+        access_log_type: kind as i32,
+        ..AccessLogCommon::default()
+    }
+}
+
+fn lasted(time: Duration) -> Option<postrider_grpc::Duration> {
+    time.try_into().ok()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn address(socket: SocketAddr) -> Address {
+    let address = SocketAddress {
+        address: socket.ip().to_string(),
+        port_specifier: Some(PortSpecifier::PortValue(u32::from(socket.port()))),
+        ..SocketAddress::default()
+    };
+    Address { address: Some(Place::SocketAddress(address)) }
+}
+
+fn upstream(info: &StreamInfo) -> Option<Address> {
+    let remote = info.upstream_remote.as_deref()?;
+    Some(match remote.parse() {
+        Ok(socket) => address(socket),
+        Err(_) => Address { address: Some(Place::Pipe(Pipe { path: remote.to_owned(), mode: 0 })) },
+    })
+}
+
+fn tls(session: &TlsSession) -> TlsProperties {
+    let version = match session.version {
+        "TLSv1.2" => TlsVersion::TlSv12,
+        "TLSv1.3" => TlsVersion::TlSv13,
+        _ => TlsVersion::VersionUnspecified,
+    };
+    TlsProperties {
+        tls_version: version as i32,
+        tls_cipher_suite: Some(u32::from(session.cipher_id)),
+        tls_sni_hostname: session.server_name.clone().unwrap_or_default(),
+        local_certificate_properties: session.local.is_some().then(|| CertificateProperties {
+            // As in Envoy: who signed the proxy's own is known.
+            issuer: String::new(),
+            ..certificate(|part| session.of_us(part))
+        }),
+        peer_certificate_properties: session.peer.is_some().then(|| certificate(|part| session.of_peer(part))),
+        // Sessions are resumed by tickets: none has an identifier.
+        tls_session_id: String::new(),
+        ja3_fingerprint: session.ja3.clone().unwrap_or_default(),
+    }
+}
+
+fn certificate(of: impl Fn(CertificatePart) -> Vec<String>) -> CertificateProperties {
+    // As in Envoy, only what names workloads.
+    let names = of(CertificatePart::UriNames).into_iter().map(San::Uri);
+    let first = |part| of(part).into_iter().next().unwrap_or_default();
+    CertificateProperties {
+        subject_alt_name: names.map(|san| SubjectAltName { san: Some(san) }).collect(),
+        subject: first(CertificatePart::Subject),
+        issuer: first(CertificatePart::Issuer),
+    }
+}
+
+fn flags(flags: Flags) -> ResponseFlags {
+    let has = |flag| flags.contains(flag);
+    ResponseFlags {
+        failed_local_healthcheck: has(Flags::FAILED_LOCAL_HEALTH_CHECK),
+        no_healthy_upstream: has(Flags::NO_HEALTHY_UPSTREAM),
+        upstream_request_timeout: has(Flags::UPSTREAM_REQUEST_TIMEOUT),
+        local_reset: has(Flags::LOCAL_RESET),
+        upstream_remote_reset: has(Flags::UPSTREAM_REMOTE_RESET),
+        upstream_connection_failure: has(Flags::UPSTREAM_CONNECTION_FAILURE),
+        upstream_connection_termination: has(Flags::UPSTREAM_CONNECTION_TERMINATION),
+        upstream_overflow: has(Flags::UPSTREAM_OVERFLOW),
+        no_route_found: has(Flags::NO_ROUTE_FOUND),
+        delay_injected: has(Flags::DELAY_INJECTED),
+        fault_injected: has(Flags::FAULT_INJECTED),
+        rate_limited: has(Flags::RATE_LIMITED),
+        unauthorized_details: has(Flags::UNAUTHORIZED_EXTERNAL_SERVICE)
+            .then_some(Unauthorized { reason: Reason::ExternalService as i32 }),
+        rate_limit_service_error: has(Flags::RATE_LIMIT_SERVICE_ERROR),
+        downstream_connection_termination: has(Flags::DOWNSTREAM_CONNECTION_TERMINATION),
+        upstream_retry_limit_exceeded: has(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED),
+        stream_idle_timeout: has(Flags::STREAM_IDLE_TIMEOUT),
+        invalid_envoy_request_headers: has(Flags::INVALID_ENVOY_REQUEST_HEADERS),
+        downstream_protocol_error: has(Flags::DOWNSTREAM_PROTOCOL_ERROR),
+        upstream_max_stream_duration_reached: has(Flags::UPSTREAM_MAX_STREAM_DURATION_REACHED),
+        response_from_cache_filter: has(Flags::RESPONSE_FROM_CACHE_FILTER),
+        no_filter_config_found: has(Flags::NO_FILTER_CONFIG_FOUND),
+        duration_timeout: has(Flags::DURATION_TIMEOUT),
+        upstream_protocol_error: has(Flags::UPSTREAM_PROTOCOL_ERROR),
+        no_cluster_found: has(Flags::NO_CLUSTER_FOUND),
+        overload_manager: has(Flags::OVERLOAD_MANAGER),
+        dns_resolution_failure: has(Flags::DNS_RESOLUTION_FAILED),
+        downstream_remote_reset: has(Flags::DOWNSTREAM_REMOTE_RESET),
+    }
+}
