@@ -32,7 +32,7 @@ build: ## build the release binary
 
 # The end-to-end tests drive the release binary, the very file that ships; unit tests run with overflow checks on.
 test: build $(GRPC_TOOLS)/built $(PEBBLE) ## pass all tests (unit, wire, end to end, examples)
-	@.ci/need curl openssl nginx wrk ab python3 nghttp h2load chromium
+	@.ci/need curl openssl nginx wrk ab python3 nghttp h2load chromium testssl
 	@.ci/autobahn $(TOOLS)/autobahn
 	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} PEBBLE=$(PEBBLE) cargo test --locked --workspace
 	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}

@@ -15,13 +15,14 @@ pub(super) fn response(
     keep_length: bool,
     server: Option<&FieldLine>,
 ) -> Response<()> {
-    let mut map = HeaderMap::with_capacity(head.fields.len() + 2);
     // A length that says what is true stays, too.
     let own_length = match framing {
         BodyFraming::None => keep_length,
         framing => says_length(&head.fields, framing),
     };
-    fill(&head.fields, &mut map, |id| match id {
+    let length_follows = !own_length && matches!(framing, BodyFraming::Length(_));
+    let more = usize::from(server.is_some()) + usize::from(length_follows);
+    let mut map = map_of(&head.fields, more, |id| match id {
         HeaderId::Server => server.is_none(),
         HeaderId::ContentLength => own_length,
         _ => true,
@@ -64,8 +65,7 @@ fn says_length(fields: &Fields, framing: BodyFraming) -> bool {
 /// # Errors
 /// `InvalidInput` when path or authority have no form in HTTP/2.
 pub(super) fn request(head: &RequestHead, framing: BodyFraming, upgrade: Option<&[u8]>) -> io::Result<Request<()>> {
-    let mut map = HeaderMap::with_capacity(head.fields.len() + 2);
-    fill(&head.fields, &mut map, |id| !matches!(id, HeaderId::Host | HeaderId::ContentLength));
+    let mut map = map_of(&head.fields, 2, |id| !matches!(id, HeaderId::Host | HeaderId::ContentLength));
     if let BodyFraming::Length(length) = framing {
         map.insert(CONTENT_LENGTH, length.into());
     }
@@ -98,16 +98,16 @@ pub(super) fn request(head: &RequestHead, framing: BodyFraming, upgrade: Option<
 }
 
 pub(super) fn trailers(fields: &Fields) -> HeaderMap {
-    let mut map = HeaderMap::with_capacity(fields.len());
-    fill(fields, &mut map, |id| id != HeaderId::ContentLength);
-    map
+    map_of(fields, 0, |id| id != HeaderId::ContentLength)
 }
 
-/// Puts those fields into `map` that `wanted` wants and that HTTP/2 knows (RFC 9113 section 8.2.2). All values share one
-/// allocation.
-fn fill(fields: &Fields, map: &mut HeaderMap, wanted: impl Fn(HeaderId) -> bool) {
+/// A map of those fields that `wanted` wants and that HTTP/2 knows (RFC 9113 section 8.2.2), with room for `more`: each size
+/// of a map is twice the one before. All values share one allocation.
+fn map_of(fields: &Fields, more: usize, wanted: impl Fn(HeaderId) -> bool) -> HeaderMap {
     let carried = || fields.iter().filter(|field| !is_of_connection(field.id) && wanted(field.id));
-    let mut values = Vec::with_capacity(carried().map(|field| field.value.len()).sum());
+    let (count, bytes) = carried().fold((0, 0), |(count, bytes), field| (count + 1, bytes + field.value.len()));
+    let mut map = HeaderMap::with_capacity(count + more);
+    let mut values = Vec::with_capacity(bytes);
     carried().for_each(|field| values.extend_from_slice(field.value));
     let values = Bytes::from(values);
     let mut start = 0;
@@ -120,6 +120,7 @@ fn fill(fields: &Fields, map: &mut HeaderMap, wanted: impl Fn(HeaderId) -> bool)
             map.append(name, value);
         }
     }
+    map
 }
 
 /// Looking a name up by its bytes costs more than all else here, so those that most heads have are known.
