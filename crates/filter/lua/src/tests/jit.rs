@@ -7,13 +7,15 @@ use crate::testing::Trial;
 fn aborts(body: &str, waits: bool) -> (String, u32) {
     let script = format!(
         r#"
-        local LEFT_LOOP, INNER_LOOP, NOT_COMPILED = 8, 9, 16
+        local LEFT_LOOP, INNER_LOOP, UNROLLED, NOT_COMPILED = 8, 9, 10, 16
         local reasons, made = {{}}, 0
         jit.attach(function(what, trace, func, pc, code, argument)
           if what == "stop" then made = made + 1 end
           -- Loops within loops are compiled from the inside out: that is no obstacle.
           if what == "abort" and code ~= LEFT_LOOP and code ~= INNER_LOOP
-            and not (code == NOT_COMPILED and {waits}) then
+            and not (code == NOT_COMPILED and {waits})
+            -- Nor is a recording that began in a function of ours, went on in its caller and came round the caller's loop.
+            and not (code == UNROLLED and debug.getinfo(func, "S").short_src == "lua") then
             reasons[#reasons + 1] = code .. "/" .. tostring(argument) .. "@" .. debug.getinfo(func, "S").short_src
               .. ":" .. tostring(require("jit.util").funcinfo(func, pc).currentline)
           end
