@@ -13,8 +13,8 @@ use std::task::{Context, Poll};
 use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response};
 use postrider_http::{
-    Asked, BodyFraming, Connection as Persistence, Fields, HeadLimits, HeaderId, Method, RequestHead, RequestWrite,
-    ResponseFacts, ResponseHead, ResponseRules, Version, write_request,
+    Asked, BodyFraming, Connection as Persistence, Fields, HeaderId, Method, RequestHead, RequestWrite, ResponseFacts,
+    ResponseHead, ResponseRules, Version, write_request,
 };
 use postrider_model::{Priority, UpstreamProtocol};
 use postrider_telemetry::Block;
@@ -292,11 +292,7 @@ impl<'a> Attempt<'a> {
 
     /// Reads from what is there; `true` when the answer is complete.
     fn read(&mut self, upstream: &mut Upstream) -> Result<bool, Broken> {
-        let options = &self.cluster.plan.model.upstream;
-        let limits = HeadLimits {
-            max_bytes: options.max_response_head_bytes as usize,
-            max_fields: options.max_response_headers as usize,
-        };
+        let limits = self.cluster.response_limits();
         let buffers = &self.worker.buffers;
         let Some(decoder) = &mut self.decoder else {
             let asked = Asked { method: self.method, upgrade: false };

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use postrider_filter_api::{Moment, TlsSession, UpstreamOverride};
-use postrider_http::{RequestHead, Version, split_port};
+use postrider_http::{HeadLimits, RequestHead, Version, split_port};
 use postrider_model::{Address, Endpoint, Priority, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
@@ -110,17 +110,26 @@ impl Cluster {
     }
 
     pub(crate) fn stats(&self, worker: &Worker) -> &Rc<Block> {
-        self.stats.get_or_init(|| {
-            let name = self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name);
-            worker.stats.block(&stat::SET, &stat_name(name))
-        })
+        self.stats.get_or_init(|| worker.stats.block(&stat::SET, &self.stat_prefix()))
     }
 
     pub(crate) fn health_stats(&self, worker: &Worker) -> &Rc<Block> {
-        self.health_stats.get_or_init(|| {
-            let name = self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name);
-            worker.stats.block(&cluster_health::SET, &stat_name(name))
-        })
+        self.health_stats.get_or_init(|| worker.stats.block(&cluster_health::SET, &self.stat_prefix()))
+    }
+
+    /// What its statistics are found by.
+    fn stat_prefix(&self) -> String {
+        stat_name(self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name))
+    }
+
+    /// How large the head of an answer may be.
+    #[inline]
+    pub(crate) fn response_limits(&self) -> HeadLimits {
+        let options = &self.plan.model.upstream;
+        HeadLimits {
+            max_bytes: options.max_response_head_bytes as usize,
+            max_fields: options.max_response_headers as usize,
+        }
     }
 
     /// Requests of this worker that wait for a connection.
@@ -354,10 +363,7 @@ impl Cluster {
         let socket = io::connect(address, options.bind, self.keepalive.as_ref()).await?;
         let Some(tls) = &self.plan.tls else { return Ok((Io::Plain(socket), None)) };
         let endpoint = Some(hostname).filter(|name| !name.is_empty());
-        let stats = self.ssl_stats.get_or_init(|| {
-            let name = self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name);
-            worker.stats.block(&cluster_ssl::SET, &stat_name(name))
-        });
+        let stats = self.ssl_stats.get_or_init(|| worker.stats.block(&cluster_ssl::SET, &self.stat_prefix()));
         let ip = |address: Option<std::net::SocketAddr>| address.map(|address| address.ip());
         let remote = match address {
             Address::Tcp(address) => Some(address.ip()),
@@ -394,8 +400,7 @@ impl Cluster {
     /// A connection ends whose peer answers no PING.
     #[cold]
     pub(crate) fn count_dead_peer(&self, worker: &Worker) {
-        let name = self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name);
-        worker.stats.block(&cluster_http2::SET, &stat_name(name)).inc(cluster_http2::KEEPALIVE_TIMEOUT);
+        worker.stats.block(&cluster_http2::SET, &self.stat_prefix()).inc(cluster_http2::KEEPALIVE_TIMEOUT);
     }
 
     /// Waits until a connection of this cluster came free or ended.

@@ -6,7 +6,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 use postrider_filter_api::StreamInfo;
 use postrider_h1::{HeadScan, ResponseParse, parse_response};
 use postrider_http::{
-    Asked, BodyFraming, Fields, HeadLimits, Method, RequestHead, RequestWrite, ResponseHead, ResponseRules, Version,
+    Asked, BodyFraming, Fields, Method, RequestHead, RequestWrite, ResponseHead, ResponseRules, Version,
     check_authority, split_port, write_request,
 };
 use postrider_model::Tunneling;
@@ -65,11 +65,7 @@ pub(crate) async fn open(
     } else {
         write_request(head, &RequestWrite::default(), &mut out);
     }
-    let options = &cluster.plan.model.upstream;
-    let limits = HeadLimits {
-        max_bytes: options.max_response_head_bytes as usize,
-        max_fields: options.max_response_headers as usize,
-    };
+    let limits = cluster.response_limits();
     let mut asking =
         Asking { out, sent: 0, rules: ResponseRules { limits }, scan: HeadScan::new(), answer: ResponseHead::new() };
     std::future::poll_fn(|cx| asking.poll(upstream, worker, cx)).await

@@ -14,7 +14,7 @@ use postrider_filter_api::{CallHandle, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus,
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response};
 use postrider_http::grpc::{Code, Status};
 use postrider_http::{
-    Asked, BodyFraming, Fields, HeadLimits, HeaderId, Method, RequestHead, ResponseHead, ResponseRules, Version, grpc,
+    Asked, BodyFraming, Fields, HeaderId, Method, RequestHead, ResponseHead, ResponseRules, Version, grpc,
 };
 use postrider_model::UpstreamProtocol;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
@@ -253,11 +253,7 @@ impl Exchange<'_> {
 
     /// Reads from what is there; `true` when the answer is complete.
     fn read(&mut self, upstream: &mut Upstream) -> Result<bool, Ended> {
-        let options = &self.cluster.plan.model.upstream;
-        let limits = HeadLimits {
-            max_bytes: options.max_response_head_bytes as usize,
-            max_fields: options.max_response_headers as usize,
-        };
+        let limits = self.cluster.response_limits();
         let buffers = &self.worker.buffers;
         let Some(decoder) = &mut self.decoder else {
             let asked = Asked { method: Method::Post, upgrade: false };

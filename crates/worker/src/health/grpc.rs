@@ -1,6 +1,6 @@
 //! The messages of `grpc.health.v1.Health/Check`.
 
-use postrider_http::HeaderId;
+use postrider_http::{HeaderId, grpc};
 use postrider_upstream::health::Outcome;
 
 use super::exchange::Answer;
@@ -18,8 +18,10 @@ pub(super) fn body(service: &str) -> Vec<u8> {
         message.push(length as u8);
         message.extend_from_slice(service.as_bytes());
     }
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
-    [&[0], length.as_slice(), message.as_slice()].concat()
+    let mut body = Vec::new();
+    grpc::write_prefix(u32::try_from(message.len()).unwrap_or(u32::MAX), &mut body);
+    body.extend_from_slice(&message);
+    body
 }
 
 /// Healthy is what answers OK, and SERVING.
@@ -36,9 +38,11 @@ pub(super) fn judge(answer: &Answer) -> Outcome {
 /// Whether the `HealthCheckResponse` in a gRPC body says SERVING; `None` for one that cannot be read.
 fn serving(body: &[u8]) -> Option<bool> {
     const SERVING: u64 = 1;
-    let (prefix, message) = body.split_first_chunk::<5>()?;
-    let [0, length @ ..] = prefix else { return None };
-    let mut message = message.get(..u32::from_be_bytes(*length) as usize)?;
+    let (frame, _) = grpc::first_frame(body, u32::MAX).ok()??;
+    if frame.flags & grpc::FLAG_COMPRESSED != 0 {
+        return None;
+    }
+    let mut message = frame.message;
     let mut status = 0;
     while !message.is_empty() {
         let key = varint(&mut message)?;

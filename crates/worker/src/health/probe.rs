@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use ::h2::client::SendRequest;
 use bytes::Bytes;
 use postrider_filter_api::{Moment, StreamInfo};
-use postrider_http::{Fields, HeadLimits, HeaderId, RequestHead, ResponseHead};
+use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{
     Address, CheckKind, Endpoint, EndpointCheck, GrpcCheck, HeaderEdits, HealthCheck, HttpCheck, TcpCheck,
     UpstreamProtocol,
@@ -131,11 +131,7 @@ impl Probe {
             },
             None => self.connect(cluster, worker, http2).await?,
         };
-        let options = &self.plan.model.upstream;
-        let limits = HeadLimits {
-            max_bytes: options.max_response_head_bytes as usize,
-            max_fields: options.max_response_headers as usize,
-        };
+        let limits = cluster.response_limits();
         let (head, body, keep) = match &self.kind {
             Kind::Http { head, check } => {
                 let keep = match check.look_at {

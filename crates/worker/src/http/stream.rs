@@ -12,7 +12,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::{ResponseParse, parse_response};
-use postrider_http::{Asked, HeadLimits, HeaderId, Reject, ResponseRules, Version, list_members, reason};
+use postrider_http::{Asked, HeaderId, Reject, ResponseRules, Version, list_members, reason};
 use postrider_model::{Action, Priority};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
@@ -417,11 +417,7 @@ impl Exchange {
     /// Reads a head; `false` when it is not complete.
     fn read_response_head(&mut self, connection: &mut Connection, http: &Http) -> Result<bool, End> {
         let (Some(upstream), Some(cluster)) = (&mut self.upstream, &self.cluster) else { return Ok(false) };
-        let options = &cluster.plan.model.upstream;
-        let limits = HeadLimits {
-            max_bytes: options.max_response_head_bytes as usize,
-            max_fields: options.max_response_headers as usize,
-        };
+        let limits = cluster.response_limits();
         let asked = Asked { method: self.request.method(), upgrade: self.facts.upgrade };
         let rules = ResponseRules { limits };
         let input = &mut upstream.input;
