@@ -10,9 +10,9 @@ use std::task::{Context as TaskContext, Poll};
 use postrider_telemetry::stats::sets;
 
 use super::Connection;
+use super::ending::End;
 use super::exchange::Exchange;
 use super::passage::{Side, Standing};
-use super::stream::End;
 use crate::chain::Http;
 
 impl Exchange {

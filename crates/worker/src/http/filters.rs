@@ -6,9 +6,9 @@ use postrider_filter_api::{Action, Flags, LocalReply, Moment, State, Stream};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
+use super::ending::End;
 use super::exchange::Exchange;
 use super::passage::{Hook, Next, Passage, Side, Standing};
-use super::stream::End;
 use crate::chain::Http;
 use crate::host::Services;
 

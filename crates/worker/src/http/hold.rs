@@ -8,9 +8,9 @@ use postrider_model::Action;
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
+use super::ending::End;
 use super::exchange::Exchange;
 use super::passage::{Side, Standing};
-use super::stream::End;
 use crate::chain::Http;
 
 /// What the filters make of a request's head at once.

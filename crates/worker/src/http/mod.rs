@@ -8,6 +8,7 @@
 mod attempts;
 mod client_certificate;
 mod edits;
+mod ending;
 mod exchange;
 mod filtered;
 mod filters;

@@ -7,10 +7,10 @@ use postrider_http::{
 use postrider_telemetry::stats::sets;
 
 use super::Connection;
+use super::ending::End;
 use super::exchange::Exchange;
 use super::local::is_bodiless;
 use super::passage::{Hook, Side};
-use super::stream::End;
 use super::transfer::Transfer;
 use crate::chain::Http;
 use crate::io::Io;

@@ -18,9 +18,9 @@ use postrider_telemetry::stats::sets::{self, cluster as stat};
 
 use super::Connection;
 use super::attempts::{Attempts, OWN_FIELDS, Reset, Verdict};
+use super::ending::End;
 use super::exchange::Exchange;
 use super::outbox::Outbox;
-use super::stream::End;
 use super::transfer::Transfer;
 use crate::chain::Http;
 use crate::cluster::{Cluster, Host};

@@ -11,9 +11,9 @@ use postrider_model::Forward;
 use postrider_router::{rewrite_host, rewrite_path};
 use postrider_telemetry::stats::sets::{cluster as stat, http as http_stat};
 
+use super::ending::End;
 use super::exchange::Exchange;
 use super::passage::{Hook, Side};
-use super::stream::End;
 use super::transfer::Transfer;
 use super::{Connection, edits};
 use crate::buffers::{Buffers, Input};

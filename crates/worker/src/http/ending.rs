@@ -1,0 +1,219 @@
+//! How a forwarded request ends, and what is said, counted and given back then.
+
+use std::borrow::Cow;
+
+use postrider_filter_api::{Flags, LocalReply, Moment};
+use postrider_http::Reject;
+use postrider_telemetry::stats::sets::{self, cluster as stat};
+
+use super::Connection;
+use super::attempts::Reset;
+use super::exchange::Exchange;
+use crate::chain::Http;
+use crate::cluster::NoConnection;
+
+/// How a forwarded stream ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The whole answer was handed to the client.
+    Complete,
+    /// Nothing was said to the client yet: say this.
+    Reply(Box<LocalReply>),
+    /// The answer broke off.
+    Broken,
+    /// The client has gone.
+    Gone,
+    /// A pooled connection turned out to be closed before it took the request: try another.
+    Stale,
+    /// The route wants another try instead of this outcome.
+    Again,
+}
+
+impl Exchange {
+    /// The upstream's connection failed, or its stream did.
+    pub(super) fn upstream_broke(&mut self, error: Option<&std::io::Error>) -> End {
+        if let Some(upstream) = &self.upstream {
+            upstream.peer_ended();
+        }
+        if self.answered {
+            self.fail(
+                Flags::UPSTREAM_CONNECTION_TERMINATION,
+                "upstream_reset_after_response_started{connection_termination}",
+            );
+            return End::Broken;
+        }
+        if self.response_pass.open {
+            // The head is still with the filters: the client can be told.
+            self.fail(
+                Flags::UPSTREAM_CONNECTION_TERMINATION,
+                "upstream_reset_after_response_started{connection_termination}",
+            );
+            return self.upstream_reset(503, "connection termination");
+        }
+        let Some(upstream) = &self.upstream else { return End::Gone };
+        // RFC 9110 section 9.2.2: what is idempotent may be sent again; nothing of an answer came, and a pooled
+        // connection that its owner closed meanwhile is the common case.
+        let fresh_body = self.request_framing == postrider_http::BodyFraming::None;
+        if upstream.is_reused() && !self.fresh_only && fresh_body && self.request.method().is_idempotent() {
+            return End::Stale;
+        }
+        let worker = upstream.worker();
+        let reset = self.reset_of(error);
+        if self.again_after_reset(reset, &worker) {
+            return End::Again;
+        }
+        let (flag, reason, details) = match reset {
+            Reset::Stream => {
+                (Flags::UPSTREAM_REMOTE_RESET, "remote reset", "upstream_reset_before_response_started{remote_reset}")
+            }
+            Reset::RefusedStream => (
+                Flags::UPSTREAM_REMOTE_RESET,
+                "remote refused stream reset",
+                "upstream_reset_before_response_started{remote_refused_stream_reset}",
+            ),
+            _ => (
+                Flags::UPSTREAM_CONNECTION_TERMINATION,
+                "connection termination",
+                "upstream_reset_before_response_started{connection_termination}",
+            ),
+        };
+        self.fail(flag, details);
+        self.upstream_reset(503, reason)
+    }
+
+    pub(super) fn refuse_response(&mut self, connection: &Connection, reject: Reject) -> End {
+        if let Some(cluster) = &self.cluster {
+            cluster.stats(&connection.worker).inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+        }
+        if self.again_after_reset(Reset::ProtocolError, &connection.worker) {
+            return End::Again;
+        }
+        self.info.upstream_failure = Some(reject.details.into());
+        self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_before_response_started{protocol_error}");
+        self.upstream_reset(reject.status, "protocol error")
+    }
+
+    #[cold]
+    pub(super) fn no_host(&mut self, stats: &postrider_telemetry::Block) -> End {
+        stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
+        self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
+        sets::count_upstream_response(stats, 503, self.internal);
+        let body = Cow::Borrowed(b"no healthy upstream".as_slice());
+        let details = "no_healthy_upstream".into();
+        End::Reply(Box::new(LocalReply { status: 503, body, details, ..LocalReply::default() }))
+    }
+
+    #[cold]
+    pub(super) fn overflow(&mut self) -> End {
+        self.fail(Flags::UPSTREAM_OVERFLOW, "upstream_reset_before_response_started{overflow}");
+        let mut end = self.upstream_reset(503, "overflow");
+        if let End::Reply(reply) = &mut end {
+            reply.headers.push(("x-envoy-overloaded".into(), b"true".as_slice().into()));
+        }
+        end
+    }
+
+    #[cold]
+    pub(super) fn no_connection(&mut self, connection: &Connection, failure: NoConnection) -> End {
+        let reason = match &failure {
+            NoConnection::Overflow => return self.overflow(),
+            NoConnection::Timeout => "connection timeout",
+            NoConnection::Failed(_) => "remote connection failure",
+        };
+        if let Some(cluster) = &self.cluster {
+            cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
+        }
+        if self.again_after_reset(Reset::ConnectFailure, &connection.worker) {
+            return End::Again;
+        }
+        if let Some(host) = &self.host {
+            self.info.upstream_remote.get_or_insert_with(|| host.endpoint.address.to_string().into());
+        }
+        let details = match &failure {
+            NoConnection::Failed(cause) => {
+                let cause = format!("delayed_connect_error:_{}", cause.replace(' ', "_"));
+                self.info.upstream_failure = Some(cause.as_str().into());
+                format!("upstream_reset_before_response_started{{remote_connection_failure|{cause}}}")
+            }
+            _ => "upstream_reset_before_response_started{connection_timeout}".to_owned(),
+        };
+        self.fail(Flags::UPSTREAM_CONNECTION_FAILURE, details);
+        self.upstream_reset(503, reason)
+    }
+
+    /// What remains to be said after the stream ended.
+    pub(super) fn conclude(&mut self, connection: &mut Connection, http: &Http, end: End) {
+        // One that the filters hold back is none yet.
+        self.tunnel &= self.answered;
+        match end {
+            End::Complete | End::Stale | End::Again => {}
+            End::Reply(mut reply) => {
+                if let Some(count) = self.attempt_count_for_client() {
+                    reply.headers.push(("x-envoy-attempt-count".into(), count.as_bytes().to_vec().into()));
+                }
+                // What the client was told until now was at most an interim answer.
+                self.upstream = None;
+                self.up.discard(&mut connection.input, &connection.worker.buffers);
+                self.reply(connection, http, *reply);
+            }
+            End::Broken => {
+                http.stats.inc(sets::http::RQ_RESET_AFTER_DOWNSTREAM_RESPONSE_STARTED);
+                http.stats.inc(sets::http::DOWNSTREAM_RQ_TX_RESET);
+            }
+            End::Gone => {
+                self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+                self.info.details = "downstream_remote_disconnect".into();
+                connection.half_closed = true;
+                if !self.answered {
+                    self.replying = false;
+                    self.info.status = 0;
+                }
+                if let Some(cluster) = &self.cluster {
+                    cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_CANCELLED);
+                }
+            }
+        }
+        if self.tunnel {
+            http.stats.gauge_dec(sets::http::DOWNSTREAM_CX_UPGRADES_ACTIVE);
+        }
+    }
+
+    /// Gives the upstream connection back, or closes it, and settles the cluster's counts.
+    pub(super) fn release_upstream(&mut self, connection: &Connection, now: Moment) {
+        let (Some(cluster), Some(host)) = (self.cluster.clone(), self.host.take()) else { return };
+        let worker = &connection.worker;
+        let stats = cluster.stats(worker);
+        if self.permit.take().is_some() {
+            host.active.set(host.active.get().saturating_sub(1));
+            stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
+        }
+        if self.counts_grpc {
+            self.count_grpc(&host);
+        }
+        let status = self.upstream_status.take().unwrap_or(self.info.status);
+        if status > 0 {
+            let began = self.info.request_sent.unwrap_or(self.info.started);
+            let time = now.millis_since(began);
+            if self.count_by_status {
+                sets::count_upstream_response(stats, status, self.internal);
+                sets::record_upstream_time(stats, time, self.internal);
+            } else {
+                stats.inc(stat::UPSTREAM_RQ_COMPLETED);
+            }
+        }
+        let Some(upstream) = self.upstream.take() else { return };
+        let reusable = self.response_done
+            && !self.tunnel
+            && self.answered
+            && self.response_facts.persistent
+            && self.info.request_sent.is_some()
+            && !self.upload_broken
+            && upstream.input.is_empty();
+        if reusable {
+            cluster.put_back(upstream, now);
+        } else {
+            drop(upstream);
+            cluster.gone();
+        }
+    }
+}
