@@ -1,12 +1,12 @@
 //! A gRPC server whose answers are a test's own, on the `h2` crate: it knows no schema, only frames.
 
+use crate::kit::Server;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 /// What reached the server.
 #[derive(Clone, Debug)]
@@ -85,36 +85,16 @@ type Script = Arc<dyn Fn(&Call) -> Answer + Send + Sync>;
 pub struct GrpcOrigin {
     pub address: SocketAddr,
     calls: Arc<Mutex<Vec<Call>>>,
-    stop: Option<tokio::sync::oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Server,
 }
 
 impl GrpcOrigin {
     pub fn start(script: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> Self {
         let script: Script = Arc::new(script);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.set_nonblocking(true).expect("O_NONBLOCK");
-        let address = listener.local_addr().expect("an address");
         let calls = Arc::new(Mutex::new(Vec::new()));
         let record = calls.clone();
-        let (stop, stopped) = tokio::sync::oneshot::channel();
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
-                let accepting = async {
-                    loop {
-                        let (stream, _) = listener.accept().await.expect("a connection");
-                        tokio::spawn(serve(stream, script.clone(), record.clone()));
-                    }
-                };
-                tokio::select! {
-                    () = accepting => {}
-                    _ = stopped => {}
-                }
-            });
-        });
-        Self { address, calls, stop: Some(stop), thread: Some(thread) }
+        let server = Server::start(move |stream| serve(stream, script.clone(), record.clone()));
+        Self { address: server.address, calls, _server: server }
     }
 
     /// The calls that ended so far.
@@ -125,13 +105,6 @@ impl GrpcOrigin {
     /// The last call.
     pub fn last(&self) -> Call {
         self.calls().pop().expect("a call")
-    }
-}
-
-impl Drop for GrpcOrigin {
-    fn drop(&mut self) {
-        let _ = self.stop.take().map(|stop| stop.send(()));
-        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

@@ -1,5 +1,6 @@
 //! An origin that speaks HTTP/2 and nothing else, on the `h2` crate.
 
+use crate::kit::Server;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
@@ -7,7 +8,6 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 
 /// Answers every request with what it was, in the body, and with `x-checked` in the trailers:
 ///
@@ -22,49 +22,24 @@ use std::thread::JoinHandle;
 pub struct H2Origin {
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
-    stop: Option<tokio::sync::oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Server,
 }
 
 impl H2Origin {
     /// `streams` at once on a connection.
     pub fn start(streams: u32) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.set_nonblocking(true).expect("O_NONBLOCK");
-        let address = listener.local_addr().expect("an address");
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = connections.clone();
-        let (stop, stopped) = tokio::sync::oneshot::channel();
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
-                let accepting = async {
-                    loop {
-                        let (stream, _) = listener.accept().await.expect("a connection");
-                        counted.fetch_add(1, Ordering::SeqCst);
-                        tokio::spawn(serve(stream, streams));
-                    }
-                };
-                tokio::select! {
-                    () = accepting => {}
-                    _ = stopped => {}
-                }
-            });
+        let server = Server::start(move |stream| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            serve(stream, streams)
         });
-        Self { address, connections, stop: Some(stop), thread: Some(thread) }
+        Self { address: server.address, connections, _server: server }
     }
 
     /// Connections that were made so far.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for H2Origin {
-    fn drop(&mut self) {
-        let _ = self.stop.take().map(|stop| stop.send(()));
-        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

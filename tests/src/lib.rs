@@ -7,6 +7,7 @@
 
 pub use postrider_testkit as kit;
 
+pub mod attack;
 pub mod grpc;
 pub mod grpc_origin;
 pub mod h2_client;

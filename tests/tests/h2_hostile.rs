@@ -2,6 +2,7 @@
 //! the while. The attack is ended or held up, the polite client is served, and the memory stays.
 
 use h2::Reason;
+use postrider_tests::attack::meanwhile;
 use postrider_tests::h2_client::H2Client;
 use postrider_tests::h2_frames::{
     self as raw, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, Next, PING, PRIORITY, RST_STREAM,
@@ -15,9 +16,8 @@ use std::time::{Duration, Instant};
 /// How long an attack may go on before it has to be ended or held up.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What an attack may cost in KiB, and the polite client in time.
+/// What an attack may cost, in KiB.
 const MEMORY: u64 = 4096;
-const PATIENCE: Duration = SECOND;
 
 /// How the proxy took it.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,25 +78,7 @@ fn withstand_with<T: Send>(hcm: Value, attack: impl FnOnce(SocketAddr) -> T + Se
     for _ in 0..20 {
         assert_eq!(polite.get("/").status, 200);
     }
-    let before = proxy.resident_kib();
-    let (mut peak, mut worst) = (before, Duration::ZERO);
-    let mut ask = || {
-        let started = Instant::now();
-        assert_eq!(polite.get("/").text(), "ok");
-        worst = worst.max(started.elapsed());
-        peak = peak.max(proxy.resident_kib());
-    };
-    let outcome = std::thread::scope(|scope| {
-        let attack = scope.spawn(|| attack(address));
-        while !attack.is_finished() {
-            ask();
-        }
-        attack.join().unwrap()
-    });
-    ask();
-    assert!(worst < PATIENCE, "the polite client waited for {worst:?}");
-    let growth = peak.saturating_sub(before);
-    assert!(growth < MEMORY, "grew by {growth} KiB over {before}");
+    let outcome = meanwhile(&proxy, MEMORY, || assert_eq!(polite.get("/").text(), "ok"), || attack(address));
     assert!(origin.malformed().is_empty(), "{:?}", origin.malformed());
     outcome
 }

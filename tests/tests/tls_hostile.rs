@@ -1,6 +1,7 @@
 //! TLS from clients that mean harm: greetings without end, in crumbs or in numbers, and records that say nothing.
 //! Each is ended or costs little, and a polite client is served all the while.
 
+use postrider_tests::attack::meanwhile;
 use postrider_tests::get;
 use postrider_tests::kit::{Config, DEADLINE, Proxy};
 use postrider_tests::tls::{Authority, Client, TlsClient, secured, tls_inspector};
@@ -9,9 +10,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What an attack may cost in KiB, and the polite client in time.
+/// What an attack may cost, in KiB.
 const MEMORY: u64 = 4096;
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs `attack` against a site of TLS while a polite client asks, and sees what that costs.
 fn withstand<T: Send>(listener: Value, attack: impl FnOnce(SocketAddr, &Client) -> T + Send) -> T {
@@ -33,26 +33,7 @@ fn withstand_within<T: Send>(memory: u64, listener: Value, attack: impl FnOnce(S
         assert_eq!(polite.exchange(get("/")).text(), "hello");
         assert!(client.fresh().get(address, "site.test").is_ok());
     }
-    let before = proxy.resident_kib();
-    let (mut peak, mut worst) = (before, Duration::ZERO);
-    let mut ask = || {
-        let started = Instant::now();
-        assert_eq!(polite.exchange(get("/")).text(), "hello");
-        worst = worst.max(started.elapsed());
-        peak = peak.max(proxy.resident_kib());
-    };
-    let outcome = std::thread::scope(|scope| {
-        let attack = scope.spawn(|| attack(address, &client));
-        while !attack.is_finished() {
-            ask();
-        }
-        attack.join().unwrap()
-    });
-    ask();
-    assert!(worst < PATIENCE, "the polite client waited for {worst:?}");
-    let growth = peak.saturating_sub(before);
-    assert!(growth < memory, "grew by {growth} KiB over {before}");
-    outcome
+    meanwhile(&proxy, memory, || assert_eq!(polite.exchange(get("/")).text(), "hello"), || attack(address, &client))
 }
 
 fn connect(address: SocketAddr) -> TcpStream {

@@ -1,6 +1,7 @@
 //! A gRPC service that does what a test says and records what it was asked. Messages are bytes: what they hold is the
 //! test's business.
 
+use crate::server::Server;
 use crate::{Headers, wait_until};
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -9,7 +10,6 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 /// What the service does next on a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +43,7 @@ type Script = dyn Fn(&Received) -> Vec<Step> + Send + Sync;
 pub struct GrpcOrigin {
     pub address: SocketAddr,
     shared: Arc<Shared>,
-    stop: Option<tokio::sync::oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Server,
 }
 
 struct Shared {
@@ -56,31 +55,14 @@ struct Shared {
 impl GrpcOrigin {
     /// `script` is asked after each message, and at the end when none came, what to do.
     pub fn start(script: impl Fn(&Received) -> Vec<Step> + Send + Sync + 'static) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.set_nonblocking(true).expect("O_NONBLOCK");
-        let address = listener.local_addr().expect("an address");
         let shared =
             Arc::new(Shared { script: Box::new(script), connections: AtomicUsize::new(0), calls: Mutex::default() });
         let ours = shared.clone();
-        let (stop, stopped) = tokio::sync::oneshot::channel();
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
-                let accepting = async {
-                    loop {
-                        let (stream, _) = listener.accept().await.expect("a connection");
-                        ours.connections.fetch_add(1, Ordering::SeqCst);
-                        tokio::spawn(serve(stream, ours.clone()));
-                    }
-                };
-                tokio::select! {
-                    () = accepting => {}
-                    _ = stopped => {}
-                }
-            });
+        let server = Server::start(move |stream| {
+            ours.connections.fetch_add(1, Ordering::SeqCst);
+            serve(stream, ours.clone())
         });
-        Self { address, shared, stop: Some(stop), thread: Some(thread) }
+        Self { address: server.address, shared, _server: server }
     }
 
     /// One that answers each call with this message, well.
@@ -116,13 +98,6 @@ impl GrpcOrigin {
         wait_until(&format!("{count} abandoned calls"), || {
             self.calls().iter().filter(|call| call.abandoned).count() >= count
         });
-    }
-}
-
-impl Drop for GrpcOrigin {
-    fn drop(&mut self) {
-        let _ = self.stop.take().map(|stop| stop.send(()));
-        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

@@ -25,6 +25,7 @@ pub mod net;
 pub mod origin;
 pub mod process;
 pub mod proxy;
+pub mod server;
 pub mod wire;
 pub mod yaml;
 
@@ -36,6 +37,7 @@ pub use message::{Framing, Headers, Request, Response};
 pub use net::{Gate, TempDir, wait_until};
 pub use origin::{Origin, OriginConnection};
 pub use proxy::{Flavour, Proxy};
+pub use server::Server;
 pub use wire::{Transport, WireError};
 
 use std::time::Duration;
