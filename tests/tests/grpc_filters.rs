@@ -298,7 +298,7 @@ fn grpc_stats_tells_the_counts_to_the_log() {
     let proxy = Proxy::start_with(&config, Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]));
     let mut client = H2Client::connect(proxy.address("http"));
     call(&mut client, "/echo.E/Call", GRPC, &[frame(b"a"), frame(b"b")].concat());
-    call(&mut client, "/grpc/0", GRPC, &frame(b"a"));
+    call(&mut client, "/echo.E/Call", GRPC, &frame(b"a"));
     let mut text = String::new();
     wait_until("two lines", || {
         text = std::fs::read_to_string(&log).unwrap_or_default();
