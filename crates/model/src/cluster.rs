@@ -23,7 +23,32 @@ pub struct Cluster {
     pub upstream: UpstreamOptions,
     /// `None` for plain connections.
     pub tls: Option<Arc<UpstreamTls>>,
+    /// Connections begin by saying where they come from, before TLS.
+    pub proxy_header: Option<Box<ProxyHeader>>,
     pub origin: Origin,
+}
+
+/// How a connection says where it comes from (the PROXY protocol).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyHeader {
+    pub version: ProxyVersion,
+    /// Said besides in version 2; not more than a header holds.
+    pub tlvs: Vec<Tlv>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyVersion {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// A type and its value in a header of the PROXY protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tlv {
+    pub kind: u8,
+    pub value: Vec<u8>,
 }
 
 /// How the endpoints of a cluster are known.

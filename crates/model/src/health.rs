@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{AccessLogSink, HeaderEdits, HeaderMatch};
+use crate::{AccessLogSink, HeaderEdits, HeaderMatch, ProxyHeader};
 
 /// How the health of hosts counts.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,6 +101,8 @@ impl StatusRange {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpCheck {
+    /// Said first on each connection.
+    pub proxy_header: Option<ProxyHeader>,
     pub send: Vec<u8>,
     /// Parts of what comes back, in this order; empty is satisfied with a connection.
     pub receive: Vec<Vec<u8>>,

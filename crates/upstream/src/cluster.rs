@@ -351,6 +351,19 @@ impl<C> Host<C> {
         self.idle.borrow_mut().pop()
     }
 
+    /// The one that was used last of those for which `fits` holds.
+    pub fn take_idle_that(&self, fits: impl FnMut(&C) -> bool) -> Option<C> {
+        let mut idle = self.idle.borrow_mut();
+        let at = idle.iter().rposition(fits)?;
+        Some(idle.remove(at))
+    }
+
+    /// The one that was not used for the longest time.
+    pub fn take_oldest_idle(&self) -> Option<C> {
+        let mut idle = self.idle.borrow_mut();
+        (!idle.is_empty()).then(|| idle.remove(0))
+    }
+
     /// Keeps a connection for later; gives it back, to be closed, when the host is gone.
     ///
     /// # Errors
@@ -407,7 +420,11 @@ mod tests {
 
     fn checked(drops_removed: bool) -> HealthRules {
         let check = postrider_model::HealthCheck {
-            kind: postrider_model::CheckKind::Tcp(postrider_model::TcpCheck { send: Vec::new(), receive: Vec::new() }),
+            kind: postrider_model::CheckKind::Tcp(postrider_model::TcpCheck {
+                proxy_header: None,
+                send: Vec::new(),
+                receive: Vec::new(),
+            }),
             timeout: Duration::from_secs(1),
             intervals: postrider_model::CheckIntervals {
                 healthy: Duration::ZERO,

@@ -144,7 +144,7 @@ mod tests {
     fn check(unhealthy: u32, healthy: u32) -> HealthCheck {
         let seconds = Duration::from_secs;
         HealthCheck {
-            kind: CheckKind::Tcp(TcpCheck { send: Vec::new(), receive: Vec::new() }),
+            kind: CheckKind::Tcp(TcpCheck { proxy_header: None, send: Vec::new(), receive: Vec::new() }),
             timeout: seconds(1),
             intervals: CheckIntervals {
                 healthy: seconds(1),

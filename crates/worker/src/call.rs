@@ -23,6 +23,7 @@ use postrider_upstream::Permit;
 
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::io::Io;
+use crate::party::Party;
 use crate::worker::Worker;
 
 /// An answer with a larger body is a failure: filters hold it in memory.
@@ -75,11 +76,11 @@ async fn exchange(
         return Err(CallFailure::Upstream);
     };
     let protocol = cluster.protocol_for(Version::Http11);
-    let asked = cluster.asked_by(head);
+    let party = cluster.party(Some(head), || None);
     let mut underway = None;
     let mut retried = false;
     loop {
-        let way = Way { worker, cluster, host: &host, protocol, asked: asked.as_deref() };
+        let way = Way { worker, cluster, host: &host, protocol, party: party.as_deref() };
         let upstream = way.connection(!retried).await.map_err(|_| CallFailure::Upstream)?;
         let upstream = match &underway {
             Some(_) => upstream,
@@ -118,18 +119,18 @@ struct Way<'a> {
     cluster: &'a Rc<Cluster>,
     host: &'a Rc<Host>,
     protocol: UpstreamProtocol,
-    /// The host whose certificate the connection must show.
-    asked: Option<&'a str>,
+    /// For whom the connection is.
+    party: Option<&'a Party>,
 }
 
 impl<'a> Way<'a> {
     /// A connection: a pooled one if that will do, else a new one.
     async fn connection(&self, pooled: bool) -> Result<Box<Upstream>, NoConnection> {
-        let Way { worker, cluster, host, protocol, asked } = *self;
-        if pooled && let Some(pooled) = cluster.checkout(host, worker.clock.now(), protocol, asked) {
+        let Way { worker, cluster, host, protocol, party } = *self;
+        if pooled && let Some(pooled) = cluster.checkout(host, worker.clock.now(), protocol, party) {
             return Ok(pooled);
         }
-        let made = cluster.connect(worker, host, Priority::Default, Some(protocol), asked).await;
+        let made = cluster.connect(worker, host, Priority::Default, Some(protocol), party).await;
         if made.as_ref().is_err_and(|failure| *failure != NoConnection::Overflow) {
             cluster.stats(worker).inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
         }

@@ -1,14 +1,15 @@
 //! A cluster as one worker runs it, and the connections to its hosts.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use postrider_filter_api::{Moment, TlsSession, UpstreamOverride};
-use postrider_http::{HeadLimits, RequestHead, Version, split_port};
-use postrider_model::{Address, Endpoint, Priority, UpstreamProtocol};
+use postrider_http::{HeadLimits, RequestHead, Version};
+use postrider_model::{Address, Endpoint, Priority, ProxyHeader, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{cluster as stat, cluster_health, cluster_http2, cluster_ssl};
@@ -18,8 +19,10 @@ use postrider_upstream::{Endpoints, Health, LocalBreakers, Permit, Random, Waite
 use crate::buffers::Input;
 use crate::h2::{Client, Pool};
 use crate::health::Check;
-use crate::io::{self, Io, TlsStream, Unverified};
+use crate::io::{self, Io, Socket, TlsStream, Unverified};
+use crate::party::{Parting, Party};
 use crate::plan::ClusterPlan;
+use crate::proxy_protocol;
 use crate::worker::Worker;
 
 pub(crate) type Hosts = postrider_upstream::Cluster<Box<Upstream>>;
@@ -30,8 +33,8 @@ pub(crate) struct Cluster {
     pub(crate) name: Rc<str>,
     pub(crate) hosts: Hosts,
     pub(crate) breakers: LocalBreakers,
-    /// A request's host decides which name its connection asks for.
-    asks_request_host: bool,
+    /// Not every connection serves every request.
+    parting: Option<Parting>,
     /// Connections that carry many requests at once.
     streams: Pool,
     keepalive: Option<TcpKeepalive>,
@@ -58,8 +61,8 @@ pub(crate) struct Upstream {
     /// Bytes that one read may bring.
     pub(crate) buffer_limit: usize,
     idle_since: Cell<Moment>,
-    /// The host whose certificate was shown, where that decides who may use the connection.
-    asked: Option<Rc<str>>,
+    /// For whom it was made, where that decides who may use it.
+    party: Option<Rc<Party>>,
     account: Rc<Account>,
 }
 
@@ -96,7 +99,7 @@ impl Cluster {
         Rc::new(Cluster {
             hosts: Hosts::new(plan.model.policy.clone(), plan.model.health.clone(), &plan.initial, &worker.random),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
-            asks_request_host: plan.model.tls.as_ref().is_some_and(|tls| tls.request_sni),
+            parting: parting(&plan.model),
             streams: Pool::default(),
             stats: OnceCell::new(),
             checks: RefCell::default(),
@@ -167,18 +170,18 @@ impl Cluster {
         host: &Rc<Host>,
         now: Moment,
         protocol: UpstreamProtocol,
-        asked: Option<&str>,
+        party: Option<&Party>,
     ) -> Option<Box<Upstream>> {
         if protocol != UpstreamProtocol::Http1 {
-            if let Some(client) = self.streams.find(host, asked) {
+            if let Some(client) = self.streams.find(host, party) {
                 return Some(self.stream_of(host, &client));
             }
             if protocol == UpstreamProtocol::Http2 {
                 return None;
             }
         }
-        if let Some(asked) = asked {
-            return self.checkout_asked(host, now, asked);
+        if let Some(party) = party {
+            return self.checkout_for(host, now, party);
         }
         while let Some(mut upstream) = host.take_idle() {
             if upstream.is_usable(&self.plan, now) {
@@ -188,16 +191,15 @@ impl Cluster {
         None
     }
 
-    /// The same where connections serve only the host whose certificate was shown on them.
+    /// The same where connections serve only those for whom they were made.
     #[cold]
-    fn checkout_asked(&self, host: &Rc<Host>, now: Moment, asked: &str) -> Option<Box<Upstream>> {
-        let others = host.sweep_idle(|upstream| upstream.asked.as_deref() != Some(asked));
-        let found = self.checkout(host, now, UpstreamProtocol::Http1, None);
-        for other in others {
-            // A host that is gone gives the connection back, to be closed here.
-            drop(host.put_idle(other));
+    fn checkout_for(&self, host: &Rc<Host>, now: Moment, party: &Party) -> Option<Box<Upstream>> {
+        while let Some(mut upstream) = host.take_idle_that(|upstream| upstream.party.as_deref() == Some(party)) {
+            if upstream.is_usable(&self.plan, now) {
+                return Some(upstream);
+            }
         }
-        found
+        None
     }
 
     /// What to speak for a request that came as `version`.
@@ -210,8 +212,7 @@ impl Cluster {
         }
     }
 
-    /// A new connection, or, for HTTP, one that came free while waiting for permission to open one. `request_host` is the
-    /// host of the request that it is for.
+    /// A new connection, or, for HTTP, one that came free while waiting for permission to open one.
     ///
     /// # Errors
     /// See [`NoConnection`].
@@ -221,7 +222,7 @@ impl Cluster {
         host: &Rc<Host>,
         priority: Priority,
         protocol: Option<UpstreamProtocol>,
-        request_host: Option<&str>,
+        party: Option<&Party>,
     ) -> Result<Box<Upstream>, NoConnection> {
         let stats = self.stats(worker).clone();
         let breakers = &self.breakers;
@@ -232,9 +233,9 @@ impl Cluster {
         stats.inc(stat::UPSTREAM_RQ_PENDING_TOTAL);
         let _gauge = Active::count(&stats, stat::UPSTREAM_RQ_PENDING_ACTIVE);
         let permit = loop {
-            if protocol == Some(UpstreamProtocol::Http2) && self.streams.is_expected(host) {
+            if protocol == Some(UpstreamProtocol::Http2) && self.streams.is_expected(host, party) {
                 self.turn().await;
-                if let Some(upstream) = self.checkout(host, worker.clock.now(), UpstreamProtocol::Http2, request_host) {
+                if let Some(upstream) = self.checkout(host, worker.clock.now(), UpstreamProtocol::Http2, party) {
                     return Ok(upstream);
                 }
                 continue;
@@ -247,19 +248,26 @@ impl Cluster {
                 // A connection is never shared here: there is nothing to wait for.
                 return Err(NoConnection::Overflow);
             };
+            if party.is_some()
+                && let Some(idle) = host.take_oldest_idle()
+            {
+                // It serves others only, and may do so for long: it gives way.
+                drop(idle);
+                continue;
+            }
             if host.connections.get() == 0 {
                 break Permit::connection_beyond_limit(breakers, priority, worker.id);
             }
             self.turn().await;
-            if let Some(upstream) = self.checkout(host, worker.clock.now(), protocol, request_host) {
+            if let Some(upstream) = self.checkout(host, worker.clock.now(), protocol, party) {
                 return Ok(upstream);
             }
         };
         let multiplexed = protocol == Some(UpstreamProtocol::Http2);
         self.plan.traffic.store(true, Relaxed);
-        let _expected = multiplexed.then(|| self.streams.expect(self, host));
+        let _expected = multiplexed.then(|| self.streams.expect(self, host, party));
         let endpoint = &host.endpoint;
-        let connecting = self.open(worker, &endpoint.address, &endpoint.hostname, protocol, request_host);
+        let connecting = self.open(worker, &endpoint.address, &endpoint.hostname, protocol, party);
         host.connections.set(host.connections.get() + 1);
         host.totals.connections.set(host.totals.connections.get() + 1);
         stats.inc(stat::UPSTREAM_CX_TOTAL);
@@ -296,16 +304,16 @@ impl Cluster {
             _permit: permit,
         });
         let id = worker.next_connection_id();
-        let asked = request_host.map(Rc::from);
+        let party = party.map(|party| Rc::new(party.clone()));
         if !protocol.is_some_and(|protocol| speaks_http2(&io, protocol)) {
             if protocol.is_some() {
                 stats.inc(stat::UPSTREAM_CX_HTTP1_TOTAL);
             }
-            return Ok(Box::new(self.upstream(io, host, id, account, asked)));
+            return Ok(Box::new(self.upstream(io, host, id, account, party)));
         }
         stats.inc(stat::UPSTREAM_CX_HTTP2_TOTAL);
         let options = &self.plan.model.upstream;
-        let beginning = Client::begin(io, options, account, id, self, asked);
+        let beginning = Client::begin(io, options, account, id, self, party);
         let Ok(client) = tokio::time::timeout(self.plan.model.connect_timeout, beginning).await else {
             stats.inc(stat::UPSTREAM_CX_CONNECT_TIMEOUT);
             return Err(NoConnection::Timeout);
@@ -322,7 +330,7 @@ impl Cluster {
         Ok(self.stream_of(host, &client))
     }
 
-    fn upstream(&self, io: Io, host: &Rc<Host>, id: u64, account: Rc<Account>, asked: Option<Rc<str>>) -> Upstream {
+    fn upstream(&self, io: Io, host: &Rc<Host>, id: u64, account: Rc<Account>, party: Option<Rc<Party>>) -> Upstream {
         Upstream {
             io,
             input: Input::default(),
@@ -331,7 +339,7 @@ impl Cluster {
             name: host.endpoint.address.to_string().into(),
             buffer_limit: self.plan.model.buffer_limit as usize,
             idle_since: Cell::new(account.worker.clock.now()),
-            asked,
+            party,
             account,
         }
     }
@@ -341,13 +349,18 @@ impl Cluster {
         // Taken from here on, so that nobody else counts on it.
         client.account.busy.set(client.account.busy.get() + 1);
         let io = Io::Http2(Box::new(client.stream()));
-        Box::new(self.upstream(io, host, client.id, client.account.clone(), client.asked.clone()))
+        Box::new(self.upstream(io, host, client.id, client.account.clone(), client.party.clone()))
     }
 
-    /// The host of a request, where its connection asks for that one and may serve no other.
+    /// For whom the connection of a request is, or one without a request, where it may serve no other. `ends` are those of the
+    /// client's connection, source first.
     #[inline]
-    pub(crate) fn asked_by(&self, request: &RequestHead) -> Option<String> {
-        if self.asks_request_host { Some(host_of(request)) } else { None }
+    pub(crate) fn party(
+        &self,
+        request: Option<&RequestHead>,
+        ends: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>,
+    ) -> Option<Box<Party>> {
+        self.parting.map(|parting| parting.of(request, ends()))
     }
 
     /// Connects, and agrees on TLS where the cluster wants it. `hostname` is the endpoint's name, which may be empty.
@@ -357,10 +370,14 @@ impl Cluster {
         address: &Address,
         hostname: &str,
         protocol: Option<UpstreamProtocol>,
-        request_host: Option<&str>,
+        party: Option<&Party>,
     ) -> std::io::Result<(Io, Option<Rc<TlsSession>>)> {
         let options = &self.plan.model.upstream;
-        let socket = io::connect(address, options.bind, self.keepalive.as_ref()).await?;
+        let mut socket = io::connect(address, options.bind, self.keepalive.as_ref()).await?;
+        if let Some(header) = &self.plan.model.proxy_header {
+            // Boxed: most clusters have none.
+            Box::pin(introduce(header, address, party, &mut socket)).await?;
+        }
         let Some(tls) = &self.plan.tls else { return Ok((Io::Plain(socket), None)) };
         let endpoint = Some(hostname).filter(|name| !name.is_empty());
         let stats = self.ssl_stats.get_or_init(|| worker.stats.block(&cluster_ssl::SET, &self.stat_prefix()));
@@ -374,6 +391,7 @@ impl Cluster {
             Some(UpstreamProtocol::Auto) => Some(&[b"h2", b"http/1.1"]),
             Some(UpstreamProtocol::Http1 | UpstreamProtocol::SameAsClient) | None => None,
         };
+        let request_host = party.and_then(|party| party.host.as_deref());
         let target = Target { alpn, endpoint_host: endpoint, request_host, local: ip(socket.local()), remote };
         let session = tls.connection(&target).map_err(std::io::Error::other)?;
         let mut stream = Box::new(TlsStream::new(socket, session, Vec::new()));
@@ -635,11 +653,25 @@ pub(crate) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// In lower case, without a port.
-#[cold]
-fn host_of(request: &RequestHead) -> String {
-    let (host, _) = split_port(request.authority());
-    String::from_utf8_lossy(host).to_ascii_lowercase()
+fn parting(model: &postrider_model::Cluster) -> Option<Parting> {
+    let by_host = model.tls.as_ref().is_some_and(|tls| tls.request_sni);
+    let by_ends = model.proxy_header.is_some();
+    (by_host || by_ends).then_some(Parting { by_host, by_ends })
+}
+
+/// Says by the PROXY protocol for whom the connection is, before anything else is said on it.
+async fn introduce(
+    header: &ProxyHeader,
+    address: &Address,
+    party: Option<&Party>,
+    socket: &mut Socket,
+) -> std::io::Result<()> {
+    let own = match address {
+        Address::Tcp(remote) => socket.local().map(|local| (local, *remote)),
+        Address::Unix { .. } => None,
+    };
+    let bytes = proxy_protocol::write(header, party.and_then(|party| party.ends), own);
+    socket.send_all(&bytes).await
 }
 
 fn speaks_http2(io: &Io, protocol: UpstreamProtocol) -> bool {

@@ -168,6 +168,24 @@ impl Socket {
         }
     }
 
+    /// Sends all of `bytes`.
+    ///
+    /// # Errors
+    /// As the system says; `WriteZero` when it takes no more.
+    pub(crate) async fn send_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut sent = 0;
+        std::future::poll_fn(|cx| {
+            while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
+                match ready!(self.poll_write(cx, rest))? {
+                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    count => sent += count,
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
     /// All of them in one system call.
     fn poll_write_slices(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {

@@ -36,6 +36,7 @@ mod io;
 mod listener;
 mod log;
 mod message;
+mod party;
 mod plan;
 mod proxy_protocol;
 mod tcp;

@@ -1,12 +1,16 @@
 //! The PROXY protocol, with which a proxy in front of us says where a connection comes from
 //! (<https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>).
 //!
-//! It only reads bytes: the listener has them, and says what becomes of the connection. Whoever can connect can say
+//! It only reads and writes bytes: the listener has those that came, and says what becomes of the connection. Whoever can connect can say
 //! anything here, so a listener that believes it must be reachable for the proxy in front alone.
+
+mod write;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use postrider_model::ProxyProtocol;
+
+pub(crate) use write::write;
 
 /// The longest header of version 1, line end included (section 2.1).
 const MOST_V1: usize = 107;

@@ -165,19 +165,21 @@ impl Session {
 
     /// A connection to `host`, or, where that is a proxy, to what it connects to.
     async fn reach(&self, tcp: &Tcp, cluster: &Rc<Cluster>, host: &Rc<Host>) -> Result<Box<Upstream>, NoConnection> {
+        let party = cluster.party(None, || self.info.downstream_remote.zip(self.info.downstream_local));
+        let party = party.as_deref();
         let Some(tunneling) = &tcp.model.tunneling else {
-            return cluster.connect(&self.worker, host, Priority::Default, None, None).await;
+            return cluster.connect(&self.worker, host, Priority::Default, None, party).await;
         };
         let head = tunnel::request(tunneling, &self.info, &self.worker).map_err(NoConnection::Failed)?;
         let protocol = cluster.protocol_for(Version::Http11);
         let pooled = match protocol {
             // It would be an idle connection, which a tunnel uses up.
             UpstreamProtocol::Http1 => None,
-            _ => cluster.checkout(host, self.worker.clock.now(), protocol, None),
+            _ => cluster.checkout(host, self.worker.clock.now(), protocol, party),
         };
         let mut upstream = match pooled {
             Some(upstream) => upstream,
-            None => cluster.connect(&self.worker, host, Priority::Default, Some(protocol), None).await?,
+            None => cluster.connect(&self.worker, host, Priority::Default, Some(protocol), party).await?,
         };
         let opening = tunnel::open(&head, &mut upstream, cluster, &self.worker);
         let opened = tokio::time::timeout(cluster.plan.model.connect_timeout, opening).await;

@@ -21,6 +21,7 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
     "envoy.extensions.load_balancing_policies.random.v3.Random",
     "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
+    "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
     "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
     "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
     "envoy.extensions.transport_sockets.tls.v3.SPIFFECertValidatorConfig",

@@ -64,6 +64,7 @@ mod tests {
                 auto_host_sni: false,
             },
             tls: None,
+            proxy_header: None,
             origin: Origin(format!("clusters[{seconds}]")),
         })
     }

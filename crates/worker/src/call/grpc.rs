@@ -112,8 +112,8 @@ async fn exchange(
     if protocol == UpstreamProtocol::Http1 {
         return unavailable("the cluster does not speak HTTP/2");
     }
-    let asked = cluster.asked_by(&asking.head);
-    let way = Way { worker, cluster, host: &host, protocol, asked: asked.as_deref() };
+    let party = cluster.party(Some(&asking.head), || None);
+    let way = Way { worker, cluster, host: &host, protocol, party: party.as_deref() };
     let Ok(upstream) = way.connection(true).await else { return unavailable("there is no connection") };
     let Some((upstream, _underway)) = way.begin(upstream, settled) else {
         return unavailable("the circuit breaker for requests is open");

@@ -19,6 +19,7 @@ use super::wire::Wire;
 use super::{FRAME_BYTES, SEND_BUFFER};
 use crate::cluster::{Account, Cluster, Host};
 use crate::io::Io;
+use crate::party::Party;
 
 /// Requests that wait for one connection that is being made; more open another.
 const EXPECTED_STREAMS: usize = 100;
@@ -29,8 +30,8 @@ const UNSAID_STREAMS: usize = 0x7fff_fffd;
 /// A connection that carries many requests at once.
 pub(crate) struct Client {
     pub(crate) id: u64,
-    /// The host whose certificate was shown, where that decides who may use the connection.
-    pub(crate) asked: Option<Rc<str>>,
+    /// For whom it was made, where that decides who may use it.
+    pub(crate) party: Option<Rc<Party>>,
     pub(crate) account: Rc<Account>,
     send: SendRequest<Bytes>,
     most: usize,
@@ -47,8 +48,22 @@ pub(crate) struct Client {
 #[derive(Default)]
 pub(crate) struct Pool {
     open: RefCell<Vec<(Rc<Host>, Rc<Client>)>>,
-    /// Connections that are being made, and requests that wait for them.
-    expected: RefCell<Vec<(Rc<Host>, usize)>>,
+    /// Connections that are being made.
+    expected: RefCell<Vec<Awaited>>,
+}
+
+/// A connection that is being made.
+struct Awaited {
+    host: Rc<Host>,
+    party: Option<Party>,
+    /// Requests that wait for it.
+    waiting: usize,
+}
+
+impl Awaited {
+    fn is_for(&self, host: &Rc<Host>, party: Option<&Party>) -> bool {
+        Rc::ptr_eq(&self.host, host) && self.party.as_ref() == party
+    }
 }
 
 /// A connection is being made while this lives. However that ends, whoever waits for it hears of it.
@@ -56,6 +71,7 @@ pub(crate) struct Expected<'c> {
     cluster: &'c Cluster,
     pool: &'c Pool,
     host: Rc<Host>,
+    party: Option<Party>,
 }
 
 impl Client {
@@ -69,7 +85,7 @@ impl Client {
         account: Rc<Account>,
         id: u64,
         cluster: &Rc<Cluster>,
-        name: Option<Rc<str>>,
+        party: Option<Rc<Party>>,
     ) -> Result<Rc<Client>, h2::Error> {
         let wire = Wire::new(io, Vec::new(), None);
         let mut builder = builder(options);
@@ -88,18 +104,8 @@ impl Client {
         let idle_since = Cell::new(account.worker.clock.now());
         let max_requests = options.max_requests_per_connection;
         let closed = Cell::new(false);
-        let client = Rc::new(Client {
-            id,
-            asked: name,
-            account,
-            send,
-            most,
-            closed,
-            idle_since,
-            ping_after,
-            ask_peer,
-            max_requests,
-        });
+        let client =
+            Rc::new(Client { id, party, account, send, most, closed, idle_since, ping_after, ask_peer, max_requests });
         let (of_task, cluster) = (Rc::downgrade(&client), Rc::downgrade(cluster));
         tokio::task::spawn_local(async move {
             std::future::poll_fn(|cx| {
@@ -213,11 +219,11 @@ fn ended(client: &Weak<Client>, cluster: &Weak<Cluster>) {
 }
 
 impl Pool {
-    /// A connection to `host` with room for a stream, made for `asked` where that matters.
-    pub(crate) fn find(&self, host: &Rc<Host>, asked: Option<&str>) -> Option<Rc<Client>> {
+    /// A connection to `host` with room for a stream, made for `party` where that matters.
+    pub(crate) fn find(&self, host: &Rc<Host>, party: Option<&Party>) -> Option<Rc<Client>> {
         let mut open = self.open.borrow_mut();
         open.retain(|(_, client)| !client.closed.get());
-        let fits = |client: &Client| client.asked.as_deref() == asked && client.room() > 0;
+        let fits = |client: &Client| client.party.as_deref() == party && client.room() > 0;
         open.iter().find(|(of, client)| Rc::ptr_eq(of, host) && fits(client)).map(|(_, client)| client.clone())
     }
 
@@ -226,17 +232,18 @@ impl Pool {
     }
 
     /// Whether a request had better wait for a connection that is being made; it is counted then.
-    pub(crate) fn is_expected(&self, host: &Rc<Host>) -> bool {
+    pub(crate) fn is_expected(&self, host: &Rc<Host>, party: Option<&Party>) -> bool {
         let mut expected = self.expected.borrow_mut();
-        let Some((_, waiting)) = expected.iter_mut().find(|(of, _)| Rc::ptr_eq(of, host)) else { return false };
-        *waiting += 1;
-        *waiting < EXPECTED_STREAMS
+        let Some(awaited) = expected.iter_mut().find(|awaited| awaited.is_for(host, party)) else { return false };
+        awaited.waiting += 1;
+        awaited.waiting < EXPECTED_STREAMS
     }
 
     /// A connection to `host` is being made.
-    pub(crate) fn expect<'c>(&'c self, cluster: &'c Cluster, host: &Rc<Host>) -> Expected<'c> {
-        self.expected.borrow_mut().push((host.clone(), 0));
-        Expected { cluster, pool: self, host: host.clone() }
+    pub(crate) fn expect<'c>(&'c self, cluster: &'c Cluster, host: &Rc<Host>, party: Option<&Party>) -> Expected<'c> {
+        let party = party.cloned();
+        self.expected.borrow_mut().push(Awaited { host: host.clone(), party: party.clone(), waiting: 0 });
+        Expected { cluster, pool: self, host: host.clone(), party }
     }
 
     /// Lets go of connections that are idle or old.
@@ -272,7 +279,7 @@ impl Pool {
 impl Drop for Expected<'_> {
     fn drop(&mut self) {
         let mut expected = self.pool.expected.borrow_mut();
-        if let Some(at) = expected.iter().position(|(of, _)| Rc::ptr_eq(of, &self.host)) {
+        if let Some(at) = expected.iter().position(|awaited| awaited.is_for(&self.host, self.party.as_ref())) {
             expected.swap_remove(at);
         }
         drop(expected);

@@ -27,6 +27,7 @@ use crate::h2;
 use crate::http::{apply_edits, evaluate_edits};
 use crate::io::Io;
 use crate::plan::ClusterPlan;
+use crate::proxy_protocol;
 use crate::worker::Worker;
 
 /// Bytes of an answer over TCP among which the expected ones are looked for.
@@ -183,7 +184,7 @@ impl Probe {
         };
         let mut io = match kept {
             Some(io) => io,
-            None => self.open(cluster, worker, None).await?,
+            None => self.open_tcp(check, cluster, worker).await?,
         };
         if check.receive.is_empty() {
             // That there is a connection is all that was asked.
@@ -201,6 +202,19 @@ impl Probe {
         }
         self.link = Some(Link::Plain(io));
         Ok(Outcome::Healthy { degraded: false })
+    }
+
+    async fn open_tcp(&self, check: &TcpCheck, cluster: &Cluster, worker: &Worker) -> io::Result<Io> {
+        let mut io = self.open(cluster, worker, None).await?;
+        if let Some(header) = &check.proxy_header {
+            let remote = match &self.address {
+                Address::Tcp(remote) => Some(*remote),
+                Address::Unix { .. } => None,
+            };
+            let bytes = proxy_protocol::write(header, None, io.local().zip(remote));
+            send(&mut io, &bytes).await?;
+        }
+        Ok(io)
     }
 
     async fn connect(&self, cluster: &Cluster, worker: &Worker, http2: bool) -> io::Result<Link> {

@@ -132,6 +132,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
 }
 
 impl Connection {
+    /// Of the client's connection, source first; `None` on a Unix socket.
+    pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.remote.zip(self.local)
+    }
+
     async fn run(&mut self, http: &Http) {
         while let Some(mut exchange) = self.next_head(http).await {
             if self.requests == 0 {

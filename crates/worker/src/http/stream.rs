@@ -22,7 +22,6 @@ use crate::chain::{Http, Routes};
 use crate::cluster::{Cluster, NoConnection, Upstream};
 use crate::h2;
 use crate::io::Io;
-use crate::worker::Worker;
 
 /// A connection on its way.
 type Connecting = Pin<Box<dyn Future<Output = Result<Box<Upstream>, NoConnection>>>>;
@@ -33,10 +32,10 @@ impl Exchange {
         let Action::Forward(forward) = &routes.plan.table.route(route).action else { return };
         // What is kept in variables here makes every idle connection's task larger.
         loop {
-            let upstream = match self.pooled(&connection.worker) {
+            let upstream = match self.pooled(connection) {
                 Some(pooled) => Ok(pooled),
                 None => {
-                    let Some(connecting) = self.connecting(&connection.worker, forward.priority) else { return };
+                    let Some(connecting) = self.connecting(connection, forward.priority) else { return };
                     match self.while_connecting(connection, http, connecting).await {
                         Ok(connected) => connected,
                         Err(end) => return self.conclude(connection, http, end),
@@ -103,22 +102,22 @@ impl Exchange {
 
     /// Makes a connection, for a request that got none from a pool. Boxed: rare, and large.
     #[cold]
-    fn connecting(&self, worker: &Rc<Worker>, priority: Priority) -> Option<Connecting> {
+    fn connecting(&self, connection: &Connection, priority: Priority) -> Option<Connecting> {
         let (cluster, host) = (self.cluster.clone()?, self.host.clone()?);
-        let asked = cluster.asked_by(&self.request);
+        let party = cluster.party(Some(&self.request), || connection.ends());
         let protocol = (!self.terminates).then(|| cluster.protocol_for(self.request.version()));
-        let worker = worker.clone();
-        Some(Box::pin(async move { cluster.connect(&worker, &host, priority, protocol, asked.as_deref()).await }))
+        let worker = connection.worker.clone();
+        Some(Box::pin(async move { cluster.connect(&worker, &host, priority, protocol, party.as_deref()).await }))
     }
 
     /// A pooled connection, unless the request needs one of its own.
     #[inline]
-    fn pooled(&self, worker: &Worker) -> Option<Box<Upstream>> {
+    fn pooled(&self, connection: &Connection) -> Option<Box<Upstream>> {
         let host = self.host.as_ref().filter(|_| !self.fresh_only)?;
         let cluster = self.cluster.as_ref()?;
         let protocol = cluster.protocol_for(self.request.version());
-        let asked = cluster.asked_by(&self.request);
-        cluster.checkout(host, worker.clock.now(), protocol, asked.as_deref())
+        let party = cluster.party(Some(&self.request), || connection.ends());
+        cluster.checkout(host, connection.worker.clock.now(), protocol, party.as_deref())
     }
 
     /// Begins the request on a connection.

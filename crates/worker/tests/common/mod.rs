@@ -214,6 +214,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             auto_host_sni: false,
         },
         tls: None,
+        proxy_header: None,
         origin: Origin::default(),
     }
 }

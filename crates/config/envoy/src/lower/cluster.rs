@@ -27,7 +27,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster>
     let health = health::rules(cx, at);
     let (thresholds, high_thresholds) = thresholds(cx, at);
     let (upstream, names) = upstream::options(cx, at);
-    let tls = transport::of_cluster(cx, at, &names);
+    let transport = transport::of_cluster(cx, at, &names);
     let over_grpc = health.check.as_ref().is_some_and(|check| matches!(check.kind, CheckKind::Grpc(_)));
     if over_grpc && upstream.protocol == UpstreamProtocol::Http1 {
         let text = "a gRPC health check needs HTTP/2, and this cluster speaks HTTP/1.1";
@@ -50,10 +50,13 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster>
         buffer_limit,
         upstream,
         tls: None,
+        proxy_header: None,
         origin: origin(at),
     };
     // A cluster whose transport was refused must not be spoken to in the clear.
-    Some(Cluster { discovery: discovery?, tls: tls?.map(Arc::new), ..cluster })
+    let transport = transport?;
+    let tls = transport.tls.map(Arc::new);
+    Some(Cluster { discovery: discovery?, tls, proxy_header: transport.proxy_header.map(Box::new), ..cluster })
 }
 
 fn discovery(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Discovery> {

@@ -10,7 +10,7 @@ use postrider_model::{
 };
 
 use super::context::Lowering;
-use super::{address, headers, matchers};
+use super::{address, headers, matchers, proxy_header};
 use crate::reader::Reader;
 
 /// Defaults of `HealthCheck`.
@@ -204,11 +204,9 @@ fn ranges(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<StatusRang
 }
 
 fn tcp(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpCheck> {
-    if at.has("proxy_protocol_config") {
-        cx.refuse(at, "proxy_protocol_config", "PROXY protocol in a health check");
-    }
+    let proxy_header = at.message("proxy_protocol_config").map(|config| proxy_header::header(cx, &config));
     let send = at.message("send").map(|send| payload(cx, &send)).unwrap_or_default();
-    Some(TcpCheck { send, receive: payloads(cx, at, "receive") })
+    Some(TcpCheck { proxy_header, send, receive: payloads(cx, at, "receive") })
 }
 
 fn grpc(cx: &mut Lowering<'_>, at: &Reader<'_>) -> GrpcCheck {

@@ -36,6 +36,7 @@ mod matchers;
 mod metadata;
 mod plugins;
 mod policy;
+mod proxy_header;
 mod rate_limits;
 mod retry;
 mod route;

@@ -1,15 +1,24 @@
-//! The transport of a filter chain or a cluster (`transport_socket`): plain or TLS.
+//! The transport of a filter chain or a cluster (`transport_socket`): plain or TLS, with the PROXY protocol in front or not.
 
-use postrider_model::{DownstreamTls, UpstreamTls};
+use postrider_model::{DownstreamTls, ProxyHeader, ProxyVersion, UpstreamTls};
 
 use super::context::Lowering;
-use super::tls;
 use super::upstream::RequestNames;
+use super::{proxy_header, tls};
 use crate::reader::Reader;
 
 const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
 const DOWNSTREAM: &str = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
 const UPSTREAM: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+
+const UPSTREAM_PROXY: &str = "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport";
+
+/// How connections of a cluster begin.
+pub(super) struct UpstreamTransport {
+    pub proxy_header: Option<ProxyHeader>,
+    /// `None`: plain.
+    pub tls: Option<UpstreamTls>,
+}
 
 /// Outer `None`: refused. Inner `None`: plain.
 pub(super) fn of_chain(cx: &mut Lowering<'_>, chain: &Reader<'_>, http1_only: bool) -> Option<Option<DownstreamTls>> {
@@ -24,27 +33,48 @@ pub(super) fn of_chain(cx: &mut Lowering<'_>, chain: &Reader<'_>, http1_only: bo
     }
 }
 
-/// Outer `None`: refused. Inner `None`: plain.
+/// `None`: refused.
 pub(super) fn of_cluster(
     cx: &mut Lowering<'_>,
     cluster: &Reader<'_>,
     names: &RequestNames<'_>,
-) -> Option<Option<UpstreamTls>> {
+) -> Option<UpstreamTransport> {
     for field in ["transport_socket_matches", "transport_socket_matcher"] {
         if cluster.has(field) {
             cx.refuse(cluster, field, "transport sockets by the metadata of endpoints");
         }
     }
-    match socket(cx, cluster, UPSTREAM)? {
-        Some(context) => tls::upstream(cx, &context, names).map(Some),
+    let outer = proxied(cluster);
+    let header = outer.as_ref().map(|outer| {
+        for field in ["allow_unspecified_address", "tlv_as_pool_key"] {
+            if outer.has(field) {
+                cx.refuse(outer, field, "a setting of the PROXY protocol that Envoy hides");
+            }
+        }
+        match outer.message("config") {
+            Some(config) => proxy_header::header(cx, &config),
+            None => ProxyHeader { version: ProxyVersion::V1, tlvs: Vec::new() },
+        }
+    });
+    let tls = match socket(cx, outer.as_ref().unwrap_or(cluster), UPSTREAM)? {
+        Some(context) => Some(tls::upstream(cx, &context, names)?),
         None => {
             if let Some(names) = &names.at {
                 names.ignore("auto_sni", "connections to this cluster are not encrypted");
                 names.ignore("auto_san_validation", "connections to this cluster are not encrypted");
             }
-            Some(None)
+            None
         }
-    }
+    };
+    Some(UpstreamTransport { proxy_header: header, tls })
+}
+
+/// The transport that puts the PROXY protocol in front of another one, if that is what the cluster has.
+fn proxied<'m>(cluster: &Reader<'m>) -> Option<Reader<'m>> {
+    let socket = cluster.message("transport_socket")?;
+    let any = socket.any("typed_config").filter(|any| any.type_name == UPSTREAM_PROXY)?;
+    socket.str("name");
+    any.reader
 }
 
 /// The TLS context `wanted`; outer `None` after a refusal, inner `None` for a plain transport.
