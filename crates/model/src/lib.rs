@@ -152,6 +152,8 @@ pub enum LogCondition {
         /// All but these.
         exclude: bool,
     },
+    /// By the flags of the response, in the short form; any flag when this is empty.
+    Flags(Vec<String>),
 }
 
 /// Where log lines go.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, DownstreamTls, HttpConnection, Origin, TcpProxy};
+use crate::{AccessLog, Address, DownstreamTls, HttpConnection, Origin, TcpProxy};
 
 /// An address to accept on and what to do with what arrives there.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +26,8 @@ pub struct Listener {
     pub inspection: Inspection,
     pub socket: SocketOptions,
     pub direction: Direction,
+    /// Written once for each connection, when it ends.
+    pub access_log: Vec<AccessLog>,
     pub origin: Origin,
 }
 

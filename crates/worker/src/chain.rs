@@ -41,6 +41,8 @@ pub(crate) struct Http {
     pub(crate) stats: Rc<Block>,
     pub(crate) listener_stats: Rc<Block>,
     pub(crate) logs: Logs,
+    /// Somebody logs requests, or the connections that they came on.
+    pub(crate) notes_ends: Cell<bool>,
     pub(crate) stat_prefix: String,
     pub(crate) server: Option<FieldLine>,
     /// Somebody may ask what any route is called: a log, a filter, the format of local replies.
@@ -136,6 +138,13 @@ impl Chain {
         }
     }
 
+    /// Its listener logs connections.
+    pub(crate) fn is_recorded(&self) {
+        if let Handler::Http(http) = &self.handler {
+            http.notes_ends.set(true);
+        }
+    }
+
     /// Goes on with the routes and certificates of `plan`, which differs in nothing else.
     pub(crate) fn replace_routes(&self, plan: &ChainPlan) {
         self.tls.borrow_mut().clone_from(&plan.tls);
@@ -158,6 +167,7 @@ impl Http {
             routes: RefCell::new(Rc::new(Routes::new(routes.clone()))),
             stat_prefix: prefix,
             server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),
+            notes_ends: Cell::new(!model.access_log.is_empty()),
             names_matter: !model.access_log.is_empty()
                 || !model.filters.is_empty()
                 || model.identity.local_reply_format.is_some(),

@@ -167,7 +167,7 @@ impl Context<'_> {
             Command::EmitTime(format) => write_time(format, self.now, out),
             Command::Protocol => {
                 if !self.http {
-                    return None;
+                    return text(info.of_listener?, out);
                 }
                 out.extend_from_slice(self.request.version().as_str().as_bytes());
             }
@@ -213,14 +213,14 @@ impl Context<'_> {
             Command::Certificate(side, by, part) => tls::certificate((*side, *by), *part, info, out)?,
             Command::PeerCertificateBegin(side, format) => write_time(format, tls::validity(*side, info)?.0, out),
             Command::PeerCertificateEnd(side, format) => write_time(format, tls::validity(*side, info)?.1, out),
-            // A connection whose handshake failed carries no request that could be logged.
-            Command::DownstreamTransportFailureReason => return None,
+            Command::DownstreamTransportFailureReason => text(info.downstream_failure.as_deref()?, out)?,
             Command::RouteName => text(info.route_name.as_deref()?, out)?,
             Command::VirtualHostName => text(info.virtual_host.as_deref()?, out)?,
             Command::FilterChainName => text(info.filter_chain.as_deref()?, out)?,
             Command::VirtualClusterName => return None,
             Command::Hostname => text(hostname(), out)?,
             Command::ConnectionId => number(info.connection_id, out),
+            Command::StreamId if info.of_listener.is_some() => return None,
             Command::StreamId => number(info.stream_id, out),
             Command::LocalReplyBody => out.extend_from_slice(self.reply_body),
             Command::Environment(name) => text(&std::env::var(name).unwrap_or_default(), out)?,

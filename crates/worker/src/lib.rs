@@ -39,6 +39,7 @@ mod message;
 mod party;
 mod plan;
 mod proxy_protocol;
+mod record;
 mod tcp;
 mod timers;
 mod tunnel;

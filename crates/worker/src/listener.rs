@@ -29,9 +29,11 @@ use crate::cluster::{millis, stat_name};
 use crate::filter_chain::{self, Peer};
 use crate::greeting::{Greeting, Inspector, Proxied, Refused};
 use crate::io::{Arriving, Io, Socket, TlsStream, Unverified, verify_failure, with_client};
+use crate::log::Logs;
 use crate::message::{Accepted, Message};
 use crate::plan::ListenerPlan;
 use crate::proxy_protocol::Version;
+use crate::record::Record;
 use crate::worker::Worker;
 
 /// How long accepting rests when the process is out of descriptors: trying at once would only burn the processor.
@@ -43,6 +45,8 @@ const HAND_OVER_MARGIN: usize = 8;
 
 pub(crate) struct Listener {
     plan: RefCell<Arc<ListenerPlan>>,
+    /// Its own, of connections; `None` when it has none.
+    logs: RefCell<Option<Rc<Logs>>>,
     /// In the order of [`ListenerPlan::each_chain`].
     chains: RefCell<Vec<Rc<Chain>>>,
     stats: Rc<Block>,
@@ -76,6 +80,8 @@ pub(crate) struct Arrival {
     pub(crate) id: u64,
     /// `None` for a stream of a connection that is counted itself.
     pub(crate) counted: Option<Counted>,
+    /// What the listener's log will say of the connection.
+    pub(crate) record: Option<Rc<Record>>,
 }
 
 impl Listener {
@@ -86,6 +92,7 @@ impl Listener {
         let chains = plan.each_chain().map(|chain| Chain::new(chain, &stat_prefix, limit, worker)).collect();
         let listener = Rc::new(Listener {
             plan: RefCell::new(plan.clone()),
+            logs: RefCell::default(),
             chains: RefCell::new(chains),
             stats: worker.stats.block(&stat::SET, &stat_prefix),
             worker_stats: worker.stats.block(&worker_stat::SET, &format!("{stat_prefix}.worker_{}", worker.id)),
@@ -94,6 +101,7 @@ impl Listener {
             accepting: RefCell::default(),
             closed: Cell::new(false),
         });
+        listener.take_logs(plan, worker);
         for socket in sockets {
             let (listener_of_task, worker) = (listener.clone(), worker.clone());
             let task = tokio::task::spawn_local(async move {
@@ -139,7 +147,18 @@ impl Listener {
             .collect();
         old.iter().for_each(|gone| gone.draining.set(true));
         *self.chains.borrow_mut() = chains;
+        self.take_logs(plan, worker);
         *self.plan.borrow_mut() = plan.clone();
+    }
+
+    /// The listener's own log is that of `plan`.
+    fn take_logs(&self, plan: &ListenerPlan, worker: &Rc<Worker>) {
+        let logs = Logs::new(&plan.model.access_log, worker);
+        let logs = (!logs.is_empty()).then(|| Rc::new(logs));
+        if logs.is_some() {
+            self.chains.borrow().iter().for_each(|chain| chain.is_recorded());
+        }
+        *self.logs.borrow_mut() = logs;
     }
 
     /// No new connections; those that there are go on.
@@ -235,12 +254,16 @@ impl Listener {
         self.worker_stats.gauge_inc(worker_stat::DOWNSTREAM_CX_ACTIVE);
         let accepted = worker.clock.now();
         let counted = Counted { listener: self.clone(), plan: plan.clone(), worker: worker.clone(), accepted };
-        let newcomer =
-            Newcomer { local: local_address(&plan, &socket), remote, direct_remote: remote, plan, socket, counted };
+        let local = local_address(&plan, &socket);
+        let record = self.logs.borrow().as_ref().map(|logs| Record::begin(logs, worker, accepted, local, remote));
+        let newcomer = Newcomer { local, remote, direct_remote: remote, plan, socket, counted, record };
         if newcomer.plan.is_immediate() {
             let Some(chain) = self.choose(&newcomer, &Greeting::default()) else { return };
-            let Newcomer { local, socket, counted, .. } = newcomer;
+            let Newcomer { local, socket, counted, record, .. } = newcomer;
             let id = worker.next_connection_id();
+            if let Some(record) = &record {
+                record.note(|info| info.connection_id = id);
+            }
             let arrival = Arrival {
                 io: Io::Plain(socket),
                 ahead: Input::default(),
@@ -250,6 +273,7 @@ impl Listener {
                 tls: None,
                 id,
                 counted: Some(counted),
+                record,
             };
             chain.start(worker.clone(), arrival);
         } else {
@@ -266,6 +290,12 @@ impl Listener {
         if chain.is_none() {
             self.stats.inc(stat::NO_FILTER_CHAIN_MATCH);
         }
+        if let Some(record) = &newcomer.record {
+            match &chain {
+                None => record.no_chain(),
+                Some(chain) => record.note(|info| info.filter_chain.clone_from(&chain.name)),
+            }
+        }
         chain
     }
 
@@ -275,22 +305,36 @@ impl Listener {
         let Some(greeting) = Box::pin(self.inspect(&worker, &mut newcomer, &mut ahead)).await else { return };
         let Some(chain) = self.choose(&newcomer, &greeting) else { return };
         let tls = chain.tls.borrow().clone();
-        let Newcomer { local, remote, direct_remote, socket, counted, .. } = newcomer;
+        let Newcomer { local, remote, direct_remote, socket, counted, record, .. } = newcomer;
+        let id = worker.next_connection_id();
+        if let Some(record) = &record {
+            record.note(|info| info.connection_id = id);
+        }
         let (io, tls) = match &tls {
             None => (Io::Plain(socket), None),
             Some(tls) => {
                 let ahead = std::mem::take(&mut ahead);
                 let ends = (local, remote);
                 let agreed = Box::pin(self.agree(&worker, &chain, tls, Arriving::new(socket, ahead), ends)).await;
-                let Some((stream, shown)) = agreed else { return };
+                let (stream, shown) = match agreed {
+                    Ok(agreed) => agreed,
+                    Err(why) => {
+                        if let Some(record) = &record {
+                            record.note(|info| info.downstream_failure = Some(why.replace(' ', "_").into()));
+                        }
+                        return;
+                    }
+                };
                 let session = with_client(&stream, tls, shown, greeting);
                 (Io::Tls(stream), Some(Rc::new(session)))
             }
         };
-        let id = worker.next_connection_id();
+        if let Some(record) = &record {
+            record.note(|info| info.tls.clone_from(&tls));
+        }
         let ahead = Input::holding(ahead);
         let counted = Some(counted);
-        chain.serve(worker, Arrival { io, ahead, local, remote, direct_remote, tls, id, counted }).await;
+        chain.serve(worker, Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record }).await;
     }
 
     /// What the client says first; `None` when the connection is not to be served.
@@ -331,6 +375,9 @@ impl Listener {
         if let Some(Proxied::Said(_, Some((source, destination)))) = said {
             newcomer.remote = Some(source);
             newcomer.local = Some(destination);
+            if let Some(record) = &newcomer.record {
+                record.note(|info| (info.downstream_remote, info.downstream_local) = (newcomer.remote, newcomer.local));
+            }
         }
         Some(greeting)
     }
@@ -366,7 +413,10 @@ impl Listener {
         worker.stats.block(&proxy_stat::SET, &stat_name(&rules.stat_prefix))
     }
 
-    /// The TLS handshake, and the certificate that the client was shown; `None` when it failed.
+    /// The TLS handshake, and the certificate that the client was shown.
+    ///
+    /// # Errors
+    /// Why there is no agreement.
     async fn agree(
         &self,
         worker: &Worker,
@@ -374,7 +424,7 @@ impl Listener {
         tls: &ServerTls,
         client: Arriving,
         (local, remote): (Option<SocketAddr>, Option<SocketAddr>),
-    ) -> Option<(Box<TlsStream>, Option<Arc<CertifiedKey>>)> {
+    ) -> Result<(Box<TlsStream>, Option<Arc<CertifiedKey>>), String> {
         let stats = self.ssl_stats.get_or_init(|| worker.stats.block(&listener_ssl::SET, &self.stat_prefix));
         let limit = chain.plan.model.tls.as_ref().and_then(|tls| tls.handshake_timeout);
         let mut handshake = pin!(async {
@@ -396,7 +446,7 @@ impl Listener {
                 if stream.session().peer_certificates().is_none() {
                     stats.inc(listener_ssl::NO_CERTIFICATE);
                 }
-                Some((stream, shown))
+                Ok((stream, shown))
             }
             Some(Err(error)) => {
                 stats.inc(match verify_failure(&error) {
@@ -406,11 +456,11 @@ impl Listener {
                     Some(Unverified::Certificate) => listener_ssl::FAIL_VERIFY_ERROR,
                 });
                 postrider_telemetry::debug!(Connection, "TLS handshake: {error}");
-                None
+                Err(format!("TLS_error: {error}"))
             }
             None => {
                 self.stats.inc(stat::DOWNSTREAM_CX_TRANSPORT_SOCKET_CONNECT_TIMEOUT);
-                None
+                Err("transport socket timeout".to_owned())
             }
         }
     }
@@ -445,6 +495,7 @@ struct Newcomer {
     /// The peer itself.
     direct_remote: Option<SocketAddr>,
     counted: Counted,
+    record: Option<Rc<Record>>,
 }
 
 /// What `poll` comes to, or `None` after `limit`.

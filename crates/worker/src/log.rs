@@ -81,6 +81,10 @@ fn holds(condition: &LogCondition, context: &Context<'_>) -> bool {
             };
             listed != *exclude
         }
+        LogCondition::Flags(wanted) => {
+            let mut raised = context.info.flags.names().map(|(short, _)| short);
+            raised.any(|name| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name))
+        }
     }
 }
 

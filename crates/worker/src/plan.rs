@@ -230,7 +230,9 @@ impl Plan {
 
     /// Every access log that some part of the plan writes.
     pub fn access_logs(&self) -> impl Iterator<Item = &AccessLog> {
-        self.listeners.iter().flat_map(|listener| listener.each_chain().flat_map(|chain| chain.access_log()))
+        self.listeners.iter().flat_map(|listener| {
+            listener.each_chain().flat_map(|chain| chain.access_log()).chain(&listener.model.access_log)
+        })
     }
 }
 

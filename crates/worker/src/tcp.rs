@@ -53,7 +53,7 @@ enum Over {
 
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let Handler::Tcp(tcp) = &chain.handler else { return };
-    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted } = arrival;
+    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record } = arrival;
     let now = worker.clock.now();
     let mut info = StreamInfo::new(now, worker.clock.wall(now));
     info.connection_id = id;
@@ -81,6 +81,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     worker.busy.set(worker.busy.get().saturating_sub(1));
     session.log(tcp);
     drop(counted);
+    if let Some(record) = record {
+        record.settle(session.info);
+    }
 }
 
 impl Session {

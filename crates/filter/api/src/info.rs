@@ -43,6 +43,10 @@ pub struct StreamInfo {
     pub upstream_tls: Option<Rc<TlsSession>>,
     pub upstream_attempts: u32,
     pub upstream_failure: Option<Rc<str>>,
+    /// Why the client and we did not agree on TLS.
+    pub downstream_failure: Option<Rc<str>>,
+    /// This is about a connection as its listener saw it, not about a stream: what was spoken, which may be empty.
+    pub of_listener: Option<&'static str>,
     pub route_name: Option<Rc<str>>,
     pub virtual_host: Option<Rc<str>>,
     pub filter_chain: Option<Rc<str>>,
@@ -139,6 +143,8 @@ impl StreamInfo {
             upstream_tls: None,
             upstream_attempts: 0,
             upstream_failure: None,
+            downstream_failure: None,
+            of_listener: None,
             route_name: None,
             virtual_host: None,
             filter_chain: None,

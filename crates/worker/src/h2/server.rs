@@ -30,6 +30,7 @@ use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
 use crate::io::Io;
 use crate::listener::Arrival;
+use crate::record::Record;
 use crate::timers::Deadline;
 use crate::worker::Worker;
 
@@ -54,6 +55,7 @@ struct Shared {
     direct_remote: Option<SocketAddr>,
     tls: Option<Rc<TlsSession>>,
     id: u64,
+    record: Option<Rc<Record>>,
     requests: Cell<u32>,
     active: Cell<usize>,
 }
@@ -62,9 +64,9 @@ struct Shared {
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted } = arrival;
+    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record } = arrival;
     let (requests, active) = (Cell::new(0), Cell::new(0));
-    let shared = Rc::new(Shared { worker, chain, local, remote, direct_remote, tls, id, requests, active });
+    let shared = Rc::new(Shared { worker, chain, local, remote, direct_remote, tls, id, record, requests, active });
     let stats = &http.stats;
     stats.inc(stat::DOWNSTREAM_CX_HTTP2_TOTAL);
     stats.gauge_inc(stat::DOWNSTREAM_CX_HTTP2_ACTIVE);
@@ -282,12 +284,12 @@ pub(super) async fn answer(job: Job) {
     }
     let io = Io::Http2(Box::new(Stream::of_client(recv, respond, read)));
     let Shared { local, remote, direct_remote, id, .. } = *shared;
-    let (tls, number) = (shared.tls.clone(), shared.requests.get());
+    let (tls, record, number) = (shared.tls.clone(), shared.record.clone(), shared.requests.get());
     let ahead = Input::copied(&head, &shared.worker.buffers);
     if head.capacity() <= KEPT_HEAD_BYTES {
         HEAD.set(head);
     }
-    let arrival = Arrival { io, ahead, local, remote, direct_remote, tls, id, counted: None };
+    let arrival = Arrival { io, ahead, local, remote, direct_remote, tls, id, counted: None, record };
     crate::http::serve(shared.worker.clone(), chain, arrival, number).await;
     shared.active.set(shared.active.get().saturating_sub(1));
 }

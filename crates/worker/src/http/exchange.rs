@@ -176,6 +176,8 @@ impl Exchange {
     /// The codec refused the head.
     pub(crate) fn refuse(&mut self, reject: Reject) {
         self.facts = RequestFacts::default();
+        // What the last head had is not this one's.
+        self.info.request_head_bytes = 0;
         self.refused = Some(reject);
     }
 
@@ -297,10 +299,21 @@ impl Exchange {
         if self.filters.is_some() {
             self.complete_filters();
         }
-        if !http.logs.is_empty() {
-            http.logs.write(&self.format_context(&self.reply_body, worker.clock.wall(now)));
+        if http.notes_ends.get() {
+            self.note_end(connection, http);
         }
         self.reset();
+    }
+
+    #[inline(never)]
+    fn note_end(&self, connection: &Connection, http: &Http) {
+        if let (Some(now), false) = (self.info.ended, http.logs.is_empty()) {
+            http.logs.write(&self.format_context(&self.reply_body, connection.worker.clock.wall(now)));
+        }
+        if let Some(record) = &connection.record {
+            let protocol = self.refused.is_none().then(|| self.request.version().as_str());
+            record.add(&self.info, protocol);
+        }
     }
 
     /// What formats can say of this exchange, at `now`.

@@ -42,6 +42,7 @@ use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
 use crate::io::Io;
 use crate::listener::{Arrival, Counted};
+use crate::record::Record;
 use crate::timers::Deadline;
 use crate::worker::Worker;
 use outbox::Outbox;
@@ -74,6 +75,8 @@ pub(crate) struct Connection {
     scan: Option<Box<HeadScan>>,
     /// `None` for a stream of a connection that is counted itself.
     counted: Option<Counted>,
+    /// What the listener's log will say.
+    pub(super) record: Option<Rc<Record>>,
 }
 
 /// How a connection goes on after an exchange.
@@ -101,7 +104,7 @@ enum Fill {
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival, requests: u32) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted } = arrival;
+    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record } = arrival;
     let mut connection = Connection {
         deadline: worker.timers.register(),
         accepted: worker.clock.now(),
@@ -120,6 +123,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         tls,
         id,
         counted,
+        record,
     };
     connection.run(http).await;
     if connection.is_http2 {
@@ -365,8 +369,8 @@ impl Connection {
     fn hand_on(mut self) -> Arrival {
         let ahead = Input::holding(self.input.bytes().to_vec());
         self.input.release(&self.worker.buffers);
-        let Connection { io, local, remote, direct_remote, tls, id, counted, .. } = self;
-        Arrival { io, ahead, local, remote, direct_remote, tls, id, counted }
+        let Connection { io, local, remote, direct_remote, tls, id, counted, record, .. } = self;
+        Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record }
     }
 
     fn end(mut self, http: &Http) {

@@ -114,7 +114,11 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
     let info = context.info;
     let since =
         |moment: Option<Moment>| moment.and_then(|moment| lasted(moment.saturating_duration_since(info.started)));
-    let kind = if context.http { AccessLogType::DownstreamEnd } else { AccessLogType::TcpConnectionEnd };
+    let kind = match (info.of_listener, context.http) {
+        (Some(_), _) => AccessLogType::NotSet,
+        (None, true) => AccessLogType::DownstreamEnd,
+        (None, false) => AccessLogType::TcpConnectionEnd,
+    };
     AccessLogCommon {
         downstream_remote_address: info.downstream_remote.map(address),
         downstream_local_address: info.downstream_local.map(address),

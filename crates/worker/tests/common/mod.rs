@@ -84,6 +84,7 @@ fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
         inspection: Inspection::default(),
         socket: SocketOptions::default(),
         direction: Direction::Unspecified,
+        access_log: Vec::new(),
         origin: Origin::default(),
     }
 }

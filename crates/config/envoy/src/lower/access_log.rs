@@ -75,6 +75,10 @@ fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCondition> {
             let codes = filter.enum_numbers("statuses").into_iter().filter_map(|code| u8::try_from(code.value).ok());
             Some(LogCondition::GrpcStatus { codes: codes.collect(), exclude: filter.bool("exclude") })
         }
+        Some("response_flag_filter") => {
+            let filter = at.message("response_flag_filter")?;
+            Some(LogCondition::Flags(filter.strings("flags").iter().map(|flag| flag.value.to_owned()).collect()))
+        }
         Some(other) => {
             cx.refuse(at, other, &format!("the condition `{other}` of an access logger"));
             None

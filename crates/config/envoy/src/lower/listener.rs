@@ -7,7 +7,7 @@ use postrider_model::{
 };
 
 use super::context::{Lowering, origin};
-use super::{address, chain_match, http, inspection, tcp, transport};
+use super::{access_log, address, chain_match, http, inspection, tcp, transport};
 use crate::reader::Reader;
 
 /// Bytes buffered per connection and direction where the field is absent. Envoy's default is 1 MiB, which lets a client
@@ -39,9 +39,6 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         name => name.to_owned(),
     };
     let stat_prefix = at.str("stat_prefix");
-    if at.has("access_log") {
-        cx.refuse(at, "access_log", "a log of a listener's connections");
-    }
     let listener = Listener {
         connection_limit: cx.connection_limits.get(&name).copied(),
         name,
@@ -54,6 +51,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         inspection,
         socket,
         direction: direction(at),
+        access_log: access_log::loggers(cx, at, "access_log"),
         origin: origin(at),
         addresses,
     };
