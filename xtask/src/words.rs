@@ -34,18 +34,29 @@ const ALLOWED: &[(&str, &str)] = &[
 
 /// Beginnings of the full type names by which a filter is found, whatever form the document had. Only a whole name in a
 /// string counts: package, version and type. Another form that learns of a filter names it so, too.
-const TYPE_NAMES: &[(&str, &str)] =
-    &[("envoy.extensions.filters.http.", "the registry finds a filter by the full name of its configuration's type")];
+const TYPE_NAMES: &[(&str, &str)] = &[
+    ("envoy.extensions.filters.http.", "the registry finds a filter by the full name of its configuration's type"),
+    ("envoy.extensions.path.match.", "a filter finds a kind of path template so"),
+    ("envoy.extensions.rbac.principals.", "a filter finds a kind of principal so"),
+];
 
 /// Places that read what a dialect's word stands for on the wire, where it is nobody's own.
-const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[(
-    "crates/filter/native/src/grpc_json_transcoder/",
-    &["prost", "protobuf"],
-    "the messages of gRPC are protocol buffers, whatever the config was written in",
-)];
+const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
+    (
+        "crates/filter/native/src/grpc_json_transcoder/",
+        &["prost", "protobuf"],
+        "the messages of gRPC are protocol buffers, whatever the config was written in",
+    ),
+    (
+        "crates/filter/native/src/rbac/",
+        &["typed config"],
+        "the field of a rule below which an extension's configuration stands",
+    ),
+];
 
-/// Names of objects in the filter state, which log formats ask for.
-const STATE_NAMES: &[&str] = &["envoy.filters.http.grpc_stats"];
+/// Names of objects in the filter state and of namespaces in the metadata, which log formats ask for.
+const STATE_NAMES: &[&str] =
+    &["envoy.common", "envoy.filters.http.grpc_stats", "envoy.filters.http.jwt_authn", "envoy.filters.http.rbac"];
 
 pub fn check(workspace: &Workspace) -> Checked {
     workspace.check_libraries(COMMON, find)

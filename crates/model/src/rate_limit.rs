@@ -1,6 +1,6 @@
 //! Which requests count together when requests are counted elsewhere: what virtual hosts, routes and filters say.
 
-use crate::{Cidr, Format, HeaderMatch, QueryMatch, Reading, header_match, query_match};
+use crate::{Cidr, Format, HeaderMatch, QueryMatch, Reading, header_match, network, query_match};
 
 /// One rule. It makes a descriptor, a list of keys and values, of a request that has all of what its actions ask for.
 #[derive(Debug, Clone, PartialEq)]
@@ -282,16 +282,6 @@ fn bits(at: &mut Reading<'_>, key: &str, most: u8) -> u8 {
             most
         }),
     }
-}
-
-fn network(at: &mut Reading<'_>) -> Option<Cidr> {
-    let address = at.text("address_prefix").unwrap_or_default();
-    let length = at.number("prefix_len").unwrap_or(0);
-    let network = address.parse().ok().zip(u8::try_from(length).ok()).and_then(|(ip, length)| Cidr::new(ip, length));
-    if network.is_none() {
-        at.wrong(format!("{address}/{length} is no network"));
-    }
-    network
 }
 
 fn metadata_key(at: &mut Reading<'_>) -> MetadataKey {

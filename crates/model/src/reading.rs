@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use crate::{
-    Fields, HeaderCondition, HeaderMatch, QueryCondition, QueryMatch, Regex, StringKind, StringMatch, Value, ValueError,
+    Cidr, Fields, HeaderCondition, HeaderMatch, QueryCondition, QueryMatch, Regex, StringKind, StringMatch, Value,
+    ValueError,
 };
 
 /// A map that is being read.
@@ -48,6 +49,16 @@ impl<'v> Reading<'v> {
     /// The value as it is.
     pub fn value(&mut self, key: &str) -> Option<&'v Value> {
         self.fields.value(key)
+    }
+
+    /// What is written here, by name.
+    pub fn keys(&self) -> impl Iterator<Item = &'v str> + use<'v> {
+        self.fields.keys()
+    }
+
+    /// Takes everything for read: an error says why nobody looks at it.
+    pub fn skip(&mut self) {
+        self.fields.skip();
     }
 
     /// A text; an empty one is none.
@@ -280,6 +291,17 @@ pub fn query_match(at: &mut Reading<'_>) -> Option<QueryMatch> {
         None => present.unwrap_or(QueryCondition::Present(true)),
     };
     Some(QueryMatch { name, condition })
+}
+
+/// `CidrRange`.
+pub fn network(at: &mut Reading<'_>) -> Option<Cidr> {
+    let address = at.text("address_prefix").unwrap_or_default();
+    let length = at.number("prefix_len").unwrap_or(0);
+    let network = address.parse().ok().zip(u8::try_from(length).ok()).and_then(|(ip, length)| Cidr::new(ip, length));
+    if network.is_none() {
+        at.wrong(format!("{address}/{length} is no network"));
+    }
+    network
 }
 
 #[cfg(test)]

@@ -60,6 +60,16 @@ impl<'v> Fields<'v> {
         Some(value)
     }
 
+    /// What is written here, by name.
+    pub fn keys(&self) -> impl Iterator<Item = &'v str> + use<'v> {
+        self.entries.iter().map(|(key, _)| key.as_str())
+    }
+
+    /// Takes everything for read: an error says why nobody looks at it.
+    pub fn skip(&mut self) {
+        self.read.extend(self.entries.iter().map(|(key, _)| key.as_str()));
+    }
+
     /// # Errors
     /// The value is there and no string.
     pub fn string(&mut self, key: &str) -> Result<Option<&'v str>, ValueError> {

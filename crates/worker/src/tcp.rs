@@ -58,6 +58,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     let mut info = StreamInfo::new(now, worker.clock.wall(now));
     info.connection_id = id;
     info.downstream_local = local;
+    info.downstream_connection_remote = remote;
     info.downstream_remote = remote;
     info.downstream_direct_remote = direct_remote;
     info.filter_chain.clone_from(&chain.name);

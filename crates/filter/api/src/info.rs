@@ -28,6 +28,8 @@ pub struct StreamInfo {
     pub downstream_local: Option<SocketAddr>,
     /// What the client and we agreed on; `None` for a plain connection.
     pub tls: Option<Rc<TlsSession>>,
+    /// The connection's other end as a PROXY protocol says it; the peer itself without one.
+    pub downstream_connection_remote: Option<SocketAddr>,
     /// The peer itself.
     pub downstream_direct_remote: Option<SocketAddr>,
     /// The client as far as forwarding headers are trusted.
@@ -133,6 +135,7 @@ impl StreamInfo {
             stream_id: 0,
             downstream_local: None,
             tls: None,
+            downstream_connection_remote: None,
             downstream_direct_remote: None,
             downstream_remote: None,
             upstream_local: None,

@@ -1,13 +1,13 @@
 //! What a request counts as: descriptors, made by the rules of routes and filters.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 
 use postrider_filter_api::Stream;
-use postrider_http::RequestHead;
 use postrider_model::{
     Cidr, Hits, LimitSource, LimitUnit, Metadata, MetadataKey, MetadataSource, RateLimit, RateLimitAction, Value,
 };
+
+use crate::request_parts::{header, parameter};
 
 /// The most that one request may count.
 const MAX_HITS: u64 = 1_000_000_000;
@@ -130,47 +130,8 @@ fn noted<'m>(metadata: &'m Metadata, place: &MetadataKey) -> Option<&'m Value> {
     Some(value)
 }
 
-/// The values of a header's lines; of the parts of the head that HTTP/2 calls headers as well.
-fn header<'r>(request: &'r RequestHead, name: &str) -> Vec<&'r [u8]> {
-    match name {
-        ":method" => vec![request.method_bytes()],
-        ":path" => vec![request.path()],
-        ":authority" => vec![request.authority()],
-        ":scheme" => request.scheme().map(|scheme| scheme.as_str().as_bytes()).into_iter().collect(),
-        name => request.fields.get_all_name(name.as_bytes()).collect(),
-    }
-}
-
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// The first value of a query parameter, decoded; one without `=` has an empty value.
-fn parameter(request: &RequestHead, name: &str) -> Option<String> {
-    let query = request.query()?;
-    query.split(|byte| *byte == b'&').find_map(|pair| {
-        let (key, value) = match pair.iter().position(|byte| *byte == b'=') {
-            Some(at) => (pair.get(..at)?, pair.get(at + 1..)?),
-            None => (pair, &b""[..]),
-        };
-        (decoded(key) == name.as_bytes()).then(|| text(&decoded(value)))
-    })
-}
-
-/// Percent-encoded bytes as what they stand for.
-fn decoded(bytes: &[u8]) -> Cow<'_, [u8]> {
-    if !bytes.contains(&b'%') {
-        return Cow::Borrowed(bytes);
-    }
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let Some((first, tail)) = rest.split_first() {
-        let digits = (*first == b'%').then(|| tail.get(..2)).flatten();
-        let byte = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        out.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
-    }
-    Cow::Owned(out)
 }
 
 fn client(stream: &Stream<'_>) -> Option<IpAddr> {

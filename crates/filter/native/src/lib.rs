@@ -15,9 +15,12 @@ mod grpc_json_transcoder;
 mod grpc_stats;
 mod grpc_web;
 mod header_mutation;
+mod metadata_match;
 mod mutation_rules;
 mod ratelimit;
+mod rbac;
 mod read;
+mod request_parts;
 
 use postrider_filter_api::Registry;
 
@@ -32,6 +35,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(grpc_web::KIND, grpc_web::build);
     registry.register(header_mutation::KIND, header_mutation::build);
     registry.register(ratelimit::KIND, ratelimit::build);
+    registry.register(rbac::KIND, rbac::build);
 }
 
 #[cfg(test)]

@@ -244,6 +244,7 @@ impl Exchange {
         self.info.stream_id = connection.id << 20 | u64::from(connection.requests);
         self.info.downstream_local = connection.local;
         self.info.downstream_direct_remote = connection.direct_remote;
+        self.info.downstream_connection_remote = connection.remote;
         self.info.downstream_remote = connection.remote;
         self.info.filter_chain.clone_from(&connection.chain.name);
         self.info.tls.clone_from(&connection.tls);

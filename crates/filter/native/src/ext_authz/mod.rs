@@ -15,7 +15,6 @@
 mod config;
 mod grpc;
 mod http;
-mod metadata;
 mod request;
 mod verdict;
 

@@ -1,0 +1,274 @@
+//! What the filter is configured by: `RBAC` and `RBACPerRoute`.
+
+use std::sync::Arc;
+
+use postrider_filter_api::ConfigError;
+use postrider_model::{CertificatePart, Reading, StringMatch, Value, header_match, network, string_match};
+
+use super::rules::{Place, Policy, Rule, Rules, Source, Verb};
+use super::template;
+use crate::metadata_match::MetadataMatch;
+
+pub(super) const URI_TEMPLATE: &str = "envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig";
+pub(super) const MTLS: &str = "envoy.extensions.rbac.principals.mtls_authenticated.v3.Config";
+
+/// How deep rules may stand in rules.
+const MAX_DEPTH: usize = 64;
+
+/// Everything of one scope or of the whole filter.
+#[derive(Debug, Default)]
+pub(super) struct Config {
+    /// Who is turned away; `None` is nobody.
+    pub(super) enforced: Option<Arc<Rules>>,
+    /// Who would be.
+    pub(super) shadow: Option<Arc<Rules>>,
+    pub(super) enforced_prefix: String,
+    pub(super) shadow_prefix: String,
+    pub(super) count_policies: bool,
+}
+
+pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
+    Reading::all(value, config)
+}
+
+/// Without rules of its own a scope turns the filter off.
+pub(super) fn read_route(value: &Value) -> Result<Config, ConfigError> {
+    Reading::all(value, |at| at.map("rbac", config).unwrap_or_default())
+}
+
+fn config(at: &mut Reading<'_>) -> Config {
+    at.refuse("matcher", "a tree of matchers in place of rules");
+    at.refuse("shadow_matcher", "a tree of matchers in place of rules");
+    Config {
+        enforced: at.map("rules", rules).map(Arc::new),
+        shadow: at.map("shadow_rules", rules).map(Arc::new),
+        enforced_prefix: at.text("rules_stat_prefix").unwrap_or_default().to_owned(),
+        shadow_prefix: at.text("shadow_rules_stat_prefix").unwrap_or_default().to_owned(),
+        count_policies: at.flag("track_per_rule_stats"),
+    }
+}
+
+fn rules(at: &mut Reading<'_>) -> Rules {
+    at.refuse("audit_logging_options", "audit loggers");
+    let action = match at.text("action") {
+        Some("DENY") => Verb::Deny,
+        Some("LOG") => Verb::Log,
+        _ => Verb::Allow,
+    };
+    let policies = at.map("policies", |all| {
+        let names = all.keys();
+        names.filter_map(|name| all.map(name, |at| policy(at, name.to_owned())).flatten()).collect()
+    });
+    let mut rules = Rules { action, policies: policies.unwrap_or_default() };
+    rules.policies.sort_by(|a, b| a.name.cmp(&b.name));
+    rules
+}
+
+fn policy(at: &mut Reading<'_>, name: String) -> Option<Policy> {
+    for key in ["condition", "checked_condition", "cel_config"] {
+        at.refuse(key, "a condition in CEL");
+    }
+    let permissions = each(at, "permissions", &|at| permission(at, 0));
+    let principals = each(at, "principals", &|at| principal(at, 0));
+    Some(Policy { name, permissions: permissions?, principals: principals? })
+}
+
+/// Any of a list.
+fn each(at: &mut Reading<'_>, key: &str, read: &dyn Fn(&mut Reading<'_>) -> Option<Rule>) -> Option<Rule> {
+    let all = at.each(key, read);
+    if all.is_empty() {
+        at.error(key, "at least one is required");
+    }
+    all.into_iter().collect::<Option<_>>().map(Rule::Any)
+}
+
+fn permission(at: &mut Reading<'_>, depth: usize) -> Option<Rule> {
+    if depth == MAX_DEPTH {
+        at.wrong(format!("rules may stand {MAX_DEPTH} deep in each other"));
+        at.skip();
+        return None;
+    }
+    at.refuse("matcher", "matchers by extension");
+    let mut found = common(at);
+    let inner = |at: &mut Reading<'_>| permission(at, depth + 1);
+    found.extend(at.map("and_rules", |set| all(set, "rules", inner)));
+    found.extend(at.map("or_rules", |set| any(set, "rules", inner)));
+    found.extend(at.map("not_rule", |rule| inner(rule).map(|rule| Rule::Not(Box::new(rule)))));
+    found.extend(at.map("destination_ip", network).map(|range| Some(Rule::Address(Place::Destination, range?))));
+    found.extend(at.number("destination_port").map(|port| {
+        let port = u32::try_from(port).ok()?;
+        Some(Rule::Port(port..port.saturating_add(1)))
+    }));
+    found.extend(at.map("destination_port_range", |range| {
+        let (start, end) = (range.whole("start").unwrap_or(0), range.whole("end").unwrap_or(0));
+        if !(0..=65536).contains(&start) || !(0..=65536).contains(&end) || start >= end {
+            range.wrong(format!("{start} to {end} is no range of ports: start is below end, and end at most 65536"));
+        }
+        Some(Rule::Port(u32::try_from(start).ok()?..u32::try_from(end).ok()?))
+    }));
+    found.extend(text_rule(at, "requested_server_name", Rule::ServerName));
+    found.extend(at.map("uri_template", |extension| {
+        extension.text("name");
+        typed(extension, URI_TEMPLATE, |config| {
+            let template = config.text("path_template").unwrap_or_default();
+            let made = template::compile(template).map_err(|message| config.error("path_template", message));
+            made.ok().map(Rule::Template)
+        })
+    }));
+    one(at, found, "a permission is one rule; all of them: `any: true`")
+}
+
+fn principal(at: &mut Reading<'_>, depth: usize) -> Option<Rule> {
+    if depth == MAX_DEPTH {
+        at.wrong(format!("rules may stand {MAX_DEPTH} deep in each other"));
+        at.skip();
+        return None;
+    }
+    let mut found = common(at);
+    let inner = |at: &mut Reading<'_>| principal(at, depth + 1);
+    found.extend(at.map("and_ids", |set| all(set, "ids", inner)));
+    found.extend(at.map("or_ids", |set| any(set, "ids", inner)));
+    found.extend(at.map("not_id", |rule| inner(rule).map(|rule| Rule::Not(Box::new(rule)))));
+    for (key, place) in
+        [("source_ip", Place::Source), ("direct_remote_ip", Place::Direct), ("remote_ip", Place::Remote)]
+    {
+        found.extend(at.map(key, network).map(|range| Some(Rule::Address(place, range?))));
+    }
+    found.extend(at.map("authenticated", |at| {
+        let name = at.map("principal_name", string_match);
+        if name.as_ref().is_some_and(Option::is_none) {
+            return None;
+        }
+        Some(Rule::Authenticated(name.flatten()))
+    }));
+    found.extend(at.map("filter_state", |at| {
+        let key = at.text("key").unwrap_or_default().to_owned();
+        if key.is_empty() {
+            at.error("key", "the name of a filter state object is required");
+        }
+        at.refuse("address_match", "addresses in the filter state");
+        let rule = at.map("string_match", string_match);
+        if rule.is_none() && !at.has("address_match") {
+            at.error("string_match", "a condition is required");
+        }
+        Some(Rule::FilterState(key, rule.flatten()?))
+    }));
+    found.extend(at.map("custom", |extension| {
+        extension.text("name");
+        typed(extension, MTLS, mtls)
+    }));
+    one(at, found, "a principal is one rule; everybody: `any: true`")
+}
+
+type Found = Vec<Option<Rule>>;
+
+/// What permissions and principals have in common.
+fn common(at: &mut Reading<'_>) -> Found {
+    let mut found = Found::new();
+    if at.has("any") {
+        if !at.flag("any") {
+            at.error("any", "it can only be true");
+        }
+        found.push(Some(Rule::Always));
+    }
+    found.extend(at.map("header", header_match).map(|rule| rule.map(Rule::Header)));
+    found.extend(at.map("url_path", |path| {
+        let rule = text_rule(path, "path", Rule::Path);
+        if rule.is_none() {
+            path.error("path", "a condition is required");
+        }
+        rule.flatten()
+    }));
+    let dynamic = at.map("metadata", MetadataMatch::read);
+    found.extend(dynamic.map(|rule| Some(Rule::Metadata(Source::Dynamic, rule?))));
+    found.extend(at.map("sourced_metadata", |at| {
+        let source = match at.text("metadata_source") {
+            Some("ROUTE") => Source::Route,
+            _ => Source::Dynamic,
+        };
+        let rule = at.map("metadata_matcher", MetadataMatch::read);
+        if rule.is_none() {
+            at.error("metadata_matcher", "a condition is required");
+        }
+        Some(Rule::Metadata(source, rule.flatten()?))
+    }));
+    found
+}
+
+fn one(at: &mut Reading<'_>, mut found: Found, message: &str) -> Option<Rule> {
+    match (found.pop(), found.is_empty()) {
+        (Some(rule), true) => rule,
+        (None, _) if at.has("matcher") => None,
+        _ => {
+            at.wrong(message);
+            None
+        }
+    }
+}
+
+fn all<'v>(at: &mut Reading<'v>, key: &str, read: impl FnMut(&mut Reading<'v>) -> Option<Rule>) -> Option<Rule> {
+    list(at, key, read).map(Rule::All)
+}
+
+fn any<'v>(at: &mut Reading<'v>, key: &str, read: impl FnMut(&mut Reading<'v>) -> Option<Rule>) -> Option<Rule> {
+    list(at, key, read).map(Rule::Any)
+}
+
+fn list<'v>(at: &mut Reading<'v>, key: &str, read: impl FnMut(&mut Reading<'v>) -> Option<Rule>) -> Option<Vec<Rule>> {
+    let all = at.each(key, read);
+    if all.is_empty() {
+        at.error(key, "at least one is required");
+    }
+    all.into_iter().collect()
+}
+
+fn text_rule(at: &mut Reading<'_>, key: &str, make: fn(StringMatch) -> Rule) -> Option<Option<Rule>> {
+    at.map(key, string_match).map(|rule| rule.map(make))
+}
+
+/// `TypedExtensionConfig` of the one type that is known.
+fn typed<T>(at: &mut Reading<'_>, known: &str, read: impl FnOnce(&mut Reading<'_>) -> Option<T>) -> Option<T> {
+    let made = at.map("typed_config", |config| {
+        let kind = config.text("@type").unwrap_or_default();
+        if kind.rsplit('/').next() != Some(known) {
+            config.error("@type", format!("{kind}: not supported by Postrider here; {known} is"));
+            config.skip();
+            return None;
+        }
+        read(config)
+    });
+    if made.is_none() {
+        at.error("typed_config", format!("a configuration is required, of the type {known}"));
+    }
+    made.flatten()
+}
+
+fn mtls(at: &mut Reading<'_>) -> Option<Rule> {
+    let any = at.flag("any_validated_client_certificate");
+    let name = at.map("san_matcher", |at| {
+        at.refuse("oid", "names of a kind of their own by identifier");
+        let part = match at.text("san_type") {
+            Some("EMAIL") => CertificatePart::EmailNames,
+            Some("DNS") => CertificatePart::DnsNames,
+            Some("URI") => CertificatePart::UriNames,
+            Some("IP_ADDRESS") => CertificatePart::IpNames,
+            _ => {
+                at.error("san_type", "one of EMAIL, DNS, URI and IP_ADDRESS is wanted");
+                return None;
+            }
+        };
+        let rule = at.map("matcher", string_match);
+        if rule.is_none() {
+            at.error("matcher", "a condition is required");
+        }
+        Some((part, rule.flatten()?))
+    });
+    match (name, any) {
+        (None, true) => Some(Rule::Verified(None)),
+        (Some(name), false) => name.map(|name| Rule::Verified(Some(name))),
+        _ => {
+            at.wrong("either san_matcher or any_validated_client_certificate: true is wanted");
+            None
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Lets requests pass by rules: who may do what.
+//!
+//! Configured as `envoy.extensions.filters.http.rbac.v3.RBAC`; virtual hosts, routes and weighted clusters bring rules of
+//! their own, or none, by `RBACPerRoute`, and the most specific ones count alone. Decisions, answers, statistics and what
+//! is noted in the metadata are as in Envoy 1.40.
+
+mod config;
+mod rules;
+mod template;
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use postrider_filter_api::{
+    Action, ConfigError, Factory, Filter, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
+};
+use postrider_model::{Value, ValueError};
+use postrider_telemetry::stats::Counter;
+use postrider_telemetry::{Block, StatSet};
+
+use config::Config;
+use rules::{Rules, Ruling, Subject, Verb};
+
+pub(crate) const KIND: &str = "envoy.extensions.filters.http.rbac.v3.RBAC";
+const ROUTE_KIND: &str = "envoy.extensions.filters.http.rbac.v3.RBACPerRoute";
+
+/// Where results are noted, whatever the filter is called in its chain.
+const NAMESPACE: &str = "envoy.filters.http.rbac";
+
+/// Where logs look for a hint.
+const COMMON: &str = "envoy.common";
+
+/// Reads a gateway-level configuration.
+pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+    Ok(Arc::new(Rbac(Arc::new(config::read(value)?))))
+}
+
+struct Rbac(Arc<Config>);
+
+impl Factory for Rbac {
+    fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
+        if kind != ROUTE_KIND {
+            let message = format!("rbac is overridden by {ROUTE_KIND}, not by {kind}");
+            return Err(vec![ValueError { path: String::new(), message }]);
+        }
+        Ok(RouteConfig::new(Arc::new(config::read_route(value)?), value))
+    }
+
+    fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        let config = configs.most_specific::<Arc<Config>>().unwrap_or(&self.0);
+        let side = |kind: &'static Kind, rules: &Option<Arc<Rules>>, own: &str, note: &str| {
+            // Whoever's the rules are, the statistics are the filter's own.
+            let prefix = joined(&format!("{}.rbac", place.stat_prefix), own);
+            let stats = place.stats.block(kind.set, &prefix);
+            let rules = rules.clone()?;
+            let block = |name: &str| place.stats.block(&of_policy::SET, &format!("{prefix}.policy.{name}"));
+            let counted = rules.policies.iter().filter(|_| config.count_policies);
+            Some(Side {
+                kind,
+                stats,
+                policies: counted.map(|policy| block(&policy.name)).collect(),
+                policy_key: format!("{note}{}_effective_policy_id", kind.name),
+                result_key: format!("{note}{}_engine_result", kind.name),
+                rules,
+            })
+        };
+        let own = &self.0;
+        Rc::new(Guard {
+            enforced: side(&ENFORCED, &config.enforced, &own.enforced_prefix, &config.enforced_prefix),
+            shadow: side(&SHADOW, &config.shadow, &own.shadow_prefix, &config.shadow_prefix),
+        })
+    }
+}
+
+fn joined(prefix: &str, more: &str) -> String {
+    match more.trim_end_matches('.') {
+        "" => prefix.to_owned(),
+        more => format!("{prefix}.{more}"),
+    }
+}
+
+postrider_telemetry::stat_set! {
+    /// Requests by outcome; prefix: the connection manager's, then `rbac`, then what the configuration says.
+    mod enforced = "http";
+    counters { ALLOWED = "allowed", DENIED = "denied" }
+}
+
+postrider_telemetry::stat_set! {
+    /// The same for rules that turn nobody away.
+    mod shadow = "http";
+    counters { ALLOWED = "shadow_allowed", DENIED = "shadow_denied" }
+}
+
+postrider_telemetry::stat_set! {
+    /// Requests by the policy that matched; prefix: that of the rules, then `policy` and its name.
+    mod of_policy = "http";
+    lazy_counters {
+        ALLOWED = "allowed",
+        DENIED = "denied",
+        SHADOW_ALLOWED = "shadow_allowed",
+        SHADOW_DENIED = "shadow_denied",
+    }
+}
+
+/// What results are called, and where they are counted: for all requests, and for those of a policy.
+struct Kind {
+    name: &'static str,
+    set: &'static StatSet,
+    allowed: [Counter; 2],
+    denied: [Counter; 2],
+}
+
+static ENFORCED: Kind = Kind {
+    name: "enforced",
+    set: &enforced::SET,
+    allowed: [enforced::ALLOWED, of_policy::ALLOWED],
+    denied: [enforced::DENIED, of_policy::DENIED],
+};
+
+static SHADOW: Kind = Kind {
+    name: "shadow",
+    set: &shadow::SET,
+    allowed: [shadow::ALLOWED, of_policy::SHADOW_ALLOWED],
+    denied: [shadow::DENIED, of_policy::SHADOW_DENIED],
+};
+
+/// The filter on one worker, as one route sees it.
+struct Guard {
+    enforced: Option<Side>,
+    shadow: Option<Side>,
+}
+
+/// Rules with where their results go.
+struct Side {
+    kind: &'static Kind,
+    rules: Arc<Rules>,
+    stats: Rc<Block>,
+    /// In the order of the policies; empty when they are not counted.
+    policies: Vec<Rc<Block>>,
+    policy_key: String,
+    result_key: String,
+}
+
+impl Filter for Guard {
+    fn hooks(&self) -> Hooks {
+        Hooks { request_headers: self.enforced.is_some() || self.shadow.is_some(), ..Hooks::default() }
+    }
+
+    fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
+        if let Some(shadow) = &self.shadow {
+            shadow.rule(stream);
+        }
+        let Some(enforced) = &self.enforced else { return Action::Done };
+        let ruling = enforced.rule(stream);
+        if enforced.rules.action == Verb::Log {
+            stream.info.metadata.set(COMMON, "access_log_hint", Value::Bool(ruling.policy.is_some()));
+        }
+        if ruling.allowed { Action::Done } else { denial(ruling.policy.map(|(_, name)| name)) }
+    }
+}
+
+impl Side {
+    /// Judges, counts and notes the result.
+    fn rule(&self, stream: &mut Stream<'_>) -> Ruling<'_> {
+        let ruling = self.rules.judge(Subject::of(stream));
+        let ([counter, of_policy], result) = match ruling.allowed {
+            true => (self.kind.allowed, "allowed"),
+            false => (self.kind.denied, "denied"),
+        };
+        self.stats.inc(counter);
+        if let Some((index, name)) = ruling.policy {
+            if let Some(policy) = self.policies.get(index) {
+                policy.inc(of_policy);
+            }
+            stream.info.metadata.set(NAMESPACE, &self.policy_key, Value::String(name.to_owned()));
+        }
+        stream.info.metadata.set(NAMESPACE, &self.result_key, Value::String(result.to_owned()));
+        ruling
+    }
+}
+
+#[cold]
+fn denial(policy: Option<&str>) -> Action {
+    // What logs tell is one token.
+    let name: String =
+        policy.unwrap_or("none").chars().map(|c| if c.is_ascii_whitespace() { '_' } else { c }).collect();
+    Action::Respond(Box::new(LocalReply {
+        status: 403,
+        body: Cow::Borrowed(b"RBAC: access denied"),
+        details: Cow::Owned(format!("rbac_access_denied_matched_policy[{name}]")),
+        ..LocalReply::default()
+    }))
+}
+
+#[cfg(test)]
+mod tests;
