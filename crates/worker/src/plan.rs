@@ -149,8 +149,8 @@ pub struct ClusterPlan {
     /// Known before any name was resolved.
     pub initial: Endpoints,
     pub tls: Option<Arc<ClientTls>>,
-    /// Condition of the answers to health checks.
-    pub check_service: Option<HeaderTest>,
+    /// Condition of the answers to each health check.
+    pub check_services: Vec<Option<HeaderTest>>,
     /// Some worker connected to a host for a request: checks are less frequent before.
     pub traffic: AtomicBool,
     /// What certificates were read from.
@@ -633,9 +633,9 @@ impl ClusterPlan {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let service = match model.health.check.as_ref().map(|check| &check.kind) {
-            Some(CheckKind::Http(http)) => http.service.as_ref(),
-            _ => None,
+        let service = |check: &postrider_model::HealthCheck| match &check.kind {
+            CheckKind::Http(http) => http.service.clone(),
+            CheckKind::Grpc(_) | CheckKind::Tcp(_) => None,
         };
         // A judge whose configuration is wrong was refused with the document.
         let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();
@@ -645,7 +645,9 @@ impl ClusterPlan {
             breakers: Arc::new(Breakers::new(&model.thresholds, &model.high_thresholds, workers)),
             initial: dns::initial(&model.discovery),
             tls,
-            check_service: service.map(|service| HeaderTest::compile(service, &judges)),
+            check_services: (model.health.checks.iter().map(service))
+                .map(|service| service.map(|service| HeaderTest::compile(&service, &judges)))
+                .collect(),
             traffic: AtomicBool::new(false),
             files,
         })

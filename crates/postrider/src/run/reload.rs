@@ -217,6 +217,8 @@ impl<'a> Loader<'a> {
         self.registry.retain(|set, prefix| {
             if *set == sets::cluster::SET || *set == sets::cluster_health::SET {
                 clusters.contains(prefix)
+            } else if *set == sets::cluster_health_named::SET {
+                prefix.split_once(".health_check.name.").is_some_and(|(cluster, _)| clusters.contains(cluster))
             } else if *set == sets::http::SET || *set == sets::tcp::SET {
                 http.contains(prefix)
             } else {

@@ -8,7 +8,9 @@ mod http_connections;
 mod listeners;
 mod process;
 
-pub use clusters::{cluster, cluster_certificate, cluster_health, cluster_http2, cluster_manager, cluster_ssl};
+pub use clusters::{
+    cluster, cluster_certificate, cluster_health, cluster_health_named, cluster_http2, cluster_manager, cluster_ssl,
+};
 pub use http_connections::{http, http1, http2};
 pub use listeners::{
     listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker, proxy_protocol,
@@ -107,10 +109,11 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 20] = [
+    const ALL: [&StatSet; 21] = [
         &access_log::SET,
         &cluster::SET,
         &cluster_health::SET,
+        &cluster_health_named::SET,
         &cluster_manager::SET,
         &cluster_ssl::SET,
         &filesystem::SET,
