@@ -8,7 +8,7 @@ mod certificates;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use postrider_filter_api::{
     Chooser, Factory, Registry, RouteConfig, RouteFacts, RouteRateLimits, RouteTarget, ScopedConfigs, WatchedFile,
@@ -51,6 +51,8 @@ pub struct ChainPlan {
     pub model: Arc<FilterChain>,
     pub name: Arc<str>,
     pub handler: HandlerPlan,
+    /// Connections that each limit of the model holds.
+    pub held: Vec<Arc<AtomicU64>>,
     pub tls: Option<Arc<ServerTls>>,
     /// What filters and certificates were read from.
     pub files: Vec<WatchedFile>,
@@ -59,6 +61,8 @@ pub struct ChainPlan {
 pub enum HandlerPlan {
     Http(Arc<HttpPlan>),
     Tcp(Arc<TcpProxy>),
+    Echo,
+    Say(Arc<[u8]>),
 }
 
 pub struct HttpPlan {
@@ -265,13 +269,13 @@ impl ListenerPlan {
         self.each_chain().all(|chain| are_current(&chain.files))
     }
 
-    /// A new connection's filter chain is known without a word from the client, and speaks no TLS.
+    /// A new connection's filter chain is known without a word from the client, speaks no TLS and has no limit.
     pub fn is_immediate(&self) -> bool {
         let inspection = &self.model.inspection;
         inspection.proxy.is_none()
             && !inspection.tls
             && !inspection.http
-            && self.each_chain().all(|chain| chain.tls.is_none())
+            && self.each_chain().all(|chain| chain.tls.is_none() && chain.held.is_empty())
     }
 
     /// What each chain but the default one takes.
@@ -300,19 +304,22 @@ impl ChainPlan {
                 .map_err(|more| errors.extend(more))
                 .ok(),
             ConnectionHandler::Tcp(tcp) => Some(HandlerPlan::Tcp(tcp.clone())),
+            ConnectionHandler::Echo => Some(HandlerPlan::Echo),
+            ConnectionHandler::Say(said) => Some(HandlerPlan::Say(said.clone())),
         };
         let Some(handler) = handler.filter(|_| errors.is_empty()) else { return Err(errors) };
         if let HandlerPlan::Http(http) = &handler {
             remember(&mut files, &http.routes.files);
         }
-        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, tls, files })
+        let held = model.limits.iter().map(|_| Arc::default()).collect();
+        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, held, tls, files })
     }
 
     /// `None` for a chain that speaks no HTTP.
     pub fn routes(&self) -> Option<&RoutesPlan> {
         match &self.handler {
             HandlerPlan::Http(http) => Some(&http.routes),
-            HandlerPlan::Tcp(_) => None,
+            HandlerPlan::Tcp(_) | HandlerPlan::Echo | HandlerPlan::Say(_) => None,
         }
     }
 
@@ -320,6 +327,7 @@ impl ChainPlan {
         match &self.handler {
             HandlerPlan::Http(http) => &http.model.access_log,
             HandlerPlan::Tcp(tcp) => &tcp.access_log,
+            HandlerPlan::Echo | HandlerPlan::Say(_) => &[],
         }
     }
 
@@ -332,6 +340,7 @@ impl ChainPlan {
         self.model.name == other.model.name
             && self.model.matches == other.model.matches
             && self.model.tls == other.model.tls
+            && self.model.limits == other.model.limits
             && without_routes(&ours.model) == without_routes(&theirs.model)
     }
 }

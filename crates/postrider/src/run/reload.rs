@@ -232,11 +232,12 @@ impl<'a> Loader<'a> {
 const CONTROL: u32 = u32::MAX;
 
 fn stat_prefixes(snapshot: &Snapshot) -> HashSet<String> {
-    use postrider_model::ConnectionHandler::{Http, Tcp};
+    use postrider_model::ConnectionHandler::{Echo, Http, Say, Tcp};
     let chains = snapshot.listeners.iter().flat_map(|l| l.filter_chains.iter().chain(&l.default_filter_chain));
     let prefix = |chain: &Arc<postrider_model::FilterChain>| match &chain.handler {
-        Http(http) => scope_of_address(&http.stat_prefix),
-        Tcp(tcp) => scope_of_address(&tcp.stat_prefix),
+        Http(http) => Some(scope_of_address(&http.stat_prefix)),
+        Tcp(tcp) => Some(scope_of_address(&tcp.stat_prefix)),
+        Echo | Say(_) => None,
     };
-    chains.map(prefix).collect()
+    chains.filter_map(prefix).collect()
 }
