@@ -325,6 +325,60 @@ fn http_checks_speak_http2_where_they_are_told() {
     assert_eq!(stat(&proxy, "health_check.healthy"), 1);
 }
 
+/// Two checks of one host, each with a status that may change.
+struct Halves {
+    origin: Origin,
+    statuses: [Arc<AtomicU16>; 2],
+}
+
+impl Halves {
+    fn start() -> Halves {
+        let statuses: [Arc<AtomicU16>; 2] = [Arc::new(AtomicU16::new(200)), Arc::new(AtomicU16::new(200))];
+        let seen = statuses.clone();
+        let origin = Origin::start(move |connection| {
+            while let Some(request) = connection.request() {
+                let status = match request.target.as_str() {
+                    "/one" => seen[0].load(Ordering::SeqCst),
+                    "/two" => seen[1].load(Ordering::SeqCst),
+                    _ => 200,
+                };
+                connection.write(format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n").as_bytes());
+            }
+        });
+        Halves { origin, statuses }
+    }
+}
+
+fn named(name: &str) -> Value {
+    let path = format!("/{name}");
+    check(json!({"name": name, "http_health_check": {"path": path}}))["health_checks"][0].clone()
+}
+
+#[test]
+fn a_host_with_several_checks_has_to_pass_all_of_them() {
+    let halves = Halves::start();
+    let cluster = json!({
+        "health_checks": [named("one"), named("two")],
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+    });
+    let proxy = Proxy::start(&config(&[halves.origin.address], cluster));
+    let own = |name: &str, what: &str| stat(&proxy, &format!("health_check.name.{name}.{what}"));
+    wait_until("healthy", || proxy.get("/").status == 200);
+    for (one, two, status) in [(500, 200, 503), (500, 500, 503), (200, 500, 503), (200, 200, 200)] {
+        halves.statuses[0].store(one, Ordering::SeqCst);
+        halves.statuses[1].store(two, Ordering::SeqCst);
+        let healthy = |status: u16| u64::from(status == 200);
+        wait_until(&format!("{one} and {two}"), || {
+            (own("one", "healthy"), own("two", "healthy")) == (healthy(one), healthy(two))
+        });
+        wait_until(&format!("{status} for {one} and {two}"), || proxy.get("/").status == status);
+        assert_eq!(stat(&proxy, "health_check.healthy"), healthy(status));
+        assert_eq!(flags(&proxy, halves.origin.address).contains("failed_active_hc"), status != 200);
+    }
+    assert!(own("one", "attempt") > 3 && own("two", "attempt") > 3);
+    assert!(own("one", "failure") > 0 && own("two", "success") > 0);
+}
+
 #[test]
 fn a_changed_check_is_taken_over_by_a_reload() {
     let service = Service::start("a", 500);

@@ -46,6 +46,8 @@ pub enum Command {
     /// What `grpc-status` says, or the answer's HTTP status stands for; absent for requests that are not gRPC.
     GrpcStatus(GrpcStatusForm),
     ConnectionTerminationDetails,
+    /// When the log asked: at the end, or before.
+    AccessLogType,
     ResponseFlags,
     ResponseFlagsLong,
     BytesReceived,
@@ -345,6 +347,7 @@ impl Spec<'_> {
             "RESPONSE_CODE" => Command::ResponseCode,
             "RESPONSE_CODE_DETAILS" => Command::ResponseCodeDetails,
             "CONNECTION_TERMINATION_DETAILS" => Command::ConnectionTerminationDetails,
+            "ACCESS_LOG_TYPE" => Command::AccessLogType,
             "GRPC_STATUS" => Command::GrpcStatus(match argument {
                 None | Some("" | "CAMEL_STRING") => GrpcStatusForm::Camel,
                 Some("SNAKE_STRING") => GrpcStatusForm::Snake,
@@ -505,6 +508,7 @@ const NAMES: &[&str] = &[
     "GRPC_STATUS",
     "GRPC_STATUS_NUMBER",
     "CONNECTION_TERMINATION_DETAILS",
+    "ACCESS_LOG_TYPE",
     "RESPONSE_FLAGS",
     "RESPONSE_FLAGS_LONG",
     "BYTES_RECEIVED",

@@ -13,19 +13,22 @@ pub struct HealthRules {
     pub ignores_unchecked: bool,
     /// Hosts that discovery dropped go at once, though they pass their checks.
     pub drops_removed: bool,
-    pub check: Option<Box<HealthCheck>>,
+    /// A host is well when it passes all of them. More than one have names, each its own.
+    pub checks: Vec<HealthCheck>,
 }
 
 impl Default for HealthRules {
     /// Envoy's (`CommonLbConfig.healthy_panic_threshold`).
     fn default() -> Self {
-        HealthRules { panic_threshold: 50.0, ignores_unchecked: false, drops_removed: false, check: None }
+        HealthRules { panic_threshold: 50.0, ignores_unchecked: false, drops_removed: false, checks: Vec::new() }
     }
 }
 
 /// Envoy's `HealthCheck`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HealthCheck {
+    /// By which it is known in statistics; may be empty.
+    pub name: String,
     pub kind: CheckKind,
     pub timeout: Duration,
     pub intervals: CheckIntervals,

@@ -104,6 +104,8 @@ pub struct FilterChain {
     pub matches: ChainMatch,
     /// `None` for plain connections.
     pub tls: Option<Arc<DownstreamTls>>,
+    /// A connection has to fit all of them.
+    pub limits: Vec<ConnectionLimit>,
     pub handler: ConnectionHandler,
     pub origin: Origin,
 }
@@ -113,6 +115,20 @@ pub struct FilterChain {
 pub enum ConnectionHandler {
     Http(Arc<HttpConnection>),
     Tcp(Arc<TcpProxy>),
+    /// What comes goes back.
+    Echo,
+    /// Everybody is told this, and the connection ends.
+    Say(Arc<[u8]>),
+}
+
+/// The most connections that a chain holds, over all workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConnectionLimit {
+    /// `connection_limit.<stat_prefix>.…` in statistics.
+    pub stat_prefix: String,
+    pub most: u64,
+    /// One that is too many is closed after this.
+    pub delay: Option<Duration>,
 }
 
 /// Which connections a chain takes. Criteria are tried in the order of the fields; within one criterion the most

@@ -18,7 +18,19 @@ pub struct TcpProxy {
     /// The endpoint is a proxy that is asked for a tunnel.
     pub tunneling: Option<Tunneling>,
     pub access_log: Vec<AccessLog>,
+    /// When it is written besides at the end.
+    pub log_moments: LogMoments,
     pub origin: Origin,
+}
+
+/// Lines about a connection before it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogMoments {
+    pub start: bool,
+    /// When there is a connection to the upstream.
+    pub connected: bool,
+    /// Again and again, so far apart.
+    pub every: Option<Duration>,
 }
 
 /// A connection goes through the tunnel that a CONNECT opens (RFC 9110 section 9.3.6).

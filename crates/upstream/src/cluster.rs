@@ -165,7 +165,7 @@ impl<C> Cluster<C> {
 
     /// Whether an endpoint is one that active checks are about.
     pub fn is_checked(&self, endpoint: &Endpoint) -> bool {
-        self.rules.check.is_some() && !endpoint.check.as_ref().is_some_and(|check| check.disabled)
+        !self.rules.checks.is_empty() && !endpoint.check.as_ref().is_some_and(|check| check.disabled)
     }
 
     fn first_health(&self, endpoint: &Endpoint) -> Health {
@@ -420,6 +420,7 @@ mod tests {
 
     fn checked(drops_removed: bool) -> HealthRules {
         let check = postrider_model::HealthCheck {
+            name: String::new(),
             kind: postrider_model::CheckKind::Tcp(postrider_model::TcpCheck {
                 proxy_header: None,
                 send: Vec::new(),
@@ -445,7 +446,7 @@ mod tests {
             logs_every_failure: false,
             logs_every_success: false,
         };
-        HealthRules { drops_removed, check: Some(Box::new(check)), ..HealthRules::default() }
+        HealthRules { drops_removed, checks: vec![check], ..HealthRules::default() }
     }
 
     #[test]

@@ -28,6 +28,19 @@ impl Health {
     pub const UNCHECKED: Health = Health { failed: true, unchecked: true, degraded: false, timed_out: false };
 }
 
+impl Health {
+    /// What several checks of one host say together: each of them has to pass.
+    pub fn of_all(checks: impl IntoIterator<Item = Health>) -> Health {
+        let all = checks.into_iter().fold(Health::default(), |all, one| Health {
+            failed: all.failed || one.failed,
+            unchecked: all.unchecked || one.unchecked,
+            degraded: all.degraded || one.degraded,
+            timed_out: all.timed_out || one.timed_out,
+        });
+        Health { degraded: all.degraded && !all.failed, ..all }
+    }
+}
+
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -144,6 +157,7 @@ mod tests {
     fn check(unhealthy: u32, healthy: u32) -> HealthCheck {
         let seconds = Duration::from_secs;
         HealthCheck {
+            name: String::new(),
             kind: CheckKind::Tcp(TcpCheck { proxy_header: None, send: Vec::new(), receive: Vec::new() }),
             timeout: seconds(1),
             intervals: CheckIntervals {
@@ -202,6 +216,18 @@ mod tests {
         assert_eq!(host.settle(Outcome::Unreachable, &check(3, 3)), Transition::Unchanged);
         assert!(host.health.failed && !host.health.unchecked);
         assert_eq!(host.settle(GOOD, &check(3, 3)), Transition::Pending);
+    }
+
+    #[test]
+    fn a_host_has_to_pass_every_check() {
+        let well = Health::default();
+        let failed = Health { failed: true, ..well };
+        let degraded = Health { degraded: true, ..well };
+        assert_eq!(Health::of_all([well, well]), well);
+        assert_eq!(Health::of_all([well, failed]), failed);
+        assert_eq!(Health::of_all([degraded, well]), degraded);
+        assert_eq!(Health::of_all([degraded, failed]), failed);
+        assert_eq!(Health::of_all([Health::UNCHECKED, well]), Health::UNCHECKED);
     }
 
     #[test]

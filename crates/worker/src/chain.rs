@@ -12,8 +12,10 @@ use postrider_telemetry::stats::sets::{http, listener_http, tcp};
 use postrider_tls::ServerTls;
 
 use crate::cluster::{Cluster, stat_name};
+use crate::limit::Limit;
 use crate::listener::Arrival;
 use crate::log::Logs;
+use crate::plain;
 use crate::plan::{ChainPlan, HandlerPlan, RoutesPlan};
 use crate::worker::Worker;
 
@@ -22,6 +24,7 @@ pub(crate) struct Chain {
     /// `None` when it has none.
     pub(crate) name: Option<Rc<str>>,
     pub(crate) handler: Handler,
+    pub(crate) limits: Vec<Limit>,
     /// Bytes that one read from a client may bring.
     pub(crate) buffer_limit: usize,
     /// What new connections agree on; `None` for plain ones. Replaced when certificates change.
@@ -33,6 +36,8 @@ pub(crate) struct Chain {
 pub(crate) enum Handler {
     Http(Http),
     Tcp(Tcp),
+    Echo,
+    Say(Arc<[u8]>),
 }
 
 pub(crate) struct Http {
@@ -103,11 +108,15 @@ impl Chain {
                 stats: worker.stats.block(&tcp::SET, &stat_name(&tcp.stat_prefix)),
                 logs: Logs::new(&tcp.access_log, worker),
             }),
+            HandlerPlan::Echo => Handler::Echo,
+            HandlerPlan::Say(said) => Handler::Say(said.clone()),
         };
+        let limits = plan.model.limits.iter().zip(&plan.held);
+        let limits = limits.map(|(limit, held)| Limit::new(limit, held, worker)).collect();
         let buffer_limit = buffer_limit as usize;
         let name = (!plan.name.is_empty()).then(|| (*plan.name).into());
         let tls = RefCell::new(plan.tls.clone());
-        Rc::new(Chain { plan: plan.clone(), name, handler, buffer_limit, tls, draining: Cell::new(false) })
+        Rc::new(Chain { plan: plan.clone(), name, handler, limits, buffer_limit, tls, draining: Cell::new(false) })
     }
 
     /// Starts the task of a connection.
@@ -117,7 +126,7 @@ impl Chain {
                 manager.count_connection();
                 tokio::task::spawn_local(crate::http::serve(worker, self.clone(), arrival, 0));
             }
-            Handler::Http(_) | Handler::Tcp(_) => {
+            Handler::Http(_) | Handler::Tcp(_) | Handler::Echo | Handler::Say(_) => {
                 tokio::task::spawn_local(self.serve(worker, arrival));
             }
         }
@@ -135,6 +144,8 @@ impl Chain {
             }
             Handler::Http(_) => crate::http::serve(worker, self.clone(), arrival, 0).await,
             Handler::Tcp(_) => crate::tcp::serve(worker, self.clone(), arrival).await,
+            Handler::Echo => plain::echo(worker, self.buffer_limit, arrival).await,
+            Handler::Say(said) => plain::say(worker, said, self.buffer_limit, arrival).await,
         }
     }
 

@@ -121,7 +121,7 @@ impl Cluster {
     }
 
     /// What its statistics are found by.
-    fn stat_prefix(&self) -> String {
+    pub(crate) fn stat_prefix(&self) -> String {
         stat_name(self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name))
     }
 

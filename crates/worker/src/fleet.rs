@@ -152,7 +152,7 @@ impl Fleet {
         let running = self.plan();
         let is_new = |cluster: &&Arc<ClusterPlan>| {
             let known = running.as_ref().is_some_and(|plan| plan.clusters.iter().any(|old| Arc::ptr_eq(old, cluster)));
-            cluster.model.health.check.is_some() && !known
+            !cluster.model.health.checks.is_empty() && !known
         };
         let clusters: Vec<_> = plan.clusters.iter().filter(is_new).cloned().collect();
         let Some(checker) = self.senders.first().filter(|_| !clusters.is_empty()) else {
@@ -329,7 +329,7 @@ fn open(address: &Address, model: &Listener) -> io::Result<Bound> {
 
 fn open_logs(plan: &Plan, writer: &LogWriter) -> Result<HashMap<postrider_model::AccessLogSink, LogFile>, ApplyError> {
     let mut files = HashMap::new();
-    let checks = plan.snapshot.clusters.iter().filter_map(|cluster| cluster.health.check.as_ref());
+    let checks = plan.snapshot.clusters.iter().flat_map(|cluster| &cluster.health.checks);
     let sinks =
         plan.access_logs().filter_map(AccessLog::sink).chain(checks.filter_map(|check| check.event_log.as_ref()));
     for sink in sinks {

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::{Moment, RouteFacts, StreamInfo};
+use postrider_filter_api::{Logged, Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, Piece, TimeFormat};
@@ -26,6 +26,34 @@ pub(crate) struct Context<'a> {
     /// `false` for a connection that is carried without being read.
     pub http: bool,
     pub now: SystemTime,
+}
+
+/// The kinds of entries that logs make here, by the names of Envoy's `AccessLogType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EntryMoment {
+    NotSet,
+    TcpConnectionStart,
+    TcpUpstreamConnected,
+    TcpPeriodic,
+    TcpConnectionEnd,
+    DownstreamStart,
+    DownstreamPeriodic,
+    DownstreamEnd,
+}
+
+impl EntryMoment {
+    fn name(self) -> &'static str {
+        match self {
+            EntryMoment::NotSet => "NotSet",
+            EntryMoment::TcpConnectionStart => "TcpConnectionStart",
+            EntryMoment::TcpUpstreamConnected => "TcpUpstreamConnected",
+            EntryMoment::TcpPeriodic => "TcpPeriodic",
+            EntryMoment::TcpConnectionEnd => "TcpConnectionEnd",
+            EntryMoment::DownstreamStart => "DownstreamStart",
+            EntryMoment::DownstreamPeriodic => "DownstreamPeriodic",
+            EntryMoment::DownstreamEnd => "DownstreamEnd",
+        }
+    }
 }
 
 /// What stands for a value that there is none of.
@@ -167,7 +195,8 @@ impl Context<'_> {
             Command::EmitTime(format) => write_time(format, self.now, out),
             Command::Protocol => {
                 if !self.http {
-                    return text(info.of_listener?, out);
+                    let Logged::OfListener(protocol) = info.logged else { return None };
+                    return text(protocol, out);
                 }
                 out.extend_from_slice(self.request.version().as_str().as_bytes());
             }
@@ -220,7 +249,8 @@ impl Context<'_> {
             Command::VirtualClusterName => return None,
             Command::Hostname => text(hostname(), out)?,
             Command::ConnectionId => number(info.connection_id, out),
-            Command::StreamId if info.of_listener.is_some() => return None,
+            Command::AccessLogType => text(self.kind().name(), out)?,
+            Command::StreamId if matches!(info.logged, Logged::OfListener(_)) => return None,
             Command::StreamId => number(info.stream_id, out),
             Command::LocalReplyBody => out.extend_from_slice(self.reply_body),
             Command::Environment(name) => text(&std::env::var(name).unwrap_or_default(), out)?,
@@ -234,6 +264,20 @@ impl Context<'_> {
             }
         }
         Some(())
+    }
+
+    /// What kind of entry a log makes of this.
+    pub(crate) fn kind(&self) -> EntryMoment {
+        match (self.info.logged, self.http) {
+            (Logged::OfListener(_), _) => EntryMoment::NotSet,
+            (Logged::End, true) => EntryMoment::DownstreamEnd,
+            (Logged::End, false) => EntryMoment::TcpConnectionEnd,
+            (Logged::Start, true) => EntryMoment::DownstreamStart,
+            (Logged::Start, false) => EntryMoment::TcpConnectionStart,
+            (Logged::Periodic, true) => EntryMoment::DownstreamPeriodic,
+            (Logged::Periodic, false) => EntryMoment::TcpPeriodic,
+            (Logged::Connected, _) => EntryMoment::TcpUpstreamConnected,
+        }
     }
 
     /// What the trailers say, else the head, else what the HTTP status stands for.

@@ -29,6 +29,7 @@ use crate::cluster::{millis, stat_name};
 use crate::filter_chain::{self, Peer};
 use crate::greeting::{Greeting, Inspector, Proxied, Refused};
 use crate::io::{Arriving, Io, Socket, TlsStream, Unverified, verify_failure, with_client};
+use crate::limit;
 use crate::log::Logs;
 use crate::message::{Accepted, Message};
 use crate::plan::ListenerPlan;
@@ -304,6 +305,14 @@ impl Listener {
         let mut ahead = Vec::new();
         let Some(greeting) = Box::pin(self.inspect(&worker, &mut newcomer, &mut ahead)).await else { return };
         let Some(chain) = self.choose(&newcomer, &greeting) else { return };
+        let share = match chain.limits.as_slice() {
+            [] => None,
+            // Boxed: few chains have limits.
+            limits => match Box::pin(limit::admit(limits)).await {
+                None => return,
+                share => share,
+            },
+        };
         let tls = chain.tls.borrow().clone();
         let Newcomer { local, remote, direct_remote, socket, counted, record, .. } = newcomer;
         let id = worker.next_connection_id();
@@ -335,6 +344,7 @@ impl Listener {
         let ahead = Input::holding(ahead);
         let counted = Some(counted);
         chain.serve(worker, Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record }).await;
+        drop(share);
     }
 
     /// What the client says first; `None` when the connection is not to be served.

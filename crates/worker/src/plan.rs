@@ -8,7 +8,7 @@ mod certificates;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use postrider_filter_api::{
     Chooser, Factory, Registry, RouteConfig, RouteFacts, RouteRateLimits, RouteTarget, ScopedConfigs, WatchedFile,
@@ -51,6 +51,8 @@ pub struct ChainPlan {
     pub model: Arc<FilterChain>,
     pub name: Arc<str>,
     pub handler: HandlerPlan,
+    /// Connections that each limit of the model holds.
+    pub held: Vec<Arc<AtomicU64>>,
     pub tls: Option<Arc<ServerTls>>,
     /// What filters and certificates were read from.
     pub files: Vec<WatchedFile>,
@@ -59,6 +61,8 @@ pub struct ChainPlan {
 pub enum HandlerPlan {
     Http(Arc<HttpPlan>),
     Tcp(Arc<TcpProxy>),
+    Echo,
+    Say(Arc<[u8]>),
 }
 
 pub struct HttpPlan {
@@ -149,8 +153,8 @@ pub struct ClusterPlan {
     /// Known before any name was resolved.
     pub initial: Endpoints,
     pub tls: Option<Arc<ClientTls>>,
-    /// Condition of the answers to health checks.
-    pub check_service: Option<HeaderTest>,
+    /// Condition of the answers to each health check.
+    pub check_services: Vec<Option<HeaderTest>>,
     /// Some worker connected to a host for a request: checks are less frequent before.
     pub traffic: AtomicBool,
     /// What certificates were read from.
@@ -265,13 +269,13 @@ impl ListenerPlan {
         self.each_chain().all(|chain| are_current(&chain.files))
     }
 
-    /// A new connection's filter chain is known without a word from the client, and speaks no TLS.
+    /// A new connection's filter chain is known without a word from the client, speaks no TLS and has no limit.
     pub fn is_immediate(&self) -> bool {
         let inspection = &self.model.inspection;
         inspection.proxy.is_none()
             && !inspection.tls
             && !inspection.http
-            && self.each_chain().all(|chain| chain.tls.is_none())
+            && self.each_chain().all(|chain| chain.tls.is_none() && chain.held.is_empty())
     }
 
     /// What each chain but the default one takes.
@@ -300,19 +304,22 @@ impl ChainPlan {
                 .map_err(|more| errors.extend(more))
                 .ok(),
             ConnectionHandler::Tcp(tcp) => Some(HandlerPlan::Tcp(tcp.clone())),
+            ConnectionHandler::Echo => Some(HandlerPlan::Echo),
+            ConnectionHandler::Say(said) => Some(HandlerPlan::Say(said.clone())),
         };
         let Some(handler) = handler.filter(|_| errors.is_empty()) else { return Err(errors) };
         if let HandlerPlan::Http(http) = &handler {
             remember(&mut files, &http.routes.files);
         }
-        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, tls, files })
+        let held = model.limits.iter().map(|_| Arc::default()).collect();
+        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, held, tls, files })
     }
 
     /// `None` for a chain that speaks no HTTP.
     pub fn routes(&self) -> Option<&RoutesPlan> {
         match &self.handler {
             HandlerPlan::Http(http) => Some(&http.routes),
-            HandlerPlan::Tcp(_) => None,
+            HandlerPlan::Tcp(_) | HandlerPlan::Echo | HandlerPlan::Say(_) => None,
         }
     }
 
@@ -320,6 +327,7 @@ impl ChainPlan {
         match &self.handler {
             HandlerPlan::Http(http) => &http.model.access_log,
             HandlerPlan::Tcp(tcp) => &tcp.access_log,
+            HandlerPlan::Echo | HandlerPlan::Say(_) => &[],
         }
     }
 
@@ -332,6 +340,7 @@ impl ChainPlan {
         self.model.name == other.model.name
             && self.model.matches == other.model.matches
             && self.model.tls == other.model.tls
+            && self.model.limits == other.model.limits
             && without_routes(&ours.model) == without_routes(&theirs.model)
     }
 }
@@ -633,9 +642,9 @@ impl ClusterPlan {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let service = match model.health.check.as_ref().map(|check| &check.kind) {
-            Some(CheckKind::Http(http)) => http.service.as_ref(),
-            _ => None,
+        let service = |check: &postrider_model::HealthCheck| match &check.kind {
+            CheckKind::Http(http) => http.service.clone(),
+            CheckKind::Grpc(_) | CheckKind::Tcp(_) => None,
         };
         // A judge whose configuration is wrong was refused with the document.
         let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();
@@ -645,7 +654,9 @@ impl ClusterPlan {
             breakers: Arc::new(Breakers::new(&model.thresholds, &model.high_thresholds, workers)),
             initial: dns::initial(&model.discovery),
             tls,
-            check_service: service.map(|service| HeaderTest::compile(service, &judges)),
+            check_services: (model.health.checks.iter().map(service))
+                .map(|service| service.map(|service| HeaderTest::compile(&service, &judges)))
+                .collect(),
             traffic: AtomicBool::new(false),
             files,
         })

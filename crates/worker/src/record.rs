@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use postrider_filter_api::{Flags, Moment, StreamInfo};
+use postrider_filter_api::{Flags, Logged, Moment, StreamInfo};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 
 use crate::format::Context;
@@ -31,7 +31,7 @@ impl Record {
         remote: Option<SocketAddr>,
     ) -> Rc<Record> {
         let mut info = StreamInfo::new(accepted, worker.clock.wall(accepted));
-        info.of_listener = Some("");
+        info.logged = Logged::OfListener("");
         info.downstream_local = local;
         info.downstream_remote = remote;
         info.downstream_direct_remote = remote;
@@ -58,7 +58,7 @@ impl Record {
             info.bytes_received += stream.request_head_bytes + stream.bytes_received;
             info.bytes_sent += stream.response_head_bytes + stream.bytes_sent;
             if let Some(protocol) = protocol {
-                info.of_listener = Some(protocol);
+                info.logged = Logged::OfListener(protocol);
             }
             if stream.flags.contains(Flags::DOWNSTREAM_PROTOCOL_ERROR) {
                 info.flags.insert(Flags::DOWNSTREAM_PROTOCOL_ERROR);
@@ -71,7 +71,7 @@ impl Record {
     pub(crate) fn settle(&self, all: StreamInfo) {
         self.note(|info| {
             let (start, started) = (info.start, info.started);
-            *info = StreamInfo { start, started, of_listener: Some(""), ..all };
+            *info = StreamInfo { start, started, logged: Logged::OfListener(""), ..all };
         });
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 
-use postrider_filter_api::{Flags, Moment, StreamInfo};
+use postrider_filter_api::{Flags, Logged, Moment, StreamInfo};
 use postrider_http::{Fields, RequestHead, ResponseHead, Version};
 use postrider_model::{Priority, TcpCluster, UpstreamProtocol};
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
@@ -30,6 +30,8 @@ struct Session {
     limit: usize,
     download_ended: Ended,
     last_activity: Moment,
+    /// When the next line about it is due.
+    next_line: Option<Moment>,
 }
 
 /// How far the end of a direction has come.
@@ -72,15 +74,19 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         limit: chain.buffer_limit,
         download_ended: Ended::Open,
         last_activity: now,
+        next_line: tcp.model.log_moments.every.filter(|_| !tcp.logs.is_empty()).map(|interval| now + interval),
         worker,
     };
     tcp.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
     let busy = session.worker.busy.get();
     session.worker.busy.set(busy + 1);
+    if tcp.model.log_moments.start {
+        session.log(tcp, Logged::Start);
+    }
     session.run(tcp).await;
     let worker = session.worker.clone();
     worker.busy.set(worker.busy.get().saturating_sub(1));
-    session.log(tcp);
+    session.log(tcp, Logged::End);
     drop(counted);
     if let Some(record) = record {
         record.settle(session.info);
@@ -95,6 +101,9 @@ impl Session {
         self.info.upstream_local = upstream.io.local();
         self.info.upstream_connection_id = upstream.id;
         self.info.upstream_tls = upstream.tls().cloned();
+        if tcp.model.log_moments.connected {
+            self.log(tcp, Logged::Connected);
+        }
         self.arm(tcp);
         let over = std::future::poll_fn(|cx| self.poll_relay(tcp, &mut upstream, cx)).await;
         match over {
@@ -262,10 +271,10 @@ impl Session {
     fn arm(&self, tcp: &Tcp) {
         let idle = tcp.model.idle_timeout.map(|limit| self.last_activity + limit);
         let longest = tcp.model.max_connection_duration.map(|limit| self.info.started + limit);
-        self.deadline.set([idle, longest].into_iter().flatten().min());
+        self.deadline.set([idle, longest, self.next_line].into_iter().flatten().min());
     }
 
-    fn check_time(&self, tcp: &Tcp) -> Poll<Over> {
+    fn check_time(&mut self, tcp: &Tcp) -> Poll<Over> {
         if !self.deadline.is_past() {
             return Poll::Pending;
         }
@@ -276,12 +285,20 @@ impl Session {
         if tcp.model.idle_timeout.is_some_and(|limit| now >= self.last_activity + limit) {
             return Poll::Ready(Over::Idle);
         }
+        if let (Some(due), Some(interval)) = (self.next_line, tcp.model.log_moments.every)
+            && now >= due
+        {
+            self.log(tcp, Logged::Periodic);
+            self.next_line = Some(now + interval);
+        }
         self.arm(tcp);
         Poll::Pending
     }
 
-    fn log(&mut self, tcp: &Tcp) {
+    fn log(&mut self, tcp: &Tcp, logged: Logged) {
         let now = self.worker.clock.now();
+        self.info.logged = logged;
+        // Before the end it lasted until now.
         self.info.ended = Some(now);
         if tcp.logs.is_empty() {
             return;

@@ -283,7 +283,7 @@ impl Worker {
     fn publish_health(self: Rc<Self>) {
         let clusters: Vec<_> = self.clusters.borrow().values().cloned().collect();
         tokio::task::spawn_local(async move {
-            for cluster in clusters.iter().filter(|cluster| cluster.plan.model.health.check.is_some()) {
+            for cluster in clusters.iter().filter(|cluster| !cluster.plan.model.health.checks.is_empty()) {
                 for host in cluster.hosts.all() {
                     crate::health::publish(&self, &cluster.plan.name, &host.endpoint, host.health.get()).await;
                 }

@@ -15,6 +15,9 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.filters.http.router.v3.Router",
     "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector",
     "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
+    "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit",
+    "envoy.extensions.filters.network.direct_response.v3.Config",
+    "envoy.extensions.filters.network.echo.v3.Echo",
     "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
@@ -67,7 +70,6 @@ pub(crate) fn known_command(text: &str) -> Option<&'static str> {
 /// Commands of Envoy 1.40, its formatter extensions included, that our formats do not have; `NAME(FIRST)` where they lack
 /// only those whose argument begins so.
 const COMMANDS: &[&str] = &[
-    "ACCESS_LOG_TYPE",
     "BYTES_RETRANSMITTED",
     "CEL",
     "CLUSTER_METADATA",

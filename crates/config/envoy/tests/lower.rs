@@ -37,7 +37,7 @@ fn accepted() -> Arc<Snapshot> {
 fn http(listener: &Listener) -> &HttpConnection {
     match &listener.filter_chains[0].handler {
         ConnectionHandler::Http(http) => http,
-        ConnectionHandler::Tcp(_) => panic!("TCP"),
+        _ => panic!("no HTTP"),
     }
 }
 

@@ -30,7 +30,7 @@ fn snapshot(text: &str) -> Arc<Snapshot> {
 fn http(snapshot: &Snapshot) -> &HttpConnection {
     match &snapshot.listeners[0].filter_chains[0].handler {
         postrider_model::ConnectionHandler::Http(http) => http,
-        postrider_model::ConnectionHandler::Tcp(_) => panic!("TCP"),
+        _ => panic!("no HTTP"),
     }
 }
 

@@ -47,8 +47,8 @@ pub struct StreamInfo {
     pub upstream_failure: Option<Rc<str>>,
     /// Why the client and we did not agree on TLS.
     pub downstream_failure: Option<Rc<str>>,
-    /// This is about a connection as its listener saw it, not about a stream: what was spoken, which may be empty.
-    pub of_listener: Option<&'static str>,
+    /// When a log asks.
+    pub logged: Logged,
     pub route_name: Option<Rc<str>>,
     pub virtual_host: Option<Rc<str>>,
     pub filter_chain: Option<Rc<str>>,
@@ -72,6 +72,22 @@ pub struct StreamInfo {
     pub route_is_stale: bool,
     /// A filter wants the client's connection closed after this stream.
     pub drain_connection: bool,
+}
+
+/// What of a stream or connection a log is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Logged {
+    /// It is over.
+    #[default]
+    End,
+    /// It began.
+    Start,
+    /// It has reached its upstream.
+    Connected,
+    /// It goes on.
+    Periodic,
+    /// A connection as its listener saw it, whoever served it: what was spoken, which may be empty.
+    OfListener(&'static str),
 }
 
 /// A host that a filter chose.
@@ -147,7 +163,7 @@ impl StreamInfo {
             upstream_attempts: 0,
             upstream_failure: None,
             downstream_failure: None,
-            of_listener: None,
+            logged: Logged::End,
             route_name: None,
             virtual_host: None,
             filter_chain: None,

@@ -35,7 +35,7 @@ pub use config::{
 };
 pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
 pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, RouteRateLimits, RouteTarget, UnknownCluster};
-pub use info::{Flags, StreamInfo, UpstreamOverride};
+pub use info::{Flags, Logged, StreamInfo, UpstreamOverride};
 pub use moment::Moment;
 pub use outcome::{Action, LocalReply, Resumer};
 pub use state::State;

@@ -96,9 +96,10 @@ fn tell(input: &Input, checked: &Checked) -> Exit {
 }
 
 fn route_count(chain: &std::sync::Arc<postrider_worker::ChainPlan>) -> usize {
+    use postrider_worker::HandlerPlan;
     match &chain.handler {
-        postrider_worker::HandlerPlan::Http(http) => http.routes.table.route_count(),
-        postrider_worker::HandlerPlan::Tcp(_) => 0,
+        HandlerPlan::Http(http) => http.routes.table.route_count(),
+        HandlerPlan::Tcp(_) | HandlerPlan::Echo | HandlerPlan::Say(_) => 0,
     }
 }
 

@@ -217,6 +217,8 @@ impl<'a> Loader<'a> {
         self.registry.retain(|set, prefix| {
             if *set == sets::cluster::SET || *set == sets::cluster_health::SET {
                 clusters.contains(prefix)
+            } else if *set == sets::cluster_health_named::SET {
+                prefix.split_once(".health_check.name.").is_some_and(|(cluster, _)| clusters.contains(cluster))
             } else if *set == sets::http::SET || *set == sets::tcp::SET {
                 http.contains(prefix)
             } else {
@@ -230,11 +232,12 @@ impl<'a> Loader<'a> {
 const CONTROL: u32 = u32::MAX;
 
 fn stat_prefixes(snapshot: &Snapshot) -> HashSet<String> {
-    use postrider_model::ConnectionHandler::{Http, Tcp};
+    use postrider_model::ConnectionHandler::{Echo, Http, Say, Tcp};
     let chains = snapshot.listeners.iter().flat_map(|l| l.filter_chains.iter().chain(&l.default_filter_chain));
     let prefix = |chain: &Arc<postrider_model::FilterChain>| match &chain.handler {
-        Http(http) => scope_of_address(&http.stat_prefix),
-        Tcp(tcp) => scope_of_address(&tcp.stat_prefix),
+        Http(http) => Some(scope_of_address(&http.stat_prefix)),
+        Tcp(tcp) => Some(scope_of_address(&tcp.stat_prefix)),
+        Echo | Say(_) => None,
     };
-    chains.map(prefix).collect()
+    chains.filter_map(prefix).collect()
 }

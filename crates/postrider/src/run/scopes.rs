@@ -7,7 +7,7 @@ use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHe
 use postrider_telemetry::KnownScope;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_upstream::Breaker;
-use postrider_worker::{ClusterPlan, Plan, TlsPlace};
+use postrider_worker::{ClusterPlan, Plan, TlsPlace, named_check_prefix};
 
 use crate::certificates;
 
@@ -48,14 +48,24 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
                 ConnectionHandler::Tcp(tcp) => {
                     scopes.push(KnownScope::new(&sets::tcp::SET, scope_of_address(&tcp.stat_prefix)));
                 }
+                ConnectionHandler::Echo | ConnectionHandler::Say(_) => {}
             }
         }
         scopes.push(KnownScope::new(&sets::listener::SET, prefix));
     }
     scopes.extend(of_certificates(plan, listeners));
     scopes.extend(plan.clusters.iter().map(|cluster| of_cluster(cluster)));
-    let checked = plan.clusters.iter().filter(|cluster| cluster.model.health.check.is_some());
-    scopes.extend(checked.map(|cluster| KnownScope::new(&sets::cluster_health::SET, cluster_prefix(&cluster.model))));
+    let checked = plan.clusters.iter().filter(|cluster| !cluster.model.health.checks.is_empty());
+    for cluster in checked {
+        let prefix = cluster_prefix(&cluster.model);
+        let named = cluster.model.health.checks.iter().filter(|check| !check.name.is_empty());
+        scopes.extend(
+            named.map(|check| {
+                KnownScope::new(&sets::cluster_health_named::SET, named_check_prefix(&prefix, &check.name))
+            }),
+        );
+        scopes.push(KnownScope::new(&sets::cluster_health::SET, prefix));
+    }
     let plugins = super::plugins::scope_names(plan).into_iter();
     scopes.extend(plugins.map(|plugin| KnownScope::new(&postrider_filter_plugin::stat::plugin::SET, plugin)));
     scopes
@@ -121,7 +131,7 @@ fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
     use sets::cluster::*;
     let mut scope = KnownScope::new(&SET, cluster_prefix(&cluster.model));
     // Of a cluster with checks, the worker that checks counts them.
-    if let (Discovery::Static(endpoints), None) = (&cluster.model.discovery, &cluster.model.health.check) {
+    if let (Discovery::Static(endpoints), true) = (&cluster.model.discovery, cluster.model.health.checks.is_empty()) {
         let healthy = endpoints.iter().filter(|e| e.health == EndpointHealth::Healthy).count();
         scope.computed = vec![(MEMBERSHIP_TOTAL, endpoints.len() as u64), (MEMBERSHIP_HEALTHY, healthy as u64)];
     }

@@ -1,17 +1,19 @@
-//! Active health checks: one task per host, on one worker for all of them. What it finds out is told to every worker.
+//! Active health checks: one task per host and check, on one worker for all of them. What it finds out is told to every worker.
 //!
 //! ```text
-//! supervise ──> watch (per host): check ──> settle ──> publish ──> wait ──> check …
+//! supervise ──> watch (per host and check): check ──> settle ──> publish ──> wait ──> check …
 //! ```
 //!
 //! The checking worker is the first one; others know only what they are told. Checks have connections of their own,
 //! beside the pools.
 
+mod counts;
 mod events;
 mod exchange;
 mod grpc;
 mod probe;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -19,7 +21,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use postrider_model::{Endpoint, HealthCheck};
-use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{cluster, cluster_health as stat};
 use postrider_upstream::Health;
 use postrider_upstream::health::{Checked, Outcome, Transition, draw, interval};
@@ -27,6 +28,8 @@ use postrider_upstream::health::{Checked, Outcome, Transition, draw, interval};
 use crate::cluster::{Cluster, Host};
 use crate::message::{KnownHealth, Message};
 use crate::worker::Worker;
+use counts::Counts;
+pub use counts::named_check_prefix;
 use events::Event;
 use probe::Probe;
 
@@ -34,11 +37,16 @@ use probe::Probe;
 /// count as failed.
 const FIRST_ROUND: Duration = Duration::from_secs(15);
 
-/// The task that checks a host.
+/// The task of one check of a host.
 pub(crate) struct Check {
     host: Rc<Host>,
+    /// What each check of the host says.
+    said: Rc<Said>,
     pub(crate) task: tokio::task::AbortHandle,
 }
+
+/// What each of a host's checks found out last.
+type Said = RefCell<Vec<Health>>;
 
 /// Starts checks of hosts that have none, and ends those of hosts that went.
 pub(crate) fn supervise(cluster: &Rc<Cluster>, worker: &Rc<Worker>) {
@@ -49,8 +57,13 @@ pub(crate) fn supervise(cluster: &Rc<Cluster>, worker: &Rc<Worker>) {
     }
     for host in hosts.iter().filter(|host| cluster.hosts.is_checked(&host.endpoint)) {
         if !checks.iter().any(|check| Rc::ptr_eq(&check.host, host)) {
-            let task = tokio::task::spawn_local(watch(worker.clone(), Rc::downgrade(cluster), host.clone()));
-            checks.push(Check { host: host.clone(), task: task.abort_handle() });
+            let count = cluster.plan.model.health.checks.len();
+            let said = Rc::new(RefCell::new(vec![Health::UNCHECKED; count]));
+            for index in 0..count {
+                let watch = watch(worker.clone(), Rc::downgrade(cluster), host.clone(), index, said.clone());
+                let task = tokio::task::spawn_local(watch).abort_handle();
+                checks.push(Check { host: host.clone(), said: said.clone(), task });
+            }
         }
     }
     drop(checks);
@@ -65,6 +78,21 @@ pub(crate) fn supervise(cluster: &Rc<Cluster>, worker: &Rc<Worker>) {
     let stats = cluster.health_stats(worker);
     stats.gauge_set(stat::HEALTHY, passing.len() as u64);
     stats.gauge_set(stat::DEGRADED, passing.iter().filter(|health| health.degraded).count() as u64);
+}
+
+/// Counts the hosts that pass the check `index`, where it has a name of its own.
+fn tally(cluster: &Cluster, index: usize, counts: &Counts) {
+    let checks = cluster.checks.borrow();
+    let mut seen: Vec<&Rc<Said>> = Vec::new();
+    for check in checks.iter().filter(|check| !check.host.is_retired()) {
+        if !seen.iter().any(|said| Rc::ptr_eq(said, &check.said)) {
+            seen.push(&check.said);
+        }
+    }
+    let passing = seen.iter().filter_map(|said| said.borrow().get(index).copied()).filter(|health| !health.failed);
+    let (healthy, degraded) =
+        passing.fold((0, 0), |(healthy, degraded), one| (healthy + 1, degraded + u64::from(one.degraded)));
+    counts.set_passing(healthy, degraded);
 }
 
 /// Ready when every host was checked once, or too much time has passed.
@@ -98,18 +126,19 @@ pub(crate) async fn publish(worker: &Worker, cluster: &Arc<str>, endpoint: &Arc<
 }
 
 /// Checks a host for as long as it belongs to its cluster.
-async fn watch(worker: Rc<Worker>, cluster: Weak<Cluster>, host: Rc<Host>) {
-    let Some(plan) = cluster.upgrade().map(|cluster| cluster.plan.clone()) else { return };
-    let Some(check) = &plan.model.health.check else { return };
+async fn watch(worker: Rc<Worker>, cluster: Weak<Cluster>, host: Rc<Host>, index: usize, said: Rc<Said>) {
+    let Some((plan, of_cluster)) = cluster.upgrade().map(|cluster| (cluster.plan.clone(), cluster)) else { return };
+    let Some(check) = plan.model.health.checks.get(index) else { return };
+    let counts = Counts::of(&of_cluster, check, &worker);
+    drop(of_cluster);
     let mut state = Checked::default();
-    let mut probe = Probe::new(&plan, check, &host.endpoint, worker.clock.wall_now());
+    let mut probe = Probe::new(&plan, (index, check), &host.endpoint, worker.clock.wall_now());
     tokio::time::sleep(draw(check.intervals.initial_jitter, &worker.random)).await;
     loop {
         let wait = {
             let Some(cluster) = cluster.upgrade() else { return };
-            let stats = cluster.health_stats(&worker).clone();
-            stats.inc(stat::ATTEMPT);
-            let outcome = match tokio::time::timeout(check.timeout, probe.run(&cluster, &worker, &stats)).await {
+            counts.begun();
+            let outcome = match tokio::time::timeout(check.timeout, probe.run(&cluster, &worker, &counts)).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
                     probe.close();
@@ -119,13 +148,18 @@ async fn watch(worker: Rc<Worker>, cluster: Weak<Cluster>, host: Rc<Host>) {
             if !check.reuse_connection {
                 probe.close();
             }
-            count(&stats, outcome);
+            counts.ended(outcome);
             let (first, before) = (state.is_first(), state.health);
             let transition = state.settle(outcome, check);
             let event = Event { check, outcome, transition, first, before, status: probe.status() };
             event.log(&worker, &plan.name, &host.endpoint);
-            if state.health != before {
-                publish(&worker, &plan.name, &host.endpoint, state.health).await;
+            if state.health != before
+                && let Some(health) = heard(&said, index, state.health)
+            {
+                publish(&worker, &plan.name, &host.endpoint, health).await;
+            }
+            if state.health != before || first {
+                tally(&cluster, index, &counts);
             }
             pause(check, outcome, transition, plan.traffic.load(Relaxed), &worker)
         };
@@ -137,13 +171,13 @@ fn pause(check: &HealthCheck, outcome: Outcome, transition: Transition, traffic:
     interval(&check.intervals, outcome, transition, traffic, &worker.random)
 }
 
-fn count(stats: &Block, outcome: Outcome) {
-    match outcome {
-        Outcome::Healthy { .. } => stats.inc(stat::SUCCESS),
-        Outcome::Refused { .. } => stats.inc(stat::FAILURE),
-        Outcome::Unreachable | Outcome::TimedOut => {
-            stats.inc(stat::FAILURE);
-            stats.inc(stat::NETWORK_FAILURE);
-        }
+/// What all checks of a host say together, if that is news now that the check `index` says `health`.
+fn heard(said: &Said, index: usize, health: Health) -> Option<Health> {
+    let mut said = said.borrow_mut();
+    let before = Health::of_all(said.iter().copied());
+    if let Some(own) = said.get_mut(index) {
+        *own = health;
     }
+    let now = Health::of_all(said.iter().copied());
+    (now != before).then_some(now)
 }

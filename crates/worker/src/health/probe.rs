@@ -15,10 +15,9 @@ use postrider_model::{
     Address, CheckKind, Endpoint, EndpointCheck, GrpcCheck, HeaderEdits, HealthCheck, HttpCheck, TcpCheck,
     UpstreamProtocol,
 };
-use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::cluster_health as stat;
 use postrider_upstream::health::Outcome;
 
+use super::counts::Counts;
 use super::exchange::{Answer, ask, send};
 use super::grpc;
 use crate::cluster::Cluster;
@@ -36,6 +35,8 @@ const MAX_TCP_ANSWER: usize = 64 * 1024;
 /// Everything that is needed to check one host again and again.
 pub(super) struct Probe {
     plan: Arc<ClusterPlan>,
+    /// Which of the cluster's checks this is.
+    index: usize,
     address: Address,
     /// The endpoint's own name, for TLS.
     hostname: String,
@@ -67,7 +68,12 @@ impl Drop for Driver {
 }
 
 impl Probe {
-    pub(super) fn new(plan: &Arc<ClusterPlan>, check: &HealthCheck, endpoint: &Endpoint, now: SystemTime) -> Probe {
+    pub(super) fn new(
+        plan: &Arc<ClusterPlan>,
+        (index, check): (usize, &HealthCheck),
+        endpoint: &Endpoint,
+        now: SystemTime,
+    ) -> Probe {
         let own = endpoint.check.as_deref();
         let host = |configured: &str| {
             let own = own.map(|own| own.hostname.as_str()).filter(|name| !name.is_empty());
@@ -86,6 +92,7 @@ impl Probe {
         };
         Probe {
             plan: plan.clone(),
+            index,
             address: address(endpoint, own),
             hostname: endpoint.hostname.clone(),
             kind,
@@ -105,14 +112,14 @@ impl Probe {
     }
 
     /// Checks once.
-    pub(super) async fn run(&mut self, cluster: &Cluster, worker: &Worker, stats: &Block) -> Outcome {
+    pub(super) async fn run(&mut self, cluster: &Cluster, worker: &Worker, counts: &Counts) -> Outcome {
         self.status = 0;
         let checked = match &self.kind {
             Kind::Tcp(tcp) => {
                 let tcp = tcp.clone();
                 self.check_tcp(&tcp, cluster, worker).await
             }
-            Kind::Http { .. } | Kind::Grpc { .. } => self.check_http(cluster, worker, stats).await,
+            Kind::Http { .. } | Kind::Grpc { .. } => self.check_http(cluster, worker, counts).await,
         };
         checked.unwrap_or_else(|_| {
             self.close();
@@ -120,7 +127,7 @@ impl Probe {
         })
     }
 
-    async fn check_http(&mut self, cluster: &Cluster, worker: &Worker, stats: &Block) -> io::Result<Outcome> {
+    async fn check_http(&mut self, cluster: &Cluster, worker: &Worker, counts: &Counts) -> io::Result<Outcome> {
         let http2 = match &self.kind {
             Kind::Http { check, .. } => check.http2,
             Kind::Grpc { .. } | Kind::Tcp(_) => true,
@@ -156,20 +163,20 @@ impl Probe {
         self.link = goes_on.then_some(link);
         self.status = answer.head.status();
         Ok(match &self.kind {
-            Kind::Http { check, .. } => self.judge_http(check, &answer, stats),
+            Kind::Http { check, .. } => self.judge_http(check, &answer, counts),
             Kind::Grpc { .. } | Kind::Tcp(_) => grpc::judge(&answer),
         })
     }
 
-    fn judge_http(&self, check: &HttpCheck, answer: &Answer, stats: &Block) -> Outcome {
+    fn judge_http(&self, check: &HttpCheck, answer: &Answer, counts: &Counts) -> Outcome {
         let status = answer.head.status();
         let retriable = check.retriable.iter().any(|range| range.contains(status));
         let expected = check.expected.iter().any(|range| range.contains(status));
         if !expected || !contains_in_order(&answer.body, &check.receive) {
             return Outcome::Refused { retriable };
         }
-        if let Some(test) = &self.plan.check_service {
-            stats.inc(stat::VERIFY_CLUSTER);
+        if let Some(Some(test)) = self.plan.check_services.get(self.index) {
+            counts.verified();
             if !test.holds_for_answer(&answer.head) {
                 return Outcome::Refused { retriable: false };
             }

@@ -19,7 +19,7 @@ use postrider_grpc::to_struct;
 use postrider_http::{Fields, Version};
 use postrider_model::{CertificatePart, EntryKind, LogEntries, Node};
 
-use crate::format::Context;
+use crate::format::{Context, EntryMoment};
 
 /// Appends the entry that `wanted` makes of a stream.
 #[inline(never)]
@@ -114,10 +114,15 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
     let info = context.info;
     let since =
         |moment: Option<Moment>| moment.and_then(|moment| lasted(moment.saturating_duration_since(info.started)));
-    let kind = match (info.of_listener, context.http) {
-        (Some(_), _) => AccessLogType::NotSet,
-        (None, true) => AccessLogType::DownstreamEnd,
-        (None, false) => AccessLogType::TcpConnectionEnd,
+    let kind = match context.kind() {
+        EntryMoment::NotSet => AccessLogType::NotSet,
+        EntryMoment::TcpConnectionStart => AccessLogType::TcpConnectionStart,
+        EntryMoment::TcpUpstreamConnected => AccessLogType::TcpUpstreamConnected,
+        EntryMoment::TcpPeriodic => AccessLogType::TcpPeriodic,
+        EntryMoment::TcpConnectionEnd => AccessLogType::TcpConnectionEnd,
+        EntryMoment::DownstreamStart => AccessLogType::DownstreamStart,
+        EntryMoment::DownstreamPeriodic => AccessLogType::DownstreamPeriodic,
+        EntryMoment::DownstreamEnd => AccessLogType::DownstreamEnd,
     };
     AccessLogCommon {
         downstream_remote_address: info.downstream_remote.map(address),

@@ -65,6 +65,7 @@ impl Drop for Running {
 
 fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
     let chain = FilterChain {
+        limits: Vec::new(),
         name: String::new(),
         matches: ChainMatch::default(),
         tls: None,

@@ -28,7 +28,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster>
     let (thresholds, high_thresholds) = thresholds(cx, at);
     let (upstream, names) = upstream::options(cx, at);
     let transport = transport::of_cluster(cx, at, &names);
-    let over_grpc = health.check.as_ref().is_some_and(|check| matches!(check.kind, CheckKind::Grpc(_)));
+    let over_grpc = health.checks.iter().any(|check| matches!(check.kind, CheckKind::Grpc(_)));
     if over_grpc && upstream.protocol == UpstreamProtocol::Http1 {
         let text = "a gRPC health check needs HTTP/2, and this cluster speaks HTTP/1.1";
         let diagnostic = at

@@ -30,7 +30,7 @@ pub(super) fn rules(cx: &mut Lowering<'_>, at: &Reader<'_>) -> HealthRules {
     let checks = at.list("health_checks");
     match checks.as_slice() {
         [] => at.ignore("close_connections_on_host_health_failure", "there are no health checks"),
-        [first, others @ ..] => {
+        all => {
             if at.has("close_connections_on_host_health_failure") {
                 cx.refuse(
                     at,
@@ -38,15 +38,29 @@ pub(super) fn rules(cx: &mut Lowering<'_>, at: &Reader<'_>) -> HealthRules {
                     "closing the connections of a host that fails its checks",
                 );
             }
-            for other in others {
-                other.read_whole();
-                let text = "several health checks of one cluster";
-                cx.refuse_value(at, "health_checks", text);
-            }
-            rules.check = check(cx, first).map(Box::new);
+            names(cx, all);
+            rules.checks = all.iter().filter_map(|each| check(cx, each)).collect();
         }
     }
     rules
+}
+
+/// Several checks are told apart by their names.
+fn names(cx: &mut Lowering<'_>, checks: &[Reader<'_>]) {
+    for (index, check) in checks.iter().enumerate().filter(|_| checks.len() > 1) {
+        let name = check.str("name");
+        if name.is_empty() {
+            let text = "one of several health checks needs a name";
+            cx.missing(check, text, "`name`, under which its statistics are found");
+        } else if checks.iter().take(index).any(|earlier| earlier.str("name") == name) {
+            cx.error(
+                check,
+                "name",
+                "duplicate-name",
+                format!("another health check of this cluster is called `{name}`"),
+            );
+        }
+    }
 }
 
 fn common_lb(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &mut HealthRules) {
@@ -70,7 +84,6 @@ fn common_lb(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &mut HealthRules) {
 }
 
 fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
-    at.ignore("name", "there is one check");
     cx.no_effect(at, "alt_port", "as in Envoy; `health_check_config: {port_value: …}` of an endpoint has one");
     for (field, what) in [
         ("tls_options", "ALPN of its own for a health check"),
@@ -96,6 +109,7 @@ fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
     };
     let threshold = |field| at.u32_wrapper(field).unwrap_or(1).max(1);
     Some(HealthCheck {
+        name: at.str("name").to_owned(),
         timeout: at.duration("timeout").unwrap_or(Duration::from_secs(1)),
         intervals: intervals(at),
         unhealthy_threshold: threshold("unhealthy_threshold"),

@@ -7,7 +7,7 @@ use postrider_model::{
 };
 
 use super::context::{Lowering, origin};
-use super::{access_log, address, chain_match, http, inspection, tcp, transport};
+use super::{access_log, address, chain_match, inspection, network, transport};
 use crate::reader::Reader;
 
 /// Bytes buffered per connection and direction where the field is absent. Envoy's default is 1 MiB, which lets a client
@@ -16,9 +16,6 @@ pub(super) const BUFFER_LIMIT: u32 = 200 << 10;
 
 /// Length of the queue of connections that are not accepted yet: Envoy's, which is Linux's `SOMAXCONN` since 5.4.
 const BACKLOG: u32 = 4096;
-
-const HTTP: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 
 pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listener> {
     without_meaning_here(cx, at);
@@ -164,45 +161,9 @@ fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, matches: ChainMatch) -> Option<
         cx.refuse_value(at, "use_proxy_proto", what);
     }
     let name = at.str("name").to_owned();
-    let handler = handler(cx, at);
+    let (limits, handler) = network::filters(cx, at);
     let http1_only = matches!(&handler, Some(ConnectionHandler::Http(http)) if http.codec == Codec::Http1);
     let tls = transport::of_chain(cx, at, http1_only);
     // A chain whose transport was refused must not serve in the clear.
-    Some(FilterChain { name, matches, tls: tls?.map(Arc::new), handler: handler?, origin: origin(at) })
-}
-
-fn handler(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionHandler> {
-    let filters = at.list("filters");
-    if filters.is_empty() {
-        let expected = "a filter: `http_connection_manager` or `tcp_proxy`";
-        cx.missing(at, "the chain has no filter and would only close connections", expected);
-        return None;
-    }
-    let mut handler = None;
-    for (index, filter) in filters.iter().enumerate() {
-        filter.str("name");
-        if filter.has("config_discovery") {
-            cx.refuse(filter, "config_discovery", "filters from a control plane (ECDS)");
-            continue;
-        }
-        let Some(any) = filter.any("typed_config") else {
-            cx.missing(filter, "the filter has no `typed_config`", "a `typed_config` with its `@type`");
-            continue;
-        };
-        let Some(config) = &any.reader else { continue };
-        let built = match any.type_name {
-            HTTP => http::connection(cx, config).map(|http| ConnectionHandler::Http(Arc::new(http))),
-            TCP => tcp::proxy(cx, config).map(|tcp| ConnectionHandler::Tcp(Arc::new(tcp))),
-            _ => {
-                cx.refuse_extension(filter, "typed_config", &any);
-                continue;
-            }
-        };
-        if index + 1 != filters.len() {
-            let text = "this filter ends the chain, so it must be the last one";
-            cx.error(filter, "name", "terminal-not-last", text);
-        }
-        handler = built;
-    }
-    handler
+    Some(FilterChain { name, matches, tls: tls?.map(Arc::new), limits, handler: handler?, origin: origin(at) })
 }

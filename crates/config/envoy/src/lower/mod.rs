@@ -34,6 +34,7 @@ mod locate;
 mod log_service;
 mod matchers;
 mod metadata;
+mod network;
 mod plugins;
 mod policy;
 mod proxy_header;

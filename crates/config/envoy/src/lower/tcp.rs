@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_model::{TcpCluster, TcpProxy, Tunneling};
+use postrider_model::{LogMoments, TcpCluster, TcpProxy, Tunneling};
 
 use super::access_log;
 use super::context::{ClusterUse, Lowering, origin, timeout};
@@ -27,10 +27,29 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
         max_connect_attempts,
         tunneling: at.message("tunneling_config").map(|config| tunneling(cx, &config)),
         access_log: access_log::loggers(cx, at, "access_log"),
+        log_moments: log_moments(cx, at),
         origin: origin(at),
     };
     // A proxy without a cluster is the result of an error.
     (!proxy.clusters.is_empty()).then_some(proxy)
+}
+
+/// `access_log_options`, or the two fields that came before it; both at once are an error in Envoy, too.
+fn log_moments(cx: &mut Lowering<'_>, at: &Reader<'_>) -> LogMoments {
+    let mut moments = LogMoments {
+        start: false,
+        connected: at.bool("flush_access_log_on_connected"),
+        every: at.duration("access_log_flush_interval"),
+    };
+    let Some(options) = at.message("access_log_options") else { return moments };
+    if moments != LogMoments::default() {
+        let text = "the older fields for the same and `access_log_options` do not go together";
+        cx.error(at, "access_log_options", "conflict", text);
+    }
+    moments.start = options.bool("flush_access_log_on_start");
+    moments.connected = options.bool("flush_access_log_on_connected");
+    moments.every = options.duration("access_log_flush_interval");
+    moments
 }
 
 fn tunneling(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Tunneling {

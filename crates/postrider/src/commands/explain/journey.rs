@@ -217,7 +217,7 @@ fn destination<'p>(plan: &'p Plan, name: &str, share: Option<(u32, u64)>) -> Des
     let host = cluster.and_then(|cluster| {
         let random = Random::default();
         // As if every host passed its checks.
-        let rules = postrider_model::HealthRules { check: None, ..cluster.model.health.clone() };
+        let rules = postrider_model::HealthRules { checks: Vec::new(), ..cluster.model.health.clone() };
         let hosts = Hosts::<()>::new(cluster.model.policy.clone(), rules, &cluster.initial, &random);
         hosts.pick(&random).map(|host| host.endpoint.address.to_string())
     });

@@ -37,6 +37,22 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// One of the checks of a cluster, by its name; prefix: that of the cluster, `.health_check.name.` and the name.
+    pub mod cluster_health_named = "cluster";
+    counters {
+        ATTEMPT = "attempt",
+        SUCCESS = "success",
+        FAILURE = "failure",
+        NETWORK_FAILURE = "network_failure",
+        VERIFY_CLUSTER = "verify_cluster",
+    }
+    gauges {
+        HEALTHY = "healthy",
+        DEGRADED = "degraded",
+    }
+}
+
+crate::stat_set! {
     /// An upstream cluster; prefix: its name with `:` as `_`.
     pub mod cluster = "cluster";
     counters {

@@ -95,6 +95,17 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// A limit of a filter chain's connections; prefix: its own.
+    pub mod connection_limit = "connection_limit";
+    counters {
+        LIMITED_CONNECTIONS = "limited_connections",
+    }
+    gauges {
+        ACTIVE_CONNECTIONS = "active_connections",
+    }
+}
+
+crate::stat_set! {
     /// Listeners as configuration sees them; no prefix, counted by the control plane.
     pub mod listener_manager = "listener_manager";
     counters {

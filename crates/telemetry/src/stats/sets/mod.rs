@@ -8,11 +8,13 @@ mod http_connections;
 mod listeners;
 mod process;
 
-pub use clusters::{cluster, cluster_certificate, cluster_health, cluster_http2, cluster_manager, cluster_ssl};
+pub use clusters::{
+    cluster, cluster_certificate, cluster_health, cluster_health_named, cluster_http2, cluster_manager, cluster_ssl,
+};
 pub use http_connections::{http, http1, http2};
 pub use listeners::{
-    listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker, proxy_protocol,
-    proxy_protocol_errors,
+    connection_limit, listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker,
+    proxy_protocol, proxy_protocol_errors,
 };
 pub use process::{access_log, filesystem, filter, grpc_access_log, server, tcp};
 
@@ -107,12 +109,14 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 20] = [
+    const ALL: [&StatSet; 22] = [
         &access_log::SET,
         &cluster::SET,
         &cluster_health::SET,
+        &cluster_health_named::SET,
         &cluster_manager::SET,
         &cluster_ssl::SET,
+        &connection_limit::SET,
         &filesystem::SET,
         &filter::SET,
         &grpc_access_log::SET,

@@ -1,0 +1,92 @@
+//! The network filters of a chain: those that may turn a connection away, and the last one, which serves it.
+
+use std::sync::Arc;
+
+use postrider_model::{ConnectionHandler, ConnectionLimit};
+
+use super::context::Lowering;
+use super::{data, http, tcp};
+use crate::reader::{AnyReader, Reader};
+
+const HTTP: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
+const ECHO: &str = "envoy.extensions.filters.network.echo.v3.Echo";
+const RESPONSE: &str = "envoy.extensions.filters.network.direct_response.v3.Config";
+const LIMIT: &str = "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
+
+/// The `filters` of a chain.
+pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<ConnectionLimit>, Option<ConnectionHandler>) {
+    let (mut limits, mut handler) = (Vec::new(), None);
+    let filters = at.list("filters");
+    if filters.is_empty() {
+        let expected = "a filter: `http_connection_manager` or `tcp_proxy`";
+        cx.missing(at, "the chain has no filter and would only close connections", expected);
+    }
+    for (index, filter) in filters.iter().enumerate() {
+        filter.str("name");
+        if filter.has("config_discovery") {
+            cx.refuse(filter, "config_discovery", "filters from a control plane (ECDS)");
+            continue;
+        }
+        let Some(any) = filter.any("typed_config") else {
+            cx.missing(filter, "the filter has no `typed_config`", "a `typed_config` with its `@type`");
+            continue;
+        };
+        let Some(config) = &any.reader else { continue };
+        let last = index + 1 == filters.len();
+        if any.type_name == LIMIT {
+            limits.extend(limit(cx, config));
+            if last {
+                let text = "this filter serves no connection: behind it stands one that does, such as `tcp_proxy`";
+                cx.error(filter, "name", "not-terminal", text);
+            }
+            continue;
+        }
+        let Ok(built) = last_filter(cx, &any, config) else {
+            cx.refuse_extension(filter, "typed_config", &any);
+            continue;
+        };
+        if !last {
+            let text = "this filter ends the chain, so it must be the last one";
+            cx.error(filter, "name", "terminal-not-last", text);
+        }
+        handler = built;
+    }
+    (limits, handler)
+}
+
+/// `Err` for a filter that is not supported, `Ok(None)` for one whose configuration is wrong.
+fn last_filter(
+    cx: &mut Lowering<'_>,
+    any: &AnyReader<'_>,
+    config: &Reader<'_>,
+) -> Result<Option<ConnectionHandler>, ()> {
+    Ok(match any.type_name {
+        HTTP => http::connection(cx, config).map(|http| ConnectionHandler::Http(Arc::new(http))),
+        TCP => tcp::proxy(cx, config).map(|tcp| ConnectionHandler::Tcp(Arc::new(tcp))),
+        ECHO => Some(ConnectionHandler::Echo),
+        RESPONSE => {
+            let said = config.message("response").and_then(|source| data::source_bytes(cx, &source));
+            Some(ConnectionHandler::Say(said.unwrap_or_default().into()))
+        }
+        _ => return Err(()),
+    })
+}
+
+fn limit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionLimit> {
+    let most = at.u64_wrapper("max_connections");
+    if most.is_none() {
+        cx.missing(at, "the filter has no limit", "`max_connections` of at least 1");
+    }
+    let mut enabled = true;
+    if let Some(flag) = at.message("runtime_enabled") {
+        flag.ignore("runtime_key", "no runtime layer changes it, so `default_value` holds");
+        enabled = flag.bool_wrapper("default_value").unwrap_or(true);
+    }
+    let limit = ConnectionLimit {
+        stat_prefix: at.str("stat_prefix").to_owned(),
+        most: most?,
+        delay: at.duration("delay").filter(|delay| !delay.is_zero()),
+    };
+    enabled.then_some(limit)
+}

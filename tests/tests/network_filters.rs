@@ -1,0 +1,155 @@
+//! Network filters that need no upstream: echo, direct_response, and limits of a chain's connections.
+
+use std::time::{Duration, Instant};
+
+use postrider_tests::get;
+use postrider_tests::kit::config::{extension, file_access_log, http_filter, tcp_filter};
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::tls::{Authority, Client, downstream};
+use serde_json::{Value, json};
+
+fn echo() -> Value {
+    extension("envoy.filters.network.echo", "filters.network.echo.v3.Echo", json!({}))
+}
+
+fn saying(fields: Value) -> Value {
+    extension("envoy.filters.network.direct_response", "filters.network.direct_response.v3.Config", fields)
+}
+
+fn limit(fields: Value) -> Value {
+    let mut config = json!({"stat_prefix": "few", "max_connections": 1});
+    for (key, value) in fields.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    extension("envoy.filters.network.connection_limit", "filters.network.connection_limit.v3.ConnectionLimit", config)
+}
+
+fn chain(filters: &[Value]) -> Config {
+    Config::new().listener("tcp", json!({"filter_chains": [{"filters": filters}]}))
+}
+
+fn client(proxy: &Proxy) -> RawClient {
+    RawClient::connect(proxy.address("tcp"))
+}
+
+#[test]
+fn echo_sends_back_what_comes() {
+    let proxy = Proxy::start(&chain(&[echo()]));
+    let mut client = client(&proxy);
+    for text in ["hello", "again"] {
+        client.send(text);
+        assert_eq!(client.read_exact(5).unwrap(), text.as_bytes());
+    }
+    let block: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+    let sent = block.clone();
+    let mut writer = RawClient::from_stream(client.stream().try_clone().unwrap());
+    let writing = std::thread::spawn(move || writer.try_send(&sent).unwrap());
+    assert!(client.read_exact(block.len()).unwrap() == block);
+    writing.join().unwrap();
+    client.half_close();
+    assert!(client.closed());
+}
+
+#[test]
+fn echo_speaks_tls_where_its_chain_does() {
+    let authority = Authority::new("root");
+    let tls = downstream(&[authority.issue(&["a.test"]).inline()], json!({}));
+    let config = chain(&[echo()]).overlay_chain("tcp", json!({"transport_socket": tls}));
+    let proxy = Proxy::start(&config);
+    let mut client = Client::trusting(&authority).connect(proxy.address("tcp"), "a.test");
+    client.send("hello");
+    assert_eq!(client.read_exact(5).unwrap(), b"hello");
+}
+
+#[test]
+fn everybody_is_told_the_same_and_the_connection_ends() {
+    let proxy = Proxy::start(&chain(&[saying(json!({"response": {"inline_string": "go away\n"}}))]));
+    let mut silent = client(&proxy);
+    assert_eq!(silent.read_to_end().unwrap(), b"go away\n");
+    let proxy = Proxy::start(&chain(&[saying(json!({"response": {"inline_bytes": "AAEC"}}))]));
+    assert_eq!(client(&proxy).read_to_end().unwrap(), [0, 1, 2]);
+    // Without a response it is a way to refuse.
+    let proxy = Proxy::start(&chain(&[saying(json!({}))]));
+    assert_eq!(client(&proxy).read_to_end().unwrap(), b"");
+}
+
+fn stat(proxy: &Proxy, name: &str) -> u64 {
+    proxy.stats().value(&format!("connection_limit.few.{name}"))
+}
+
+#[test]
+fn beyond_its_limit_a_chain_takes_no_connection() {
+    let origin = Origin::tcp_echo("hi");
+    let config =
+        chain(&[limit(json!({})), tcp_filter(json!({"cluster": "origin"}))]).cluster("origin", &[origin.address]);
+    let proxy = Proxy::start_with(&config, Launch { concurrency: 2, ..Launch::default() });
+    let mut first = client(&proxy);
+    assert_eq!(first.read_exact(2).unwrap(), b"hi");
+    for _ in 0..3 {
+        assert!(client(&proxy).closed());
+    }
+    wait_until("one active", || stat(&proxy, "active_connections") == 1);
+    assert_eq!(stat(&proxy, "limited_connections"), 3);
+    assert_eq!(origin.connection_count(), 1);
+    drop(first);
+    wait_until("none active", || stat(&proxy, "active_connections") == 0);
+    assert_eq!(client(&proxy).read_exact(2).unwrap(), b"hi");
+}
+
+#[test]
+fn it_holds_for_http_and_ends_what_is_too_much_after_its_delay() {
+    let routes = json!([{"match": {"prefix": "/"}, "direct_response": {"status": 200}}]);
+    let hcm = json!({"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]}});
+    let proxy = Proxy::start(&chain(&[limit(json!({"delay": "0.3s"})), http_filter(hcm.clone())]));
+    let mut first = client(&proxy);
+    assert_eq!(first.exchange(get("/")).status, 200);
+    let began = Instant::now();
+    let mut second = client(&proxy);
+    second.send(get("/"));
+    assert!(second.closed());
+    assert!(began.elapsed() >= Duration::from_millis(290), "{:?}", began.elapsed());
+    assert_eq!(first.exchange(get("/")).status, 200, "the one that was there first is served");
+
+    let off = limit(json!({"runtime_enabled": {"default_value": false, "runtime_key": "none"}}));
+    let proxy = Proxy::start(&chain(&[off, http_filter(hcm)]));
+    let mut clients = [client(&proxy), client(&proxy)];
+    assert!(clients.iter_mut().all(|client| client.exchange(get("/")).status == 200));
+}
+
+#[test]
+fn a_tcp_proxy_logs_when_it_is_told_to() {
+    let directory = TempDir::new();
+    let path = directory.path().join("log");
+    let line = "%ACCESS_LOG_TYPE% %UPSTREAM_CLUSTER% %BYTES_RECEIVED% %DURATION%\n";
+    let text = json!({"log_format": {"text_format_source": {"inline_string": line}}});
+    let origin = Origin::tcp_echo("");
+    let config = Config::new().cluster("origin", &[origin.address]).tcp(
+        "tcp",
+        json!({
+            "cluster": "origin",
+            "access_log": [file_access_log(&path, text)],
+            "access_log_options": {
+                "flush_access_log_on_start": true,
+                "flush_access_log_on_connected": true,
+                "access_log_flush_interval": "0.1s",
+            },
+        }),
+    );
+    let proxy = Proxy::start_with(&config, Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]));
+    let mut client = client(&proxy);
+    client.send("abc");
+    client.read_exact(3).unwrap();
+    let lines =
+        || -> Vec<String> { std::fs::read_to_string(&path).unwrap_or_default().lines().map(str::to_owned).collect() };
+    wait_until("two periods", || lines().len() >= 4);
+    client.half_close();
+    assert!(client.closed());
+    wait_until("the last line", || lines().last().is_some_and(|line| line.starts_with("TcpConnectionEnd")));
+    let lines = lines();
+    assert_eq!(lines[0], "TcpConnectionStart - 0 0", "{lines:?}");
+    assert!(lines[1].starts_with("TcpUpstreamConnected origin 0 "), "{lines:?}");
+    let (last, periods) = lines[2..].split_last().unwrap();
+    assert!(periods.iter().all(|line| line.starts_with("TcpPeriodic origin 3 ")), "{lines:?}");
+    assert!(last.starts_with("TcpConnectionEnd origin 3 "), "{lines:?}");
+}
