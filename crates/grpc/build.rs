@@ -10,9 +10,10 @@ use prost_types::FileDescriptorSet;
 use protox::Compiler;
 
 /// The services. What they import comes along.
-const FILES: [&str; 3] = [
+const FILES: [&str; 4] = [
     "envoy/service/accesslog/v3/als.proto",
     "envoy/service/auth/v3/external_auth.proto",
+    "envoy/service/ext_proc/v3/external_processor.proto",
     "envoy/service/ratelimit/v3/rls.proto",
 ];
 

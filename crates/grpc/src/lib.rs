@@ -40,6 +40,17 @@ pub mod auth {
     pub const NAMESPACE: &str = "envoy.filters.http.ext_authz";
 }
 
+/// What becomes of a request and its answer.
+pub mod process {
+    pub use crate::generated::envoy::extensions::filters::http::ext_proc::v3::*;
+    pub use crate::generated::envoy::service::ext_proc::v3::*;
+
+    pub const PROCESS: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
+
+    /// Under which name the attributes of a request are told.
+    pub const NAMESPACE: &str = "envoy.filters.http.ext_proc";
+}
+
 /// Whether there were too many requests.
 pub mod rate {
     pub use crate::generated::envoy::extensions::common::ratelimit::v3::*;

@@ -1,7 +1,7 @@
 //! What the worker does for filters: see [`postrider_filter_api::Host`].
 
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{Call, CallHandle, GrpcCall, GrpcOpen, GrpcStream, Host, Moment, Stream, UnknownCluster};
 use postrider_model::{Format, Node};
@@ -27,6 +27,14 @@ impl Host for Services<'_> {
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
         let cluster = self.0.cluster(&open.cluster).ok_or(UnknownCluster)?;
         Ok(grpc::converse(self.0.clone(), cluster, open))
+    }
+
+    fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle {
+        let task = tokio::task::spawn_local(async move {
+            tokio::time::sleep(time).await;
+            wake();
+        });
+        CallHandle::new(move || task.abort())
     }
 
     fn has_cluster(&self, name: &str) -> bool {

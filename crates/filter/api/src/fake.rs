@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{Command, Format, Node, Piece};
@@ -35,12 +35,17 @@ pub struct FakeHost {
     pub grpc_calls: RefCell<VecDeque<GrpcCall>>,
     /// Conversations that were opened, each with its service's end of the pipe.
     pub conversations: RefCell<Vec<(RequestHead, Rc<GrpcPipe>)>>,
+    /// What is to be called when so much time has passed.
+    pub timers: RefCell<Vec<Timer>>,
     /// The clusters that exist; any when empty.
     pub clusters: Vec<String>,
     pub node: Rc<Node>,
     /// What time it is. It stands still unless somebody gives another.
     pub clock: fn() -> (Moment, SystemTime),
 }
+
+/// How long, and what to call then.
+pub type Timer = (Duration, Box<dyn FnOnce()>);
 
 impl Default for FakeHost {
     fn default() -> FakeHost {
@@ -49,6 +54,7 @@ impl Default for FakeHost {
             calls: RefCell::default(),
             grpc_calls: RefCell::default(),
             conversations: RefCell::default(),
+            timers: RefCell::default(),
             clusters: Vec::new(),
             node: Rc::default(),
             clock,
@@ -138,6 +144,11 @@ impl Host for FakeHost {
         let pipe = Rc::new(GrpcPipe::new(open.wake));
         self.conversations.borrow_mut().push((open.head, pipe.clone()));
         Ok(GrpcStream::new(pipe, CallHandle::new(|| {})))
+    }
+
+    fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle {
+        self.timers.borrow_mut().push((time, wake));
+        CallHandle::new(|| {})
     }
 
     fn has_cluster(&self, name: &str) -> bool {

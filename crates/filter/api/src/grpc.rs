@@ -65,13 +65,13 @@ impl GrpcStatus {
 /// A conversation under way. Dropping it abandons the conversation.
 pub struct GrpcStream {
     pipe: Rc<GrpcPipe>,
-    _handle: CallHandle,
+    handle: CallHandle,
 }
 
 impl GrpcStream {
     /// For the worker: `handle` ends the task at the other end of the pipe.
     pub fn new(pipe: Rc<GrpcPipe>, handle: CallHandle) -> GrpcStream {
-        GrpcStream { pipe, _handle: handle }
+        GrpcStream { pipe, handle }
     }
 
     /// Puts a message in the queue. `false` when it was not taken: the queue is full (see [`GrpcStream::has_room`]), or
@@ -93,6 +93,13 @@ impl GrpcStream {
     /// Nothing more will be sent.
     pub fn finish(&self) {
         self.pipe.finish();
+    }
+
+    /// Ends the conversation politely: what waits is still sent, then the service is told that nothing follows, and it has
+    /// so much time to end its side. Nobody hears of what it still says.
+    pub fn leave(self, patience: Duration) {
+        self.pipe.leave(patience);
+        self.handle.detach();
     }
 
     /// The next message. While filters leave messages in the queue, the service is not read.

@@ -30,6 +30,9 @@ pub trait Host {
     /// There is no such cluster.
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster>;
 
+    /// Calls `wake` on this worker when so much time has passed, unless the handle was dropped before.
+    fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle;
+
     /// Whether the configuration has a cluster of that name.
     fn has_cluster(&self, name: &str) -> bool;
 

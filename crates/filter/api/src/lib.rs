@@ -37,7 +37,7 @@ pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream
 pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, RouteRateLimits, RouteTarget, UnknownCluster};
 pub use info::{Flags, Logged, StreamInfo, UpstreamOverride};
 pub use moment::Moment;
-pub use outcome::{Action, LocalReply, Resumer};
+pub use outcome::{Action, Flow, LocalReply, Resumer};
 pub use state::State;
 pub use tls::{Certificates, Forwarded, TlsSession};
 
@@ -86,6 +86,11 @@ pub trait Filter {
         Action::Continue
     }
 
+    /// Asked while this filter has taken the request over (see [`Action::Take`]), whenever nothing is under way behind it.
+    fn on_request_flow(&self, _: &mut State, _: &mut Stream<'_>) -> Flow {
+        Flow::Release
+    }
+
     /// Also called for local replies, those of other filters included.
     fn on_response_headers(&self, _: &mut State, _: &mut Stream<'_>, _end: bool) -> Action {
         Action::Continue
@@ -102,6 +107,11 @@ pub trait Filter {
     /// A pause of the response is over; what it answers counts as the paused hook's answer.
     fn on_response_resumed(&self, _: &mut State, _: &mut Stream<'_>) -> Action {
         Action::Continue
+    }
+
+    /// Asked while this filter has taken the response over, whenever nothing is under way behind it.
+    fn on_response_flow(&self, _: &mut State, _: &mut Stream<'_>) -> Flow {
+        Flow::Release
     }
 
     /// The stream is over, however it ended; last call for its state.
@@ -125,7 +135,8 @@ pub struct Stream<'a> {
     pub route: Option<&'a RouteFacts>,
     /// Which of the route's weighted clusters was drawn.
     pub weighted: Option<usize>,
-    /// Give a clone of it to whatever will end a [`Action::Pause`].
+    /// Give a clone of it to whatever will end a [`Action::Pause`]. In hooks of a filter that took the message over, it
+    /// asks for the next `on_…_flow`.
     pub resumer: &'a Resumer,
     pub host: &'a dyn Host,
 }

@@ -19,8 +19,34 @@ pub enum Action {
     /// that is held, up to the buffer limit. From a body hook with `end`, or from a trailers hook, the same as
     /// [`Action::Continue`]: nothing more will come.
     Buffer,
+    /// This filter takes the message over, from the hook of its head or that hook's resumption: the head stays in front of
+    /// the filter, each piece of the body and the trailers are shown to its hooks and go no further, and what goes on in
+    /// their place is what its `on_…_flow` lets go on. No answer but this message's [`Action::Respond`] counts from those
+    /// hooks meanwhile.
+    Take,
     /// Answer the client now. From a request hook: the request goes no further. From a response hook: this takes the
     /// response's place, as long as its head was not sent; later it cuts the response off.
+    Respond(Box<LocalReply>),
+}
+
+/// What goes on of a message that a filter took over.
+#[derive(Debug)]
+pub enum Flow {
+    /// Nothing now. The filter takes more of the message: it is asked again when some came, or when it is resumed.
+    Want,
+    /// Nothing, and nothing more is taken, until the filter is resumed.
+    Wait,
+    /// The head.
+    Head,
+    /// What the filter put in the body, which is empty when it is asked. The head goes first.
+    Piece,
+    /// As [`Flow::Piece`], and behind it the rest of the message as if the filter were not there: what comes of its body,
+    /// its trailers, and its end.
+    Release,
+    /// As [`Flow::Piece`], and the message ends behind it. What still comes of the body goes nowhere; trailers are the
+    /// filter's to empty, whether they are here already or are shown to it later.
+    Finish,
+    /// See [`Action::Respond`].
     Respond(Box<LocalReply>),
 }
 

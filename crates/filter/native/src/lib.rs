@@ -8,6 +8,7 @@
 mod basic_auth;
 mod descriptors;
 mod ext_authz;
+mod ext_proc;
 mod grpc_counts;
 mod grpc_http1_bridge;
 mod grpc_http1_reverse_bridge;
@@ -21,6 +22,7 @@ mod ratelimit;
 mod rbac;
 mod read;
 mod request_parts;
+mod shown;
 
 use postrider_filter_api::Registry;
 
@@ -28,6 +30,7 @@ use postrider_filter_api::Registry;
 pub fn register(registry: &mut Registry) {
     registry.register(basic_auth::KIND, basic_auth::build);
     registry.register(ext_authz::KIND, ext_authz::build);
+    registry.register(ext_proc::KIND, ext_proc::build);
     registry.register(grpc_json_transcoder::KIND, grpc_json_transcoder::build);
     registry.register(grpc_http1_bridge::KIND, grpc_http1_bridge::build);
     registry.register(grpc_http1_reverse_bridge::KIND, grpc_http1_reverse_bridge::build);

@@ -3,7 +3,7 @@
 use postrider_model::{Reading, Regex, regex};
 
 /// The rules. Headers that the proxy's own routing and bookkeeping use are out of reach unless the rules say otherwise.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct MutationRules {
     allow_routing: bool,
     allow_own: bool,
@@ -18,6 +18,8 @@ pub(crate) struct MutationRules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Set,
+    /// Beside what is there.
+    Append,
     Remove,
 }
 
@@ -39,7 +41,7 @@ impl MutationRules {
         const ROUTING: [&str; 4] = ["host", ":authority", ":scheme", ":method"];
         let is_system = name.starts_with(':');
         let matches = |rule: &Option<Regex>| rule.as_ref().is_some_and(|rule| rule.matches_whole(name));
-        if change == Change::Remove && (is_system || name == "host") {
+        if change != Change::Set && (is_system || name == "host") {
             return false;
         }
         if matches(&self.disallow) {
@@ -71,6 +73,7 @@ mod tests {
         for name in ["host", ":authority", ":method", ":scheme", "x-envoy-a"] {
             assert!(!allows(&plain, name), "{name}");
         }
+        assert!(!plain.allows(Change::Append, ":path") && plain.allows(Change::Append, "x"));
         assert!(!plain.allows(Change::Remove, ":path") && plain.allows(Change::Remove, "x"));
         let open = read(object([("allow_all_routing", Value::Bool(true)), ("allow_envoy", Value::Bool(true))]));
         assert!(allows(&open, "host") && allows(&open, "x-envoy-a") && !open.allows(Change::Remove, "host"));

@@ -68,8 +68,16 @@ pub(crate) fn converse(worker: Rc<Worker>, cluster: Rc<Cluster>, open: GrpcOpen)
     let theirs = pipe.clone();
     let task = tokio::task::spawn_local(async move {
         let asking = Asking { head, timeout, max_answer, single: false };
-        let status = run(&worker, &cluster, &asking, &theirs).await;
-        theirs.end(status);
+        let mut run = std::pin::pin!(run(&worker, &cluster, &asking, &theirs));
+        let ended = std::future::poll_fn(|cx| match run.as_mut().poll(cx) {
+            Poll::Ready(status) => Poll::Ready(Ok(status)),
+            Poll::Pending => theirs.poll_left(cx).map(Err),
+        });
+        match ended.await {
+            Ok(status) => theirs.end(status),
+            // Nobody waits for what becomes of it: in time it ends by itself, or it is given up.
+            Err(patience) => drop(tokio::time::timeout(patience, run).await),
+        }
     });
     GrpcStream::new(pipe, CallHandle::new(move || task.abort()))
 }

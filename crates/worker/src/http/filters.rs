@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use postrider_filter_api::{Action, Flags, LocalReply, Moment, State, Stream};
+use postrider_filter_api::{Action, Filter, Flags, Flow, LocalReply, Moment, State, Stream};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
@@ -44,6 +44,10 @@ impl Exchange {
             };
             let (index, hook, resumed, end) = match pass.next(side, filters, limit, waker) {
                 Next::Call { index, hook, resumed, end } => (index, hook, resumed, end),
+                Next::Flow { index } => {
+                    self.let_flow(side, connection, index)?;
+                    continue;
+                }
                 Next::Stand(standing) => return Ok(standing),
                 Next::TooLarge => return Err(Barred::TooLarge),
             };
@@ -61,6 +65,24 @@ impl Exchange {
         }
     }
 
+    /// Asks a filter that took a message over what goes on of it.
+    #[cold]
+    #[inline(never)]
+    fn let_flow(&mut self, side: Side, connection: &Connection, index: usize) -> Result<(), Barred> {
+        let flow = self.ask(side, connection, index, |filter, state, stream| match side {
+            Side::Request => filter.on_request_flow(state, stream),
+            Side::Response => filter.on_response_flow(state, stream),
+        });
+        let flow = flow.unwrap_or(Flow::Release);
+        self.keep_alive &= !self.info.drain_connection;
+        let count = self.filters.as_ref().map_or(0, |filters| filters.all.len());
+        self.pass(side).settle_flow(side, index, count, &flow);
+        match flow {
+            Flow::Respond(reply) => Err(Barred::Reply(reply)),
+            _ => Ok(()),
+        }
+    }
+
     fn call(
         &mut self,
         side: Side,
@@ -73,17 +95,57 @@ impl Exchange {
         if hook == Hook::Head {
             self.pass(side).hide();
         }
+        let action = self.ask(side, connection, index, |filter, state, stream| match (side, hook) {
+            (Side::Request, _) if resumed => filter.on_request_resumed(state, stream),
+            (Side::Response, _) if resumed => filter.on_response_resumed(state, stream),
+            (Side::Request, Hook::Head) => filter.on_request_headers(state, stream, end),
+            (Side::Request, Hook::Body) => filter.on_request_body(state, stream, end),
+            (Side::Request, Hook::Trailers) => filter.on_request_trailers(state, stream),
+            (Side::Response, Hook::Head) => filter.on_response_headers(state, stream, end),
+            (Side::Response, Hook::Body) => filter.on_response_body(state, stream, end),
+            (Side::Response, Hook::Trailers) => filter.on_response_trailers(state, stream),
+        });
+        let Some(action) = action else { return Action::Continue };
+        if hook == Hook::Head {
+            self.pass(side).unhide();
+        }
+        let trailers = match side {
+            Side::Request => &self.request_trailers,
+            Side::Response => &self.response_trailers,
+        };
+        if end && !trailers.is_empty() {
+            self.pass(side).add_trailers(hook);
+        }
+        action
+    }
+
+    /// Shows the stream to the filter with this index; `None` when there is no such filter.
+    #[inline(always)]
+    fn ask<T>(
+        &mut self,
+        side: Side,
+        connection: &Connection,
+        index: usize,
+        hook: impl FnOnce(&dyn Filter, &mut State, &mut Stream<'_>) -> T,
+    ) -> Option<T> {
         let services = Services(&connection.worker);
         let route = self.routes.as_ref().zip(self.route);
         let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));
         let Exchange { filters, states, request_pass, response_pass, .. } = self;
         let placed = filters.as_ref().and_then(|filters| filters.all.get(index));
-        let (Some(placed), Some(state)) = (placed, states.get_mut(index)) else { return Action::Continue };
-        let resumer = match side {
-            Side::Request => &request_pass.resumer,
-            Side::Response => &response_pass.resumer,
+        let (Some(placed), Some(state)) = (placed, states.get_mut(index)) else { return None };
+        let count = filters.as_ref().map_or(0, |filters| filters.all.len());
+        let (own, resumer) = match side {
+            Side::Request => (request_pass.resumer_of_taken(side, index, count), &request_pass.resumer),
+            Side::Response => (response_pass.resumer_of_taken(side, index, count), &response_pass.resumer),
         };
-        resumer.reset();
+        let resumer = match &own {
+            Some(own) => own,
+            None => {
+                resumer.reset();
+                resumer
+            }
+        };
         let stream = &mut Stream {
             request: &mut self.request,
             response: &mut self.response,
@@ -97,28 +159,7 @@ impl Exchange {
             resumer,
             host: &services,
         };
-        let filter = &placed.filter;
-        let action = match (side, hook) {
-            (Side::Request, _) if resumed => filter.on_request_resumed(state, stream),
-            (Side::Response, _) if resumed => filter.on_response_resumed(state, stream),
-            (Side::Request, Hook::Head) => filter.on_request_headers(state, stream, end),
-            (Side::Request, Hook::Body) => filter.on_request_body(state, stream, end),
-            (Side::Request, Hook::Trailers) => filter.on_request_trailers(state, stream),
-            (Side::Response, Hook::Head) => filter.on_response_headers(state, stream, end),
-            (Side::Response, Hook::Body) => filter.on_response_body(state, stream, end),
-            (Side::Response, Hook::Trailers) => filter.on_response_trailers(state, stream),
-        };
-        if hook == Hook::Head {
-            self.pass(side).unhide();
-        }
-        let trailers = match side {
-            Side::Request => &self.request_trailers,
-            Side::Response => &self.response_trailers,
-        };
-        if end && !trailers.is_empty() {
-            self.pass(side).add_trailers(hook);
-        }
-        action
+        Some(hook(&*placed.filter, state, stream))
     }
 
     pub(super) fn pass(&mut self, side: Side) -> &mut Passage {

@@ -130,7 +130,7 @@ impl Exchange {
             match self.advance(Side::Response, connection, http, waker) {
                 Ok(Standing::Paused) => return false,
                 Ok(Standing::Piece) => {
-                    self.reply_body.clear();
+                    // It was emptied when the filters got it. One that took it over may let it go in pieces.
                     self.reply_body.extend_from_slice(self.response_pass.held.bytes());
                     self.response_pass.delivered();
                 }

@@ -23,6 +23,7 @@ mod respond;
 mod retry;
 mod send;
 mod stream;
+mod taken;
 mod transfer;
 
 pub(crate) use edits::{apply as apply_edits, evaluate as evaluate_edits};

@@ -12,8 +12,9 @@
 
 use std::task::{Poll, Waker};
 
-use postrider_filter_api::{Action, Body, Hooks, Resumer};
+use postrider_filter_api::{Action, Body, Flow, Hooks, Resumer};
 
+use super::taken::{Taken, Turn};
 use crate::chain::Filters;
 
 /// What a passage keeps of a large body's memory for the next message.
@@ -46,6 +47,10 @@ pub(super) enum Next {
         resumed: bool,
         /// Nothing of the message follows.
         end: bool,
+    },
+    /// Ask the filter with this index, which took the message over, what goes on, and settle that.
+    Flow {
+        index: usize,
     },
     Stand(Standing),
     /// More is held than may be.
@@ -85,6 +90,8 @@ pub(super) struct Passage {
     trailers: Option<usize>,
     had_trailers: bool,
     paused: Option<Hook>,
+    /// Filters that took the message over, in the order of passing.
+    taken: Vec<Taken>,
     /// What filters hold back of the body, each in front of its place.
     kept: Vec<(usize, Body)>,
     /// By index: those that want nothing more of this message.
@@ -118,11 +125,12 @@ impl Passage {
 
     /// Another message takes this one's place, with all of its body. Filters that saw the old head do not see it.
     pub(super) fn replace(&mut self, body: &[u8], bodiless: bool) {
-        if self.paused == Some(Hook::Head) || self.buffering {
+        if self.paused == Some(Hook::Head) || self.buffering || self.is_head_taken() {
             self.head += 1;
         }
         self.paused = None;
         self.buffering = false;
+        self.taken.clear();
         self.kept.clear();
         self.trailers = None;
         self.had_trailers = false;
@@ -189,7 +197,7 @@ impl Passage {
                 let place = self.place(hook);
                 return Next::Call { index: side.index(place, count), hook, resumed: true, end: false };
             }
-            let hook = if self.head < count && !self.buffering {
+            let hook = if self.head < count && !self.buffering && !self.is_head_taken() {
                 Hook::Head
             } else if self.piece.is_some() {
                 if self.body >= count {
@@ -202,6 +210,8 @@ impl Passage {
                     continue;
                 }
                 Hook::Trailers
+            } else if !self.taken.is_empty() {
+                return self.next_of_taken(side, count, waker);
             } else {
                 return Next::Stand(if self.ended { Standing::Finished } else { Standing::Wants });
             };
@@ -240,6 +250,11 @@ impl Passage {
                 self.head += usize::from(hook == Hook::Head);
                 return true;
             }
+            Action::Take if hook == Hook::Head => {
+                self.taken.push(Taken::new(self.head));
+                return true;
+            }
+            _ if !self.taken.is_empty() && self.take(hook) => return true,
             Action::Done if index < MAX_DONE => self.done |= 1 << index,
             _ => {}
         }
@@ -329,7 +344,7 @@ impl Passage {
 
     /// Nothing follows the head.
     fn is_empty(&self) -> bool {
-        self.ended && self.piece.is_none() && self.trailers.is_none()
+        self.ended && self.piece.is_none() && self.trailers.is_none() && self.taken.is_empty()
     }
 
     fn place(&self, hook: Hook) -> usize {
@@ -352,6 +367,11 @@ impl Passage {
 
     pub(super) fn is_paused(&self) -> bool {
         self.paused.is_some()
+    }
+
+    /// Nothing is read of the message until a filter says so.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.paused.is_some() || self.taken.iter().any(|taken| taken.turn == Turn::Waits || taken.came.is_some())
     }
 
     pub(super) fn head_is_through(&self, filters: &Filters) -> bool {
@@ -380,7 +400,7 @@ impl Passage {
         let ends_here = !self.had_trailers || gone && !(self.trailers.unwrap_or(count)..count).any(awaited);
         // The last piece before trailers is not marked as the end.
         let passed = self.piece.is_none_or(|end| (end || self.had_trailers) && self.body >= count);
-        let whole = self.ended && passed && self.kept.is_empty() && ends_here;
+        let whole = self.ended && passed && self.kept.is_empty() && self.taken.is_empty() && ends_here;
         whole.then_some(self.held.bytes().len() as u64)
     }
 
@@ -396,6 +416,7 @@ impl Passage {
         self.trailers = None;
         self.had_trailers = false;
         self.paused = None;
+        self.taken.clear();
         self.kept.clear();
         self.done = 0;
         self.ended = false;
@@ -403,6 +424,106 @@ impl Passage {
         self.begun = false;
         self.changed = false;
         self.open = false;
+    }
+}
+
+/// Filters that took the message over.
+impl Passage {
+    /// What asks for the flow of the filter with this index; `None` when it did not take the message over.
+    pub(super) fn resumer_of_taken(&self, side: Side, index: usize, count: usize) -> Option<Resumer> {
+        self.taken.iter().find(|taken| side.index(taken.place, count) == index).map(|taken| taken.resumer.clone())
+    }
+
+    /// The head waits in front of a filter that took the message over.
+    fn is_head_taken(&self) -> bool {
+        self.taken.last().is_some_and(|taken| taken.place == self.head)
+    }
+
+    /// What was just shown goes to the filter that it was shown to; `false` when that did not take the message over.
+    fn take(&mut self, hook: Hook) -> bool {
+        let place = self.place(hook);
+        let Some(taken) = self.taken.iter_mut().find(|taken| taken.place == place) else { return false };
+        match hook {
+            Hook::Head => return false,
+            Hook::Body => {
+                if self.piece.take() == Some(true) {
+                    taken.came = Some(Hook::Body);
+                }
+                self.held.clear();
+            }
+            Hook::Trailers => {
+                taken.came = Some(Hook::Trailers);
+                self.trailers = None;
+            }
+        }
+        taken.ask();
+        self.changed = true;
+        true
+    }
+
+    /// Nothing is in hand: the filter nearest to the way out is asked first, and those in front of it when it wants more.
+    #[cold]
+    fn next_of_taken(&mut self, side: Side, count: usize, waker: Option<&Waker>) -> Next {
+        let Some(waker) = waker else { return Next::Stand(Standing::Paused) };
+        self.held.clear();
+        for taken in self.taken.iter_mut().rev() {
+            match taken.poll(waker) {
+                Turn::Asked => return Next::Flow { index: side.index(taken.place, count) },
+                Turn::Waits => return Next::Stand(Standing::Paused),
+                Turn::Wants if taken.came.is_some() => return Next::Stand(Standing::Paused),
+                Turn::Wants | Turn::Finished => {}
+            }
+        }
+        Next::Stand(match (self.ended, self.taken.iter().all(|taken| taken.turn == Turn::Finished)) {
+            (true, true) => Standing::Finished,
+            (true, false) => Standing::Paused,
+            (false, _) => Standing::Wants,
+        })
+    }
+
+    /// Takes what the filter with this index lets go on.
+    pub(super) fn settle_flow(&mut self, side: Side, index: usize, count: usize, flow: &Flow) {
+        let Some(at) = self.taken.iter().position(|taken| side.index(taken.place, count) == index) else { return };
+        let Some(taken) = self.taken.get_mut(at) else { return };
+        let (place, came) = (taken.place, taken.came);
+        match flow {
+            Flow::Want => return taken.turn = Turn::Wants,
+            Flow::Wait => return taken.turn = Turn::Waits,
+            Flow::Head | Flow::Piece => {}
+            Flow::Finish => taken.turn = Turn::Finished,
+            Flow::Release => {
+                self.taken.remove(at);
+                if index < MAX_DONE {
+                    self.done |= 1 << index;
+                }
+            }
+            Flow::Respond(_) => self.taken.clear(),
+        }
+        let held_head = self.head == place;
+        if held_head {
+            self.head += 1;
+        }
+        let empty = self.held.bytes().is_empty();
+        self.changed |= !empty;
+        match flow {
+            Flow::Piece if !empty => self.put(false, place + 1),
+            Flow::Release => {
+                if came == Some(Hook::Trailers) {
+                    self.trailers = Some(place + 1);
+                }
+                let end = came == Some(Hook::Body);
+                // Whoever sees the head next is told when nothing is behind it.
+                if !empty || end && !held_head {
+                    self.put(end, place + 1);
+                }
+                self.begun |= end;
+            }
+            Flow::Finish => {
+                self.had_trailers = false;
+                self.put(true, place + 1);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -220,7 +220,7 @@ impl Exchange {
         if let Some(end) = self.overdue(connection, http) {
             return Poll::Ready(end);
         }
-        let waits = self.watches_client && !self.tunnel && (self.upload.is_done() || self.request_pass.is_paused());
+        let waits = self.watches_client && !self.tunnel && (self.upload.is_done() || self.request_pass.is_waiting());
         match waits && self.poll_client_gone(connection, http, cx) {
             true => Poll::Ready(End::Gone),
             false => {

@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::GrpcStatus;
 
@@ -19,6 +20,8 @@ pub struct GrpcPipe {
     incoming: Queue,
     /// The filter sends nothing more.
     finished: Cell<bool>,
+    /// The filter has gone, and the service has so much time to go as well.
+    left: Cell<Option<Duration>>,
     ended: RefCell<Option<GrpcStatus>>,
     /// Of the task.
     waker: RefCell<Option<Waker>>,
@@ -43,6 +46,11 @@ impl Queue {
         self.messages.borrow_mut().push_back(message);
     }
 
+    fn clear(&self) {
+        self.messages.borrow_mut().clear();
+        self.bytes.set(0);
+    }
+
     fn pop(&self) -> Option<Vec<u8>> {
         let message = self.messages.borrow_mut().pop_front()?;
         self.bytes.set(self.bytes.get().saturating_sub(message.len().max(1)));
@@ -57,6 +65,7 @@ impl GrpcPipe {
             outgoing: Queue::default(),
             incoming: Queue::default(),
             finished: Cell::new(false),
+            left: Cell::new(None),
             ended: RefCell::default(),
             waker: RefCell::default(),
             wake,
@@ -85,6 +94,12 @@ impl GrpcPipe {
         self.wake_task();
     }
 
+    pub(super) fn leave(&self, patience: Duration) {
+        self.left.set(Some(patience));
+        self.incoming.clear();
+        self.finish();
+    }
+
     pub(super) fn receive(&self) -> Option<Vec<u8>> {
         let was_full = self.incoming.is_full();
         let message = self.incoming.pop()?;
@@ -101,6 +116,13 @@ impl GrpcPipe {
         self.ended.borrow().clone()
     }
 
+    /// Nobody listens any more once the filter has left.
+    fn wake_filter(&self) {
+        if self.left.get().is_none() {
+            (self.wake)();
+        }
+    }
+
     fn wake_task(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -112,7 +134,7 @@ impl GrpcPipe {
         let was_full = self.outgoing.is_full();
         if let Some(message) = self.outgoing.pop() {
             if was_full && !self.outgoing.is_full() {
-                (self.wake)();
+                self.wake_filter();
             }
             return Poll::Ready(Some(message));
         }
@@ -121,6 +143,17 @@ impl GrpcPipe {
         }
         self.remember(cx);
         Poll::Pending
+    }
+
+    /// For the task: ready when the filter has left, with how long the service may take to end its side.
+    pub fn poll_left(&self, cx: &Context<'_>) -> Poll<Duration> {
+        match self.left.get() {
+            Some(patience) => Poll::Ready(patience),
+            None => {
+                self.remember(cx);
+                Poll::Pending
+            }
+        }
     }
 
     /// For the task: ready while the filter takes more messages.
@@ -134,14 +167,16 @@ impl GrpcPipe {
 
     /// For the task: a message came.
     pub fn deliver(&self, message: Vec<u8>) {
-        self.incoming.push(message);
-        (self.wake)();
+        if self.left.get().is_none() {
+            self.incoming.push(message);
+            self.wake_filter();
+        }
     }
 
     /// For the task: the conversation is over.
     pub fn end(&self, status: GrpcStatus) {
         *self.ended.borrow_mut() = Some(status);
-        (self.wake)();
+        self.wake_filter();
     }
 
     fn remember(&self, cx: &Context<'_>) {
@@ -173,6 +208,23 @@ mod tests {
         assert!(!pipe.send(vec![1]), "it said that nothing follows");
         assert_eq!(pipe.poll_outgoing(&cx), Poll::Ready(Some(Vec::new())));
         assert_eq!(pipe.poll_outgoing(&cx), Poll::Ready(None));
+    }
+
+    #[test]
+    fn a_filter_that_leaves_hears_nothing_more_but_what_it_said_is_sent() {
+        let (pipe, woken) = pipe();
+        let cx = Context::from_waker(Waker::noop());
+        assert!(pipe.poll_left(&cx).is_pending());
+        assert!(pipe.send(b"last".to_vec()));
+        pipe.deliver(vec![0; MAX_WAITING]);
+        pipe.leave(Duration::from_secs(1));
+        assert_eq!(pipe.poll_left(&cx), Poll::Ready(Duration::from_secs(1)));
+        assert!(pipe.poll_wanted(&cx).is_ready(), "the service is read, so that it can end");
+        pipe.deliver(b"late".to_vec());
+        assert_eq!(pipe.poll_outgoing(&cx), Poll::Ready(Some(b"last".to_vec())));
+        assert_eq!(pipe.poll_outgoing(&cx), Poll::Ready(None));
+        pipe.end(GrpcStatus::default());
+        assert_eq!((woken.get(), pipe.receive()), (1, None));
     }
 
     #[test]

@@ -159,7 +159,8 @@ impl Driver {
     fn go_on(&mut self, side: Side, mut action: Action) -> Outcome {
         loop {
             match action {
-                Action::Continue => self.pass_held(side),
+                // No script takes a message over.
+                Action::Continue | Action::Take => self.pass_held(side),
                 Action::Done => {
                     self.pass_held(side);
                     self.passage(side).is_done = true;

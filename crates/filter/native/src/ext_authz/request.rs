@@ -1,33 +1,15 @@
 //! What of a client's request a service is shown, whatever it speaks.
 
-use postrider_http::{HeaderId, RequestHead};
+use postrider_http::RequestHead;
+
+use crate::shown;
 
 /// Tells the service whether it sees all of the body. One that a client sent is not passed on.
 pub(super) const PARTIAL_BODY: &str = "x-envoy-auth-partial-body";
 
-/// The headers with these names, in lower case; method, path, authority and scheme under the names that HTTP/2 gives
-/// them.
+/// The headers with these names, in lower case.
 pub(super) fn carried(request: &RequestHead, wanted: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)> {
-    let scheme = request.scheme().map_or("", |scheme| scheme.as_str());
-    let parts = [
-        (":authority", request.authority()),
-        (":path", request.path()),
-        (":method", request.method_bytes()),
-        (":scheme", scheme.as_bytes()),
-    ];
-    let mut all: Vec<(String, Vec<u8>)> = Vec::new();
-    for (name, value) in parts {
-        if !value.is_empty() && wanted(name) {
-            all.push((name.to_owned(), value.to_vec()));
-        }
-    }
-    for field in request.fields.iter().filter(|field| field.id != HeaderId::Host) {
-        let name = String::from_utf8_lossy(field.name);
-        if name != PARTIAL_BODY && wanted(&name) {
-            all.push((name.into_owned(), field.value.to_vec()));
-        }
-    }
-    all
+    shown::of_request(request, |name| name != PARTIAL_BODY && wanted(name))
 }
 
 /// Lines of one name as one, with commas.

@@ -99,6 +99,7 @@ fn carry(random: &Random, side: Side, filters: &Filters, pieces: &[&[u8]], trail
                 }
                 assert!(pass.settle(index, hook, &action, usize::MAX));
             }
+            Next::Flow { .. } => unreachable!("nobody took it over"),
             Next::Stand(Standing::Paused) => unreachable!("it was resumed"),
             Next::Stand(Standing::Wants) => match unread.next() {
                 Some((at, piece)) => {
@@ -163,6 +164,7 @@ fn more_than_the_limit_is_not_held() {
             }
             Next::TooLarge => break,
             Next::Stand(standing) => panic!("{standing:?}"),
+            Next::Flow { .. } => panic!("nobody took it over"),
         }
     }
     assert_eq!(fed, 6);
@@ -217,4 +219,171 @@ fn the_length_is_known_when_nobody_looks_for_trailers_that_are_gone() {
     assert_eq!(step(&mut pass, &filters, &Action::Continue), Some((0, Hook::Trailers, true)));
     assert_eq!(pass.whole(Side::Response, &filters, true), Some(4));
     assert_eq!(pass.whole(Side::Response, &filters, false), None, "they are still there");
+}
+
+/// What a filter that took a message over does with it: keeps some, and lets it go in pieces of its own.
+struct Keeper {
+    kept: Vec<u8>,
+    head_gone: bool,
+    ended: bool,
+    trailers: bool,
+}
+
+impl Keeper {
+    fn flow(&mut self, random: &Random, pass: &mut Passage) -> Flow {
+        match random.below(4) {
+            0 if !self.head_gone => {
+                self.head_gone = true;
+                Flow::Head
+            }
+            1 if !self.kept.is_empty() => {
+                self.head_gone = true;
+                let rest = self.kept.split_off(self.kept.len().min(2));
+                pass.held.replace(&std::mem::replace(&mut self.kept, rest));
+                Flow::Piece
+            }
+            2 if self.ended && self.kept.len() < 2 => {
+                pass.held.replace(&std::mem::take(&mut self.kept));
+                Flow::Release
+            }
+            _ if self.ended => {
+                pass.taken.iter().for_each(|taken| taken.resumer.resume());
+                Flow::Wait
+            }
+            _ => Flow::Want,
+        }
+    }
+}
+
+#[test]
+fn what_filters_take_over_arrives_whole_behind_its_head_and_in_front_of_its_trailers() {
+    let random = Random::new(11);
+    for round in 0..10_000 {
+        let side = if round % 2 == 0 { Side::Request } else { Side::Response };
+        let count = 1 + random.below(4);
+        let filters = filters(count);
+        let mut keepers: Vec<Option<Keeper>> = (0..count).map(|_| None).collect();
+        let (mut heads, mut trailers_seen) = (vec![0; count], vec![0; count]);
+        let pieces = &[&b"ab"[..], b"c", b"def", b"g"][..random.below(5)];
+        let trailers = random.below(2) == 0;
+        let mut unread = pieces.iter();
+        let (mut pass, mut out, mut ended) = (Passage::default(), Vec::new(), false);
+        pass.begin(false, false);
+        let mut steps = 0;
+        loop {
+            steps += 1;
+            assert!(steps < 5_000, "it does not come to an end");
+            match pass.next(side, &filters, usize::MAX, Some(Waker::noop())) {
+                Next::Flow { index } => {
+                    assert!(pass.held.bytes().is_empty());
+                    let flow = keepers[index].as_mut().expect("it took the message").flow(&random, &mut pass);
+                    if matches!(flow, Flow::Release) {
+                        keepers[index] = None;
+                    }
+                    pass.settle_flow(side, index, count, &flow);
+                }
+                Next::Call { index, hook: Hook::Head, .. } => {
+                    heads[index] += 1;
+                    let takes = random.below(2) == 0;
+                    let action = if takes { Action::Take } else { Action::Continue };
+                    if takes {
+                        let keeper = Keeper { kept: Vec::new(), head_gone: false, ended: false, trailers: false };
+                        keepers[index] = Some(keeper);
+                    }
+                    assert!(pass.settle(index, Hook::Head, &action, usize::MAX));
+                }
+                Next::Call { index, hook, end, .. } => {
+                    assert_eq!(heads[index], 1, "the head comes first");
+                    match (&mut keepers[index], hook) {
+                        (Some(keeper), Hook::Body) => {
+                            keeper.kept.extend_from_slice(pass.held.bytes());
+                            keeper.ended |= end;
+                        }
+                        (Some(keeper), _) => {
+                            keeper.ended = true;
+                            keeper.trailers = true;
+                        }
+                        (None, _) => {}
+                    }
+                    trailers_seen[index] += usize::from(hook == Hook::Trailers);
+                    assert!(pass.settle(index, hook, &Action::Continue, usize::MAX));
+                }
+                Next::Stand(Standing::Piece) => {
+                    assert!(pass.head_is_through(&filters));
+                    out.extend_from_slice(pass.held.bytes());
+                    pass.delivered();
+                }
+                Next::Stand(Standing::Wants) => match unread.next() {
+                    Some(piece) => {
+                        pass.held.push(piece);
+                        pass.feed(false, false);
+                    }
+                    None => {
+                        assert!(!ended);
+                        ended = true;
+                        pass.feed(true, trailers);
+                    }
+                },
+                Next::Stand(Standing::Finished) => break,
+                Next::Stand(Standing::Paused) => assert!(pass.is_waiting()),
+                Next::TooLarge => unreachable!("there is no limit"),
+            }
+        }
+        assert!(ended && pass.head_is_through(&filters) && out == pieces.concat(), "{out:?}");
+        assert!(keepers.iter().all(Option::is_none));
+        assert!(trailers_seen.iter().all(|seen| *seen == usize::from(trailers)));
+    }
+}
+
+#[test]
+fn a_message_that_a_filter_finishes_ends_although_more_comes() {
+    let filters = filters(2);
+    let mut pass = Passage::default();
+    pass.begin(false, false);
+    let next = |pass: &mut Passage| pass.next(Side::Request, &filters, usize::MAX, Some(Waker::noop()));
+    let call = |index, hook, end| Next::Call { index, hook, resumed: false, end };
+    assert_eq!(next(&mut pass), call(0, Hook::Head, false));
+    assert!(pass.settle(0, Hook::Head, &Action::Take, usize::MAX));
+    assert_eq!(next(&mut pass), Next::Flow { index: 0 });
+    pass.held.replace(b"own");
+    pass.settle_flow(Side::Request, 0, 2, &Flow::Finish);
+    assert_eq!(next(&mut pass), call(1, Hook::Head, false));
+    assert!(pass.settle(1, Hook::Head, &Action::Continue, usize::MAX));
+    assert_eq!(next(&mut pass), call(1, Hook::Body, true));
+    assert!(pass.settle(1, Hook::Body, &Action::Continue, usize::MAX));
+    assert_eq!(next(&mut pass), Next::Stand(Standing::Piece));
+    assert_eq!(pass.held.bytes(), b"own");
+    assert_eq!(pass.whole(Side::Request, &filters, false), None, "the client has not ended");
+    pass.delivered();
+    for last in [false, true] {
+        assert_eq!(next(&mut pass), Next::Stand(Standing::Wants));
+        pass.held.push(b"more");
+        pass.feed(last, false);
+        assert_eq!(next(&mut pass), call(0, Hook::Body, last));
+        assert!(pass.settle(0, Hook::Body, &Action::Continue, usize::MAX));
+    }
+    assert_eq!(next(&mut pass), Next::Stand(Standing::Finished));
+}
+
+#[test]
+fn the_length_is_known_when_all_is_released_before_the_head_went() {
+    let filters = filters(1);
+    let mut pass = Passage::default();
+    pass.begin(false, false);
+    let next = |pass: &mut Passage| pass.next(Side::Request, &filters, usize::MAX, Some(Waker::noop()));
+    assert!(matches!(next(&mut pass), Next::Call { hook: Hook::Head, .. }));
+    assert!(pass.settle(0, Hook::Head, &Action::Take, usize::MAX));
+    assert_eq!(next(&mut pass), Next::Flow { index: 0 });
+    pass.settle_flow(Side::Request, 0, 1, &Flow::Want);
+    assert_eq!(next(&mut pass), Next::Stand(Standing::Wants));
+    pass.held.push(b"body");
+    pass.feed(true, false);
+    assert!(matches!(next(&mut pass), Next::Call { hook: Hook::Body, end: true, .. }));
+    assert!(pass.settle(0, Hook::Body, &Action::Continue, usize::MAX));
+    assert_eq!(next(&mut pass), Next::Flow { index: 0 });
+    assert_eq!(pass.whole(Side::Request, &filters, false), None);
+    pass.held.replace(b"another");
+    pass.settle_flow(Side::Request, 0, 1, &Flow::Release);
+    assert_eq!(pass.whole(Side::Request, &filters, false), Some(7));
+    assert_eq!(next(&mut pass), Next::Stand(Standing::Piece));
 }
