@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api_key_auth;
 mod basic_auth;
 mod descriptors;
 mod ext_authz;
@@ -16,11 +17,13 @@ mod grpc_json_transcoder;
 mod grpc_stats;
 mod grpc_web;
 mod header_mutation;
+mod jwt_authn;
 mod metadata_match;
 mod mutation_rules;
 mod ratelimit;
 mod rbac;
 mod read;
+mod request_match;
 mod request_parts;
 mod shown;
 
@@ -28,6 +31,7 @@ use postrider_filter_api::Registry;
 
 /// Makes every built-in filter known by the type of its configuration.
 pub fn register(registry: &mut Registry) {
+    registry.register(api_key_auth::KIND, api_key_auth::build);
     registry.register(basic_auth::KIND, basic_auth::build);
     registry.register(ext_authz::KIND, ext_authz::build);
     registry.register(ext_proc::KIND, ext_proc::build);
@@ -37,6 +41,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(grpc_stats::KIND, grpc_stats::build);
     registry.register(grpc_web::KIND, grpc_web::build);
     registry.register(header_mutation::KIND, header_mutation::build);
+    registry.register(jwt_authn::KIND, jwt_authn::build);
     registry.register(ratelimit::KIND, ratelimit::build);
     registry.register(rbac::KIND, rbac::build);
 }

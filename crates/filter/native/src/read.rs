@@ -1,5 +1,10 @@
-//! What configurations hold that plain values do not know: header names, statuses.
+//! What configurations hold that plain values do not know: header names, statuses, data from files.
 
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_filter_api::WatchedFile;
 use postrider_grpc::core::StatusCode;
 use postrider_http::{HeaderName, is_field_value};
 use postrider_model::{AppendAction, Format, HeaderValue, Piece, Reading};
@@ -14,6 +19,32 @@ pub(crate) fn header(at: &mut Reading<'_>, key: &str) -> Option<HeaderName> {
             None
         }
     }
+}
+
+/// A field name that a filter may write.
+pub(crate) fn own_header(at: &mut Reading<'_>, key: &str) -> Option<HeaderName> {
+    let name = header(at, key)?;
+    if is_protected(name.as_bytes()) {
+        at.error(key, "the proxy writes this field itself");
+    }
+    Some(name)
+}
+
+/// Fields that the proxy writes itself, from what it decided about the message.
+pub(crate) fn is_protected(name: &[u8]) -> bool {
+    const OWN: [&[u8]; 10] = [
+        b"host",
+        b"connection",
+        b"content-length",
+        b"transfer-encoding",
+        b"upgrade",
+        b"te",
+        b"trailer",
+        b"keep-alive",
+        b"proxy-connection",
+        b"http2-settings",
+    ];
+    name.first() == Some(&b':') || OWN.contains(&name)
 }
 
 /// `HttpStatus`.
@@ -63,4 +94,43 @@ pub(crate) fn header_option(at: &mut Reading<'_>) -> Option<HeaderValue> {
     let keep_empty = at.flag("keep_empty_value");
     let (name, value) = field.flatten()?;
     Some(HeaderValue { name, value, action, keep_empty })
+}
+
+/// Largest file read as data: not whatever a path happens to lead to.
+const MAX_DATA_BYTES: u64 = 8 << 20;
+
+/// `DataSource`. A file that is read is added to `files`.
+pub(crate) fn data_source(at: &mut Reading<'_>, key: &str, files: &mut Vec<WatchedFile>) -> Option<Vec<u8>> {
+    const PLACES: [&str; 4] = ["inline_string", "inline_bytes", "filename", "environment_variable"];
+    at.map(key, |at| {
+        // Every file is watched, whatever changes it.
+        at.map("watched_directory", |at| at.text("path").map(str::len));
+        let named: Vec<(&str, &str)> = PLACES.iter().filter_map(|place| Some((*place, at.text(place)?))).collect();
+        let [(place, value)] = named[..] else {
+            at.wrong(format!("exactly one of {} is wanted", PLACES.join(", ")));
+            return None;
+        };
+        let data = match place {
+            "inline_bytes" => STANDARD.decode(value).map_err(|error| error.to_string()),
+            "filename" => {
+                let content = read_file(Path::new(value));
+                files.push(WatchedFile::new(Path::new(value), content.as_deref().ok()));
+                content.map_err(|error| format!("cannot read {value}: {error}"))
+            }
+            "environment_variable" => {
+                std::env::var(value).map(String::into_bytes).map_err(|error| format!("{value}: {error}"))
+            }
+            _ => Ok(value.as_bytes().to_vec()),
+        };
+        data.map_err(|message| at.error(place, message)).ok()
+    })
+    .flatten()
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > MAX_DATA_BYTES {
+        return Err(format!("it has {size} bytes; at most {MAX_DATA_BYTES} are read"));
+    }
+    std::fs::read(path).map_err(|error| error.to_string())
 }

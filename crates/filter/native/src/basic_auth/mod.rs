@@ -19,10 +19,11 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
-use postrider_http::{HeaderId, HeaderName, RequestHead, Scheme};
+use postrider_http::{HeaderId, HeaderName, RequestHead};
 use postrider_model::{Fields, Value, ValueError};
 use postrider_telemetry::Block;
 
+use crate::request_parts::quotable_uri;
 use cache::Verified;
 use users::Users;
 
@@ -116,9 +117,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Of a longer path only this much is named in the realm.
-const MAX_REALM_PATH: usize = 256;
-
 impl Filter for Gate {
     fn hooks(&self) -> Hooks {
         Hooks { request_headers: true, ..Hooks::default() }
@@ -193,24 +191,9 @@ fn deny(denial: Denial, request: &RequestHead) -> Action {
     }))
 }
 
-/// `Basic realm="…"` with the URI that the client asked for as a quoted string (RFC 9110 section 5.6.4).
+/// `Basic realm="…"` with the URI that the client asked for.
 fn challenge(request: &RequestHead) -> Vec<u8> {
-    let fields = &request.fields;
-    let scheme = match request.scheme() {
-        Some(scheme) => scheme.as_str().as_bytes(),
-        None => fields.get(HeaderId::XForwardedProto).unwrap_or(Scheme::Http.as_str().as_bytes()),
-    };
-    let path = fields.get(HeaderId::XEnvoyOriginalPath).unwrap_or(request.path());
-    let path = path.get(..MAX_REALM_PATH).unwrap_or(path);
-    let mut challenge = b"Basic realm=\"".to_vec();
-    for &byte in [scheme, b"://", request.authority(), path].into_iter().flatten() {
-        if matches!(byte, b'"' | b'\\') {
-            challenge.push(b'\\');
-        }
-        challenge.push(byte);
-    }
-    challenge.push(b'"');
-    challenge
+    [b"Basic realm=\"", quotable_uri(request).as_slice(), b"\""].concat()
 }
 
 fn users_of(fields: &mut Fields<'_>) -> Result<Users, ConfigError> {

@@ -4,6 +4,7 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::testing::FakeStream;
 
 use super::*;
+use crate::request_parts::MAX_REALM_PATH;
 use crate::testing::{lines, object, request, request_headers, text};
 
 fn users(list: &str) -> Value {

@@ -5,6 +5,7 @@ use postrider_http::{HeaderName, is_field_value};
 use postrider_model::{AppendAction, Fields, Format, Piece, Regex, StringKind, StringMatch, Value, ValueError};
 
 use super::{Append, Mutation};
+use crate::read::is_protected;
 
 /// The lists of one scope.
 #[derive(Debug, Default)]
@@ -31,23 +32,6 @@ pub(super) fn read_route(value: &Value) -> Result<Mutations, ConfigError> {
     let mutations = lists(&mut fields, &mut errors);
     errors.extend(fields.finish().err().into_iter().flatten());
     if errors.is_empty() { Ok(mutations) } else { Err(errors) }
-}
-
-/// Fields that the proxy writes itself, from what it decided about the message.
-pub(super) fn is_protected(name: &[u8]) -> bool {
-    const OWN: [&[u8]; 10] = [
-        b"host",
-        b"connection",
-        b"content-length",
-        b"transfer-encoding",
-        b"upgrade",
-        b"te",
-        b"trailer",
-        b"keep-alive",
-        b"proxy-connection",
-        b"http2-settings",
-    ];
-    name.first() == Some(&b':') || OWN.contains(&name)
 }
 
 fn lists(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Mutations {

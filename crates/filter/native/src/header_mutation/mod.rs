@@ -141,7 +141,7 @@ impl Mutator {
                 }
                 Mutation::RemoveMatching(condition) => {
                     fields.retain(|field| {
-                        config::is_protected(field.name)
+                        crate::read::is_protected(field.name)
                             || !std::str::from_utf8(field.name).is_ok_and(|name| condition.matches(name))
                     });
                 }

@@ -1,0 +1,449 @@
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
+use base64::Engine;
+use postrider_filter_api::testing::FakeStream;
+use postrider_filter_api::{Answer, CallFailure, Moment};
+use postrider_http::ResponseHead;
+
+use super::token::BASE64URL;
+use super::*;
+use crate::testing::{lines, list, object, request, request_headers, text};
+
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+/// Seconds since 1970, as the clock of every test shows them.
+const NOW: u64 = 1_800_000_000;
+
+fn clock() -> (Moment, SystemTime) {
+    (Moment::from_nanos(1_000_000_000), UNIX_EPOCH + Duration::from_secs(NOW))
+}
+
+fn encoded(bytes: &[u8]) -> String {
+    BASE64URL.encode(bytes)
+}
+
+/// A token signed with the secret.
+fn token(payload: &str) -> String {
+    let signed = format!("{}.{}", encoded(br#"{"alg":"HS256"}"#), encoded(payload.as_bytes()));
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, SECRET), signed.as_bytes());
+    format!("{signed}.{}", encoded(tag.as_ref()))
+}
+
+fn jwks() -> String {
+    format!(r#"{{"keys":[{{"kty":"oct","kid":"s","k":"{}"}}]}}"#, encoded(SECRET))
+}
+
+fn here() -> (&'static str, Value) {
+    ("local_jwks", object([("inline_string", text(&jwks()))]))
+}
+
+fn provider(more: Vec<(&str, Value)>) -> Value {
+    let mut entries = vec![("issuer".to_owned(), text("me"))];
+    entries.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    Value::Map(entries)
+}
+
+/// The provider `p`, required everywhere.
+fn gateway(provider: Value, more: Vec<(&str, Value)>) -> Value {
+    let rule =
+        object([("match", object([("prefix", text("/"))])), ("requires", object([("provider_name", text("p"))]))]);
+    let mut entries = vec![("providers".to_owned(), object([("p", provider)])), ("rules".to_owned(), list([rule]))];
+    entries.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    Value::Map(entries)
+}
+
+fn filter(config: &Value) -> Rc<dyn Filter> {
+    build("jwt", config).ok().unwrap().filter(&ScopedConfigs::default(), &crate::testing::place())
+}
+
+fn bearer(token: &str) -> FakeStream {
+    with_field("authorization", &format!("Bearer {token}"))
+}
+
+fn with_field(name: &str, value: &str) -> FakeStream {
+    let mut stream = request("/", &[(name, value)]);
+    stream.host.clock = clock;
+    stream
+}
+
+/// Status and body of the refusal; `None` when the request may go on.
+fn refusal(action: Action) -> Option<(u16, String)> {
+    match action {
+        Action::Respond(reply) => Some((reply.status, String::from_utf8(reply.body.to_vec()).unwrap())),
+        Action::Done => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_token_must_be_well_formed_signed_and_meant_for_us() {
+    let audiences = list([text("https://a1/")]);
+    let filter = filter(&gateway(provider(vec![here(), ("audiences", audiences)]), Vec::new()));
+    let answer = |stream: &mut FakeStream| refusal(request_headers(stream, &*filter));
+    let good = format!(r#"{{"iss":"me","aud":["a1"],"exp":{}}}"#, NOW + 10);
+    assert_eq!(answer(&mut bearer(&token(&good))), None);
+    let mut missing = request("/p?q", &[]);
+    let Action::Respond(reply) = request_headers(&mut missing, &*filter) else { panic!("admitted") };
+    assert_eq!((reply.status, &*reply.body), (401, &b"Jwt is missing"[..]));
+    assert_eq!(reply.details, "jwt_authn_access_denied{Jwt_is_missing}");
+    assert_eq!(reply.headers[0].1, &br#"Bearer realm="http://x/p?q""#[..]);
+    let Action::Respond(reply) = request_headers(&mut bearer("x"), &*filter) else { panic!("admitted") };
+    assert_eq!(reply.headers[0].1, &br#"Bearer realm="http://x/", error="invalid_token""#[..]);
+    for (payload, status, body) in [
+        (r#"{"iss":"you","aud":"a1"}"#.to_owned(), 401, "Jwt issuer is not configured"),
+        (r#"{"iss":"me","aud":"a2"}"#.to_owned(), 403, "Audiences in Jwt are not allowed"),
+        (r#"{"iss":"me"}"#.to_owned(), 403, "Audiences in Jwt are not allowed"),
+        (r#"{"iss":1}"#.to_owned(), 401, "Jwt payload [iss] field is not a string"),
+        (r#"{"aud":[1]}"#.to_owned(), 401, "Jwt payload [aud] field is not a string or string list"),
+        (r#"{"exp":"1"}"#.to_owned(), 401, "Jwt payload [exp] field is not an integer"),
+        (r#"{"exp":-1}"#.to_owned(), 401, "Jwt payload [exp] field is not a positive 64 bit integer"),
+        (format!(r#"{{"iss":"me","aud":"a1","exp":{}}}"#, NOW - 61), 401, "Jwt is expired"),
+        (format!(r#"{{"iss":"me","aud":"a1","nbf":{}}}"#, NOW + 61), 401, "Jwt not yet valid"),
+        ("no json".to_owned(), 401, "Jwt payload is an invalid JSON"),
+    ] {
+        let got = answer(&mut bearer(&token(&payload)));
+        assert_eq!(got, Some((status, body.to_owned())), "{payload}");
+    }
+    for skew in [format!(r#"{{"iss":"me","aud":"a1","exp":{}}}"#, NOW - 60), good.clone()] {
+        assert_eq!(answer(&mut bearer(&token(&skew))), None, "{skew}");
+    }
+    let (signed, _) = token(&good).rsplit_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    for (token, body) in [
+        (format!("{signed}.AAAA"), "Jwt verification fails"),
+        (format!("{signed}.!"), "Jwt signature is an invalid Base64url encoded"),
+        (signed, "Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections"),
+        ("a.b.c".to_owned(), "Jwt header is an invalid Base64url encoded"),
+        (format!("{}.e30.AAAA", encoded(br#"{"alg":"none"}"#)), "Jwt header [alg] is not supported"),
+        (format!("{}.e30.AAAA", encoded(b"{}")), "Jwt header [alg] field is required and must be a string"),
+    ] {
+        assert_eq!(answer(&mut bearer(&token)), Some((401, body.to_owned())), "{token}");
+    }
+}
+
+#[test]
+fn signatures_are_checked_by_the_key_that_fits() {
+    let random = SystemRandom::new();
+    let ec = |algorithm: &'static signature::EcdsaSigningAlgorithm| {
+        let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+        EcdsaKeyPair::from_pkcs8(algorithm, pkcs8.as_ref()).unwrap()
+    };
+    let p256 = ec(&signature::ECDSA_P256_SHA256_FIXED_SIGNING);
+    let p384 = ec(&signature::ECDSA_P384_SHA384_FIXED_SIGNING);
+    let edwards = Ed25519KeyPair::generate().unwrap();
+    let jwk = |kid: &str, crv: &str, point: &[u8], size: usize| {
+        let (x, y) = point[1..].split_at(size);
+        format!(r#"{{"kty":"EC","kid":"{kid}","crv":"{crv}","x":"{}","y":"{}"}}"#, encoded(x), encoded(y))
+    };
+    let okp = format!(r#"{{"kty":"OKP","kid":"ed","crv":"Ed25519","x":"{}"}}"#, encoded(edwards.public_key().as_ref()));
+    let broken = r#"{"kty":"zz"}"#;
+    let keys = [
+        broken.to_owned(),
+        jwk("p256", "P-256", p256.public_key().as_ref(), 32),
+        jwk("p384", "P-384", p384.public_key().as_ref(), 48),
+        okp,
+    ];
+    let keys = keys::Keys::parse(format!(r#"{{"keys":[{}]}}"#, keys.join(",")).as_bytes()).unwrap();
+    let check = |alg: &str, kid: &str, sign: &dyn Fn(&[u8]) -> Vec<u8>| {
+        let header = format!(r#"{{"alg":"{alg}","kid":"{kid}"}}"#);
+        let signed = format!("{}.{}", encoded(header.as_bytes()), encoded(b"{}"));
+        let text = format!("{signed}.{}", encoded(&sign(signed.as_bytes())));
+        keys.verify(&token::Token::parse(&text).unwrap())
+    };
+    let by = |pair: &EcdsaKeyPair, data: &[u8]| pair.sign(&random, data).unwrap().as_ref().to_vec();
+    assert_eq!(check("ES256", "p256", &|data| by(&p256, data)), Status::Ok);
+    assert_eq!(check("ES384", "p384", &|data| by(&p384, data)), Status::Ok);
+    assert_eq!(check("EdDSA", "ed", &|data| edwards.sign(data).as_ref().to_vec()), Status::Ok);
+    // The right signature under another name, and for another algorithm.
+    assert_eq!(check("ES256", "p384", &|data| by(&p256, data)), Status::Verification);
+    assert_eq!(check("ES384", "p256", &|data| by(&p256, data)), Status::Verification);
+    assert_eq!(check("EdDSA", "ed", &|_| vec![0; 64]), Status::Verification);
+    assert_eq!(check("EdDSA", "ed", &|_| vec![0; 63]), Status::Ed25519Length);
+    assert_eq!(check("ES256", "nobody", &|data| by(&p256, data)), Status::NoKey);
+}
+
+#[test]
+fn a_set_without_a_good_key_is_refused_in_words() {
+    for (set, message) in [
+        ("x", "Jwks is an invalid JSON"),
+        ("{}", "Jwks does not have [keys] field"),
+        (r#"{"keys":1}"#, "[keys] in Jwks is not an array"),
+        (r#"{"keys":[]}"#, "Jwks doesn't have any valid public key"),
+        (r#"{"keys":[{}]}"#, "[kty] is missing in [keys]"),
+        (r#"{"keys":[{"kty":"zz"}]}"#, "[kty] is not supported in [keys]"),
+        (r#"{"keys":[{"kty":"RSA"}]}"#, "[n] field is missing for a RSA key"),
+        (r#"{"keys":[{"kty":"RSA","n":"AQ","e":"AQ"}]}"#, "Jwks RSA [n] or [e] field is missing or has a parse error"),
+        (r#"{"keys":[{"kty":"EC","alg":"RS256"}]}"#, "[alg] is not started with [ES] for an EC key"),
+        (r#"{"keys":[{"kty":"EC","crv":"P-1"}]}"#, "[crv] or [alg] field is not supported for an EC key"),
+        (r#"{"keys":[{"kty":"oct","k":""}]}"#, "Jwks Oct key is an invalid Base64"),
+        (r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"AA"}]}"#, "Jwks OKP [x] field is wrong length."),
+        (r#"{"a":"no certificate"}"#, "X509 parse pubkey fails"),
+    ] {
+        assert_eq!(keys::Keys::parse(set.as_bytes()).unwrap_err(), message, "{set}");
+    }
+}
+
+#[test]
+fn the_upstream_learns_what_a_token_says_and_nothing_forged() {
+    let claim = |header: &str, claim: &str| object([("header_name", text(header)), ("claim_name", text(claim))]);
+    let path = object([("header_name", text("x-dotted")), ("claim_path", list([object([("key", text("a.b"))])]))]);
+    let normalize = object([("space_delimited_claims", list([text("scope")]))]);
+    let provider = provider(vec![
+        here(),
+        ("forward_payload_header", text("x-payload")),
+        ("pad_forward_payload_header", Value::Bool(true)),
+        ("payload_in_metadata", text("payload")),
+        ("header_in_metadata", text("header")),
+        ("normalize_payload_in_metadata", normalize),
+        ("clear_route_cache", Value::Bool(true)),
+        (
+            "claim_to_headers",
+            list([claim("x-sub", "sub"), claim("x-deep", "n.m"), claim("x-list", "l"), claim("x-none", "z"), path]),
+        ),
+    ]);
+    let filter = filter(&gateway(provider, Vec::new()));
+    let payload = r#"{"iss":"me","sub":"ann","n":{"m":1.5},"l":["x"],"a.b":7,"scope":"r  w"}"#;
+    let token = token(payload);
+    let fields = [("authorization", &*format!("Bearer {token}")), ("x-sub", "root"), ("x-none", "evil")];
+    let mut stream = request("/", &fields);
+    assert_eq!(refusal(request_headers(&mut stream, &*filter)), None);
+    let mut padded = token.split('.').nth(1).unwrap().to_owned();
+    while !padded.len().is_multiple_of(4) {
+        padded.push('=');
+    }
+    let want = [
+        format!("x-payload: {padded}"),
+        "x-sub: ann".to_owned(),
+        "x-deep: 1.500000".to_owned(),
+        "x-list: WyJ4Il0=".to_owned(),
+        "x-dotted: 7".to_owned(),
+    ];
+    assert_eq!(lines(&stream.request.fields), want);
+    assert!(stream.info.route_is_stale);
+    let Some(Value::Map(noted)) = stream.info.metadata.get(NAMESPACE, "payload") else { panic!("nothing noted") };
+    assert!(noted.contains(&("scope".to_owned(), list([text("r"), text("w")]))));
+    assert_eq!(stream.info.metadata.get(NAMESPACE, "header"), Some(&object([("alg", text("HS256"))])));
+}
+
+#[test]
+fn tokens_stand_in_headers_parameters_and_cookies() {
+    let places = |extra: Vec<(&str, Value)>| filter(&gateway(provider([vec![here()], extra].concat()), Vec::new()));
+    let good = token(r#"{"iss":"me"}"#);
+    let usual = places(Vec::new());
+    let mut stream = request(&format!("/p?a=1&access_token={good}&b=%20"), &[]);
+    assert_eq!(refusal(request_headers(&mut stream, &*usual)), None);
+    assert_eq!(stream.request.path(), b"/p?a=1&b=%20");
+    let own = places(vec![
+        ("from_headers", list([object([("name", text("X-Tok")), ("value_prefix", text("T="))])])),
+        ("from_cookies", list([text("jar")])),
+        ("forward", Value::Bool(true)),
+    ]);
+    for (name, value, passes) in [
+        ("x-tok", format!("T={good}"), true),
+        ("x-tok", good.clone(), false),
+        ("cookie", format!("a=b; jar={good}"), true),
+        ("authorization", format!("Bearer {good}"), false),
+    ] {
+        let mut stream = request("/", &[(name, &value)]);
+        let outcome = refusal(request_headers(&mut stream, &*own));
+        assert_eq!(outcome.is_none(), passes, "{name}");
+        assert_eq!(lines(&stream.request.fields).len(), 1);
+    }
+    // All must be good.
+    let mut two = request("/?access_token=x", &[("authorization", &format!("Bearer {good}"))]);
+    assert!(refusal(request_headers(&mut two, &*usual)).is_some());
+}
+
+#[test]
+fn requirements_are_made_of_requirements() {
+    let name = |name: &str| object([("provider_name", text(name))]);
+    let any = |items: Vec<Value>| object([("requires_any", object([("requirements", Value::List(items))]))]);
+    let all = |items: Vec<Value>| object([("requires_all", object([("requirements", Value::List(items))]))]);
+    let missing = || object([("allow_missing", object([]))]);
+    let failed = || object([("allow_missing_or_failed", object([]))]);
+    let from = |issuer: &str, header: &str| {
+        let places = list([object([("name", text(header))])]);
+        let (key, keys) = here();
+        object([("issuer", text(issuer)), (key, keys), ("from_headers", places)])
+    };
+    let passes = |requirement: Value, fields: &[(&str, &str)]| {
+        let rule = object([("match", object([("prefix", text("/"))])), ("requires", requirement)]);
+        let providers = object([("p", from("me", "x-p")), ("q", from("you", "x-q"))]);
+        let filter = filter(&object([("providers", providers), ("rules", list([rule]))]));
+        refusal(request_headers(&mut request("/", fields), &*filter)).is_none()
+    };
+    let (me, you) = (token(r#"{"iss":"me"}"#), token(r#"{"iss":"you"}"#));
+    let (p, q, bad) = (("x-p", me.as_str()), ("x-q", you.as_str()), ("x-p", "a.b.c"));
+    let both = || vec![name("p"), name("q")];
+    assert!(passes(any(both()), &[p]) && passes(any(both()), &[bad, q]) && !passes(any(both()), &[]));
+    assert!(passes(all(both()), &[p, q]) && !passes(all(both()), &[p]) && !passes(all(both()), &[bad, q]));
+    let optional = || any(vec![name("p"), missing()]);
+    assert!(passes(optional(), &[]) && passes(optional(), &[p]) && !passes(optional(), &[bad]));
+    let lax = || any(vec![name("p"), failed()]);
+    assert!(passes(lax(), &[]) && passes(lax(), &[bad]));
+    assert!(passes(missing(), &[]) && passes(missing(), &[q]) && !passes(missing(), &[bad]));
+    assert!(passes(failed(), &[bad]) && passes(object([]), &[bad]));
+    let nested = || any(vec![any(both()), missing()]);
+    assert!(passes(nested(), &[]) && passes(nested(), &[q]) && !passes(nested(), &[bad]));
+}
+
+#[test]
+fn claims_can_be_restricted_further() {
+    let longest = ("max_lifetime", text("100s"));
+    let answer = |extra: Vec<(&str, Value)>, claims: String| {
+        let filter = filter(&gateway(provider([vec![here()], extra].concat()), Vec::new()));
+        refusal(request_headers(&mut bearer(&token(&format!(r#"{{"iss":"me"{claims}}}"#))), &*filter)).is_none()
+    };
+    let subjects = || vec![("subjects", object([("prefix", text("a"))]))];
+    assert!(answer(subjects(), r#","sub":"ann""#.into()) && !answer(subjects(), r#","sub":"bob""#.into()));
+    let expiring = || vec![("require_expiration", Value::Bool(true))];
+    assert!(answer(expiring(), format!(r#","exp":{NOW}"#)) && !answer(expiring(), String::new()));
+    let limited = || vec![longest.clone()];
+    assert!(answer(limited(), format!(r#","exp":{}"#, NOW + 99)));
+    assert!(!answer(limited(), format!(r#","exp":{}"#, NOW + 100)) && !answer(limited(), String::new()));
+}
+
+#[test]
+fn rules_routes_and_the_filter_state_choose_the_requirement() {
+    let state =
+        object([("name", text("who")), ("requires", object([("strict", object([("provider_name", text("p"))]))]))]);
+    let rule = object([("match", object([("prefix", text("/open"))]))]);
+    let config = object([
+        ("providers", object([("p", provider(vec![here()]))])),
+        ("rules", list([rule])),
+        ("filter_state_rules", state),
+        ("requirement_map", object([("named", object([("provider_name", text("p"))]))])),
+        ("bypass_cors_preflight", Value::Bool(true)),
+    ]);
+    let factory = build("jwt", &config).ok().unwrap();
+    let answer = |route: Option<Value>, path: &str, state: &str| {
+        let route = route.map(|route| factory.route_config(ROUTE_KIND, &route).ok().unwrap());
+        let configs = ScopedConfigs { route, ..ScopedConfigs::default() };
+        let filter = factory.filter(&configs, &crate::testing::place());
+        let mut stream = request(path, &[]);
+        stream.info.filter_state.push(("who".into(), text(state)));
+        refusal(request_headers(&mut stream, &*filter))
+    };
+    assert_eq!(answer(None, "/open", "strict"), None);
+    assert_eq!(answer(None, "/", "strict").unwrap().0, 401);
+    assert_eq!(answer(None, "/", "lax"), None);
+    let named = |name: &str| Some(object([("requirement_name", text(name))]));
+    assert_eq!(answer(named("named"), "/open", "").unwrap().0, 401);
+    let wrong = "Failed JWT authentication: Wrong requirement_name: zz. It should be one of [named]";
+    assert_eq!(answer(named("zz"), "/", ""), Some((403, wrong.to_owned())));
+    assert_eq!(answer(Some(object([("disabled", Value::Bool(true))])), "/", "strict"), None);
+    let preflight = [("origin", "a"), ("access-control-request-method", "GET")];
+    let mut stream = FakeStream::new("OPTIONS", "/", &preflight);
+    stream.info.filter_state.push(("who".into(), text("strict")));
+    let filter = factory.filter(&ScopedConfigs::default(), &crate::testing::place());
+    assert_eq!(refusal(request_headers(&mut stream, &*filter)), None);
+}
+
+fn elsewhere(more: Vec<(&str, Value)>) -> Value {
+    let uri = object([("uri", text("https://keys.test/k?v=1")), ("cluster", text("keys")), ("timeout", text("1s"))]);
+    let mut entries = vec![("http_uri".to_owned(), uri), ("cache_duration".to_owned(), text("10s"))];
+    entries.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    gateway(provider(vec![("remote_jwks", Value::Map(entries))]), Vec::new())
+}
+
+fn answered(body: &str) -> Result<Answer, CallFailure> {
+    let mut head = ResponseHead::new();
+    head.set_status(200);
+    Ok(Answer { head, body: body.as_bytes().to_vec() })
+}
+
+/// What becomes of a request whose call for keys, if it makes one, is answered so.
+fn with_keys(filter: &dyn Filter, stream: &mut FakeStream, outcome: Result<Answer, CallFailure>) -> Action {
+    let mut state = State::default();
+    let action = stream.with(|stream| filter.on_request_headers(&mut state, stream, true));
+    if !matches!(action, Action::Pause) {
+        return action;
+    }
+    assert!(stream.host.answer(outcome));
+    stream.with(|stream| filter.on_request_resumed(&mut state, stream))
+}
+
+#[test]
+fn keys_are_fetched_once_and_kept_for_their_time() {
+    let filter = filter(&elsewhere(Vec::new()));
+    let good = token(r#"{"iss":"me"}"#);
+    let mut first = bearer(&good);
+    let mut state = State::default();
+    let action = first.with(|stream| filter.on_request_headers(&mut state, stream, true));
+    assert!(matches!(action, Action::Pause));
+    {
+        let calls = first.host.calls.borrow();
+        let call = &calls[0];
+        assert_eq!((&*call.cluster, call.head.authority()), ("keys", &b"keys.test"[..]));
+        assert_eq!((call.head.path(), call.timeout), (&b"/k?v=1"[..], Some(Duration::from_secs(1))));
+    }
+    // Another request waits for the same answer.
+    let mut second = bearer(&good);
+    let mut other = State::default();
+    assert!(matches!(second.with(|stream| filter.on_request_headers(&mut other, stream, true)), Action::Pause));
+    assert!(second.host.calls.borrow().is_empty());
+    assert!(first.host.answer(answered(&jwks())));
+    assert_eq!(refusal(first.with(|stream| filter.on_request_resumed(&mut state, stream))), None);
+    assert_eq!(lines(&first.request.fields), [""; 0]);
+    assert_eq!(refusal(second.with(|stream| filter.on_request_resumed(&mut other, stream))), None);
+    let mut third = bearer(&good);
+    assert_eq!(refusal(request_headers(&mut third, &*filter)), None);
+    let mut late = bearer(&good);
+    late.host.clock = || (Moment::from_nanos(12_000_000_000), UNIX_EPOCH);
+    let failed = Some((401, "Jwks remote fetch is failed".to_owned()));
+    assert_eq!(refusal(with_keys(&*filter, &mut late, Err(CallFailure::Timeout))), failed);
+    let mut junk = bearer(&good);
+    junk.host.clock = late.host.clock;
+    assert_eq!(refusal(with_keys(&*filter, &mut junk, answered("junk"))), failed);
+}
+
+#[test]
+fn keys_refreshed_in_the_background_stay_good_until_there_are_new_ones() {
+    let filter = filter(&elsewhere(vec![("async_fetch", object([]))]));
+    let good = token(r#"{"iss":"me"}"#);
+    let mut first = bearer(&good);
+    assert_eq!(refusal(with_keys(&*filter, &mut first, answered(&jwks()))), None);
+    let mut late = bearer(&good);
+    late.host.clock = || (Moment::from_nanos(30_000_000_000), UNIX_EPOCH);
+    assert_eq!(refusal(request_headers(&mut late, &*filter)), None);
+    assert!(late.host.answer(Err(CallFailure::Upstream)), "new keys were not asked for");
+    let mut again = bearer(&good);
+    again.host.clock = late.host.clock;
+    assert_eq!(refusal(request_headers(&mut again, &*filter)), None);
+    assert!(again.host.calls.borrow().is_empty(), "asked again at once after a failure");
+}
+
+#[test]
+fn a_configuration_is_refused_with_all_its_errors() {
+    let (key, keys) = here();
+    let bad = object([
+        (
+            "providers",
+            object([
+                ("none", object([])),
+                ("keys", object([("local_jwks", object([("inline_string", text("{}"))]))])),
+                ("claims", object([(key, keys), ("claim_to_headers", list([object([("header_name", text("a"))])]))])),
+            ]),
+        ),
+        (
+            "rules",
+            list([
+                object([("requires", object([("provider_name", text("who"))]))]),
+                object([("match", object([("prefix", text("/"))])), ("requirement_name", text("zz"))]),
+            ]),
+        ),
+    ]);
+    let errors = build("jwt", &bad).err().unwrap();
+    let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
+    let wanted = [
+        "providers.none",
+        "providers.keys.local_jwks",
+        "providers.claims.claim_to_headers[0]",
+        "rules[0].match",
+        "rules[0].requires.provider_name",
+        "rules[1].requirement_name",
+    ];
+    assert_eq!(paths, wanted);
+}
