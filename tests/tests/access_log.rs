@@ -349,3 +349,24 @@ fn a_rotated_log_is_reopened_on_sigusr1() {
         std::fs::read_to_string(&path).is_ok_and(|text| text.contains("/after"))
     });
 }
+
+#[test]
+fn upstream_local_address_is_the_address_that_the_origin_sees() {
+    let origin = Origin::start(|connection| {
+        let peer = connection.stream().peer_addr().expect("a peer");
+        while connection.request().is_some() {
+            let peer = peer.to_string();
+            connection.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{peer}", peer.len()).as_bytes());
+        }
+    });
+    let config = Config::proxy_to(origin.address);
+    let peers = std::cell::RefCell::new(Vec::new());
+    let lines = logged(config, text_format("%UPSTREAM_LOCAL_ADDRESS%\n"), Launch::default(), 2, |proxy| {
+        // The second goes over the connection of the first.
+        for _ in 0..2 {
+            let answer = proxy.get("/");
+            peers.borrow_mut().push(String::from_utf8(answer.body).unwrap());
+        }
+    });
+    assert_eq!(lines, peers.into_inner());
+}

@@ -78,6 +78,8 @@ pub(crate) struct Account {
     /// The peer ended it.
     ended_by_peer: Cell<bool>,
     created: Moment,
+    /// Our end of the connection; `None` on a Unix socket.
+    local: Option<SocketAddr>,
     /// `None` for a plain connection.
     pub(crate) tls: Option<Rc<TlsSession>>,
     _permit: Permit,
@@ -300,6 +302,7 @@ impl Cluster {
             busy: Cell::new(0),
             ended_by_peer: Cell::new(false),
             created: now,
+            local: io.local(),
             tls,
             _permit: permit,
         });
@@ -481,6 +484,12 @@ impl Drop for Cluster {
 impl Upstream {
     pub(crate) fn stats(&self) -> &Block {
         &self.account.stats
+    }
+
+    /// Our end of the connection; `None` on a Unix socket.
+    #[inline]
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        self.account.local
     }
 
     /// What was agreed on; `None` for a plain connection.

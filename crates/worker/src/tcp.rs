@@ -98,7 +98,7 @@ impl Session {
         let Some((cluster, mut upstream)) = self.connect(tcp).await else { return };
         let stats = cluster.stats(&self.worker).clone();
         self.info.upstream_remote = Some(upstream.name.clone());
-        self.info.upstream_local = upstream.io.local();
+        self.info.upstream_local = upstream.local();
         self.info.upstream_connection_id = upstream.id;
         self.info.upstream_tls = upstream.tls().cloned();
         if tcp.model.log_moments.connected {

@@ -275,6 +275,7 @@ impl Exchange {
         self.upload_broken = false;
         self.fresh_only = self.terminates;
         self.info.request_sent = None;
+        self.info.upstream_local = None;
         self.info.upstream_remote = None;
         self.info.upstream_failure = None;
     }

@@ -150,6 +150,7 @@ impl Exchange {
             stats.gauge_inc(stat::UPSTREAM_RQ_ACTIVE);
         }
         upstream.begin_request();
+        self.info.upstream_local = upstream.local();
         self.info.upstream_remote = Some(upstream.name.clone());
         self.info.upstream_connection_id = upstream.id;
         self.info.upstream_protocol = upstream.protocol();
