@@ -59,6 +59,19 @@ pub enum Discovery {
     StrictDns(DnsDiscovery),
     /// New connections go to the first address of one name; established ones stay.
     LogicalDns(DnsDiscovery),
+    /// Nobody lists them: each is where a connection or a request was meant to go.
+    Original(OriginalDestination),
+}
+
+/// How destinations are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OriginalDestination {
+    /// A request header, lower case, that names another one than its connection's.
+    pub header: Option<String>,
+    /// In place of the destination's own.
+    pub port: Option<u16>,
+    /// A host without connections that nobody needs for so long is forgotten.
+    pub forget_after: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -36,6 +36,8 @@ pub struct Listener {
 pub struct Inspection {
     /// Connections begin by saying where they come from, before anything else.
     pub proxy: Option<ProxyProtocol>,
+    /// Connections were redirected to us, and the system knows where they were meant to go.
+    pub original_destination: bool,
     /// The client's TLS greeting: server name and protocols.
     pub tls: bool,
     /// For plain connections: whether they speak HTTP/1 or HTTP/2.

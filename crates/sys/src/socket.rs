@@ -158,6 +158,13 @@ pub fn keepalive(probes: Option<u32>, time: Option<Duration>, interval: Option<D
     keepalive
 }
 
+/// Where a connection was meant to go before the system's packet filter redirected it; `None` when it was not.
+pub fn original_destination(socket: &impl AsFd) -> Option<SocketAddr> {
+    let socket = SockRef::from(socket);
+    let four = socket.original_dst_v4().ok().and_then(|address| address.as_socket());
+    four.or_else(|| socket.original_dst_v6().ok()?.as_socket())
+}
+
 /// Makes a close of this socket send a reset instead of waiting for the peer: for tests and for abandoned peers.
 ///
 /// # Errors
@@ -178,6 +185,15 @@ mod tests {
         let same = Place::Tcp(first.local_addr().unwrap());
         assert!(listen(&same, &options).is_ok());
         assert!(listen(&same, &ListenOptions { reuse_port: false, ..options }).is_err());
+    }
+
+    #[test]
+    fn a_connection_that_nobody_redirected_has_no_other_destination() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (served, _) = listener.accept().unwrap();
+        assert_eq!(original_destination(&served).filter(|other| *other != served.local_addr().unwrap()), None);
+        drop(client);
     }
 
     #[test]

@@ -32,7 +32,6 @@ const SCOPES: [(&StatSet, &str); 15] = [
 const WITHOUT_FEATURE: &[&str] = &[
     // Discovery by a control plane, and other discovery than ours.
     "assignment_",
-    "original_dst_host_invalid",
     "default.total_match_count",
     "update_merge_cancelled",
     "update_out_of_merge_window",

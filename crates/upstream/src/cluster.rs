@@ -313,6 +313,11 @@ impl<C> Spread<C> {
 }
 
 impl<C> Host<C> {
+    /// A host that belongs to no set of hosts, and that nobody checks.
+    pub fn alone(endpoint: Arc<Endpoint>) -> Host<C> {
+        Host::new(endpoint, Health::default())
+    }
+
     fn new(endpoint: Arc<Endpoint>, health: Health) -> Host<C> {
         Host {
             endpoint,
@@ -336,7 +341,7 @@ impl<C> Host<C> {
     }
 
     /// It no longer belongs to its cluster; answers its pool.
-    fn retire(&self) -> Vec<C> {
+    pub fn retire(&self) -> Vec<C> {
         self.retired.set(true);
         self.idle.take()
     }

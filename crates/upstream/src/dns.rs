@@ -73,7 +73,7 @@ impl Resolver {
 /// a cluster that needs no DNS.
 pub async fn follow(resolver: &Resolver, discovery: &Discovery, mut publish: impl FnMut(Endpoints, Vec<String>)) {
     let (names, logical) = match discovery {
-        Discovery::Static(_) => return,
+        Discovery::Static(_) | Discovery::Original(_) => return,
         Discovery::StrictDns(names) => (names, false),
         Discovery::LogicalDns(names) => (names, true),
     };
@@ -113,6 +113,7 @@ pub fn initial(discovery: &Discovery) -> Endpoints {
         Discovery::Static(endpoints) => Endpoints(endpoints.iter().cloned().map(Arc::new).collect()),
         Discovery::StrictDns(names) => literal_only(names, false),
         Discovery::LogicalDns(names) => literal_only(names, true),
+        Discovery::Original(_) => Endpoints::default(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use postrider_filter_api::{Moment, TlsSession, UpstreamOverride};
 use postrider_http::{HeadLimits, RequestHead, Version};
-use postrider_model::{Address, Endpoint, Priority, ProxyHeader, UpstreamProtocol};
+use postrider_model::{Address, Discovery, Endpoint, Priority, ProxyHeader, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{cluster as stat, cluster_health, cluster_http2, cluster_ssl};
@@ -17,6 +17,7 @@ use postrider_tls::{Target, rustls};
 use postrider_upstream::{Endpoints, Health, LocalBreakers, Permit, Random, Waiter};
 
 use crate::buffers::Input;
+use crate::destination::Destinations;
 use crate::h2::{Client, Pool};
 use crate::health::Check;
 use crate::io::{self, Io, Socket, TlsStream, Unverified};
@@ -33,6 +34,8 @@ pub(crate) struct Cluster {
     pub(crate) name: Rc<str>,
     pub(crate) hosts: Hosts,
     pub(crate) breakers: LocalBreakers,
+    /// For a cluster without endpoints of its own.
+    pub(crate) destinations: Option<Box<Destinations>>,
     /// Not every connection serves every request.
     parting: Option<Parting>,
     /// Connections that carry many requests at once.
@@ -102,6 +105,10 @@ impl Cluster {
             hosts: Hosts::new(plan.model.policy.clone(), plan.model.health.clone(), &plan.initial, &worker.random),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             parting: parting(&plan.model),
+            destinations: match &plan.model.discovery {
+                Discovery::Original(model) => Some(Box::new(Destinations::new(model))),
+                Discovery::Static(_) | Discovery::StrictDns(_) | Discovery::LogicalDns(_) => None,
+            },
             streams: Pool::default(),
             stats: OnceCell::new(),
             checks: RefCell::default(),
@@ -468,6 +475,12 @@ impl Cluster {
         self.hosts.each_host(|host| {
             drop(host.sweep_idle(|upstream| !upstream.is_usable(&self.plan, now)));
         });
+        if let Some(destinations) = &self.destinations {
+            destinations.each_host(|host| {
+                drop(host.sweep_idle(|upstream| !upstream.is_usable(&self.plan, now)));
+            });
+            destinations.sweep(now);
+        }
         self.streams.sweep(&self.plan.model.upstream, now);
     }
 }
@@ -477,6 +490,9 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.checks.take().iter().for_each(|check| check.task.abort());
         drop(self.hosts.clear());
+        if let Some(destinations) = &self.destinations {
+            destinations.clear();
+        }
         self.streams.clear();
     }
 }

@@ -202,6 +202,14 @@ impl Socket {
         }
     }
 
+    /// Where the connection was meant to go before the system redirected it to us.
+    pub(crate) fn original_destination(&self) -> Option<SocketAddr> {
+        match self {
+            Socket::Tcp(stream) => postrider_sys::original_destination(stream),
+            Socket::Unix(_) => None,
+        }
+    }
+
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         match self {
             Socket::Tcp(stream) => stream.local_addr().ok(),

@@ -24,6 +24,7 @@ mod call;
 mod chain;
 mod clock;
 mod cluster;
+mod destination;
 mod filter_chain;
 mod fleet;
 mod format;

@@ -73,6 +73,8 @@ pub(crate) struct Arrival {
     /// Received already.
     pub(crate) ahead: Input,
     pub(crate) local: Option<SocketAddr>,
+    /// That is not ours, but where the connection was meant to go.
+    pub(crate) redirected: bool,
     pub(crate) remote: Option<SocketAddr>,
     /// The peer itself, before what a proxy in front of us said.
     pub(crate) direct_remote: Option<SocketAddr>,
@@ -257,7 +259,8 @@ impl Listener {
         let counted = Counted { listener: self.clone(), plan: plan.clone(), worker: worker.clone(), accepted };
         let local = local_address(&plan, &socket);
         let record = self.logs.borrow().as_ref().map(|logs| Record::begin(logs, worker, accepted, local, remote));
-        let newcomer = Newcomer { local, remote, direct_remote: remote, plan, socket, counted, record };
+        let newcomer =
+            Newcomer { local, remote, direct_remote: remote, plan, socket, counted, record, redirected: false };
         if newcomer.plan.is_immediate() {
             let Some(chain) = self.choose(&newcomer, &Greeting::default()) else { return };
             let Newcomer { local, socket, counted, record, .. } = newcomer;
@@ -269,6 +272,7 @@ impl Listener {
                 io: Io::Plain(socket),
                 ahead: Input::default(),
                 local,
+                redirected: false,
                 remote,
                 direct_remote: remote,
                 tls: None,
@@ -314,7 +318,7 @@ impl Listener {
             },
         };
         let tls = chain.tls.borrow().clone();
-        let Newcomer { local, remote, direct_remote, socket, counted, record, .. } = newcomer;
+        let Newcomer { local, remote, direct_remote, socket, counted, record, redirected, .. } = newcomer;
         let id = worker.next_connection_id();
         if let Some(record) = &record {
             record.note(|info| info.connection_id = id);
@@ -343,13 +347,21 @@ impl Listener {
         }
         let ahead = Input::holding(ahead);
         let counted = Some(counted);
-        chain.serve(worker, Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record }).await;
+        chain
+            .serve(worker, Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record })
+            .await;
         drop(share);
     }
 
     /// What the client says first; `None` when the connection is not to be served.
     async fn inspect(&self, worker: &Worker, newcomer: &mut Newcomer, ahead: &mut Vec<u8>) -> Option<Greeting> {
-        let rules = &newcomer.plan.model.inspection;
+        let plan = newcomer.plan.clone();
+        let rules = &plan.model.inspection;
+        if rules.original_destination
+            && let Some(destination) = newcomer.socket.original_destination()
+        {
+            newcomer.redirect(destination);
+        }
         if rules.proxy.is_none() && !rules.tls && !rules.http {
             return Some(Greeting::default());
         }
@@ -384,7 +396,7 @@ impl Listener {
         };
         if let Some(Proxied::Said(_, Some((source, destination)))) = said {
             newcomer.remote = Some(source);
-            newcomer.local = Some(destination);
+            newcomer.redirect(destination);
             if let Some(record) = &newcomer.record {
                 record.note(|info| (info.downstream_remote, info.downstream_local) = (newcomer.remote, newcomer.local));
             }
@@ -506,6 +518,18 @@ struct Newcomer {
     direct_remote: Option<SocketAddr>,
     counted: Counted,
     record: Option<Rc<Record>>,
+    redirected: bool,
+}
+
+impl Newcomer {
+    /// It was meant to go elsewhere.
+    fn redirect(&mut self, destination: SocketAddr) {
+        self.redirected |= self.local != Some(destination);
+        self.local = Some(destination);
+        if let Some(record) = &self.record {
+            record.note(|info| info.downstream_local = Some(destination));
+        }
+    }
 }
 
 /// What `poll` comes to, or `None` after `limit`.

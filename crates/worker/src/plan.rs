@@ -273,6 +273,7 @@ impl ListenerPlan {
     pub fn is_immediate(&self) -> bool {
         let inspection = &self.model.inspection;
         inspection.proxy.is_none()
+            && !inspection.original_destination
             && !inspection.tls
             && !inspection.http
             && self.each_chain().all(|chain| chain.tls.is_none() && chain.held.is_empty())

@@ -30,6 +30,8 @@ struct Session {
     limit: usize,
     download_ended: Ended,
     last_activity: Moment,
+    /// The client's connection was meant to go to its local address, which is not ours.
+    redirected: bool,
     /// When the next line about it is due.
     next_line: Option<Moment>,
 }
@@ -55,7 +57,7 @@ enum Over {
 
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let Handler::Tcp(tcp) = &chain.handler else { return };
-    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record } = arrival;
+    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record } = arrival;
     let now = worker.clock.now();
     let mut info = StreamInfo::new(now, worker.clock.wall(now));
     info.connection_id = id;
@@ -74,6 +76,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         limit: chain.buffer_limit,
         download_ended: Ended::Open,
         last_activity: now,
+        redirected,
         next_line: tcp.model.log_moments.every.filter(|_| !tcp.logs.is_empty()).map(|interval| now + interval),
         worker,
     };
@@ -143,7 +146,9 @@ impl Session {
         };
         self.info.upstream_cluster = Some(cluster.name.clone());
         for _ in 0..tcp.model.max_connect_attempts.max(1) {
-            let Some(host) = cluster.hosts.pick(&self.worker.random) else {
+            let meant = self.info.downstream_local.filter(|_| self.redirected);
+            let host = cluster.hosts.pick(&self.worker.random);
+            let Some(host) = host.or_else(|| cluster.destination(None, meant, &self.worker)) else {
                 cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_NONE_HEALTHY);
                 self.fail(Flags::NO_HEALTHY_UPSTREAM);
                 return None;

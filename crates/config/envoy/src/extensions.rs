@@ -14,6 +14,8 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.clusters.dns.v3.DnsCluster",
     "envoy.extensions.filters.http.router.v3.Router",
     "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector",
+    "envoy.extensions.clusters.original_dst.v3.OriginalDstCluster",
+    "envoy.extensions.filters.listener.original_dst.v3.OriginalDst",
     "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
     "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit",
     "envoy.extensions.filters.network.direct_response.v3.Config",

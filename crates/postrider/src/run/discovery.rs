@@ -38,7 +38,10 @@ impl Followers {
     pub async fn prepare(&mut self, clusters: &[Arc<Cluster>], fleet: &Arc<Fleet>) -> HashMap<Arc<str>, Endpoints> {
         let mut endpoints = HashMap::new();
         let mut fresh = Vec::new();
-        for cluster in clusters.iter().filter(|cluster| !matches!(cluster.discovery, Discovery::Static(_))) {
+        for cluster in clusters
+            .iter()
+            .filter(|cluster| !matches!(cluster.discovery, Discovery::Static(_) | Discovery::Original(_)))
+        {
             if self.tasks.get(&cluster.name).is_some_and(|(known, _)| known.discovery == cluster.discovery) {
                 if let Some((known, follower)) = self.tasks.get_mut(&cluster.name) {
                     *known = cluster.clone();
@@ -85,7 +88,7 @@ impl Followers {
 
 fn waits_for_first(cluster: &Cluster) -> bool {
     match &cluster.discovery {
-        Discovery::Static(_) => false,
+        Discovery::Static(_) | Discovery::Original(_) => false,
         Discovery::StrictDns(names) | Discovery::LogicalDns(names) => names.wait_for_first,
     }
 }

@@ -51,6 +51,7 @@ struct Shared {
     worker: Rc<Worker>,
     chain: Rc<Chain>,
     local: Option<SocketAddr>,
+    redirected: bool,
     remote: Option<SocketAddr>,
     direct_remote: Option<SocketAddr>,
     tls: Option<Rc<TlsSession>>,
@@ -64,9 +65,10 @@ struct Shared {
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record } = arrival;
+    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record } = arrival;
     let (requests, active) = (Cell::new(0), Cell::new(0));
-    let shared = Rc::new(Shared { worker, chain, local, remote, direct_remote, tls, id, record, requests, active });
+    let shared =
+        Rc::new(Shared { worker, chain, local, redirected, remote, direct_remote, tls, id, record, requests, active });
     let stats = &http.stats;
     stats.inc(stat::DOWNSTREAM_CX_HTTP2_TOTAL);
     stats.gauge_inc(stat::DOWNSTREAM_CX_HTTP2_ACTIVE);
@@ -283,13 +285,13 @@ pub(super) async fn answer(job: Job) {
         head.extend_from_slice(b"\r\n\r\n?\r\n\r\n");
     }
     let io = Io::Http2(Box::new(Stream::of_client(recv, respond, read)));
-    let Shared { local, remote, direct_remote, id, .. } = *shared;
+    let Shared { local, redirected, remote, direct_remote, id, .. } = *shared;
     let (tls, record, number) = (shared.tls.clone(), shared.record.clone(), shared.requests.get());
     let ahead = Input::copied(&head, &shared.worker.buffers);
     if head.capacity() <= KEPT_HEAD_BYTES {
         HEAD.set(head);
     }
-    let arrival = Arrival { io, ahead, local, remote, direct_remote, tls, id, counted: None, record };
+    let arrival = Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted: None, record };
     crate::http::serve(shared.worker.clone(), chain, arrival, number).await;
     shared.active.set(shared.active.get().saturating_sub(1));
 }

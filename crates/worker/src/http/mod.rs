@@ -61,6 +61,7 @@ pub(crate) struct Connection {
     /// Answers that were not sent yet.
     pub(crate) out: Outbox,
     pub(crate) local: Option<SocketAddr>,
+    redirected: bool,
     pub(crate) remote: Option<SocketAddr>,
     /// The peer itself, before what a proxy in front of us said.
     pub(crate) direct_remote: Option<SocketAddr>,
@@ -105,7 +106,7 @@ enum Fill {
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival, requests: u32) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record } = arrival;
+    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record } = arrival;
     let mut connection = Connection {
         deadline: worker.timers.register(),
         accepted: worker.clock.now(),
@@ -119,6 +120,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         chain,
         io,
         local,
+        redirected,
         remote,
         direct_remote,
         tls,
@@ -140,6 +142,11 @@ impl Connection {
     /// Of the client's connection, source first; `None` on a Unix socket.
     pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.remote.zip(self.local)
+    }
+
+    /// Where the client's connection was meant to go, where that is known to be elsewhere.
+    pub(crate) fn destination(&self) -> Option<SocketAddr> {
+        self.local.filter(|_| self.redirected)
     }
 
     async fn run(&mut self, http: &Http) {
@@ -370,8 +377,8 @@ impl Connection {
     fn hand_on(mut self) -> Arrival {
         let ahead = Input::holding(self.input.bytes().to_vec());
         self.input.release(&self.worker.buffers);
-        let Connection { io, local, remote, direct_remote, tls, id, counted, record, .. } = self;
-        Arrival { io, ahead, local, remote, direct_remote, tls, id, counted, record }
+        let Connection { io, local, redirected, remote, direct_remote, tls, id, counted, record, .. } = self;
+        Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record }
     }
 
     fn end(mut self, http: &Http) {

@@ -232,7 +232,9 @@ impl Exchange {
         self.rearm(connection, http);
         self.while_connecting(connection, http, Box::pin(tokio::time::sleep(wait))).await?;
         self.info.upstream_attempts += 1;
-        let Some(host) = self.host_for_retry(&cluster, &worker) else { return Err(self.no_host(&stats)) };
+        let host = self.host_for_retry(&cluster, &worker);
+        let host = host.or_else(|| cluster.destination(Some(&self.request), connection.destination(), &worker));
+        let Some(host) = host else { return Err(self.no_host(&stats)) };
         self.host = Some(host.clone());
         let auto = cluster.plan.model.upstream.auto_host_sni || forward.host_rewrite == HostRewrite::Auto;
         if auto && !host.endpoint.hostname.is_empty() {

@@ -87,6 +87,8 @@ impl Exchange {
         };
         self.info.upstream_attempts = 1;
         let cluster = self.cluster.insert(cluster);
+        let picked =
+            picked.or_else(|| cluster.destination(Some(&self.request), connection.destination(), &connection.worker));
         let Some(host) = picked else {
             let stats = cluster.stats(&connection.worker).clone();
             let end = self.no_host(&stats);

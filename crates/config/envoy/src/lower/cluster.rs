@@ -7,7 +7,7 @@ use postrider_config_core::Severity;
 use postrider_model::{CheckKind, Cluster, Discovery, LoadBalancing, Thresholds, UpstreamProtocol};
 
 use super::context::{Lowering, origin};
-use super::{dns, endpoints, health, listener, retry, transport, upstream};
+use super::{dns, endpoints, health, listener, original_dst, retry, transport, upstream};
 use crate::reader::Reader;
 
 /// `connect_timeout` where it is absent.
@@ -23,7 +23,14 @@ const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random"
 pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster> {
     without_meaning_here(cx, at);
     let discovery = discovery(cx, at);
-    let policy = policy(cx, at);
+    let original = matches!(discovery, Some(Discovery::Original(_)));
+    // Destinations are not chosen among.
+    let policy = if original { LoadBalancing::default() } else { policy(cx, at) };
+    if !original {
+        at.ignore("cleanup_interval", "it is about clusters of original destinations");
+        at.whole("original_dst_lb_config");
+        at.ignore("original_dst_lb_config", "it is about clusters of original destinations");
+    }
     let health = health::rules(cx, at);
     let (thresholds, high_thresholds) = thresholds(cx, at);
     let (upstream, names) = upstream::options(cx, at);
@@ -75,6 +82,7 @@ fn discovery(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Discovery> {
             cx.refuse_value(at, "type", "endpoints from a control plane (EDS)");
             None
         }
+        "ORIGINAL_DST" => Some(original_dst::of_cluster(cx, at)),
         other => {
             cx.refuse_value(at, "type", &format!("clusters of type {other}"));
             None
@@ -181,7 +189,6 @@ fn thresholds(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Thresholds, Thresholds
 fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
     at.whole("metadata");
     at.ignore("metadata", "no supported part reads it");
-    at.ignore("cleanup_interval", "it is about clusters of original destinations");
     if at.has("outlier_detection") {
         cx.refuse(at, "outlier_detection", "outlier detection");
     }

@@ -7,12 +7,13 @@ use postrider_model::{Address, Discovery, DnsDiscovery, DnsFamily, DnsName};
 
 use super::address::Place;
 use super::context::Lowering;
-use super::endpoints;
+use super::{endpoints, original_dst};
 use crate::reader::Reader;
 
 /// `dns_refresh_rate` where it is absent.
 const REFRESH: Duration = Duration::from_secs(5);
 
+const ORIGINAL_DST: &str = "envoy.extensions.clusters.original_dst.v3.OriginalDstCluster";
 const DNS_CLUSTER: &str = "envoy.extensions.clusters.dns.v3.DnsCluster";
 
 /// The names and settings of a STRICT_DNS or LOGICAL_DNS (`single`) cluster.
@@ -31,6 +32,9 @@ pub(super) fn custom(cx: &mut Lowering<'_>, at: &Reader<'_>, custom: &Reader<'_>
         return None;
     };
     let config = any.reader.as_ref()?;
+    if any.type_name == ORIGINAL_DST {
+        return Some(original_dst::build(cx, at, config));
+    }
     if any.type_name != DNS_CLUSTER {
         cx.refuse_extension(custom, "typed_config", &any);
         return None;

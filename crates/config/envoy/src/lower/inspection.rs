@@ -11,6 +11,7 @@ use crate::reader::Reader;
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
+const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
 const PROXY_PROTOCOL: &str = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol";
 const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
 
@@ -70,6 +71,7 @@ fn filter(cx: &mut Lowering<'_>, filter: &Reader<'_>, inspection: &mut Inspectio
             inspection.ja4 = config.bool_wrapper("enable_ja4_fingerprinting").unwrap_or(false);
         }
         HTTP_INSPECTOR => inspection.http = true,
+        ORIGINAL_DST => inspection.original_destination = true,
         PROXY_PROTOCOL => {
             if inspection.tls || inspection.http || inspection.proxy.is_some() {
                 let text = "a connection begins with the PROXY protocol, so this filter comes first, and once";

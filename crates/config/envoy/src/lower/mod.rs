@@ -35,6 +35,7 @@ mod log_service;
 mod matchers;
 mod metadata;
 mod network;
+mod original_dst;
 mod plugins;
 mod policy;
 mod proxy_header;

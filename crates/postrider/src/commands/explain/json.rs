@@ -140,6 +140,7 @@ fn destination(destination: &Destination<'_>, places: &Places<'_>) -> Value {
             };
             out["endpoints"] = endpoints.iter().map(endpoint).collect();
         }
+        Discovery::Original(_) => {}
         Discovery::StrictDns(dns) | Discovery::LogicalDns(dns) => {
             out["names"] = dns.names.iter().map(|name| json!({ "host": name.host, "port": name.port })).collect();
         }

@@ -158,6 +158,7 @@ impl Page<'_> {
                     self.line("", &line, "");
                 }
             }
+            Discovery::Original(_) => self.line("", "  where the client's connection was meant to go", ""),
             Discovery::StrictDns(dns) | Discovery::LogicalDns(dns) => {
                 for name in &dns.names {
                     let line = format!("  {}:{}, resolved when it runs", name.host, name.port);

@@ -11,6 +11,7 @@ pub fn discovery(discovery: &Discovery) -> &'static str {
         Discovery::Static(_) => "static",
         Discovery::StrictDns(_) => "strict DNS",
         Discovery::LogicalDns(_) => "logical DNS",
+        Discovery::Original(_) => "original destinations",
     }
 }
 

@@ -59,6 +59,7 @@ crate::stat_set! {
         BIND_ERRORS = "bind_errors",
         LB_HEALTHY_PANIC = "lb_healthy_panic",
         MEMBERSHIP_CHANGE = "membership_change",
+        ORIGINAL_DST_HOST_INVALID = "original_dst_host_invalid",
         RETRY_OR_SHADOW_ABANDONED = "retry_or_shadow_abandoned",
         UPDATE_ATTEMPT = "update_attempt",
         UPDATE_EMPTY = "update_empty",

@@ -1,0 +1,63 @@
+//! Clusters whose hosts are wherever connections were meant to go (`ORIGINAL_DST`).
+
+use std::time::Duration;
+
+use postrider_model::{Discovery, OriginalDestination};
+
+use super::context::Lowering;
+use super::{dns, headers};
+use crate::reader::Reader;
+
+/// `cleanup_interval` where it is absent.
+const FORGET_AFTER: Duration = Duration::from_secs(5);
+
+/// The header of `use_http_header` where none is named.
+const HEADER: &str = "x-envoy-original-dst-host";
+
+/// `type: ORIGINAL_DST`.
+pub(super) fn of_cluster(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Discovery {
+    match cluster.message("original_dst_lb_config") {
+        Some(config) => build(cx, cluster, &config),
+        None => discovery(cx, cluster, None, None),
+    }
+}
+
+/// With the settings of `OriginalDstLbConfig`, or of the extension, which has the same.
+pub(super) fn build(cx: &mut Lowering<'_>, cluster: &Reader<'_>, config: &Reader<'_>) -> Discovery {
+    if config.has("metadata_key") {
+        cx.refuse(config, "metadata_key", "destinations from metadata");
+    }
+    let header = if config.bool("use_http_header") {
+        match config.str("http_header_name") {
+            "" => Some(HEADER.to_owned()),
+            _ => headers::name(cx, config, "http_header_name"),
+        }
+    } else {
+        config.ignore("http_header_name", "`use_http_header` is not set");
+        None
+    };
+    let port = config.u32_wrapper("upstream_port_override");
+    discovery(cx, cluster, header, port.and_then(|port| u16::try_from(port).ok()))
+}
+
+fn discovery(cx: &mut Lowering<'_>, cluster: &Reader<'_>, header: Option<String>, port: Option<u16>) -> Discovery {
+    dns::unused(cluster);
+    if cluster.has("load_assignment") {
+        cluster.whole("load_assignment");
+        cx.error(
+            cluster,
+            "load_assignment",
+            "conflict",
+            "a cluster of original destinations has no endpoints of its own",
+        );
+    }
+    if cluster.enum_name("lb_policy") != "CLUSTER_PROVIDED" {
+        let text = "a cluster of original destinations chooses no host: it needs `lb_policy: CLUSTER_PROVIDED`";
+        cx.error(cluster, "lb_policy", "conflict", text);
+    }
+    if cluster.has("health_checks") {
+        cx.refuse(cluster, "health_checks", "health checks of hosts that nobody lists");
+    }
+    let forget_after = cluster.duration("cleanup_interval").unwrap_or(FORGET_AFTER);
+    Discovery::Original(OriginalDestination { header, port, forget_after })
+}

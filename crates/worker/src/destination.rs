@@ -1,0 +1,100 @@
+//! Hosts of a cluster whose endpoints nobody lists: each connection or request has its own destination, and the host for it
+//! is made when it is first needed (Envoy's `ORIGINAL_DST`).
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use postrider_filter_api::Moment;
+use postrider_http::RequestHead;
+use postrider_model::{Address, Endpoint, EndpointHealth, OriginalDestination};
+
+use crate::cluster::{Cluster, Host};
+use crate::worker::Worker;
+use postrider_telemetry::stats::sets::cluster as stat;
+
+/// The hosts that somebody needed lately.
+pub(crate) struct Destinations {
+    model: OriginalDestination,
+    hosts: RefCell<HashMap<SocketAddr, Destination>>,
+}
+
+struct Destination {
+    host: Rc<Host>,
+    used: Cell<Moment>,
+}
+
+impl Destinations {
+    pub(crate) fn new(model: &OriginalDestination) -> Destinations {
+        Destinations { model: model.clone(), hosts: RefCell::default() }
+    }
+
+    /// The host at `address`.
+    fn at(&self, address: SocketAddr, now: Moment) -> Rc<Host> {
+        let make = || Destination { host: Rc::new(Host::alone(endpoint(address))), used: Cell::new(now) };
+        let mut hosts = self.hosts.borrow_mut();
+        let destination = hosts.entry(address).or_insert_with(make);
+        destination.used.set(now);
+        destination.host.clone()
+    }
+
+    /// Forgets hosts that nobody needed for long. Connections keep theirs, as in Envoy.
+    pub(crate) fn sweep(&self, now: Moment) {
+        self.hosts.borrow_mut().retain(|_, destination| {
+            let unused = now.saturating_duration_since(destination.used.get()) >= self.model.forget_after;
+            !unused || destination.host.connections.get() > 0
+        });
+    }
+
+    pub(crate) fn each_host(&self, mut visit: impl FnMut(&Host)) {
+        self.hosts.borrow().values().for_each(|destination| visit(&destination.host));
+    }
+
+    /// Ends with everything; pools hold their host and it holds them.
+    pub(crate) fn clear(&self) {
+        self.hosts.take().values().for_each(|destination| drop(destination.host.retire()));
+    }
+}
+
+impl Cluster {
+    /// Where a request, or a connection without one, was meant to go, in a cluster that has no endpoints of its own. `meant`
+    /// is the destination of the client's connection, where that is known to be another than ours.
+    #[cold]
+    pub(crate) fn destination(
+        &self,
+        request: Option<&RequestHead>,
+        meant: Option<SocketAddr>,
+        worker: &Worker,
+    ) -> Option<Rc<Host>> {
+        let destinations = self.destinations.as_ref()?;
+        let named = destinations.model.header.as_ref().zip(request);
+        let named = named.and_then(|(name, request)| request.fields.get_name(name.as_bytes()));
+        let mut address = match named {
+            Some(text) => match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
+                Some(address) => address,
+                None => {
+                    self.stats(worker).inc(stat::ORIGINAL_DST_HOST_INVALID);
+                    return None;
+                }
+            },
+            None => meant?,
+        };
+        if let Some(port) = destinations.model.port {
+            address.set_port(port);
+        }
+        Some(destinations.at(address, worker.clock.now()))
+    }
+}
+
+fn endpoint(address: SocketAddr) -> Arc<Endpoint> {
+    Arc::new(Endpoint {
+        address: Address::Tcp(address),
+        hostname: String::new(),
+        weight: 1,
+        priority: 0,
+        health: EndpointHealth::Healthy,
+        check: None,
+    })
+}

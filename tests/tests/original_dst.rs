@@ -1,0 +1,109 @@
+//! Clusters of original destinations: connections and requests go where they were meant to go.
+
+use postrider_tests::kit::config::{extension, overlay, upstream_http_options};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, wait_until};
+use postrider_tests::{ask, get};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+
+fn proxy_protocol() -> Value {
+    let type_name = "filters.listener.proxy_protocol.v3.ProxyProtocol";
+    extension(
+        "envoy.filters.listener.proxy_protocol",
+        type_name,
+        json!({"allow_requests_without_proxy_protocol": true}),
+    )
+}
+
+fn original_dst() -> Value {
+    extension("envoy.filters.listener.original_dst", "filters.listener.original_dst.v3.OriginalDst", json!({}))
+}
+
+fn cluster(fields: Value) -> Value {
+    let mut cluster = json!({"type": "ORIGINAL_DST", "lb_policy": "CLUSTER_PROVIDED", "load_assignment": null});
+    overlay(&mut cluster, fields);
+    cluster
+}
+
+fn http(fields: Value) -> Proxy {
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "meant"}}]);
+    let config = Config::routes(routes)
+        .cluster_with("meant", &[], cluster(fields))
+        .overlay_listener("http", json!({"listener_filters": [proxy_protocol(), original_dst()]}));
+    Proxy::start(&config)
+}
+
+/// As a proxy in front says that a connection was meant for `address`.
+fn meant_for(address: SocketAddr) -> String {
+    format!("PROXY TCP4 127.0.0.1 {} 1111 {}\r\n", address.ip(), address.port())
+}
+
+#[test]
+fn each_connection_goes_to_its_own_destination() {
+    let (blue, green) = (Origin::echo("blue"), Origin::echo("green"));
+    let proxy = http(json!({}));
+    for (origin, name) in [(&blue, "blue"), (&green, "green"), (&blue, "blue")] {
+        let mut client = proxy.client();
+        client.send(meant_for(origin.address));
+        for _ in 0..2 {
+            let response = client.exchange(get("/"));
+            assert!(response.status == 200 && response.header("x-origin") == name, "{response:?}");
+        }
+    }
+    assert_eq!(blue.connection_count(), 1, "the second client takes the pooled connection");
+    assert_eq!(proxy.get("/").status, 503, "nobody said where this one was meant to go");
+}
+
+#[test]
+fn a_request_may_name_its_destination_where_that_is_allowed() {
+    let origin = Origin::echo("named");
+    let field = |name: &str, value: &str| format!("{name}: {value}\r\n");
+    let named = field("x-envoy-original-dst-host", &origin.address.to_string());
+    assert_eq!(ask(&http(json!({})), "GET", "test", "/", &named).status, 503, "it is not allowed by default");
+
+    let proxy = http(json!({"original_dst_lb_config": {"use_http_header": true}}));
+    assert_eq!(ask(&proxy, "GET", "test", "/", &named).header("x-origin"), "named");
+    for wrong in ["nobody", "127.0.0.1", "localhost:80"] {
+        let named = field("x-envoy-original-dst-host", wrong);
+        assert_eq!(ask(&proxy, "GET", "test", "/", &named).status, 503, "{wrong}");
+    }
+    assert_eq!(proxy.stats().value("cluster.meant.original_dst_host_invalid"), 3);
+
+    let other = json!({"original_dst_lb_config": {
+        "use_http_header": true, "http_header_name": "x-to", "upstream_port_override": origin.address.port(),
+    }});
+    assert_eq!(ask(&http(other), "GET", "test", "/", &field("x-to", "127.0.0.1:1")).header("x-origin"), "named");
+}
+
+#[test]
+fn so_do_connections_that_nobody_reads() {
+    let origins = [Origin::tcp_echo("0"), Origin::tcp_echo("1")];
+    let config = Config::new()
+        .tcp("tcp", json!({"cluster": "meant"}))
+        .cluster_with("meant", &[], cluster(json!({})))
+        .overlay_listener("tcp", json!({"listener_filters": [proxy_protocol()]}));
+    let proxy = Proxy::start(&config);
+    for (origin, greeting) in origins.iter().zip([b"0", b"1"]) {
+        let mut client = RawClient::connect(proxy.address("tcp"));
+        client.send(meant_for(origin.address));
+        assert_eq!(client.read_exact(1).unwrap(), greeting);
+    }
+    let mut lost = RawClient::connect(proxy.address("tcp"));
+    lost.send("hello");
+    assert!(lost.closed());
+}
+
+#[test]
+fn a_destination_that_nobody_needs_is_made_anew() {
+    let origin = Origin::echo("once");
+    let idle = json!({"common_http_protocol_options": {"idle_timeout": "0.2s"}});
+    let mut fields = upstream_http_options(idle);
+    fields["cleanup_interval"] = json!("0.2s");
+    let proxy = http(fields);
+    let mut client = proxy.client();
+    client.send(meant_for(origin.address));
+    assert_eq!(client.exchange(get("/")).status, 200);
+    wait_until("its pooled connection is closed", || origin.open_connections() == 0);
+    assert_eq!(client.exchange(get("/")).status, 200);
+    assert_eq!(origin.connection_count(), 2);
+}
