@@ -293,6 +293,32 @@ fn streamed_bodies_of_megabytes_pass_piece_by_piece() {
 }
 
 #[test]
+fn bodies_travel_without_their_heads() {
+    for mode in ["STREAMED", "BUFFERED", "BUFFERED_PARTIAL", "FULL_DUPLEX_STREAMED"] {
+        let processor = Processor::answering(move |request| match part(request) {
+            'B' | 'b' if mode == "FULL_DUPLEX_STREAMED" => {
+                with(request, piece(body(request).body.clone(), body(request).end_of_stream))
+            }
+            _ => plain(request),
+        });
+        let modes = json!({
+            "request_header_mode": "SKIP", "response_header_mode": "SKIP",
+            "request_body_mode": mode, "response_body_mode": mode,
+            "request_trailer_mode": "SEND", "response_trailer_mode": "SEND",
+        });
+        let site = site(&processor, json!({"processing_mode": modes}));
+        let sent = large(150_000);
+        let answer = site.post(&sent);
+        assert_eq!(answer.status, 200, "{mode}");
+        assert!(answer.body == sent, "{mode}");
+        let heard = processor.only();
+        assert_eq!(heard.parts(), "Bb", "{mode}");
+        assert!(heard.body('B') == sent && heard.body('b') == sent, "{mode}");
+        assert!(heard.requests[0].protocol_config.is_some());
+    }
+}
+
+#[test]
 fn streamed_pieces_are_changed_and_cleared() {
     let processor = Processor::answering(|request| match part(request) {
         'B' if body(request).body.is_empty() => with(request, becomes("!")),

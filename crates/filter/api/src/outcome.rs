@@ -22,7 +22,7 @@ pub enum Action {
     /// This filter takes the message over, from the hook of its head or that hook's resumption: the head stays in front of
     /// the filter, each piece of the body and the trailers are shown to its hooks and go no further, and what goes on in
     /// their place is what its `on_…_flow` lets go on. No answer but this message's [`Action::Respond`] counts from those
-    /// hooks meanwhile.
+    /// hooks meanwhile. Of a head with nothing behind it, the same as [`Action::Continue`].
     Take,
     /// Answer the client now. From a request hook: the request goes no further. From a response hook: this takes the
     /// response's place, as long as its head was not sent; later it cuts the response off.

@@ -250,7 +250,7 @@ impl Passage {
                 self.head += usize::from(hook == Hook::Head);
                 return true;
             }
-            Action::Take if hook == Hook::Head => {
+            Action::Take if hook == Hook::Head && !self.is_empty() => {
                 self.taken.push(Taken::new(self.head));
                 return true;
             }

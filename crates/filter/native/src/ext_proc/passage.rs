@@ -450,7 +450,7 @@ impl Processor {
         if course.modes.body != BodyMode::Streamed {
             return Ok(Action::Continue);
         }
-        if session.link.stream.is_some() && !session.link.has_room() {
+        if !session.link.has_room() {
             session.link.bells.hang(side, stream.resumer);
             return Ok(Action::Pause);
         }

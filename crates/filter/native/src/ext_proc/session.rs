@@ -170,9 +170,9 @@ impl Link {
         }
     }
 
-    /// Whether another message can be sent now.
+    /// Whether another message can be sent now; the first one always can.
     pub(super) fn has_room(&self) -> bool {
-        self.unsent.is_empty() && self.stream.as_ref().is_some_and(GrpcStream::has_room)
+        self.unsent.is_empty() && self.stream.as_ref().is_none_or(GrpcStream::has_room)
     }
 
     pub(super) fn abandon(&mut self) -> bool {

@@ -282,9 +282,9 @@ fn what_filters_take_over_arrives_whole_behind_its_head_and_in_front_of_its_trai
                     }
                     pass.settle_flow(side, index, count, &flow);
                 }
-                Next::Call { index, hook: Hook::Head, .. } => {
+                Next::Call { index, hook: Hook::Head, end, .. } => {
                     heads[index] += 1;
-                    let takes = random.below(2) == 0;
+                    let takes = !end && random.below(2) == 0;
                     let action = if takes { Action::Take } else { Action::Continue };
                     if takes {
                         let keeper = Keeper { kept: Vec::new(), head_gone: false, ended: false, trailers: false };
