@@ -11,6 +11,8 @@ use postrider_grpc::process::{
 };
 use postrider_grpc::{Duration, Struct, value};
 use postrider_tests::grpc::http2;
+use postrider_tests::grpc_origin::{Answer, GrpcOrigin as GrpcService, frame};
+use postrider_tests::h2_client::{H2Client, request};
 use postrider_tests::kit::config::{extension, file_access_log, router, upstream_http_options};
 use postrider_tests::kit::message::Request;
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
@@ -506,6 +508,59 @@ fn trailers_follow_what_the_processor_makes_of_the_body() {
     assert_eq!(site.arrived().trailers.value("x-trailer"), Some("mine"));
     assert_eq!(answer.trailers.value("x-trailer"), Some("mine"));
     assert_eq!(processor.only().parts(), "HBThbt");
+}
+
+#[test]
+fn calls_of_grpc_keep_their_messages_and_their_status() {
+    for mode in ["STREAMED", "FULL_DUPLEX_STREAMED"] {
+        let processor = Processor::answering(move |request| match part(request) {
+            'B' | 'b' if mode == "FULL_DUPLEX_STREAMED" => {
+                with(request, piece(body(request).body.clone(), body(request).end_of_stream))
+            }
+            't' => with(request, set(&[("x-more", "yes")])),
+            _ => plain(request),
+        });
+        let origin = GrpcService::start(|call| Answer::messages(call.messages.clone()).status(5, "not there"));
+        let modes = json!({
+            "request_body_mode": mode, "response_body_mode": mode,
+            "request_trailer_mode": "SEND", "response_trailer_mode": "SEND",
+        });
+        let config = Config::new()
+            .http(json!({
+                "codec_type": "HTTP2",
+                "http_filters": [extension(NAME, KIND, fields(json!({"processing_mode": modes}))), router()],
+                "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                    {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+                ]}]},
+            }))
+            .cluster_with("processor", &[processor.address], http2())
+            .cluster_with("origin", &[origin.address], http2());
+        let proxy = Proxy::start(&config);
+        let mut client = H2Client::connect(proxy.address("http"));
+        let messages = [large(700_000), Vec::new(), b"last".to_vec()];
+        let sent: Vec<u8> = messages.iter().flat_map(|message| frame(message)).collect();
+        let head = request("POST", "/p.S/M").header("content-type", "application/grpc").header("te", "trailers");
+        let answer = client.exchange(head.body(()).unwrap(), &sent);
+        assert_eq!(answer.status, 200, "{mode}");
+        assert!(answer.body == sent, "{mode}: {}", answer.body.len());
+        let trailer = |name: &str| answer.trailers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!((trailer("grpc-status"), trailer("x-more")), (Some("5".into()), Some("yes".into())), "{mode}");
+        assert!(origin.last().messages == messages, "{mode}");
+        let heard = processor.only();
+        assert_eq!(heard.parts(), "HBhbt", "{mode}");
+        assert_eq!(value(heard.requests.last().unwrap(), "grpc-status"), "5", "{mode}");
+    }
+}
+
+#[test]
+fn a_length_stays_where_only_trailers_are_asked_for() {
+    let processor = Processor::answering(plain);
+    let modes = json!({"request_trailer_mode": "SEND", "response_trailer_mode": "SEND"});
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone");
+    let site = site_with(processor.address, origin, fields(json!({"processing_mode": modes})), &[], json!({}));
+    let answer = site.post(b"body");
+    assert_eq!((answer.text(), answer.header("content-length")), ("done", "4"));
+    assert_eq!(site.arrived().headers.value("content-length"), Some("4"));
 }
 
 #[test]

@@ -50,11 +50,14 @@ pub struct GrpcOpen {
 pub struct GrpcStatus {
     pub code: u32,
     pub message: String,
+    /// The service said so itself.
+    pub is_heard: bool,
 }
 
 impl GrpcStatus {
+    /// What the proxy says about a call.
     pub fn new(code: Code, message: impl Into<String>) -> GrpcStatus {
-        GrpcStatus { code: u32::from(code.number()), message: message.into() }
+        GrpcStatus { code: u32::from(code.number()), message: message.into(), is_heard: false }
     }
 
     pub fn is_ok(&self) -> bool {

@@ -345,11 +345,12 @@ fn status(fields: &Fields) -> Option<GrpcStatus> {
     let mut message = Vec::new();
     grpc::decode_message(fields.get(HeaderId::GrpcMessage).unwrap_or_default(), &mut message);
     let message = String::from_utf8_lossy(&message).into_owned();
-    Some(match status {
-        Status::Code(code) => GrpcStatus::new(code, message),
-        Status::Other(code) => GrpcStatus { code, message },
-        Status::Invalid => GrpcStatus::new(Code::Unknown, message),
-    })
+    let code = match status {
+        Status::Code(code) => u32::from(code.number()),
+        Status::Other(code) => code,
+        Status::Invalid => u32::from(Code::Unknown.number()),
+    };
+    Some(GrpcStatus { code, message, is_heard: true })
 }
 
 fn unavailable(why: &str) -> Ended {
@@ -366,7 +367,7 @@ mod tests {
         assert_eq!(status(&fields), None);
         fields.append_name(b"grpc-status", b"7").unwrap();
         fields.append_name(b"grpc-message", b"no%20way%2").unwrap();
-        assert_eq!(status(&fields), Some(GrpcStatus::new(Code::PermissionDenied, "no way%2")));
+        assert_eq!(status(&fields), Some(GrpcStatus { code: 7, message: "no way%2".into(), is_heard: true }));
         fields.set_name(b"grpc-status", b"x").unwrap();
         assert_eq!(status(&fields).map(|status| status.code), Some(2));
     }

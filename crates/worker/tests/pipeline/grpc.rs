@@ -215,7 +215,7 @@ fn a_conversation_goes_both_ways_however_long_it_is() {
     });
     let (running, _origin) = run_with(service.address, &script, None);
     assert_eq!(RawClient::connect(running.address).exchange(ASK).status, 200);
-    assert_eq!(heard.lock().unwrap()[0], "64 64 Some(GrpcStatus { code: 0, message: \"\" })");
+    assert_eq!(heard.lock().unwrap()[0], "64 64 Some(GrpcStatus { code: 0, message: \"\", is_heard: true })");
     assert_eq!(service.messages().len(), 64);
 }
 

@@ -486,7 +486,11 @@ impl Processor {
     fn ended(&self, session: &mut Session, status: &GrpcStatus) -> Result<(), Reply> {
         if !status.is_ok() {
             // Who answered, as Envoy tells it.
-            let message = format!("{}{{via_upstream}}", status.message);
+            let message = match (status.is_heard, status.message.as_str()) {
+                (true, "") => "via_upstream".to_owned(),
+                (true, said) => format!("{said}{{via_upstream}}"),
+                (false, ours) => ours.to_owned(),
+            };
             return self.broke(session, status.code, &message);
         }
         session.link.abandon();

@@ -57,7 +57,7 @@ static ALL: &[Attribute] = &[
         s.host.format(s, &FORMAT, &mut out);
         text(&out)
     }),
-    attribute("response.code", |s| (s.response.status() > 0).then(|| number(u64::from(s.response.status())))),
+    attribute("response.code", |s| (s.info.status > 0).then(|| number(u64::from(s.response.status())))),
     attribute("response.code_details", |s| text(s.info.details.as_bytes())),
     attribute("response.size", |s| {
         let said = s.response.fields.get(HeaderId::ContentLength).and_then(|value| std::str::from_utf8(value).ok());
@@ -71,7 +71,11 @@ static ALL: &[Attribute] = &[
     attribute("connection.mtls", |s| {
         Some(Kind::BoolValue(s.info.tls.as_deref().is_some_and(|session| session.peer.is_some())))
     }),
-    attribute("connection.requested_server_name", |s| text(s.info.tls.as_deref()?.server_name.as_deref()?.as_bytes())),
+    attribute("connection.requested_server_name", |s| {
+        Some(string(
+            s.info.tls.as_deref().and_then(|session| session.server_name.as_deref()).unwrap_or_default().as_bytes(),
+        ))
+    }),
     attribute("connection.tls_version", |s| text(s.info.tls.as_deref()?.version.as_bytes())),
     attribute("connection.subject_peer_certificate", |s| of_peer(s, CertificatePart::Subject)),
     attribute("connection.dns_san_peer_certificate", |s| of_peer(s, CertificatePart::DnsNames)),
@@ -83,9 +87,9 @@ static ALL: &[Attribute] = &[
     }),
     attribute("upstream.request_attempt_count", |s| Some(number(u64::from(s.info.upstream_attempts)))),
     attribute("xds.cluster_name", |s| text(s.cluster()?.as_bytes())),
-    attribute("xds.route_name", |s| text(s.route?.name.as_deref()?.as_bytes())),
+    attribute("xds.route_name", |s| Some(string(s.route?.name.as_deref().unwrap_or_default().as_bytes()))),
     attribute("xds.virtual_host_name", |s| text(s.route?.virtual_host.as_bytes())),
-    attribute("xds.filter_chain_name", |s| text(s.info.filter_chain.as_deref()?.as_bytes())),
+    attribute("xds.filter_chain_name", |s| Some(string(s.info.filter_chain.as_deref().unwrap_or_default().as_bytes()))),
 ];
 
 fn text(bytes: &[u8]) -> Option<Kind> {

@@ -3,7 +3,7 @@
 use postrider_filter_api::{Action, Body, Flow, GrpcOpen, Stream};
 use postrider_grpc::process::PROCESS;
 use postrider_http::grpc::Code;
-use postrider_http::{Fields, HeaderId, Method};
+use postrider_http::{Fields, HeaderId, Method, Version};
 
 use super::Processor;
 use super::answers::Reply;
@@ -42,7 +42,11 @@ impl Processor {
             return self.observe_head(session, side, stream, end);
         }
         let modes = session.course(side).modes;
-        let tunnel = stream.request.method() == Method::Connect || stream.request.fields.has(HeaderId::Upgrade);
+        let tunnel = match side {
+            Side::Request => stream.request.fields.has(HeaderId::Upgrade),
+            Side::Response => stream.response.status() == 101,
+        };
+        let tunnel = tunnel || stream.request.method() == Method::Connect;
         // Bytes of a tunnel are no body.
         session.course(side).bodiless = end || tunnel;
         let action = if modes.sends_headers() {
@@ -53,7 +57,7 @@ impl Processor {
             }
         } else {
             session.course(side).head_free = true;
-            self.after_head(session, side)
+            self.after_head(session, side, stream)
         };
         if !session.complete && drops_length(modes.body, modes.sends_headers()) {
             match side {
@@ -81,9 +85,18 @@ impl Processor {
     }
 
     /// The processor has had its say about the head.
-    fn after_head(&self, session: &mut Session, side: Side) -> Action {
+    fn after_head(&self, session: &mut Session, side: Side, stream: &Stream<'_>) -> Action {
         let course = session.course(side);
-        if course.bodiless {
+        // Nothing follows a body whose length HTTP/1.1 tells beforehand.
+        let closed = match side {
+            Side::Request => {
+                stream.request.version() != Version::Http2 && stream.request.fields.has(HeaderId::ContentLength)
+            }
+            Side::Response => {
+                stream.info.upstream_protocol != "HTTP/2" && stream.response.fields.has(HeaderId::ContentLength)
+            }
+        };
+        if course.bodiless || course.modes.body == BodyMode::None && closed {
             return Action::Done;
         }
         match course.modes.body {
@@ -281,7 +294,7 @@ impl Processor {
         if course.body_came {
             return Ok(Action::Done);
         }
-        Ok(self.after_head(session, side))
+        Ok(self.after_head(session, side, stream))
     }
 
     /// The message goes on with a body of the processor's.
