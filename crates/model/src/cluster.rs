@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, EndpointCheck, HealthRules, Http2Options, Origin, TcpKeepalive, UpstreamTls};
+use crate::{Address, EndpointCheck, HealthRules, Http2Options, NumberedOption, Origin, TcpKeepalive, UpstreamTls};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
@@ -202,6 +202,8 @@ pub struct UpstreamOptions {
     pub keepalive: Option<TcpKeepalive>,
     /// The local address to connect from.
     pub bind: Option<IpAddr>,
+    /// Options of the sockets that connect, none of them for listening ones.
+    pub socket_options: Vec<NumberedOption>,
     /// Set Host to the endpoint's name on each request.
     pub auto_host_sni: bool,
 }

@@ -89,6 +89,27 @@ pub struct SocketOptions {
     /// Length of the fast-open queue.
     pub tcp_fast_open: Option<u32>,
     pub keepalive: Option<TcpKeepalive>,
+    /// What the system calls by numbers, in the order of the document.
+    pub numbered: Vec<NumberedOption>,
+}
+
+/// An option of a socket as the system knows it (`setsockopt`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NumberedOption {
+    pub level: i32,
+    pub name: i32,
+    /// As it stands in memory: an int has four bytes.
+    pub value: Vec<u8>,
+    pub when: OptionMoment,
+}
+
+/// When an option is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OptionMoment {
+    #[default]
+    BeforeBind,
+    AfterBind,
+    WhenListening,
 }
 
 /// TCP keep-alive probes; an absent value is the system's.

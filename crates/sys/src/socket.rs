@@ -21,6 +21,25 @@ pub struct ListenOptions {
     pub transparent: bool,
     /// Length of the fast-open queue.
     pub fast_open: Option<u32>,
+    pub numbered: Vec<NumberedOption>,
+}
+
+/// An option by the system's numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NumberedOption {
+    pub level: i32,
+    pub name: i32,
+    /// As it stands in memory.
+    pub value: Vec<u8>,
+    pub when: OptionMoment,
+}
+
+/// When an option is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OptionMoment {
+    BeforeBind,
+    AfterBind,
+    WhenListening,
 }
 
 /// A socket that listens, not yet registered with any runtime. Non-blocking.
@@ -83,11 +102,14 @@ fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<TcpLis
     socket.set_nonblocking(true)?;
     // Accepted sockets inherit it, which saves a call for each.
     socket.set_tcp_nodelay(true)?;
+    set_options(&socket, &options.numbered, OptionMoment::BeforeBind)?;
     socket.bind(&address.into())?;
+    set_options(&socket, &options.numbered, OptionMoment::AfterBind)?;
     if let Some(queue) = options.fast_open {
         set_fast_open(&socket, queue)?;
     }
     socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+    set_options(&socket, &options.numbered, OptionMoment::WhenListening)?;
     Ok(socket.into())
 }
 
@@ -99,11 +121,14 @@ fn listen_unix(path: &Path, mode: Option<u32>, options: &ListenOptions) -> io::R
     if abstract_name.is_none() && is_stale_socket(path) {
         std::fs::remove_file(path)?;
     }
+    set_options(&socket, &options.numbered, OptionMoment::BeforeBind)?;
     socket.bind(&SockAddr::unix(abstract_name.as_deref().unwrap_or(path))?)?;
+    set_options(&socket, &options.numbered, OptionMoment::AfterBind)?;
     if let (Some(mode), None) = (mode, &abstract_name) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
     socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+    set_options(&socket, &options.numbered, OptionMoment::WhenListening)?;
     Ok(socket.into())
 }
 
@@ -126,6 +151,30 @@ fn set_fast_open(socket: &Socket, queue: u32) -> io::Result<()> {
             (&raw const queue).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets those of `options` whose moment has come.
+///
+/// # Errors
+/// The system knows no such option, or takes no such value; the text names it.
+pub fn set_options(socket: &impl AsFd, options: &[NumberedOption], moment: OptionMoment) -> io::Result<()> {
+    for option in options.iter().filter(|option| option.when == moment) {
+        set_option(socket, option).map_err(|error| {
+            let text = format!("socket option {}/{}: {error}", option.level, option.name);
+            io::Error::new(error.kind(), text)
+        })?;
+    }
+    Ok(())
+}
+
+fn set_option(socket: &impl AsFd, option: &NumberedOption) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let length = libc::socklen_t::try_from(option.value.len()).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open for the whole call, and the system reads `length` bytes of a value that has so many.
+    let result = unsafe {
+        libc::setsockopt(socket.as_fd().as_raw_fd(), option.level, option.name, option.value.as_ptr().cast(), length)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -194,6 +243,25 @@ mod tests {
         let (served, _) = listener.accept().unwrap();
         assert_eq!(original_destination(&served).filter(|other| *other != served.local_addr().unwrap()), None);
         drop(client);
+    }
+
+    #[test]
+    fn options_by_number_are_set_and_unknown_ones_are_named() {
+        let option = |name, value: i32, when| NumberedOption {
+            level: libc::SOL_SOCKET,
+            name,
+            value: value.to_ne_bytes().to_vec(),
+            when,
+        };
+        let numbered = vec![option(libc::SO_RCVBUF, 9000, OptionMoment::BeforeBind)];
+        let options = ListenOptions { backlog: 8, numbered, ..Default::default() };
+        let any = Place::Tcp("127.0.0.1:0".parse().unwrap());
+        let Ok(Bound::Tcp(socket)) = listen(&any, &options) else { panic!("no socket") };
+        // The system doubles what it is told, for its own needs.
+        assert_eq!(SockRef::from(&socket).recv_buffer_size().unwrap(), 18_000);
+        let unknown = vec![option(9999, 1, OptionMoment::WhenListening)];
+        let error = listen(&any, &ListenOptions { numbered: unknown, ..options }).unwrap_err().to_string();
+        assert!(error.starts_with("socket option 1/9999: "), "{error}");
     }
 
     #[test]

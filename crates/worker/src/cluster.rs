@@ -41,6 +41,7 @@ pub(crate) struct Cluster {
     /// Connections that carry many requests at once.
     streams: Pool,
     keepalive: Option<TcpKeepalive>,
+    socket_options: Vec<postrider_sys::NumberedOption>,
     /// Made with the first request: a cluster without traffic holds no statistics.
     stats: OnceCell<Rc<Block>>,
     /// Checks of hosts, each a task: on the worker that checks.
@@ -103,6 +104,7 @@ impl Cluster {
         let keepalive = plan.model.upstream.keepalive.as_ref();
         Rc::new(Cluster {
             hosts: Hosts::new(plan.model.policy.clone(), plan.model.health.clone(), &plan.initial, &worker.random),
+            socket_options: io::system_options(&plan.model.upstream.socket_options),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             parting: parting(&plan.model),
             destinations: match &plan.model.discovery {
@@ -383,7 +385,7 @@ impl Cluster {
         party: Option<&Party>,
     ) -> std::io::Result<(Io, Option<Rc<TlsSession>>)> {
         let options = &self.plan.model.upstream;
-        let mut socket = io::connect(address, options.bind, self.keepalive.as_ref()).await?;
+        let mut socket = io::connect(address, options.bind, self.keepalive.as_ref(), &self.socket_options).await?;
         if let Some(header) = &self.plan.model.proxy_header {
             // Boxed: most clusters have none.
             Box::pin(introduce(header, address, party, &mut socket)).await?;

@@ -320,6 +320,7 @@ fn open(address: &Address, model: &Listener) -> io::Result<Bound> {
         freebind: model.socket.freebind,
         transparent: model.socket.transparent,
         fast_open: model.socket.tcp_fast_open,
+        numbered: crate::io::system_options(&model.socket.numbered),
     };
     match address {
         Address::Tcp(address) => postrider_sys::listen(&Place::Tcp(*address), &options),

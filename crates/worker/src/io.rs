@@ -11,7 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use postrider_model::Address;
+use postrider_model::{Address, NumberedOption};
+use postrider_sys::OptionMoment;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::{AsyncWrite, Interest};
@@ -236,6 +237,22 @@ fn drained(outcome: &Result<usize, Errno>, room: usize) -> io::Result<()> {
     }
 }
 
+/// As the system is told them.
+pub(crate) fn system_options(options: &[NumberedOption]) -> Vec<postrider_sys::NumberedOption> {
+    let moment = |when| match when {
+        postrider_model::OptionMoment::BeforeBind => OptionMoment::BeforeBind,
+        postrider_model::OptionMoment::AfterBind => OptionMoment::AfterBind,
+        postrider_model::OptionMoment::WhenListening => OptionMoment::WhenListening,
+    };
+    let option = |option: &NumberedOption| postrider_sys::NumberedOption {
+        level: option.level,
+        name: option.name,
+        value: option.value.clone(),
+        when: moment(option.when),
+    };
+    options.iter().map(option).collect()
+}
+
 /// Connects to `address`, from `bind` if given.
 ///
 /// # Errors
@@ -244,14 +261,17 @@ pub(crate) async fn connect(
     address: &Address,
     bind: Option<std::net::IpAddr>,
     keepalive: Option<&postrider_sys::TcpKeepalive>,
+    options: &[postrider_sys::NumberedOption],
 ) -> io::Result<Socket> {
     match address {
         Address::Tcp(address) => {
             let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
             postrider_sys::prepare_stream(&socket, keepalive)?;
+            postrider_sys::set_options(&socket, options, OptionMoment::BeforeBind)?;
             if let Some(bind) = bind {
                 socket.bind(SocketAddr::new(bind, 0))?;
             }
+            postrider_sys::set_options(&socket, options, OptionMoment::AfterBind)?;
             Ok(Socket::Tcp(socket.connect(*address).await?))
         }
         Address::Unix { path, .. } => {

@@ -597,6 +597,7 @@ fn the_greeting_is_looked_at_where_a_chain_needs_it() {
     continue_on_listener_filters_timeout: true"#;
     let (_, inspection) = matching("", filters);
     let all = Inspection {
+        original_destination: false,
         proxy: None,
         tls: true,
         http: true,

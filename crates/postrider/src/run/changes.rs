@@ -61,6 +61,7 @@ mod tests {
                 http2: Http2Options::default(),
                 keepalive: None,
                 bind: None,
+                socket_options: Vec::new(),
                 auto_host_sni: false,
             },
             tls: None,

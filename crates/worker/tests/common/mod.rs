@@ -213,6 +213,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             http2: Http2Options::default(),
             keepalive: None,
             bind: None,
+            socket_options: Vec::new(),
             auto_host_sni: false,
         },
         tls: None,

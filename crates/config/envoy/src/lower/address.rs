@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use postrider_model::{Address, TcpKeepalive};
+use postrider_model::{Address, NumberedOption, OptionMoment, TcpKeepalive};
 
 use super::context::Lowering;
 use crate::reader::Reader;
@@ -77,15 +77,33 @@ pub(super) fn keepalive(at: &Reader<'_>) -> TcpKeepalive {
     }
 }
 
-/// Numeric socket options that have a name in the model; the others are refused.
+/// Numeric socket options: those that have a name in the model, which `keepalive` gets, and the others.
 ///
 /// The numbers are Linux's: SOL_SOCKET 1 (SO_REUSEADDR 2, SO_KEEPALIVE 9, SO_REUSEPORT 15) and IPPROTO_TCP 6
 /// (TCP_NODELAY 1, TCP_KEEPIDLE 4, TCP_KEEPINTVL 5, TCP_KEEPCNT 6).
-pub(super) fn socket_options(cx: &mut Lowering<'_>, at: &Reader<'_>, keepalive: &mut Option<TcpKeepalive>) {
+pub(super) fn socket_options(
+    cx: &mut Lowering<'_>,
+    at: &Reader<'_>,
+    keepalive: &mut Option<TcpKeepalive>,
+) -> Vec<NumberedOption> {
+    let mut others = Vec::new();
     for option in at.list("socket_options") {
         option.ignore("description", "free text");
-        option.ignore("state", "options are set before the socket is bound");
         let (level, name, value) = (option.i64("level"), option.i64("name"), option.i64("int_value"));
+        let when = match option.enum_name("state").as_str() {
+            "STATE_BOUND" => OptionMoment::AfterBind,
+            "STATE_LISTENING" => OptionMoment::WhenListening,
+            _ => OptionMoment::BeforeBind,
+        };
+        for field in ["type", "ip_version"] {
+            if option.has(field) {
+                cx.refuse(&option, field, "a socket option for some kinds of sockets");
+            }
+        }
+        if option.oneof("value") == Some("buf_value") {
+            others.extend(numbered(cx, &option, option.bytes("buf_value").to_vec(), when));
+            continue;
+        }
         let number = u32::try_from(value).ok();
         match (level, name, number) {
             (1, 2 | 15, Some(1)) | (6, 1, Some(1)) => {
@@ -101,7 +119,23 @@ pub(super) fn socket_options(cx: &mut Lowering<'_>, at: &Reader<'_>, keepalive: 
                 keepalive.get_or_insert_default().interval = Some(Duration::from_secs(seconds.into()));
             }
             (6, 6, Some(probes)) => keepalive.get_or_insert_default().probes = Some(probes),
-            _ => cx.refuse_value(&option, "name", &format!("the socket option {level}/{name} = {value}")),
+            _ => match i32::try_from(value) {
+                Ok(value) => others.extend(numbered(cx, &option, value.to_ne_bytes().to_vec(), when)),
+                Err(_) => cx.error(&option, "int_value", "invalid-value", format!("{value} does not fit an int")),
+            },
         }
     }
+    others
+}
+
+fn numbered(cx: &mut Lowering<'_>, at: &Reader<'_>, value: Vec<u8>, when: OptionMoment) -> Option<NumberedOption> {
+    let number = |cx: &mut Lowering<'_>, field: &str| {
+        let number = i32::try_from(at.i64(field));
+        if number.is_err() {
+            cx.error(at, field, "invalid-value", format!("{} does not fit an int", at.i64(field)));
+        }
+        number.ok()
+    };
+    let (level, name) = (number(cx, "level"), number(cx, "name"));
+    Some(NumberedOption { level: level?, name: name?, value, when })
 }

@@ -26,8 +26,9 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         transparent: at.bool_wrapper("transparent").unwrap_or(false),
         tcp_fast_open: at.u32_wrapper("tcp_fast_open_queue_length"),
         keepalive,
+        numbered: Vec::new(),
     };
-    address::socket_options(cx, at, &mut socket.keepalive);
+    socket.numbered = address::socket_options(cx, at, &mut socket.keepalive);
     let (filter_chains, default_filter_chain) = chains(cx, at);
     let inspection = inspection::inspection(cx, at, filter_chains.iter().map(|chain| &chain.matches));
     let buffer_limit = buffer_limit(cx, at);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use postrider_model::{Http2Options, TcpKeepalive, UpstreamOptions, UpstreamProtocol};
+use postrider_model::{Http2Options, NumberedOption, OptionMoment, TcpKeepalive, UpstreamOptions, UpstreamProtocol};
 
 use super::address;
 use super::context::{Lowering, timeout};
@@ -34,6 +34,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         http2: Http2Options::default(),
         keepalive: None,
         bind: None,
+        socket_options: Vec::new(),
         auto_host_sni: false,
     };
     if let Some(common) = at.message("common_http_protocol_options") {
@@ -71,7 +72,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         connection.message("tcp_keepalive").map(|keepalive| address::keepalive(&keepalive))
     });
     if let Some(bind) = at.message("upstream_bind_config") {
-        options.bind = self::bind(cx, &bind, &mut options.keepalive);
+        (options.bind, options.socket_options) = self::bind(cx, &bind, &mut options.keepalive);
     }
     (options, names)
 }
@@ -174,8 +175,24 @@ fn requests(at: &Reader<'_>, field: &str) -> Option<u32> {
     at.u32_wrapper(field).filter(|requests| *requests != 0)
 }
 
-fn bind(cx: &mut Lowering<'_>, at: &Reader<'_>, keepalive: &mut Option<TcpKeepalive>) -> Option<IpAddr> {
-    address::socket_options(cx, at, keepalive);
+fn bind(
+    cx: &mut Lowering<'_>,
+    at: &Reader<'_>,
+    keepalive: &mut Option<TcpKeepalive>,
+) -> (Option<IpAddr>, Vec<NumberedOption>) {
+    let options = address::socket_options(cx, at, keepalive);
+    if options.iter().any(|option| option.when == OptionMoment::WhenListening) {
+        cx.error(
+            at,
+            "socket_options",
+            "conflict",
+            "a socket that connects never listens: `STATE_LISTENING` never comes",
+        );
+    }
+    (source(cx, at), options)
+}
+
+fn source(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<IpAddr> {
     let source = at.message("source_address")?;
     source.ignore("ipv4_compat", "it is about listeners");
     if source.u32("port_value") != 0 {
