@@ -1,11 +1,12 @@
 //! Access by rules, as Envoy decides it.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use postrider_tests::ask;
-use postrider_tests::kit::config::{extension, file_access_log, router};
-use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
-use postrider_tests::tls::{Authority, Client, secured, tls_inspector};
+use postrider_tests::kit::config::{extension, file_access_log, router, tcp_filter};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::tls::{Authority, Client, downstream, secured, tls_inspector};
+use postrider_tests::{ask, get};
 use serde_json::{Value, json};
 
 const KIND: &str = "filters.http.rbac.v3.RBAC";
@@ -249,4 +250,102 @@ fn what_istio_generates_loads_and_decides() {
     assert_eq!(ask(&site.proxy, "POST", "test", "/info", "content-length: 0\r\n").status, 403);
     let id = r#""istio_dry_run_allow_shadow_effective_policy_id":"ns[foo]-policy[httpbin]-rule[0]""#;
     assert!(site.logged(1).contains(id), "{}", site.logged(1));
+}
+
+/// A chain of these rules about connections and then a TCP proxy, which logs.
+fn carried(fields: Value, origin: &Origin, log: &std::path::Path) -> Config {
+    let line = "%CONNECTION_TERMINATION_DETAILS% %DYNAMIC_METADATA(envoy.filters.network.rbac)%\n";
+    let format = json!({"log_format": {"text_format_source": {"inline_string": line}}});
+    let tcp = tcp_filter(json!({"cluster": "origin", "access_log": [file_access_log(log, format)]}));
+    let mut config = json!({"stat_prefix": "door"});
+    for (key, value) in fields.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    let rbac = extension("envoy.filters.network.rbac", "filters.network.rbac.v3.RBAC", config);
+    Config::new()
+        .listener("tcp", json!({"filter_chains": [{"filters": [rbac, tcp]}]}))
+        .cluster("origin", &[origin.address])
+}
+
+fn here() -> Value {
+    json!({"direct_remote_ip": {"address_prefix": "127.0.0.0", "prefix_len": 8}})
+}
+
+#[test]
+fn a_connection_is_turned_away_before_it_is_served() {
+    let folder = TempDir::new();
+    let log = folder.path().join("tcp.log");
+    let origin = Origin::echo("a");
+    let fields = json!({
+        "rules": {"action": "DENY", "policies": {"not here": policy(anybody(), here())}},
+        "shadow_rules": {"policies": {"all": policy(anybody(), anybody())}},
+        "shadow_rules_stat_prefix": "dry_",
+    });
+    let proxy = Proxy::start(&carried(fields, &origin, &log));
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send(get("/"));
+    assert_eq!(client.read_to_end().unwrap(), b"");
+    drop(client);
+    assert_eq!(origin.requests().len(), 0);
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    let noted = r#"{"dry_shadow_effective_policy_id":"all","dry_shadow_engine_result":"allowed"}"#;
+    let line = format!("rbac_access_denied_matched_policy[not_here] {noted}");
+    wait_until("the access log", || read().lines().any(|logged| logged == line));
+    let stats = proxy.stats();
+    assert!(stats.value("door.rbac.denied") >= 1 && stats.value("door.rbac.allowed") == 0);
+    assert!(stats.value("door.rbac.dry_.shadow_allowed") >= 1);
+}
+
+#[test]
+fn a_connection_that_may_pass_is_served() {
+    let folder = TempDir::new();
+    let origin = Origin::echo("a");
+    let fields = json!({"rules": {"policies": {"here": policy(anybody(), here())}}, "enforcement_type": "CONTINUOUS"});
+    let proxy = Proxy::start(&carried(fields, &origin, &folder.path().join("tcp.log")));
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    assert_eq!(client.exchange(get("/")).status, 200);
+    assert!(proxy.stats().value("door.rbac.allowed") >= 1);
+}
+
+#[test]
+fn somebody_who_is_turned_away_waits_first() {
+    let folder = TempDir::new();
+    let origin = Origin::echo("a");
+    let delay = Duration::from_millis(300);
+    let fields = json!({"rules": {}, "delay_deny": "0.3s"});
+    let proxy = Proxy::start(&carried(fields, &origin, &folder.path().join("tcp.log")));
+    let begun = Instant::now();
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send(get("/"));
+    assert_eq!(client.read_to_end().unwrap(), b"");
+    assert!(begun.elapsed() >= delay);
+}
+
+#[test]
+fn connections_are_known_by_certificate_and_name() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let folder = TempDir::new();
+    let origin = Origin::echo("a");
+    let named = json!({"requested_server_name": {"exact": "site.test"}});
+    let ann = json!({"authenticated": {"principal_name": {"exact": "ann.test"}}});
+    let fields = json!({"rules": {"policies": {"ann": policy(named, ann)}}});
+    let context = json!({"common_tls_context": {
+        "validation_context": {"trusted_ca": {"inline_string": clients.pem()}},
+    }});
+    let identity = servers.issue(&["site.test", "other.test"]);
+    let tls = downstream(&[identity.inline()], context);
+    let config = carried(fields, &origin, &folder.path().join("tcp.log"))
+        .overlay_chain("tcp", json!({"transport_socket": tls}))
+        .overlay_listener("tcp", json!({"listener_filters": [tls_inspector()]}));
+    let proxy = Proxy::start(&config);
+    let answer = |client: &Client, name: &str| {
+        let mut client = client.connect(proxy.address("tcp"), name);
+        client.send(get("/"));
+        client.response("GET").is_ok_and(|response| response.status == 200)
+    };
+    let showing = |name: &str| Client::showing(&servers, &clients.issue(&[name]));
+    assert!(answer(&showing("ann.test"), "site.test"));
+    assert!(!answer(&showing("ann.test"), "other.test"));
+    assert!(!answer(&showing("bob.test"), "site.test"));
+    assert!(!answer(&Client::trusting(&servers), "site.test"));
 }

@@ -54,9 +54,16 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Names of objects in the filter state and of namespaces in the metadata, which log formats ask for.
-const STATE_NAMES: &[&str] =
-    &["envoy.common", "envoy.filters.http.grpc_stats", "envoy.filters.http.jwt_authn", "envoy.filters.http.rbac"];
+/// Names of objects in the filter state and of namespaces in the metadata, which log formats ask for, and types of filters of
+/// connections.
+const STATE_NAMES: &[&str] = &[
+    "envoy.common",
+    "envoy.extensions.filters.network.rbac.v3.RBAC",
+    "envoy.filters.http.grpc_stats",
+    "envoy.filters.http.jwt_authn",
+    "envoy.filters.http.rbac",
+    "envoy.filters.network.rbac",
+];
 
 pub fn check(workspace: &Workspace) -> Checked {
     workspace.check_libraries(COMMON, find)

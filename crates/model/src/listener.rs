@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, Address, DownstreamTls, HttpConnection, Origin, TcpProxy};
+use crate::{AccessLog, Address, DownstreamTls, FilterSlot, HttpConnection, Origin, TcpProxy};
 
 /// An address to accept on and what to do with what arrives there.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,6 +129,8 @@ pub struct FilterChain {
     pub tls: Option<Arc<DownstreamTls>>,
     /// A connection has to fit all of them.
     pub limits: Vec<ConnectionLimit>,
+    /// Filters that may turn a connection away, in the order in which they are asked.
+    pub guards: Vec<FilterSlot>,
     pub handler: ConnectionHandler,
     pub origin: Origin,
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{Filter, Hooks, Place};
+use postrider_filter_api::{Filter, Guard, Hooks, Place};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
 use postrider_model::{Codec, HttpConnection, TcpProxy};
 use postrider_telemetry::Block;
@@ -25,6 +25,7 @@ pub(crate) struct Chain {
     pub(crate) name: Option<Rc<str>>,
     pub(crate) handler: Handler,
     pub(crate) limits: Vec<Limit>,
+    pub(crate) guards: Vec<Rc<dyn Guard>>,
     /// Bytes that one read from a client may bring.
     pub(crate) buffer_limit: usize,
     /// What new connections agree on; `None` for plain ones. Replaced when certificates change.
@@ -114,9 +115,20 @@ impl Chain {
         let limits = plan.model.limits.iter().zip(&plan.held);
         let limits = limits.map(|(limit, held)| Limit::new(limit, held, worker)).collect();
         let buffer_limit = buffer_limit as usize;
+        let place = Place { stats: &worker.stats, stat_prefix: listener, worker: worker.id, buffer_limit };
+        let guards = plan.guards.iter().map(|guard| guard.guard(&place)).collect();
         let name = (!plan.name.is_empty()).then(|| (*plan.name).into());
         let tls = RefCell::new(plan.tls.clone());
-        Rc::new(Chain { plan: plan.clone(), name, handler, limits, buffer_limit, tls, draining: Cell::new(false) })
+        Rc::new(Chain {
+            plan: plan.clone(),
+            name,
+            handler,
+            limits,
+            guards,
+            buffer_limit,
+            tls,
+            draining: Cell::new(false),
+        })
     }
 
     /// Starts the task of a connection.

@@ -207,7 +207,7 @@ impl Context<'_> {
             Command::ResponseCode => number(u64::from(info.status), out),
             Command::ResponseCodeDetails => text(&info.details, out)?,
             Command::GrpcStatus(form) => self.grpc_status(*form, out)?,
-            Command::ConnectionTerminationDetails => text(info.termination_details, out)?,
+            Command::ConnectionTerminationDetails => text(&info.termination_details, out)?,
             Command::ResponseFlags => self.flags(|(short, _)| short, out),
             Command::ResponseFlagsLong => self.flags(|(_, long)| long, out),
             Command::BytesReceived => number(info.bytes_received, out),

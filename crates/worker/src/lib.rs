@@ -29,6 +29,7 @@ mod filter_chain;
 mod fleet;
 mod format;
 mod greeting;
+mod guard;
 mod h2;
 mod health;
 mod host;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use postrider_filter_api::{Moment, TlsSession};
-use postrider_model::{Address, ConnectionBalance, ProxyProtocol};
+use postrider_model::{Address, ConnectionBalance, Metadata, ProxyProtocol};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{
@@ -28,6 +28,7 @@ use crate::chain::Chain;
 use crate::cluster::{millis, stat_name};
 use crate::filter_chain::{self, Peer};
 use crate::greeting::{Greeting, Inspector, Proxied, Refused};
+use crate::guard;
 use crate::io::{Arriving, Io, Socket, TlsStream, Unverified, verify_failure, with_client};
 use crate::limit;
 use crate::log::Logs;
@@ -85,6 +86,8 @@ pub(crate) struct Arrival {
     pub(crate) counted: Option<Counted>,
     /// What the listener's log will say of the connection.
     pub(crate) record: Option<Rc<Record>>,
+    /// What guards noted.
+    pub(crate) noted: Option<Box<Metadata>>,
 }
 
 impl Listener {
@@ -279,6 +282,7 @@ impl Listener {
                 id,
                 counted: Some(counted),
                 record,
+                noted: None,
             };
             chain.start(worker.clone(), arrival);
         } else {
@@ -323,6 +327,10 @@ impl Listener {
         if let Some(record) = &record {
             record.note(|info| info.connection_id = id);
         }
+        let mut server_name = None;
+        if !chain.guards.is_empty() {
+            server_name.clone_from(&greeting.server_name);
+        }
         let (io, tls) = match &tls {
             None => (Io::Plain(socket), None),
             Some(tls) => {
@@ -347,9 +355,18 @@ impl Listener {
         }
         let ahead = Input::holding(ahead);
         let counted = Some(counted);
-        chain
-            .serve(worker, Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record })
-            .await;
+        let mut arrival =
+            Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted: None };
+        if !chain.guards.is_empty() {
+            let agreed = arrival.tls.as_ref().and_then(|tls| tls.server_name.clone());
+            let name = agreed.or(server_name);
+            // Boxed: few chains have guards.
+            let Some(admitted) = Box::pin(guard::admit(&worker, &chain, arrival, name.as_deref())).await else {
+                return;
+            };
+            arrival = admitted;
+        }
+        chain.serve(worker, arrival).await;
         drop(share);
     }
 

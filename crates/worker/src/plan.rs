@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use postrider_filter_api::{
-    Chooser, Factory, Registry, RouteConfig, RouteFacts, RouteRateLimits, RouteTarget, ScopedConfigs, WatchedFile,
-    plugin,
+    Chooser, Factory, GuardFactory, Registry, RouteConfig, RouteFacts, RouteRateLimits, RouteTarget, ScopedConfigs,
+    WatchedFile, plugin,
 };
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
@@ -53,6 +53,8 @@ pub struct ChainPlan {
     pub handler: HandlerPlan,
     /// Connections that each limit of the model holds.
     pub held: Vec<Arc<AtomicU64>>,
+    /// In the order of the model's.
+    pub guards: Vec<Arc<dyn GuardFactory>>,
     pub tls: Option<Arc<ServerTls>>,
     /// What filters and certificates were read from.
     pub files: Vec<WatchedFile>,
@@ -276,7 +278,7 @@ impl ListenerPlan {
             && !inspection.original_destination
             && !inspection.tls
             && !inspection.http
-            && self.each_chain().all(|chain| chain.tls.is_none() && chain.held.is_empty())
+            && self.each_chain().all(|chain| chain.tls.is_none() && chain.held.is_empty() && chain.guards.is_empty())
     }
 
     /// What each chain but the default one takes.
@@ -308,12 +310,21 @@ impl ChainPlan {
             ConnectionHandler::Echo => Some(HandlerPlan::Echo),
             ConnectionHandler::Say(said) => Some(HandlerPlan::Say(said.clone())),
         };
+        let mut guards = Vec::new();
+        for slot in &model.guards {
+            let Some(build) = registry.find_guard(&slot.kind) else {
+                let message = format!("{} is no filter of connections", slot.kind);
+                errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
+                continue;
+            };
+            guards.extend(build(&slot.config).map_err(|refused| report(&mut errors, &slot.origin.0, refused)).ok());
+        }
         let Some(handler) = handler.filter(|_| errors.is_empty()) else { return Err(errors) };
         if let HandlerPlan::Http(http) = &handler {
             remember(&mut files, &http.routes.files);
         }
         let held = model.limits.iter().map(|_| Arc::default()).collect();
-        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, held, tls, files })
+        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, held, guards, tls, files })
     }
 
     /// `None` for a chain that speaks no HTTP.
@@ -342,6 +353,7 @@ impl ChainPlan {
             && self.model.matches == other.model.matches
             && self.model.tls == other.model.tls
             && self.model.limits == other.model.limits
+            && self.model.guards == other.model.guards
             && without_routes(&ours.model) == without_routes(&theirs.model)
     }
 }

@@ -57,16 +57,12 @@ enum Over {
 
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let Handler::Tcp(tcp) = &chain.handler else { return };
-    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record } = arrival;
-    let now = worker.clock.now();
-    let mut info = StreamInfo::new(now, worker.clock.wall(now));
-    info.connection_id = id;
-    info.downstream_local = local;
-    info.downstream_connection_remote = remote;
-    info.downstream_remote = remote;
-    info.downstream_direct_remote = direct_remote;
-    info.filter_chain.clone_from(&chain.name);
-    info.tls = tls;
+    let mut info = info_of(&worker, &chain, &arrival);
+    let now = info.started;
+    let Arrival { io, ahead, redirected, counted, record, noted, .. } = arrival;
+    if let Some(noted) = noted {
+        info.metadata = *noted;
+    }
     let mut session = Session {
         deadline: worker.timers.register(),
         client: io,
@@ -94,6 +90,27 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     if let Some(record) = record {
         record.settle(session.info);
     }
+}
+
+/// What is known about a connection when it arrives.
+pub(crate) fn info_of(worker: &Worker, chain: &Chain, arrival: &Arrival) -> StreamInfo {
+    let now = worker.clock.now();
+    let mut info = StreamInfo::new(now, worker.clock.wall(now));
+    info.connection_id = arrival.id;
+    info.downstream_local = arrival.local;
+    info.downstream_connection_remote = arrival.remote;
+    info.downstream_remote = arrival.remote;
+    info.downstream_direct_remote = arrival.direct_remote;
+    info.filter_chain.clone_from(&chain.name);
+    info.tls.clone_from(&arrival.tls);
+    info
+}
+
+/// Counts and logs a connection that was not to be served.
+pub(crate) fn turned_away(worker: &Worker, tcp: &Tcp, mut info: StreamInfo) -> StreamInfo {
+    tcp.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
+    log(worker, tcp, &mut info, Logged::End);
+    info
 }
 
 impl Session {
@@ -301,24 +318,28 @@ impl Session {
     }
 
     fn log(&mut self, tcp: &Tcp, logged: Logged) {
-        let now = self.worker.clock.now();
-        self.info.logged = logged;
-        // Before the end it lasted until now.
-        self.info.ended = Some(now);
-        if tcp.logs.is_empty() {
-            return;
-        }
-        tcp.logs.write(&Context {
-            request: &RequestHead::new(),
-            response: &ResponseHead::new(),
-            trailers: &Fields::new(),
-            info: &self.info,
-            route: None,
-            reply_body: &[],
-            http: false,
-            now: self.worker.clock.wall(now),
-        });
+        log(&self.worker, tcp, &mut self.info, logged);
     }
+}
+
+fn log(worker: &Worker, tcp: &Tcp, info: &mut StreamInfo, logged: Logged) {
+    let now = worker.clock.now();
+    info.logged = logged;
+    // Before the end it lasted until now.
+    info.ended = Some(now);
+    if tcp.logs.is_empty() {
+        return;
+    }
+    tcp.logs.write(&Context {
+        request: &RequestHead::new(),
+        response: &ResponseHead::new(),
+        trailers: &Fields::new(),
+        info,
+        route: None,
+        reply_body: &[],
+        http: false,
+        now: worker.clock.wall(now),
+    });
 }
 
 enum Side {

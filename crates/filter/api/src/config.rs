@@ -10,7 +10,7 @@ use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::WorkerStats;
 
-use crate::Filter;
+use crate::{Filter, GuardFactory};
 
 /// Why a filter refuses its configuration: one or more errors, each with its place below the filter's own value.
 pub type ConfigError = Vec<ValueError>;
@@ -117,12 +117,13 @@ impl ScopedConfigs {
 }
 
 /// What of this binary runs by configuration, by the full name of its configuration's type: filters, code that judges
-/// texts, code that chooses clusters.
+/// texts, code that chooses clusters, code that turns connections away.
 #[derive(Default)]
 pub struct Registry {
     entries: Vec<(&'static str, Build)>,
     judges: Vec<(&'static str, BuildJudge)>,
     choosers: Vec<(&'static str, BuildChooser)>,
+    guards: Vec<(&'static str, BuildGuard)>,
 }
 
 /// Whether a text matches.
@@ -150,6 +151,8 @@ pub type BuildJudge = fn(&Value) -> Result<Judge, ConfigError>;
 
 pub type BuildChooser = fn(&Value) -> Result<Chooser, ConfigError>;
 
+pub type BuildGuard = fn(&Value) -> Result<Arc<dyn GuardFactory>, ConfigError>;
+
 /// Builds a factory from a filter's name in its chain and its gateway-level configuration.
 pub type Build = fn(&str, &Value) -> Result<Arc<dyn Factory>, ConfigError>;
 
@@ -166,9 +169,16 @@ impl Registry {
         self.choosers.push((kind, build));
     }
 
+    pub fn register_guard(&mut self, kind: &'static str, build: BuildGuard) {
+        self.guards.push((kind, build));
+    }
+
     /// Whether anything of that type is there.
     pub fn knows(&self, kind: &str) -> bool {
-        self.find(kind).is_some() || self.find_judge(kind).is_some() || self.find_chooser(kind).is_some()
+        self.find(kind).is_some()
+            || self.find_judge(kind).is_some()
+            || self.find_chooser(kind).is_some()
+            || self.find_guard(kind).is_some()
     }
 
     /// All that is wrong with a configuration of that type.
@@ -176,7 +186,8 @@ impl Registry {
         let filter = self.find(kind).map(|build| build(name, config).err());
         let judge = || self.find_judge(kind).map(|build| build(config).err());
         let chooser = || self.find_chooser(kind).map(|build| build(config).err());
-        filter.or_else(judge).or_else(chooser).flatten().unwrap_or_default()
+        let guard = || self.find_guard(kind).map(|build| build(config).err());
+        filter.or_else(judge).or_else(chooser).or_else(guard).flatten().unwrap_or_default()
     }
 
     pub fn find_judge(&self, kind: &str) -> Option<BuildJudge> {
@@ -185,6 +196,10 @@ impl Registry {
 
     pub fn find_chooser(&self, kind: &str) -> Option<BuildChooser> {
         self.choosers.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
+    }
+
+    pub fn find_guard(&self, kind: &str) -> Option<BuildGuard> {
+        self.guards.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
     }
 
     /// `None` when no filter has that type.

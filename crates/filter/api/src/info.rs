@@ -60,7 +60,8 @@ pub struct StreamInfo {
     pub status: u16,
     /// A token such as `via_upstream`; empty means none.
     pub details: Cow<'static, str>,
-    pub termination_details: &'static str,
+    /// A token; empty means none.
+    pub termination_details: Cow<'static, str>,
     pub flags: Flags,
     /// What filters noted for each other and for logs, by their namespaces.
     pub metadata: Metadata,
@@ -125,7 +126,7 @@ impl StreamInfo {
         self.response_head_bytes = 0;
         self.status = 0;
         self.details = Cow::Borrowed("");
-        self.termination_details = "";
+        self.termination_details = Cow::Borrowed("");
         self.flags = Flags::default();
         if !self.metadata.is_empty() {
             self.metadata.clear();
@@ -173,7 +174,7 @@ impl StreamInfo {
             response_head_bytes: 0,
             status: 0,
             details: Cow::Borrowed(""),
-            termination_details: "",
+            termination_details: Cow::Borrowed(""),
             flags: Flags::default(),
             metadata: Metadata::default(),
             filter_state: Vec::new(),

@@ -20,6 +20,7 @@ mod body;
 mod config;
 pub mod fake;
 mod grpc;
+mod guard;
 mod host;
 mod info;
 mod moment;
@@ -30,10 +31,11 @@ mod tls;
 
 pub use body::Body;
 pub use config::{
-    BuildChooser, BuildJudge, Chooser, ClusterLoad, Clusters, ConfigError, Factory, Judge, Place, Registry,
+    BuildChooser, BuildGuard, BuildJudge, Chooser, ClusterLoad, Clusters, ConfigError, Factory, Judge, Place, Registry,
     RouteConfig, ScopedConfigs, WatchedFile,
 };
 pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
+pub use guard::{Admission, Guard, GuardFactory};
 pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, RouteRateLimits, RouteTarget, UnknownCluster};
 pub use info::{Flags, Logged, StreamInfo, UpstreamOverride};
 pub use moment::Moment;

@@ -44,6 +44,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(jwt_authn::KIND, jwt_authn::build);
     registry.register(ratelimit::KIND, ratelimit::build);
     registry.register(rbac::KIND, rbac::build);
+    registry.register_guard(rbac::CONNECTIONS_KIND, rbac::build_connections);
 }
 
 #[cfg(test)]

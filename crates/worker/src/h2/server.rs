@@ -65,7 +65,7 @@ struct Shared {
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record } = arrival;
+    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, .. } = arrival;
     let (requests, active) = (Cell::new(0), Cell::new(0));
     let shared =
         Rc::new(Shared { worker, chain, local, redirected, remote, direct_remote, tls, id, record, requests, active });
@@ -291,7 +291,8 @@ pub(super) async fn answer(job: Job) {
     if head.capacity() <= KEPT_HEAD_BYTES {
         HEAD.set(head);
     }
-    let arrival = Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted: None, record };
+    let arrival =
+        Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted: None, record, noted: None };
     crate::http::serve(shared.worker.clone(), chain, arrival, number).await;
     shared.active.set(shared.active.get().saturating_sub(1));
 }

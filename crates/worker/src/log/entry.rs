@@ -146,7 +146,7 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
             ..Metadata::default()
         }),
         route_name: info.route_name.as_deref().unwrap_or_default().to_owned(),
-        connection_termination_details: info.termination_details.to_owned(),
+        connection_termination_details: info.termination_details.to_string(),
         stream_id: context.request.fields.get_name(b"x-request-id").map(text).unwrap_or_default(),
         access_log_type: kind as i32,
         ..AccessLogCommon::default()

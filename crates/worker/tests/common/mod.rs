@@ -66,6 +66,7 @@ impl Drop for Running {
 fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
     let chain = FilterChain {
         limits: Vec::new(),
+        guards: Vec::new(),
         name: String::new(),
         matches: ChainMatch::default(),
         tls: None,

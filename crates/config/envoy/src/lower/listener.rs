@@ -162,9 +162,9 @@ fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, matches: ChainMatch) -> Option<
         cx.refuse_value(at, "use_proxy_proto", what);
     }
     let name = at.str("name").to_owned();
-    let (limits, handler) = network::filters(cx, at);
+    let (limits, guards, handler) = network::filters(cx, at);
     let http1_only = matches!(&handler, Some(ConnectionHandler::Http(http)) if http.codec == Codec::Http1);
     let tls = transport::of_chain(cx, at, http1_only);
     // A chain whose transport was refused must not serve in the clear.
-    Some(FilterChain { name, matches, tls: tls?.map(Arc::new), limits, handler: handler?, origin: origin(at) })
+    Some(FilterChain { name, matches, tls: tls?.map(Arc::new), limits, guards, handler: handler?, origin: origin(at) })
 }

@@ -2,21 +2,23 @@
 
 use std::sync::Arc;
 
-use postrider_model::{ConnectionHandler, ConnectionLimit};
+use postrider_model::{ConnectionHandler, ConnectionLimit, FilterSlot, Origin};
 
 use super::context::Lowering;
-use super::{data, http, tcp};
+use super::{data, filters, http, tcp};
 use crate::reader::{AnyReader, Reader};
 
 const HTTP: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const ECHO: &str = "envoy.extensions.filters.network.echo.v3.Echo";
 const RESPONSE: &str = "envoy.extensions.filters.network.direct_response.v3.Config";
+/// Filters of the registry that may turn a connection away.
+const GUARDS: [&str; 1] = ["envoy.extensions.filters.network.rbac.v3.RBAC"];
 const LIMIT: &str = "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
 
 /// The `filters` of a chain.
-pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<ConnectionLimit>, Option<ConnectionHandler>) {
-    let (mut limits, mut handler) = (Vec::new(), None);
+pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
+    let (mut limits, mut guards, mut handler) = (Vec::new(), Vec::new(), None);
     let filters = at.list("filters");
     if filters.is_empty() {
         let expected = "a filter: `http_connection_manager` or `tcp_proxy`";
@@ -34,8 +36,13 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<Connection
         };
         let Some(config) = &any.reader else { continue };
         let last = index + 1 == filters.len();
-        if any.type_name == LIMIT {
-            limits.extend(limit(cx, config));
+        let is_guard = GUARDS.contains(&any.type_name) && cx.kinds.known(any.type_name);
+        if any.type_name == LIMIT || is_guard {
+            if is_guard {
+                guards.push(guard(cx, filter, &any));
+            } else {
+                limits.extend(limit(cx, config));
+            }
             if last {
                 let text = "this filter serves no connection: behind it stands one that does, such as `tcp_proxy`";
                 cx.error(filter, "name", "not-terminal", text);
@@ -52,7 +59,22 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<Connection
         }
         handler = built;
     }
-    (limits, handler)
+    (limits, guards, handler)
+}
+
+/// Limits, filters that may turn a connection away, and the one that serves it.
+type Filters = (Vec<ConnectionLimit>, Vec<FilterSlot>, Option<ConnectionHandler>);
+
+/// A filter of the registry that may turn a connection away.
+fn guard(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>) -> FilterSlot {
+    filter.whole("typed_config");
+    FilterSlot {
+        name: filter.str("name").to_owned(),
+        kind: any.type_name.to_owned(),
+        config: filters::checked(cx, filter, any),
+        disabled: false,
+        origin: Origin(filter.path_of("typed_config")),
+    }
 }
 
 /// `Err` for a filter that is not supported, `Ok(None)` for one whose configuration is wrong.

@@ -1,6 +1,7 @@
 //! What the filter is configured by: `RBAC` and `RBACPerRoute`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_filter_api::ConfigError;
 use postrider_model::{CertificatePart, Reading, StringMatch, Value, header_match, network, string_match};
@@ -36,19 +37,61 @@ pub(super) fn read_route(value: &Value) -> Result<Config, ConfigError> {
     Reading::all(value, |at| at.map("rbac", config).unwrap_or_default())
 }
 
-fn config(at: &mut Reading<'_>) -> Config {
+/// What the network filter is configured by.
+#[derive(Debug)]
+pub(super) struct Connections {
+    pub(super) rules: Config,
+    pub(super) stat_prefix: String,
+    pub(super) delay: Option<Duration>,
+}
+
+pub(super) fn read_connections(value: &Value) -> Result<Connections, ConfigError> {
+    Reading::all(value, |at| {
+        refuse_trees(at);
+        // A connection is judged once: what rules look at stays as it is.
+        at.text("enforcement_type");
+        let stat_prefix = at.text("stat_prefix").unwrap_or_default().to_owned();
+        if stat_prefix.is_empty() {
+            at.error("stat_prefix", "a name for the statistics is required");
+        }
+        let about = About::Connections;
+        Connections {
+            rules: Config {
+                enforced: at.map("rules", |at| rules(at, about)).map(Arc::new),
+                shadow: at.map("shadow_rules", |at| rules(at, about)).map(Arc::new),
+                shadow_prefix: at.text("shadow_rules_stat_prefix").unwrap_or_default().to_owned(),
+                ..Config::default()
+            },
+            stat_prefix,
+            delay: at.duration("delay_deny").filter(|delay| !delay.is_zero()),
+        }
+    })
+}
+
+/// What rules may look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    Requests,
+    Connections,
+}
+
+fn refuse_trees(at: &mut Reading<'_>) {
     at.refuse("matcher", "a tree of matchers in place of rules");
     at.refuse("shadow_matcher", "a tree of matchers in place of rules");
+}
+
+fn config(at: &mut Reading<'_>) -> Config {
+    refuse_trees(at);
     Config {
-        enforced: at.map("rules", rules).map(Arc::new),
-        shadow: at.map("shadow_rules", rules).map(Arc::new),
+        enforced: at.map("rules", |at| rules(at, About::Requests)).map(Arc::new),
+        shadow: at.map("shadow_rules", |at| rules(at, About::Requests)).map(Arc::new),
         enforced_prefix: at.text("rules_stat_prefix").unwrap_or_default().to_owned(),
         shadow_prefix: at.text("shadow_rules_stat_prefix").unwrap_or_default().to_owned(),
         count_policies: at.flag("track_per_rule_stats"),
     }
 }
 
-fn rules(at: &mut Reading<'_>) -> Rules {
+fn rules(at: &mut Reading<'_>, about: About) -> Rules {
     at.refuse("audit_logging_options", "audit loggers");
     let action = match at.text("action") {
         Some("DENY") => Verb::Deny,
@@ -57,19 +100,19 @@ fn rules(at: &mut Reading<'_>) -> Rules {
     };
     let policies = at.map("policies", |all| {
         let names = all.keys();
-        names.filter_map(|name| all.map(name, |at| policy(at, name.to_owned())).flatten()).collect()
+        names.filter_map(|name| all.map(name, |at| policy(at, name.to_owned(), about)).flatten()).collect()
     });
     let mut rules = Rules { action, policies: policies.unwrap_or_default() };
     rules.policies.sort_by(|a, b| a.name.cmp(&b.name));
     rules
 }
 
-fn policy(at: &mut Reading<'_>, name: String) -> Option<Policy> {
+fn policy(at: &mut Reading<'_>, name: String, about: About) -> Option<Policy> {
     for key in ["condition", "checked_condition", "cel_config"] {
         at.refuse(key, "a condition in CEL");
     }
-    let permissions = each(at, "permissions", &|at| permission(at, 0));
-    let principals = each(at, "principals", &|at| principal(at, 0));
+    let permissions = each(at, "permissions", &|at| permission(at, about, 0));
+    let principals = each(at, "principals", &|at| principal(at, about, 0));
     Some(Policy { name, permissions: permissions?, principals: principals? })
 }
 
@@ -82,15 +125,15 @@ fn each(at: &mut Reading<'_>, key: &str, read: &dyn Fn(&mut Reading<'_>) -> Opti
     all.into_iter().collect::<Option<_>>().map(Rule::Any)
 }
 
-fn permission(at: &mut Reading<'_>, depth: usize) -> Option<Rule> {
+fn permission(at: &mut Reading<'_>, about: About, depth: usize) -> Option<Rule> {
     if depth == MAX_DEPTH {
         at.wrong(format!("rules may stand {MAX_DEPTH} deep in each other"));
         at.skip();
         return None;
     }
     at.refuse("matcher", "matchers by extension");
-    let mut found = common(at);
-    let inner = |at: &mut Reading<'_>| permission(at, depth + 1);
+    let mut found = common(at, about);
+    let inner = |at: &mut Reading<'_>| permission(at, about, depth + 1);
     found.extend(at.map("and_rules", |set| all(set, "rules", inner)));
     found.extend(at.map("or_rules", |set| any(set, "rules", inner)));
     found.extend(at.map("not_rule", |rule| inner(rule).map(|rule| Rule::Not(Box::new(rule)))));
@@ -118,14 +161,14 @@ fn permission(at: &mut Reading<'_>, depth: usize) -> Option<Rule> {
     one(at, found, "a permission is one rule; all of them: `any: true`")
 }
 
-fn principal(at: &mut Reading<'_>, depth: usize) -> Option<Rule> {
+fn principal(at: &mut Reading<'_>, about: About, depth: usize) -> Option<Rule> {
     if depth == MAX_DEPTH {
         at.wrong(format!("rules may stand {MAX_DEPTH} deep in each other"));
         at.skip();
         return None;
     }
-    let mut found = common(at);
-    let inner = |at: &mut Reading<'_>| principal(at, depth + 1);
+    let mut found = common(at, about);
+    let inner = |at: &mut Reading<'_>| principal(at, about, depth + 1);
     found.extend(at.map("and_ids", |set| all(set, "ids", inner)));
     found.extend(at.map("or_ids", |set| any(set, "ids", inner)));
     found.extend(at.map("not_id", |rule| inner(rule).map(|rule| Rule::Not(Box::new(rule)))));
@@ -163,7 +206,12 @@ fn principal(at: &mut Reading<'_>, depth: usize) -> Option<Rule> {
 type Found = Vec<Option<Rule>>;
 
 /// What permissions and principals have in common.
-fn common(at: &mut Reading<'_>) -> Found {
+fn common(at: &mut Reading<'_>, about: About) -> Found {
+    for key in ["header", "url_path", "uri_template"] {
+        if about == About::Connections && at.has(key) {
+            at.error(key, "this is about requests, and this filter sees connections only");
+        }
+    }
     let mut found = Found::new();
     if at.has("any") {
         if !at.flag("any") {

@@ -5,6 +5,7 @@
 //! is noted in the metadata are as in Envoy 1.40.
 
 mod config;
+mod connections;
 mod rules;
 mod template;
 
@@ -15,9 +16,11 @@ use std::sync::Arc;
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
-use postrider_model::{Value, ValueError};
+use postrider_model::{Metadata, Value, ValueError};
 use postrider_telemetry::stats::Counter;
 use postrider_telemetry::{Block, StatSet};
+
+pub(crate) use connections::{KIND as CONNECTIONS_KIND, build as build_connections};
 
 use config::Config;
 use rules::{Rules, Ruling, Subject, Verb};
@@ -49,21 +52,10 @@ impl Factory for Rbac {
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
         let config = configs.most_specific::<Arc<Config>>().unwrap_or(&self.0);
-        let side = |kind: &'static Kind, rules: &Option<Arc<Rules>>, own: &str, note: &str| {
+        let prefix = format!("{}.rbac", place.stat_prefix);
+        let side = |kind, rules: &Option<Arc<Rules>>, own: &str, note: &str| {
             // Whoever's the rules are, the statistics are the filter's own.
-            let prefix = joined(&format!("{}.rbac", place.stat_prefix), own);
-            let stats = place.stats.block(kind.set, &prefix);
-            let rules = rules.clone()?;
-            let block = |name: &str| place.stats.block(&of_policy::SET, &format!("{prefix}.policy.{name}"));
-            let counted = rules.policies.iter().filter(|_| config.count_policies);
-            Some(Side {
-                kind,
-                stats,
-                policies: counted.map(|policy| block(&policy.name)).collect(),
-                policy_key: format!("{note}{}_effective_policy_id", kind.name),
-                result_key: format!("{note}{}_engine_result", kind.name),
-                rules,
-            })
+            Side::new(kind, rules.as_ref(), place, &joined(&prefix, own), note, config.count_policies)
         };
         let own = &self.0;
         Rc::new(Guard {
@@ -149,48 +141,87 @@ impl Filter for Guard {
 
     fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
         if let Some(shadow) = &self.shadow {
-            shadow.rule(stream);
+            shadow.on_request(stream);
         }
         let Some(enforced) = &self.enforced else { return Action::Done };
-        let ruling = enforced.rule(stream);
-        if enforced.rules.action == Verb::Log {
-            stream.info.metadata.set(COMMON, "access_log_hint", Value::Bool(ruling.policy.is_some()));
-        }
+        let ruling = enforced.on_request(stream);
+        enforced.hint(ruling, &mut stream.info.metadata);
         if ruling.allowed { Action::Done } else { denial(ruling.policy.map(|(_, name)| name)) }
     }
 }
 
 impl Side {
-    /// Judges, counts and notes the result.
-    fn rule(&self, stream: &mut Stream<'_>) -> Ruling<'_> {
-        let ruling = self.rules.judge(Subject::of(stream));
-        let ([counter, of_policy], result) = match ruling.allowed {
-            true => (self.kind.allowed, "allowed"),
-            false => (self.kind.denied, "denied"),
-        };
-        self.stats.inc(counter);
-        if let Some((index, name)) = ruling.policy {
-            if let Some(policy) = self.policies.get(index) {
-                policy.inc(of_policy);
-            }
-            stream.info.metadata.set(NAMESPACE, &self.policy_key, Value::String(name.to_owned()));
-        }
-        stream.info.metadata.set(NAMESPACE, &self.result_key, Value::String(result.to_owned()));
+    /// `None` without rules; then nothing is counted, but shown. What is noted begins with `note`.
+    fn new(
+        kind: &'static Kind,
+        rules: Option<&Arc<Rules>>,
+        place: &Place<'_>,
+        prefix: &str,
+        note: &str,
+        count_policies: bool,
+    ) -> Option<Side> {
+        let stats = place.stats.block(kind.set, prefix);
+        let rules = rules?.clone();
+        let block = |name: &str| place.stats.block(&of_policy::SET, &format!("{prefix}.policy.{name}"));
+        let counted = rules.policies.iter().filter(|_| count_policies);
+        Some(Side {
+            kind,
+            stats,
+            policies: counted.map(|policy| block(&policy.name)).collect(),
+            policy_key: format!("{note}{}_effective_policy_id", kind.name),
+            result_key: format!("{note}{}_engine_result", kind.name),
+            rules,
+        })
+    }
+
+    fn on_request(&self, stream: &mut Stream<'_>) -> Ruling<'_> {
+        let ruling = self.judge(Subject::of(stream));
+        self.note(ruling, NAMESPACE, &mut stream.info.metadata);
         ruling
+    }
+
+    /// Judges and counts.
+    fn judge(&self, subject: Subject<'_>) -> Ruling<'_> {
+        let ruling = self.rules.judge(subject);
+        let [counter, of_policy] = if ruling.allowed { self.kind.allowed } else { self.kind.denied };
+        self.stats.inc(counter);
+        if let Some(policy) = ruling.policy.and_then(|(index, _)| self.policies.get(index)) {
+            policy.inc(of_policy);
+        }
+        ruling
+    }
+
+    fn note(&self, ruling: Ruling<'_>, namespace: &str, metadata: &mut Metadata) {
+        if let Some((_, name)) = ruling.policy {
+            metadata.set(namespace, &self.policy_key, Value::String(name.to_owned()));
+        }
+        let result = if ruling.allowed { "allowed" } else { "denied" };
+        metadata.set(namespace, &self.result_key, Value::String(result.to_owned()));
+    }
+
+    /// Rules that only log leave a hint.
+    fn hint(&self, ruling: Ruling<'_>, metadata: &mut Metadata) {
+        if self.rules.action == Verb::Log {
+            metadata.set(COMMON, "access_log_hint", Value::Bool(ruling.policy.is_some()));
+        }
     }
 }
 
 #[cold]
 fn denial(policy: Option<&str>) -> Action {
-    // What logs tell is one token.
-    let name: String =
-        policy.unwrap_or("none").chars().map(|c| if c.is_ascii_whitespace() { '_' } else { c }).collect();
     Action::Respond(Box::new(LocalReply {
         status: 403,
         body: Cow::Borrowed(b"RBAC: access denied"),
-        details: Cow::Owned(format!("rbac_access_denied_matched_policy[{name}]")),
+        details: details(policy),
         ..LocalReply::default()
     }))
+}
+
+/// What logs tell of a denial, as one token.
+fn details(policy: Option<&str>) -> Cow<'static, str> {
+    let name: String =
+        policy.unwrap_or("none").chars().map(|c| if c.is_ascii_whitespace() { '_' } else { c }).collect();
+    Cow::Owned(format!("rbac_access_denied_matched_policy[{name}]"))
 }
 
 #[cfg(test)]

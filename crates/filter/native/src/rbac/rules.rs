@@ -77,9 +77,11 @@ pub(super) enum Source {
 /// What rules look at.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
-    request: &'a RequestHead,
-    info: &'a StreamInfo,
-    route: Option<&'a RouteFacts>,
+    /// `None` for a connection, of which nothing was read; rules about requests hold for none.
+    pub(super) request: Option<&'a RequestHead>,
+    pub(super) info: &'a StreamInfo,
+    pub(super) route: Option<&'a RouteFacts>,
+    pub(super) server_name: Option<&'a str>,
 }
 
 /// What the rules say about a subject.
@@ -92,7 +94,8 @@ pub(super) struct Ruling<'r> {
 
 impl<'a> Subject<'a> {
     pub(super) fn of(stream: &'a Stream<'_>) -> Subject<'a> {
-        Subject { request: stream.request, info: stream.info, route: stream.route }
+        let server_name = stream.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
+        Subject { request: Some(stream.request), info: stream.info, route: stream.route, server_name }
     }
 }
 
@@ -116,25 +119,23 @@ impl Policy {
 
 impl Rule {
     fn matches(&self, subject: Subject<'_>) -> bool {
-        let Subject { request, info, route } = subject;
+        let Subject { request, info, route, server_name } = subject;
         match self {
             Rule::Always => true,
             Rule::All(rules) => rules.iter().all(|rule| rule.matches(subject)),
             Rule::Any(rules) => rules.iter().any(|rule| rule.matches(subject)),
             Rule::Not(rule) => !rule.matches(subject),
-            Rule::Header(rule) => {
+            Rule::Header(rule) => request.is_some_and(|request| {
                 let lines: Vec<_> = header(request, &rule.name).into_iter().map(String::from_utf8_lossy).collect();
                 rule.matches(&lines.iter().map(|line| &**line).collect::<Vec<_>>())
-            }
-            Rule::Path(rule) => rule.matches(&path(request)),
-            Rule::Template(rule) => rule.is_match(&path(request)),
+            }),
+            Rule::Path(rule) => request.is_some_and(|request| rule.matches(&path(request))),
+            Rule::Template(rule) => request.is_some_and(|request| rule.is_match(&path(request))),
             Rule::Address(place, range) => address(*place, info).is_some_and(|found| range.contains(found.ip())),
             Rule::Port(range) => info.downstream_local.is_some_and(|local| range.contains(&u32::from(local.port()))),
             Rule::Metadata(Source::Dynamic, rule) => rule.matches(&info.metadata),
             Rule::Metadata(Source::Route, rule) => route.is_some_and(|route| rule.matches(&route.metadata)),
-            Rule::ServerName(rule) => {
-                rule.matches(info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()).unwrap_or_default())
-            }
+            Rule::ServerName(rule) => rule.matches(server_name.unwrap_or_default()),
             Rule::Authenticated(name) => info.tls.as_ref().is_some_and(|tls| is_called(tls, name.as_ref())),
             Rule::Verified(name) => info.tls.as_ref().is_some_and(|tls| {
                 tls.peer.as_ref().is_some_and(|peer| peer.is_verified())

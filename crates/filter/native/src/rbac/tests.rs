@@ -234,3 +234,22 @@ fn a_configuration_is_refused_with_all_its_errors() {
     }
     assert_eq!(errors(object([("rules", rules("DENY", deep, anybody()))])).len(), 1);
 }
+
+#[test]
+fn rules_about_connections_know_no_requests() {
+    let config = |rules: Value| object([("stat_prefix", text("door")), ("rules", rules)]);
+    let not = |rule: Value| object([("not_rule", rule)]);
+    let refused = build_connections(&config(rules("DENY", not(path("/a")), anybody()))).err().unwrap();
+    assert_eq!(refused[0].path, "rules.policies.p.permissions[0].not_rule.url_path");
+    assert_eq!(build_connections(&object([])).err().unwrap()[0].path, "stat_prefix");
+
+    let named = object([("requested_server_name", exact("a.test"))]);
+    let factory = build_connections(&config(rules("ALLOW", named, anybody()))).ok().unwrap();
+    let guard = factory.guard(&crate::testing::place());
+    let mut info = request("/", &[]).info;
+    let close = |admission| matches!(admission, postrider_filter_api::Admission::Close { after: None, .. });
+    assert!(!close(guard.on_connection(&mut info, Some("a.test"))));
+    assert!(close(guard.on_connection(&mut info, Some("b.test"))));
+    assert!(close(guard.on_connection(&mut info, None)));
+    assert!(info.metadata.is_empty());
+}
