@@ -191,11 +191,13 @@ impl Processor {
         self.calls().remove(0)
     }
 
+    /// How many messages came so far.
+    pub fn messages(&self) -> usize {
+        self.calls.lock().expect("no test thread panicked").iter().map(|call| call.requests.len()).sum()
+    }
+
     pub fn wait_messages(&self, count: usize) {
-        wait_until(&format!("{count} messages"), || {
-            let calls = self.calls.lock().expect("no test thread panicked");
-            calls.iter().map(|call| call.requests.len()).sum::<usize>() >= count
-        });
+        wait_until(&format!("{count} messages"), || self.messages() >= count);
     }
 }
 

@@ -52,7 +52,7 @@ fn site_with(processor: SocketAddr, origin: Origin, filter: Value, routes: &[Val
     all.push(
         json!({"match": {"path": "/moved"}, "direct_response": {"status": 299, "body": {"inline_string": "moved"}}}),
     );
-    all.push(json!({"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "30s"}}));
+    all.push(json!({"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0s"}}));
     let trailers = json!({"explicit_http_config": {"http_protocol_options": {"enable_trailers": true}}});
     let mut http = json!({
         "access_log": [file_access_log(&log, format)],
@@ -1027,6 +1027,44 @@ fn answers_of_the_proxys_own_are_shown_too() {
         assert_eq!(answer.status, 299, "{mode}");
         assert!(answer.text().starts_with("<moved>"), "{mode}: {}", answer.text());
     }
+}
+
+#[test]
+fn a_slow_client_slows_the_processor_and_the_origin_down() {
+    let processor = Processor::answering(|request| match part(request) {
+        'b' => with(request, piece(body(request).body.clone(), body(request).end_of_stream)),
+        _ => plain(request),
+    });
+    let length: usize = 48 << 20;
+    let origin = Origin::start(move |connection| {
+        while connection.request().is_some() {
+            connection.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n").as_bytes());
+            let piece = large(1 << 20);
+            for _ in 0..length >> 20 {
+                if !connection.write(&piece) {
+                    return;
+                }
+            }
+        }
+    });
+    let modes = json!({"response_body_mode": "FULL_DUPLEX_STREAMED", "response_trailer_mode": "SEND"});
+    let site = site_with(processor.address, origin, fields(json!({"processing_mode": modes})), &[], json!({}));
+    let mut client = RawClient::connect(site.proxy.address("http"));
+    client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+    let head = client.response_head("GET").unwrap();
+    // Nothing is read: what the processor has heard comes to rest long before the end.
+    let (mut last, mut still) = (0, 0);
+    wait_until("nothing to move any more", || {
+        let now = processor.messages();
+        still = if now == last && now > 2 { still + 1 } else { 0 };
+        last = now;
+        still > 20
+    });
+    let heard = processor.calls()[0].body('b').len();
+    assert!(heard < 40 << 20, "{heard}");
+    let mut count = 0;
+    client.body(&head, &mut |bytes| count += bytes.len()).unwrap();
+    assert_eq!(count, length);
 }
 
 #[test]
