@@ -62,6 +62,10 @@ pub struct EndpointStatus {
     pub region: String,
     pub zone: String,
     pub sub_zone: String,
+    /// In percent, as outlier detection found it in its last interval.
+    pub success_rate: Option<f64>,
+    /// The same of reaching it.
+    pub local_origin_success_rate: Option<f64>,
     /// None is healthy.
     pub health: Vec<HealthFlag>,
     pub cx_active: u64,
@@ -86,6 +90,8 @@ impl EndpointStatus {
             region: String::new(),
             zone: String::new(),
             sub_zone: String::new(),
+            success_rate: None,
+            local_origin_success_rate: None,
             health: Vec::new(),
             cx_active: 0,
             cx_connect_fail: 0,

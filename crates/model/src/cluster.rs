@@ -4,7 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, EndpointCheck, HealthRules, Http2Options, NumberedOption, Origin, TcpKeepalive, UpstreamTls};
+use crate::{
+    Address, Balancing, EndpointCheck, HealthRules, Http2Options, NumberedOption, Origin, OutlierDetection,
+    TcpKeepalive, UpstreamTls,
+};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
@@ -13,8 +16,10 @@ pub struct Cluster {
     pub stat_name: Option<String>,
     pub discovery: Discovery,
     pub connect_timeout: Duration,
-    pub policy: LoadBalancing,
+    pub balancing: Balancing,
     pub health: HealthRules,
+    /// Hosts that answer badly are left out for a while.
+    pub outliers: Option<Box<OutlierDetection>>,
     pub thresholds: Thresholds,
     /// For requests of high priority.
     pub high_thresholds: Thresholds,
@@ -81,7 +86,10 @@ pub struct DnsDiscovery {
     pub refresh: Duration,
     /// Refresh when the answer's TTL ends instead.
     pub respect_ttl: bool,
-    pub failure_refresh: Duration,
+    /// Up to so much longer, at random.
+    pub jitter: Duration,
+    /// After a failure: at most, doubled with each further one up to the second, at random.
+    pub failure_refresh: (Duration, Duration),
     /// Wait for the first answer before the cluster takes traffic.
     pub wait_for_first: bool,
 }
@@ -95,6 +103,9 @@ pub struct DnsName {
     pub priority: u32,
     /// For each of its endpoints.
     pub check: Option<Box<EndpointCheck>>,
+    pub place: Option<Arc<Locality>>,
+    /// By what it is known where hosts are chosen by a hash, in place of its address.
+    pub hash_key: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -108,7 +119,7 @@ pub enum DnsFamily {
     All,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
     pub address: Address,
     /// The name it was known by before resolution; may be empty.
@@ -121,6 +132,20 @@ pub struct Endpoint {
     pub health: EndpointHealth,
     /// `None` when it says nothing.
     pub check: Option<Box<EndpointCheck>>,
+    /// `None` when nothing is said about where it stands.
+    pub place: Option<Arc<Locality>>,
+    /// By what it is known where hosts are chosen by a hash, in place of its address.
+    pub hash_key: Option<String>,
+}
+
+/// Where endpoints stand.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Locality {
+    pub region: String,
+    pub zone: String,
+    pub sub_zone: String,
+    /// Among the localities of the same priority; 0 gets no traffic.
+    pub weight: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -132,17 +157,6 @@ pub enum EndpointHealth {
     Unhealthy,
 }
 
-#[derive(Debug, Clone, PartialEq, Default)]
-pub enum LoadBalancing {
-    #[default]
-    RoundRobin,
-    /// The one with fewer active requests of `choices` picked at random.
-    LeastRequest {
-        choices: u32,
-    },
-    Random,
-}
-
 /// Limits per cluster and priority, over all workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
@@ -152,6 +166,12 @@ pub struct Thresholds {
     pub max_retries: u32,
     /// Takes the place of `max_retries`.
     pub retry_budget: Option<RetryBudget>,
+    /// Hosts that may have connections, counted for each worker; `None` is no limit.
+    pub max_connection_pools: Option<u32>,
+    /// Of one host.
+    pub max_connections_per_host: Option<u32>,
+    /// How much of each limit is left is a statistic.
+    pub track_remaining: bool,
 }
 
 /// Retries that may be under way, as a share of all requests that are.
@@ -171,6 +191,9 @@ impl Default for Thresholds {
             max_requests: 1024,
             max_retries: 3,
             retry_budget: None,
+            max_connection_pools: None,
+            max_connections_per_host: None,
+            track_remaining: false,
         }
     }
 }

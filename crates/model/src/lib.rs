@@ -10,9 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod acme;
+mod balancing;
 mod cluster;
 mod filter;
 mod format;
+mod hash_policy;
 mod headers;
 mod health;
 mod http;
@@ -20,6 +22,7 @@ mod listener;
 mod log_service;
 mod matcher;
 mod metadata;
+mod outlier;
 mod rate_limit;
 mod reading;
 mod retry;
@@ -29,9 +32,11 @@ mod tls;
 mod value;
 
 pub use acme::*;
+pub use balancing::*;
 pub use cluster::*;
 pub use filter::*;
 pub use format::*;
+pub use hash_policy::*;
 pub use headers::*;
 pub use health::*;
 pub use http::*;
@@ -39,6 +44,7 @@ pub use listener::*;
 pub use log_service::*;
 pub use matcher::*;
 pub use metadata::*;
+pub use outlier::*;
 pub use rate_limit::*;
 pub use reading::*;
 pub use retry::*;

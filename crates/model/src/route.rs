@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Attempts, FilterOverride, Format, HeaderEdits, HeaderMatch, Metadata, Origin, QueryMatch, RateLimit, Regex, Value,
+    Attempts, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, Metadata, Origin, QueryMatch, RateLimit,
+    Regex, Value,
 };
 
 /// One routing table. Swapping it never touches a connection.
@@ -133,6 +134,8 @@ pub struct Forward {
     pub include_host_rate_limits: bool,
     /// Retries and all that belongs to them; `None` when the route and its virtual host say nothing.
     pub attempts: Option<Arc<Attempts>>,
+    /// What decides on the host, where the cluster chooses by a hash.
+    pub hash_policies: Vec<HashPolicy>,
 }
 
 /// How long streams of a route may last, from the first byte of the request on.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{AccessLog, Format, HeaderEdits, Origin};
+use crate::{AccessLog, Format, HashSource, HeaderEdits, Origin};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TcpProxy {
@@ -17,6 +17,8 @@ pub struct TcpProxy {
     pub max_connect_attempts: u32,
     /// The endpoint is a proxy that is asked for a tunnel.
     pub tunneling: Option<Tunneling>,
+    /// What decides on the host, where the cluster chooses by a hash.
+    pub hash: Option<HashSource>,
     pub access_log: Vec<AccessLog>,
     /// When it is written besides at the end.
     pub log_moments: LogMoments,

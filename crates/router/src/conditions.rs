@@ -252,7 +252,7 @@ impl QueryTest {
 }
 
 /// The first parameter called `name`, as it was sent: neither name nor value is decoded.
-pub(crate) fn query_value<'h>(head: &'h RequestHead, name: &[u8]) -> Option<&'h [u8]> {
+pub fn query_value<'h>(head: &'h RequestHead, name: &[u8]) -> Option<&'h [u8]> {
     head.query()?.split(|byte| *byte == b'&').find_map(|parameter| match parameter.strip_prefix(name)? {
         [] => Some(&[][..]),
         [b'=', value @ ..] => Some(value),

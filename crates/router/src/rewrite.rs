@@ -82,7 +82,7 @@ fn root(out: &mut Vec<u8>, start: usize) {
 
 /// Appends `text` with every match of `pattern` replaced. False, with nothing written, for a text that is not UTF-8:
 /// the pattern was compiled for text.
-fn replace_all(pattern: &Regex, substitution: &str, text: &[u8], out: &mut Vec<u8>) -> bool {
+pub fn replace_all(pattern: &Regex, substitution: &str, text: &[u8], out: &mut Vec<u8>) -> bool {
     let Ok(text) = std::str::from_utf8(text) else { return false };
     let mut end = 0;
     for captures in pattern.captures_iter(text) {

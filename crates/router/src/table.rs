@@ -255,6 +255,7 @@ pub(crate) mod tests {
             rate_limits: Vec::new(),
             include_host_rate_limits: false,
             attempts: None,
+            hash_policies: Vec::new(),
         }
     }
 

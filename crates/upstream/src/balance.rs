@@ -1,14 +1,14 @@
 //! Choosing one of several hosts.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
-use postrider_model::LoadBalancing;
+use postrider_model::{LeastRequest, LoadBalancing};
 
 use crate::Random;
+use crate::deadlines::Deadlines;
+use crate::hashing::{Bounded, Place, Table};
 
-/// Chooses among `n` hosts by their weights; built anew when the hosts change.
+/// Chooses among hosts by their weights; built anew when the hosts change.
 #[derive(Debug)]
 pub struct Picker(Kind);
 
@@ -19,34 +19,79 @@ enum Kind {
         next: Cell<usize>,
         count: usize,
     },
-    /// Each host comes up as often as its weight says, spread evenly: earliest deadline first.
-    Deadlines(RefCell<Deadlines>),
-    LeastRequest {
-        choices: usize,
+    /// Each host comes up as often as its weight says, spread evenly.
+    Turns {
+        deadlines: RefCell<Deadlines>,
         weights: Box<[u32]>,
+        /// Active requests take something off a weight; 0 is nothing.
+        bias: f64,
     },
-    Random(Box<[u64]>),
+    FewestOf {
+        choices: usize,
+        count: usize,
+    },
+    FewestOfAll {
+        count: usize,
+    },
+    Random {
+        count: usize,
+    },
+    Hash {
+        table: Table,
+        bounded: Option<Bounded>,
+    },
+}
+
+/// What a picker asks about the hosts, by their place.
+pub trait Hosts {
+    /// Active requests.
+    fn load(&self, index: usize) -> u32;
+    /// The share of its weight that a host gets: less than 1 for one that is new.
+    fn warmth(&self, index: usize) -> f64;
+}
+
+/// A host to choose from.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    pub weight: u32,
+    /// For hashing policies.
+    pub place: Option<Place>,
 }
 
 impl Picker {
-    /// `weights` are those of the hosts, in order.
-    pub fn new(policy: &LoadBalancing, weights: &[u32], random: &Random) -> Picker {
-        let equal = weights.windows(2).all(|pair| pair.first() == pair.last());
+    /// `candidates` are the hosts, in order.
+    pub fn new(policy: &LoadBalancing, candidates: &[Candidate], random: &Random, hosts: &impl Hosts) -> Picker {
+        let count = candidates.len();
+        let weights: Box<[u32]> = candidates.iter().map(|candidate| candidate.weight).collect();
+        let equal = weights.windows(2).all(|pair| pair.first() == pair.last()) && policy.slow_start().is_none();
+        let places = || candidates.iter().filter_map(|candidate| candidate.place.clone()).collect::<Vec<_>>();
+        let shares = |places: &[Place]| places.iter().map(|place| place.share).collect();
         Picker(match policy {
             // Workers and snapshots start at different hosts, so that they do not all hit the first at once.
-            LoadBalancing::RoundRobin if equal => {
-                Kind::Rotate { next: Cell::new(random.below(weights.len())), count: weights.len() }
+            LoadBalancing::RoundRobin { .. } if equal => Kind::Rotate { next: Cell::new(random.below(count)), count },
+            LoadBalancing::RoundRobin { .. } => Kind::turns(weights, 0.0, random, hosts),
+            LoadBalancing::LeastRequest(LeastRequest { choices, full_scan, .. }) if equal => match full_scan {
+                true => Kind::FewestOfAll { count },
+                false => Kind::FewestOf { choices: (*choices).max(2) as usize, count },
+            },
+            LoadBalancing::LeastRequest(least) => Kind::turns(weights, least.bias, random, hosts),
+            LoadBalancing::Random => Kind::Random { count },
+            LoadBalancing::RingHash(ring) => {
+                let places = places();
+                let bounded = ring.keys.balance_factor.map(|factor| Bounded { factor, shares: shares(&places) });
+                Kind::Hash { table: Table::ring(ring, &places), bounded }
             }
-            LoadBalancing::RoundRobin => Kind::Deadlines(RefCell::new(Deadlines::new(weights, random))),
-            LoadBalancing::LeastRequest { choices } => {
-                Kind::LeastRequest { choices: (*choices).max(2) as usize, weights: weights.into() }
+            LoadBalancing::Maglev(maglev) => {
+                let places = places();
+                let bounded = maglev.keys.balance_factor.map(|factor| Bounded { factor, shares: shares(&places) });
+                Kind::Hash { table: Table::maglev(maglev, &places), bounded }
             }
-            LoadBalancing::Random => Kind::Random(running_sums(weights)),
         })
     }
 
-    /// The index of a host; `None` when there is none. `load` is a host's active requests.
-    pub fn pick(&self, random: &Random, load: impl Fn(usize) -> u32) -> Option<usize> {
+    /// The index of a host; `None` when there is none. `hash` and `attempt` are for policies that choose by a hash.
+    #[inline]
+    pub fn pick(&self, random: &Random, hash: Option<u64>, attempt: u32, hosts: &impl Hosts) -> Option<usize> {
         match &self.0 {
             Kind::Rotate { count: 0, .. } => None,
             Kind::Rotate { next, count } => {
@@ -54,123 +99,179 @@ impl Picker {
                 next.set(if index + 1 >= *count { 0 } else { index + 1 });
                 Some(index)
             }
-            Kind::Deadlines(deadlines) => deadlines.borrow_mut().next(),
-            Kind::LeastRequest { choices, weights } => (0..*choices)
-                .map(|_| random.below(weights.len()))
-                .min_by(|a, b| score(load(*a), weights, *a).total_cmp(&score(load(*b), weights, *b)))
-                .filter(|index| *index < weights.len()),
-            Kind::Random(sums) => {
-                let total = usize::try_from(*sums.last()?).unwrap_or(usize::MAX);
-                let ticket = random.below(total) as u64;
-                Some(sums.partition_point(|sum| *sum <= ticket))
+            other => other.pick(random, hash, attempt, hosts),
+        }
+    }
+}
+
+impl Kind {
+    fn turns(weights: Box<[u32]>, bias: f64, random: &Random, hosts: &impl Hosts) -> Kind {
+        let now = |index: usize| weight(&weights, bias, index, hosts);
+        let deadlines = Deadlines::new((0..weights.len()).map(now), random.below(weights.len()), now);
+        Kind::Turns { deadlines: RefCell::new(deadlines), weights, bias }
+    }
+
+    fn pick(&self, random: &Random, hash: Option<u64>, attempt: u32, hosts: &impl Hosts) -> Option<usize> {
+        match self {
+            Kind::Rotate { .. } => None,
+            Kind::Turns { deadlines, weights, bias } => {
+                deadlines.borrow_mut().next(|index| weight(weights, *bias, index, hosts))
+            }
+            Kind::FewestOf { count: 0, .. } | Kind::FewestOfAll { count: 0 } | Kind::Random { count: 0 } => None,
+            // Of those with equally few, the first that was drawn.
+            Kind::FewestOf { choices, count } => {
+                (0..*choices).map(|_| random.below(*count)).min_by_key(|index| hosts.load(*index))
+            }
+            Kind::FewestOfAll { count } => {
+                let fewest = (0..*count).map(|index| hosts.load(index)).min()?;
+                let tied = || (0..*count).filter(|index| hosts.load(*index) == fewest);
+                tied().nth(random.below(tied().count()))
+            }
+            Kind::Random { count } => Some(random.below(*count)),
+            Kind::Hash { table, bounded } => {
+                let hash = hash.unwrap_or_else(|| random.next());
+                let found = table.find(hash, attempt)?;
+                match bounded {
+                    None => Some(found),
+                    Some(bounded) => bounded.relieve(found, hash, |index| hosts.load(index)),
+                }
             }
         }
     }
 }
 
-/// Load in proportion to weight; an idle heavy host comes before an idle light one.
-fn score(load: u32, weights: &[u32], index: usize) -> f64 {
-    let weight = weights.get(index).copied().unwrap_or(1).max(1);
-    f64::from(load + 1) / f64::from(weight)
-}
-
-fn running_sums(weights: &[u32]) -> Box<[u64]> {
-    let mut sum = 0;
-    weights
-        .iter()
-        .map(|weight| {
-            sum += u64::from(*weight);
-            sum
-        })
-        .collect()
-}
-
-/// Weighted round robin: a host's next turn comes `1 / weight` after its last.
-#[derive(Debug)]
-struct Deadlines {
-    /// Deadline in units that every weight divides nearly evenly, order of insertion, host, step.
-    heap: BinaryHeap<Reverse<(u64, u64, usize, u64)>>,
-    order: u64,
-}
-
-impl Deadlines {
-    const ONE_TURN: u64 = 1 << 32;
-    /// Deadlines are moved back down before they could overflow.
-    const HORIZON: u64 = 1 << 62;
-
-    fn new(weights: &[u32], random: &Random) -> Deadlines {
-        let mut deadlines = Deadlines { heap: BinaryHeap::with_capacity(weights.len()), order: 0 };
-        for (index, weight) in weights.iter().enumerate() {
-            let step = Self::ONE_TURN / u64::from((*weight).max(1));
-            deadlines.heap.push(Reverse((step, deadlines.order, index, step)));
-            deadlines.order += 1;
-        }
-        for _ in 0..random.below(weights.len()) {
-            deadlines.next();
-        }
-        deadlines
-    }
-
-    fn next(&mut self) -> Option<usize> {
-        let Reverse((deadline, _, index, step)) = self.heap.pop()?;
-        self.heap.push(Reverse((deadline + step, self.order, index, step)));
-        self.order += 1;
-        if deadline > Self::HORIZON {
-            self.heap = self
-                .heap
-                .drain()
-                .map(|Reverse((later, order, index, step))| Reverse((later - deadline.min(later), order, index, step)))
-                .collect();
-        }
-        Some(index)
+/// What a host weighs now.
+fn weight(weights: &[u32], bias: f64, index: usize, hosts: &impl Hosts) -> f64 {
+    let weight = f64::from(weights.get(index).copied().unwrap_or(1).max(1)) * hosts.warmth(index);
+    match bias {
+        0.0 => weight,
+        1.0 => weight / (f64::from(hosts.load(index)) + 1.0),
+        bias => weight / (f64::from(hosts.load(index)) + 1.0).powf(bias),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use postrider_model::{HashFunction, HashKeys, Maglev, RingHash};
 
-    fn counts(policy: &LoadBalancing, weights: &[u32], picks: usize) -> Vec<usize> {
-        let random = Random::new(3);
-        let picker = Picker::new(policy, weights, &random);
+    /// Loads by index.
+    struct Loads(Vec<u32>);
+
+    impl Hosts for Loads {
+        fn load(&self, index: usize) -> u32 {
+            self.0.get(index).copied().unwrap_or_default()
+        }
+
+        fn warmth(&self, _: usize) -> f64 {
+            1.0
+        }
+    }
+
+    fn candidates(weights: &[u32]) -> Vec<Candidate> {
+        let sum: u32 = weights.iter().sum();
+        let share = |weight: u32| f64::from(weight) / f64::from(sum);
+        let place = |index, weight| Place { key: format!("10.0.0.{index}:80"), share: share(weight) };
+        (0..).zip(weights).map(|(i, weight)| Candidate { weight: *weight, place: Some(place(i, *weight)) }).collect()
+    }
+
+    fn counts(policy: &LoadBalancing, weights: &[u32], loads: &[u32], picks: usize) -> Vec<usize> {
+        let (random, loads) = (Random::new(3), Loads(loads.to_vec()));
+        let picker = Picker::new(policy, &candidates(weights), &random, &loads);
         let mut counts = vec![0; weights.len()];
         for _ in 0..picks {
-            counts[picker.pick(&random, |_| 0).unwrap()] += 1;
+            counts[picker.pick(&random, None, 0, &loads).unwrap()] += 1;
         }
         counts
     }
 
+    fn round_robin() -> LoadBalancing {
+        LoadBalancing::RoundRobin { slow_start: None }
+    }
+
+    fn least(full_scan: bool) -> LoadBalancing {
+        LoadBalancing::LeastRequest(LeastRequest { full_scan, ..LeastRequest::default() })
+    }
+
+    fn hashing(factor: Option<u32>) -> [LoadBalancing; 2] {
+        let keys = HashKeys { hostnames: false, balance_factor: factor };
+        [
+            LoadBalancing::Maglev(Maglev { table_size: 65_537, keys }),
+            LoadBalancing::RingHash(RingHash {
+                min_size: 1024,
+                max_size: 8 << 20,
+                function: HashFunction::XxHash,
+                keys,
+            }),
+        ]
+    }
+
     #[test]
     fn round_robin_visits_all_equally() {
-        assert_eq!(counts(&LoadBalancing::RoundRobin, &[1, 1, 1], 300), [100, 100, 100]);
-        assert_eq!(counts(&LoadBalancing::RoundRobin, &[7, 7], 10), [5, 5]);
+        assert_eq!(counts(&round_robin(), &[1, 1, 1], &[], 300), [100, 100, 100]);
+        assert_eq!(counts(&round_robin(), &[7, 7], &[], 10), [5, 5]);
     }
 
     #[test]
     fn weighted_round_robin_follows_weights() {
-        let counts = counts(&LoadBalancing::RoundRobin, &[1, 2, 5], 800);
+        let counts = counts(&round_robin(), &[1, 2, 5], &[], 800);
         assert!((99..=101).contains(&counts[0]) && (199..=201).contains(&counts[1]), "{counts:?}");
     }
 
     #[test]
-    fn random_follows_weights_roughly() {
-        let counts = counts(&LoadBalancing::Random, &[1, 3], 8000);
-        assert!((1700..2300).contains(&counts[0]), "{counts:?}");
+    fn least_request_avoids_the_loaded_host() {
+        let counted = counts(&least(false), &[1, 1], &[0, 9], 100);
+        assert!(counted[0] > 60, "{counted:?}");
+        assert_eq!(counts(&least(true), &[1, 1, 1], &[3, 0, 9], 10), [0, 10, 0]);
+        let tied = counts(&least(true), &[1, 1, 1], &[0, 5, 0], 1000);
+        assert!(tied[1] == 0 && tied[0] > 400 && tied[2] > 400, "{tied:?}");
     }
 
     #[test]
-    fn least_request_avoids_the_loaded_host() {
-        let random = Random::new(5);
-        let picker = Picker::new(&LoadBalancing::LeastRequest { choices: 2 }, &[1, 1], &random);
-        let picks = (0..100).filter(|_| picker.pick(&random, |index| [0, 9][index]) == Some(0)).count();
-        assert!(picks > 60, "{picks}");
+    fn with_weights_least_request_divides_them_by_the_active_requests() {
+        // 8 / (3 + 1) is 2, and 1 / (0 + 1) is 1.
+        let counted = counts(&least(false), &[8, 1], &[3, 0], 300);
+        assert!((198..=202).contains(&counted[0]), "{counted:?}");
+    }
+
+    #[test]
+    fn a_hash_finds_its_host_again_and_weights_count() {
+        let random = Random::new(1);
+        for policy in hashing(None) {
+            let loads = Loads(Vec::new());
+            let picker = Picker::new(&policy, &candidates(&[1, 3]), &random, &loads);
+            let pick = |hash| picker.pick(&random, Some(hash), 0, &loads).unwrap();
+            let hashes: Vec<u64> = (0..4000u64).map(|key| crate::hash::xxh64(&key.to_le_bytes(), 0)).collect();
+            let heavy = hashes.iter().filter(|hash| pick(**hash) == 1).count();
+            assert!((2800..3200).contains(&heavy), "{heavy}");
+            assert!(hashes.iter().all(|hash| pick(*hash) == pick(*hash)));
+            let other = (1..64).any(|attempt| picker.pick(&random, Some(1), attempt, &loads) != Some(pick(1)));
+            assert!(other, "another attempt may find another host");
+        }
+    }
+
+    #[test]
+    fn an_overloaded_host_is_passed_over_and_always_for_the_same_other() {
+        let random = Random::new(1);
+        for policy in hashing(Some(125)) {
+            let idle = Loads(vec![0; 4]);
+            let picker = Picker::new(&policy, &candidates(&[1; 4]), &random, &idle);
+            let first = picker.pick(&random, Some(77), 0, &idle).unwrap();
+            let mut loads = Loads(vec![1; 4]);
+            loads.0[first] = 20;
+            let second = picker.pick(&random, Some(77), 0, &loads).unwrap();
+            assert_ne!(first, second);
+            assert_eq!(picker.pick(&random, Some(77), 0, &loads), Some(second));
+            assert_eq!(picker.pick(&random, Some(77), 0, &Loads(vec![1; 4])), Some(first));
+        }
     }
 
     #[test]
     fn no_host_is_no_choice() {
-        let random = Random::new(5);
-        for policy in [LoadBalancing::RoundRobin, LoadBalancing::Random, LoadBalancing::LeastRequest { choices: 2 }] {
-            assert_eq!(Picker::new(&policy, &[], &random).pick(&random, |_| 0), None);
+        let (random, loads) = (Random::new(5), Loads(Vec::new()));
+        let [maglev, ring] = hashing(Some(150));
+        for policy in [round_robin(), LoadBalancing::Random, least(false), least(true), maglev, ring] {
+            assert_eq!(Picker::new(&policy, &[], &random, &loads).pick(&random, None, 0, &loads), None);
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct PriorityBreakers {
     pub pending_requests: Breaker,
     pub requests: Breaker,
     pub retries: Breaker,
+    /// Hosts with connections, for each worker.
+    pub pools: Breaker,
     retry_budget: Option<RetryBudget>,
 }
 
@@ -32,6 +34,7 @@ impl Breakers {
             pending_requests: Breaker::new(limits.max_pending_requests, workers),
             requests: Breaker::new(limits.max_requests, workers),
             retries: Breaker::new(limits.max_retries, workers),
+            pools: Breaker::new(limits.max_connection_pools.unwrap_or(u32::MAX), workers),
             retry_budget: limits.retry_budget,
         };
         Breakers { default: of(default), high: of(high) }
@@ -98,6 +101,11 @@ impl Breaker {
         self.counts.iter().fold(0u32, |sum, count| sum.saturating_add(count.0.load(Relaxed)))
     }
 
+    /// How many more there may be.
+    pub fn remaining(&self) -> u32 {
+        self.limit.saturating_sub(self.held())
+    }
+
     /// Takes one more for `worker`; `false` when the limit is reached.
     pub fn try_acquire(&self, worker: usize) -> bool {
         let Some(count) = self.counts.get(worker) else { return false };
@@ -145,6 +153,7 @@ enum Kind {
     Pending,
     Request,
     Retry,
+    Pool,
 }
 
 impl Permit {
@@ -161,6 +170,11 @@ impl Permit {
 
     pub fn pending(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
         Permit::take(breakers, Kind::Pending, priority, worker)
+    }
+
+    /// For the first connection to a host.
+    pub fn pool(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
+        Permit::take(breakers, Kind::Pool, priority, worker)
     }
 
     pub fn connection(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
@@ -196,6 +210,7 @@ impl Kind {
             Kind::Pending => &breakers.pending_requests,
             Kind::Request => &breakers.requests,
             Kind::Retry => &breakers.retries,
+            Kind::Pool => &breakers.pools,
         }
     }
 }

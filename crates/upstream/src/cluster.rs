@@ -4,12 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Waker;
+use std::time::Instant;
 
-use postrider_model::{Address, Endpoint, EndpointHealth, HealthRules, LoadBalancing};
+use postrider_model::{Address, Balancing, Endpoint, EndpointHealth, HealthRules};
 
-use crate::priorities::{self, Census};
-use crate::{Health, Picker, Random};
+use crate::hosts::HostSet;
+use crate::open::OpenConnections;
+use crate::outlier::{Monitor, Monitors};
+use crate::{Health, Permit, Random};
 
 /// The endpoints of a cluster at one moment, as published by discovery.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,36 +22,24 @@ pub struct Endpoints(pub Vec<Arc<Endpoint>>);
 /// One worker's hosts of one cluster. `C` is a pooled connection.
 #[derive(Debug)]
 pub struct Cluster<C> {
-    policy: LoadBalancing,
+    balancing: Balancing,
     rules: HealthRules,
+    /// Where bad answers of hosts are counted.
+    monitors: Option<Arc<Monitors>>,
+    /// Where connections to a host are counted.
+    open: Option<Arc<OpenConnections>>,
     hosts: RefCell<HostSet<C>>,
     /// Requests that wait until a connection comes free.
     waiters: RefCell<VecDeque<Rc<Waiter>>>,
 }
 
-#[derive(Debug)]
-struct HostSet<C> {
-    all: Vec<Rc<Host<C>>>,
-    /// Those that get traffic, where that is one group of hosts: the usual case.
-    usable: Group<C>,
-    /// Otherwise, or when hosts are used that are not well.
-    spread: Option<Box<Spread<C>>>,
-}
-
-/// Hosts among which one is picked.
-#[derive(Debug)]
-struct Group<C> {
-    hosts: Vec<Rc<Host<C>>>,
-    picker: Picker,
-}
-
-/// Groups with their shares of traffic.
-#[derive(Debug)]
-struct Spread<C> {
-    /// Percent, and whether all hosts are used because too few are well.
-    groups: Vec<(u64, bool, Group<C>)>,
-    /// Picks among hosts that are not all well, since somebody asked.
-    panics: Cell<u64>,
+/// What of a request decides on its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Choice {
+    /// For policies that choose by a hash; without, they choose at random.
+    pub hash: Option<u64>,
+    /// So many hosts were refused already.
+    pub attempt: u32,
 }
 
 /// How many hosts there are.
@@ -69,10 +61,21 @@ pub struct Host<C> {
     pub connections: Cell<u32>,
     /// What active checks say.
     pub health: Cell<Health>,
+    /// Its answers were so bad that it gets no traffic for a while.
+    pub ejected: Cell<bool>,
+    /// Where its answers are counted, if that has consequences.
+    pub monitor: Option<Arc<Monitor>>,
+    /// Since when it is well, where new hosts start slowly.
+    pub(crate) since: Cell<Option<Instant>>,
     /// Discovery dropped it, and it stays while it passes its checks.
     pub removed: Cell<bool>,
     /// Counters for `/clusters`: connections and requests so far, and those that failed.
     pub totals: HostTotals,
+    /// Connections of all workers, where a host has a limit of its own.
+    shared: Option<Arc<AtomicU32>>,
+    /// Permission to have connections at all, where that is limited.
+    pool: RefCell<Option<Permit>>,
+    has_pool: Cell<bool>,
     idle: RefCell<Vec<C>>,
     retired: Cell<bool>,
 }
@@ -107,9 +110,20 @@ impl Waiter {
 }
 
 impl<C> Cluster<C> {
-    pub fn new(policy: LoadBalancing, rules: HealthRules, endpoints: &Endpoints, random: &Random) -> Cluster<C> {
-        let hosts = HostSet { all: Vec::new(), usable: Group::new(&policy, Vec::new(), random), spread: None };
-        let cluster = Cluster { policy, rules, hosts: RefCell::new(hosts), waiters: RefCell::default() };
+    pub fn new(balancing: Balancing, rules: HealthRules, endpoints: &Endpoints, random: &Random) -> Cluster<C> {
+        Cluster::shared(balancing, rules, (None, None), endpoints, random)
+    }
+
+    /// The same where bad answers of hosts have consequences, or hosts have limits of their own.
+    pub fn shared(
+        balancing: Balancing,
+        rules: HealthRules,
+        (monitors, open): (Option<Arc<Monitors>>, Option<Arc<OpenConnections>>),
+        endpoints: &Endpoints,
+        random: &Random,
+    ) -> Cluster<C> {
+        let hosts = RefCell::new(HostSet::new(&balancing, random));
+        let cluster = Cluster { balancing, rules, monitors, open, hosts, waiters: RefCell::default() };
         cluster.update(endpoints, random);
         cluster
     }
@@ -120,11 +134,25 @@ impl<C> Cluster<C> {
     pub fn update(&self, endpoints: &Endpoints, random: &Random) -> Vec<C> {
         let mut hosts = self.hosts.borrow_mut();
         let mut old = std::mem::take(&mut hosts.all);
+        let is_known = |endpoint: &Arc<Endpoint>| old.iter().any(|host| host.endpoint == *endpoint);
+        let changed = endpoints.0.len() != old.len() || !endpoints.0.iter().all(is_known);
+        let renewed = self.balancing.closes_on_change && changed;
         for endpoint in &endpoints.0 {
             let known = old.iter().position(|host| host.endpoint == *endpoint);
             let host = match known {
+                // Its connections belong to the old one, and go with it.
+                Some(index) if renewed => match old.get(index) {
+                    Some(host) => Rc::new(host.successor()),
+                    None => continue,
+                },
                 Some(index) => old.swap_remove(index),
-                None => Rc::new(Host::new(endpoint.clone(), self.first_health(endpoint))),
+                None => {
+                    let monitor = self.monitors.as_ref().map(|monitors| monitors.of(endpoint));
+                    let mut host = Host::new(endpoint.clone(), self.first_health(endpoint), monitor);
+                    host.shared = self.open.as_ref().map(|open| open.of(&endpoint.address));
+                    self.begin_slowly(&host);
+                    Rc::new(host)
+                }
             };
             host.removed.set(false);
             hosts.all.push(host);
@@ -137,7 +165,7 @@ impl<C> Cluster<C> {
             host.removed.set(true);
             hosts.all.push(host);
         }
-        hosts.arrange(&self.policy, &self.rules, random);
+        hosts.arrange(&self.balancing, &self.rules, random);
         old.iter().flat_map(|host| host.retire()).collect()
     }
 
@@ -145,7 +173,7 @@ impl<C> Cluster<C> {
     pub fn clear(&self) -> Vec<C> {
         let mut hosts = self.hosts.borrow_mut();
         let old = std::mem::take(&mut hosts.all);
-        hosts.arrange(&self.policy, &self.rules, &Random::new(1));
+        hosts.arrange(&self.balancing, &self.rules, &Random::new(1));
         old.iter().flat_map(|host| host.retire()).collect()
     }
 
@@ -154,13 +182,31 @@ impl<C> Cluster<C> {
         let mut hosts = self.hosts.borrow_mut();
         let Some(at) = hosts.all.iter().position(|host| *host.endpoint == *endpoint) else { return Vec::new() };
         let Some(host) = hosts.all.get(at).cloned() else { return Vec::new() };
-        host.health.set(health);
+        let recovers = host.health.replace(health).failed && !health.failed;
+        if recovers {
+            self.begin_slowly(&host);
+        }
         let goes = health.failed && host.removed.get();
         if goes {
             hosts.all.remove(at);
         }
-        hosts.arrange(&self.policy, &self.rules, random);
+        hosts.arrange(&self.balancing, &self.rules, random);
         if goes { host.retire() } else { Vec::new() }
+    }
+
+    /// A host gets no traffic because of its answers, or gets some again.
+    pub fn set_ejected(&self, endpoint: &Endpoint, ejected: bool, random: &Random) {
+        let mut hosts = self.hosts.borrow_mut();
+        let found = hosts.all.iter().find(|host| *host.endpoint == *endpoint);
+        if found.is_some_and(|host| host.ejected.replace(ejected) != ejected) {
+            hosts.arrange(&self.balancing, &self.rules, random);
+        }
+    }
+
+    fn begin_slowly(&self, host: &Host<C>) {
+        if self.balancing.policy.slow_start().is_some() && !host.health.get().failed {
+            host.since.set(Some(Instant::now()));
+        }
     }
 
     /// Whether an endpoint is one that active checks are about.
@@ -173,17 +219,24 @@ impl<C> Cluster<C> {
     }
 
     /// The host for the next request; `None` when none is healthy.
+    #[inline]
     pub fn pick(&self, random: &Random) -> Option<Rc<Host<C>>> {
-        let hosts = self.hosts.borrow();
-        match &hosts.spread {
-            None => hosts.usable.pick(random),
-            Some(spread) => spread.pick(random),
-        }
+        self.hosts.borrow().pick(random, Choice::default())
+    }
+
+    /// The same for a request that says something about its host.
+    pub fn pick_for(&self, choice: Choice, random: &Random) -> Option<Rc<Host<C>>> {
+        self.hosts.borrow().pick(random, choice)
+    }
+
+    /// Hosts are chosen by a hash, so another try of a request needs another attempt to find another host.
+    pub fn is_hashing(&self) -> bool {
+        self.balancing.policy.is_hashing()
     }
 
     /// How often a host was picked since the last time although too few are well.
     pub fn take_panics(&self) -> u64 {
-        self.hosts.borrow().spread.as_ref().map_or(0, |spread| spread.panics.take())
+        self.hosts.borrow().take_panics()
     }
 
     pub fn members(&self) -> Members {
@@ -197,12 +250,16 @@ impl<C> Cluster<C> {
         }
     }
 
-    /// The healthy host with this address, of whatever priority.
+    /// The host with this address, of whatever priority, if it is in a state in which it may be chosen by it.
     pub fn at(&self, address: &Address) -> Option<Rc<Host<C>>> {
+        let allowed = self.balancing.by_address;
+        let may = |host: &Host<C>| match host.standing() {
+            EndpointHealth::Healthy => allowed.healthy,
+            EndpointHealth::Degraded => allowed.degraded,
+            EndpointHealth::Unhealthy => allowed.unhealthy,
+        };
         let hosts = self.hosts.borrow();
-        let fits =
-            |host: &&Rc<Host<C>>| host.endpoint.address == *address && host.standing() != EndpointHealth::Unhealthy;
-        hosts.all.iter().find(fits).cloned()
+        hosts.all.iter().find(|host| host.endpoint.address == *address).filter(|host| may(host)).cloned()
     }
 
     /// Every host as it is shared.
@@ -247,81 +304,22 @@ impl<C> Cluster<C> {
     }
 }
 
-impl<C> HostSet<C> {
-    /// Works out who gets traffic.
-    fn arrange(&mut self, policy: &LoadBalancing, rules: &HealthRules, random: &Random) {
-        self.spread = None;
-        let levels = self.all.iter().map(|host| host.endpoint.priority as usize + 1).max().unwrap_or(1);
-        let of = |level: usize| self.all.iter().filter(move |host| host.endpoint.priority as usize == level);
-        let census: Vec<Census> = (0..levels)
-            .map(|level| {
-                let count = |standing| of(level).filter(|host| host.standing() == standing).count();
-                Census {
-                    all: of(level).count(),
-                    healthy: count(EndpointHealth::Healthy),
-                    degraded: count(EndpointHealth::Degraded),
-                    excluded: of(level).filter(|h| rules.ignores_unchecked && h.health.get().unchecked).count(),
-                }
-            })
-            .collect();
-        let mut groups = Vec::new();
-        for (level, share) in priorities::spread(&census, rules.panic_threshold).iter().enumerate() {
-            let standing = [(share.healthy, EndpointHealth::Healthy), (share.degraded, EndpointHealth::Degraded)];
-            for (percent, standing) in standing.into_iter().filter(|(percent, _)| *percent > 0) {
-                let hosts = of(level).filter(|host| share.panic || host.standing() == standing).cloned().collect();
-                groups.push((percent, share.panic, Group::new(policy, hosts, random)));
-            }
-        }
-        let alone = matches!(groups.as_slice(), [(_, false, _)]);
-        match groups.pop() {
-            Some((_, _, group)) if alone => self.usable = group,
-            last => {
-                groups.extend(last);
-                self.usable = Group::new(policy, Vec::new(), random);
-                self.spread = Some(Box::new(Spread { groups, panics: Cell::new(0) }));
-            }
-        }
-    }
-}
-
-impl<C> Group<C> {
-    fn new(policy: &LoadBalancing, hosts: Vec<Rc<Host<C>>>, random: &Random) -> Group<C> {
-        let weights: Vec<u32> = hosts.iter().map(|host| host.endpoint.weight).collect();
-        Group { picker: Picker::new(policy, &weights, random), hosts }
-    }
-
-    #[inline]
-    fn pick(&self, random: &Random) -> Option<Rc<Host<C>>> {
-        let load = |index: usize| self.hosts.get(index).map_or(0, |host| host.active.get());
-        self.hosts.get(self.picker.pick(random, load)?).cloned()
-    }
-}
-
-impl<C> Spread<C> {
-    #[cold]
-    fn pick(&self, random: &Random) -> Option<Rc<Host<C>>> {
-        let mut ticket = random.below(100) as u64;
-        let drawn = self.groups.iter().find(|(percent, _, _)| {
-            let hit = ticket < *percent;
-            ticket = ticket.saturating_sub(*percent);
-            hit
-        });
-        let (_, panic, group) = drawn?;
-        self.panics.set(self.panics.get() + u64::from(*panic));
-        group.pick(random)
-    }
-}
-
 impl<C> Host<C> {
     /// A host that belongs to no set of hosts, and that nobody checks.
     pub fn alone(endpoint: Arc<Endpoint>) -> Host<C> {
-        Host::new(endpoint, Health::default())
+        Host::new(endpoint, Health::default(), None)
     }
 
-    fn new(endpoint: Arc<Endpoint>, health: Health) -> Host<C> {
+    fn new(endpoint: Arc<Endpoint>, health: Health, monitor: Option<Arc<Monitor>>) -> Host<C> {
         Host {
             endpoint,
             health: Cell::new(health),
+            ejected: Cell::new(monitor.as_ref().is_some_and(|monitor| monitor.is_ejected())),
+            monitor,
+            shared: None,
+            pool: RefCell::new(None),
+            has_pool: Cell::new(false),
+            since: Cell::new(None),
             removed: Cell::new(false),
             active: Cell::new(0),
             connections: Cell::new(0),
@@ -331,13 +329,64 @@ impl<C> Host<C> {
         }
     }
 
-    /// What configuration and checks say together.
+    /// What configuration, checks and its answers say together.
     pub fn standing(&self) -> EndpointHealth {
+        if self.ejected.get() {
+            return EndpointHealth::Unhealthy;
+        }
         match (self.endpoint.health, self.health.get()) {
             (EndpointHealth::Unhealthy, _) | (_, Health { failed: true, .. }) => EndpointHealth::Unhealthy,
             (EndpointHealth::Degraded, _) | (_, Health { degraded: true, .. }) => EndpointHealth::Degraded,
             _ => EndpointHealth::Healthy,
         }
+    }
+
+    /// The same host without the connections.
+    fn successor(&self) -> Host<C> {
+        let host = Host::new(self.endpoint.clone(), self.health.get(), self.monitor.clone());
+        let totals = &self.totals;
+        host.totals.connections.set(totals.connections.get());
+        host.totals.connect_failures.set(totals.connect_failures.get());
+        host.totals.requests.set(totals.requests.get());
+        host.totals.successes.set(totals.successes.get());
+        host.totals.errors.set(totals.errors.get());
+        host.since.set(self.since.get());
+        Host { shared: self.shared.clone(), ..host }
+    }
+
+    /// A connection to it is being made.
+    pub fn begin_connection(&self) {
+        self.connections.set(self.connections.get() + 1);
+        self.totals.connections.set(self.totals.connections.get() + 1);
+        if let Some(shared) = &self.shared {
+            shared.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A connection ended, or was not made. With the last one goes the permission to have any.
+    pub fn end_connection(&self) {
+        self.connections.set(self.connections.get().saturating_sub(1));
+        if let Some(shared) = &self.shared {
+            shared.fetch_sub(1, Relaxed);
+        }
+        if self.connections.get() == 0 && self.has_pool.replace(false) {
+            drop(self.pool.take());
+        }
+    }
+
+    /// Connections of all workers, where somebody counts them.
+    pub fn open_connections(&self) -> u32 {
+        self.shared.as_ref().map_or(self.connections.get(), |shared| shared.load(Relaxed))
+    }
+
+    /// It may have connections, from now until it has none any more.
+    pub fn admit(&self, permit: Permit) {
+        *self.pool.borrow_mut() = Some(permit);
+        self.has_pool.set(true);
+    }
+
+    pub fn is_admitted(&self) -> bool {
+        self.has_pool.get()
     }
 
     /// It no longer belongs to its cluster; answers its pool.
@@ -399,7 +448,16 @@ mod tests {
 
     fn endpoint(port: u16, priority: u32, health: EndpointHealth) -> Arc<Endpoint> {
         let address = Address::Tcp(([127, 0, 0, 1], port).into());
-        Arc::new(Endpoint { address, hostname: String::new(), weight: 1, priority, health, check: None })
+        Arc::new(Endpoint {
+            address,
+            hostname: String::new(),
+            weight: 1,
+            priority,
+            health,
+            check: None,
+            place: None,
+            hash_key: None,
+        })
     }
 
     fn port(host: &Host<u32>) -> u16 {
@@ -417,7 +475,7 @@ mod tests {
             endpoint(2, 1, EndpointHealth::Healthy),
             endpoint(3, 2, EndpointHealth::Healthy),
         ]);
-        let cluster = Cluster::<u32>::new(LoadBalancing::RoundRobin, HealthRules::default(), &endpoints, &random);
+        let cluster = Cluster::<u32>::new(Balancing::default(), HealthRules::default(), &endpoints, &random);
         assert!((0..9).all(|_| port(&cluster.pick(&random).unwrap()) == 2));
         cluster.update(&Endpoints::default(), &random);
         assert!(cluster.pick(&random).is_none());
@@ -459,7 +517,7 @@ mod tests {
         let random = Random::new(1);
         let all: Vec<_> = (1..=4).map(|port| endpoint(port, 0, EndpointHealth::Healthy)).collect();
         let endpoints = Endpoints(all.clone());
-        let cluster = Cluster::<u32>::new(LoadBalancing::RoundRobin, checked(false), &endpoints, &random);
+        let cluster = Cluster::<u32>::new(Balancing::default(), checked(false), &endpoints, &random);
         let ports =
             || (0..40).map(|_| port(&cluster.pick(&random).unwrap())).collect::<std::collections::BTreeSet<_>>();
         assert_eq!(ports().len(), 4, "nobody was checked yet");
@@ -478,7 +536,7 @@ mod tests {
         let one = endpoint(1, 0, EndpointHealth::Healthy);
         for (drops, left) in [(false, 1), (true, 0)] {
             let endpoints = Endpoints(vec![one.clone()]);
-            let cluster = Cluster::<u32>::new(LoadBalancing::RoundRobin, checked(drops), &endpoints, &random);
+            let cluster = Cluster::<u32>::new(Balancing::default(), checked(drops), &endpoints, &random);
             cluster.set_health(&one, Health::default(), &random);
             cluster.update(&Endpoints::default(), &random);
             assert_eq!(cluster.members().all, left);
@@ -492,7 +550,7 @@ mod tests {
         let random = Random::new(1);
         let (one, two) = (endpoint(1, 0, EndpointHealth::Healthy), endpoint(2, 0, EndpointHealth::Healthy));
         let cluster = Cluster::<u32>::new(
-            LoadBalancing::RoundRobin,
+            Balancing::default(),
             HealthRules::default(),
             &Endpoints(vec![one.clone(), two.clone()]),
             &random,
@@ -508,10 +566,27 @@ mod tests {
     }
 
     #[test]
+    fn connections_to_all_hosts_may_end_when_hosts_come_or_go() {
+        let random = Random::new(1);
+        let (one, two) = (endpoint(1, 0, EndpointHealth::Healthy), endpoint(2, 0, EndpointHealth::Healthy));
+        let balancing = Balancing { closes_on_change: true, ..Balancing::default() };
+        let both = Endpoints(vec![one.clone(), two]);
+        let cluster = Cluster::<u32>::new(balancing, HealthRules::default(), &both, &random);
+        let old = cluster.all()[0].clone();
+        old.begin_connection();
+        old.put_idle(7).unwrap();
+        assert_eq!(cluster.update(&both, &random), [], "nothing changed");
+        assert_eq!(cluster.update(&Endpoints(vec![one]), &random), [7]);
+        let new = cluster.pick(&random).unwrap();
+        assert!(old.is_retired() && !new.is_retired());
+        assert_eq!((new.connections.get(), new.totals.connections.get()), (0, 1));
+    }
+
+    #[test]
     fn the_pool_gives_back_the_last_one_first() {
         let random = Random::new(1);
         let endpoints = Endpoints(vec![endpoint(1, 0, EndpointHealth::Healthy)]);
-        let host = Cluster::<u32>::new(LoadBalancing::RoundRobin, HealthRules::default(), &endpoints, &random)
+        let host = Cluster::<u32>::new(Balancing::default(), HealthRules::default(), &endpoints, &random)
             .pick(&random)
             .unwrap();
         (1..=3).for_each(|c| host.put_idle(c).unwrap());
@@ -521,12 +596,8 @@ mod tests {
 
     #[test]
     fn a_turn_in_the_queue_is_never_lost() {
-        let cluster = Cluster::<u32>::new(
-            LoadBalancing::RoundRobin,
-            HealthRules::default(),
-            &Endpoints::default(),
-            &Random::new(1),
-        );
+        let cluster =
+            Cluster::<u32>::new(Balancing::default(), HealthRules::default(), &Endpoints::default(), &Random::new(1));
         let (first, second) = (cluster.wait(), cluster.wait());
         let waker = Waker::noop();
         assert!(!first.is_called(waker) && !second.is_called(waker));

@@ -8,10 +8,14 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::config::LookupIpStrategy;
 use postrider_model::{Address, Discovery, DnsDiscovery, DnsFamily, DnsName, Endpoint, EndpointHealth};
 
-use crate::Endpoints;
+use crate::health::draw;
+use crate::{Endpoints, Random};
 
 /// A TTL below this is treated as this, so that a zero TTL is no busy loop.
-const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
+const SHORTEST_TTL: Duration = Duration::from_secs(1);
+
+/// Nor is a wait between two lookups.
+const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
 /// Resolves names by the system's configuration (`/etc/resolv.conf`, `/etc/hosts`).
 #[derive(Clone)]
@@ -78,19 +82,29 @@ pub async fn follow(resolver: &Resolver, discovery: &Discovery, mut publish: imp
         Discovery::LogicalDns(names) => (names, true),
     };
     let mut known: Vec<Vec<IpAddr>> = vec![Vec::new(); names.names.len()];
+    let random = Random::default();
+    let (first_failure, longest_failure) = names.failure_refresh;
+    // Of each name: how long to wait at most after its next failure.
+    let mut back_off = vec![first_failure; names.names.len()];
     let mut published = None;
     loop {
         let mut wait = if names.respect_ttl { Duration::MAX } else { names.refresh };
         let mut failures = Vec::new();
-        for (name, addresses) in names.names.iter().zip(&mut known) {
+        for ((name, addresses), back_off) in names.names.iter().zip(&mut known).zip(&mut back_off) {
             match resolver.resolve(&name.host, names.family).await {
                 Ok(answer) => {
                     *addresses = answer.addresses;
-                    wait = wait.min(if names.respect_ttl { answer.ttl } else { names.refresh });
+                    wait = wait.min(if names.respect_ttl { answer.ttl.max(SHORTEST_TTL) } else { names.refresh });
+                    *back_off = first_failure;
                 }
                 Err(error) => {
                     failures.push(format!("{}: {error}", name.host));
-                    wait = wait.min(names.failure_refresh);
+                    // As Envoy's back-off does: somewhere below a limit that doubles.
+                    wait = wait.min(match longest_failure > Duration::ZERO {
+                        true => draw(*back_off, &random),
+                        false => names.refresh,
+                    });
+                    *back_off = back_off.saturating_mul(2).min(longest_failure);
                 }
             }
         }
@@ -99,7 +113,7 @@ pub async fn follow(resolver: &Resolver, discovery: &Discovery, mut publish: imp
             publish(endpoints.clone(), failures);
             published = Some(endpoints);
         }
-        match Instant::now().checked_add(wait.max(SHORTEST_REFRESH)) {
+        match Instant::now().checked_add(wait.max(SHORTEST_WAIT).saturating_add(draw(names.jitter, &random))) {
             Some(next) => tokio::time::sleep_until(next.into()).await,
             // Literal addresses only: they will not change.
             None => return,
@@ -126,6 +140,12 @@ fn endpoints(names: &DnsDiscovery, known: &[Vec<IpAddr>], logical: bool) -> Endp
     let limit = if logical { 1 } else { usize::MAX };
     let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
     for (name, addresses) in names.names.iter().zip(known) {
+        let mut addresses = addresses.clone();
+        // Servers rotate their answers: an order of our own keeps an unchanged set equal. A logical cluster wants the
+        // first address of each answer instead, whichever that is now.
+        if !logical {
+            addresses.sort();
+        }
         for address in addresses.iter().take(limit) {
             let endpoint = endpoint(name, *address);
             // Two names of one address are one endpoint, as in Envoy's strict DNS.
@@ -133,11 +153,6 @@ fn endpoints(names: &DnsDiscovery, known: &[Vec<IpAddr>], logical: bool) -> Endp
                 endpoints.push(Arc::new(endpoint));
             }
         }
-    }
-    // Servers rotate their answers: an order of our own keeps an unchanged set equal. A logical cluster wants the
-    // first address of each answer instead, whichever that is now.
-    if !logical {
-        endpoints.sort_by_cached_key(|endpoint| (endpoint.priority, endpoint.address.to_string()));
     }
     Endpoints(endpoints)
 }
@@ -150,6 +165,8 @@ fn endpoint(name: &DnsName, address: IpAddr) -> Endpoint {
         priority: name.priority,
         health: EndpointHealth::Healthy,
         check: name.check.clone(),
+        place: name.place.clone(),
+        hash_key: name.hash_key.clone(),
     }
 }
 
@@ -160,14 +177,23 @@ mod tests {
     fn names(hosts: &[&str]) -> DnsDiscovery {
         let names = hosts
             .iter()
-            .map(|host| DnsName { host: (*host).to_owned(), port: 80, weight: 1, priority: 0, check: None })
+            .map(|host| DnsName {
+                host: (*host).to_owned(),
+                port: 80,
+                weight: 1,
+                priority: 0,
+                check: None,
+                place: None,
+                hash_key: None,
+            })
             .collect();
         DnsDiscovery {
             names,
             family: DnsFamily::V4Only,
             refresh: Duration::from_secs(5),
             respect_ttl: false,
-            failure_refresh: Duration::from_secs(5),
+            jitter: Duration::ZERO,
+            failure_refresh: (Duration::ZERO, Duration::ZERO),
             wait_for_first: true,
         }
     }

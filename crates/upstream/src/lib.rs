@@ -9,13 +9,20 @@
 mod balance;
 mod breaker;
 mod cluster;
+mod deadlines;
 pub mod dns;
+pub mod hash;
+mod hashing;
 pub mod health;
+mod hosts;
+mod open;
+pub mod outlier;
 mod priorities;
 mod random;
 
 pub use balance::Picker;
 pub use breaker::{Breaker, Breakers, LocalBreakers, Permit, PriorityBreakers};
-pub use cluster::{Cluster, Endpoints, Host, Members, Waiter};
+pub use cluster::{Choice, Cluster, Endpoints, Host, Members, Waiter};
 pub use health::Health;
+pub use open::OpenConnections;
 pub use random::Random;

@@ -5,17 +5,14 @@
 //! takes all. What it cannot take goes to the next one; then come degraded hosts; and when too few hosts are left
 //! anywhere, all hosts are used whatever their health.
 
-/// Percent of traffic that a percent of healthy hosts may take (`overprovisioning_factor`).
-const OVERPROVISIONING: u64 = 140;
-
-/// Hosts of one priority.
+/// Hosts of one priority, or what they weigh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Census {
-    pub all: usize,
-    pub healthy: usize,
-    pub degraded: usize,
+    pub all: u64,
+    pub healthy: u64,
+    pub degraded: u64,
     /// Not checked yet, where such hosts do not count.
-    pub excluded: usize,
+    pub excluded: u64,
 }
 
 /// What one priority gets.
@@ -28,13 +25,14 @@ pub(crate) struct Share {
     pub panic: bool,
 }
 
-/// The shares of all priorities; together they are 100.
-pub(crate) fn spread(priorities: &[Census], panic_threshold: f64) -> Vec<Share> {
+/// The shares of all priorities; together they are 100. `overprovisioning` is the percentage of traffic that a percent of
+/// healthy hosts may take.
+pub(crate) fn spread(priorities: &[Census], panic_threshold: f64, overprovisioning: u32) -> Vec<Share> {
     let mut shares = vec![Share::default(); priorities.len()];
-    let counted = |census: &Census| (census.all - census.excluded.min(census.all)) as u64;
-    let able = |census: &Census, hosts: usize| match counted(census) {
+    let counted = |census: &Census| census.all - census.excluded.min(census.all);
+    let able = |census: &Census, hosts: u64| match counted(census) {
         0 => 0,
-        counted => (OVERPROVISIONING * hosts as u64 / counted).min(100),
+        counted => (u64::from(overprovisioning) * hosts / counted).min(100),
     };
     let healthy: Vec<u64> = priorities.iter().map(|census| able(census, census.healthy)).collect();
     let degraded: Vec<u64> = priorities.iter().map(|census| able(census, census.degraded)).collect();
@@ -78,10 +76,10 @@ pub(crate) fn spread(priorities: &[Census], panic_threshold: f64) -> Vec<Share> 
 
 /// Nobody knows better: each priority gets traffic by the number of its hosts.
 fn by_size(priorities: &[Census], shares: &mut [Share]) {
-    let total: u64 = priorities.iter().map(|census| census.all as u64).sum();
+    let total: u64 = priorities.iter().map(|census| census.all).sum();
     let mut left = 100;
     for (share, census) in shares.iter_mut().zip(priorities) {
-        share.healthy = (100 * census.all as u64).checked_div(total).unwrap_or_default();
+        share.healthy = (100 * census.all).checked_div(total).unwrap_or_default();
         share.degraded = 0;
         left -= share.healthy;
     }
@@ -95,12 +93,12 @@ fn by_size(priorities: &[Census], shares: &mut [Share]) {
 mod tests {
     use super::*;
 
-    fn census(all: usize, healthy: usize, degraded: usize) -> Census {
+    fn census(all: u64, healthy: u64, degraded: u64) -> Census {
         Census { all, healthy, degraded, excluded: 0 }
     }
 
     fn shares(priorities: &[Census]) -> Vec<(u64, u64, bool)> {
-        spread(priorities, 50.0).iter().map(|share| (share.healthy, share.degraded, share.panic)).collect()
+        spread(priorities, 50.0, 140).iter().map(|share| (share.healthy, share.degraded, share.panic)).collect()
     }
 
     #[test]
@@ -120,9 +118,9 @@ mod tests {
     fn too_few_hosts_everywhere_are_a_panic() {
         assert_eq!(shares(&[census(3, 1, 0)]), [(100, 0, true)]);
         assert_eq!(shares(&[census(3, 0, 0), census(1, 0, 0)]), [(75, 0, true), (25, 0, true)]);
-        let calm = |threshold| spread(&[census(4, 1, 0)], threshold).first().copied();
+        let calm = |threshold| spread(&[census(4, 1, 0)], threshold, 140).first().copied();
         assert_eq!(calm(10.0), Some(Share { healthy: 100, degraded: 0, panic: false }));
-        assert_eq!(spread(&[census(1, 0, 0)], 0.0), [Share { healthy: 100, degraded: 0, panic: false }]);
+        assert_eq!(spread(&[census(1, 0, 0)], 0.0, 140), [Share { healthy: 100, degraded: 0, panic: false }]);
     }
 
     #[test]
@@ -136,8 +134,11 @@ mod tests {
         for a in 0..6 {
             for b in 0..6 {
                 for c in 0..6 {
-                    let shares =
-                        spread(&[census(5, a.min(5), 5 - a.min(5)), census(7, b, 0), census(3, c.min(3), 0)], 50.0);
+                    let shares = spread(
+                        &[census(5, a.min(5), 5 - a.min(5)), census(7, b, 0), census(3, c.min(3), 0)],
+                        50.0,
+                        140,
+                    );
                     assert_eq!(shares.iter().map(|share| share.healthy + share.degraded).sum::<u64>(), 100);
                 }
             }

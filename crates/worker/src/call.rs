@@ -131,7 +131,7 @@ impl<'a> Way<'a> {
             return Ok(pooled);
         }
         let made = cluster.connect(worker, host, Priority::Default, Some(protocol), party).await;
-        if made.as_ref().is_err_and(|failure| *failure != NoConnection::Overflow) {
+        if made.as_ref().is_err_and(|failure| !matches!(failure, NoConnection::Overflow | NoConnection::NoPool)) {
             cluster.stats(worker).inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
         }
         made

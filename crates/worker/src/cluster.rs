@@ -9,18 +9,19 @@ use std::task::{Context, Poll, Waker};
 
 use postrider_filter_api::{Moment, TlsSession, UpstreamOverride};
 use postrider_http::{HeadLimits, RequestHead, Version};
-use postrider_model::{Address, Discovery, Endpoint, Priority, ProxyHeader, UpstreamProtocol};
+use postrider_model::{Address, Discovery, Endpoint, Priority, ProxyHeader, Thresholds, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::{cluster as stat, cluster_health, cluster_http2, cluster_ssl};
+use postrider_telemetry::stats::sets::{cluster as stat, cluster_health, cluster_http2, cluster_outlier, cluster_ssl};
 use postrider_tls::{Target, rustls};
-use postrider_upstream::{Endpoints, Health, LocalBreakers, Permit, Random, Waiter};
+use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Permit, Random, Waiter};
 
 use crate::buffers::Input;
 use crate::destination::Destinations;
 use crate::h2::{Client, Pool};
 use crate::health::Check;
 use crate::io::{self, Io, Socket, TlsStream, Unverified};
+use crate::outlier::Watch;
 use crate::party::{Parting, Party};
 use crate::plan::ClusterPlan;
 use crate::proxy_protocol;
@@ -52,6 +53,9 @@ pub(crate) struct Cluster {
     ssl_stats: OnceCell<Rc<Block>>,
     /// Made with the first check.
     health_stats: OnceCell<Rc<Block>>,
+    /// Who decides about outliers: on the worker that does.
+    pub(crate) outliers: RefCell<Option<Watch>>,
+    outlier_stats: OnceCell<Rc<Block>>,
 }
 
 /// A connection to a host, busy or pooled.
@@ -95,6 +99,8 @@ pub(crate) enum NoConnection {
     /// The circuit breaker for waiting requests is open.
     Overflow,
     Timeout,
+    /// Too many hosts have connections already.
+    NoPool,
     /// In the system's words.
     Failed(String),
 }
@@ -103,7 +109,15 @@ impl Cluster {
     pub(crate) fn new(plan: &Arc<ClusterPlan>, worker: &Worker) -> Rc<Cluster> {
         let keepalive = plan.model.upstream.keepalive.as_ref();
         Rc::new(Cluster {
-            hosts: Hosts::new(plan.model.policy.clone(), plan.model.health.clone(), &plan.initial, &worker.random),
+            hosts: Hosts::shared(
+                plan.model.balancing.clone(),
+                plan.model.health.clone(),
+                (plan.monitors.clone(), plan.open.clone()),
+                &plan.initial,
+                &worker.random,
+            ),
+            outliers: RefCell::default(),
+            outlier_stats: OnceCell::new(),
             socket_options: io::system_options(&plan.model.upstream.socket_options),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             parting: parting(&plan.model),
@@ -131,6 +145,10 @@ impl Cluster {
         self.health_stats.get_or_init(|| worker.stats.block(&cluster_health::SET, &self.stat_prefix()))
     }
 
+    pub(crate) fn outlier_stats(&self, worker: &Worker) -> &Rc<Block> {
+        self.outlier_stats.get_or_init(|| worker.stats.block(&cluster_outlier::SET, &self.stat_prefix()))
+    }
+
     /// What its statistics are found by.
     pub(crate) fn stat_prefix(&self) -> String {
         stat_name(self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name))
@@ -153,10 +171,40 @@ impl Cluster {
 
     /// New endpoints; connections to those that are gone close.
     pub(crate) fn update(self: &Rc<Cluster>, endpoints: &Endpoints, worker: &Rc<Worker>) {
+        let before = self.plan.model.balancing.closes_on_change.then(|| self.hosts.all());
         drop(self.hosts.update(endpoints, &worker.random));
+        if before.is_some_and(|before| before.iter().any(|host| host.is_retired())) {
+            self.streams.clear();
+        }
         if !self.checks.borrow().is_empty() {
             crate::health::supervise(self, worker);
         }
+        if self.outliers.borrow().is_some() {
+            crate::outlier::supervise(self, worker);
+        }
+        self.count_members(worker);
+    }
+
+    /// A host is left out because of its answers, or back.
+    pub(crate) fn look_at_ejection(&self, endpoint: &Endpoint, worker: &Worker) {
+        let Some(monitors) = &self.plan.monitors else { return };
+        self.hosts.set_ejected(endpoint, monitors.of(endpoint).is_ejected(), &worker.random);
+        self.count_members(worker);
+    }
+
+    /// How many hosts there are, where that can change: counted by the first worker.
+    pub(crate) fn count_members(&self, worker: &Worker) {
+        let model = &self.plan.model;
+        let fixed = matches!(model.discovery, Discovery::Static(_)) && model.health.checks.is_empty();
+        if worker.id != 0 || fixed && self.plan.monitors.is_none() {
+            return;
+        }
+        let stats = self.stats(worker);
+        let members = self.hosts.members();
+        stats.gauge_set(stat::MEMBERSHIP_TOTAL, members.all as u64);
+        stats.gauge_set(stat::MEMBERSHIP_HEALTHY, members.healthy as u64);
+        stats.gauge_set(stat::MEMBERSHIP_DEGRADED, members.degraded as u64);
+        stats.gauge_set(stat::MEMBERSHIP_EXCLUDED, members.excluded as u64);
     }
 
     /// What a check found out about a host.
@@ -170,9 +218,9 @@ impl Cluster {
 
     /// The host that a filter wants, or another if it may be another.
     #[cold]
-    pub(crate) fn pick_wanted(&self, wanted: &UpstreamOverride, random: &Random) -> Option<Rc<Host>> {
+    pub(crate) fn pick_wanted(&self, wanted: &UpstreamOverride, choice: Choice, random: &Random) -> Option<Rc<Host>> {
         let found = self.hosts.at(&Address::Tcp(wanted.address));
-        found.or_else(|| self.hosts.pick(random).filter(|_| !wanted.strict))
+        found.or_else(|| self.hosts.pick_for(choice, random).filter(|_| !wanted.strict))
     }
 
     /// A pooled connection that is still good, and nothing else: no system call.
@@ -237,6 +285,7 @@ impl Cluster {
     ) -> Result<Box<Upstream>, NoConnection> {
         let stats = self.stats(worker).clone();
         let breakers = &self.breakers;
+        self.admit(host, priority, worker)?;
         let Some(_pending) = Permit::pending(breakers, priority, worker.id) else {
             stats.inc(stat::UPSTREAM_RQ_PENDING_OVERFLOW);
             return Err(NoConnection::Overflow);
@@ -251,7 +300,9 @@ impl Cluster {
                 }
                 continue;
             }
-            if let Some(permit) = Permit::connection(breakers, priority, worker.id) {
+            if self.has_room(host, priority)
+                && let Some(permit) = Permit::connection(breakers, priority, worker.id)
+            {
                 break permit;
             }
             stats.inc(stat::UPSTREAM_CX_OVERFLOW);
@@ -279,8 +330,7 @@ impl Cluster {
         let _expected = multiplexed.then(|| self.streams.expect(self, host, party));
         let endpoint = &host.endpoint;
         let connecting = self.open(worker, &endpoint.address, &endpoint.hostname, protocol, party);
-        host.connections.set(host.connections.get() + 1);
-        host.totals.connections.set(host.totals.connections.get() + 1);
+        host.begin_connection();
         stats.inc(stat::UPSTREAM_CX_TOTAL);
         stats.gauge_inc(stat::UPSTREAM_CX_ACTIVE);
         let unwind = Unwind { host, stats: &stats, armed: Cell::new(true) };
@@ -340,6 +390,35 @@ impl Cluster {
             self.hosts.call_next();
         }
         Ok(self.stream_of(host, &client))
+    }
+
+    fn thresholds(&self, priority: Priority) -> &Thresholds {
+        match priority {
+            Priority::Default => &self.plan.model.thresholds,
+            Priority::High => &self.plan.model.high_thresholds,
+        }
+    }
+
+    /// The host has no limit of its own, or has not reached it.
+    fn has_room(&self, host: &Host, priority: Priority) -> bool {
+        let limit = self.thresholds(priority).max_connections_per_host;
+        limit.is_none_or(|limit| host.open_connections() < limit)
+    }
+
+    /// Where the number of hosts with connections is limited: permission for this one to have some.
+    ///
+    /// # Errors
+    /// There is none.
+    fn admit(&self, host: &Host, priority: Priority, worker: &Worker) -> Result<(), NoConnection> {
+        if self.thresholds(priority).max_connection_pools.is_none() || host.is_admitted() {
+            return Ok(());
+        }
+        let Some(permit) = Permit::pool(&self.breakers, priority, worker.id) else {
+            self.stats(worker).inc(stat::UPSTREAM_CX_POOL_OVERFLOW);
+            return Err(NoConnection::NoPool);
+        };
+        host.admit(permit);
+        Ok(())
     }
 
     fn upstream(&self, io: Io, host: &Rc<Host>, id: u64, account: Rc<Account>, party: Option<Rc<Party>>) -> Upstream {
@@ -491,6 +570,7 @@ impl Drop for Cluster {
     /// Pooled connections hold their host and it holds them: the ring is cut here.
     fn drop(&mut self) {
         self.checks.take().iter().for_each(|check| check.task.abort());
+        drop(self.outliers.take());
         drop(self.hosts.clear());
         if let Some(destinations) = &self.destinations {
             destinations.clear();
@@ -602,7 +682,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.host.connections.set(self.host.connections.get().saturating_sub(1));
+        self.host.end_connection();
         self.stats.gauge_dec(stat::UPSTREAM_CX_ACTIVE);
         self.stats.inc(stat::UPSTREAM_CX_DESTROY);
         let (ended, ended_busy) = match self.ended_by_peer.get() {
@@ -649,7 +729,7 @@ struct Unwind<'a> {
 impl Drop for Unwind<'_> {
     fn drop(&mut self) {
         if self.armed.get() {
-            self.host.connections.set(self.host.connections.get().saturating_sub(1));
+            self.host.end_connection();
             self.stats.gauge_dec(stat::UPSTREAM_CX_ACTIVE);
             self.stats.inc(stat::UPSTREAM_CX_DESTROY);
         }

@@ -96,5 +96,7 @@ fn endpoint(address: SocketAddr) -> Arc<Endpoint> {
         priority: 0,
         health: EndpointHealth::Healthy,
         check: None,
+        place: None,
+        hash_key: None,
     })
 }

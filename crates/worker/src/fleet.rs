@@ -333,6 +333,8 @@ fn open_logs(plan: &Plan, writer: &LogWriter) -> Result<HashMap<postrider_model:
     let checks = plan.snapshot.clusters.iter().flat_map(|cluster| &cluster.health.checks);
     let sinks =
         plan.access_logs().filter_map(AccessLog::sink).chain(checks.filter_map(|check| check.event_log.as_ref()));
+    let outliers = plan.snapshot.clusters.iter().filter_map(|cluster| cluster.outliers.as_ref());
+    let sinks = sinks.chain(outliers.filter_map(|outliers| outliers.event_log.as_ref()));
     for sink in sinks {
         if !files.contains_key(sink) {
             let file = writer

@@ -39,6 +39,7 @@ mod limit;
 mod listener;
 mod log;
 mod message;
+mod outlier;
 mod party;
 mod plain;
 mod plan;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use postrider_model::{AccessLogSink, Endpoint};
 use postrider_sys::Bound;
 use postrider_telemetry::access_log::LogFile;
+use postrider_upstream::outlier::Cause;
 use postrider_upstream::{Endpoints, Health};
 use tokio::sync::oneshot;
 
@@ -30,6 +31,17 @@ pub(crate) enum Message {
         cluster: Arc<str>,
         endpoint: Arc<Endpoint>,
         health: Health,
+    },
+    /// A host failed too often in a row. For the worker that decides.
+    Outlier {
+        cluster: Arc<str>,
+        endpoint: Arc<Endpoint>,
+        cause: Cause,
+    },
+    /// A host is left out because of its answers, or back: its monitor tells.
+    Ejection {
+        cluster: Arc<str>,
+        endpoint: Arc<Endpoint>,
     },
     /// Tells all workers once more what checks have found out.
     PublishHealth,
@@ -103,6 +115,10 @@ pub struct ClusterReport {
 pub struct HostReport {
     pub endpoint: Arc<Endpoint>,
     pub health: Health,
+    /// It answered badly.
+    pub ejected: bool,
+    /// In percent, in the last interval of outlier detection: of its answers, and of reaching it.
+    pub success_rates: [Option<f64>; 2],
     /// Discovery dropped it; it stays while it passes its checks.
     pub removed: bool,
     pub connections_active: u64,

@@ -22,7 +22,8 @@ use postrider_model::{
 };
 use postrider_router::{HeaderTest, Table};
 use postrider_tls::{ClientTls, ServerTls, TlsError};
-use postrider_upstream::{Breakers, Endpoints, dns};
+use postrider_upstream::outlier::Monitors;
+use postrider_upstream::{Breakers, Endpoints, OpenConnections, dns};
 
 pub use certificates::{KnownCertificate, TlsContext, TlsPlace};
 
@@ -157,6 +158,10 @@ pub struct ClusterPlan {
     pub tls: Option<Arc<ClientTls>>,
     /// Condition of the answers to each health check.
     pub check_services: Vec<Option<HeaderTest>>,
+    /// Where bad answers of hosts are counted.
+    pub monitors: Option<Arc<Monitors>>,
+    /// Where connections to hosts with limits of their own are counted.
+    pub open: Option<Arc<OpenConnections>>,
     /// Some worker connected to a host for a request: checks are less frequent before.
     pub traffic: AtomicBool,
     /// What certificates were read from.
@@ -670,6 +675,11 @@ impl ClusterPlan {
             check_services: (model.health.checks.iter().map(service))
                 .map(|service| service.map(|service| HeaderTest::compile(&service, &judges)))
                 .collect(),
+            monitors: model.outliers.as_deref().map(|rules| Arc::new(Monitors::new(rules.clone()))),
+            open: [&model.thresholds, &model.high_thresholds]
+                .iter()
+                .any(|thresholds| thresholds.max_connections_per_host.is_some())
+                .then(Arc::default),
             traffic: AtomicBool::new(false),
             files,
         })

@@ -5,13 +5,16 @@ use std::task::{Context as TaskContext, Poll};
 
 use postrider_filter_api::{Flags, Logged, Moment, StreamInfo};
 use postrider_http::{Fields, RequestHead, ResponseHead, Version};
-use postrider_model::{Priority, TcpCluster, UpstreamProtocol};
+use postrider_model::{HashSource, Priority, TcpCluster, UpstreamProtocol};
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
+use postrider_upstream::Choice;
+use postrider_upstream::outlier::Outcome;
 
 use crate::buffers::{Buffers, Input};
 use crate::chain::{Chain, Handler, Tcp};
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::format::Context;
+use crate::http::hash_of_address;
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::timers::Deadline;
@@ -164,7 +167,8 @@ impl Session {
         self.info.upstream_cluster = Some(cluster.name.clone());
         for _ in 0..tcp.model.max_connect_attempts.max(1) {
             let meant = self.info.downstream_local.filter(|_| self.redirected);
-            let host = cluster.hosts.pick(&self.worker.random);
+            let choice = Choice { hash: self.hash(tcp), attempt: 0 };
+            let host = cluster.hosts.pick_for(choice, &self.worker.random);
             let Some(host) = host.or_else(|| cluster.destination(None, meant, &self.worker)) else {
                 cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_NONE_HEALTHY);
                 self.fail(Flags::NO_HEALTHY_UPSTREAM);
@@ -172,7 +176,12 @@ impl Session {
             };
             self.info.upstream_attempts += 1;
             self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
-            match self.reach(tcp, &cluster, &host).await {
+            let reached = self.reach(tcp, &cluster, &host).await;
+            if host.monitor.is_some() && !matches!(reached, Err(NoConnection::Overflow | NoConnection::NoPool)) {
+                let outcome = if reached.is_ok() { Outcome::ConnectedFinally } else { Outcome::Failed };
+                crate::outlier::report(&cluster, &host, outcome, &self.worker);
+            }
+            match reached {
                 Ok(upstream) => {
                     host.active.set(host.active.get() + 1);
                     host.totals.requests.set(host.totals.requests.get() + 1);
@@ -180,6 +189,10 @@ impl Session {
                     stats.inc(cluster_stat::UPSTREAM_RQ_TOTAL);
                     stats.gauge_inc(cluster_stat::UPSTREAM_RQ_ACTIVE);
                     return Some((cluster.clone(), upstream));
+                }
+                Err(NoConnection::NoPool) => {
+                    self.fail(Flags::NO_HEALTHY_UPSTREAM);
+                    return None;
                 }
                 Err(NoConnection::Overflow) => {
                     self.fail(Flags::UPSTREAM_OVERFLOW);
@@ -196,6 +209,15 @@ impl Session {
         self.fail(Flags::UPSTREAM_CONNECTION_FAILURE);
         self.info.flags.insert(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
         None
+    }
+
+    /// What decides on the host, where the cluster chooses by a hash.
+    fn hash(&self, tcp: &Tcp) -> Option<u64> {
+        match tcp.model.hash.as_ref()? {
+            HashSource::SourceIp => hash_of_address(self.info.downstream_remote),
+            // Of requests, which a connection has none of.
+            _ => None,
+        }
     }
 
     /// A connection to `host`, or, where that is a proxy, to what it connects to.

@@ -179,6 +179,16 @@ impl Worker {
                     cluster.set_health(&endpoint, health, &self);
                 }
             }
+            Message::Outlier { cluster, endpoint, cause } => {
+                if let Some(cluster) = self.cluster(&cluster) {
+                    crate::outlier::judge(&cluster, &self, &endpoint, cause);
+                }
+            }
+            Message::Ejection { cluster, endpoint } => {
+                if let Some(cluster) = self.cluster(&cluster) {
+                    cluster.look_at_ejection(&endpoint, &self);
+                }
+            }
             Message::PublishHealth => self.publish_health(),
             Message::Connection { listener, stream, peer } => {
                 if let Some(listener) = self.listeners.borrow().get(&listener).cloned() {
@@ -230,6 +240,7 @@ impl Worker {
             for (endpoint, health) in health.get(&cluster.name).into_iter().flatten() {
                 running.set_health(endpoint, *health, &self);
             }
+            crate::outlier::supervise(&running, &self);
             clusters.insert(cluster.name.clone(), running);
         }
         *self.clusters.borrow_mut() = clusters;
@@ -412,6 +423,8 @@ impl Worker {
                 hosts.push(HostReport {
                     endpoint: host.endpoint.clone(),
                     health: host.health.get(),
+                    ejected: host.ejected.get(),
+                    success_rates: crate::outlier::rates(cluster, &host.endpoint),
                     removed: host.removed.get(),
                     connections_active: u64::from(host.connections.get()),
                     connections_total: host.totals.connections.get(),

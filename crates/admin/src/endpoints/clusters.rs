@@ -63,9 +63,9 @@ fn write_cluster(cluster: &ClusterStatus, out: &mut String) -> std::fmt::Result 
         writeln!(out, "{start}::sub_zone::{}", endpoint.sub_zone)?;
         writeln!(out, "{start}::canary::false")?;
         writeln!(out, "{start}::priority::{}", endpoint.priority)?;
-        // Minus one says that there is no outlier detection to compute a rate.
-        writeln!(out, "{start}::success_rate::-1")?;
-        writeln!(out, "{start}::local_origin_success_rate::-1")?;
+        // Minus one says that there was nothing to compute a rate from.
+        writeln!(out, "{start}::success_rate::{}", endpoint.success_rate.unwrap_or(-1.0))?;
+        writeln!(out, "{start}::local_origin_success_rate::{}", endpoint.local_origin_success_rate.unwrap_or(-1.0))?;
     }
     Ok(())
 }
@@ -125,6 +125,9 @@ fn host_status(endpoint: &EndpointStatus) -> Value {
     out.insert("address".into(), address(&endpoint.address));
     out.insert("stats".into(), counters.chain(gauges).collect());
     out.insert("health_status".into(), health_status(&endpoint.health));
+    if let Some(rate) = endpoint.success_rate {
+        out.insert("success_rate".into(), json!({ "value": rate }));
+    }
     out.insert("weight".into(), json!(endpoint.weight));
     if !endpoint.hostname.is_empty() {
         out.insert("hostname".into(), json!(endpoint.hostname));

@@ -35,9 +35,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use postrider_model::{
-        Cluster, Discovery, Http2Options, LoadBalancing, Origin, Thresholds, UpstreamOptions, UpstreamProtocol,
-    };
+    use postrider_model::{Cluster, Discovery, Http2Options, Origin, Thresholds, UpstreamOptions, UpstreamProtocol};
 
     fn cluster(name: &str, seconds: u64) -> Arc<Cluster> {
         Arc::new(Cluster {
@@ -45,8 +43,9 @@ mod tests {
             stat_name: None,
             discovery: Discovery::Static(Vec::new()),
             connect_timeout: Duration::from_secs(seconds),
-            policy: LoadBalancing::RoundRobin,
+            balancing: postrider_model::Balancing::default(),
             health: postrider_model::HealthRules::default(),
+            outliers: None,
             thresholds: Thresholds::default(),
             high_thresholds: Thresholds::default(),
             buffer_limit: 0,

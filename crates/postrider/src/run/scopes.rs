@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener};
 use postrider_telemetry::KnownScope;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
-use postrider_upstream::Breaker;
+use postrider_upstream::{Breaker, PriorityBreakers};
 use postrider_worker::{ClusterPlan, Plan, TlsPlace, named_check_prefix};
 
 use crate::certificates;
@@ -55,6 +55,9 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     }
     scopes.extend(of_certificates(plan, listeners));
     scopes.extend(plan.clusters.iter().map(|cluster| of_cluster(cluster)));
+    scopes.extend(plan.clusters.iter().flat_map(|cluster| remaining(cluster)));
+    let watched = plan.clusters.iter().filter(|cluster| cluster.model.outliers.is_some());
+    scopes.extend(watched.map(|cluster| KnownScope::new(&sets::cluster_outlier::SET, cluster_prefix(&cluster.model))));
     let checked = plan.clusters.iter().filter(|cluster| !cluster.model.health.checks.is_empty());
     for cluster in checked {
         let prefix = cluster_prefix(&cluster.model);
@@ -127,11 +130,39 @@ pub fn cluster_prefix(cluster: &Cluster) -> String {
     scope_of_address(cluster.stat_name.as_deref().unwrap_or(&cluster.name))
 }
 
+/// What the breakers of a cluster have left, where that is asked for.
+fn remaining(cluster: &ClusterPlan) -> Vec<KnownScope> {
+    use sets::cluster_remaining::*;
+    let model = &cluster.model;
+    let priorities = [
+        ("default", &model.thresholds, &cluster.breakers.default),
+        ("high", &model.high_thresholds, &cluster.breakers.high),
+    ];
+    let tracked = priorities.into_iter().filter(|(_, thresholds, _)| thresholds.track_remaining);
+    let scope = |(name, _, breakers): (&str, _, &PriorityBreakers)| {
+        let left = |breaker: &Breaker| u64::from(breaker.remaining());
+        let retries = breakers.retry_limit().saturating_sub(breakers.retries.held());
+        let prefix = format!("{}.circuit_breakers.{name}", cluster_prefix(model));
+        let mut scope = KnownScope::new(&SET, prefix);
+        scope.computed = vec![
+            (CX, left(&breakers.connections)),
+            (CX_POOLS, left(&breakers.pools)),
+            (PENDING, left(&breakers.pending_requests)),
+            (RETRIES, u64::from(retries)),
+            (RQ, left(&breakers.requests)),
+        ];
+        scope
+    };
+    tracked.map(scope).collect()
+}
+
 fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
     use sets::cluster::*;
     let mut scope = KnownScope::new(&SET, cluster_prefix(&cluster.model));
-    // Of a cluster with checks, the worker that checks counts them.
-    if let (Discovery::Static(endpoints), true) = (&cluster.model.discovery, cluster.model.health.checks.is_empty()) {
+    // Of a cluster whose hosts come and go, the first worker counts them.
+    if let (Discovery::Static(endpoints), true, None) =
+        (&cluster.model.discovery, cluster.model.health.checks.is_empty(), &cluster.model.outliers)
+    {
         let healthy = endpoints.iter().filter(|e| e.health == EndpointHealth::Healthy).count();
         scope.computed = vec![(MEMBERSHIP_TOTAL, endpoints.len() as u64), (MEMBERSHIP_HEALTHY, healthy as u64)];
     }
@@ -139,6 +170,8 @@ fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
     let (default, high) = (&cluster.breakers.default, &cluster.breakers.high);
     scope.computed.extend([
         (CIRCUIT_BREAKERS_DEFAULT_CX_OPEN, open(&default.connections)),
+        (CIRCUIT_BREAKERS_DEFAULT_CX_POOL_OPEN, open(&default.pools)),
+        (CIRCUIT_BREAKERS_HIGH_CX_POOL_OPEN, open(&high.pools)),
         (CIRCUIT_BREAKERS_DEFAULT_RQ_OPEN, open(&default.requests)),
         (CIRCUIT_BREAKERS_DEFAULT_RQ_PENDING_OPEN, open(&default.pending_requests)),
         (CIRCUIT_BREAKERS_DEFAULT_RQ_RETRY_OPEN, u64::from(default.retries.held() >= default.retry_limit())),

@@ -216,6 +216,12 @@ fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> Clu
                 fresh.weight = host.endpoint.weight;
                 fresh.priority = host.endpoint.priority;
                 fresh.health = health_flags(host);
+                [fresh.success_rate, fresh.local_origin_success_rate] = host.success_rates;
+                if let Some(place) = &host.endpoint.place {
+                    fresh.region.clone_from(&place.region);
+                    fresh.zone.clone_from(&place.zone);
+                    fresh.sub_zone.clone_from(&place.sub_zone);
+                }
                 endpoints.push(fresh);
                 let Some(fresh) = endpoints.last_mut() else { continue };
                 fresh
@@ -244,6 +250,7 @@ fn health_flags(host: &HostReport) -> Vec<HealthFlag> {
     let configured = host.endpoint.health;
     [
         (host.health.failed, HealthFlag::FailedActiveCheck),
+        (host.ejected, HealthFlag::FailedOutlierCheck),
         (configured == EndpointHealth::Unhealthy, HealthFlag::FailedByConfiguration),
         (host.health.degraded, HealthFlag::DegradedActiveCheck),
         (configured == EndpointHealth::Degraded, HealthFlag::DegradedByConfiguration),

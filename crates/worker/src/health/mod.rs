@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use postrider_model::{Endpoint, HealthCheck};
-use postrider_telemetry::stats::sets::{cluster, cluster_health as stat};
+use postrider_telemetry::stats::sets::cluster_health as stat;
 use postrider_upstream::Health;
 use postrider_upstream::health::{Checked, Outcome, Transition, draw, interval};
 
@@ -67,12 +67,7 @@ pub(crate) fn supervise(cluster: &Rc<Cluster>, worker: &Rc<Worker>) {
         }
     }
     drop(checks);
-    let stats = cluster.stats(worker);
-    let members = cluster.hosts.members();
-    stats.gauge_set(cluster::MEMBERSHIP_TOTAL, members.all as u64);
-    stats.gauge_set(cluster::MEMBERSHIP_HEALTHY, members.healthy as u64);
-    stats.gauge_set(cluster::MEMBERSHIP_DEGRADED, members.degraded as u64);
-    stats.gauge_set(cluster::MEMBERSHIP_EXCLUDED, members.excluded as u64);
+    cluster.count_members(worker);
     let checked = hosts.iter().filter(|host| cluster.hosts.is_checked(&host.endpoint));
     let passing: Vec<Health> = checked.map(|host| host.health.get()).filter(|health| !health.failed).collect();
     let stats = cluster.health_stats(worker);
@@ -153,6 +148,9 @@ async fn watch(worker: Rc<Worker>, cluster: Weak<Cluster>, host: Rc<Host>, index
             let transition = state.settle(outcome, check);
             let event = Event { check, outcome, transition, first, before, status: probe.status() };
             event.log(&worker, &plan.name, &host.endpoint);
+            if !state.health.failed && matches!(outcome, Outcome::Healthy { .. }) && host.ejected.get() {
+                crate::outlier::passed_check(&cluster, &worker, &host.endpoint);
+            }
             if state.health != before
                 && let Some(health) = heard(&said, index, state.health)
             {

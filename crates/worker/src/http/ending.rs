@@ -4,13 +4,17 @@ use std::borrow::Cow;
 
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_http::Reject;
+use postrider_http::grpc::Status;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
+use postrider_upstream::outlier::Outcome;
 
 use super::Connection;
 use super::attempts::Reset;
 use super::exchange::Exchange;
 use crate::chain::Http;
 use crate::cluster::NoConnection;
+use crate::outlier;
+use crate::worker::Worker;
 
 /// How a forwarded stream ended.
 #[derive(Debug)]
@@ -35,6 +39,9 @@ impl Exchange {
         if let Some(upstream) = &self.upstream {
             upstream.peer_ended();
         }
+        if self.answered || self.response_pass.open {
+            self.report_failure();
+        }
         if self.answered {
             self.fail(
                 Flags::UPSTREAM_CONNECTION_TERMINATION,
@@ -57,6 +64,7 @@ impl Exchange {
         if upstream.is_reused() && !self.fresh_only && fresh_body && self.request.method().is_idempotent() {
             return End::Stale;
         }
+        self.report_failure();
         let worker = upstream.worker();
         let reset = self.reset_of(error);
         if self.again_after_reset(reset, &worker) {
@@ -85,6 +93,7 @@ impl Exchange {
         if let Some(cluster) = &self.cluster {
             cluster.stats(&connection.worker).inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
         }
+        self.report_failure();
         if self.again_after_reset(Reset::ProtocolError, &connection.worker) {
             return End::Again;
         }
@@ -113,16 +122,30 @@ impl Exchange {
         end
     }
 
+    /// The host may not have connections: as if there were none.
+    #[cold]
+    fn no_pool(&mut self, connection: &Connection) -> End {
+        self.fail(Flags::NO_HEALTHY_UPSTREAM, "no_healthy_upstream");
+        if let Some(cluster) = &self.cluster {
+            sets::count_upstream_response(cluster.stats(&connection.worker), 503, self.internal);
+        }
+        let body = Cow::Borrowed(b"no healthy upstream".as_slice());
+        let details = "no_healthy_upstream".into();
+        End::Reply(Box::new(LocalReply { status: 503, body, details, ..LocalReply::default() }))
+    }
+
     #[cold]
     pub(super) fn no_connection(&mut self, connection: &Connection, failure: NoConnection) -> End {
         let reason = match &failure {
             NoConnection::Overflow => return self.overflow(),
+            NoConnection::NoPool => return self.no_pool(connection),
             NoConnection::Timeout => "connection timeout",
             NoConnection::Failed(_) => "remote connection failure",
         };
         if let Some(cluster) = &self.cluster {
             cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
         }
+        self.report(Outcome::Failed, &connection.worker);
         if self.again_after_reset(Reset::ConnectFailure, &connection.worker) {
             return End::Again;
         }
@@ -139,6 +162,35 @@ impl Exchange {
         };
         self.fail(Flags::UPSTREAM_CONNECTION_FAILURE, details);
         self.upstream_reset(503, reason)
+    }
+
+    /// Answers of the host may have consequences for it.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.host.as_ref().is_some_and(|host| host.monitor.is_some())
+    }
+
+    /// An answer counts for its host by its status, or by that of gRPC if its head has one.
+    #[cold]
+    pub(super) fn report_answer(&self, worker: &Worker) {
+        let grpc = Status::of(&self.response.fields).map(Status::to_http);
+        self.report(Outcome::Answer(grpc.unwrap_or(self.response.status())), worker);
+    }
+
+    /// The host's connection or stream broke.
+    #[cold]
+    pub(super) fn report_failure(&self) {
+        if let Some(upstream) = &self.upstream {
+            self.report(Outcome::Failed, &upstream.worker());
+        }
+    }
+
+    /// What became of a request counts for its host.
+    #[cold]
+    pub(super) fn report(&self, outcome: Outcome, worker: &Worker) {
+        if let (Some(cluster), Some(host)) = (&self.cluster, &self.host) {
+            outlier::report(cluster, host, outcome, worker);
+        }
     }
 
     /// What remains to be said after the stream ended.

@@ -11,6 +11,7 @@ use postrider_telemetry::stats::sets::http as stat;
 use postrider_upstream::Permit;
 
 use super::attempts::Attempts;
+use super::choice::Chosen;
 use super::hold::Passed;
 use super::outbox::Outbox;
 use super::passage::Passage;
@@ -76,6 +77,8 @@ pub(crate) struct Exchange {
     pub(super) fresh_only: bool,
     /// For requests that may be tried more than once, or whose tries have limits of their own.
     pub(super) attempts: Option<Box<Attempts>>,
+    /// For requests whose cluster chooses by a hash.
+    pub(super) chosen: Option<Box<Chosen>>,
     /// The answer is slow: from now on it is worth knowing whether the client has gone.
     pub(super) watches_client: bool,
     /// The request comes from inside.
@@ -139,6 +142,7 @@ impl Exchange {
             finished: [false; 2],
             fresh_only: false,
             attempts: None,
+            chosen: None,
             watches_client: false,
             internal: false,
             count_by_status: true,
@@ -368,6 +372,7 @@ impl Exchange {
         self.finished = [false; 2];
         self.fresh_only = false;
         self.attempts = None;
+        self.chosen = None;
         self.watches_client = false;
         self.keep_alive = true;
         self.route_timeout = None;

@@ -6,6 +6,7 @@
 //! ```
 
 mod attempts;
+mod choice;
 mod client_certificate;
 mod edits;
 mod ending;
@@ -26,6 +27,7 @@ mod stream;
 mod taken;
 mod transfer;
 
+pub(crate) use choice::hash_of_address;
 pub(crate) use edits::{apply as apply_edits, evaluate as evaluate_edits};
 pub(crate) use exchange::Exchange;
 pub use identity::{Ends, identify};

@@ -36,6 +36,9 @@ impl Exchange {
         if self.attempts.is_some() {
             self.tell_client();
         }
+        if self.chosen.is_some() {
+            self.send_cookies();
+        }
         self.return_request_id(http);
         self.edit_response_headers(connection);
         let from = self.response_facts.framing;

@@ -15,6 +15,7 @@ use postrider_h1::{write_chunk, write_last_chunk};
 use postrider_http::{BodyFraming, Decimal, HeaderId, ResponseFacts};
 use postrider_model::{Action, Forward, HostRewrite};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
+use postrider_upstream::outlier::Outcome;
 
 use super::Connection;
 use super::attempts::{Attempts, OWN_FIELDS, Reset, Verdict};
@@ -284,13 +285,10 @@ impl Exchange {
 
     /// A host for another try, if possible one that was not tried.
     fn host_for_retry(&self, cluster: &Cluster, worker: &Worker) -> Option<Rc<Host>> {
-        if let Some(wanted) = &self.info.upstream_override {
-            return cluster.pick_wanted(wanted, &worker.random);
-        }
-        let Some(attempts) = &self.attempts else { return cluster.hosts.pick(&worker.random) };
+        let Some(attempts) = &self.attempts else { return self.pick(cluster, 0, &worker.random) };
         let mut last = None;
-        for _ in 0..attempts.host_draws() {
-            last = Some(cluster.hosts.pick(&worker.random)?);
+        for draw in 0..attempts.host_draws() {
+            last = Some(self.pick(cluster, draw, &worker.random)?);
             if !last.as_ref().is_some_and(|host| attempts.avoids(host)) {
                 break;
             }
@@ -317,6 +315,9 @@ impl Exchange {
         };
         if let Some(cluster) = &self.cluster {
             cluster.stats(worker).inc(counter);
+        }
+        if self.info.response_began.is_none() {
+            self.report(Outcome::TimedOut, worker);
         }
         let began = self.answered || self.response_pass.open;
         if !began && self.again_after_reset(Reset::Timeout, worker) {

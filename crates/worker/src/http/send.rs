@@ -10,6 +10,7 @@ use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWr
 use postrider_model::Forward;
 use postrider_router::{rewrite_host, rewrite_path};
 use postrider_telemetry::stats::sets::{cluster as stat, http as http_stat};
+use postrider_upstream::outlier::Outcome;
 
 use super::ending::End;
 use super::exchange::Exchange;
@@ -254,6 +255,7 @@ impl Exchange {
 
     #[cold]
     pub(super) fn malformed_response(&mut self) -> End {
+        self.report_failure();
         self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_after_response_started{protocol_error}");
         match self.answered {
             true => End::Broken,
@@ -361,6 +363,9 @@ impl Exchange {
         let (status, text, details, flag) = if passed(complete, self.route_timeout) && !self.tunnel {
             if let Some(cluster) = &self.cluster {
                 cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_TIMEOUT);
+            }
+            if self.info.response_began.is_none() {
+                self.report(Outcome::TimedOut, &connection.worker);
             }
             (504, "upstream request timeout", "response_timeout", Flags::UPSTREAM_REQUEST_TIMEOUT)
         } else if complete.is_none() && passed(Some(self.info.started), timeouts.request) {

@@ -14,6 +14,7 @@ use postrider_http::{Asked, HeaderId, ResponseRules, Version, list_members, reas
 use postrider_model::{Action, Priority};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
+use postrider_upstream::outlier::Outcome;
 
 use super::Connection;
 use super::ending::End;
@@ -81,9 +82,10 @@ impl Exchange {
         let Action::Forward(forward) = &routes.plan.table.route(route).action else { return false };
         // Answers to earlier requests that were not sent yet go before this one's.
         connection.out.move_to(&mut self.down);
-        let picked = match &self.info.upstream_override {
-            None => cluster.hosts.pick(&connection.worker.random),
-            Some(wanted) => cluster.pick_wanted(wanted, &connection.worker.random),
+        let random = &connection.worker.random;
+        let picked = match (&self.info.upstream_override, forward.hash_policies.as_slice()) {
+            (None, []) => cluster.hosts.pick(random),
+            (_, policies) => self.choose_by_hash(&cluster, policies, random),
         };
         self.info.upstream_attempts = 1;
         let cluster = self.cluster.insert(cluster);
@@ -150,6 +152,9 @@ impl Exchange {
             host.totals.requests.set(host.totals.requests.get() + 1);
             stats.inc(stat::UPSTREAM_RQ_TOTAL);
             stats.gauge_inc(stat::UPSTREAM_RQ_ACTIVE);
+            if host.monitor.is_some() {
+                crate::outlier::report(cluster, host, Outcome::Connected, worker);
+            }
         }
         upstream.begin_request();
         self.info.upstream_local = upstream.local();
@@ -414,6 +419,9 @@ impl Exchange {
                 }
                 if facts.tunnel && self.response.status() == 101 && !self.is_asked_upgrade() {
                     return Err(self.refuse_response(connection, reason::UNEXPECTED_101));
+                }
+                if self.is_watched() {
+                    self.report_answer(&connection.worker);
                 }
                 if self.attempts.is_some() && self.again_after_head(facts, &connection.worker) {
                     return Err(End::Again);

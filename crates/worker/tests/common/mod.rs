@@ -164,6 +164,7 @@ fn routes() -> RouteTable {
         rate_limits: Vec::new(),
         include_host_rate_limits: false,
         attempts: None,
+        hash_policies: Vec::new(),
     };
     let route = Route {
         name: "all".into(),
@@ -192,14 +193,17 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
         priority: 0,
         health: EndpointHealth::Healthy,
         check: None,
+        place: None,
+        hash_key: None,
     };
     Cluster {
         name: name.into(),
         stat_name: None,
         discovery: Discovery::Static(vec![endpoint]),
         connect_timeout: Duration::from_secs(5),
-        policy: LoadBalancing::RoundRobin,
+        balancing: Balancing::default(),
         health: HealthRules::default(),
+        outliers: None,
         thresholds: Thresholds::default(),
         high_thresholds: Thresholds::default(),
         buffer_limit: 200 << 10,

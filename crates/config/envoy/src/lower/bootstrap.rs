@@ -14,11 +14,13 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     runtime::layers(cx, root);
     without_meaning_here(cx, root);
     let acme = acme::extensions(cx, root);
+    let ejections = ejection_log(cx, root);
     let mut snapshot = Snapshot { node, admin, acme, ..Snapshot::default() };
     if let Some(resources) = root.message("static_resources") {
         let clusters = resources.list("clusters");
         checks::unique_names(cx, &clusters, "cluster");
-        snapshot.clusters = clusters.iter().filter_map(|each| cluster::cluster(cx, each)).map(Arc::new).collect();
+        let read = |each| cluster::cluster(cx, each, ejections.as_ref());
+        snapshot.clusters = clusters.iter().filter_map(read).map(Arc::new).collect();
         let listeners = resources.list("listeners");
         checks::unique_names(cx, &listeners, "listener");
         snapshot.listeners = listeners.iter().filter_map(|each| listener::listener(cx, each)).map(Arc::new).collect();
@@ -27,6 +29,16 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
         checks::grpc_clusters(cx, &snapshot.clusters);
     }
     snapshot
+}
+
+/// Where hosts are logged that are left out because of their answers.
+fn ejection_log(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<AccessLogSink> {
+    let at = root.message("cluster_manager")?.message("outlier_detection")?;
+    if at.has("event_service") {
+        cx.refuse(&at, "event_service", "events of outlier detection over gRPC");
+    }
+    let path = at.str("event_log_path");
+    (!path.is_empty()).then(|| AccessLogSink::File(path.into()))
 }
 
 fn identity(node: &Reader<'_>) -> Node {

@@ -4,28 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_config_core::Severity;
-use postrider_model::{CheckKind, Cluster, Discovery, LoadBalancing, Thresholds, UpstreamProtocol};
+use postrider_model::{AccessLogSink, Balancing, CheckKind, Cluster, Discovery, Thresholds, UpstreamProtocol};
 
 use super::context::{Lowering, origin};
-use super::{dns, endpoints, health, listener, original_dst, retry, transport, upstream};
+use super::{balancing, dns, endpoints, health, listener, original_dst, outlier, retry, transport, upstream};
 use crate::reader::Reader;
 
 /// `connect_timeout` where it is absent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `LeastRequestLbConfig.choice_count` where it is absent.
-const CHOICES: u32 = 2;
-
-const LEAST_REQUEST: &str = "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest";
-const ROUND_ROBIN: &str = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin";
-const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
-
-pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster> {
+/// `ejections` is where the cluster manager logs hosts that are left out.
+pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<&AccessLogSink>) -> Option<Cluster> {
     without_meaning_here(cx, at);
     let discovery = discovery(cx, at);
     let original = matches!(discovery, Some(Discovery::Original(_)));
     // Destinations are not chosen among.
-    let policy = if original { LoadBalancing::default() } else { policy(cx, at) };
+    let balancing = if original { Balancing::default() } else { balancing::balancing(cx, at) };
     if !original {
         at.ignore("cleanup_interval", "it is about clusters of original destinations");
         at.whole("original_dst_lb_config");
@@ -50,8 +44,9 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Cluster>
         stat_name: (!stat_name.is_empty()).then(|| stat_name.to_owned()),
         discovery: Discovery::Static(Vec::new()),
         connect_timeout: at.duration("connect_timeout").unwrap_or(CONNECT_TIMEOUT),
-        policy,
+        balancing,
         health,
+        outliers: outlier::detection(cx, at, ejections).map(Box::new),
         thresholds,
         high_thresholds,
         buffer_limit,
@@ -90,77 +85,6 @@ fn discovery(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Discovery> {
     }
 }
 
-fn policy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> LoadBalancing {
-    if let Some(list) = at.message("load_balancing_policy") {
-        at.ignore("lb_policy", "`load_balancing_policy` takes its place");
-        return listed(cx, &list);
-    }
-    let name = at.enum_name("lb_policy");
-    for (policy, config) in [
-        ("ROUND_ROBIN", "round_robin_lb_config"),
-        ("LEAST_REQUEST", "least_request_lb_config"),
-        ("RING_HASH", "ring_hash_lb_config"),
-        ("MAGLEV", "maglev_lb_config"),
-    ] {
-        if policy != name {
-            at.ignore(config, "it belongs to another `lb_policy`");
-        }
-    }
-    match name.as_str() {
-        "ROUND_ROBIN" => {
-            at.message("round_robin_lb_config");
-            LoadBalancing::RoundRobin
-        }
-        "LEAST_REQUEST" => {
-            let config = at.message("least_request_lb_config");
-            LoadBalancing::LeastRequest {
-                choices: config.and_then(|config| config.u32_wrapper("choice_count")).unwrap_or(CHOICES),
-            }
-        }
-        "RANDOM" => LoadBalancing::Random,
-        other => {
-            cx.refuse_value(at, "lb_policy", &format!("the load balancing policy {other}"));
-            LoadBalancing::default()
-        }
-    }
-}
-
-/// The first policy of the list that exists here; Envoy takes the first that it knows, too.
-fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>) -> LoadBalancing {
-    let policies = list.list("policies");
-    let mut refused = None;
-    for policy in &policies {
-        let Some(extension) = policy.message("typed_extension_config") else { continue };
-        extension.str("name");
-        let Some(any) = extension.any("typed_config") else { continue };
-        let Some(config) = &any.reader else { continue };
-        let found = match any.type_name {
-            ROUND_ROBIN => LoadBalancing::RoundRobin,
-            RANDOM => LoadBalancing::Random,
-            LEAST_REQUEST => {
-                if config.enum_name("selection_method") == "FULL_SCAN" {
-                    cx.refuse_value(config, "selection_method", "a full scan of the endpoints");
-                }
-                LoadBalancing::LeastRequest { choices: config.u32_wrapper("choice_count").unwrap_or(CHOICES) }
-            }
-            _ => {
-                refused.get_or_insert((extension, any));
-                continue;
-            }
-        };
-        for other in policies.iter().filter(|other| other.path() != policy.path()) {
-            other.whole("typed_extension_config");
-            other.ignore("typed_extension_config", "another policy of the list is used");
-        }
-        return found;
-    }
-    match refused {
-        Some((extension, any)) => cx.refuse_extension(&extension, "typed_config", &any),
-        None => cx.missing(list, "the list of policies is empty", "a policy with its `typed_extension_config`"),
-    }
-    LoadBalancing::default()
-}
-
 fn thresholds(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Thresholds, Thresholds) {
     let (mut normal, mut high) = (None, None);
     let breakers = at.message("circuit_breakers");
@@ -172,8 +96,10 @@ fn thresholds(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Thresholds, Thresholds
             max_requests: entry.u32_wrapper("max_requests").unwrap_or(defaults.max_requests),
             max_retries: entry.u32_wrapper("max_retries").unwrap_or(defaults.max_retries),
             retry_budget: retry::budget(&entry),
+            max_connection_pools: entry.u32_wrapper("max_connection_pools"),
+            max_connections_per_host: None,
+            track_remaining: entry.bool("track_remaining"),
         };
-        entry.ignore("max_connection_pools", "there is one pool per endpoint and worker");
         let priority = entry.enum_name("priority");
         let place = if priority == "HIGH" { &mut high } else { &mut normal };
         if place.is_some() {
@@ -183,15 +109,19 @@ fn thresholds(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Thresholds, Thresholds
         }
         *place = Some(read);
     }
-    (normal.unwrap_or_default(), high.unwrap_or_default())
+    let (mut normal, mut high) = (normal.unwrap_or_default(), high.unwrap_or_default());
+    for entry in breakers.iter().flat_map(|breakers| breakers.list("per_host_thresholds")) {
+        // As in Envoy, hosts have no other limit; whatever else is written is refused as unread.
+        let limit = entry.u32_wrapper("max_connections");
+        let place = if entry.enum_name("priority") == "HIGH" { &mut high } else { &mut normal };
+        place.max_connections_per_host = place.max_connections_per_host.or(limit);
+    }
+    (normal, high)
 }
 
 fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
     at.whole("metadata");
     at.ignore("metadata", "no supported part reads it");
-    if at.has("outlier_detection") {
-        cx.refuse(at, "outlier_detection", "outlier detection");
-    }
     if at.has("filters") {
         cx.refuse(at, "filters", "network filters on the upstream side");
     }

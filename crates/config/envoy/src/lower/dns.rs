@@ -69,9 +69,13 @@ fn build(
     single: bool,
 ) -> Option<DnsDiscovery> {
     let refresh = settings.duration("dns_refresh_rate").unwrap_or(REFRESH);
-    let failure = settings.message("dns_failure_refresh_rate").and_then(|rate| {
-        rate.approximate("max_interval", "a failed resolution is repeated at the base interval");
-        rate.duration("base_interval")
+    let failure = settings.message("dns_failure_refresh_rate").map(|rate| {
+        let base = rate.duration("base_interval").unwrap_or_default();
+        let most = rate.duration("max_interval").unwrap_or(base.saturating_mul(10));
+        if most < base {
+            cx.error(&rate, "max_interval", "conflict", "the longest interval is shorter than the first one");
+        }
+        (base, most)
     });
     let discovery = DnsDiscovery {
         names: Vec::new(),
@@ -84,7 +88,8 @@ fn build(
         },
         refresh,
         respect_ttl: settings.bool("respect_dns_ttl"),
-        failure_refresh: failure.unwrap_or(refresh),
+        jitter: settings.duration("dns_jitter").unwrap_or_default(),
+        failure_refresh: failure.unwrap_or_default(),
         wait_for_first: at.bool_wrapper("wait_for_warm_on_init").unwrap_or(true),
     };
     let names = names(cx, at)?;
@@ -113,7 +118,15 @@ fn names(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<DnsName>> {
         if entry.health != postrider_model::EndpointHealth::Healthy {
             cx.refuse_value(&entry.at, "health_status", "a health status of a name to resolve");
         }
-        all.push(DnsName { host, port, weight: entry.weight, priority: entry.priority, check: entry.check });
+        all.push(DnsName {
+            host,
+            port,
+            weight: entry.weight,
+            priority: entry.priority,
+            check: entry.check,
+            place: entry.locality,
+            hash_key: entry.hash_key,
+        });
     }
     sound.then_some(all)
 }

@@ -1,10 +1,12 @@
 //! Endpoints of a `load_assignment`.
 
-use postrider_model::{Address, Endpoint, EndpointCheck, EndpointHealth};
+use std::sync::Arc;
+
+use postrider_model::{Address, Endpoint, EndpointCheck, EndpointHealth, Locality, Value};
 
 use super::address::{self, Place};
 use super::context::Lowering;
-use super::health;
+use super::{health, metadata};
 use crate::reader::Reader;
 
 /// One entry of `lb_endpoints` with its place.
@@ -15,6 +17,8 @@ pub(super) struct Entry<'m> {
     pub priority: u32,
     pub health: EndpointHealth,
     pub check: Option<Box<EndpointCheck>>,
+    pub locality: Option<Arc<Locality>>,
+    pub hash_key: Option<String>,
     pub at: Reader<'m>,
 }
 
@@ -44,6 +48,8 @@ pub(super) fn fixed(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Option<Vec<E
             priority: entry.priority,
             health: entry.health,
             check: entry.check,
+            place: entry.locality,
+            hash_key: entry.hash_key,
         });
     }
     sound.then_some(all)
@@ -56,17 +62,16 @@ pub(super) fn entries<'m>(cx: &mut Lowering<'_>, cluster: &Reader<'m>) -> (Vec<E
     let mut all = Vec::new();
     let mut sound = true;
     for locality in assignment.list("endpoints") {
-        locality.ignore("locality", "endpoints are not chosen by locality");
-        locality.ignore("load_balancing_weight", "endpoints are not chosen by locality");
-        locality.ignore("proximity", "endpoints are not chosen by locality");
+        locality.ignore("proximity", "as in Envoy, where nothing reads it");
         locality.whole("metadata");
         locality.ignore("metadata", "no supported part reads it");
         let priority = locality.u32("priority");
+        let place = self::locality(&locality);
         let list = locality.message("load_balancer_endpoints");
         let nested = list.iter().flat_map(|list| list.list("lb_endpoints"));
-        for place in locality.list("lb_endpoints").into_iter().chain(nested) {
-            match entry(cx, place, priority) {
-                Some(entry) => all.push(entry),
+        for at in locality.list("lb_endpoints").into_iter().chain(nested) {
+            match entry(cx, at, priority) {
+                Some(entry) => all.push(Entry { locality: place.clone(), ..entry }),
                 None => sound = false,
             }
         }
@@ -74,9 +79,23 @@ pub(super) fn entries<'m>(cx: &mut Lowering<'_>, cluster: &Reader<'m>) -> (Vec<E
     (all, sound)
 }
 
+/// Where the endpoints of a group stand, and what they weigh together.
+fn locality(at: &Reader<'_>) -> Option<Arc<Locality>> {
+    let names = at.message("locality");
+    let weight = at.u32_wrapper("load_balancing_weight");
+    if names.is_none() && weight.is_none() {
+        return None;
+    }
+    let name = |field| names.as_ref().map(|names| names.str(field).to_owned()).unwrap_or_default();
+    let (region, zone, sub_zone) = (name("region"), name("zone"), name("sub_zone"));
+    Some(Arc::new(Locality { region, zone, sub_zone, weight: weight.unwrap_or(0) }))
+}
+
 fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Entry<'m>> {
-    at.whole("metadata");
-    at.ignore("metadata", "no supported part reads it");
+    let hash_key = match metadata::metadata(cx, &at).get("envoy.lb", "hash_key") {
+        Some(Value::String(key)) if !key.is_empty() => Some(key.clone()),
+        _ => None,
+    };
     let health = match at.enum_name("health_status").as_str() {
         "UNHEALTHY" | "DRAINING" | "TIMEOUT" => EndpointHealth::Unhealthy,
         "DEGRADED" => EndpointHealth::Degraded,
@@ -108,7 +127,8 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
         cx.push(diagnostic);
         return None;
     }
-    Some(Entry { place, hostname, weight, priority, health, check: check.map(Box::new), at })
+    let check = check.map(Box::new);
+    Some(Entry { place, hostname, weight, priority, health, check, locality: None, hash_key, at })
 }
 
 /// The place of the host of an entry of `lb_endpoints`.

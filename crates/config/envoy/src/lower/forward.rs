@@ -10,7 +10,7 @@ use postrider_model::{
 use super::context::{ClusterUse, Lowering, timeout};
 use super::http::{CONNECT, refuse_datagrams};
 use super::tables::TableRules;
-use super::{filters, headers, matchers, plugins, rate_limits, retry};
+use super::{filters, hash_policy, headers, matchers, plugins, rate_limits, retry};
 use crate::reader::Reader;
 
 /// `RouteAction.timeout` where it is absent.
@@ -24,8 +24,7 @@ pub(super) fn forward(
     host: &Attempts,
     body_limit: Option<u64>,
 ) -> Option<Forward> {
-    at.whole("hash_policy");
-    at.ignore("hash_policy", "no cluster here balances by hash");
+    let hash_policies = hash_policy::of_route(cx, at);
     let target = target(cx, at, rules);
     let path_rewrite = path_rewrite(cx, at);
     let host_rewrite = host_rewrite(cx, at);
@@ -52,6 +51,7 @@ pub(super) fn forward(
         rate_limits: rate_limits::rate_limits(cx, at),
         include_host_rate_limits: at.bool_wrapper("include_vh_rate_limits").unwrap_or(false),
         attempts: None,
+        hash_policies,
     };
     let attempts = Attempts {
         retry: retry::policy(cx, at).or_else(|| host.retry.clone()),

@@ -25,7 +25,7 @@ const FILE_SINK: &str = "envoy.extensions.health_check.event_sinks.file.v3.Healt
 pub(super) fn rules(cx: &mut Lowering<'_>, at: &Reader<'_>) -> HealthRules {
     let mut rules = HealthRules { drops_removed: at.bool("ignore_health_on_host_removal"), ..HealthRules::default() };
     if let Some(common) = at.message("common_lb_config") {
-        common_lb(cx, &common, &mut rules);
+        common_lb(&common, &mut rules);
     }
     let checks = at.list("health_checks");
     match checks.as_slice() {
@@ -63,24 +63,12 @@ fn names(cx: &mut Lowering<'_>, checks: &[Reader<'_>]) {
     }
 }
 
-fn common_lb(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &mut HealthRules) {
+fn common_lb(at: &Reader<'_>, rules: &mut HealthRules) {
     if let Some(threshold) = at.message("healthy_panic_threshold") {
         rules.panic_threshold = threshold.f64("value");
     }
     rules.ignores_unchecked = at.bool("ignore_new_hosts_until_first_hc");
     at.ignore("update_merge_window", "changes of endpoints are taken over at once");
-    for (field, what) in [
-        ("zone_aware_lb_config", "balancing by zone"),
-        ("locality_weighted_lb_config", "balancing by the weight of localities"),
-        ("close_connections_on_host_set_change", "closing connections when the endpoints change"),
-        ("override_host_status", "hosts that a filter may choose by their status"),
-    ] {
-        if at.has(field) {
-            cx.refuse(at, field, what);
-        }
-    }
-    at.whole("consistent_hashing_lb_config");
-    at.ignore("consistent_hashing_lb_config", "no cluster here balances by hash");
 }
 
 fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {

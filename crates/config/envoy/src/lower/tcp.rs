@@ -6,14 +6,13 @@ use postrider_model::{LogMoments, TcpCluster, TcpProxy, Tunneling};
 
 use super::access_log;
 use super::context::{ClusterUse, Lowering, origin, timeout};
-use super::headers;
+use super::{hash_policy, headers};
 use crate::reader::Reader;
 
 /// `TcpProxy.idle_timeout` where it is absent.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> {
-    at.ignore("hash_policy", "no cluster here balances by hash");
     let clusters = clusters(cx, at);
     let max_connect_attempts = at.u32_wrapper("max_connect_attempts").unwrap_or(1);
     if max_connect_attempts <= 1 {
@@ -26,6 +25,7 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
         max_connection_duration: timeout(at, "max_downstream_connection_duration", None),
         max_connect_attempts,
         tunneling: at.message("tunneling_config").map(|config| tunneling(cx, &config)),
+        hash: hash_policy::of_connection(cx, at),
         access_log: access_log::loggers(cx, at, "access_log"),
         log_moments: log_moments(cx, at),
         origin: origin(at),

@@ -218,7 +218,7 @@ fn destination<'p>(plan: &'p Plan, name: &str, share: Option<(u32, u64)>) -> Des
         let random = Random::default();
         // As if every host passed its checks.
         let rules = postrider_model::HealthRules { checks: Vec::new(), ..cluster.model.health.clone() };
-        let hosts = Hosts::<()>::new(cluster.model.policy.clone(), rules, &cluster.initial, &random);
+        let hosts = Hosts::<()>::new(cluster.model.balancing.clone(), rules, &cluster.initial, &random);
         hosts.pick(&random).map(|host| host.endpoint.address.to_string())
     });
     Destination { name: name.to_owned(), share, cluster: cluster.map(|cluster| &*cluster.model), host }

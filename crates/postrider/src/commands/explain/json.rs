@@ -126,7 +126,7 @@ fn destination(destination: &Destination<'_>, places: &Places<'_>) -> Value {
         return out;
     };
     out["discovery"] = json!(words::discovery(&cluster.discovery));
-    out["policy"] = json!(words::policy(&cluster.policy));
+    out["policy"] = json!(words::policy(&cluster.balancing.policy));
     out["connect_timeout"] = json!(cluster.connect_timeout.as_secs_f64());
     match &cluster.discovery {
         Discovery::Static(endpoints) => {

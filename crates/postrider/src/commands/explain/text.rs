@@ -136,7 +136,7 @@ impl Page<'_> {
             "{}{share}: {}, {}, connect timeout {}",
             destination.name,
             words::discovery(&cluster.discovery),
-            words::policy(&cluster.policy),
+            words::policy(&cluster.balancing.policy),
             duration(Some(cluster.connect_timeout)),
         );
         self.line("cluster", &facts, &cluster.origin.0);

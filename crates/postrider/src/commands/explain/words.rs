@@ -17,9 +17,11 @@ pub fn discovery(discovery: &Discovery) -> &'static str {
 
 pub fn policy(policy: &LoadBalancing) -> &'static str {
     match policy {
-        LoadBalancing::RoundRobin => "round robin",
-        LoadBalancing::LeastRequest { .. } => "least request",
+        LoadBalancing::RoundRobin { .. } => "round robin",
+        LoadBalancing::LeastRequest(_) => "least request",
         LoadBalancing::Random => "random",
+        LoadBalancing::RingHash(_) => "ring hash",
+        LoadBalancing::Maglev(_) => "Maglev",
     }
 }
 

@@ -53,6 +53,48 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// What circuit breakers have left, where that is asked for; prefix: `<cluster>.circuit_breakers.<priority>`, computed
+    /// when read.
+    pub mod cluster_remaining = "cluster";
+    flags {
+        CX = "remaining_cx",
+        CX_POOLS = "remaining_cx_pools",
+        PENDING = "remaining_pending",
+        RETRIES = "remaining_retries",
+        RQ = "remaining_rq",
+    }
+}
+
+crate::stat_set! {
+    /// Outlier detection of one cluster; prefix: its name.
+    pub mod cluster_outlier = "cluster";
+    counters {
+        EJECTIONS_CONSECUTIVE_5XX = "outlier_detection.ejections_consecutive_5xx",
+        DETECTED_CONSECUTIVE_5XX = "outlier_detection.ejections_detected_consecutive_5xx",
+        DETECTED_GATEWAY_FAILURE = "outlier_detection.ejections_detected_consecutive_gateway_failure",
+        DETECTED_LOCAL_ORIGIN_FAILURE = "outlier_detection.ejections_detected_consecutive_local_origin_failure",
+        DETECTED_FAILURE_PERCENTAGE = "outlier_detection.ejections_detected_failure_percentage",
+        DETECTED_LOCAL_FAILURE_PERCENTAGE = "outlier_detection.ejections_detected_local_origin_failure_percentage",
+        DETECTED_LOCAL_SUCCESS_RATE = "outlier_detection.ejections_detected_local_origin_success_rate",
+        DETECTED_SUCCESS_RATE = "outlier_detection.ejections_detected_success_rate",
+        ENFORCED_CONSECUTIVE_5XX = "outlier_detection.ejections_enforced_consecutive_5xx",
+        ENFORCED_GATEWAY_FAILURE = "outlier_detection.ejections_enforced_consecutive_gateway_failure",
+        ENFORCED_LOCAL_ORIGIN_FAILURE = "outlier_detection.ejections_enforced_consecutive_local_origin_failure",
+        ENFORCED_FAILURE_PERCENTAGE = "outlier_detection.ejections_enforced_failure_percentage",
+        ENFORCED_LOCAL_FAILURE_PERCENTAGE = "outlier_detection.ejections_enforced_local_origin_failure_percentage",
+        ENFORCED_LOCAL_SUCCESS_RATE = "outlier_detection.ejections_enforced_local_origin_success_rate",
+        ENFORCED_SUCCESS_RATE = "outlier_detection.ejections_enforced_success_rate",
+        ENFORCED_TOTAL = "outlier_detection.ejections_enforced_total",
+        OVERFLOW = "outlier_detection.ejections_overflow",
+        EJECTIONS_SUCCESS_RATE = "outlier_detection.ejections_success_rate",
+        EJECTIONS_TOTAL = "outlier_detection.ejections_total",
+    }
+    gauges {
+        ACTIVE = "outlier_detection.ejections_active",
+    }
+}
+
+crate::stat_set! {
     /// An upstream cluster; prefix: its name with `:` as `_`.
     pub mod cluster = "cluster";
     counters {

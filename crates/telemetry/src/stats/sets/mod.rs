@@ -9,7 +9,8 @@ mod listeners;
 mod process;
 
 pub use clusters::{
-    cluster, cluster_certificate, cluster_health, cluster_health_named, cluster_http2, cluster_manager, cluster_ssl,
+    cluster, cluster_certificate, cluster_health, cluster_health_named, cluster_http2, cluster_manager,
+    cluster_outlier, cluster_remaining, cluster_ssl,
 };
 pub use http_connections::{http, http1, http2};
 pub use listeners::{

@@ -1,0 +1,82 @@
+//! Hosts that answer badly (`OutlierDetection`).
+
+use std::time::Duration;
+
+use postrider_model::{AccessLogSink, Enforcing, FailurePercentage, OutlierDetection, SuccessRate};
+
+use super::context::Lowering;
+use crate::reader::Reader;
+
+/// The field `outlier_detection` of a cluster. `event_log` is that of the cluster manager.
+pub(super) fn detection(
+    cx: &mut Lowering<'_>,
+    cluster: &Reader<'_>,
+    event_log: Option<&AccessLogSink>,
+) -> Option<OutlierDetection> {
+    let at = cluster.message("outlier_detection")?;
+    for (field, what) in [
+        ("monitors", "outlier detection by extensions"),
+        ("detect_degraded_hosts", "hosts that say in their answers that they are degraded"),
+    ] {
+        if at.has(field) {
+            cx.refuse(&at, field, what);
+        }
+    }
+    let default = OutlierDetection::default();
+    let number = |field, default: u32| at.u32_wrapper(field).unwrap_or(default);
+    let base = at.duration("base_ejection_time").unwrap_or(default.base_ejection_time);
+    let max_ejection_time = at.duration("max_ejection_time");
+    if max_ejection_time.is_some_and(|most| most < base) {
+        let text = "the longest ejection is shorter than the first one, `base_ejection_time`";
+        cx.error(&at, "max_ejection_time", "conflict", text);
+    }
+    let (rate, percentage, enforcing) = (default.success_rate, default.failure_percentage, default.enforcing);
+    Some(OutlierDetection {
+        interval: at.duration("interval").unwrap_or(default.interval).max(Duration::from_millis(1)),
+        base_ejection_time: base,
+        max_ejection_time: max_ejection_time.unwrap_or(default.max_ejection_time.max(base)),
+        max_jitter: at.duration("max_ejection_time_jitter").unwrap_or_default(),
+        max_ejection_percent: number("max_ejection_percent", default.max_ejection_percent),
+        always_ejects_one: at.bool_wrapper("always_eject_one_host").unwrap_or(false),
+        consecutive_5xx: number("consecutive_5xx", default.consecutive_5xx),
+        consecutive_gateway_failure: number("consecutive_gateway_failure", default.consecutive_gateway_failure),
+        consecutive_local_origin_failure: number(
+            "consecutive_local_origin_failure",
+            default.consecutive_local_origin_failure,
+        ),
+        success_rate: SuccessRate {
+            min_hosts: number("success_rate_minimum_hosts", rate.min_hosts),
+            request_volume: number("success_rate_request_volume", rate.request_volume),
+            stdev_factor: number("success_rate_stdev_factor", rate.stdev_factor),
+        },
+        failure_percentage: FailurePercentage {
+            threshold: number("failure_percentage_threshold", percentage.threshold),
+            min_hosts: number("failure_percentage_minimum_hosts", percentage.min_hosts),
+            request_volume: number("failure_percentage_request_volume", percentage.request_volume),
+        },
+        splits_origins: at.bool("split_external_local_origin_errors"),
+        enforcing: Enforcing {
+            consecutive_5xx: number("enforcing_consecutive_5xx", enforcing.consecutive_5xx),
+            consecutive_gateway_failure: number(
+                "enforcing_consecutive_gateway_failure",
+                enforcing.consecutive_gateway_failure,
+            ),
+            consecutive_local_origin_failure: number(
+                "enforcing_consecutive_local_origin_failure",
+                enforcing.consecutive_local_origin_failure,
+            ),
+            success_rate: number("enforcing_success_rate", enforcing.success_rate),
+            local_origin_success_rate: number(
+                "enforcing_local_origin_success_rate",
+                enforcing.local_origin_success_rate,
+            ),
+            failure_percentage: number("enforcing_failure_percentage", enforcing.failure_percentage),
+            local_origin_failure_percentage: number(
+                "enforcing_failure_percentage_local_origin",
+                enforcing.local_origin_failure_percentage,
+            ),
+        },
+        returns_on_passed_check: at.bool_wrapper("successful_active_health_check_uneject_host").unwrap_or(true),
+        event_log: event_log.cloned(),
+    })
+}

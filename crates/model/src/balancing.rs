@@ -1,0 +1,162 @@
+//! How the next host of a cluster is chosen.
+
+use std::time::Duration;
+
+/// The policy, and what decides beside it which hosts it sees.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Balancing {
+    pub policy: LoadBalancing,
+    /// A locality is drawn by its weight first, then a host in it.
+    pub by_locality: bool,
+    /// Percent of traffic that a percent of healthy hosts may take.
+    pub overprovisioning: u32,
+    /// With too few usable hosts, none is chosen, instead of any.
+    pub fails_on_panic: bool,
+    /// When hosts come or go, connections to all of them end with their requests.
+    pub closes_on_change: bool,
+    /// Which hosts may be chosen by their address.
+    pub by_address: HostStatuses,
+}
+
+impl Default for Balancing {
+    fn default() -> Self {
+        Balancing {
+            policy: LoadBalancing::default(),
+            by_locality: false,
+            overprovisioning: 140,
+            fails_on_panic: false,
+            closes_on_change: false,
+            by_address: HostStatuses::default(),
+        }
+    }
+}
+
+/// What a host may be, to be chosen by its address (`override_host_status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostStatuses {
+    pub healthy: bool,
+    pub degraded: bool,
+    pub unhealthy: bool,
+}
+
+impl Default for HostStatuses {
+    fn default() -> Self {
+        HostStatuses { healthy: true, degraded: true, unhealthy: false }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum LoadBalancing {
+    RoundRobin { slow_start: Option<SlowStart> },
+    LeastRequest(LeastRequest),
+    Random,
+    RingHash(RingHash),
+    Maglev(Maglev),
+}
+
+impl Default for LoadBalancing {
+    fn default() -> Self {
+        LoadBalancing::RoundRobin { slow_start: None }
+    }
+}
+
+impl LoadBalancing {
+    /// The same hash finds the same host.
+    pub fn is_hashing(&self) -> bool {
+        matches!(self, LoadBalancing::RingHash(_) | LoadBalancing::Maglev(_))
+    }
+
+    pub fn slow_start(&self) -> Option<&SlowStart> {
+        match self {
+            LoadBalancing::RoundRobin { slow_start } => slow_start.as_ref(),
+            LoadBalancing::LeastRequest(least) => least.slow_start.as_ref(),
+            LoadBalancing::Random | LoadBalancing::RingHash(_) | LoadBalancing::Maglev(_) => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeastRequest {
+    /// So many hosts are picked at random, and the one with the fewest active requests is taken.
+    pub choices: u32,
+    /// Of all hosts instead.
+    pub full_scan: bool,
+    /// With different weights: how much active requests take off a host's weight.
+    pub bias: f64,
+    pub slow_start: Option<SlowStart>,
+}
+
+impl Default for LeastRequest {
+    fn default() -> Self {
+        LeastRequest { choices: 2, full_scan: false, bias: 1.0, slow_start: None }
+    }
+}
+
+/// A host that is new, or well again, gets its share little by little.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlowStart {
+    pub window: Duration,
+    /// Positive; 1 is linear, more is faster at first.
+    pub aggression: f64,
+    /// Of its weight, from 0 to 1: a host never gets less.
+    pub least: f64,
+}
+
+impl SlowStart {
+    /// The share of its weight that a host has after `age`.
+    pub fn share(&self, age: Duration) -> f64 {
+        if age >= self.window {
+            return 1.0;
+        }
+        let passed = age.max(Duration::from_millis(1)).as_secs_f64() / self.window.as_secs_f64();
+        passed.min(1.0).powf(1.0 / self.aggression).max(self.least)
+    }
+}
+
+/// A ring on which each host has as many places as its weight wants; a request goes to the first place behind its hash.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RingHash {
+    /// Places of all hosts together.
+    pub min_size: u64,
+    pub max_size: u64,
+    pub function: HashFunction,
+    pub keys: HashKeys,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HashFunction {
+    #[default]
+    XxHash,
+    Murmur2,
+}
+
+/// The table of Google's Maglev.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Maglev {
+    /// A prime.
+    pub table_size: u64,
+    pub keys: HashKeys,
+}
+
+/// What both hashing policies have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HashKeys {
+    /// Hosts are known by their names, not by their addresses.
+    pub hostnames: bool,
+    /// A host with more active requests than this percentage of the mean is passed over.
+    pub balance_factor: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_host_warms_up() {
+        let start = SlowStart { window: Duration::from_secs(10), aggression: 1.0, least: 0.1 };
+        let share = |seconds| start.share(Duration::from_secs(seconds));
+        assert_eq!((share(0), share(5), share(10), share(99)), (0.1, 0.5, 1.0, 1.0));
+        let eager = SlowStart { aggression: 2.0, ..start };
+        assert!((eager.share(Duration::from_millis(2500)) - 0.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,383 @@
+//! Which hosts of a cluster get traffic, and in what shares: by priority and health, and by locality where that counts.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use postrider_model::{Balancing, Endpoint, EndpointHealth, HealthRules, Locality, SlowStart};
+
+use crate::Random;
+use crate::balance::{Candidate, Hosts, Picker};
+use crate::cluster::{Choice, Host};
+use crate::deadlines::Deadlines;
+use crate::hashing::Place;
+use crate::priorities::{self, Census};
+
+#[derive(Debug)]
+pub(crate) struct HostSet<C> {
+    pub(crate) all: Vec<Rc<Host<C>>>,
+    /// Those that get traffic, where that is one group of hosts: the usual case.
+    usable: Group<C>,
+    /// Otherwise, or when hosts are used that are not well.
+    spread: Option<Box<Spread<C>>>,
+}
+
+/// Hosts among which one is picked.
+#[derive(Debug)]
+struct Group<C> {
+    hosts: Vec<Rc<Host<C>>>,
+    picker: Picker,
+    slow_start: Option<SlowStart>,
+}
+
+/// Groups with their shares of traffic.
+#[derive(Debug)]
+struct Spread<C> {
+    slices: Vec<Slice<C>>,
+    /// Picks among hosts that are not all well, since somebody asked.
+    panics: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Slice<C> {
+    percent: u64,
+    /// All hosts are used because too few are well.
+    panic: bool,
+    source: Source<C>,
+}
+
+#[derive(Debug)]
+enum Source<C> {
+    Group(Group<C>),
+    /// A locality is drawn first.
+    Localities {
+        turns: RefCell<Deadlines>,
+        weights: Vec<f64>,
+        groups: Vec<Group<C>>,
+    },
+}
+
+impl<C> HostSet<C> {
+    pub(crate) fn new(balancing: &Balancing, random: &Random) -> HostSet<C> {
+        HostSet { all: Vec::new(), usable: Group::new(balancing, Vec::new(), 0, random), spread: None }
+    }
+
+    #[inline]
+    pub(crate) fn pick(&self, random: &Random, choice: Choice) -> Option<Rc<Host<C>>> {
+        match &self.spread {
+            None => self.usable.pick(random, choice),
+            Some(spread) => spread.pick(random, choice),
+        }
+    }
+
+    pub(crate) fn take_panics(&self) -> u64 {
+        self.spread.as_ref().map_or(0, |spread| spread.panics.take())
+    }
+
+    /// Works out who gets traffic.
+    pub(crate) fn arrange(&mut self, balancing: &Balancing, rules: &HealthRules, random: &Random) {
+        self.spread = None;
+        let levels = self.all.iter().map(|host| host.endpoint.priority as usize + 1).max().unwrap_or(1);
+        let of = |level: usize| self.all.iter().filter(move |host| host.endpoint.priority as usize == level);
+        let census: Vec<Census> = (0..levels)
+            .map(|level| {
+                let count = |standing| of(level).filter(|host| host.standing() == standing).count() as u64;
+                Census {
+                    all: of(level).count() as u64,
+                    healthy: count(EndpointHealth::Healthy),
+                    degraded: count(EndpointHealth::Degraded),
+                    excluded: of(level).filter(|host| is_excluded(host, rules)).count() as u64,
+                }
+            })
+            .collect();
+        let shares = priorities::spread(&census, rules.panic_threshold, balancing.overprovisioning);
+        let mut slices = Vec::new();
+        // A hash falls into the same slice as in Envoy: the healthy ones of all priorities come first.
+        for standing in [EndpointHealth::Healthy, EndpointHealth::Degraded] {
+            for (level, share) in shares.iter().enumerate() {
+                let percent = if standing == EndpointHealth::Healthy { share.healthy } else { share.degraded };
+                if percent > 0 {
+                    let hosts: Vec<_> = of(level).cloned().collect();
+                    let source = Source::new(balancing, rules, hosts, (standing, share.panic), random);
+                    slices.push(Slice { percent, panic: share.panic, source });
+                }
+            }
+        }
+        let alone = matches!(slices.as_slice(), [Slice { panic: false, source: Source::Group(_), .. }]);
+        match slices.pop() {
+            Some(Slice { source: Source::Group(group), .. }) if alone => self.usable = group,
+            last => {
+                slices.extend(last);
+                self.usable = Group::new(balancing, Vec::new(), 0, random);
+                self.spread = Some(Box::new(Spread { slices, panics: Cell::new(0) }));
+            }
+        }
+    }
+}
+
+fn is_excluded<C>(host: &Host<C>, rules: &HealthRules) -> bool {
+    rules.ignores_unchecked && host.health.get().unchecked
+}
+
+impl<C> Source<C> {
+    /// `all` are the hosts of a priority, of which those that stand so are used; in a panic all of them.
+    fn new(
+        balancing: &Balancing,
+        rules: &HealthRules,
+        all: Vec<Rc<Host<C>>>,
+        (standing, panic): (EndpointHealth, bool),
+        random: &Random,
+    ) -> Source<C> {
+        if panic && balancing.fails_on_panic {
+            return Source::Group(Group::new(balancing, Vec::new(), 0, random));
+        }
+        let hashing = balancing.policy.is_hashing();
+        // Tables know healthy hosts, as in Envoy, and others only where there are none.
+        let standing = match all.iter().any(|host| host.standing() == EndpointHealth::Healthy) {
+            true if hashing => EndpointHealth::Healthy,
+            _ => standing,
+        };
+        let total = total_weight(&all);
+        let is_used = |host: &Rc<Host<C>>| panic || host.standing() == standing;
+        if !balancing.by_locality || panic || hashing {
+            return Source::Group(Group::new(balancing, all.into_iter().filter(is_used).collect(), total, random));
+        }
+        let (mut weights, mut groups) = (Vec::new(), Vec::new());
+        for locality in localities(&all) {
+            let members = || all.iter().filter(|host| is_in(host, locality));
+            let counted = members().filter(|host| !is_excluded(host, rules)).count();
+            let used: Vec<_> = members().filter(|host| is_used(host)).cloned().collect();
+            if counted > 0 {
+                // What a locality cannot take goes to the others.
+                let ratio = used.len() as f64 / counted as f64 * f64::from(balancing.overprovisioning) / 100.0;
+                let weight = f64::from(weight_of(locality)) * ratio.min(1.0);
+                if weight > 0.0 {
+                    weights.push(weight);
+                    groups.push(Group::new(balancing, used, total, random));
+                }
+            }
+        }
+        if groups.is_empty() {
+            return Source::Group(Group::new(balancing, all.into_iter().filter(is_used).collect(), total, random));
+        }
+        let now = |index: usize| weights.get(index).copied().unwrap_or_default();
+        let turns = Deadlines::new(weights.iter().copied(), random.below(weights.len()), now);
+        Source::Localities { turns: RefCell::new(turns), weights, groups }
+    }
+
+    fn pick(&self, random: &Random, choice: Choice) -> Option<Rc<Host<C>>> {
+        match self {
+            Source::Group(group) => group.pick(random, choice),
+            Source::Localities { turns, weights, groups } => {
+                let drawn = turns.borrow_mut().next(|index| weights.get(index).copied().unwrap_or_default());
+                groups.get(drawn?)?.pick(random, choice)
+            }
+        }
+    }
+}
+
+/// Each locality once, in the order in which they come.
+fn localities<C>(hosts: &[Rc<Host<C>>]) -> Vec<Option<&Locality>> {
+    let mut all: Vec<Option<&Locality>> = Vec::new();
+    for host in hosts {
+        let locality = host.endpoint.place.as_deref();
+        if !all.iter().any(|known| is_same(*known, locality)) {
+            all.push(locality);
+        }
+    }
+    all
+}
+
+fn is_in<C>(host: &Host<C>, locality: Option<&Locality>) -> bool {
+    is_same(host.endpoint.place.as_deref(), locality)
+}
+
+fn is_same(one: Option<&Locality>, other: Option<&Locality>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            std::ptr::eq(one, other)
+                || (&one.region, &one.zone, &one.sub_zone) == (&other.region, &other.zone, &other.sub_zone)
+        }
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+fn weight_of(locality: Option<&Locality>) -> u32 {
+    locality.map_or(0, |locality| locality.weight)
+}
+
+fn total_weight<C>(hosts: &[Rc<Host<C>>]) -> u64 {
+    localities(hosts).into_iter().map(|locality| u64::from(weight_of(locality))).sum()
+}
+
+impl<C> Group<C> {
+    /// `localities` is what all localities of the priority weigh.
+    fn new(balancing: &Balancing, hosts: Vec<Rc<Host<C>>>, localities: u64, random: &Random) -> Group<C> {
+        let policy = &balancing.policy;
+        let hosts: Vec<_> = match balancing.by_locality && policy.is_hashing() {
+            true => hosts.into_iter().filter(|host| weight_of(host.endpoint.place.as_deref()) > 0).collect(),
+            false => hosts,
+        };
+        let by_name = match policy {
+            postrider_model::LoadBalancing::RingHash(ring) => ring.keys.hostnames,
+            postrider_model::LoadBalancing::Maglev(maglev) => maglev.keys.hostnames,
+            _ => false,
+        };
+        let all = sum(hosts.iter());
+        let place = |host: &Rc<Host<C>>| {
+            let own = host.endpoint.place.as_deref();
+            let (among, of_locality) = match balancing.by_locality {
+                true => {
+                    let peers = hosts.iter().filter(|peer| is_in(peer, own));
+                    (sum(peers), f64::from(weight_of(own)) / localities as f64)
+                }
+                false => (all, 1.0),
+            };
+            let share = f64::from(host.endpoint.weight) * of_locality / among as f64;
+            Place { key: key(&host.endpoint, by_name), share }
+        };
+        let candidates: Vec<Candidate> = hosts
+            .iter()
+            .map(|host| Candidate { weight: host.endpoint.weight, place: policy.is_hashing().then(|| place(host)) })
+            .collect();
+        let slow_start = policy.slow_start().copied();
+        let picker = Picker::new(policy, &candidates, random, &View { hosts: &hosts, slow_start: slow_start.as_ref() });
+        Group { picker, hosts, slow_start }
+    }
+
+    #[inline]
+    fn pick(&self, random: &Random, choice: Choice) -> Option<Rc<Host<C>>> {
+        let view = View { hosts: &self.hosts, slow_start: self.slow_start.as_ref() };
+        self.hosts.get(self.picker.pick(random, choice.hash, choice.attempt, &view)?).cloned()
+    }
+}
+
+/// By what a host is known where hosts are chosen by a hash.
+fn key(endpoint: &Endpoint, by_name: bool) -> String {
+    match &endpoint.hash_key {
+        Some(key) => key.clone(),
+        None if by_name && !endpoint.hostname.is_empty() => endpoint.hostname.clone(),
+        None => endpoint.address.to_string(),
+    }
+}
+
+fn sum<'h, C: 'h>(hosts: impl Iterator<Item = &'h Rc<Host<C>>>) -> u64 {
+    hosts.map(|host| u64::from(host.endpoint.weight)).sum()
+}
+
+impl<C> Spread<C> {
+    #[cold]
+    fn pick(&self, random: &Random, choice: Choice) -> Option<Rc<Host<C>>> {
+        let choice = Choice { hash: choice.hash.or_else(|| Some(random.next())), ..choice };
+        let mut ticket = choice.hash.unwrap_or_default() % 100;
+        let drawn = self.slices.iter().find(|slice| {
+            let hit = ticket < slice.percent;
+            ticket = ticket.saturating_sub(slice.percent);
+            hit
+        });
+        let slice = drawn?;
+        self.panics.set(self.panics.get() + u64::from(slice.panic));
+        slice.source.pick(random, choice)
+    }
+}
+
+/// What a picker may know about hosts.
+struct View<'h, C> {
+    hosts: &'h [Rc<Host<C>>],
+    slow_start: Option<&'h SlowStart>,
+}
+
+impl<C> Hosts for View<'_, C> {
+    fn load(&self, index: usize) -> u32 {
+        self.hosts.get(index).map_or(0, |host| host.active.get())
+    }
+
+    fn warmth(&self, index: usize) -> f64 {
+        let Some(slow_start) = self.slow_start else { return 1.0 };
+        let since = self.hosts.get(index).and_then(|host| host.since.get());
+        since.map_or(1.0, |since| slow_start.share(since.elapsed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use postrider_model::{Address, LoadBalancing};
+
+    use super::*;
+    use crate::{Cluster, Endpoints};
+
+    fn endpoint(port: u16, health: EndpointHealth, place: Option<(&str, u32)>) -> Arc<Endpoint> {
+        Arc::new(Endpoint {
+            address: Address::Tcp(([127, 0, 0, 1], port).into()),
+            hostname: String::new(),
+            weight: 1,
+            priority: 0,
+            health,
+            check: None,
+            place: place
+                .map(|(zone, weight)| Arc::new(Locality { zone: zone.to_owned(), weight, ..Locality::default() })),
+            hash_key: None,
+        })
+    }
+
+    fn picks(balancing: Balancing, endpoints: Vec<Arc<Endpoint>>, count: usize) -> Vec<usize> {
+        let random = Random::new(5);
+        let all = endpoints.clone();
+        let cluster = Cluster::<()>::new(balancing, HealthRules::default(), &Endpoints(endpoints), &random);
+        let mut counts = vec![0; all.len()];
+        for _ in 0..count {
+            let host = cluster.pick(&random).unwrap();
+            counts[all.iter().position(|endpoint| *endpoint == host.endpoint).unwrap()] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn a_new_host_gets_its_share_little_by_little() {
+        let window = Duration::from_secs(1000);
+        let slow_start = Some(SlowStart { window, aggression: 1.0, least: 0.1 });
+        let balancing = Balancing { policy: LoadBalancing::RoundRobin { slow_start }, ..Balancing::default() };
+        let endpoints =
+            Endpoints(vec![endpoint(1, EndpointHealth::Healthy, None), endpoint(2, EndpointHealth::Healthy, None)]);
+        let random = Random::new(1);
+        let cluster = Cluster::<()>::new(balancing, HealthRules::default(), &endpoints, &random);
+        if let Some(old) = Instant::now().checked_sub(window) {
+            cluster.all()[0].since.set(Some(old));
+        }
+        let new = (0..1100).filter(|_| Rc::ptr_eq(&cluster.pick(&random).unwrap(), &cluster.all()[1])).count();
+        assert!((90..=110).contains(&new), "{new}");
+    }
+
+    #[test]
+    fn localities_share_by_weight_and_by_what_they_can_take() {
+        let (well, sick) = (EndpointHealth::Healthy, EndpointHealth::Unhealthy);
+        let endpoints = vec![
+            endpoint(1, well, Some(("a", 1))),
+            endpoint(2, well, Some(("b", 2))),
+            endpoint(3, well, Some(("c", 10))),
+            endpoint(4, sick, Some(("c", 10))),
+        ];
+        let by_locality = Balancing { by_locality: true, ..Balancing::default() };
+        assert_eq!(picks(by_locality, endpoints.clone(), 100), [10, 20, 70, 0]);
+        let flat = picks(Balancing::default(), endpoints, 99);
+        assert_eq!(flat, [33, 33, 33, 0]);
+    }
+
+    #[test]
+    fn an_ejected_host_gets_nothing_until_it_is_back() {
+        let random = Random::new(5);
+        let all: Vec<_> = (1..=4).map(|port| endpoint(port, EndpointHealth::Healthy, None)).collect();
+        let rules = HealthRules::default();
+        let cluster = Cluster::<()>::new(Balancing::default(), rules, &Endpoints(all.clone()), &random);
+        let met = || {
+            let hosts = (0..20).filter_map(|_| cluster.pick(&random));
+            hosts.filter(|host| *host.endpoint == *all[0]).count()
+        };
+        cluster.set_ejected(&all[0], true, &random);
+        assert_eq!((met(), cluster.members().healthy), (0, 3));
+        cluster.set_ejected(&all[0], false, &random);
+        assert_eq!(met(), 5);
+    }
+}

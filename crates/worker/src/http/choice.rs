@@ -1,0 +1,232 @@
+//! What of a request decides on its host, where its cluster chooses by a hash (`RouteAction.hash_policy`).
+//!
+//! Looked at once a request, and only for such clusters; other tries of the request have the same hash. A cookie that is
+//! made for the client is told it with the answer.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use postrider_http::{HeaderId, RequestHead};
+use postrider_model::{HashCookie, HashPolicy, HashSource, Value};
+use postrider_router::{query_value, replace_all};
+use postrider_upstream::hash::xxh64;
+use postrider_upstream::{Choice, Random};
+
+use super::exchange::Exchange;
+use crate::cluster::{Cluster, Host};
+
+/// What was found out about a request.
+pub(super) struct Chosen {
+    pub(super) hash: Option<u64>,
+    /// Lines of `set-cookie`.
+    cookies: Vec<String>,
+}
+
+impl Exchange {
+    /// A host of `cluster` for a request whose route says what decides.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn choose_by_hash(
+        &mut self,
+        cluster: &Cluster,
+        policies: &[HashPolicy],
+        random: &Random,
+    ) -> Option<Rc<Host>> {
+        if cluster.hosts.is_hashing() {
+            self.chosen = Some(Box::new(self.hash(policies)));
+        }
+        self.pick(cluster, 0, random)
+    }
+
+    /// A host for another try, or for the first one; `attempt` counts those that were refused.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn pick(&self, cluster: &Cluster, attempt: u32, random: &Random) -> Option<Rc<Host>> {
+        let hash = self.chosen.as_ref().and_then(|chosen| chosen.hash);
+        let choice = Choice { hash, attempt };
+        match &self.info.upstream_override {
+            Some(wanted) => cluster.pick_wanted(wanted, choice, random),
+            None => cluster.hosts.pick_for(choice, random),
+        }
+    }
+
+    /// Gives the client the cookies that lead it to the same host again.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn send_cookies(&mut self) {
+        let Some(chosen) = &self.chosen else { return };
+        for cookie in &chosen.cookies {
+            // What a configuration may say fits into a field.
+            let _ = self.response.fields.append_name(b"set-cookie", cookie.as_bytes());
+        }
+    }
+
+    fn hash(&self, policies: &[HashPolicy]) -> Chosen {
+        let mut chosen = Chosen { hash: None, cookies: Vec::new() };
+        for policy in policies {
+            if let Some(one) = self.hash_of(&policy.source, &mut chosen.cookies) {
+                // Turned before each next one, so that equal ones do not cancel each other out.
+                chosen.hash = Some(chosen.hash.map_or(0, |before| before.rotate_left(1)) ^ one);
+            }
+            if policy.terminal && chosen.hash.is_some() {
+                break;
+            }
+        }
+        chosen
+    }
+
+    fn hash_of(&self, source: &HashSource, cookies: &mut Vec<String>) -> Option<u64> {
+        match source {
+            HashSource::Header { name, rewrite } => {
+                let mut values = values(&self.request, name);
+                if let Some((pattern, substitution)) = rewrite {
+                    for value in &mut values {
+                        let mut out = Vec::new();
+                        if replace_all(pattern, substitution, value, &mut out) {
+                            *value = out.into();
+                        }
+                    }
+                }
+                values.sort();
+                let first = values.first()?;
+                Some(values.iter().skip(1).fold(xxh64(first, 0), |hash, value| xxh64(value, hash)))
+            }
+            HashSource::Cookie(cookie) => match cookie_value(&self.request, &cookie.name) {
+                Some(value) if !value.is_empty() => Some(xxh64(value, 0)),
+                _ => {
+                    let made = self.make_cookie(cookie, cookie.ttl?)?;
+                    cookies.push(made.1);
+                    Some(xxh64(made.0.as_bytes(), 0))
+                }
+            },
+            HashSource::SourceIp => hash_of_address(self.info.downstream_remote),
+            HashSource::QueryParameter(name) => Some(xxh64(query_value(&self.request, name.as_bytes())?, 0)),
+            HashSource::FilterState(key) => {
+                match self.info.filter_state.iter().find(|(name, _)| name == key).map(|(_, value)| value)? {
+                    Value::String(text) => Some(xxh64(text.as_bytes(), 0)),
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    /// Its value and its line: the value is the same for the same connection.
+    fn make_cookie(&self, cookie: &HashCookie, ttl: u64) -> Option<(String, String)> {
+        let ends = format!("{}{}", self.info.downstream_remote?, self.info.downstream_local?);
+        let value = format!("{:016x}", xxh64(ends.as_bytes(), 0));
+        let mut line = format!("{}=\"{value}\"", cookie.name);
+        if ttl > 0 {
+            line.push_str(&format!("; Max-Age={ttl}"));
+        }
+        if !cookie.path.is_empty() {
+            line.push_str(&format!("; Path={}", cookie.path));
+        }
+        for (name, value) in &cookie.attributes {
+            line.push_str(&if value.is_empty() { format!("; {name}") } else { format!("; {name}={value}") });
+        }
+        line.push_str("; HttpOnly");
+        Some((value, line))
+    }
+}
+
+/// The hash of an address without its port.
+pub(crate) fn hash_of_address(address: Option<SocketAddr>) -> Option<u64> {
+    Some(xxh64(address?.ip().to_string().as_bytes(), 0))
+}
+
+fn values<'h>(head: &'h RequestHead, name: &str) -> Vec<Cow<'h, [u8]>> {
+    let one = match name {
+        ":authority" => head.authority(),
+        ":path" => head.path(),
+        ":method" => head.method_bytes(),
+        ":scheme" => head.scheme().map_or("", postrider_http::Scheme::as_str).as_bytes(),
+        name => return head.fields.get_all_name(name.as_bytes()).map(Cow::Borrowed).collect(),
+    };
+    if one.is_empty() { Vec::new() } else { vec![one.into()] }
+}
+
+/// The value of the first cookie of this name, without its quotes (RFC 6265 section 4.2.1).
+fn cookie_value<'h>(head: &'h RequestHead, name: &str) -> Option<&'h [u8]> {
+    let cookies = head.fields.get_all(HeaderId::Cookie).flat_map(|line| line.split(|byte| *byte == b';'));
+    let mut found = cookies.filter_map(|cookie| {
+        let cookie = cookie.trim_ascii_start();
+        let equals = cookie.iter().position(|byte| *byte == b'=')?;
+        let (key, value) = cookie.split_at_checked(equals)?;
+        (key == name.as_bytes()).then_some(value.get(1..)?)
+    });
+    let value = found.next()?;
+    let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+    Some(unquoted.unwrap_or(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider_filter_api::Moment;
+    use postrider_model::Regex;
+
+    fn exchange(lines: &[(&str, &str)]) -> Exchange {
+        let mut exchange = Exchange::new(Moment::default());
+        exchange.info.downstream_remote = Some(([10, 0, 0, 1], 999).into());
+        exchange.info.downstream_local = Some(([10, 0, 0, 2], 80).into());
+        exchange.request.set_path(b"/a?x=1&y=2").unwrap();
+        for (name, value) in lines {
+            exchange.request.fields.append_name(name.as_bytes(), value.as_bytes()).unwrap();
+        }
+        exchange
+    }
+
+    fn header(name: &str) -> HashSource {
+        HashSource::Header { name: name.into(), rewrite: None }
+    }
+
+    fn hash(exchange: &Exchange, sources: &[(HashSource, bool)]) -> Option<u64> {
+        let policy =
+            |(source, terminal): &(HashSource, bool)| HashPolicy { source: source.clone(), terminal: *terminal };
+        exchange.hash(&sources.iter().map(policy).collect::<Vec<_>>()).hash
+    }
+
+    #[test]
+    fn each_source_is_hashed_and_several_are_combined_in_order() {
+        let exchange = exchange(&[("x-a", "foo"), ("x-b", "bar"), ("cookie", "q=1; c=\"foo\"")]);
+        let (foo, bar) = (xxh64(b"foo", 0), xxh64(b"bar", 0));
+        assert_eq!(hash(&exchange, &[(header("x-a"), false)]), Some(foo));
+        assert_eq!(hash(&exchange, &[(header("x-none"), false)]), None);
+        let both = [(header("x-a"), false), (header("x-b"), false)];
+        assert_eq!(hash(&exchange, &both), Some(foo.rotate_left(1) ^ bar));
+        assert_eq!(hash(&exchange, &[(header("x-a"), true), (header("x-b"), false)]), Some(foo));
+        assert_eq!(hash(&exchange, &[(header("x-none"), true), (header("x-b"), false)]), Some(bar));
+        let cookie = HashCookie { name: "c".into(), ttl: None, path: String::new(), attributes: Vec::new() };
+        assert_eq!(hash(&exchange, &[(HashSource::Cookie(cookie), false)]), Some(foo));
+        assert_eq!(hash(&exchange, &[(HashSource::SourceIp, false)]), Some(xxh64(b"10.0.0.1", 0)));
+        assert_eq!(hash(&exchange, &[(HashSource::QueryParameter("y".into()), false)]), Some(xxh64(b"2", 0)));
+    }
+
+    #[test]
+    fn the_order_of_a_headers_lines_does_not_matter_and_they_may_be_rewritten() {
+        let (one, other) = (exchange(&[("x", "b"), ("x", "a")]), exchange(&[("x", "a"), ("x", "b")]));
+        let of_x = [(header("x"), false)];
+        assert_eq!(hash(&one, &of_x), hash(&other, &of_x));
+        assert_eq!(hash(&one, &of_x), Some(xxh64(b"b", xxh64(b"a", 0))));
+        let rewrite = Some((Regex::new("^(.).*").unwrap(), r"\1!".to_owned()));
+        let source = HashSource::Header { name: "x".into(), rewrite };
+        assert_eq!(hash(&exchange(&[("x", "abc")]), &[(source, false)]), Some(xxh64(b"a!", 0)));
+    }
+
+    #[test]
+    fn a_missing_cookie_is_made() {
+        let cookie = HashCookie {
+            name: "c".into(),
+            ttl: Some(60),
+            path: "/p".into(),
+            attributes: vec![("SameSite".into(), "Strict".into()), ("Secure".into(), String::new())],
+        };
+        let exchange = exchange(&[]);
+        let policy = HashPolicy { source: HashSource::Cookie(cookie), terminal: false };
+        let chosen = exchange.hash(std::slice::from_ref(&policy));
+        let value = format!("{:016x}", xxh64(b"10.0.0.1:99910.0.0.2:80", 0));
+        assert_eq!(chosen.cookies, [format!("c=\"{value}\"; Max-Age=60; Path=/p; SameSite=Strict; Secure; HttpOnly")]);
+        assert_eq!(chosen.hash, Some(xxh64(value.as_bytes(), 0)));
+    }
+}

@@ -1,0 +1,238 @@
+//! Which host a request goes to: policies, weights, localities, and what is hashed.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use postrider_tests::kit::config::{self, Config};
+use postrider_tests::kit::proxy::{self, Launch};
+use postrider_tests::kit::{Origin, Proxy, RawClient, net};
+use serde_json::{Value, json};
+
+/// What real Envoy does with ten thousand keys, a line a cluster; see the test of the upstream crate.
+const ENVOYS_HOSTS: &str = include_str!("../../crates/upstream/tests/envoy-hosts.txt");
+const WEIGHTS: [u32; 19] = [1, 1, 1, 2, 3, 5, 1, 1, 10, 1, 1, 1, 4, 1, 1, 7, 1, 1, 1];
+
+/// Answers everything with its name, which is one letter.
+fn named(letter: u8) -> Origin {
+    Origin::fixed(format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{}", char::from(letter)))
+}
+
+fn origins(count: usize) -> Vec<Origin> {
+    (b'a'..).take(count).map(named).collect()
+}
+
+/// An endpoint for each origin, overlaid with what `fields` says of it.
+fn endpoints(origins: &[Origin], fields: impl Fn(usize) -> Value) -> Value {
+    let endpoint = |(index, origin): (usize, &Origin)| {
+        let address = config::socket_address(&origin.address.ip().to_string(), origin.address.port());
+        let mut endpoint = json!({"endpoint": {"address": address}});
+        config::overlay(&mut endpoint, fields(index));
+        endpoint
+    };
+    origins.iter().enumerate().map(endpoint).collect()
+}
+
+/// Everything goes to one cluster.
+fn config(route: Value, localities: Value, cluster: Value) -> Config {
+    let mut action = json!({"cluster": "origin"});
+    config::overlay(&mut action, route);
+    let mut fields = json!({"load_assignment": {"cluster_name": "origin", "endpoints": localities}});
+    config::overlay(&mut fields, cluster);
+    Config::routes(json!([{"match": {"prefix": "/"}, "route": action}])).cluster_with("origin", &[], fields)
+}
+
+/// The letter of the host that answers.
+fn ask(client: &mut RawClient, path: &str, lines: &str) -> String {
+    let response = client.exchange(format!("GET {path} HTTP/1.1\r\nhost: x\r\n{lines}\r\n"));
+    assert_eq!(response.status, 200);
+    response.text().to_owned()
+}
+
+fn counts(proxy: &Proxy, requests: usize) -> BTreeMap<String, usize> {
+    let mut client = proxy.client();
+    let mut counts = BTreeMap::new();
+    for _ in 0..requests {
+        *counts.entry(ask(&mut client, "/", "")).or_default() += 1;
+    }
+    counts
+}
+
+fn header_policy(name: &str) -> Value {
+    json!({"hash_policy": [{"header": {"header_name": name}}]})
+}
+
+#[test]
+fn keys_find_the_hosts_that_envoy_sends_them_to() {
+    let origins = origins(19);
+    for (line, policy, weighted) in [("ring_keys ", "RING_HASH", false), ("maglev_keys ", "MAGLEV", true)] {
+        let of_host = |index: usize| {
+            let weight = if weighted { WEIGHTS[index] } else { 1 };
+            let metadata = json!({"filter_metadata": {"envoy.lb": {"hash_key": format!("key-{index}")}}});
+            json!({"load_balancing_weight": weight, "metadata": metadata})
+        };
+        let localities = json!([{"lb_endpoints": endpoints(&origins, of_host)}]);
+        let proxy = Proxy::start(&config(header_policy("x-key"), localities, json!({"lb_policy": policy})));
+        let mut client = proxy.client();
+        let hosts = ENVOYS_HOSTS.lines().find_map(|known| known.strip_prefix(line)).expect("the line");
+        for (key, letter) in hosts.chars().enumerate().take(2000) {
+            let found = ask(&mut client, "/", &format!("x-key: key-{key}\r\n"));
+            assert_eq!(found, letter.to_string(), "{line}key-{key}");
+        }
+    }
+}
+
+#[test]
+fn weights_decide_who_gets_how_much() {
+    let origins = origins(3);
+    let localities =
+        json!([{"lb_endpoints": endpoints(&origins, |index| json!({"load_balancing_weight": index + 1}))}]);
+    for policy in ["ROUND_ROBIN", "LEAST_REQUEST"] {
+        let proxy = Proxy::start(&config(json!({}), localities.clone(), json!({"lb_policy": policy})));
+        let counts = counts(&proxy, 120);
+        for (letter, expected) in [("a", 20usize), ("b", 40), ("c", 60)] {
+            assert!(counts[letter].abs_diff(expected) <= 3, "{policy} {counts:?}");
+        }
+    }
+    // As in Envoy, chance knows no weights.
+    let proxy = Proxy::start(&config(json!({}), localities, json!({"lb_policy": "RANDOM"})));
+    let counts = counts(&proxy, 600);
+    assert!(counts.values().all(|count| (130..270).contains(count)), "{counts:?}");
+}
+
+#[test]
+fn localities_get_their_share_and_hand_over_what_they_cannot_take() {
+    let origins = origins(5);
+    let near = endpoints(&origins[..1], |_| json!({}));
+    let far = endpoints(&origins[1..3], |_| json!({}));
+    let sick =
+        endpoints(&origins[3..], |index| if index == 0 { json!({}) } else { json!({"health_status": "UNHEALTHY"}) });
+    let localities = json!([
+        {"locality": {"zone": "near"}, "load_balancing_weight": 6, "lb_endpoints": near},
+        {"locality": {"zone": "far"}, "load_balancing_weight": 2, "lb_endpoints": far},
+        {"locality": {"zone": "sick"}, "load_balancing_weight": 10, "lb_endpoints": sick},
+    ]);
+    const TYPES: &str = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+    let policy =
+        |config: Value| json!({"policies": [{"typed_extension_config": {"name": "x", "typed_config": config}}]});
+    let round_robin = json!({
+        "@type": format!("{TYPES}.round_robin.v3.RoundRobin"),
+        "locality_lb_config": {"locality_weighted_lb_config": {}},
+    });
+    let inner = policy(json!({"@type": format!("{TYPES}.round_robin.v3.RoundRobin")}));
+    let wrapped = json!({"@type": format!("{TYPES}.wrr_locality.v3.WrrLocality"), "endpoint_picking_policy": inner});
+    let mut clusters = vec![
+        json!({"common_lb_config": {"locality_weighted_lb_config": {}}}),
+        json!({"load_balancing_policy": policy(round_robin)}),
+    ];
+    // Envoy wants a policy inside that follows what hosts report.
+    if proxy::flavour() == proxy::Flavour::Postrider {
+        clusters.push(json!({"load_balancing_policy": policy(wrapped)}));
+    }
+    for cluster in clusters {
+        let proxy = Proxy::start(&config(json!({}), localities.clone(), cluster));
+        // One of the last two is well, which takes 70 % of their weight of 10.
+        let counts = counts(&proxy, 150);
+        assert!(!counts.contains_key("e"), "{counts:?}");
+        for (letter, expected) in [("a", 60usize), ("b", 10), ("c", 10), ("d", 70)] {
+            assert!(counts[letter].abs_diff(expected) <= 4, "{counts:?}");
+        }
+        let clusters = proxy.admin_get("/clusters").text().to_owned();
+        let zone = format!("origin::{}::zone::near", origins[0].address);
+        assert!(clusters.lines().any(|line| line == zone), "{clusters}");
+    }
+}
+
+#[test]
+fn the_overprovisioning_factor_decides_when_the_next_priority_helps() {
+    let origins = origins(3);
+    let sick = |index: usize| if index == 0 { json!({"health_status": "UNHEALTHY"}) } else { json!({}) };
+    let assignment = json!({"load_assignment": {"policy": {"overprovisioning_factor": 100}, "endpoints": [
+        {"lb_endpoints": endpoints(&origins[..2], sick)},
+        {"priority": 1, "lb_endpoints": endpoints(&origins[2..], |_| json!({}))},
+    ]}});
+    let proxy = Proxy::start(&config(json!({}), json!([]), assignment));
+    let counts = counts(&proxy, 400);
+    assert!(!counts.contains_key("a") && (140..260).contains(&counts["c"]), "{counts:?}");
+}
+
+#[test]
+fn a_panic_may_fail_instead_of_asking_sick_hosts() {
+    let origins = origins(2);
+    let all_sick = json!([{"lb_endpoints": endpoints(&origins, |_| json!({"health_status": "UNHEALTHY"}))}]);
+    let cluster = json!({"common_lb_config": {"zone_aware_lb_config": {"fail_traffic_on_panic": true}}});
+    let proxy = Proxy::start(&config(json!({}), all_sick.clone(), cluster));
+    assert_eq!(proxy.get("/").status, 503);
+    let proxy = Proxy::start(&config(json!({}), all_sick, json!({})));
+    assert_eq!(proxy.get("/").status, 200);
+}
+
+#[test]
+fn what_is_hashed_leads_to_the_same_host_and_nothing_else_counts() {
+    let origins = origins(16);
+    let localities = json!([{"lb_endpoints": endpoints(&origins, |_| json!({}))}]);
+    let ring = json!({"lb_policy": "RING_HASH"});
+    let rewrite = json!({"pattern": {"regex": "^([a-z]+)-.*$"}, "substitution": "\\1"});
+    let route = json!({"hash_policy": [
+        {"header": {"header_name": "x-user", "regex_rewrite": rewrite}, "terminal": true},
+        {"query_parameter": {"name": "user"}, "terminal": true},
+        {"connection_properties": {"source_ip": true}},
+    ]});
+    let proxy = Proxy::start(&config(route, localities, ring));
+    let mut client = proxy.client();
+    let mut ask = |path: &str, lines: &str| ask(&mut client, path, lines);
+    let users: Vec<String> = (b'a'..=b'z').map(|letter| char::from(letter).to_string().repeat(4)).collect();
+    let mut hosts = std::collections::BTreeSet::new();
+    for user in &users {
+        let host = ask("/", &format!("x-user: {user}-1\r\n"));
+        assert_eq!(ask("/?user=other", &format!("x-user: {user}-2\r\n")), host, "only what the pattern keeps counts");
+        assert_eq!(ask(&format!("/?x=1&user={user}"), ""), host, "the same text, and the same hash");
+        hosts.insert(host);
+    }
+    assert!(hosts.len() > 4, "{hosts:?}");
+    let by_address = ask("/", "");
+    assert!((0..5).all(|_| ask("/", "") == by_address));
+}
+
+#[test]
+fn a_cookie_is_made_for_who_has_none_and_leads_back() {
+    let origins = origins(16);
+    let localities = json!([{"lb_endpoints": endpoints(&origins, |_| json!({}))}]);
+    let cookie = json!({"name": "route", "ttl": "60s", "path": "/p",
+        "attributes": [{"name": "SameSite", "value": "Strict"}, {"name": "Secure"}]});
+    let route = json!({"hash_policy": [{"cookie": cookie}]});
+    let proxy = Proxy::start(&config(route.clone(), localities.clone(), json!({"lb_policy": "MAGLEV"})));
+    let mut client = proxy.client();
+    let first = client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    let set = first.header("set-cookie").to_owned();
+    let value = set.strip_prefix("route=\"").and_then(|rest| rest.split_once('"')).expect("a cookie");
+    assert_eq!(value.0.len(), 16);
+    assert_eq!(value.1, "; Max-Age=60; Path=/p; SameSite=Strict; Secure; HttpOnly");
+    let mut other = proxy.client();
+    for _ in 0..3 {
+        let again = other.exchange(format!("GET / HTTP/1.1\r\nhost: x\r\ncookie: a=1; route={}\r\n\r\n", value.0));
+        assert_eq!((again.text(), again.header("set-cookie")), (first.text(), ""));
+    }
+    // Where no hash is wanted, none is made.
+    let proxy = Proxy::start(&config(route, localities, json!({})));
+    assert_eq!(proxy.get("/").header("set-cookie"), "");
+}
+
+#[test]
+fn connections_of_a_client_go_to_one_host() {
+    let origins: Vec<Origin> = (0..8).map(|index| Origin::tcp_echo(&index.to_string())).collect();
+    let endpoints: Vec<SocketAddr> = origins.iter().map(|origin| origin.address).collect();
+    let tcp = json!({"stat_prefix": "t", "cluster": "origin", "hash_policy": [{"source_ip": {}}]});
+    let config = Config::new().tcp("tcp", tcp).cluster_with("origin", &endpoints, json!({"lb_policy": "MAGLEV"}));
+    let proxy = Proxy::start_with(&config, Launch { concurrency: 2, ..Launch::default() });
+    let mut hosts = std::collections::BTreeSet::new();
+    for last in 2..10 {
+        let greeting = || {
+            let stream = net::connect_from([127, 0, 0, last].into(), proxy.address("tcp"));
+            RawClient::from_stream(stream).read_exact(1).expect("a greeting")
+        };
+        let host = greeting();
+        assert!((0..4).all(|_| greeting() == host));
+        hosts.insert(host);
+    }
+    assert!(hosts.len() > 1, "{hosts:?}");
+}

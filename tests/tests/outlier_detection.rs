@@ -1,0 +1,295 @@
+//! Hosts that answer badly are left out for a while: who finds it out, who is told, and when they come back.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use postrider_tests::kit::config::{self, Config};
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{Origin, Proxy, RawClient, TempDir, net, wait_until};
+use serde_json::{Value, json};
+
+/// Answers with its name, and a status that may change.
+struct Service {
+    origin: Origin,
+    status: Arc<AtomicU16>,
+}
+
+impl Service {
+    fn start(name: &'static str, status: u16) -> Service {
+        let state = Arc::new(AtomicU16::new(status));
+        let seen = state.clone();
+        let origin = Origin::start(move |connection| {
+            while let Some(request) = connection.request() {
+                let status = if request.target == "/hc" { 200 } else { seen.load(Ordering::SeqCst) };
+                let length = name.len();
+                let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{name}");
+                connection.write(answer.as_bytes());
+            }
+        });
+        Service { origin, status: state }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.origin.address
+    }
+}
+
+fn detection(fields: Value) -> Value {
+    let mut detection = json!({"interval": "0.05s", "base_ejection_time": "600s", "max_ejection_time": "600s",
+        "max_ejection_percent": 50});
+    config::overlay(&mut detection, fields);
+    json!({"outlier_detection": detection})
+}
+
+fn config(endpoints: &[SocketAddr], cluster: Value) -> Config {
+    Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .cluster_with("origin", endpoints, cluster)
+}
+
+fn stat(proxy: &Proxy, name: &str) -> u64 {
+    proxy.stats().value(&format!("cluster.origin.outlier_detection.{name}"))
+}
+
+/// What `/clusters` says of a host.
+fn told(proxy: &Proxy, address: SocketAddr, what: &str) -> String {
+    let text = proxy.admin_get("/clusters").text().to_owned();
+    let start = format!("origin::{address}::{what}::");
+    text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default().to_owned()
+}
+
+fn is_out(proxy: &Proxy, address: SocketAddr) -> bool {
+    told(proxy, address, "health_flags") == "/failed_outlier_check"
+}
+
+/// Who answers a few requests.
+fn answering(proxy: &Proxy) -> String {
+    let mut names: Vec<String> = (0..8).map(|_| proxy.get("/").text().to_owned()).collect();
+    names.sort();
+    names.dedup();
+    names.join(",")
+}
+
+#[test]
+fn five_bad_answers_in_a_row_are_too_many() {
+    let (a, b) = (Service::start("a", 500), Service::start("b", 200));
+    let proxy = Proxy::start(&config(&[a.address(), b.address()], detection(json!({}))));
+    let mut client = proxy.client();
+    while a.origin.requests().len() < 4 {
+        client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    a.status.store(200, Ordering::SeqCst);
+    while a.origin.requests().len() < 5 {
+        client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    a.status.store(503, Ordering::SeqCst);
+    while a.origin.requests().len() < 9 {
+        client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    assert_eq!(stat(&proxy, "ejections_detected_consecutive_5xx"), 0, "a good answer between them");
+    while a.origin.requests().len() < 10 {
+        client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    wait_until("an ejection", || is_out(&proxy, a.address()));
+    wait_until("the other host alone", || answering(&proxy) == "b");
+    for (name, value) in [
+        ("ejections_active", 1),
+        ("ejections_total", 1),
+        ("ejections_consecutive_5xx", 1),
+        ("ejections_detected_consecutive_5xx", 1),
+        ("ejections_enforced_consecutive_5xx", 1),
+        ("ejections_enforced_total", 1),
+        ("ejections_detected_consecutive_gateway_failure", 1),
+        ("ejections_enforced_consecutive_gateway_failure", 0),
+        ("ejections_overflow", 0),
+    ] {
+        assert_eq!(stat(&proxy, name), value, "{name}");
+    }
+    assert_eq!(proxy.stats().value("cluster.origin.membership_healthy"), 1);
+}
+
+#[test]
+fn a_host_comes_back_when_its_time_is_over() {
+    let (a, b) = (Service::start("a", 500), Service::start("b", 200));
+    let cluster = detection(json!({"base_ejection_time": "0.3s", "consecutive_5xx": 2}));
+    let proxy = Proxy::start(&config(&[a.address(), b.address()], cluster));
+    let mut client = proxy.client();
+    while a.origin.requests().len() < 2 {
+        client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    a.status.store(200, Ordering::SeqCst);
+    proxy.wait_stat("cluster.origin.outlier_detection.ejections_active", 1);
+    proxy.wait_stat("cluster.origin.outlier_detection.ejections_active", 0);
+    wait_until("both", || answering(&proxy) == "a,b");
+    assert_eq!(told(&proxy, a.address(), "health_flags"), "healthy");
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_is_an_outlier() {
+    let b = Service::start("b", 200);
+    for split in [false, true] {
+        let dead = net::refusing_address();
+        let cluster = detection(json!({"consecutive_5xx": 3, "consecutive_local_origin_failure": 3,
+            "split_external_local_origin_errors": split}));
+        let proxy = Proxy::start(&config(&[dead, b.address()], cluster));
+        let mut client = proxy.client();
+        wait_until("an ejection", || {
+            client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+            is_out(&proxy, dead)
+        });
+        wait_until("the other host alone", || answering(&proxy) == "b");
+        let (origin, all) = if split { (1, 0) } else { (0, 1) };
+        assert_eq!(stat(&proxy, "ejections_enforced_consecutive_local_origin_failure"), origin);
+        assert_eq!(stat(&proxy, "ejections_enforced_consecutive_5xx"), all);
+    }
+}
+
+#[test]
+fn too_slow_an_answer_is_a_bad_one() {
+    let (slow, b) = (Origin::silent(), Service::start("b", 200));
+    let route = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.05s"}}]);
+    let cluster = detection(json!({"enforcing_consecutive_gateway_failure": 100, "consecutive_5xx": 0,
+        "consecutive_gateway_failure": 2}));
+    let config = Config::routes(route).cluster_with("origin", &[slow.address, b.address()], cluster);
+    let proxy = Proxy::start(&config);
+    let mut client = proxy.client();
+    wait_until("an ejection", || {
+        client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+        is_out(&proxy, slow.address)
+    });
+    assert_eq!(stat(&proxy, "ejections_enforced_consecutive_gateway_failure"), 1);
+}
+
+#[test]
+fn a_host_that_succeeds_less_often_than_the_others_is_an_outlier() {
+    let services: Vec<Service> = ["a", "b", "c", "d", "e"].map(|name| Service::start(name, 200)).into();
+    services[4].status.store(500, Ordering::SeqCst);
+    let addresses: Vec<SocketAddr> = services.iter().map(Service::address).collect();
+    let directory = TempDir::new();
+    let path = directory.path().join("ejections");
+    let cluster = detection(json!({"consecutive_5xx": 0, "success_rate_request_volume": 5, "interval": "1s",
+        "success_rate_minimum_hosts": 5}));
+    let config = config(&addresses, cluster)
+        .overlay(json!({"cluster_manager": {"outlier_detection": {"event_log_path": path}}}));
+    let launch = Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]);
+    let proxy = Proxy::start_with(&config, launch);
+    let mut client = proxy.client();
+    let mut rates = Vec::new();
+    wait_until("an ejection", || {
+        for _ in 0..50 {
+            client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+        }
+        rates.push(told(&proxy, addresses[0], "success_rate"));
+        is_out(&proxy, addresses[4])
+    });
+    assert_eq!(stat(&proxy, "ejections_enforced_success_rate"), 1);
+    assert_eq!(told(&proxy, addresses[0], "success_rate"), "100", "{rates:?}");
+    let read = || std::fs::read_to_string(&path).unwrap_or_default();
+    wait_until("an event", || read().ends_with('\n'));
+    let event: Value = serde_json::from_str(read().lines().next().expect("a line")).expect("JSON");
+    let expected = json!({
+        "type": "SUCCESS_RATE",
+        "timestamp": event["timestamp"],
+        "cluster_name": "origin",
+        "upstream_url": addresses[4].to_string(),
+        "action": "EJECT",
+        "num_ejections": 1,
+        "enforced": true,
+        "eject_success_rate_event": {
+            "host_success_rate": 0,
+            "cluster_average_success_rate": 80,
+            "cluster_success_rate_ejection_threshold": 4,
+        },
+    });
+    assert_eq!(event, expected);
+}
+
+#[test]
+fn events_are_logged_as_envoy_does() {
+    let (a, b) = (Service::start("a", 500), Service::start("b", 200));
+    let directory = TempDir::new();
+    let path = directory.path().join("ejections");
+    let cluster = detection(json!({"base_ejection_time": "0.1s", "consecutive_5xx": 2}));
+    let config = config(&[a.address(), b.address()], cluster)
+        .overlay(json!({"cluster_manager": {"outlier_detection": {"event_log_path": path}}}));
+    let launch = Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]);
+    let proxy = Proxy::start_with(&config, launch);
+    let mut client = proxy.client();
+    while a.origin.requests().len() < 2 {
+        client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    let read = || std::fs::read_to_string(&path).unwrap_or_default();
+    wait_until("both events", || read().matches('\n').count() >= 2);
+    let text = read();
+    let lines: Vec<&str> = text.lines().collect();
+    let url = a.address();
+    let start = "{\"type\":\"CONSECUTIVE_5XX\",";
+    assert!(lines[0].starts_with(start) && lines[1].starts_with(start), "{text}");
+    let tail = format!(
+        "\"cluster_name\":\"origin\",\"upstream_url\":\"{url}\",\"action\":\"EJECT\",\"num_ejections\":1,\"enforced\":true,\"eject_consecutive_event\":{{}}}}"
+    );
+    assert!(lines[0].replace(' ', "").ends_with(&tail), "{text}");
+    let event: Value = serde_json::from_str(lines[1]).expect("JSON");
+    assert_eq!(
+        (&event["action"], &event["num_ejections"], &event["enforced"]),
+        (&json!("UNEJECT"), &json!(1), &json!(false))
+    );
+    assert_eq!(event["secs_since_last_action"], json!("0"));
+}
+
+#[test]
+fn a_passed_check_brings_a_host_back_unless_it_may_not() {
+    let checks = json!([{"timeout": "1s", "interval": "0.05s", "no_traffic_interval": "0.05s", "unhealthy_threshold": 1,
+        "healthy_threshold": 1, "http_health_check": {"path": "/hc"}}]);
+    let (a, b) = (Service::start("a", 500), Service::start("b", 200));
+    for returns in [true, false] {
+        let mut cluster =
+            detection(json!({"consecutive_5xx": 2, "successful_active_health_check_uneject_host": returns}));
+        cluster["health_checks"] = checks.clone();
+        let proxy = Proxy::start(&config(&[a.address(), b.address()], cluster));
+        let mut client = proxy.client();
+        for _ in 0..4 {
+            client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+        }
+        wait_until("an ejection", || stat(&proxy, "ejections_enforced_total") >= 1);
+        if returns {
+            proxy.wait_stat("cluster.origin.outlier_detection.ejections_active", 0);
+        } else {
+            let before = proxy.stats().value("cluster.origin.health_check.success");
+            wait_until("two more checks of each", || {
+                proxy.stats().value("cluster.origin.health_check.success") >= before + 4
+            });
+            assert_eq!(stat(&proxy, "ejections_active"), 1);
+        }
+    }
+}
+
+#[test]
+fn failures_of_all_workers_count_together_and_all_are_told() {
+    let (a, b) = (Service::start("a", 500), Service::start("b", 200));
+    let launch = Launch { concurrency: 2, ..Launch::default() };
+    let proxy = Proxy::start_with(&config(&[a.address(), b.address()], detection(json!({}))), launch);
+    let mut requests = 0;
+    while a.origin.requests().len() < 5 {
+        requests += 1;
+        assert!(requests < 100);
+        proxy.get("/");
+    }
+    wait_until("an ejection", || is_out(&proxy, a.address()));
+    wait_until("the other host alone", || answering(&proxy) == "b" && answering(&proxy) == "b");
+    assert_eq!(stat(&proxy, "ejections_enforced_total"), 1);
+}
+
+#[test]
+fn connections_that_fail_count_too() {
+    let (dead, origin) = (net::refusing_address(), Origin::tcp_echo("hello"));
+    let tcp = json!({"stat_prefix": "t", "cluster": "origin", "max_connect_attempts": 3});
+    let cluster = detection(json!({"consecutive_5xx": 2}));
+    let config = Config::new().tcp("tcp", tcp).cluster_with("origin", &[dead, origin.address], cluster);
+    let proxy = Proxy::start(&config);
+    wait_until("an ejection", || {
+        let _ = RawClient::connect(proxy.address("tcp")).read_exact(5);
+        is_out(&proxy, dead)
+    });
+    assert_eq!(stat(&proxy, "ejections_enforced_consecutive_5xx"), 1);
+}
