@@ -500,12 +500,11 @@ impl<'a> FilterResolver<'a> {
         let factories = slots
             .iter()
             .map(|slot| {
-                let Some(build) = registry.find(&slot.kind) else {
+                let Some(built) = registry.build(&slot.name, &slot.kind, &slot.config) else {
                     let message = format!("no filter takes a configuration of type {}", slot.kind);
                     errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
                     return None;
                 };
-                let built = build(&slot.name, &slot.config);
                 let factory = built.map_err(|refused| report(&mut errors, &slot.origin.0, refused)).ok()?;
                 remember(&mut files, factory.files());
                 Some(factory)

@@ -17,6 +17,7 @@ mod grpc_json_transcoder;
 mod grpc_stats;
 mod grpc_web;
 mod header_mutation;
+mod header_options;
 mod jwt_authn;
 mod metadata_match;
 mod mutation_rules;
@@ -25,6 +26,7 @@ mod rbac;
 mod read;
 mod request_match;
 mod request_parts;
+mod share;
 mod shown;
 
 use postrider_filter_api::Registry;
