@@ -8,6 +8,7 @@
 mod api_key_auth;
 mod basic_auth;
 mod cors;
+mod csrf;
 mod descriptors;
 mod ext_authz;
 mod ext_proc;
@@ -37,6 +38,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(api_key_auth::KIND, api_key_auth::build);
     registry.register(basic_auth::KIND, basic_auth::build);
     registry.register(cors::KIND, cors::build);
+    registry.register(csrf::KIND, csrf::build);
     registry.register(ext_authz::KIND, ext_authz::build);
     registry.register(ext_proc::KIND, ext_proc::build);
     registry.register(grpc_json_transcoder::KIND, grpc_json_transcoder::build);
