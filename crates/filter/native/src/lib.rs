@@ -21,6 +21,7 @@ mod grpc_web;
 mod header_mutation;
 mod header_options;
 mod jwt_authn;
+mod local_ratelimit;
 mod metadata_match;
 mod mutation_rules;
 mod ratelimit;
@@ -47,6 +48,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(grpc_stats::KIND, grpc_stats::build);
     registry.register(grpc_web::KIND, grpc_web::build);
     registry.register(header_mutation::KIND, header_mutation::build);
+    registry.register(local_ratelimit::KIND, local_ratelimit::build);
     registry.register(jwt_authn::KIND, jwt_authn::build);
     registry.register(ratelimit::KIND, ratelimit::build);
     registry.register(rbac::KIND, rbac::build);
