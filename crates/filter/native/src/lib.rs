@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod api_key_auth;
+mod bandwidth_limit;
 mod basic_auth;
 mod cors;
 mod csrf;
@@ -40,6 +41,7 @@ use postrider_filter_api::Registry;
 pub fn register(registry: &mut Registry) {
     registry.register(api_key_auth::KIND, api_key_auth::build);
     registry.register(basic_auth::KIND, basic_auth::build);
+    registry.register(bandwidth_limit::KIND, bandwidth_limit::build);
     registry.register(cors::KIND, cors::build);
     registry.register(csrf::KIND, csrf::build);
     registry.register(ext_authz::KIND, ext_authz::build);
