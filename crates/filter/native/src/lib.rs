@@ -8,6 +8,7 @@
 mod api_key_auth;
 mod bandwidth_limit;
 mod basic_auth;
+mod buffer;
 mod cors;
 mod csrf;
 mod descriptors;
@@ -42,6 +43,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(api_key_auth::KIND, api_key_auth::build);
     registry.register(basic_auth::KIND, basic_auth::build);
     registry.register(bandwidth_limit::KIND, bandwidth_limit::build);
+    registry.register(buffer::KIND, buffer::build);
     registry.register(cors::KIND, cors::build);
     registry.register(csrf::KIND, csrf::build);
     registry.register(ext_authz::KIND, ext_authz::build);
