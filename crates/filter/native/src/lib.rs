@@ -23,6 +23,7 @@ mod grpc_stats;
 mod grpc_web;
 mod header_mutation;
 mod header_options;
+mod health_check;
 mod jwt_authn;
 mod local_ratelimit;
 mod metadata_match;
@@ -54,6 +55,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(grpc_http1_reverse_bridge::KIND, grpc_http1_reverse_bridge::build);
     registry.register(grpc_stats::KIND, grpc_stats::build);
     registry.register(grpc_web::KIND, grpc_web::build);
+    registry.register(health_check::KIND, health_check::build);
     registry.register(header_mutation::KIND, header_mutation::build);
     registry.register(local_ratelimit::KIND, local_ratelimit::build);
     registry.register(jwt_authn::KIND, jwt_authn::build);
