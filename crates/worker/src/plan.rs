@@ -8,7 +8,7 @@ mod certificates;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use postrider_filter_api::{
     Chooser, Factory, GuardFactory, Registry, RouteConfig, RouteFacts, RouteRateLimits, RouteTarget, ScopedConfigs,
@@ -23,6 +23,8 @@ use postrider_model::{
 use postrider_router::{HeaderTest, Table};
 use postrider_tls::{ClientTls, ServerTls, TlsError};
 use postrider_upstream::{Breakers, Endpoints, dns};
+
+use crate::limit::Quota;
 
 pub use certificates::{KnownCertificate, TlsContext, TlsPlace};
 
@@ -51,8 +53,8 @@ pub struct ChainPlan {
     pub model: Arc<FilterChain>,
     pub name: Arc<str>,
     pub handler: HandlerPlan,
-    /// Connections that each limit of the model holds.
-    pub held: Vec<Arc<AtomicU64>>,
+    /// What all workers keep of each limit of the model.
+    pub quotas: Vec<Quota>,
     /// In the order of the model's.
     pub guards: Vec<Arc<dyn GuardFactory>>,
     pub tls: Option<Arc<ServerTls>>,
@@ -278,7 +280,7 @@ impl ListenerPlan {
             && !inspection.original_destination
             && !inspection.tls
             && !inspection.http
-            && self.each_chain().all(|chain| chain.tls.is_none() && chain.held.is_empty() && chain.guards.is_empty())
+            && self.each_chain().all(|chain| chain.tls.is_none() && chain.quotas.is_empty() && chain.guards.is_empty())
     }
 
     /// What each chain but the default one takes.
@@ -323,8 +325,8 @@ impl ChainPlan {
         if let HandlerPlan::Http(http) = &handler {
             remember(&mut files, &http.routes.files);
         }
-        let held = model.limits.iter().map(|_| Arc::default()).collect();
-        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, held, guards, tls, files })
+        let quotas = model.limits.iter().map(Quota::of).collect();
+        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, quotas, guards, tls, files })
     }
 
     /// `None` for a chain that speaks no HTTP.
