@@ -34,6 +34,7 @@ mod rbac;
 mod read;
 mod request_match;
 mod request_parts;
+mod shadow;
 mod share;
 mod shown;
 
@@ -61,6 +62,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(jwt_authn::KIND, jwt_authn::build);
     registry.register(ratelimit::KIND, ratelimit::build);
     registry.register(rbac::KIND, rbac::build);
+    registry.register_wrapper(shadow::KIND, shadow::build);
     registry.register_guard(rbac::CONNECTIONS_KIND, rbac::build_connections);
 }
 
