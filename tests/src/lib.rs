@@ -16,6 +16,7 @@ pub mod h2_origin;
 pub mod load;
 pub mod pebble;
 pub mod processor;
+pub mod site;
 pub mod tls;
 pub mod tls_origin;
 

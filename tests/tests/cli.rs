@@ -260,10 +260,10 @@ fn a_known_extension_without_support_is_named_as_such() {
     if !postrider_only() {
         return;
     }
-    let cors = config::extension("cors", "filters.http.cors.v3.Cors", json!({}));
+    let unsupported = config::extension("loop", "filters.http.cdn_loop.v3.CdnLoopConfig", json!({"cdn_id": "here"}));
     let directory = TempDir::new();
-    let config = direct("x").overlay_filter("http", json!({"http_filters": [cors, config::router()]}));
-    let file = directory.write("cors.yaml", config.to_yaml());
+    let config = direct("x").overlay_filter("http", json!({"http_filters": [unsupported, config::router()]}));
+    let file = directory.write("loop.yaml", config.to_yaml());
     let finished = expect(&["validate", file.to_str().unwrap()], 3);
     let text = printed(&finished);
     assert!(text.contains("known") && text.contains("not supported by Postrider"), "{finished:?}");

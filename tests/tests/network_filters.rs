@@ -97,6 +97,48 @@ fn beyond_its_limit_a_chain_takes_no_connection() {
     assert_eq!(client(&proxy).read_exact(2).unwrap(), b"hi");
 }
 
+fn rate(fields: Value) -> Value {
+    let mut config = json!({"stat_prefix": "often", "token_bucket": {"max_tokens": 2, "fill_interval": "3600s"}});
+    for (key, value) in fields.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    extension("envoy.filters.network.local_ratelimit", "filters.network.local_ratelimit.v3.LocalRateLimit", config)
+}
+
+#[test]
+fn connections_that_come_too_often_are_closed() {
+    let proxy = Proxy::start_with(&chain(&[rate(json!({})), echo()]), Launch { concurrency: 2, ..Launch::default() });
+    let served = || {
+        let mut client = client(&proxy);
+        client.try_send(b"hello").is_ok() && client.read_exact(5).is_ok()
+    };
+    assert_eq!([served(), served(), served(), served()], [true, true, false, false]);
+    assert_eq!(proxy.stats().value("local_rate_limit.often.rate_limited"), 2);
+
+    let off = rate(json!({"runtime_enabled": {"default_value": false, "runtime_key": "none"}}));
+    let proxy = Proxy::start(&chain(&[off, echo()]));
+    for _ in 0..3 {
+        let mut client = client(&proxy);
+        client.send("hello");
+        assert_eq!(client.read_exact(5).unwrap(), b"hello");
+    }
+}
+
+#[test]
+fn chains_share_a_bucket_by_a_key() {
+    let filters = |key: &str| json!({"filter_chains": [{"filters": [rate(json!({"share_key": key})), echo()]}]});
+    let config = Config::new()
+        .listener("one", filters("all"))
+        .listener("two", filters("all"))
+        .listener("three", filters("other"));
+    let proxy = Proxy::start(&config);
+    let served = |listener: &str| {
+        let mut client = RawClient::connect(proxy.address(listener));
+        client.try_send(b"hello").is_ok() && client.read_exact(5).is_ok()
+    };
+    assert_eq!(["one", "two", "one", "two", "three"].map(served), [true, true, false, false, true]);
+}
+
 #[test]
 fn it_holds_for_http_and_ends_what_is_too_much_after_its_delay() {
     let routes = json!([{"match": {"prefix": "/"}, "direct_response": {"status": 200}}]);

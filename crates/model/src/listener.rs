@@ -127,8 +127,8 @@ pub struct FilterChain {
     pub matches: ChainMatch,
     /// `None` for plain connections.
     pub tls: Option<Arc<DownstreamTls>>,
-    /// A connection has to fit all of them.
-    pub limits: Vec<ConnectionLimit>,
+    /// A connection has to fit all of them, in this order.
+    pub limits: Vec<ChainLimit>,
     /// Filters that may turn a connection away, in the order in which they are asked.
     pub guards: Vec<FilterSlot>,
     pub handler: ConnectionHandler,
@@ -144,6 +144,25 @@ pub enum ConnectionHandler {
     Echo,
     /// Everybody is told this, and the connection ends.
     Say(Arc<[u8]>),
+}
+
+/// A limit of a chain's connections, over all workers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ChainLimit {
+    Held(ConnectionLimit),
+    Rate(ConnectionRate),
+}
+
+/// How often a connection may come: each takes a token, and without one it is closed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConnectionRate {
+    /// `local_rate_limit.<stat_prefix>.…` in statistics.
+    pub stat_prefix: String,
+    pub max_tokens: u32,
+    pub tokens_per_fill: u32,
+    pub fill_interval: Duration,
+    /// Chains with the same key and tokens draw from one bucket; each has its own where it is empty.
+    pub share_key: String,
 }
 
 /// The most connections that a chain holds, over all workers.

@@ -48,6 +48,16 @@ impl Metadata {
         }
     }
 
+    /// Sets values of a namespace, which is there from now on even when there are none.
+    pub fn merge(&mut self, namespace: &str, values: &[(String, Value)]) {
+        if self.namespace(namespace).is_none() {
+            self.0.push((namespace.to_owned(), Value::Map(Vec::new())));
+        }
+        for (key, value) in values {
+            self.set(namespace, key, value.clone());
+        }
+    }
+
     /// Every namespace with its map.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
@@ -75,5 +85,9 @@ mod tests {
         assert_eq!(metadata.get("a", "y"), Some(&Value::Integer(2)));
         assert_eq!(metadata.get("b", "y"), None);
         assert_eq!(metadata.iter().count(), 2);
+        metadata.merge("c", &[]);
+        metadata.merge("b", &[("y".into(), Value::Integer(1)), ("x".into(), Value::Null)]);
+        assert_eq!(metadata.namespace("c"), Some(&Value::Map(Vec::new())));
+        assert_eq!((metadata.get("b", "x"), metadata.get("b", "y")), (Some(&Value::Null), Some(&Value::Integer(1))));
     }
 }

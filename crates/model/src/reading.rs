@@ -15,6 +15,21 @@ pub struct Reading<'v> {
     errors: Vec<ValueError>,
 }
 
+/// A share: so many units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fraction {
+    pub numerator: u32,
+    /// In parts per million: 10,000 is a percent.
+    pub unit: u32,
+}
+
+impl Fraction {
+    /// At most a million.
+    pub fn parts_per_million(self) -> u32 {
+        self.numerator.saturating_mul(self.unit).min(1_000_000)
+    }
+}
+
 impl<'v> Reading<'v> {
     /// Reads a whole configuration.
     ///
@@ -185,16 +200,19 @@ impl<'v> Reading<'v> {
     pub fn parts_per_million(&mut self, key: &str) -> Option<u32> {
         self.map(key, |runtime| {
             runtime.text("runtime_key");
-            let parts = runtime.map("default_value", |percent| {
-                let numerator = percent.number("numerator").unwrap_or(0);
-                let factor = match percent.text("denominator") {
-                    Some("TEN_THOUSAND") => 100,
-                    Some("MILLION") => 1,
-                    _ => 10_000,
-                };
-                u32::try_from(numerator.saturating_mul(factor).min(1_000_000)).unwrap_or(1_000_000)
-            });
-            parts.unwrap_or(0)
+            runtime.fraction("default_value").unwrap_or_default().parts_per_million()
+        })
+    }
+
+    /// A share (`FractionalPercent`).
+    pub fn fraction(&mut self, key: &str) -> Option<Fraction> {
+        self.map(key, |percent| Fraction {
+            numerator: u32::try_from(percent.number("numerator").unwrap_or(0)).unwrap_or(u32::MAX),
+            unit: match percent.text("denominator") {
+                Some("TEN_THOUSAND") => 100,
+                Some("MILLION") => 1,
+                _ => 10_000,
+            },
         })
     }
 

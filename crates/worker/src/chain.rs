@@ -112,8 +112,8 @@ impl Chain {
             HandlerPlan::Echo => Handler::Echo,
             HandlerPlan::Say(said) => Handler::Say(said.clone()),
         };
-        let limits = plan.model.limits.iter().zip(&plan.held);
-        let limits = limits.map(|(limit, held)| Limit::new(limit, held, worker)).collect();
+        let limits = plan.model.limits.iter().zip(&plan.quotas);
+        let limits = limits.filter_map(|(limit, quota)| Limit::new(limit, quota, worker)).collect();
         let buffer_limit = buffer_limit as usize;
         let place = Place { stats: &worker.stats, stat_prefix: listener, worker: worker.id, buffer_limit };
         let guards = plan.guards.iter().map(|guard| guard.guard(&place)).collect();
@@ -283,6 +283,7 @@ fn merge(a: Hooks, b: Hooks) -> Hooks {
         response_body: a.response_body || b.response_body,
         response_trailers: a.response_trailers || b.response_trailers,
         complete: a.complete || b.complete,
+        keeps_bodies: a.keeps_bodies && b.keeps_bodies,
     }
 }
 

@@ -179,6 +179,11 @@ impl Fleet {
         self.broadcast(|| Message::Drain { stop_accepting, over }).await;
     }
 
+    /// Whether the proxy is to say of itself that it is not healthy.
+    pub async fn fail_health(&self, fails: bool) {
+        self.broadcast(|| Message::FailHealth(fails)).await;
+    }
+
     /// Closes the sockets of these listeners and drains their connections.
     pub async fn stop_listeners(&self, names: &[String]) {
         self.broadcast(|| Message::StopListeners { names: names.to_vec() }).await;

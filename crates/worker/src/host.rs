@@ -3,7 +3,9 @@
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::{Call, CallHandle, GrpcCall, GrpcOpen, GrpcStream, Host, Moment, Stream, UnknownCluster};
+use postrider_filter_api::{
+    Call, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcStream, Host, Moment, Stream, UnknownCluster,
+};
 use postrider_model::{Format, Node};
 
 use crate::call::{self, grpc};
@@ -39,6 +41,15 @@ impl Host for Services<'_> {
 
     fn has_cluster(&self, name: &str) -> bool {
         self.0.cluster(name).is_some()
+    }
+
+    fn cluster_health(&self, name: &str) -> Option<ClusterHealth> {
+        let members = self.0.cluster(name)?.hosts.members();
+        Some(ClusterHealth { all: members.all, available: members.healthy + members.degraded })
+    }
+
+    fn fails_health(&self) -> bool {
+        self.0.fails_health.get()
     }
 
     fn node(&self) -> Rc<Node> {

@@ -56,6 +56,7 @@ pub use fleet::{ApplyError, Fleet};
 pub use greeting::Greeting;
 pub use health::named_check_prefix;
 pub use http::{Ends, identify};
+pub use limit::Quota;
 pub use log::{AdminRequest, target as log_target, write_admin_line};
 pub use message::{ClusterReport, HostReport, Report};
 pub use plan::{

@@ -1,49 +1,108 @@
-//! Limits of how many connections a filter chain holds, over all workers (Envoy's `connection_limit` network filter).
+//! Limits of a filter chain's connections, over all workers: how many there are (Envoy's `connection_limit` network filter)
+//! and how often one comes (`local_ratelimit`).
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use postrider_model::ConnectionLimit;
+use postrider_filter_api::{Bucket, Moment};
+use postrider_model::{ChainLimit, ConnectionLimit, ConnectionRate};
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::connection_limit as stat;
+use postrider_telemetry::stats::sets::{connection_limit as stat, local_rate_limit};
 
 use crate::cluster::{Active, stat_name};
 use crate::worker::Worker;
 
+/// What all workers keep of a limit.
+pub enum Quota {
+    /// Connections that there are.
+    Held(Arc<AtomicU64>),
+    Rate(Arc<Bucket>),
+}
+
 /// A limit as one worker sees it.
-pub(crate) struct Limit {
-    model: ConnectionLimit,
-    held: Arc<AtomicU64>,
-    stats: Rc<Block>,
+pub(crate) enum Limit {
+    Held { model: ConnectionLimit, held: Arc<AtomicU64>, stats: Rc<Block> },
+    Rate { bucket: Arc<Bucket>, stats: Rc<Block> },
 }
 
 /// A connection's share in its chain's limits.
 pub(crate) struct Share(Vec<(Arc<AtomicU64>, Active)>);
 
-impl Limit {
-    pub(crate) fn new(model: &ConnectionLimit, held: &Arc<AtomicU64>, worker: &Worker) -> Limit {
-        let stats = worker.stats.block(&stat::SET, &stat_name(&model.stat_prefix));
-        Limit { model: model.clone(), held: held.clone(), stats }
+/// Buckets that several chains may draw from, as long as one does. Locked by control threads only.
+static SHARED: Mutex<Vec<(ConnectionRate, Weak<Bucket>)>> = Mutex::new(Vec::new());
+
+impl Quota {
+    pub(crate) fn of(limit: &ChainLimit) -> Quota {
+        match limit {
+            ChainLimit::Held(_) => Quota::Held(Arc::default()),
+            ChainLimit::Rate(rate) if rate.share_key.is_empty() => Quota::Rate(bucket(rate)),
+            ChainLimit::Rate(rate) => Quota::Rate(shared(rate)),
+        }
     }
 }
 
-/// A share for a new connection; `None` when it is one too many, which it learns after the delay.
-pub(crate) async fn admit(limits: &[Limit]) -> Option<Share> {
+fn bucket(rate: &ConnectionRate) -> Arc<Bucket> {
+    let per_second = f64::from(rate.tokens_per_fill) / rate.fill_interval.as_secs_f64();
+    Arc::new(Bucket::full(f64::from(rate.max_tokens), per_second))
+}
+
+fn shared(rate: &ConnectionRate) -> Arc<Bucket> {
+    // Who counts under which name is no matter of the bucket.
+    let key = ConnectionRate { stat_prefix: String::new(), ..rate.clone() };
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.retain(|(_, bucket)| bucket.strong_count() > 0);
+    let known = shared.iter().find(|(known, _)| *known == key).and_then(|(_, bucket)| bucket.upgrade());
+    known.unwrap_or_else(|| {
+        let made = bucket(rate);
+        shared.push((key, Arc::downgrade(&made)));
+        made
+    })
+}
+
+impl Limit {
+    /// `None` where model and quota are of different kinds, which does not happen.
+    pub(crate) fn new(limit: &ChainLimit, quota: &Quota, worker: &Worker) -> Option<Limit> {
+        match (limit, quota) {
+            (ChainLimit::Held(model), Quota::Held(held)) => {
+                let stats = worker.stats.block(&stat::SET, &stat_name(&model.stat_prefix));
+                Some(Limit::Held { model: model.clone(), held: held.clone(), stats })
+            }
+            (ChainLimit::Rate(model), Quota::Rate(bucket)) => {
+                let stats = worker.stats.block(&local_rate_limit::SET, &stat_name(&model.stat_prefix));
+                Some(Limit::Rate { bucket: bucket.clone(), stats })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A share for a new connection; `None` when it is one too many, which it may learn after a delay.
+pub(crate) async fn admit(limits: &[Limit], now: Moment) -> Option<Share> {
     let mut share = Share(Vec::new());
     for limit in limits {
-        let active = Active::count(&limit.stats, stat::ACTIVE_CONNECTIONS);
-        let taken = limit.held.fetch_update(Relaxed, Relaxed, |held| (held < limit.model.most).then_some(held + 1));
-        if taken.is_err() {
-            limit.stats.inc(stat::LIMITED_CONNECTIONS);
-            if let Some(delay) = limit.model.delay {
-                // Whoever comes again at once is not to have it at once.
-                tokio::time::sleep(delay).await;
+        match limit {
+            Limit::Rate { bucket, stats } => {
+                if !bucket.take(now, 1.0) {
+                    stats.inc(local_rate_limit::RATE_LIMITED);
+                    return None;
+                }
             }
-            return None;
+            Limit::Held { model, held, stats } => {
+                let active = Active::count(stats, stat::ACTIVE_CONNECTIONS);
+                let taken = held.fetch_update(Relaxed, Relaxed, |held| (held < model.most).then_some(held + 1));
+                if taken.is_err() {
+                    stats.inc(stat::LIMITED_CONNECTIONS);
+                    if let Some(delay) = model.delay {
+                        // Whoever comes again at once is not to have it at once.
+                        tokio::time::sleep(delay).await;
+                    }
+                    return None;
+                }
+                share.0.push((held.clone(), active));
+            }
         }
-        share.0.push((limit.held.clone(), active));
     }
     Some(share)
 }
@@ -53,5 +112,27 @@ impl Drop for Share {
         for (held, _) in &self.0 {
             held.fetch_sub(1, Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn chains_share_a_bucket_by_key_and_tokens() {
+        let rate = |key: &str, max_tokens| ConnectionRate {
+            stat_prefix: format!("{key}{max_tokens}"),
+            max_tokens,
+            tokens_per_fill: 1,
+            fill_interval: Duration::from_secs(1),
+            share_key: key.into(),
+        };
+        let one = shared(&rate("a", 3));
+        let renamed = ConnectionRate { stat_prefix: "other".into(), ..rate("a", 3) };
+        assert!(Arc::ptr_eq(&one, &shared(&renamed)));
+        assert!(!Arc::ptr_eq(&one, &shared(&rate("a", 4))));
+        assert!(!Arc::ptr_eq(&one, &shared(&rate("b", 3))));
     }
 }

@@ -316,7 +316,7 @@ impl Listener {
         let share = match chain.limits.as_slice() {
             [] => None,
             // Boxed: few chains have limits.
-            limits => match Box::pin(limit::admit(limits)).await {
+            limits => match Box::pin(limit::admit(limits, worker.clock.now())).await {
                 None => return,
                 share => share,
             },

@@ -56,6 +56,8 @@ pub(crate) enum Message {
         /// Answers say more and more often that their connection ends, over this time; zero is at once.
         over: Duration,
     },
+    /// From now on this proxy says of itself that it is not healthy, or that it is.
+    FailHealth(bool),
     StopListeners {
         names: Vec<String>,
     },

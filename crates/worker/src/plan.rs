@@ -8,7 +8,7 @@ mod certificates;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use postrider_filter_api::{
     Chooser, Factory, GuardFactory, Registry, RouteConfig, RouteFacts, RouteRateLimits, RouteTarget, ScopedConfigs,
@@ -24,6 +24,8 @@ use postrider_router::{HeaderTest, Table};
 use postrider_tls::{ClientTls, ServerTls, TlsError};
 use postrider_upstream::outlier::Monitors;
 use postrider_upstream::{Breakers, Endpoints, OpenConnections, dns};
+
+use crate::limit::Quota;
 
 pub use certificates::{KnownCertificate, TlsContext, TlsPlace};
 
@@ -52,8 +54,8 @@ pub struct ChainPlan {
     pub model: Arc<FilterChain>,
     pub name: Arc<str>,
     pub handler: HandlerPlan,
-    /// Connections that each limit of the model holds.
-    pub held: Vec<Arc<AtomicU64>>,
+    /// What all workers keep of each limit of the model.
+    pub quotas: Vec<Quota>,
     /// In the order of the model's.
     pub guards: Vec<Arc<dyn GuardFactory>>,
     pub tls: Option<Arc<ServerTls>>,
@@ -283,7 +285,7 @@ impl ListenerPlan {
             && !inspection.original_destination
             && !inspection.tls
             && !inspection.http
-            && self.each_chain().all(|chain| chain.tls.is_none() && chain.held.is_empty() && chain.guards.is_empty())
+            && self.each_chain().all(|chain| chain.tls.is_none() && chain.quotas.is_empty() && chain.guards.is_empty())
     }
 
     /// What each chain but the default one takes.
@@ -328,8 +330,8 @@ impl ChainPlan {
         if let HandlerPlan::Http(http) = &handler {
             remember(&mut files, &http.routes.files);
         }
-        let held = model.limits.iter().map(|_| Arc::default()).collect();
-        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, held, guards, tls, files })
+        let quotas = model.limits.iter().map(Quota::of).collect();
+        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, quotas, guards, tls, files })
     }
 
     /// `None` for a chain that speaks no HTTP.
@@ -505,12 +507,11 @@ impl<'a> FilterResolver<'a> {
         let factories = slots
             .iter()
             .map(|slot| {
-                let Some(build) = registry.find(&slot.kind) else {
+                let Some(built) = registry.build(&slot.name, &slot.kind, &slot.config) else {
                     let message = format!("no filter takes a configuration of type {}", slot.kind);
                     errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
                     return None;
                 };
-                let built = build(&slot.name, &slot.config);
                 let factory = built.map_err(|refused| report(&mut errors, &slot.origin.0, refused)).ok()?;
                 remember(&mut files, factory.files());
                 Some(factory)

@@ -66,6 +66,8 @@ pub(crate) struct Worker {
     pub(crate) peers: OnceCell<Vec<mpsc::Sender<Message>>>,
     /// Since when, and over which time, old connections get no new requests.
     pub(crate) draining: Cell<Option<(Moment, Duration)>>,
+    /// The proxy is to say of itself that it is not healthy.
+    pub(crate) fails_health: Cell<bool>,
     /// No new connections, and idle ones end at once.
     pub(crate) stopping: Cell<bool>,
     /// Requests and tunnels under way.
@@ -136,6 +138,7 @@ impl Worker {
             next_id: Cell::new(0),
             peers: OnceCell::new(),
             draining: Cell::new(None),
+            fails_health: Cell::new(false),
             stopping: Cell::new(false),
             busy: Cell::new(0),
         }
@@ -203,6 +206,7 @@ impl Worker {
                 }
                 self.timers.wake_all();
             }
+            Message::FailHealth(fails) => self.fails_health.set(fails),
             Message::StopListeners { names } => {
                 for name in names {
                     if let Some(listener) = self.listeners.borrow().get(&name) {

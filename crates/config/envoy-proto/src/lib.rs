@@ -123,6 +123,7 @@ mod tests {
             "stats.PluginConfig",
             "proxy.filters.http.rider.v3alpha1.RouteFilterConfig",
             "postrider.filters.http.plugin.v1.PluginPerRoute",
+            "postrider.filters.http.shadow.v3.ShadowPerRoute",
         ] {
             assert!(known_type(name), "{name}");
         }

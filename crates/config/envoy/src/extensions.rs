@@ -22,6 +22,7 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.filters.network.echo.v3.Echo",
     "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+    "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit",
     "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
     "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
     "envoy.extensions.load_balancing_policies.maglev.v3.Maglev",

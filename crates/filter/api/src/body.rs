@@ -20,6 +20,12 @@ impl Body {
         self.changed = true;
     }
 
+    /// The held part of the body stays as it is and counts as replaced: with all of it held, the message goes on with its
+    /// length, whatever it came with.
+    pub fn measure(&mut self) {
+        self.changed = true;
+    }
+
     /// Whether a filter replaced some of the message's body.
     pub fn is_changed(&self) -> bool {
         self.changed
@@ -28,6 +34,12 @@ impl Body {
     /// For the pipeline: more of the body arrived.
     pub fn push(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);
+    }
+
+    /// For the pipeline: keeps the first `count` bytes; what follows them becomes a body of its own.
+    pub fn split_off(&mut self, count: usize) -> Body {
+        let rest = self.bytes.split_off(count.min(self.bytes.len()));
+        Body { bytes: rest, changed: self.changed }
     }
 
     /// For the pipeline: what was held went on.

@@ -121,6 +121,7 @@ impl ScopedConfigs {
 #[derive(Default)]
 pub struct Registry {
     entries: Vec<(&'static str, Build)>,
+    wrappers: Vec<(&'static str, BuildWrapper)>,
     judges: Vec<(&'static str, BuildJudge)>,
     choosers: Vec<(&'static str, BuildChooser)>,
     guards: Vec<(&'static str, BuildGuard)>,
@@ -156,9 +157,16 @@ pub type BuildGuard = fn(&Value) -> Result<Arc<dyn GuardFactory>, ConfigError>;
 /// Builds a factory from a filter's name in its chain and its gateway-level configuration.
 pub type Build = fn(&str, &Value) -> Result<Arc<dyn Factory>, ConfigError>;
 
+/// The same for a filter around another one, which it finds in the registry.
+pub type BuildWrapper = fn(&Registry, &str, &Value) -> Result<Arc<dyn Factory>, ConfigError>;
+
 impl Registry {
     pub fn register(&mut self, kind: &'static str, build: Build) {
         self.entries.push((kind, build));
+    }
+
+    pub fn register_wrapper(&mut self, kind: &'static str, build: BuildWrapper) {
+        self.wrappers.push((kind, build));
     }
 
     pub fn register_judge(&mut self, kind: &'static str, build: BuildJudge) {
@@ -175,7 +183,7 @@ impl Registry {
 
     /// Whether anything of that type is there.
     pub fn knows(&self, kind: &str) -> bool {
-        self.find(kind).is_some()
+        self.is_filter(kind)
             || self.find_judge(kind).is_some()
             || self.find_chooser(kind).is_some()
             || self.find_guard(kind).is_some()
@@ -183,7 +191,7 @@ impl Registry {
 
     /// All that is wrong with a configuration of that type.
     pub fn check(&self, name: &str, kind: &str, config: &Value) -> ConfigError {
-        let filter = self.find(kind).map(|build| build(name, config).err());
+        let filter = self.build(name, kind, config).map(Result::err);
         let judge = || self.find_judge(kind).map(|build| build(config).err());
         let chooser = || self.find_chooser(kind).map(|build| build(config).err());
         let guard = || self.find_guard(kind).map(|build| build(config).err());
@@ -202,12 +210,22 @@ impl Registry {
         self.guards.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
     }
 
-    /// `None` when no filter has that type.
-    pub fn find(&self, kind: &str) -> Option<Build> {
-        self.entries.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
+    /// The filter called `name` with a configuration of that type; `None` when no filter has it.
+    pub fn build(&self, name: &str, kind: &str, config: &Value) -> Option<Result<Arc<dyn Factory>, ConfigError>> {
+        if let Some((_, build)) = self.entries.iter().find(|(known, _)| *known == kind) {
+            return Some(build(name, config));
+        }
+        let (_, build) = self.wrappers.iter().find(|(known, _)| *known == kind)?;
+        Some(build(self, name, config))
     }
 
+    /// The types of filters.
     pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
-        self.entries.iter().map(|(kind, _)| *kind)
+        let wrappers = self.wrappers.iter().map(|(kind, _)| *kind);
+        self.entries.iter().map(|(kind, _)| *kind).chain(wrappers)
+    }
+
+    fn is_filter(&self, kind: &str) -> bool {
+        self.kinds().any(|known| known == kind)
     }
 }

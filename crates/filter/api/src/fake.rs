@@ -9,8 +9,8 @@ use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{Command, Format, Node, Piece};
 
 use crate::{
-    Answer, Body, Call, CallFailure, CallHandle, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream, Host, Moment,
-    Resumer, RouteFacts, Stream, StreamInfo, UnknownCluster,
+    Answer, Body, Call, CallFailure, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream,
+    Host, Moment, Resumer, RouteFacts, Stream, StreamInfo, UnknownCluster,
 };
 
 /// Everything that a [`Stream`] borrows.
@@ -39,6 +39,9 @@ pub struct FakeHost {
     pub timers: RefCell<Vec<Timer>>,
     /// The clusters that exist; any when empty.
     pub clusters: Vec<String>,
+    /// What every cluster that exists has.
+    pub health: ClusterHealth,
+    pub fails_health: bool,
     pub node: Rc<Node>,
     /// What time it is. It stands still unless somebody gives another.
     pub clock: fn() -> (Moment, SystemTime),
@@ -56,6 +59,8 @@ impl Default for FakeHost {
             conversations: RefCell::default(),
             timers: RefCell::default(),
             clusters: Vec::new(),
+            health: ClusterHealth::default(),
+            fails_health: false,
             node: Rc::default(),
             clock,
         }
@@ -153,6 +158,14 @@ impl Host for FakeHost {
 
     fn has_cluster(&self, name: &str) -> bool {
         self.find(name).is_ok()
+    }
+
+    fn cluster_health(&self, name: &str) -> Option<ClusterHealth> {
+        self.find(name).is_ok().then_some(self.health)
+    }
+
+    fn fails_health(&self) -> bool {
+        self.fails_health
     }
 
     fn node(&self) -> Rc<Node> {

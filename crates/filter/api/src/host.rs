@@ -36,6 +36,12 @@ pub trait Host {
     /// Whether the configuration has a cluster of that name.
     fn has_cluster(&self, name: &str) -> bool;
 
+    /// The hosts of a cluster; `None` when the configuration has no such cluster.
+    fn cluster_health(&self, name: &str) -> Option<ClusterHealth>;
+
+    /// An operator wants this proxy to say of itself that it is not healthy.
+    fn fails_health(&self) -> bool;
+
     /// Who this proxy says it is.
     fn node(&self) -> Rc<Node>;
 
@@ -82,6 +88,14 @@ pub enum CallFailure {
     Timeout,
     /// No host, no connection, a broken or oversized answer.
     Upstream,
+}
+
+/// How many hosts a cluster has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClusterHealth {
+    pub all: usize,
+    /// Those that get requests: healthy or degraded.
+    pub available: usize,
 }
 
 /// The configuration has no cluster of that name.

@@ -73,6 +73,8 @@ pub struct StreamInfo {
     pub route_is_stale: bool,
     /// A filter wants the client's connection closed after this stream.
     pub drain_connection: bool,
+    /// A filter wants so many bytes of the request held in front of filters at most, not what the connection allows.
+    pub request_buffer_limit: Option<u32>,
 }
 
 /// What of a stream or connection a log is about.
@@ -137,6 +139,7 @@ impl StreamInfo {
         self.upstream_override = None;
         self.route_is_stale = false;
         self.drain_connection = false;
+        self.request_buffer_limit = None;
     }
 
     /// A stream that begins now.
@@ -181,6 +184,7 @@ impl StreamInfo {
             upstream_override: None,
             route_is_stale: false,
             drain_connection: false,
+            request_buffer_limit: None,
         }
     }
 }

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod bucket;
 mod config;
 pub mod fake;
 mod grpc;
@@ -30,13 +31,17 @@ mod state;
 mod tls;
 
 pub use body::Body;
+pub use bucket::Bucket;
 pub use config::{
-    BuildChooser, BuildGuard, BuildJudge, Chooser, ClusterLoad, Clusters, ConfigError, Factory, Judge, Place, Registry,
-    RouteConfig, ScopedConfigs, WatchedFile,
+    BuildChooser, BuildGuard, BuildJudge, BuildWrapper, Chooser, ClusterLoad, Clusters, ConfigError, Factory, Judge,
+    Place, Registry, RouteConfig, ScopedConfigs, WatchedFile,
 };
 pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
 pub use guard::{Admission, Guard, GuardFactory};
-pub use host::{Answer, Call, CallFailure, CallHandle, Host, RouteFacts, RouteRateLimits, RouteTarget, UnknownCluster};
+pub use host::{
+    Answer, Call, CallFailure, CallHandle, ClusterHealth, Host, RouteFacts, RouteRateLimits, RouteTarget,
+    UnknownCluster,
+};
 pub use info::{Flags, Logged, StreamInfo, UpstreamOverride};
 pub use moment::Moment;
 pub use outcome::{Action, Flow, LocalReply, Resumer};
@@ -47,6 +52,7 @@ pub use tls::{Certificates, Forwarded, TlsSession};
 pub use fake as testing;
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
 
@@ -60,6 +66,8 @@ pub struct Hooks {
     pub response_body: bool,
     pub response_trailers: bool,
     pub complete: bool,
+    /// The body hooks look at bodies or delay them, and never change them: their framing may be settled beforehand.
+    pub keeps_bodies: bool,
 }
 
 /// One filter with one configuration, on one worker. `end` is true when nothing of the message follows: no body behind
@@ -144,6 +152,12 @@ pub struct Stream<'a> {
 }
 
 impl Stream<'_> {
+    /// Ends a pause when so much time has passed, unless the handle was dropped before.
+    pub fn resume_after(&self, time: Duration) -> CallHandle {
+        let resumer = self.resumer.clone();
+        self.host.after(time, Box::new(move || resumer.resume()))
+    }
+
     /// The name of the cluster that the request goes to as things are; `None` where that is not known yet.
     pub fn cluster(&self) -> Option<Cow<'_, str>> {
         match &self.route?.target {

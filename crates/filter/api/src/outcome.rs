@@ -24,6 +24,10 @@ pub enum Action {
     /// their place is what its `on_…_flow` lets go on. No answer but this message's [`Action::Respond`] counts from those
     /// hooks meanwhile. Of a head with nothing behind it, the same as [`Action::Continue`].
     Take,
+    /// From a body hook: so many bytes of what is held go on; once they did, the filter's `on_…_resumed` is asked about
+    /// the rest. All of it or more: the same as [`Action::Continue`]. None, or from another hook: the same as
+    /// [`Action::Pause`].
+    Part(usize),
     /// Answer the client now. From a request hook: the request goes no further. From a response hook: this takes the
     /// response's place, as long as its head was not sent; later it cuts the response off.
     Respond(Box<LocalReply>),

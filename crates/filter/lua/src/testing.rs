@@ -13,7 +13,7 @@ impl Trial {
     pub(crate) fn new(kind: &str, config: &str, route: Option<(&str, &str)>) -> Result<Trial, ConfigError> {
         let mut registry = Registry::default();
         crate::register(&mut registry);
-        let factory = (registry.find(kind).expect("the kind is known"))("lua", &json(config))?;
+        let factory = registry.build("lua", kind, &json(config)).expect("the kind is known")?;
         let mut configs = ScopedConfigs::default();
         if let Some((kind, value)) = route {
             configs.route = Some(factory.route_config(kind, &json(value))?);

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 
 use postrider_filter_api::Stream;
 use postrider_model::{
-    Cidr, Hits, LimitSource, LimitUnit, Metadata, MetadataKey, MetadataSource, RateLimit, RateLimitAction, Value,
+    Cidr, Hits, LimitSource, LimitUnit, Metadata, MetadataKey, MetadataSource, RateLimit, RateLimitAction, Reading,
+    Value,
 };
 
-use crate::request_parts::{header, parameter};
+use crate::request_parts::{header, matches_headers, parameter};
 
 /// The most that one request may count.
 const MAX_HITS: u64 = 1_000_000_000;
@@ -22,8 +23,52 @@ pub(crate) struct Descriptor {
     pub(crate) hits: Option<(u64, bool)>,
 }
 
+/// When the rules of a virtual host hold beside those of its routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum HostRules {
+    /// Where the route has none.
+    #[default]
+    Otherwise,
+    Always,
+    Never,
+}
+
+impl HostRules {
+    /// `vh_rate_limits`.
+    pub(crate) fn read(at: &mut Reading<'_>) -> HostRules {
+        match at.text("vh_rate_limits") {
+            Some("INCLUDE") => HostRules::Always,
+            Some("IGNORE") => HostRules::Never,
+            _ => HostRules::Otherwise,
+        }
+    }
+}
+
+/// What the request counts as by these rules: those of a stage, or all.
+pub(crate) fn of_rules(rules: &[RateLimit], stage: Option<u32>, stream: &Stream<'_>) -> Vec<Descriptor> {
+    let of_stage = |rule: &&RateLimit| stage.is_none_or(|stage| rule.stage == stage);
+    rules.iter().filter(of_stage).filter_map(|rule| descriptor(rule, stream)).collect()
+}
+
+/// What the request counts as by the rules of its route and virtual host.
+pub(crate) fn of_stream(stage: u32, of_host: HostRules, stream: &Stream<'_>) -> Vec<Descriptor> {
+    let Some(route) = stream.route else { return Vec::new() };
+    let limits = &route.rate_limits;
+    let mut all = of_rules(&limits.route, Some(stage), stream);
+    let of_host = match of_host {
+        _ if limits.include_virtual_host => true,
+        HostRules::Always => true,
+        HostRules::Never => false,
+        HostRules::Otherwise => limits.route.is_empty(),
+    };
+    if of_host {
+        all.extend(of_rules(&limits.virtual_host, Some(stage), stream));
+    }
+    all
+}
+
 /// The descriptor that `rule` makes of the request; none when an action finds nothing.
-pub(crate) fn descriptor(rule: &RateLimit, stream: &Stream<'_>) -> Option<Descriptor> {
+fn descriptor(rule: &RateLimit, stream: &Stream<'_>) -> Option<Descriptor> {
     let mut entries = Vec::new();
     for action in &rule.actions {
         entries.extend(entry(action, stream)?);
@@ -79,10 +124,7 @@ fn entry(action: &RateLimitAction, stream: &Stream<'_>) -> Option<Option<(String
         }
         RateLimitAction::Generic { key, value } => (key.as_str(), value.clone()),
         RateLimitAction::HeaderMatches { key, value, expect, headers } => {
-            let met = headers.iter().all(|rule| {
-                let lines: Vec<String> = header(stream.request, &rule.name).into_iter().map(text).collect();
-                rule.matches(&lines.iter().map(String::as_str).collect::<Vec<_>>())
-            });
+            let met = matches_headers(headers, stream.request);
             (met == *expect).then_some((key.as_str(), value.clone()))?
         }
         RateLimitAction::QueryMatches { key, value, expect, parameters } => {

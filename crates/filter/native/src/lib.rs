@@ -6,10 +6,15 @@
 #![forbid(unsafe_code)]
 
 mod api_key_auth;
+mod bandwidth_limit;
 mod basic_auth;
+mod buffer;
+mod cors;
+mod csrf;
 mod descriptors;
 mod ext_authz;
 mod ext_proc;
+mod fault;
 mod grpc_counts;
 mod grpc_http1_bridge;
 mod grpc_http1_reverse_bridge;
@@ -17,14 +22,20 @@ mod grpc_json_transcoder;
 mod grpc_stats;
 mod grpc_web;
 mod header_mutation;
+mod header_options;
+mod health_check;
 mod jwt_authn;
+mod local_ratelimit;
 mod metadata_match;
 mod mutation_rules;
+mod pace;
 mod ratelimit;
 mod rbac;
 mod read;
 mod request_match;
 mod request_parts;
+mod shadow;
+mod share;
 mod shown;
 
 use postrider_filter_api::Registry;
@@ -33,17 +44,25 @@ use postrider_filter_api::Registry;
 pub fn register(registry: &mut Registry) {
     registry.register(api_key_auth::KIND, api_key_auth::build);
     registry.register(basic_auth::KIND, basic_auth::build);
+    registry.register(bandwidth_limit::KIND, bandwidth_limit::build);
+    registry.register(buffer::KIND, buffer::build);
+    registry.register(cors::KIND, cors::build);
+    registry.register(csrf::KIND, csrf::build);
     registry.register(ext_authz::KIND, ext_authz::build);
+    registry.register(fault::KIND, fault::build);
     registry.register(ext_proc::KIND, ext_proc::build);
     registry.register(grpc_json_transcoder::KIND, grpc_json_transcoder::build);
     registry.register(grpc_http1_bridge::KIND, grpc_http1_bridge::build);
     registry.register(grpc_http1_reverse_bridge::KIND, grpc_http1_reverse_bridge::build);
     registry.register(grpc_stats::KIND, grpc_stats::build);
     registry.register(grpc_web::KIND, grpc_web::build);
+    registry.register(health_check::KIND, health_check::build);
     registry.register(header_mutation::KIND, header_mutation::build);
+    registry.register(local_ratelimit::KIND, local_ratelimit::build);
     registry.register(jwt_authn::KIND, jwt_authn::build);
     registry.register(ratelimit::KIND, ratelimit::build);
     registry.register(rbac::KIND, rbac::build);
+    registry.register_wrapper(shadow::KIND, shadow::build);
     registry.register_guard(rbac::CONNECTIONS_KIND, rbac::build_connections);
 }
 

@@ -47,6 +47,16 @@ pub(crate) fn is_protected(name: &[u8]) -> bool {
     name.first() == Some(&b':') || OWN.contains(&name)
 }
 
+/// What a field can hold.
+pub(crate) fn field_value(at: &mut Reading<'_>, key: &str) -> Option<String> {
+    let text = at.text(key)?;
+    if !is_field_value(text.as_bytes()) {
+        at.error(key, "a header value cannot hold control characters");
+        return None;
+    }
+    Some(text.to_owned())
+}
+
 /// `HttpStatus`.
 pub(crate) fn status(at: &mut Reading<'_>, key: &str) -> Option<u16> {
     at.map(key, |status| {

@@ -3,9 +3,18 @@
 use std::borrow::Cow;
 
 use postrider_http::{HeaderId, RequestHead, Scheme};
+use postrider_model::HeaderMatch;
 
 /// Of a longer path only this much is named in a challenge.
 pub(crate) const MAX_REALM_PATH: usize = 256;
+
+/// Whether the request meets all conditions.
+pub(crate) fn matches_headers(rules: &[HeaderMatch], request: &RequestHead) -> bool {
+    rules.iter().all(|rule| {
+        let lines: Vec<_> = header(request, &rule.name).into_iter().map(String::from_utf8_lossy).collect();
+        rule.matches(&lines.iter().map(|line| &**line).collect::<Vec<_>>())
+    })
+}
 
 /// The values of a header's lines; of the parts of the head that HTTP/2 calls headers as well.
 pub(crate) fn header<'r>(request: &'r RequestHead, name: &str) -> Vec<&'r [u8]> {

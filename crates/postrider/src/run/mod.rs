@@ -209,6 +209,7 @@ impl Process<'_> {
                 order = self.inbox.recv() => match order {
                     None | Some(Order::Quit) => return,
                     Some(Order::ReopenLogs) => self.reopen_logs(),
+                    Some(Order::FailHealth(fails)) => self.state.fleet.fail_health(fails).await,
                     Some(Order::Drain(drain)) if drain.graceful => {
                         let over = match self.options.drain_strategy {
                             DrainStrategy::Gradual => self.options.drain_time,

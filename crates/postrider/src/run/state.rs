@@ -24,6 +24,8 @@ pub enum Order {
     Drain(Drain),
     Quit,
     ReopenLogs,
+    /// Whether health checks of this proxy are to fail.
+    FailHealth(bool),
 }
 
 /// Shared by the main loop and the admin's thread.
@@ -194,6 +196,7 @@ impl Control for State {
 
     fn fail_health_checks(&self, fail: bool) {
         self.failing_health.store(fail, Relaxed);
+        self.order(Order::FailHealth(fail));
     }
 
     fn served(&self, served: &Served<'_>) {

@@ -38,6 +38,9 @@ impl Exchange {
         };
         loop {
             let Some(filters) = &self.filters else { return Ok(Standing::Finished) };
+            // A filter's own limit holds for what comes in one piece, too.
+            let own = self.info.request_buffer_limit.filter(|_| side == Side::Request);
+            let limit = own.map_or(limit, |own| own as usize);
             let pass = match side {
                 Side::Request => &mut self.request_pass,
                 Side::Response => &mut self.response_pass,
@@ -51,6 +54,9 @@ impl Exchange {
                 Next::Stand(standing) => return Ok(standing),
                 Next::TooLarge => return Err(Barred::TooLarge),
             };
+            if own.is_some() && hook == Hook::Body && pass.held.bytes().len() > limit {
+                return Err(Barred::TooLarge);
+            }
             if side == Side::Request && self.info.route_is_stale {
                 self.find_route_again(connection, http);
             }

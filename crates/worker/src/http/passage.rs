@@ -94,6 +94,8 @@ pub(super) struct Passage {
     taken: Vec<Taken>,
     /// What filters hold back of the body, each in front of its place.
     kept: Vec<(usize, Body)>,
+    /// What filters held back of a piece whose beginning is in hand, the one farthest along last.
+    rests: Vec<Rest>,
     /// By index: those that want nothing more of this message.
     done: u64,
     /// Everything was read.
@@ -105,6 +107,14 @@ pub(super) struct Passage {
     changed: bool,
     /// Pieces of the body go this way: see [`super::transfer::Transfer::Filtered`].
     pub(super) open: bool,
+}
+
+/// The end of a piece, and the place of the filter that is asked about it when the beginning was delivered.
+#[derive(Debug)]
+struct Rest {
+    bytes: Body,
+    end: bool,
+    place: usize,
 }
 
 impl Side {
@@ -132,6 +142,7 @@ impl Passage {
         self.buffering = false;
         self.taken.clear();
         self.kept.clear();
+        self.rests.clear();
         self.trailers = None;
         self.had_trailers = false;
         self.open = false;
@@ -189,6 +200,14 @@ impl Passage {
     pub(super) fn next(&mut self, side: Side, filters: &Filters, limit: usize, waker: Option<&Waker>) -> Next {
         let count = filters.all.len();
         loop {
+            if self.piece.is_none()
+                && let Some(rest) = self.rests.pop()
+            {
+                let index = side.index(rest.place, count);
+                self.held = rest.bytes;
+                self.put(rest.end, rest.place);
+                return Next::Call { index, hook: Hook::Body, resumed: true, end: false };
+            }
             if let Some(hook) = self.paused {
                 if waker.is_none_or(|waker| self.resumer.poll(waker) == Poll::Pending) {
                     return Next::Stand(Standing::Paused);
@@ -238,10 +257,26 @@ impl Passage {
         }
     }
 
+    /// The first `count` bytes of the piece go on; `false` when that is all or nothing of it.
+    fn divide(&mut self, count: usize) -> bool {
+        if count == 0 || count >= self.held.bytes().len() {
+            return false;
+        }
+        let Some(end) = self.piece.replace(false) else { return false };
+        self.changed |= self.held.is_changed();
+        let bytes = self.held.split_off(count);
+        self.rests.push(Rest { bytes, end, place: self.body });
+        self.release(self.body);
+        self.body += 1;
+        true
+    }
+
     /// Takes a hook's answer; `false` when more is held than may be.
     pub(super) fn settle(&mut self, index: usize, hook: Hook, action: &Action, limit: usize) -> bool {
         match action {
-            Action::Pause => {
+            Action::Part(count) if hook == Hook::Body && self.divide(*count) => return true,
+            Action::Part(count) if hook == Hook::Body && *count > 0 => {}
+            Action::Pause | Action::Part(_) => {
                 self.paused = Some(hook);
                 return true;
             }
@@ -365,6 +400,12 @@ impl Passage {
         wanted(filters.hooks, side, hook) && (0..filters.all.len()).any(|at| self.wants(side, filters, at, hook))
     }
 
+    /// Some filter may yet change the body.
+    pub(super) fn is_changeable(&self, side: Side, filters: &Filters) -> bool {
+        let changes = |at: usize| filters.all.get(at).is_some_and(|placed| !placed.hooks.keeps_bodies);
+        (0..filters.all.len()).any(|at| changes(at) && self.wants(side, filters, at, Hook::Body))
+    }
+
     pub(super) fn is_paused(&self) -> bool {
         self.paused.is_some()
     }
@@ -400,7 +441,8 @@ impl Passage {
         let ends_here = !self.had_trailers || gone && !(self.trailers.unwrap_or(count)..count).any(awaited);
         // The last piece before trailers is not marked as the end.
         let passed = self.piece.is_none_or(|end| (end || self.had_trailers) && self.body >= count);
-        let whole = self.ended && passed && self.kept.is_empty() && self.taken.is_empty() && ends_here;
+        let whole =
+            self.ended && passed && self.kept.is_empty() && self.rests.is_empty() && self.taken.is_empty() && ends_here;
         whole.then_some(self.held.bytes().len() as u64)
     }
 
@@ -418,6 +460,7 @@ impl Passage {
         self.paused = None;
         self.taken.clear();
         self.kept.clear();
+        self.rests.clear();
         self.done = 0;
         self.ended = false;
         self.bodiless = false;

@@ -82,7 +82,9 @@ impl Exchange {
                 from
             }
             (_, Some(length)) => BodyFraming::Length(length),
-            (BodyFraming::Length(_), None) if !body_wanted && !pass.is_changed() => from,
+            (BodyFraming::Length(_), None) if !pass.is_changeable(Side::Response, filters) && !pass.is_changed() => {
+                from
+            }
             (_, None) => streamed,
         };
         if unseen {

@@ -113,7 +113,7 @@ impl Exchange {
             (BodyFraming::Chunked, Some(_)) if !pass.is_changed() => from,
             (BodyFraming::None, Some(0)) => from,
             (_, Some(length)) => BodyFraming::Length(length),
-            (BodyFraming::Length(_), None) if !body_wanted && !pass.is_changed() => from,
+            (BodyFraming::Length(_), None) if !pass.is_changeable(Side::Request, filters) && !pass.is_changed() => from,
             (_, None) => BodyFraming::Chunked,
         };
         pass.open = true;

@@ -119,6 +119,7 @@ impl Filter for Script {
             response_body: has(ResponseBody),
             response_trailers: has(ResponseTrailers),
             complete: has(Complete),
+            ..Hooks::default()
         }
     }
 

@@ -25,6 +25,7 @@ pub(super) fn note(cx: &mut Lowering<'_>, message: &Message, path: &str) {
                 cx.cluster_uses.push(ClusterUse { name, span, path: below, required: *required });
             }
             (_, Value::Message(inner)) => note(cx, inner, &below),
+            (_, Value::Any(any)) => any.message.iter().for_each(|inner| note(cx, inner, &below)),
             (_, Value::List(items)) => {
                 for (index, item) in items.iter().enumerate() {
                     if let Value::Message(inner) = &item.value {

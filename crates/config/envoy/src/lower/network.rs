@@ -1,8 +1,9 @@
 //! The network filters of a chain: those that may turn a connection away, and the last one, which serves it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use postrider_model::{ConnectionHandler, ConnectionLimit, FilterSlot, Origin};
+use postrider_model::{ChainLimit, ConnectionHandler, ConnectionLimit, ConnectionRate, FilterSlot, Origin};
 
 use super::context::Lowering;
 use super::{data, filters, http, tcp};
@@ -15,6 +16,11 @@ const RESPONSE: &str = "envoy.extensions.filters.network.direct_response.v3.Conf
 /// Filters of the registry that may turn a connection away.
 const GUARDS: [&str; 1] = ["envoy.extensions.filters.network.rbac.v3.RBAC"];
 const LIMIT: &str = "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
+
+const RATE: &str = "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit";
+
+/// A bucket that fills more often is refused, as Envoy does.
+const MIN_FILL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The `filters` of a chain.
 pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
@@ -37,11 +43,13 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
         let Some(config) = &any.reader else { continue };
         let last = index + 1 == filters.len();
         let is_guard = GUARDS.contains(&any.type_name) && cx.kinds.known(any.type_name);
-        if any.type_name == LIMIT || is_guard {
+        if [LIMIT, RATE].contains(&any.type_name) || is_guard {
             if is_guard {
                 guards.push(guard(cx, filter, &any));
+            } else if any.type_name == LIMIT {
+                limits.extend(limit(cx, config).map(ChainLimit::Held));
             } else {
-                limits.extend(limit(cx, config));
+                limits.extend(rate(cx, config).map(ChainLimit::Rate));
             }
             if last {
                 let text = "this filter serves no connection: behind it stands one that does, such as `tcp_proxy`";
@@ -63,7 +71,7 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
 }
 
 /// Limits, filters that may turn a connection away, and the one that serves it.
-type Filters = (Vec<ConnectionLimit>, Vec<FilterSlot>, Option<ConnectionHandler>);
+type Filters = (Vec<ChainLimit>, Vec<FilterSlot>, Option<ConnectionHandler>);
 
 /// A filter of the registry that may turn a connection away.
 fn guard(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>) -> FilterSlot {
@@ -100,15 +108,38 @@ fn limit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionLimit> {
     if most.is_none() {
         cx.missing(at, "the filter has no limit", "`max_connections` of at least 1");
     }
-    let mut enabled = true;
-    if let Some(flag) = at.message("runtime_enabled") {
-        flag.ignore("runtime_key", "no runtime layer changes it, so `default_value` holds");
-        enabled = flag.bool_wrapper("default_value").unwrap_or(true);
-    }
+    let enabled = is_enabled(at);
     let limit = ConnectionLimit {
         stat_prefix: at.str("stat_prefix").to_owned(),
         most: most?,
         delay: at.duration("delay").filter(|delay| !delay.is_zero()),
     };
     enabled.then_some(limit)
+}
+
+fn rate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionRate> {
+    let enabled = is_enabled(at);
+    let stat_prefix = at.str("stat_prefix").to_owned();
+    let share_key = at.str("share_key").to_owned();
+    let Some(bucket) = at.message("token_bucket") else {
+        cx.missing(at, "the filter has no limit", "a `token_bucket`");
+        return None;
+    };
+    let fill_interval = bucket.duration("fill_interval").unwrap_or_default();
+    let (max_tokens, tokens_per_fill) = (bucket.u32("max_tokens"), bucket.u32_wrapper("tokens_per_fill").unwrap_or(1));
+    if fill_interval < MIN_FILL_INTERVAL {
+        let text = "the bucket fills more often than every 0.05s";
+        cx.error(&bucket, "fill_interval", "invalid-value", text);
+        return None;
+    }
+    let rate = ConnectionRate { stat_prefix, max_tokens, tokens_per_fill, fill_interval, share_key };
+    enabled.then_some(rate)
+}
+
+/// `runtime_enabled`.
+fn is_enabled(at: &Reader<'_>) -> bool {
+    at.message("runtime_enabled").is_none_or(|flag| {
+        flag.ignore("runtime_key", "no runtime layer changes it, so `default_value` holds");
+        flag.bool_wrapper("default_value").unwrap_or(true)
+    })
 }

@@ -180,6 +180,7 @@ impl Rider {
             response_body: all.response_body && !no_response,
             response_trailers: all.response_trailers && !no_response,
             complete: all.complete,
+            ..Hooks::default()
         }
     }
 }

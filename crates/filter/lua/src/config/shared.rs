@@ -85,6 +85,7 @@ fn hooks(machine: &Machine) -> Hooks {
         response_body: response,
         response_trailers: response,
         complete: true,
+        ..Hooks::default()
     }
 }
 

@@ -54,7 +54,7 @@ fn the_most_specific_configuration_counts_alone() {
     crate::register(&mut registry);
     let config = json!({ "plugin": { "name": "test", "code": { "local": { "inline_string":
         v2(&[("request_header", "local c = envoy.get_route_config() req.set_header('x-out', c and c.n or 'none')")]) } } } });
-    let factory = (registry.find(RIDER).unwrap())("rider", &crate::testing::json(&config.to_string())).unwrap();
+    let factory = registry.build("rider", RIDER, &crate::testing::json(&config.to_string())).unwrap().unwrap();
     let scope = |name: &str, n: &str| {
         let value = json!({ "plugins": [{ "name": name, "config": { "n": n } }] });
         Some(factory.route_config(RIDER_ROUTE, &crate::testing::json(&value.to_string())).unwrap())

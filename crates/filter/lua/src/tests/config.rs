@@ -96,7 +96,7 @@ fn a_required_file_is_found_and_watched() {
     let config = serde_json::json!({ "inline_code": script, "package_paths": paths });
     let mut registry = postrider_filter_api::Registry::default();
     crate::register(&mut registry);
-    let factory = registry.find(KIND).unwrap()("lua", &crate::testing::json(&config.to_string())).unwrap();
+    let factory = registry.build("lua", KIND, &crate::testing::json(&config.to_string())).unwrap().unwrap();
     let watched = factory.files().iter().find(|file| file.path == module).expect("the module is watched");
     assert!(watched.is_current(std::fs::read(&watched.path).ok().as_deref()));
     let mut trial = Trial::new(KIND, &config.to_string(), None).unwrap();

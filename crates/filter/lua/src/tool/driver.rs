@@ -166,7 +166,7 @@ impl Driver {
                     self.passage(side).is_done = true;
                 }
                 Action::Buffer => {}
-                Action::Pause => return Outcome::Paused,
+                Action::Pause | Action::Part(_) => return Outcome::Paused,
                 Action::Respond(reply) => {
                     let outcome = Outcome::Answered(reply.status, String::from_utf8_lossy(&reply.body).into_owned());
                     self.reply = Some(*reply);

@@ -95,8 +95,8 @@ impl Plugin {
         let mut registry = Registry::default();
         crate::register(&mut registry);
         let (kind, value) = self.filter();
-        let build = registry.find(kind).ok_or_else(|| vec![format!("there is no filter {kind}")])?;
-        let factory = build(&self.name(), &value).map_err(lines)?;
+        let built = registry.build(&self.name(), kind, &value);
+        let factory = built.ok_or_else(|| vec![format!("there is no filter {kind}")])?.map_err(lines)?;
         let stats = Stats::new();
         let worker = stats.worker(0);
         let plain = factory.filter(&ScopedConfigs::default(), &place(&worker));

@@ -161,6 +161,7 @@ impl Filter for Processor {
             response_body: any,
             response_trailers: any,
             complete: any,
+            ..Hooks::default()
         }
     }
 

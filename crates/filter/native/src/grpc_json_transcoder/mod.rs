@@ -180,7 +180,7 @@ impl Filter for Gate {
             response_headers: on,
             response_body: on,
             response_trailers: on,
-            complete: false,
+            ..Hooks::default()
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use postrider_filter_api::{ConfigError, GrpcService};
 use postrider_model::{HeaderValue, RateLimit, Reading, RuleOf, Value};
 
+use crate::descriptors::HostRules;
 use crate::read::{header_option, status};
 
 /// How long the service may take unless something else is written.
@@ -50,16 +51,6 @@ pub(super) struct Override {
     pub(super) virtual_host: HostRules,
     pub(super) rules: Vec<RateLimit>,
     pub(super) domain: Option<String>,
-}
-
-/// When the rules of a virtual host hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum HostRules {
-    /// Where the route has none.
-    #[default]
-    Otherwise,
-    Always,
-    Never,
 }
 
 pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
@@ -123,11 +114,7 @@ pub(super) fn read_route(value: &Value) -> Result<Override, ConfigError> {
     Reading::all(value, |at| {
         at.refuse("override_option", "choosing between the overrides of several scopes");
         Override {
-            virtual_host: match at.text("vh_rate_limits") {
-                Some("INCLUDE") => HostRules::Always,
-                Some("IGNORE") => HostRules::Never,
-                _ => HostRules::Otherwise,
-            },
+            virtual_host: HostRules::read(at),
             rules: at.each("rate_limits", |rule| RateLimit::read(rule, RuleOf::Filter)),
             domain: at.text("domain").map(str::to_owned),
         }

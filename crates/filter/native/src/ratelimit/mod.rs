@@ -27,12 +27,14 @@ use postrider_filter_api::{
 use postrider_grpc::rate::{NAMESPACE, SHOULD_RATE_LIMIT};
 use postrider_http::grpc::Code;
 use postrider_http::{Fields, HeaderId};
-use postrider_model::{AppendAction, RateLimit as Rule, Value, ValueError};
+use postrider_model::{Value, ValueError};
 use postrider_telemetry::stats::sets::{cluster, count_upstream_response};
 use postrider_telemetry::{Block, WorkerStats};
 
-use crate::descriptors::{Descriptor, descriptor};
-use config::{Config, HostRules, Override, Requests};
+use crate::descriptors::{Descriptor, of_rules, of_stream};
+use crate::header_options;
+use crate::share::drawn;
+use config::{Config, Override, Requests};
 use message::{Header, Verdict};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.ratelimit.v3.RateLimit";
@@ -174,11 +176,6 @@ fn progress(state: &mut State) -> Option<&mut Progress> {
     }
 }
 
-/// Whether the draw falls into the share, which is everything where none is written.
-fn drawn(share: Option<u32>, stream: &Stream<'_>) -> bool {
-    share.is_none_or(|parts| stream.host.random() % 1_000_000 < u64::from(parts))
-}
-
 impl Limiter {
     fn counts(&self, stream: &Stream<'_>) -> bool {
         let internal = || stream.request.fields.get(HeaderId::XEnvoyInternal) == Some(b"true");
@@ -191,27 +188,12 @@ impl Limiter {
 
     /// What the request counts as: by the rules of its scope, else by the filter's, else by those of its route.
     fn descriptors(&self, stream: &Stream<'_>) -> Vec<Descriptor> {
-        let make = |rules: &[Rule], staged: bool| -> Vec<Descriptor> {
-            let of_stage = |rule: &&Rule| !staged || rule.stage == self.config.stage;
-            rules.iter().filter(of_stage).filter_map(|rule| descriptor(rule, stream)).collect()
-        };
         let own = self.route.as_ref().map(|route| &route.rules).filter(|rules| !rules.is_empty());
         if let Some(rules) = own.or(Some(&self.config.rules).filter(|rules| !rules.is_empty())) {
-            return make(rules, false);
+            return of_rules(rules, None, stream);
         }
-        let Some(route) = stream.route else { return Vec::new() };
-        let limits = &route.rate_limits;
-        let mut all = make(&limits.route, true);
-        let of_host = match self.route.as_ref().map(|route| route.virtual_host).unwrap_or_default() {
-            _ if limits.include_virtual_host => true,
-            HostRules::Always => true,
-            HostRules::Never => false,
-            HostRules::Otherwise => limits.route.is_empty(),
-        };
-        if of_host {
-            all.extend(make(&limits.virtual_host, true));
-        }
-        all
+        let of_host = self.route.as_ref().map(|route| route.virtual_host).unwrap_or_default();
+        of_stream(self.config.stage, of_host, stream)
     }
 
     fn decide(&self, state: &mut State, stream: &mut Stream<'_>, verdict: Verdict, counters: &Counters) -> Action {
@@ -258,24 +240,8 @@ impl Limiter {
     fn refuse(&self, stream: &Stream<'_>, headers: Vec<Header>, body: Vec<u8>) -> Action {
         let mut fields = Fields::new();
         append(&mut fields, &headers);
-        for option in &self.config.response_headers {
-            let mut value = Vec::new();
-            stream.host.format(stream, &option.value, &mut value);
-            if value.is_empty() && !option.keep_empty {
-                continue;
-            }
-            let (name, present) = (option.name.as_bytes(), fields.get_name(option.name.as_bytes()).is_some());
-            // A value with control bytes, made from a request, is left out.
-            let _ = match (option.action, present) {
-                (AppendAction::AppendIfExistsOrAdd, _) | (AppendAction::AddIfAbsent, false) => {
-                    fields.append_name(name, &value)
-                }
-                (AppendAction::OverwriteIfExistsOrAdd, _) | (AppendAction::OverwriteIfExists, true) => {
-                    fields.set_name(name, &value)
-                }
-                (AppendAction::AddIfAbsent, true) | (AppendAction::OverwriteIfExists, false) => Ok(()),
-            };
-        }
+        let own = &self.config.response_headers;
+        header_options::apply(own, &header_options::values(own, stream), &mut fields);
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned().into();
         Action::Respond(Box::new(LocalReply {
             status: self.config.status,

@@ -1,7 +1,7 @@
 use postrider_filter_api::RouteRateLimits;
 use postrider_grpc::Message;
 use postrider_grpc::rate::RateLimitRequest;
-use postrider_model::RateLimitAction;
+use postrider_model::{RateLimit as Rule, RateLimitAction};
 
 use super::*;
 use crate::testing::{list, object, place, request, text};

@@ -106,6 +106,14 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// How often connections come to a filter chain; prefix: the limit's own.
+    pub mod local_rate_limit = "local_rate_limit";
+    counters {
+        RATE_LIMITED = "rate_limited",
+    }
+}
+
+crate::stat_set! {
     /// Listeners as configuration sees them; no prefix, counted by the control plane.
     pub mod listener_manager = "listener_manager";
     counters {

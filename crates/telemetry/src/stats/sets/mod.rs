@@ -15,7 +15,7 @@ pub use clusters::{
 pub use http_connections::{http, http1, http2};
 pub use listeners::{
     connection_limit, listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker,
-    proxy_protocol, proxy_protocol_errors,
+    local_rate_limit, proxy_protocol, proxy_protocol_errors,
 };
 pub use process::{access_log, filesystem, filter, grpc_access_log, server, tcp};
 
@@ -118,6 +118,7 @@ mod tests {
         &cluster_manager::SET,
         &cluster_ssl::SET,
         &connection_limit::SET,
+        &local_rate_limit::SET,
         &filesystem::SET,
         &filter::SET,
         &grpc_access_log::SET,

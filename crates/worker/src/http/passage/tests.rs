@@ -18,6 +18,7 @@ const EVERYTHING: Hooks = Hooks {
     response_body: true,
     response_trailers: true,
     complete: false,
+    keeps_bodies: false,
 };
 
 impl Filter for Everything {
@@ -43,10 +44,11 @@ struct Seen {
 }
 
 fn answer(random: &Random) -> Action {
-    match random.below(6) {
+    match random.below(7) {
         0 => Action::Pause,
         1 | 2 => Action::Buffer,
         3 if random.below(4) == 0 => Action::Done,
+        4 => Action::Part(random.below(6)),
         _ => Action::Continue,
     }
 }
@@ -85,16 +87,20 @@ fn carry(random: &Random, side: Side, filters: &Filters, pieces: &[&[u8]], trail
                 }
                 let action = answer(random);
                 let before = pass.held.bytes().to_vec();
-                let goes_on = match &action {
-                    Action::Pause => false,
-                    Action::Buffer => hook != Hook::Body || pass.piece == Some(true),
-                    _ => true,
+                let going_on = match &action {
+                    Action::Pause => 0,
+                    Action::Buffer if hook == Hook::Body && pass.piece != Some(true) => 0,
+                    Action::Part(_) if hook != Hook::Body => 0,
+                    Action::Part(count) => before.len().min(*count),
+                    _ => before.len(),
                 };
-                if goes_on && hook != Hook::Head {
-                    seen[index].passed.extend(before);
+                if hook != Hook::Head {
+                    seen[index].passed.extend(&before[..going_on]);
                 }
                 seen[index].done |= matches!(action, Action::Done);
-                if let Action::Pause = action {
+                if matches!(action, Action::Pause | Action::Part(0))
+                    || hook != Hook::Body && matches!(action, Action::Part(_))
+                {
                     pass.resumer.resume();
                 }
                 assert!(pass.settle(index, hook, &action, usize::MAX));

@@ -1,0 +1,164 @@
+//! The buckets of one configuration, and which of them a request draws from.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use postrider_filter_api::{Bucket, Moment};
+
+use crate::descriptors::Descriptor;
+
+/// How a bucket is made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Plan {
+    pub(super) max: u32,
+    pub(super) per_fill: u32,
+    pub(super) interval: Duration,
+}
+
+impl Plan {
+    fn bucket(self) -> Arc<Bucket> {
+        let rate = f64::from(self.per_fill) / self.interval.as_secs_f64();
+        Arc::new(Bucket::full(f64::from(self.max), rate))
+    }
+}
+
+/// A rule with a bucket of its own. An entry with an empty value stands for every value, each with its own bucket.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Rule {
+    pub(super) entries: Vec<(String, String)>,
+    pub(super) plan: Plan,
+    pub(super) shadow: bool,
+}
+
+impl Rule {
+    pub(super) fn is_wild(&self) -> bool {
+        self.entries.iter().any(|(_, value)| value.is_empty())
+    }
+
+    fn covers(&self, descriptor: &Descriptor) -> bool {
+        let same = |((key, value), (own_key, own)): (&(String, String), &(String, String))| {
+            key == own_key && (own.is_empty() || value == own)
+        };
+        descriptor.entries.len() == self.entries.len() && descriptor.entries.iter().zip(&self.entries).all(same)
+    }
+}
+
+/// What a limiter is made of.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    /// For requests that no rule covers.
+    pub(super) default: Option<Plan>,
+    pub(super) rules: Vec<Rule>,
+    /// Those that a rule covers draw from the default bucket as well.
+    pub(super) always_default: bool,
+    /// So many values of a rule with empty ones are kept, those asked for last.
+    pub(super) max_dynamic: usize,
+}
+
+/// The buckets themselves: of all workers, or of one connection.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    default: Option<Arc<Bucket>>,
+    rules: Vec<Own>,
+}
+
+#[derive(Debug)]
+enum Own {
+    One(Arc<Bucket>),
+    /// By the entries that were seen, the last asked for at the end. Locked for a search of a short list.
+    Many(Mutex<Vec<Seen>>),
+}
+
+type Seen = (Vec<(String, String)>, Arc<Bucket>);
+
+/// What became of a request.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) allowed: bool,
+    /// Refused by nothing but rules that only look on.
+    pub(super) shadow: bool,
+    /// The bucket that answers are told about.
+    pub(super) bucket: Option<Arc<Bucket>>,
+}
+
+impl Limiter {
+    pub(super) fn new(rules: &Rules) -> Limiter {
+        let own = |rule: &Rule| match rule.is_wild() {
+            true => Own::Many(Mutex::default()),
+            false => Own::One(rule.plan.bucket()),
+        };
+        Limiter { default: rules.default.map(Plan::bucket), rules: rules.rules.iter().map(own).collect() }
+    }
+
+    /// Takes what the request costs.
+    pub(super) fn judge(&self, rules: &Rules, descriptors: &[Descriptor], now: Moment) -> Verdict {
+        let mut found: Vec<(Arc<Bucket>, bool, f64)> =
+            descriptors.iter().filter_map(|descriptor| self.find(rules, descriptor)).collect();
+        // The slowest one first: what it refuses costs the others nothing.
+        found.sort_by(|(a, ..), (b, ..)| a.rate().total_cmp(&b.rate()));
+        let mut shadowed = None;
+        for (bucket, shadow, hits) in &found {
+            if bucket.take(now, *hits) {
+                continue;
+            }
+            if !shadow {
+                return Verdict { allowed: false, shadow: false, bucket: Some(bucket.clone()) };
+            }
+            shadowed.get_or_insert_with(|| bucket.clone());
+        }
+        let first = found.first().map(|(bucket, ..)| bucket.clone());
+        let allowed = |bucket| match shadowed {
+            Some(bucket) => Verdict { allowed: false, shadow: true, bucket: Some(bucket) },
+            None => Verdict { allowed: true, shadow: false, bucket },
+        };
+        if !found.is_empty() && !rules.always_default {
+            return allowed(first);
+        }
+        match &self.default {
+            None => allowed(first),
+            Some(default) if default.take(now, 1.0) => allowed(first.or_else(|| Some(default.clone()))),
+            Some(default) => Verdict { allowed: false, shadow: false, bucket: Some(default.clone()) },
+        }
+    }
+
+    /// The bucket of the rule that covers the descriptor, and what the request costs there.
+    fn find(&self, rules: &Rules, descriptor: &Descriptor) -> Option<(Arc<Bucket>, bool, f64)> {
+        let hits = descriptor.hits.map_or(1.0, |(hits, negative)| if negative { -(hits as f64) } else { hits as f64 });
+        let covering = |wild: bool| {
+            let all = rules.rules.iter().zip(&self.rules);
+            all.filter(move |(_, own)| matches!(own, Own::Many(_)) == wild).find(|(rule, _)| rule.covers(descriptor))
+        };
+        let (rule, own) = covering(false).or_else(|| covering(true))?;
+        let bucket = match own {
+            Own::One(bucket) => bucket.clone(),
+            Own::Many(seen) => {
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let known = match seen.iter().rposition(|(entries, _)| *entries == descriptor.entries) {
+                    Some(at) => seen.remove(at),
+                    None => {
+                        if seen.len() >= rules.max_dynamic {
+                            seen.remove(0);
+                        }
+                        (descriptor.entries.clone(), rule.plan.bucket())
+                    }
+                };
+                let bucket = known.1.clone();
+                seen.push(known);
+                bucket
+            }
+        };
+        Some((bucket, rule.shadow, hits))
+    }
+
+    /// Nothing is taken: a new one would be the same.
+    pub(super) fn is_full(&self, now: Moment) -> bool {
+        let full = |bucket: &Arc<Bucket>| bucket.tokens(now) >= bucket.max();
+        self.default.iter().all(full)
+            && self.rules.iter().all(|own| match own {
+                Own::One(bucket) => full(bucket),
+                Own::Many(seen) => {
+                    seen.lock().unwrap_or_else(PoisonError::into_inner).iter().all(|(_, bucket)| full(bucket))
+                }
+            })
+    }
+}
