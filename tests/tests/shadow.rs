@@ -13,11 +13,11 @@ fn any(kind: &str, mut fields: Value) -> Value {
     fields
 }
 
-fn shadowed(typed_config: Value) -> Plan {
+fn shadowed(filter: Value) -> Plan {
     let filter = json!({
         "name": "guard",
         "typed_config": {
-            "@type": "type.googleapis.com/postrider.filters.http.shadow.v3.Shadow", "typed_config": typed_config,
+            "@type": "type.googleapis.com/postrider.filters.http.shadow.v3.Shadow", "filter": filter,
         },
     });
     site::with([filter]).log(&format!("{OUTCOME} {NOTED}"))
@@ -92,7 +92,7 @@ fn a_route_has_its_own_configuration_and_may_enforce_it() {
     let site = shadowed(abort(500))
         .routes(json!([
             site::route("/own", "guard", abort(501)),
-            site::route("/both", "guard", per_route(json!({"enforced": true, "typed_config": abort(502)}))),
+            site::route("/both", "guard", per_route(json!({"enforced": true, "filter": abort(502)}))),
             site::route("/enforced", "guard", per_route(json!({"enforced": true}))),
             site::rest(),
         ]))
@@ -130,7 +130,7 @@ fn filters_around_it_see_the_request() {
         "name": "guard",
         "typed_config": {
             "@type": "type.googleapis.com/postrider.filters.http.shadow.v3.Shadow",
-            "typed_config": inner, "stat_prefix": "origins",
+            "filter": inner, "stat_prefix": "origins",
         },
     });
     let mutation =

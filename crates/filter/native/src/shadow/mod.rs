@@ -23,9 +23,9 @@ const ROUTE_KIND: &str = "postrider.filters.http.shadow.v3.ShadowPerRoute";
 /// Reads a gateway-level configuration, and that of the filter in it.
 pub(crate) fn build(registry: &Registry, name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let (inner, prefix) = Reading::all(value, |at| {
-        let inner = typed_config(at);
+        let inner = shadowed(at);
         if inner.is_none() {
-            at.error("typed_config", "the filter to put in the shadow is required, with its `@type`");
+            at.error("filter", "the filter to put in the shadow is required, with its `@type`");
         }
         (inner, at.text("stat_prefix").unwrap_or(name).replace(':', "_"))
     })?;
@@ -40,8 +40,8 @@ pub(crate) fn build(registry: &Registry, name: &str, value: &Value) -> Result<Ar
 }
 
 /// The type and the configuration that an `Any` holds.
-fn typed_config(at: &mut Reading<'_>) -> Option<(String, Value)> {
-    let Some(Value::Map(entries)) = at.value("typed_config") else { return None };
+fn shadowed(at: &mut Reading<'_>) -> Option<(String, Value)> {
+    let Some(Value::Map(entries)) = at.value("filter") else { return None };
     let (urls, fields): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(|(key, _)| key == "@type");
     match urls.into_iter().next()? {
         (_, Value::String(url)) => Some((url.rsplit('/').next()?.to_owned(), Value::Map(fields))),
@@ -52,8 +52,8 @@ fn typed_config(at: &mut Reading<'_>) -> Option<(String, Value)> {
 /// The errors of the wrapped configuration, with their places in the whole.
 fn below(errors: ConfigError) -> ConfigError {
     let path = |path: String| match path.as_str() {
-        "" => "typed_config".to_owned(),
-        _ => format!("typed_config.{path}"),
+        "" => "filter".to_owned(),
+        _ => format!("filter.{path}"),
     };
     errors.into_iter().map(|error| ValueError { path: path(error.path), ..error }).collect()
 }
@@ -75,7 +75,7 @@ impl Factory for Shadow {
         if kind != ROUTE_KIND {
             return self.inner.route_config(kind, value);
         }
-        let (enforced, inner) = Reading::all(value, |at| (at.flag("enforced"), typed_config(at)))?;
+        let (enforced, inner) = Reading::all(value, |at| (at.flag("enforced"), shadowed(at)))?;
         let inner = match inner {
             Some((kind, config)) => Some(self.inner.route_config(&kind, &config).map_err(below)?),
             None => None,

@@ -24,7 +24,7 @@ fn registry() -> Registry {
 }
 
 fn shadow(kind: &str, config: Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    registry().build("chaos", KIND, &object([("typed_config", any(kind, config))])).unwrap()
+    registry().build("chaos", KIND, &object([("filter", any(kind, config))])).unwrap()
 }
 
 fn ask(filter: &dyn Filter, stream: &mut FakeStream) -> Action {
@@ -77,10 +77,10 @@ fn routes_configure_the_filter_and_may_enforce_it() {
         }
     };
     assert_eq!(with(FAULT, abort(404)), (false, 404));
-    assert_eq!(with(ROUTE_KIND, object([("typed_config", any(FAULT, abort(404)))])), (false, 404));
+    assert_eq!(with(ROUTE_KIND, object([("filter", any(FAULT, abort(404)))])), (false, 404));
     let enforced = ("enforced", Value::Bool(true));
     assert_eq!(with(ROUTE_KIND, object([enforced.clone()])), (true, 503));
-    assert_eq!(with(ROUTE_KIND, object([enforced, ("typed_config", any(FAULT, abort(404)))])), (true, 404));
+    assert_eq!(with(ROUTE_KIND, object([enforced, ("filter", any(FAULT, abort(404)))])), (true, 404));
 }
 
 #[test]
@@ -105,10 +105,10 @@ fn errors_have_their_places_in_the_whole() {
     };
     assert_eq!(
         paths(shadow(CSRF, object([("odd", Value::Bool(true))]))),
-        ["typed_config.filter_enabled", "typed_config.odd"]
+        ["filter.filter_enabled", "filter.odd"]
     );
-    assert_eq!(paths(shadow("acme.Filter", object([]))), ["typed_config"]);
-    assert_eq!(paths(registry().build("s", KIND, &object([])).unwrap()), ["typed_config"]);
+    assert_eq!(paths(shadow("acme.Filter", object([]))), ["filter"]);
+    assert_eq!(paths(registry().build("s", KIND, &object([])).unwrap()), ["filter"]);
     assert!(registry().knows(KIND));
     assert_eq!(registry().check("s", KIND, &object([])).len(), 1);
 }
