@@ -103,10 +103,7 @@ fn errors_have_their_places_in_the_whole() {
     let paths = |errors: Result<Arc<dyn Factory>, ConfigError>| {
         errors.err().unwrap_or_default().into_iter().map(|error| error.path).collect::<Vec<_>>()
     };
-    assert_eq!(
-        paths(shadow(CSRF, object([("odd", Value::Bool(true))]))),
-        ["filter.filter_enabled", "filter.odd"]
-    );
+    assert_eq!(paths(shadow(CSRF, object([("odd", Value::Bool(true))]))), ["filter.filter_enabled", "filter.odd"]);
     assert_eq!(paths(shadow("acme.Filter", object([]))), ["filter"]);
     assert_eq!(paths(registry().build("s", KIND, &object([])).unwrap()), ["filter"]);
     assert!(registry().knows(KIND));

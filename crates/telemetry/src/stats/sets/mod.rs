@@ -110,7 +110,7 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 22] = [
+    const ALL: [&StatSet; 23] = [
         &access_log::SET,
         &cluster::SET,
         &cluster_health::SET,
