@@ -293,8 +293,10 @@ impl Cluster {
         stats.inc(stat::UPSTREAM_RQ_PENDING_TOTAL);
         let _gauge = Active::count(&stats, stat::UPSTREAM_RQ_PENDING_ACTIVE);
         let permit = loop {
-            if protocol == Some(UpstreamProtocol::Http2) && self.streams.is_expected(host, party) {
-                self.turn().await;
+            if protocol == Some(UpstreamProtocol::Http2)
+                && let Some(awaited) = self.streams.expected(host, party)
+            {
+                self.turn_or(|waker| awaited.poll_over(waker)).await?;
                 if let Some(upstream) = self.checkout(host, worker.clock.now(), UpstreamProtocol::Http2, party) {
                     return Ok(upstream);
                 }
@@ -327,7 +329,24 @@ impl Cluster {
         };
         let multiplexed = protocol == Some(UpstreamProtocol::Http2);
         self.plan.traffic.store(true, Relaxed);
-        let _expected = multiplexed.then(|| self.streams.expect(self, host, party));
+        let expected = multiplexed.then(|| self.streams.expect(self, host, party));
+        let made = self.make(worker, host, permit, protocol, party).await;
+        if let (Some(expected), Err(failure)) = (&expected, &made) {
+            expected.fail(failure);
+        }
+        made
+    }
+
+    /// A connection for whose permission nobody has to wait any more.
+    async fn make(
+        self: &Rc<Cluster>,
+        worker: &Rc<Worker>,
+        host: &Rc<Host>,
+        permit: Permit,
+        protocol: Option<UpstreamProtocol>,
+        party: Option<&Party>,
+    ) -> Result<Box<Upstream>, NoConnection> {
+        let stats = self.stats(worker).clone();
         let endpoint = &host.endpoint;
         let connecting = self.open(worker, &endpoint.address, &endpoint.hostname, protocol, party);
         host.begin_connection();
@@ -514,13 +533,22 @@ impl Cluster {
 
     /// Waits until a connection of this cluster came free or ended.
     async fn turn(&self) {
+        let _ = self.turn_or(|_| Poll::Pending).await;
+    }
+
+    /// The same, or until `over` is.
+    async fn turn_or(&self, over: impl Fn(&Waker) -> Poll<Result<(), NoConnection>>) -> Result<(), NoConnection> {
         let mut place = Place { hosts: &self.hosts, waiter: self.hosts.wait(), used: false };
-        std::future::poll_fn(|cx| match place.waiter.is_called(cx.waker()) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        std::future::poll_fn(|cx| {
+            // A turn that is not needed goes to the next.
+            let over = over(cx.waker());
+            if over.is_pending() && place.waiter.is_called(cx.waker()) {
+                place.used = true;
+                return Poll::Ready(Ok(()));
+            }
+            over
         })
-        .await;
-        place.used = true;
+        .await
     }
 
     /// Puts a connection whose last exchange ended cleanly back for the next request, or closes it.

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use super::keepalive::Keepalive;
 use super::stream::Stream;
 use super::wire::Wire;
 use super::{FRAME_BYTES, SEND_BUFFER};
-use crate::cluster::{Account, Cluster, Host};
+use crate::cluster::{Account, Cluster, Host, NoConnection};
 use crate::io::Io;
 use crate::party::Party;
 
@@ -49,20 +49,46 @@ pub(crate) struct Client {
 pub(crate) struct Pool {
     open: RefCell<Vec<(Rc<Host>, Rc<Client>)>>,
     /// Connections that are being made.
-    expected: RefCell<Vec<Awaited>>,
+    expected: RefCell<Vec<Rc<Awaited>>>,
 }
 
 /// A connection that is being made.
-struct Awaited {
+pub(crate) struct Awaited {
     host: Rc<Host>,
     party: Option<Party>,
     /// Requests that wait for it.
-    waiting: usize,
+    waiting: Cell<usize>,
+    wakers: RefCell<Vec<Waker>>,
+    outcome: RefCell<Outcome>,
+}
+
+/// What became of a connection.
+#[derive(Debug, Clone)]
+enum Outcome {
+    Open,
+    Failed(NoConnection),
+    /// It is made, or nobody makes it any more.
+    Over,
 }
 
 impl Awaited {
     fn is_for(&self, host: &Rc<Host>, party: Option<&Party>) -> bool {
         Rc::ptr_eq(&self.host, host) && self.party.as_ref() == party
+    }
+
+    /// Ready when it is over with the connection; the error is everybody's who waits for it.
+    pub(crate) fn poll_over(&self, waker: &Waker) -> Poll<Result<(), NoConnection>> {
+        match &*self.outcome.borrow() {
+            Outcome::Open => {
+                let mut wakers = self.wakers.borrow_mut();
+                if !wakers.iter().any(|known| known.will_wake(waker)) {
+                    wakers.push(waker.clone());
+                }
+                Poll::Pending
+            }
+            Outcome::Failed(failure) => Poll::Ready(Err(failure.clone())),
+            Outcome::Over => Poll::Ready(Ok(())),
+        }
     }
 }
 
@@ -70,8 +96,14 @@ impl Awaited {
 pub(crate) struct Expected<'c> {
     cluster: &'c Cluster,
     pool: &'c Pool,
-    host: Rc<Host>,
-    party: Option<Party>,
+    awaited: Rc<Awaited>,
+}
+
+impl Expected<'_> {
+    /// There will be no connection.
+    pub(crate) fn fail(&self, failure: &NoConnection) {
+        self.awaited.outcome.replace(Outcome::Failed(failure.clone()));
+    }
 }
 
 impl Client {
@@ -231,19 +263,26 @@ impl Pool {
         self.open.borrow_mut().push((host.clone(), client));
     }
 
-    /// Whether a request had better wait for a connection that is being made; it is counted then.
-    pub(crate) fn is_expected(&self, host: &Rc<Host>, party: Option<&Party>) -> bool {
-        let mut expected = self.expected.borrow_mut();
-        let Some(awaited) = expected.iter_mut().find(|awaited| awaited.is_for(host, party)) else { return false };
-        awaited.waiting += 1;
-        awaited.waiting < EXPECTED_STREAMS
+    /// A connection that is being made and that a request had better wait for; it is counted then.
+    pub(crate) fn expected(&self, host: &Rc<Host>, party: Option<&Party>) -> Option<Rc<Awaited>> {
+        let expected = self.expected.borrow();
+        let has_room = |awaited: &Awaited| awaited.waiting.get() + 1 < EXPECTED_STREAMS;
+        let awaited = expected.iter().find(|awaited| awaited.is_for(host, party) && has_room(awaited))?;
+        awaited.waiting.set(awaited.waiting.get() + 1);
+        Some(awaited.clone())
     }
 
     /// A connection to `host` is being made.
     pub(crate) fn expect<'c>(&'c self, cluster: &'c Cluster, host: &Rc<Host>, party: Option<&Party>) -> Expected<'c> {
-        let party = party.cloned();
-        self.expected.borrow_mut().push(Awaited { host: host.clone(), party: party.clone(), waiting: 0 });
-        Expected { cluster, pool: self, host: host.clone(), party }
+        let awaited = Rc::new(Awaited {
+            host: host.clone(),
+            party: party.cloned(),
+            waiting: Cell::new(0),
+            wakers: RefCell::default(),
+            outcome: RefCell::new(Outcome::Open),
+        });
+        self.expected.borrow_mut().push(awaited.clone());
+        Expected { cluster, pool: self, awaited }
     }
 
     /// Lets go of connections that are idle or old.
@@ -278,11 +317,13 @@ impl Pool {
 
 impl Drop for Expected<'_> {
     fn drop(&mut self) {
-        let mut expected = self.pool.expected.borrow_mut();
-        if let Some(at) = expected.iter().position(|awaited| awaited.is_for(&self.host, self.party.as_ref())) {
-            expected.swap_remove(at);
+        self.pool.expected.borrow_mut().retain(|awaited| !Rc::ptr_eq(awaited, &self.awaited));
+        let mut outcome = self.awaited.outcome.borrow_mut();
+        if matches!(*outcome, Outcome::Open) {
+            *outcome = Outcome::Over;
         }
-        drop(expected);
+        drop(outcome);
+        self.awaited.wakers.take().into_iter().for_each(Waker::wake);
         self.cluster.gone();
     }
 }
