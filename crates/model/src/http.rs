@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, FilterSlot, Format, Origin, RouteTable};
+use crate::{AccessLog, FilterSlot, HeaderEdits, LogCondition, LogFormat, Origin, RouteTable};
 
 /// The HTTP connection manager of one filter chain.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,7 +166,7 @@ pub struct IdentityPolicy {
     pub proxy_100_continue: bool,
     pub append_x_forwarded_port: bool,
     pub client_certificate: ClientCertificate,
-    pub local_reply_format: Option<LocalReplyFormat>,
+    pub local_replies: Option<Box<LocalReplies>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -202,10 +202,30 @@ pub struct ForwardedParts {
     pub json: bool,
 }
 
-/// The body of answers that the proxy makes itself.
+/// What becomes of answers that the proxy makes itself.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LocalReplies {
+    /// The first whose condition holds changes the answer.
+    pub mappers: Vec<ReplyMapper>,
+    /// How their bodies are made, unless the mapper says it.
+    pub body: Option<BodyFormat>,
+}
+
+/// Changes the answers for which a condition holds.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LocalReplyFormat {
-    pub body: Format,
+pub struct ReplyMapper {
+    pub condition: LogCondition,
+    pub status: Option<u16>,
+    pub body: Option<Vec<u8>>,
+    pub format: Option<BodyFormat>,
+    pub headers: HeaderEdits,
+}
+
+/// How a body is made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BodyFormat {
+    /// A JSON object ends with a line break, as in a log.
+    pub format: LogFormat,
     pub content_type: String,
 }
 

@@ -22,6 +22,7 @@ mod listener;
 mod log_service;
 mod matcher;
 mod metadata;
+mod metadata_match;
 mod outlier;
 mod rate_limit;
 mod reading;
@@ -44,6 +45,7 @@ pub use listener::*;
 pub use log_service::*;
 pub use matcher::*;
 pub use metadata::*;
+pub use metadata_match::*;
 pub use outlier::*;
 pub use rate_limit::*;
 pub use reading::*;
@@ -149,7 +151,7 @@ impl AccessLog {
 }
 
 /// What is logged at all.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum LogCondition {
     /// By the status of gRPC that the answer has or stands for; 2, *unknown*, where there is no answer.
     GrpcStatus {
@@ -160,6 +162,51 @@ pub enum LogCondition {
     },
     /// By the flags of the response, in the short form; any flag when this is empty.
     Flags(Vec<String>),
+    /// By the status that is answered; 0 where there is no answer.
+    Status(Comparison),
+    /// By how long it has taken, in milliseconds.
+    Duration(Comparison),
+    /// By a header of the request.
+    Header(HeaderMatch),
+    /// By what filters noted; `if_absent` is the verdict where they noted nothing there.
+    Metadata {
+        matches: MetadataMatch,
+        if_absent: bool,
+    },
+    /// So many in a million. Drawn by the request's id where it has one, so that all proxies on its way agree, unless
+    /// `independent`.
+    Share {
+        parts: u32,
+        independent: bool,
+    },
+    All(Vec<LogCondition>),
+    Any(Vec<LogCondition>),
+}
+
+/// A number against a fixed one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Comparison {
+    pub how: Compare,
+    pub with: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compare {
+    Equal,
+    AtLeast,
+    AtMost,
+    Unequal,
+}
+
+impl Comparison {
+    pub fn holds(&self, value: u64) -> bool {
+        match self.how {
+            Compare::Equal => value == self.with,
+            Compare::AtLeast => value >= self.with,
+            Compare::AtMost => value <= self.with,
+            Compare::Unequal => value != self.with,
+        }
+    }
 }
 
 /// Where log lines go.

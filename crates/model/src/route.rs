@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Attempts, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, Metadata, Origin, QueryMatch, RateLimit,
+    Attempts, FilterOverride, HashPolicy, HeaderEdits, HeaderMatch, LogFormat, Metadata, Origin, QueryMatch, RateLimit,
     Regex, Value,
 };
 
@@ -270,5 +270,9 @@ pub struct DirectResponse {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ResponseBody {
     Fixed(Vec<u8>),
-    Format(Format),
+    /// `%LOCAL_REPLY_BODY%` is `fixed`.
+    Format {
+        fixed: Vec<u8>,
+        format: Box<LogFormat>,
+    },
 }

@@ -14,6 +14,7 @@ use postrider_tls::ServerTls;
 use crate::cluster::{Cluster, stat_name};
 use crate::limit::Limit;
 use crate::listener::Arrival;
+use crate::http::LocalReplies;
 use crate::log::Logs;
 use crate::plain;
 use crate::plan::{ChainPlan, HandlerPlan, RoutesPlan};
@@ -51,6 +52,8 @@ pub(crate) struct Http {
     pub(crate) notes_ends: Cell<bool>,
     pub(crate) stat_prefix: String,
     pub(crate) server: Option<FieldLine>,
+    /// What becomes of answers of our own, where something does.
+    pub(crate) local_replies: Option<Box<LocalReplies>>,
     /// Somebody may ask what any route is called: a log, a filter, the format of local replies.
     pub(crate) names_matter: bool,
     routes: RefCell<Rc<Routes>>,
@@ -193,7 +196,8 @@ impl Http {
             notes_ends: Cell::new(!model.access_log.is_empty()),
             names_matter: !model.access_log.is_empty()
                 || !model.filters.is_empty()
-                || model.identity.local_reply_format.is_some(),
+                || model.identity.local_replies.is_some(),
+            local_replies: model.identity.local_replies.as_deref().map(LocalReplies::compile),
             model: model.clone(),
         }
     }

@@ -1,5 +1,6 @@
 //! Access logs: those of one chain on one worker, and the line of the admin's.
 
+mod condition;
 mod entry;
 mod service;
 
@@ -9,13 +10,13 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{Moment, StreamInfo};
-use postrider_http::grpc::{Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
-use postrider_model::{AccessLog, AccessLogSink, LogCondition, LogEntries, LogFormat, LogOutput};
+use postrider_model::{AccessLog, AccessLogSink, LogEntries, LogFormat, LogOutput};
 use postrider_telemetry::access_log::{LogBuffer, Target};
 
 use crate::format::Context;
 use crate::worker::Worker;
+pub(crate) use condition::Condition;
 pub(crate) use service::ServiceLog;
 
 /// Loggers in the order of the configuration; usually none or one.
@@ -24,7 +25,7 @@ pub(crate) struct Logs(Vec<Logger>);
 
 struct Logger {
     output: Output,
-    condition: Option<LogCondition>,
+    condition: Option<Condition>,
 }
 
 enum Output {
@@ -44,7 +45,7 @@ impl Logs {
                     Output::Entries { wanted: wanted.clone(), service: worker.log_service(&wanted.service) }
                 }
             };
-            Some(Logger { output, condition: log.condition.clone() })
+            Some(Logger { output, condition: log.condition.as_ref().map(Condition::compile) })
         };
         Logs(logs.iter().filter_map(logger).collect())
     }
@@ -55,7 +56,7 @@ impl Logs {
 
     pub(crate) fn write(&self, context: &Context<'_>) {
         for logger in &self.0 {
-            if logger.condition.as_ref().is_some_and(|condition| !holds(condition, context)) {
+            if logger.condition.as_ref().is_some_and(|condition| !condition.holds(context)) {
                 continue;
             }
             match &logger.output {
@@ -64,26 +65,6 @@ impl Logs {
                 }
                 Output::Entries { wanted, service } => service.write(|out| entry::append(wanted, context, out)),
             }
-        }
-    }
-}
-
-/// Whether a line about this stream is wanted.
-#[cold]
-fn holds(condition: &LogCondition, context: &Context<'_>) -> bool {
-    match condition {
-        LogCondition::GrpcStatus { codes, exclude } => {
-            let listed = match context.answered_grpc() {
-                Some(Status::Code(code)) => codes.contains(&code.number()),
-                // What is no code is on no list.
-                Some(Status::Other(_) | Status::Invalid) => false,
-                None => codes.contains(&Code::Unknown.number()),
-            };
-            listed != *exclude
-        }
-        LogCondition::Flags(wanted) => {
-            let mut raised = context.info.flags.names().map(|(short, _)| short);
-            raised.any(|name| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name))
         }
     }
 }
@@ -136,7 +117,7 @@ pub fn write_admin_line(log: &AccessLog, admin: &AdminRequest<'_>, now: SystemTi
         now,
     };
     let LogOutput::Lines { format, .. } = &log.output else { return };
-    if log.condition.as_ref().is_none_or(|condition| holds(condition, &context)) {
+    if log.condition.as_ref().is_none_or(|condition| Condition::compile(condition).holds(&context)) {
         context.write_log(format, out);
     }
 }

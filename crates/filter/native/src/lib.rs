@@ -26,7 +26,6 @@ mod header_options;
 mod health_check;
 mod jwt_authn;
 mod local_ratelimit;
-mod metadata_match;
 mod mutation_rules;
 mod pace;
 mod ratelimit;

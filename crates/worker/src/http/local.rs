@@ -11,7 +11,6 @@ use postrider_telemetry::stats::sets::http as stat;
 use super::exchange::Exchange;
 use super::{Connection, edits};
 use crate::chain::Http;
-use crate::format::Absent;
 use crate::io::Io;
 
 impl Exchange {
@@ -47,17 +46,9 @@ impl Exchange {
         self.upload = super::transfer::Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);
     }
 
-    /// An answer that belongs to the route: its header edits apply.
-    pub(super) fn reply_for_route(&mut self, connection: &mut Connection, http: &Http, reply: LocalReply) {
-        self.make_reply(connection, http, reply, true);
-    }
-
-    /// Prepares the answer to the client. It is sent when the filters have seen it: see [`Exchange::run`].
+    /// Prepares the answer to the client, whose route edits it. It is sent when the filters have seen it: see
+    /// [`Exchange::run`].
     pub(super) fn reply(&mut self, connection: &mut Connection, http: &Http, reply: LocalReply) {
-        self.make_reply(connection, http, reply, false);
-    }
-
-    fn make_reply(&mut self, connection: &mut Connection, http: &Http, reply: LocalReply, of_route: bool) {
         if self.answered {
             return;
         }
@@ -75,17 +66,18 @@ impl Exchange {
             // A value with control bytes, made from a request, is left out.
             let _ = self.response.fields.append_name(name.to_ascii_lowercase().as_bytes(), value);
         }
-        if !self.reply_body.is_empty() && !self.response.fields.has(HeaderId::ContentType) {
-            let _ = self.response.fields.append(HeaderId::ContentType, b"text/plain");
+        self.edit_response_headers(connection);
+        match &http.local_replies {
+            Some(replies) => self.map_reply(connection, replies),
+            None if !self.reply_body.is_empty() && !self.response.fields.has(HeaderId::ContentType) => {
+                let _ = self.response.fields.append(HeaderId::ContentType, b"text/plain");
+            }
+            None => {}
         }
-        self.format_reply(connection, http, of_route);
         if self.is_grpc() {
-            self.reply_as_grpc(status, grpc_status);
+            self.reply_as_grpc(self.info.status, grpc_status);
         }
         self.return_request_id(http);
-        if of_route {
-            self.edit_response_headers(connection);
-        }
         if self.filters.is_some() {
             let bodiless = self.request.method() == Method::Head || is_bodiless(self.response.status());
             self.response_trailers.clear();
@@ -110,16 +102,6 @@ impl Exchange {
         self.write_reply(connection, http);
         self.answered = true;
         self.response_done = true;
-    }
-
-    /// The body as `local_reply_config` wants it.
-    fn format_reply(&mut self, connection: &Connection, http: &Http, of_route: bool) {
-        let Some(format) = http.model.identity.local_reply_format.as_ref().filter(|_| !of_route) else { return };
-        let mut body = Vec::new();
-        let context = self.format_context(&self.reply_body, connection.worker.clock.wall(self.info.started));
-        context.write(&format.body, Absent::Dash, &mut body);
-        self.reply_body = body;
-        let _ = self.response.fields.set(HeaderId::ContentType, format.content_type.as_bytes());
     }
 
     /// Reads the rest of the request's body if it is here already, so that the connection can go on.

@@ -17,6 +17,7 @@ mod grpc;
 mod hold;
 mod identity;
 mod local;
+mod local_replies;
 mod outbox;
 mod passage;
 mod prepare;
@@ -31,6 +32,7 @@ pub(crate) use choice::hash_of_address;
 pub(crate) use edits::{apply as apply_edits, evaluate as evaluate_edits};
 pub(crate) use exchange::Exchange;
 pub use identity::{Ends, identify};
+pub(crate) use local_replies::LocalReplies;
 
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -14,7 +14,6 @@ use super::exchange::Exchange;
 use super::identity::{Ends, identify};
 use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
-use crate::format::Absent;
 use crate::worker::Worker;
 
 /// Where a request goes.
@@ -242,9 +241,9 @@ impl Exchange {
     fn respond_directly(&mut self, connection: &mut Connection, http: &Http, response: &DirectResponse) {
         let body = match &response.body {
             ResponseBody::Fixed(body) => body.clone(),
-            ResponseBody::Format(format) => {
+            ResponseBody::Format { fixed, format } => {
                 let mut body = Vec::new();
-                self.format_context(&[], self.info.start).write(format, Absent::Dash, &mut body);
+                self.format_context(fixed, self.info.start).write_log(format, &mut body);
                 body
             }
         };
@@ -267,14 +266,14 @@ impl Exchange {
             details: "direct_response".into(),
             ..LocalReply::default()
         };
-        self.reply_for_route(connection, http, reply);
+        self.reply(connection, http, reply);
     }
 
     fn redirect_with(&mut self, connection: &mut Connection, http: &Http, redirect: &Redirect, location: Vec<u8>) {
         let headers = vec![("location".into(), location.into())];
         let reply =
             LocalReply { status: redirect.status, headers, details: "direct_response".into(), ..LocalReply::default() };
-        self.reply_for_route(connection, http, reply);
+        self.reply(connection, http, reply);
     }
 
     fn redirect_to(
@@ -286,6 +285,8 @@ impl Exchange {
         details: &'static str,
     ) {
         let headers = vec![("location".into(), location.into())];
+        // It is not the route that answers: nothing of it applies.
+        self.route = None;
         self.reply(connection, http, LocalReply { status, headers, details: details.into(), ..LocalReply::default() });
     }
 }

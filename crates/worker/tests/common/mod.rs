@@ -131,7 +131,7 @@ fn http() -> HttpConnection {
             proxy_100_continue: false,
             append_x_forwarded_port: false,
             client_certificate: ClientCertificate::default(),
-            local_reply_format: None,
+            local_replies: None,
         },
         upgrades: Vec::new(),
         router: RouterOptions { dynamic_stats: true, suppress_x_headers: false },

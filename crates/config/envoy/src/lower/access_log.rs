@@ -1,9 +1,12 @@
 //! Access loggers and their formats.
 
-use postrider_model::{AccessLog, AccessLogSink, EntryKind, Format, JsonFormat, LogCondition, LogFormat, LogOutput};
+use postrider_model::{
+    AccessLog, AccessLogSink, Compare, Comparison, EntryKind, Format, HeaderCondition, JsonFormat, LogCondition,
+    LogFormat, LogOutput, StringKind, StringMatch,
+};
 
 use super::context::Lowering;
-use super::{data, log_service};
+use super::{data, log_service, matchers};
 use crate::reader::Reader;
 
 const FILE: &str = "envoy.extensions.access_loggers.file.v3.FileAccessLog";
@@ -68,7 +71,8 @@ fn logger(cx: &mut Lowering<'_>, log: &Reader<'_>, lines_of: Option<&str>) -> Op
     Some(AccessLog { output, condition })
 }
 
-fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCondition> {
+/// `envoy.config.accesslog.v3.AccessLogFilter`.
+pub(super) fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCondition> {
     match at.oneof("filter_specifier") {
         Some("grpc_status_filter") => {
             let filter = at.message("grpc_status_filter")?;
@@ -79,6 +83,46 @@ fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCondition> {
             let filter = at.message("response_flag_filter")?;
             Some(LogCondition::Flags(filter.strings("flags").iter().map(|flag| flag.value.to_owned()).collect()))
         }
+        Some("status_code_filter") => {
+            comparison(at.message("status_code_filter")?.message("comparison")?).map(LogCondition::Status)
+        }
+        Some("duration_filter") => {
+            comparison(at.message("duration_filter")?.message("comparison")?).map(LogCondition::Duration)
+        }
+        Some("header_filter") => {
+            let header = matchers::header(cx, &at.message("header_filter")?.message("header")?)?;
+            if let HeaderCondition::Value(StringMatch { kind: StringKind::Custom { .. }, .. }) = header.condition {
+                cx.refuse_value(at, "header_filter", "a plugin's condition in an access log filter");
+                return None;
+            }
+            Some(LogCondition::Header(header))
+        }
+        Some("metadata_filter") => {
+            let filter = at.message("metadata_filter")?;
+            let if_absent = filter.bool_wrapper("match_if_key_not_found").unwrap_or(true);
+            let Some(matcher) = filter.message("matcher") else {
+                // Without a matcher nothing is ever found.
+                return Some(if if_absent { LogCondition::All(Vec::new()) } else { LogCondition::Any(Vec::new()) });
+            };
+            Some(LogCondition::Metadata { matches: matchers::metadata(cx, &matcher)?, if_absent })
+        }
+        Some("runtime_filter") => {
+            let filter = at.message("runtime_filter")?;
+            filter.approximate("runtime_key", "no runtime key overrides the share");
+            Some(LogCondition::Share {
+                parts: filter
+                    .message("percent_sampled")
+                    .and_then(|share| matchers::parts_per_million(&share))
+                    .unwrap_or(0),
+                independent: filter.bool("use_independent_randomness"),
+            })
+        }
+        Some("not_health_check_filter") => {
+            at.approximate("not_health_check_filter", "no request is known as a health check");
+            Some(LogCondition::All(Vec::new()))
+        }
+        Some("and_filter") => conditions(cx, &at.message("and_filter")?).map(LogCondition::All),
+        Some("or_filter") => conditions(cx, &at.message("or_filter")?).map(LogCondition::Any),
         Some(other) => {
             cx.refuse(at, other, &format!("the condition `{other}` of an access logger"));
             None
@@ -88,6 +132,24 @@ fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCondition> {
             None
         }
     }
+}
+
+fn conditions(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<LogCondition>> {
+    // All are read, so that each has its say about what is wrong with it.
+    let all: Vec<_> = at.list("filters").iter().map(|filter| condition(cx, filter)).collect();
+    all.into_iter().collect()
+}
+
+fn comparison(at: Reader<'_>) -> Option<Comparison> {
+    let how = match at.enum_name("op").as_str() {
+        "GE" => Compare::AtLeast,
+        "LE" => Compare::AtMost,
+        "NE" => Compare::Unequal,
+        _ => Compare::Equal,
+    };
+    let value = at.message("value")?;
+    value.approximate("runtime_key", "no runtime key overrides the default value");
+    Some(Comparison { how, with: u64::from(value.u32("default_value")) })
 }
 
 fn file_format(cx: &mut Lowering<'_>, config: &Reader<'_>) -> LogFormat {

@@ -1,7 +1,7 @@
 //! Data that a configuration carries or names (`DataSource`), and formats (`SubstitutionFormatString`).
 
 use postrider_config_core::Span;
-use postrider_model::{Data, Format, JsonFormat, LogFormat};
+use postrider_model::{BodyFormat, Data, Format, JsonFormat, LogFormat};
 
 use super::access_log::default_format;
 use super::context::Lowering;
@@ -22,18 +22,19 @@ pub(super) fn log_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> LogFormat {
     if at.bool("omit_empty_values") { LogFormat::OmitEmpty(Box::new(format)) } else { format }
 }
 
-/// A `SubstitutionFormatString` as a body: the format and its content type.
-pub(super) fn body_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Format, Option<String>) {
+/// A `SubstitutionFormatString` as a body.
+pub(super) fn body_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> BodyFormat {
     common(cx, at);
-    if at.bool("omit_empty_values") {
-        cx.refuse(at, "omit_empty_values", "leaving out empty values in a body");
-    }
-    if at.has("json_format") {
-        cx.refuse(at, "json_format", "a JSON object as the body of a reply");
-    }
-    let content_type = at.str("content_type");
-    let content_type = (!content_type.is_empty()).then(|| content_type.to_owned());
-    (text(cx, at).unwrap_or_default(), content_type)
+    let json = at.message("json_format").map(|json| LogFormat::Json(json_format(cx, &json)));
+    let content_type = match at.str("content_type") {
+        "" if json.is_some() => "application/json",
+        "" => "text/plain",
+        other => other,
+    };
+    let content_type = content_type.to_owned();
+    let format = json.unwrap_or_else(|| LogFormat::Text(text(cx, at).unwrap_or_default()));
+    let format = if at.bool("omit_empty_values") { LogFormat::OmitEmpty(Box::new(format)) } else { format };
+    BodyFormat { format, content_type }
 }
 
 fn common(cx: &mut Lowering<'_>, at: &Reader<'_>) {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use postrider_model::{
     ClientCertificate, Codec, ForwardedParts, Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy,
-    LocalReplyFormat, RouteTable, ServerHeader,
+    LocalReplies, LogCondition, ReplyMapper, RouteTable, ServerHeader,
 };
 
 use super::context::{Lowering, origin, timeout};
-use super::{access_log, data, filters, http2, policy, tables};
+use super::{access_log, data, filters, headers, http2, policy, tables};
 use crate::reader::Reader;
 
 /// `stream_idle_timeout` where it is absent.
@@ -181,7 +181,7 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         proxy_100_continue: at.bool("proxy_100_continue"),
         append_x_forwarded_port: at.bool("append_x_forwarded_port"),
         client_certificate: client_certificate(cx, at),
-        local_reply_format: local_reply(cx, at),
+        local_replies: local_replies(cx, at),
     }
 }
 
@@ -213,13 +213,24 @@ fn client_certificate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ClientCertifica
     rule
 }
 
-fn local_reply(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LocalReplyFormat> {
+fn local_replies(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Box<LocalReplies>> {
     let config = at.message("local_reply_config")?;
-    if config.has("mappers") {
-        cx.refuse(&config, "mappers", "mapping local replies");
-    }
-    let (body, content_type) = data::body_format(cx, &config.message("body_format")?);
-    Some(LocalReplyFormat { body, content_type: content_type.unwrap_or_else(|| "text/plain".to_owned()) })
+    let mappers = config.list("mappers");
+    let mappers = mappers.iter().filter_map(|mapper| reply_mapper(cx, mapper)).collect();
+    let body = config.message("body_format").map(|format| data::body_format(cx, &format));
+    Some(Box::new(LocalReplies { mappers, body }))
+}
+
+fn reply_mapper(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ReplyMapper> {
+    let condition = at.message("filter").and_then(|filter| access_log::condition(cx, &filter));
+    let mapper = ReplyMapper {
+        condition: LogCondition::All(Vec::new()),
+        status: at.u32_wrapper("status_code").and_then(|status| u16::try_from(status).ok()),
+        body: at.message("body").map(|body| data::source_bytes(cx, &body).unwrap_or_default()),
+        format: at.message("body_format_override").map(|format| data::body_format(cx, &format)),
+        headers: headers::additions(cx, at, "headers_to_add"),
+    };
+    Some(ReplyMapper { condition: condition?, ..mapper })
 }
 
 /// The upgrade that stands for CONNECT (RFC 9110 section 9.3.6), in lower case.

@@ -1,9 +1,12 @@
 //! Conditions on strings, headers and query parameters; regex substitutions; fractions.
 
-use postrider_model::{HeaderCondition, HeaderMatch, QueryCondition, QueryMatch, Regex, StringKind, StringMatch};
+use postrider_config_core::Diagnostic;
+use postrider_model::{
+    HeaderCondition, HeaderMatch, MetadataMatch, QueryCondition, QueryMatch, Reading, Regex, StringKind, StringMatch,
+};
 
 use super::context::Lowering;
-use super::plugins;
+use super::{plugins, value};
 use crate::reader::Reader;
 
 /// Parts of a whole in a fraction.
@@ -115,6 +118,22 @@ pub(super) fn parts_per_million(at: &Reader<'_>) -> Option<u32> {
         _ => numerator * 10_000,
     };
     u32::try_from(parts.min(u64::from(MILLION))).ok()
+}
+
+/// `envoy.type.matcher.v3.MetadataMatcher`.
+pub(super) fn metadata(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<MetadataMatch> {
+    at.read_whole();
+    match Reading::all(&value::value(at.as_message()), MetadataMatch::read) {
+        Ok(read) => read,
+        Err(errors) => {
+            for error in errors {
+                let span = super::locate(at.as_message(), &error.path).or(at.span());
+                let path = if error.path.is_empty() { at.path().to_owned() } else { at.path_of(&error.path) };
+                cx.push(Diagnostic::error("invalid-matcher", error.message).at(span).path(path));
+            }
+            None
+        }
+    }
 }
 
 fn plain(kind: StringKind) -> StringMatch {

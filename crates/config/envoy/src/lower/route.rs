@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use postrider_model::{
-    Action, Attempts, Command, DirectResponse, Format, PathMatch, Piece, Redirect, RedirectPath, RedirectScheme,
-    ResponseBody, Route, RouteMatch,
+    Action, Attempts, BodyFormat, DirectResponse, PathMatch, Redirect, RedirectPath, RedirectScheme, ResponseBody, Route,
+    RouteMatch,
 };
 
 use super::context::{Lowering, origin};
@@ -147,21 +147,10 @@ fn respond(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Di
     }
     let (body, content_type) = match at.message("body_format") {
         Some(format) => {
-            let (mut format, content_type) = data::body_format(cx, &format);
-            insert_body(&mut format, &String::from_utf8_lossy(&fixed));
-            (ResponseBody::Format(format), content_type)
+            let BodyFormat { format, content_type } = data::body_format(cx, &format);
+            (ResponseBody::Format { fixed, format: Box::new(format) }, Some(content_type))
         }
         None => (ResponseBody::Fixed(fixed), None),
     };
     DirectResponse { status: u16::try_from(at.u32("status")).unwrap_or(200), body, content_type }
-}
-
-/// Puts the fixed body where the format asks for it: `%LOCAL_REPLY_BODY%`.
-fn insert_body(format: &mut Format, body: &str) {
-    for piece in &mut format.pieces {
-        if let Piece::Command { command: Command::LocalReplyBody, max_length } = piece {
-            let end = max_length.map_or(body.len(), |length| body.floor_char_boundary(length));
-            *piece = Piece::Text(body[..end].to_owned());
-        }
-    }
 }

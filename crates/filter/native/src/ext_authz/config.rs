@@ -7,7 +7,7 @@ use postrider_filter_api::{ConfigError, GrpcService};
 use postrider_http::HeaderName;
 use postrider_model::{Format, Reading, StringMatch, Value};
 
-use crate::metadata_match::MetadataMatch;
+use postrider_model::MetadataMatch;
 use crate::mutation_rules::MutationRules;
 use crate::read::{header, status};
 

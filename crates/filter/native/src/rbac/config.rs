@@ -8,7 +8,7 @@ use postrider_model::{CertificatePart, Reading, StringMatch, Value, header_match
 
 use super::rules::{Place, Policy, Rule, Rules, Source, Verb};
 use super::template;
-use crate::metadata_match::MetadataMatch;
+use postrider_model::MetadataMatch;
 
 pub(super) const URI_TEMPLATE: &str = "envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig";
 pub(super) const MTLS: &str = "envoy.extensions.rbac.principals.mtls_authenticated.v3.Config";

@@ -7,7 +7,7 @@ use postrider_filter_api::{RouteFacts, Stream, StreamInfo, TlsSession};
 use postrider_http::RequestHead;
 use postrider_model::{CertificatePart, Cidr, HeaderMatch, Regex, StringMatch, Value};
 
-use crate::metadata_match::MetadataMatch;
+use postrider_model::MetadataMatch;
 use crate::request_parts::header;
 
 /// Policies and what it means when one of them matches.

@@ -1,9 +1,10 @@
 //! A condition on dynamic metadata: `envoy.type.matcher.v3.MetadataMatcher`.
 
-use postrider_model::{Metadata, Reading, StringMatch, Value, string_match};
+use crate::{Metadata, Reading, StringMatch, Value, string_match};
 
+/// What a value that lies under a path of keys must be like.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct MetadataMatch {
+pub struct MetadataMatch {
     namespace: String,
     path: Vec<String>,
     condition: ValueMatch,
@@ -26,7 +27,8 @@ enum ValueMatch {
 }
 
 impl MetadataMatch {
-    pub(crate) fn read(at: &mut Reading<'_>) -> Option<MetadataMatch> {
+    /// Reads one; `None` after an error.
+    pub fn read(at: &mut Reading<'_>) -> Option<MetadataMatch> {
         let namespace = at.text("filter").unwrap_or_default().to_owned();
         let path = at.each("path", |segment| segment.text("key").unwrap_or_default().to_owned());
         if namespace.is_empty() || path.is_empty() || path.iter().any(String::is_empty) {
@@ -39,15 +41,22 @@ impl MetadataMatch {
         Some(MetadataMatch { namespace, path, condition: condition.flatten()?, invert: at.flag("invert") })
     }
 
-    pub(crate) fn matches(&self, metadata: &Metadata) -> bool {
-        let mut value = metadata.namespace(&self.namespace);
+    pub fn matches(&self, metadata: &Metadata) -> bool {
+        self.condition.matches(self.value(metadata)) != self.invert
+    }
+
+    /// There is a value to compare.
+    pub fn finds(&self, metadata: &Metadata) -> bool {
+        self.value(metadata).is_some()
+    }
+
+    fn value<'m>(&self, metadata: &'m Metadata) -> Option<&'m Value> {
+        let mut value = metadata.namespace(&self.namespace)?;
         for key in &self.path {
-            value = match value {
-                Some(Value::Map(entries)) => entries.iter().find(|(known, _)| known == key).map(|(_, value)| value),
-                _ => None,
-            };
+            let Value::Map(entries) = value else { return None };
+            value = entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)?;
         }
-        self.condition.matches(value) != self.invert
+        Some(value)
     }
 }
 
@@ -115,7 +124,18 @@ fn as_number(value: &Value) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{list, object, text};
+
+    fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
+        Value::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+
+    fn list<const N: usize>(items: [Value; N]) -> Value {
+        Value::List(items.into_iter().collect())
+    }
+
+    fn text(text: &str) -> Value {
+        Value::String(text.to_owned())
+    }
 
     #[test]
     fn a_value_deep_inside_is_compared_by_its_kind() {
