@@ -136,6 +136,50 @@ pub struct Forward {
     pub attempts: Option<Arc<Attempts>>,
     /// What decides on the host, where the cluster chooses by a hash.
     pub hash_policies: Vec<HashPolicy>,
+    /// Where copies of requests go; the route's own, or those of its virtual host or table.
+    pub mirrors: Vec<Mirror>,
+    /// Redirects of upstreams that are followed here.
+    pub redirects: Option<Arc<InternalRedirects>>,
+}
+
+/// A copy of requests goes to another cluster, and nobody waits for its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mirror {
+    pub target: MirrorTarget,
+    /// The share of requests that are copied, in parts per million; `None` is all.
+    pub fraction: Option<u32>,
+    /// In place of the request's host.
+    pub host: Option<String>,
+    /// The copy's host ends in `-shadow`, so that its logs tell them apart.
+    pub marks_host: bool,
+    /// One after the other.
+    pub headers: Vec<HeaderEdits>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum MirrorTarget {
+    Cluster(String),
+    /// The cluster that a request header names; without it there is no copy.
+    Header(String),
+}
+
+/// Which redirects are followed instead of being passed on, and how often.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InternalRedirects {
+    /// Statuses that redirect.
+    pub statuses: Vec<u16>,
+    /// Followed one after the other at most.
+    pub max: u32,
+    /// Also to `https` from `http`, and back.
+    pub across_schemes: bool,
+    /// Never from `http` to `https`.
+    pub safe_schemes: bool,
+    /// A route does not lead twice to the same one.
+    pub new_routes: bool,
+    /// Names of the routes that may be led to; all of the lists must have it.
+    pub allowed_routes: Vec<Vec<String>>,
+    /// Fields of the redirect that go into the next request, in lower case.
+    pub copied_headers: Vec<String>,
 }
 
 /// How long streams of a route may last, from the first byte of the request on.

@@ -256,6 +256,8 @@ pub(crate) mod tests {
             include_host_rate_limits: false,
             attempts: None,
             hash_policies: Vec::new(),
+            mirrors: Vec::new(),
+            redirects: None,
         }
     }
 

@@ -3,15 +3,17 @@
 //! It takes the same way as a forwarded one: load balancer, circuit breakers, pool, counters. It ends with its answer,
 //! at its timeout, or when the filter drops the handle; nothing of it outlives that.
 
+mod feed;
 pub(crate) mod frame;
 pub(crate) mod grpc;
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
-use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response};
+use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response, write_chunk, write_last_chunk};
 use postrider_http::{
     Asked, BodyFraming, Connection as Persistence, Fields, HeaderId, Method, RequestHead, RequestWrite, ResponseFacts,
     ResponseHead, ResponseRules, Version, write_request,
@@ -25,6 +27,8 @@ use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::io::Io;
 use crate::party::Party;
 use crate::worker::Worker;
+use feed::Fed;
+pub(crate) use feed::{Feed, Feeder};
 
 /// An answer with a larger body is a failure: filters hold it in memory.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
@@ -35,13 +39,45 @@ pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) -> Cal
     CallHandle::new(move || task.abort())
 }
 
+/// Sends a copy of a request that is under way: what comes back is thrown away. `feed` brings its body, of `framing`.
+pub(crate) fn mirror(
+    worker: Rc<Worker>,
+    cluster: Rc<Cluster>,
+    head: RequestHead,
+    (framing, feed): (BodyFraming, Rc<Feed>),
+    timeout: Option<Duration>,
+) {
+    tokio::task::spawn_local(async move {
+        // Whether it went well, the cluster's counters tell.
+        drop(ask(&worker, &cluster, &head, Payload::Fed(framing, &feed), timeout).await);
+    });
+}
+
 async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) {
     let Call { head, body, timeout, done, .. } = call;
-    let stats = cluster.stats(&worker).clone();
+    done(ask(&worker, &cluster, &head, Payload::Whole(&body), timeout).await);
+}
+
+/// What a request carries.
+#[derive(Clone, Copy)]
+enum Payload<'a> {
+    Whole(&'a [u8]),
+    /// It comes piece by piece, and its answer is thrown away.
+    Fed(BodyFraming, &'a Feed),
+}
+
+async fn ask(
+    worker: &Rc<Worker>,
+    cluster: &Rc<Cluster>,
+    head: &RequestHead,
+    body: Payload<'_>,
+    timeout: Option<Duration>,
+) -> Result<Answer, CallFailure> {
+    let stats = cluster.stats(worker).clone();
     // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
     let outcome = {
         let settled = Cell::new(false);
-        let mut exchange = std::pin::pin!(exchange(&worker, &cluster, &head, &body, &settled));
+        let mut exchange = std::pin::pin!(exchange(worker, cluster, head, body, &settled));
         let outcome = match timeout {
             Some(limit) => tokio::time::timeout(limit, exchange.as_mut()).await.unwrap_or(Err(CallFailure::Timeout)),
             None => exchange.as_mut().await,
@@ -60,14 +96,14 @@ async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) {
     };
     // The proxy's own requests come from inside.
     sets::count_upstream_response(&stats, status, true);
-    done(outcome);
+    outcome
 }
 
 async fn exchange(
     worker: &Rc<Worker>,
     cluster: &Rc<Cluster>,
     head: &RequestHead,
-    body: &[u8],
+    body: Payload<'_>,
     settled: &Cell<bool>,
 ) -> Result<Answer, CallFailure> {
     let stats = cluster.stats(worker).clone();
@@ -101,7 +137,11 @@ async fn exchange(
             }
             // RFC 9110 section 9.2.2: what is idempotent may be sent again; a pooled connection that its owner closed
             // meanwhile is the common case.
-            Err(Broken { heard: false }) if attempt.is_reused() && !retried && head.method().is_idempotent() => {
+            Err(Broken { heard: false }) if attempt.is_reused()
+                && !retried
+                && !attempt.fed
+                && head.method().is_idempotent() =>
+            {
                 retried = true;
             }
             Err(_) => {
@@ -198,6 +238,13 @@ struct Attempt<'a> {
     body: Vec<u8>,
     /// Some of an answer came.
     heard: bool,
+    /// What brings the body, where it comes piece by piece.
+    feed: Option<&'a Feed>,
+    chunked: bool,
+    /// Some of that was taken, so that it cannot be sent once more.
+    fed: bool,
+    /// All of the body is in `out` or sent.
+    complete: bool,
 }
 
 /// The connection or the answer is no good.
@@ -211,9 +258,14 @@ impl<'a> Attempt<'a> {
         cluster: &'a Rc<Cluster>,
         mut upstream: Box<Upstream>,
         head: &RequestHead,
-        body: &[u8],
+        body: Payload<'a>,
     ) -> Attempt<'a> {
+        let (body, fed) = match body {
+            Payload::Whole(body) => (body, None),
+            Payload::Fed(framing, feed) => (&[][..], Some((framing, feed))),
+        };
         let framing = match (body.len(), head.method()) {
+            _ if let Some((framing, _)) = fed => framing,
             // RFC 9110 section 8.6: a method that means a body says that there is none.
             (0, Method::Post | Method::Put | Method::Patch) => BodyFraming::Length(0),
             // A filter may want to say it, too.
@@ -228,6 +280,7 @@ impl<'a> Attempt<'a> {
             Io::Http2(stream) => drop(stream.send_request(head, framing, false)),
             Io::Plain(_) | Io::Tls(_) => write_request(head, &options, &mut out),
         }
+        let chunked = framing == BodyFraming::Chunked && !matches!(upstream.io, Io::Http2(_));
         out.extend_from_slice(body);
         Attempt {
             worker,
@@ -243,6 +296,10 @@ impl<'a> Attempt<'a> {
             trailers: Fields::new(),
             body: Vec::new(),
             heard: false,
+            feed: fed.map(|(_, feed)| feed),
+            chunked,
+            fed: false,
+            complete: fed.is_none(),
         }
     }
 
@@ -255,7 +312,14 @@ impl<'a> Attempt<'a> {
     }
 
     fn poll_with(&mut self, upstream: &mut Upstream, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
+        loop {
+            let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) else {
+                match self.take_fed(upstream, cx) {
+                    Ok(true) => continue,
+                    Ok(false) => break,
+                    Err(broken) => return Poll::Ready(Err(broken)),
+                }
+            };
             match upstream.io.poll_write(cx, rest) {
                 Poll::Ready(Ok(count @ 1..)) => {
                     self.sent += count;
@@ -291,6 +355,33 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Takes what came of a body that comes piece by piece; `false` when there is nothing to send.
+    fn take_fed(&mut self, upstream: &mut Upstream, cx: &mut Context<'_>) -> Result<bool, Broken> {
+        let Some(feed) = self.feed else { return Ok(false) };
+        if self.complete {
+            // All of it was handed over: a stream is told that nothing follows.
+            if let Io::Http2(stream) = &mut upstream.io {
+                stream.finish(&Fields::new());
+            }
+            return Ok(false);
+        }
+        let Poll::Ready(fed) = feed.poll_take(cx) else { return Ok(false) };
+        let Some(Fed { bytes, ended }) = fed else { return Err(self.broken()) };
+        self.out.clear();
+        self.sent = 0;
+        self.fed |= !bytes.is_empty();
+        match self.chunked {
+            true if bytes.is_empty() => {}
+            true => write_chunk(&bytes, &mut self.out),
+            false => self.out = bytes,
+        }
+        self.complete = ended;
+        if ended && self.chunked {
+            write_last_chunk(&Fields::new(), &mut self.out);
+        }
+        Ok(true)
+    }
+
     /// Reads from what is there; `true` when the answer is complete.
     fn read(&mut self, upstream: &mut Upstream) -> Result<bool, Broken> {
         let limits = self.cluster.response_limits();
@@ -320,7 +411,9 @@ impl<'a> Attempt<'a> {
         let Ok(decoded) = decoder.decode(upstream.input.bytes(), &mut self.trailers) else {
             return Err(Broken { heard: true });
         };
-        self.body.extend_from_slice(upstream.input.bytes().get(decoded.data.clone()).unwrap_or_default());
+        if self.feed.is_none() {
+            self.body.extend_from_slice(upstream.input.bytes().get(decoded.data.clone()).unwrap_or_default());
+        }
         upstream.input.consume(decoded.consumed, buffers);
         if self.body.len() > MAX_ANSWER_BYTES {
             return Err(Broken { heard: true });
@@ -339,7 +432,7 @@ impl<'a> Attempt<'a> {
     /// Keeps the connection for the next request if it is in sync.
     fn finish(mut self) -> Answer {
         if let Some(upstream) = self.upstream.take() {
-            let clean = self.facts.persistent && self.sent == self.out.len() && upstream.input.is_empty();
+            let clean = self.facts.persistent && self.complete && self.sent == self.out.len() && upstream.input.is_empty();
             if clean && self.decoder.as_ref().is_some_and(BodyDecoder::is_done) {
                 self.cluster.put_back(upstream, self.worker.clock.now());
             } else {

@@ -107,6 +107,8 @@ pub struct RoutePlan {
     pub timeout: Option<FieldLine>,
     /// Retries, where the route or its virtual host says something about them.
     pub attempts: Option<Arc<AttemptsPlan>>,
+    /// Something is to be remembered of requests while they are under way: for tries, copies or redirects.
+    pub remembers: bool,
 }
 
 /// What is said about tries, with its conditions compiled.
@@ -421,6 +423,12 @@ impl RoutesPlan {
                         || clusters.iter().any(|cluster| !cluster.response_headers.is_empty()),
                     answers: !matches!(route.action, Action::Forward(_)),
                     timeout: timeout_line(&route.action),
+                    remembers: match &route.action {
+                        Action::Forward(forward) => {
+                            forward.attempts.is_some() || !forward.mirrors.is_empty() || forward.redirects.is_some()
+                        }
+                        Action::Redirect(_) | Action::Respond(_) => false,
+                    },
                     attempts: match &route.action {
                         Action::Forward(forward) => forward.attempts.as_ref(),
                         Action::Redirect(_) | Action::Respond(_) => None,

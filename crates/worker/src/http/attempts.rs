@@ -14,6 +14,7 @@ use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
 use postrider_upstream::{LocalBreakers, Permit, Random};
 
+use crate::call::Feeder;
 use crate::cluster::Host;
 use crate::plan::AttemptsPlan;
 
@@ -61,6 +62,10 @@ pub(super) struct Attempts {
     /// What was sent of the body, for the next try.
     kept: Vec<u8>,
     limit: u64,
+    /// What was sent is wanted for a redirect, too.
+    pub(super) may_redirect: bool,
+    /// Copies of the request that are under way.
+    pub(super) mirrors: Vec<Feeder>,
 }
 
 /// Why there is no answer.
@@ -125,12 +130,19 @@ impl Attempts {
             kept: Vec::new(),
             limit,
             plan,
+            may_redirect: false,
+            mirrors: Vec::new(),
         }
     }
 
     /// There may be another try, so what is sent must be kept.
     pub(super) fn may_retry(&self) -> bool {
         !self.on.is_empty()
+    }
+
+    /// The body is looked at while it is sent.
+    pub(super) fn reads_body(&self) -> bool {
+        self.may_retry() || self.may_redirect || !self.mirrors.is_empty()
     }
 
     /// A limit of a try that the whole request cannot exceed anyway means nothing.
@@ -233,7 +245,7 @@ impl Attempts {
 
     /// Keeps some of the body; `false` when that is too much, and there will be no other try.
     pub(super) fn keep(&mut self, piece: &[u8]) -> bool {
-        if !self.may_retry() {
+        if !self.may_retry() && !self.may_redirect {
             return true;
         }
         let fits = (self.kept.len() + piece.len()) as u64 <= self.limit;
@@ -241,6 +253,7 @@ impl Attempts {
             self.kept.extend_from_slice(piece);
         } else {
             self.on = RetryOn::default();
+            self.may_redirect = false;
             self.kept = Vec::new();
             self.permit = None;
         }

@@ -31,6 +31,8 @@ pub(super) enum End {
     Stale,
     /// The route wants another try instead of this outcome.
     Again,
+    /// The answer leads to another route, and the request goes there.
+    Redirect,
 }
 
 impl Exchange {
@@ -198,7 +200,7 @@ impl Exchange {
         // One that the filters hold back is none yet.
         self.tunnel &= self.answered;
         match end {
-            End::Complete | End::Stale | End::Again => {}
+            End::Complete | End::Stale | End::Again | End::Redirect => {}
             End::Reply(mut reply) => {
                 if let Some(count) = self.attempt_count_for_client() {
                     reply.headers.push(("x-envoy-attempt-count".into(), count.as_bytes().to_vec().into()));

@@ -16,6 +16,7 @@ use super::hold::Passed;
 use super::outbox::Outbox;
 use super::passage::Passage;
 use super::prepare::Destination;
+use super::redirect::Redirected;
 use super::transfer::Transfer;
 use super::{After, Connection};
 use crate::chain::{Filters, Http, Routes};
@@ -79,6 +80,8 @@ pub(crate) struct Exchange {
     pub(super) attempts: Option<Box<Attempts>>,
     /// For requests whose cluster chooses by a hash.
     pub(super) chosen: Option<Box<Chosen>>,
+    /// The request was redirected, and follows where that leads.
+    pub(super) redirected: Option<Box<Redirected>>,
     /// The answer is slow: from now on it is worth knowing whether the client has gone.
     pub(super) watches_client: bool,
     /// The request comes from inside.
@@ -143,6 +146,7 @@ impl Exchange {
             fresh_only: false,
             attempts: None,
             chosen: None,
+            redirected: None,
             watches_client: false,
             internal: false,
             count_by_status: true,
@@ -236,9 +240,12 @@ impl Exchange {
         }
         // Permission from the circuit breakers, and a connection.
         self.forward(routes, route, connection, http).await;
+        if self.redirected.is_some() {
+            Box::pin(self.follow_redirects(connection, http)).await;
+        }
     }
 
-    fn begin(&mut self, connection: &Connection, http: &Http) {
+    pub(super) fn begin(&mut self, connection: &Connection, http: &Http) {
         let worker = &connection.worker;
         let now = worker.clock.now();
         let head_bytes = self.info.request_head_bytes;
@@ -311,7 +318,7 @@ impl Exchange {
     }
 
     #[inline(never)]
-    fn note_end(&self, connection: &Connection, http: &Http) {
+    pub(super) fn note_end(&self, connection: &Connection, http: &Http) {
         if let (Some(now), false) = (self.info.ended, http.logs.is_empty()) {
             http.logs.write(&self.format_context(&self.reply_body, connection.worker.clock.wall(now)));
         }
@@ -373,6 +380,7 @@ impl Exchange {
         self.fresh_only = false;
         self.attempts = None;
         self.chosen = None;
+        self.redirected = None;
         self.watches_client = false;
         self.keep_alive = true;
         self.route_timeout = None;

@@ -47,7 +47,9 @@ impl Exchange {
             self.request.fields.remove(id);
         }
         attempts.settle_timeouts(attempts.timeout.unwrap_or(forward.timeout));
-        if attempts.may_retry() && self.facts.framing.has_body() && !matches!(self.upload, Transfer::Filtered { .. }) {
+        attempts.may_redirect = forward.redirects.is_some() && !self.facts.upgrade;
+        attempts.mirrors = self.start_mirrors(connection, forward);
+        if attempts.reads_body() && self.facts.framing.has_body() && !matches!(self.upload, Transfer::Filtered { .. }) {
             // Read piece by piece, so that the pieces can be kept.
             self.upload = Transfer::filtered(self.facts.framing, http.model.http1.enable_trailers);
         }
@@ -134,15 +136,17 @@ impl Exchange {
         self.upload.write(piece.bytes(), &mut self.up);
         if read.ended {
             self.upload.finish(&mut self.request_trailers, &mut self.up);
+            self.end_mirrors();
         }
         Ok(())
     }
 
     fn keep_piece(&mut self, piece: &[u8], worker: &Worker) {
-        if let (Some(attempts), Some(cluster)) = (&mut self.attempts, &self.cluster)
-            && !attempts.keep(piece)
-        {
-            cluster.stats(worker).inc(stat::RETRY_OR_SHADOW_ABANDONED);
+        let (Some(attempts), Some(cluster)) = (&mut self.attempts, &self.cluster) else { return };
+        let abandoned = usize::from(!attempts.keep(piece));
+        let abandoned = abandoned + attempts.mirrors.iter().filter(|mirror| !mirror.push(piece)).count();
+        if abandoned > 0 {
+            cluster.stats(worker).add(stat::RETRY_OR_SHADOW_ABANDONED, abandoned as u64);
         }
     }
 
@@ -205,7 +209,7 @@ impl Exchange {
     }
 
     /// Reads what is here of an answer that nobody gets: when that is all of it, its connection can go on.
-    fn drain_answer(&mut self, worker: &Worker) {
+    pub(super) fn drain_answer(&mut self, worker: &Worker) {
         let Some(upstream) = &mut self.upstream else { return };
         let framing = self.response_facts.framing;
         self.download = Transfer::new(framing, framing, false);
@@ -246,7 +250,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Gives back all that the last try held.
+    /// Gives back all that the last try held, which has failed.
     fn end_attempt(&mut self, worker: &Worker, cluster: &Cluster) {
         let now = worker.clock.now();
         if let Some(host) = self.host.take() {
@@ -260,6 +264,16 @@ impl Exchange {
                 attempts.tried.push(host);
             }
         }
+        self.give_back(cluster, now);
+        self.fresh_only = self.terminates;
+        self.info.request_sent = None;
+        self.info.upstream_local = None;
+        self.info.upstream_remote = None;
+        self.info.upstream_failure = None;
+    }
+
+    /// Keeps the connection of a try that nobody hears of, if it is in sync, and forgets the answer.
+    pub(super) fn give_back(&mut self, cluster: &Cluster, now: postrider_filter_api::Moment) {
         if let Some(upstream) = self.upstream.take() {
             let answered = self.response.status() > 0 && self.download.is_done() && self.response_facts.persistent;
             if answered && self.info.request_sent.is_some() && !self.upload_broken && upstream.input.is_empty() {
@@ -276,11 +290,6 @@ impl Exchange {
         self.response_facts = ResponseFacts::default();
         self.download = Transfer::Done;
         self.upload_broken = false;
-        self.fresh_only = self.terminates;
-        self.info.request_sent = None;
-        self.info.upstream_local = None;
-        self.info.upstream_remote = None;
-        self.info.upstream_failure = None;
     }
 
     /// A host for another try, if possible one that was not tried.

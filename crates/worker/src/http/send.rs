@@ -63,6 +63,10 @@ impl Exchange {
             }
         };
         if rewritten {
+            if !http.model.router.suppress_x_headers {
+                let original = self.request.authority().to_vec();
+                let _ = self.request.fields.set_name(b"x-envoy-original-host", &original);
+            }
             if forward.append_x_forwarded_host {
                 let original = self.request.authority().to_vec();
                 let _ = self.request.fields.set(HeaderId::XForwardedHost, &original);
@@ -94,7 +98,7 @@ impl Exchange {
         if from.has_body() && !filtered {
             self.upload = Transfer::new(from, from, http.model.http1.enable_trailers);
         }
-        if plan.attempts.is_some() || self.request.fields.asks_for_attempts() {
+        if plan.remembers || self.request.fields.asks_for_attempts() {
             self.prepare_attempts(connection, http, forward, plan);
         }
     }

@@ -314,6 +314,9 @@ impl Exchange {
         if self.info.request_sent.is_none() {
             let now = connection.worker.clock.recent();
             self.info.request_sent = Some(now);
+            if self.attempts.is_some() {
+                self.end_mirrors();
+            }
             if let Some(upstream) = &mut self.upstream
                 && let Io::Http2(stream) = &mut upstream.io
                 && !self.tunnel
@@ -423,8 +426,13 @@ impl Exchange {
                 if self.is_watched() {
                     self.report_answer(&connection.worker);
                 }
-                if self.attempts.is_some() && self.again_after_head(facts, &connection.worker) {
-                    return Err(End::Again);
+                if self.attempts.is_some() {
+                    if self.again_after_head(facts, &connection.worker) {
+                        return Err(End::Again);
+                    }
+                    if self.redirects_after_head(facts, connection, http) {
+                        return Err(End::Redirect);
+                    }
                 }
                 self.response_facts = facts;
                 self.on_response_head(connection, http);

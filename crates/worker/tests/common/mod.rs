@@ -165,6 +165,8 @@ fn routes() -> RouteTable {
         include_host_rate_limits: false,
         attempts: None,
         hash_policies: Vec::new(),
+            mirrors: Vec::new(),
+            redirects: None,
     };
     let route = Route {
         name: "all".into(),

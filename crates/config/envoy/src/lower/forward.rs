@@ -9,19 +9,19 @@ use postrider_model::{
 
 use super::context::{ClusterUse, Lowering, timeout};
 use super::http::{CONNECT, refuse_datagrams};
-use super::tables::TableRules;
-use super::{filters, hash_policy, headers, matchers, plugins, rate_limits, retry};
+use super::tables::{HostRules, TableRules};
+use super::{filters, hash_policy, headers, matchers, mirrors, plugins, rate_limits, retry};
 use crate::reader::Reader;
 
 /// `RouteAction.timeout` where it is absent.
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// `host` is what the virtual host says about tries, and `body_limit` the route's own limit on kept bodies.
+/// `host` is what the virtual host says about its routes, and `body_limit` the route's own limit on kept bodies.
 pub(super) fn forward(
     cx: &mut Lowering<'_>,
     at: &Reader<'_>,
     rules: &TableRules<'_>,
-    host: &Attempts,
+    host: &HostRules,
     body_limit: Option<u64>,
 ) -> Option<Forward> {
     let hash_policies = hash_policy::of_route(cx, at);
@@ -52,14 +52,18 @@ pub(super) fn forward(
         include_host_rate_limits: at.bool_wrapper("include_vh_rate_limits").unwrap_or(false),
         attempts: None,
         hash_policies,
+        mirrors: mirrors::mirrors(cx, at, rules),
+        redirects: mirrors::redirects(cx, at),
     };
+    let mirrors = if forward.mirrors.is_empty() { host.mirrors.clone() } else { forward.mirrors.clone() };
+    let host = &host.attempts;
     let attempts = Attempts {
         retry: retry::policy(cx, at).or_else(|| host.retry.clone()),
         body_limit: body_limit.or(host.body_limit),
         ..host.clone()
     };
     let attempts = (!attempts.is_empty()).then(|| Arc::new(attempts));
-    Some(Forward { target: target?, attempts, ..forward })
+    Some(Forward { target: target?, attempts, mirrors, ..forward })
 }
 
 /// `max_stream_duration`: where it is written, Envoy's router has no timeout of its own.
@@ -117,7 +121,8 @@ fn target(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Opt
     }
 }
 
-fn uses(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str, name: &str, rules: &TableRules<'_>) {
+/// `name` in `field` must be the name of a cluster.
+pub(super) fn uses(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str, name: &str, rules: &TableRules<'_>) {
     if rules.validate_clusters {
         cx.cluster_uses.push(ClusterUse {
             name: name.to_owned(),

@@ -48,6 +48,18 @@ pub(super) fn name(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Optio
     Some(lower)
 }
 
+/// The same for the name of a field that is edited.
+pub(super) fn edited_name(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Option<String> {
+    let name = name(cx, at, field)?;
+    match unwritable(&name) {
+        None => Some(name),
+        Some(problem) => {
+            cx.error(at, field, "invalid-header-name", problem);
+            None
+        }
+    }
+}
+
 fn edits(cx: &mut Lowering<'_>, at: &Reader<'_>, add: &str, remove: &str) -> HeaderEdits {
     let additions = at.list(add);
     let removals = at.strings(remove);
@@ -57,7 +69,7 @@ fn edits(cx: &mut Lowering<'_>, at: &Reader<'_>, add: &str, remove: &str) -> Hea
     }
 }
 
-fn addition(cx: &mut Lowering<'_>, option: &Reader<'_>) -> Option<HeaderValue> {
+pub(super) fn addition(cx: &mut Lowering<'_>, option: &Reader<'_>) -> Option<HeaderValue> {
     let header = option.message("header")?;
     let action = action(cx, option);
     let keep_empty = option.bool("keep_empty_value");

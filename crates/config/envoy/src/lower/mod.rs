@@ -36,6 +36,7 @@ mod locate;
 mod log_service;
 mod matchers;
 mod metadata;
+mod mirrors;
 mod network;
 mod original_dst;
 mod outlier;

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use postrider_model::{
-    Action, Attempts, BodyFormat, DirectResponse, PathMatch, Redirect, RedirectPath, RedirectScheme, ResponseBody, Route,
+    Action, BodyFormat, DirectResponse, PathMatch, Redirect, RedirectPath, RedirectScheme, ResponseBody, Route,
     RouteMatch,
 };
 
 use super::context::{Lowering, origin};
-use super::tables::TableRules;
+use super::tables::{HostRules, TableRules};
 use super::{data, filters, forward, headers, matchers, metadata, retry};
 use crate::reader::Reader;
 
-/// `host` is what the virtual host says about tries.
-pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, host: &Attempts) -> Option<Route> {
+/// `host` is what the virtual host says about its routes.
+pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, host: &HostRules) -> Option<Route> {
     let decorator = at.message("decorator");
     if let Some(decorator) = &decorator {
         decorator.ignore("propagate", "there is no tracing");
@@ -38,7 +38,7 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
     })
 }
 
-fn action(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, host: &Attempts) -> Option<Action> {
+fn action(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, host: &HostRules) -> Option<Action> {
     let body_limit = retry::body_limit(at);
     match at.oneof("action") {
         Some("route") => {

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postrider_model::{Domain, RequireTls, RouteTable, VirtualHost};
+use postrider_model::{Attempts, Domain, Mirror, RequireTls, RouteTable, VirtualHost};
 
 use super::context::{Lowering, origin};
 use super::plugins::{self, Specifiers};
-use super::{filters, headers, metadata, rate_limits, retry, route};
+use super::{filters, headers, metadata, mirrors, rate_limits, retry, route};
 use crate::reader::Reader;
 
 /// Settings of a table that reach down to its routes.
@@ -20,6 +20,12 @@ pub(super) struct TableRules<'f> {
     pub filters: &'f [&'f str],
     /// Plugins that routes may refer to.
     pub specifiers: Specifiers,
+}
+
+/// What a virtual host says about its routes, where they do not say it themselves.
+pub(super) struct HostRules {
+    pub attempts: Attempts,
+    pub mirrors: Vec<Mirror>,
 }
 
 /// `max_direct_response_body_size_bytes` where it is absent.
@@ -38,8 +44,9 @@ pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) ->
     if at.has("vhds") {
         cx.refuse(at, "vhds", "virtual hosts from a control plane (VHDS)");
     }
+    let mirrors = mirrors::mirrors(cx, at, &rules);
     let hosts = at.list("virtual_hosts");
-    let virtual_hosts = hosts.iter().map(|host| Arc::new(virtual_host(cx, host, &rules))).collect();
+    let virtual_hosts = hosts.iter().map(|host| Arc::new(virtual_host(cx, host, &rules, &mirrors))).collect();
     unique_domains(cx, &hosts);
     RouteTable {
         name: at.str("name").to_owned(),
@@ -54,10 +61,17 @@ pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) ->
     }
 }
 
-fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> VirtualHost {
-    let attempts = retry::of_host(cx, at);
+fn virtual_host(
+    cx: &mut Lowering<'_>,
+    at: &Reader<'_>,
+    rules: &TableRules<'_>,
+    of_table: &[Mirror],
+) -> VirtualHost {
+    let own = mirrors::mirrors(cx, at, rules);
+    let mirrors = if own.is_empty() { of_table.to_vec() } else { own };
+    let host = HostRules { attempts: retry::of_host(cx, at), mirrors };
     let routes = at.list("routes");
-    let routes = routes.iter().filter_map(|each| route::route(cx, each, rules, &attempts)).map(Arc::new).collect();
+    let routes = routes.iter().filter_map(|each| route::route(cx, each, rules, &host)).map(Arc::new).collect();
     VirtualHost {
         name: at.str("name").to_owned(),
         domains: at.strings("domains").iter().map(|domain| self::domain(domain.value)).collect(),

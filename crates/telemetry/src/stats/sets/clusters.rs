@@ -134,6 +134,8 @@ crate::stat_set! {
         UPSTREAM_FLOW_CONTROL_DRAINED_TOTAL = "upstream_flow_control_drained_total",
         UPSTREAM_FLOW_CONTROL_PAUSED_READING_TOTAL = "upstream_flow_control_paused_reading_total",
         UPSTREAM_FLOW_CONTROL_RESUMED_READING_TOTAL = "upstream_flow_control_resumed_reading_total",
+        UPSTREAM_INTERNAL_REDIRECT_FAILED_TOTAL = "upstream_internal_redirect_failed_total",
+        UPSTREAM_INTERNAL_REDIRECT_SUCCEEDED_TOTAL = "upstream_internal_redirect_succeeded_total",
         UPSTREAM_RQ_ACTIVE_OVERFLOW = "upstream_rq_active_overflow",
         UPSTREAM_RQ_CANCELLED = "upstream_rq_cancelled",
         UPSTREAM_RQ_COMPLETED = "upstream_rq_completed",
