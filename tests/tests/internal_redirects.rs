@@ -2,7 +2,7 @@
 
 use postrider_tests::h2_client::{H2Client, request};
 use postrider_tests::kit::{Config, Origin, Proxy, Response};
-use postrider_tests::ask;
+use postrider_tests::{ask, envoy};
 use serde_json::{Value, json};
 
 /// Redirects to what the request's `x-loc` says, with the status of `x-code`.
@@ -73,7 +73,9 @@ fn the_client_gets_the_answer_of_where_a_redirect_leads() {
     // It may also be a route that answers by itself.
     assert_eq!(set.get("http://other/direct").status, 201);
     // The connection with the origin was in sync, and goes on.
-    assert_eq!(set.origin.connection_count(), 1);
+    if !envoy() {
+        assert_eq!(set.origin.connection_count(), 1);
+    }
 }
 
 #[test]
@@ -113,7 +115,9 @@ fn a_body_follows_unless_the_redirect_asks_for_a_get() {
         ("303", "content-length: 5", "hello", "GET", ""),
         ("307", "transfer-encoding: chunked", "5\r\nhello\r\n0\r\n\r\n", "POST", "hello"),
     ] {
-        let head = format!("POST /red HTTP/1.1\r\nhost: test\r\nx-loc: http://o/target\r\nx-code: {code}\r\n{framing}\r\n\r\n");
+        let head = format!(
+            "POST /red HTTP/1.1\r\nhost: test\r\nx-loc: http://o/target\r\nx-code: {code}\r\n{framing}\r\n\r\n"
+        );
         assert_eq!(set.proxy.exchange(format!("{head}{body}")).text(), "ok", "{code}");
         let seen = set.target.requests().pop().unwrap();
         assert_eq!((seen.method.as_str(), seen.body.as_slice()), (method, followed.as_bytes()), "{code}");

@@ -1,7 +1,8 @@
 //! Answers that the proxy makes itself: `local_reply_config`, bodies by format, and what routes add to them.
 
 use postrider_tests::ask;
-use postrider_tests::kit::{Config, Origin, Proxy, file_access_log, net::refusing_address, wait_until};
+use postrider_tests::kit::config::file_access_log;
+use postrider_tests::kit::{Config, Origin, Proxy, net::refusing_address, wait_until};
 use serde_json::{Value, json};
 
 fn add(key: &str, value: &str) -> Value {
@@ -111,7 +112,8 @@ fn an_empty_body_has_no_content_type_unless_the_format_fills_it() {
 
 #[test]
 fn shares_and_durations_decide_like_any_other_condition() {
-    let share = |numerator: u32| json!({"runtime_filter": {"runtime_key": "k", "percent_sampled": {"numerator": numerator}}});
+    let share =
+        |numerator: u32| json!({"runtime_filter": {"runtime_key": "k", "percent_sampled": {"numerator": numerator}}});
     let longer = |millis: u32| json!({"duration_filter": {"comparison": {"op": "GE", "value": {"default_value": millis, "runtime_key": "k"}}}});
     let (proxy, _origin) = start(
         json!([
@@ -145,7 +147,8 @@ fn direct_responses_have_bodies_by_format() {
 fn access_logs_take_the_same_conditions() {
     let directory = postrider_tests::kit::TempDir::new();
     let path = directory.path().join("log");
-    let mut log = file_access_log(&path, json!({"log_format": {"text_format_source": {"inline_string": "%RESPONSE_CODE%\n"}}}));
+    let mut log =
+        file_access_log(&path, json!({"log_format": {"text_format_source": {"inline_string": "%RESPONSE_CODE%\n"}}}));
     log["filter"] = json!({"or_filter": {"filters": [status_is("GE", 500), header_is("x-log", "1"),
         {"not_health_check_filter": {}}]}});
     log["filter"] = json!({"and_filter": {"filters": [

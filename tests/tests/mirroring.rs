@@ -12,7 +12,8 @@ const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 fn start(route: Value, host: Value, shadow: &Origin, origin: &Origin) -> Proxy {
     let mut action = json!({"cluster": "origin"});
     postrider_tests::kit::config::overlay(&mut action, route);
-    let mut virtual_host = json!({"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": action}]});
+    let mut virtual_host =
+        json!({"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": action}]});
     postrider_tests::kit::config::overlay(&mut virtual_host, host);
     let config = Config::new()
         .http(json!({"route_config": {"virtual_hosts": [virtual_host]}}))

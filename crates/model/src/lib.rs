@@ -29,6 +29,7 @@ mod reading;
 mod retry;
 mod route;
 mod tcp;
+mod template;
 mod tls;
 mod value;
 
@@ -52,6 +53,7 @@ pub use reading::*;
 pub use retry::*;
 pub use route::*;
 pub use tcp::*;
+pub use template::*;
 pub use tls::*;
 pub use value::*;
 

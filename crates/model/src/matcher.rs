@@ -140,6 +140,14 @@ impl HeaderMatch {
     }
 }
 
+/// A condition on a cookie; the first of that name counts, without quotes around its value. An absent one does not meet it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CookieMatch {
+    pub name: String,
+    pub condition: StringMatch,
+    pub invert: bool,
+}
+
 /// A condition on a query parameter; the first of that name counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueryMatch {

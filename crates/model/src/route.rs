@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Attempts, FilterOverride, HashPolicy, HeaderEdits, HeaderMatch, LogFormat, Metadata, Origin, QueryMatch, RateLimit,
-    Regex, Value,
+    Attempts, CookieMatch, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, LogFormat, Metadata,
+    MetadataMatch, Origin, QueryMatch, RateLimit, Regex, StringMatch, Value,
 };
 
 /// One routing table. Swapping it never touches a connection.
@@ -80,10 +80,31 @@ pub struct RouteMatch {
     pub case_sensitive: bool,
     pub headers: Vec<HeaderMatch>,
     pub query: Vec<QueryMatch>,
+    pub cookies: Vec<CookieMatch>,
     /// Only requests with a gRPC content type.
     pub grpc: bool,
+    /// What is not in the request itself; `None` when nothing of that is asked for.
+    pub stream: Option<Box<StreamMatch>>,
     /// The share of requests that may match, in parts per million; `None` is all.
     pub fraction: Option<u32>,
+}
+
+/// Conditions on the client's connection, and on what filters found out.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StreamMatch {
+    pub metadata: Vec<MetadataMatch>,
+    pub state: Vec<StateMatch>,
+    /// The client showed a certificate, or it did not.
+    pub presented: Option<bool>,
+    /// The client's certificate is good by the rules of the configuration, or it is not.
+    pub validated: Option<bool>,
+}
+
+/// A condition on an object of the filter state: it must be there, as text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateMatch {
+    pub name: String,
+    pub condition: StringMatch,
 }
 
 /// Compared with the path without its query, normalised as the connection says.
@@ -110,6 +131,8 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forward {
     pub target: Target,
+    /// The request header whose number says which of the weighted clusters it is, where it has one.
+    pub ticket_header: Option<String>,
     /// From the end of the request to the end of the response. `None` is no limit.
     pub timeout: Option<Duration>,
     /// Limits of the whole stream, which take the place of `timeout`.
@@ -232,7 +255,10 @@ pub struct ClusterSpecifier {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightedCluster {
+    /// Empty where a header names it.
     pub cluster: String,
+    /// The request header that names the cluster.
+    pub header: Option<String>,
     pub weight: u32,
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
@@ -248,6 +274,8 @@ pub enum PathRewrite {
     Prefix(String),
     /// Replaces every match in the path; `\1` in the substitution is the first group.
     Regex { pattern: Regex, substitution: String },
+    /// In place of the path without its query, unless nothing comes out.
+    Format(Format),
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -264,6 +292,8 @@ pub enum HostRewrite {
         pattern: Regex,
         substitution: String,
     },
+    /// What comes out, unless that is nothing.
+    Format(Format),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -301,6 +331,8 @@ pub enum RedirectPath {
         pattern: Regex,
         substitution: String,
     },
+    /// As [`RedirectPath::Replace`] with what comes out, unless that is nothing.
+    Format(Format),
 }
 
 #[derive(Debug, Clone, PartialEq)]

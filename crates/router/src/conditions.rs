@@ -1,7 +1,10 @@
 //! What must hold beyond the path: headers, query parameters, gRPC, and the route's share of traffic.
 
 use postrider_http::{Decimal, Fields, HeaderId, HeaderName, RequestHead, ResponseHead, Scheme};
-use postrider_model::{HeaderCondition, HeaderMatch, QueryCondition, QueryMatch, RouteMatch};
+use postrider_model::{
+    CookieMatch, HeaderCondition, HeaderMatch, Metadata, QueryCondition, QueryMatch, RouteMatch, StateMatch,
+    StreamMatch, Value,
+};
 
 use crate::pattern::{Judges, Pattern};
 
@@ -12,7 +15,9 @@ pub(crate) struct Conditions {
     fraction: Option<u32>,
     headers: Box<[HeaderTest]>,
     query: Box<[QueryTest]>,
+    cookies: Box<[CookieTest]>,
     grpc: bool,
+    stream: Option<Box<StreamMatch>>,
 }
 
 /// The first condition that did not hold. Numbers are places in the model's lists.
@@ -21,7 +26,12 @@ pub(crate) enum Unmet {
     Fraction,
     Header(usize),
     Query(usize),
+    Cookie(usize),
     Grpc,
+    Metadata(usize),
+    State(usize),
+    Presented,
+    Validated,
 }
 
 /// One random number for a request, drawn when the first route asks for it.
@@ -53,16 +63,25 @@ impl Conditions {
             fraction: matches.fraction,
             headers: matches.headers.iter().map(|matches| HeaderTest::compile(matches, judges)).collect(),
             query: matches.query.iter().map(|matches| QueryTest::compile(matches, judges)).collect(),
+            cookies: matches.cookies.iter().map(|matches| CookieTest::compile(matches, judges)).collect(),
             grpc: matches.grpc,
+            stream: matches.stream.clone(),
         };
         let none = conditions.fraction.is_none()
             && conditions.headers.is_empty()
             && conditions.query.is_empty()
+            && conditions.cookies.is_empty()
+            && conditions.stream.is_none()
             && !conditions.grpc;
         (!none).then(|| Box::new(conditions))
     }
 
-    pub(crate) fn check(&self, head: &RequestHead, draw: &mut Draw<impl FnOnce() -> u64>) -> Result<(), Unmet> {
+    pub(crate) fn check(
+        &self,
+        head: &RequestHead,
+        stream: &impl Surroundings,
+        draw: &mut Draw<impl FnOnce() -> u64>,
+    ) -> Result<(), Unmet> {
         if self.fraction.is_some_and(|fraction| draw.value() % MILLION >= u64::from(fraction)) {
             return Err(Unmet::Fraction);
         }
@@ -72,11 +91,71 @@ impl Conditions {
         if let Some(at) = self.query.iter().position(|test| !test.holds(head)) {
             return Err(Unmet::Query(at));
         }
+        if let Some(at) = self.cookies.iter().position(|test| !test.holds(head)) {
+            return Err(Unmet::Cookie(at));
+        }
         if self.grpc && !is_grpc(head) {
             return Err(Unmet::Grpc);
         }
-        Ok(())
+        match &self.stream {
+            None => Ok(()),
+            Some(wanted) => check_stream(wanted, stream),
+        }
     }
+}
+
+/// What is known of a request beside its head.
+pub trait Surroundings {
+    /// What filters noted.
+    fn metadata(&self) -> Option<&Metadata>;
+
+    /// An object of the filter state.
+    fn state(&self, name: &str) -> Option<&Value>;
+
+    /// Whether the client's certificate is good; `None` when it showed none.
+    fn certificate(&self) -> Option<bool>;
+}
+
+/// Nothing is known: no filter ran, and the client is anybody.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nothing;
+
+impl Surroundings for Nothing {
+    fn metadata(&self) -> Option<&Metadata> {
+        None
+    }
+
+    fn state(&self, _: &str) -> Option<&Value> {
+        None
+    }
+
+    fn certificate(&self) -> Option<bool> {
+        None
+    }
+}
+
+#[cold]
+fn check_stream(wanted: &StreamMatch, stream: &impl Surroundings) -> Result<(), Unmet> {
+    let nothing = Metadata::default();
+    let metadata = stream.metadata().unwrap_or(&nothing);
+    if let Some(at) = wanted.metadata.iter().position(|test| !test.matches(metadata)) {
+        return Err(Unmet::Metadata(at));
+    }
+    let meets = |test: &StateMatch| match stream.state(&test.name) {
+        Some(Value::String(text)) => test.condition.matches(text),
+        _ => false,
+    };
+    if let Some(at) = wanted.state.iter().position(|test| !meets(test)) {
+        return Err(Unmet::State(at));
+    }
+    let certificate = stream.certificate();
+    if wanted.presented.is_some_and(|presented| presented != certificate.is_some()) {
+        return Err(Unmet::Presented);
+    }
+    if wanted.validated.is_some_and(|validated| validated != certificate.unwrap_or(false)) {
+        return Err(Unmet::Validated);
+    }
+    Ok(())
 }
 
 /// A request with a path and the content type of gRPC.
@@ -219,6 +298,35 @@ fn scheme_of(head: &RequestHead) -> &[u8] {
         Some(scheme) => scheme.as_str().as_bytes(),
         None => head.fields.get(HeaderId::XForwardedProto).unwrap_or(Scheme::Http.as_str().as_bytes()),
     }
+}
+
+#[derive(Debug)]
+struct CookieTest {
+    name: Box<[u8]>,
+    wanted: Pattern,
+    invert: bool,
+}
+
+impl CookieTest {
+    fn compile(matches: &CookieMatch, judges: Judges<'_>) -> CookieTest {
+        CookieTest {
+            name: matches.name.as_bytes().into(),
+            wanted: Pattern::compile(&matches.condition, judges),
+            invert: matches.invert,
+        }
+    }
+
+    fn holds(&self, head: &RequestHead) -> bool {
+        cookie(head, &self.name).is_some_and(|value| self.wanted.matches(value)) != self.invert
+    }
+}
+
+/// The value of the first cookie called `name`, without quotes around it.
+pub(crate) fn cookie<'h>(head: &'h RequestHead, name: &[u8]) -> Option<&'h [u8]> {
+    let pairs = head.fields.get_all(HeaderId::Cookie).flat_map(|line| line.split(|byte| *byte == b';'));
+    let mut values = pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="));
+    let value = values.next()?;
+    Some(value.strip_prefix(b"\"").and_then(|inner| inner.strip_suffix(b"\"")).unwrap_or(value))
 }
 
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 
 use postrider_http::RequestHead;
 use postrider_model::{
-    HeaderCondition, HeaderMatch, PathMatch, QueryCondition, QueryMatch, Route, StringKind, StringMatch,
+    CookieMatch, HeaderCondition, HeaderMatch, PathMatch, QueryCondition, QueryMatch, Route, StringKind, StringMatch,
 };
 
-use crate::conditions::{Draw, Unmet, query_value, shown_value};
+use crate::conditions::{Draw, Nothing, Unmet, cookie, query_value, shown_value};
 use crate::hosts::Step;
 use crate::table::{Found, Table, is_connect};
 
@@ -49,14 +49,14 @@ impl Table {
     pub fn explain(&self, head: &RequestHead, random: u64) -> Explanation {
         let mut tried_hosts = Vec::new();
         let virtual_host = self.hosts.find_watched(head.authority(), |step| tried_hosts.push(TriedHost::from(step)));
-        let winner = virtual_host.and_then(|host| self.find_route(host, head, || random));
+        let winner = virtual_host.and_then(|host| self.find_route(host, head, &Nothing, || random));
         let mut draw = Draw::new(|| random);
         let mut tried = Vec::new();
         for (entry, route) in virtual_host.into_iter().flat_map(|host| self.entries_of(host)) {
             let outcome = if !entry.path_holds(head.path_only(), is_connect(head)) {
                 Outcome::Failed(path_failure(&entry.route, head))
             } else {
-                match entry.check(head, &mut draw) {
+                match entry.check(head, &Nothing, &mut draw) {
                     Ok(()) => Outcome::Matched,
                     Err(unmet) => Outcome::Failed(condition_failure(&entry.route, unmet, head)),
                 }
@@ -110,6 +110,11 @@ fn condition_failure(route: &Route, unmet: Unmet, head: &RequestHead) -> String 
         }
         Unmet::Header(at) => matches.headers.get(at).map(|test| header_failure(test, head)).unwrap_or_default(),
         Unmet::Query(at) => matches.query.get(at).map(|test| query_failure(test, head)).unwrap_or_default(),
+        Unmet::Cookie(at) => matches.cookies.get(at).map(|test| cookie_failure(test, head)).unwrap_or_default(),
+        Unmet::Metadata(_) => "the metadata of a request is known when it is under way".to_owned(),
+        Unmet::State(_) => "the filter state of a request is known when it is under way".to_owned(),
+        Unmet::Presented => "the client's certificate is not asked for here: it showed none".to_owned(),
+        Unmet::Validated => "the client's certificate is not asked for here: it showed none that is good".to_owned(),
         Unmet::Grpc => {
             let found = found(shown_value("content-type", head));
             format!("header content-type: expected application/grpc or application/grpc+…, found {found}")
@@ -127,6 +132,12 @@ fn header_failure(test: &HeaderMatch, head: &RequestHead) -> String {
     };
     let found = found(shown_value(&test.name, head));
     format!("header {}: expected {expected}, found {found}", test.name)
+}
+
+fn cookie_failure(test: &CookieMatch, head: &RequestHead) -> String {
+    let not = if test.invert { "not " } else { "" };
+    let found = found(cookie(head, test.name.as_bytes()).map(text));
+    format!("cookie {}: expected {not}{}, found {found}", test.name, string_words(&test.condition))
 }
 
 fn query_failure(test: &QueryMatch, head: &RequestHead) -> String {

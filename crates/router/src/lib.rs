@@ -23,9 +23,9 @@ mod table;
 mod text_map;
 mod trie;
 
-pub use conditions::{HeaderTest, query_value};
+pub use conditions::{HeaderTest, Nothing, Surroundings, query_value};
 pub use explain::{Explanation, Outcome, Tried, TriedHost};
 pub use pattern::{Judge, Judges};
 pub use redirect::redirect_location;
-pub use rewrite::{replace_all, rewrite_host, rewrite_path};
+pub use rewrite::{replace_all, replace_path, rewrite_host, rewrite_path};
 pub use table::{Found, Table};

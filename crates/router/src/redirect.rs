@@ -58,6 +58,8 @@ fn push_path(redirect: &Redirect, route: &Route, head: &RequestHead, out: &mut V
             true
         }
         RedirectPath::Replace(_) | RedirectPath::Keep => false,
+        // Who can evaluate it puts what comes out in its place.
+        RedirectPath::Format(_) => false,
         RedirectPath::Prefix(prefix) => replace_matched(route, path, prefix.as_bytes(), out),
         RedirectPath::Regex { pattern, substitution } => replace_in_path(pattern, substitution, path, out),
     };

@@ -12,7 +12,8 @@ use postrider_model::{Forward, HostRewrite, PathMatch, PathRewrite, Regex, Route
 pub fn rewrite_path(forward: &Forward, route: &Route, path: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     match &forward.path_rewrite {
-        PathRewrite::None => false,
+        // Who can evaluate a format says what becomes of the path.
+        PathRewrite::None | PathRewrite::Format(_) => false,
         PathRewrite::Prefix(prefix) => replace_matched(route, path, prefix.as_bytes(), out),
         PathRewrite::Regex { pattern, substitution } => replace_in_path(pattern, substitution, path, out),
     }
@@ -25,7 +26,8 @@ pub fn rewrite_path(forward: &Forward, route: &Route, path: &[u8], out: &mut Vec
 pub fn rewrite_host(rewrite: &HostRewrite, head: &RequestHead, endpoint: Option<&str>, out: &mut Vec<u8>) -> bool {
     out.clear();
     match rewrite {
-        HostRewrite::None => return false,
+        // So here.
+        HostRewrite::None | HostRewrite::Format(_) => return false,
         HostRewrite::Literal(host) => out.extend_from_slice(host.as_bytes()),
         HostRewrite::Auto => out.extend_from_slice(endpoint.unwrap_or_default().as_bytes()),
         HostRewrite::Header(name) => out.extend_from_slice(head.fields.get_name(name.as_bytes()).unwrap_or_default()),
@@ -36,6 +38,19 @@ pub fn rewrite_host(rewrite: &HostRewrite, head: &RequestHead, endpoint: Option<
         }
     }
     check_authority(out).is_ok()
+}
+
+/// Puts `new` in place of the part of `path` before the query, into `out` (cleared first); false, with nothing written, when
+/// it is empty.
+pub fn replace_path(new: &[u8], path: &[u8], out: &mut Vec<u8>) -> bool {
+    out.clear();
+    if new.is_empty() {
+        return false;
+    }
+    out.extend_from_slice(new);
+    root(out, 0);
+    out.extend_from_slice(path.get(without_query(path).len()..).unwrap_or_default());
+    true
 }
 
 /// Puts `prefix` in place of what `route` matched in `path`; false, with nothing written, when `prefix` is empty.

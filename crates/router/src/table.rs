@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use postrider_http::{Method, RequestHead};
 use postrider_model::{Action, DirectResponse, PathMatch, ResponseBody, Route, RouteMatch, RouteTable, VirtualHost};
 
-use crate::conditions::{Conditions, Draw, Unmet};
+use crate::conditions::{Conditions, Draw, Nothing, Surroundings, Unmet};
 use crate::hosts::Hosts;
 use crate::paths::{self, PathIndex};
 use crate::pattern::{Judges, Whole};
@@ -65,10 +65,15 @@ impl Entry {
 
     /// Everything but the path.
     #[inline]
-    pub(crate) fn check(&self, head: &RequestHead, draw: &mut Draw<impl FnOnce() -> u64>) -> Result<(), Unmet> {
+    pub(crate) fn check(
+        &self,
+        head: &RequestHead,
+        stream: &impl Surroundings,
+        draw: &mut Draw<impl FnOnce() -> u64>,
+    ) -> Result<(), Unmet> {
         match &self.conditions {
             None => Ok(()),
-            Some(conditions) => conditions.check(head, draw),
+            Some(conditions) => conditions.check(head, stream, draw),
         }
     }
 }
@@ -104,7 +109,18 @@ impl Table {
     /// it gives a uniform number.
     #[inline]
     pub fn find(&self, head: &RequestHead, random: impl FnOnce() -> u64) -> Option<Found> {
-        self.find_route(self.find_virtual_host(head)?, head, random)
+        self.find_in(head, &Nothing, random)
+    }
+
+    /// The same for a request of which more is known than its head.
+    #[inline]
+    pub fn find_in(
+        &self,
+        head: &RequestHead,
+        stream: &impl Surroundings,
+        random: impl FnOnce() -> u64,
+    ) -> Option<Found> {
+        self.find_route(self.find_virtual_host(head)?, head, stream, random)
     }
 
     /// The first half of [`Table::find`], for those who must act on the virtual host before there is a route.
@@ -115,7 +131,13 @@ impl Table {
 
     /// The second half of [`Table::find`].
     #[inline]
-    pub fn find_route(&self, virtual_host: u32, head: &RequestHead, random: impl FnOnce() -> u64) -> Option<Found> {
+    pub fn find_route(
+        &self,
+        virtual_host: u32,
+        head: &RequestHead,
+        stream: &impl Surroundings,
+        random: impl FnOnce() -> u64,
+    ) -> Option<Found> {
         let host = self.virtual_hosts.get(virtual_host as usize)?;
         let (path, connect) = (head.path_only(), is_connect(head));
         let mut draw = Draw::new(random);
@@ -124,7 +146,7 @@ impl Table {
             return routes
                 .iter()
                 .zip(host.first..)
-                .find(|(entry, _)| entry.path_holds(path, connect) && entry.check(head, &mut draw).is_ok())
+                .find(|(entry, _)| entry.path_holds(path, connect) && entry.check(head, stream, &mut draw).is_ok())
                 .map(|(_, route)| Found { virtual_host, route });
         };
         let candidates = index.candidates(path, connect);
@@ -132,7 +154,9 @@ impl Table {
         while let Some(route) = candidates.next(from) {
             let entry = self.routes.get(route as usize)?;
             // The index answers for every path but that of a regular expression.
-            if entry.whole.as_ref().is_none_or(|whole| whole.matches(path)) && entry.check(head, &mut draw).is_ok() {
+            if entry.whole.as_ref().is_none_or(|whole| whole.matches(path))
+                && entry.check(head, stream, &mut draw).is_ok()
+            {
                 return Some(Found { virtual_host, route });
             }
             from = route + 1;
@@ -209,7 +233,9 @@ fn no_route() -> Route {
             case_sensitive: true,
             headers: Vec::new(),
             query: Vec::new(),
+            cookies: Vec::new(),
             grpc: false,
+            stream: None,
             fraction: None,
         },
         action: Action::Respond(DirectResponse {
@@ -241,6 +267,7 @@ pub(crate) mod tests {
     pub(crate) fn forward() -> Forward {
         Forward {
             target: Target::Cluster("c".into()),
+            ticket_header: None,
             timeout: None,
             idle_timeout: None,
             path_rewrite: PathRewrite::None,

@@ -215,6 +215,8 @@ fn random_route(random: &mut Random, regexes: &[Regex]) -> Route {
             case_sensitive: !random.one_in(3),
             headers,
             query,
+            cookies: Vec::new(),
+            stream: None,
             grpc: random.one_in(12),
             fraction: random.one_in(6).then(|| random.below(1_000_001) as u32),
         },

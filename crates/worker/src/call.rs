@@ -137,10 +137,8 @@ async fn exchange(
             }
             // RFC 9110 section 9.2.2: what is idempotent may be sent again; a pooled connection that its owner closed
             // meanwhile is the common case.
-            Err(Broken { heard: false }) if attempt.is_reused()
-                && !retried
-                && !attempt.fed
-                && head.method().is_idempotent() =>
+            Err(Broken { heard: false })
+                if attempt.is_reused() && !retried && !attempt.fed && head.method().is_idempotent() =>
             {
                 retried = true;
             }
@@ -432,7 +430,8 @@ impl<'a> Attempt<'a> {
     /// Keeps the connection for the next request if it is in sync.
     fn finish(mut self) -> Answer {
         if let Some(upstream) = self.upstream.take() {
-            let clean = self.facts.persistent && self.complete && self.sent == self.out.len() && upstream.input.is_empty();
+            let clean =
+                self.facts.persistent && self.complete && self.sent == self.out.len() && upstream.input.is_empty();
             if clean && self.decoder.as_ref().is_some_and(BodyDecoder::is_done) {
                 self.cluster.put_back(upstream, self.worker.clock.now());
             } else {

@@ -12,9 +12,9 @@ use postrider_telemetry::stats::sets::{http, listener_http, tcp};
 use postrider_tls::ServerTls;
 
 use crate::cluster::{Cluster, stat_name};
+use crate::http::LocalReplies;
 use crate::limit::Limit;
 use crate::listener::Arrival;
-use crate::http::LocalReplies;
 use crate::log::Logs;
 use crate::plain;
 use crate::plan::{ChainPlan, HandlerPlan, RoutesPlan};

@@ -17,8 +17,8 @@ use postrider_filter_api::{
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
     AccessLog, Action, Attempts, Certificate, ChainMatch, CheckKind, Cluster, ConnectionHandler, FilterChain,
-    FilterOverride, FilterSlot, HeaderMatch, HttpConnection, Listener, Origin, RequireTls, RouteTable, Snapshot,
-    Target, TcpProxy, Validation, VirtualHost,
+    FilterOverride, FilterSlot, HeaderMatch, HostRewrite, HttpConnection, Listener, Origin, PathRewrite, RequireTls,
+    RouteTable, Snapshot, Target, TcpProxy, Validation, VirtualHost,
 };
 use postrider_router::{HeaderTest, Table};
 use postrider_tls::{ClientTls, ServerTls, TlsError};
@@ -417,7 +417,8 @@ impl RoutesPlan {
                 let chooser = resolver.chooser(registry, &route.action);
                 routes.push(RoutePlan {
                     chooser,
-                    edits_requests: requests.iter().any(|edits| !edits.is_empty())
+                    edits_requests: formats_rewrites(&route.action)
+                        || requests.iter().any(|edits| !edits.is_empty())
                         || clusters.iter().any(|cluster| !cluster.request_headers.is_empty()),
                     edits_responses: responses.iter().any(|edits| !edits.is_empty())
                         || clusters.iter().any(|cluster| !cluster.response_headers.is_empty()),
@@ -464,6 +465,12 @@ impl RoutesPlan {
             Err(resolver.errors)
         }
     }
+}
+
+/// A format says what path or host become.
+fn formats_rewrites(action: &Action) -> bool {
+    let Action::Forward(forward) = action else { return false };
+    matches!(forward.path_rewrite, PathRewrite::Format(_)) || matches!(forward.host_rewrite, HostRewrite::Format(_))
 }
 
 fn rate_limits(virtual_host: &VirtualHost, action: &Action) -> RouteRateLimits {

@@ -20,10 +20,8 @@ struct Mapper {
 
 impl LocalReplies {
     pub(crate) fn compile(model: &postrider_model::LocalReplies) -> Box<LocalReplies> {
-        let mapper = |model: &ReplyMapper| Mapper {
-            condition: Condition::compile(&model.condition),
-            model: model.clone(),
-        };
+        let mapper =
+            |model: &ReplyMapper| Mapper { condition: Condition::compile(&model.condition), model: model.clone() };
         Box::new(LocalReplies { mappers: model.mappers.iter().map(mapper).collect(), body: model.body.clone() })
     }
 }

@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use postrider_filter_api::{ClusterLoad, Clusters, Flags, LocalReply, Place};
-use postrider_http::{HeaderId, Method, Scheme};
-use postrider_model::{Action, DirectResponse, Forward, Redirect, RequireTls, ResponseBody, Target, WeightedCluster};
-use postrider_router::redirect_location;
+use postrider_filter_api::{ClusterLoad, Clusters, Flags, LocalReply, Place, StreamInfo};
+use postrider_http::{HeaderId, Method, RequestHead, Scheme};
+use postrider_model::{
+    Action, DirectResponse, Forward, Metadata, Redirect, RedirectPath, RequireTls, ResponseBody, Target, Value,
+    WeightedCluster,
+};
+use postrider_router::{Surroundings, redirect_location};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
@@ -14,6 +17,7 @@ use super::exchange::Exchange;
 use super::identity::{Ends, identify};
 use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
+use crate::format::Absent;
 use crate::worker::Worker;
 
 /// Where a request goes.
@@ -70,7 +74,7 @@ impl Exchange {
     #[inline]
     fn choose_route(&mut self, routes: &Routes, connection: &Connection, http: &Http) -> u32 {
         let worker = &connection.worker;
-        let found = routes.plan.table.find(&self.request, || worker.random.next());
+        let found = routes.plan.table.find_in(&self.request, &OfStream(&self.info), || worker.random.next());
         self.route = found.as_ref().map(|found| found.route);
         let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
         let mut chain = 0;
@@ -83,7 +87,8 @@ impl Exchange {
             if let Action::Forward(forward) = &routes.plan.table.route(route).action
                 && let Target::Weighted(clusters) = &forward.target
             {
-                self.weighted = draw(clusters, worker.random.next());
+                let ticket = forward.ticket_header.as_ref().and_then(|name| ticket(&self.request, name));
+                self.weighted = draw(clusters, ticket.unwrap_or_else(|| worker.random.next()));
                 let own = self.weighted.and_then(|index| plan.weighted_filters.get(index));
                 chain = own.copied().unwrap_or(chain);
             }
@@ -128,6 +133,8 @@ impl Exchange {
                 http.stats.inc(stat::RQ_DIRECT_RESPONSE);
                 let mut location = Vec::new();
                 let scheme = self.request.scheme().map_or("http", Scheme::as_str);
+                let by_format = self.redirect_by_format(redirect);
+                let redirect = by_format.as_deref().unwrap_or(redirect);
                 redirect_location(redirect, route, &self.request, scheme, &mut location);
                 self.redirect_with(connection, http, redirect, location);
                 None
@@ -187,12 +194,12 @@ impl Exchange {
             Target::Cluster(name) => routes.cluster(route, name, worker),
             Target::Weighted(clusters) => {
                 let drawn = self.weighted.and_then(|index| clusters.get(index));
-                drawn.and_then(|drawn| worker.cluster(&drawn.cluster))
+                drawn.and_then(|drawn| match &drawn.header {
+                    None => worker.cluster(&drawn.cluster),
+                    Some(header) => named_by(&self.request, header, worker),
+                })
             }
-            Target::Header(name) => {
-                let name = self.request.fields.get_name(name.as_bytes()).map(String::from_utf8_lossy);
-                name.and_then(|name| worker.cluster(&name))
-            }
+            Target::Header(name) => named_by(&self.request, name, worker),
             Target::Plugin(_) => {
                 let chooser = routes.plan.routes.get(route as usize).and_then(|plan| plan.chooser.as_ref());
                 chooser.and_then(|choose| worker.cluster(&choose(&self.request, &Loads(worker))?))
@@ -269,6 +276,16 @@ impl Exchange {
         self.reply(connection, http, reply);
     }
 
+    /// The redirect with what comes out of the format of its path; `None` when it has none.
+    fn redirect_by_format(&self, redirect: &Redirect) -> Option<Box<Redirect>> {
+        let RedirectPath::Format(format) = &redirect.path else { return None };
+        let mut path = Vec::new();
+        self.format_context(&[], self.info.start).write(format, Absent::Empty, &mut path);
+        // Of a header's value only text can stand in a `Location`.
+        let path = RedirectPath::Replace(String::from_utf8_lossy(&path).into_owned());
+        Some(Box::new(Redirect { path, ..redirect.clone() }))
+    }
+
     fn redirect_with(&mut self, connection: &mut Connection, http: &Http, redirect: &Redirect, location: Vec<u8>) {
         let headers = vec![("location".into(), location.into())];
         let reply =
@@ -289,6 +306,36 @@ impl Exchange {
         self.route = None;
         self.reply(connection, http, LocalReply { status, headers, details: details.into(), ..LocalReply::default() });
     }
+}
+
+/// What routes may ask of a stream beside its request.
+pub(super) struct OfStream<'i>(pub(super) &'i StreamInfo);
+
+impl Surroundings for OfStream<'_> {
+    fn metadata(&self) -> Option<&Metadata> {
+        Some(&self.0.metadata)
+    }
+
+    fn state(&self, name: &str) -> Option<&Value> {
+        self.0.filter_state.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    fn certificate(&self) -> Option<bool> {
+        self.0.tls.as_ref()?.peer.as_ref().map(|peer| peer.is_verified())
+    }
+}
+
+/// The cluster that a request header names.
+fn named_by(request: &RequestHead, header: &str, worker: &Worker) -> Option<Rc<Cluster>> {
+    let name = request.fields.get_name(header.as_bytes())?;
+    worker.cluster(&String::from_utf8_lossy(name))
+}
+
+/// The number in a request header that has just one line.
+fn ticket(request: &RequestHead, header: &str) -> Option<u64> {
+    let mut lines = request.fields.get_all_name(header.as_bytes());
+    let line = lines.next().filter(|_| lines.next().is_none())?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
 /// How busy this worker's clusters are.
@@ -337,6 +384,7 @@ mod tests {
     fn cluster(weight: u32) -> WeightedCluster {
         WeightedCluster {
             cluster: String::new(),
+            header: None,
             weight,
             request_headers: Default::default(),
             response_headers: Default::default(),

@@ -14,7 +14,7 @@ use postrider_telemetry::stats::sets::{cluster as cluster_stat, http as stat};
 use super::Connection;
 use super::exchange::Exchange;
 use super::hold::Passed;
-use super::prepare::Destination;
+use super::prepare::{Destination, OfStream};
 use crate::buffers::Input;
 use crate::chain::Http;
 
@@ -32,12 +32,7 @@ pub(super) struct Redirected {
 impl Exchange {
     /// Whether the answer whose head came is followed; if so, all is ready for that.
     #[cold]
-    pub(super) fn redirects_after_head(
-        &mut self,
-        facts: ResponseFacts,
-        connection: &Connection,
-        http: &Http,
-    ) -> bool {
+    pub(super) fn redirects_after_head(&mut self, facts: ResponseFacts, connection: &Connection, http: &Http) -> bool {
         let (Some(routes), Some(route), Some(cluster)) = (self.routes.clone(), self.route, self.cluster.clone()) else {
             return false;
         };
@@ -100,8 +95,7 @@ impl Exchange {
                 let _ = head.fields.append_name(name.as_bytes(), value);
             }
         }
-        let original =
-            [from.as_str().as_bytes(), b"://", self.request.authority(), self.request.path()].concat();
+        let original = [from.as_str().as_bytes(), b"://", self.request.authority(), self.request.path()].concat();
         let written = head.set_authority(authority).and_then(|()| head.set_path(&path));
         if written.is_err() {
             return Err(Some(stat::PASSTHROUGH_INTERNAL_REDIRECT_BAD_LOCATION));
@@ -112,7 +106,7 @@ impl Exchange {
             head.fields.remove(HeaderId::ContentLength);
             head.fields.remove(HeaderId::ContentType);
         }
-        let found = routes.plan.table.find(&head, || connection.worker.random.next());
+        let found = routes.plan.table.find_in(&head, &OfStream(&self.info), || connection.worker.random.next());
         let target = found.ok_or(stat::PASSTHROUGH_INTERNAL_REDIRECT_NO_ROUTE)?.route;
         let name = &routes.plan.table.route(target).name;
         let refused = policy.safe_schemes && scheme == Scheme::Https && !secure

@@ -6,9 +6,9 @@ use std::time::Duration;
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::BodyError;
 use postrider_http::grpc::Code;
-use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWrite, write_request};
-use postrider_model::Forward;
-use postrider_router::{rewrite_host, rewrite_path};
+use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWrite, check_authority, write_request};
+use postrider_model::{Format, Forward, HostRewrite, PathRewrite};
+use postrider_router::{replace_path, rewrite_host, rewrite_path};
 use postrider_telemetry::stats::sets::{cluster as stat, http as http_stat};
 use postrider_upstream::outlier::Outcome;
 
@@ -20,10 +20,17 @@ use super::{Connection, edits};
 use crate::buffers::{Buffers, Input};
 use crate::chain::{Http, Routes};
 use crate::cluster::Host;
+use crate::format::Absent;
 use crate::io::Io;
 
 /// Nobody looks whether a client that waits has gone before this has passed: most answers are there by then.
 const CLIENT_WATCH_DELAY: Duration = Duration::from_millis(20);
+
+/// What formats made of path and host, where they do.
+struct Rewrites {
+    path: Option<Vec<u8>>,
+    host: Option<Vec<u8>>,
+}
 
 /// The answer to a CONNECT that ends here.
 const CONNECTED: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
@@ -40,12 +47,14 @@ impl Exchange {
     ) {
         let table = &routes.plan.table;
         let Some(plan) = routes.plan.routes.get(route as usize) else { return };
+        let mut by_format = None;
         if plan.edits_requests {
             let now = connection.worker.clock.wall(self.info.started);
             for level in edits::request_levels(table, route, self.weighted) {
                 let mut values = edits::evaluate(level, &self.format_context(&[], now));
                 edits::apply(level, &mut self.request.fields, &mut values);
             }
+            by_format = self.rewrites_by_format(forward, now);
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let weighted_host = edits::weighted_host(table, route, self.weighted);
@@ -59,7 +68,13 @@ impl Exchange {
             None => {
                 let endpoint = Some(host.endpoint.hostname.as_str()).filter(|name| !name.is_empty());
                 let auto = if auto { &postrider_model::HostRewrite::Auto } else { &forward.host_rewrite };
-                rewrite_host(auto, &self.request, endpoint, &mut scratch)
+                match by_format.as_mut().and_then(|rewrites| rewrites.host.take()) {
+                    Some(host) => {
+                        scratch = host;
+                        !scratch.is_empty() && check_authority(&scratch).is_ok()
+                    }
+                    None => rewrite_host(auto, &self.request, endpoint, &mut scratch),
+                }
             }
         };
         if rewritten {
@@ -74,7 +89,11 @@ impl Exchange {
             // The grammar was checked; a length beyond the index leaves the authority as it is.
             let _ = self.request.set_authority(&scratch);
         }
-        if rewrite_path(forward, table.route(route), self.request.path(), &mut scratch) {
+        let rewritten = match by_format.and_then(|rewrites| rewrites.path) {
+            Some(path) => replace_path(&path, self.request.path(), &mut scratch),
+            None => rewrite_path(forward, table.route(route), self.request.path(), &mut scratch),
+        };
+        if rewritten {
             let original = self.request.path().to_vec();
             if !http.model.router.suppress_x_headers {
                 let _ = self.request.fields.set(HeaderId::XEnvoyOriginalPath, &original);
@@ -101,6 +120,26 @@ impl Exchange {
         if plan.remembers || self.request.fields.asks_for_attempts() {
             self.prepare_attempts(connection, http, forward, plan);
         }
+    }
+
+    /// What formats say that path and host become.
+    #[cold]
+    fn rewrites_by_format(&self, forward: &Forward, now: std::time::SystemTime) -> Option<Box<Rewrites>> {
+        let context = self.format_context(&[], now);
+        let value = |format: &Format, absent| {
+            let mut value = Vec::new();
+            context.write(format, absent, &mut value);
+            value
+        };
+        let path = match &forward.path_rewrite {
+            PathRewrite::Format(format) => Some(value(format, Absent::Empty)),
+            _ => None,
+        };
+        let host = match &forward.host_rewrite {
+            HostRewrite::Format(format) => Some(value(format, Absent::Dash)),
+            _ => None,
+        };
+        (path.is_some() || host.is_some()).then(|| Box::new(Rewrites { path, host }))
     }
 
     /// How a body leaves that filters have seen, or want to see; `false` when there is no such thing.

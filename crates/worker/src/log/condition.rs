@@ -13,7 +13,10 @@ const MILLION: u64 = 1_000_000;
 /// A [`LogCondition`], ready to be asked.
 pub(crate) enum Condition {
     Header(HeaderTest),
-    Metadata { matches: MetadataMatch, if_absent: bool },
+    Metadata {
+        matches: MetadataMatch,
+        if_absent: bool,
+    },
     All(Vec<Condition>),
     Any(Vec<Condition>),
     /// Everything that needs no compilation.

@@ -145,10 +145,13 @@ fn routes() -> RouteTable {
         case_sensitive: true,
         headers: Vec::new(),
         query: Vec::new(),
+        cookies: Vec::new(),
         grpc: false,
+        stream: None,
         fraction: None,
     };
     let forward = Forward {
+        ticket_header: None,
         target: Target::Cluster("origin".into()),
         timeout: Some(Duration::from_secs(15)),
         idle_timeout: None,
@@ -165,8 +168,8 @@ fn routes() -> RouteTable {
         include_host_rate_limits: false,
         attempts: None,
         hash_policies: Vec::new(),
-            mirrors: Vec::new(),
-            redirects: None,
+        mirrors: Vec::new(),
+        redirects: None,
     };
     let route = Route {
         name: "all".into(),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{
-    Attempts, Forward, GrpcTimeout, HostRewrite, PathRewrite, Priority, StreamLimit, Target, WeightedCluster,
+    Attempts, Forward, GrpcTimeout, HostRewrite, PathRewrite, PathTemplate, Priority, StreamLimit, Target,
+    WeightedCluster,
 };
 
 use super::context::{ClusterUse, Lowering, timeout};
@@ -22,17 +23,19 @@ pub(super) fn forward(
     at: &Reader<'_>,
     rules: &TableRules<'_>,
     host: &HostRules,
-    body_limit: Option<u64>,
+    own: OfRoute,
 ) -> Option<Forward> {
+    let OfRoute { body_limit, template } = own;
     let hash_policies = hash_policy::of_route(cx, at);
     let target = target(cx, at, rules);
-    let path_rewrite = path_rewrite(cx, at);
+    let path_rewrite = path_rewrite(cx, at, template.as_ref());
     let host_rewrite = host_rewrite(cx, at);
     let idle_timeout = at.duration("idle_timeout").map(|idle| (!idle.is_zero()).then_some(idle));
     let stream_limit = stream_limit(at);
     let grpc_timeout = grpc_timeout(at, stream_limit.is_some());
     let forward = Forward {
         target: Target::Weighted(Vec::new()),
+        ticket_header: ticket_header(cx, at),
         timeout: if stream_limit.is_some() { None } else { timeout(at, "timeout", Some(ROUTE_TIMEOUT)) },
         stream_limit,
         grpc_timeout,
@@ -64,6 +67,14 @@ pub(super) fn forward(
     };
     let attempts = (!attempts.is_empty()).then(|| Arc::new(attempts));
     Some(Forward { target: target?, attempts, mirrors, ..forward })
+}
+
+/// What the route itself brings along.
+pub(super) struct OfRoute {
+    /// The most of a body that is kept.
+    pub body_limit: Option<u64>,
+    /// The template that its path matches.
+    pub template: Option<PathTemplate>,
 }
 
 /// `max_stream_duration`: where it is written, Envoy's router has no timeout of its own.
@@ -136,31 +147,40 @@ pub(super) fn uses(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str, name: &s
 fn weighted(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Target> {
     at.approximate("runtime_key_prefix", "no runtime key overrides the weights");
     at.ignore("total_weight", "the total is the sum of the weights");
+    if at.bool_wrapper("use_hash_policy") == Some(true) {
+        cx.refuse_value(at, "use_hash_policy", "choosing a weighted cluster by hash");
+    }
     let entries = at.list("clusters");
     let mut all = Vec::new();
     let mut sum = 0u64;
     for entry in &entries {
-        if entry.has("cluster_header") {
-            cx.refuse(entry, "cluster_header", "a weighted cluster named by a header");
-            continue;
-        }
         let name = entry.str("name");
+        let header = entry.str("cluster_header");
         let host = entry.str("host_rewrite_literal");
         let weight = entry.u32_wrapper("weight");
         let cluster = WeightedCluster {
             cluster: name.to_owned(),
+            header: (!header.is_empty()).then(|| matchers::lookup_name(header)),
             weight: weight.unwrap_or(0),
             request_headers: headers::request_edits(cx, entry),
             response_headers: headers::response_edits(cx, entry),
             host_rewrite: (!host.is_empty()).then(|| host.to_owned()),
             filter_overrides: filters::overrides(cx, entry, rules.filters),
         };
-        if name.is_empty() {
-            cx.missing(entry, "the weighted cluster has no name", "`name`, the name of a cluster");
-            continue;
+        match (name.is_empty(), header.is_empty()) {
+            (true, true) => {
+                cx.missing(entry, "the weighted cluster has no name", "`name`, the name of a cluster");
+                continue;
+            }
+            (false, false) => {
+                cx.error(entry, "cluster_header", "conflict", "`name` and `cluster_header` exclude each other");
+                continue;
+            }
+            (false, true) => uses(cx, entry, "name", name, rules),
+            (true, false) => {}
         }
-        uses(cx, entry, "name", name, rules);
         let Some(weight) = weight else {
+            let name = if name.is_empty() { header } else { name };
             cx.missing(entry, format!("cluster `{name}` has no `weight`"), "`weight`, a whole number");
             continue;
         };
@@ -181,17 +201,62 @@ fn weighted(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> O
     Some(Target::Weighted(all))
 }
 
-fn path_rewrite(cx: &mut Lowering<'_>, at: &Reader<'_>) -> PathRewrite {
+/// The header whose number chooses one of the weighted clusters.
+fn ticket_header(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<String> {
+    let weighted = at.message("weighted_clusters")?;
+    match weighted.oneof("random_value_specifier") {
+        Some("header_name") if !weighted.str("header_name").is_empty() => headers::name(cx, &weighted, "header_name"),
+        _ => None,
+    }
+}
+
+const TEMPLATE: &str = "envoy.extensions.path.rewrite.uri_template.v3.UriTemplateRewriteConfig";
+
+fn path_rewrite(cx: &mut Lowering<'_>, at: &Reader<'_>, template: Option<&PathTemplate>) -> PathRewrite {
+    const WAYS: [&str; 4] = ["prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "path_rewrite"];
+    let written: Vec<&str> = WAYS.into_iter().filter(|way| at.has(way)).collect();
+    if let [first, second, ..] = written[..] {
+        let text = format!("`{first}` and `{second}` exclude each other");
+        cx.error(at, second, "conflict", text);
+    }
     let prefix = at.str("prefix_rewrite");
+    let format = at.str("path_rewrite");
+    if !format.is_empty() {
+        return PathRewrite::Format(cx.format(at, "path_rewrite", format));
+    }
+    if let Some(extension) = at.message("path_rewrite_policy") {
+        return template_rewrite(cx, &extension, template);
+    }
     let Some(regex) = at.message("regex_rewrite") else {
         return if prefix.is_empty() { PathRewrite::None } else { PathRewrite::Prefix(prefix.to_owned()) };
     };
-    if !prefix.is_empty() {
-        cx.error(at, "regex_rewrite", "conflict", "`prefix_rewrite` and `regex_rewrite` exclude each other");
-    }
     match matchers::substitution(cx, &regex) {
         Some((pattern, substitution)) => PathRewrite::Regex { pattern, substitution },
         None => PathRewrite::None,
+    }
+}
+
+/// A path made by another template, of what the match's template found.
+fn template_rewrite(cx: &mut Lowering<'_>, at: &Reader<'_>, template: Option<&PathTemplate>) -> PathRewrite {
+    at.str("name");
+    let Some(any) = at.any("typed_config") else { return PathRewrite::None };
+    let (TEMPLATE, Some(config)) = (any.type_name, &any.reader) else {
+        cx.refuse_extension(at, "typed_config", &any);
+        return PathRewrite::None;
+    };
+    const FIELD: &str = "path_template_rewrite";
+    let text = config.str(FIELD);
+    let Some(template) = template else {
+        let problem = "the route's match is no template; write `path_match_policy` there";
+        cx.error(config, FIELD, "invalid-template", problem);
+        return PathRewrite::None;
+    };
+    match template.substitution(text) {
+        Ok(substitution) => PathRewrite::Regex { pattern: template.regex.clone(), substitution },
+        Err(problem) => {
+            cx.error(config, FIELD, "invalid-template", problem);
+            PathRewrite::None
+        }
     }
 }
 
@@ -207,10 +272,7 @@ fn host_rewrite(cx: &mut Lowering<'_>, at: &Reader<'_>) -> HostRewrite {
                 None => HostRewrite::None,
             }
         }
-        Some("host_rewrite") => {
-            cx.refuse(at, "host_rewrite", "rewriting the host by a format");
-            HostRewrite::None
-        }
+        Some("host_rewrite") => HostRewrite::Format(cx.format(at, "host_rewrite", at.str("host_rewrite"))),
         _ => HostRewrite::None,
     }
 }

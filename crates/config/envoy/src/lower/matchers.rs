@@ -2,7 +2,8 @@
 
 use postrider_config_core::Diagnostic;
 use postrider_model::{
-    HeaderCondition, HeaderMatch, MetadataMatch, QueryCondition, QueryMatch, Reading, Regex, StringKind, StringMatch,
+    CookieMatch, HeaderCondition, HeaderMatch, MetadataMatch, QueryCondition, QueryMatch, Reading, Regex, StateMatch,
+    StringKind, StringMatch,
 };
 
 use super::context::Lowering;
@@ -75,6 +76,36 @@ pub(super) fn query(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<QueryMatch
         None => QueryCondition::Present(true),
     };
     Some(QueryMatch { name, condition })
+}
+
+/// `envoy.config.route.v3.CookieMatcher`.
+pub(super) fn cookie(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<CookieMatch> {
+    let name = at.str("name").to_owned();
+    let invert = at.bool("invert_match");
+    Some(CookieMatch { name, condition: string(cx, &at.message("string_match")?)?, invert })
+}
+
+/// `envoy.type.matcher.v3.FilterStateMatcher`.
+pub(super) fn state(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StateMatch> {
+    let name = at.str("key").to_owned();
+    match at.oneof("matcher") {
+        Some("string_match") => {
+            let condition = string(cx, &at.message("string_match")?)?;
+            if matches!(condition.kind, StringKind::Custom { .. }) {
+                cx.refuse_value(at, "string_match", "a plugin's condition on the filter state");
+                return None;
+            }
+            Some(StateMatch { name, condition })
+        }
+        Some(other) => {
+            cx.refuse(at, other, "conditions on addresses in the filter state");
+            None
+        }
+        None => {
+            cx.missing(at, "the condition on the filter state is empty", "`string_match`");
+            None
+        }
+    }
 }
 
 /// A header name as it is looked up in a request: lower case, and the host by its one name.

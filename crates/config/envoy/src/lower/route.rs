@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use postrider_model::{
-    Action, BodyFormat, DirectResponse, PathMatch, Redirect, RedirectPath, RedirectScheme, ResponseBody, Route,
-    RouteMatch,
+    Action, BodyFormat, DirectResponse, PathMatch, PathTemplate, Redirect, RedirectPath, RedirectScheme, ResponseBody,
+    Route, RouteMatch, StreamMatch,
 };
 
 use super::context::{Lowering, origin};
+use super::forward::OfRoute;
 use super::tables::{HostRules, TableRules};
 use super::{data, filters, forward, headers, matchers, metadata, retry};
 use crate::reader::Reader;
@@ -42,7 +43,13 @@ fn action(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, host: 
     let body_limit = retry::body_limit(at);
     match at.oneof("action") {
         Some("route") => {
-            let forward = forward::forward(cx, &at.message("route")?, rules, host, body_limit)?;
+            // Errors in it were reported with the match.
+            let template = at
+                .message("match")
+                .and_then(|place| place.message("path_match_policy")?.any("typed_config")?.reader)
+                .and_then(|config| PathTemplate::new(config.str("path_template")).ok());
+            let own = OfRoute { body_limit, template };
+            let forward = forward::forward(cx, &at.message("route")?, rules, host, own)?;
             Some(Action::Forward(Box::new(forward)))
         }
         Some("redirect") => Some(Action::Redirect(Box::new(redirect(cx, &at.message("redirect")?)?))),
@@ -68,8 +75,9 @@ fn matches(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RouteMatch> {
             at.message("connect_matcher");
             Some(PathMatch::Connect)
         }
+        Some("path_match_policy") => template(cx, at).map(|template| PathMatch::Regex(template.regex)),
         Some(other) => {
-            cx.refuse(at, other, "path matcher extensions");
+            cx.refuse(at, other, "this condition on a path");
             None
         }
         None => {
@@ -79,6 +87,8 @@ fn matches(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RouteMatch> {
     };
     let headers = at.list("headers");
     let query = at.list("query_parameters");
+    let cookies = at.list("cookies");
+    let stream = stream_match(cx, at);
     let fraction = at.message("runtime_fraction").and_then(|fraction| {
         fraction.approximate("runtime_key", "no runtime key overrides the default value");
         matchers::parts_per_million(&fraction.message("default_value")?)
@@ -87,11 +97,41 @@ fn matches(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RouteMatch> {
         case_sensitive: at.bool_wrapper("case_sensitive").unwrap_or(true),
         headers: headers.iter().filter_map(|header| matchers::header(cx, header)).collect(),
         query: query.iter().filter_map(|parameter| matchers::query(cx, parameter)).collect(),
+        cookies: cookies.iter().filter_map(|cookie| matchers::cookie(cx, cookie)).collect(),
         grpc: at.message("grpc").is_some(),
+        stream: (stream != StreamMatch::default()).then(|| Box::new(stream)),
         fraction: fraction.filter(|parts| *parts < matchers::MILLION),
         path: path?,
     })
 }
+
+/// What a route wants to know beside the request.
+fn stream_match(cx: &mut Lowering<'_>, at: &Reader<'_>) -> StreamMatch {
+    let tls = at.message("tls_context");
+    let metadata = at.list("dynamic_metadata");
+    let state = at.list("filter_state");
+    StreamMatch {
+        metadata: metadata.iter().filter_map(|matcher| matchers::metadata(cx, matcher)).collect(),
+        state: state.iter().filter_map(|matcher| matchers::state(cx, matcher)).collect(),
+        presented: tls.as_ref().and_then(|tls| tls.bool_wrapper("presented")),
+        validated: tls.as_ref().and_then(|tls| tls.bool_wrapper("validated")),
+    }
+}
+
+/// The template of a match whose path is one.
+pub(super) fn template(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<PathTemplate> {
+    let extension = at.message("path_match_policy")?;
+    extension.str("name");
+    let any = extension.any("typed_config")?;
+    let (TEMPLATE, Some(config)) = (any.type_name, &any.reader) else {
+        cx.refuse_extension(&extension, "typed_config", &any);
+        return None;
+    };
+    let text = config.str("path_template");
+    PathTemplate::new(text).map_err(|problem| cx.error(config, "path_template", "invalid-template", problem)).ok()
+}
+
+const TEMPLATE: &str = "envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig";
 
 fn redirect(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Redirect> {
     let host = at.str("host_redirect");
@@ -116,10 +156,7 @@ fn redirect(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Redirect> {
             let (pattern, substitution) = matchers::substitution(cx, &at.message("regex_rewrite")?)?;
             RedirectPath::Regex { pattern, substitution }
         }
-        Some(other) => {
-            cx.refuse(at, other, "rewriting a redirect's path by a format");
-            return None;
-        }
+        Some(_) => RedirectPath::Format(cx.format(at, "path_rewrite", at.str("path_rewrite"))),
         None => RedirectPath::Keep,
     };
     let Ok(number) = u16::try_from(port) else {

@@ -61,12 +61,7 @@ pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) ->
     }
 }
 
-fn virtual_host(
-    cx: &mut Lowering<'_>,
-    at: &Reader<'_>,
-    rules: &TableRules<'_>,
-    of_table: &[Mirror],
-) -> VirtualHost {
+fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, of_table: &[Mirror]) -> VirtualHost {
     let own = mirrors::mirrors(cx, at, rules);
     let mirrors = if own.is_empty() { of_table.to_vec() } else { own };
     let host = HostRules { attempts: retry::of_host(cx, at), mirrors };

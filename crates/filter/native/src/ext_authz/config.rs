@@ -7,9 +7,9 @@ use postrider_filter_api::{ConfigError, GrpcService};
 use postrider_http::HeaderName;
 use postrider_model::{Format, Reading, StringMatch, Value};
 
-use postrider_model::MetadataMatch;
 use crate::mutation_rules::MutationRules;
 use crate::read::{header, status};
+use postrider_model::MetadataMatch;
 
 /// How long a service may take unless something else is written.
 const DEFAULT_TIMEOUT: Duration = Duration::from_millis(200);

@@ -7,8 +7,7 @@ use postrider_filter_api::ConfigError;
 use postrider_model::{CertificatePart, Reading, StringMatch, Value, header_match, network, string_match};
 
 use super::rules::{Place, Policy, Rule, Rules, Source, Verb};
-use super::template;
-use postrider_model::MetadataMatch;
+use postrider_model::{MetadataMatch, PathTemplate};
 
 pub(super) const URI_TEMPLATE: &str = "envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig";
 pub(super) const MTLS: &str = "envoy.extensions.rbac.principals.mtls_authenticated.v3.Config";
@@ -154,8 +153,8 @@ fn permission(at: &mut Reading<'_>, about: About, depth: usize) -> Option<Rule> 
         extension.text("name");
         typed(extension, URI_TEMPLATE, |config| {
             let template = config.text("path_template").unwrap_or_default();
-            let made = template::compile(template).map_err(|message| config.error("path_template", message));
-            made.ok().map(Rule::Template)
+            let made = PathTemplate::new(template).map_err(|message| config.error("path_template", message));
+            made.ok().map(|template| Rule::Template(template.regex))
         })
     }));
     one(at, found, "a permission is one rule; all of them: `any: true`")

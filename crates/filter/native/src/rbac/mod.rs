@@ -7,7 +7,6 @@
 mod config;
 mod connections;
 mod rules;
-mod template;
 
 use std::borrow::Cow;
 use std::rc::Rc;

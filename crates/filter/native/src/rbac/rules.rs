@@ -7,8 +7,8 @@ use postrider_filter_api::{RouteFacts, Stream, StreamInfo, TlsSession};
 use postrider_http::RequestHead;
 use postrider_model::{CertificatePart, Cidr, HeaderMatch, Regex, StringMatch, Value};
 
-use postrider_model::MetadataMatch;
 use crate::request_parts::header;
+use postrider_model::MetadataMatch;
 
 /// Policies and what it means when one of them matches.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use postrider_h1::{HeadScan, RequestParse, parse_request};
 use postrider_http::{Reject, RequestHead};
-use postrider_model::{Action, Forward, Listener, Redirect, Route, Target, VirtualHost};
+use postrider_model::{Action, Forward, Listener, Redirect, Route, Target, VirtualHost, WeightedCluster};
 use postrider_router::{Explanation, Outcome, redirect_location, rewrite_host, rewrite_path};
 use postrider_upstream::{Cluster as Hosts, Random};
 use postrider_worker::{
@@ -188,7 +188,12 @@ fn destinations<'p>(plan: &'p Plan, forward: &Forward, head: &RequestHead) -> Ve
         Target::Cluster(name) => vec![destination(plan, name, None)],
         Target::Weighted(clusters) => {
             let sum = clusters.iter().map(|cluster| u64::from(cluster.weight)).sum();
-            clusters.iter().map(|cluster| destination(plan, &cluster.cluster, Some((cluster.weight, sum)))).collect()
+            let named = |cluster: &WeightedCluster| match &cluster.header {
+                None => cluster.cluster.clone(),
+                Some(header) => head.fields.get_name(header.as_bytes()).map(lossy).unwrap_or_default(),
+            };
+            let each = |cluster| destination(plan, &named(cluster), Some((cluster.weight, sum)));
+            clusters.iter().map(each).collect()
         }
         Target::Header(name) => {
             let value = head.fields.get_name(name.as_bytes());

@@ -1,16 +1,60 @@
 //! Paths with wildcards and variables: `UriTemplateMatchConfig.path_template`.
 
-use postrider_model::Regex;
+use crate::Regex;
 
 /// What one character of a segment may be (RFC 3986 section 3.3, and `*`).
 const SEGMENT: &str = r"a-zA-Z0-9\-._~%!$&'()+,;:@=*";
 
-/// An expression that matches the whole of each path that the template stands for: `*` is one segment, `**` any rest, and a
-/// variable (`{name}`, `{name=pattern}`) what its pattern says, or one segment.
-///
-/// # Errors
-/// What is wrong with the template.
-pub(super) fn compile(template: &str) -> Result<Regex, String> {
+/// A template, compiled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PathTemplate {
+    /// Matches the whole of each path that the template stands for; each variable is a group.
+    pub regex: Regex,
+    /// Names of the variables, in the order of their groups.
+    pub variables: Vec<String>,
+}
+
+impl PathTemplate {
+    /// `*` is one segment, `**` any rest, and a variable (`{name}`, `{name=pattern}`) what its pattern says, or one segment.
+    ///
+    /// # Errors
+    /// What is wrong with the template.
+    pub fn new(template: &str) -> Result<PathTemplate, String> {
+        compile(template)
+    }
+
+    /// The substitution for [`PathTemplate::regex`] that makes a path by another template, in which variables stand as
+    /// `{name}`.
+    ///
+    /// # Errors
+    /// What is wrong with that template.
+    pub fn substitution(&self, rewrite: &str) -> Result<String, String> {
+        if !rewrite.starts_with('/') {
+            return Err("it must begin with /".to_owned());
+        }
+        let mut made = String::new();
+        let mut rest = rewrite;
+        while let Some(at) = rest.find(['{', '}']) {
+            let (before, tail) = rest.split_at(at);
+            let Some((name, after)) = tail.strip_prefix('{').and_then(|tail| tail.split_once('}')) else {
+                return Err("a brace has no partner".to_owned());
+            };
+            let Some(group) = self.variables.iter().position(|known| known == name) else {
+                return Err(format!("the path that is matched has no variable \"{name}\""));
+            };
+            made.push_str(&before.replace('\\', "\\\\"));
+            made.push_str(&format!("\\{}", group + 1));
+            rest = after;
+        }
+        made.push_str(&rest.replace('\\', "\\\\"));
+        Ok(made)
+    }
+}
+
+/// Variables of one template; more have no group in a substitution.
+const MAX_VARIABLES: usize = 5;
+
+fn compile(template: &str) -> Result<PathTemplate, String> {
     if !template.starts_with('/') {
         return Err("it must begin with /".to_owned());
     }
@@ -26,7 +70,11 @@ pub(super) fn compile(template: &str) -> Result<Regex, String> {
         rest = after;
     }
     state.pattern(rest)?;
-    Regex::new(&(state.out + "$"))
+    if state.names.len() > MAX_VARIABLES {
+        return Err(format!("it has more than {MAX_VARIABLES} variables"));
+    }
+    let variables = state.names.iter().map(|name| (*name).to_owned()).collect();
+    Ok(PathTemplate { regex: Regex::new(&(state.out + "$"))?, variables })
 }
 
 struct State<'t> {
@@ -50,7 +98,10 @@ impl<'t> State<'t> {
             return Err(format!("the pattern of the variable \"{name}\" is empty or begins with /"));
         }
         self.names.push(name);
-        self.pattern(pattern)
+        self.out.push('(');
+        self.pattern(pattern)?;
+        self.out.push(')');
+        Ok(())
     }
 
     fn pattern(&mut self, text: &str) -> Result<(), String> {
@@ -91,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_star_is_a_segment_and_two_are_the_rest() {
-        let matches = |template: &str, path: &str| compile(template).unwrap().is_match(path);
+        let matches = |template: &str, path: &str| compile(template).unwrap().regex.is_match(path);
         for (template, path, wanted) in [
             ("/a/*/x", "/a/1/x", true),
             ("/a/*/x", "/a/p=q/x", true),
@@ -115,5 +166,16 @@ mod tests {
         for template in ["a", "/**/a/*", "/{a}/{a}", "/{1a}", "/{a=/b}", "/a b", "/{a", "/a}", "/***"] {
             assert!(compile(template).is_err(), "{template}");
         }
+    }
+
+    #[test]
+    fn variables_stand_in_another_template() {
+        let template = PathTemplate::new("/u/{lang}/{rest=**}").unwrap();
+        assert_eq!(template.variables, ["lang", "rest"]);
+        assert_eq!(template.substitution(r"/new/{rest}/l\{lang}").unwrap(), r"/new/\2/l\\\1");
+        for bad in ["x", "/{other}", "/{lang", "/a}"] {
+            assert!(template.substitution(bad).is_err(), "{bad}");
+        }
+        assert!(PathTemplate::new("/{a}/{b}/{c}/{d}/{e}/{f}").is_err());
     }
 }
