@@ -167,6 +167,17 @@ pub struct IdentityPolicy {
     pub append_x_forwarded_port: bool,
     pub client_certificate: ClientCertificate,
     pub local_replies: Option<Box<LocalReplies>>,
+    /// What is done to a request before anything else; `None` for most.
+    pub early: Option<Box<EarlyEdits>>,
+}
+
+/// What is done to the head of a request before anybody looks at it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct EarlyEdits {
+    /// One after the other.
+    pub headers: Vec<HeaderEdits>,
+    /// Upstreams hear which proxy asks: by its cluster and id, and as user agent where the client names none.
+    pub names_proxy: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -141,6 +141,8 @@ pub struct Forward {
     pub grpc_timeout: Option<GrpcTimeout>,
     /// Overrides the connection's stream-idle timeout: `Some(None)` turns it off.
     pub idle_timeout: Option<Option<Duration>>,
+    /// Overrides how long a client may leave its answer lying: `Some(None)` turns that off.
+    pub flush_timeout: Option<Option<Duration>>,
     pub path_rewrite: PathRewrite,
     pub host_rewrite: HostRewrite,
     pub append_x_forwarded_host: bool,

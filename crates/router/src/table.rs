@@ -270,6 +270,7 @@ pub(crate) mod tests {
             ticket_header: None,
             timeout: None,
             idle_timeout: None,
+            flush_timeout: None,
             path_rewrite: PathRewrite::None,
             host_rewrite: HostRewrite::None,
             append_x_forwarded_host: false,

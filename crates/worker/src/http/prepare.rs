@@ -6,13 +6,14 @@ use std::rc::Rc;
 use postrider_filter_api::{ClusterLoad, Clusters, Flags, LocalReply, Place, StreamInfo};
 use postrider_http::{HeaderId, Method, RequestHead, Scheme};
 use postrider_model::{
-    Action, DirectResponse, Forward, Metadata, Redirect, RedirectPath, RequireTls, ResponseBody, Target, Value,
-    WeightedCluster,
+    Action, DirectResponse, EarlyEdits, Forward, Metadata, Redirect, RedirectPath, RequireTls, ResponseBody, Target,
+    Value, WeightedCluster,
 };
 use postrider_router::{Surroundings, redirect_location};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
+use super::edits;
 use super::exchange::Exchange;
 use super::identity::{Ends, identify};
 use crate::chain::{Http, Routes};
@@ -30,12 +31,37 @@ pub(super) struct Destination {
 impl Exchange {
     /// Forwarding headers and the request id, as the connection manager is told to treat them.
     pub(super) fn identify(&mut self, connection: &Connection, http: &Http) {
+        if let Some(early) = &http.model.identity.early {
+            self.edit_early(connection, early);
+        }
         let session = connection.tls.as_deref();
         let peer = Ends { local: connection.local, remote: connection.remote, tls: session.is_some(), session };
         let random = &connection.worker.random;
         let client = identify(&mut self.request, &http.model.identity, &peer, random, &mut self.scratch);
         self.info.downstream_remote = client.or(self.info.downstream_remote);
         self.internal = self.request.fields.get(HeaderId::XEnvoyInternal) == Some(b"true");
+    }
+
+    /// What is done before anybody looks at the request.
+    #[cold]
+    #[inline(never)]
+    fn edit_early(&mut self, connection: &Connection, early: &EarlyEdits) {
+        let now = connection.worker.clock.wall(self.info.started);
+        for edit in &early.headers {
+            let mut values = edits::evaluate(edit, &self.format_context(&[], now));
+            edits::apply(edit, &mut self.request.fields, &mut values);
+        }
+        if early.names_proxy {
+            let node = connection.worker.node.borrow().clone();
+            let fields = &mut self.request.fields;
+            let _ = fields.set_name(b"x-envoy-downstream-service-cluster", node.cluster.as_bytes());
+            if !fields.has(HeaderId::UserAgent) {
+                let _ = fields.set(HeaderId::UserAgent, node.cluster.as_bytes());
+            }
+            if !node.id.is_empty() {
+                let _ = fields.set_name(b"x-envoy-downstream-service-node", node.id.as_bytes());
+            }
+        }
     }
 
     /// Finds the route and the filters that it sees.

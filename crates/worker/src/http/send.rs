@@ -7,7 +7,7 @@ use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::BodyError;
 use postrider_http::grpc::Code;
 use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWrite, check_authority, write_request};
-use postrider_model::{Format, Forward, HostRewrite, PathRewrite};
+use postrider_model::{Action, Format, Forward, HostRewrite, PathRewrite};
 use postrider_router::{replace_path, rewrite_host, rewrite_path};
 use postrider_telemetry::stats::sets::{cluster as stat, http as http_stat};
 use postrider_upstream::outlier::Outcome;
@@ -381,7 +381,18 @@ impl Exchange {
 
     /// How long nothing may move: another limit holds when only the client keeps the stream open.
     fn patience(&self, http: &Http) -> Option<Duration> {
-        if self.response_done { http.model.timeouts.stream_flush } else { self.stream_idle }
+        if self.response_done { self.flush_patience(http) } else { self.stream_idle }
+    }
+
+    /// How long the client may leave its answer lying.
+    #[cold]
+    fn flush_patience(&self, http: &Http) -> Option<Duration> {
+        let of_connection = http.model.timeouts.stream_flush;
+        let (Some(routes), Some(route)) = (&self.routes, self.route) else { return of_connection };
+        match &routes.plan.table.route(route).action {
+            Action::Forward(forward) => forward.flush_timeout.unwrap_or(of_connection),
+            Action::Redirect(_) | Action::Respond(_) => of_connection,
+        }
     }
 
     /// How the stream ends if one of its deadlines has passed; sets the next one if not.

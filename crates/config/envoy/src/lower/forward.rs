@@ -40,6 +40,7 @@ pub(super) fn forward(
         stream_limit,
         grpc_timeout,
         idle_timeout,
+        flush_timeout: at.duration("flush_timeout").map(|flush| (!flush.is_zero()).then_some(flush)),
         path_rewrite,
         host_rewrite,
         append_x_forwarded_host: at.bool("append_x_forwarded_host"),

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{
-    ClientCertificate, Codec, ForwardedParts, Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy,
-    LocalReplies, LogCondition, ReplyMapper, RouteTable, ServerHeader,
+    ClientCertificate, Codec, EarlyEdits, ForwardedParts, Http1Options, HttpConnection, HttpLimits, HttpTimeouts,
+    IdentityPolicy, LocalReplies, LogCondition, ReplyMapper, RouteTable, ServerHeader,
 };
 
 use super::context::{Lowering, origin, timeout};
-use super::{access_log, data, filters, headers, http2, policy, tables};
+use super::{access_log, data, filters, headers, http2, mirrors, policy, tables};
 use crate::reader::Reader;
 
 /// `stream_idle_timeout` where it is absent.
@@ -156,9 +156,6 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         let text = "`strip_any_host_port` and `strip_matching_host_port` exclude each other";
         cx.error(at, "strip_any_host_port", "conflict", text);
     }
-    if at.bool_wrapper("add_user_agent") == Some(true) {
-        cx.refuse_value(at, "add_user_agent", "naming the proxy's cluster in `user-agent`");
-    }
     let server_name = at.str("server_name");
     let via = at.str("via");
     IdentityPolicy {
@@ -182,7 +179,26 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         append_x_forwarded_port: at.bool("append_x_forwarded_port"),
         client_certificate: client_certificate(cx, at),
         local_replies: local_replies(cx, at),
+        early: early(cx, at),
     }
+}
+
+/// `early_header_mutation_extensions` and `add_user_agent`.
+fn early(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Box<EarlyEdits>> {
+    const MUTATION: &str = "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation";
+    let mut early =
+        EarlyEdits { names_proxy: at.bool_wrapper("add_user_agent") == Some(true), ..EarlyEdits::default() };
+    for extension in at.list("early_header_mutation_extensions") {
+        extension.str("name");
+        let Some(any) = extension.any("typed_config") else { continue };
+        let (MUTATION, Some(config)) = (any.type_name, &any.reader) else {
+            cx.refuse_extension(&extension, "typed_config", &any);
+            continue;
+        };
+        let mutations = config.list("mutations");
+        early.headers.extend(mutations.iter().filter_map(|mutation| mirrors::edit(cx, mutation)));
+    }
+    (early != EarlyEdits::default()).then(|| Box::new(early))
 }
 
 /// What upstreams are told of a client's certificate.

@@ -55,7 +55,7 @@ fn mirror(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Opt
 }
 
 /// `envoy.config.common.mutation_rules.v3.HeaderMutation`.
-fn edit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HeaderEdits> {
+pub(super) fn edit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HeaderEdits> {
     match at.oneof("action") {
         Some("append") => {
             let add = headers::addition(cx, &at.message("append")?)?;
