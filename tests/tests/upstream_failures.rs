@@ -2,7 +2,7 @@
 
 use postrider_tests::get;
 use postrider_tests::kit::config::upstream_http_options;
-use postrider_tests::kit::{Config, Proxy, RawClient, net};
+use postrider_tests::kit::{Config, Gate, Origin, Proxy, RawClient, net, wait_until};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -36,4 +36,87 @@ fn requests_that_wait_for_the_same_connection_fail_with_it() {
     let stat = |name: &str| proxy.stats().value(&format!("cluster.hole.{name}"));
     assert_eq!((stat("upstream_cx_total"), stat("upstream_cx_connect_timeout")), (1, 1));
     assert_eq!((stat("upstream_rq_pending_failure_eject"), stat("upstream_rq_pending_active")), (REQUESTS as u64, 0));
+}
+
+/// Starts a request with half of its body, whose first try is answered at once with a long wait for the next one.
+fn half_a_request(proxy: &Proxy) -> RawClient {
+    let mut client = proxy.client();
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 10\r\n\r\nhalf");
+    proxy.wait_stat("cluster.origin.upstream_rq_total", 1);
+    proxy.wait_stat("cluster.origin.upstream_rq_active", 0);
+    client
+}
+
+#[test]
+fn a_client_that_leaves_between_two_tries_is_noticed() {
+    let origin = Origin::start(|connection| {
+        connection.request_head();
+        connection.write(b"HTTP/1.1 503 Busy\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n");
+        connection.read_to_end();
+    });
+    let wait = json!({"reset_headers": [{"name": "retry-after"}]});
+    let policy = json!({"retry_on": "5xx", "rate_limited_retry_back_off": wait});
+    let routes =
+        json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0s", "retry_policy": policy}}]);
+    for leave in [RawClient::reset, |client: RawClient| drop(client)] {
+        let proxy = Proxy::start(&Config::routes(routes.clone()).cluster("origin", &[origin.address]));
+        leave(half_a_request(&proxy));
+        proxy.wait_stat("http.ingress_http.downstream_rq_rx_reset", 1);
+        proxy.wait_stat("http.ingress_http.downstream_rq_active", 0);
+        assert_eq!(proxy.stats().value("cluster.origin.upstream_rq_total"), 1);
+    }
+}
+
+#[test]
+fn a_stream_that_lasted_too_long_is_not_the_upstreams_fault() {
+    let silent = Origin::silent();
+    let route = |prefix: &str, fields: Value| {
+        let mut route = json!({"cluster": "silent", "timeout": "0s"});
+        postrider_tests::kit::config::overlay(&mut route, fields);
+        json!({"match": {"prefix": prefix}, "route": route})
+    };
+    let routes = json!([
+        route("/duration", json!({"max_stream_duration": {"max_stream_duration": "0.05s"}})),
+        route("/idle", json!({"idle_timeout": "0.05s"})),
+        route("/late", json!({"timeout": "0.05s"})),
+    ]);
+    let proxy = Proxy::start(&Config::routes(routes).cluster("silent", &[silent.address]));
+    let count = || proxy.stats().value("cluster.silent.upstream_rq_504");
+    for (path, counted) in [("/duration", 0), ("/idle", 0), ("/late", 1)] {
+        assert_eq!(proxy.get(path).status, 504, "{path}");
+        assert_eq!(
+            (count(), proxy.stats().value("cluster.silent.upstream_rq_completed")),
+            (counted, counted),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn a_tunnel_that_its_upstream_resets_still_delivers_what_it_had_said() {
+    const BYTES: usize = 20_000;
+    let reset = Gate::default();
+    let open = reset.clone();
+    let origin = Origin::start(move |connection| {
+        connection.request_head();
+        connection.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: test\r\n\r\n");
+        connection.write(&[b'x'; BYTES]);
+        open.wait();
+        connection.reset();
+    });
+    let config =
+        Config::proxy_to(origin.address).overlay_filter("http", json!({"upgrade_configs": [{"upgrade_type": "test"}]}));
+    let proxy = Proxy::start(&config);
+    // Most of it does not fit into the client, and waits in front of it.
+    let mut client = RawClient::from_stream(net::connect_with_small_buffer(proxy.address("http"), 2304));
+    client.send("GET / HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: test\r\n\r\n");
+    assert_eq!(client.response_head("GET").unwrap().status, 101);
+    wait_until("the data to be on its way", || {
+        proxy.stats().value("cluster.origin.upstream_cx_rx_bytes_total") > BYTES as u64
+    });
+    reset.open();
+    proxy.wait_stat("cluster.origin.upstream_cx_active", 0);
+    // Behind this it closes, and there is something that nobody has read.
+    let _ = client.try_send(&[b'y'; 5000]);
+    assert_eq!(client.read_exact(BYTES).unwrap().len(), BYTES);
 }

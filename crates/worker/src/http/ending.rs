@@ -195,6 +195,14 @@ impl Exchange {
         }
     }
 
+    /// What the client is about to be told says nothing about the upstream, and is not counted as an answer of its.
+    #[cold]
+    pub(super) fn spare_upstream(&mut self) {
+        if self.host.is_some() {
+            self.upstream_status.get_or_insert(0);
+        }
+    }
+
     /// What remains to be said after the stream ended.
     pub(super) fn conclude(&mut self, connection: &mut Connection, http: &Http, end: End) {
         // One that the filters hold back is none yet.

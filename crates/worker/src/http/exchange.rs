@@ -276,7 +276,8 @@ impl Exchange {
     /// What becomes of the client's connection.
     fn after(&mut self, connection: &Connection) -> After {
         if self.tunnel {
-            return After::Close;
+            // One that broke may leave the client with much to read, and with more to say.
+            return if connection.half_closed { After::Close } else { After::Linger };
         }
         if self.answered && !self.response_done {
             return After::Reset;

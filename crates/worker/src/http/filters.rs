@@ -202,6 +202,8 @@ impl Exchange {
         if !self.answered {
             if side == Side::Response && self.upstream.is_some() {
                 self.upstream_status.get_or_insert(self.info.status);
+            } else {
+                self.spare_upstream();
             }
             return End::Reply(Box::new(reply));
         }

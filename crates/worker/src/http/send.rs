@@ -264,6 +264,7 @@ impl Exchange {
         if self.answered {
             return End::Broken;
         }
+        self.spare_upstream();
         let body = postrider_http::reason_phrase(reject.status).as_bytes().into();
         End::Reply(Box::new(LocalReply { status: reject.status, body, ..LocalReply::default() }))
     }
@@ -438,6 +439,9 @@ impl Exchange {
         self.fail(flag, details);
         if self.answered {
             return Some(End::Broken);
+        }
+        if flag != Flags::UPSTREAM_REQUEST_TIMEOUT {
+            self.spare_upstream();
         }
         let body = text.as_bytes().into();
         let grpc_status = (flag == Flags::DURATION_TIMEOUT).then_some(Code::DeadlineExceeded);

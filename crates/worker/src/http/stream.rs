@@ -545,7 +545,7 @@ impl Exchange {
     }
 
     /// Looks at a client that has nothing more to say. What it sends now is its next request; its end of stream is
-    /// half a close, and it still gets its answer. Only a broken connection counts as gone.
+    /// half a close, and it still gets its answer if its request is complete. Otherwise only a broken connection counts as gone.
     pub(super) fn poll_client_gone(
         &mut self,
         connection: &mut Connection,
@@ -558,7 +558,12 @@ impl Exchange {
         if connection.half_closed || full || connection.io.poll_readable(cx).is_pending() {
             return false;
         }
-        matches!(connection.poll_receive(cx, http), Poll::Ready(Err(_)))
+        match connection.poll_receive(cx, http) {
+            Poll::Ready(Err(_)) => true,
+            // Its request will never be complete.
+            Poll::Ready(Ok(0)) => connection.input.is_empty() && !self.upload.is_heard(),
+            _ => false,
+        }
     }
 }
 
