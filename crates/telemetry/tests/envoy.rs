@@ -48,14 +48,13 @@ const WITHOUT_FEATURE: &[&str] = &[
     "downstream_rq_too_many_premature_resets",
     "metadata_not_supported_error",
     "fips_mode",
-    // Zones, subsets, preconnect, queue limits, redirects inside the proxy, on-demand discovery, tracing.
+    // Zones, subsets, preconnect, queue limits, on-demand discovery, tracing.
     "lb_local_cluster_not_ok",
     "lb_recalculate_zone_structures",
     "lb_subsets_",
     "lb_zone_",
     "upstream_cx_preconnect_skipped",
     "upstream_queue_overloaded",
-    "internal_redirect",
     "route_delayed_total",
     "tracing.",
     "downstream_rq_rejected_via_ip_detection",

@@ -661,7 +661,7 @@ impl Upstream {
     }
 
     /// Nothing came from a peer that had nothing to say, and the connection is not too old.
-    #[inline]
+    #[inline(always)]
     fn is_usable(&mut self, plan: &ClusterPlan, now: Moment) -> bool {
         // Used a moment ago: what could have happened since could as well happen a moment later.
         if self.idle_since.get() == now {

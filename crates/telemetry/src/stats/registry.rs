@@ -295,11 +295,24 @@ impl Totals {
             block.merge_histogram(at, total);
         }
         for (family, status, n) in block.codes() {
-            let place = self.codes.partition_point(|&(f, s, _)| (f, s) < (family, status));
-            match self.codes.get_mut(place) {
-                Some((f, s, total)) if (*f, *s) == (family, status) => *total = total.wrapping_add(n),
-                _ => self.codes.insert(place, (family, status, n)),
+            self.add_code(family, status, n);
+            let implied = (block.set.implied)(family, status);
+            if let Some(family) = implied.family {
+                self.add_code(family.index, status, n);
             }
+            for counter in implied.counters.into_iter().flatten() {
+                if let Some(total) = self.cells.get_mut(counter.cell as usize) {
+                    *total = total.wrapping_add(n);
+                }
+            }
+        }
+    }
+
+    fn add_code(&mut self, family: u16, status: u16, n: u64) {
+        let place = self.codes.partition_point(|&(f, s, _)| (f, s) < (family, status));
+        match self.codes.get_mut(place) {
+            Some((f, s, total)) if (*f, *s) == (family, status) => *total = total.wrapping_add(n),
+            _ => self.codes.insert(place, (family, status, n)),
         }
     }
 

@@ -85,8 +85,18 @@ pub struct StatSet {
     pub histograms: &'static [HistogramStat],
     /// Name stems of the families by status, to which three digits are appended: `upstream_rq_`.
     pub codes: &'static [&'static str],
+    /// What else a status that was counted in a family counts for, when counts are read. So one count can stand for many.
+    pub implied: fn(family: u16, status: u16) -> Implied,
     /// Tells sets apart in debug assertions and as a map key.
     pub id: u32,
+}
+
+/// See [`StatSet::implied`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Implied {
+    /// The same status in another family.
+    pub family: Option<Codes>,
+    pub counters: [Option<Counter>; 4],
 }
 
 impl StatSet {
@@ -111,7 +121,7 @@ impl Eq for StatSet {}
 /// For [`stat_set!`](crate::stat_set) only.
 #[doc(hidden)]
 pub mod construct {
-    use super::{Codes, Counter, Gauge, Histogram};
+    use super::{Codes, Counter, Gauge, Histogram, Implied};
 
     pub const fn counter(cell: usize, set: u32) -> Counter {
         Counter { cell: cell as u16, set }
@@ -127,6 +137,18 @@ pub mod construct {
 
     pub const fn codes(index: usize, set: u32) -> Codes {
         Codes { index: index as u16, set }
+    }
+
+    /// Nothing is implied unless a function says what.
+    pub const fn implied(given: &[fn(u16, u16) -> Implied]) -> fn(u16, u16) -> Implied {
+        match given {
+            [implied, ..] => *implied,
+            [] => nothing,
+        }
+    }
+
+    fn nothing(_family: u16, _status: u16) -> Implied {
+        Implied::default()
     }
 
     /// FNV-1a of the defining module's path and name: distinct for each set of the program.
@@ -169,6 +191,7 @@ macro_rules! stat_set {
         $(histograms { $($h:ident = $hn:literal $hu:ident),* $(,)? })?
         $(lazy_histograms { $($z:ident = $zn:literal $zu:ident),* $(,)? })?
         $(codes { $($d:ident = $dn:literal),* $(,)? })?
+        $(implied = $implied:path;)?
     ) => {
         $(#[$doc])*
         $vis mod $module {
@@ -207,6 +230,7 @@ macro_rules! stat_set {
                         name: $zn, unit: $crate::stats::Unit::$zu, lazy: true },)*)?
                 ],
                 codes: &[$($($dn,)*)?],
+                implied: construct::implied(&[$($implied)?]),
                 id: ID,
             };
         }

@@ -105,6 +105,7 @@ fn set_of(sort: Sort, prefix: &str, name: &str) -> Option<&'static StatSet> {
         cells,
         histograms,
         codes: &[],
+        implied: construct::implied(&[]),
         id: construct::set_id(&unique),
     }));
     sets.insert(key, set);

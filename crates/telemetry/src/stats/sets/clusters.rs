@@ -1,5 +1,7 @@
 //! Upstream clusters: Envoy's `cluster.` and `cluster_manager.` names.
 
+use crate::stats::{Counter, Implied};
+
 crate::stat_set! {
     /// TLS with the hosts of one cluster; prefix: its name.
     pub mod cluster_ssl = "cluster";
@@ -224,6 +226,36 @@ crate::stat_set! {
         UPSTREAM_RQ_BY_CODE = "upstream_rq_",
         RETRY_UPSTREAM_RQ_BY_CODE = "retry.upstream_rq_",
     }
+    implied = super::of_code;
+}
+
+/// An upstream's answer is counted once, by its origin and status; this is what it adds up to.
+fn of_code(family: u16, status: u16) -> Implied {
+    use cluster::*;
+    let class = |classes: [Counter; 5]| classes.get(usize::from(status / 100).wrapping_sub(1)).copied();
+    let all = class([UPSTREAM_RQ_1XX, UPSTREAM_RQ_2XX, UPSTREAM_RQ_3XX, UPSTREAM_RQ_4XX, UPSTREAM_RQ_5XX]);
+    let (completed, class) = if family == INTERNAL_UPSTREAM_RQ_BY_CODE.index {
+        let classes = [
+            INTERNAL_UPSTREAM_RQ_1XX,
+            INTERNAL_UPSTREAM_RQ_2XX,
+            INTERNAL_UPSTREAM_RQ_3XX,
+            INTERNAL_UPSTREAM_RQ_4XX,
+            INTERNAL_UPSTREAM_RQ_5XX,
+        ];
+        (INTERNAL_UPSTREAM_RQ_COMPLETED, class(classes))
+    } else if family == EXTERNAL_UPSTREAM_RQ_BY_CODE.index {
+        let classes = [
+            EXTERNAL_UPSTREAM_RQ_1XX,
+            EXTERNAL_UPSTREAM_RQ_2XX,
+            EXTERNAL_UPSTREAM_RQ_3XX,
+            EXTERNAL_UPSTREAM_RQ_4XX,
+            EXTERNAL_UPSTREAM_RQ_5XX,
+        ];
+        (EXTERNAL_UPSTREAM_RQ_COMPLETED, class(classes))
+    } else {
+        return Implied::default();
+    };
+    Implied { family: Some(UPSTREAM_RQ_BY_CODE), counters: [Some(UPSTREAM_RQ_COMPLETED), Some(completed), all, class] }
 }
 
 crate::stat_set! {

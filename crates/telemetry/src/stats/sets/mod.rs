@@ -55,26 +55,11 @@ pub fn count_listener_response(block: &Block, status: u16) {
 /// Envoy's: the request came from inside (`x-envoy-internal: true`).
 #[inline]
 pub fn count_upstream_response(block: &Block, status: u16, internal: bool) {
-    use cluster::*;
-    block.inc(UPSTREAM_RQ_COMPLETED);
-    block.count_code(UPSTREAM_RQ_BY_CODE, status);
-    let (completed, codes) = if internal {
-        (INTERNAL_UPSTREAM_RQ_COMPLETED, INTERNAL_UPSTREAM_RQ_BY_CODE)
-    } else {
-        (EXTERNAL_UPSTREAM_RQ_COMPLETED, EXTERNAL_UPSTREAM_RQ_BY_CODE)
+    let family = match internal {
+        true => cluster::INTERNAL_UPSTREAM_RQ_BY_CODE,
+        false => cluster::EXTERNAL_UPSTREAM_RQ_BY_CODE,
     };
-    block.inc(completed);
-    block.count_code(codes, status);
-    let (all, internal_class, external_class) = match status / 100 {
-        1 => (UPSTREAM_RQ_1XX, INTERNAL_UPSTREAM_RQ_1XX, EXTERNAL_UPSTREAM_RQ_1XX),
-        2 => (UPSTREAM_RQ_2XX, INTERNAL_UPSTREAM_RQ_2XX, EXTERNAL_UPSTREAM_RQ_2XX),
-        3 => (UPSTREAM_RQ_3XX, INTERNAL_UPSTREAM_RQ_3XX, EXTERNAL_UPSTREAM_RQ_3XX),
-        4 => (UPSTREAM_RQ_4XX, INTERNAL_UPSTREAM_RQ_4XX, EXTERNAL_UPSTREAM_RQ_4XX),
-        5 => (UPSTREAM_RQ_5XX, INTERNAL_UPSTREAM_RQ_5XX, EXTERNAL_UPSTREAM_RQ_5XX),
-        _ => return,
-    };
-    block.inc(all);
-    block.inc(if internal { internal_class } else { external_class });
+    block.count_code(family, status);
 }
 
 /// Counts an answer that was not passed on: the request is tried again.
