@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Address, Balancing, EndpointCheck, HealthRules, Http2Options, NumberedOption, Origin, OutlierDetection,
+    Address, Balancing, EndpointCheck, HealthRules, Http2Options, Metadata, NumberedOption, Origin, OutlierDetection,
     TcpKeepalive, UpstreamTls,
 };
 
@@ -106,6 +106,8 @@ pub struct DnsName {
     pub place: Option<Arc<Locality>>,
     /// By what it is known where hosts are chosen by a hash, in place of its address.
     pub hash_key: Option<String>,
+    /// What else the configuration says about it; `None` is nothing.
+    pub metadata: Option<Arc<Metadata>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -136,6 +138,8 @@ pub struct Endpoint {
     pub place: Option<Arc<Locality>>,
     /// By what it is known where hosts are chosen by a hash, in place of its address.
     pub hash_key: Option<String>,
+    /// What else the configuration says about it; `None` is nothing.
+    pub metadata: Option<Arc<Metadata>>,
 }
 
 /// Where endpoints stand.

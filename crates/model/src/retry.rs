@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::HeaderMatch;
+use crate::{HeaderMatch, Metadata, Value};
 
 /// What a route says about the tries of its requests.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -44,10 +44,39 @@ pub struct RetryPolicy {
     pub response_headers: Vec<HeaderMatch>,
     /// Only requests for which one of these holds are tried again; empty is all.
     pub request_headers: Vec<HeaderMatch>,
-    /// Hosts that were tried already are passed over.
-    pub avoids_tried_hosts: bool,
+    /// Hosts that are passed over for another try.
+    pub avoids: Vec<Avoided>,
     /// How often another host is drawn because of that.
     pub host_draws: u32,
+    /// After so many tries, and each time after as many more, the priorities that were tried are passed over.
+    pub avoids_priorities_after: Option<u32>,
+}
+
+/// Hosts that another try had better not go to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Avoided {
+    /// Those that were tried.
+    Tried,
+    /// Those whose metadata says `envoy.lb: {canary: true}`.
+    Canaries,
+    /// Those whose metadata has all of these values under `envoy.lb`, or lists with them. Never empty.
+    Labelled(Vec<(String, Value)>),
+}
+
+impl Avoided {
+    /// Whether a host is one of these by what is said `about` it.
+    pub fn is_labelled(&self, about: Option<&Metadata>) -> bool {
+        let said = |key: &str| about.and_then(|metadata| metadata.get("envoy.lb", key));
+        match self {
+            Avoided::Tried => false,
+            Avoided::Canaries => said("canary") == Some(&Value::Bool(true)),
+            Avoided::Labelled(labels) => labels.iter().all(|(key, wanted)| match said(key) {
+                Some(Value::List(values)) => values.contains(wanted),
+                Some(value) => value == wanted,
+                None => false,
+            }),
+        }
+    }
 }
 
 /// Waits double from `base` to `max`; each is drawn between nothing and that.
@@ -175,6 +204,23 @@ impl std::fmt::Debug for RetryOn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_are_known_by_all_of_the_labels() {
+        let mut host = Metadata::default();
+        host.set("envoy.lb", "stage", Value::String("old".into()));
+        host.set("envoy.lb", "zones", Value::List(vec![Value::Integer(1), Value::Integer(2)]));
+        let by = |labels: &[(&str, Value)]| {
+            let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+            Avoided::Labelled(labels).is_labelled(Some(&host))
+        };
+        let old = ("stage", Value::String("old".into()));
+        assert!(by(&[old.clone()]) && by(&[old.clone(), ("zones", Value::Integer(2))]));
+        assert!(!by(&[old.clone(), ("zones", Value::Integer(3))]) && !by(&[old, ("other", Value::Null)]));
+        assert!(!Avoided::Canaries.is_labelled(Some(&host)) && !Avoided::Canaries.is_labelled(None));
+        host.set("envoy.lb", "canary", Value::Bool(true));
+        assert!(Avoided::Canaries.is_labelled(Some(&host)));
+    }
 
     #[test]
     fn conditions_are_read_by_name_and_unknown_ones_come_back() {

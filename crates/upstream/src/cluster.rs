@@ -229,6 +229,12 @@ impl<C> Cluster<C> {
         self.hosts.borrow().pick(random, choice)
     }
 
+    /// The same for one that wants no host of the priorities in `without`. When the others can take nothing, none is left out
+    /// any more, and `without` is empty.
+    pub fn pick_without(&self, without: &mut Vec<u32>, choice: Choice, random: &Random) -> Option<Rc<Host<C>>> {
+        self.hosts.borrow().pick_without(without, (&self.balancing, &self.rules), random, choice)
+    }
+
     /// Hosts are chosen by a hash, so another try of a request needs another attempt to find another host.
     pub fn is_hashing(&self) -> bool {
         self.balancing.policy.is_hashing()
@@ -457,6 +463,7 @@ mod tests {
             check: None,
             place: None,
             hash_key: None,
+            metadata: None,
         })
     }
 

@@ -167,6 +167,7 @@ fn endpoint(name: &DnsName, address: IpAddr) -> Endpoint {
         check: name.check.clone(),
         place: name.place.clone(),
         hash_key: name.hash_key.clone(),
+        metadata: name.metadata.clone(),
     }
 }
 
@@ -185,6 +186,7 @@ mod tests {
                 check: None,
                 place: None,
                 hash_key: None,
+                metadata: None,
             })
             .collect();
         DnsDiscovery {

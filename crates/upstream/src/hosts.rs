@@ -19,6 +19,15 @@ pub(crate) struct HostSet<C> {
     usable: Group<C>,
     /// Otherwise, or when hosts are used that are not well.
     spread: Option<Box<Spread<C>>>,
+    /// Of priorities and states that usually get no traffic: made when a request wants another priority.
+    others: RefCell<Vec<Other<C>>>,
+}
+
+#[derive(Debug)]
+struct Other<C> {
+    level: usize,
+    standing: EndpointHealth,
+    source: Rc<Source<C>>,
 }
 
 /// Hosts among which one is picked.
@@ -58,7 +67,12 @@ enum Source<C> {
 
 impl<C> HostSet<C> {
     pub(crate) fn new(balancing: &Balancing, random: &Random) -> HostSet<C> {
-        HostSet { all: Vec::new(), usable: Group::new(balancing, Vec::new(), 0, random), spread: None }
+        HostSet {
+            all: Vec::new(),
+            usable: Group::new(balancing, Vec::new(), 0, random),
+            spread: None,
+            others: RefCell::default(),
+        }
     }
 
     #[inline]
@@ -76,19 +90,8 @@ impl<C> HostSet<C> {
     /// Works out who gets traffic.
     pub(crate) fn arrange(&mut self, balancing: &Balancing, rules: &HealthRules, random: &Random) {
         self.spread = None;
-        let levels = self.all.iter().map(|host| host.endpoint.priority as usize + 1).max().unwrap_or(1);
-        let of = |level: usize| self.all.iter().filter(move |host| host.endpoint.priority as usize == level);
-        let census: Vec<Census> = (0..levels)
-            .map(|level| {
-                let count = |standing| of(level).filter(|host| host.standing() == standing).count() as u64;
-                Census {
-                    all: of(level).count() as u64,
-                    healthy: count(EndpointHealth::Healthy),
-                    degraded: count(EndpointHealth::Degraded),
-                    excluded: of(level).filter(|host| is_excluded(host, rules)).count() as u64,
-                }
-            })
-            .collect();
+        self.others.take();
+        let census = self.census(rules);
         let shares = priorities::spread(&census, rules.panic_threshold, balancing.overprovisioning);
         let mut slices = Vec::new();
         // A hash falls into the same slice as in Envoy: the healthy ones of all priorities come first.
@@ -96,7 +99,7 @@ impl<C> HostSet<C> {
             for (level, share) in shares.iter().enumerate() {
                 let percent = if standing == EndpointHealth::Healthy { share.healthy } else { share.degraded };
                 if percent > 0 {
-                    let hosts: Vec<_> = of(level).cloned().collect();
+                    let hosts = self.of(level).cloned().collect();
                     let source = Source::new(balancing, rules, hosts, (standing, share.panic), random);
                     slices.push(Slice { percent, panic: share.panic, source });
                 }
@@ -111,6 +114,68 @@ impl<C> HostSet<C> {
                 self.spread = Some(Box::new(Spread { slices, panics: Cell::new(0) }));
             }
         }
+    }
+
+    /// A host of another priority than those in `without`; when the others cannot take anything, none is left out any more.
+    #[cold]
+    pub(crate) fn pick_without(
+        &self,
+        without: &mut Vec<u32>,
+        (balancing, rules): (&Balancing, &HealthRules),
+        random: &Random,
+        choice: Choice,
+    ) -> Option<Rc<Host<C>>> {
+        let census = self.census(rules);
+        let Some(shares) = priorities::spread_without(&census, balancing.overprovisioning, without) else {
+            without.clear();
+            return self.pick(random, choice);
+        };
+        let usual = priorities::spread(&census, rules.panic_threshold, balancing.overprovisioning);
+        let choice = Choice { hash: choice.hash.or_else(|| Some(random.next())), ..choice };
+        let mut ticket = choice.hash.unwrap_or_default() % 100;
+        for standing in [EndpointHealth::Healthy, EndpointHealth::Degraded] {
+            for (level, (share, usual)) in shares.iter().zip(&usual).enumerate() {
+                let percent = if standing == EndpointHealth::Healthy { share.healthy } else { share.degraded };
+                if ticket < percent {
+                    let source = self.other(level, standing, || {
+                        let hosts = self.of(level).cloned().collect();
+                        Source::new(balancing, rules, hosts, (standing, usual.panic), random)
+                    });
+                    return source.pick(random, choice);
+                }
+                ticket -= percent;
+            }
+        }
+        None
+    }
+
+    fn other(&self, level: usize, standing: EndpointHealth, make: impl FnOnce() -> Source<C>) -> Rc<Source<C>> {
+        let mut others = self.others.borrow_mut();
+        if let Some(known) = others.iter().find(|other| (other.level, other.standing) == (level, standing)) {
+            return known.source.clone();
+        }
+        let source = Rc::new(make());
+        others.push(Other { level, standing, source: source.clone() });
+        source
+    }
+
+    /// The hosts of a priority.
+    fn of(&self, level: usize) -> impl Iterator<Item = &Rc<Host<C>>> {
+        self.all.iter().filter(move |host| host.endpoint.priority as usize == level)
+    }
+
+    fn census(&self, rules: &HealthRules) -> Vec<Census> {
+        let levels = self.all.iter().map(|host| host.endpoint.priority as usize + 1).max().unwrap_or(1);
+        let of_level = |level| {
+            let count = |standing| self.of(level).filter(|host| host.standing() == standing).count() as u64;
+            Census {
+                all: self.of(level).count() as u64,
+                healthy: count(EndpointHealth::Healthy),
+                degraded: count(EndpointHealth::Degraded),
+                excluded: self.of(level).filter(|host| is_excluded(host, rules)).count() as u64,
+            }
+        };
+        (0..levels).map(of_level).collect()
     }
 }
 
@@ -319,6 +384,7 @@ mod tests {
             place: place
                 .map(|(zone, weight)| Arc::new(Locality { zone: zone.to_owned(), weight, ..Locality::default() })),
             hash_key: None,
+            metadata: None,
         })
     }
 

@@ -454,6 +454,7 @@ mod tests {
                 check: None,
                 place: None,
                 hash_key: None,
+                metadata: None,
             };
             let monitors: Vec<_> = (1..=hosts).map(endpoint).map(|e| (all.of(&e), e)).collect();
             let monitors: Vec<_> = monitors.into_iter().map(|(monitor, e)| (Arc::new(e), monitor)).collect();

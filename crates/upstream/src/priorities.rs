@@ -28,32 +28,7 @@ pub(crate) struct Share {
 /// The shares of all priorities; together they are 100. `overprovisioning` is the percentage of traffic that a percent of
 /// healthy hosts may take.
 pub(crate) fn spread(priorities: &[Census], panic_threshold: f64, overprovisioning: u32) -> Vec<Share> {
-    let mut shares = vec![Share::default(); priorities.len()];
-    let counted = |census: &Census| census.all - census.excluded.min(census.all);
-    let able = |census: &Census, hosts: u64| match counted(census) {
-        0 => 0,
-        counted => (u64::from(overprovisioning) * hosts / counted).min(100),
-    };
-    let healthy: Vec<u64> = priorities.iter().map(|census| able(census, census.healthy)).collect();
-    let degraded: Vec<u64> = priorities.iter().map(|census| able(census, census.degraded)).collect();
-    let total = healthy.iter().chain(&degraded).sum::<u64>().min(100);
-    if total > 0 {
-        let mut left = 100;
-        let mut give = |able: u64| {
-            let given = (able * 100 / total).min(left);
-            left -= given;
-            given
-        };
-        shares.iter_mut().zip(&healthy).for_each(|(share, able)| share.healthy = give(*able));
-        shares.iter_mut().zip(&degraded).for_each(|(share, able)| share.degraded = give(*able));
-        // What rounding left.
-        let first = |able: &[u64]| able.iter().position(|able| *able > 0);
-        if let Some(share) = first(&healthy).and_then(|at| shares.get_mut(at)) {
-            share.healthy += left;
-        } else if let Some(share) = first(&degraded).and_then(|at| shares.get_mut(at)) {
-            share.degraded += left;
-        }
-    }
+    let (mut shares, total) = distribute(priorities, overprovisioning, &[]);
     if panic_threshold <= 0.0 && total == 0 {
         // Nobody is left, and nobody who is not well may be asked.
         if let Some(share) = shares.first_mut() {
@@ -72,6 +47,50 @@ pub(crate) fn spread(priorities: &[Census], panic_threshold: f64, overprovisioni
         by_size(priorities, &mut shares);
     }
     shares
+}
+
+/// The shares of all priorities but those in `without`, however few hosts are left; `None` when the others can take nothing.
+pub(crate) fn spread_without(priorities: &[Census], overprovisioning: u32, without: &[u32]) -> Option<Vec<Share>> {
+    let (shares, total) = distribute(priorities, overprovisioning, without);
+    (total > 0).then_some(shares)
+}
+
+/// Shares by what priorities can take, and how much that is in all, at most 100.
+fn distribute(priorities: &[Census], overprovisioning: u32, without: &[u32]) -> (Vec<Share>, u64) {
+    let mut shares = vec![Share::default(); priorities.len()];
+    let able = |hosts: fn(&Census) -> u64| -> Vec<u64> {
+        let of = |(level, census): (u32, &Census)| match counted(census) {
+            0 => 0,
+            _ if without.contains(&level) => 0,
+            counted => (u64::from(overprovisioning) * hosts(census) / counted).min(100),
+        };
+        (0..).zip(priorities).map(of).collect()
+    };
+    let (healthy, degraded) = (able(|census| census.healthy), able(|census| census.degraded));
+    let total = healthy.iter().chain(&degraded).sum::<u64>().min(100);
+    if total > 0 {
+        let mut left = 100;
+        let mut give = |able: u64| {
+            let given = (able * 100 / total).min(left);
+            left -= given;
+            given
+        };
+        shares.iter_mut().zip(&healthy).for_each(|(share, able)| share.healthy = give(*able));
+        shares.iter_mut().zip(&degraded).for_each(|(share, able)| share.degraded = give(*able));
+        // What rounding left.
+        let first = |able: &[u64]| able.iter().position(|able| *able > 0);
+        if let Some(share) = first(&healthy).and_then(|at| shares.get_mut(at)) {
+            share.healthy += left;
+        } else if let Some(share) = first(&degraded).and_then(|at| shares.get_mut(at)) {
+            share.degraded += left;
+        }
+    }
+    (shares, total)
+}
+
+/// Hosts that count.
+fn counted(census: &Census) -> u64 {
+    census.all - census.excluded.min(census.all)
 }
 
 /// Nobody knows better: each priority gets traffic by the number of its hosts.
@@ -121,6 +140,19 @@ mod tests {
         let calm = |threshold| spread(&[census(4, 1, 0)], threshold, 140).first().copied();
         assert_eq!(calm(10.0), Some(Share { healthy: 100, degraded: 0, panic: false }));
         assert_eq!(spread(&[census(1, 0, 0)], 0.0, 140), [Share { healthy: 100, degraded: 0, panic: false }]);
+    }
+
+    #[test]
+    fn priorities_that_are_left_out_leave_their_share_to_the_others() {
+        let all = [census(2, 2, 0), census(2, 1, 0), census(2, 0, 2)];
+        let without = |without: &[u32]| {
+            let shares = spread_without(&all, 140, without)?;
+            Some(shares.iter().map(|share| (share.healthy, share.degraded)).collect::<Vec<_>>())
+        };
+        assert_eq!(without(&[]), Some(vec![(100, 0), (0, 0), (0, 0)]));
+        assert_eq!(without(&[0]), Some(vec![(0, 0), (70, 0), (0, 30)]));
+        assert_eq!(without(&[0, 1]), Some(vec![(0, 0), (0, 0), (0, 100)]));
+        assert_eq!(without(&[0, 1, 2]), None);
     }
 
     #[test]

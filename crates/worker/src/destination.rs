@@ -98,5 +98,6 @@ fn endpoint(address: SocketAddr) -> Arc<Endpoint> {
         check: None,
         place: None,
         hash_key: None,
+        metadata: None,
     })
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::Moment;
 use postrider_http::{BodyFraming, Fields, HeaderId, RequestHead, ResponseHead};
-use postrider_model::{BackOff, Priority, RateLimitedBackOff, ResetFormat, RetryOn};
+use postrider_model::{Avoided, BackOff, Priority, RateLimitedBackOff, ResetFormat, RetryOn, RetryPolicy};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
 use postrider_upstream::{LocalBreakers, Permit, Random};
@@ -57,6 +57,10 @@ pub(super) struct Attempts {
     pub(super) timed_out: bool,
     /// Every host that failed.
     pub(super) tried: Vec<Rc<Host>>,
+    /// Of those, how many of the last ones count for `left_out`.
+    counted: usize,
+    /// Priorities that the next try passes over.
+    left_out: Vec<u32>,
     /// How each try's request is framed.
     pub(super) framing: Option<BodyFraming>,
     /// What was sent of the body, for the next try.
@@ -126,6 +130,8 @@ impl Attempts {
             started: false,
             timed_out: false,
             tried: Vec::new(),
+            counted: 0,
+            left_out: Vec::new(),
             framing: None,
             kept: Vec::new(),
             limit,
@@ -264,14 +270,46 @@ impl Attempts {
         &self.kept
     }
 
+    fn policy(&self) -> Option<&RetryPolicy> {
+        self.plan.as_ref()?.model.retry.as_ref()
+    }
+
     pub(super) fn avoids(&self, host: &Rc<Host>) -> bool {
-        self.tried.iter().any(|tried| Rc::ptr_eq(tried, host))
+        let is_tried = || self.tried.iter().any(|tried| Rc::ptr_eq(tried, host));
+        let mut avoided = self.policy().into_iter().flat_map(|policy| &policy.avoids);
+        avoided.any(|avoided| match avoided {
+            Avoided::Tried => is_tried(),
+            other => other.is_labelled(host.endpoint.metadata.as_deref()),
+        })
     }
 
     /// How often a host is drawn at most for a retry.
     pub(super) fn host_draws(&self) -> u32 {
-        let policy = self.plan.as_ref().and_then(|plan| plan.model.retry.as_ref());
-        policy.filter(|policy| policy.avoids_tried_hosts).map_or(1, |policy| policy.host_draws.saturating_add(1))
+        let policy = self.policy().filter(|policy| !policy.avoids.is_empty());
+        policy.map_or(1, |policy| policy.host_draws.saturating_add(1))
+    }
+
+    /// The next try is to pass over other priorities than the one before, if it is time for that.
+    pub(super) fn leave_out(&mut self) {
+        let Some(every) = self.policy().and_then(|policy| policy.avoids_priorities_after) else { return };
+        self.counted += 1;
+        if self.counted.is_multiple_of(every as usize) {
+            let tried = self.tried.len().saturating_sub(self.counted);
+            self.left_out = self.tried.iter().skip(tried).map(|host| host.endpoint.priority).collect();
+        }
+    }
+
+    /// The priorities that the next try passes over, while nobody else has them.
+    pub(super) fn take_left_out(&mut self) -> Option<Vec<u32>> {
+        (!self.left_out.is_empty()).then(|| std::mem::take(&mut self.left_out))
+    }
+
+    /// Gives them back. None at all means that no other priority can take anything: they are counted anew.
+    pub(super) fn put_left_out(&mut self, left_out: Vec<u32>) {
+        if left_out.is_empty() {
+            self.counted = 0;
+        }
+        self.left_out = left_out;
     }
 
     /// No try is under way any more.

@@ -15,6 +15,7 @@ use postrider_h1::{write_chunk, write_last_chunk};
 use postrider_http::{BodyFraming, Decimal, HeaderId, ResponseFacts};
 use postrider_model::{Action, Forward, HostRewrite};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
+use postrider_upstream::Choice;
 use postrider_upstream::outlier::Outcome;
 
 use super::Connection;
@@ -262,6 +263,7 @@ impl Exchange {
             if let Some(attempts) = &mut self.attempts {
                 attempts.end();
                 attempts.tried.push(host);
+                attempts.leave_out();
             }
         }
         self.give_back(cluster, now);
@@ -292,17 +294,32 @@ impl Exchange {
         self.upload_broken = false;
     }
 
-    /// A host for another try, if possible one that was not tried.
-    fn host_for_retry(&self, cluster: &Cluster, worker: &Worker) -> Option<Rc<Host>> {
-        let Some(attempts) = &self.attempts else { return self.pick(cluster, 0, &worker.random) };
+    /// A host for another try, if possible one that the policy does not pass over.
+    fn host_for_retry(&mut self, cluster: &Cluster, worker: &Worker) -> Option<Rc<Host>> {
+        let draws = self.attempts.as_ref().map_or(1, |attempts| attempts.host_draws());
         let mut last = None;
-        for draw in 0..attempts.host_draws() {
-            last = Some(self.pick(cluster, draw, &worker.random)?);
-            if !last.as_ref().is_some_and(|host| attempts.avoids(host)) {
+        for draw in 0..draws {
+            let host = self.pick_again(cluster, draw, worker)?;
+            let avoided = self.attempts.as_ref().is_some_and(|attempts| attempts.avoids(&host));
+            last = Some(host);
+            if !avoided {
                 break;
             }
         }
         last
+    }
+
+    fn pick_again(&mut self, cluster: &Cluster, attempt: u32, worker: &Worker) -> Option<Rc<Host>> {
+        if self.info.upstream_override.is_none()
+            && let Some(attempts) = &mut self.attempts
+            && let Some(mut left_out) = attempts.take_left_out()
+        {
+            let hash = self.chosen.as_ref().and_then(|chosen| chosen.hash);
+            let host = cluster.hosts.pick_without(&mut left_out, Choice { hash, attempt }, &worker.random);
+            attempts.put_left_out(left_out);
+            return host;
+        }
+        self.pick(cluster, attempt, &worker.random)
     }
 
     /// How the try under way ends if it takes too long.

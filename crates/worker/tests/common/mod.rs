@@ -202,6 +202,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
         check: None,
         place: None,
         hash_key: None,
+        metadata: None,
     };
     Cluster {
         name: name.into(),

@@ -126,6 +126,7 @@ fn names(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<DnsName>> {
             check: entry.check,
             place: entry.locality,
             hash_key: entry.hash_key,
+            metadata: entry.metadata,
         });
     }
     sound.then_some(all)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_model::{Address, Endpoint, EndpointCheck, EndpointHealth, Locality, Value};
+use postrider_model::{Address, Endpoint, EndpointCheck, EndpointHealth, Locality, Metadata, Value};
 
 use super::address::{self, Place};
 use super::context::Lowering;
@@ -19,6 +19,7 @@ pub(super) struct Entry<'m> {
     pub check: Option<Box<EndpointCheck>>,
     pub locality: Option<Arc<Locality>>,
     pub hash_key: Option<String>,
+    pub metadata: Option<Arc<Metadata>>,
     pub at: Reader<'m>,
 }
 
@@ -50,6 +51,7 @@ pub(super) fn fixed(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Option<Vec<E
             check: entry.check,
             place: entry.locality,
             hash_key: entry.hash_key,
+            metadata: entry.metadata,
         });
     }
     sound.then_some(all)
@@ -92,7 +94,8 @@ fn locality(at: &Reader<'_>) -> Option<Arc<Locality>> {
 }
 
 fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Entry<'m>> {
-    let hash_key = match metadata::metadata(cx, &at).get("envoy.lb", "hash_key") {
+    let metadata = metadata::metadata(cx, &at);
+    let hash_key = match metadata.get("envoy.lb", "hash_key") {
         Some(Value::String(key)) if !key.is_empty() => Some(key.clone()),
         _ => None,
     };
@@ -128,7 +131,8 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
         return None;
     }
     let check = check.map(Box::new);
-    Some(Entry { place, hostname, weight, priority, health, check, locality: None, hash_key, at })
+    let metadata = (!metadata.is_empty()).then(|| Arc::new(metadata));
+    Some(Entry { place, hostname, weight, priority, health, check, locality: None, hash_key, metadata, at })
 }
 
 /// The place of the host of an entry of `lb_endpoints`.

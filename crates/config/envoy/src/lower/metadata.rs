@@ -9,7 +9,12 @@ use crate::reader::Reader;
 
 /// The field `metadata` of `parent`; empty when there is none.
 pub(super) fn metadata(cx: &mut Lowering<'_>, parent: &Reader<'_>) -> Metadata {
-    let Some(at) = parent.message("metadata") else { return Metadata::default() };
+    named(cx, parent, "metadata")
+}
+
+/// The same by another name.
+pub(super) fn named(cx: &mut Lowering<'_>, parent: &Reader<'_>, field: &str) -> Metadata {
+    let Some(at) = parent.message(field) else { return Metadata::default() };
     at.whole("typed_filter_metadata");
     cx.no_effect(&at, "typed_filter_metadata", "no filter here has a type of its own for it; use `filter_metadata`");
     let Some(Value::Map(namespaces)) = at.whole("filter_metadata").map(|field| &field.value) else {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use postrider_model::{
-    Attempts, BackOff, RateLimitedBackOff, ResetFormat, ResetHeader, RetryBudget, RetryOn, RetryPolicy,
+    Attempts, Avoided, BackOff, RateLimitedBackOff, ResetFormat, ResetHeader, RetryBudget, RetryOn, RetryPolicy, Value,
 };
 
 use super::context::Lowering;
-use super::matchers;
+use super::{matchers, metadata};
 use crate::reader::Reader;
 
 /// `RetryPolicy.num_retries` where it is absent.
@@ -21,6 +21,8 @@ const BUDGET_PERCENT: f64 = 20.0;
 const BUDGET_AT_LEAST: u32 = 3;
 
 const PREVIOUS_HOSTS: &str = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate";
+const OMIT_LABELLED: &str = "envoy.extensions.retry.host.omit_host_metadata.v3.OmitHostMetadataConfig";
+const PREVIOUS_PRIORITIES: &str = "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig";
 const OMIT_CANARIES: &str = "envoy.extensions.retry.host.omit_canary_hosts.v3.OmitCanaryHostsPredicate";
 
 /// What a virtual host says about all of its routes.
@@ -47,7 +49,6 @@ pub(super) fn policy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RetryPoli
     }
     let at = at.message("retry_policy")?;
     for (field, what) in [
-        ("retry_priority", "choosing another priority for a retry"),
         ("retry_options_predicates", "plugins that change the options of a retry"),
         ("refresh_cluster_on_retry", "choosing another cluster for a retry"),
     ] {
@@ -73,8 +74,9 @@ pub(super) fn policy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RetryPoli
         status_codes: status_codes.iter().filter_map(|code| u16::try_from(code.value).ok()).collect(),
         response_headers: conditions(cx, &at, "retriable_headers"),
         request_headers: conditions(cx, &at, "retriable_request_headers"),
-        avoids_tried_hosts: avoids_tried_hosts(cx, &at),
+        avoids: avoided(cx, &at),
         host_draws: if draws == 0 { 1 } else { draws },
+        avoids_priorities_after: avoided_priorities(cx, &at),
     })
 }
 
@@ -113,22 +115,49 @@ fn rate_limited(at: &Reader<'_>) -> RateLimitedBackOff {
     RateLimitedBackOff { headers: headers.collect(), max: at.duration("max_interval").unwrap_or(LONGEST_RATE_LIMIT) }
 }
 
-fn avoids_tried_hosts(cx: &mut Lowering<'_>, at: &Reader<'_>) -> bool {
-    let mut avoids = false;
+fn avoided(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<Avoided> {
+    let mut all = Vec::new();
     for predicate in at.list("retry_host_predicate") {
         predicate.str("name");
         let Some(any) = predicate.any("typed_config") else {
             cx.missing(&predicate, "the predicate has no `typed_config`", &format!("`@type` of {PREVIOUS_HOSTS}"));
             continue;
         };
-        match any.type_name {
-            PREVIOUS_HOSTS => avoids = true,
-            // No endpoint is a canary: their metadata is not read.
-            OMIT_CANARIES => predicate.approximate("typed_config", "no endpoint is known as a canary"),
+        match (any.type_name, &any.reader) {
+            (PREVIOUS_HOSTS, _) => all.push(Avoided::Tried),
+            (OMIT_CANARIES, _) => all.push(Avoided::Canaries),
+            (OMIT_LABELLED, Some(config)) => all.extend(labelled(cx, config)),
+            (OMIT_LABELLED, None) => {}
             _ => cx.refuse_extension(&predicate, "typed_config", &any),
         }
     }
-    avoids
+    all
+}
+
+fn labelled(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<Avoided> {
+    match metadata::named(cx, config, "metadata_match").namespace("envoy.lb") {
+        Some(Value::Map(labels)) if !labels.is_empty() => Some(Avoided::Labelled(labels.clone())),
+        _ => {
+            let text = "nothing under `envoy.lb`, so no host is passed over";
+            cx.warn(config, "metadata_match", "no-effect", text.to_owned());
+            None
+        }
+    }
+}
+
+fn avoided_priorities(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<u32> {
+    let priority = at.message("retry_priority")?;
+    priority.str("name");
+    let Some(any) = priority.any("typed_config") else {
+        cx.missing(&priority, "the priority has no `typed_config`", &format!("`@type` of {PREVIOUS_PRIORITIES}"));
+        return None;
+    };
+    if any.type_name != PREVIOUS_PRIORITIES {
+        cx.refuse_extension(&priority, "typed_config", &any);
+        return None;
+    }
+    // Positive, as the schema has it.
+    u32::try_from(any.reader?.i64("update_frequency")).ok().filter(|every| *every > 0)
 }
 
 /// `retry_budget` of an entry of `circuit_breakers.thresholds`.
