@@ -153,6 +153,8 @@ pub struct Forward {
     pub upgrades: Vec<(String, bool)>,
     /// A CONNECT ends here: its tunnel goes to an endpoint as plain bytes.
     pub terminates_connect: bool,
+    /// So does a POST.
+    pub terminates_post: bool,
     /// What of its requests counts together.
     pub rate_limits: Vec<RateLimit>,
     /// The virtual host's rules hold beside these.

@@ -280,6 +280,7 @@ pub(crate) mod tests {
             priority: Priority::Default,
             upgrades: Vec::new(),
             terminates_connect: false,
+            terminates_post: false,
             rate_limits: Vec::new(),
             include_host_rate_limits: false,
             attempts: None,

@@ -215,6 +215,10 @@ impl Exchange {
             );
             return None;
         }
+        if forward.terminates_post && self.request.method() == Method::Post {
+            self.terminates = true;
+            self.fresh_only = true;
+        }
         let worker = &connection.worker;
         let cluster = match &forward.target {
             Target::Cluster(name) => routes.cluster(route, name, worker),

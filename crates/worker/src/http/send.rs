@@ -189,14 +189,11 @@ impl Exchange {
             }
             return Ok(());
         }
-        let mut connection = Persistence::Implicit;
-        if self.facts.upgrade {
-            if self.terminates {
-                self.agree_to_tunnel();
-                return Ok(());
-            }
-            connection = Persistence::Upgrade;
+        if self.terminates {
+            self.agree_to_tunnel();
+            return Ok(());
         }
+        let connection = if self.facts.upgrade { Persistence::Upgrade } else { Persistence::Implicit };
         let options = RequestWrite { framing: self.request_framing, connection, path: None, extra: &[] };
         write_request(&self.request, &options, &mut self.up.bytes);
         if self.attempts.is_some() {
@@ -211,13 +208,18 @@ impl Exchange {
         self.upstream_broke(Some(error))
     }
 
-    /// A CONNECT ends here: now that there is a connection, the client gets the answer of a proxy (RFC 9110 section 9.3.6),
+    /// A CONNECT or a POST ends here: now that there is a connection, the client gets the answer of a proxy (RFC 9110 section 9.3.6),
     /// and what follows it goes to the endpoint as it is.
     #[cold]
     fn agree_to_tunnel(&mut self) {
         if let Some(upstream) = &mut self.upstream {
             self.info.upstream_protocol = "";
             upstream.input = Input::holding(CONNECTED.to_vec());
+        }
+        if !self.facts.upgrade {
+            // The tunnel is in the bodies of a request and its answer.
+            self.request_framing = BodyFraming::UntilClose;
+            self.upload.leave_plain(self.facts.framing);
         }
     }
 

@@ -328,7 +328,7 @@ impl Exchange {
                 self.request_complete(connection, http);
             }
         }
-        if self.tunnel {
+        if self.tunnel || self.terminates && !self.facts.upgrade {
             let [finished, _] = &mut self.finished;
             if !*finished
                 && let Some(upstream) = &mut self.upstream

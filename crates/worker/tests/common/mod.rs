@@ -166,6 +166,7 @@ fn routes() -> RouteTable {
         priority: Priority::Default,
         upgrades: Vec::new(),
         terminates_connect: false,
+        terminates_post: false,
         rate_limits: Vec::new(),
         include_host_rate_limits: false,
         attempts: None,

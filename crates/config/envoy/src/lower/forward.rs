@@ -33,6 +33,7 @@ pub(super) fn forward(
     let idle_timeout = at.duration("idle_timeout").map(|idle| (!idle.is_zero()).then_some(idle));
     let stream_limit = stream_limit(at);
     let grpc_timeout = grpc_timeout(at, stream_limit.is_some());
+    let (terminates_connect, terminates_post) = terminates(cx, at);
     let forward = Forward {
         target: Target::Weighted(Vec::new()),
         ticket_header: ticket_header(cx, at),
@@ -51,7 +52,8 @@ pub(super) fn forward(
         },
         priority: if at.enum_name("priority") == "HIGH" { Priority::High } else { Priority::Default },
         upgrades: upgrades(cx, at),
-        terminates_connect: terminates_connect(cx, at),
+        terminates_connect,
+        terminates_post,
         rate_limits: rate_limits::rate_limits(cx, at),
         include_host_rate_limits: at.bool_wrapper("include_vh_rate_limits").unwrap_or(false),
         attempts: None,
@@ -292,9 +294,10 @@ fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<(String, bool)> {
     all
 }
 
-/// Whether a CONNECT that the route allows is answered here, its tunnel being an endpoint's plain connection.
-fn terminates_connect(cx: &mut Lowering<'_>, at: &Reader<'_>) -> bool {
-    let mut terminates = false;
+/// Whether a CONNECT that the route allows is answered here, its tunnel being an endpoint's plain connection, and whether a
+/// POST is.
+fn terminates(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (bool, bool) {
+    let mut terminates = (false, false);
     for upgrade in at.list("upgrade_configs") {
         let Some(config) = upgrade.message("connect_config") else { continue };
         if !upgrade.str("upgrade_type").eq_ignore_ascii_case(CONNECT) {
@@ -305,10 +308,8 @@ fn terminates_connect(cx: &mut Lowering<'_>, at: &Reader<'_>) -> bool {
         if config.has("proxy_protocol_config") {
             cx.refuse(&config, "proxy_protocol_config", "a PROXY protocol header at the beginning of a tunnel");
         }
-        if config.bool("allow_post") {
-            cx.refuse_value(&config, "allow_post", "tunnels in POST requests");
-        }
-        terminates = upgrade.bool_wrapper("enabled").unwrap_or(true);
+        let enabled = upgrade.bool_wrapper("enabled").unwrap_or(true);
+        terminates = (enabled, enabled && config.bool("allow_post"));
     }
     terminates
 }
