@@ -3,7 +3,9 @@
 use postrider_tests::h2_origin::H2Origin;
 use postrider_tests::kit::config::{self, Config};
 use postrider_tests::kit::proxy::Launch;
-use postrider_tests::kit::{Origin, Proxy, TempDir, net, wait_until};
+use postrider_tests::kit::{Origin, Proxy, RawClient, TempDir, net, wait_until};
+use postrider_tests::tls::{Authority, upstream};
+use postrider_tests::tls_origin::Serving;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -396,4 +398,58 @@ fn a_changed_check_is_taken_over_by_a_reload() {
     service.origin.forget();
     assert_eq!(proxy.get("/").status, 200);
     assert_eq!(flags(&proxy, service.origin.address), "healthy");
+}
+
+#[test]
+fn connections_of_the_tcp_proxy_end_with_the_health_of_their_host_where_that_is_wanted() {
+    for closes in [true, false] {
+        let service = Service::start("a", 200);
+        let tunnel = Origin::tcp_echo("hi");
+        let own = json!({"health_check_config": {"port_value": service.origin.address.port()}});
+        let mut endpoint = json!({"address": config::socket_address("127.0.0.1", tunnel.address.port())});
+        config::overlay(&mut endpoint, own);
+        let mut cluster = http(json!({}));
+        config::overlay(
+            &mut cluster,
+            json!({
+                "close_connections_on_host_health_failure": closes,
+                "load_assignment": {"cluster_name": "origin", "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}]},
+            }),
+        );
+        let config = Config::new().tcp("tcp", json!({"cluster": "origin"})).cluster_with("origin", &[], cluster);
+        let proxy = Proxy::start(&config);
+        let mut client = RawClient::connect(proxy.address("tcp"));
+        assert_eq!(client.read_exact(2).unwrap(), b"hi");
+        service.set(500);
+        proxy.wait_stat("cluster.origin.membership_healthy", 0);
+        if closes {
+            assert!(client.closed());
+            proxy.wait_stat("cluster.origin.upstream_cx_active", 0);
+        } else {
+            client.send("still");
+            assert_eq!(client.read_exact(5).unwrap(), b"still");
+        }
+    }
+}
+
+#[test]
+fn connections_of_a_check_offer_what_it_says_by_alpn() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["origin.test"])).offering(&["http/1.1", "checks"]).start();
+    let tls = upstream(json!({
+        "sni": "origin.test",
+        "common_tls_context": {
+            "alpn_protocols": ["http/1.1"],
+            "validation_context": {"trusted_ca": {"inline_string": authority.pem()}},
+        },
+    }));
+    let options = json!({"tls_options": {"alpn_protocols": ["checks"]}});
+    let mut cluster = http(json!({}));
+    config::overlay(&mut cluster["health_checks"][0], options);
+    config::overlay(&mut cluster, json!({"transport_socket": tls}));
+    let proxy = Proxy::start(&config(&[origin.address], cluster));
+    assert_eq!(proxy.get("/").status, 200);
+    let mut protocols: Vec<String> = origin.hellos().into_iter().map(|hello| hello.protocol).collect();
+    protocols.sort();
+    assert_eq!(protocols, ["checks", "http/1.1"]);
 }

@@ -13,6 +13,8 @@ pub struct HealthRules {
     pub ignores_unchecked: bool,
     /// Hosts that discovery dropped go at once, though they pass their checks.
     pub drops_removed: bool,
+    /// Connections of the TCP proxy to a host that fails its checks end.
+    pub closes_connections: bool,
     /// A host is well when it passes all of them. More than one have names, each its own.
     pub checks: Vec<HealthCheck>,
 }
@@ -20,7 +22,13 @@ pub struct HealthRules {
 impl Default for HealthRules {
     /// Envoy's (`CommonLbConfig.healthy_panic_threshold`).
     fn default() -> Self {
-        HealthRules { panic_threshold: 50.0, ignores_unchecked: false, drops_removed: false, checks: Vec::new() }
+        HealthRules {
+            panic_threshold: 50.0,
+            ignores_unchecked: false,
+            drops_removed: false,
+            closes_connections: false,
+            checks: Vec::new(),
+        }
     }
 }
 
@@ -37,6 +45,8 @@ pub struct HealthCheck {
     /// Successes after which it is healthy again.
     pub healthy_threshold: u32,
     pub reuse_connection: bool,
+    /// What its connections offer by ALPN; empty is what the cluster's do.
+    pub alpn: Vec<String>,
     /// What checks over HTTP and gRPC call themselves.
     pub user_agent: String,
     pub event_log: Option<AccessLogSink>,

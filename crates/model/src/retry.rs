@@ -215,7 +215,7 @@ mod tests {
             Avoided::Labelled(labels).is_labelled(Some(&host))
         };
         let old = ("stage", Value::String("old".into()));
-        assert!(by(&[old.clone()]) && by(&[old.clone(), ("zones", Value::Integer(2))]));
+        assert!(by(std::slice::from_ref(&old)) && by(&[old.clone(), ("zones", Value::Integer(2))]));
         assert!(!by(&[old.clone(), ("zones", Value::Integer(3))]) && !by(&[old, ("other", Value::Null)]));
         assert!(!Avoided::Canaries.is_labelled(Some(&host)) && !Avoided::Canaries.is_labelled(None));
         host.set("envoy.lb", "canary", Value::Bool(true));

@@ -511,6 +511,7 @@ mod tests {
             unhealthy_threshold: 1,
             healthy_threshold: 1,
             reuse_connection: true,
+            alpn: Vec::new(),
             user_agent: String::new(),
             event_log: None,
             logs_every_failure: false,

@@ -174,6 +174,7 @@ mod tests {
             unhealthy_threshold: unhealthy,
             healthy_threshold: healthy,
             reuse_connection: true,
+            alpn: Vec::new(),
             user_agent: String::new(),
             event_log: None,
             logs_every_failure: false,

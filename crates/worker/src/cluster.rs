@@ -216,6 +216,19 @@ impl Cluster {
         self.health_changed.notify_waiters();
     }
 
+    /// Ready when `host` fails its checks.
+    pub(crate) async fn failure_of(&self, host: Rc<Host>) {
+        loop {
+            let mut changed = std::pin::pin!(self.health_changed.notified());
+            // Before looking, so that no change comes between.
+            changed.as_mut().enable();
+            if host.health.get().failed {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// The host that a filter wants, or another if it may be another.
     #[cold]
     pub(crate) fn pick_wanted(&self, wanted: &UpstreamOverride, choice: Choice, random: &Random) -> Option<Rc<Host>> {
@@ -348,7 +361,7 @@ impl Cluster {
     ) -> Result<Box<Upstream>, NoConnection> {
         let stats = self.stats(worker).clone();
         let endpoint = &host.endpoint;
-        let connecting = self.open(worker, &endpoint.address, &endpoint.hostname, protocol, party);
+        let connecting = self.open(worker, &endpoint.address, &endpoint.hostname, alpn(protocol), party);
         host.begin_connection();
         stats.inc(stat::UPSTREAM_CX_TOTAL);
         stats.gauge_inc(stat::UPSTREAM_CX_ACTIVE);
@@ -473,13 +486,14 @@ impl Cluster {
         self.parting.map(|parting| parting.of(request, ends()))
     }
 
-    /// Connects, and agrees on TLS where the cluster wants it. `hostname` is the endpoint's name, which may be empty.
+    /// Connects, and agrees on TLS where the cluster wants it. `hostname` is the endpoint's name, which may be empty; `alpn` is
+    /// what to offer in place of what the cluster says.
     pub(crate) async fn open(
         &self,
         worker: &Worker,
         address: &Address,
         hostname: &str,
-        protocol: Option<UpstreamProtocol>,
+        alpn: Option<&[&[u8]]>,
         party: Option<&Party>,
     ) -> std::io::Result<(Io, Option<Rc<TlsSession>>)> {
         let options = &self.plan.model.upstream;
@@ -495,11 +509,6 @@ impl Cluster {
         let remote = match address {
             Address::Tcp(address) => Some(address.ip()),
             Address::Unix { .. } => None,
-        };
-        let alpn: Option<&[&[u8]]> = match protocol {
-            Some(UpstreamProtocol::Http2) => Some(&[b"h2"]),
-            Some(UpstreamProtocol::Auto) => Some(&[b"h2", b"http/1.1"]),
-            Some(UpstreamProtocol::Http1 | UpstreamProtocol::SameAsClient) | None => None,
         };
         let request_host = party.and_then(|party| party.host.as_deref());
         let target = Target { alpn, endpoint_host: endpoint, request_host, local: ip(socket.local()), remote };
@@ -807,6 +816,15 @@ async fn introduce(
     };
     let bytes = proxy_protocol::write(header, party.and_then(|party| party.ends), own);
     socket.send_all(&bytes).await
+}
+
+/// What a connection for `protocol` offers.
+pub(crate) fn alpn(protocol: Option<UpstreamProtocol>) -> Option<&'static [&'static [u8]]> {
+    match protocol {
+        Some(UpstreamProtocol::Http2) => Some(&[b"h2"]),
+        Some(UpstreamProtocol::Auto) => Some(&[b"h2", b"http/1.1"]),
+        Some(UpstreamProtocol::Http1 | UpstreamProtocol::SameAsClient) | None => None,
+    }
 }
 
 fn speaks_http2(io: &Io, protocol: UpstreamProtocol) -> bool {

@@ -56,6 +56,8 @@ enum Over {
     TooLong,
     ClientReset,
     UpstreamReset,
+    /// The host fails its checks.
+    HostFailed,
 }
 
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
@@ -128,9 +130,18 @@ impl Session {
             self.log(tcp, Logged::Connected);
         }
         self.arm(tcp);
-        let over = std::future::poll_fn(|cx| self.poll_relay(tcp, &mut upstream, cx)).await;
+        let failing = cluster.plan.model.health.closes_connections;
+        let mut failing = failing.then(|| Box::pin(cluster.failure_of(upstream.host.clone())));
+        let over = std::future::poll_fn(|cx| {
+            if failing.as_mut().is_some_and(|failing| failing.as_mut().poll(cx).is_ready()) {
+                return Poll::Ready(Over::HostFailed);
+            }
+            self.poll_relay(tcp, &mut upstream, cx)
+        })
+        .await;
+        drop(failing);
         match over {
-            Over::Done => {}
+            Over::Done | Over::HostFailed => {}
             Over::Idle => {
                 tcp.stats.inc(stat::IDLE_TIMEOUT);
                 self.info.flags.insert(Flags::STREAM_IDLE_TIMEOUT);

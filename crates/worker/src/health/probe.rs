@@ -20,7 +20,7 @@ use postrider_upstream::health::Outcome;
 use super::counts::Counts;
 use super::exchange::{Answer, ask, send};
 use super::grpc;
-use crate::cluster::Cluster;
+use crate::cluster::{self, Cluster};
 use crate::format::Context as Formats;
 use crate::h2;
 use crate::http::{apply_edits, evaluate_edits};
@@ -236,7 +236,10 @@ impl Probe {
     }
 
     async fn open(&self, cluster: &Cluster, worker: &Worker, protocol: Option<UpstreamProtocol>) -> io::Result<Io> {
-        Ok(cluster.open(worker, &self.address, &self.hostname, protocol, None).await?.0)
+        let own = self.plan.model.health.checks.get(self.index).map(|check| check.alpn.as_slice()).unwrap_or_default();
+        let own: Vec<&[u8]> = own.iter().map(String::as_bytes).collect();
+        let alpn = if own.is_empty() { cluster::alpn(protocol) } else { Some(own.as_slice()) };
+        Ok(cluster.open(worker, &self.address, &self.hostname, alpn, None).await?.0)
     }
 }
 

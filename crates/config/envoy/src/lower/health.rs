@@ -31,13 +31,7 @@ pub(super) fn rules(cx: &mut Lowering<'_>, at: &Reader<'_>) -> HealthRules {
     match checks.as_slice() {
         [] => at.ignore("close_connections_on_host_health_failure", "there are no health checks"),
         all => {
-            if at.has("close_connections_on_host_health_failure") {
-                cx.refuse(
-                    at,
-                    "close_connections_on_host_health_failure",
-                    "closing the connections of a host that fails its checks",
-                );
-            }
+            rules.closes_connections = at.bool("close_connections_on_host_health_failure");
             names(cx, all);
             rules.checks = all.iter().filter_map(|each| check(cx, each)).collect();
         }
@@ -74,7 +68,6 @@ fn common_lb(at: &Reader<'_>, rules: &mut HealthRules) {
 fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
     cx.no_effect(at, "alt_port", "as in Envoy; `health_check_config: {port_value: …}` of an endpoint has one");
     for (field, what) in [
-        ("tls_options", "ALPN of its own for a health check"),
         ("transport_socket_match_criteria", "a transport socket of its own for a health check"),
         ("event_service", "events of health checks over gRPC"),
     ] {
@@ -103,12 +96,19 @@ fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
         unhealthy_threshold: threshold("unhealthy_threshold"),
         healthy_threshold: threshold("healthy_threshold"),
         reuse_connection: at.bool_wrapper("reuse_connection").unwrap_or(true),
+        alpn: alpn(at),
         user_agent: USER_AGENT.to_owned(),
         event_log: event_log(cx, at),
         logs_every_failure: at.bool("always_log_health_check_failures"),
         logs_every_success: at.bool("always_log_health_check_success"),
         kind: kind?,
     })
+}
+
+/// An empty list changes nothing, in Envoy, too.
+fn alpn(at: &Reader<'_>) -> Vec<String> {
+    let options = at.message("tls_options");
+    options.iter().flat_map(|options| options.strings("alpn_protocols")).map(|name| name.value.to_owned()).collect()
 }
 
 fn intervals(at: &Reader<'_>) -> CheckIntervals {
