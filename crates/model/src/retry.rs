@@ -57,25 +57,19 @@ pub struct RetryPolicy {
 pub enum Avoided {
     /// Those that were tried.
     Tried,
-    /// Those whose metadata says `envoy.lb: {canary: true}`.
-    Canaries,
-    /// Those whose metadata has all of these values under `envoy.lb`, or lists with them. Never empty.
-    Labelled(Vec<(String, Value)>),
+    /// Those whose metadata has all of these values under a namespace, or lists with them. Never empty.
+    Labelled { namespace: String, labels: Vec<(String, Value)> },
 }
 
 impl Avoided {
     /// Whether a host is one of these by what is said `about` it.
     pub fn is_labelled(&self, about: Option<&Metadata>) -> bool {
-        let said = |key: &str| about.and_then(|metadata| metadata.get("envoy.lb", key));
-        match self {
-            Avoided::Tried => false,
-            Avoided::Canaries => said("canary") == Some(&Value::Bool(true)),
-            Avoided::Labelled(labels) => labels.iter().all(|(key, wanted)| match said(key) {
-                Some(Value::List(values)) => values.contains(wanted),
-                Some(value) => value == wanted,
-                None => false,
-            }),
-        }
+        let Avoided::Labelled { namespace, labels } = self else { return false };
+        labels.iter().all(|(key, wanted)| match about.and_then(|about| about.get(namespace, key)) {
+            Some(Value::List(values)) => values.contains(wanted),
+            Some(value) => value == wanted,
+            None => false,
+        })
     }
 }
 
@@ -208,18 +202,17 @@ mod tests {
     #[test]
     fn hosts_are_known_by_all_of_the_labels() {
         let mut host = Metadata::default();
-        host.set("envoy.lb", "stage", Value::String("old".into()));
-        host.set("envoy.lb", "zones", Value::List(vec![Value::Integer(1), Value::Integer(2)]));
+        host.set("lb", "stage", Value::String("old".into()));
+        host.set("lb", "zones", Value::List(vec![Value::Integer(1), Value::Integer(2)]));
         let by = |labels: &[(&str, Value)]| {
             let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-            Avoided::Labelled(labels).is_labelled(Some(&host))
+            Avoided::Labelled { namespace: "lb".to_owned(), labels }
         };
+        let is = |labels: &[(&str, Value)]| by(labels).is_labelled(Some(&host));
         let old = ("stage", Value::String("old".into()));
-        assert!(by(std::slice::from_ref(&old)) && by(&[old.clone(), ("zones", Value::Integer(2))]));
-        assert!(!by(&[old.clone(), ("zones", Value::Integer(3))]) && !by(&[old, ("other", Value::Null)]));
-        assert!(!Avoided::Canaries.is_labelled(Some(&host)) && !Avoided::Canaries.is_labelled(None));
-        host.set("envoy.lb", "canary", Value::Bool(true));
-        assert!(Avoided::Canaries.is_labelled(Some(&host)));
+        assert!(is(std::slice::from_ref(&old)) && is(&[old.clone(), ("zones", Value::Integer(2))]));
+        assert!(!is(&[old.clone(), ("zones", Value::Integer(3))]) && !is(&[old.clone(), ("other", Value::Null)]));
+        assert!(!by(&[old]).is_labelled(None));
     }
 
     #[test]

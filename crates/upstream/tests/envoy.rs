@@ -38,6 +38,7 @@ fn endpoints(says: Says) -> Endpoints {
             check: None,
             place: says.localities.then(|| Arc::new(place)),
             hash_key: says.keys.then(|| format!("key-{index}")),
+            metadata: None,
         })
     };
     Endpoints((0..).zip(WEIGHTS).map(endpoint).collect())

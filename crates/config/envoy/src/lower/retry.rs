@@ -20,6 +20,9 @@ const LONGEST_RATE_LIMIT: Duration = Duration::from_secs(300);
 const BUDGET_PERCENT: f64 = 20.0;
 const BUDGET_AT_LEAST: u32 = 3;
 
+/// Where metadata says what load balancing has to do with a host.
+const LB: &str = "envoy.lb";
+
 const PREVIOUS_HOSTS: &str = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate";
 const OMIT_LABELLED: &str = "envoy.extensions.retry.host.omit_host_metadata.v3.OmitHostMetadataConfig";
 const PREVIOUS_PRIORITIES: &str = "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig";
@@ -125,7 +128,10 @@ fn avoided(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<Avoided> {
         };
         match (any.type_name, &any.reader) {
             (PREVIOUS_HOSTS, _) => all.push(Avoided::Tried),
-            (OMIT_CANARIES, _) => all.push(Avoided::Canaries),
+            (OMIT_CANARIES, _) => all.push(Avoided::Labelled {
+                namespace: LB.to_owned(),
+                labels: vec![("canary".to_owned(), Value::Bool(true))],
+            }),
             (OMIT_LABELLED, Some(config)) => all.extend(labelled(cx, config)),
             (OMIT_LABELLED, None) => {}
             _ => cx.refuse_extension(&predicate, "typed_config", &any),
@@ -135,8 +141,10 @@ fn avoided(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<Avoided> {
 }
 
 fn labelled(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<Avoided> {
-    match metadata::named(cx, config, "metadata_match").namespace("envoy.lb") {
-        Some(Value::Map(labels)) if !labels.is_empty() => Some(Avoided::Labelled(labels.clone())),
+    match metadata::named(cx, config, "metadata_match").namespace(LB) {
+        Some(Value::Map(labels)) if !labels.is_empty() => {
+            Some(Avoided::Labelled { namespace: LB.to_owned(), labels: labels.clone() })
+        }
         _ => {
             let text = "nothing under `envoy.lb`, so no host is passed over";
             cx.warn(config, "metadata_match", "no-effect", text.to_owned());
