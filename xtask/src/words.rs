@@ -49,6 +49,11 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
     ),
     ("crates/filter/native/src/compressor/", &["envoy", "typed config"], "as `compression`, in tests"),
     ("crates/filter/native/src/decompressor/", &["envoy", "typed config"], "as `compression`, in tests"),
+    (
+        "crates/filter/native/src/stateful_session/",
+        &["typed config"],
+        "the field below which a kind of session is configured",
+    ),
     ("crates/filter/native/src/ext_proc/", &["xds"], "names of facts, which a processor is told under them"),
     (
         "crates/filter/native/src/grpc_json_transcoder/",
