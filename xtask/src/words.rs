@@ -42,6 +42,18 @@ const TYPE_NAMES: &[(&str, &str)] = &[
 
 /// Places that read what a dialect's word stands for on the wire, where it is nobody's own.
 const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
+    (
+        "crates/filter/native/src/compression/",
+        &["envoy", "typed config"],
+        "a library is found by the type of its configuration, which is put together from its name",
+    ),
+    ("crates/filter/native/src/compressor/", &["envoy", "typed config"], "as `compression`, in tests"),
+    ("crates/filter/native/src/decompressor/", &["envoy", "typed config"], "as `compression`, in tests"),
+    (
+        "crates/filter/native/src/stateful_session/",
+        &["typed config"],
+        "the field below which a kind of session is configured",
+    ),
     ("crates/filter/native/src/ext_proc/", &["xds"], "names of facts, which a processor is told under them"),
     (
         "crates/filter/native/src/grpc_json_transcoder/",

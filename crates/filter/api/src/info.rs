@@ -1,5 +1,6 @@
 //! What is known about a stream besides its messages.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -67,6 +68,8 @@ pub struct StreamInfo {
     pub metadata: Metadata,
     /// Named objects that filters made, as their serialised strings or structures.
     pub filter_state: Vec<(String, Value)>,
+    /// What filters of one kind leave here for each other, each kind by a type of its own.
+    pub shared: Vec<Rc<dyn Any>>,
     /// A filter wants this host of the cluster and no other.
     pub upstream_override: Option<UpstreamOverride>,
     /// A filter changed what the route depends on: it is looked up again before it is next used.
@@ -136,6 +139,9 @@ impl StreamInfo {
         if !self.filter_state.is_empty() {
             self.filter_state.clear();
         }
+        if !self.shared.is_empty() {
+            self.shared.clear();
+        }
         self.upstream_override = None;
         self.route_is_stale = false;
         self.drain_connection = false;
@@ -181,6 +187,7 @@ impl StreamInfo {
             flags: Flags::default(),
             metadata: Metadata::default(),
             filter_state: Vec::new(),
+            shared: Vec::new(),
             upstream_override: None,
             route_is_stale: false,
             drain_connection: false,

@@ -9,8 +9,12 @@ mod api_key_auth;
 mod bandwidth_limit;
 mod basic_auth;
 mod buffer;
+mod cdn_loop;
+mod compression;
+mod compressor;
 mod cors;
 mod csrf;
+mod decompressor;
 mod descriptors;
 mod ext_authz;
 mod ext_proc;
@@ -36,6 +40,7 @@ mod request_parts;
 mod shadow;
 mod share;
 mod shown;
+mod stateful_session;
 
 use postrider_filter_api::Registry;
 
@@ -47,6 +52,10 @@ pub fn register(registry: &mut Registry) {
     registry.register(buffer::KIND, buffer::build);
     registry.register(cors::KIND, cors::build);
     registry.register(csrf::KIND, csrf::build);
+    registry.register(cdn_loop::KIND, cdn_loop::build);
+    registry.register(stateful_session::KIND, stateful_session::build);
+    registry.register(compressor::KIND, compressor::build);
+    registry.register(decompressor::KIND, decompressor::build);
     registry.register(ext_authz::KIND, ext_authz::build);
     registry.register(fault::KIND, fault::build);
     registry.register(ext_proc::KIND, ext_proc::build);

@@ -82,7 +82,11 @@ impl Exchange {
         let flow = flow.unwrap_or(Flow::Release);
         self.keep_alive &= !self.info.drain_connection;
         let count = self.filters.as_ref().map_or(0, |filters| filters.all.len());
-        self.pass(side).settle_flow(side, index, count, &flow);
+        let trailers = match side {
+            Side::Request => !self.request_trailers.is_empty(),
+            Side::Response => !self.response_trailers.is_empty(),
+        };
+        self.pass(side).settle_flow(side, index, count, &flow, trailers);
         match flow {
             Flow::Respond(reply) => Err(Barred::Reply(reply)),
             _ => Ok(()),

@@ -525,7 +525,8 @@ impl Passage {
     }
 
     /// Takes what the filter with this index lets go on.
-    pub(super) fn settle_flow(&mut self, side: Side, index: usize, count: usize, flow: &Flow) {
+    /// `trailers`: there are some.
+    pub(super) fn settle_flow(&mut self, side: Side, index: usize, count: usize, flow: &Flow, trailers: bool) {
         let Some(at) = self.taken.iter().position(|taken| side.index(taken.place, count) == index) else { return };
         let Some(taken) = self.taken.get_mut(at) else { return };
         let (place, came) = (taken.place, taken.came);
@@ -551,15 +552,17 @@ impl Passage {
         match flow {
             Flow::Piece if !empty => self.put(false, place + 1),
             Flow::Release => {
-                if came == Some(Hook::Trailers) {
+                // The filter may have made some where none came.
+                let end = came == Some(Hook::Body) && !trailers;
+                if came.is_some() && !end {
                     self.trailers = Some(place + 1);
+                    self.had_trailers = true;
                 }
-                let end = came == Some(Hook::Body);
                 // Whoever sees the head next is told when nothing is behind it.
                 if !empty || end && !held_head {
                     self.put(end, place + 1);
                 }
-                self.begun |= end;
+                self.begun |= came == Some(Hook::Body);
             }
             Flow::Finish => {
                 self.had_trailers = false;

@@ -286,7 +286,7 @@ fn what_filters_take_over_arrives_whole_behind_its_head_and_in_front_of_its_trai
                     if matches!(flow, Flow::Release) {
                         keepers[index] = None;
                     }
-                    pass.settle_flow(side, index, count, &flow);
+                    pass.settle_flow(side, index, count, &flow, false);
                 }
                 Next::Call { index, hook: Hook::Head, end, .. } => {
                     heads[index] += 1;
@@ -352,7 +352,7 @@ fn a_message_that_a_filter_finishes_ends_although_more_comes() {
     assert!(pass.settle(0, Hook::Head, &Action::Take, usize::MAX));
     assert_eq!(next(&mut pass), Next::Flow { index: 0 });
     pass.held.replace(b"own");
-    pass.settle_flow(Side::Request, 0, 2, &Flow::Finish);
+    pass.settle_flow(Side::Request, 0, 2, &Flow::Finish, false);
     assert_eq!(next(&mut pass), call(1, Hook::Head, false));
     assert!(pass.settle(1, Hook::Head, &Action::Continue, usize::MAX));
     assert_eq!(next(&mut pass), call(1, Hook::Body, true));
@@ -380,7 +380,7 @@ fn the_length_is_known_when_all_is_released_before_the_head_went() {
     assert!(matches!(next(&mut pass), Next::Call { hook: Hook::Head, .. }));
     assert!(pass.settle(0, Hook::Head, &Action::Take, usize::MAX));
     assert_eq!(next(&mut pass), Next::Flow { index: 0 });
-    pass.settle_flow(Side::Request, 0, 1, &Flow::Want);
+    pass.settle_flow(Side::Request, 0, 1, &Flow::Want, false);
     assert_eq!(next(&mut pass), Next::Stand(Standing::Wants));
     pass.held.push(b"body");
     pass.feed(true, false);
@@ -389,7 +389,7 @@ fn the_length_is_known_when_all_is_released_before_the_head_went() {
     assert_eq!(next(&mut pass), Next::Flow { index: 0 });
     assert_eq!(pass.whole(Side::Request, &filters, false), None);
     pass.held.replace(b"another");
-    pass.settle_flow(Side::Request, 0, 1, &Flow::Release);
+    pass.settle_flow(Side::Request, 0, 1, &Flow::Release, false);
     assert_eq!(pass.whole(Side::Request, &filters, false), Some(7));
     assert_eq!(next(&mut pass), Next::Stand(Standing::Piece));
 }

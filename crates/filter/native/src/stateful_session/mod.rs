@@ -1,0 +1,245 @@
+//! Keeps a client with the host that served it first.
+//!
+//! Configured as `envoy.extensions.filters.http.stateful_session.v3.StatefulSession`; virtual hosts, routes and weighted
+//! clusters have their own by `StatefulSessionPerRoute`. The host's address travels with the client, in a cookie or a
+//! header: nothing is remembered here. What a client shows is only ever a wish among the cluster's own hosts.
+
+mod config;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_filter_api::{
+    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream, UpstreamOverride,
+};
+use postrider_model::{Value, ValueError};
+
+use crate::request_parts::cookie;
+use config::{Config, Cookie, Override, Session};
+
+pub(crate) const KIND: &str = "envoy.extensions.filters.http.stateful_session.v3.StatefulSession";
+const ROUTE_KIND: &str = "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute";
+
+/// Stands between the host and what the upstream said.
+const ENVELOPE: &str = ";UV:";
+
+/// Reads a gateway-level configuration.
+pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+    Ok(Arc::new(StatefulSession(config::read(value)?)))
+}
+
+struct StatefulSession(Config);
+
+impl Factory for StatefulSession {
+    fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
+        if kind != ROUTE_KIND {
+            let message = format!("stateful_session is overridden by {ROUTE_KIND}, not by {kind}");
+            return Err(vec![ValueError { path: String::new(), message }]);
+        }
+        Ok(RouteConfig::new(config::read_route(value)?, value))
+    }
+
+    fn filter(&self, configs: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {
+        let config = match configs.most_specific::<Override>() {
+            Some(Override(own)) => own.clone(),
+            None => Some(self.0.clone()),
+        };
+        let strict = config.as_ref().is_some_and(|config| config.strict);
+        Rc::new(Keeper { session: config.and_then(|config| config.session), strict })
+    }
+}
+
+/// The filter on one worker, as one route sees it.
+struct Keeper {
+    session: Option<Session>,
+    strict: bool,
+}
+
+/// The address that a client showed, if it did.
+struct Shown(Option<String>);
+
+impl Filter for Keeper {
+    fn hooks(&self) -> Hooks {
+        let sticks = self.session.is_some();
+        Hooks { request_headers: sticks, response_headers: sticks, ..Hooks::default() }
+    }
+
+    fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
+        let shown = match &self.session {
+            None => return Action::Done,
+            Some(Session::Cookie(rules)) if !is_below(stream.request.path_only(), &rules.path) => return Action::Done,
+            Some(Session::Cookie(rules)) => {
+                let value = cookie(stream.request, &rules.name);
+                value.and_then(|value| address_of_cookie(&value, seconds(stream)))
+            }
+            Some(Session::Header(name)) => stream.request.fields.find(name).and_then(decoded),
+            Some(Session::Envelope(name)) => {
+                let opened = stream.request.fields.find(name).and_then(open);
+                opened.map(|(address, original)| {
+                    // What the upstream said before; bytes that cannot stand in a field stay wrapped.
+                    let _ = stream.request.fields.set_header(name, &original);
+                    address
+                })
+            }
+        };
+        if let Some(shown) = &shown {
+            match shown.parse() {
+                Ok(address) => stream.info.upstream_override = Some(UpstreamOverride { address, strict: self.strict }),
+                // An address that no host has.
+                Err(_) if self.strict => {
+                    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+                    stream.info.upstream_override = Some(UpstreamOverride { address, strict: true });
+                }
+                Err(_) => {}
+            }
+        }
+        *state = State::Any(Box::new(Shown(shown)));
+        Action::Done
+    }
+
+    fn on_response_headers(&self, state: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
+        let State::Any(shown) = state else { return Action::Done };
+        let (Some(Shown(shown)), Some(host)) = (shown.downcast_ref(), stream.info.upstream_remote.clone()) else {
+            return Action::Done;
+        };
+        let is_known = shown.as_deref() == Some(&*host);
+        let now = seconds(stream);
+        let fields = &mut stream.response.fields;
+        // A head that holds no more fields stays as it is.
+        let _ = match &self.session {
+            Some(Session::Cookie(rules)) if !is_known => {
+                fields.append_name(b"set-cookie", write_cookie(rules, &host, now).as_bytes())
+            }
+            Some(Session::Header(name)) if !is_known => fields.set_header(name, STANDARD.encode(&*host).as_bytes()),
+            Some(Session::Envelope(name)) => match fields.find(name).map(|value| STANDARD.encode(value)) {
+                Some(value) => {
+                    let value = format!("{}{ENVELOPE}{value}", STANDARD.encode(&*host));
+                    fields.set_header(name, value.as_bytes())
+                }
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        };
+        Action::Done
+    }
+}
+
+fn seconds(stream: &Stream<'_>) -> u64 {
+    stream.host.wall().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Whether a cookie of this path goes with the request.
+fn is_below(request: &[u8], path: &str) -> bool {
+    let Some(rest) = request.strip_prefix(path.as_bytes()) else { return false };
+    path.is_empty() || path.ends_with('/') || matches!(rest.first(), None | Some(b'/'))
+}
+
+fn decoded(value: &[u8]) -> Option<String> {
+    String::from_utf8(STANDARD.decode(value).ok()?).ok().filter(|address| !address.is_empty())
+}
+
+/// The host, and what the upstream said.
+fn open(value: &[u8]) -> Option<(String, Vec<u8>)> {
+    let (host, original) = std::str::from_utf8(value).ok()?.split_once(ENVELOPE)?;
+    Some((decoded(host.as_bytes())?, STANDARD.decode(original).ok()?))
+}
+
+/// A cookie holds a message: the address is its first field, its end in seconds the second. Older ones are the address.
+fn address_of_cookie(value: &str, now: u64) -> Option<String> {
+    let bytes = STANDARD.decode(value).ok()?;
+    let Some((address, expires)) = message(&bytes) else { return String::from_utf8(bytes).ok() };
+    let address = String::from_utf8(address.to_vec()).ok()?;
+    (!address.is_empty() && (expires == 0 || expires > now)).then_some(address)
+}
+
+fn message(bytes: &[u8]) -> Option<(&[u8], u64)> {
+    let (mut address, mut expires, mut rest) = (&b""[..], 0, bytes);
+    while let Some((tag, behind)) = rest.split_first() {
+        let (number, behind) = varint(behind)?;
+        rest = match tag {
+            0x0a => {
+                let (text, behind) = behind.split_at_checked(usize::try_from(number).ok()?)?;
+                address = text;
+                behind
+            }
+            0x10 => {
+                expires = number;
+                behind
+            }
+            _ => return None,
+        };
+    }
+    Some((address, expires))
+}
+
+/// A number, and what follows it.
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut number = 0u64;
+    for (at, byte) in bytes.iter().enumerate().take(10) {
+        number |= u64::from(byte & 0x7f).checked_shl(u32::try_from(at).ok()? * 7)?;
+        if byte & 0x80 == 0 {
+            return Some((number, bytes.get(at + 1..)?));
+        }
+    }
+    None
+}
+
+fn write_cookie(rules: &Cookie, host: &str, now: u64) -> String {
+    let mut message = vec![0x0a];
+    push_varint(&mut message, host.len() as u64);
+    message.extend_from_slice(host.as_bytes());
+    if !rules.ttl.is_zero() {
+        message.push(0x10);
+        push_varint(&mut message, now.saturating_add(rules.ttl.as_secs()));
+    }
+    format!("{}=\"{}\"{}", rules.name, STANDARD.encode(message), rules.attributes)
+}
+
+fn push_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        out.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The values are Envoy 1.40's.
+    #[test]
+    fn cookies_are_written_and_read() {
+        let value = "Cg8xMjcuMC4wLjE6MjgxMTIQmfmK2AY=";
+        assert_eq!(address_of_cookie(value, 0).as_deref(), Some("127.0.0.1:28112"));
+        assert_eq!(address_of_cookie(value, 1_795_341_465), None);
+        let plain = STANDARD.encode("127.0.0.1:28112");
+        assert_eq!(address_of_cookie(&plain, 0).as_deref(), Some("127.0.0.1:28112"));
+        assert_eq!(address_of_cookie("!!", 0), None);
+        let rules = |seconds| Cookie {
+            name: "sess".to_owned(),
+            ttl: std::time::Duration::from_secs(seconds),
+            path: String::new(),
+            attributes: "; HttpOnly".to_owned(),
+        };
+        assert_eq!(write_cookie(&rules(0), "127.0.0.1:28112", 5), "sess=\"Cg8xMjcuMC4wLjE6MjgxMTI=\"; HttpOnly");
+        let written = write_cookie(&rules(120), "127.0.0.1:28112", 1_795_341_464 - 120);
+        assert!(address_of_cookie(written.split('"').nth(1).unwrap(), 1_795_341_463).is_some(), "{written}");
+    }
+
+    #[test]
+    fn paths_and_envelopes_are_read() {
+        for (request, path, want) in
+            [("/p", "/p", true), ("/p/x", "/p", true), ("/px", "/p", false), ("/q", "", true), ("/p/x", "/p/", true)]
+        {
+            assert_eq!(is_below(request.as_bytes(), path), want, "{request} {path}");
+        }
+        let (address, original) = open(b"MTI3LjAuMC4xOjI4MTEy;UV:bWluZQ==").unwrap();
+        assert_eq!((&*address, &*original), ("127.0.0.1:28112", &b"mine"[..]));
+        assert!(open(b"plain").is_none());
+    }
+}

@@ -1,0 +1,108 @@
+//! Clients that stay with their host, and requests that go round in circles, as Envoy has it.
+
+use postrider_tests::ask;
+use postrider_tests::kit::config::{extension, router};
+use postrider_tests::kit::{Config, Origin, Proxy, Response};
+use serde_json::{Value, json};
+
+const ROUTE: &str = "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute";
+
+fn session(kind: &str, message: &str, state: Value, fields: Value) -> Value {
+    let mut fields = fields;
+    let name = format!("envoy.http.stateful_session.{kind}");
+    fields["session_state"] = extension(&name, &format!("http.stateful_session.{kind}.v3.{message}"), state);
+    extension("envoy.filters.http.stateful_session", "filters.http.stateful_session.v3.StatefulSession", fields)
+}
+
+fn site(filter: Value, origins: &[&Origin]) -> Proxy {
+    let addresses: Vec<_> = origins.iter().map(|origin| origin.address).collect();
+    let config = Config::new()
+        .http(json!({
+            "http_filters": [filter, router()],
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                {
+                    "match": {"prefix": "/off"},
+                    "route": {"cluster": "origin"},
+                    "typed_per_filter_config": {
+                        "envoy.filters.http.stateful_session": {"@type": ROUTE, "disabled": true},
+                    },
+                },
+                {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+            ]}]},
+        }))
+        .cluster("origin", &addresses);
+    Proxy::start(&config)
+}
+
+fn get(proxy: &Proxy, path: &str, fields: &str) -> Response {
+    ask(proxy, "GET", "test", path, fields)
+}
+
+#[test]
+fn a_cookie_keeps_a_client_with_its_host() {
+    let (a, b) = (Origin::echo("a"), Origin::echo("b"));
+    let cookie = json!({"cookie": {
+        "name": "sess", "ttl": "120s", "path": "/p", "attributes": [{"name": "SameSite", "value": "Lax"}, {"name": "Secure"}],
+    }});
+    let proxy = site(session("cookie", "CookieBasedSessionState", cookie, json!({})), &[&a, &b]);
+    let first = get(&proxy, "/p?q", "");
+    let given = first.header("set-cookie").to_owned();
+    assert!(
+        given.starts_with("sess=\"") && given.ends_with("\"; Max-Age=120; Path=/p; SameSite=Lax; Secure; HttpOnly"),
+        "{given}"
+    );
+    let value = given.split(';').next().unwrap();
+    for _ in 0..4 {
+        let next = get(&proxy, "/p/x", &format!("cookie: {value}\r\n"));
+        assert_eq!((next.header("x-origin"), next.header("set-cookie")), (first.header("x-origin"), ""));
+    }
+    // Where the cookie does not go, and where the route says so, nothing sticks.
+    for path in ["/px", "/q", "/off"] {
+        assert_eq!(get(&proxy, path, "").header("set-cookie"), "");
+    }
+    // One that is over, or names nobody's host, is replaced.
+    for value in ["Cg8xMjcuMC4wLjE6MjgxMTEQAQ==", "MTI3LjAuMC4xOjE=", "!!"] {
+        let next = get(&proxy, "/p", &format!("cookie: sess={value}\r\n"));
+        assert!((next.status, next.header("set-cookie").is_empty()) == (200, false), "{value}");
+    }
+}
+
+#[test]
+fn a_header_keeps_a_client_with_its_host() {
+    let (a, b) = (Origin::echo("a"), Origin::echo("b"));
+    for strict in [false, true] {
+        let state = json!({"name": "x-sess"});
+        let filter = session("header", "HeaderBasedSessionState", state, json!({"strict": strict}));
+        let proxy = site(filter, &[&a, &b]);
+        let first = get(&proxy, "/", "");
+        let value = first.header("x-sess").to_owned();
+        assert!(!value.is_empty());
+        for _ in 0..4 {
+            let next = get(&proxy, "/", &format!("x-sess: {value}\r\n"));
+            assert_eq!((next.header("x-origin"), next.header("x-sess")), (first.header("x-origin"), ""));
+        }
+        for gone in ["MTI3LjAuMC4xOjE=", "anVuaw=="] {
+            let answer = get(&proxy, "/", &format!("x-sess: {gone}\r\n"));
+            assert_eq!(answer.status, if strict { 503 } else { 200 }, "{gone}");
+            assert_eq!(answer.header("x-sess").is_empty(), strict);
+        }
+    }
+}
+
+#[test]
+fn an_envelope_holds_what_the_upstream_says() {
+    let answer =
+        |name: &str| format!("HTTP/1.1 200 OK\r\nx-origin: {name}\r\nx-sess: mine\r\ncontent-length: 0\r\n\r\n");
+    let (a, b) = (Origin::fixed(answer("a")), Origin::fixed(answer("b")));
+    let state = json!({"header": {"name": "x-sess"}});
+    let proxy = site(session("envelope", "EnvelopeSessionState", state, json!({})), &[&a, &b]);
+    let first = get(&proxy, "/", "");
+    let value = first.header("x-sess").to_owned();
+    assert!(value.ends_with(";UV:bWluZQ=="), "{value}");
+    for _ in 0..4 {
+        let next = get(&proxy, "/", &format!("x-sess: {value}\r\n"));
+        assert_eq!((next.header("x-origin"), next.header("x-sess")), (first.header("x-origin"), &*value));
+    }
+    let asked: Vec<_> = [a.requests(), b.requests()].concat();
+    assert_eq!(asked.iter().filter(|request| request.header("x-sess") == "mine").count(), 4);
+}
