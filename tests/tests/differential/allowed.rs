@@ -196,8 +196,12 @@ pub static ALL: &[Allowed] = &[
         &["OPTIONS *", COUNTERS],
         &["log details", "log flags", "rq_total", "no_route", "non_relative_path"],
     ),
-    allowed("a try that times out", &[], &["silentx"], &[]),
-    allowed("`require_tls`: the name of the route in the log", &["some-hosts"], &["tls.test", "outside.test"], &["log route"]),
+    allowed(
+        "`require_tls`: the name of the route in the log",
+        &["some-hosts"],
+        &["tls.test", "outside.test"],
+        &["log route"],
+    ),
     allowed("`x-envoy-expected-rq-timeout-ms` of a further try", &[], &["503x"], &["x-envoy-expected-rq-timeout-ms"]),
 ];
 
