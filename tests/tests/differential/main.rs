@@ -10,6 +10,7 @@ mod actions;
 mod allowed;
 mod filters;
 mod forwarding;
+mod generator;
 mod origins;
 mod pair;
 mod protocol;
@@ -17,8 +18,10 @@ mod retries;
 mod routing;
 mod scene;
 mod seen;
+mod shrink;
 
 use pair::Pair;
+use postrider_tests::kit::yaml;
 use scene::{Scene, shown};
 
 /// Plays scenes on one pair of processes; fails with every difference.
@@ -67,4 +70,35 @@ fn requests_are_tried_again_as_in_envoy() {
 #[test]
 fn filters_do_as_in_envoy() {
     check(&filters::scenes());
+}
+
+/// Requests to each random table.
+const REQUESTS: usize = 25;
+
+#[test]
+fn random_tables_and_requests_are_treated_as_in_envoy() {
+    let number = |name: &str, usual: u64| {
+        std::env::var(name).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+    };
+    let seed = number("POSTRIDER_DIFFERENTIAL_SEED", 1);
+    let count = number("POSTRIDER_DIFFERENTIAL_COUNT", 1_000);
+    let tables = count.div_ceil(REQUESTS as u64);
+    let scenes: Vec<Scene> = (seed..seed + tables).map(|seed| generator::scene(seed, REQUESTS)).collect();
+    let mut report = String::new();
+    // So many listeners to one pair of processes.
+    for scenes in scenes.chunks(50) {
+        let mut pair = Pair::start(scenes);
+        for scene in scenes {
+            for finding in pair.play(scene) {
+                let request = finding.request.map_or("counters".to_owned(), |index| shown(&scene.requests[index]));
+                // The first one is made small; the others may be the same.
+                let table = match finding.request.filter(|_| report.is_empty()) {
+                    Some(index) => yaml::to_yaml(&shrink::smallest(scene, index).manager),
+                    None => String::new(),
+                };
+                report += &format!("\n{}: {request}\n{}{table}", finding.scene, finding.difference);
+            }
+        }
+    }
+    assert!(report.is_empty(), "the number behind `random-` is the POSTRIDER_DIFFERENTIAL_SEED{report}");
 }
