@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
     vec![
+        internal_redirects(),
+        mapper(),
         redirects(),
         direct(),
         rewrites(),
@@ -343,4 +345,37 @@ fn policies() -> Scene {
     .each("/", &["x-envoy-upstream-rq-timeout-ms: 50\r\n",  "x-envoy-upstream-rq-per-try-timeout-ms: 40\r\n",
         "x-envoy-expected-rq-timeout-ms: 30\r\n", "grpc-timeout: 1S\r\ncontent-type: application/grpc\r\n", "x-envoy-upstream-stream-duration-ms: 8\r\n"])
     .each("/max", &["grpc-timeout: 9S\r\ncontent-type: application/grpc\r\n"])
+}
+
+fn internal_redirects() -> Scene {
+    Scene::routes("internal-redirects", json!([
+        to_a("/follow", json!({"route": {"internal_redirect_policy": {"max_internal_redirects": 2, "redirect_response_codes": [302]}}})),
+        {"match": {"prefix": "/redirected"}, "route": {"cluster": "b"}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "b"}},
+    ]))
+    .answers("/follow", &["location", "redirect", "404"])
+    .gets(&["/follow?answer=redirect", "/follow?answer=location", "/plain?answer=location"])
+    .post("/follow?answer=redirect", "", "a body")
+}
+
+fn mapper() -> Scene {
+    let status = |code: u64| json!({"status_code_filter": {"comparison": {"op": "EQ", "value": {"default_value": code, "runtime_key": "none"}}}});
+    Scene::routes("mapped", json!([
+        {"match": {"prefix": "/down"}, "route": {"cluster": "down"}},
+        {"match": {"prefix": "/empty"}, "route": {"cluster": "empty"}},
+        {"match": {"prefix": "/a"}, "route": {"cluster": "a"}},
+        {"match": {"prefix": "/own"}, "direct_response": {"status": 410, "body": {"inline_string": "own"}}},
+    ]))
+    .with(json!({"local_reply_config": {
+        "mappers": [
+            {"filter": status(404), "status_code": 418, "body": {"inline_string": "nothing at all"},
+             "headers_to_add": [{"header": {"key": "x-mapped", "value": "%RESPONSE_CODE%"}}]},
+            {"filter": status(410), "body_format_override": {"text_format_source": {"inline_string": "<%LOCAL_REPLY_BODY%>"}, "content_type": "text/html"}},
+        ],
+        "body_format": {"json_format": {"code": "%RESPONSE_CODE%", "said": "%LOCAL_REPLY_BODY%", "path": "%REQ(:path)%", "flags": "%RESPONSE_FLAGS%"}},
+    }}))
+    .gets(&["/none", "/down", "/empty", "/a", "/own", "/a?answer=404"])
+    .ask("HEAD", "test", "/none", "")
+    .get_with("/none", "content-type: application/grpc\r\n")
+    .raw("GET /x HTTP/1.1\r\n\r\n")
 }

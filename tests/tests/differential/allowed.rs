@@ -53,7 +53,7 @@ pub static ALL: &[Allowed] = &[
     allowed(
         "a request without `Host`, or with a fragment or an escaped slash that is refused",
         &[],
-        &["GET / HTTP/1.1\\r\\n\\r\\n", "#", "/a%2", "/a%5", "/%2F"],
+        &["GET / HTTP/1.1\\r\\n\\r\\n", "GET /x HTTP/1.1\\r\\n\\r\\n", "#", "/a%2", "/a%5", "/%2F"],
         &[
             "answer body",
             "answer field content-",
@@ -81,7 +81,12 @@ pub static ALL: &[Allowed] = &[
         &["HEAD "],
         &["answer field transfer-encoding", "answer field content-length: 0"],
     ),
-    allowed("fields that `Connection` of an answer names", &[], &["x-answer: fields"], &["answer field x-hop"]),
+    allowed(
+        "fields that `Connection` of an answer names",
+        &[],
+        &["answer: fields", "answer=fields"],
+        &["answer field x-hop"],
+    ),
     allowed(
         "`Expect: 100-continue` with the body behind it",
         &["expectations"],
@@ -106,7 +111,7 @@ pub static ALL: &[Allowed] = &[
         &["accept: b", "via: 1.0 b", "x-request-id: b", "location"],
         &["accept", "via", "x-request-id", "location"],
     ),
-    allowed("reason phrases", &["direct"], &["/text", "/599"], &["answer: HTTP/1.1 418", "answer: HTTP/1.1 599"]),
+    allowed("reason phrases", &[], &[], &["answer: HTTP/1.1 418", "answer: HTTP/1.1 599"]),
     // Upstreams.
     allowed("why an upstream's answer is refused", &[], &["x-answer: "], &["log failure"]),
     allowed("a kept upstream connection that ends instead of an answer", &[], &["hangup", "reset"], &[]),
@@ -186,6 +191,42 @@ pub static ALL: &[Allowed] = &[
         &["log route"],
     ),
     allowed("`x-envoy-expected-rq-timeout-ms` of a further try", &[], &["503x"], &["x-envoy-expected-rq-timeout-ms"]),
+    // Filters.
+    allowed(
+        "`%UPSTREAM_CLUSTER%` of an answer that a filter gave",
+        &[
+            "cors",
+            "csrf",
+            "fault",
+            "basic-auth",
+            "rbac",
+            "rbac-denies",
+            "jwt",
+            "api-keys",
+            "buffer",
+            "local-limit",
+            "health",
+            "ext-authz",
+            "ext-authz-body",
+            "lua",
+        ],
+        &[],
+        &["log cluster"],
+    ),
+    allowed("what the proxy adds to its own calls", &["ext-authz", "ext-authz-body"], &[], &["authz got"]),
+    allowed("`health_check`: its counters", &["health"], &[COUNTERS], &["health_check", "downstream_rq_2xx"]),
+    allowed(
+        "`grpc_web`: `te: trailers`",
+        &["grpc-web"],
+        &[],
+        &["field te", "field transfer-encoding", "field content-length"],
+    ),
+    allowed(
+        "the log of a request whose redirect the proxy followed",
+        &["internal-redirects"],
+        &["redirect"],
+        &["log cluster", "log path", "log original_path"],
+    ),
 ];
 
 impl Allowed {

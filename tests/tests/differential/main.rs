@@ -4,7 +4,8 @@
 //! A difference is a fault, or stands in `docs/envoy-differences.md` and in [`allowed`]. Where Postrider has a safer
 //! default the configuration says what both shall do, so that defaults are no differences here.
 //!
-//! `POSTRIDER_DIFFERENTIAL_SEED` and `POSTRIDER_DIFFERENTIAL_COUNT` make the random part another or a longer one.
+//! `POSTRIDER_DIFFERENTIAL_SEED` and `POSTRIDER_DIFFERENTIAL_COUNT` make the random part another or a longer one;
+//! `POSTRIDER_DIFFERENTIAL_SCENE` plays one scene of the fixed part alone.
 
 mod actions;
 mod allowed;

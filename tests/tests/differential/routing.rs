@@ -4,7 +4,21 @@ use crate::scene::{Scene, says};
 use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
-    vec![hosts(), ports(), dots(), paths(), order(), headers(), queries(), hidden_hosts(), grpc(), normal(), slashes()]
+    vec![
+        cookies(),
+        templates(),
+        hosts(),
+        ports(),
+        dots(),
+        paths(),
+        order(),
+        headers(),
+        queries(),
+        hidden_hosts(),
+        grpc(),
+        normal(),
+        slashes(),
+    ]
 }
 
 fn host(name: &str, domains: &[&str]) -> Value {
@@ -298,5 +312,69 @@ fn slashes() -> Scene {
         "/a%252Fb",
         "/a/b",
         "/a%2F",
+    ])
+}
+
+fn cookies() -> Scene {
+    let one = |name: &str, matcher: Value| says(name, json!({"path": format!("/{name}"), "cookies": [matcher]}));
+    let mut scene = Scene::routes(
+        "cookies",
+        json!([
+            one("exact", json!({"name": "c", "string_match": {"exact": "v"}})),
+            one("not", json!({"name": "c", "string_match": {"exact": "v"}, "invert_match": true})),
+            one("prefix", json!({"name": "c", "string_match": {"prefix": "v"}})),
+        ]),
+    );
+    for name in ["exact", "not", "prefix"] {
+        scene = scene.each(
+            &format!("/{name}"),
+            &[
+                "",
+                "cookie: c=v\r\n",
+                "cookie: a=b; c=v\r\n",
+                "cookie: c=w\r\n",
+                "cookie: c=\"v\"\r\n",
+                "cookie: a=b\r\ncookie: c=v\r\n",
+                "cookie: c=vv;c=v\r\n",
+                "cookie: C=v\r\n",
+                "cookie: c\r\n",
+                "cookie: c= v\r\n",
+            ],
+        );
+    }
+    scene
+}
+
+fn templates() -> Scene {
+    let template = |pattern: &str| {
+        json!({"path_match_policy": {
+            "name": "envoy.path.match.uri_template.uri_template_matcher",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig",
+                "path_template": pattern,
+            },
+        }})
+    };
+    Scene::routes(
+        "templates",
+        json!([
+            {"name": "one", "match": template("/t/{name}/end"), "direct_response": {"status": 200}},
+            {"name": "rest", "match": template("/u/{rest=**}"), "direct_response": {"status": 201}},
+            {"name": "star", "match": template("/v/*/x"), "direct_response": {"status": 202}},
+        ]),
+    )
+    .gets(&[
+        "/t/a/end",
+        "/t/a/b/end",
+        "/t//end",
+        "/t/a/end/",
+        "/t/a/end?q",
+        "/u/",
+        "/u",
+        "/u/a",
+        "/u/a/b.c",
+        "/v/q/x",
+        "/v/q/y",
+        "/t/%41/end",
     ])
 }
