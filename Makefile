@@ -34,7 +34,8 @@ build: ## build the release binary
 test: build $(GRPC_TOOLS)/built $(PEBBLE) ## pass all tests (unit, wire, end to end, examples)
 	@.ci/need curl openssl nginx wrk ab python3 nghttp h2load chromium testssl
 	@.ci/autobahn $(TOOLS)/autobahn
-	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} PEBBLE=$(PEBBLE) cargo test --locked --workspace
+	@.ci/envoy $(TOOLS)/envoy
+	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} ENVOY_BIN=$${ENVOY_BIN:-$(TOOLS)/envoy/bin/envoy} PEBBLE=$(PEBBLE) cargo test --locked --workspace
 	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}
 
 # gRPC's own interoperability client and server, and grpcurl: see tests/grpc/README.md.

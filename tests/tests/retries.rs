@@ -410,3 +410,24 @@ fn a_stream_that_was_refused_is_tried_again() {
     let text = "upstream connect error or disconnect/reset before headers. reset reason: remote reset";
     assert_eq!(reset.text(), text);
 }
+
+/// The second try would be behind the first one's answer, and get it, or make the next client get it.
+#[test]
+fn a_connection_that_owes_an_answer_is_not_used_for_the_next_try() {
+    let origin = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            if request.target == "/slow" && connection.index == 0 {
+                connection.read_to_end();
+                return;
+            }
+            connection.write(OK.as_bytes());
+        }
+    });
+    let proxy = proxy(&origin, json!({"retry_on": "5xx", "num_retries": 1, "per_try_timeout": "0.1s"}));
+    assert_eq!(proxy.get("/").status, 200);
+    let answer = proxy.get("/slow");
+    assert_eq!((answer.status, answer.header("x-envoy-attempt-count")), (200, "2"));
+    let first = String::from_utf8_lossy(&origin.bytes(0)).into_owned();
+    assert_eq!(first.matches("GET ").count(), 2, "{first}");
+    assert_eq!(origin.connection_count(), 2);
+}

@@ -1,14 +1,23 @@
 //! Reads the admin interface: statistics as text, JSON documents.
 
+use crate::DEADLINE;
 use crate::client::RawClient;
 use crate::message::Response;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 
 /// `GET path` on the admin interface.
 pub fn get(admin: SocketAddr, path: &str) -> Response {
     request(admin, "GET", path)
+}
+
+/// Whether the proxy says that it is live. One that is ending, or whose admin interface is not up yet, does not.
+pub fn is_ready(admin: SocketAddr) -> bool {
+    let Ok(stream) = TcpStream::connect_timeout(&admin, DEADLINE) else { return false };
+    let mut client = RawClient::from_stream(stream);
+    client.send("GET /ready HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
+    client.response("GET").is_ok_and(|answer| answer.status == 200)
 }
 
 /// `POST path`, for the endpoints that change something.

@@ -56,9 +56,10 @@ impl Launch {
         self
     }
 
-    /// Envoy instead of the binary under test; `None` when it is not on `PATH`.
+    /// Envoy instead of the binary under test: `$ENVOY_BIN`, or what is on `PATH`; `None` when there is none.
     pub fn envoy() -> Option<Self> {
-        let binary = process::program("envoy")?;
+        let named = std::env::var_os("ENVOY_BIN").map(PathBuf::from);
+        let binary = named.or_else(|| process::program("envoy"))?;
         Some(Self { binary: Some(binary), ..Self::default() })
     }
 }
@@ -98,7 +99,7 @@ impl Proxy {
                 panic!("exited with {status}:\n{}", read(&stderr));
             }
             admin = read(&admin_file).trim().parse().ok();
-            admin.is_some_and(|address| admin::get(address, "/ready").status == 200)
+            admin.is_some_and(admin::is_ready)
         });
         let admin = admin.expect("an admin address");
         Self { process, admin, directory, config, stderr, flavour }

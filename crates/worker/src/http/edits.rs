@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use postrider_http::{Fields, HeaderId, RequestHead, split_port};
-use postrider_model::{Action, AppendAction, HeaderEdits, IdentityPolicy, Target, WeightedCluster};
+use postrider_model::{Action, AppendAction, HeaderEdits, HeaderValue, IdentityPolicy, Target, WeightedCluster};
 use postrider_router::Table;
 use postrider_upstream::Random;
 
@@ -25,10 +25,12 @@ pub(super) fn response_levels(table: &Table, route: u32, weighted: Option<usize>
     in_order(table, [cluster, &table.route(route).response_headers, host, &source.response_headers])
 }
 
-/// Puts levels, the most specific first, into the order that the table asks for: the last one wins.
+/// Puts levels, the most specific first, into the order that the table asks for: the last one wins. A weighted cluster's
+/// stay the first in either order, as in Envoy.
 fn in_order<'t>(table: &Table, mut levels: [&'t HeaderEdits; 4]) -> [&'t HeaderEdits; 4] {
     if table.source().most_specific_header_edits_win {
-        levels.reverse();
+        let [_, others @ ..] = &mut levels;
+        others.reverse();
     }
     levels
 }
@@ -50,25 +52,32 @@ fn weighted_cluster(table: &Table, route: u32, weighted: Option<usize>) -> Optio
     }
 }
 
-/// Applies removals, then additions with the values that [`evaluate`] found.
+/// Applies removals, then additions with the values that [`evaluate`] found. As in Envoy each condition looks at the fields
+/// that the removals left, then what overwrites is written, and then what adds.
 pub(crate) fn apply(edits: &HeaderEdits, fields: &mut Fields, values: &mut Vec<(usize, Vec<u8>)>) {
     for name in &edits.remove {
         fields.remove_name(name.as_bytes());
     }
-    for (index, value) in values.drain(..) {
-        let Some(header) = edits.add.get(index) else { continue };
-        let name = header.name.as_bytes();
-        if value.is_empty() && !header.keep_empty {
-            continue;
-        }
-        // Names were checked with the configuration; a value with control bytes, taken from a request, is left out.
-        let _ = match header.action {
-            AppendAction::AppendIfExistsOrAdd => fields.append_name(name, &value),
-            AppendAction::AddIfAbsent if fields.get_name(name).is_none() => fields.append_name(name, &value),
-            AppendAction::OverwriteIfExistsOrAdd => fields.set_name(name, &value),
-            AppendAction::OverwriteIfExists if fields.get_name(name).is_some() => fields.set_name(name, &value),
-            AppendAction::AddIfAbsent | AppendAction::OverwriteIfExists => Ok(()),
+    let applies = |fields: &Fields, header: &HeaderValue, value: &[u8]| {
+        let exists = || fields.get_name(header.name.as_bytes()).is_some();
+        let holds = match header.action {
+            AppendAction::AppendIfExistsOrAdd | AppendAction::OverwriteIfExistsOrAdd => true,
+            AppendAction::AddIfAbsent => !exists(),
+            AppendAction::OverwriteIfExists => exists(),
         };
+        holds && (header.keep_empty || !value.is_empty())
+    };
+    values.retain(|(index, value)| edits.add.get(*index).is_some_and(|header| applies(fields, header, value)));
+    // Names were checked with the configuration; a value with control bytes, taken from a request, is left out.
+    for (header, value) in values.iter().filter_map(|(index, value)| Some((edits.add.get(*index)?, value))) {
+        if matches!(header.action, AppendAction::OverwriteIfExists | AppendAction::OverwriteIfExistsOrAdd) {
+            let _ = fields.set_name(header.name.as_bytes(), value);
+        }
+    }
+    for (header, value) in values.drain(..).filter_map(|(index, value)| Some((edits.add.get(index)?, value))) {
+        if matches!(header.action, AppendAction::AppendIfExistsOrAdd | AppendAction::AddIfAbsent) {
+            let _ = fields.append_name(header.name.as_bytes(), &value);
+        }
     }
 }
 
@@ -80,6 +89,19 @@ pub(crate) fn evaluate(edits: &HeaderEdits, context: &Context<'_>) -> Vec<(usize
         value
     };
     edits.add.iter().enumerate().map(|(index, header)| (index, value(&header.value))).collect()
+}
+
+/// Makes one list of several `x-forwarded-for` lines (RFC 9110 5.3): who is trusted is counted from its end.
+#[cold]
+pub(super) fn join_forwarded(fields: &mut Fields, scratch: &mut Vec<u8>) {
+    scratch.clear();
+    for line in fields.get_all(HeaderId::XForwardedFor) {
+        if !scratch.is_empty() {
+            scratch.push(b',');
+        }
+        scratch.extend_from_slice(line);
+    }
+    let _ = fields.set(HeaderId::XForwardedFor, scratch);
 }
 
 /// The client behind `hops` trusted proxies, for a listener at the edge.

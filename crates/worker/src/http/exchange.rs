@@ -370,6 +370,8 @@ impl Exchange {
         self.upload = Transfer::Done;
         self.download = Transfer::Done;
         self.response_scan.reset();
+        // What the last answer allowed says nothing of a connection that has not answered yet.
+        self.response_facts = ResponseFacts::default();
         self.request_framing = BodyFraming::None;
         self.answered = false;
         self.response_done = false;

@@ -40,6 +40,9 @@ pub fn identify(
     scratch: &mut Vec<u8>,
 ) -> Option<SocketAddr> {
     let fields = &mut head.fields;
+    if fields.has(HeaderId::XForwardedFor) && fields.get_all(HeaderId::XForwardedFor).nth(1).is_some() {
+        edits::join_forwarded(fields, scratch);
+    }
     let client;
     if identity.use_remote_address {
         client = edits::trusted_client(fields, peer.remote, identity.xff_num_trusted_hops);
@@ -47,7 +50,7 @@ pub fn identify(
             && let Some(remote) = peer.remote
         {
             scratch.clear();
-            if let Some(list) = fields.get(HeaderId::XForwardedFor) {
+            if let Some(list) = fields.get(HeaderId::XForwardedFor).filter(|list| !list.is_empty()) {
                 scratch.extend_from_slice(list);
                 scratch.push(b',');
             }

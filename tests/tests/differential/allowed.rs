@@ -1,0 +1,266 @@
+//! The differences that are on purpose, or known. Each stands in `docs/envoy-differences.md`, which says why.
+
+use crate::scene::Scene;
+use crate::seen::Difference;
+
+/// Where the two differ.
+#[derive(Debug)]
+pub struct Allowed {
+    /// Words of its row on that page.
+    pub row: &'static str,
+    /// The scenes that show it; any when there is none.
+    pub scenes: &'static [&'static str],
+    /// What is in the requests that show it; any when there is none. [`COUNTERS`] stands for what a scene counts.
+    pub requests: &'static [&'static str],
+    /// What is in the lines that differ; any when there is none.
+    pub lines: &'static [&'static str],
+}
+
+/// What stands for a request in front of what a whole scene counted.
+pub const COUNTERS: &str = "<counters>";
+
+const fn allowed(
+    row: &'static str,
+    scenes: &'static [&'static str],
+    requests: &'static [&'static str],
+    lines: &'static [&'static str],
+) -> Allowed {
+    Allowed { row, scenes, requests, lines }
+}
+
+/// All of them.
+pub static ALL: &[Allowed] = &[
+    // What is refused, and how.
+    allowed("two `Host` lines", &["malformed"], &["host: one"], &[]),
+    allowed("`Host: user@a`", &["absolute"], &["user@"], &[]),
+    allowed("`Expect` other than `100-continue`", &["fields"], &["expect:"], &[]),
+    allowed("an empty `Host`", &["malformed"], &["host:\\r\\n"], &[]),
+    allowed("more than one space in a request line", &["malformed"], &["GET  /", "HTTP/1.1 \\r\\n"], &[]),
+    allowed("`M-SEARCH`", &["methods"], &["M-SEARCH"], &[]),
+    allowed("`QUERY` without `content-type`", &["methods"], &["QUERY"], &[]),
+    allowed(
+        "what the log tells of a refused request",
+        &[],
+        &[],
+        &["log method: ", "log authority: ", "log scheme: ", "log protocol: "],
+    ),
+    allowed(
+        "what the log tells of a refused request",
+        &["malformed", "no-underscores", "absolute"],
+        &["te st", "te/st", "x_under", "other:abc", "[::1/"],
+        &["log path", "log original_path", "log details"],
+    ),
+    allowed(
+        "a request without `Host`, or with a fragment or an escaped slash that is refused",
+        &[],
+        &["GET / HTTP/1.1\\r\\n\\r\\n", "GET /x HTTP/1.1\\r\\n\\r\\n", "#", "/a%2", "/a%5", "/%2F"],
+        &[
+            "answer body",
+            "answer field content-",
+            "log answer_type",
+            "log flags",
+            "log sent",
+            "log path",
+            "log original_path",
+            "log details",
+        ],
+    ),
+    allowed(
+        "`%UPSTREAM_REMOTE_ADDRESS%` of a request whose body is malformed",
+        &["malformed"],
+        &["chunked\\r\\n\\r\\n"],
+        &["log upstream"],
+    ),
+    allowed("the body of an answer of the proxy's own", &[], &[], &["log own_body"]),
+    // Messages.
+    allowed("`content-length: 005`", &["bodies"], &["005"], &["content-length"]),
+    allowed("answers to HTTP/1.0", &["old-versions"], &[], &["answer: HTTP/1."]),
+    allowed(
+        "the answer to `HEAD`",
+        &[],
+        &["HEAD "],
+        &["answer field transfer-encoding", "answer field content-length: 0"],
+    ),
+    allowed(
+        "fields that `Connection` of an answer names",
+        &[],
+        &["answer: fields", "answer=fields"],
+        &["answer field x-hop"],
+    ),
+    allowed(
+        "`Expect: 100-continue` with the body behind it",
+        &["expectations"],
+        &["expect:", "Expect:"],
+        &["interim", "answer field connection: close", "log received"],
+    ),
+    allowed(
+        "an answer that comes before the request is complete",
+        &[],
+        &["with a body", "upgrade", "CONNECT", "POST ", "PUT "],
+        &["answer field connection: close", "log received"],
+    ),
+    allowed(
+        "trailers, with `enable_trailers`",
+        &["trailers-kept"],
+        &[],
+        &["trailer field", "log trailer", "log received"],
+    ),
+    allowed(
+        "several lines of one field",
+        &[],
+        &["accept: b", "via: 1.0 b", "x-request-id: b", "location"],
+        &["accept", "via", "x-request-id", "location"],
+    ),
+    allowed("reason phrases", &[], &[], &["answer: HTTP/1.1 418", "answer: HTTP/1.1 599"]),
+    // Upstreams.
+    allowed("why an upstream's answer is refused", &[], &["x-answer: "], &["log failure"]),
+    allowed("a kept upstream connection that ends instead of an answer", &[], &["hangup", "reset"], &[]),
+    // Counters.
+    allowed(
+        "counters of refused requests",
+        &[],
+        &[COUNTERS],
+        &[
+            "downstream_rq_rx_reset",
+            "downstream_rq_response_before_rq_complete",
+            "downstream_rq_failed_path_normalization",
+            "downstream_rq_too_large",
+        ],
+    ),
+    allowed("interim answers in counters", &[], &[COUNTERS], &["_rq_1", "_rq_completed"]),
+    allowed("`rq_total`", &["upgrades", "redirect-slashes"], &[COUNTERS], &["rq_total"]),
+    allowed("`content-length: 0` of a request without body", &[], &[], &["got #0 field content-length: 0"]),
+    allowed(
+        "a request for an upgrade that is refused",
+        &["upgrades", "fields"],
+        &["upgrade"],
+        &["log cluster", "x-envoy-upstream-service-time"],
+    ),
+    allowed("a status 400 for trailers", &["trailers-kept"], &[COUNTERS], &["_rq_4"]),
+    allowed("an empty `x-request-id`", &["ids"], &["x-request-id:\\r"], &["x-request-id"]),
+    allowed(
+        "clients with a private address",
+        &["plain", "edge", "hops", "no-append", "detection", "external-ids", "kept-ids"],
+        &["GET", COUNTERS],
+        &[
+            "x-envoy-internal",
+            "x-envoy-external-address",
+            "x-envoy-original-path",
+            "x-envoy-decorator",
+            "x-envoy-downstream-service",
+            "log original_path",
+            "log path_without_query",
+            "counted cluster.a.external",
+            "counted cluster.a.internal",
+            "field x-request-id",
+        ],
+    ),
+    allowed(
+        "`x-envoy-ip-tags`, `x-envoy-force-trace`",
+        &[],
+        &["x-envoy-ip-tags", "x-envoy-upstream-stream-duration"],
+        &["x-envoy-ip-tags", "x-envoy-force-trace", "x-envoy-upstream-stream"],
+    ),
+    allowed("`via`", &["via"], &[], &["field via", "field[1] via", "field[2] via"]),
+    allowed("details of a redirect to the unescaped path", &["redirect-slashes"], &[], &["log details"]),
+    allowed("`%REQ(:PATH)%` of a redirect", &["redirects"], &[], &["log path"]),
+    allowed("`x-envoy-original-host`", &[], &[], &["x-envoy-original-host", "x-forwarded-host"]),
+    allowed("a host from `host_rewrite_header`", &["host-rewrites"], &["/path/123"], &["field host", "log authority"]),
+    allowed("objects in `%METADATA()%`", &["commands"], &[], &["field x-p-14", "field x-q-14"]),
+    allowed(
+        "`%DYNAMIC_METADATA()%` of a namespace that is not there",
+        &["commands"],
+        &[],
+        &["field x-p-16", "field x-q-16"],
+    ),
+    allowed("`%QUERY_PARAM()%`", &[], &["%", "#"], &["field x-p-19", "field x-q-19", "log query"]),
+    allowed("`%RESPONSE_CODE%` in `response_headers_to_add`", &["commands"], &[], &["field x-q-0"]),
+    allowed("`response_headers_to_add` on an answer to a failed upstream", &["commands"], &["/down"], &["field x-"]),
+    allowed("a connection that could not be made", &[], &["/down"], &["log upstream"]),
+    allowed("an absolute target without path", &["hosts", "absolute"], &["http://example.com?x"], &[]),
+    allowed(
+        "the target `*`",
+        &["paths"],
+        &["OPTIONS *", COUNTERS],
+        &["log details", "log flags", "rq_total", "no_route", "non_relative_path"],
+    ),
+    allowed(
+        "`require_tls`: the name of the route in the log",
+        &["some-hosts"],
+        &["tls.test", "outside.test"],
+        &["log route"],
+    ),
+    allowed("`x-envoy-expected-rq-timeout-ms` of a further try", &[], &["503x"], &["x-envoy-expected-rq-timeout-ms"]),
+    // Filters.
+    allowed(
+        "`%UPSTREAM_CLUSTER%` of an answer that a filter gave",
+        &[
+            "cors",
+            "csrf",
+            "fault",
+            "basic-auth",
+            "rbac",
+            "rbac-denies",
+            "jwt",
+            "api-keys",
+            "buffer",
+            "local-limit",
+            "health",
+            "ext-authz",
+            "ext-authz-body",
+            "lua",
+        ],
+        &[],
+        &["log cluster"],
+    ),
+    allowed("what the proxy adds to its own calls", &["ext-authz", "ext-authz-body"], &[], &["authz got"]),
+    allowed("`health_check`: its counters", &["health"], &[COUNTERS], &["health_check", "downstream_rq_2xx"]),
+    allowed(
+        "`grpc_web`: `te: trailers`",
+        &["grpc-web"],
+        &[],
+        &["field te", "field transfer-encoding", "field content-length"],
+    ),
+    allowed(
+        "the log of a request whose redirect the proxy followed",
+        &["internal-redirects"],
+        &["redirect"],
+        &["log cluster", "log path", "log original_path"],
+    ),
+];
+
+impl Allowed {
+    fn is_about(&self, scene: &str, request: &str) -> bool {
+        (self.scenes.is_empty() || self.scenes.contains(&scene))
+            && (self.requests.is_empty() && request != COUNTERS
+                || self.requests.iter().any(|part| request.contains(part)))
+    }
+
+    fn takes(&self, line: &str) -> bool {
+        self.lines.is_empty() || self.lines.iter().any(|part| line.contains(part))
+    }
+
+    /// A request that is treated otherwise as a whole counts otherwise too.
+    fn is_whole(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+/// Takes what is known out of `difference`; answers whether the request was treated otherwise as a whole.
+pub fn forgive(scene: &Scene, request: &str, difference: &mut Difference) -> bool {
+    let mut whole = false;
+    for known in ALL.iter().filter(|known| known.is_about(&scene.name, request)) {
+        whole |= known.is_whole() && !difference.is_empty();
+        difference.envoy.retain(|line| !known.takes(line));
+        difference.postrider.retain(|line| !known.takes(line));
+    }
+    whole
+}
+
+const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/envoy-differences.md"));
+
+#[test]
+fn every_allowed_difference_is_on_the_page() {
+    let missing: Vec<&str> = ALL.iter().map(|known| known.row).filter(|row| !PAGE.contains(row)).collect();
+    assert!(missing.is_empty(), "docs/envoy-differences.md does not say: {missing:#?}");
+}

@@ -1,0 +1,302 @@
+//! Envoy and Postrider beside each other, on the same configuration but for the ports of their upstreams.
+
+use crate::allowed::{self, COUNTERS};
+use crate::origins::Upstream;
+use crate::scene::{Scene, shown};
+use crate::seen::{self, Mask, Seen};
+use postrider_tests::kit::config::{self, Config, file_access_log};
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{DEADLINE, Proxy, RawClient, Stats, TempDir, net, wait_until};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long what one side still lacks may take, before it is a difference.
+const SETTLING: Duration = Duration::from_millis(300);
+
+/// How long an answer may take: one that neither sends is the same.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The listener whose log line says that those before it are written.
+const MARK: &str = "mark";
+
+/// Both proxies.
+pub struct Pair {
+    envoy: Side,
+    postrider: Side,
+}
+
+/// One proxy, its upstreams and its log.
+struct Side {
+    proxy: Proxy,
+    upstreams: Vec<Upstream>,
+    addresses: BTreeMap<String, SocketAddr>,
+    log: std::path::PathBuf,
+    read: usize,
+    _folder: TempDir,
+}
+
+/// What the two did differently with one request, or counted differently over a scene.
+#[derive(Debug)]
+pub struct Finding {
+    pub scene: String,
+    /// The place of the request, unless it is about counters.
+    pub request: Option<usize>,
+    pub difference: seen::Difference,
+}
+
+impl Pair {
+    pub fn start(scenes: &[Scene]) -> Self {
+        // No server listens there, on neither side.
+        let down = net::refusing_address();
+        let envoy = Launch::envoy().unwrap_or_else(|| {
+            panic!("Envoy 1.40 is needed to compare with: set ENVOY_BIN, or let `make test` install it into target/tools/envoy")
+        });
+        let postrider = Launch { binary: Some(postrider_tests::kit::proxy::binary().to_owned()), ..Launch::default() };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| Side::start(scenes, envoy, down));
+            let postrider = Side::start(scenes, postrider, down);
+            Self { envoy: other.join().expect("Envoy"), postrider }
+        })
+    }
+
+    /// Sends a scene's requests to both, and tells where they part.
+    pub fn play(&mut self, scene: &Scene) -> Vec<Finding> {
+        let before = self.stats();
+        let mut both: Vec<(Exchange, Exchange)> = Vec::new();
+        for request in &scene.requests {
+            let (envoy, postrider) = std::thread::scope(|scope| {
+                let envoy = scope.spawn(|| self.envoy.exchange(scene, request));
+                let postrider = self.postrider.exchange(scene, request);
+                (envoy.join().expect("an exchange"), postrider)
+            });
+            both.push((envoy, postrider));
+            self.settle_origins();
+            let (envoy, postrider) = both.last_mut().expect("an exchange");
+            self.envoy.note_origins(envoy);
+            self.postrider.note_origins(postrider);
+        }
+        self.note_logs(scene, &mut both);
+        let mut findings = Vec::new();
+        let mut comparable = true;
+        for (index, (mut envoy, mut postrider)) in both.into_iter().enumerate() {
+            let request = &scene.requests[index];
+            seen::mask_peer(&mut envoy.seen, request);
+            seen::mask_peer(&mut postrider.seen, request);
+            let mut difference = seen::compare(&envoy.seen, &postrider.seen);
+            comparable &= !allowed::forgive(scene, &shown(request), &mut difference);
+            if !difference.is_empty() {
+                findings.push(Finding { scene: scene.name.clone(), request: Some(index), difference });
+            }
+        }
+        // Requests that are treated otherwise count otherwise.
+        if comparable {
+            let difference = self.settled_stats(scene, &before);
+            if !difference.is_empty() {
+                findings.push(Finding { scene: scene.name.clone(), request: None, difference });
+            }
+        }
+        findings
+    }
+
+    fn settle_origins(&self) {
+        settle(|| self.envoy.got() == self.postrider.got());
+    }
+
+    fn note_logs(&mut self, scene: &Scene, both: &mut [(Exchange, Exchange)]) {
+        self.envoy.mark();
+        self.postrider.mark();
+        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+        settle(|| {
+            theirs.extend(self.envoy.new_lines());
+            ours.extend(self.postrider.new_lines());
+            theirs.len() == ours.len()
+        });
+        for (envoy, postrider) in both {
+            self.envoy.note_log(scene, &theirs, envoy);
+            self.postrider.note_log(scene, &ours, postrider);
+        }
+    }
+
+    fn stats(&self) -> (Stats, Stats) {
+        (self.envoy.proxy.stats(), self.postrider.proxy.stats())
+    }
+
+    fn settled_stats(&self, scene: &Scene, before: &(Stats, Stats)) -> seen::Difference {
+        let mut last = seen::Difference::default();
+        settle(|| {
+            let now = self.stats();
+            let theirs = seen::counted(&scene.name, &before.0, &now.0);
+            let ours = seen::counted(&scene.name, &before.1, &now.1);
+            last = seen::compare(&theirs, &ours);
+            allowed::forgive(scene, COUNTERS, &mut last);
+            last.is_empty()
+        });
+        last
+    }
+}
+
+/// One request and what became of it.
+struct Exchange {
+    client: SocketAddr,
+    seen: Seen,
+}
+
+impl Side {
+    fn start(scenes: &[Scene], launch: Launch, down: SocketAddr) -> Self {
+        let upstreams: Vec<Upstream> = ["a", "b", "authz"].into_iter().map(Upstream::start).collect();
+        let folder = TempDir::new();
+        let log = folder.path().join("log");
+        let config = configure(scenes, &upstreams, down, &log);
+        let proxy = Proxy::start_with(&config, launch.with_arguments(&["--file-flush-interval-msec", "1"]));
+        let listeners = scenes.iter().map(|scene| scene.name.as_str()).chain([MARK]);
+        let addresses = addresses(&proxy, &listeners.collect::<Vec<_>>());
+        Self { proxy, upstreams, addresses, log, read: 0, _folder: folder }
+    }
+
+    fn exchange(&self, scene: &Scene, request: &[u8]) -> Exchange {
+        for upstream in &self.upstreams {
+            upstream.forget();
+        }
+        let mut client = RawClient::connect(self.addresses[&scene.name]);
+        let address = client.local_addr();
+        client.set_timeout(PATIENCE).send(request);
+        let method = request.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let method = String::from_utf8_lossy(method).into_owned();
+        let mask = self.mask(scene, address);
+        let mut seen = Seen::default();
+        loop {
+            match client.any_response(&method) {
+                Ok(answer) => {
+                    seen::note_answer(&mut seen, &mask, &answer);
+                    if answer.status >= 200 || answer.status == 101 {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    seen::note_end(&mut seen, &mask, &error);
+                    break;
+                }
+            }
+        }
+        Exchange { client: address, seen }
+    }
+
+    fn mask(&self, scene: &Scene, client: SocketAddr) -> Mask {
+        let mut names: Vec<(String, String)> =
+            self.upstreams.iter().map(|it| (it.origin.address.to_string(), format!("<{}>", it.name))).collect();
+        names.push((client.to_string(), "<client>".to_owned()));
+        names.push((self.addresses[&scene.name].to_string(), "<listener>".to_owned()));
+        Mask(names)
+    }
+
+    /// How many requests reached each upstream.
+    fn got(&self) -> Vec<usize> {
+        self.upstreams.iter().map(|it| it.origin.requests().len() + it.origin.malformed().len()).collect()
+    }
+
+    fn note_origins(&self, exchange: &mut Exchange) {
+        for upstream in &self.upstreams {
+            let mask = Mask(vec![(upstream.origin.address.to_string(), format!("<{}>", upstream.name))]);
+            for (index, request) in upstream.origin.requests().iter().enumerate() {
+                seen::note_request(&mut exchange.seen, &mask, &format!("{} got #{index}", upstream.name), request);
+            }
+            for malformed in upstream.origin.malformed() {
+                exchange.seen.push(format!("{} got what is malformed: {malformed}", upstream.name));
+            }
+        }
+    }
+
+    /// Has a line written behind those of what came before, and waits for it.
+    fn mark(&self) {
+        let mut client = RawClient::connect(self.addresses[MARK]);
+        let port = client.local_addr().to_string();
+        client.exchange("GET /mark HTTP/1.1\r\nhost: mark\r\n\r\n");
+        let written = || std::fs::read_to_string(&self.log).is_ok_and(|text| text.contains(&port));
+        wait_until("the mark in the log", || {
+            let text = std::fs::read(&self.log).unwrap_or_default();
+            let fresh = String::from_utf8_lossy(text.get(self.read..).unwrap_or_default()).into_owned();
+            fresh.lines().any(|line| line.contains("/mark") && line.contains(&port)) && written()
+        });
+    }
+
+    /// The whole lines that were written since the last call.
+    fn new_lines(&mut self) -> Vec<Value> {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let fresh = text.get(self.read..).unwrap_or_default();
+        let end = fresh.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        self.read += end;
+        let lines = String::from_utf8_lossy(&fresh[..end]).into_owned();
+        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| json!({"unreadable": line}));
+        lines.lines().map(parse).collect()
+    }
+
+    fn note_log(&self, scene: &Scene, lines: &[Value], exchange: &mut Exchange) {
+        let client = exchange.client.to_string();
+        let mask = self.mask(scene, exchange.client);
+        for line in lines.iter().filter(|line| line["client"] == client.as_str() && line["path"] != "/mark") {
+            seen::note_log(&mut exchange.seen, &mask, line);
+        }
+    }
+}
+
+/// Polls until both sides agree, or for [`SETTLING`].
+fn settle(mut agree: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SETTLING.min(DEADLINE);
+    while !agree() && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+}
+
+fn addresses(proxy: &Proxy, names: &[&str]) -> BTreeMap<String, SocketAddr> {
+    let mut found = BTreeMap::new();
+    wait_until("all listeners", || {
+        let listeners = proxy.admin_json("/listeners?format=json");
+        for status in listeners["listener_statuses"].as_array().into_iter().flatten() {
+            let address = &status["local_address"]["socket_address"];
+            let port = address["port_value"].as_u64().and_then(|port| u16::try_from(port).ok());
+            if let (Some(name), Some(port)) = (status["name"].as_str(), port) {
+                found.insert(name.to_owned(), SocketAddr::from(([127, 0, 0, 1], port)));
+            }
+        }
+        names.iter().all(|name| found.contains_key(*name))
+    });
+    found
+}
+
+/// What both get. Where Postrider's default is a safer one than Envoy's the field is set, so that both mean the same.
+fn configure(scenes: &[Scene], upstreams: &[Upstream], down: SocketAddr, log: &std::path::Path) -> Config {
+    let access_log = file_access_log(log, json!({"log_format": {"json_format": seen::log_format()}}));
+    let mut config = Config::new();
+    for scene in scenes {
+        let mut manager = json!({
+            "stat_prefix": scene.name,
+            "normalize_path": false,
+            "merge_slashes": false,
+            "path_with_escaped_slashes_action": "KEEP_UNCHANGED",
+            "request_headers_timeout": "0s",
+            "common_http_protocol_options": {"headers_with_underscores_action": "ALLOW"},
+            "access_log": [access_log],
+        });
+        config::overlay(&mut manager, scene.manager.clone());
+        config = config.http_named(&scene.name, manager);
+        config = config.overlay_listener(&scene.name, json!({"per_connection_buffer_limit_bytes": 1_048_576}));
+    }
+    let answer = json!([{"match": {"prefix": "/"}, "direct_response": {"status": 200}}]);
+    let hosts = json!({"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": answer}]});
+    config = config.http_named(MARK, json!({"stat_prefix": MARK, "access_log": [access_log], "route_config": hosts}));
+    let limit = json!({"per_connection_buffer_limit_bytes": 1_048_576});
+    for upstream in upstreams {
+        config = config.cluster_with(upstream.name, &[upstream.origin.address], limit.clone());
+    }
+    config = config.cluster_with("down", &[down], limit.clone()).cluster_with("empty", &[], limit);
+    config = config.cluster_with(
+        "closed",
+        &[upstreams[0].origin.address],
+        json!({"circuit_breakers": {"thresholds": [
+            {"max_requests": 0, "max_pending_requests": 0, "max_connections": 0},
+        ]}}),
+    );
+    config
+}

@@ -1,0 +1,107 @@
+//! What is compared: a listener with routes of its own, and the requests that it gets.
+
+use postrider_tests::kit::config;
+use serde_json::{Value, json};
+
+/// One listener and what is sent to it.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    pub name: String,
+    /// Laid over the connection manager that all scenes have in common.
+    pub manager: Value,
+    /// The bytes of each, on a connection of its own.
+    pub requests: Vec<Vec<u8>>,
+}
+
+impl Scene {
+    pub fn new(name: &str, manager: Value) -> Self {
+        Self { name: name.to_owned(), manager, requests: Vec::new() }
+    }
+
+    /// Routes for every host.
+    pub fn routes(name: &str, routes: Value) -> Self {
+        Self::new(
+            name,
+            json!({"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]}}),
+        )
+    }
+
+    /// Everything goes to the origin `a`.
+    pub fn forward(name: &str) -> Self {
+        Self::routes(name, json!([{"match": {"prefix": "/"}, "route": {"cluster": "a"}}]))
+    }
+
+    /// Behind these filters: everything goes to the origin `a`, but for what `routes` take.
+    pub fn filtered(name: &str, filters: Vec<Value>, routes: Value) -> Self {
+        let mut all = routes.as_array().cloned().unwrap_or_default();
+        all.push(json!({"match": {"prefix": "/"}, "route": {"cluster": "a"}}));
+        let chain: Vec<Value> = filters.into_iter().chain([config::router()]).collect();
+        Self::routes(name, Value::Array(all)).with(json!({"http_filters": chain}))
+    }
+
+    /// Lays more over the connection manager.
+    pub fn with(mut self, fields: Value) -> Self {
+        config::overlay(&mut self.manager, fields);
+        self
+    }
+
+    pub fn raw(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.requests.push(bytes.as_ref().to_vec());
+        self
+    }
+
+    /// A request of `host` with field lines, each ended by CRLF.
+    pub fn ask(self, method: &str, host: &str, path: &str, fields: &str) -> Self {
+        self.raw(format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n{fields}\r\n"))
+    }
+
+    pub fn get(self, path: &str) -> Self {
+        self.ask("GET", "test", path, "")
+    }
+
+    pub fn gets(self, paths: &[&str]) -> Self {
+        paths.iter().fold(self, |scene, path| scene.get(path))
+    }
+
+    pub fn get_with(self, path: &str, fields: &str) -> Self {
+        self.ask("GET", "test", path, fields)
+    }
+
+    /// A GET of `path` for each of the field lines.
+    pub fn each(self, path: &str, fields: &[&str]) -> Self {
+        fields.iter().fold(self, |scene, lines| scene.get_with(path, lines))
+    }
+
+    /// `/` of each host.
+    pub fn hosts(self, hosts: &[&str]) -> Self {
+        hosts.iter().fold(self, |scene, host| scene.ask("GET", host, "/", ""))
+    }
+
+    pub fn post(self, path: &str, fields: &str, body: &str) -> Self {
+        self.raw(format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n{fields}\r\n{body}", body.len()))
+    }
+
+    /// The answers that origins have a name for: see [`crate::origins`].
+    pub fn answers(self, path: &str, names: &[&str]) -> Self {
+        names.iter().fold(self, |scene, name| scene.get_with(path, &format!("x-answer: {name}\r\n")))
+    }
+}
+
+/// A route to the origin `a` that is laid over with `fields`.
+pub fn to_a(prefix: &str, fields: Value) -> Value {
+    let mut route = json!({"match": {"prefix": prefix}, "route": {"cluster": "a"}});
+    config::overlay(&mut route, fields);
+    route
+}
+
+/// A route that answers with its own name. A matcher without a path takes every path.
+pub fn says(name: &str, matcher: Value) -> Value {
+    let mut route = postrider_tests::named_route(name, matcher);
+    route["name"] = json!(name);
+    route
+}
+
+/// A request as a report shows it.
+pub fn shown(request: &[u8]) -> String {
+    String::from_utf8_lossy(request).chars().take(600).collect::<String>().escape_debug().to_string()
+}
