@@ -62,6 +62,7 @@ const STATE_NAMES: &[&str] = &[
     "envoy.common",
     "envoy.extensions.filters.network.rbac.v3.RBAC",
     "envoy.filters.http.grpc_stats",
+    "envoy.filters.http.header_to_metadata",
     "envoy.filters.http.jwt_authn",
     "envoy.filters.http.rbac",
     "envoy.filters.network.rbac",
