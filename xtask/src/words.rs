@@ -60,6 +60,7 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
         &["prost", "protobuf"],
         "the messages of gRPC are protocol buffers, whatever the config was written in",
     ),
+    ("crates/worker/src/http/local.rs", &["envoy"], "the body of an answer under overload, which clients know it by"),
     (
         "crates/filter/native/src/rbac/",
         &["typed config"],
@@ -73,6 +74,7 @@ const STATE_NAMES: &[&str] = &[
     "envoy.common",
     "envoy.extensions.filters.network.rbac.v3.RBAC",
     "envoy.filters.http.grpc_stats",
+    "envoy.filters.http.header_to_metadata",
     "envoy.filters.http.jwt_authn",
     "envoy.filters.http.rbac",
     "envoy.filters.network.rbac",

@@ -159,6 +159,8 @@ pub struct IdentityPolicy {
     pub generate_request_id: bool,
     pub preserve_external_request_id: bool,
     pub always_set_request_id_in_response: bool,
+    /// Answers to requests that are refused under pressure say so (`x-envoy-local-overloaded`).
+    pub marks_overload: bool,
     pub via: Option<String>,
     pub strip_any_host_port: bool,
     pub strip_matching_host_port: bool,

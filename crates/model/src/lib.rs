@@ -24,12 +24,14 @@ mod matcher;
 mod metadata;
 mod metadata_match;
 mod outlier;
+mod overload;
 mod rate_limit;
 mod reading;
 mod retry;
 mod route;
 mod tcp;
 mod template;
+mod timers;
 mod tls;
 mod value;
 
@@ -48,12 +50,14 @@ pub use matcher::*;
 pub use metadata::*;
 pub use metadata_match::*;
 pub use outlier::*;
+pub use overload::*;
 pub use rate_limit::*;
 pub use reading::*;
 pub use retry::*;
 pub use route::*;
 pub use tcp::*;
 pub use template::*;
+pub use timers::*;
 pub use tls::*;
 pub use value::*;
 
@@ -73,6 +77,8 @@ pub struct Snapshot {
     pub clusters: Vec<Arc<Cluster>>,
     /// Certificates that the proxy gets itself.
     pub acme: Option<Acme>,
+    /// What is done when the process runs short of something; `None` is nothing.
+    pub overload: Option<Arc<OverloadRules>>,
 }
 
 /// Who this proxy says it is, to control planes and in logs.

@@ -22,6 +22,10 @@ pub struct Listener {
     pub balance: ConnectionBalance,
     /// The most connections that this listener holds at once, over all workers; `None` is no limit.
     pub connection_limit: Option<u64>,
+    /// Its connections are welcome under any pressure.
+    pub bypasses_overload: bool,
+    /// Its connections do not count for the bound of all listeners together.
+    pub bypasses_bound: bool,
     /// What is looked at before a filter chain is chosen.
     pub inspection: Inspection,
     pub socket: SocketOptions,

@@ -99,32 +99,8 @@ fn root(out: &mut Vec<u8>, start: usize) {
 /// the pattern was compiled for text.
 pub fn replace_all(pattern: &Regex, substitution: &str, text: &[u8], out: &mut Vec<u8>) -> bool {
     let Ok(text) = std::str::from_utf8(text) else { return false };
-    let mut end = 0;
-    for captures in pattern.captures_iter(text) {
-        let Some(whole) = captures.get(0) else { continue };
-        out.extend_from_slice(text.get(end..whole.start()).unwrap_or_default().as_bytes());
-        let group = |number: usize| captures.get(number).map_or(&b""[..], |group| group.as_str().as_bytes());
-        expand(substitution, group, out);
-        end = whole.end();
-    }
-    out.extend_from_slice(text.get(end..).unwrap_or_default().as_bytes());
+    pattern.substitute(substitution, text, out);
     true
-}
-
-/// Writes `substitution`: `\0` is the match, `\1` to `\9` are its groups, `\\` is a backslash.
-fn expand<'t>(substitution: &str, group: impl Fn(usize) -> &'t [u8], out: &mut Vec<u8>) {
-    let mut bytes = substitution.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'\\' {
-            out.push(byte);
-            continue;
-        }
-        match bytes.next() {
-            Some(digit @ b'0'..=b'9') => out.extend_from_slice(group(usize::from(digit - b'0'))),
-            Some(other) => out.push(other),
-            None => out.push(b'\\'),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,28 @@ pub fn raise_file_limit() -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
+/// How many files this process may have open, and how many it has; `None` where the system does not tell.
+pub fn open_files() -> Option<(u64, u64)> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid rlimit for the call to fill.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return None;
+    }
+    // Since Linux 6.2 the directory's size says it; before that, somebody has to count.
+    let open = match std::fs::metadata("/proc/self/fd").ok()?.len() {
+        0 => std::fs::read_dir("/proc/self/fd").ok()?.count() as u64,
+        open => open,
+    };
+    Some((limit.rlim_cur, open))
+}
+
+/// Bytes of a page of memory.
+pub fn page_size() -> u64 {
+    // SAFETY: sysconf only answers a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).unwrap_or(4096)
+}
+
 /// How many threads can run at once: the processors that this process may use, capped by the control group's share.
 pub fn processor_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -92,6 +114,15 @@ mod tests {
     #[test]
     fn the_file_limit_is_positive_after_raising() {
         assert!(raise_file_limit().unwrap() > 0);
+    }
+
+    #[test]
+    fn files_that_are_opened_are_counted() {
+        let (limit, before) = open_files().unwrap();
+        let files: Vec<_> = (0..20).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+        let (_, after) = open_files().unwrap();
+        drop(files);
+        assert!(after >= before + 10 && after < limit, "{before} {after} {limit}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use postrider_upstream::Endpoints;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::message::{Apply, KnownHealth, MAILBOX, Message, Report, Warm};
+use crate::overload::Strain;
 use crate::plan::{ClusterPlan, Plan};
 use crate::worker::Worker;
 
@@ -177,6 +178,20 @@ impl Fleet {
     /// Clients learn it with their answers: at once, or more and more of them `over` some time.
     pub async fn drain(&self, stop_accepting: bool, over: Duration) {
         self.broadcast(|| Message::Drain { stop_accepting, over }).await;
+    }
+
+    /// Tells all workers what is to be done while the process is short of something; `false` when one could not be told
+    /// now. Does not wait.
+    pub fn strain(&self, strain: &Arc<Strain>) -> bool {
+        let tell = |sender: &mpsc::Sender<Message>| sender.try_send(Message::Strain(strain.clone())).is_ok();
+        self.senders.iter().filter(|sender| tell(sender)).count() == self.senders.len()
+    }
+
+    /// Connections of all listeners in force that count for the bound of all together.
+    pub fn connections(&self) -> usize {
+        let state = self.state();
+        let listeners = state.plan.iter().flat_map(|plan| &plan.listeners);
+        listeners.filter(|listener| !listener.model.bypasses_bound).map(|listener| listener.connections()).sum()
     }
 
     /// Whether the proxy is to say of itself that it is not healthy.

@@ -13,6 +13,7 @@
 //! | `http/` | the HTTP pipeline |
 //! | `h2/` | HTTP/2 connections and their streams |
 //! | `tcp` | connections carried without being read |
+//! | `overload` | what is done when the process is short of something |
 //! | `host`, `call` | what the worker does for filters |
 //! | `chain`, `cluster` | configuration and pools as one worker runs them |
 //! | `buffers`, `io`, `timers`, `clock` | what is under it |
@@ -40,6 +41,7 @@ mod listener;
 mod log;
 mod message;
 mod outlier;
+mod overload;
 mod party;
 mod plain;
 mod plan;
@@ -59,6 +61,7 @@ pub use http::{Ends, identify};
 pub use limit::Quota;
 pub use log::{AdminRequest, target as log_target, write_admin_line};
 pub use message::{ClusterReport, HostReport, Report};
+pub use overload::{Shed, Strain};
 pub use plan::{
     ChainPlan, ClusterPlan, FilterChainPlan, FilterPlan, HandlerPlan, HttpPlan, KnownCertificate, ListenerPlan, Plan,
     PlanError, RoutePlan, RoutesPlan, TlsContext, TlsPlace,

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use postrider_filter_api::{Moment, TlsSession};
-use postrider_model::{Address, ConnectionBalance, Metadata, ProxyProtocol};
+use postrider_model::{Address, ConnectionBalance, Metadata, ProxyProtocol, ScaledTimer};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{
@@ -201,7 +201,7 @@ impl Listener {
 
     async fn accept_tcp(self: Rc<Self>, worker: &Rc<Worker>, socket: TcpListener) {
         loop {
-            match socket.accept().await {
+            match next(worker, &self, |cx| socket.poll_accept(cx)).await {
                 Ok((stream, peer)) => self.accepted(worker, Socket::Tcp(stream), Some(peer)),
                 Err(error) => self.failed(&error).await,
             }
@@ -210,7 +210,7 @@ impl Listener {
 
     async fn accept_unix(self: Rc<Self>, worker: &Rc<Worker>, socket: UnixListener) {
         loop {
-            match socket.accept().await {
+            match next(worker, &self, |cx| socket.poll_accept(cx)).await {
                 Ok((stream, _)) => self.accepted(worker, Socket::Unix(stream), None),
                 Err(error) => self.failed(&error).await,
             }
@@ -226,13 +226,13 @@ impl Listener {
     }
 
     fn accepted(self: &Rc<Self>, worker: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
+        if worker.overload.accepts.get() && self.turns_away(worker) {
+            return;
+        }
         let plan = self.plan.borrow().clone();
-        if let Some(limit) = plan.model.connection_limit {
-            let held: usize = plan.loads.iter().map(|load| load.0.load(Relaxed)).sum();
-            if held as u64 >= limit {
-                self.stats.inc(stat::DOWNSTREAM_CX_OVERFLOW);
-                return;
-            }
+        if plan.model.connection_limit.is_some_and(|limit| plan.connections() as u64 >= limit) {
+            self.stats.inc(stat::DOWNSTREAM_CX_OVERFLOW);
+            return;
         }
         let target = least_loaded(&plan, worker.id as usize);
         if let Some(load) = plan.loads.get(target) {
@@ -249,6 +249,31 @@ impl Listener {
         } else {
             self.uncount(target);
         }
+    }
+
+    /// Whether a new connection is one too many for the process.
+    #[cold]
+    fn turns_away(&self, worker: &Worker) -> bool {
+        let plan = self.plan.borrow().clone();
+        if let Some(bound) = &worker.overload.strain().bound
+            && !plan.model.bypasses_bound
+            && worker.connections_of_all() as u64 >= bound.most
+        {
+            self.stats.inc(stat::DOWNSTREAM_GLOBAL_CX_OVERFLOW);
+            worker.overload.count_bound(&worker.stats);
+            return true;
+        }
+        let refused = !plan.model.bypasses_overload && worker.overload.draws_connection(&worker.random, &worker.stats);
+        if refused {
+            self.stats.inc(stat::DOWNSTREAM_CX_OVERLOAD_REJECT);
+        }
+        refused
+    }
+
+    /// What this listener adds to the connections that are bounded for all together.
+    pub(crate) fn connections_for_bound(&self) -> usize {
+        let plan = self.plan.borrow();
+        if plan.model.bypasses_bound { 0 } else { plan.connections() }
     }
 
     /// Starts the task of a connection that was counted for this worker.
@@ -466,6 +491,7 @@ impl Listener {
     ) -> Result<(Box<TlsStream>, Option<Arc<CertifiedKey>>), String> {
         let stats = self.ssl_stats.get_or_init(|| worker.stats.block(&listener_ssl::SET, &self.stat_prefix));
         let limit = chain.plan.model.tls.as_ref().and_then(|tls| tls.handshake_timeout);
+        let limit = worker.overload.hurried(ScaledTimer::Handshake, limit);
         let mut handshake = pin!(async {
             let mut client = client;
             let accepted = std::future::poll_fn(|cx| client.poll_hello(cx)).await?;
@@ -547,6 +573,18 @@ impl Newcomer {
             record.note(|info| info.downstream_local = Some(destination));
         }
     }
+}
+
+/// What `accept` comes to, which is not asked while new connections have to wait.
+async fn next<T>(worker: &Worker, listener: &Listener, mut accept: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+    std::future::poll_fn(|cx| {
+        if worker.overload.paused.get() && !listener.plan.borrow().model.bypasses_overload {
+            worker.overload.wait(cx.waker());
+            return Poll::Pending;
+        }
+        accept(cx)
+    })
+    .await
 }
 
 /// What `poll` comes to, or `None` after `limit`.

@@ -13,6 +13,7 @@ use postrider_upstream::outlier::Cause;
 use postrider_upstream::{Endpoints, Health};
 use tokio::sync::oneshot;
 
+use crate::overload::Strain;
 use crate::plan::{ClusterPlan, Plan};
 
 /// Messages that may wait for a worker; a sender of more waits itself.
@@ -56,6 +57,8 @@ pub(crate) enum Message {
         /// Answers say more and more often that their connection ends, over this time; zero is at once.
         over: Duration,
     },
+    /// What is to be done while the process is short of something.
+    Strain(Arc<Strain>),
     /// From now on this proxy says of itself that it is not healthy, or that it is.
     FailHealth(bool),
     StopListeners {

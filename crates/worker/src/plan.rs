@@ -8,6 +8,7 @@ mod certificates;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use postrider_filter_api::{
@@ -42,6 +43,13 @@ pub struct ListenerPlan {
     pub loads: Arc<[Load]>,
     pub chains: Vec<Arc<ChainPlan>>,
     pub default_chain: Option<Arc<ChainPlan>>,
+}
+
+impl ListenerPlan {
+    /// On all workers.
+    pub(crate) fn connections(&self) -> usize {
+        self.loads.iter().map(|load| load.0.load(Relaxed)).sum()
+    }
 }
 
 /// How many connections a worker holds, on a cache line of its own.

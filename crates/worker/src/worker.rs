@@ -26,6 +26,7 @@ use crate::http::Exchange;
 use crate::listener::Listener;
 use crate::log::ServiceLog;
 use crate::message::{Apply, ClusterReport, HostReport, Message, Report, Warm};
+use crate::overload::Overload;
 use crate::timers::Timers;
 
 /// Exchanges kept for reuse: as many as were ever under way at once, up to this.
@@ -72,6 +73,7 @@ pub(crate) struct Worker {
     pub(crate) stopping: Cell<bool>,
     /// Requests and tunnels under way.
     pub(crate) busy: Cell<usize>,
+    pub(crate) overload: Overload,
 }
 
 struct DateCache {
@@ -141,6 +143,7 @@ impl Worker {
             fails_health: Cell::new(false),
             stopping: Cell::new(false),
             busy: Cell::new(0),
+            overload: Overload::default(),
         }
     }
 
@@ -205,6 +208,12 @@ impl Worker {
                     self.listeners.borrow().values().for_each(|listener| listener.stop_accepting());
                 }
                 self.timers.wake_all();
+            }
+            Message::Strain(strain) => {
+                self.overload.bear(strain);
+                if self.overload.hurries.get() {
+                    self.timers.wake_all();
+                }
             }
             Message::FailHealth(fails) => self.fails_health.set(fails),
             Message::StopListeners { names } => {
@@ -358,6 +367,12 @@ impl Worker {
             // One that panicked has nothing more to say.
             let _ = finished.await;
         }
+    }
+
+    /// Connections of all listeners, on all workers, that count for the bound of all together.
+    pub(crate) fn connections_of_all(&self) -> usize {
+        let listeners = self.listeners.borrow();
+        listeners.values().map(|listener| listener.connections_for_bound()).sum()
     }
 
     pub(crate) fn take_exchange(&self) -> Box<Exchange> {

@@ -413,7 +413,7 @@ static_resources:
     assert_eq!((safe.limits.max_headers, safe.limits.max_head_bytes), (100, 60 << 10));
     assert_eq!(safe.identity.server_name, "envoy");
     let ids: Vec<&str> = plain.differences.iter().map(|difference| difference.id).collect();
-    assert_eq!(ids, ["normalize-path", "merge-slashes", "underscores", "http2-limits", "buffer-limit"]);
+    assert_eq!(ids, ["overload", "normalize-path", "merge-slashes", "underscores", "http2-limits", "buffer-limit"]);
 
     // Each difference's own line brings Envoy's default back.
     let mut restored = text.to_owned();

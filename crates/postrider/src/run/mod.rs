@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use postrider_admin::{Drain, Server, ServerState};
+use postrider_overload::Overload;
 use postrider_telemetry::Registry;
 use postrider_telemetry::access_log::LogWriter;
 use postrider_telemetry::{error, info, warning};
@@ -131,9 +132,11 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
     info!(Main, "ready with {} worker(s)", fleet.workers());
     notify("READY=1");
     if options.mode != Mode::InitOnly {
+        let overload = Overload::new(fleet.clone(), state.registry.clone());
         let (renewed, renewals) = mpsc::channel(1);
         let issuing = issuing::Issuing::new(renewed);
-        let process = Process { options, state: &state, logs: &logs, loader, inbox, signals, issuing, renewals };
+        let process =
+            Process { options, state: &state, logs: &logs, loader, inbox, signals, issuing, renewals, overload };
         process.main_loop().await;
     }
     notify("STOPPING=1");
@@ -159,6 +162,7 @@ struct Process<'a> {
     issuing: issuing::Issuing,
     /// A certificate that we got ourselves was stored; answered when it is in use.
     renewals: mpsc::Receiver<oneshot::Sender<()>>,
+    overload: Overload,
 }
 
 impl Process<'_> {
@@ -173,7 +177,7 @@ impl Process<'_> {
         };
         // What changed since it was read, and before anybody watched it.
         self.reload(false, &mut watch).await;
-        self.tend_certificates();
+        self.follow_settings();
         let mut draining_until: Option<Instant> = None;
         let mut day = tokio::time::interval(CERTIFICATES_TOLD);
         loop {
@@ -240,13 +244,14 @@ impl Process<'_> {
             }
             notify("READY=1");
         }
-        self.tend_certificates();
+        self.follow_settings();
     }
 
-    /// Gets the certificates that the configuration in force wants, and no others.
-    fn tend_certificates(&mut self) {
-        let wanted = self.state.current().and_then(|current| current.snapshot.acme.clone());
-        self.issuing.follow(wanted);
+    /// Gets the certificates that the configuration in force wants, and no others; the same for what is measured.
+    fn follow_settings(&mut self) {
+        let current = self.state.current().map(|current| current.snapshot);
+        self.overload.follow(current.as_ref().and_then(|snapshot| snapshot.overload.clone()));
+        self.issuing.follow(current.and_then(|snapshot| snapshot.acme.clone()));
     }
 
     /// At the start, and then once a day: some end while nobody changes the configuration.

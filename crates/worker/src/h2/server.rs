@@ -16,7 +16,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::Request;
 use postrider_filter_api::{Moment, TlsSession};
-use postrider_model::Http2Options;
+use postrider_model::{Http2Options, ScaledTimer};
 use postrider_telemetry::stats::sets::{http as stat, http2};
 
 use super::frames::Frames;
@@ -116,7 +116,8 @@ async fn run(shared: &Rc<Shared>, http: &Http, wire: &Wire, accepted: Moment) ->
     })
     .await?;
     let mut keepalive = Keepalive::new(codec.ping_pong(), &http.model.http2.keepalive, &shared.worker);
-    let mut watch = Watch { deadline, accepted, idle_since: accepted, head_since: None, ending: None };
+    let mut watch =
+        Watch { deadline, accepted, idle_since: accepted, head_since: None, dismissed: false, ending: None };
     loop {
         let next = std::future::poll_fn(|cx| {
             loop {
@@ -150,6 +151,9 @@ async fn run(shared: &Rc<Shared>, http: &Http, wire: &Wire, accepted: Moment) ->
         let (request, respond) = accepted?;
         shared.active.set(shared.active.get() + 1);
         shared.requests.set(shared.requests.get().wrapping_add(1));
+        if shared.worker.overload.requests.get() && !watch.dismissed {
+            watch.dismissed = dismisses(shared, http);
+        }
         lane::start(&shared.worker, Job { shared: shared.clone(), request, respond });
     }
 }
@@ -196,6 +200,8 @@ struct Watch {
     idle_since: Moment,
     /// Since when a head is not complete.
     head_since: Option<Moment>,
+    /// The process is short of something, and this connection is one of those to go.
+    dismissed: bool,
     /// Since when the client knows that the connection ends.
     ending: Option<Moment>,
 }
@@ -239,8 +245,11 @@ impl Watch {
             return Due::Close;
         }
         let limit = http.model.limits.max_requests_per_connection;
-        let idle_end = timeouts.connection_idle.map(|limit| self.idle_since + limit);
-        let age_end = timeouts.max_connection_duration.map(|limit| self.accepted + limit);
+        let overload = &worker.overload;
+        let idle = overload.hurried(ScaledTimer::ConnectionIdle, timeouts.connection_idle);
+        let age = overload.hurried(ScaledTimer::ConnectionAge, timeouts.max_connection_duration);
+        let idle_end = idle.map(|limit| self.idle_since + limit);
+        let age_end = age.map(|limit| self.accepted + limit);
         if age_end.is_some_and(|end| now >= end) {
             stats.inc(stat::DOWNSTREAM_CX_MAX_DURATION_REACHED);
             self.ending = Some(now);
@@ -249,6 +258,8 @@ impl Watch {
             self.ending = Some(now);
         } else if idle_end.is_some_and(|end| now >= end) {
             stats.inc(stat::DOWNSTREAM_CX_IDLE_TIMEOUT);
+            self.ending = Some(now);
+        } else if self.dismissed {
             self.ending = Some(now);
         } else if worker.stopping.get() || worker.is_draining() || shared.chain.draining.get() {
             stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE);
@@ -260,6 +271,16 @@ impl Watch {
         self.deadline.watch(cx.waker());
         if self.ending.is_some() { Due::Goodbye } else { Due::Nothing }
     }
+}
+
+/// Whether a connection with a new stream is to take no more of them.
+#[cold]
+fn dismisses(shared: &Shared, http: &Http) -> bool {
+    let goes = shared.worker.overload.draws_end(&shared.worker.random);
+    if goes {
+        http.stats.inc(stat::DOWNSTREAM_CX_OVERLOAD_DISABLE_KEEPALIVE);
+    }
+    goes
 }
 
 /// A stream that a client opened.

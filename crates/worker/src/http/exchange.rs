@@ -194,7 +194,7 @@ impl Exchange {
         self.begin(connection, http);
         if let Some(reject) = self.refused {
             self.reply_refused(connection, http, reject);
-        } else {
+        } else if !(connection.worker.overload.requests.get() && self.is_turned_away(connection, http)) {
             self.serve(connection, http).await;
         }
         if self.replying {

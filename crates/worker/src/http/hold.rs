@@ -4,7 +4,7 @@
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 
 use postrider_http::Method;
-use postrider_model::Action;
+use postrider_model::{Action, ScaledTimer};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
@@ -200,7 +200,8 @@ impl Exchange {
             Some(Action::Forward(forward)) => forward.idle_timeout,
             _ => None,
         };
-        self.stream_idle = own.unwrap_or(http.model.timeouts.stream_idle);
+        let idle = own.unwrap_or(http.model.timeouts.stream_idle);
+        self.stream_idle = connection.worker.overload.hurried(ScaledTimer::StreamIdle, idle);
         self.max_duration = match route.map(|route| &route.action) {
             Some(Action::Forward(forward)) => self.max_duration(http, forward),
             _ => http.model.timeouts.max_stream_duration,

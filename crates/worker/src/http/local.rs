@@ -46,6 +46,31 @@ impl Exchange {
         self.upload = super::transfer::Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);
     }
 
+    /// The process is short of something: whether this request is refused for that. Its connection may have to end.
+    #[cold]
+    pub(super) fn is_turned_away(&mut self, connection: &mut Connection, http: &Http) -> bool {
+        let worker = connection.worker.clone();
+        // One of HTTP/2 is told on its own.
+        if !matches!(connection.io, Io::Http2(_)) && worker.overload.draws_end(&worker.random) {
+            http.stats.inc(stat::DOWNSTREAM_CX_OVERLOAD_DISABLE_KEEPALIVE);
+            self.keep_alive = false;
+        }
+        if !worker.overload.draws_request(&worker.random, &worker.stats) {
+            return false;
+        }
+        http.stats.inc(stat::DOWNSTREAM_RQ_OVERLOAD_CLOSE);
+        let mark = ("x-envoy-local-overloaded".into(), b"true".as_slice().into());
+        let reply = LocalReply {
+            status: 503,
+            body: Cow::Borrowed(b"envoy overloaded"),
+            headers: http.model.identity.marks_overload.then_some(mark).into_iter().collect(),
+            details: "overload".into(),
+            ..LocalReply::default()
+        };
+        self.reply(connection, http, reply);
+        true
+    }
+
     /// Prepares the answer to the client, whose route edits it. It is sent when the filters have seen it: see
     /// [`Exchange::run`].
     pub(super) fn reply(&mut self, connection: &mut Connection, http: &Http, reply: LocalReply) {

@@ -42,7 +42,7 @@ use std::task::{Context, Poll, ready};
 
 use postrider_filter_api::{Moment, TlsSession};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
-use postrider_model::Codec;
+use postrider_model::{Codec, ScaledTimer};
 use postrider_telemetry::stats::sets::http as stat;
 
 use crate::buffers::Input;
@@ -79,6 +79,8 @@ pub(crate) struct Connection {
     /// It begins with the preface of HTTP/2, which this listener speaks, too.
     is_http2: bool,
     accepted: Moment,
+    /// Since when it waits for a head, or for the rest of one.
+    waits_since: Moment,
     /// Progress through a head that is not complete.
     scan: Option<Box<HeadScan>>,
     /// `None` for a stream of a connection that is counted itself.
@@ -116,6 +118,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     let mut connection = Connection {
         deadline: worker.timers.register(),
         accepted: worker.clock.now(),
+        waits_since: worker.clock.recent(),
         input: ahead,
         out: Outbox::default(),
         requests,
@@ -258,7 +261,8 @@ impl Connection {
         }
     }
 
-    fn arm_head_deadline(&self, http: &Http, now: Moment) {
+    fn arm_head_deadline(&mut self, http: &Http, now: Moment) {
+        self.waits_since = now;
         let timeouts = &http.model.timeouts;
         let wait = if self.scan.is_some() { timeouts.request_headers } else { timeouts.connection_idle };
         let mut due = wait.map(|wait| now + wait);
@@ -273,9 +277,25 @@ impl Connection {
     fn poll_fill(&mut self, http: &Http, cx: &mut Context<'_>) -> Poll<Fill> {
         let filled = self.poll_fill_now(http, cx);
         if filled.is_pending() {
+            if self.worker.overload.hurries.get() {
+                self.hurry(http);
+            }
             self.deadline.watch(cx.waker());
         }
         filled
+    }
+
+    /// The process is, or was, short of something, and idle connections have less time than they are configured to have.
+    #[cold]
+    fn hurry(&self, http: &Http) {
+        let (timeouts, overload) = (&http.model.timeouts, &self.worker.overload);
+        let wait = match self.scan {
+            Some(_) => timeouts.request_headers,
+            None => overload.hurried(ScaledTimer::ConnectionIdle, timeouts.connection_idle),
+        };
+        let age = overload.hurried(ScaledTimer::ConnectionAge, timeouts.max_connection_duration);
+        let ends = [wait.map(|wait| self.waits_since + wait), age.map(|age| self.accepted + age)];
+        self.deadline.set(ends.into_iter().flatten().min());
     }
 
     #[inline]
@@ -285,6 +305,7 @@ impl Connection {
                 return Poll::Ready(Fill::HeaderTimeout);
             }
             let aged = http.model.timeouts.max_connection_duration;
+            let aged = self.worker.overload.hurried(ScaledTimer::ConnectionAge, aged);
             let stats = &http.stats;
             match aged.is_some_and(|limit| self.worker.clock.now() >= self.accepted + limit) {
                 true => stats.inc(stat::DOWNSTREAM_CX_MAX_DURATION_REACHED),

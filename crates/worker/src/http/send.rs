@@ -7,7 +7,7 @@ use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::BodyError;
 use postrider_http::grpc::Code;
 use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWrite, check_authority, write_request};
-use postrider_model::{Action, Format, Forward, HostRewrite, PathRewrite};
+use postrider_model::{Action, Format, Forward, HostRewrite, PathRewrite, ScaledTimer};
 use postrider_router::{replace_path, rewrite_host, rewrite_path};
 use postrider_telemetry::stats::sets::{cluster as stat, http as http_stat};
 use postrider_upstream::outlier::Outcome;
@@ -327,6 +327,7 @@ impl Exchange {
             Some(own) => own,
             None => http.model.timeouts.stream_idle,
         };
+        self.stream_idle = connection.worker.overload.hurried(ScaledTimer::StreamIdle, self.stream_idle);
         connection.deadline.set(self.next_deadline(http));
     }
 

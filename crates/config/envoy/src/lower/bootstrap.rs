@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Node, Snapshot};
 
 use super::context::Lowering;
-use super::{access_log, acme, address, checks, cluster, listener, runtime, value};
+use super::{access_log, acme, address, checks, cluster, listener, overload, runtime, value};
 use crate::reader::Reader;
 
 pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
@@ -15,7 +15,8 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     without_meaning_here(cx, root);
     let acme = acme::extensions(cx, root);
     let ejections = ejection_log(cx, root);
-    let mut snapshot = Snapshot { node, admin, acme, ..Snapshot::default() };
+    let overload = overload::rules(cx, root).map(Arc::new);
+    let mut snapshot = Snapshot { node, admin, acme, overload, ..Snapshot::default() };
     if let Some(resources) = root.message("static_resources") {
         let clusters = resources.list("clusters");
         checks::unique_names(cx, &clusters, "cluster");

@@ -171,6 +171,7 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         generate_request_id: at.bool_wrapper("generate_request_id").unwrap_or(true),
         preserve_external_request_id: at.bool("preserve_external_request_id"),
         always_set_request_id_in_response: at.bool("always_set_request_id_in_response"),
+        marks_overload: at.bool("append_local_overload"),
         via: (!via.is_empty()).then(|| via.to_owned()),
         strip_any_host_port: at.bool("strip_any_host_port"),
         strip_matching_host_port: at.bool("strip_matching_host_port"),

@@ -39,6 +39,8 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
     let stat_prefix = at.str("stat_prefix");
     let listener = Listener {
         connection_limit: cx.connection_limits.get(&name).copied(),
+        bypasses_overload: at.bool("bypass_overload_manager"),
+        bypasses_bound: at.bool("ignore_global_conn_limit"),
         name,
         stat_prefix: (!stat_prefix.is_empty()).then(|| stat_prefix.to_owned()),
         filter_chains,
@@ -112,8 +114,6 @@ fn balance(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ConnectionBalance {
 fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
     at.whole("metadata");
     at.ignore("metadata", "no supported part reads it");
-    at.ignore("ignore_global_conn_limit", "there is no global limit of connections");
-    at.ignore("bypass_overload_manager", "there is no overload manager");
     at.approximate("max_connections_to_accept_per_socket_event", "a worker accepts in small batches of its own");
     if at.bool_wrapper("enable_reuse_port") == Some(false) {
         at.approximate("enable_reuse_port", "each worker has a socket of its own all the same");

@@ -40,6 +40,7 @@ mod mirrors;
 mod network;
 mod original_dst;
 mod outlier;
+mod overload;
 mod plugins;
 mod policy;
 mod proxy_header;

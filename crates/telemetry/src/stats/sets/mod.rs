@@ -17,7 +17,10 @@ pub use listeners::{
     connection_limit, listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker,
     local_rate_limit, proxy_protocol, proxy_protocol_errors,
 };
-pub use process::{access_log, filesystem, filter, grpc_access_log, server, tcp};
+pub use process::{
+    access_log, filesystem, filter, grpc_access_log, load_shed, overload_action, overload_resource, overload_shrink,
+    server, tcp,
+};
 
 use super::block::Block;
 

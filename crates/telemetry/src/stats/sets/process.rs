@@ -91,3 +91,42 @@ crate::stat_set! {
         ERRORS = "errors",
     }
 }
+
+crate::stat_set! {
+    /// An action of the overload manager; prefix: its name.
+    pub mod overload_action = "overload";
+    gauges {
+        ACTIVE = "active",
+        SCALE_PERCENT = "scale_percent",
+    }
+}
+
+crate::stat_set! {
+    /// The action that gives memory back; prefix: its name.
+    pub mod overload_shrink = "overload";
+    counters {
+        SHRINK_COUNT = "shrink_count",
+    }
+}
+
+crate::stat_set! {
+    /// A resource of the overload manager; prefix: its monitor's name.
+    pub mod overload_resource = "overload";
+    counters {
+        FAILED_UPDATES = "failed_updates",
+    }
+    gauges {
+        PRESSURE = "pressure",
+    }
+}
+
+crate::stat_set! {
+    /// A point where load is shed; prefix: its name.
+    pub mod load_shed = "overload";
+    counters {
+        SHED_LOAD_COUNT = "shed_load_count",
+    }
+    gauges {
+        SCALE_PERCENT = "scale_percent",
+    }
+}

@@ -1,0 +1,164 @@
+//! Notes headers and cookies in the metadata of a request, for later filters, routes and logs.
+//!
+//! Configured as `envoy.extensions.filters.http.header_to_metadata.v3.Config`, for the whole gateway and for virtual hosts,
+//! routes and weighted clusters; the most specific configuration counts alone. Details are as in Envoy 1.40.
+
+mod config;
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_filter_api::{
+    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
+};
+use postrider_http::Fields;
+use postrider_model::{Metadata, Reading, Value, ValueError};
+
+use crate::request_parts;
+use config::{Encoding, Kind, Note, Rule, Rules, Source, Text};
+
+pub(crate) const KIND: &str = "envoy.extensions.filters.http.header_to_metadata.v3.Config";
+
+/// A value that is longer is not noted.
+const MAX_VALUE: usize = 8 * 1024;
+
+/// Reads a gateway-level configuration.
+pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+    Ok(Arc::new(HeaderToMetadata(Arc::new(Reading::all(value, Rules::read)?))))
+}
+
+struct HeaderToMetadata(Arc<Rules>);
+
+/// The rules of a more specific scope.
+struct Scope(Arc<Rules>);
+
+impl Factory for HeaderToMetadata {
+    fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
+        if kind != KIND {
+            let message = format!("header_to_metadata is overridden by {KIND}, not by {kind}");
+            return Err(vec![ValueError { path: String::new(), message }]);
+        }
+        let rules = Reading::all(value, Rules::read)?;
+        if rules.request.is_empty() && rules.response.is_empty() {
+            let message = "a route's configuration needs a rule: request_rules or response_rules".to_owned();
+            return Err(vec![ValueError { path: String::new(), message }]);
+        }
+        Ok(RouteConfig::new(Scope(Arc::new(rules)), value))
+    }
+
+    fn filter(&self, configs: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {
+        Rc::new(Noter(configs.most_specific::<Scope>().map_or(&self.0, |scope| &scope.0).clone()))
+    }
+}
+
+/// The filter on one worker, as one route sees it.
+struct Noter(Arc<Rules>);
+
+impl Filter for Noter {
+    fn hooks(&self) -> Hooks {
+        Hooks {
+            request_headers: !self.0.request.is_empty(),
+            response_headers: !self.0.response.is_empty(),
+            ..Hooks::default()
+        }
+    }
+
+    fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
+        let mut found = Metadata::default();
+        for rule in &self.0.request {
+            let value = match &rule.source {
+                Source::Header(name) => joined(&request_parts::header(stream.request, name)),
+                Source::Cookie(name) => request_parts::cookie(stream.request, name)
+                    .map(String::into_bytes)
+                    .filter(|value| !value.is_empty()),
+            };
+            note(&mut found, rule, value.as_deref());
+            if value.is_some() {
+                remove(&mut stream.request.fields, rule);
+            }
+        }
+        keep(&mut stream.info.metadata, &found);
+        Action::Done
+    }
+
+    fn on_response_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
+        let mut found = Metadata::default();
+        for rule in &self.0.response {
+            let value = match &rule.source {
+                Source::Header(name) if name == ":status" => Some(stream.response.status().to_string().into_bytes()),
+                Source::Header(name) => {
+                    joined(&stream.response.fields.get_all_name(name.as_bytes()).collect::<Vec<_>>())
+                }
+                // Clients send cookies; answers set them, which is another field.
+                Source::Cookie(_) => None,
+            };
+            note(&mut found, rule, value.as_deref());
+            if value.is_some() {
+                remove(&mut stream.response.fields, rule);
+            }
+        }
+        keep(&mut stream.info.metadata, &found);
+        Action::Done
+    }
+}
+
+/// The values of all lines; `None` when there is none.
+fn joined(lines: &[&[u8]]) -> Option<Vec<u8>> {
+    (!lines.is_empty()).then(|| lines.join(&b','))
+}
+
+fn remove(fields: &mut Fields, rule: &Rule) {
+    if let (true, Source::Header(name)) = (rule.removes, &rule.source) {
+        fields.remove_name(name.as_bytes());
+    }
+}
+
+/// All at once, when every rule was seen: a later rule of the same key has the last word.
+fn keep(metadata: &mut Metadata, found: &Metadata) {
+    for (namespace, values) in found.iter() {
+        if let Value::Map(values) = values {
+            metadata.merge(namespace, values);
+        }
+    }
+}
+
+fn note(found: &mut Metadata, rule: &Rule, value: Option<&[u8]>) {
+    let Some(note) = (if value.is_some() { &rule.present } else { &rule.missing }) else { return };
+    let value = value.unwrap_or_default();
+    let value: Cow<'_, [u8]> = match &note.text {
+        Text::AsItIs => value.into(),
+        Text::Fixed(text) => text.as_bytes().into(),
+        Text::Rewritten(pattern, substitution) => {
+            let mut out = Vec::new();
+            pattern.substitute(substitution, &String::from_utf8_lossy(value), &mut out);
+            out.into()
+        }
+    };
+    if let Some(value) = typed(note, &value) {
+        found.set(&note.namespace, &note.key, value);
+    }
+}
+
+/// The value in its type; `None` for one that has none, or is too long.
+fn typed(note: &Note, value: &[u8]) -> Option<Value> {
+    if value.is_empty() || value.len() >= MAX_VALUE {
+        return None;
+    }
+    let value: Cow<'_, [u8]> = match note.encoding {
+        Encoding::Plain => value.into(),
+        Encoding::Base64 => STANDARD.decode(value).ok().filter(|decoded| !decoded.is_empty())?.into(),
+    };
+    match note.kind {
+        Kind::Text => Some(Value::String(String::from_utf8_lossy(&value).into_owned())),
+        Kind::Number => {
+            let number: f64 = std::str::from_utf8(&value).ok()?.trim().parse().ok()?;
+            Some(Value::Number(number))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

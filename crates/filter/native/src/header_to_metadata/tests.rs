@@ -1,0 +1,98 @@
+use super::*;
+use crate::testing::{list, object, request, request_headers, response_headers, text};
+
+fn note<const N: usize>(key: &str, more: [(&str, Value); N]) -> Value {
+    let Value::Map(mut entries) = object([("metadata_namespace", text("n")), ("key", text(key))]) else { panic!() };
+    entries.extend(more.map(|(key, value)| (key.to_owned(), value)));
+    Value::Map(entries)
+}
+
+fn noter<const N: usize>(side: &str, rules: [Value; N]) -> Noter {
+    let config = object([(side, list(rules))]);
+    Noter(Arc::new(Reading::all(&config, Rules::read).unwrap_or_else(|errors| panic!("{errors:?}"))))
+}
+
+fn refused(rule: Value) -> String {
+    let config = object([("request_rules", list([rule]))]);
+    let errors = build("x", &config).err().expect("refused");
+    errors.iter().map(|error| error.message.clone()).collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn headers_and_cookies_are_noted_and_removed() {
+    let rewrite = object([("pattern", object([("regex", text("^/(\\w+)/.*"))])), ("substitution", text("\\1"))]);
+    let noter = noter(
+        "request_rules",
+        [
+            object([
+                ("header", text("X-Version")),
+                ("on_header_present", note("v", [])),
+                ("remove", Value::Bool(true)),
+            ]),
+            object([("header", text("x-none")), ("on_header_missing", note("d", [("value", text("default"))]))]),
+            object([("cookie", text("id")), ("on_header_present", note("c", []))]),
+            object([("header", text(":path")), ("on_header_present", note("p", [("regex_value_rewrite", rewrite)]))]),
+            object([("header", text("x-n")), ("on_header_present", note("num", [("type", text("NUMBER"))]))]),
+            object([("header", text("x-b")), ("on_header_present", note("b", [("encode", text("BASE64"))]))]),
+            object([("header", text("x-bad")), ("on_header_present", note("bad", [("type", text("NUMBER"))]))]),
+            object([("header", text("x-f")), ("on_header_present", note("f", [("value", text("fixed"))]))]),
+        ],
+    );
+    let mut stream = request(
+        "/shop/cart",
+        &[
+            ("x-version", "1"),
+            ("x-version", "2"),
+            ("cookie", "a=1; id=\"7\""),
+            ("x-n", "1.5"),
+            ("x-b", "aGk="),
+            ("x-bad", "many"),
+            ("x-f", "any"),
+        ],
+    );
+    assert!(matches!(request_headers(&mut stream, &noter), Action::Done));
+    let got = |key| stream.info.metadata.get("n", key).cloned();
+    assert_eq!(got("v"), Some(text("1,2")));
+    assert_eq!((got("d"), got("c"), got("p")), (Some(text("default")), Some(text("7")), Some(text("shop"))));
+    assert_eq!((got("num"), got("b"), got("bad")), (Some(Value::Number(1.5)), Some(text("hi")), None));
+    assert_eq!(got("f"), Some(text("fixed")));
+    assert!(
+        !stream.request.fields.get_name(b"x-version").is_some() && stream.request.fields.get_name(b"x-n").is_some()
+    );
+}
+
+#[test]
+fn a_value_that_is_empty_or_too_long_is_not_noted() {
+    let noter = noter("request_rules", [object([("header", text("x")), ("on_header_present", note("k", []))])]);
+    for value in ["", &"x".repeat(MAX_VALUE)] {
+        let mut stream = request("/", &[("x", value)]);
+        request_headers(&mut stream, &noter);
+        assert!(stream.info.metadata.is_empty());
+    }
+}
+
+#[test]
+fn answers_are_noted_too() {
+    let rules = [
+        object([("header", text(":status")), ("on_header_present", note("s", [("type", text("NUMBER"))]))]),
+        object([("header", text("x-no")), ("on_header_missing", note("m", [("value", text("none"))]))]),
+    ];
+    let noter = noter("response_rules", rules);
+    let mut stream = request("/", &[]);
+    stream.response.reply(201);
+    response_headers(&mut stream, &noter);
+    assert_eq!(stream.info.metadata.get("n", "s"), Some(&Value::Number(201.0)));
+    assert_eq!(stream.info.metadata.get("n", "m"), Some(&text("none")));
+}
+
+#[test]
+fn rules_that_make_no_sense_are_refused() {
+    let header = ("header", text("x"));
+    assert!(refused(object([("on_header_present", note("k", []))])).contains("exactly one of header and cookie"));
+    assert!(refused(object([header.clone()])).contains("on_header_present or on_header_missing"));
+    assert!(refused(object([header.clone(), ("on_header_missing", note("k", []))])).contains("needs a value"));
+    let cookie = object([("cookie", text("c")), ("on_header_present", note("k", [])), ("remove", Value::Bool(true))]);
+    assert!(refused(cookie).contains("cannot be removed"));
+    let typed = note("k", [("type", text("ANOTHER"))]);
+    assert!(refused(object([header, ("on_header_present", typed)])).contains("STRING or NUMBER"));
+}

@@ -1,0 +1,80 @@
+//! Filters that note something in the metadata of a request, as Envoy's do.
+
+use postrider_tests::kit::config::extension;
+use postrider_tests::site;
+use serde_json::{Value, json};
+
+const HEADERS: &str = "envoy.filters.http.header_to_metadata";
+const HEADERS_TYPE: &str = "filters.http.header_to_metadata.v3.Config";
+
+fn note(key: &str, more: Value) -> Value {
+    let mut note = json!({"metadata_namespace": "n", "key": key});
+    for (key, value) in more.as_object().unwrap() {
+        note[key] = value.clone();
+    }
+    note
+}
+
+#[test]
+fn headers_and_cookies_are_noted() {
+    let own = json!({
+        "@type": format!("type.googleapis.com/envoy.extensions.{HEADERS_TYPE}"),
+        "request_rules": [{"header": "x-v", "on_header_present": note("v", json!({"value": "own"}))}],
+    });
+    let site = site::with([extension(
+        HEADERS,
+        HEADERS_TYPE,
+        json!({
+            "request_rules": [
+                {
+                    "header": "x-v", "on_header_present": note("v", json!({})), "remove": true,
+                    "on_header_missing": note("v", json!({"value": "none"})),
+                },
+                {"cookie": "id", "on_header_present": note("id", json!({"type": "NUMBER"}))},
+                {"header": ":path", "on_header_present": note("p", json!({
+                    "regex_value_rewrite": {"pattern": {"regex": "^/(\\w+)/.*"}, "substitution": "<\\1>"},
+                }))},
+                {"header": "x-b", "on_header_present": note("b", json!({"encode": "BASE64"}))},
+                {"header": "x-own", "on_header_present": {"key": "k"}},
+            ],
+            "response_rules": [{"header": ":status", "on_header_present": note("s", json!({}))}],
+        }),
+    )])
+    .routes(json!([site::route("/own", HEADERS, own), site::rest()]))
+    .log(&format!("%DYNAMIC_METADATA(n)% %DYNAMIC_METADATA({HEADERS}:k)%"))
+    .start();
+    let sorted = |line: usize| {
+        let logged = site.logged(line);
+        let (noted, more) = logged.rsplit_once(' ').unwrap();
+        (serde_json::from_str::<Value>(noted).unwrap_or(Value::Null), more.to_owned())
+    };
+    site.get("/shop/cart", "x-v: 1\r\nx-v: 2\r\ncookie: a=b; id=7\r\nx-b: aGk=\r\nx-own: yes\r\n");
+    assert_eq!(sorted(1), (json!({"v": "1,2", "id": 7, "p": "<shop>", "b": "hi", "s": "200"}), "yes".to_owned()));
+    assert!(!site.origin.requests()[0].headers.contains("x-v"));
+    site.get("/x", "cookie: id=seven\r\nx-b: !\r\n");
+    assert_eq!(sorted(2), (json!({"v": "none", "p": "/x", "s": "200"}), "-".to_owned()));
+    site.get("/own", "x-v: 3\r\n");
+    assert_eq!(sorted(3), (json!({"v": "own"}), "-".to_owned()));
+    assert_eq!(site.origin.requests()[2].headers.contains("x-v"), true);
+}
+
+#[test]
+fn configured_values_are_noted_kept_or_merged() {
+    let entry = |value: Value, overwrites: bool| json!({"metadata_namespace": "n", "value": value, "allow_overwrite": overwrites});
+    let site = site::with([extension(
+        "set",
+        "filters.http.set_metadata.v3.Config",
+        json!({"metadata": [
+            entry(json!({"a": 1, "l": ["x"], "m": {"k": "old"}}), false),
+            entry(json!({"a": 2}), false),
+            entry(json!({"a": "3", "l": ["y"], "m": {"n": true}}), true),
+        ]}),
+    )])
+    .manager(json!({"stat_prefix": "edge"}))
+    .log("%DYNAMIC_METADATA(n)%")
+    .start();
+    site.get("/", "");
+    let noted: Value = serde_json::from_str(&site.logged(1)).unwrap();
+    assert_eq!(noted, json!({"a": "3", "l": ["x", "y"], "m": {"k": "old", "n": true}}));
+    assert_eq!(site.stat("http.edge.set_metadata.overwrite_denied"), 1);
+}

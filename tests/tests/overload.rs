@@ -1,0 +1,184 @@
+//! What is done when the process is short of something, as Envoy's overload manager does it.
+
+use std::path::{Path, PathBuf};
+
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{Origin, TempDir, wait_until};
+use postrider_tests::site::{self, Plan, Site};
+use serde_json::{Value, json};
+
+const INJECTED: &str = "envoy.resource_monitors.injected_resource";
+
+/// A pressure that the test sets.
+struct Pressure {
+    path: PathBuf,
+    folder: TempDir,
+}
+
+impl Pressure {
+    fn of(share: &str) -> Pressure {
+        let folder = TempDir::new();
+        let pressure = Pressure { path: folder.path().join("pressure"), folder };
+        pressure.set(share);
+        pressure
+    }
+
+    /// In one step, as a watcher wants it.
+    fn set(&self, share: &str) {
+        let next = self.folder.path().join("next");
+        std::fs::write(&next, share).unwrap();
+        std::fs::rename(next, &self.path).unwrap();
+    }
+}
+
+fn injected(path: &Path) -> Value {
+    monitor(INJECTED, "injected_resource.v3.InjectedResourceConfig", json!({"filename": path}))
+}
+
+fn monitor(name: &str, kind: &str, mut fields: Value) -> Value {
+    fields["@type"] = json!(format!("type.googleapis.com/envoy.extensions.resource_monitors.{kind}"));
+    json!({"name": name, "typed_config": fields})
+}
+
+fn from(share: f64) -> Value {
+    json!([{"name": INJECTED, "threshold": {"value": share}}])
+}
+
+fn action(name: &str, triggers: Value) -> Value {
+    json!({"name": format!("envoy.overload_actions.{name}"), "triggers": triggers})
+}
+
+fn manager(fields: Value) -> Plan {
+    let mut manager = json!({"refresh_interval": "0.02s"});
+    for (key, value) in fields.as_object().unwrap() {
+        manager[key] = value.clone();
+    }
+    site::with([]).whole(json!({"overload_manager": manager}))
+}
+
+fn state(site: &Site, what: &str) -> u64 {
+    site.stat(&format!("overload.{what}"))
+}
+
+fn until(site: &Site, what: &str, value: u64) {
+    wait_until(what, || state(site, what) == value);
+}
+
+#[test]
+fn requests_are_refused_while_the_pressure_is_high() {
+    let pressure = Pressure::of("0.99");
+    let site = manager(json!({
+        "resource_monitors": [injected(&pressure.path)],
+        "actions": [
+            action("stop_accepting_requests", from(0.9)),
+            action("disable_http_keepalive", from(0.5)),
+            action("shrink_heap", json!([{
+                "name": INJECTED, "scaled": {"scaling_threshold": 0.5, "saturation_threshold": 0.9},
+            }])),
+        ],
+        "loadshed_points": [{
+            "name": "envoy.load_shed_points.http_connection_manager_decode_headers", "triggers": from(0.99),
+        }],
+    }))
+    .manager(json!({"stat_prefix": "edge", "append_local_overload": true}))
+    .start();
+    until(&site, "envoy.overload_actions.stop_accepting_requests.active", 1);
+    let refused = site.get("/", "");
+    assert_eq!((refused.status, refused.text()), (503, "envoy overloaded"));
+    assert_eq!(refused.header("x-envoy-local-overloaded"), "true");
+    assert_eq!(refused.header("connection"), "close");
+    assert_eq!(site.logged(1), "503 - overload");
+    assert_eq!(site.origin.requests().len(), 0);
+    assert_eq!(site.stat("http.edge.downstream_rq_overload_close"), 1);
+    assert_eq!(state(&site, "envoy.load_shed_points.http_connection_manager_decode_headers.shed_load_count"), 1);
+    pressure.set("0.6");
+    until(&site, "envoy.overload_actions.stop_accepting_requests.active", 0);
+    let closing = site.get("/", "");
+    assert_eq!((closing.status, closing.header("connection")), (200, "close"));
+    assert_eq!(site.stat("http.edge.downstream_cx_overload_disable_keepalive"), 2);
+    assert_eq!(state(&site, "envoy.overload_actions.shrink_heap.scale_percent"), 25);
+    assert_eq!(state(&site, &format!("{INJECTED}.pressure")), 60);
+    pressure.set("0.1");
+    until(&site, "envoy.overload_actions.disable_http_keepalive.active", 0);
+    let kept = site.get("/", "");
+    assert_eq!(kept.status, 200);
+    assert!(!kept.headers.contains("connection"));
+}
+
+#[test]
+fn a_pressure_that_makes_no_sense_is_a_failed_update() {
+    let pressure = Pressure::of("0.4");
+    let site = manager(json!({"resource_monitors": [injected(&pressure.path)]})).start();
+    until(&site, &format!("{INJECTED}.pressure"), 40);
+    pressure.set("1.5");
+    wait_until("a failed update", || state(&site, &format!("{INJECTED}.failed_updates")) > 0);
+    assert_eq!(state(&site, &format!("{INJECTED}.pressure")), 40);
+}
+
+#[test]
+fn connections_are_turned_away_or_wait() {
+    let pressure = Pressure::of("0.8");
+    let site = manager(json!({
+        "resource_monitors": [injected(&pressure.path)],
+        "actions": [
+            action("reject_incoming_connections", from(0.7)),
+            action("stop_accepting_connections", from(0.9)),
+        ],
+    }))
+    .start();
+    until(&site, "envoy.overload_actions.reject_incoming_connections.active", 1);
+    assert!(site.proxy.client().closed());
+    let address = site.proxy.address("http").to_string().replace(':', "_");
+    assert_eq!(site.stat(&format!("listener.{address}.downstream_cx_overload_reject")), 1);
+    pressure.set("0.95");
+    until(&site, "envoy.overload_actions.stop_accepting_connections.active", 1);
+    // It is in the system's queue until the pressure is gone.
+    let mut client = site.proxy.client();
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert_eq!(site.stat(&format!("listener.{address}.downstream_cx_total")), 0);
+    pressure.set("0");
+    assert_eq!(client.response("GET").unwrap().status, 200);
+    assert_eq!(site.stat(&format!("listener.{address}.downstream_cx_overload_reject")), 1);
+}
+
+#[test]
+fn all_listeners_together_hold_no_more_connections_than_they_may() {
+    let bound = "envoy.resource_monitors.global_downstream_max_connections";
+    let kind = "downstream_connections.v3.DownstreamConnectionsConfig";
+    let site = manager(json!({
+        "resource_monitors": [monitor(bound, kind, json!({"max_active_downstream_connections": 2}))],
+    }))
+    .start_with(Origin::echo("a"), Launch { concurrency: 2, ..Launch::default() });
+    let address = site.proxy.address("http").to_string().replace(':', "_");
+    let mut held: Vec<_> = (0..2).map(|_| site.proxy.client()).collect();
+    for client in &mut held {
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert_eq!(client.response("GET").unwrap().status, 200);
+    }
+    assert!(site.proxy.client().closed());
+    assert_eq!(site.stat(&format!("listener.{address}.downstream_global_cx_overflow")), 1);
+    assert_eq!(state(&site, &format!("{bound}.failed_updates")), 1);
+    until(&site, &format!("{bound}.pressure"), 100);
+    drop(held);
+    until(&site, &format!("{bound}.pressure"), 0);
+    assert_eq!(site.get("/", "").status, 200);
+}
+
+#[test]
+fn idle_connections_end_sooner_under_pressure() {
+    let pressure = Pressure::of("0");
+    let mut sooner = action("reduce_timeouts", from(0.9));
+    sooner["typed_config"] = json!({
+        "@type": "type.googleapis.com/envoy.config.overload.v3.ScaleTimersOverloadActionConfig",
+        "timer_scale_factors": [{"timer": "HTTP_DOWNSTREAM_CONNECTION_IDLE", "min_timeout": "0.05s"}],
+    });
+    let site = manager(json!({"resource_monitors": [injected(&pressure.path)], "actions": [sooner]}))
+        .manager(json!({"stat_prefix": "edge", "common_http_protocol_options": {"idle_timeout": "600s"}}))
+        .start();
+    let mut client = site.proxy.client();
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert_eq!(client.response("GET").unwrap().status, 200);
+    pressure.set("0.95");
+    assert!(client.closed());
+    assert_eq!(site.stat("http.edge.downstream_cx_idle_timeout"), 1);
+}
