@@ -28,6 +28,7 @@ mod rate_limit;
 mod reading;
 mod retry;
 mod route;
+mod stats;
 mod tcp;
 mod template;
 mod tls;
@@ -52,6 +53,7 @@ pub use rate_limit::*;
 pub use reading::*;
 pub use retry::*;
 pub use route::*;
+pub use stats::*;
 pub use tcp::*;
 pub use template::*;
 pub use tls::*;
@@ -73,6 +75,8 @@ pub struct Snapshot {
     pub clusters: Vec<Arc<Cluster>>,
     /// Certificates that the proxy gets itself.
     pub acme: Option<Acme>,
+    /// Which statistics are told; `None` is all.
+    pub stats: Option<Arc<StatsMatch>>,
 }
 
 /// Who this proxy says it is, to control planes and in logs.
