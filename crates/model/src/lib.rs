@@ -183,10 +183,19 @@ pub enum LogCondition {
     /// `independent`.
     Share {
         parts: u32,
+        /// Ids are counted modulo this many parts, as Envoy does.
+        of: u32,
         independent: bool,
     },
     All(Vec<LogCondition>),
     Any(Vec<LogCondition>),
+    /// All but what a filter answered or passed on as a health check.
+    NotHealthCheck,
+    /// By the kind of the record, with the names of Envoy's `AccessLogType`.
+    Kinds {
+        kinds: Vec<&'static str>,
+        exclude: bool,
+    },
 }
 
 /// A number against a fixed one.

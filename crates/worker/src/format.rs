@@ -46,7 +46,7 @@ pub(crate) enum EntryMoment {
 }
 
 impl EntryMoment {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             EntryMoment::NotSet => "NotSet",
             EntryMoment::TcpConnectionStart => "TcpConnectionStart",
