@@ -2,9 +2,11 @@
 
 use crate::history::HistoryEntry;
 use crate::status::{ClusterStatus, ListenerStatus, PluginStatus, ServerState, TlsContextStatus};
+use postrider_model::StatsMatch;
 use postrider_telemetry::{KnownScope, Registry};
 use serde_json::Value;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// The process, as the admin sees it. Called on the admin's thread, one request at a time: an implementation answers from
@@ -42,6 +44,9 @@ pub trait Control: Send + Sync + 'static {
     fn history(&self) -> Vec<HistoryEntry>;
 
     fn statistics(&self) -> &Registry;
+
+    /// Which of them are told; `None` is all.
+    fn stats_match(&self) -> Option<Arc<StatsMatch>>;
 
     /// The scopes that the configuration names, so that they are shown before they count anything, and gauges that are
     /// computed when asked. `server.uptime`, `.live`, `.state` and the memory gauges are the admin's own.

@@ -2,7 +2,7 @@
 //! refusals, limits.
 
 use postrider_admin::*;
-use postrider_model::Address;
+use postrider_model::{Address, StatsMatch};
 use postrider_telemetry::log::{self, Component, Level};
 use postrider_telemetry::stats::sets::{cluster, http, server};
 use postrider_telemetry::{KnownScope, Registry};
@@ -121,6 +121,10 @@ impl Control for Process {
 
     fn statistics(&self) -> &Registry {
         &self.registry
+    }
+
+    fn stats_match(&self) -> Option<Arc<StatsMatch>> {
+        None
     }
 
     fn known_scopes(&self) -> Vec<KnownScope> {

@@ -31,12 +31,23 @@ pub enum Command {
     RequestHeader(String, Option<String>),
     ResponseHeader(String, Option<String>),
     ResponseTrailer(String, Option<String>),
-    /// The first query parameter of that name, as it was sent.
+    /// The first query parameter of that name, percent-decoded.
     QueryParameter(String),
+    /// The whole query, as it was sent.
+    QueryParameters,
     /// Request path without (`false`) or with its query.
     Path {
         query: bool,
+        which: PathOf,
     },
+    /// Between two moments; absent when one of them never came, or they came the other way round.
+    Between {
+        start: StreamMoment,
+        end: StreamMoment,
+        unit: TimeUnit,
+    },
+    /// Another one with each evaluation.
+    UniqueId,
     StartTime(TimeFormat),
     EmitTime(TimeFormat),
     Protocol,
@@ -54,6 +65,7 @@ pub enum Command {
     BytesSent,
     RequestHeadersBytes,
     ResponseHeadersBytes,
+    ResponseTrailersBytes,
     /// From the start to the end of the stream, in milliseconds; so the next four.
     Duration,
     /// To the last byte received from the client.
@@ -154,10 +166,45 @@ pub enum TlsPart {
     Ja4,
 }
 
+/// Which of a request's paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathOf {
+    /// As the client sent it, if it was rewritten; absent otherwise.
+    Original,
+    /// As it is now.
+    Current,
+    /// As the client sent it.
+    OriginalOrCurrent,
+}
+
+/// What happens to a stream, by Envoy's names of the moments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamMoment {
+    /// `DS_RX_BEG`: it began.
+    Began,
+    /// `DS_RX_END`: the last byte of the request was received.
+    RequestReceived,
+    /// `US_TX_END`: the last byte of the request was sent on.
+    RequestSent,
+    /// `US_RX_BEG`: the first byte of the answer came.
+    ResponseBegan,
+    /// `DS_TX_END`: it is over.
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeUnit {
+    Milliseconds,
+    Microseconds,
+    Nanoseconds,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressPart {
     Whole,
     WithoutPort,
+    /// The network of so many bits: `10.1.0.0/16`.
+    Network(u8),
     Port,
 }
 
@@ -193,6 +240,19 @@ impl fmt::Display for FormatError {
 impl std::error::Error for FormatError {}
 
 impl Command {
+    /// The same address as the network of so many bits that it is in.
+    fn of_network(self, bits: u8) -> Option<Command> {
+        let part = AddressPart::Network(bits);
+        Some(match self {
+            Command::UpstreamLocalAddress(_) => Command::UpstreamLocalAddress(part),
+            Command::UpstreamRemoteAddress(_) => Command::UpstreamRemoteAddress(part),
+            Command::DownstreamLocalAddress(_) => Command::DownstreamLocalAddress(part),
+            Command::DownstreamRemoteAddress(_) => Command::DownstreamRemoteAddress(part),
+            Command::DownstreamDirectRemoteAddress(_) => Command::DownstreamDirectRemoteAddress(part),
+            _ => return None,
+        })
+    }
+
     /// How a point in time is written, for a command that is one.
     fn time(&self) -> Option<&TimeFormat> {
         match self {
@@ -299,6 +359,17 @@ impl Spec<'_> {
                 "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => {
                     noted(self.name, argument.unwrap_or_default()).map_err(error)?
                 }
+                "PATH" => path(argument.unwrap_or_default()).map_err(error)?,
+                "COMMON_DURATION" => between(argument.unwrap_or_default()).map_err(error)?,
+                "QUERY_PARAMS" if !matches!(argument, None | Some("" | "ORIG" | "DECODED")) => {
+                    return Err(error("%QUERY_PARAMS% takes ORIG or DECODED".to_owned()));
+                }
+                name if name.ends_with("_WITHOUT_PORT") && argument.is_some_and(|text| !text.is_empty()) => {
+                    let text = argument.unwrap_or_default();
+                    let bits = text.parse().ok().filter(|bits| *bits <= 128);
+                    let bits = bits.ok_or_else(|| error(format!("`{text}` is no number of bits of an address")))?;
+                    self.command(None).and_then(|whole| whole.of_network(bits)).ok_or_else(|| self.unknown(offset))?
+                }
                 _ => self.command(argument).ok_or_else(|| self.unknown(offset))?,
             },
         };
@@ -334,11 +405,9 @@ impl Spec<'_> {
                 let (main, other) = names();
                 Command::ResponseTrailer(main, other)
             }
-            "PATH" => match argument {
-                None | Some("" | "WQ") => Command::Path { query: true },
-                Some("NQ") => Command::Path { query: false },
-                Some(_) => return None,
-            },
+            "QUERY_PARAMS" => Command::QueryParameters,
+            "UNIQUE_ID" => Command::UniqueId,
+            "RESPONSE_TRAILERS_BYTES" => Command::ResponseTrailersBytes,
             "QUERY_PARAM" => Command::QueryParameter(argument.unwrap_or_default().to_owned()),
             "START_TIME" => Command::StartTime(time()),
             "EMIT_TIME" => Command::EmitTime(time()),
@@ -402,6 +471,13 @@ impl Spec<'_> {
     }
 
     fn unknown(&self, offset: usize) -> FormatError {
+        if let Some((_, why)) = ELSEWHERE.iter().find(|(name, _)| *name == self.name) {
+            return FormatError {
+                offset,
+                message: format!("%{}% is not supported: {why}", self.name),
+                suggestion: None,
+            };
+        }
         let suggestion = names()
             .map(|name| (distance(self.name, name), name))
             .min()
@@ -409,6 +485,53 @@ impl Spec<'_> {
             .map(|(_, name)| name);
         FormatError { offset, message: format!("%{}% is no command known here", self.name), suggestion }
     }
+}
+
+/// # Errors
+/// What is wrong with the argument of `PATH`.
+fn path(argument: &str) -> Result<Command, String> {
+    let (part, of) = argument.split_once(':').unwrap_or((argument, ""));
+    let query = match part {
+        "" | "WQ" => true,
+        "NQ" => false,
+        other => return Err(format!("%PATH% takes WQ or NQ, not `{other}`")),
+    };
+    let which = match of {
+        "" | "ORIG_OR_PATH" => PathOf::OriginalOrCurrent,
+        "ORIG" => PathOf::Original,
+        "PATH" => PathOf::Current,
+        other => return Err(format!("%PATH% takes ORIG, PATH or ORIG_OR_PATH, not `{other}`")),
+    };
+    Ok(Command::Path { query, which })
+}
+
+/// # Errors
+/// What is wrong with the argument of `COMMON_DURATION`.
+fn between(argument: &str) -> Result<Command, String> {
+    let parts: Vec<&str> = argument.split(':').collect();
+    let [start, end, unit] = parts.as_slice() else {
+        return Err(format!("`{argument}`: expected START:END:UNIT, such as DS_RX_BEG:DS_TX_END:us"));
+    };
+    let moment = |name: &str| match name {
+        "DS_RX_BEG" => Ok(StreamMoment::Began),
+        "DS_RX_END" => Ok(StreamMoment::RequestReceived),
+        "US_TX_END" => Ok(StreamMoment::RequestSent),
+        "US_RX_BEG" => Ok(StreamMoment::ResponseBegan),
+        "DS_TX_END" => Ok(StreamMoment::Ended),
+        "US_CX_BEG" | "US_CX_END" | "US_HS_END" | "US_TX_BEG" | "US_RX_END" | "DS_TX_BEG" => Err(format!(
+            "the moment {name} is not supported: expected DS_RX_BEG, DS_RX_END, US_TX_END, US_RX_BEG or DS_TX_END"
+        )),
+        other => {
+            Err(format!("`{other}` is no moment: expected DS_RX_BEG, DS_RX_END, US_TX_END, US_RX_BEG or DS_TX_END"))
+        }
+    };
+    let unit = match *unit {
+        "ms" => TimeUnit::Milliseconds,
+        "us" => TimeUnit::Microseconds,
+        "ns" => TimeUnit::Nanoseconds,
+        other => return Err(format!("`{other}` is no unit of time: expected ms, us or ns")),
+    };
+    Ok(Command::Between { start: moment(start)?, end: moment(end)?, unit })
 }
 
 /// The commands over what was noted for a stream, a route or a virtual host.
@@ -456,7 +579,9 @@ fn takes_argument(name: &str) -> Argument {
             Argument::Required
         }
         "QUERY_PARAM" | "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => Argument::Required,
-        "START_TIME" | "EMIT_TIME" | "PATH" | "GRPC_STATUS" => Argument::Optional,
+        "COMMON_DURATION" => Argument::Required,
+        "START_TIME" | "EMIT_TIME" | "PATH" | "QUERY_PARAMS" | "GRPC_STATUS" => Argument::Optional,
+        name if name.ends_with("_WITHOUT_PORT") => Argument::Optional,
         name if tls::is_time(name) => Argument::Optional,
         // An unknown name is reported as such, whatever argument it has.
         name if !names().any(|known| known == name) => Argument::Optional,
@@ -490,7 +615,58 @@ fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().copied().chain(tls::names())
 }
 
+/// Commands of Envoy that are not among ours, and why.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("BYTES_RETRANSMITTED", NO_QUIC),
+    ("CEL", "there is no CEL"),
+    ("CLUSTER_METADATA", "clusters have no metadata here"),
+    ("COALESCE", "write one command, or `%REQ(A?B)%` for the first of two headers"),
+    ("CUSTOM_FLAGS", "no filter sets flags of its own"),
+    ("DOWNSTREAM_CX_RTT", NO_QUIC),
+    ("DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED", NO_METER),
+    ("DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT", NO_METER),
+    ("DOWNSTREAM_HANDSHAKE_DURATION", "the handshake is not timed"),
+    ("DOWNSTREAM_HEADER_BYTES_RECEIVED", NO_METER),
+    ("DOWNSTREAM_HEADER_BYTES_SENT", NO_METER),
+    ("DOWNSTREAM_WIRE_BYTES_RECEIVED", NO_METER),
+    ("DOWNSTREAM_WIRE_BYTES_SENT", NO_METER),
+    ("EMIT_TIME_LOCAL", "times are in UTC; write %EMIT_TIME%"),
+    ("FILE_CONTENT", "no file is read for a line"),
+    ("ROUNDTRIP_DURATION", NO_QUIC),
+    ("SECRET", "a secret is never shown"),
+    ("SPAN_ID", NO_TRACING),
+    ("START_TIME_LOCAL", "times are in UTC; write %START_TIME%"),
+    ("TRACE_ID", NO_TRACING),
+    ("UPSTREAM_CONNECTION_IDS_ATTEMPTED", NO_ATTEMPTS),
+    ("UPSTREAM_CONNECTION_POOL_READY_DURATION", "the wait for a connection is not timed"),
+    ("UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED", NO_METER),
+    ("UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT", NO_METER),
+    ("UPSTREAM_FILTER_STATE", "there are no filters on the upstream side"),
+    ("UPSTREAM_HEADER_BYTES_RECEIVED", NO_METER),
+    ("UPSTREAM_HEADER_BYTES_SENT", NO_METER),
+    ("UPSTREAM_HOSTS_ATTEMPTED", NO_ATTEMPTS),
+    ("UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT", NO_ATTEMPTS),
+    ("UPSTREAM_HOST_NAMES_ATTEMPTED", NO_ATTEMPTS),
+    ("UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT", NO_ATTEMPTS),
+    ("UPSTREAM_HOST_NAME", "names of hosts are not kept; write %UPSTREAM_HOST%"),
+    ("UPSTREAM_HOST_NAME_WITHOUT_PORT", "names of hosts are not kept; write %UPSTREAM_HOST%"),
+    ("UPSTREAM_METADATA", "hosts have no metadata here"),
+    ("UPSTREAM_WIRE_BYTES_RECEIVED", NO_METER),
+    ("UPSTREAM_WIRE_BYTES_SENT", NO_METER),
+];
+
+const NO_ATTEMPTS: &str =
+    "tries before the last are not kept; write %UPSTREAM_HOST% and %UPSTREAM_REQUEST_ATTEMPT_COUNT%";
+const NO_METER: &str = "bytes on the wire are not counted; write %BYTES_RECEIVED%, %BYTES_SENT%, %REQUEST_HEADERS_BYTES% and \
+     %RESPONSE_HEADERS_BYTES%";
+const NO_QUIC: &str = "only HTTP/3 measures it";
+const NO_TRACING: &str = "there is no tracing";
+
 const NAMES: &[&str] = &[
+    "COMMON_DURATION",
+    "QUERY_PARAMS",
+    "RESPONSE_TRAILERS_BYTES",
+    "UNIQUE_ID",
     "REQ",
     "REQUEST_HEADER",
     "RESP",
@@ -605,6 +781,9 @@ mod tests {
         for name in names() {
             let text = match takes_argument(name) {
                 Argument::Required if name == "METADATA" => "%METADATA(ROUTE:x)%".to_owned(),
+                Argument::Required if name == "COMMON_DURATION" => {
+                    "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%".to_owned()
+                }
                 Argument::Required => format!("%{name}(x)%"),
                 _ => format!("%{name}%"),
             };
@@ -618,6 +797,48 @@ mod tests {
         assert_eq!((error.offset, error.suggestion), (3, Some("PROTOCOL")));
         for bad in ["%", "100% sure", "%REQ%", "%REQ()%", "%PROTOCOL(x)%", "%REQ(a):x%", "%REQ(a", "%a%"] {
             assert!(Format::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn moments_paths_and_networks_are_read_or_refused_by_name() {
+        let command = |text: &str| match Format::parse(text).unwrap().pieces.remove(0) {
+            Piece::Command { command, .. } => command,
+            Piece::Text(text) => panic!("{text}"),
+        };
+        let between = |start, end, unit| Command::Between { start, end, unit };
+        for (text, wanted) in [
+            ("%PATH%", Command::Path { query: true, which: PathOf::OriginalOrCurrent }),
+            ("%PATH(NQ)%", Command::Path { query: false, which: PathOf::OriginalOrCurrent }),
+            ("%PATH(NQ:ORIG)%", Command::Path { query: false, which: PathOf::Original }),
+            ("%PATH(WQ:PATH)%", Command::Path { query: true, which: PathOf::Current }),
+            (
+                "%COMMON_DURATION(DS_RX_END:US_RX_BEG:ns)%",
+                between(StreamMoment::RequestReceived, StreamMoment::ResponseBegan, TimeUnit::Nanoseconds),
+            ),
+            (
+                "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(16)%",
+                Command::DownstreamRemoteAddress(AddressPart::Network(16)),
+            ),
+            ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT()%", Command::DownstreamRemoteAddress(AddressPart::WithoutPort)),
+            ("%QUERY_PARAMS(DECODED)%", Command::QueryParameters),
+        ] {
+            assert_eq!(command(text), wanted, "{text}");
+        }
+        for (text, said) in [
+            ("%PATH(XQ)%", "`XQ`"),
+            ("%PATH(WQ:x)%", "`x`"),
+            ("%COMMON_DURATION(DS_RX_BEG:DS_TX_END)%", "START:END:UNIT"),
+            ("%COMMON_DURATION(DS_RX_BEG:US_CX_END:us)%", "US_CX_END is not supported"),
+            ("%COMMON_DURATION(DS_RX_BEG:X:us)%", "`X`"),
+            ("%COMMON_DURATION(DS_RX_BEG:DS_TX_END:s)%", "`s`"),
+            ("%UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT(129)%", "`129`"),
+            ("%QUERY_PARAMS(X)%", "ORIG or DECODED"),
+            ("%TRACE_ID%", "no tracing"),
+            ("%DOWNSTREAM_WIRE_BYTES_SENT%", "on the wire"),
+        ] {
+            let error = Format::parse(text).unwrap_err();
+            assert!(error.message.contains(said), "{text}: {error}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, FilterSlot, HeaderEdits, LogCondition, LogFormat, Origin, RouteTable};
+use crate::{AccessLog, FilterSlot, HeaderEdits, LogCondition, LogFormat, LogMoments, Origin, RouteTable};
 
 /// The HTTP connection manager of one filter chain.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +14,8 @@ pub struct HttpConnection {
     /// In the order in which a request passes them. The router is the end of the chain and not among them.
     pub filters: Vec<FilterSlot>,
     pub access_log: Vec<AccessLog>,
+    /// When it is written besides at the end. Nothing here waits for a connection to the upstream.
+    pub log_moments: LogMoments,
     pub timeouts: HttpTimeouts,
     pub limits: HttpLimits,
     pub path: PathPolicy,

@@ -29,6 +29,7 @@ mod rate_limit;
 mod reading;
 mod retry;
 mod route;
+mod stats;
 mod tcp;
 mod template;
 mod timers;
@@ -55,6 +56,7 @@ pub use rate_limit::*;
 pub use reading::*;
 pub use retry::*;
 pub use route::*;
+pub use stats::*;
 pub use tcp::*;
 pub use template::*;
 pub use timers::*;
@@ -79,6 +81,8 @@ pub struct Snapshot {
     pub acme: Option<Acme>,
     /// What is done when the process runs short of something; `None` is nothing.
     pub overload: Option<Arc<OverloadRules>>,
+    /// Which statistics are told; `None` is all.
+    pub stats: Option<Arc<StatsMatch>>,
 }
 
 /// Who this proxy says it is, to control planes and in logs.
@@ -185,10 +189,19 @@ pub enum LogCondition {
     /// `independent`.
     Share {
         parts: u32,
+        /// Ids are counted modulo this many parts, as Envoy does.
+        of: u32,
         independent: bool,
     },
     All(Vec<LogCondition>),
     Any(Vec<LogCondition>),
+    /// All but what a filter answered or passed on as a health check.
+    NotHealthCheck,
+    /// By the kind of the record, with the names of Envoy's `AccessLogType`.
+    Kinds {
+        kinds: Vec<&'static str>,
+        exclude: bool,
+    },
 }
 
 /// A number against a fixed one.

@@ -25,7 +25,7 @@ pub struct TcpProxy {
     pub origin: Origin,
 }
 
-/// Lines about a connection before it ends.
+/// Lines about a connection, or a request, before it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogMoments {
     pub start: bool,

@@ -50,6 +50,8 @@ pub(crate) struct Http {
     pub(crate) logs: Logs,
     /// Somebody logs requests, or the connections that they came on.
     pub(crate) notes_ends: Cell<bool>,
+    /// Requests are logged before their end, too.
+    pub(crate) notes_begins: bool,
     pub(crate) stat_prefix: String,
     pub(crate) server: Option<FieldLine>,
     /// What becomes of answers of our own, where something does.
@@ -194,6 +196,8 @@ impl Http {
             stat_prefix: prefix,
             server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),
             notes_ends: Cell::new(!model.access_log.is_empty()),
+            notes_begins: !model.access_log.is_empty()
+                && (model.log_moments.start || model.log_moments.every.is_some()),
             names_matter: !model.access_log.is_empty()
                 || !model.filters.is_empty()
                 || model.identity.local_replies.is_some(),

@@ -5,15 +5,19 @@ mod tls;
 
 use std::cell::RefCell;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{Logged, Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
-use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, Piece, TimeFormat};
+use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
+use postrider_model::{
+    AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, PathOf, Piece, StateForm, StreamMoment,
+    TimeFormat, TimeUnit,
+};
 use postrider_telemetry::json;
 use postrider_telemetry::time::{self, TimePattern};
+use postrider_upstream::Random;
 
 /// What commands may refer to. A connection without HTTP has empty heads.
 pub(crate) struct Context<'a> {
@@ -42,7 +46,7 @@ pub(crate) enum EntryMoment {
 }
 
 impl EntryMoment {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             EntryMoment::NotSet => "NotSet",
             EntryMoment::TcpConnectionStart => "TcpConnectionStart",
@@ -148,7 +152,12 @@ impl Context<'_> {
                 out.extend_from_slice(b"null");
                 return;
             }
-            if is_numeric(command) {
+            if let Command::Metadata { of, namespace, path } = command {
+                // Of whatever type it was noted.
+                noted::typed_metadata(*of, namespace, path, self.info, self.route, out);
+                return;
+            }
+            if is_numeric(command) || matches!(command, Command::FilterState { form: StateForm::Typed, .. }) {
                 out.extend_from_slice(&value);
                 return;
             }
@@ -175,21 +184,38 @@ impl Context<'_> {
                 let trailer = |name: &str| self.trailers.get_name(name.as_bytes());
                 out.extend_from_slice(trailer(name).or_else(|| trailer(other.as_deref()?))?);
             }
-            Command::Path { query } => {
+            Command::Path { query, which } => {
                 let original = self.request.fields.get_name(b"x-envoy-original-path");
-                let path = original.unwrap_or(self.request.path());
+                let path = match which {
+                    PathOf::Original => original?,
+                    PathOf::Current => self.request.path(),
+                    PathOf::OriginalOrCurrent => original.unwrap_or(self.request.path()),
+                };
                 let end = if *query { path.len() } else { path.iter().position(|b| *b == b'?').unwrap_or(path.len()) };
                 out.extend_from_slice(path.get(..end).filter(|path| !path.is_empty())?);
             }
             Command::QueryParameter(name) => {
-                let value = self.request.query()?.split(|byte| *byte == b'&').find_map(|parameter| {
-                    match parameter.strip_prefix(name.as_bytes())? {
-                        [] => Some(&[][..]),
-                        [b'=', value @ ..] => Some(value),
-                        _ => None,
-                    }
-                });
-                out.extend_from_slice(value?);
+                decode(postrider_router::query_value(self.request, name.as_bytes())?, out);
+            }
+            Command::QueryParameters => {
+                out.extend_from_slice(self.request.query().filter(|query| !query.is_empty())?);
+            }
+            Command::Between { start, end, unit } => {
+                let (start, end) = (self.moment(*start)?, self.moment(*end)?);
+                let duration = (end >= start).then(|| end.saturating_duration_since(start))?;
+                let units = match unit {
+                    TimeUnit::Milliseconds => duration.as_millis(),
+                    TimeUnit::Microseconds => duration.as_micros(),
+                    TimeUnit::Nanoseconds => duration.as_nanos(),
+                };
+                number(u64::try_from(units).unwrap_or(u64::MAX), out);
+            }
+            Command::UniqueId => {
+                thread_local!(static RANDOM: Random = Random::default());
+                out.extend_from_slice(&RANDOM.with(crate::http::uuid));
+            }
+            Command::ResponseTrailersBytes => {
+                number(self.trailers.iter().map(|line| (line.name.len() + line.value.len()) as u64).sum(), out);
             }
             Command::StartTime(format) => write_time(format, info.start, out),
             Command::EmitTime(format) => write_time(format, self.now, out),
@@ -231,10 +257,7 @@ impl Context<'_> {
             }
             Command::UpstreamRequestAttemptCount => number(u64::from(info.upstream_attempts), out),
             Command::UpstreamTransportFailureReason => text(info.upstream_failure.as_deref()?, out)?,
-            Command::UpstreamConnectionId => {
-                info.upstream_remote.as_ref()?;
-                number(info.upstream_connection_id, out);
-            }
+            Command::UpstreamConnectionId => number(info.upstream_connection_id, out),
             Command::DownstreamLocalAddress(part) => address(info.downstream_local, *part, out)?,
             Command::DownstreamRemoteAddress(part) => address(info.downstream_remote, *part, out)?,
             Command::DownstreamDirectRemoteAddress(part) => address(info.downstream_direct_remote, *part, out)?,
@@ -251,9 +274,13 @@ impl Context<'_> {
             Command::ConnectionId => number(info.connection_id, out),
             Command::AccessLogType => text(self.kind().name(), out)?,
             Command::StreamId if matches!(info.logged, Logged::OfListener(_)) => return None,
-            Command::StreamId => number(info.stream_id, out),
+            Command::StreamId => match self.request.fields.get(HeaderId::XRequestId) {
+                Some(id) => out.extend_from_slice(id),
+                None => number(info.stream_id, out),
+            },
             Command::LocalReplyBody => out.extend_from_slice(self.reply_body),
-            Command::Environment(name) => text(&std::env::var(name).unwrap_or_default(), out)?,
+            // As in Envoy a dash stands for it everywhere, in JSON too.
+            Command::Environment(name) => text(&std::env::var(name).unwrap_or_else(|_| "-".to_owned()), out)?,
             Command::Metadata { of, namespace, path } => {
                 noted::metadata(*of, namespace, path, info, self.route, out)?;
             }
@@ -264,6 +291,16 @@ impl Context<'_> {
             }
         }
         Some(())
+    }
+
+    fn moment(&self, which: StreamMoment) -> Option<Moment> {
+        match which {
+            StreamMoment::Began => Some(self.info.started),
+            StreamMoment::RequestReceived => self.info.request_received,
+            StreamMoment::RequestSent => self.info.request_sent,
+            StreamMoment::ResponseBegan => self.info.response_began,
+            StreamMoment::Ended => self.info.ended,
+        }
     }
 
     /// What kind of entry a log makes of this.
@@ -339,6 +376,8 @@ fn is_numeric(command: &Command) -> bool {
             | Command::BytesSent
             | Command::RequestHeadersBytes
             | Command::ResponseHeadersBytes
+            | Command::ResponseTrailersBytes
+            | Command::Between { .. }
             | Command::Duration
             | Command::RequestDuration
             | Command::RequestTxDuration
@@ -376,9 +415,42 @@ fn address(value: Option<SocketAddr>, part: AddressPart, out: &mut Vec<u8>) -> O
     let _ = match part {
         AddressPart::Whole => write!(out, "{value}"),
         AddressPart::WithoutPort => write!(out, "{}", value.ip()),
+        AddressPart::Network(bits) => write_network(value.ip(), bits, out),
         AddressPart::Port => write!(out, "{}", value.port()),
     };
     Some(())
+}
+
+fn write_network(address: IpAddr, bits: u8, out: &mut Vec<u8>) -> std::io::Result<()> {
+    match address {
+        IpAddr::V4(address) => {
+            let bits = bits.min(32);
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            write!(out, "{}/{bits}", Ipv4Addr::from(u32::from(address) & mask))
+        }
+        IpAddr::V6(address) => {
+            let bits = bits.min(128);
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            write!(out, "{}/{bits}", Ipv6Addr::from(u128::from(address) & mask))
+        }
+    }
+}
+
+/// Appends `text` with its `%XX` decoded; what is no such escape stays.
+fn decode(text: &[u8], out: &mut Vec<u8>) {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let mut rest = text;
+    while let [first, tail @ ..] = rest {
+        if let (b'%', [high, low, after @ ..]) = (first, tail)
+            && let (Some(high), Some(low)) = (digit(high), digit(low))
+        {
+            out.push((high << 4 | low) as u8);
+            rest = after;
+        } else {
+            out.push(*first);
+            rest = tail;
+        }
+    }
 }
 
 fn write_time(format: &TimeFormat, at: SystemTime, out: &mut Vec<u8>) {

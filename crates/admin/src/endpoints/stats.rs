@@ -32,7 +32,7 @@ pub(super) fn stats(control: &dyn Control, request: &Request) -> Reply {
     if format == "prometheus" {
         return prometheus(control, request);
     }
-    let mut query = match query(request) {
+    let mut query = match query(control, request) {
         Ok(query) => query,
         Err(refusal) => return refusal,
     };
@@ -54,7 +54,7 @@ pub(super) fn prometheus(control: &dyn Control, request: &Request) -> Reply {
     if request.parameter("histogram_buckets").is_some_and(|mode| mode != "cumulative") {
         return Reply::bad_request("usage: /stats/prometheus?histogram_buckets=cumulative\n");
     }
-    match query(request) {
+    match query(control, request) {
         Ok(query) => Reply::chunks(false, render::prometheus(read(control), query)),
         Err(refusal) => refusal,
     }
@@ -75,11 +75,15 @@ pub(super) fn matcher(pattern: &str) -> Result<Regex, Reply> {
     })
 }
 
-fn query(request: &Request) -> Result<Query, Reply> {
+fn query(control: &dyn Control, request: &Request) -> Result<Query, Reply> {
     let mut query = Query { used_only: request.has("usedonly"), ..Query::default() };
     if let Some(pattern) = request.parameter("filter") {
         let (pattern, invert) = (matcher(pattern)?, request.has("invert_filter"));
         query.filter = Some(Box::new(move |name| pattern.is_match(name) != invert));
+    }
+    if let Some(told) = control.stats_match() {
+        let asked = query.filter.take();
+        query.filter = Some(Box::new(move |name| told.shows(name) && asked.as_ref().is_none_or(|asked| asked(name))));
     }
     query.kinds = match request.parameter("type") {
         None | Some("All") => Kinds::All,

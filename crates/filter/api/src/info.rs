@@ -74,6 +74,8 @@ pub struct StreamInfo {
     pub upstream_override: Option<UpstreamOverride>,
     /// A filter changed what the route depends on: it is looked up again before it is next used.
     pub route_is_stale: bool,
+    /// A filter knows this request for a health check.
+    pub is_health_check: bool,
     /// A filter wants the client's connection closed after this stream.
     pub drain_connection: bool,
     /// A filter wants so many bytes of the request held in front of filters at most, not what the connection allows.
@@ -144,6 +146,7 @@ impl StreamInfo {
         }
         self.upstream_override = None;
         self.route_is_stale = false;
+        self.is_health_check = false;
         self.drain_connection = false;
         self.request_buffer_limit = None;
     }
@@ -190,6 +193,7 @@ impl StreamInfo {
             shared: Vec::new(),
             upstream_override: None,
             route_is_stale: false,
+            is_health_check: false,
             drain_connection: false,
             request_buffer_limit: None,
         }

@@ -9,7 +9,7 @@ use postrider_admin::{
     Served, ServerState, TlsContextStatus,
 };
 use postrider_config_envoy::Dump;
-use postrider_model::{EndpointHealth, Snapshot};
+use postrider_model::{EndpointHealth, Snapshot, StatsMatch};
 use postrider_telemetry::{KnownScope, Registry};
 use postrider_worker::{Fleet, HostReport, Report};
 use serde_json::{Value, json};
@@ -173,6 +173,10 @@ impl Control for State {
 
     fn statistics(&self) -> &Registry {
         &self.registry
+    }
+
+    fn stats_match(&self) -> Option<Arc<StatsMatch>> {
+        self.snapshot()?.stats.clone()
     }
 
     fn known_scopes(&self) -> Vec<KnownScope> {

@@ -15,13 +15,34 @@ pub(super) fn metadata(
     route: Option<&RouteFacts>,
     out: &mut Vec<u8>,
 ) -> Option<()> {
+    plain(find(of, namespace, path, info, route)?, out)
+}
+
+/// The same as JSON, with the type that it has; `null` when there is none.
+pub(super) fn typed_metadata(
+    of: MetadataOf,
+    namespace: &str,
+    path: &[String],
+    info: &StreamInfo,
+    route: Option<&RouteFacts>,
+    out: &mut Vec<u8>,
+) {
+    write(find(of, namespace, path, info, route).unwrap_or(&Value::Null), out);
+}
+
+fn find<'v>(
+    of: MetadataOf,
+    namespace: &str,
+    path: &[String],
+    info: &'v StreamInfo,
+    route: Option<&'v RouteFacts>,
+) -> Option<&'v Value> {
     let all: &Metadata = match of {
         MetadataOf::Stream => &info.metadata,
         MetadataOf::Route => &route?.metadata,
         MetadataOf::VirtualHost => &route?.virtual_host_metadata,
     };
-    let value = path.iter().try_fold(all.namespace(namespace)?, |value, key| field(value, key))?;
-    plain(value, out)
+    path.iter().try_fold(all.namespace(namespace)?, |value, key| field(value, key))
 }
 
 /// Appends an object of the filter state.

@@ -127,7 +127,7 @@ fn nth_from_end(fields: &Fields, index: usize) -> Option<IpAddr> {
 }
 
 /// A random UUID (version 4, RFC 9562 section 5.4).
-pub(super) fn uuid(random: &Random) -> [u8; 36] {
+pub(crate) fn uuid(random: &Random) -> [u8; 36] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let high = random.next() & 0xffff_ffff_ffff_0fff | 0x4000;
     let low = random.next() & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000;

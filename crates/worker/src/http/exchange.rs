@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::{Flags, Moment, State, StreamInfo};
+use postrider_filter_api::{Flags, Logged, Moment, State, StreamInfo};
 use postrider_h1::HeadScan;
 use postrider_http::{BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead, Version};
 use postrider_telemetry::stats::sets::http as stat;
@@ -91,6 +91,8 @@ pub(crate) struct Exchange {
     pub(super) keep_alive: bool,
     pub(super) last_activity: Moment,
     pub(super) route_timeout: Option<Duration>,
+    /// When the next record of a stream that goes on is due.
+    pub(super) next_record: Option<Moment>,
     pub(super) stream_idle: Option<Duration>,
     /// From its first byte to its last.
     pub(super) max_duration: Option<Duration>,
@@ -153,6 +155,7 @@ impl Exchange {
             keep_alive: true,
             last_activity: now,
             route_timeout: None,
+            next_record: None,
             stream_idle: None,
             max_duration: None,
             counts_grpc: false,
@@ -221,6 +224,10 @@ impl Exchange {
         self.identify(connection, http);
         // Which virtual host and route, and so which filters.
         self.find_route(connection, http);
+        // Some want to read of a request before it is over.
+        if http.notes_begins {
+            self.note_begin(connection, http);
+        }
         // Filters may change the request, hold it, or answer it.
         if self.filters.is_some() {
             match self.filter_request(connection, http) {
@@ -314,8 +321,45 @@ impl Exchange {
         }
         if http.notes_ends.get() {
             self.note_end(connection, http);
+            self.next_record = None;
         }
         self.reset();
+    }
+
+    #[cold]
+    fn note_begin(&mut self, connection: &Connection, http: &Http) {
+        let moments = &http.model.log_moments;
+        if moments.start {
+            self.record(Logged::Start, connection, http);
+        }
+        if let Some(interval) = moments.every {
+            self.next_record = Some(connection.worker.clock.now() + interval);
+            // So its deadlines are those of a slow request, among which this one is.
+            self.watches_client = true;
+        }
+    }
+
+    /// A record of a stream that goes on, if it is time for one.
+    #[cold]
+    pub(super) fn note_progress(&mut self, connection: &Connection, http: &Http) {
+        let now = connection.worker.clock.now();
+        if let (Some(due), Some(interval)) = (self.next_record, http.model.log_moments.every)
+            && now >= due
+        {
+            self.record(Logged::Periodic, connection, http);
+            self.next_record = Some(now + interval);
+        }
+    }
+
+    #[cold]
+    fn record(&mut self, logged: Logged, connection: &Connection, http: &Http) {
+        let now = connection.worker.clock.now();
+        // It lasted until now.
+        self.info.ended = Some(now);
+        self.info.logged = logged;
+        http.logs.write(&self.format_context(&self.reply_body, connection.worker.clock.wall(now)));
+        self.info.ended = None;
+        self.info.logged = Logged::End;
     }
 
     #[inline(never)]

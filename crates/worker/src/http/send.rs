@@ -348,7 +348,7 @@ impl Exchange {
     fn next_deadline(&self, http: &Http) -> Option<Moment> {
         let limit = self.next_limit(http);
         if self.watches_client {
-            return limit;
+            return limit.into_iter().chain(self.next_record).min();
         }
         let watch = self.info.started + CLIENT_WATCH_DELAY;
         Some(limit.map_or(watch, |limit| limit.min(watch)))
@@ -405,6 +405,9 @@ impl Exchange {
             return None;
         }
         self.watches_client = true;
+        if self.next_record.is_some() {
+            self.note_progress(connection, http);
+        }
         if self.attempts.is_some()
             && let Some(end) = self.overdue_attempt(&connection.worker)
         {

@@ -7,9 +7,6 @@ use postrider_router::HeaderTest;
 
 use crate::format::Context;
 
-/// Parts of a whole.
-const MILLION: u64 = 1_000_000;
-
 /// A [`LogCondition`], ready to be asked.
 pub(crate) enum Condition {
     Header(HeaderTest),
@@ -76,7 +73,11 @@ fn holds(condition: &LogCondition, context: &Context<'_>) -> bool {
             let so_far = || context.now.duration_since(context.info.start).unwrap_or_default().as_millis() as u64;
             comparison.holds(whole.unwrap_or_else(so_far))
         }
-        LogCondition::Share { parts, independent } => ticket(context, *independent) % MILLION < u64::from(*parts),
+        LogCondition::Share { parts, of, independent } => {
+            ticket(context, *independent) % u64::from((*of).max(1)) < u64::from(*parts)
+        }
+        LogCondition::NotHealthCheck => !context.info.is_health_check,
+        LogCondition::Kinds { kinds, exclude } => kinds.contains(&context.kind().name()) != *exclude,
         LogCondition::Header(_) | LogCondition::Metadata { .. } | LogCondition::All(_) | LogCondition::Any(_) => false,
     }
 }

@@ -99,6 +99,7 @@ fn http() -> HttpConnection {
         routes: Arc::new(routes()),
         filters: Vec::new(),
         access_log: Vec::new(),
+        log_moments: LogMoments::default(),
         timeouts: HttpTimeouts {
             stream_idle: Some(Duration::from_secs(300)),
             connection_idle: Some(Duration::from_secs(3600)),

@@ -15,6 +15,25 @@ const STDERR: &str = "envoy.extensions.access_loggers.stream.v3.StderrAccessLog"
 const HTTP_SERVICE: &str = "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig";
 const TCP_SERVICE: &str = "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig";
 
+/// Envoy's `AccessLogType`, by number.
+const KINDS: [&str; 15] = [
+    "NotSet",
+    "TcpUpstreamConnected",
+    "TcpPeriodic",
+    "TcpConnectionEnd",
+    "DownstreamStart",
+    "DownstreamPeriodic",
+    "DownstreamEnd",
+    "UpstreamPoolReady",
+    "UpstreamPeriodic",
+    "UpstreamEnd",
+    "DownstreamTunnelSuccessfullyEstablished",
+    "UdpTunnelUpstreamConnected",
+    "UdpPeriodic",
+    "UdpSessionEnd",
+    "TcpConnectionStart",
+];
+
 /// The line that Envoy writes when no format is given.
 const DEFAULT_FORMAT: &str = concat!(
     r#"[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% "#,
@@ -109,17 +128,30 @@ pub(super) fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCon
         Some("runtime_filter") => {
             let filter = at.message("runtime_filter")?;
             filter.approximate("runtime_key", "no runtime key overrides the share");
-            Some(LogCondition::Share {
-                parts: filter
-                    .message("percent_sampled")
-                    .and_then(|share| matchers::parts_per_million(&share))
-                    .unwrap_or(0),
-                independent: filter.bool("use_independent_randomness"),
-            })
+            let independent = filter.bool("use_independent_randomness");
+            let Some(share) = filter.message("percent_sampled") else {
+                return Some(LogCondition::Share { parts: 0, of: 100, independent });
+            };
+            let of = match share.enum_name("denominator").as_str() {
+                "TEN_THOUSAND" => 10_000,
+                "MILLION" => 1_000_000,
+                _ => 100,
+            };
+            Some(LogCondition::Share { parts: share.u32("numerator"), of, independent })
         }
         Some("not_health_check_filter") => {
-            at.approximate("not_health_check_filter", "no request is known as a health check");
-            Some(LogCondition::All(Vec::new()))
+            at.message("not_health_check_filter");
+            Some(LogCondition::NotHealthCheck)
+        }
+        Some("traceable_filter") => {
+            cx.no_effect(at, "traceable_filter", "without tracing no request is traceable, so that it never holds");
+            Some(LogCondition::Any(Vec::new()))
+        }
+        Some("log_type_filter") => {
+            let filter = at.message("log_type_filter")?;
+            let kinds = filter.enum_numbers("types").into_iter();
+            let kinds = kinds.filter_map(|kind| KINDS.get(usize::try_from(kind.value).ok()?).copied()).collect();
+            Some(LogCondition::Kinds { kinds, exclude: filter.bool("exclude") })
         }
         Some("and_filter") => conditions(cx, &at.message("and_filter")?).map(LogCondition::All),
         Some("or_filter") => conditions(cx, &at.message("or_filter")?).map(LogCondition::Any),

@@ -140,6 +140,7 @@ impl Filter for Checker {
         if !matches_headers(&self.0.headers, stream.request) {
             return Action::Done;
         }
+        stream.info.is_health_check = true;
         let remembered = || self.0.cache.as_ref().is_some_and(|cache| cache.answer(stream.host.now()).is_some());
         let answers = !self.0.pass_through || stream.host.fails_health() || remembered();
         *state = State::Number(if answers { ANSWERED } else { PASSED });

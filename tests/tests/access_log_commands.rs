@@ -1,0 +1,77 @@
+//! What commands of access logs give, in text and as typed JSON. The same expectations hold for Envoy.
+
+use postrider_tests::kit::config::{self, Config};
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{Origin, Proxy, RawClient, TempDir, wait_until};
+use serde_json::{Value, json};
+
+/// The JSON line about one request to `/p?a=1&b=%20x&a=2`, rewritten to `/new…`.
+fn line(fields: Value) -> Value {
+    let directory = TempDir::new();
+    let path = directory.path().join("log");
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let metadata = json!({"filter_metadata": {"ns": {"text": "t", "number": 5, "deep": {"yes": true}}}});
+    let config = Config::routes(json!([
+        {"match": {"prefix": "/p"}, "route": {"cluster": "origin", "prefix_rewrite": "/new"}, "metadata": metadata},
+    ]))
+    .cluster("origin", &[origin.address])
+    .overlay_filter(
+        "http",
+        json!({"access_log": [config::file_access_log(&path, json!({"log_format": {"json_format": fields}}))]}),
+    );
+    let proxy = Proxy::start_with(&config, Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]));
+    RawClient::once(
+        proxy.address("http"),
+        "GET /p?a=1&b=%20x&a=2 HTTP/1.1\r\nhost: test\r\nx-request-id: 0a0b0c0d-0000-4000-8000-000000000000\r\n\r\n",
+    )
+    .unwrap();
+    let mut text = String::new();
+    wait_until("a line", || {
+        text = std::fs::read_to_string(&path).unwrap_or_default();
+        text.ends_with('\n')
+    });
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn values_have_their_types() {
+    let fields = [
+        ("QUERY_PARAM(b)", json!(" x")),
+        ("QUERY_PARAM(c)", Value::Null),
+        ("QUERY_PARAMS", json!("a=1&b=%20x&a=2")),
+        ("PATH(NQ)", json!("/p")),
+        ("PATH(NQ:ORIG)", json!("/p")),
+        ("PATH(NQ:PATH)", json!("/new")),
+        ("STREAM_ID", json!("0a0b0c0d-0000-4000-8000-000000000000")),
+        ("RESPONSE_TRAILERS_BYTES", json!(0)),
+        ("DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(9)", json!("127.0.0.0/9")),
+        ("ENVIRONMENT(NO_SUCH_VARIABLE)", json!("-")),
+        ("METADATA(ROUTE:ns:text)", json!("t")),
+        ("METADATA(ROUTE:ns:number)", json!(5)),
+        ("METADATA(ROUTE:ns:deep)", json!({"yes": true})),
+        ("METADATA(ROUTE:ns:none)", Value::Null),
+    ];
+    let format = fields.iter().map(|(command, _)| ((*command).to_owned(), json!(format!("%{command}%"))));
+    let line = line(Value::Object(format.collect()));
+    for (command, expected) in &fields {
+        assert_eq!(line[*command], *expected, "{command}");
+    }
+}
+
+#[test]
+fn moments_are_in_order_and_unique_ids_differ() {
+    let line = line(json!({
+        "received": "%COMMON_DURATION(DS_RX_BEG:DS_RX_END:ns)%",
+        "answered": "%COMMON_DURATION(DS_RX_BEG:US_RX_BEG:ns)%",
+        "ended": "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:ns)%",
+        "microseconds": "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%",
+        "one": "%UNIQUE_ID%",
+        "two": "%UNIQUE_ID%",
+    }));
+    let number = |name: &str| line[name].as_u64().unwrap();
+    assert!(number("received") <= number("answered") && number("answered") <= number("ended"), "{line}");
+    assert_eq!(number("microseconds"), number("ended") / 1000);
+    let unique = |name: &str| line[name].as_str().unwrap().to_owned();
+    assert_eq!(unique("one").len(), 36);
+    assert_ne!(unique("one"), unique("two"));
+}
