@@ -419,6 +419,7 @@ static_resources:
     let mut restored = text.to_owned();
     for difference in &plain.differences {
         restored = match difference.id {
+            "overload" => format!("{}\n{restored}", difference.restore),
             "buffer-limit" => restored.replace("  - address", &format!("  - {}\n    address", difference.restore)),
             _ => restored.replace("stat_prefix: x", &format!("stat_prefix: x\n          {}", difference.restore)),
         };
