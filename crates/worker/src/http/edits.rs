@@ -128,18 +128,32 @@ fn nth_from_end(fields: &Fields, index: usize) -> Option<IpAddr> {
 
 /// A random UUID (version 4, RFC 9562 section 5.4).
 pub(crate) fn uuid(random: &Random) -> [u8; 36] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let high = random.next() & 0xffff_ffff_ffff_0fff | 0x4000;
     let low = random.next() & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000;
-    let mut bits = u128::from(high) << 64 | u128::from(low);
+    let [time, rest] = [hex((high >> 32) as u32), hex(high as u32)];
+    let [node, end] = [hex((low >> 32) as u32), hex(low as u32)];
     let mut text = [b'-'; 36];
-    for (place, byte) in text.iter_mut().enumerate() {
-        if !matches!(place, 8 | 13 | 18 | 23) {
-            *byte = DIGITS.get((bits >> 124) as usize).copied().unwrap_or(b'0');
-            bits <<= 4;
-        }
-    }
+    text[..8].copy_from_slice(&time);
+    text[9..13].copy_from_slice(&rest[..4]);
+    text[14..18].copy_from_slice(&rest[4..]);
+    text[19..23].copy_from_slice(&node[..4]);
+    text[24..28].copy_from_slice(&node[4..]);
+    text[28..].copy_from_slice(&end);
     text
+}
+
+/// Eight hexadecimal digits, all at once: a digit by itself costs five instructions, and most requests get 32 of them.
+#[inline]
+fn hex(number: u32) -> [u8; 8] {
+    // One digit's value in each byte.
+    let mut digits = u64::from(number);
+    digits = (digits | digits << 16) & 0x0000_ffff_0000_ffff;
+    digits = (digits | digits << 8) & 0x00ff_00ff_00ff_00ff;
+    digits = (digits | digits << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // Six more carries ten and above into the upper half of the byte.
+    let letters = (digits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    const FROM_COLON_TO_A: u64 = (b'a' - b':') as u64;
+    (digits + 0x3030_3030_3030_3030 + letters * FROM_COLON_TO_A).to_be_bytes()
 }
 
 /// Takes port and dot off the authority as the connection manager is told to.
@@ -166,6 +180,16 @@ pub(super) fn strip_host(head: &mut RequestHead, policy: &IdentityPolicy, local:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn eight_digits_are_those_of_the_number() {
+        let random = Random::new(3);
+        for number in
+            (0..1000).map(|_| random.next() as u32).chain([0, u32::MAX, 0x9a9a_9a9a, 0x0123_4567, 0x89ab_cdef])
+        {
+            assert_eq!(hex(number), format!("{number:08x}").as_bytes());
+        }
+    }
 
     #[test]
     fn a_uuid_has_version_variant_and_dashes() {

@@ -222,36 +222,40 @@ impl Exchange {
     async fn serve(&mut self, connection: &mut Connection, http: &Http) {
         // Who is asking, and under which id.
         self.identify(connection, http);
-        // Which virtual host and route, and so which filters.
-        self.find_route(connection, http);
-        // Some want to read of a request before it is over.
-        if http.notes_begins {
-            self.note_begin(connection, http);
-        }
-        // Filters may change the request, hold it, or answer it.
-        if self.filters.is_some() {
-            match self.filter_request(connection, http) {
-                Passed::Free => {}
-                Passed::Barred => return,
-                Passed::Held => {
-                    if !Box::pin(self.hold_request(connection, http)).await {
-                        return;
+        loop {
+            // Which virtual host and route, and so which filters.
+            self.find_route(connection, http);
+            // Some want to read of a request before it is over.
+            if http.notes_begins {
+                self.note_begin(connection, http);
+            }
+            // Filters may change the request, hold it, or answer it.
+            if self.filters.is_some() {
+                match self.filter_request(connection, http) {
+                    Passed::Free => {}
+                    Passed::Barred => return,
+                    Passed::Held => {
+                        if !Box::pin(self.hold_request(connection, http)).await {
+                            return;
+                        }
                     }
                 }
             }
-        }
-        // The end of the chain: answer here, or forward.
-        let Some(Destination { routes, route, cluster }) = self.route_request(connection, http) else { return };
-        if !self.choose_host(cluster, (&routes, route), connection, http) {
-            return;
-        }
-        // Permission from the circuit breakers, and a connection.
-        self.forward(routes, route, connection, http).await;
-        if self.redirected.is_some() {
-            Box::pin(self.follow_redirects(connection, http)).await;
+            // The end of the chain: answer here, or forward.
+            let Some(Destination { routes, route, cluster }) = self.route_request(connection, http) else { return };
+            if !self.choose_host(cluster, (&routes, route), connection, http) {
+                return;
+            }
+            // Permission from the circuit breakers, and a connection.
+            self.forward(routes, route, connection, http).await;
+            // A loop, as a second caller of these stages would cost every request their inlining.
+            if self.redirected.is_none() || !self.begin_redirected(connection, http) {
+                return;
+            }
         }
     }
 
+    #[inline(always)]
     pub(super) fn begin(&mut self, connection: &Connection, http: &Http) {
         let worker = &connection.worker;
         let now = worker.clock.now();

@@ -13,8 +13,7 @@ use postrider_telemetry::stats::sets::{cluster as cluster_stat, http as stat};
 
 use super::Connection;
 use super::exchange::Exchange;
-use super::hold::Passed;
-use super::prepare::{Destination, OfStream};
+use super::prepare::OfStream;
 use crate::buffers::Input;
 use crate::chain::Http;
 
@@ -119,28 +118,13 @@ impl Exchange {
         Ok((head, target))
     }
 
-    /// Takes the request where its redirects lead, until there is an answer for the client.
-    pub(super) async fn follow_redirects(&mut self, connection: &mut Connection, http: &Http) {
-        while let Some(head) = self.redirected.as_mut().and_then(|redirected| redirected.next.take()) {
-            self.begin_anew(*head, connection, http);
-            self.find_route(connection, http);
-            if self.filters.is_some() {
-                match self.filter_request(connection, http) {
-                    Passed::Free => {}
-                    Passed::Barred => return,
-                    Passed::Held => {
-                        if !self.hold_request(connection, http).await {
-                            return;
-                        }
-                    }
-                }
-            }
-            let Some(Destination { routes, route, cluster }) = self.route_request(connection, http) else { return };
-            if !self.choose_host(cluster, (&routes, route), connection, http) {
-                return;
-            }
-            self.forward(routes, route, connection, http).await;
-        }
+    /// Begins the request that follows a redirected one; `false` when the last answer was for the client.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn begin_redirected(&mut self, connection: &mut Connection, http: &Http) -> bool {
+        let Some(head) = self.redirected.as_mut().and_then(|redirected| redirected.next.take()) else { return false };
+        self.begin_anew(*head, connection, http);
+        true
     }
 
     /// Ends the request that was redirected, and begins the one that follows it.
