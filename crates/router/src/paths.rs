@@ -13,7 +13,7 @@ use crate::trie::{self, Trie, first_from, smaller};
 
 /// Whether the path condition of `route` holds. `whole` is its compiled regular expression, where it has one; `path` is without
 /// query, and empty for a CONNECT request of authority form, which only a route for CONNECT matches.
-#[inline]
+#[inline(always)]
 pub(crate) fn holds(route: &Route, whole: Option<&Whole>, path: &[u8], connect: bool) -> bool {
     let sensitive = route.matches.case_sensitive;
     match &route.matches.path {

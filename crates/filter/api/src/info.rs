@@ -108,7 +108,6 @@ pub struct UpstreamOverride {
 
 impl StreamInfo {
     /// Forgets one stream and begins another, in place.
-    #[inline(always)]
     pub fn restart(&mut self, started: Moment, start: SystemTime) {
         self.start = start;
         self.started = started;

@@ -291,8 +291,13 @@ impl Totals {
                 Kind::Gauge | Kind::Flag => {}
             }
         }
-        for (at, total) in self.histograms.iter_mut().enumerate() {
-            block.merge_histogram(at, total);
+        for at in 0..self.histograms.len() {
+            let whole = (block.set.whole)(at as u16).map(|whole| whole.index as usize);
+            for into in [Some(at), whole].into_iter().flatten() {
+                if let Some(total) = self.histograms.get_mut(into) {
+                    block.merge_histogram(at, total);
+                }
+            }
         }
         for (family, status, n) in block.codes() {
             self.add_code(family, status, n);

@@ -87,6 +87,8 @@ pub struct StatSet {
     pub codes: &'static [&'static str],
     /// What else a status that was counted in a family counts for, when counts are read. So one count can stand for many.
     pub implied: fn(family: u16, status: u16) -> Implied,
+    /// The histogram that has a histogram's values, too, when they are read.
+    pub whole: fn(histogram: u16) -> Option<Histogram>,
     /// Tells sets apart in debug assertions and as a map key.
     pub id: u32,
 }
@@ -147,6 +149,18 @@ pub mod construct {
         }
     }
 
+    /// No histogram is part of another unless a function says of which.
+    pub const fn whole(given: &[fn(u16) -> Option<Histogram>]) -> fn(u16) -> Option<Histogram> {
+        match given {
+            [whole, ..] => *whole,
+            [] => alone,
+        }
+    }
+
+    fn alone(_histogram: u16) -> Option<Histogram> {
+        None
+    }
+
     fn nothing(_family: u16, _status: u16) -> Implied {
         Implied::default()
     }
@@ -192,6 +206,7 @@ macro_rules! stat_set {
         $(lazy_histograms { $($z:ident = $zn:literal $zu:ident),* $(,)? })?
         $(codes { $($d:ident = $dn:literal),* $(,)? })?
         $(implied = $implied:path;)?
+        $(whole = $whole:path;)?
     ) => {
         $(#[$doc])*
         $vis mod $module {
@@ -231,6 +246,7 @@ macro_rules! stat_set {
                 ],
                 codes: &[$($($dn,)*)?],
                 implied: construct::implied(&[$($implied)?]),
+                whole: construct::whole(&[$($whole)?]),
                 id: ID,
             };
         }

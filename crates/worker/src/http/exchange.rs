@@ -255,7 +255,6 @@ impl Exchange {
         }
     }
 
-    #[inline(always)]
     pub(super) fn begin(&mut self, connection: &Connection, http: &Http) {
         let worker = &connection.worker;
         let now = worker.clock.now();
@@ -331,6 +330,7 @@ impl Exchange {
     }
 
     #[cold]
+    #[inline(never)]
     fn note_begin(&mut self, connection: &Connection, http: &Http) {
         let moments = &http.model.log_moments;
         if moments.start {

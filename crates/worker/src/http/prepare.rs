@@ -65,6 +65,7 @@ impl Exchange {
     }
 
     /// Finds the route and the filters that it sees.
+    #[inline(always)]
     pub(super) fn find_route(&mut self, connection: &Connection, http: &Http) {
         let routes = http.routes();
         let chain = self.choose_route(&routes, connection, http);

@@ -106,6 +106,7 @@ fn set_of(sort: Sort, prefix: &str, name: &str) -> Option<&'static StatSet> {
         histograms,
         codes: &[],
         implied: construct::implied(&[]),
+        whole: construct::whole(&[]),
         id: construct::set_id(&unique),
     }));
     sets.insert(key, set);

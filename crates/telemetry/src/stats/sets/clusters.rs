@@ -1,6 +1,6 @@
 //! Upstream clusters: Envoy's `cluster.` and `cluster_manager.` names.
 
-use crate::stats::{Counter, Implied};
+use crate::stats::{Counter, Histogram, Implied};
 
 crate::stat_set! {
     /// TLS with the hosts of one cluster; prefix: its name.
@@ -227,6 +227,14 @@ crate::stat_set! {
         RETRY_UPSTREAM_RQ_BY_CODE = "retry.upstream_rq_",
     }
     implied = super::of_code;
+    whole = super::of_time;
+}
+
+/// An answer's time is recorded once, by its origin.
+fn of_time(histogram: u16) -> Option<Histogram> {
+    use cluster::*;
+    let part = [EXTERNAL_UPSTREAM_RQ_TIME, INTERNAL_UPSTREAM_RQ_TIME].iter().any(|part| part.index == histogram);
+    part.then_some(UPSTREAM_RQ_TIME)
 }
 
 /// An upstream's answer is counted once, by its origin and status; this is what it adds up to.

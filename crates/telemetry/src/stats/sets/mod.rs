@@ -83,7 +83,6 @@ pub fn count_retried_response(block: &Block, status: u16) {
 #[inline]
 pub fn record_upstream_time(block: &Block, milliseconds: u64, internal: bool) {
     use cluster::*;
-    block.record(UPSTREAM_RQ_TIME, milliseconds);
     block.record(if internal { INTERNAL_UPSTREAM_RQ_TIME } else { EXTERNAL_UPSTREAM_RQ_TIME }, milliseconds);
 }
 
