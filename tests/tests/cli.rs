@@ -260,10 +260,11 @@ fn a_known_extension_without_support_is_named_as_such() {
     if !postrider_only() {
         return;
     }
-    let unsupported = config::extension("loop", "filters.http.cdn_loop.v3.CdnLoopConfig", json!({"cdn_id": "here"}));
+    let unsupported =
+        config::extension("size", "filters.http.file_system_buffer.v3.FileSystemBufferFilterConfig", json!({}));
     let directory = TempDir::new();
     let config = direct("x").overlay_filter("http", json!({"http_filters": [unsupported, config::router()]}));
-    let file = directory.write("loop.yaml", config.to_yaml());
+    let file = directory.write("buffer.yaml", config.to_yaml());
     let finished = expect(&["validate", file.to_str().unwrap()], 3);
     let text = printed(&finished);
     assert!(text.contains("known") && text.contains("not supported by Postrider"), "{finished:?}");
