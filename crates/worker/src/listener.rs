@@ -486,19 +486,18 @@ impl Listener {
         worker: &Worker,
         chain: &Chain,
         tls: &ServerTls,
-        client: Arriving,
+        mut client: Box<Arriving>,
         (local, remote): (Option<SocketAddr>, Option<SocketAddr>),
     ) -> Result<(Box<TlsStream>, Option<Arc<CertifiedKey>>), String> {
         let stats = self.ssl_stats.get_or_init(|| worker.stats.block(&listener_ssl::SET, &self.stat_prefix));
         let limit = chain.plan.model.tls.as_ref().and_then(|tls| tls.handshake_timeout);
         let limit = worker.overload.hurried(ScaledTimer::Handshake, limit);
         let mut handshake = pin!(async {
-            let mut client = client;
             let accepted = std::future::poll_fn(|cx| client.poll_hello(cx)).await?;
             let ip = |address: Option<SocketAddr>| address.map(|address| address.ip());
             let config = tls.config_for(&accepted.client_hello(), ip(local), ip(remote)).clone();
             let shown = tls.shown_to(&accepted.client_hello());
-            let mut stream = Box::new(client.answer(accepted, config).await?);
+            let mut stream = client.answer(accepted, config).await?;
             std::future::poll_fn(|cx| stream.poll_handshake(cx)).await?;
             Ok::<_, std::io::Error>((stream, shown))
         });

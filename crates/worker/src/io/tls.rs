@@ -261,15 +261,16 @@ pub(crate) struct Arriving {
 }
 
 impl Arriving {
-    pub(crate) fn new(socket: Socket, ahead: Vec<u8>) -> Arriving {
-        Arriving { socket, acceptor: rustls::server::Acceptor::default(), ahead }
+    /// Boxed, as are the steps that follow: hundreds of clients may say half of a greeting and wait.
+    pub(crate) fn new(socket: Socket, ahead: Vec<u8>) -> Box<Arriving> {
+        Box::new(Arriving { socket, acceptor: rustls::server::Acceptor::default(), ahead })
     }
 
     /// Ready with the ClientHello, which [`Arriving::answer`] wants back.
     ///
     /// # Errors
     /// The socket's, or `InvalidData` with what is wrong with the client's message; the client was told.
-    pub(crate) fn poll_hello(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<rustls::server::Accepted>> {
+    pub(crate) fn poll_hello(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Box<rustls::server::Accepted>>> {
         loop {
             if self.ahead.is_empty() {
                 let Arriving { socket, ahead, .. } = self;
@@ -285,7 +286,7 @@ impl Arriving {
             self.ahead.drain(..taken);
             match self.acceptor.accept() {
                 Ok(None) => {}
-                Ok(Some(accepted)) => return Poll::Ready(Ok(accepted)),
+                Ok(Some(accepted)) => return Poll::Ready(Ok(Box::new(accepted))),
                 Err((error, mut alert)) => {
                     // Whether it still listens is the client's own affair.
                     let _ = alert.write(&mut Sink { socket: &mut self.socket, cx });
@@ -302,16 +303,18 @@ impl Arriving {
     /// What the client offers does not fit; it was told if it could be told at once.
     #[expect(clippy::disallowed_methods, reason = "the worker's one thread beside its own is for this")]
     pub(crate) async fn answer(
-        mut self,
-        accepted: rustls::server::Accepted,
+        self: Box<Self>,
+        accepted: Box<rustls::server::Accepted>,
         config: Arc<rustls::ServerConfig>,
-    ) -> io::Result<TlsStream> {
-        let answered = tokio::task::spawn_blocking(move || accepted.into_connection(config)).await;
-        match answered.map_err(io::Error::other)? {
-            Ok(session) => Ok(TlsStream::new(self.socket, session, self.ahead)),
-            Err((error, mut alert)) => {
+    ) -> io::Result<Box<TlsStream>> {
+        let Arriving { mut socket, ahead, .. } = *self;
+        let answer = move || accepted.into_connection(config).map(Box::new).map_err(Box::new);
+        match tokio::task::spawn_blocking(answer).await.map_err(io::Error::other)? {
+            Ok(session) => Ok(Box::new(TlsStream::new(socket, *session, ahead))),
+            Err(refused) => {
+                let (error, mut alert) = *refused;
                 let cx = &mut Context::from_waker(Waker::noop());
-                let _ = alert.write(&mut Sink { socket: &mut self.socket, cx });
+                let _ = alert.write(&mut Sink { socket: &mut socket, cx });
                 Err(io::Error::new(io::ErrorKind::InvalidData, error))
             }
         }
