@@ -7,7 +7,7 @@
 
 use super::block::{Block, Cells};
 use super::histogram::Distribution;
-use super::set::{Gauge, Kind, StatSet};
+use super::set::{Gauge, Kind, Part, StatSet, Sums};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::{Rc, Weak};
@@ -282,18 +282,22 @@ impl Totals {
 
     /// A gauge counts what is there: a block that ended holds nothing any more.
     fn merge(&mut self, block: &Cells, gauges: bool) {
-        for (at, (total, stat)) in self.cells.iter_mut().zip(block.set.cells).enumerate() {
+        let sums = block.set.sums;
+        for (at, stat) in block.set.cells.iter().enumerate() {
             let value = block.value(at);
-            match stat.kind {
-                Kind::Counter | Kind::LazyCounter => *total = total.wrapping_add(value),
-                Kind::Gauge if gauges => *total = total.wrapping_add(value),
-                Kind::Flag if gauges => *total = (*total).max(value),
-                Kind::Gauge | Kind::Flag => {}
+            match (stat.kind, self.cells.get_mut(at)) {
+                (Kind::Counter | Kind::LazyCounter, _) => {
+                    self.add(at, value);
+                    self.add_all(&sums(Part::Counter(at as u16)), value);
+                }
+                (Kind::Gauge, Some(total)) if gauges => *total = total.wrapping_add(value),
+                (Kind::Flag, Some(total)) if gauges => *total = (*total).max(value),
+                (Kind::Gauge | Kind::Flag, _) => {}
             }
         }
         for at in 0..self.histograms.len() {
-            let whole = (block.set.whole)(at as u16).map(|whole| whole.index as usize);
-            for into in [Some(at), whole].into_iter().flatten() {
+            let sum = sums(Part::Histogram(at as u16)).histogram.map(|sum| sum.index as usize);
+            for into in [Some(at), sum].into_iter().flatten() {
                 if let Some(total) = self.histograms.get_mut(into) {
                     block.merge_histogram(at, total);
                 }
@@ -301,16 +305,22 @@ impl Totals {
         }
         for (family, status, n) in block.codes() {
             self.add_code(family, status, n);
-            let implied = (block.set.implied)(family, status);
-            if let Some(family) = implied.family {
+            let sums = sums(Part::Code(family, status));
+            if let Some(family) = sums.family {
                 self.add_code(family.index, status, n);
             }
-            for counter in implied.counters.into_iter().flatten() {
-                if let Some(total) = self.cells.get_mut(counter.cell as usize) {
-                    *total = total.wrapping_add(n);
-                }
-            }
+            self.add_all(&sums, n);
         }
+    }
+
+    fn add(&mut self, cell: usize, n: u64) {
+        if let Some(total) = self.cells.get_mut(cell) {
+            *total = total.wrapping_add(n);
+        }
+    }
+
+    fn add_all(&mut self, sums: &Sums, n: u64) {
+        sums.counters.iter().flatten().for_each(|counter| self.add(counter.cell as usize, n));
     }
 
     fn add_code(&mut self, family: u16, status: u16, n: u64) {

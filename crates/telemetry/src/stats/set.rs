@@ -85,20 +85,37 @@ pub struct StatSet {
     pub histograms: &'static [HistogramStat],
     /// Name stems of the families by status, to which three digits are appended: `upstream_rq_`.
     pub codes: &'static [&'static str],
-    /// What else a status that was counted in a family counts for, when counts are read. So one count can stand for many.
-    pub implied: fn(family: u16, status: u16) -> Implied,
-    /// The histogram that has a histogram's values, too, when they are read.
-    pub whole: fn(histogram: u16) -> Option<Histogram>,
+    /// What else a part counts for, when counts are read. So one count can stand for many.
+    pub sums: fn(Part) -> Sums,
     /// Tells sets apart in debug assertions and as a map key.
     pub id: u32,
 }
 
-/// See [`StatSet::implied`].
+/// What was counted, by its index in its set: see [`StatSet::sums`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Counter(u16),
+    Histogram(u16),
+    /// A status in a family.
+    Code(u16, u16),
+}
+
+/// All that a part is part of: see [`StatSet::sums`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Implied {
-    /// The same status in another family.
-    pub family: Option<Codes>,
+pub struct Sums {
     pub counters: [Option<Counter>; 4],
+    /// Has the same values, too.
+    pub histogram: Option<Histogram>,
+    /// Has the same status, too.
+    pub family: Option<Codes>,
+}
+
+impl Sums {
+    /// One counter that several add up to.
+    pub fn of_one(part: Part, counters: &[Counter], sum: Counter) -> Sums {
+        let is_part = counters.iter().any(|counter| part == Part::Counter(counter.cell));
+        Sums { counters: [is_part.then_some(sum), None, None, None], ..Sums::default() }
+    }
 }
 
 impl StatSet {
@@ -123,7 +140,7 @@ impl Eq for StatSet {}
 /// For [`stat_set!`](crate::stat_set) only.
 #[doc(hidden)]
 pub mod construct {
-    use super::{Codes, Counter, Gauge, Histogram, Implied};
+    use super::{Codes, Counter, Gauge, Histogram, Part, Sums};
 
     pub const fn counter(cell: usize, set: u32) -> Counter {
         Counter { cell: cell as u16, set }
@@ -141,28 +158,16 @@ pub mod construct {
         Codes { index: index as u16, set }
     }
 
-    /// Nothing is implied unless a function says what.
-    pub const fn implied(given: &[fn(u16, u16) -> Implied]) -> fn(u16, u16) -> Implied {
+    /// Nothing is part of anything unless a function says of what.
+    pub const fn sums(given: &[fn(Part) -> Sums]) -> fn(Part) -> Sums {
         match given {
-            [implied, ..] => *implied,
-            [] => nothing,
+            [sums, ..] => *sums,
+            [] => none,
         }
     }
 
-    /// No histogram is part of another unless a function says of which.
-    pub const fn whole(given: &[fn(u16) -> Option<Histogram>]) -> fn(u16) -> Option<Histogram> {
-        match given {
-            [whole, ..] => *whole,
-            [] => alone,
-        }
-    }
-
-    fn alone(_histogram: u16) -> Option<Histogram> {
-        None
-    }
-
-    fn nothing(_family: u16, _status: u16) -> Implied {
-        Implied::default()
+    fn none(_part: Part) -> Sums {
+        Sums::default()
     }
 
     /// FNV-1a of the defining module's path and name: distinct for each set of the program.
@@ -205,8 +210,7 @@ macro_rules! stat_set {
         $(histograms { $($h:ident = $hn:literal $hu:ident),* $(,)? })?
         $(lazy_histograms { $($z:ident = $zn:literal $zu:ident),* $(,)? })?
         $(codes { $($d:ident = $dn:literal),* $(,)? })?
-        $(implied = $implied:path;)?
-        $(whole = $whole:path;)?
+        $(sums = $sums:path;)?
     ) => {
         $(#[$doc])*
         $vis mod $module {
@@ -245,8 +249,7 @@ macro_rules! stat_set {
                         name: $zn, unit: $crate::stats::Unit::$zu, lazy: true },)*)?
                 ],
                 codes: &[$($($dn,)*)?],
-                implied: construct::implied(&[$($implied)?]),
-                whole: construct::whole(&[$($whole)?]),
+                sums: construct::sums(&[$($sums)?]),
                 id: ID,
             };
         }

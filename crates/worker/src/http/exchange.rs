@@ -194,11 +194,17 @@ impl Exchange {
 
     /// Takes the request through all stages and answers what becomes of the client's connection.
     pub(crate) async fn run(&mut self, connection: &mut Connection, http: &Http) -> After {
-        self.begin(connection, http);
-        if let Some(reject) = self.refused {
-            self.reply_refused(connection, http, reject);
-        } else if !(connection.worker.overload.requests.get() && self.is_turned_away(connection, http)) {
-            self.serve(connection, http).await;
+        // A loop, as a second caller of these stages would cost every request their inlining.
+        loop {
+            self.begin(connection, http);
+            if let Some(reject) = self.refused {
+                self.reply_refused(connection, http, reject);
+            } else if !(connection.worker.overload.requests.get() && self.is_turned_away(connection, http)) {
+                self.serve(connection, http).await;
+            }
+            if self.redirected.is_none() || !self.take_redirected(connection, http) {
+                break;
+            }
         }
         if self.replying {
             if self.filters.is_some() && !self.filter_reply(connection, http, None) {
@@ -221,41 +227,37 @@ impl Exchange {
     /// The pipeline, stage by stage.
     async fn serve(&mut self, connection: &mut Connection, http: &Http) {
         // Who is asking, and under which id.
-        self.identify(connection, http);
-        loop {
-            // Which virtual host and route, and so which filters.
-            self.find_route(connection, http);
-            // Some want to read of a request before it is over.
-            if http.notes_begins {
-                self.note_begin(connection, http);
-            }
-            // Filters may change the request, hold it, or answer it.
-            if self.filters.is_some() {
-                match self.filter_request(connection, http) {
-                    Passed::Free => {}
-                    Passed::Barred => return,
-                    Passed::Held => {
-                        if !Box::pin(self.hold_request(connection, http)).await {
-                            return;
-                        }
+        if self.redirected.is_none() {
+            self.identify(connection, http);
+        }
+        // Which virtual host and route, and so which filters.
+        self.find_route(connection, http);
+        // Some want to read of a request before it is over.
+        if http.notes_begins {
+            self.note_begin(connection, http);
+        }
+        // Filters may change the request, hold it, or answer it.
+        if self.filters.is_some() {
+            match self.filter_request(connection, http) {
+                Passed::Free => {}
+                Passed::Barred => return,
+                Passed::Held => {
+                    if !Box::pin(self.hold_request(connection, http)).await {
+                        return;
                     }
                 }
             }
-            // The end of the chain: answer here, or forward.
-            let Some(Destination { routes, route, cluster }) = self.route_request(connection, http) else { return };
-            if !self.choose_host(cluster, (&routes, route), connection, http) {
-                return;
-            }
-            // Permission from the circuit breakers, and a connection.
-            self.forward(routes, route, connection, http).await;
-            // A loop, as a second caller of these stages would cost every request their inlining.
-            if self.redirected.is_none() || !self.begin_redirected(connection, http) {
-                return;
-            }
         }
+        // The end of the chain: answer here, or forward.
+        let Some(Destination { routes, route, cluster }) = self.route_request(connection, http) else { return };
+        if !self.choose_host(cluster, (&routes, route), connection, http) {
+            return;
+        }
+        // Permission from the circuit breakers, and a connection.
+        self.forward(routes, route, connection, http).await;
     }
 
-    pub(super) fn begin(&mut self, connection: &Connection, http: &Http) {
+    fn begin(&mut self, connection: &Connection, http: &Http) {
         let worker = &connection.worker;
         let now = worker.clock.now();
         let head_bytes = self.info.request_head_bytes;
@@ -271,7 +273,6 @@ impl Exchange {
         self.info.tls.clone_from(&connection.tls);
         self.last_activity = now;
         let stats = &http.stats;
-        stats.inc(stat::DOWNSTREAM_RQ_TOTAL);
         stats.inc(match self.request.version() {
             Version::Http2 => stat::DOWNSTREAM_RQ_HTTP2_TOTAL,
             Version::Http10 | Version::Http11 => stat::DOWNSTREAM_RQ_HTTP1_TOTAL,
@@ -431,7 +432,9 @@ impl Exchange {
         self.fresh_only = false;
         self.attempts = None;
         self.chosen = None;
-        self.redirected = None;
+        if self.redirected.is_some() {
+            self.redirected = None;
+        }
         self.watches_client = false;
         self.keep_alive = true;
         self.route_timeout = None;

@@ -118,17 +118,12 @@ impl Exchange {
         Ok((head, target))
     }
 
-    /// Begins the request that follows a redirected one; `false` when the last answer was for the client.
+    /// Ends the request that was redirected and takes the one that follows it; `false` when the last answer was for the
+    /// client.
     #[cold]
     #[inline(never)]
-    pub(super) fn begin_redirected(&mut self, connection: &mut Connection, http: &Http) -> bool {
+    pub(super) fn take_redirected(&mut self, connection: &mut Connection, http: &Http) -> bool {
         let Some(head) = self.redirected.as_mut().and_then(|redirected| redirected.next.take()) else { return false };
-        self.begin_anew(*head, connection, http);
-        true
-    }
-
-    /// Ends the request that was redirected, and begins the one that follows it.
-    fn begin_anew(&mut self, head: RequestHead, connection: &mut Connection, http: &Http) {
         let worker = connection.worker.clone();
         let now = worker.clock.now();
         self.info.ended = Some(now);
@@ -163,7 +158,7 @@ impl Exchange {
             connection.input.release(&worker.buffers);
             connection.input = Input::holding([body, rest].concat());
         }
-        self.request = head;
+        self.request = *head;
         self.facts.expects_continue = false;
         self.request_trailers.clear();
         self.weighted = None;
@@ -171,7 +166,7 @@ impl Exchange {
         self.chosen = None;
         self.fresh_only = false;
         self.request_framing = BodyFraming::None;
-        self.begin(connection, http);
+        true
     }
 }
 

@@ -105,8 +105,7 @@ fn set_of(sort: Sort, prefix: &str, name: &str) -> Option<&'static StatSet> {
         cells,
         histograms,
         codes: &[],
-        implied: construct::implied(&[]),
-        whole: construct::whole(&[]),
+        sums: construct::sums(&[]),
         id: construct::set_id(&unique),
     }));
     sets.insert(key, set);

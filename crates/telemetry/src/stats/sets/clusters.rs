@@ -1,6 +1,6 @@
 //! Upstream clusters: Envoy's `cluster.` and `cluster_manager.` names.
 
-use crate::stats::{Counter, Histogram, Implied};
+use crate::stats::{Counter, Part, Sums};
 
 crate::stat_set! {
     /// TLS with the hosts of one cluster; prefix: its name.
@@ -226,19 +226,25 @@ crate::stat_set! {
         UPSTREAM_RQ_BY_CODE = "upstream_rq_",
         RETRY_UPSTREAM_RQ_BY_CODE = "retry.upstream_rq_",
     }
-    implied = super::of_code;
-    whole = super::of_time;
+    sums = super::of_cluster;
 }
 
-/// An answer's time is recorded once, by its origin.
-fn of_time(histogram: u16) -> Option<Histogram> {
-    use cluster::*;
-    let part = [EXTERNAL_UPSTREAM_RQ_TIME, INTERNAL_UPSTREAM_RQ_TIME].iter().any(|part| part.index == histogram);
-    part.then_some(UPSTREAM_RQ_TIME)
+/// An answer is counted once, by its origin and status, and so is its time; this is what they add up to.
+fn of_cluster(part: Part) -> Sums {
+    match part {
+        Part::Code(family, status) => of_code(family, status),
+        Part::Histogram(at)
+            if [cluster::EXTERNAL_UPSTREAM_RQ_TIME, cluster::INTERNAL_UPSTREAM_RQ_TIME]
+                .iter()
+                .any(|part| part.index == at) =>
+        {
+            Sums { histogram: Some(cluster::UPSTREAM_RQ_TIME), ..Sums::default() }
+        }
+        Part::Histogram(_) | Part::Counter(_) => Sums::default(),
+    }
 }
 
-/// An upstream's answer is counted once, by its origin and status; this is what it adds up to.
-fn of_code(family: u16, status: u16) -> Implied {
+fn of_code(family: u16, status: u16) -> Sums {
     use cluster::*;
     let class = |classes: [Counter; 5]| classes.get(usize::from(status / 100).wrapping_sub(1)).copied();
     let all = class([UPSTREAM_RQ_1XX, UPSTREAM_RQ_2XX, UPSTREAM_RQ_3XX, UPSTREAM_RQ_4XX, UPSTREAM_RQ_5XX]);
@@ -261,9 +267,13 @@ fn of_code(family: u16, status: u16) -> Implied {
         ];
         (EXTERNAL_UPSTREAM_RQ_COMPLETED, class(classes))
     } else {
-        return Implied::default();
+        return Sums::default();
     };
-    Implied { family: Some(UPSTREAM_RQ_BY_CODE), counters: [Some(UPSTREAM_RQ_COMPLETED), Some(completed), all, class] }
+    Sums {
+        family: Some(UPSTREAM_RQ_BY_CODE),
+        counters: [Some(UPSTREAM_RQ_COMPLETED), Some(completed), all, class],
+        histogram: None,
+    }
 }
 
 crate::stat_set! {

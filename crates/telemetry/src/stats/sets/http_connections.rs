@@ -1,5 +1,7 @@
 //! HTTP connection managers and the HTTP/1 codec: Envoy's `http.` and `http1.` names.
 
+use crate::stats::{Part, Sums};
+
 crate::stat_set! {
     /// An HTTP connection manager; prefix: its `stat_prefix`.
     pub mod http = "http";
@@ -72,6 +74,19 @@ crate::stat_set! {
     histograms {
         DOWNSTREAM_CX_LENGTH_MS = "downstream_cx_length_ms" Milliseconds,
         DOWNSTREAM_RQ_TIME = "downstream_rq_time" Milliseconds,
+    }
+    sums = super::of_http;
+}
+
+/// A request is counted once by its protocol and once by the class of its status.
+fn of_http(part: Part) -> Sums {
+    use http::*;
+    let classes = [DOWNSTREAM_RQ_1XX, DOWNSTREAM_RQ_2XX, DOWNSTREAM_RQ_3XX, DOWNSTREAM_RQ_4XX, DOWNSTREAM_RQ_5XX];
+    let protocols = [DOWNSTREAM_RQ_HTTP1_TOTAL, DOWNSTREAM_RQ_HTTP2_TOTAL];
+    let by_class = Sums::of_one(part, &classes, DOWNSTREAM_RQ_COMPLETED);
+    Sums {
+        counters: [by_class.counters[0], Sums::of_one(part, &protocols, DOWNSTREAM_RQ_TOTAL).counters[0], None, None],
+        ..by_class
     }
 }
 

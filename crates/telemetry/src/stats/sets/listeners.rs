@@ -1,5 +1,7 @@
 //! Listeners: Envoy's `listener.` and `listener_manager.` names.
 
+use crate::stats::{Part, Sums};
+
 crate::stat_set! {
     /// Connections of a listener; prefix: its address with `:` as `_`, or its `stat_prefix`.
     pub mod listener = "listener";
@@ -47,6 +49,14 @@ crate::stat_set! {
         DOWNSTREAM_RQ_5XX = "downstream_rq_5xx",
         DOWNSTREAM_RQ_COMPLETED = "downstream_rq_completed",
     }
+    sums = super::of_listener;
+}
+
+/// A request with a status of a known class is counted once, there.
+fn of_listener(part: Part) -> Sums {
+    use listener_http::*;
+    let classes = [DOWNSTREAM_RQ_1XX, DOWNSTREAM_RQ_2XX, DOWNSTREAM_RQ_3XX, DOWNSTREAM_RQ_4XX, DOWNSTREAM_RQ_5XX];
+    Sums::of_one(part, &classes, DOWNSTREAM_RQ_COMPLETED)
 }
 
 crate::stat_set! {

@@ -24,18 +24,17 @@ pub use process::{
 
 use super::block::Block;
 
-/// Counts a finished downstream request in its connection manager: completed, and its status class.
+/// Counts a finished downstream request in its connection manager: its status class, which adds to the completed ones.
 #[inline]
 pub fn count_downstream_response(block: &Block, status: u16) {
     use http::*;
-    block.inc(DOWNSTREAM_RQ_COMPLETED);
     match status / 100 {
         1 => block.inc(DOWNSTREAM_RQ_1XX),
         2 => block.inc(DOWNSTREAM_RQ_2XX),
         3 => block.inc(DOWNSTREAM_RQ_3XX),
         4 => block.inc(DOWNSTREAM_RQ_4XX),
         5 => block.inc(DOWNSTREAM_RQ_5XX),
-        _ => {}
+        _ => block.inc(DOWNSTREAM_RQ_COMPLETED),
     }
 }
 
@@ -43,14 +42,13 @@ pub fn count_downstream_response(block: &Block, status: u16) {
 #[inline]
 pub fn count_listener_response(block: &Block, status: u16) {
     use listener_http::*;
-    block.inc(DOWNSTREAM_RQ_COMPLETED);
     match status / 100 {
         1 => block.inc(DOWNSTREAM_RQ_1XX),
         2 => block.inc(DOWNSTREAM_RQ_2XX),
         3 => block.inc(DOWNSTREAM_RQ_3XX),
         4 => block.inc(DOWNSTREAM_RQ_4XX),
         5 => block.inc(DOWNSTREAM_RQ_5XX),
-        _ => {}
+        _ => block.inc(DOWNSTREAM_RQ_COMPLETED),
     }
 }
 
