@@ -1,5 +1,7 @@
 //! Byte classes of RFC 9110/9112/3986 as tables, and the vectorisable whole-block check.
 
+use wide::i8x16;
+
 /// Lower-case form of each RFC 9110 5.6.2 `tchar`; 0 for every byte that is not one.
 pub(crate) static TOKEN_LOWER: [u8; 256] = token_lower();
 
@@ -118,6 +120,17 @@ pub(crate) fn unusual_in_word(word: u64) -> u64 {
     (word.wrapping_sub(ONES * 0x20) | word.wrapping_add(ONES)) & HIGHS
 }
 
+/// Bytes that are looked at at once where the processor has registers for them.
+pub(crate) const LANE: usize = 16;
+
+/// A bit for each byte of `lane`, the first lowest, that is no visible ASCII and no space.
+#[inline(always)]
+pub(crate) fn unusual_in_lane(lane: [u8; LANE]) -> u32 {
+    // As numbers with a sign, bytes outside ASCII are less than a space too.
+    let lane = i8x16::new(lane.map(u8::cast_signed));
+    (lane.simd_lt(i8x16::splat(0x20)) | lane.simd_eq(i8x16::splat(0x7f))).to_bitmask()
+}
+
 /// Marks, in its highest bit, each byte of `word` that is `byte`, which is ASCII. The first mark is true, or lies on
 /// or behind a byte outside ASCII.
 #[inline(always)]
@@ -172,6 +185,21 @@ mod tests {
                 }
             }
             assert!(is_field_value(&vec![b' '; length]));
+        }
+    }
+
+    #[test]
+    fn every_unusual_byte_of_a_lane_is_marked() {
+        for byte in 0..=255u8 {
+            let unusual = !matches!(byte, b' '..=b'~');
+            for at in 0..LANE {
+                for others in [b' ', b'~', 0x7f, 0xff] {
+                    let mut lane = [others; LANE];
+                    lane[at] = byte;
+                    let rest = if matches!(others, 0x7f | 0xff) { u32::from(u16::MAX) & !(1 << at) } else { 0 };
+                    assert_eq!(unusual_in_lane(lane), rest | u32::from(unusual) << at, "{lane:x?}");
+                }
+            }
         }
     }
 

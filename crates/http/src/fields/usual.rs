@@ -4,7 +4,7 @@
 //! nothing about the rest: those do. The tests hold the two against one another.
 
 use super::{CANONICAL, Entry, Fields};
-use crate::chars::{WORD, ascii_in_word, lower_name_word, unusual_in_word};
+use crate::chars::{LANE, WORD, ascii_in_word, lower_name_word, unusual_in_lane};
 use crate::header_id::{IdSet, KEY_BYTES};
 use crate::{HeadLimits, HeaderId};
 
@@ -98,19 +98,12 @@ fn bytes_at<const N: usize>(block: &Usual, at: usize) -> Option<&[u8; N]> {
 fn usual_line_end(block: &Usual, from: usize) -> Option<(usize, u32)> {
     let mut at = from;
     loop {
-        // Two words for each comparison with the bound.
-        let pair = u128::from_le_bytes(*bytes_at(block, at)?);
-        let marks = unusual_in_word(pair as u64);
+        let marks = unusual_in_lane(*bytes_at(block, at)?);
         if marks != 0 {
-            at += (marks.trailing_zeros() / 8) as usize;
+            at += marks.trailing_zeros() as usize;
             break;
         }
-        let marks = unusual_in_word((pair >> 64) as u64);
-        if marks != 0 {
-            at += WORD + (marks.trailing_zeros() / 8) as usize;
-            break;
-        }
-        at += 2 * WORD;
+        at += LANE;
     }
     let around = u32::from_le_bytes(*bytes_at(block, at.wrapping_sub(1))?);
     ((around >> 8) as u16 == u16::from_le_bytes(*b"\r\n")).then_some((at, around))
