@@ -71,13 +71,51 @@ pub fn pin_to_cpu(index: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives memory that the allocator holds but nobody uses back to the system; worth it after a configuration was read.
+/// Gives memory that the allocators of this thread, and of C libraries, hold but nobody uses back to the system; worth it
+/// after a configuration was read.
 pub fn release_free_memory() {
+    // SAFETY: it only touches the calling thread's own heap and what ended threads left.
+    unsafe {
+        libmimalloc_sys::mi_collect(true);
+    }
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim only touches the allocator's own state and is thread-safe.
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// Lets go of the pages of the program's own file that are in memory. Reading a configuration touches most of them, and
+/// serving few, which come back from the page cache when they are next used.
+pub fn release_program_pages() {
+    // SAFETY: the callback has the type that is asked for, and no data.
+    unsafe {
+        libc::dl_iterate_phdr(Some(release_segments), std::ptr::null_mut());
+    }
+}
+
+/// For the first object, which is the program, and for no other: a number other than 0 ends the walk.
+unsafe extern "C" fn release_segments(object: *mut libc::dl_phdr_info, _: usize, _: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the loader passes a valid object, with so many headers, which stay for the call.
+    let (base, segments) = unsafe {
+        let object = &*object;
+        (object.dlpi_addr, std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)))
+    };
+    for segment in segments {
+        // What may be written to, or was when the program was linked, differs from the file.
+        if segment.p_type != libc::PT_LOAD || segment.p_flags & libc::PF_W != 0 {
+            continue;
+        }
+        let start = (base + segment.p_vaddr).next_multiple_of(page_size());
+        let end = (base + segment.p_vaddr + segment.p_memsz) / page_size() * page_size();
+        if end > start {
+            // SAFETY: whole pages of a mapping of a file that nobody can have written to: the file has the same.
+            unsafe {
+                libc::madvise(start as *mut libc::c_void, (end - start) as usize, libc::MADV_DONTNEED);
+            }
+        }
+    }
+    1
 }
 
 /// Tells systemd about a change of state (`READY=1`, `RELOADING=1`, `STOPPING=1`), if it listens: the protocol of
@@ -110,6 +148,19 @@ pub fn monotonic_nanos() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_program_runs_on_without_its_pages() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = text.lines().find(|line| line.starts_with("RssFile:")).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+        };
+        let before = resident();
+        release_program_pages();
+        let after = resident();
+        assert!(after < before, "{before} KiB, {after} KiB");
+    }
 
     #[test]
     fn the_file_limit_is_positive_after_raising() {

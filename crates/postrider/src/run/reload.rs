@@ -152,6 +152,9 @@ impl<'a> Loader<'a> {
         self.plan = Some(plan);
         let source = self.options.input.name();
         state.history.push(HistoryEntry { time: now, source, outcome: Outcome::Accepted { changes } });
+        // Serving needs little of what reading did.
+        postrider_sys::release_free_memory();
+        postrider_sys::release_program_pages();
         Ok(())
     }
 
