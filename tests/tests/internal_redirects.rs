@@ -64,8 +64,7 @@ fn the_client_gets_the_answer_of_where_a_redirect_leads() {
     assert_eq!(seen.header("x-envoy-original-url"), "http://test/red?z");
     assert_eq!(seen.header("x-copy"), "copied");
     // The client may have its answer before it is counted.
-    let answered = || set.proxy.stats().value("http.ingress_http.downstream_rq_2xx") == 1;
-    postrider_tests::kit::wait_until("the answer is counted", answered);
+    set.proxy.wait_stat("http.ingress_http.downstream_rq_2xx", 1);
     let stats = set.proxy.stats();
     assert_eq!(stats.value("cluster.origin.upstream_internal_redirect_succeeded_total"), 1);
     assert_eq!(stats.value("cluster.origin.upstream_rq_total"), 1);

@@ -116,10 +116,10 @@ pub fn program(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     folders.map(|folder| folder.join(Path::new(name.as_ref()))).find(|candidate| candidate.is_file())
 }
 
-/// Resident memory of a process in KiB.
+/// Resident memory of a process that is its own. Pages of files, such as the program's, come and go with the page cache.
 pub fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("/proc status");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("RssAnon");
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of kB")
 }
 

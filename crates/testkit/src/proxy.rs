@@ -177,7 +177,7 @@ impl Proxy {
         self.process.pid()
     }
 
-    /// Resident memory in KiB.
+    /// Resident memory in KiB, without pages of files.
     pub fn resident_kib(&self) -> u64 {
         process::resident_kib(self.pid())
     }
