@@ -18,8 +18,9 @@ use cli::Invocation;
 use commands::{certs, completion, convert, demo_upstream, doctor, explain, migrate, plugin, top, validate};
 
 /// Half of an HTTP/2 stream's small allocations miss the few that glibc keeps at hand per size; this one keeps them all.
+/// Counted, to tell what filters allocate.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: postrider_sys::Accounted<mimalloc::MiMalloc> = postrider_sys::Accounted(mimalloc::MiMalloc);
 
 fn main() -> ExitCode {
     let exit = match cli::parse(std::env::args_os()) {

@@ -8,7 +8,7 @@ mod allocation;
 mod process;
 mod socket;
 
-pub use allocation::CountingAllocator;
+pub use allocation::{Accounted, CountingAllocator, allocations};
 pub use process::*;
 pub use socket::*;
 pub use socket2::TcpKeepalive;

@@ -12,6 +12,7 @@ use postrider_telemetry::stats::sets::{http, listener_http, tcp};
 use postrider_tls::ServerTls;
 
 use crate::cluster::{Cluster, stat_name};
+use crate::cost::Cost;
 use crate::http::LocalReplies;
 use crate::limit::Limit;
 use crate::listener::Arrival;
@@ -103,6 +104,8 @@ pub(crate) struct Placed {
     pub(crate) slot: u32,
     pub(crate) filter: Rc<dyn Filter>,
     pub(crate) hooks: Hooks,
+    /// `None` for a plugin: its host counts.
+    pub(crate) cost: Option<Rc<Cost>>,
 }
 
 impl Chain {
@@ -241,7 +244,8 @@ impl Routes {
         Some(self.chains.get(chain as usize)?.get_or_init(|| {
             let placed = plan.0.iter().map(|plan| {
                 let filter = plan.factory.filter(&plan.configs, place);
-                Placed { slot: plan.slot, hooks: filter.hooks(), filter }
+                let cost = plan.factory.plugin().is_none().then(|| Rc::new(Cost::new(place.stats, &plan.name)));
+                Placed { slot: plan.slot, hooks: filter.hooks(), filter, cost }
             });
             Rc::new(Filters::new(placed.collect()))
         }))

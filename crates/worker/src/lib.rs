@@ -25,6 +25,7 @@ mod call;
 mod chain;
 mod clock;
 mod cluster;
+mod cost;
 mod destination;
 mod filter_chain;
 mod fleet;
@@ -53,6 +54,7 @@ mod tunnel;
 mod worker;
 
 pub use chain::rules as request_rules;
+pub use cost::filter_stat_name;
 pub use filter_chain::{Peer, choose as choose_chain};
 pub use fleet::{ApplyError, Fleet};
 pub use greeting::Greeting;

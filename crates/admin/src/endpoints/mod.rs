@@ -3,6 +3,7 @@
 mod certificates;
 mod clusters;
 mod config_dump;
+mod filter_costs;
 mod history;
 mod index;
 mod listeners;

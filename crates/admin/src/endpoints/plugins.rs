@@ -1,5 +1,7 @@
-//! `/plugins`: which plugins there are, what they may do, and what they cost. Ours; Envoy has no such page.
+//! `/plugins`: which plugins there are, what they may do, and what they and other filters cost. Ours; Envoy has no such
+//! page.
 
+use super::filter_costs::Costs;
 use crate::control::Control;
 use crate::request::Request;
 use crate::response::Reply;
@@ -26,15 +28,16 @@ const TIME: &str = "time_ns";
 
 pub(super) fn plugins(control: &dyn Control, request: &Request) -> Reply {
     let plugins = control.plugins();
-    let counted: Vec<ScopeValues> =
-        control.statistics().read(&[]).into_iter().filter(|scope| scope.set.root == ROOT).collect();
+    let mut counted = control.statistics().read(&[]);
+    let costs = Costs::read(&counted);
+    counted.retain(|scope| scope.set.root == ROOT);
     let usages = usages(&plugins, &counted);
     let asked = request.parameter("config").is_some_and(|value| value != "0");
     let both = plugins.iter().zip(&usages);
     match request.parameter("format") {
         Some("json") => {
             let objects: Vec<Value> = both.map(|(plugin, usage)| object(plugin, usage, asked)).collect();
-            Reply::json(&json!({ "plugins": objects }))
+            Reply::json(&json!({ "plugins": objects, "filters": costs.json() }))
         }
         None | Some("text") => {
             let mut out = String::new();
@@ -42,6 +45,7 @@ pub(super) fn plugins(control: &dyn Control, request: &Request) -> Reply {
                 // Writing to a String cannot fail.
                 let _ = write_plugin(plugin, usage, asked, &mut out);
             }
+            let _ = costs.write(&mut out);
             Reply::text(out)
         }
         Some(_) => Reply::bad_request("usage: /plugins?format=(json|text)\n"),

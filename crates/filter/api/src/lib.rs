@@ -27,6 +27,7 @@ mod info;
 mod moment;
 mod outcome;
 pub mod plugin;
+mod route_blocks;
 mod state;
 mod tls;
 
@@ -45,6 +46,7 @@ pub use host::{
 pub use info::{Flags, Logged, StreamInfo, UpstreamOverride};
 pub use moment::Moment;
 pub use outcome::{Action, Flow, LocalReply, Resumer};
+pub use route_blocks::{RouteBlocks, stat_part};
 pub use state::State;
 pub use tls::{Certificates, Forwarded, TlsSession};
 

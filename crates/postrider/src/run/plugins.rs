@@ -1,5 +1,7 @@
 //! The plugins of a plan, as the admin, the history and the statistics see them.
 
+use std::collections::HashSet;
+
 use postrider_admin::{Change, ChangeKind, CircuitStatus, PluginPlace, PluginStatus};
 use postrider_filter_api::RouteFacts;
 use postrider_filter_api::plugin::{Facts, OnError};
@@ -14,6 +16,9 @@ const USAGE_ROOT: &str = "plugin";
 
 /// The root of the statistics that Rider plugins name themselves (`rider.<name>.…`).
 const RIDER_ROOT: &str = "rider";
+
+/// The root of what other filters cost (`filter.<name>.<route>.calls`).
+const FILTER_ROOT: &str = "filter";
 
 /// Every plugin once, with all its places and what its routes see.
 pub fn statuses(plan: &Plan) -> Vec<PluginStatus> {
@@ -72,11 +77,22 @@ pub fn scope_names(plan: &Plan) -> Vec<String> {
     plan.plugins().map(|(_, _, facts)| scope_of_address(&facts.name)).collect()
 }
 
-/// Whether a scope belongs to a plugin that is none of `names`.
-pub fn is_gone(set: &StatSet, prefix: &str, names: &[String]) -> bool {
+/// The names of a plan's other filters, as statistics have them.
+pub fn filter_names(plan: &Plan) -> HashSet<String> {
+    let chains = plan.listeners.iter().flat_map(|listener| listener.each_chain()).filter_map(|chain| chain.routes());
+    let filters = chains.flat_map(|routes| &routes.filter_chains).flat_map(|chain| &chain.0);
+    filters.map(|filter| postrider_worker::filter_stat_name(&filter.name)).collect()
+}
+
+/// Whether a scope belongs to a plugin that is none of `plugins`, or to a filter that is none of `filters`.
+pub fn is_gone(set: &StatSet, prefix: &str, plugins: &[String], filters: &HashSet<String>) -> bool {
     let owns =
         |name: &String| prefix.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    (set.root == USAGE_ROOT || set.root == RIDER_ROOT) && !names.iter().any(owns)
+    match set.root {
+        USAGE_ROOT | RIDER_ROOT => !plugins.iter().any(owns),
+        FILTER_ROOT => !prefix.split_once('.').is_some_and(|(name, _)| filters.contains(name)),
+        _ => false,
+    }
 }
 
 fn status(facts: &Facts) -> PluginStatus {
@@ -215,8 +231,13 @@ static_resources:
         use postrider_filter_plugin::stat;
         let names = ["mark".to_owned()];
         for (prefix, gone) in [("mark", false), ("mark.route", false), ("marker.route", true), ("other", true)] {
-            assert_eq!(is_gone(&stat::route::SET, prefix, &names), gone, "{prefix}");
+            assert_eq!(is_gone(&stat::route::SET, prefix, &names, &HashSet::new()), gone, "{prefix}");
         }
-        assert!(!is_gone(&postrider_telemetry::stats::sets::http::SET, "other", &names));
+        use postrider_telemetry::stats::sets;
+        assert!(!is_gone(&sets::http::SET, "other", &names, &HashSet::new()));
+        let filters = HashSet::from(["mark".to_owned()]);
+        for (prefix, gone) in [("mark.route.0", false), ("marker.route", true)] {
+            assert_eq!(is_gone(&sets::filter::SET, prefix, &[], &filters), gone, "{prefix}");
+        }
     }
 }

@@ -215,7 +215,8 @@ impl<'a> Loader<'a> {
         let snapshot = &*plan.snapshot;
         let clusters: HashSet<String> =
             snapshot.clusters.iter().map(|cluster| scopes::cluster_prefix(cluster)).collect();
-        let (http, plugins) = (stat_prefixes(snapshot), plugins::scope_names(plan));
+        let (http, plugins, filters) =
+            (stat_prefixes(snapshot), plugins::scope_names(plan), plugins::filter_names(plan));
         // All at once: each pass decides anew about every scope.
         self.registry.retain(|set, prefix| {
             if *set == sets::cluster::SET || *set == sets::cluster_health::SET {
@@ -225,7 +226,7 @@ impl<'a> Loader<'a> {
             } else if *set == sets::http::SET || *set == sets::tcp::SET {
                 http.contains(prefix)
             } else {
-                !plugins::is_gone(set, prefix, &plugins)
+                !plugins::is_gone(set, prefix, &plugins, &filters)
             }
         });
     }

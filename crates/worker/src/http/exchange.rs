@@ -321,7 +321,7 @@ impl Exchange {
             stats.inc(stat::DOWNSTREAM_RQ_RX_RESET);
         }
         if self.filters.is_some() {
-            self.complete_filters();
+            self.complete_filters(&worker.clock);
         }
         if http.notes_ends.get() {
             self.note_end(connection, http);
@@ -393,7 +393,7 @@ impl Exchange {
         }
     }
 
-    fn route_plan(&self) -> Option<&crate::plan::RoutePlan> {
+    pub(super) fn route_plan(&self) -> Option<&crate::plan::RoutePlan> {
         self.routes.as_ref()?.plan.routes.get(self.route? as usize)
     }
 

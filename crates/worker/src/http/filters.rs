@@ -10,6 +10,7 @@ use super::ending::End;
 use super::exchange::Exchange;
 use super::passage::{Hook, Next, Passage, Side, Standing};
 use crate::chain::Http;
+use crate::clock::Clock;
 use crate::host::Services;
 
 /// Why a message goes no further.
@@ -66,6 +67,7 @@ impl Exchange {
                 return Err(Barred::TooLarge);
             }
             if let Action::Respond(reply) = action {
+                self.count_local_reply(index);
                 return Err(Barred::Reply(reply));
             }
         }
@@ -169,7 +171,21 @@ impl Exchange {
             resumer,
             host: &services,
         };
-        Some(hook(&*placed.filter, state, stream))
+        let clock = &connection.worker.clock;
+        let measure = placed.cost.as_ref().and_then(|cost| cost.begin(clock));
+        let answer = hook(&*placed.filter, state, stream);
+        if let Some(cost) = &placed.cost {
+            cost.end(measure, route.map(|route| &route.facts), clock);
+        }
+        Some(answer)
+    }
+
+    #[cold]
+    fn count_local_reply(&self, index: usize) {
+        let cost = self.filters.as_ref().and_then(|filters| filters.all.get(index)).and_then(|at| at.cost.as_ref());
+        if let Some(cost) = cost {
+            cost.answered(self.route_plan().map(|route| &route.facts));
+        }
     }
 
     pub(super) fn pass(&mut self, side: Side) -> &mut Passage {
@@ -217,12 +233,18 @@ impl Exchange {
     }
 
     /// Last call for the filters' states, and everything of theirs is forgotten.
-    pub(super) fn complete_filters(&mut self) {
+    pub(super) fn complete_filters(&mut self, clock: &Clock) {
         let Some(filters) = self.filters.take() else { return };
         if filters.hooks.complete {
+            let route = self.routes.as_ref().zip(self.route);
+            let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));
             for (placed, state) in filters.all.iter().zip(&mut self.states) {
                 if placed.hooks.complete {
+                    let measure = placed.cost.as_ref().and_then(|cost| cost.begin(clock));
                     placed.filter.on_complete(state, &self.info);
+                    if let Some(cost) = &placed.cost {
+                        cost.end(measure, route.map(|route| &route.facts), clock);
+                    }
                 }
             }
         }

@@ -138,7 +138,7 @@ impl Exchange {
                 cluster.stats(&worker).gauge_dec(cluster_stat::UPSTREAM_RQ_ACTIVE);
             }
         }
-        self.complete_filters();
+        self.complete_filters(&worker.clock);
         if http.notes_ends.get() {
             self.note_end(connection, http);
         }

@@ -83,12 +83,14 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
-    /// What the filter contract counts for each filter (no counterpart in Envoy); prefix: the filter's name.
+    /// What a filter that is no plugin costs on a route (no counterpart in Envoy); prefix: the filter's name, then the
+    /// route's.
     pub mod filter = "filter";
     counters {
-        REQUESTS = "requests",
+        CALLS = "calls",
         LOCAL_REPLIES = "local_replies",
-        ERRORS = "errors",
+        TIME_NS = "time_ns",
+        ALLOCATIONS = "allocations",
     }
 }
 

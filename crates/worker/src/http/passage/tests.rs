@@ -28,7 +28,7 @@ impl Filter for Everything {
 }
 
 fn filters(count: usize) -> Filters {
-    let placed = |slot| Placed { slot, filter: Rc::new(Everything), hooks: EVERYTHING };
+    let placed = |slot| Placed { slot, filter: Rc::new(Everything), hooks: EVERYTHING, cost: None };
     Filters::new((0..count as u32).map(placed).collect())
 }
 

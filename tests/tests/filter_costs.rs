@@ -1,0 +1,42 @@
+//! What filters cost, by route: in `/stats` and `/plugins`.
+
+use postrider_tests::kit::config::extension;
+use postrider_tests::postrider_only;
+use postrider_tests::site;
+use serde_json::json;
+
+const NAME: &str = "envoy.filters.http.csrf";
+
+#[test]
+fn each_filter_is_accounted_for_by_route() {
+    if !postrider_only() {
+        return;
+    }
+    let enabled = json!({"filter_enabled": {"default_value": {"numerator": 100}}});
+    let site = site::with([
+        extension(NAME, "filters.http.csrf.v3.CsrfPolicy", enabled),
+        extension("second.one", "filters.http.buffer.v3.Buffer", json!({"max_request_bytes": 100})),
+    ])
+    .start();
+    assert_eq!(site.ask("GET", "/", "").status, 200);
+    assert_eq!(site.ask("POST", "/", "origin: http://evil.test\r\ncontent-length: 0\r\n").status, 403);
+    site.proxy.wait_stat("http.ingress_http.downstream_rq_completed", 2);
+    let stats = site.proxy.stats();
+    let counts = |filter: &str, count: &str| -> Vec<u64> {
+        let (start, end) = (format!("filter.{filter}."), format!(".{count}"));
+        let names = stats.0.keys().filter(|name| name.starts_with(&start) && name.ends_with(&end));
+        names.map(|name| stats.value(name)).collect()
+    };
+    assert_eq!(counts("envoy_filters_http_csrf", "calls"), [2]);
+    assert_eq!(counts("envoy_filters_http_csrf", "local_replies"), [1]);
+    assert!(counts("envoy_filters_http_csrf", "time_ns")[0] > 0);
+    // It saw the one request that csrf let through.
+    assert_eq!(counts("second_one", "calls"), [1]);
+
+    let shown = site.proxy.admin_json("/plugins?format=json");
+    let filter =
+        shown["filters"].as_array().unwrap().iter().find(|it| it["name"] == "envoy_filters_http_csrf").unwrap();
+    assert_eq!((&filter["routes"][0]["calls"], &filter["routes"][0]["local_replies"]), (&json!(2), &json!(1)));
+    let text = site.proxy.admin_get("/plugins");
+    assert!(text.text().contains("filter envoy_filters_http_csrf\n  route "), "{}", text.text());
+}
