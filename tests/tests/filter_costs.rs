@@ -1,9 +1,10 @@
-//! What filters cost, by route: in `/stats` and `/plugins`.
+//! What filters cost, by route: in `/stats`, `/plugins` and `postrider top`.
 
 use postrider_tests::kit::config::extension;
+use postrider_tests::kit::proxy;
 use postrider_tests::postrider_only;
 use postrider_tests::site;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const NAME: &str = "envoy.filters.http.csrf";
 
@@ -39,4 +40,10 @@ fn each_filter_is_accounted_for_by_route() {
     assert_eq!((&filter["routes"][0]["calls"], &filter["routes"][0]["local_replies"]), (&json!(2), &json!(1)));
     let text = site.proxy.admin_get("/plugins");
     assert!(text.text().contains("filter envoy_filters_http_csrf\n  route "), "{}", text.text());
+
+    let admin = site.proxy.admin_address().to_string();
+    let top = proxy::run(&["top", "--once", "--json", "--interval", "10ms", "--admin", &admin]);
+    let top: Value = serde_json::from_str(&top.stdout).unwrap();
+    let filters = top["filters"].as_array().unwrap();
+    assert!(filters.iter().any(|it| it["filter"] == "second_one" && it["calls_per_second"] == 0.0), "{top}");
 }

@@ -344,10 +344,42 @@ fn a_changed_plugin_is_taken_a_broken_one_is_refused_and_top_shows_both() {
     assert!(stdout.contains(" requests/s\n") && stdout.contains("mark") && stdout.contains("everything"), "{stdout}");
     let (stdout, _) = expect(&["top", "--admin", &admin, "--once", "--interval", "50ms", "--json"], 0);
     let rates: Value = serde_json::from_str(&stdout).unwrap();
-    let route = &rates["plugins"][0]["routes"][0];
-    assert!(route["p99_us"].as_f64() > Some(0.0), "time is measured finely: {rates:#}");
+    let of_route = &rates["filters"][0];
+    assert_eq!((&of_route["filter"], &of_route["route"]), (&"mark".into(), &"everything".into()), "{rates:#}");
+    assert!(of_route["p99_us"].as_f64() > Some(0.0), "time is measured finely: {rates:#}");
+    look_at_a_terminal(&admin);
     expect(&["top", "--admin", "127.0.0.1:1", "--once"], 1);
     expect(&["top", "--interval", "never"], 2);
+}
+
+/// `top` on a terminal of its own, with keys.
+fn look_at_a_terminal(admin: &str) {
+    let top = format!("{} top --interval 20ms --admin {admin}", env!("CARGO_BIN_EXE_postrider"));
+    let mut child = Command::new("timeout");
+    child
+        .args(["20", "script", "-qec", &top, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut running = Running(child.spawn().unwrap());
+    let (mut keys, mut screen) = (running.0.stdin.take().unwrap(), running.0.stdout.take().unwrap());
+    let mut seen = String::new();
+    let mut await_text = |text: &str| {
+        let mut piece = [0; 4096];
+        while !seen.contains(text) {
+            let count = screen.read(&mut piece).unwrap();
+            assert!(count > 0, "{text}: {seen:?}");
+            seen.push_str(&String::from_utf8_lossy(&piece[..count]));
+        }
+    };
+    await_text("[1 listeners]");
+    keys.write_all(b"4").unwrap();
+    await_text("[4 filters]");
+    await_text("mark");
+    keys.write_all(b"q").unwrap();
+    // What was on the terminal before comes back.
+    await_text("\x1b[?1049l");
+    assert!(running.0.wait().unwrap().success());
 }
 
 /// Ends its process with the test.

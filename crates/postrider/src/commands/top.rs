@@ -1,20 +1,22 @@
-//! `top`: what a running proxy and its plugins do right now, from two looks at its admin.
+//! `top`: what a running proxy and its filters do right now, from looks at its admin.
 
+mod rates;
 mod sample;
+mod screen;
 mod table;
 
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use super::admin::Admin;
 use crate::exit::Exit;
 use crate::terminal;
-use sample::{Rates, Sample};
-
-/// Moves to the first cell of a terminal and clears what is below.
-const CLEAR: &str = "\x1b[H\x1b[J";
+use rates::{Rates, Unit};
+use sample::Sample;
+use screen::{Screen, View};
+use table::Order;
 
 #[derive(Args, Debug)]
 pub struct Arguments {
@@ -43,24 +45,57 @@ pub fn run(arguments: &Arguments) -> Exit {
 }
 
 fn watch(admin: &Admin, arguments: &Arguments) -> Result<(), String> {
-    let refreshes = !arguments.once && !arguments.json && std::io::stdout().is_terminal();
     let mut before = Sample::take(admin)?;
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if terminal && !arguments.once && !arguments.json {
+        return show(admin, before, arguments.interval);
+    }
     loop {
         wait(arguments.interval);
         let now = Sample::take(admin)?;
-        let rates = Rates::between(&before, &now);
+        let mut rates = Rates::between(&before, &now);
         let text = match arguments.json {
             true => format!("{}\n", rates.json()),
-            false => table::text(&rates),
+            false => whole(&mut rates),
         };
         let mut out = std::io::stdout().lock();
-        let clear = if refreshes { CLEAR } else { "" };
         // A reader that went away has seen enough.
-        if write!(out, "{clear}{text}").and_then(|()| out.flush()).is_err() || arguments.once {
+        if write!(out, "{text}").and_then(|()| out.flush()).is_err() || arguments.once {
             return Ok(());
         }
         before = now;
     }
+}
+
+/// On a terminal, until somebody quits.
+fn show(admin: &Admin, mut before: Sample, interval: Duration) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("the terminal: {error}");
+    let screen = Screen::open().map_err(failed)?;
+    let mut view = View::default();
+    let mut rates = Rates::between(&before, &before);
+    screen.draw(&mut view, &mut rates).map_err(failed)?;
+    while screen.serve(&mut view, &mut rates, Instant::now() + interval).map_err(failed)? {
+        let now = Sample::take(admin)?;
+        rates = Rates::between(&before, &now);
+        before = now;
+        screen.draw(&mut view, &mut rates).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Every table, the busiest rows first.
+fn whole(rates: &mut Rates) -> String {
+    let mut out = format!("{:.1} requests/s\n", rates.requests);
+    for table in rates.tables.iter_mut().filter(|table| !table.rows.is_empty()) {
+        let first = table.columns.iter().position(|column| column.unit != Unit::Text).unwrap_or(0);
+        table.sort(Order { column: first, descending: true });
+        out.push('\n');
+        for line in table.lines(None) {
+            out.push_str(&line);
+            out.push('\n');
+        }
+    }
+    out
 }
 
 #[expect(clippy::disallowed_methods, reason = "a command of its own that serves nobody meanwhile")]

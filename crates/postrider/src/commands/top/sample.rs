@@ -1,114 +1,178 @@
-//! Two looks at the counts, and the rates between them.
+//! One look at what a proxy has counted.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Admin;
 
+/// What `/stats` is asked for: a regular expression over names.
+const FILTER: &str = concat!(
+    r"^(listener\..*\.downstream_(rq_completed|rq_5xx|cx_active)",
+    r"|cluster\..*\.(upstream_(rq_(completed|5xx|active|time)|cx_(active|connect_fail))|membership_(healthy|total))",
+    r"|vhost\..*\.upstream_rq_(completed|5xx))$",
+);
+
 /// What was counted at one moment.
 pub struct Sample {
-    at: Instant,
-    /// Requests by listener.
-    listeners: BTreeMap<String, u64>,
+    pub at: Instant,
+    pub listeners: BTreeMap<String, Counts>,
+    pub clusters: BTreeMap<String, Counts>,
+    /// Routes that have statistics of their own.
+    pub routes: BTreeMap<String, Counts>,
+    /// By filter and route, plugins first.
+    pub filters: BTreeMap<(String, String), Calls>,
     /// By name.
-    plugins: BTreeMap<String, PluginSample>,
+    pub plugins: BTreeMap<String, Plugin>,
 }
 
-#[derive(Default)]
-struct PluginSample {
-    version: String,
-    memory: u64,
-    circuit: String,
-    routes: BTreeMap<String, RouteSample>,
-}
-
+/// Of a listener, a route or a cluster.
 #[derive(Clone, Copy, Default)]
-struct RouteSample {
-    calls: u64,
-    errors: u64,
-    bypassed: u64,
-    /// Nanoseconds, as the other two.
-    sum: u64,
-    p50: f64,
-    p99: f64,
+pub struct Counts {
+    pub requests: u64,
+    pub errors: u64,
+    /// Now.
+    pub active: u64,
+    pub connections: u64,
+    pub connect_failures: u64,
+    /// Of the cluster's hosts.
+    pub healthy: u64,
+    pub hosts: u64,
+    /// Milliseconds since the proxy started, as the other.
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
 }
 
-/// What happens per second.
-#[derive(Debug, Default, PartialEq)]
-pub struct Rates {
-    pub seconds: f64,
-    /// Requests, by listener.
-    pub listeners: Vec<(String, f64)>,
-    pub plugins: Vec<PluginRates>,
-}
-
-#[derive(Debug, Default, PartialEq)]
-pub struct PluginRates {
-    pub name: String,
+#[derive(Clone, Default)]
+pub struct Plugin {
     pub version: String,
     /// Bytes over all workers.
     pub memory: u64,
     pub circuit: String,
-    pub routes: Vec<RouteRates>,
 }
 
-#[derive(Debug, Default, PartialEq)]
-pub struct RouteRates {
-    pub route: String,
-    pub calls: f64,
-    pub errors: f64,
-    pub bypassed: f64,
-    /// Microseconds, since the proxy started.
-    pub p50: f64,
-    pub p99: f64,
-    /// Time in calls over the time that passed: 1 is one core.
-    pub cpu: f64,
+/// Of a filter on a route.
+#[derive(Clone, Copy, Default)]
+pub struct Calls {
+    pub calls: u64,
+    pub errors: u64,
+    pub local_replies: u64,
+    pub bypassed: u64,
+    pub allocations: u64,
+    /// Nanoseconds.
+    pub time: u64,
+    /// Nanoseconds since the proxy started, as the other; only plugins know.
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
 }
 
 impl Sample {
     /// # Errors
     /// The admin does not answer, or not so.
     pub fn take(admin: &Admin) -> Result<Sample, String> {
-        let stats = admin.json("/stats?format=json&filter=downstream_rq_completed")?;
+        let stats = admin.json(&format!("/stats?format=json&filter={}", percent_encoded(FILTER)))?;
         let plugins = admin.json("/plugins?format=json")?;
         Ok(Sample::read(&stats, &plugins, Instant::now()))
     }
 
-    fn read(stats: &Value, plugins: &Value, at: Instant) -> Sample {
-        let mut listeners: BTreeMap<String, u64> = BTreeMap::new();
+    pub fn read(stats: &Value, plugins: &Value, at: Instant) -> Sample {
+        let mut sample = Sample {
+            at,
+            listeners: BTreeMap::new(),
+            clusters: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            filters: BTreeMap::new(),
+            plugins: BTreeMap::new(),
+        };
         for stat in list(&stats["stats"]) {
-            let name = stat["name"].as_str().and_then(|name| name.strip_prefix("listener."));
-            let name = name.and_then(|name| name.split_once(".http.")).map(|(listener, _)| listener);
-            if let (Some(name), Some(value)) = (name, stat["value"].as_u64()) {
-                *listeners.entry(name.to_owned()).or_default() += value;
+            if let (Some(name), Some(value)) = (stat["name"].as_str(), stat["value"].as_u64()) {
+                sample.take_in(name, value);
+            }
+            sample.take_in_times(&stat["histograms"]);
+        }
+        for plugin in list(&plugins["plugins"]) {
+            let name = text(plugin, "name");
+            for route in list(&plugin["routes"]) {
+                let time = &route["time_ns"];
+                let calls = Calls {
+                    time: number(time, "sum"),
+                    p50: time["p50"].as_f64(),
+                    p99: time["p99"].as_f64(),
+                    ..calls(route)
+                };
+                sample.filters.insert((name.clone(), text(route, "route")), calls);
+            }
+            let known = Plugin {
+                version: text(plugin, "version"),
+                memory: number(plugin, "memory_bytes"),
+                circuit: text(plugin, "circuit"),
+            };
+            sample.plugins.insert(name, known);
+        }
+        for filter in list(&plugins["filters"]) {
+            for route in list(&filter["routes"]) {
+                let calls = Calls { time: number(route, "time_ns"), ..calls(route) };
+                sample.filters.insert((text(filter, "name"), text(route, "route")), calls);
             }
         }
-        let mut all = BTreeMap::new();
-        for plugin in list(&plugins["plugins"]) {
-            let text = |key: &str| plugin[key].as_str().unwrap_or_default().to_owned();
-            let routes = list(&plugin["routes"]).map(|route| {
-                let (count, time) = (|key: &str| route[key].as_u64().unwrap_or(0), &route["time_ns"]);
-                let sample = RouteSample {
-                    calls: count("calls"),
-                    errors: count("errors"),
-                    bypassed: count("bypassed"),
-                    sum: time["sum"].as_u64().unwrap_or(0),
-                    p50: time["p50"].as_f64().unwrap_or(0.0),
-                    p99: time["p99"].as_f64().unwrap_or(0.0),
-                };
-                (route["route"].as_str().unwrap_or_default().to_owned(), sample)
-            });
-            let sample = PluginSample {
-                version: text("version"),
-                memory: plugin["memory_bytes"].as_u64().unwrap_or(0),
-                circuit: text("circuit"),
-                routes: routes.collect(),
-            };
-            all.insert(text("name"), sample);
+        sample
+    }
+
+    fn take_in(&mut self, name: &str, value: u64) {
+        let Some((place, stat)) = name.rsplit_once('.') else { return };
+        let Some((root, place)) = place.split_once('.') else { return };
+        let counts = match root {
+            // What its connection managers count, added up.
+            "listener" => {
+                let listener = place.split_once(".http.").map_or(place, |(listener, _)| listener);
+                if listener.contains(".worker_") || listener == "admin" {
+                    return;
+                }
+                self.listeners.entry(listener.to_owned()).or_default()
+            }
+            // By origin, it is told twice.
+            "cluster" if place.ends_with(".external") || place.ends_with(".internal") => return,
+            "cluster" => self.clusters.entry(place.to_owned()).or_default(),
+            "vhost" => self.routes.entry(place.replace(".route.", " ").replace(".vcluster.", " ")).or_default(),
+            _ => return,
+        };
+        match stat {
+            "downstream_rq_completed" | "upstream_rq_completed" => counts.requests += value,
+            "downstream_rq_5xx" | "upstream_rq_5xx" => counts.errors += value,
+            "downstream_cx_active" | "upstream_cx_active" => counts.connections += value,
+            "upstream_rq_active" => counts.active += value,
+            "upstream_cx_connect_fail" => counts.connect_failures += value,
+            "membership_healthy" => counts.healthy = value,
+            "membership_total" => counts.hosts = value,
+            _ => {}
         }
-        Sample { at, listeners, plugins: all }
+    }
+
+    fn take_in_times(&mut self, histograms: &Value) {
+        let at =
+            |wanted: f64| list(&histograms["supported_quantiles"]).position(|known| known.as_f64() == Some(wanted));
+        let (median, high) = (at(50.0), at(99.0));
+        for histogram in list(&histograms["computed_quantiles"]) {
+            let name = histogram["name"].as_str().and_then(|name| name.strip_prefix("cluster."));
+            let Some(cluster) = name.and_then(|name| name.strip_suffix(".upstream_rq_time")) else { continue };
+            let quantile = |at: Option<usize>| histogram["values"].get(at?)?["cumulative"].as_f64();
+            if let Some(counts) = self.clusters.get_mut(cluster) {
+                (counts.p50, counts.p99) = (quantile(median), quantile(high));
+            }
+        }
+    }
+}
+
+fn calls(route: &Value) -> Calls {
+    let count = |key: &str| number(route, key);
+    Calls {
+        calls: count("calls"),
+        errors: count("errors"),
+        local_replies: count("local_replies"),
+        bypassed: count("bypassed"),
+        allocations: count("allocations"),
+        ..Calls::default()
     }
 }
 
@@ -116,109 +180,57 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-impl Rates {
-    /// Counts that went back were reset in between, and count as none.
-    pub fn between(before: &Sample, now: &Sample) -> Rates {
-        let seconds = now.at.saturating_duration_since(before.at).as_secs_f64().max(1e-9);
-        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
-        let listener = |(name, count): (&String, &u64)| {
-            (name.clone(), rate(*count, before.listeners.get(name).copied().unwrap_or(0)))
-        };
-        let plugin = |(name, now): (&String, &PluginSample)| {
-            let known = before.plugins.get(name);
-            let route = |(route, now): (&String, &RouteSample)| {
-                let before = known.and_then(|known| known.routes.get(route)).copied().unwrap_or_default();
-                RouteRates {
-                    route: route.clone(),
-                    calls: rate(now.calls, before.calls),
-                    errors: rate(now.errors, before.errors),
-                    bypassed: rate(now.bypassed, before.bypassed),
-                    p50: now.p50 / 1000.0,
-                    p99: now.p99 / 1000.0,
-                    cpu: rate(now.sum, before.sum) / 1e9,
-                }
-            };
-            PluginRates {
-                name: name.clone(),
-                version: now.version.clone(),
-                memory: now.memory,
-                circuit: now.circuit.clone(),
-                routes: now.routes.iter().map(route).collect(),
-            }
-        };
-        Rates {
-            seconds,
-            listeners: now.listeners.iter().map(listener).collect(),
-            plugins: now.plugins.iter().map(plugin).collect(),
-        }
-    }
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_default().to_owned()
+}
 
-    pub fn json(&self) -> Value {
-        let listeners = self.listeners.iter().map(|(name, rate)| json!({"name": name, "requests_per_second": rate}));
-        let plugins = self.plugins.iter().map(|plugin| {
-            let routes = plugin.routes.iter().map(|route| {
-                json!({
-                    "route": route.route,
-                    "calls_per_second": route.calls,
-                    "errors_per_second": route.errors,
-                    "bypassed_per_second": route.bypassed,
-                    "p50_us": route.p50,
-                    "p99_us": route.p99,
-                    "cpu_share": route.cpu,
-                })
-            });
-            json!({
-                "name": plugin.name,
-                "version": plugin.version,
-                "memory_bytes": plugin.memory,
-                "circuit": plugin.circuit,
-                "routes": routes.collect::<Vec<_>>(),
-            })
-        });
-        json!({
-            "seconds": self.seconds,
-            "requests_per_second": self.listeners.iter().map(|(_, rate)| rate).sum::<f64>(),
-            "listeners": listeners.collect::<Vec<_>>(),
-            "plugins": plugins.collect::<Vec<_>>(),
-        })
-    }
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or(0)
+}
+
+/// For a query: everything but letters, digits and a few marks.
+fn percent_encoded(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    text.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use std::time::Duration;
 
-    fn sample(at: Instant, requests: u64, calls: u64, sum: u64) -> Sample {
+    #[test]
+    fn a_page_of_statistics_becomes_listeners_clusters_and_routes() {
         let stats = json!({"stats": [
-            {"name": "listener.0.0.0.0_80.http.web.downstream_rq_completed", "value": requests},
-            {"name": "listener.0.0.0.0_80.http.api.downstream_rq_completed", "value": 2 * requests},
-            {"name": "http.web.downstream_rq_completed", "value": 7},
-            {"histograms": {}},
+            {"name": "listener.0.0.0.0_80.http.web.downstream_rq_completed", "value": 5},
+            {"name": "listener.0.0.0.0_80.http.api.downstream_rq_completed", "value": 10},
+            {"name": "listener.0.0.0.0_80.downstream_cx_active", "value": 3},
+            {"name": "listener.0.0.0.0_80.worker_0.downstream_cx_active", "value": 3},
+            {"name": "listener.admin.http.admin.downstream_rq_completed", "value": 3},
+            {"name": "cluster.a.b.upstream_rq_completed", "value": 7},
+            {"name": "cluster.a.b.external.upstream_rq_completed", "value": 7},
+            {"name": "cluster.a.b.membership_healthy", "value": 1},
+            {"name": "vhost.shop.route.cart.upstream_rq_completed", "value": 2},
+            {"histograms": {
+                "supported_quantiles": [0, 25, 50, 99],
+                "computed_quantiles": [{"name": "cluster.a.b.upstream_rq_time", "values": [
+                    {"cumulative": 0}, {"cumulative": 1}, {"cumulative": 2}, {"cumulative": 9}]}],
+            }},
         ]});
-        let plugins = json!({"plugins": [{
-            "name": "mark", "version": "1", "memory_bytes": 2048, "circuit": "closed",
-            "routes": [{"route": "r", "calls": calls, "errors": 1, "time_ns": {"sum": sum, "p50": 1500.0, "p99": 2500.0}}],
-        }]});
-        Sample::read(&stats, &plugins, at)
+        let sample = Sample::read(&stats, &json!({}), Instant::now());
+        let names = |all: &BTreeMap<String, Counts>| all.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&sample.listeners), ["0.0.0.0_80"]);
+        let listener = &sample.listeners["0.0.0.0_80"];
+        assert_eq!((listener.requests, listener.connections), (15, 3));
+        assert_eq!(names(&sample.clusters), ["a.b"]);
+        let cluster = &sample.clusters["a.b"];
+        assert_eq!((cluster.requests, cluster.healthy, cluster.p50, cluster.p99), (7, 1, Some(2.0), Some(9.0)));
+        assert_eq!(names(&sample.routes), ["shop cart"]);
     }
 
     #[test]
-    fn rates_are_what_grew_over_the_time_between() {
-        let start = Instant::now();
-        let rates =
-            Rates::between(&sample(start, 10, 100, 0), &sample(start + Duration::from_secs(2), 30, 300, 1_000_000_000));
-        assert_eq!(rates.listeners, [("0.0.0.0_80".to_owned(), 30.0)]);
-        let route = &rates.plugins[0].routes[0];
-        assert_eq!((route.calls, route.errors, route.cpu), (100.0, 0.0, 0.5));
-        assert_eq!((route.p50, route.p99), (1.5, 2.5));
-        assert_eq!(rates.json()["requests_per_second"], 30.0);
-    }
-
-    #[test]
-    fn counts_that_were_reset_are_no_rate() {
-        let start = Instant::now();
-        let rates = Rates::between(&sample(start, 10, 100, 9), &sample(start + Duration::from_secs(1), 1, 0, 0));
-        assert_eq!((rates.listeners[0].1, rates.plugins[0].routes[0].calls), (0.0, 0.0));
+    fn an_expression_fits_a_query() {
+        assert_eq!(percent_encoded(r"^a\.b|c$"), "%5Ea%5C.b%7Cc%24");
     }
 }
