@@ -37,8 +37,17 @@ pub struct VirtualHost {
     /// What of its requests counts together, where routes have no such rules of their own.
     pub rate_limits: Vec<RateLimit>,
     pub require_tls: RequireTls,
+    /// Requests that count together; the first that takes one counts it. Where there are any, what none takes counts, too.
+    pub virtual_clusters: Vec<VirtualCluster>,
     pub metadata: Arc<Metadata>,
     pub origin: Origin,
+}
+
+/// The requests of a virtual host for which all of some conditions hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VirtualCluster {
+    pub name: String,
+    pub headers: Vec<HeaderMatch>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +75,8 @@ pub struct Route {
     pub name: String,
     pub matches: RouteMatch,
     pub action: Action,
+    /// Its requests count together with those of other routes of the virtual host that say the same; may be empty.
+    pub stat_prefix: String,
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
     pub filter_overrides: Vec<FilterOverride>,

@@ -243,6 +243,7 @@ fn no_route() -> Route {
             body: ResponseBody::Fixed(Vec::new()),
             content_type: None,
         }),
+        stat_prefix: String::new(),
         request_headers: Default::default(),
         response_headers: Default::default(),
         filter_overrides: Vec::new(),

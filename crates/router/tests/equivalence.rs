@@ -225,6 +225,7 @@ fn random_route(random: &mut Random, regexes: &[Regex]) -> Route {
             body: ResponseBody::Fixed(Vec::new()),
             content_type: None,
         }),
+        stat_prefix: String::new(),
         request_headers: Default::default(),
         response_headers: Default::default(),
         filter_overrides: Vec::new(),

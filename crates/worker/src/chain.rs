@@ -1,6 +1,7 @@
 //! A filter chain as one worker runs it: its routes may change under its connections.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use postrider_filter_api::{Filter, Guard, Hooks, Place};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
 use postrider_model::{Codec, HttpConnection, TcpProxy};
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::{http, listener_http, tcp};
+use postrider_telemetry::stats::sets::{group, http, listener_http, tcp};
 use postrider_tls::ServerTls;
 
 use crate::cluster::{Cluster, stat_name};
@@ -74,6 +75,8 @@ pub(crate) struct Routes {
     chains: Box<[OnceCell<Rc<Filters>>]>,
     names: Box<[OnceCell<Names>]>,
     clusters: Box<[Resolved]>,
+    /// What requests count in beside their clusters, by prefix.
+    groups: RefCell<HashMap<Arc<str>, Rc<Block>>>,
 }
 
 /// What logs call a route; a copy of this worker's own, so that counting its users shares no cache line.
@@ -235,6 +238,7 @@ impl Routes {
             chains: plan.filter_chains.iter().map(|_| OnceCell::new()).collect(),
             names: plan.routes.iter().map(|_| OnceCell::new()).collect(),
             clusters: (0..plan.routes.len()).map(|_| Resolved::default()).collect(),
+            groups: RefCell::default(),
             plan,
         }
     }
@@ -257,6 +261,13 @@ impl Routes {
             route: plan.facts.name.as_deref().map(Rc::from),
             virtual_host: (*plan.facts.virtual_host).into(),
         }))
+    }
+
+    /// What the group with this prefix counts.
+    pub(crate) fn group(&self, prefix: &Arc<str>, worker: &Worker) -> Rc<Block> {
+        let mut groups = self.groups.borrow_mut();
+        let block = || worker.stats.block(&group::SET, prefix);
+        groups.entry(prefix.clone()).or_insert_with(block).clone()
     }
 
     /// The cluster that `route` names; looked up again only when the clusters changed since.

@@ -269,7 +269,7 @@ impl Context<'_> {
             Command::RouteName => text(info.route_name.as_deref()?, out)?,
             Command::VirtualHostName => text(info.virtual_host.as_deref()?, out)?,
             Command::FilterChainName => text(info.filter_chain.as_deref()?, out)?,
-            Command::VirtualClusterName => return None,
+            Command::VirtualClusterName => text(info.virtual_cluster.as_deref()?, out)?,
             Command::Hostname => text(hostname(), out)?,
             Command::ConnectionId => number(info.connection_id, out),
             Command::AccessLogType => text(self.kind().name(), out)?,

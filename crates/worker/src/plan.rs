@@ -4,6 +4,7 @@
 //! before, so that "the same `Arc`" means "nothing to do" to a worker.
 
 mod certificates;
+mod groups;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -29,6 +30,7 @@ use postrider_upstream::{Breakers, Endpoints, OpenConnections, dns};
 use crate::limit::Quota;
 
 pub use certificates::{KnownCertificate, TlsContext, TlsPlace};
+pub use groups::{GroupsPlan, VirtualClusterPlan};
 
 /// A snapshot, ready to run.
 pub struct Plan {
@@ -104,7 +106,8 @@ pub struct RoutePlan {
     pub filters: u32,
     /// The same per weighted cluster, where those say something of their own.
     pub weighted_filters: Vec<u32>,
-    /// Table, virtual host, route or a weighted cluster edit the headers of requests, and of responses.
+    /// Table, virtual host, route or a weighted cluster edit the headers of requests, and of responses; of requests
+    /// also where something else is to be done before they leave: with `groups`.
     pub edits_requests: bool,
     pub edits_responses: bool,
     /// The route answers by itself.
@@ -115,6 +118,8 @@ pub struct RoutePlan {
     pub timeout: Option<FieldLine>,
     /// Retries, where the route or its virtual host says something about them.
     pub attempts: Option<Arc<AttemptsPlan>>,
+    /// What its requests count in beside their cluster.
+    pub groups: Option<GroupsPlan>,
     /// Something is to be remembered of requests while they are under way: for tries, copies or redirects.
     pub remembers: bool,
 }
@@ -397,6 +402,8 @@ impl RoutesPlan {
                 scoped.virtual_host = Some(config);
             });
             let host_name: Arc<str> = virtual_host.name.as_str().into();
+            let virtual_clusters =
+                VirtualClusterPlan::compile(virtual_host, &|kind, config| registry.find_judge(kind)?(config).ok());
             for route in &virtual_host.routes {
                 let scope = resolver.scope(&host_scope, &route.filter_overrides, |scoped, config| {
                     scoped.route = Some(config);
@@ -423,15 +430,18 @@ impl RoutesPlan {
                 let requests = [&table.request_headers, &virtual_host.request_headers, &route.request_headers];
                 let responses = [&table.response_headers, &virtual_host.response_headers, &route.response_headers];
                 let chooser = resolver.chooser(registry, &route.action);
+                let groups = GroupsPlan::of_route(route, virtual_host, &virtual_clusters);
                 routes.push(RoutePlan {
                     chooser,
                     edits_requests: formats_rewrites(&route.action)
+                        || groups.is_some()
                         || requests.iter().any(|edits| !edits.is_empty())
                         || clusters.iter().any(|cluster| !cluster.request_headers.is_empty()),
                     edits_responses: responses.iter().any(|edits| !edits.is_empty())
                         || clusters.iter().any(|cluster| !cluster.response_headers.is_empty()),
                     answers: !matches!(route.action, Action::Forward(_)),
                     timeout: timeout_line(&route.action),
+                    groups,
                     remembers: match &route.action {
                         Action::Forward(forward) => {
                             forward.attempts.is_some() || !forward.mirrors.is_empty() || forward.redirects.is_some()

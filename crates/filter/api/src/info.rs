@@ -52,6 +52,8 @@ pub struct StreamInfo {
     pub logged: Logged,
     pub route_name: Option<Rc<str>>,
     pub virtual_host: Option<Rc<str>>,
+    /// The virtual cluster that the request counts in, once its cluster is known.
+    pub virtual_cluster: Option<Rc<str>>,
     pub filter_chain: Option<Rc<str>>,
     pub bytes_received: u64,
     pub bytes_sent: u64,
@@ -126,6 +128,9 @@ impl StreamInfo {
         self.upstream_failure = None;
         self.route_name = None;
         self.virtual_host = None;
+        if self.virtual_cluster.is_some() {
+            self.virtual_cluster = None;
+        }
         self.filter_chain = None;
         self.bytes_received = 0;
         self.bytes_sent = 0;
@@ -179,6 +184,7 @@ impl StreamInfo {
             logged: Logged::End,
             route_name: None,
             virtual_host: None,
+            virtual_cluster: None,
             filter_chain: None,
             bytes_received: 0,
             bytes_sent: 0,

@@ -217,6 +217,7 @@ impl<'a> Loader<'a> {
             snapshot.clusters.iter().map(|cluster| scopes::cluster_prefix(cluster)).collect();
         let (http, plugins, filters) =
             (stat_prefixes(snapshot), plugins::scope_names(plan), plugins::filter_names(plan));
+        let groups = scopes::groups(plan);
         // All at once: each pass decides anew about every scope.
         self.registry.retain(|set, prefix| {
             if *set == sets::cluster::SET || *set == sets::cluster_health::SET {
@@ -225,6 +226,8 @@ impl<'a> Loader<'a> {
                 prefix.split_once(".health_check.name.").is_some_and(|(cluster, _)| clusters.contains(cluster))
             } else if *set == sets::http::SET || *set == sets::tcp::SET {
                 http.contains(prefix)
+            } else if *set == sets::group::SET {
+                groups.contains(prefix)
             } else {
                 !plugins::is_gone(set, prefix, &plugins, &filters)
             }

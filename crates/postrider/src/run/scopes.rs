@@ -1,6 +1,6 @@
 //! The statistics that a configuration brings into being, whether or not anything was counted yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener};
@@ -53,6 +53,7 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
         }
         scopes.push(KnownScope::new(&sets::listener::SET, prefix));
     }
+    scopes.extend(groups(plan).into_iter().map(|prefix| KnownScope::new(&sets::group::SET, prefix)));
     scopes.extend(of_certificates(plan, listeners));
     scopes.extend(plan.clusters.iter().map(|cluster| of_cluster(cluster)));
     scopes.extend(plan.clusters.iter().flat_map(|cluster| remaining(cluster)));
@@ -72,6 +73,14 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     let plugins = super::plugins::scope_names(plan).into_iter();
     scopes.extend(plugins.map(|plugin| KnownScope::new(&postrider_filter_plugin::stat::plugin::SET, plugin)));
     scopes
+}
+
+/// The prefixes of what requests count in beside their clusters.
+pub fn groups(plan: &Plan) -> BTreeSet<String> {
+    let chains = plan.listeners.iter().flat_map(|listener| listener.each_chain());
+    let routes = chains.filter_map(|chain| chain.routes()).flat_map(|routes| &routes.routes);
+    let groups = routes.filter_map(|route| route.groups.as_ref());
+    groups.flat_map(|groups| groups.prefixes()).map(|prefix| prefix.to_string()).collect()
 }
 
 fn listener_prefix(listener: &Listener, running: &[(String, Vec<Address>)]) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Labels out of names: what Envoy's default tag extraction makes of a stat's name.
 //!
-//! The first part after `cluster`, `http` or `tcp` becomes a label and leaves the name; a listener's address as well,
+//! The first part after `cluster`, `http`, `tcp` or `vhost` becomes a label and leaves the name; a listener's address as well,
 //! then its worker or its connection manager. Only the first part: `cluster.a.b.x` is `envoy_cluster_b_x` with the cluster
 //! `a`, as in Envoy.
 
@@ -23,6 +23,7 @@ pub(super) fn extract(scope: &str) -> Tagged {
             format!("cluster.{}", method_of_grpc(named, &mut labels))
         }
         Some(("http", rest)) => first_part("http.", "envoy_http_conn_manager_prefix", rest, &mut labels),
+        Some(("vhost", rest)) => virtual_host(rest, &mut labels),
         Some(("tcp", rest)) => first_part("tcp.", "envoy_tcp_prefix", rest, &mut labels),
         Some(("listener", rest)) => listener(rest, &mut labels),
         _ => scope.to_string(),
@@ -54,6 +55,21 @@ fn first_part(root: &str, label: &str, rest: &str, labels: &mut Vec<String>) -> 
         }
         None => format!("{root}{rest}"),
     }
+}
+
+/// Requests that a virtual host counts together.
+fn virtual_host(rest: &str, labels: &mut Vec<String>) -> String {
+    let mut of_host = Vec::new();
+    let named = first_part("", "envoy_virtual_host", rest, &mut of_host);
+    let (rest, host_first) = match named.split_once('.') {
+        Some(("vcluster", rest)) => (first_part("vcluster.", "envoy_virtual_cluster", rest, labels), false),
+        Some(("route", rest)) => (first_part("route.", "envoy_route", rest, labels), true),
+        _ => (named, false),
+    };
+    // Envoy's order is another one for each.
+    let place = if host_first { labels.len() } else { 0 };
+    labels.splice(place..place, of_host);
+    format!("vhost.{rest}")
 }
 
 /// Takes the name of a certificate out of what follows a listener or a cluster.
@@ -140,6 +156,13 @@ mod tests {
             ),
             ("cluster.origin.grpc.", "cluster.grpc.", r#"envoy_cluster_name="origin""#),
             ("http.x.y.", "http.y.", r#"envoy_http_conn_manager_prefix="x""#),
+            (
+                "vhost.web.vcluster.users.",
+                "vhost.vcluster.",
+                r#"envoy_virtual_cluster="users",envoy_virtual_host="web""#,
+            ),
+            ("vhost.web.route.shop.", "vhost.route.", r#"envoy_virtual_host="web",envoy_route="shop""#),
+            ("vhost.a.b.route.shop.", "vhost.b.route.shop.", r#"envoy_virtual_host="a""#),
             ("tcp.p.q.", "tcp.q.", r#"envoy_tcp_prefix="p""#),
             ("listener.127.0.0.1_18731.", "listener.", r#"envoy_listener_address="127.0.0.1_18731""#),
             ("listener.[__1]_18741.", "listener.", r#"envoy_listener_address="[__1]_18741""#),

@@ -88,6 +88,8 @@ pub(crate) enum Reset {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     No,
+    /// No, and the last one was a retry.
+    Succeeded,
     Again,
     LimitExceeded,
     Overflow,
@@ -211,10 +213,11 @@ impl Attempts {
     ) -> Verdict {
         let was_retry = self.permit.take().is_some();
         if !wanted {
-            if was_retry {
-                stats.inc(stat::UPSTREAM_RQ_RETRY_SUCCESS);
+            if !was_retry {
+                return Verdict::No;
             }
-            return Verdict::No;
+            stats.inc(stat::UPSTREAM_RQ_RETRY_SUCCESS);
+            return Verdict::Succeeded;
         }
         let Some(remaining) = self.remaining.checked_sub(1) else {
             stats.inc(stat::UPSTREAM_RQ_RETRY_LIMIT_EXCEEDED);

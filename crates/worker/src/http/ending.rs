@@ -105,8 +105,12 @@ impl Exchange {
     }
 
     #[cold]
-    pub(super) fn no_host(&mut self, stats: &postrider_telemetry::Block) -> End {
+    pub(super) fn no_host(&mut self, connection: &Connection, stats: &postrider_telemetry::Block) -> End {
         stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
+        self.find_groups(connection);
+        if let Some(groups) = self.groups.as_ref().filter(|_| self.count_by_status) {
+            groups.count_response(503, None);
+        }
         self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
         sets::count_upstream_response(stats, 503, self.internal);
         let body = Cow::Borrowed(b"no healthy upstream".as_slice());
@@ -259,6 +263,9 @@ impl Exchange {
             if self.count_by_status {
                 sets::count_upstream_response(stats, status, self.internal);
                 sets::record_upstream_time(stats, time, self.internal);
+                if let Some(groups) = &self.groups {
+                    groups.count_response(status, self.info.response_began.map(|_| time));
+                }
             } else {
                 stats.inc(stat::UPSTREAM_RQ_COMPLETED);
             }

@@ -12,6 +12,7 @@ use postrider_upstream::Permit;
 
 use super::attempts::Attempts;
 use super::choice::Chosen;
+use super::groups::Groups;
 use super::hold::Passed;
 use super::outbox::Outbox;
 use super::passage::Passage;
@@ -78,6 +79,8 @@ pub(crate) struct Exchange {
     pub(super) fresh_only: bool,
     /// For requests that may be tried more than once, or whose tries have limits of their own.
     pub(super) attempts: Option<Box<Attempts>>,
+    /// For requests that count in something beside their cluster.
+    pub(super) groups: Option<Box<Groups>>,
     /// For requests whose cluster chooses by a hash.
     pub(super) chosen: Option<Box<Chosen>>,
     /// The request was redirected, and follows where that leads.
@@ -147,6 +150,7 @@ impl Exchange {
             finished: [false; 2],
             fresh_only: false,
             attempts: None,
+            groups: None,
             chosen: None,
             redirected: None,
             watches_client: false,
@@ -432,6 +436,9 @@ impl Exchange {
         self.fresh_only = false;
         self.attempts = None;
         self.chosen = None;
+        if self.groups.is_some() {
+            self.leave_groups();
+        }
         if self.redirected.is_some() {
             self.redirected = None;
         }

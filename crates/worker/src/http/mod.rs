@@ -13,6 +13,7 @@ mod ending;
 mod exchange;
 mod filtered;
 mod filters;
+mod groups;
 mod grpc;
 mod hold;
 mod identity;

@@ -163,6 +163,7 @@ impl Exchange {
         self.request_trailers.clear();
         self.weighted = None;
         self.upstream_status = None;
+        self.leave_groups();
         self.chosen = None;
         self.fresh_only = false;
         self.request_framing = BodyFraming::None;

@@ -200,11 +200,15 @@ impl Exchange {
             },
             None => Default::default(),
         };
-        match attempts.judge(wanted, cluster.stats(worker), &cluster.breakers, priority, worker.id) {
+        let verdict = attempts.judge(wanted, cluster.stats(worker), &cluster.breakers, priority, worker.id);
+        if let Some(groups) = &self.groups {
+            groups.count_verdict(verdict);
+        }
+        match verdict {
             Verdict::Again => return true,
             Verdict::LimitExceeded => self.info.flags.insert(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED),
             Verdict::Overflow => self.info.flags.insert(Flags::UPSTREAM_OVERFLOW),
-            Verdict::No => {}
+            Verdict::No | Verdict::Succeeded => {}
         }
         false
     }
@@ -240,7 +244,7 @@ impl Exchange {
         self.info.upstream_attempts += 1;
         let host = self.host_for_retry(&cluster, &worker);
         let host = host.or_else(|| cluster.destination(Some(&self.request), connection.destination(), &worker));
-        let Some(host) = host else { return Err(self.no_host(&stats)) };
+        let Some(host) = host else { return Err(self.no_host(connection, &stats)) };
         self.host = Some(host.clone());
         let auto = cluster.plan.model.upstream.auto_host_sni || forward.host_rewrite == HostRewrite::Auto;
         if auto && !host.endpoint.hostname.is_empty() {

@@ -9,7 +9,7 @@ use postrider_http::grpc::Code;
 use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWrite, check_authority, write_request};
 use postrider_model::{Action, Format, Forward, HostRewrite, PathRewrite, ScaledTimer};
 use postrider_router::{replace_path, rewrite_host, rewrite_path};
-use postrider_telemetry::stats::sets::{cluster as stat, http as http_stat};
+use postrider_telemetry::stats::sets::{cluster as stat, group, http as http_stat};
 use postrider_upstream::outlier::Outcome;
 
 use super::ending::End;
@@ -49,6 +49,7 @@ impl Exchange {
         let Some(plan) = routes.plan.routes.get(route as usize) else { return };
         let mut by_format = None;
         if plan.edits_requests {
+            self.find_groups(connection);
             let now = connection.worker.clock.wall(self.info.started);
             for level in edits::request_levels(table, route, self.weighted) {
                 let mut values = edits::evaluate(level, &self.format_context(&[], now));
@@ -424,6 +425,9 @@ impl Exchange {
         let (status, text, details, flag) = if passed(complete, self.route_timeout) && !self.tunnel {
             if let Some(cluster) = &self.cluster {
                 cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_TIMEOUT);
+            }
+            if let Some(groups) = &self.groups {
+                groups.count(group::UPSTREAM_RQ_TIMEOUT);
             }
             if self.info.response_began.is_none() {
                 self.report(Outcome::TimedOut, &connection.worker);

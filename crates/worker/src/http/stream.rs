@@ -93,7 +93,7 @@ impl Exchange {
             picked.or_else(|| cluster.destination(Some(&self.request), connection.destination(), &connection.worker));
         let Some(host) = picked else {
             let stats = cluster.stats(&connection.worker).clone();
-            let end = self.no_host(&stats);
+            let end = self.no_host(connection, &stats);
             self.conclude(connection, http, end);
             return false;
         };
@@ -152,6 +152,9 @@ impl Exchange {
             host.totals.requests.set(host.totals.requests.get() + 1);
             stats.inc(stat::UPSTREAM_RQ_TOTAL);
             stats.gauge_inc(stat::UPSTREAM_RQ_ACTIVE);
+            if let Some(groups) = &self.groups {
+                groups.count(sets::group::UPSTREAM_RQ_TOTAL);
+            }
             if host.monitor.is_some() {
                 crate::outlier::report(cluster, host, Outcome::Connected, worker);
             }

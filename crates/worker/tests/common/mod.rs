@@ -182,6 +182,7 @@ fn routes() -> RouteTable {
         name: "all".into(),
         matches,
         action: Action::Forward(Box::new(forward)),
+        stat_prefix: String::new(),
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),
         filter_overrides: Vec::new(),

@@ -31,6 +31,7 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
         name,
         matches: matches?,
         action: action?,
+        stat_prefix: at.str("stat_prefix").to_owned(),
         request_headers,
         response_headers,
         filter_overrides,

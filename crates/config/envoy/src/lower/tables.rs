@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postrider_model::{Attempts, Domain, Mirror, RequireTls, RouteTable, VirtualHost};
+use postrider_model::{Attempts, Domain, Mirror, RequireTls, RouteTable, VirtualCluster, VirtualHost};
 
 use super::context::{Lowering, origin};
 use super::plugins::{self, Specifiers};
-use super::{filters, headers, metadata, mirrors, rate_limits, retry, route};
+use super::{filters, headers, matchers, metadata, mirrors, rate_limits, retry, route};
 use crate::reader::Reader;
 
 /// Settings of a table that reach down to its routes.
@@ -80,8 +80,20 @@ fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, 
             "ALL" => RequireTls::All,
             _ => RequireTls::None,
         },
+        virtual_clusters: at.list("virtual_clusters").iter().map(|each| virtual_cluster(cx, each)).collect(),
         metadata: Arc::new(metadata::metadata(cx, at)),
         origin: origin(at),
+    }
+}
+
+fn virtual_cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> VirtualCluster {
+    let headers = at.list("headers");
+    if headers.is_empty() {
+        cx.missing(at, "the virtual cluster has no conditions", "`headers`");
+    }
+    VirtualCluster {
+        name: at.str("name").to_owned(),
+        headers: headers.iter().filter_map(|header| matchers::header(cx, header)).collect(),
     }
 }
 

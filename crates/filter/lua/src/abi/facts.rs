@@ -41,6 +41,7 @@ pub(super) unsafe extern "C" fn info(what: c_int, out: *mut Text) -> c_int {
             }
             8 => info.upstream_cluster.as_deref().map(str::as_bytes),
             9 => info.upstream_remote.as_deref().map(str::as_bytes),
+            10 => info.virtual_cluster.as_deref().map(str::as_bytes),
             _ => return NOT_HERE,
         };
         let Some(text) = text else { return NONE };

@@ -4,6 +4,7 @@
 //! A test holds every name here against the list that a real Envoy prints.
 
 mod clusters;
+mod groups;
 mod http_connections;
 mod listeners;
 mod process;
@@ -12,6 +13,7 @@ pub use clusters::{
     cluster, cluster_certificate, cluster_health, cluster_health_named, cluster_http2, cluster_manager,
     cluster_outlier, cluster_remaining, cluster_ssl,
 };
+pub use groups::{count_group_response, group};
 pub use http_connections::{http, http1, http2};
 pub use listeners::{
     connection_limit, listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker,
@@ -95,7 +97,7 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 23] = [
+    const ALL: [&StatSet; 24] = [
         &access_log::SET,
         &cluster::SET,
         &cluster_health::SET,
@@ -106,6 +108,7 @@ mod tests {
         &local_rate_limit::SET,
         &filesystem::SET,
         &filter::SET,
+        &group::SET,
         &grpc_access_log::SET,
         &http::SET,
         &http1::SET,

@@ -122,7 +122,7 @@ function Info:downstreamDirectRemoteAddress()
 end
 
 for method, answer in pairs {
-  virtualClusterName = function() return "" end,
+  virtualClusterName = function() return info(10, out) == 0 and str(out.p, out.n) or "" end,
   requestedServerName = function() return agreed(3) end,
   downstreamSslConnection = ssl,
   dynamicTypedMetadata = none,
