@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, FilterSlot, HeaderEdits, LogCondition, LogFormat, LogMoments, Origin, RouteTable};
+use crate::{AccessLog, Cidr, FilterSlot, HeaderEdits, LogCondition, LogFormat, LogMoments, Origin, RouteTable};
 
 /// The HTTP connection manager of one filter chain.
 #[derive(Debug, Clone, PartialEq)]
@@ -158,8 +158,12 @@ pub struct IdentityPolicy {
     pub use_remote_address: bool,
     pub xff_num_trusted_hops: u32,
     pub skip_xff_append: bool,
+    /// Who finds out where a request comes from, one after the other; without any, `x-forwarded-for` tells.
+    pub detection: Vec<ClientDetection>,
     pub generate_request_id: bool,
     pub preserve_external_request_id: bool,
+    /// Ids say why a request is traced, so that one from outside says nothing of it.
+    pub packs_trace_reason: bool,
     pub always_set_request_id_in_response: bool,
     /// Answers to requests that are refused under pressure say so (`x-envoy-local-overloaded`).
     pub marks_overload: bool,
@@ -173,6 +177,34 @@ pub struct IdentityPolicy {
     pub local_replies: Option<Box<LocalReplies>>,
     /// What is done to a request before anything else; `None` for most.
     pub early: Option<Box<EarlyEdits>>,
+}
+
+/// How the address of a client is found in its request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClientDetection {
+    /// In `x-forwarded-for`.
+    Forwarded {
+        trusted: TrustedProxies,
+        /// The peer's own address is added to the list.
+        appends: bool,
+    },
+    /// In a header of its own.
+    Header {
+        name: String,
+        /// A client with an internal address is one from inside.
+        may_be_inside: bool,
+        /// What a request without an address there is answered.
+        otherwise: Option<u16>,
+    },
+}
+
+/// The proxies before this one whose word counts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TrustedProxies {
+    /// So many.
+    Hops(u32),
+    /// Those with addresses in one of these networks; the peer must have one, too.
+    Networks(Vec<Cidr>),
 }
 
 /// What is done to the head of a request before anybody looks at it.

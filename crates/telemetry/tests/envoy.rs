@@ -57,7 +57,6 @@ const WITHOUT_FEATURE: &[&str] = &[
     "upstream_queue_overloaded",
     "route_delayed_total",
     "tracing.",
-    "downstream_rq_rejected_via_ip_detection",
     "downstream_cx_http1_soft_drain",
     "rq_overload_local_reply",
     // Counted by the process as a whole in Envoy; per cluster there.

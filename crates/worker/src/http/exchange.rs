@@ -231,8 +231,8 @@ impl Exchange {
     /// The pipeline, stage by stage.
     async fn serve(&mut self, connection: &mut Connection, http: &Http) {
         // Who is asking, and under which id.
-        if self.redirected.is_none() {
-            self.identify(connection, http);
+        if self.redirected.is_none() && !self.identify(connection, http) {
+            return;
         }
         // Which virtual host and route, and so which filters.
         self.find_route(connection, http);

@@ -7,12 +7,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
 use postrider_filter_api::TlsSession;
-use postrider_http::{FieldError, FieldLine, Fields, HeaderId, RequestHead, Scheme};
+use postrider_http::{FieldError, FieldLine, Fields, HeaderId, Reject, RequestHead, Scheme};
 use postrider_model::{ClientCertificate, IdentityPolicy};
 use postrider_upstream::Random;
 
 use super::attempts::OWN_FIELDS;
-use super::{client_certificate, edits};
+use super::{client_certificate, detection, edits};
 
 /// What the upstream is told about a client that came over plain HTTP, and over TLS.
 static FORWARDED_HTTP: LazyLock<Result<FieldLine, FieldError>> =
@@ -32,38 +32,43 @@ pub struct Ends<'a> {
 
 /// Treats an admitted head as `identity` says and answers who the client is as far as forwarding headers are trusted;
 /// `None` when they say nothing. `scratch` is overwritten.
+///
+/// # Errors
+/// A request must say who its client is, and does not.
 pub fn identify(
     head: &mut RequestHead,
     identity: &IdentityPolicy,
     peer: &Ends<'_>,
     random: &Random,
     scratch: &mut Vec<u8>,
-) -> Option<SocketAddr> {
+) -> Result<Option<SocketAddr>, Reject> {
     let fields = &mut head.fields;
     if fields.has(HeaderId::XForwardedFor) && fields.get_all(HeaderId::XForwardedFor).nth(1).is_some() {
         edits::join_forwarded(fields, scratch);
     }
     let client;
+    let mut detected = None;
     if identity.use_remote_address {
         client = edits::trusted_client(fields, peer.remote, identity.xff_num_trusted_hops);
-        if !identity.skip_xff_append
-            && let Some(remote) = peer.remote
-        {
-            scratch.clear();
-            if let Some(list) = fields.get(HeaderId::XForwardedFor).filter(|list| !list.is_empty()) {
-                scratch.extend_from_slice(list);
-                scratch.push(b',');
-            }
-            let _ = write!(scratch, "{}", remote.ip());
-            let _ = fields.set(HeaderId::XForwardedFor, scratch);
+        if !identity.skip_xff_append {
+            detection::append_peer(fields, peer.remote, scratch);
         }
         if identity.xff_num_trusted_hops == 0 {
             fields.remove(HeaderId::XForwardedProto);
         }
+    } else if !identity.detection.is_empty() {
+        let found = detection::detect(&identity.detection, fields, peer.remote, scratch)
+            .map_err(|status| Reject::new(status, "rejecting_because_detection_failed"))?;
+        client = found.address.map(|client| (client, 0).into());
+        detected = Some(found);
     } else {
         client = edits::forwarded_client(fields, identity.xff_num_trusted_hops).map(|client| (client, 0).into());
     }
-    if is_internal_request(fields, identity.use_remote_address, peer.remote) {
+    let inside = match &detected {
+        None => is_internal_request(fields, identity.use_remote_address, peer.remote),
+        Some(found) => found.may_be_inside && found.address.is_some_and(is_internal),
+    };
+    if inside {
         let _ = fields.set(HeaderId::XEnvoyInternal, b"true");
     } else {
         if identity.use_remote_address {
@@ -106,6 +111,8 @@ pub fn identify(
         if !fields.has(HeaderId::XRequestId) || (outside && !identity.preserve_external_request_id) {
             let id = edits::uuid(random);
             let _ = fields.set(HeaderId::XRequestId, &id);
+        } else if outside && identity.packs_trace_reason {
+            edits::untrace(fields, scratch);
         }
     }
     if let Some(via) = &identity.via {
@@ -117,7 +124,7 @@ pub fn identify(
     if identity.strip_any_host_port || identity.strip_matching_host_port || identity.strip_trailing_host_dot {
         edits::strip_host(head, identity, peer.local.map(|local| local.port()), scratch);
     }
-    client
+    Ok(client)
 }
 
 /// Whether the request comes from inside: at the edge, from an internal peer; behind a trusted peer, from the one internal

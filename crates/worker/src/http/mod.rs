@@ -8,6 +8,7 @@
 mod attempts;
 mod choice;
 mod client_certificate;
+mod detection;
 mod edits;
 mod ending;
 mod exchange;

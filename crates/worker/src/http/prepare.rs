@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use postrider_filter_api::{ClusterLoad, Clusters, Flags, LocalReply, Place, StreamInfo};
-use postrider_http::{HeaderId, Method, RequestHead, Scheme};
+use postrider_http::{HeaderId, Method, Reject, RequestHead, Scheme};
 use postrider_model::{
     Action, DirectResponse, EarlyEdits, Forward, Metadata, Redirect, RedirectPath, RequireTls, ResponseBody, Target,
     Value, WeightedCluster,
@@ -29,8 +29,9 @@ pub(super) struct Destination {
 }
 
 impl Exchange {
-    /// Forwarding headers and the request id, as the connection manager is told to treat them.
-    pub(super) fn identify(&mut self, connection: &Connection, http: &Http) {
+    /// Forwarding headers and the request id, as the connection manager is told to treat them; `false` when the request
+    /// is refused for what it does not say.
+    pub(super) fn identify(&mut self, connection: &mut Connection, http: &Http) -> bool {
         if let Some(early) = &http.model.identity.early {
             self.edit_early(connection, early);
         }
@@ -38,8 +39,23 @@ impl Exchange {
         let peer = Ends { local: connection.local, remote: connection.remote, tls: session.is_some(), session };
         let random = &connection.worker.random;
         let client = identify(&mut self.request, &http.model.identity, &peer, random, &mut self.scratch);
-        self.info.downstream_remote = client.or(self.info.downstream_remote);
+        match client {
+            Ok(client) => self.info.downstream_remote = client.or(self.info.downstream_remote),
+            Err(reject) => {
+                self.refuse_unknown(connection, http, reject);
+                return false;
+            }
+        }
         self.internal = self.request.fields.get(HeaderId::XEnvoyInternal) == Some(b"true");
+        true
+    }
+
+    /// The request does not say who its client is.
+    #[cold]
+    fn refuse_unknown(&mut self, connection: &mut Connection, http: &Http, reject: Reject) {
+        http.stats.inc(stat::DOWNSTREAM_RQ_REJECTED_VIA_IP_DETECTION);
+        let Reject { status, details } = reject;
+        self.reply(connection, http, LocalReply { status, details: details.into(), ..LocalReply::default() });
     }
 
     /// What is done before anybody looks at the request.

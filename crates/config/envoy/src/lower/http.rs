@@ -9,7 +9,7 @@ use postrider_model::{
 };
 
 use super::context::{Lowering, origin, timeout};
-use super::{access_log, data, filters, headers, http2, mirrors, policy, tables};
+use super::{access_log, data, detection, filters, headers, http2, mirrors, policy, tables};
 use crate::reader::Reader;
 
 /// `stream_idle_timeout` where it is absent.
@@ -184,8 +184,10 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         use_remote_address: at.bool_wrapper("use_remote_address").unwrap_or(false),
         xff_num_trusted_hops: at.u32("xff_num_trusted_hops"),
         skip_xff_append: at.bool("skip_xff_append"),
+        detection: detection::detection(cx, at),
         generate_request_id: at.bool_wrapper("generate_request_id").unwrap_or(true),
         preserve_external_request_id: at.bool("preserve_external_request_id"),
+        packs_trace_reason: detection::packs_trace_reason(cx, at),
         always_set_request_id_in_response: at.bool("always_set_request_id_in_response"),
         marks_overload: at.bool("append_local_overload"),
         via: (!via.is_empty()).then(|| via.to_owned()),

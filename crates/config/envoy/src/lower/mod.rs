@@ -21,6 +21,7 @@ mod checks;
 mod cluster;
 mod context;
 mod data;
+mod detection;
 mod dns;
 mod endpoints;
 mod filters;

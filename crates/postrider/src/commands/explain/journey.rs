@@ -116,7 +116,11 @@ impl<'p> Journey<'p> {
                 let target = lossy(head.target());
                 let tls = chain.tls.is_some();
                 let ends = Ends { local: peer.local, remote: peer.remote, tls, session: None };
-                identify(&mut head, &http.model.identity, &ends, &Random::default(), &mut Vec::new());
+                let known = identify(&mut head, &http.model.identity, &ends, &Random::default(), &mut Vec::new());
+                if let Err(reject) = known {
+                    journey.reading = Some(Reading::Refused(reject));
+                    return journey;
+                }
                 journey.reading = Some(Reading::Read(Read {
                     method: lossy(head.method_bytes()),
                     authority: lossy(head.authority()),

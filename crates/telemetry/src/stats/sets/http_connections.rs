@@ -41,6 +41,7 @@ crate::stat_set! {
         DOWNSTREAM_RQ_MAX_DURATION_REACHED = "downstream_rq_max_duration_reached",
         DOWNSTREAM_RQ_NON_RELATIVE_PATH = "downstream_rq_non_relative_path",
         DOWNSTREAM_RQ_OVERLOAD_CLOSE = "downstream_rq_overload_close",
+        DOWNSTREAM_RQ_REJECTED_VIA_IP_DETECTION = "downstream_rq_rejected_via_ip_detection",
         DOWNSTREAM_RQ_REDIRECTED_WITH_NORMALIZED_PATH = "downstream_rq_redirected_with_normalized_path",
         DOWNSTREAM_RQ_RESPONSE_BEFORE_RQ_COMPLETE = "downstream_rq_response_before_rq_complete",
         DOWNSTREAM_RQ_RX_RESET = "downstream_rq_rx_reset",
