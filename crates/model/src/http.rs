@@ -175,6 +175,8 @@ pub struct IdentityPolicy {
     pub append_x_forwarded_port: bool,
     pub client_certificate: ClientCertificate,
     pub local_replies: Option<Box<LocalReplies>>,
+    /// Clients are told what went wrong with a request.
+    pub proxy_status: Option<Box<ProxyStatus>>,
     /// What is done to a request before anything else; `None` for most.
     pub early: Option<Box<EarlyEdits>>,
 }
@@ -247,6 +249,19 @@ pub struct ForwardedParts {
     pub issuer: bool,
     /// A JSON list of objects, where the form is not given by what is there already.
     pub json: bool,
+}
+
+/// The field `proxy-status` of answers (RFC 9209): what went wrong, and with what.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProxyStatus {
+    /// What the proxy is called; `None` is the id of its node.
+    pub name: Option<String>,
+    pub details: bool,
+    /// Beside the details why the connection ended, and the flags of the response.
+    pub termination_details: bool,
+    pub flags: bool,
+    /// The answer has the status that belongs to the kind of error.
+    pub recommended_status: bool,
 }
 
 /// What becomes of answers that the proxy makes itself.

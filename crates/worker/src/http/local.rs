@@ -121,6 +121,9 @@ impl Exchange {
             return;
         }
         self.info.status = self.response.status();
+        if let Some(config) = &http.model.identity.proxy_status {
+            self.tell_proxy_status(connection, config);
+        }
         self.swallow_body(connection);
         let heard_all = self.upload.is_heard();
         self.decide_keep_alive(connection, http, heard_all);

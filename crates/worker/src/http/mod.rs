@@ -24,6 +24,7 @@ mod mirror;
 mod outbox;
 mod passage;
 mod prepare;
+mod proxy_status;
 mod redirect;
 mod respond;
 mod retry;

@@ -120,6 +120,11 @@ impl Exchange {
 
     fn write_head(&mut self, connection: &mut Connection, http: &Http, framing: BodyFraming) {
         connection.worker.date(&mut self.response.fields);
+        if !self.info.flags.is_empty()
+            && let Some(config) = &http.model.identity.proxy_status
+        {
+            self.tell_proxy_status(connection, config);
+        }
         if matches!(connection.io, Io::Http2(_)) {
             return self.write_head_in_frames(connection, http, framing);
         }

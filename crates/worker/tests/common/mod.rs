@@ -138,6 +138,7 @@ fn http() -> HttpConnection {
             append_x_forwarded_port: false,
             client_certificate: ClientCertificate::default(),
             local_replies: None,
+            proxy_status: None,
             early: None,
         },
         upgrades: Vec::new(),

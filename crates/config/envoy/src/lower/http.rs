@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use postrider_model::{
     ClientCertificate, Codec, EarlyEdits, ForwardedParts, Http1Options, HttpConnection, HttpLimits, HttpTimeouts,
-    IdentityPolicy, LocalReplies, LogCondition, LogMoments, ReplyMapper, RouteTable, ServerHeader,
+    IdentityPolicy, LocalReplies, LogCondition, LogMoments, ProxyStatus, ReplyMapper, RouteTable, ServerHeader,
 };
 
 use super::context::{Lowering, origin, timeout};
@@ -23,6 +23,9 @@ const DELAYED_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// `drain_timeout` where it is absent.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// `server_name` where it is absent.
+const SERVER_NAME: &str = "envoy";
 
 /// `max_headers_count` where it is absent, on both sides.
 pub(super) const MAX_HEADERS: u32 = 100;
@@ -175,7 +178,7 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
     let server_name = at.str("server_name");
     let via = at.str("via");
     IdentityPolicy {
-        server_name: if server_name.is_empty() { "envoy".to_owned() } else { server_name.to_owned() },
+        server_name: if server_name.is_empty() { SERVER_NAME.to_owned() } else { server_name.to_owned() },
         server_header: match at.enum_name("server_header_transformation").as_str() {
             "APPEND_IF_ABSENT" => ServerHeader::AppendIfAbsent,
             "PASS_THROUGH" => ServerHeader::PassThrough,
@@ -198,6 +201,7 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         append_x_forwarded_port: at.bool("append_x_forwarded_port"),
         client_certificate: client_certificate(cx, at),
         local_replies: local_replies(cx, at),
+        proxy_status: proxy_status(at).map(Box::new),
         early: early(cx, at),
     }
 }
@@ -246,6 +250,28 @@ fn client_certificate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ClientCertifica
     let why = "only `APPEND_FORWARD` and `SANITIZE_SET` say something of the client's certificate";
     at.ignore("set_current_client_cert_details", why);
     rule
+}
+
+fn proxy_status(at: &Reader<'_>) -> Option<ProxyStatus> {
+    let config = at.message("proxy_status_config")?;
+    let server_name = Some(at.str("server_name")).filter(|name| !name.is_empty()).unwrap_or(SERVER_NAME);
+    let details = !config.bool("remove_details");
+    if !details {
+        let why = "`remove_details` leaves nothing to add them to";
+        config.ignore("remove_connection_termination_details", why);
+        config.ignore("remove_response_flags", why);
+    }
+    Some(ProxyStatus {
+        name: match config.oneof("proxy_name") {
+            Some("use_node_id") if config.bool("use_node_id") => None,
+            Some("literal_proxy_name") => Some(config.str("literal_proxy_name").to_owned()),
+            _ => Some(server_name.to_owned()),
+        },
+        details,
+        termination_details: details && !config.bool("remove_connection_termination_details"),
+        flags: details && !config.bool("remove_response_flags"),
+        recommended_status: config.bool("set_recommended_response_code"),
+    })
 }
 
 fn local_replies(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Box<LocalReplies>> {
