@@ -29,6 +29,7 @@ mod header_id;
 mod hop;
 mod host;
 mod method;
+mod names;
 mod path;
 pub mod reason;
 mod reject;
@@ -43,6 +44,7 @@ pub use framing::{BodyFraming, content_length, request_framing, response_framing
 pub use header_id::{HeaderId, HeaderName};
 pub use host::{check_authority, split_port};
 pub use method::{Method, Scheme, Version};
+pub use names::{ReceivedNames, capitalize_names, restore_names};
 pub use path::{EscapedSlashes, Normalized, PathOptions, normalize_path};
 pub use reject::{FieldError, Reject};
 pub use request::RequestHead;

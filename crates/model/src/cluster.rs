@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Address, Balancing, EndpointCheck, HealthRules, Http2Options, Metadata, NumberedOption, Origin, OutlierDetection,
-    TcpKeepalive, UpstreamTls,
+    Address, Balancing, EndpointCheck, HealthRules, Http2Options, Metadata, NameForm, NumberedOption, Origin,
+    OutlierDetection, TcpKeepalive, UpstreamTls,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -224,6 +224,8 @@ pub struct UpstreamOptions {
     pub max_response_headers: u32,
     pub max_response_head_bytes: u32,
     pub enable_trailers: bool,
+    /// How names are written.
+    pub names: NameForm,
     pub protocol: UpstreamProtocol,
     pub http2: Http2Options,
     pub keepalive: Option<TcpKeepalive>,

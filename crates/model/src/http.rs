@@ -139,6 +139,24 @@ pub struct Http1Options {
     pub enable_trailers: bool,
     /// What to do with names such as `x_forwarded_for`.
     pub underscores: Underscores,
+    /// How names are written.
+    pub names: NameForm,
+}
+
+/// How the names of fields are written over HTTP/1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NameForm {
+    #[default]
+    LowerCase,
+    /// Each word begins with a capital.
+    ProperCase,
+    /// What is received here goes on with the names that it came with.
+    AsReceived {
+        /// What is added on the way is in proper case.
+        others_proper: bool,
+        /// The reason phrase of an answer goes on, too.
+        reason: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response, write_chunk, write_last_chunk};
 use postrider_http::{
     Asked, BodyFraming, Connection as Persistence, Fields, HeaderId, Method, RequestHead, RequestWrite, ResponseFacts,
-    ResponseHead, ResponseRules, Version, write_request,
+    ResponseHead, ResponseRules, Version, capitalize_names, write_request,
 };
-use postrider_model::{Priority, UpstreamProtocol};
+use postrider_model::{NameForm, Priority, UpstreamProtocol};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
@@ -276,7 +276,12 @@ impl<'a> Attempt<'a> {
         match &mut upstream.io {
             // One that takes no more streams shows when its answer is read.
             Io::Http2(stream) => drop(stream.send_request(head, framing, false)),
-            Io::Plain(_) | Io::Tls(_) => write_request(head, &options, &mut out),
+            Io::Plain(_) | Io::Tls(_) => {
+                write_request(head, &options, &mut out);
+                if cluster.names == NameForm::ProperCase {
+                    capitalize_names(&mut out);
+                }
+            }
         }
         let chunked = framing == BodyFraming::Chunked && !matches!(upstream.io, Io::Http2(_));
         out.extend_from_slice(body);

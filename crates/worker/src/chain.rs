@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use postrider_filter_api::{Filter, Guard, Hooks, Place};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
-use postrider_model::{Codec, HttpConnection, TcpProxy};
+use postrider_model::{Codec, HttpConnection, NameForm, TcpProxy};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{group, http, listener_http, tcp};
 use postrider_tls::ServerTls;
@@ -56,6 +56,8 @@ pub(crate) struct Http {
     pub(crate) notes_begins: bool,
     pub(crate) stat_prefix: String,
     pub(crate) server: Option<FieldLine>,
+    /// Requests go on with the names that they came with.
+    pub(crate) keeps_names: bool,
     /// What becomes of answers of our own, where something does.
     pub(crate) local_replies: Option<Box<LocalReplies>>,
     /// Somebody may ask what any route is called: a log, a filter, the format of local replies.
@@ -207,6 +209,7 @@ impl Http {
             names_matter: !model.access_log.is_empty()
                 || !model.filters.is_empty()
                 || model.identity.local_replies.is_some(),
+            keeps_names: matches!(model.http1.names, NameForm::AsReceived { .. }),
             local_replies: model.identity.local_replies.as_deref().map(LocalReplies::compile),
             model: model.clone(),
         }

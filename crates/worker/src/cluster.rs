@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use postrider_filter_api::{Moment, TlsSession, UpstreamOverride};
 use postrider_http::{HeadLimits, RequestHead, Version};
-use postrider_model::{Address, Discovery, Endpoint, Priority, ProxyHeader, Thresholds, UpstreamProtocol};
+use postrider_model::{Address, Discovery, Endpoint, NameForm, Priority, ProxyHeader, Thresholds, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{cluster as stat, cluster_health, cluster_http2, cluster_outlier, cluster_ssl};
@@ -34,6 +34,8 @@ pub(crate) struct Cluster {
     pub(crate) plan: Arc<ClusterPlan>,
     pub(crate) name: Rc<str>,
     pub(crate) hosts: Hosts,
+    /// How names are written over HTTP/1, and whether those that come go on.
+    pub(crate) names: NameForm,
     pub(crate) breakers: LocalBreakers,
     /// For a cluster without endpoints of its own.
     pub(crate) destinations: Option<Box<Destinations>>,
@@ -116,6 +118,7 @@ impl Cluster {
                 &plan.initial,
                 &worker.random,
             ),
+            names: plan.model.upstream.names,
             outliers: RefCell::default(),
             outlier_stats: OnceCell::new(),
             socket_options: io::system_options(&plan.model.upstream.socket_options),

@@ -56,6 +56,7 @@ mod tests {
                 max_response_headers: 100,
                 max_response_head_bytes: 60 * 1024,
                 enable_trailers: false,
+                names: Default::default(),
                 protocol: UpstreamProtocol::Http1,
                 http2: Http2Options::default(),
                 keepalive: None,

@@ -14,6 +14,7 @@ use super::attempts::Attempts;
 use super::choice::Chosen;
 use super::groups::Groups;
 use super::hold::Passed;
+use super::names::Names;
 use super::outbox::Outbox;
 use super::passage::Passage;
 use super::prepare::Destination;
@@ -79,6 +80,8 @@ pub(crate) struct Exchange {
     pub(super) fresh_only: bool,
     /// For requests that may be tried more than once, or whose tries have limits of their own.
     pub(super) attempts: Option<Box<Attempts>>,
+    /// For messages that go on with the names that they came with.
+    pub(super) names: Option<Box<Names>>,
     /// For requests that count in something beside their cluster.
     pub(super) groups: Option<Box<Groups>>,
     /// For requests whose cluster chooses by a hash.
@@ -150,6 +153,7 @@ impl Exchange {
             finished: [false; 2],
             fresh_only: false,
             attempts: None,
+            names: None,
             groups: None,
             chosen: None,
             redirected: None,
@@ -436,6 +440,9 @@ impl Exchange {
         self.fresh_only = false;
         self.attempts = None;
         self.chosen = None;
+        if self.names.is_some() {
+            self.names = None;
+        }
         if self.groups.is_some() {
             self.leave_groups();
         }

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 
 use postrider_filter_api::{Flags, LocalReply};
 use postrider_http::{
-    BodyFraming, FieldLine, HeaderId, Method, Reject, ResponseWrite, Version, reason_phrase, write_response,
+    BodyFraming, FieldLine, HeaderId, Method, Reject, ResponseWrite, Version, capitalize_names, reason_phrase,
+    write_response,
 };
+use postrider_model::NameForm;
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::exchange::Exchange;
@@ -198,6 +200,11 @@ impl Exchange {
         } else {
             let start = out.len();
             write_response(&self.response, &options, out);
+            if http.model.http1.names == NameForm::ProperCase
+                && let Some(head) = out.get_mut(start..)
+            {
+                capitalize_names(head);
+            }
             self.info.response_head_bytes = (out.len() - start) as u64;
         }
         if has_body {

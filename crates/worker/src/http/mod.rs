@@ -21,6 +21,7 @@ mod identity;
 mod local;
 mod local_replies;
 mod mirror;
+mod names;
 mod outbox;
 mod passage;
 mod prepare;
@@ -234,6 +235,10 @@ impl Connection {
         let scan = own.as_deref_mut().unwrap_or(&mut shared);
         match parse_request(self.input.bytes(), &http.rules, scan, &mut exchange.request) {
             RequestParse::Complete { consumed, facts } => {
+                if http.keeps_names && !matches!(self.io, Io::Http2(_)) {
+                    let head = self.input.bytes().get(..consumed).unwrap_or_default();
+                    exchange.keep_request_names(head, http.model.http1.names);
+                }
                 self.input.consume(consumed, &self.worker.buffers);
                 exchange.accept(facts, consumed);
                 if let Io::Http2(stream) = &mut self.io {

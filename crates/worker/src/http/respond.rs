@@ -4,6 +4,7 @@ use postrider_filter_api::LocalReply;
 use postrider_http::{
     BodyFraming, Connection as Persistence, HeaderId, Method, ResponseWrite, Version, write_response,
 };
+use postrider_model::NameForm;
 use postrider_telemetry::stats::sets;
 
 use super::Connection;
@@ -139,6 +140,9 @@ impl Exchange {
         };
         let start = self.down.bytes.len();
         write_response(&self.response, &options, &mut self.down.bytes);
+        if self.names.is_some() || http.model.http1.names == NameForm::ProperCase {
+            self.form_response_names(start, http);
+        }
         self.info.response_head_bytes = (self.down.bytes.len() - start) as u64;
     }
 

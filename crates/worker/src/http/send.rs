@@ -7,7 +7,7 @@ use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::BodyError;
 use postrider_http::grpc::Code;
 use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWrite, check_authority, write_request};
-use postrider_model::{Action, Format, Forward, HostRewrite, PathRewrite, ScaledTimer};
+use postrider_model::{Action, Format, Forward, HostRewrite, NameForm, PathRewrite, ScaledTimer};
 use postrider_router::{replace_path, rewrite_host, rewrite_path};
 use postrider_telemetry::stats::sets::{cluster as stat, group, http as http_stat};
 use postrider_upstream::outlier::Outcome;
@@ -196,7 +196,12 @@ impl Exchange {
         }
         let connection = if self.facts.upgrade { Persistence::Upgrade } else { Persistence::Implicit };
         let options = RequestWrite { framing: self.request_framing, connection, path: None, extra: &[] };
+        let start = self.up.bytes.len();
         write_request(&self.request, &options, &mut self.up.bytes);
+        let form = self.cluster.as_ref().map_or(NameForm::LowerCase, |cluster| cluster.names);
+        if form == NameForm::ProperCase || self.names.is_some() {
+            self.form_request_names(start, form);
+        }
         if self.attempts.is_some() {
             self.replay();
         }

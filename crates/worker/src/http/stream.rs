@@ -11,7 +11,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use postrider_h1::{ResponseParse, parse_response};
 use postrider_http::{Asked, HeaderId, ResponseRules, Version, list_members, reason};
-use postrider_model::{Action, Priority};
+use postrider_model::{Action, NameForm, Priority};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
 use postrider_upstream::outlier::Outcome;
@@ -19,6 +19,7 @@ use postrider_upstream::outlier::Outcome;
 use super::Connection;
 use super::ending::End;
 use super::exchange::Exchange;
+use super::names;
 use crate::chain::{Http, Routes};
 use crate::cluster::{Cluster, NoConnection, Upstream};
 use crate::h2;
@@ -418,6 +419,10 @@ impl Exchange {
         match parse_response(input.bytes(), asked, &rules, &mut self.response_scan, &mut self.response) {
             ResponseParse::Partial => Ok(false),
             ResponseParse::Complete { consumed, facts } => {
+                if matches!(cluster.names, NameForm::AsReceived { .. }) && !matches!(upstream.io, Io::Http2(_)) {
+                    let head = input.bytes().get(..consumed).unwrap_or_default();
+                    names::keep_response(&mut self.names, &mut self.response, head, cluster.names);
+                }
                 input.consume(consumed, &connection.worker.buffers);
                 if facts.interim {
                     self.interim(connection, http);

@@ -117,6 +117,7 @@ fn http() -> HttpConnection {
             default_host_for_http_10: None,
             enable_trailers: false,
             underscores: Underscores::RejectLookalikes,
+            names: Default::default(),
         },
         identity: IdentityPolicy {
             server_name: "postrider".into(),
@@ -231,6 +232,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             max_response_headers: 100,
             max_response_head_bytes: 60 << 10,
             enable_trailers: false,
+            names: Default::default(),
             protocol: UpstreamProtocol::Http1,
             http2: Http2Options::default(),
             keepalive: None,

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use postrider_model::{
     ClientCertificate, Codec, EarlyEdits, ForwardedParts, Http1Options, HttpConnection, HttpLimits, HttpTimeouts,
-    IdentityPolicy, LocalReplies, LogCondition, LogMoments, ProxyStatus, ReplyMapper, RouteTable, ServerHeader,
+    IdentityPolicy, LocalReplies, LogCondition, LogMoments, NameForm, ProxyStatus, ReplyMapper, RouteTable,
+    ServerHeader,
 };
 
 use super::context::{Lowering, origin, timeout};
-use super::{access_log, data, detection, filters, headers, http2, mirrors, policy, tables};
+use super::{access_log, data, detection, filters, headers, http2, mirrors, names, policy, tables};
 use crate::reader::Reader;
 
 /// `stream_idle_timeout` where it is absent.
@@ -145,6 +146,7 @@ fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) ->
             default_host_for_http_10: None,
             enable_trailers: false,
             underscores,
+            names: NameForm::default(),
         };
     };
     options.ignore("use_balsa_parser", "there is one parser");
@@ -159,14 +161,12 @@ fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) ->
     if options.bool_wrapper("allow_absolute_url") == Some(false) {
         cx.refuse_value(&options, "allow_absolute_url", "taking absolute-form targets as paths");
     }
-    if options.has("header_key_format") {
-        cx.refuse(&options, "header_key_format", "header names in other than lower case");
-    }
     Http1Options {
         accept_http_10: options.bool("accept_http_10"),
         default_host_for_http_10: (!default_host.is_empty()).then(|| default_host.to_owned()),
         enable_trailers: options.bool("enable_trailers"),
         underscores,
+        names: names::form(cx, &options),
     }
 }
 

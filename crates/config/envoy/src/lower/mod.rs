@@ -38,6 +38,7 @@ mod log_service;
 mod matchers;
 mod metadata;
 mod mirrors;
+mod names;
 mod network;
 mod original_dst;
 mod outlier;

@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
-use postrider_model::{Http2Options, NumberedOption, OptionMoment, TcpKeepalive, UpstreamOptions, UpstreamProtocol};
+use postrider_model::{
+    Http2Options, NameForm, NumberedOption, OptionMoment, TcpKeepalive, UpstreamOptions, UpstreamProtocol,
+};
 
 use super::address;
 use super::context::{Lowering, timeout};
 use super::http::{CONNECTION_IDLE_TIMEOUT, MAX_HEAD_KIB, MAX_HEADERS};
-use super::http2;
+use super::{http2, names};
 use crate::reader::Reader;
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
@@ -30,6 +32,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         max_response_headers: MAX_HEADERS,
         max_response_head_bytes: MAX_HEAD_KIB << 10,
         enable_trailers: false,
+        names: NameForm::default(),
         protocol: UpstreamProtocol::Http1,
         http2: Http2Options::default(),
         keepalive: None,
@@ -41,7 +44,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         self::common(&common, &mut options);
     }
     if let Some(http1) = at.message("http_protocol_options") {
-        self::http1(&http1, &mut options);
+        self::http1(cx, &http1, &mut options);
     }
     if at.has("http2_protocol_options") {
         options.http2 = http2::options(cx, at);
@@ -101,7 +104,7 @@ fn protocol(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOption
                 Some("http3_protocol_options") => cx.refuse(&config, "http3_protocol_options", "HTTP/3 to a cluster"),
                 _ => {
                     if let Some(http1) = config.message("http_protocol_options") {
-                        self::http1(&http1, options);
+                        self::http1(cx, &http1, options);
                     }
                 }
             }
@@ -130,7 +133,7 @@ fn protocol(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOption
 /// The options of both protocols.
 fn either(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions) {
     if let Some(http1) = at.message("http_protocol_options") {
-        self::http1(&http1, options);
+        self::http1(cx, &http1, options);
     }
     options.http2 = http2::options(cx, at);
 }
@@ -149,7 +152,7 @@ fn common(at: &Reader<'_>, options: &mut UpstreamOptions) {
         requests(at, "max_requests_per_connection").or(options.max_requests_per_connection);
 }
 
-fn http1(at: &Reader<'_>, options: &mut UpstreamOptions) {
+fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions) {
     for (field, why) in [
         ("allow_absolute_url", "it is about requests of clients"),
         ("accept_http_10", "it is about requests of clients"),
@@ -160,6 +163,7 @@ fn http1(at: &Reader<'_>, options: &mut UpstreamOptions) {
         at.ignore(field, why);
     }
     options.enable_trailers = at.bool("enable_trailers");
+    options.names = names::form(cx, at);
 }
 
 fn request_names<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> RequestNames<'m> {
