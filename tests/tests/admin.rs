@@ -366,7 +366,11 @@ fn a_graceful_drain_tells_kept_connections_to_close() {
     let mut open = proxy.client();
     assert_eq!(open.exchange(get("/")).header("connection"), "");
     assert_eq!(proxy.admin_post("/drain_listeners?graceful").status, 200);
-    let last = open.exchange(get("/"));
-    assert_eq!((last.status, last.header("connection")), (200, "close"));
+    // Workers hear of it a moment after the operator.
+    wait_until("the client is told", || {
+        let last = open.exchange(get("/"));
+        assert_eq!(last.status, 200);
+        last.header("connection") == "close"
+    });
     assert!(open.closed());
 }
