@@ -38,12 +38,12 @@ test: build $(GRPC_TOOLS)/built $(PEBBLE) ## pass all tests (unit, wire, end to 
 	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} ENVOY_BIN=$${ENVOY_BIN:-$(TOOLS)/envoy/bin/envoy} PEBBLE=$(PEBBLE) cargo test --locked --workspace
 	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}
 
-# gRPC's own interoperability client and server, and grpcurl: see tests/grpc/README.md.
+# gRPC's own interoperability client and server, grpcurl and h2spec: see tests/grpc/README.md.
 $(GRPC_TOOLS)/built: tests/grpc/go.mod tests/grpc/go.sum
 	@.ci/need go
 	@printf '%s\n' go1.24 "$$(go env GOVERSION)" | sort --version-sort --check=quiet || \
 		{ echo "the gRPC clients of the tests need Go 1.24 or later; this is $$(go env GOVERSION)" >&2; exit 1; }
-	@echo "building grpcurl and gRPC's interoperability programs into $(GRPC_TOOLS)"
+	@echo "building grpcurl, h2spec and gRPC's interoperability programs into $(GRPC_TOOLS)"
 	mkdir -p $(GRPC_TOOLS)
 	cd tests/grpc && go build -mod=readonly -trimpath -ldflags='-s -w' -o $(GRPC_TOOLS)/ tool
 	touch $@
