@@ -52,10 +52,17 @@ impl Peer {
             (Self::Nginx, Filter::Lua(..)) | (Self::Envoy | Self::Haproxy, Filter::Lua(_, Dialect::Rider)) => {
                 return false;
             }
+            // HAProxy logs to a log daemon only, and gives requests no ids by default, as nginx.
+            (Self::Haproxy, _) if shape.access_log || shape.request_ids => return false,
+            (Self::Nginx | Self::NginxTuned, _) if shape.request_ids => return false,
             (Self::Haproxy, Filter::Lua(script, _)) if script.haproxy().is_none() => return false,
             _ => {}
         }
-        let forwards_only = shape.routes == 1 && shape.filter == Filter::None && shape.idle_clusters == 0;
+        let forwards_only = shape.routes == 1
+            && shape.filter == Filter::None
+            && shape.idle_clusters == 0
+            && !shape.request_ids
+            && !shape.access_log;
         match self {
             Self::Relay => forwards_only && shape.tls.is_none() && shape.downstream == shape.upstream,
             // Its difference is in the buffers of HTTP/1 responses only.

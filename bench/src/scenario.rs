@@ -91,6 +91,11 @@ const AUTH: &[Variant] = &[
     Variant { label: "basic auth", shape: Shape { filter: Filter::BasicAuth, ..Shape::HTTP } },
 ];
 
+const DEFAULTS: &[Variant] = &[Variant { label: "", shape: Shape { request_ids: true, ..Shape::HTTP } }];
+const LOGGED: &[Variant] = &[
+    Variant { label: "no log", shape: Shape::HTTP },
+    Variant { label: "access log", shape: Shape { access_log: true, ..Shape::HTTP } },
+];
 const TLS: &[Variant] = &[Variant { label: "", shape: Shape { tls: Some(Key::Ecdsa), ..Shape::HTTP } }];
 const TLS_RSA: &[Variant] = &[Variant { label: "", shape: Shape { tls: Some(Key::Rsa), ..Shape::HTTP } }];
 const H2_H1: &[Variant] = &[Variant { label: "", shape: Shape { downstream: Http::Two, ..Shape::HTTP } }];
@@ -222,6 +227,16 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "routes",
         title: "10,000 prefix routes against one, 4 KB body, 64 connections, a late route",
         kind: Kind::Load(get(ROUTES, "/r09990/4k", 4000, 64, Generator::Wrk)),
+    },
+    Scenario {
+        name: "defaults",
+        title: "the same as http-4k with what Envoy does by default: request ids",
+        kind: Kind::Load(get(DEFAULTS, "/4k", 4000, 64, Generator::Wrk)),
+    },
+    Scenario {
+        name: "access-log",
+        title: "an access log in a file against none, 13-byte body, 64 connections",
+        kind: Kind::Load(get(LOGGED, "/13", 13, 64, Generator::Wrk)),
     },
     Scenario {
         name: "basic-auth",

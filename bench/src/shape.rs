@@ -138,6 +138,10 @@ pub struct Shape {
     pub routes: usize,
     /// What the proxy does with a request on its way.
     pub filter: Filter,
+    /// Requests without an id get one, as by Envoy's default.
+    pub request_ids: bool,
+    /// Each request is a line of a file, in the proxy's own default format.
+    pub access_log: bool,
     /// Clusters beside the one in use that get no traffic.
     pub idle_clusters: usize,
     /// Downstream connections that must fit, each perhaps with an upstream connection.
@@ -153,6 +157,8 @@ impl Shape {
         plain_beside: false,
         routes: 1,
         filter: Filter::None,
+        request_ids: false,
+        access_log: false,
         idle_clusters: 0,
         connections: 500,
     };

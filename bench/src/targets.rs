@@ -101,6 +101,8 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         ratio("CPU, 4 KB, 256 connections, of the relay", "http-4k-256", Relay, 1.25),
         ratio("CPU, 4 KB, 256 connections, of nginx", "http-4k-256", Nginx, 0.85),
         ratio("CPU, 4 KB, 256 connections, of Envoy", "http-4k-256", Envoy, 0.30),
+        ratio("CPU, Envoy's default configuration, of Envoy", "defaults", Envoy, 0.28),
+        adds("CPU that an access log adds", "access-log", 1.0),
         ratio("CPU, 500 KB, of the relay", "http-500k", Relay, 1.15),
         ratio("CPU, TCP proxy 1 KB, of the relay", "tcp-1k", Relay, 1.10),
         ratio("CPU, TLS 4 KB, of nginx", "tls-4k", Nginx, 0.90),

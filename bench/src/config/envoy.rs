@@ -78,13 +78,14 @@ fn listener(yaml: &mut String, name: &str, port: u16, certificate: Option<&Certi
 }
 
 fn http_connection_manager(yaml: &mut String, setup: &Setup) {
-    yaml.push_str(
+    let _ = write!(
+        yaml,
         "      - name: envoy.filters.network.http_connection_manager
         typed_config:
           \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: bench
           codec_type: AUTO
-          generate_request_id: false
+          generate_request_id: {ids}
           request_headers_timeout: 10s
           stream_idle_timeout: 300s
           common_http_protocol_options:
@@ -96,12 +97,25 @@ fn http_connection_manager(yaml: &mut String, setup: &Setup) {
               domains: [\"*\"]
               routes:
 ",
+        ids = setup.shape.request_ids
     );
     for number in 0..setup.shape.routes {
         let prefix = if setup.shape.routes == 1 { "/".to_owned() } else { route_prefix(number) };
         let _ = writeln!(
             yaml,
             "              - match: {{ prefix: \"{prefix}\" }}\n                route: {{ cluster: origin, timeout: 15s }}"
+        );
+    }
+    if setup.shape.access_log {
+        let _ = write!(
+            yaml,
+            "          access_log:
+          - name: envoy.access_loggers.file
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog
+              path: {}
+",
+            setup.directory.join("access.log").display()
         );
     }
     yaml.push_str("          http_filters:\n");

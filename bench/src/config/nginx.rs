@@ -89,6 +89,11 @@ pub fn proxy(setup: &Setup, buffers: Buffers) -> String {
             setup.directory.join("users").display()
         );
     }
+    if setup.shape.access_log {
+        // In pieces, as the others write theirs.
+        let path = setup.directory.join("access.log");
+        let _ = writeln!(text, "    access_log {} combined buffer=64k flush=1s;", path.display());
+    }
     // nginx speaks HTTP/2 with upstreams as a gRPC client only; to it every request is a call.
     let pass = if setup.shape.upstream == Http::Two { "grpc_pass grpc" } else { "proxy_pass http" };
     for number in 0..setup.shape.routes {
