@@ -53,14 +53,11 @@ fn proxy(origin: &Origin, policy: Value) -> Proxy {
     Proxy::start(&config(&[origin.address], policy))
 }
 
-/// With a listener for which loopback is inside, and so may say more. Envoy has to be told what is.
+/// With a listener for which loopback is inside, and so may say more.
 fn inside(origin: &Origin) -> Proxy {
-    if envoy() {
-        let ranges = json!({"cidr_ranges": [{"address_prefix": "127.0.0.0", "prefix_len": 8}]});
-        let inside = json!({"use_remote_address": true, "internal_address_config": ranges});
-        return Proxy::start(&Config::proxy_to(origin.address).overlay_filter("http", inside));
-    }
-    Proxy::start(&Config::proxy_to(origin.address).overlay_filter("http", json!({"use_remote_address": true})))
+    let ranges = json!({"cidr_ranges": [{"address_prefix": "127.0.0.0", "prefix_len": 8}]});
+    let inside = json!({"use_remote_address": true, "internal_address_config": ranges});
+    Proxy::start(&Config::proxy_to(origin.address).overlay_filter("http", inside))
 }
 
 fn stat(proxy: &Proxy, name: &str) -> u64 {

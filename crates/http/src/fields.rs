@@ -211,6 +211,15 @@ impl Fields {
         self.first.get(FIRST..=LAST).is_some_and(|places| places != [0; LAST - FIRST + 1])
     }
 
+    /// Whether one of the fields is there that only a client inside may send.
+    #[inline]
+    pub fn speaks_from_inside(&self) -> bool {
+        const FIRST: usize = HeaderId::XEnvoyDecoratorOperation as usize;
+        const LAST: usize = HeaderId::XEnvoyUpstreamRqTimeoutMs as usize;
+        // As above.
+        self.first.get(FIRST..=LAST).is_some_and(|places| places != [0; LAST - FIRST + 1])
+    }
+
     /// The first value of a well-known field. `None` for [`HeaderId::Unknown`].
     #[inline]
     pub fn get(&self, id: HeaderId) -> Option<&[u8]> {

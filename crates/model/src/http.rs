@@ -1,5 +1,6 @@
 //! How a connection that speaks HTTP is served.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -175,6 +176,8 @@ pub struct IdentityPolicy {
     pub server_header: ServerHeader,
     pub use_remote_address: bool,
     pub xff_num_trusted_hops: u32,
+    /// Who is inside; `None`: nobody.
+    pub internal: Option<Box<InternalAddresses>>,
     pub skip_xff_append: bool,
     /// Who finds out where a request comes from, one after the other; without any, `x-forwarded-for` tells.
     pub detection: Vec<ClientDetection>,
@@ -225,6 +228,34 @@ pub enum TrustedProxies {
     Hops(u32),
     /// Those with addresses in one of these networks; the peer must have one, too.
     Networks(Vec<Cidr>),
+}
+
+/// Clients that are inside: they may say how their requests are tried, and `x-envoy-internal` tells so.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct InternalAddresses {
+    /// Private addresses and loopback (RFC 1918, RFC 4193) where none is named.
+    pub ranges: Vec<Cidr>,
+    /// Whoever comes through a Unix socket.
+    pub unix_sockets: bool,
+}
+
+impl InternalAddresses {
+    /// `None` is a Unix socket.
+    pub fn contains(&self, address: Option<IpAddr>) -> bool {
+        match address {
+            None => self.unix_sockets,
+            Some(address) if self.ranges.is_empty() => is_private(address),
+            Some(address) => self.ranges.iter().any(|range| range.contains(address)),
+        }
+    }
+}
+
+/// As Envoy knows them: of loopback the usual address alone, of RFC 4193 the half that is in use.
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_private() || v4 == Ipv4Addr::LOCALHOST,
+        IpAddr::V6(v6) => v6.is_loopback() || v6.octets().first() == Some(&0xfd),
+    }
 }
 
 /// What is done to the head of a request before anybody looks at it.
@@ -316,4 +347,38 @@ pub struct RouterOptions {
     pub suppress_x_headers: bool,
     /// Also count per response code, class and the like.
     pub dynamic_stats: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_ranges_private_addresses_are_inside() {
+        let inside = InternalAddresses::default();
+        for (address, want) in [
+            ("10.0.0.1", true),
+            ("172.31.255.1", true),
+            ("172.32.0.1", false),
+            ("192.168.0.1", true),
+            ("127.0.0.1", true),
+            ("127.0.0.2", false),
+            ("::1", true),
+            ("fd12::1", true),
+            ("fc00::1", false),
+            ("1.2.3.4", false),
+        ] {
+            assert_eq!(inside.contains(address.parse().ok()), want, "{address}");
+        }
+        assert!(!inside.contains(None));
+        assert!(InternalAddresses { unix_sockets: true, ..inside }.contains(None));
+    }
+
+    #[test]
+    fn ranges_stand_in_place_of_private_addresses() {
+        let ranges = Cidr::new("1.2.0.0".parse().unwrap(), 16).into_iter().collect();
+        let inside = InternalAddresses { ranges, unix_sockets: false };
+        assert!(inside.contains("1.2.3.4".parse().ok()));
+        assert!(!inside.contains("10.0.0.1".parse().ok()) && !inside.contains("1.3.0.1".parse().ok()));
+    }
 }

@@ -26,6 +26,12 @@ pub fn scenes() -> Vec<Scene> {
         suppressed(),
         detection(),
         early(),
+        inside_edge(),
+        inside_behind(),
+        inside_hops(),
+        inside_private(),
+        inside_only(),
+        user_agent(),
     ]
 }
 
@@ -52,6 +58,9 @@ const FORWARDED: &[&str] = &[
     "x-envoy-retry-on: 5xx\r\nx-envoy-max-retries: 2\r\n",
     "x-envoy-ip-tags: t\r\nx-envoy-force-trace: true\r\n",
     "x-envoy-hedge-on-per-try-timeout: true\r\nx-envoy-retriable-status-codes: 404\r\n",
+    "x-envoy-original-url: u\r\nx-envoy-original-host: o\r\nx-envoy-upstream-alt-stat-name: alt\r\n",
+    "x-envoy-upstream-stream-duration-ms: 5000\r\nx-envoy-expected-rq-timeout-ms: 77\r\n",
+    "x-envoy-upstream-rq-timeout-alt-response: 204\r\nx-envoy-attempt-count: 4\r\nx-envoy-is-timeout-retry: 1\r\n",
     "x-request-id: mine\r\n",
     "x-client-trace-id: t\r\n",
 ];
@@ -74,6 +83,66 @@ fn detection() -> Scene {
 
 fn no_append() -> Scene {
     Scene::forward("no-append").with(json!({"use_remote_address": true, "skip_xff_append": true})).each("/", FORWARDED)
+}
+
+/// For whom loopback and one more network are inside.
+fn inside(more: serde_json::Value) -> serde_json::Value {
+    let ranges =
+        json!([{"address_prefix": "127.0.0.0", "prefix_len": 8}, {"address_prefix": "10.0.0.0", "prefix_len": 8}]);
+    let mut fields = json!({"internal_address_config": {"cidr_ranges": ranges}});
+    postrider_tests::kit::config::overlay(&mut fields, more);
+    fields
+}
+
+fn inside_edge() -> Scene {
+    Scene::forward("inside-edge").with(inside(json!({"use_remote_address": true}))).each("/", FORWARDED)
+}
+
+fn inside_behind() -> Scene {
+    Scene::forward("inside-behind").with(inside(json!({}))).each("/", FORWARDED)
+}
+
+fn inside_hops() -> Scene {
+    let hops = json!({"use_remote_address": true, "xff_num_trusted_hops": 1});
+    Scene::forward("inside-hops").with(inside(hops)).each("/", FORWARDED)
+}
+
+/// Without ranges private addresses are inside.
+fn inside_private() -> Scene {
+    let addresses = [
+        "10.0.0.1",
+        "172.16.0.1",
+        "172.31.255.1",
+        "172.32.0.1",
+        "192.168.0.1",
+        "127.0.0.1",
+        "127.0.0.2",
+        "::1",
+        "fd00::1",
+        "fd12::1",
+        "fc00::1",
+        "fe80::1",
+        "::ffff:10.0.0.1",
+        "1.2.3.4",
+        "10.0.0.1,10.0.0.2",
+        "10.0.0.1, 1.2.3.4",
+    ];
+    let scene = Scene::forward("inside-private").with(json!({"internal_address_config": {}}));
+    addresses.iter().fold(scene, |scene, address| scene.get_with("/", &format!("x-forwarded-for: {address}\r\n")))
+}
+
+fn inside_only() -> Scene {
+    Scene::forward("inside-only").with(inside(json!({"route_config": {"internal_only_headers": ["x-ours"]}}))).each(
+        "/",
+        &["x-ours: 1\r\n", "x-ours: 1\r\nx-forwarded-for: 10.0.0.1\r\n", "x-forwarded-for: 1.2.3.4\r\nx-ours: 1\r\n"],
+    )
+}
+
+fn user_agent() -> Scene {
+    let names = "x-envoy-downstream-service-cluster: c\r\nx-envoy-downstream-service-node: n\r\n";
+    Scene::forward("user-agent")
+        .with(json!({"add_user_agent": true, "use_remote_address": true}))
+        .each("/", &["", "user-agent: mine\r\n", "user-agent:\r\n", names])
 }
 
 fn ids() -> Scene {

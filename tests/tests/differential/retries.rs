@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
     let mut scenes: Vec<Scene> = POLICIES.iter().map(|on| policy(on)).collect();
-    scenes.extend([hedged(), none()]);
+    scenes.extend([hedged(), none(), asked_for(), asked_for_outside()]);
     scenes
 }
 
@@ -76,6 +76,33 @@ fn hedged() -> Scene {
     }}}))]))
     .answers("/", &["503x1", "503x3"])
     .post("/", "x-answer: 503x1\r\n", "not again")
+}
+
+/// What a request inside may ask for itself.
+const ASKED: &[&str] = &[
+    "x-envoy-retry-on: 5xx\r\nx-answer: 503x1\r\n",
+    "x-envoy-retry-on: 5xx\r\nx-envoy-max-retries: 3\r\nx-answer: 503x3\r\n",
+    "x-envoy-retry-on: 5xx\r\nx-envoy-max-retries: 0\r\nx-answer: 503x1\r\n",
+    "x-envoy-retry-on: 5xx\r\nx-envoy-max-retries: odd\r\nx-answer: 503x1\r\n",
+    "x-envoy-retry-on: retriable-status-codes\r\nx-envoy-retriable-status-codes: 404, 409\r\nx-answer: 409x1\r\n",
+    "x-envoy-retry-on: retriable-headers\r\nx-envoy-retriable-header-names: x-again\r\nx-answer: retriablex1\r\n",
+    "x-envoy-retry-grpc-on: unavailable\r\nx-answer: unavailablex1\r\n",
+    "x-envoy-retry-on: reset\r\nx-answer: resetx1\r\n",
+    "x-envoy-retry-on: nonsense\r\nx-answer: 503x1\r\n",
+    "x-envoy-upstream-rq-timeout-ms: 100\r\nx-answer: silent\r\n",
+    "x-envoy-upstream-rq-timeout-ms: 2500\r\nx-envoy-upstream-rq-per-try-timeout-ms: 100\r\nx-answer: silent\r\n",
+    "x-envoy-upstream-rq-per-try-timeout-ms: 100\r\nx-envoy-retry-on: 5xx\r\nx-answer: silentx1\r\n",
+    "x-envoy-expected-rq-timeout-ms: 7\r\n",
+];
+
+fn asked_for() -> Scene {
+    let inside = json!({"use_remote_address": true, "internal_address_config": {}});
+    Scene::forward("asked-for").with(inside).each("/", ASKED)
+}
+
+fn asked_for_outside() -> Scene {
+    let asked: Vec<&str> = ASKED.iter().copied().filter(|lines| !lines.contains("silent")).collect();
+    Scene::forward("asked-for-outside").with(json!({"use_remote_address": true})).each("/", &asked)
 }
 
 fn none() -> Scene {

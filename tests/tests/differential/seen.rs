@@ -95,12 +95,22 @@ fn note_fields(seen: &mut Seen, mask: &Mask, who: &str, fields: &Headers) {
             "date" if value.ends_with("GMT") && !value.contains("1970") => "<date>",
             "x-envoy-upstream-service-time" if value.parse::<u64>().is_ok() => "<time>",
             "x-request-id" if is_uuid(&value) => "<uuid>",
+            // A further try has what the ones before left of it.
+            "x-envoy-expected-rq-timeout-ms" if !who.ends_with("#0") => &whole_seconds(&value),
             _ => &value,
         };
         // The order counts among the lines of one name.
         let earlier = fields.0[..index].iter().filter(|(other, _)| other.eq_ignore_ascii_case(name)).count();
         let place = if earlier == 0 { String::new() } else { format!("[{earlier}]") };
         seen.push(format!("{who} field{place} {name}: {value}"));
+    }
+}
+
+/// A time in milliseconds, up to the next second if it is longer than one.
+fn whole_seconds(value: &str) -> String {
+    match value.parse::<u64>() {
+        Ok(millis) if millis > 1_000 => format!("<up to {} s>", millis.div_ceil(1_000)),
+        _ => value.to_owned(),
     }
 }
 

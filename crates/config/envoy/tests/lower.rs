@@ -86,6 +86,9 @@ fn a_written_field_means_what_it_means_in_envoy() {
     assert_eq!(http.path.escaped_slashes, EscapedSlashes::UnescapeAndRedirect);
     assert_eq!(http.http1.underscores, Underscores::Allow);
     assert_eq!(http.upgrades, ["websocket"]);
+    let inside = http.identity.internal.as_deref().unwrap();
+    assert!(inside.contains("10.1.2.3".parse().ok()) && inside.contains(None));
+    assert!(!inside.contains("192.168.0.1".parse().ok()));
     let LogOutput::Lines { format, .. } = &http.access_log[0].output else { panic!() };
     let LogFormat::Json(postrider_model::JsonFormat::Object(keys)) = format else { panic!() };
     assert_eq!(keys.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a", "z"]);

@@ -3,12 +3,12 @@
 //! Called by the pipeline for each request, and by whoever wants to know how a request would be routed.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use postrider_filter_api::TlsSession;
 use postrider_http::{FieldError, FieldLine, Fields, HeaderId, Reject, RequestHead, Scheme};
-use postrider_model::{ClientCertificate, IdentityPolicy};
+use postrider_model::{ClientCertificate, IdentityPolicy, InternalAddresses};
 use postrider_upstream::Random;
 
 use super::attempts::OWN_FIELDS;
@@ -30,8 +30,16 @@ pub struct Ends<'a> {
     pub session: Option<&'a TlsSession>,
 }
 
-/// Treats an admitted head as `identity` says and answers who the client is as far as forwarding headers are trusted;
-/// `None` when they say nothing. `scratch` is overwritten.
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identified {
+    /// The client as far as forwarding headers are trusted; `None` when they say nothing.
+    pub client: Option<SocketAddr>,
+    /// The request comes from inside.
+    pub internal: bool,
+}
+
+/// Treats an admitted head as `identity` says and answers who the client is. `scratch` is overwritten.
 ///
 /// # Errors
 /// A request must say who its client is, and does not.
@@ -41,15 +49,16 @@ pub fn identify(
     peer: &Ends<'_>,
     random: &Random,
     scratch: &mut Vec<u8>,
-) -> Result<Option<SocketAddr>, Reject> {
+) -> Result<Identified, Reject> {
     let fields = &mut head.fields;
     if fields.has(HeaderId::XForwardedFor) && fields.get_all(HeaderId::XForwardedFor).nth(1).is_some() {
         edits::join_forwarded(fields, scratch);
     }
-    let client;
-    let mut detected = None;
+    let (client, internal);
+    let inside = identity.internal.as_deref();
     if identity.use_remote_address {
         client = edits::trusted_client(fields, peer.remote, identity.xff_num_trusted_hops);
+        internal = inside.is_some_and(|inside| is_inside_edge(inside, fields, client));
         if !identity.skip_xff_append {
             detection::append_peer(fields, peer.remote, scratch);
         }
@@ -60,24 +69,22 @@ pub fn identify(
         let found = detection::detect(&identity.detection, fields, peer.remote, scratch)
             .map_err(|status| Reject::new(status, "rejecting_because_detection_failed"))?;
         client = found.address.map(|client| (client, 0).into());
-        detected = Some(found);
+        let address = found.address.filter(|_| found.may_be_inside);
+        internal = address.is_some_and(|address| inside.is_some_and(|inside| inside.contains(Some(address))));
     } else {
         client = edits::forwarded_client(fields, identity.xff_num_trusted_hops).map(|client| (client, 0).into());
+        internal = inside.is_some_and(|inside| is_inside_behind(inside, fields, identity, client));
     }
-    let inside = match &detected {
-        None => is_internal_request(fields, identity.use_remote_address, peer.remote),
-        Some(found) => found.may_be_inside && found.address.is_some_and(is_internal),
-    };
-    if inside {
-        let _ = fields.set(HeaderId::XEnvoyInternal, b"true");
-    } else {
-        if identity.use_remote_address {
-            fields.remove(HeaderId::XEnvoyInternal);
-        }
-        // Only who is inside may say how a request is tried.
-        if fields.asks_for_attempts() {
-            OWN_FIELDS.into_iter().for_each(|id| _ = fields.remove(id));
-        }
+    let edge = identity.use_remote_address && !internal;
+    if internal {
+        trust(fields);
+    } else if fields.speaks_from_inside() {
+        distrust(fields, edge);
+    }
+    if edge && let Some(client) = client {
+        scratch.clear();
+        let _ = write!(scratch, "{}", client.ip());
+        let _ = fields.set(HeaderId::XEnvoyExternalAddress, scratch);
     }
     if fields.has(HeaderId::XForwardedClientCert) || identity.client_certificate != ClientCertificate::Remove {
         client_certificate::forward(fields, &identity.client_certificate, peer.session, scratch);
@@ -107,11 +114,10 @@ pub fn identify(
     }
     if identity.generate_request_id {
         // An id from outside is kept where the operator says so, or where the caller is not the edge.
-        let outside = identity.use_remote_address && peer.remote.is_some_and(|a| !is_internal(a.ip()));
-        if !fields.has(HeaderId::XRequestId) || (outside && !identity.preserve_external_request_id) {
+        if !fields.has(HeaderId::XRequestId) || (edge && !identity.preserve_external_request_id) {
             let id = edits::uuid(random);
             let _ = fields.set(HeaderId::XRequestId, &id);
-        } else if outside && identity.packs_trace_reason {
+        } else if edge && identity.packs_trace_reason {
             edits::untrace(fields, scratch);
         }
     }
@@ -124,27 +130,64 @@ pub fn identify(
     if identity.strip_any_host_port || identity.strip_matching_host_port || identity.strip_trailing_host_dot {
         edits::strip_host(head, identity, peer.local.map(|local| local.port()), scratch);
     }
-    Ok(client)
+    Ok(Identified { client, internal })
 }
 
-/// Whether the request comes from inside: at the edge, from an internal peer; behind a trusted peer, from the one internal
-/// address that it names.
-fn is_internal_request(fields: &Fields, use_remote_address: bool, remote: Option<SocketAddr>) -> bool {
-    if use_remote_address {
-        return remote.is_some_and(|remote| is_internal(remote.ip()));
-    }
-    if !fields.has(HeaderId::XForwardedFor) {
-        return false;
-    }
-    let mut all = fields.get_all(HeaderId::XForwardedFor);
-    let (Some(only), None) = (all.next(), all.next()) else { return false };
-    std::str::from_utf8(only).ok().and_then(|text| text.trim().parse().ok()).is_some_and(is_internal)
+/// At the edge: nobody else has spoken for the client, and its address is inside.
+#[cold]
+fn is_inside_edge(inside: &InternalAddresses, fields: &Fields, client: Option<SocketAddr>) -> bool {
+    !fields.has(HeaderId::XForwardedFor) && inside.contains(client.map(|client| client.ip()))
 }
 
-/// RFC 1918, RFC 4193, loopback: what Envoy treats as inside by default.
-fn is_internal(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local(),
+/// Behind a peer that is trusted: the one address that it names is inside.
+#[cold]
+fn is_inside_behind(
+    inside: &InternalAddresses,
+    fields: &Fields,
+    identity: &IdentityPolicy,
+    client: Option<SocketAddr>,
+) -> bool {
+    let alone = fields.get(HeaderId::XForwardedFor).is_some_and(|list| !list.contains(&b','));
+    let client = client.filter(|_| alone && identity.xff_num_trusted_hops == 0);
+    client.is_some_and(|client| inside.contains(Some(client.ip())))
+}
+
+/// What only those inside may say; the first at the edge alone, behind which a proxy of ours may have said it.
+const FROM_INSIDE: [HeaderId; 13] = [
+    HeaderId::XEnvoyDecoratorOperation,
+    HeaderId::XEnvoyDownstreamServiceCluster,
+    HeaderId::XEnvoyDownstreamServiceNode,
+    HeaderId::XEnvoyOriginalHost,
+    HeaderId::XEnvoyOriginalPath,
+    HeaderId::XEnvoyInternal,
+    HeaderId::XEnvoyExpectedRqTimeoutMs,
+    HeaderId::XEnvoyForceTrace,
+    HeaderId::XEnvoyIpTags,
+    HeaderId::XEnvoyOriginalUrl,
+    HeaderId::XEnvoyUpstreamAltStatName,
+    HeaderId::XEnvoyUpstreamRqTimeoutAltResponse,
+    HeaderId::XEnvoyUpstreamStreamDurationMs,
+];
+
+/// So many of them.
+const AT_THE_EDGE: usize = 5;
+
+/// Tells upstreams that the request is from inside, and keeps from them what was for this proxy.
+#[cold]
+fn trust(fields: &mut Fields) {
+    let _ = fields.set(HeaderId::XEnvoyInternal, b"true");
+    for id in [
+        HeaderId::XEnvoyUpstreamAltStatName,
+        HeaderId::XEnvoyUpstreamRqTimeoutAltResponse,
+        HeaderId::XEnvoyUpstreamStreamDurationMs,
+    ] {
+        fields.remove(id);
     }
+}
+
+/// Takes out what a client that is not inside may not say.
+#[cold]
+fn distrust(fields: &mut Fields, edge: bool) {
+    let trusted = if edge { 0 } else { AT_THE_EDGE };
+    FROM_INSIDE.into_iter().skip(trusted).chain(OWN_FIELDS).for_each(|id| _ = fields.remove(id));
 }

@@ -224,9 +224,9 @@ impl Exchange {
 
     /// The id that the request went under, for clients that want to quote it.
     pub(super) fn return_request_id(&mut self, http: &Http) {
-        if http.model.identity.always_set_request_id_in_response
-            && let Some(id) = self.request.fields.get(HeaderId::XRequestId)
-        {
+        let wanted = http.model.identity.always_set_request_id_in_response
+            || self.internal && self.request.fields.has(HeaderId::XEnvoyForceTrace);
+        if wanted && let Some(id) = self.request.fields.get(HeaderId::XRequestId) {
             let _ = self.response.fields.set(HeaderId::XRequestId, id);
         }
     }

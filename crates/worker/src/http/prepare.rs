@@ -15,7 +15,7 @@ use postrider_telemetry::stats::sets::http as stat;
 use super::Connection;
 use super::edits;
 use super::exchange::Exchange;
-use super::identity::{Ends, identify};
+use super::identity::{Ends, Identified, identify};
 use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
 use crate::format::Absent;
@@ -38,15 +38,20 @@ impl Exchange {
         let session = connection.tls.as_deref();
         let peer = Ends { local: connection.local, remote: connection.remote, tls: session.is_some(), session };
         let random = &connection.worker.random;
-        let client = identify(&mut self.request, &http.model.identity, &peer, random, &mut self.scratch);
-        match client {
-            Ok(client) => self.info.downstream_remote = client.or(self.info.downstream_remote),
+        let found = identify(&mut self.request, &http.model.identity, &peer, random, &mut self.scratch);
+        match found {
+            Ok(Identified { client, internal }) => {
+                self.info.downstream_remote = client.or(self.info.downstream_remote);
+                self.internal = internal;
+            }
             Err(reject) => {
                 self.refuse_unknown(connection, http, reject);
                 return false;
             }
         }
-        self.internal = self.request.fields.get(HeaderId::XEnvoyInternal) == Some(b"true");
+        if http.model.identity.early.as_ref().is_some_and(|early| early.names_proxy) {
+            self.name_proxy(connection);
+        }
         true
     }
 
@@ -67,16 +72,20 @@ impl Exchange {
             let mut values = edits::evaluate(edit, &self.format_context(&[], now));
             edits::apply(edit, &mut self.request.fields, &mut values);
         }
-        if early.names_proxy {
-            let node = connection.worker.node.borrow().clone();
-            let fields = &mut self.request.fields;
-            let _ = fields.set_name(b"x-envoy-downstream-service-cluster", node.cluster.as_bytes());
-            if !fields.has(HeaderId::UserAgent) {
-                let _ = fields.set(HeaderId::UserAgent, node.cluster.as_bytes());
-            }
-            if !node.id.is_empty() {
-                let _ = fields.set_name(b"x-envoy-downstream-service-node", node.id.as_bytes());
-            }
+    }
+
+    /// Tells upstreams which proxy asks.
+    #[cold]
+    #[inline(never)]
+    fn name_proxy(&mut self, connection: &Connection) {
+        let node = connection.worker.node.borrow().clone();
+        let fields = &mut self.request.fields;
+        let _ = fields.set(HeaderId::XEnvoyDownstreamServiceCluster, node.cluster.as_bytes());
+        if fields.get(HeaderId::UserAgent).is_none_or(<[u8]>::is_empty) {
+            let _ = fields.set(HeaderId::UserAgent, node.cluster.as_bytes());
+        }
+        if !node.id.is_empty() {
+            let _ = fields.set(HeaderId::XEnvoyDownstreamServiceNode, node.id.as_bytes());
         }
     }
 
@@ -85,7 +94,7 @@ impl Exchange {
     pub(super) fn find_route(&mut self, connection: &Connection, http: &Http) {
         let routes = http.routes();
         let chain = self.choose_route(&routes, connection, http);
-        if http.model.identity.use_remote_address && !self.internal {
+        if !self.internal {
             for name in &routes.plan.table.source().internal_only_headers {
                 self.request.fields.remove_name(name.as_bytes());
             }

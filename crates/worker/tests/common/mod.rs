@@ -124,6 +124,7 @@ fn http() -> HttpConnection {
             server_header: ServerHeader::Overwrite,
             use_remote_address: false,
             xff_num_trusted_hops: 0,
+            internal: None,
             skip_xff_append: false,
             detection: Vec::new(),
             generate_request_id: true,

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use postrider_model::{
     ClientCertificate, Codec, EarlyEdits, ForwardedParts, Http1Options, HttpConnection, HttpLimits, HttpTimeouts,
-    IdentityPolicy, LocalReplies, LogCondition, LogMoments, NameForm, ProxyStatus, ReplyMapper, RouteTable,
-    ServerHeader,
+    IdentityPolicy, InternalAddresses, LocalReplies, LogCondition, LogMoments, NameForm, ProxyStatus, ReplyMapper,
+    RouteTable, ServerHeader,
 };
 
 use super::context::{Lowering, origin, timeout};
-use super::{access_log, data, detection, filters, headers, http2, mirrors, names, policy, tables};
+use super::{access_log, chain_match, data, detection, filters, headers, http2, mirrors, names, policy, tables};
 use crate::reader::Reader;
 
 /// `stream_idle_timeout` where it is absent.
@@ -186,6 +186,10 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         },
         use_remote_address: at.bool_wrapper("use_remote_address").unwrap_or(false),
         xff_num_trusted_hops: at.u32("xff_num_trusted_hops"),
+        internal: at.message("internal_address_config").map(|inside| {
+            let ranges = chain_match::ranges(cx, &inside, "cidr_ranges");
+            Box::new(InternalAddresses { ranges, unix_sockets: inside.bool("unix_sockets") })
+        }),
         skip_xff_append: at.bool("skip_xff_append"),
         detection: detection::detection(cx, at),
         generate_request_id: at.bool_wrapper("generate_request_id").unwrap_or(true),
