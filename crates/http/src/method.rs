@@ -47,6 +47,12 @@ impl Method {
         }
     }
 
+    /// Whether a request without a body says so (RFC 9110 8.6); of methods that are not known here, all do.
+    #[inline]
+    pub(crate) fn expects_body(self) -> bool {
+        !matches!(self, Self::Get | Self::Head | Self::Delete | Self::Connect | Self::Trace)
+    }
+
     /// Whether repeating the request is harmless by definition (RFC 9110 9.2.2).
     pub fn is_idempotent(self) -> bool {
         !matches!(self, Self::Post | Self::Patch | Self::Connect | Self::Other)

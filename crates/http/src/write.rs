@@ -64,7 +64,14 @@ pub fn write_request(head: &RequestHead, options: &RequestWrite<'_>, out: &mut V
     };
     let fields = &head.fields;
     out.reserve(fields.block().len() + target.len() + HEADROOM);
-    let plan = Plan::new(fields, options.framing, options.connection, false, false);
+    // RFC 9110 8.6: where a method is expected to come with a body, its absence is said.
+    let framing = match options.framing {
+        BodyFraming::None if head.method().expects_body() && options.connection != Connection::Upgrade => {
+            BodyFraming::Length(0)
+        }
+        framing => framing,
+    };
+    let plan = Plan::new(fields, framing, options.connection, false, false);
     let (lead, mut lines) = fields.lines_before(plan.skip);
     match head.canonical_line().filter(|line| options.path.is_none() && line.end == lines.start) {
         // The request line and the lines behind it, all as they came.

@@ -129,7 +129,6 @@ pub static ALL: &[Allowed] = &[
     ),
     allowed("interim answers in counters", &[], &[COUNTERS], &["_rq_1", "_rq_completed"]),
     allowed("`rq_total`", &["upgrades", "redirect-slashes"], &[COUNTERS], &["rq_total"]),
-    allowed("`content-length: 0` of a request without body", &[], &[], &["got #0 field content-length: 0"]),
     allowed(
         "a request for an upgrade that is refused",
         &["upgrades", "fields"],
