@@ -141,8 +141,12 @@ pub static ALL: &[Allowed] = &[
     allowed("details of a redirect to the unescaped path", &["redirect-slashes"], &[], &["log details"]),
     allowed("`%REQ(:PATH)%` of a redirect", &["redirects"], &[], &["log path"]),
     allowed("`x-envoy-upstream-alt-stat-name`", &["inside-edge", "inside-hops"], &[COUNTERS], &["cluster.a.alt."]),
-    allowed("`x-envoy-original-host`", &[], &[], &["x-envoy-original-host", "x-forwarded-host"]),
-    allowed("a host from `host_rewrite_header`", &["host-rewrites"], &["/path/123"], &["field host", "log authority"]),
+    allowed(
+        "a host from `host_rewrite_header`",
+        &["host-rewrites"],
+        &["/path/123"],
+        &["field host", "log authority", "field x-envoy-original-host"],
+    ),
     allowed("objects in `%METADATA()%`", &["commands"], &[], &["field x-p-14", "field x-q-14"]),
     allowed(
         "`%DYNAMIC_METADATA()%` of a namespace that is not there",

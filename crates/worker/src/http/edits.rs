@@ -104,6 +104,33 @@ pub(super) fn join_forwarded(fields: &mut Fields, scratch: &mut Vec<u8>) {
     let _ = fields.set(HeaderId::XForwardedFor, scratch);
 }
 
+/// Names the host that the client asked for, behind those that earlier proxies named, unless it is the last of them.
+#[cold]
+pub(super) fn forward_host(head: &mut RequestHead) {
+    let mut hosts = joined(&head.fields, HeaderId::XForwardedHost);
+    let original = head.authority();
+    if original.is_empty() || hosts.rsplit(|byte| *byte == b',').next() == Some(original) {
+        return;
+    }
+    if !hosts.is_empty() {
+        hosts.push(b',');
+    }
+    hosts.extend_from_slice(original);
+    let _ = head.fields.set(HeaderId::XForwardedHost, &hosts);
+}
+
+/// All lines of a field as one list (RFC 9110 5.3).
+fn joined(fields: &Fields, id: HeaderId) -> Vec<u8> {
+    let mut list = Vec::new();
+    for line in fields.get_all(id).filter(|line| !line.is_empty()) {
+        if !list.is_empty() {
+            list.push(b',');
+        }
+        list.extend_from_slice(line);
+    }
+    list
+}
+
 /// The client behind `hops` trusted proxies, for a listener at the edge.
 pub(super) fn trusted_client(fields: &Fields, remote: Option<SocketAddr>, hops: u32) -> Option<SocketAddr> {
     match hops {
@@ -215,6 +242,21 @@ mod tests {
         assert!(b"89ab".contains(&text.as_bytes()[19]), "{text}");
         assert_eq!(text.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
         assert_ne!(uuid(&Random::new(10)), id);
+    }
+
+    #[test]
+    fn a_host_is_told_once_behind_those_that_were_told_before() {
+        let told = |before: &[&[u8]]| {
+            let mut head = RequestHead::new();
+            head.set_authority(b"new").unwrap();
+            before.iter().for_each(|line| head.fields.append(HeaderId::XForwardedHost, line).unwrap());
+            forward_host(&mut head);
+            String::from_utf8(joined(&head.fields, HeaderId::XForwardedHost)).unwrap()
+        };
+        assert_eq!(told(&[]), "new");
+        assert_eq!(told(&[b"new"]), "new");
+        assert_eq!(told(&[b"a,new"]), "a,new");
+        assert_eq!(told(&[b"a", b"b"]), "a,b,new");
     }
 
     #[test]

@@ -79,13 +79,13 @@ impl Exchange {
             }
         };
         if rewritten {
-            if !http.model.router.suppress_x_headers {
+            // Envoy tells the host of a rewrite of the route, and not that of a weighted cluster's.
+            if !http.model.router.suppress_x_headers && weighted_host.is_none() {
                 let original = self.request.authority().to_vec();
                 let _ = self.request.fields.set_name(b"x-envoy-original-host", &original);
             }
-            if forward.append_x_forwarded_host {
-                let original = self.request.authority().to_vec();
-                let _ = self.request.fields.set(HeaderId::XForwardedHost, &original);
+            if forward.append_x_forwarded_host && weighted_host.is_none() {
+                edits::forward_host(&mut self.request);
             }
             // The grammar was checked; a length beyond the index leaves the authority as it is.
             let _ = self.request.set_authority(&scratch);
