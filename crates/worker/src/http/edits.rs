@@ -119,6 +119,17 @@ pub(super) fn forward_host(head: &mut RequestHead) {
     let _ = head.fields.set(HeaderId::XForwardedHost, &hosts);
 }
 
+/// Adds this proxy to those that a message came by (RFC 9110 7.6.3), in the operator's words.
+#[cold]
+pub(super) fn append_via(fields: &mut Fields, via: &str) {
+    let mut proxies = joined(fields, HeaderId::Via);
+    if !proxies.is_empty() {
+        proxies.extend_from_slice(b", ");
+    }
+    proxies.extend_from_slice(via.as_bytes());
+    let _ = fields.set(HeaderId::Via, &proxies);
+}
+
 /// All lines of a field as one list (RFC 9110 5.3).
 fn joined(fields: &Fields, id: HeaderId) -> Vec<u8> {
     let mut list = Vec::new();
@@ -257,6 +268,16 @@ mod tests {
         assert_eq!(told(&[b"new"]), "new");
         assert_eq!(told(&[b"a,new"]), "a,new");
         assert_eq!(told(&[b"a", b"b"]), "a,b,new");
+    }
+
+    #[test]
+    fn a_proxy_is_added_to_those_on_the_way_in_the_operators_words() {
+        let mut fields = Fields::new();
+        append_via(&mut fields, "me");
+        assert_eq!(fields.get(HeaderId::Via), Some(b"me".as_slice()));
+        fields.append(HeaderId::Via, b"1.0 other").unwrap();
+        append_via(&mut fields, "me");
+        assert_eq!(fields.get_all(HeaderId::Via).collect::<Vec<_>>(), [b"me,1.0 other, me".as_slice()]);
     }
 
     #[test]

@@ -122,10 +122,7 @@ pub fn identify(
         }
     }
     if let Some(via) = &identity.via {
-        scratch.clear();
-        scratch.extend_from_slice(b"1.1 ");
-        scratch.extend_from_slice(via.as_bytes());
-        let _ = fields.append(HeaderId::Via, scratch);
+        edits::append_via(fields, via);
     }
     if identity.strip_any_host_port || identity.strip_matching_host_port || identity.strip_trailing_host_dot {
         edits::strip_host(head, identity, peer.local.map(|local| local.port()), scratch);

@@ -174,6 +174,9 @@ impl Exchange {
     }
 
     fn write_reply(&mut self, connection: &mut Connection, http: &Http) {
+        if let Some(via) = &http.model.identity.via {
+            edits::append_via(&mut self.response.fields, via);
+        }
         connection.worker.date(&mut self.response.fields);
         let bodiless = is_bodiless(self.response.status());
         let framing = match bodiless {

@@ -7,12 +7,12 @@ use postrider_http::{
 use postrider_model::NameForm;
 use postrider_telemetry::stats::sets;
 
-use super::Connection;
 use super::ending::End;
 use super::exchange::Exchange;
 use super::local::is_bodiless;
 use super::passage::{Hook, Side};
 use super::transfer::Transfer;
+use super::{Connection, edits};
 use crate::chain::Http;
 use crate::io::Io;
 
@@ -120,6 +120,9 @@ impl Exchange {
     }
 
     fn write_head(&mut self, connection: &mut Connection, http: &Http, framing: BodyFraming) {
+        if let Some(via) = &http.model.identity.via {
+            edits::append_via(&mut self.response.fields, via);
+        }
         connection.worker.date(&mut self.response.fields);
         if !self.info.flags.is_empty()
             && let Some(config) = &http.model.identity.proxy_status
