@@ -195,12 +195,6 @@ pub static ALL: &[Allowed] = &[
     allowed("what the proxy adds to its own calls", &["ext-authz", "ext-authz-body"], &[], &["authz got"]),
     allowed("`health_check`: its counters", &["health"], &[COUNTERS], &["health_check", "downstream_rq_2xx"]),
     allowed(
-        "`grpc_web`: `te: trailers`",
-        &["grpc-web"],
-        &[],
-        &["field te", "field transfer-encoding", "field content-length"],
-    ),
-    allowed(
         "the log of a request whose redirect the proxy followed",
         &["internal-redirects"],
         &["redirect"],

@@ -89,13 +89,15 @@ impl Filter for Translator {
         // These values are fine; a head that holds no more fields stays as it is.
         let _ = fields.set(HeaderId::ContentType, grpc::CONTENT_TYPE);
         let _ = fields.set_name(b"grpc-accept-encoding", b"identity");
+        let _ = fields.set(HeaderId::Te, b"trailers");
         *state = State::Any(Box::new(Call {
             method: Method::of_path(stream.request.path_only()),
             decoder: is_text.then(Decoder::default),
             encoder: wants_text.then(Encoder::default),
             explains: false,
         }));
-        if is_text { Action::Continue } else { Action::Done }
+        // A body of gRPC is a stream, also where its length is known.
+        Action::Continue
     }
 
     fn on_request_body(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
