@@ -171,6 +171,7 @@ pub static ALL: &[Allowed] = &[
         &["log route"],
     ),
     // Filters.
+    allowed("`tracing.health_check`", &["health"], &[COUNTERS], &["tracing.health_check"]),
     allowed(
         "`%UPSTREAM_CLUSTER%` of an answer that a filter gave",
         &[
@@ -193,7 +194,6 @@ pub static ALL: &[Allowed] = &[
         &["log cluster"],
     ),
     allowed("what the proxy adds to its own calls", &["ext-authz", "ext-authz-body"], &[], &["authz got"]),
-    allowed("`health_check`: its counters", &["health"], &[COUNTERS], &["health_check", "downstream_rq_2xx"]),
     allowed(
         "the log of a request whose redirect the proxy followed",
         &["internal-redirects"],

@@ -257,7 +257,7 @@ impl Exchange {
             self.count_grpc(&host);
         }
         let status = self.upstream_status.take().unwrap_or(self.info.status);
-        if status > 0 {
+        if status > 0 && !self.info.is_health_check {
             let began = self.info.request_sent.unwrap_or(self.info.started);
             let time = now.millis_since(began);
             if self.count_by_status {

@@ -321,8 +321,10 @@ impl Exchange {
         let stats = &http.stats;
         stats.gauge_dec(stat::DOWNSTREAM_RQ_ACTIVE);
         if self.info.status > 0 {
-            postrider_telemetry::stats::sets::count_downstream_response(stats, self.info.status);
-            postrider_telemetry::stats::sets::count_listener_response(&http.listener_stats, self.info.status);
+            if !self.info.is_health_check {
+                postrider_telemetry::stats::sets::count_downstream_response(stats, self.info.status);
+                postrider_telemetry::stats::sets::count_listener_response(&http.listener_stats, self.info.status);
+            }
             let time = now.millis_since(self.info.started);
             stats.record(stat::DOWNSTREAM_RQ_TIME, time);
         } else {

@@ -18,6 +18,7 @@ use postrider_filter_api::{
 };
 use postrider_http::HeaderId;
 use postrider_model::{HeaderMatch, Reading, Value, ValueError, header_match};
+use postrider_telemetry::Block;
 
 use crate::request_parts::matches_headers;
 
@@ -113,13 +114,32 @@ impl Factory for HealthCheck {
         Err(vec![ValueError { path: String::new(), message }])
     }
 
-    fn filter(&self, _: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {
-        Rc::new(Checker(self.0.clone()))
+    fn filter(&self, _: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        let stats = place.stats.block(&stat::SET, &format!("{}.health_check", place.stat_prefix));
+        Rc::new(Checker { config: self.0.clone(), stats })
+    }
+}
+
+postrider_telemetry::stat_set! {
+    /// Checks that are answered here; prefix: the connection manager's, then `health_check`.
+    mod stat = "http";
+    counters {
+        REQUEST_TOTAL = "request_total",
+        OK = "ok",
+        FAILED = "failed",
+        CACHED_RESPONSE = "cached_response",
+        DEGRADED = "degraded",
+        FAILED_CLUSTER_NOT_FOUND = "failed_cluster_not_found",
+        FAILED_CLUSTER_EMPTY = "failed_cluster_empty",
+        FAILED_CLUSTER_UNHEALTHY = "failed_cluster_unhealthy",
     }
 }
 
 /// The filter on one worker.
-struct Checker(Arc<Config>);
+struct Checker {
+    config: Arc<Config>,
+    stats: Rc<Block>,
+}
 
 /// The stream's state: a check that goes on, or is answered once all of it is here.
 const PASSED: u64 = 1;
@@ -137,12 +157,12 @@ impl Filter for Checker {
     }
 
     fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
-        if !matches_headers(&self.0.headers, stream.request) {
+        if !matches_headers(&self.config.headers, stream.request) {
             return Action::Done;
         }
         stream.info.is_health_check = true;
-        let remembered = || self.0.cache.as_ref().is_some_and(|cache| cache.answer(stream.host.now()).is_some());
-        let answers = !self.0.pass_through || stream.host.fails_health() || remembered();
+        let remembered = || self.config.cache.as_ref().is_some_and(|cache| cache.answer(stream.host.now()).is_some());
+        let answers = !self.config.pass_through || stream.host.fails_health() || remembered();
         *state = State::Number(if answers { ANSWERED } else { PASSED });
         match (answers, end) {
             (true, true) => self.answer(stream),
@@ -175,7 +195,7 @@ impl Filter for Checker {
         let fields = &mut stream.response.fields;
         match state {
             State::Number(kind) => {
-                if let Some(cache) = self.0.cache.as_ref().filter(|_| *kind == PASSED) {
+                if let Some(cache) = self.config.cache.as_ref().filter(|_| *kind == PASSED) {
                     let degraded = fields.get_name(b"x-envoy-degraded").is_some();
                     cache.store(stream.response.status(), degraded, stream.host.now());
                 }
@@ -198,8 +218,15 @@ impl Filter for Checker {
 impl Checker {
     fn answer(&self, stream: &mut Stream<'_>) -> Action {
         let (status, details, degraded) = self.verdict(stream);
-        if !(200..300).contains(&status) {
+        self.stats.inc(stat::REQUEST_TOTAL);
+        if (200..300).contains(&status) {
+            self.stats.inc(stat::OK);
+        } else {
+            self.stats.inc(stat::FAILED);
             stream.info.flags.insert(Flags::FAILED_LOCAL_HEALTH_CHECK);
+        }
+        if degraded {
+            self.stats.inc(stat::DEGRADED);
         }
         let headers = if degraded { vec![("x-envoy-degraded".into(), b"".into())] } else { Vec::new() };
         Action::Respond(Box::new(LocalReply { status, headers, details: details.into(), ..LocalReply::default() }))
@@ -210,26 +237,29 @@ impl Checker {
         if stream.host.fails_health() {
             return (503, "health_check_failed", false);
         }
-        if let Some(cache) = &self.0.cache {
+        if let Some(cache) = &self.config.cache {
             // What was remembered a moment ago may just have been forgotten: then the service answered well.
             let (status, degraded) = cache.answer(stream.host.now()).unwrap_or((200, false));
-            let details = if (200..300).contains(&status) { "health_check_ok" } else { "health_check_cached" };
-            return (status, details, degraded);
+            self.stats.inc(stat::CACHED_RESPONSE);
+            return (status, "health_check_cached", degraded);
         }
-        if self.0.clusters.is_empty() {
+        if self.config.clusters.is_empty() {
             return (200, "health_check_ok", false);
         }
-        for (name, percent) in &self.0.clusters {
+        for (name, percent) in &self.config.clusters {
             let Some(health) = stream.host.cluster_health(name) else {
+                self.stats.inc(stat::FAILED_CLUSTER_NOT_FOUND);
                 return (503, "health_check_failed_no_cluster_found", false);
             };
             if health.all == 0 {
                 if *percent == 0 {
                     continue;
                 }
+                self.stats.inc(stat::FAILED_CLUSTER_EMPTY);
                 return (503, "health_check_failed_cluster_empty", false);
             }
             if (health.available as u64) * 100 < (health.all as u64) * percent {
+                self.stats.inc(stat::FAILED_CLUSTER_UNHEALTHY);
                 return (503, "health_check_failed_cluster_unhealthy", false);
             }
         }

@@ -76,6 +76,20 @@ fn what_the_service_said_is_remembered_for_a_while() {
 }
 
 #[test]
+fn what_is_answered_here_is_counted_by_its_outcome() {
+    let config = config(false, vec![]);
+    let config = Arc::new(Reading::all(&config, Config::read).ok().unwrap());
+    let checker = Checker { config, stats: place().stats.block(&stat::SET, "x") };
+    for (path, fails) in [("/check", false), ("/check", true), ("/other", false)] {
+        let mut stream = FakeStream::new("GET", path, &[]);
+        stream.host.fails_health = fails;
+        answer(&checker, &mut stream);
+    }
+    let counts = [stat::REQUEST_TOTAL, stat::OK, stat::FAILED, stat::CACHED_RESPONSE];
+    assert_eq!(counts.map(|counter| checker.stats.value(counter)), [2, 1, 1, 0]);
+}
+
+#[test]
 fn a_failing_proxy_says_so_in_every_answer() {
     let filter = checker(&config(true, vec![]));
     let mut stream = FakeStream::new("GET", "/other", &[]);
