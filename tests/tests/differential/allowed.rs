@@ -136,7 +136,6 @@ pub static ALL: &[Allowed] = &[
         &["log cluster", "x-envoy-upstream-service-time"],
     ),
     allowed("a status 400 for trailers", &["trailers-kept"], &[COUNTERS], &["_rq_4"]),
-    allowed("an empty `x-request-id`", &["ids"], &["x-request-id:\\r"], &["x-request-id"]),
     allowed("details of a redirect to the unescaped path", &["redirect-slashes"], &[], &["log details"]),
     allowed("`%REQ(:PATH)%` of a redirect", &["redirects"], &[], &["log path"]),
     allowed("`x-envoy-upstream-alt-stat-name`", &["inside-edge", "inside-hops"], &[COUNTERS], &["cluster.a.alt."]),

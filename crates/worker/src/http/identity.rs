@@ -114,7 +114,9 @@ pub fn identify(
     }
     if identity.generate_request_id {
         // An id from outside is kept where the operator says so, or where the caller is not the edge.
-        if !fields.has(HeaderId::XRequestId) || (edge && !identity.preserve_external_request_id) {
+        if fields.get(HeaderId::XRequestId).is_none_or(<[u8]>::is_empty)
+            || (edge && !identity.preserve_external_request_id)
+        {
             let id = edits::uuid(random);
             let _ = fields.set(HeaderId::XRequestId, &id);
         } else if edge && identity.packs_trace_reason {
