@@ -212,8 +212,10 @@ fn admit_authority_and_path(head: &mut RequestHead, rules: &RequestRules) -> Res
     }
     let target = head.at(head.target_at);
     // RFC 9112 3.2.1: no form of the target has a fragment.
-    if memchr::memchr(b'#', target).is_some() {
-        return Err(reason::FRAGMENT);
+    match memchr::memchr(b'#', target) {
+        None => {}
+        Some(0) => return Err(reason::INVALID_TARGET),
+        Some(_) => return Err(reason::FRAGMENT),
     }
     if !target.is_ascii() {
         return Err(reason::INVALID_TARGET);

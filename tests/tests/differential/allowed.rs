@@ -46,24 +46,9 @@ pub static ALL: &[Allowed] = &[
     ),
     allowed(
         "what the log tells of a refused request",
-        &["malformed", "no-underscores", "absolute"],
-        &["te st", "te/st", "x_under", "other:abc", "[::1/"],
-        &["log path", "log original_path", "log details"],
-    ),
-    allowed(
-        "a request without `Host`, or with a fragment or an escaped slash that is refused",
-        &[],
-        &["GET / HTTP/1.1\\r\\n\\r\\n", "GET /x HTTP/1.1\\r\\n\\r\\n", "#", "/a%2", "/a%5", "/%2F"],
-        &[
-            "answer body",
-            "answer field content-",
-            "log answer_type",
-            "log flags",
-            "log sent",
-            "log path",
-            "log original_path",
-            "log details",
-        ],
+        &["malformed", "no-underscores", "absolute", "targets", "reject-slashes", "paths", "queries"],
+        &["te st", "te/st", "x_under", "other:abc", "[::1/", "#", "/a%2", "/a%5", "/%2F"],
+        &["log path", "log original_path", "log details", "log query"],
     ),
     allowed(
         "`%UPSTREAM_REMOTE_ADDRESS%` of a request whose body is malformed",

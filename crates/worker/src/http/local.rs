@@ -25,7 +25,9 @@ impl Exchange {
             _ if !reject.details.starts_with("http1.") => {}
             _ => stats.inc(stat::DOWNSTREAM_CX_PROTOCOL_ERROR),
         }
-        if reject.status != 408 {
+        // Well-formed heads that are refused for what they say are no fault of the protocol's, and get no text.
+        let well_formed = matches!(reject.details, "missing_host_header" | "path_normalization_failed");
+        if reject.status != 408 && !well_formed {
             self.fail(Flags::DOWNSTREAM_PROTOCOL_ERROR, "");
         }
         self.keep_alive = false;
@@ -33,6 +35,7 @@ impl Exchange {
         self.grpc = Some(false);
         let body = match reject.details {
             "request_header_timeout" => "request header timeout",
+            _ if well_formed => "",
             _ => reason_phrase(reject.status),
         };
         let reply = LocalReply {
