@@ -217,6 +217,7 @@ impl Exchange {
                 if let Some(count) = self.attempt_count_for_client() {
                     reply.headers.push(("x-envoy-attempt-count".into(), count.as_bytes().to_vec().into()));
                 }
+                self.name_cluster(connection);
                 // What the client was told until now was at most an interim answer.
                 self.upstream = None;
                 self.up.discard(&mut connection.input, &connection.worker.buffers);
@@ -227,6 +228,7 @@ impl Exchange {
                 http.stats.inc(sets::http::DOWNSTREAM_RQ_TX_RESET);
             }
             End::Gone => {
+                self.name_cluster(connection);
                 self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
                 self.info.details = "downstream_remote_disconnect".into();
                 connection.half_closed = true;

@@ -229,6 +229,7 @@ impl Exchange {
             self.reply(
                 connection,
                 http,
+            self.name_cluster(connection);
                 LocalReply { status: 403, details: "upgrade_failed".into(), ..LocalReply::default() },
             );
             return None;
@@ -237,6 +238,7 @@ impl Exchange {
             self.reply(
                 connection,
                 http,
+            self.name_cluster(connection);
                 LocalReply { status: 403, details: "upgrade_failed".into(), ..LocalReply::default() },
             );
             return None;
@@ -246,21 +248,9 @@ impl Exchange {
             self.fresh_only = true;
         }
         let worker = &connection.worker;
-        let cluster = match &forward.target {
+        match &forward.target {
             Target::Cluster(name) => routes.cluster(route, name, worker),
-            Target::Weighted(clusters) => {
-                let drawn = self.weighted.and_then(|index| clusters.get(index));
-                drawn.and_then(|drawn| match &drawn.header {
-                    None => worker.cluster(&drawn.cluster),
-                    Some(header) => named_by(&self.request, header, worker),
-                })
-            }
-            Target::Header(name) => named_by(&self.request, name, worker),
-            Target::Plugin(_) => {
-                let chooser = routes.plan.routes.get(route as usize).and_then(|plan| plan.chooser.as_ref());
-                chooser.and_then(|choose| worker.cluster(&choose(&self.request, &Loads(worker))?))
-            }
-        };
+        let cluster = self.find_cluster(connection, &routes, route, forward);
         let Some(cluster) = cluster else {
             http.stats.inc(stat::NO_CLUSTER);
             self.fail(Flags::NO_CLUSTER_FOUND, "");
@@ -274,6 +264,43 @@ impl Exchange {
         };
         self.info.upstream_cluster = Some(cluster.name.clone());
         Some(Destination { routes, route, cluster })
+    }
+
+    /// The cluster that the request's route leads to.
+    #[inline(always)]
+    fn find_cluster(
+        &self,
+        connection: &Connection,
+        routes: &Routes,
+        route: u32,
+        forward: &Forward,
+    ) -> Option<Rc<Cluster>> {
+            Target::Weighted(clusters) => {
+                let drawn = self.weighted.and_then(|index| clusters.get(index));
+                drawn.and_then(|drawn| match &drawn.header {
+                    None => worker.cluster(&drawn.cluster),
+                    Some(header) => named_by(&self.request, header, worker),
+                })
+            }
+            Target::Header(name) => named_by(&self.request, name, worker),
+            Target::Plugin(_) => {
+                let chooser = routes.plan.routes.get(route as usize).and_then(|plan| plan.chooser.as_ref());
+                chooser.and_then(|choose| worker.cluster(&choose(&self.request, &Loads(worker))?))
+            }
+        }
+    }
+
+    /// The log tells the cluster of a request, also where something answered before it was asked.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn name_cluster(&mut self, connection: &Connection) {
+        let (Some(routes), Some(route), None) = (&self.routes, self.route, &self.info.upstream_cluster) else { return };
+        let Action::Forward(forward) = &routes.plan.table.route(route).action else { return };
+        // A plugin that chooses is asked once, when there is something to choose for.
+        if !matches!(forward.target, Target::Plugin(_)) {
+            let found = self.find_cluster(connection, routes, route, forward);
+            self.info.upstream_cluster = found.map(|cluster| cluster.name.clone());
+        }
     }
 
     fn upgrade_allowed(&self, http: &Http, forward: &Forward) -> bool {
