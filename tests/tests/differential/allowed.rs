@@ -113,7 +113,7 @@ pub static ALL: &[Allowed] = &[
         ],
     ),
     allowed("interim answers in counters", &[], &[COUNTERS], &["_rq_1", "_rq_completed"]),
-    allowed("`rq_total`", &["upgrades", "redirect-slashes"], &[COUNTERS], &["rq_total"]),
+    allowed("`rq_total`", &["upgrades"], &[COUNTERS], &["rq_total"]),
     allowed(
         "a request for an upgrade that an upstream refuses",
         &["upgrades", "fields"],
@@ -121,7 +121,6 @@ pub static ALL: &[Allowed] = &[
         &["x-envoy-upstream-service-time"],
     ),
     allowed("a status 400 for trailers", &["trailers-kept"], &[COUNTERS], &["_rq_4"]),
-    allowed("details of a redirect to the unescaped path", &["redirect-slashes"], &[], &["log details"]),
     allowed("`%REQ(:PATH)%` of a redirect", &["redirects"], &[], &["log path"]),
     allowed("`x-envoy-upstream-alt-stat-name`", &["inside-edge", "inside-hops"], &[COUNTERS], &["cluster.a.alt."]),
     allowed(
@@ -147,12 +146,6 @@ pub static ALL: &[Allowed] = &[
         &["paths"],
         &["OPTIONS *", COUNTERS],
         &["log details", "log flags", "rq_total", "no_route", "non_relative_path"],
-    ),
-    allowed(
-        "`require_tls`: the name of the route in the log",
-        &["some-hosts"],
-        &["tls.test", "outside.test"],
-        &["log route"],
     ),
     // Filters.
     allowed("`tracing.health_check`", &["health"], &[COUNTERS], &["tracing.health_check"]),

@@ -238,6 +238,9 @@ impl Exchange {
         if self.redirected.is_none() && !self.identify(connection, http) {
             return;
         }
+        if self.facts.redirect_to_path {
+            return self.redirect_to_path(connection, http);
+        }
         // Which virtual host and route, and so which filters.
         self.find_route(connection, http);
         // Some want to read of a request before it is over.

@@ -157,12 +157,6 @@ impl Exchange {
             self.redirect_to(connection, http, 301, location, "direct_response");
             return None;
         }
-        if self.facts.redirect_to_path {
-            let location = self.request.path().to_vec();
-            http.stats.inc(stat::DOWNSTREAM_RQ_REDIRECTED_WITH_NORMALIZED_PATH);
-            self.redirect_to(connection, http, 307, location, "path_normalization_redirect");
-            return None;
-        }
         let Some(route_id) = self.route else {
             http.stats.inc(stat::NO_ROUTE);
             self.fail(Flags::NO_ROUTE_FOUND, "");
@@ -193,6 +187,15 @@ impl Exchange {
             }
             Action::Forward(forward) => self.choose_cluster(connection, http, routes.clone(), route_id, forward),
         }
+    }
+
+    /// Sends the client to the path that it meant, before anybody looks at the request.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn redirect_to_path(&mut self, connection: &mut Connection, http: &Http) {
+        let location = self.request.path().to_vec();
+        http.stats.inc(stat::DOWNSTREAM_RQ_REDIRECTED_WITH_NORMALIZED_PATH);
+        self.redirect_to(connection, http, 307, location, "path_normalization_failed");
     }
 
     /// Where to send a client that must use TLS and does not.
@@ -226,19 +229,19 @@ impl Exchange {
     ) -> Option<Destination> {
         if self.facts.upgrade && !self.upgrade_allowed(http, forward) {
             http.stats.inc(stat::DOWNSTREAM_RQ_WS_ON_NON_WS_ROUTE);
+            self.name_cluster(connection);
             self.reply(
                 connection,
                 http,
-            self.name_cluster(connection);
                 LocalReply { status: 403, details: "upgrade_failed".into(), ..LocalReply::default() },
             );
             return None;
         }
         if self.request.method() == Method::Connect && !self.admit_connect(http, forward) {
+            self.name_cluster(connection);
             self.reply(
                 connection,
                 http,
-            self.name_cluster(connection);
                 LocalReply { status: 403, details: "upgrade_failed".into(), ..LocalReply::default() },
             );
             return None;
@@ -247,9 +250,6 @@ impl Exchange {
             self.terminates = true;
             self.fresh_only = true;
         }
-        let worker = &connection.worker;
-        match &forward.target {
-            Target::Cluster(name) => routes.cluster(route, name, worker),
         let cluster = self.find_cluster(connection, &routes, route, forward);
         let Some(cluster) = cluster else {
             http.stats.inc(stat::NO_CLUSTER);
@@ -275,6 +275,9 @@ impl Exchange {
         route: u32,
         forward: &Forward,
     ) -> Option<Rc<Cluster>> {
+        let worker = &connection.worker;
+        match &forward.target {
+            Target::Cluster(name) => routes.cluster(route, name, worker),
             Target::Weighted(clusters) => {
                 let drawn = self.weighted.and_then(|index| clusters.get(index));
                 drawn.and_then(|drawn| match &drawn.header {
@@ -387,6 +390,7 @@ impl Exchange {
         let headers = vec![("location".into(), location.into())];
         // It is not the route that answers: nothing of it applies.
         self.route = None;
+        self.info.route_name = None;
         self.reply(connection, http, LocalReply { status, headers, details: details.into(), ..LocalReply::default() });
     }
 }
