@@ -227,7 +227,7 @@ impl Context<'_> {
                 out.extend_from_slice(self.request.version().as_str().as_bytes());
             }
             Command::UpstreamProtocol => {
-                info.upstream_remote.as_ref().filter(|_| self.http)?;
+                info.upstream_remote.as_ref().filter(|_| self.http && info.upstream_connection_id != 0)?;
                 text(info.upstream_protocol, out)?;
             }
             Command::ResponseCode => number(u64::from(info.status), out),
@@ -249,7 +249,9 @@ impl Context<'_> {
             Command::UpstreamCluster => text(info.upstream_cluster.as_deref()?, out)?,
             Command::UpstreamLocalAddress(part) => address(info.upstream_local, *part, out)?,
             Command::UpstreamRemoteAddress(part) => {
-                let remote = info.upstream_remote.as_deref()?;
+                // A host that could not be connected to was no end of a connection.
+                let remote =
+                    info.upstream_remote.as_deref().filter(|_| !self.http || info.upstream_connection_id != 0)?;
                 match remote.parse() {
                     Ok(remote) => address(Some(remote), *part, out)?,
                     Err(_) => text(remote, out)?,

@@ -129,7 +129,6 @@ pub static ALL: &[Allowed] = &[
         &["/path/123"],
         &["field host", "log authority", "field x-envoy-original-host"],
     ),
-    allowed("objects in `%METADATA()%`", &["commands"], &[], &["field x-p-14", "field x-q-14"]),
     allowed(
         "`%DYNAMIC_METADATA()%` of a namespace that is not there",
         &["commands"],
@@ -139,7 +138,6 @@ pub static ALL: &[Allowed] = &[
     allowed("`%QUERY_PARAM()%`", &[], &["%", "#"], &["field x-p-19", "field x-q-19", "log query"]),
     allowed("`%RESPONSE_CODE%` in `response_headers_to_add`", &["commands"], &[], &["field x-q-0"]),
     allowed("`response_headers_to_add` on an answer to a failed upstream", &["commands"], &["/down"], &["field x-"]),
-    allowed("a connection that could not be made", &[], &["/down"], &["log upstream"]),
     allowed("an absolute target without path", &["hosts", "absolute"], &["http://example.com?x"], &[]),
     allowed(
         "the target `*`",

@@ -99,7 +99,10 @@ fn write(value: &Value, out: &mut Vec<u8>) {
         }
         Value::Map(entries) => {
             out.push(b'{');
-            for (index, (key, value)) in entries.iter().enumerate() {
+            // Protobuf knows no order of them, and Envoy sorts.
+            let mut entries: Vec<&(String, Value)> = entries.iter().collect();
+            entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            for (index, (key, value)) in entries.into_iter().enumerate() {
                 if index > 0 {
                     out.push(b',');
                 }
