@@ -19,7 +19,106 @@ pub fn scenes() -> Vec<Scene> {
         clusters(),
         attempts(),
         policies(),
+        forwarded_hosts(),
+        local_answers(),
+        weighted(),
     ]
+}
+
+fn forwarded_hosts() -> Scene {
+    let told = json!({"route": {"host_rewrite_literal": "new.test", "append_x_forwarded_host": true}});
+    Scene::routes("forwarded-hosts", json!([to_a("/", told)])).each(
+        "/",
+        &[
+            "",
+            "x-forwarded-host: test\r\n",
+            "x-forwarded-host: before, test\r\n",
+            "x-forwarded-host: before,test\r\n",
+            "x-forwarded-host: one\r\nx-forwarded-host: two\r\n",
+            "x-forwarded-host:\r\n",
+            "x-envoy-original-host: mine\r\n",
+        ],
+    )
+}
+
+/// What the proxy answers itself, and what routes say about the fields of answers.
+fn local_answers() -> Scene {
+    let edit = |level: &str| json!([{"header": {"key": format!("x-{level}"), "value": "%UPSTREAM_CLUSTER%:%RESPONSE_CODE_DETAILS%"}}]);
+    let route = |prefix: &str, action: Value| {
+        let mut route = json!({"match": {"prefix": prefix}, "response_headers_to_add": edit("route")});
+        postrider_tests::kit::config::overlay(&mut route, action);
+        route
+    };
+    let late = |fields: Value| {
+        let mut action = json!({"cluster": "a"});
+        postrider_tests::kit::config::overlay(&mut action, fields);
+        json!({"route": action})
+    };
+    Scene::new("local-answers", json!({"request_timeout": "0.3s", "route_config": {
+        "response_headers_to_add": edit("config"),
+        "virtual_hosts": [
+            {"name": "tls", "domains": ["tls.test"], "require_tls": "ALL", "response_headers_to_add": edit("vhost"),
+             "routes": [route("/", late(json!({})))]},
+            {"name": "all", "domains": ["*"], "response_headers_to_add": edit("vhost"), "routes": [
+                route("/direct", json!({"direct_response": {"status": 200}})),
+                route("/redirect", json!({"redirect": {"host_redirect": "new.test"}})),
+                route("/header", json!({"route": {"cluster_header": "x-cluster"}})),
+                route("/down", json!({"route": {"cluster": "down"}})),
+                route("/empty", json!({"route": {"cluster": "empty"}})),
+                route("/closed", json!({"route": {"cluster": "closed"}})),
+                route("/timeout", late(json!({"timeout": "0.1s"}))),
+                route("/try", late(json!({"retry_policy": {"num_retries": 0, "per_try_timeout": "0.1s"}}))),
+                route("/idle", late(json!({"timeout": "0s", "idle_timeout": "0.1s"}))),
+                route("/weighted", json!({"route": {"weighted_clusters": {"clusters": [
+                    {"name": "down", "weight": 1, "response_headers_to_add": edit("weight"), "response_headers_to_remove": ["x-gone"]},
+                ]}}})),
+                route("/a", late(json!({}))),
+            ]},
+        ],
+    }}))
+    .gets(&["/direct", "/redirect", "/header", "/none", "/down", "/empty", "/closed", "/weighted"])
+    .get_with("/header", "x-cluster: nope\r\n")
+    .answers("/timeout", &["silent"])
+    .answers("/try", &["silent"])
+    .answers("/idle", &["silent"])
+    .answers("/a", &["hangup", "reset", "garbage"])
+    .get_with("/a", "connection: upgrade\r\nupgrade: odd\r\n")
+    .ask("GET", "tls.test", "/a", "")
+    .raw("POST /a HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\nabc")
+    .raw("GET /a HTTP/1.1\r\n\r\n")
+}
+
+/// Weighted clusters that the client's number chooses among, with edits of their own.
+fn weighted() -> Scene {
+    let edit = |name: &str| {
+        json!([
+            {"header": {"key": "x-weight", "value": name}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"},
+            {"header": {"key": "x-list", "value": name}},
+        ])
+    };
+    let cluster = |name: &str, weight: u32| {
+        json!({"name": name, "weight": weight, "request_headers_to_add": edit(name), "response_headers_to_add": edit(name),
+            "request_headers_to_remove": [format!("x-gone-{name}")], "response_headers_to_remove": ["x-origin"]})
+    };
+    let mut named = cluster("b", 70);
+    named["host_rewrite_literal"] = json!("b.test");
+    let mut scene = Scene::routes(
+        "weighted",
+        json!([
+            to_a(
+                "/a/",
+                json!({"request_headers_to_add": edit("route"), "response_headers_to_add": edit("route"), "route": {
+                    "cluster": null, "prefix_rewrite": "/", "weighted_clusters": {"header_name": "x-number", "clusters": [cluster("a", 30), named]},
+                }})
+            ),
+            to_a("/", json!({})),
+        ]),
+    );
+    for number in ["0", "29", "30", "99", "100", "130", "18446744073709551615", "29 "] {
+        scene =
+            scene.get_with("/a/x", &format!("x-number: {number}\r\nx-gone-a: 1\r\nx-gone-b: 1\r\nx-list: mine\r\n"));
+    }
+    scene.get("/x").answers("/a/x?y", &[])
 }
 
 fn redirects() -> Scene {

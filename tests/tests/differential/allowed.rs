@@ -113,7 +113,7 @@ pub static ALL: &[Allowed] = &[
         ],
     ),
     allowed("interim answers in counters", &[], &[COUNTERS], &["_rq_1", "_rq_completed"]),
-    allowed("`rq_total`", &["upgrades"], &[COUNTERS], &["rq_total"]),
+    allowed("`rq_total`", &["upgrades", "local-answers"], &[COUNTERS], &["rq_total"]),
     allowed(
         "a request for an upgrade that an upstream refuses",
         &["upgrades", "fields"],
@@ -122,22 +122,20 @@ pub static ALL: &[Allowed] = &[
     ),
     allowed("a status 400 for trailers", &["trailers-kept"], &[COUNTERS], &["_rq_4"]),
     allowed("`%REQ(:PATH)%` of a redirect", &["redirects"], &[], &["log path"]),
-    allowed("`x-envoy-upstream-alt-stat-name`", &["inside-edge", "inside-hops"], &[COUNTERS], &["cluster.a.alt."]),
     allowed(
         "a host from `host_rewrite_header`",
         &["host-rewrites"],
         &["/path/123"],
         &["field host", "log authority", "field x-envoy-original-host"],
     ),
+    allowed("`x-envoy-upstream-alt-stat-name`", &["inside-edge", "inside-hops"], &[COUNTERS], &["cluster.a.alt."]),
     allowed(
         "`%DYNAMIC_METADATA()%` of a namespace that is not there",
         &["commands"],
         &[],
         &["field x-p-16", "field x-q-16"],
     ),
-    allowed("`%QUERY_PARAM()%`", &[], &["%", "#"], &["field x-p-19", "field x-q-19", "log query"]),
     allowed("`%RESPONSE_CODE%` in `response_headers_to_add`", &["commands"], &[], &["field x-q-0"]),
-    allowed("`response_headers_to_add` on an answer to a failed upstream", &["commands"], &["/down"], &["field x-"]),
     allowed("an absolute target without path", &["hosts", "absolute"], &["http://example.com?x"], &[]),
     allowed(
         "the target `*`",

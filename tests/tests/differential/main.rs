@@ -20,6 +20,7 @@ mod routing;
 mod scene;
 mod seen;
 mod shrink;
+mod tcp;
 
 use pair::Pair;
 use postrider_tests::kit::yaml;
