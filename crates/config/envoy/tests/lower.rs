@@ -361,6 +361,24 @@ fn show(value: &Value) -> String {
 }
 
 #[test]
+fn a_tunnel_in_a_post_has_a_path() {
+    let text = include_str!("lower/accepted.yaml");
+    let tunneling = |fields: &str| {
+        let tunneling = format!("stat_prefix: t, cluster: one, tunneling_config: {{ hostname: db, {fields} }}");
+        let snapshot = snapshot(&text.replace("stat_prefix: t, cluster: one", &tunneling));
+        match &snapshot.listeners[1].filter_chains[0].handler {
+            ConnectionHandler::Tcp(tcp) => tcp.tunneling.clone().unwrap(),
+            _ => panic!("no TCP"),
+        }
+    };
+    assert_eq!(tunneling("use_post: false").post_path, None);
+    assert_eq!(tunneling("use_post: true").post_path.as_deref(), Some("/"));
+    let all = tunneling("use_post: true, post_path: /a?b, propagate_response_trailers: true");
+    assert_eq!((all.post_path.as_deref(), all.keeps_headers, all.keeps_trailers), (Some("/a?b"), false, true));
+    assert!(tunneling("propagate_response_headers: true").keeps_headers);
+}
+
+#[test]
 fn clusters_keep_their_meaning() {
     let snapshot = accepted();
     let one = &snapshot.clusters[0];
