@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// - `/trailers-only` has no body and no trailers, but a status of gRPC in its head;
 /// - `/grpc/N` answers with one message and the status N of gRPC in the trailers;
-/// - `/echo…` answers a call of gRPC with its own messages, status 0 and, in `x-seen`, with what the request's head said;
+/// - `/echo…`, and a CONNECT, answers a call of gRPC with its own messages, status 0 and, in `x-seen`, with what the request's head said;
 /// - `/never` is not answered;
 /// - `/refused-once` is reset with REFUSED_STREAM unless `x-envoy-attempt-count` says that it comes again;
 /// - `/reset` is reset with CANCEL;
@@ -87,7 +87,7 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
         }
         _ => {}
     }
-    if parts.uri.path().starts_with("/echo") {
+    if parts.method == http::Method::CONNECT || parts.uri.path().starts_with("/echo") {
         return echo(&parts, body, respond).await;
     }
     let mut length = 0;

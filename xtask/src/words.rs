@@ -78,6 +78,8 @@ const STATE_NAMES: &[&str] = &[
     "envoy.filters.http.jwt_authn",
     "envoy.filters.http.rbac",
     "envoy.filters.network.rbac",
+    "envoy.tcp_proxy.propagate_response_headers",
+    "envoy.tcp_proxy.propagate_response_trailers",
 ];
 
 pub fn check(workspace: &Workspace) -> Checked {

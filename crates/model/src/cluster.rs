@@ -124,6 +124,8 @@ pub enum DnsFamily {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
     pub address: Address,
+    /// Other addresses of the same endpoint, the better ones first.
+    pub additional: Vec<Address>,
     /// The name it was known by before resolution; may be empty.
     pub hostname: String,
     /// Positive.
@@ -235,4 +237,15 @@ pub struct UpstreamOptions {
     pub socket_options: Vec<NumberedOption>,
     /// Set Host to the endpoint's name on each request.
     pub auto_host_sni: bool,
+    /// Of endpoints that have several.
+    pub address_order: AddressOrder,
+}
+
+/// In which order the addresses of an endpoint are tried: a run of one family, then one of the other, and so on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressOrder {
+    /// The family that is first; `None` is that of the first address.
+    pub v6_first: Option<bool>,
+    /// Positive.
+    pub run: u32,
 }

@@ -35,12 +35,17 @@ pub struct LogMoments {
     pub every: Option<Duration>,
 }
 
-/// A connection goes through the tunnel that a CONNECT opens (RFC 9110 section 9.3.6).
+/// A connection goes through the tunnel that a CONNECT opens (RFC 9110 section 9.3.6), or a POST in its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tunneling {
-    /// `host:port` that the proxy is asked for.
+    /// `host:port` that the proxy is asked for; with a POST, what its `host` says.
     pub hostname: Format,
     pub headers: HeaderEdits,
+    /// A POST to this path asks for it, whose body and that of its answer carry the bytes.
+    pub post_path: Option<String>,
+    /// The answer's head is kept in the filter state, and so are its trailers.
+    pub keeps_headers: bool,
+    pub keeps_trailers: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]

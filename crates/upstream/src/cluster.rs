@@ -456,6 +456,7 @@ mod tests {
         let address = Address::Tcp(([127, 0, 0, 1], port).into());
         Arc::new(Endpoint {
             address,
+            additional: Vec::new(),
             hostname: String::new(),
             weight: 1,
             priority,

@@ -137,17 +137,16 @@ fn literal_only(names: &DnsDiscovery, logical: bool) -> Endpoints {
 }
 
 fn endpoints(names: &DnsDiscovery, known: &[Vec<IpAddr>], logical: bool) -> Endpoints {
-    let limit = if logical { 1 } else { usize::MAX };
     let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
     for (name, addresses) in names.names.iter().zip(known) {
         let mut addresses = addresses.clone();
         // Servers rotate their answers: an order of our own keeps an unchanged set equal. A logical cluster wants the
-        // first address of each answer instead, whichever that is now.
-        if !logical {
-            addresses.sort();
-        }
-        for address in addresses.iter().take(limit) {
-            let endpoint = endpoint(name, *address);
+        // first address of each answer instead, whichever that is now; the others are what to try if it does not answer.
+        addresses.get_mut(usize::from(logical)..).unwrap_or_default().sort();
+        let mut addresses = addresses.into_iter();
+        while let Some(address) = addresses.next() {
+            let additional = if logical { addresses.by_ref().collect() } else { Vec::new() };
+            let endpoint = endpoint(name, address, additional);
             // Two names of one address are one endpoint, as in Envoy's strict DNS.
             if !endpoints.iter().any(|other| other.address == endpoint.address) {
                 endpoints.push(Arc::new(endpoint));
@@ -157,9 +156,11 @@ fn endpoints(names: &DnsDiscovery, known: &[Vec<IpAddr>], logical: bool) -> Endp
     Endpoints(endpoints)
 }
 
-fn endpoint(name: &DnsName, address: IpAddr) -> Endpoint {
+fn endpoint(name: &DnsName, address: IpAddr, additional: Vec<IpAddr>) -> Endpoint {
+    let at = |address| Address::Tcp(SocketAddr::new(address, name.port));
     Endpoint {
-        address: Address::Tcp(SocketAddr::new(address, name.port)),
+        address: at(address),
+        additional: additional.into_iter().map(at).collect(),
         hostname: name.host.clone(),
         weight: name.weight,
         priority: name.priority,
@@ -210,6 +211,18 @@ mod tests {
         let names = names(&["x"]);
         assert_eq!(endpoints(&names, &[vec![a, b]], false), endpoints(&names, &[vec![b, a]], false));
         assert_eq!(addresses(&endpoints(&names, &[vec![b, a]], true)), ["10.0.0.2:80"]);
+    }
+
+    #[test]
+    fn the_endpoint_of_logical_dns_has_all_addresses_and_is_the_same_while_its_first_is() {
+        let answer = |last: &[u8]| vec![last.iter().map(|last| [10, 0, 0, *last].into()).collect::<Vec<IpAddr>>()];
+        let names = names(&["x"]);
+        let set = endpoints(&names, &answer(&[2, 3, 1]), true);
+        assert_eq!(set, endpoints(&names, &answer(&[2, 1, 3]), true));
+        let [endpoint] = &set.0[..] else { panic!("one endpoint") };
+        let additional: Vec<_> = endpoint.additional.iter().map(ToString::to_string).collect();
+        assert_eq!(additional, ["10.0.0.1:80", "10.0.0.3:80"]);
+        assert!(endpoints(&names, &answer(&[1, 2]), false).0.iter().all(|endpoint| endpoint.additional.is_empty()));
     }
 
     #[test]

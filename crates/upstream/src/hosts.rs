@@ -376,6 +376,7 @@ mod tests {
     fn endpoint(port: u16, health: EndpointHealth, place: Option<(&str, u32)>) -> Arc<Endpoint> {
         Arc::new(Endpoint {
             address: Address::Tcp(([127, 0, 0, 1], port).into()),
+            additional: Vec::new(),
             hostname: String::new(),
             weight: 1,
             priority: 0,

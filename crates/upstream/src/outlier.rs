@@ -447,6 +447,7 @@ mod tests {
             let all = Monitors::new(rules.clone());
             let endpoint = |port| Endpoint {
                 address: Address::Tcp(([127, 0, 0, 1], port).into()),
+                additional: Vec::new(),
                 hostname: String::new(),
                 weight: 1,
                 priority: 0,

@@ -31,6 +31,7 @@ fn endpoints(says: Says) -> Endpoints {
         let place = Locality { zone: zone.into(), weight: of_zone, ..Locality::default() };
         Arc::new(Endpoint {
             address: Address::Tcp(([127, 0, 0, index + 2], 24399).into()),
+            additional: Vec::new(),
             hostname: if says.names { format!("host-{index}.test") } else { String::new() },
             weight: if says.weights { weight } else { 1 },
             priority: 0,

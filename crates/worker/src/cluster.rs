@@ -18,6 +18,7 @@ use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Permit, Rando
 
 use crate::buffers::Input;
 use crate::destination::Destinations;
+use crate::eyeballs;
 use crate::h2::{Client, Pool};
 use crate::health::Check;
 use crate::io::{self, Io, Socket, TlsStream, Unverified};
@@ -66,7 +67,7 @@ pub(crate) struct Upstream {
     pub(crate) input: Input,
     pub(crate) host: Rc<Host>,
     pub(crate) id: u64,
-    /// The host's address, as logs show it.
+    /// The address that it goes to, as logs show it.
     pub(crate) name: Rc<str>,
     /// Bytes that one read may bring.
     pub(crate) buffer_limit: usize,
@@ -90,9 +91,19 @@ pub(crate) struct Account {
     created: Moment,
     /// Our end of the connection; `None` on a Unix socket.
     local: Option<SocketAddr>,
+    /// The other end, as logs show it.
+    name: Rc<str>,
     /// `None` for a plain connection.
     pub(crate) tls: Option<Rc<TlsSession>>,
     _permit: Permit,
+}
+
+/// A connection that was just made.
+struct Reached {
+    io: Io,
+    tls: Option<Rc<TlsSession>>,
+    /// Which address of the host it goes to, if that can be another than its first.
+    other: Option<Address>,
 }
 
 /// Why there is no connection.
@@ -364,13 +375,13 @@ impl Cluster {
     ) -> Result<Box<Upstream>, NoConnection> {
         let stats = self.stats(worker).clone();
         let endpoint = &host.endpoint;
-        let connecting = self.open(worker, &endpoint.address, &endpoint.hostname, alpn(protocol), party);
+        let connecting = self.reach(worker, host, alpn(protocol), party);
         host.begin_connection();
         stats.inc(stat::UPSTREAM_CX_TOTAL);
         stats.gauge_inc(stat::UPSTREAM_CX_ACTIVE);
         let unwind = Unwind { host, stats: &stats, armed: Cell::new(true) };
         let started = worker.clock.now();
-        let (io, tls) = match tokio::time::timeout(self.plan.model.connect_timeout, connecting).await {
+        let Reached { io, tls, other } = match tokio::time::timeout(self.plan.model.connect_timeout, connecting).await {
             Ok(Ok(opened)) => opened,
             failed => {
                 host.totals.connect_failures.set(host.totals.connect_failures.get() + 1);
@@ -397,6 +408,7 @@ impl Cluster {
             ended_by_peer: Cell::new(false),
             created: now,
             local: io.local(),
+            name: other.as_ref().unwrap_or(&endpoint.address).to_string().into(),
             tls,
             _permit: permit,
         });
@@ -462,7 +474,7 @@ impl Cluster {
             input: Input::default(),
             host: host.clone(),
             id,
-            name: host.endpoint.address.to_string().into(),
+            name: account.name.clone(),
             buffer_limit: self.plan.model.buffer_limit as usize,
             idle_since: Cell::new(account.worker.clock.now()),
             party,
@@ -487,6 +499,43 @@ impl Cluster {
         ends: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>,
     ) -> Option<Box<Party>> {
         self.parting.map(|parting| parting.of(request, ends()))
+    }
+
+    /// Connects to a host: to the first of its addresses that agrees, where it has several.
+    async fn reach(
+        &self,
+        worker: &Worker,
+        host: &Host,
+        alpn: Option<&[&[u8]]>,
+        party: Option<&Party>,
+    ) -> std::io::Result<Reached> {
+        let Endpoint { address, additional, hostname, .. } = &*host.endpoint;
+        if additional.is_empty() {
+            let (io, tls) = self.open(worker, address, hostname, alpn, party).await?;
+            return Ok(Reached { io, tls, other: None });
+        }
+        // Boxed: most hosts have one address.
+        Box::pin(self.race(worker, host, alpn, party)).await
+    }
+
+    async fn race(
+        &self,
+        worker: &Worker,
+        host: &Host,
+        alpn: Option<&[&[u8]]>,
+        party: Option<&Party>,
+    ) -> std::io::Result<Reached> {
+        let addresses = postrider_upstream::address_order(&host.endpoint, self.plan.model.upstream.address_order);
+        let attempts = addresses.into_iter().enumerate().map(move |(index, address)| async move {
+            if index > 0 {
+                // The first was counted already.
+                self.stats(worker).inc(stat::UPSTREAM_CX_TOTAL);
+                host.totals.connections.set(host.totals.connections.get() + 1);
+            }
+            let (io, tls) = self.open(worker, &address, &host.endpoint.hostname, alpn, party).await?;
+            Ok(Reached { io, tls, other: Some(address) })
+        });
+        eyeballs::first(attempts).await
     }
 
     /// Connects, and agrees on TLS where the cluster wants it. `hostname` is the endpoint's name, which may be empty; `alpn` is

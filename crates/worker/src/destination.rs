@@ -91,6 +91,7 @@ impl Cluster {
 fn endpoint(address: SocketAddr) -> Arc<Endpoint> {
     Arc::new(Endpoint {
         address: Address::Tcp(address),
+        additional: Vec::new(),
         hostname: String::new(),
         weight: 1,
         priority: 0,

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use postrider_http::Fields;
 use postrider_model::{Address, NumberedOption};
 use postrider_sys::OptionMoment;
 use rustix::io::Errno;
@@ -90,6 +91,14 @@ impl Io {
                 stream.end();
                 Poll::Ready(Ok(()))
             }
+        }
+    }
+
+    /// The trailers behind what a tunnel brought: only a stream has any.
+    pub(crate) fn take_trailers(&mut self) -> Fields {
+        match self {
+            Io::Http2(stream) => stream.take_trailers(),
+            Io::Plain(_) | Io::Tls(_) => Fields::new(),
         }
     }
 

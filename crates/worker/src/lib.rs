@@ -27,6 +27,7 @@ mod clock;
 mod cluster;
 mod cost;
 mod destination;
+mod eyeballs;
 mod filter_chain;
 mod fleet;
 mod format;

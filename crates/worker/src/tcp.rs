@@ -10,7 +10,7 @@ use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
 use postrider_upstream::Choice;
 use postrider_upstream::outlier::Outcome;
 
-use crate::buffers::{Buffers, Input};
+use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Tcp};
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::format::Context;
@@ -18,8 +18,14 @@ use crate::http::hash_of_address;
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::timers::Deadline;
-use crate::tunnel;
+use crate::tunnel::{self, NoTunnel, Opened};
 use crate::worker::Worker;
+
+mod post;
+mod relay;
+
+use post::Post;
+use relay::{Ended, Side, relay};
 
 /// A session between a client and an endpoint.
 struct Session {
@@ -37,16 +43,15 @@ struct Session {
     redirected: bool,
     /// When the next line about it is due.
     next_line: Option<Moment>,
+    /// The endpoint is reached through the bodies of a POST and its answer.
+    post: Option<Box<Post>>,
 }
 
-/// How far the end of a direction has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    Open,
-    /// The sender closed; what it sent is still on its way.
-    Received,
-    /// The receiver was told.
-    Told,
+/// Why an endpoint is not reached.
+enum Unreached {
+    NoConnection(NoConnection),
+    /// The proxy on the way opens no tunnel: why, as logs show it.
+    NoTunnel(String),
 }
 
 /// Why a session is over.
@@ -79,6 +84,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         last_activity: now,
         redirected,
         next_line: tcp.model.log_moments.every.filter(|_| !tcp.logs.is_empty()).map(|interval| now + interval),
+        post: None,
         worker,
     };
     tcp.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
@@ -94,6 +100,12 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     drop(counted);
     if let Some(record) = record {
         record.settle(session.info);
+    }
+}
+
+impl From<NoConnection> for Unreached {
+    fn from(failure: NoConnection) -> Unreached {
+        Unreached::NoConnection(failure)
     }
 }
 
@@ -140,6 +152,10 @@ impl Session {
         })
         .await;
         drop(failing);
+        if tcp.model.tunneling.as_ref().is_some_and(|tunneling| tunneling.keeps_trailers) {
+            let trailers = self.post.take().map_or_else(|| upstream.io.take_trailers(), |post| post.trailers());
+            tunnel::keep_trailers(&trailers, &mut self.info);
+        }
         match over {
             Over::Done | Over::HostFailed => {}
             Over::Idle => {
@@ -188,7 +204,10 @@ impl Session {
             self.info.upstream_attempts += 1;
             self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
             let reached = self.reach(tcp, &cluster, &host).await;
-            if host.monitor.is_some() && !matches!(reached, Err(NoConnection::Overflow | NoConnection::NoPool)) {
+            let untried = |failure: &Unreached| {
+                matches!(failure, Unreached::NoConnection(NoConnection::Overflow | NoConnection::NoPool))
+            };
+            if host.monitor.is_some() && !reached.as_ref().is_err_and(untried) {
                 let outcome = if reached.is_ok() { Outcome::ConnectedFinally } else { Outcome::Failed };
                 crate::outlier::report(&cluster, &host, outcome, &self.worker);
             }
@@ -201,19 +220,22 @@ impl Session {
                     stats.gauge_inc(cluster_stat::UPSTREAM_RQ_ACTIVE);
                     return Some((cluster.clone(), upstream));
                 }
-                Err(NoConnection::NoPool) => {
-                    self.fail(Flags::NO_HEALTHY_UPSTREAM);
-                    return None;
-                }
-                Err(NoConnection::Overflow) => {
-                    self.fail(Flags::UPSTREAM_OVERFLOW);
-                    return None;
-                }
-                Err(NoConnection::Timeout) => self.info.upstream_failure = Some("connection timeout".into()),
-                Err(NoConnection::Failed(cause)) => {
-                    let cause = format!("delayed_connect_error:_{}", cause.replace(' ', "_"));
-                    self.info.upstream_failure = Some(cause.into());
-                }
+                Err(Unreached::NoTunnel(cause)) => self.info.upstream_failure = Some(cause.replace(' ', "_").into()),
+                Err(Unreached::NoConnection(failure)) => match failure {
+                    NoConnection::NoPool => {
+                        self.fail(Flags::NO_HEALTHY_UPSTREAM);
+                        return None;
+                    }
+                    NoConnection::Overflow => {
+                        self.fail(Flags::UPSTREAM_OVERFLOW);
+                        return None;
+                    }
+                    NoConnection::Timeout => self.info.upstream_failure = Some("connection timeout".into()),
+                    NoConnection::Failed(cause) => {
+                        let cause = format!("delayed_connect_error:_{}", cause.replace(' ', "_"));
+                        self.info.upstream_failure = Some(cause.into());
+                    }
+                },
             }
         }
         cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_CONNECT_ATTEMPTS_EXCEEDED);
@@ -232,13 +254,13 @@ impl Session {
     }
 
     /// A connection to `host`, or, where that is a proxy, to what it connects to.
-    async fn reach(&self, tcp: &Tcp, cluster: &Rc<Cluster>, host: &Rc<Host>) -> Result<Box<Upstream>, NoConnection> {
+    async fn reach(&mut self, tcp: &Tcp, cluster: &Rc<Cluster>, host: &Rc<Host>) -> Result<Box<Upstream>, Unreached> {
         let party = cluster.party(None, || self.info.downstream_remote.zip(self.info.downstream_local));
         let party = party.as_deref();
         let Some(tunneling) = &tcp.model.tunneling else {
-            return cluster.connect(&self.worker, host, Priority::Default, None, party).await;
+            return Ok(cluster.connect(&self.worker, host, Priority::Default, None, party).await?);
         };
-        let head = tunnel::request(tunneling, &self.info, &self.worker).map_err(NoConnection::Failed)?;
+        let mut head = tunnel::request(tunneling, &self.info, &self.worker).map_err(Unreached::NoTunnel)?;
         let protocol = cluster.protocol_for(Version::Http11);
         let pooled = match protocol {
             // It would be an idle connection, which a tunnel uses up.
@@ -249,16 +271,27 @@ impl Session {
             Some(upstream) => upstream,
             None => cluster.connect(&self.worker, host, Priority::Default, Some(protocol), party).await?,
         };
-        let opening = tunnel::open(&head, &mut upstream, cluster, &self.worker);
+        let opening = tunnel::open(&mut head, &mut upstream, cluster, &self.worker);
         let opened = tokio::time::timeout(cluster.plan.model.connect_timeout, opening).await;
+        let opened = opened.unwrap_or(Err(NoTunnel::Timeout));
+        if tunneling.keeps_headers
+            && let Ok(Opened { answer, .. }) | Err(NoTunnel::Answered(answer)) = &opened
+        {
+            tunnel::keep_head(answer, &mut self.info);
+        }
         match opened {
-            Ok(Ok(())) => Ok(upstream),
-            failed => {
+            Ok(Opened { body, .. }) => {
+                let framed = !matches!(upstream.io, Io::Http2(_));
+                self.post = body.map(|body| Box::new(Post::new(body, cluster.response_limits(), framed)));
+                Ok(upstream)
+            }
+            Err(failure) => {
                 drop(upstream);
                 cluster.gone();
-                Err(match failed {
-                    Ok(Err(cause)) => NoConnection::Failed(cause),
-                    _ => NoConnection::Timeout,
+                Err(match failure {
+                    NoTunnel::Timeout => NoConnection::Timeout.into(),
+                    NoTunnel::Answered(answer) => Unreached::NoTunnel(format!("tunnel_response:{}", answer.status())),
+                    NoTunnel::Failed(cause) => Unreached::NoTunnel(cause),
                 })
             }
         }
@@ -273,30 +306,38 @@ impl Session {
         self.deadline.watch(cx.waker());
         let worker = self.worker.clone();
         loop {
-            let up = relay(
-                cx,
-                self.limit,
-                &mut self.client,
-                &mut self.upload,
-                &mut upstream.io,
-                &mut self.upload_ended,
-                &worker.buffers,
-            );
+            let up = match &mut self.post {
+                None => relay(
+                    cx,
+                    self.limit,
+                    &mut self.client,
+                    &mut self.upload,
+                    &mut upstream.io,
+                    &mut self.upload_ended,
+                    &worker.buffers,
+                ),
+                Some(post) => post.upload(
+                    cx,
+                    self.limit,
+                    &mut self.client,
+                    &mut self.upload,
+                    &mut upstream.io,
+                    &mut self.upload_ended,
+                    &worker.buffers,
+                ),
+            };
             let (up_moved, received) = match up {
                 Ok(moved) => moved,
                 Err(Side::Source) => return Poll::Ready(Over::ClientReset),
                 Err(Side::Sink) => return Poll::Ready(Over::UpstreamReset),
             };
             let ended = &mut self.download_ended;
-            let down = relay(
-                cx,
-                self.limit.min(upstream.buffer_limit),
-                &mut upstream.io,
-                &mut upstream.input,
-                &mut self.client,
-                ended,
-                &worker.buffers,
-            );
+            let limit = self.limit.min(upstream.buffer_limit);
+            let (io, input) = (&mut upstream.io, &mut upstream.input);
+            let down = match &mut self.post {
+                None => relay(cx, limit, io, input, &mut self.client, ended, &worker.buffers),
+                Some(post) => post.download(cx, limit, io, input, &mut self.client, ended, &worker.buffers),
+            };
             let (down_moved, sent) = match down {
                 Ok(moved) => moved,
                 Err(Side::Source) => return Poll::Ready(Over::UpstreamReset),
@@ -373,58 +414,6 @@ fn log(worker: &Worker, tcp: &Tcp, info: &mut StreamInfo, logged: Logged) {
         http: false,
         now: worker.clock.wall(now),
     });
-}
-
-enum Side {
-    Source,
-    Sink,
-}
-
-/// Moves one direction as far as it goes; answers whether anything moved and how many bytes were sent.
-fn relay(
-    cx: &mut TaskContext<'_>,
-    limit: usize,
-    source: &mut Io,
-    input: &mut Input,
-    sink: &mut Io,
-    ended: &mut Ended,
-    buffers: &Buffers,
-) -> Result<(bool, usize), Side> {
-    let (mut moved, mut sent) = (false, 0);
-    loop {
-        if !input.is_empty() {
-            match sink.poll_write(cx, input.bytes()) {
-                Poll::Ready(Ok(count @ 1..)) => {
-                    input.consume(count, buffers);
-                    moved = true;
-                    sent += count;
-                    continue;
-                }
-                Poll::Ready(_) => return Err(Side::Sink),
-                Poll::Pending => return Ok((moved, sent)),
-            }
-        }
-        match *ended {
-            Ended::Told => return Ok((moved, sent)),
-            Ended::Received => match sink.poll_finish(cx) {
-                // A peer that is gone already needs not be told.
-                Poll::Ready(_) => {
-                    *ended = Ended::Told;
-                    return Ok((true, sent));
-                }
-                Poll::Pending => return Ok((moved, sent)),
-            },
-            Ended::Open => match input.poll_fill(cx, source, limit, buffers) {
-                Poll::Ready(Ok(0)) => {
-                    *ended = Ended::Received;
-                    moved = true;
-                }
-                Poll::Ready(Ok(_)) => moved = true,
-                Poll::Ready(Err(_)) => return Err(Side::Source),
-                Poll::Pending => return Ok((moved, sent)),
-            },
-        }
-    }
 }
 
 /// A cluster by its weight.

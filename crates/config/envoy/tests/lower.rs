@@ -9,9 +9,9 @@ use postrider_config_core::{SourceFile, render};
 use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome, load};
 use postrider_model::{
-    Action, ConnectionHandler, Discovery, EscapedSlashes, FilterOverride, HeaderCondition, HostRewrite, HttpConnection,
-    Listener, LoadBalancing, LogFormat, LogOutput, PathMatch, PathRewrite, ResponseBody, Snapshot, StringKind, Target,
-    Underscores, Value, ValueError,
+    Action, AddressOrder, ConnectionHandler, Discovery, EscapedSlashes, FilterOverride, HeaderCondition, HostRewrite,
+    HttpConnection, Listener, LoadBalancing, LogFormat, LogOutput, PathMatch, PathRewrite, ResponseBody, Snapshot,
+    StringKind, Target, Underscores, Value, ValueError,
 };
 
 fn outcome(name: &str, text: &str) -> Outcome {
@@ -364,6 +364,24 @@ fn show(value: &Value) -> String {
 }
 
 #[test]
+fn a_tunnel_in_a_post_has_a_path() {
+    let text = include_str!("lower/accepted.yaml");
+    let tunneling = |fields: &str| {
+        let tunneling = format!("stat_prefix: t, cluster: one, tunneling_config: {{ hostname: db, {fields} }}");
+        let snapshot = snapshot(&text.replace("stat_prefix: t, cluster: one", &tunneling));
+        match &snapshot.listeners[1].filter_chains[0].handler {
+            ConnectionHandler::Tcp(tcp) => tcp.tunneling.clone().unwrap(),
+            _ => panic!("no TCP"),
+        }
+    };
+    assert_eq!(tunneling("use_post: false").post_path, None);
+    assert_eq!(tunneling("use_post: true").post_path.as_deref(), Some("/"));
+    let all = tunneling("use_post: true, post_path: /a?b, propagate_response_trailers: true");
+    assert_eq!((all.post_path.as_deref(), all.keeps_headers, all.keeps_trailers), (Some("/a?b"), false, true));
+    assert!(tunneling("propagate_response_headers: true").keeps_headers);
+}
+
+#[test]
 fn clusters_keep_their_meaning() {
     let snapshot = accepted();
     let one = &snapshot.clusters[0];
@@ -378,6 +396,9 @@ fn clusters_keep_their_meaning() {
     assert!(one.upstream.enable_trailers && one.upstream.keepalive.is_some() && one.upstream.bind.is_some());
     let Discovery::Static(endpoints) = &one.discovery else { panic!() };
     assert_eq!((endpoints[0].weight, endpoints[1].priority), (5, 1));
+    assert_eq!(endpoints[0].additional.iter().map(ToString::to_string).collect::<Vec<_>>(), ["[::1]:1"]);
+    assert_eq!(one.upstream.address_order, AddressOrder { v6_first: Some(true), run: 2 });
+    assert_eq!(snapshot.clusters[1].upstream.address_order, AddressOrder { v6_first: None, run: 1 });
     let Discovery::StrictDns(dns) = &snapshot.clusters[1].discovery else { panic!() };
     assert_eq!(
         (dns.refresh, dns.failure_refresh),

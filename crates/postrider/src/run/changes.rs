@@ -63,6 +63,7 @@ mod tests {
                 bind: None,
                 socket_options: Vec::new(),
                 auto_host_sni: false,
+                address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
             },
             tls: None,
             proxy_header: None,

@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
+use http::HeaderMap;
 use postrider_http::{BodyFraming, FieldLine, Fields, HeaderId, Method, Reject, RequestHead, ResponseHead};
 
 use super::fields;
@@ -36,6 +37,8 @@ pub(crate) struct Stream {
     words: Vec<u8>,
     /// All of the body was read.
     ended: bool,
+    /// What came behind a tunnel's last byte.
+    trailers: Option<Box<HeaderMap>>,
     send: Option<SendStream<Bytes>>,
     /// Bytes of the body that were promised and not written yet.
     promised: Option<u64>,
@@ -90,6 +93,7 @@ impl Stream {
             refused: None,
             words: Vec::new(),
             ended: false,
+            trailers: None,
             send: None,
             promised: None,
             finished: false,
@@ -190,6 +194,16 @@ impl Stream {
         }
     }
 
+    /// The trailers of a tunnel that the peer ended.
+    pub(crate) fn take_trailers(&mut self) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in self.trailers.take().iter().flat_map(|trailers| trailers.iter()) {
+            // One that HTTP/1 could not have says nothing here either.
+            let _ = fields.append_name(name.as_str().as_bytes(), value.as_bytes());
+        }
+        fields
+    }
+
     /// The answer breaks off, or there is none: the client sees that.
     pub(crate) fn reset(&mut self) {
         // RFC 9113 section 8.5: the other end of a tunnel failed.
@@ -241,8 +255,10 @@ impl Stream {
                 None => {
                     let trailers = ready!(recv.poll_trailers(cx)).map_err(broken)?;
                     self.ended = true;
-                    if self.reading == Reading::Chunked {
-                        text::write_end(trailers.as_ref(), &mut self.words);
+                    match self.reading {
+                        Reading::Chunked => text::write_end(trailers.as_ref(), &mut self.words),
+                        Reading::Tunnel => self.trailers = trailers.map(Box::new),
+                        Reading::Plain => {}
                     }
                 }
             }

@@ -206,6 +206,7 @@ fn routes() -> RouteTable {
 pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
     let endpoint = Endpoint {
         address: Address::Tcp(origin),
+        additional: Vec::new(),
         hostname: String::new(),
         weight: 1,
         priority: 0,
@@ -240,6 +241,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             bind: None,
             socket_options: Vec::new(),
             auto_host_sni: false,
+            address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
         },
         tls: None,
         proxy_header: None,

@@ -118,6 +118,10 @@ fn names(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<DnsName>> {
         if entry.health != postrider_model::EndpointHealth::Healthy {
             cx.refuse_value(&entry.at, "health_status", "a health status of a name to resolve");
         }
+        let endpoint = entry.at.message("endpoint");
+        if let Some(endpoint) = endpoint.filter(|_| !entry.additional.is_empty()) {
+            endpoint.ignore("additional_addresses", "the cluster resolves names, and these are for `type: STATIC`");
+        }
         all.push(DnsName {
             host,
             port,

@@ -12,6 +12,8 @@ use crate::reader::Reader;
 /// One entry of `lb_endpoints` with its place.
 pub(super) struct Entry<'m> {
     pub place: Place,
+    /// Each with where it stands.
+    pub additional: Vec<(Place, Reader<'m>)>,
     pub hostname: &'m str,
     pub weight: u32,
     pub priority: u32,
@@ -42,8 +44,20 @@ pub(super) fn fixed(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Option<Vec<E
                 continue;
             }
         };
+        let mut additional = Vec::new();
+        for (place, at) in entry.additional {
+            match place {
+                Place::Literal(address) => additional.push(address),
+                Place::Name { host, .. } => {
+                    let text = format!("`{host}` is a name, and a STATIC cluster resolves no names");
+                    cx.error(&at, "address", "invalid-address", text);
+                    sound = false;
+                }
+            }
+        }
         all.push(Endpoint {
             address,
+            additional,
             hostname: entry.hostname.to_owned(),
             weight: entry.weight,
             priority: entry.priority,
@@ -115,7 +129,23 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
         cx.missing(&endpoint, "the endpoint has no address", "`address: {socket_address: …}`");
         return None;
     };
-    let place = address::place(cx, &address)?;
+    let place = with_port(cx, &address)?;
+    let mut additional = Vec::new();
+    for at in endpoint.list("additional_addresses") {
+        let Some(address) = at.message("address") else {
+            cx.missing(&at, "the entry has no address", "`address: {socket_address: …}`");
+            return None;
+        };
+        additional.push((with_port(cx, &address)?, at));
+    }
+    let check = check.map(Box::new);
+    let metadata = (!metadata.is_empty()).then(|| Arc::new(metadata));
+    Some(Entry { place, additional, hostname, weight, priority, health, check, locality: None, hash_key, metadata, at })
+}
+
+/// The place of an endpoint.
+fn with_port(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Place> {
+    let place = address::place(cx, address)?;
     if let Place::Literal(Address::Tcp(socket)) = &place
         && socket.port() == 0
     {
@@ -130,9 +160,7 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
         cx.push(diagnostic);
         return None;
     }
-    let check = check.map(Box::new);
-    let metadata = (!metadata.is_empty()).then(|| Arc::new(metadata));
-    Some(Entry { place, hostname, weight, priority, health, check, locality: None, hash_key, metadata, at })
+    Some(place)
 }
 
 /// The place of the host of an entry of `lb_endpoints`.

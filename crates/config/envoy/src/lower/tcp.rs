@@ -53,11 +53,35 @@ fn log_moments(cx: &mut Lowering<'_>, at: &Reader<'_>) -> LogMoments {
 }
 
 fn tunneling(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Tunneling {
-    if at.bool("use_post") {
-        cx.refuse_value(at, "use_post", "tunnels in POST requests");
-    }
     let hostname = at.str("hostname");
-    Tunneling { hostname: cx.format(at, "hostname", hostname), headers: headers::additions(cx, at, "headers_to_add") }
+    Tunneling {
+        hostname: cx.format(at, "hostname", hostname),
+        headers: headers::additions(cx, at, "headers_to_add"),
+        post_path: post_path(cx, at),
+        keeps_headers: at.bool("propagate_response_headers"),
+        keeps_trailers: at.bool("propagate_response_trailers"),
+    }
+}
+
+/// Where a POST in place of the CONNECT goes, if it is to be one.
+fn post_path(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<String> {
+    let path = at.str("post_path").to_owned();
+    match (at.bool("use_post"), path.as_str()) {
+        (false, "") => return None,
+        (false, _) => {
+            let text = "a CONNECT has no path: `post_path` needs `use_post: true`";
+            cx.error(at, "post_path", "conflict", text);
+        }
+        (true, "") => return Some("/".to_owned()),
+        (true, path)
+            if !path.starts_with('/') || path.bytes().any(|byte| byte <= b' ' || matches!(byte, 0x7f | b'#')) =>
+        {
+            let text = "a path begins with a slash and has no spaces, control characters or `#` in it";
+            cx.error(at, "post_path", "invalid-path", text);
+        }
+        (true, _) => {}
+    }
+    Some(path)
 }
 
 fn clusters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<TcpCluster> {

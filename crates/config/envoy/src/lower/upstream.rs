@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use postrider_model::{
-    Http2Options, NameForm, NumberedOption, OptionMoment, TcpKeepalive, UpstreamOptions, UpstreamProtocol,
+    AddressOrder, Http2Options, NameForm, NumberedOption, OptionMoment, TcpKeepalive, UpstreamOptions, UpstreamProtocol,
 };
 
 use super::address;
@@ -39,6 +39,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         bind: None,
         socket_options: Vec::new(),
         auto_host_sni: false,
+        address_order: AddressOrder { v6_first: None, run: 1 },
     };
     if let Some(common) = at.message("common_http_protocol_options") {
         self::common(&common, &mut options);
@@ -71,13 +72,30 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         }
     }
     options.keepalive = at.message("upstream_connection_options").and_then(|connection| {
-        connection.ignore("happy_eyeballs_config", "an endpoint has one address");
+        if let Some(eyeballs) = connection.message("happy_eyeballs_config") {
+            options.address_order = address_order(cx, &eyeballs);
+        }
         connection.message("tcp_keepalive").map(|keepalive| address::keepalive(&keepalive))
     });
     if let Some(bind) = at.message("upstream_bind_config") {
         (options.bind, options.socket_options) = self::bind(cx, &bind, &mut options.keepalive);
     }
     (options, names)
+}
+
+/// `HappyEyeballsConfig`.
+fn address_order(cx: &mut Lowering<'_>, at: &Reader<'_>) -> AddressOrder {
+    let v6_first = match at.enum_name("first_address_family_version").as_str() {
+        "V4" => Some(false),
+        "V6" => Some(true),
+        "DEFAULT" => None,
+        other => {
+            let text = format!("`{other}` as the first family of addresses, which can be `V4` or `V6`");
+            cx.refuse_value(at, "first_address_family_version", &text);
+            None
+        }
+    };
+    AddressOrder { v6_first, run: at.u32_wrapper("first_address_family_count").unwrap_or(1) }
 }
 
 /// `HttpProtocolOptions` of the upstream extension.
