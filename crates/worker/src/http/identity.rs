@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use postrider_filter_api::TlsSession;
 use postrider_http::{FieldError, FieldLine, Fields, HeaderId, Reject, RequestHead, Scheme};
-use postrider_model::{ClientCertificate, IdentityPolicy};
+use postrider_model::{ClientCertificate, IdentityPolicy, SchemeRule};
 use postrider_upstream::Random;
 
 use super::attempts::OWN_FIELDS;
@@ -96,6 +96,9 @@ pub fn identify(
             head.set_scheme(scheme);
         }
     }
+    if let SchemeRule::Http | SchemeRule::Https = identity.scheme {
+        overwrite_scheme(head, identity.scheme);
+    }
     let fields = &mut head.fields;
     if identity.append_x_forwarded_port
         && !fields.has(HeaderId::XForwardedPort)
@@ -125,6 +128,13 @@ pub fn identify(
         edits::strip_host(head, identity, peer.local.map(|local| local.port()), scratch);
     }
     Ok(client)
+}
+
+#[cold]
+fn overwrite_scheme(head: &mut RequestHead, rule: SchemeRule) {
+    let scheme = if rule == SchemeRule::Https { Scheme::Https } else { Scheme::Http };
+    let _ = head.fields.set(HeaderId::XForwardedProto, scheme.as_str().as_bytes());
+    head.set_scheme(scheme);
 }
 
 /// Whether the request comes from inside: at the edge, from an internal peer; behind a trusted peer, from the one internal
