@@ -44,6 +44,8 @@ pub struct HttpTimeouts {
     /// A connection without a request.
     pub connection_idle: Option<Duration>,
     pub max_connection_duration: Option<Duration>,
+    /// Up to so many percent of it are added, for each connection others.
+    pub max_connection_duration_jitter: f64,
     pub max_stream_duration: Option<Duration>,
     /// From the decision to close until the socket is closed under a client that does not close first.
     pub delayed_close: Duration,
@@ -138,6 +140,8 @@ pub struct Http1Options {
     pub accept_http_10: bool,
     pub default_host_for_http_10: Option<String>,
     pub enable_trailers: bool,
+    /// Any token is a method, be it registered or not.
+    pub allow_custom_methods: bool,
     /// What to do with names such as `x_forwarded_for`.
     pub underscores: Underscores,
     /// How names are written.
@@ -194,12 +198,25 @@ pub struct IdentityPolicy {
     pub strip_trailing_host_dot: bool,
     pub proxy_100_continue: bool,
     pub append_x_forwarded_port: bool,
+    pub scheme: SchemeRule,
     pub client_certificate: ClientCertificate,
     pub local_replies: Option<Box<LocalReplies>>,
     /// Clients are told what went wrong with a request.
     pub proxy_status: Option<Box<ProxyStatus>>,
     /// What is done to a request before anything else; `None` for most.
     pub early: Option<Box<EarlyEdits>>,
+}
+
+/// The scheme that a request is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SchemeRule {
+    /// That of `x-forwarded-proto`, or else of the connection.
+    #[default]
+    Told,
+    Http,
+    Https,
+    /// In the end that of the connection to the upstream.
+    OfUpstream,
 }
 
 /// How the address of a client is found in its request.

@@ -19,6 +19,10 @@ pub struct RouteTable {
     /// Removed from requests that come from outside.
     pub internal_only_headers: Vec<String>,
     pub ignore_port_in_host: bool,
+    /// The request header that is compared with domains, in place of the host.
+    pub host_header: Option<String>,
+    /// What follows a `;` in a segment of a path says nothing to routes.
+    pub ignores_path_parameters: bool,
     /// Apply header edits from the table first and the route last, so that the route has the last word.
     pub most_specific_header_edits_win: bool,
     pub filter_overrides: Vec<FilterOverride>,

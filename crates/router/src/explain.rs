@@ -48,12 +48,12 @@ impl Table {
     /// inside every share.
     pub fn explain(&self, head: &RequestHead, random: u64) -> Explanation {
         let mut tried_hosts = Vec::new();
-        let virtual_host = self.hosts.find_watched(head.authority(), |step| tried_hosts.push(TriedHost::from(step)));
+        let virtual_host = self.hosts.find_watched(self.host_of(head), |step| tried_hosts.push(TriedHost::from(step)));
         let winner = virtual_host.and_then(|host| self.find_route(host, head, &Nothing, || random));
         let mut draw = Draw::new(|| random);
         let mut tried = Vec::new();
         for (entry, route) in virtual_host.into_iter().flat_map(|host| self.entries_of(host)) {
-            let outcome = if !entry.path_holds(head.path_only(), is_connect(head)) {
+            let outcome = if !entry.path_holds(&self.path_of(head), is_connect(head)) {
                 Outcome::Failed(path_failure(&entry.route, head))
             } else {
                 match entry.check(head, &Nothing, &mut draw) {
@@ -67,7 +67,7 @@ impl Table {
                 break;
             }
         }
-        let host = text(self.hosts.matched_part(head.authority())).to_ascii_lowercase();
+        let host = text(self.hosts.matched_part(self.host_of(head))).to_ascii_lowercase();
         Explanation { host, tried_hosts, virtual_host, tried, winner }
     }
 }

@@ -53,6 +53,11 @@ impl Hosts {
         self.find_watched(authority, |_| {})
     }
 
+    /// The virtual host for everybody.
+    pub(crate) fn any(&self) -> Option<u32> {
+        self.any
+    }
+
     /// [`Hosts::find`], telling `watch` each domain that was asked, in order.
     #[inline]
     pub(crate) fn find_watched<'h>(&self, authority: &'h [u8], mut watch: impl FnMut(Step<'h>)) -> Option<u32> {

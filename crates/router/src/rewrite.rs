@@ -62,6 +62,12 @@ pub(crate) fn replace_matched(route: &Route, path: &[u8], prefix: &[u8], out: &m
         PathMatch::Prefix(text) | PathMatch::Exact(text) | PathMatch::SeparatedPrefix(text) => text.len(),
         PathMatch::Regex(_) | PathMatch::Connect => without_query(path).len(),
     };
+    if let PathMatch::Prefix(text) | PathMatch::Exact(text) | PathMatch::SeparatedPrefix(text) = &route.matches.path
+        && !path.get(..matched).is_some_and(|begin| begin.eq_ignore_ascii_case(text.as_bytes()))
+    {
+        // It matched without its parameters, and they stand inside: as in Envoy it stays.
+        return false;
+    }
     let start = out.len();
     out.extend_from_slice(prefix);
     out.extend_from_slice(path.get(matched..).unwrap_or_default());

@@ -1,8 +1,9 @@
 //! The compiled table: what it is made of, and finding a route in it.
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-use postrider_http::{Method, RequestHead};
+use postrider_http::{HeaderName, Method, RequestHead};
 use postrider_model::{Action, DirectResponse, PathMatch, ResponseBody, Route, RouteMatch, RouteTable, VirtualHost};
 
 use crate::conditions::{Conditions, Draw, Nothing, Surroundings, Unmet};
@@ -15,6 +16,9 @@ use crate::pattern::{Judges, Whole};
 pub struct Table {
     source: Arc<RouteTable>,
     pub(crate) hosts: Hosts,
+    /// What is compared with domains, where that is not the host.
+    host_header: Option<Box<HeaderName>>,
+    ignores_path_parameters: bool,
     virtual_hosts: Box<[HostRoutes]>,
     routes: Box<[Entry]>,
 }
@@ -99,6 +103,13 @@ impl Table {
         }
         Table {
             hosts: Hosts::compile(source),
+            // A name that was checked with the configuration.
+            host_header: source
+                .host_header
+                .as_ref()
+                .and_then(|name| HeaderName::new(name.as_bytes()).ok())
+                .map(Box::new),
+            ignores_path_parameters: source.ignores_path_parameters,
             virtual_hosts: virtual_hosts.into_boxed_slice(),
             routes: routes.into_boxed_slice(),
             source: Arc::clone(source),
@@ -126,7 +137,37 @@ impl Table {
     /// The first half of [`Table::find`], for those who must act on the virtual host before there is a route.
     #[inline]
     pub fn find_virtual_host(&self, head: &RequestHead) -> Option<u32> {
-        self.hosts.find(head.authority())
+        match &self.host_header {
+            None => self.hosts.find(head.authority()),
+            Some(name) => self.host_by_header(name, head),
+        }
+    }
+
+    /// One that names no host is like one without authority; one that names an empty host is anybody's.
+    #[cold]
+    fn host_by_header(&self, name: &HeaderName, head: &RequestHead) -> Option<u32> {
+        match head.fields.find(name) {
+            None => self.hosts.find(b""),
+            Some(b"") => self.hosts.any(),
+            Some(host) => self.hosts.find(host),
+        }
+    }
+
+    /// What of a request is compared with domains.
+    pub(crate) fn host_of<'h>(&self, head: &'h RequestHead) -> &'h [u8] {
+        match &self.host_header {
+            None => head.authority(),
+            Some(name) => head.fields.find(name).unwrap_or_default(),
+        }
+    }
+
+    /// What of a request is compared with paths.
+    #[inline]
+    pub(crate) fn path_of<'h>(&self, head: &'h RequestHead) -> Cow<'h, [u8]> {
+        match self.ignores_path_parameters {
+            false => Cow::Borrowed(head.path_only()),
+            true => without_parameters(head.path_only()),
+        }
     }
 
     /// The second half of [`Table::find`].
@@ -139,7 +180,8 @@ impl Table {
         random: impl FnOnce() -> u64,
     ) -> Option<Found> {
         let host = self.virtual_hosts.get(virtual_host as usize)?;
-        let (path, connect) = (head.path_only(), is_connect(head));
+        let (path, connect) = (self.path_of(head), is_connect(head));
+        let path = &*path;
         let mut draw = Draw::new(random);
         let Some(index) = &host.index else {
             let routes = self.routes.get(host.first as usize..host.end as usize)?;
@@ -223,6 +265,17 @@ impl Table {
 #[inline]
 pub(crate) fn is_connect(head: &RequestHead) -> bool {
     head.method() == Method::Connect
+}
+
+/// The path without what follows a `;` in its segments.
+#[cold]
+fn without_parameters(path: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b';', path).is_none() {
+        return Cow::Borrowed(path);
+    }
+    let segments = path.split(|byte| *byte == b'/');
+    let bare = segments.map(|segment| segment.split(|byte| *byte == b';').next().unwrap_or_default());
+    Cow::Owned(bare.collect::<Vec<_>>().join(&b'/'))
 }
 
 fn no_route() -> Route {
@@ -316,6 +369,39 @@ pub(crate) mod tests {
             ..VirtualHost::default()
         };
         Table::compile(&Arc::new(RouteTable { virtual_hosts: vec![Arc::new(host)], ..RouteTable::default() }))
+    }
+
+    #[test]
+    fn what_follows_a_semicolon_says_nothing_where_that_is_asked() {
+        let stripped = |path: &str| String::from_utf8(without_parameters(path.as_bytes()).into_owned()).unwrap();
+        for (path, bare) in [("/a;x=1", "/a"), ("/b;v/c;w", "/b/c"), ("/;x/", "//"), ("/a", "/a"), ("/a;b;c/d", "/a/d")]
+        {
+            assert_eq!(stripped(path), bare);
+        }
+        let table = |ignores_path_parameters| {
+            let mut routes = padded(vec![route(PathMatch::Exact("/a".into()))]);
+            routes.truncate(1 + usize::from(ignores_path_parameters));
+            let mut source = (**self::table(routes).source()).clone();
+            source.ignores_path_parameters = ignores_path_parameters;
+            Table::compile(&Arc::new(source))
+        };
+        assert_eq!((found(&table(true), "/a;x?y;z"), found(&table(false), "/a;x?y;z")), (Some(0), None));
+    }
+
+    #[test]
+    fn a_header_may_name_the_virtual_host() {
+        let host = |domain: Domain| {
+            let routes = vec![Arc::new(route(PathMatch::Prefix("/".into())))];
+            Arc::new(VirtualHost { domains: vec![domain], routes, ..VirtualHost::default() })
+        };
+        let virtual_hosts = vec![host(Domain::Exact("one".into())), host(Domain::Any)];
+        let host_header = Some("x-host".to_owned());
+        let table = Table::compile(&Arc::new(RouteTable { virtual_hosts, host_header, ..RouteTable::default() }));
+        let host = |lines: &[(&str, &str)]| table.find_virtual_host(&head("GET", "one", "/", lines));
+        assert_eq!(host(&[("x-host", "ONE")]), Some(0));
+        assert_eq!(host(&[("x-host", "two")]), Some(1));
+        assert_eq!(host(&[("x-host", "")]), Some(1));
+        assert_eq!(host(&[]), None);
     }
 
     fn found(table: &Table, path: &str) -> Option<u32> {

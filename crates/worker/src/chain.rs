@@ -340,7 +340,7 @@ pub fn rules(model: &HttpConnection) -> RequestRules {
         },
         accept_http_10: model.http1.accept_http_10,
         default_host_for_http_10: model.http1.default_host_for_http_10.as_ref().map(|host| host.as_bytes().into()),
-        allow_custom_methods: false,
+        allow_custom_methods: model.http1.allow_custom_methods,
         allow_chunked_length: false,
         keep_proxy_header: false,
     }

@@ -247,7 +247,8 @@ impl Watch {
         let limit = http.model.limits.max_requests_per_connection;
         let overload = &worker.overload;
         let idle = overload.hurried(ScaledTimer::ConnectionIdle, timeouts.connection_idle);
-        let age = overload.hurried(ScaledTimer::ConnectionAge, timeouts.max_connection_duration);
+        let oldest = timeouts.max_connection_duration.map(|limit| crate::http::age_limit(http, limit, shared.id));
+        let age = overload.hurried(ScaledTimer::ConnectionAge, oldest);
         let idle_end = idle.map(|limit| self.idle_since + limit);
         let age_end = age.map(|limit| self.accepted + limit);
         if age_end.is_some_and(|end| now >= end) {

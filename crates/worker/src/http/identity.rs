@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use postrider_filter_api::TlsSession;
 use postrider_http::{FieldError, FieldLine, Fields, HeaderId, Reject, RequestHead, Scheme};
-use postrider_model::{ClientCertificate, IdentityPolicy, InternalAddresses};
+use postrider_model::{ClientCertificate, IdentityPolicy, InternalAddresses, SchemeRule};
 use postrider_upstream::Random;
 
 use super::attempts::OWN_FIELDS;
@@ -103,6 +103,9 @@ pub fn identify(
             head.set_scheme(scheme);
         }
     }
+    if let SchemeRule::Http | SchemeRule::Https = identity.scheme {
+        overwrite_scheme(head, identity.scheme);
+    }
     let fields = &mut head.fields;
     if identity.append_x_forwarded_port
         && !fields.has(HeaderId::XForwardedPort)
@@ -130,6 +133,13 @@ pub fn identify(
         edits::strip_host(head, identity, peer.local.map(|local| local.port()), scratch);
     }
     Ok(Identified { client, internal })
+}
+
+#[cold]
+fn overwrite_scheme(head: &mut RequestHead, rule: SchemeRule) {
+    let scheme = if rule == SchemeRule::Https { Scheme::Https } else { Scheme::Http };
+    let _ = head.fields.set(HeaderId::XForwardedProto, scheme.as_str().as_bytes());
+    head.set_scheme(scheme);
 }
 
 /// At the edge: nobody else has spoken for the client, and its address is inside.

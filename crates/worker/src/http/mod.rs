@@ -43,6 +43,7 @@ pub(crate) use local_replies::LocalReplies;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use postrider_filter_api::{Moment, TlsSession};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
@@ -274,11 +275,17 @@ impl Connection {
         let timeouts = &http.model.timeouts;
         let wait = if self.scan.is_some() { timeouts.request_headers } else { timeouts.connection_idle };
         let mut due = wait.map(|wait| now + wait);
-        if let Some(limit) = timeouts.max_connection_duration {
+        if let Some(limit) = self.age_limit(http) {
             let oldest = self.accepted + limit;
             due = Some(due.map_or(oldest, |due| due.min(oldest)));
         }
         self.deadline.set(due);
+    }
+
+    /// How old it may become.
+    #[inline]
+    fn age_limit(&self, http: &Http) -> Option<Duration> {
+        http.model.timeouts.max_connection_duration.map(|limit| age_limit(http, limit, self.id))
     }
 
     /// Sends gathered answers, then reads once.
@@ -301,7 +308,7 @@ impl Connection {
             Some(_) => timeouts.request_headers,
             None => overload.hurried(ScaledTimer::ConnectionIdle, timeouts.connection_idle),
         };
-        let age = overload.hurried(ScaledTimer::ConnectionAge, timeouts.max_connection_duration);
+        let age = overload.hurried(ScaledTimer::ConnectionAge, self.age_limit(http));
         let ends = [wait.map(|wait| self.waits_since + wait), age.map(|age| self.accepted + age)];
         self.deadline.set(ends.into_iter().flatten().min());
     }
@@ -312,7 +319,7 @@ impl Connection {
             if self.scan.is_some() {
                 return Poll::Ready(Fill::HeaderTimeout);
             }
-            let aged = http.model.timeouts.max_connection_duration;
+            let aged = self.age_limit(http);
             let aged = self.worker.overload.hurried(ScaledTimer::ConnectionAge, aged);
             let stats = &http.stats;
             match aged.is_some_and(|limit| self.worker.clock.now() >= self.accepted + limit) {
@@ -365,7 +372,7 @@ impl Connection {
             return;
         }
         let Handler::Http(http) = &self.chain.clone().handler else { return };
-        let limit = http.model.timeouts.delayed_close.max(std::time::Duration::from_secs(1));
+        let limit = http.model.timeouts.delayed_close.max(Duration::from_secs(1));
         self.deadline.set(Some(self.worker.clock.now() + limit));
         std::future::poll_fn(|cx| {
             self.deadline.watch(cx.waker());
@@ -432,6 +439,14 @@ impl Connection {
         stats.record(stat::DOWNSTREAM_CX_LENGTH_MS, crate::cluster::millis(age));
         drop(self.counted);
     }
+}
+
+/// How old the connection with this number may become where `limit` is the least of all.
+#[cold]
+pub(crate) fn age_limit(http: &Http, limit: Duration, id: u64) -> Duration {
+    // Mixed from its number (Fibonacci hashing), so that nobody has to remember it.
+    let share = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as f64 / f64::from(u32::MAX);
+    limit + limit.mul_f64((http.model.timeouts.max_connection_duration_jitter / 100.0 * share).clamp(0.0, 1.0))
 }
 
 /// The first bytes are those of HTTP/2 (RFC 9113 section 3.4), and they are welcome.

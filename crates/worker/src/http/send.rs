@@ -6,8 +6,10 @@ use std::time::Duration;
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_h1::BodyError;
 use postrider_http::grpc::Code;
-use postrider_http::{BodyFraming, Connection as Persistence, HeaderId, RequestWrite, check_authority, write_request};
-use postrider_model::{Action, Format, Forward, HostRewrite, NameForm, PathRewrite, ScaledTimer};
+use postrider_http::{
+    BodyFraming, Connection as Persistence, HeaderId, RequestWrite, Scheme, check_authority, write_request,
+};
+use postrider_model::{Action, Format, Forward, HostRewrite, NameForm, PathRewrite, ScaledTimer, SchemeRule};
 use postrider_router::{replace_path, rewrite_host, rewrite_path};
 use postrider_telemetry::stats::sets::{cluster as stat, group, http as http_stat};
 use postrider_upstream::outlier::Outcome;
@@ -102,6 +104,10 @@ impl Exchange {
             let _ = self.request.set_path(&scratch);
         }
         self.scratch = scratch;
+        if http.model.identity.scheme == SchemeRule::OfUpstream {
+            let secure = self.cluster.as_ref().is_some_and(|cluster| cluster.plan.tls.is_some());
+            self.request.set_scheme(if secure { Scheme::Https } else { Scheme::Http });
+        }
         if let Some(timeout) = &plan.timeout
             && !http.model.router.suppress_x_headers
         {

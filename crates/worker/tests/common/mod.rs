@@ -118,6 +118,7 @@ fn http() -> HttpConnection {
             enable_trailers: false,
             underscores: Underscores::RejectLookalikes,
             names: Default::default(),
+            allow_custom_methods: false,
         },
         identity: IdentityPolicy {
             server_name: "postrider".into(),
@@ -138,6 +139,7 @@ fn http() -> HttpConnection {
             strip_trailing_host_dot: false,
             proxy_100_continue: false,
             append_x_forwarded_port: false,
+            scheme: Default::default(),
             client_certificate: ClientCertificate::default(),
             local_replies: None,
             proxy_status: None,

@@ -34,6 +34,8 @@ pub(super) fn forward(
     let stream_limit = stream_limit(at);
     let grpc_timeout = grpc_timeout(at, stream_limit.is_some());
     let (terminates_connect, terminates_post) = terminates(cx, at);
+    at.whole("early_data_policy");
+    at.ignore("early_data_policy", "no request is sent in the early data of a connection");
     let forward = Forward {
         target: Target::Weighted(Vec::new()),
         ticket_header: ticket_header(cx, at),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use postrider_model::{
     ClientCertificate, Codec, EarlyEdits, ForwardedParts, Http1Options, HttpConnection, HttpLimits, HttpTimeouts,
     IdentityPolicy, InternalAddresses, LocalReplies, LogCondition, LogMoments, NameForm, ProxyStatus, ReplyMapper,
-    RouteTable, ServerHeader,
+    RouteTable, SchemeRule, ServerHeader,
 };
 
 use super::context::{Lowering, origin, timeout};
@@ -129,6 +129,9 @@ fn timeouts(at: &Reader<'_>, common: Option<&Reader<'_>>) -> HttpTimeouts {
             None => Some(CONNECTION_IDLE_TIMEOUT),
         },
         max_connection_duration: common.and_then(|common| timeout(common, "max_connection_duration", None)),
+        max_connection_duration_jitter: common
+            .and_then(|common| Some(common.message("max_connection_duration_jitter")?.f64("value")))
+            .unwrap_or(0.0),
         max_stream_duration: common.and_then(|common| timeout(common, "max_stream_duration", None)),
         delayed_close: at.duration("delayed_close_timeout").unwrap_or(DELAYED_CLOSE_TIMEOUT),
         drain: at.duration("drain_timeout").unwrap_or(DRAIN_TIMEOUT),
@@ -145,6 +148,7 @@ fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) ->
             accept_http_10: false,
             default_host_for_http_10: None,
             enable_trailers: false,
+            allow_custom_methods: false,
             underscores,
             names: NameForm::default(),
         };
@@ -165,6 +169,7 @@ fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) ->
         accept_http_10: options.bool("accept_http_10"),
         default_host_for_http_10: (!default_host.is_empty()).then(|| default_host.to_owned()),
         enable_trailers: options.bool("enable_trailers"),
+        allow_custom_methods: options.bool("allow_custom_methods"),
         underscores,
         names: names::form(cx, &options),
     }
@@ -203,6 +208,7 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         strip_trailing_host_dot: at.bool("strip_trailing_host_dot"),
         proxy_100_continue: at.bool("proxy_100_continue"),
         append_x_forwarded_port: at.bool("append_x_forwarded_port"),
+        scheme: scheme(at),
         client_certificate: client_certificate(cx, at),
         local_replies: local_replies(cx, at),
         proxy_status: proxy_status(at).map(Box::new),
@@ -254,6 +260,17 @@ fn client_certificate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ClientCertifica
     let why = "only `APPEND_FORWARD` and `SANITIZE_SET` say something of the client's certificate";
     at.ignore("set_current_client_cert_details", why);
     rule
+}
+
+/// `scheme_header_transformation`.
+fn scheme(at: &Reader<'_>) -> SchemeRule {
+    let Some(rule) = at.message("scheme_header_transformation") else { return SchemeRule::Told };
+    match (rule.str("scheme_to_overwrite"), rule.bool("match_upstream")) {
+        ("http", _) => SchemeRule::Http,
+        ("https", _) => SchemeRule::Https,
+        (_, true) => SchemeRule::OfUpstream,
+        (_, false) => SchemeRule::Told,
+    }
 }
 
 fn proxy_status(at: &Reader<'_>) -> Option<ProxyStatus> {

@@ -55,6 +55,8 @@ pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) ->
         response_headers: headers::response_edits(cx, at),
         internal_only_headers: headers::names(cx, at, "internal_only_headers"),
         ignore_port_in_host: at.bool("ignore_port_in_host_matching"),
+        host_header: at.has("vhost_header").then(|| headers::name(cx, at, "vhost_header")).flatten(),
+        ignores_path_parameters: at.bool("ignore_path_parameters_in_path_matching"),
         most_specific_header_edits_win: at.bool("most_specific_header_mutations_wins"),
         filter_overrides: filters::overrides(cx, at, rules.filters),
         origin: origin(at),

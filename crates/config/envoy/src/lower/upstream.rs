@@ -160,6 +160,8 @@ fn common(at: &Reader<'_>, options: &mut UpstreamOptions) {
     at.ignore("headers_with_underscores_action", "it is about requests of clients");
     options.idle_timeout = timeout(at, "idle_timeout", options.idle_timeout);
     options.max_connection_duration = timeout(at, "max_connection_duration", None);
+    at.whole("max_connection_duration_jitter");
+    at.ignore("max_connection_duration_jitter", "it is about connections of clients");
     if let Some(headers) = at.u32_wrapper("max_headers_count") {
         options.max_response_headers = headers;
     }
@@ -173,6 +175,7 @@ fn common(at: &Reader<'_>, options: &mut UpstreamOptions) {
 fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions) {
     for (field, why) in [
         ("allow_absolute_url", "it is about requests of clients"),
+        ("allow_custom_methods", "it is about requests of clients"),
         ("accept_http_10", "it is about requests of clients"),
         ("default_host_for_http_10", "it is about requests of clients"),
         ("override_stream_error_on_invalid_http_message", "it is about requests of clients"),
