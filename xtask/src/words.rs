@@ -75,6 +75,7 @@ const STATE_NAMES: &[&str] = &[
     "envoy.extensions.filters.network.rbac.v3.RBAC",
     "envoy.filters.http.grpc_stats",
     "envoy.filters.http.header_to_metadata",
+    "envoy.filters.http.json_to_metadata",
     "envoy.filters.http.jwt_authn",
     "envoy.filters.http.rbac",
     "envoy.filters.network.rbac",

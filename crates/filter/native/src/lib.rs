@@ -29,6 +29,7 @@ mod header_mutation;
 mod header_options;
 mod header_to_metadata;
 mod health_check;
+mod json_to_metadata;
 mod jwt_authn;
 mod local_ratelimit;
 mod mutation_rules;
@@ -69,6 +70,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(health_check::KIND, health_check::build);
     registry.register(header_mutation::KIND, header_mutation::build);
     registry.register(header_to_metadata::KIND, header_to_metadata::build);
+    registry.register(json_to_metadata::KIND, json_to_metadata::build);
     registry.register(set_metadata::KIND, set_metadata::build);
     registry.register(local_ratelimit::KIND, local_ratelimit::build);
     registry.register(jwt_authn::KIND, jwt_authn::build);
