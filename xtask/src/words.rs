@@ -50,6 +50,11 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
     ("crates/filter/native/src/compressor/", &["envoy", "typed config"], "as `compression`, in tests"),
     ("crates/filter/native/src/decompressor/", &["envoy", "typed config"], "as `compression`, in tests"),
     (
+        "crates/filter/native/src/set_filter_state/",
+        &["envoy"],
+        "names of objects in the filter state, and of what makes them",
+    ),
+    (
         "crates/filter/native/src/stateful_session/",
         &["typed config"],
         "the field below which a kind of session is configured",

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use postrider_filter_api::{
     Call, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcStream, Host, Moment, Stream, UnknownCluster,
 };
-use postrider_model::{Format, Node};
+use postrider_model::{Format, LogFormat, Node};
 
 use crate::call::{self, grpc};
 use crate::format::{Absent, Context};
@@ -69,16 +69,25 @@ impl Host for Services<'_> {
     }
 
     fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>) {
-        let context = Context {
+        self.context(stream, &[]).write(format, Absent::Empty, out);
+    }
+
+    fn write(&self, stream: &Stream<'_>, format: &LogFormat, reply_body: &[u8], out: &mut Vec<u8>) {
+        self.context(stream, reply_body).write_log(format, out);
+    }
+}
+
+impl Services<'_> {
+    fn context<'c>(&self, stream: &'c Stream<'_>, reply_body: &'c [u8]) -> Context<'c> {
+        Context {
             request: stream.request,
             response: stream.response,
             trailers: stream.response_trailers,
             info: stream.info,
             route: stream.route,
-            reply_body: &[],
+            reply_body,
             http: true,
             now: self.wall(),
-        };
-        context.write(format, Absent::Empty, out);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{Command, Format, Node, Piece};
+use postrider_model::{Command, Format, JsonFormat, LogFormat, Node, Piece};
 
 use crate::{
     Answer, Body, Call, CallFailure, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream,
@@ -203,6 +203,38 @@ impl Host for FakeHost {
                     out.extend_from_slice(stream.info.status.to_string().as_bytes());
                 }
                 Piece::Command { .. } => {}
+            }
+        }
+    }
+
+    /// A text as [`Host::format`] writes it, with `-` for nothing at all; of JSON, the texts one behind the other.
+    fn write(&self, stream: &Stream<'_>, format: &LogFormat, reply_body: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        match format {
+            LogFormat::Text(format) => {
+                for piece in &format.pieces {
+                    match piece {
+                        Piece::Command { command: Command::LocalReplyBody, .. } => out.extend_from_slice(reply_body),
+                        piece => self.format(stream, &Format { pieces: vec![piece.clone()] }, out),
+                    }
+                }
+                if out.len() == start && !format.pieces.is_empty() {
+                    out.push(b'-');
+                }
+            }
+            LogFormat::Json(JsonFormat::Object(entries)) => {
+                for (_, value) in entries {
+                    if let JsonFormat::Text(format) = value {
+                        self.write(stream, &LogFormat::Text(format.clone()), reply_body, out);
+                    }
+                }
+            }
+            LogFormat::Json(_) => {}
+            LogFormat::OmitEmpty(format) => {
+                self.write(stream, format, reply_body, out);
+                if out.get(start..) == Some(b"-") {
+                    out.truncate(start);
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{RequestHead, ResponseHead};
-use postrider_model::{Format, Metadata, Node, RateLimit};
+use postrider_model::{Format, LogFormat, Metadata, Node, RateLimit};
 
 use crate::{GrpcCall, GrpcOpen, GrpcStream, Moment, Stream};
 
@@ -55,6 +55,10 @@ pub trait Host {
 
     /// Appends the format's value for this stream; a command without a value stands for nothing.
     fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>);
+
+    /// Appends what a log would write, `-` for a command without a value; `reply_body` is what `%LOCAL_REPLY_BODY%` stands
+    /// for.
+    fn write(&self, stream: &Stream<'_>, format: &LogFormat, reply_body: &[u8], out: &mut Vec<u8>);
 }
 
 impl fmt::Debug for dyn Host + '_ {

@@ -1,0 +1,111 @@
+//! Puts objects into the filter state of a request, made from formats, for later filters, routes and logs.
+//!
+//! Configured as `envoy.extensions.filters.http.set_filter_state.v3.Config`, for the whole gateway and for route tables,
+//! virtual hosts, routes and weighted clusters: all of them apply, the most specific last.
+
+mod config;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use postrider_filter_api::{
+    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream, WatchedFile,
+};
+use postrider_model::{Reading, Value, ValueError};
+
+use config::{Kind, Object};
+
+pub(crate) const KIND: &str = "envoy.extensions.filters.http.set_filter_state.v3.Config";
+
+/// Reads a gateway-level configuration.
+pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+    let mut files = Vec::new();
+    let (objects, clears_route) =
+        Reading::all(value, |at| (config::objects(at, &mut files), at.flag("clear_route_cache")))?;
+    Ok(Arc::new(SetFilterState { objects: Arc::new(objects), clears_route, files }))
+}
+
+struct SetFilterState {
+    objects: Arc<Vec<Object>>,
+    /// The route is looked up again.
+    clears_route: bool,
+    files: Vec<WatchedFile>,
+}
+
+/// The objects of one scope.
+struct Scope(Arc<Vec<Object>>);
+
+impl Factory for SetFilterState {
+    fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
+        if kind != KIND {
+            let message = format!("set_filter_state is overridden by {KIND}, not by {kind}");
+            return Err(vec![ValueError { path: String::new(), message }]);
+        }
+        let mut files = Vec::new();
+        let objects = Reading::all(value, |at| {
+            if at.flag("clear_route_cache") {
+                at.error(
+                    "clear_route_cache",
+                    "has no effect here, in Envoy either: the filter's own configuration takes it",
+                );
+            }
+            config::objects(at, &mut files)
+        })?;
+        Ok(RouteConfig { files, ..RouteConfig::new(Scope(Arc::new(objects)), value) })
+    }
+
+    fn filter(&self, configs: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {
+        let scopes = configs.specific_first::<Scope>().rev().map(|scope| &scope.0);
+        let scopes = [&self.objects].into_iter().chain(scopes).cloned().collect();
+        Rc::new(Setter { scopes, clears_route: self.clears_route })
+    }
+
+    fn files(&self) -> &[WatchedFile] {
+        &self.files
+    }
+}
+
+/// The filter on one worker, as one route sees it: the objects of all scopes in their order.
+struct Setter {
+    scopes: Vec<Arc<Vec<Object>>>,
+    clears_route: bool,
+}
+
+impl Filter for Setter {
+    fn hooks(&self) -> Hooks {
+        let any = self.scopes.iter().any(|scope| !scope.is_empty());
+        Hooks { request_headers: any || self.clears_route, ..Hooks::default() }
+    }
+
+    fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
+        for object in self.scopes.iter().flat_map(|scope| &**scope) {
+            let mut text = Vec::new();
+            stream.host.write(stream, &object.format, &[], &mut text);
+            if text.is_empty() && object.skips_empty {
+                continue;
+            }
+            let Some(value) = made(object.kind, &text) else { continue };
+            let state = &mut stream.info.filter_state;
+            match state.iter_mut().find(|(name, _)| *name == object.key) {
+                Some((_, old)) => *old = value,
+                None => state.push((object.key.clone(), value)),
+            }
+        }
+        stream.info.route_is_stale |= self.clears_route;
+        Action::Done
+    }
+}
+
+/// The object; `None` when the text stands for none of its kind.
+fn made(kind: Kind, text: &[u8]) -> Option<Value> {
+    let is = |words: [&str; 5]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
+    match kind {
+        Kind::Text => Some(Value::String(String::from_utf8_lossy(text).into_owned())),
+        Kind::Bool if is(["true", "t", "yes", "y", "1"]) => Some(Value::Bool(true)),
+        Kind::Bool if is(["false", "f", "no", "n", "0"]) => Some(Value::Bool(false)),
+        Kind::Bool => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
