@@ -50,6 +50,11 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
     ("crates/filter/native/src/compressor/", &["envoy", "typed config"], "as `compression`, in tests"),
     ("crates/filter/native/src/decompressor/", &["envoy", "typed config"], "as `compression`, in tests"),
     (
+        "crates/filter/native/src/custom_response/",
+        &["envoy", "typed config"],
+        "what a tree looks at and what takes an answer's place are found by the types of their configurations",
+    ),
+    (
         "crates/filter/native/src/set_filter_state/",
         &["envoy"],
         "names of objects in the filter state, and of what makes them",

@@ -14,6 +14,7 @@ mod compression;
 mod compressor;
 mod cors;
 mod csrf;
+mod custom_response;
 mod decompressor;
 mod descriptors;
 mod ext_authz;
@@ -56,6 +57,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(bandwidth_limit::KIND, bandwidth_limit::build);
     registry.register(buffer::KIND, buffer::build);
     registry.register(cors::KIND, cors::build);
+    registry.register(custom_response::KIND, custom_response::build);
     registry.register(csrf::KIND, csrf::build);
     registry.register(cdn_loop::KIND, cdn_loop::build);
     registry.register(stateful_session::KIND, stateful_session::build);
