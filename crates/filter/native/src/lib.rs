@@ -31,6 +31,7 @@ mod header_mutation;
 mod header_options;
 mod header_to_metadata;
 mod health_check;
+mod ip_tagging;
 mod json_to_metadata;
 mod jwt_authn;
 mod local_ratelimit;
@@ -74,6 +75,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(health_check::KIND, health_check::build);
     registry.register(header_mutation::KIND, header_mutation::build);
     registry.register(header_to_metadata::KIND, header_to_metadata::build);
+    registry.register(ip_tagging::KIND, ip_tagging::build);
     registry.register(json_to_metadata::KIND, json_to_metadata::build);
     registry.register(set_filter_state::KIND, set_filter_state::build);
     registry.register(set_metadata::KIND, set_metadata::build);
