@@ -1,6 +1,36 @@
-//! Which statistics are told.
+//! Which statistics are told, and how.
+
+use std::sync::Arc;
 
 use crate::StringMatch;
+
+/// What the configuration says about statistics.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StatsRules {
+    /// Which of them are told; `None` is all.
+    pub told: Option<StatsMatch>,
+    /// Histograms with buckets of their own: the first that matches counts.
+    pub buckets: Vec<BucketRule>,
+}
+
+/// The buckets of the histograms whose full name matches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BucketRule {
+    pub of: StringMatch,
+    /// Upper bounds, ascending, above zero.
+    pub bounds: Arc<[f64]>,
+}
+
+impl StatsRules {
+    pub fn shows(&self, name: &str) -> bool {
+        self.told.as_ref().is_none_or(|told| told.shows(name))
+    }
+
+    /// The bounds for a histogram, if it has others than all have.
+    pub fn bounds(&self, name: &str) -> Option<Arc<[f64]>> {
+        self.buckets.iter().find(|rule| rule.of.matches(name)).map(|rule| rule.bounds.clone())
+    }
+}
 
 /// A rule over full names (`cluster.web.upstream_rq_total`). What it leaves out is counted all the same, where counting
 /// costs nothing, and shown nowhere.
@@ -39,5 +69,16 @@ mod tests {
         assert_eq!(names.map(|name| StatsMatch::Only(rules()).shows(name)), [true, true, false]);
         assert_eq!(names.map(|name| StatsMatch::AllBut(rules()).shows(name)), [false, false, true]);
         assert_eq!(names.map(|name| StatsMatch::Nothing.shows(name)), [false; 3]);
+    }
+
+    #[test]
+    fn the_first_rule_for_buckets_counts() {
+        let rule = |prefix: &str, bounds: &[f64]| BucketRule {
+            of: StringMatch { kind: StringKind::Prefix(prefix.into()), ignore_case: false },
+            bounds: bounds.into(),
+        };
+        let rules = StatsRules { told: None, buckets: vec![rule("a.b", &[1.0]), rule("a.", &[2.0, 3.0])] };
+        assert_eq!(["a.b", "a.c", "b"].map(|name| rules.bounds(name).map(|bounds| bounds.len())), [Some(1), Some(2), None]);
+        assert!(rules.shows("b"));
     }
 }

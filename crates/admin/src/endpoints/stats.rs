@@ -81,9 +81,16 @@ fn query(control: &dyn Control, request: &Request) -> Result<Query, Reply> {
         let (pattern, invert) = (matcher(pattern)?, request.has("invert_filter"));
         query.filter = Some(Box::new(move |name| pattern.is_match(name) != invert));
     }
-    if let Some(told) = control.stats_match() {
-        let asked = query.filter.take();
-        query.filter = Some(Box::new(move |name| told.shows(name) && asked.as_ref().is_none_or(|asked| asked(name))));
+    if let Some(rules) = control.stats_rules() {
+        if !rules.buckets.is_empty() {
+            let rules = rules.clone();
+            query.bounds = Some(Box::new(move |name| rules.bounds(name)));
+        }
+        if rules.told.is_some() {
+            let asked = query.filter.take();
+            let shown = move |name: &str| rules.shows(name) && asked.as_ref().is_none_or(|asked| asked(name));
+            query.filter = Some(Box::new(shown));
+        }
     }
     query.kinds = match request.parameter("type") {
         None | Some("All") => Kinds::All,

@@ -9,7 +9,7 @@ use postrider_admin::{
     Served, ServerState, TlsContextStatus,
 };
 use postrider_config_envoy::Dump;
-use postrider_model::{EndpointHealth, Snapshot, StatsMatch};
+use postrider_model::{EndpointHealth, Snapshot, StatsRules};
 use postrider_telemetry::{KnownScope, Registry};
 use postrider_worker::{Fleet, HostReport, Report};
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ impl Control for State {
         &self.registry
     }
 
-    fn stats_match(&self) -> Option<Arc<StatsMatch>> {
+    fn stats_rules(&self) -> Option<Arc<StatsRules>> {
         self.snapshot()?.stats.clone()
     }
 

@@ -3,9 +3,10 @@
 //! Metrics in the order of their names: counters, then gauges, then histograms; the series of a metric in the order of their
 //! full stat names.
 
+use super::number::general;
 use super::series::{At, Scopes, Series};
 use super::{CHUNK_BYTES, Query, tags};
-use crate::stats::{DEFAULT_BOUNDS, Kind, ScopeValues, StatSet};
+use crate::stats::{Kind, ScopeValues, StatSet};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -155,11 +156,11 @@ impl Prometheus {
         let metric = metric_name(&family.rest, family.forms.stem(first.stat));
         let mut typed = false;
         for at in series {
-            if let Some(filter) = &self.query.filter {
+            if self.query.filter.is_some() || (self.query.bounds.is_some() && first.kind == Type::Histogram) {
                 self.scopes.name(at, &mut self.name);
-                if !filter(&self.name) {
-                    continue;
-                }
+            }
+            if self.query.filter.as_ref().is_some_and(|filter| !filter(&self.name)) {
+                continue;
             }
             if !typed {
                 let kind = match first.kind {
@@ -217,10 +218,14 @@ impl Prometheus {
         if let Series::Histogram(_) = series {
             let recorded = self.scopes.histogram(at);
             let comma = if labels.is_empty() { "" } else { "," };
-            for bound in DEFAULT_BOUNDS {
-                let n = recorded.map_or(0, |recorded| recorded.at_most(bound));
-                let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"{bound}\"}} {n}");
-            }
+            self.query.with_bounds(&self.name, |bounds| {
+                for bound in bounds {
+                    let n = recorded.map_or(0, |recorded| recorded.at_most(*bound));
+                    // Envoy writes all digits that the number really has.
+                    let bound = general(*bound, 32);
+                    let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"{bound}\"}} {n}");
+                }
+            });
             let (count, sum) = recorded.map_or((0, 0), |recorded| (recorded.count(), recorded.sum()));
             let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
             let _ = writeln!(out, "{metric}_sum{{{labels}}} {sum}");

@@ -51,6 +51,7 @@ mod retry;
 mod route;
 mod runtime;
 mod secrets;
+mod statistics;
 mod tables;
 mod tcp;
 mod tls;
