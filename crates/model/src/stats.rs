@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::StringMatch;
+use crate::{Regex, StringMatch};
 
 /// What the configuration says about statistics.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -11,14 +11,31 @@ pub struct StatsRules {
     pub told: Option<StatsMatch>,
     /// Histograms with buckets of their own: the first that matches counts.
     pub buckets: Vec<BucketRule>,
+    pub tags: TagRules,
 }
 
-/// The buckets of the histograms whose full name matches.
+/// What tags statistics have.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TagRules {
+    /// Of the usual ones those with these names; `None` is all.
+    pub defaults: Option<Vec<String>>,
+    /// Further ones, in the order of the document.
+    pub rules: Vec<TagRule>,
+}
+
+/// A tag of a configuration's own.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BucketRule {
-    pub of: StringMatch,
-    /// Upper bounds, ascending, above zero.
-    pub bounds: Arc<[f64]>,
+pub struct TagRule {
+    pub name: String,
+    pub value: TagValue,
+}
+
+/// Where a tag's value comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TagValue {
+    Fixed(String),
+    /// From the full name: its first group leaves the name, and the second, or else the first, is the value.
+    Regex(Regex),
 }
 
 impl StatsRules {
@@ -77,8 +94,11 @@ mod tests {
             of: StringMatch { kind: StringKind::Prefix(prefix.into()), ignore_case: false },
             bounds: bounds.into(),
         };
-        let rules = StatsRules { told: None, buckets: vec![rule("a.b", &[1.0]), rule("a.", &[2.0, 3.0])] };
-        assert_eq!(["a.b", "a.c", "b"].map(|name| rules.bounds(name).map(|bounds| bounds.len())), [Some(1), Some(2), None]);
+        let rules = StatsRules { buckets: vec![rule("a.b", &[1.0]), rule("a.", &[2.0, 3.0])], ..StatsRules::default() };
+        assert_eq!(
+            ["a.b", "a.c", "b"].map(|name| rules.bounds(name).map(|bounds| bounds.len())),
+            [Some(1), Some(2), None]
+        );
         assert!(rules.shows("b"));
     }
 }

@@ -7,11 +7,14 @@ mod json;
 mod number;
 mod prometheus;
 mod series;
+mod tagged;
+mod tagger;
 mod tags;
 mod text;
 
 pub use json::json;
 pub use prometheus::prometheus;
+pub use tagger::{DefaultTags, Find, TagRule, TagValue, Tagged, Tagger};
 pub use text::text;
 
 use crate::stats::DEFAULT_BOUNDS;

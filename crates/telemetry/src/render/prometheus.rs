@@ -5,18 +5,24 @@
 
 use super::number::general;
 use super::series::{At, Scopes, Series};
+use super::tagged::tagged;
+use super::tagger::Tagger;
 use super::{CHUNK_BYTES, Query, tags};
 use crate::stats::{Kind, ScopeValues, StatSet};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::sync::Arc;
 
 /// Streams `values` as metrics named `envoy_…`.
-pub fn prometheus(values: Vec<ScopeValues>, query: Query) -> impl Iterator<Item = Vec<u8>> + Send {
+pub fn prometheus(values: Vec<ScopeValues>, query: Query, tagger: Tagger) -> Box<dyn Iterator<Item = Vec<u8>> + Send> {
+    if !tagger.is_plain() {
+        return Box::new(tagged(values, query, tagger));
+    }
     let scopes = Scopes::new(values);
     let (families, entries, labels) = plan(&scopes);
-    Prometheus { scopes, query, labels, families, entries, next: 0, name: String::new() }
+    Box::new(Prometheus { scopes, query, labels, families, entries, next: 0, name: String::new() })
 }
 
 struct Prometheus {
@@ -43,7 +49,7 @@ struct Family {
 /// The names of a set's stats without the labels that are in them.
 struct Forms {
     set: &'static StatSet,
-    cells: Vec<(String, Option<String>)>,
+    cells: Vec<String>,
     codes: Vec<String>,
 }
 
@@ -56,7 +62,7 @@ struct Entry {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Type {
+pub(super) enum Type {
     Counter,
     Gauge,
     Histogram,
@@ -75,9 +81,9 @@ fn plan(scopes: &Scopes) -> (Vec<Family>, Vec<Entry>, Vec<String>) {
     let mut labels = Vec::new();
     for (at, scope) in scopes.scopes.iter().enumerate() {
         let set = scope.values.set;
-        let tagged = tags::extract(&scope.name);
-        labels.push(tagged.labels);
-        families.entry((tagged.rest, set.id)).or_default().push(at as u32);
+        let cuts = tags::scope(&scope.name);
+        labels.push(tags::labels(cuts.iter().map(|cut| (cut.tag, &scope.name[cut.value.clone()]))));
+        families.entry((tags::without(&scope.name, &cuts), set.id)).or_default().push(at as u32);
         forms.entry(set.id).or_insert_with(|| Arc::new(Forms::new(set)));
     }
     let named = families.into_iter().filter_map(|((rest, set), scopes)| {
@@ -113,17 +119,17 @@ fn order(families: &[Family], a: &Entry, b: &Entry) -> Ordering {
 
 impl Forms {
     fn new(set: &'static StatSet) -> Self {
+        let without_tag = |stem: &str| tags::without(stem, tags::response_code(stem, None).as_slice());
         Self {
             set,
-            cells: set.cells.iter().map(|stat| tags::response_code(stat.name, None)).collect(),
-            // Any code will do: the label is made anew for each.
-            codes: set.codes.iter().map(|stem| tags::response_code(stem, Some(200)).0).collect(),
+            cells: set.cells.iter().map(|stat| without_tag(stat.name)).collect(),
+            codes: set.codes.iter().map(|stem| stem.strip_suffix('_').unwrap_or(stem).to_owned()).collect(),
         }
     }
 
     fn stem(&self, stat: Stat) -> &str {
         match stat {
-            Stat::Cell(at) => &self.cells[at as usize].0,
+            Stat::Cell(at) => &self.cells[at as usize],
             Stat::Codes(at) => &self.codes[at as usize],
             Stat::Histogram(at) => self.set.histograms[at as usize].name,
         }
@@ -163,16 +169,11 @@ impl Prometheus {
                 continue;
             }
             if !typed {
-                let kind = match first.kind {
-                    Type::Counter => "counter",
-                    Type::Gauge => "gauge",
-                    Type::Histogram => "histogram",
-                };
-                // Writing to a Vec cannot fail, here and below.
-                let _ = writeln!(out, "# TYPE {metric} {kind}");
+                type_line(&metric, first.kind, out);
                 typed = true;
             }
-            self.line(&metric, at, out);
+            let labels = self.labels(at);
+            line(&metric, &labels, &self.scopes, at, &self.query, &self.name, out);
         }
     }
 
@@ -212,35 +213,58 @@ impl Prometheus {
         out
     }
 
-    fn line(&self, metric: &str, at: At, out: &mut Vec<u8>) {
-        let (scope, series) = at;
-        let labels = &self.labels[scope as usize];
-        if let Series::Histogram(_) = series {
-            let recorded = self.scopes.histogram(at);
-            let comma = if labels.is_empty() { "" } else { "," };
-            self.query.with_bounds(&self.name, |bounds| {
-                for bound in bounds {
-                    let n = recorded.map_or(0, |recorded| recorded.at_most(*bound));
-                    // Envoy writes all digits that the number really has.
-                    let bound = general(*bound, 32);
-                    let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"{bound}\"}} {n}");
-                }
-            });
-            let (count, sum) = recorded.map_or((0, 0), |recorded| (recorded.count(), recorded.sum()));
-            let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
-            let _ = writeln!(out, "{metric}_sum{{{labels}}} {sum}");
-            let _ = writeln!(out, "{metric}_count{{{labels}}} {count}");
-            return;
-        }
+    /// Those of the scope, after that for a status.
+    fn labels(&self, (scope, series): At) -> Cow<'_, str> {
+        let of_scope = &self.labels[scope as usize];
         let (stem, code) = self.scopes.scopes[scope as usize].stem(series);
-        let own = tags::response_code(stem, code).1.unwrap_or_default();
-        let comma = if own.is_empty() || labels.is_empty() { "" } else { "," };
-        let _ = writeln!(out, "{metric}{{{own}{comma}{labels}}} {}", self.scopes.value(at));
+        let own = match (series, code) {
+            (Series::Histogram(_), _) => None,
+            (_, Some(code)) => stem.strip_suffix('_').map(|_| tags::pair("envoy.response_code", &code.to_string())),
+            (_, None) => tags::response_code(stem, None).map(|cut| tags::pair(cut.tag, &stem[cut.value])),
+        };
+        match own {
+            None => Cow::Borrowed(of_scope),
+            Some(own) if of_scope.is_empty() => Cow::Owned(own),
+            Some(own) => Cow::Owned(own + "," + of_scope),
+        }
     }
 }
 
+/// The line or the lines of one series.
+pub(super) fn line(metric: &str, labels: &str, scopes: &Scopes, at: At, query: &Query, name: &str, out: &mut Vec<u8>) {
+    let Series::Histogram(_) = at.1 else {
+        // Writing to a Vec cannot fail, here and below.
+        let _ = writeln!(out, "{metric}{{{labels}}} {}", scopes.value(at));
+        return;
+    };
+    let recorded = scopes.histogram(at);
+    let comma = if labels.is_empty() { "" } else { "," };
+    query.with_bounds(name, |bounds| {
+        for bound in bounds {
+            let n = recorded.map_or(0, |recorded| recorded.at_most(*bound));
+            // Envoy writes all digits that the number really has.
+            let bound = general(*bound, 32);
+            let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"{bound}\"}} {n}");
+        }
+    });
+    let (count, sum) = recorded.map_or((0, 0), |recorded| (recorded.count(), recorded.sum()));
+    let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
+    let _ = writeln!(out, "{metric}_sum{{{labels}}} {sum}");
+    let _ = writeln!(out, "{metric}_count{{{labels}}} {count}");
+}
+
+/// What a metric's first line says.
+pub(super) fn type_line(metric: &str, kind: Type, out: &mut Vec<u8>) {
+    let kind = match kind {
+        Type::Counter => "counter",
+        Type::Gauge => "gauge",
+        Type::Histogram => "histogram",
+    };
+    let _ = writeln!(out, "# TYPE {metric} {kind}");
+}
+
 /// Prometheus allows letters, digits and underscores.
-fn metric_name(rest: &str, stem: &str) -> String {
+pub(super) fn metric_name(rest: &str, stem: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     "envoy_".chars().chain(rest.chars().chain(stem.chars()).map(allowed)).collect()
 }
