@@ -48,6 +48,9 @@ pub trait Control: Send + Sync + 'static {
     /// Which of them are told, and how; `None` is all, in the usual way.
     fn stats_rules(&self) -> Option<Arc<StatsRules>>;
 
+    /// Somebody asks for statistics: sinks may want to hear of it.
+    fn asked_for_statistics(&self) {}
+
     /// The scopes that the configuration names, so that they are shown before they count anything, and gauges that are
     /// computed when asked. `server.uptime`, `.live`, `.state` and the memory gauges are the admin's own.
     fn known_scopes(&self) -> Vec<KnownScope>;

@@ -83,6 +83,8 @@ pub struct Snapshot {
     pub overload: Option<Arc<OverloadRules>>,
     /// Which statistics are told, and how; `None` is all of them, in the usual way.
     pub stats: Option<Arc<StatsRules>>,
+    /// To whom they are sent, if to anybody.
+    pub stats_sinks: Option<Arc<StatsSinks>>,
 }
 
 /// Who this proxy says it is, to control planes and in logs.

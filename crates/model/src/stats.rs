@@ -1,6 +1,8 @@
 //! Which statistics are told, and how.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::{Regex, StringMatch};
 
@@ -36,6 +38,36 @@ pub enum TagValue {
     Fixed(String),
     /// From the full name: its first group leaves the name, and the second, or else the first, is the value.
     Regex(Regex),
+}
+
+/// To whom statistics are sent, and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StatsSinks {
+    pub sinks: Vec<StatsSink>,
+    /// `None`: whenever the admin is asked for statistics.
+    pub interval: Option<Duration>,
+}
+
+/// Somebody who takes statistics.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StatsSink {
+    /// Statsd over UDP.
+    Statsd {
+        address: SocketAddr,
+        prefix: String,
+        /// Names without tags, and those behind the values, as DogStatsD wants them.
+        tags: bool,
+        /// Lines share a datagram up to this size; 0 sends each in one of its own.
+        datagram_bytes: usize,
+    },
+}
+
+/// The buckets of the histograms whose full name matches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BucketRule {
+    pub of: StringMatch,
+    /// Upper bounds, ascending, above zero.
+    pub bounds: Arc<[f64]>,
 }
 
 impl StatsRules {

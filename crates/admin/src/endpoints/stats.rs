@@ -85,6 +85,7 @@ fn query(control: &dyn Control, request: &Request) -> Result<Query, Reply> {
         let (pattern, invert) = (matcher(pattern)?, request.has("invert_filter"));
         query.filter = Some(Box::new(move |name| pattern.is_match(name) != invert));
     }
+    control.asked_for_statistics();
     if let Some(rules) = control.stats_rules() {
         if !rules.buckets.is_empty() {
             let rules = rules.clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Node, Snapshot};
 
 use super::context::Lowering;
-use super::{access_log, acme, address, checks, cluster, listener, overload, runtime, statistics, value};
+use super::{access_log, acme, address, checks, cluster, listener, overload, runtime, statistics, stats_sinks, value};
 use crate::reader::Reader;
 
 pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
@@ -17,7 +17,8 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     let ejections = ejection_log(cx, root);
     let overload = overload::rules(cx, root).map(Arc::new);
     let stats = root.message("stats_config").and_then(|config| statistics::rules(cx, &config)).map(Arc::new);
-    let mut snapshot = Snapshot { node, admin, acme, overload, stats, ..Snapshot::default() };
+    let stats_sinks = stats_sinks::sinks(cx, root).map(Arc::new);
+    let mut snapshot = Snapshot { node, admin, acme, overload, stats, stats_sinks, ..Snapshot::default() };
     if let Some(resources) = root.message("static_resources") {
         let clusters = resources.list("clusters");
         checks::unique_names(cx, &clusters, "cluster");
@@ -87,10 +88,6 @@ fn interface(cx: &mut Lowering<'_>, admin: &Reader<'_>) -> Option<Admin> {
 fn without_meaning_here(cx: &mut Lowering<'_>, root: &Reader<'_>) {
     if root.has("dynamic_resources") {
         cx.refuse(root, "dynamic_resources", "`dynamic_resources` (xDS)");
-    }
-    if !root.has("stats_sinks") {
-        root.ignore("stats_flush_interval", "statistics are flushed to sinks only, and there is none");
-        root.ignore("stats_flush_on_admin", "statistics are flushed to sinks only, and there is none");
     }
     if let Some(options) = root.message("deferred_stat_options") {
         options.ignore("enable_deferred_creation_stats", "statistics are always created on first use");

@@ -52,6 +52,7 @@ mod route;
 mod runtime;
 mod secrets;
 mod statistics;
+mod stats_sinks;
 mod tables;
 mod tcp;
 mod tls;
