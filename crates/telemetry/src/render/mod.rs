@@ -43,10 +43,14 @@ pub struct Query {
 }
 
 impl Query {
+    /// The bounds of the histogram called `name`, if it has others than the default.
+    fn own_bounds(&self, name: &str) -> Option<Arc<[f64]>> {
+        self.bounds.as_ref().and_then(|of| of(name))
+    }
+
     /// Does something with the bounds of the histogram called `name`.
     fn with_bounds<T>(&self, name: &str, then: impl FnOnce(&[f64]) -> T) -> T {
-        let own = self.bounds.as_ref().and_then(|of| of(name));
-        then(own.as_deref().unwrap_or(&DEFAULT_BOUNDS))
+        then(self.own_bounds(name).as_deref().unwrap_or(&DEFAULT_BOUNDS))
     }
 }
 

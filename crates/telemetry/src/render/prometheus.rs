@@ -8,12 +8,12 @@ use super::series::{At, Scopes, Series};
 use super::tagged::tagged;
 use super::tagger::Tagger;
 use super::{CHUNK_BYTES, Query, tags};
-use crate::stats::{Kind, ScopeValues, StatSet};
+use crate::stats::{DEFAULT_BOUNDS, Kind, ScopeValues, StatSet};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Streams `values` as metrics named `envoy_…`.
 pub fn prometheus(values: Vec<ScopeValues>, query: Query, tagger: Tagger) -> Box<dyn Iterator<Item = Vec<u8>> + Send> {
@@ -22,7 +22,7 @@ pub fn prometheus(values: Vec<ScopeValues>, query: Query, tagger: Tagger) -> Box
     }
     let scopes = Scopes::new(values);
     let (families, entries, labels) = plan(&scopes);
-    Box::new(Prometheus { scopes, query, labels, families, entries, next: 0, name: String::new() })
+    Box::new(Prometheus { scopes, query, labels, families, entries, next: 0, current: None, name: String::new() })
 }
 
 struct Prometheus {
@@ -34,7 +34,17 @@ struct Prometheus {
     /// Sorted; neighbours with one name are one metric.
     entries: Vec<Entry>,
     next: usize,
+    current: Option<Current>,
     name: String,
+}
+
+/// The metric that is being written: a chunk may end within it, so that none grows with the number of scopes.
+struct Current {
+    metric: String,
+    kind: Type,
+    /// Whether its first line is written.
+    typed: bool,
+    series: std::vec::IntoIter<At>,
 }
 
 /// Scopes whose names differ in labels only, so that they share all metrics.
@@ -140,41 +150,50 @@ impl Iterator for Prometheus {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        while out.len() < CHUNK_BYTES && self.next < self.entries.len() {
-            let start = self.next;
-            let first = self.entries[start];
-            let same = |entry: &&Entry| order(&self.families, &first, entry) == Ordering::Equal;
-            self.next += self.entries[start..].iter().take_while(same).count();
-            self.metric(start..self.next, &mut out);
+        let mut out = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
+        while out.len() < CHUNK_BYTES {
+            let Some(at) = self.current.as_mut().and_then(|current| current.series.next()) else {
+                let Some(next) = self.next_metric() else { break };
+                self.current = Some(next);
+                continue;
+            };
+            self.series_at(at, &mut out);
         }
         (!out.is_empty()).then_some(out)
     }
 }
 
 impl Prometheus {
-    fn metric(&mut self, entries: std::ops::Range<usize>, out: &mut Vec<u8>) {
-        let entries = &self.entries[entries];
+    fn next_metric(&mut self) -> Option<Current> {
+        let start = self.next;
+        let first = *self.entries.get(start)?;
+        let same = |entry: &&Entry| order(&self.families, &first, entry) == Ordering::Equal;
+        self.next += self.entries[start..].iter().take_while(same).count();
+        let entries = &self.entries[start..self.next];
         let mut series: Vec<At> = entries.iter().flat_map(|entry| self.series(*entry)).collect();
-        series.sort_by(|a, b| self.scopes.order(*a, *b));
-        let first = entries[0];
+        // The scopes of a family are in order.
+        if entries.len() > 1 || matches!(first.stat, Stat::Codes(_)) {
+            series.sort_by(|a, b| self.scopes.order(*a, *b));
+        }
         let family = &self.families[first.family as usize];
         let metric = metric_name(&family.rest, family.forms.stem(first.stat));
-        let mut typed = false;
-        for at in series {
-            if self.query.filter.is_some() || (self.query.bounds.is_some() && first.kind == Type::Histogram) {
-                self.scopes.name(at, &mut self.name);
-            }
-            if self.query.filter.as_ref().is_some_and(|filter| !filter(&self.name)) {
-                continue;
-            }
-            if !typed {
-                type_line(&metric, first.kind, out);
-                typed = true;
+        Some(Current { metric, kind: first.kind, typed: false, series: series.into_iter() })
+    }
+
+    fn series_at(&mut self, at: At, out: &mut Vec<u8>) {
+        let Some(mut current) = self.current.take() else { return };
+        if self.query.filter.is_some() || (self.query.bounds.is_some() && current.kind == Type::Histogram) {
+            self.scopes.name(at, &mut self.name);
+        }
+        if self.query.filter.as_ref().is_none_or(|filter| filter(&self.name)) {
+            if !current.typed {
+                type_line(&current.metric, current.kind, out);
+                current.typed = true;
             }
             let labels = self.labels(at);
-            line(&metric, &labels, &self.scopes, at, &self.query, &self.name, out);
+            line(&current.metric, &labels, &self.scopes, at, &self.query, &self.name, out);
         }
+        self.current = Some(current);
     }
 
     /// The series that one stat has now, in all scopes of its family.
@@ -230,6 +249,13 @@ impl Prometheus {
     }
 }
 
+/// Envoy writes all digits that a bound really has.
+const BOUND_DIGITS: usize = 32;
+
+/// The texts of the bounds that most histograms have.
+static USUAL_BOUNDS: LazyLock<[String; DEFAULT_BOUNDS.len()]> =
+    LazyLock::new(|| DEFAULT_BOUNDS.map(|bound| general(bound, BOUND_DIGITS)));
+
 /// The line or the lines of one series.
 pub(super) fn line(metric: &str, labels: &str, scopes: &Scopes, at: At, query: &Query, name: &str, out: &mut Vec<u8>) {
     let Series::Histogram(_) = at.1 else {
@@ -239,14 +265,14 @@ pub(super) fn line(metric: &str, labels: &str, scopes: &Scopes, at: At, query: &
     };
     let recorded = scopes.histogram(at);
     let comma = if labels.is_empty() { "" } else { "," };
-    query.with_bounds(name, |bounds| {
-        for bound in bounds {
-            let n = recorded.map_or(0, |recorded| recorded.at_most(*bound));
-            // Envoy writes all digits that the number really has.
-            let bound = general(*bound, 32);
-            let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"{bound}\"}} {n}");
-        }
-    });
+    let mut bucket = |bound: f64, text: &str| {
+        let n = recorded.map_or(0, |recorded| recorded.at_most(bound));
+        let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"{text}\"}} {n}");
+    };
+    match query.own_bounds(name) {
+        Some(own) => own.iter().for_each(|bound| bucket(*bound, &general(*bound, BOUND_DIGITS))),
+        None => DEFAULT_BOUNDS.iter().zip(&*USUAL_BOUNDS).for_each(|(bound, text)| bucket(*bound, text)),
+    }
     let (count, sum) = recorded.map_or((0, 0), |recorded| (recorded.count(), recorded.sum()));
     let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
     let _ = writeln!(out, "{metric}_sum{{{labels}}} {sum}");

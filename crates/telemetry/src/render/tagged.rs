@@ -1,6 +1,6 @@
 //! The Prometheus text format where a configuration has tags of its own: each series is named by itself.
 
-use super::prometheus::{Type, metric_name, type_line};
+use super::prometheus::{Type, line, metric_name, type_line};
 use super::series::{At, Scopes, Series};
 use super::tagger::{Tagged, Tagger};
 use super::{CHUNK_BYTES, Query, tags};
@@ -31,7 +31,7 @@ pub(super) fn tagged(values: Vec<ScopeValues>, query: Query, tagger: Tagger) -> 
             metrics.entry((kind, plain)).or_default().push(at);
         }
     }
-    Custom { scopes, query, tagger, metrics: metrics.into_iter(), name }
+    Custom { scopes, query, tagger, metrics: metrics.into_iter(), current: Default::default(), name }
 }
 
 /// Streams metrics whose tags are made when they are written.
@@ -40,6 +40,8 @@ pub(super) struct Custom {
     query: Query,
     tagger: Tagger,
     metrics: std::collections::btree_map::IntoIter<(Type, String), Vec<At>>,
+    /// The metric that is being written, under its name there, with what is left of it.
+    current: (String, std::vec::IntoIter<At>),
     name: String,
 }
 
@@ -47,18 +49,19 @@ impl Iterator for Custom {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
         while out.len() < CHUNK_BYTES {
-            let Some(((kind, plain), mut series)) = self.metrics.next() else { break };
-            series.sort_by(|a, b| self.scopes.order(*a, *b));
-            let metric = metric_name(&plain, "");
-            type_line(&metric, kind, &mut out);
-            for at in series {
-                self.scopes.name(at, &mut self.name);
-                let tagged = tag(&self.tagger, &self.scopes, at, &self.name);
-                let labels = tags::labels(tagged.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-                super::prometheus::line(&metric, &labels, &self.scopes, at, &self.query, &self.name, &mut out);
-            }
+            let Some(at) = self.current.1.next() else {
+                let Some(((kind, plain), mut series)) = self.metrics.next() else { break };
+                series.sort_by(|a, b| self.scopes.order(*a, *b));
+                self.current = (metric_name(&plain, ""), series.into_iter());
+                type_line(&self.current.0, kind, &mut out);
+                continue;
+            };
+            self.scopes.name(at, &mut self.name);
+            let tagged = tag(&self.tagger, &self.scopes, at, &self.name);
+            let labels = tags::labels(tagged.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            line(&self.current.0, &labels, &self.scopes, at, &self.query, &self.name, &mut out);
         }
         (!out.is_empty()).then_some(out)
     }
