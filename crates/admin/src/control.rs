@@ -2,7 +2,7 @@
 
 use crate::history::HistoryEntry;
 use crate::status::{ClusterStatus, ListenerStatus, PluginStatus, ServerState, TlsContextStatus};
-use postrider_model::StatsMatch;
+use postrider_model::StatsRules;
 use postrider_telemetry::{KnownScope, Registry};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -45,8 +45,11 @@ pub trait Control: Send + Sync + 'static {
 
     fn statistics(&self) -> &Registry;
 
-    /// Which of them are told; `None` is all.
-    fn stats_match(&self) -> Option<Arc<StatsMatch>>;
+    /// Which of them are told, and how; `None` is all, in the usual way.
+    fn stats_rules(&self) -> Option<Arc<StatsRules>>;
+
+    /// Somebody asks for statistics: sinks may want to hear of it.
+    fn asked_for_statistics(&self) {}
 
     /// The scopes that the configuration names, so that they are shown before they count anything, and gauges that are
     /// computed when asked. `server.uptime`, `.live`, `.state` and the memory gauges are the admin's own.

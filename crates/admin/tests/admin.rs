@@ -2,7 +2,7 @@
 //! refusals, limits.
 
 use postrider_admin::*;
-use postrider_model::{Address, StatsMatch};
+use postrider_model::{Address, StatsRules};
 use postrider_telemetry::log::{self, Component, Level};
 use postrider_telemetry::stats::sets::{cluster, http, server};
 use postrider_telemetry::{KnownScope, Registry};
@@ -123,7 +123,7 @@ impl Control for Process {
         &self.registry
     }
 
-    fn stats_match(&self) -> Option<Arc<StatsMatch>> {
+    fn stats_rules(&self) -> Option<Arc<StatsRules>> {
         None
     }
 

@@ -81,8 +81,10 @@ pub struct Snapshot {
     pub acme: Option<Acme>,
     /// What is done when the process runs short of something; `None` is nothing.
     pub overload: Option<Arc<OverloadRules>>,
-    /// Which statistics are told; `None` is all.
-    pub stats: Option<Arc<StatsMatch>>,
+    /// Which statistics are told, and how; `None` is all of them, in the usual way.
+    pub stats: Option<Arc<StatsRules>>,
+    /// To whom they are sent, if to anybody.
+    pub stats_sinks: Option<Arc<StatsSinks>>,
 }
 
 /// Who this proxy says it is, to control planes and in logs.

@@ -1,6 +1,85 @@
-//! Which statistics are told.
+//! Which statistics are told, and how.
 
-use crate::StringMatch;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Regex, StringMatch};
+
+/// What the configuration says about statistics.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StatsRules {
+    /// Which of them are told; `None` is all.
+    pub told: Option<StatsMatch>,
+    /// Histograms with buckets of their own: the first that matches counts.
+    pub buckets: Vec<BucketRule>,
+    pub tags: TagRules,
+}
+
+/// What tags statistics have.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TagRules {
+    /// Of the usual ones those with these names; `None` is all.
+    pub defaults: Option<Vec<String>>,
+    /// Further ones, in the order of the document.
+    pub rules: Vec<TagRule>,
+}
+
+/// A tag of a configuration's own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TagRule {
+    pub name: String,
+    pub value: TagValue,
+}
+
+/// Where a tag's value comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TagValue {
+    Fixed(String),
+    /// From the full name: its first group leaves the name, and the second, or else the first, is the value.
+    Regex(Regex),
+}
+
+/// To whom statistics are sent, and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StatsSinks {
+    pub sinks: Vec<StatsSink>,
+    /// `None`: whenever the admin is asked for statistics.
+    pub interval: Option<Duration>,
+}
+
+/// Somebody who takes statistics.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StatsSink {
+    /// Statsd over UDP.
+    Statsd {
+        address: SocketAddr,
+        prefix: String,
+        /// Names without tags, and those behind the values, as DogStatsD wants them.
+        tags: bool,
+        /// Lines share a datagram up to this size; 0 sends each in one of its own.
+        datagram_bytes: usize,
+    },
+}
+
+/// The buckets of the histograms whose full name matches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BucketRule {
+    pub of: StringMatch,
+    /// Upper bounds, ascending, above zero.
+    pub bounds: Arc<[f64]>,
+}
+
+impl StatsRules {
+    pub fn shows(&self, name: &str) -> bool {
+        self.told.as_ref().is_none_or(|told| told.shows(name))
+    }
+
+    /// The bounds for a histogram, if it has others than all have.
+    pub fn bounds(&self, name: &str) -> Option<Arc<[f64]>> {
+        self.buckets.iter().find(|rule| rule.of.matches(name)).map(|rule| rule.bounds.clone())
+    }
+}
 
 /// A rule over full names (`cluster.web.upstream_rq_total`). What it leaves out is counted all the same, where counting
 /// costs nothing, and shown nowhere.
@@ -39,5 +118,19 @@ mod tests {
         assert_eq!(names.map(|name| StatsMatch::Only(rules()).shows(name)), [true, true, false]);
         assert_eq!(names.map(|name| StatsMatch::AllBut(rules()).shows(name)), [false, false, true]);
         assert_eq!(names.map(|name| StatsMatch::Nothing.shows(name)), [false; 3]);
+    }
+
+    #[test]
+    fn the_first_rule_for_buckets_counts() {
+        let rule = |prefix: &str, bounds: &[f64]| BucketRule {
+            of: StringMatch { kind: StringKind::Prefix(prefix.into()), ignore_case: false },
+            bounds: bounds.into(),
+        };
+        let rules = StatsRules { buckets: vec![rule("a.b", &[1.0]), rule("a.", &[2.0, 3.0])], ..StatsRules::default() };
+        assert_eq!(
+            ["a.b", "a.c", "b"].map(|name| rules.bounds(name).map(|bounds| bounds.len())),
+            [Some(1), Some(2), None]
+        );
+        assert!(rules.shows("b"));
     }
 }

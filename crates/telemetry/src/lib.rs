@@ -13,6 +13,8 @@ pub mod log;
     reason = "runs for who reads, not for requests; each index was made from the list that it indexes"
 )]
 pub mod render;
+pub mod samples;
+pub mod sink;
 pub mod stats;
 pub mod time;
 

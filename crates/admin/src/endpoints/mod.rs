@@ -13,6 +13,7 @@ mod process;
 mod stats;
 
 pub use certificates::certificates_json;
+pub use stats::{statistics, tagger};
 
 use crate::control::Control;
 use crate::request::Request;

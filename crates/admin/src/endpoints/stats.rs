@@ -5,8 +5,9 @@ use crate::control::Control;
 use crate::request::Request;
 use crate::response::Reply;
 use crate::status::ServerState;
+use postrider_model::{StatsRules, TagRules};
 use postrider_telemetry::KnownScope;
-use postrider_telemetry::render::{self, HistogramText, Kinds, Query};
+use postrider_telemetry::render::{self, DefaultTags, HistogramText, Kinds, Query, TagRule, TagValue, Tagger};
 use postrider_telemetry::stats::ScopeValues;
 use postrider_telemetry::stats::sets::server;
 use regex::Regex;
@@ -44,8 +45,8 @@ pub(super) fn stats(control: &dyn Control, request: &Request) -> Reply {
         (Some(_), _) => return Reply::bad_request("usage: /stats?histogram_buckets=(cumulative|disjoint|summary)\n"),
     };
     match format {
-        "text" => Reply::chunks(false, render::text(read(control), query)),
-        "json" => Reply::chunks(true, render::json(read(control), query)),
+        "text" => Reply::chunks(false, render::text(statistics(control), query)),
+        "json" => Reply::chunks(true, render::json(statistics(control), query)),
         _ => Reply::bad_request("usage: /stats?format=(json|prometheus|text)\n\n"),
     }
 }
@@ -55,7 +56,10 @@ pub(super) fn prometheus(control: &dyn Control, request: &Request) -> Reply {
         return Reply::bad_request("usage: /stats/prometheus?histogram_buckets=cumulative\n");
     }
     match query(control, request) {
-        Ok(query) => Reply::chunks(false, render::prometheus(read(control), query)),
+        Ok(query) => Reply::chunks(
+            false,
+            render::prometheus(statistics(control), query, tagger(control.stats_rules().as_deref())),
+        ),
         Err(refusal) => refusal,
     }
 }
@@ -81,9 +85,17 @@ fn query(control: &dyn Control, request: &Request) -> Result<Query, Reply> {
         let (pattern, invert) = (matcher(pattern)?, request.has("invert_filter"));
         query.filter = Some(Box::new(move |name| pattern.is_match(name) != invert));
     }
-    if let Some(told) = control.stats_match() {
-        let asked = query.filter.take();
-        query.filter = Some(Box::new(move |name| told.shows(name) && asked.as_ref().is_none_or(|asked| asked(name))));
+    control.asked_for_statistics();
+    if let Some(rules) = control.stats_rules() {
+        if !rules.buckets.is_empty() {
+            let rules = rules.clone();
+            query.bounds = Some(Box::new(move |name| rules.bounds(name)));
+        }
+        if rules.told.is_some() {
+            let asked = query.filter.take();
+            let shown = move |name: &str| rules.shows(name) && asked.as_ref().is_none_or(|asked| asked(name));
+            query.filter = Some(Box::new(shown));
+        }
     }
     query.kinds = match request.parameter("type") {
         None | Some("All") => Kinds::All,
@@ -96,8 +108,42 @@ fn query(control: &dyn Control, request: &Request) -> Result<Query, Reply> {
     Ok(query)
 }
 
+/// What makes the tags that `rules` want.
+pub fn tagger(rules: Option<&StatsRules>) -> Tagger {
+    let Some(TagRules { defaults, rules }) = rules.map(|rules| &rules.tags) else { return Tagger::default() };
+    let rules = rules.iter().map(|rule| TagRule {
+        name: rule.name.clone(),
+        rooted: matches!(&rule.value, postrider_model::TagValue::Regex(regex) if is_rooted(regex.as_str())),
+        value: match &rule.value {
+            postrider_model::TagValue::Fixed(value) => TagValue::Fixed(value.clone()),
+            postrider_model::TagValue::Regex(regex) => {
+                let regex = regex.clone();
+                TagValue::Found(Box::new(move |name| {
+                    let found = regex.captures(name)?;
+                    let gone = found.get(1)?.range();
+                    let value = match regex.captures_len() {
+                        ..=2 => gone.clone(),
+                        // One that took no part is an empty value.
+                        _ => found.get(2).map_or(0..0, |value| value.range()),
+                    };
+                    Some((value, gone))
+                }))
+            }
+        },
+    });
+    let defaults = defaults.clone().map_or(DefaultTags::All, DefaultTags::Only);
+    Tagger { defaults, rules: rules.collect() }
+}
+
+/// Whether a pattern begins with a whole first part of a name, as `^cluster\.`.
+fn is_rooted(pattern: &str) -> bool {
+    let Some(rest) = pattern.strip_prefix('^') else { return false };
+    let after = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    after.len() < rest.len() && after.starts_with("\\.")
+}
+
 /// Everything, with the gauges of the process that are computed when asked.
-fn read(control: &dyn Control) -> Vec<ScopeValues> {
+pub fn statistics(control: &dyn Control) -> Vec<ScopeValues> {
     let mut known = control.known_scopes();
     let mut process = KnownScope::new(&server::SET, "");
     let state = control.state();

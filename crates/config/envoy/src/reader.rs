@@ -230,6 +230,11 @@ impl<'m> Reader<'m> {
         self.elements(name, |value| unsigned(Some(value)))
     }
 
+    /// A repeated float or double field.
+    pub fn f64s(&self, name: &str) -> Vec<Element<f64>> {
+        self.elements(name, |value| float(Some(value)))
+    }
+
     /// A repeated enum field, as numbers.
     pub fn enum_numbers(&self, name: &str) -> Vec<Element<i32>> {
         self.elements(name, |value| match value {

@@ -10,6 +10,7 @@ mod issuing;
 mod plugins;
 mod reload;
 mod scopes;
+mod sinks;
 mod state;
 mod watch;
 
@@ -141,6 +142,7 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
     }
     notify("STOPPING=1");
     state.enter(ServerState::Draining);
+    state.sinks.stop();
     fleet.flush_logs().await;
     fleet.stop().await;
     logs.shutdown();
@@ -250,6 +252,8 @@ impl Process<'_> {
     /// Gets the certificates that the configuration in force wants, and no others; the same for what is measured.
     fn follow_settings(&mut self) {
         let current = self.state.current().map(|current| current.snapshot);
+        let sinks = current.as_ref().and_then(|snapshot| snapshot.stats_sinks.clone());
+        self.state.sinks.follow(sinks, self.state);
         self.overload.follow(current.as_ref().and_then(|snapshot| snapshot.overload.clone()));
         self.issuing.follow(current.and_then(|snapshot| snapshot.acme.clone()));
     }

@@ -9,7 +9,7 @@ use postrider_admin::{
     Served, ServerState, TlsContextStatus,
 };
 use postrider_config_envoy::Dump;
-use postrider_model::{EndpointHealth, Snapshot, StatsMatch};
+use postrider_model::{EndpointHealth, Snapshot, StatsRules};
 use postrider_telemetry::{KnownScope, Registry};
 use postrider_worker::{Fleet, HostReport, Report};
 use serde_json::{Value, json};
@@ -33,6 +33,7 @@ pub struct State {
     pub fleet: Arc<Fleet>,
     pub registry: Registry,
     pub history: History,
+    pub sinks: super::sinks::Sinks,
     started: SystemTime,
     command_line: Value,
     phase: AtomicU8,
@@ -56,6 +57,7 @@ impl State {
             fleet,
             registry,
             history: History::default(),
+            sinks: super::sinks::Sinks::default(),
             started: SystemTime::now(),
             command_line,
             phase: AtomicU8::new(ServerState::PreInitializing as u8),
@@ -175,8 +177,12 @@ impl Control for State {
         &self.registry
     }
 
-    fn stats_match(&self) -> Option<Arc<StatsMatch>> {
+    fn stats_rules(&self) -> Option<Arc<StatsRules>> {
         self.snapshot()?.stats.clone()
+    }
+
+    fn asked_for_statistics(&self) {
+        self.sinks.asked();
     }
 
     fn known_scopes(&self) -> Vec<KnownScope> {

@@ -4,20 +4,30 @@
 //! reader holds up nobody. Called by the admin, off the data path.
 
 mod json;
+mod number;
 mod prometheus;
 mod series;
+mod tagged;
+mod tagger;
 mod tags;
 mod text;
 
 pub use json::json;
 pub use prometheus::prometheus;
+pub use tagger::{DefaultTags, Find, TagRule, TagValue, Tagged, Tagger};
 pub use text::text;
+
+use crate::stats::DEFAULT_BOUNDS;
+use std::sync::Arc;
 
 /// Chunks are handed out when they reach this size.
 pub const CHUNK_BYTES: usize = 32 * 1024;
 
 /// Whether to show a series, by its full name (`cluster.web.upstream_rq_total`).
 pub type NameFilter = Box<dyn Fn(&str) -> bool + Send>;
+
+/// The upper bounds of a histogram's buckets, by its full name; `None` for [`DEFAULT_BOUNDS`].
+pub type BoundsOf = Box<dyn Fn(&str) -> Option<Arc<[f64]>> + Send>;
 
 /// Which series to show, and how.
 #[derive(Default)]
@@ -28,6 +38,20 @@ pub struct Query {
     pub used_only: bool,
     pub kinds: Kinds,
     pub histograms: HistogramText,
+    /// All histograms have the default buckets when there is none.
+    pub bounds: Option<BoundsOf>,
+}
+
+impl Query {
+    /// The bounds of the histogram called `name`, if it has others than the default.
+    fn own_bounds(&self, name: &str) -> Option<Arc<[f64]>> {
+        self.bounds.as_ref().and_then(|of| of(name))
+    }
+
+    /// Does something with the bounds of the histogram called `name`.
+    fn with_bounds<T>(&self, name: &str, then: impl FnOnce(&[f64]) -> T) -> T {
+        then(self.own_bounds(name).as_deref().unwrap_or(&DEFAULT_BOUNDS))
+    }
 }
 
 /// The kinds of series, as in Envoy's `type=`.

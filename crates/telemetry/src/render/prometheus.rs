@@ -3,19 +3,26 @@
 //! Metrics in the order of their names: counters, then gauges, then histograms; the series of a metric in the order of their
 //! full stat names.
 
+use super::number::general;
 use super::series::{At, Scopes, Series};
+use super::tagged::tagged;
+use super::tagger::Tagger;
 use super::{CHUNK_BYTES, Query, tags};
 use crate::stats::{DEFAULT_BOUNDS, Kind, ScopeValues, StatSet};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Streams `values` as metrics named `envoy_…`.
-pub fn prometheus(values: Vec<ScopeValues>, query: Query) -> impl Iterator<Item = Vec<u8>> + Send {
+pub fn prometheus(values: Vec<ScopeValues>, query: Query, tagger: Tagger) -> Box<dyn Iterator<Item = Vec<u8>> + Send> {
+    if !tagger.is_plain() {
+        return Box::new(tagged(values, query, tagger));
+    }
     let scopes = Scopes::new(values);
     let (families, entries, labels) = plan(&scopes);
-    Prometheus { scopes, query, labels, families, entries, next: 0, name: String::new() }
+    Box::new(Prometheus { scopes, query, labels, families, entries, next: 0, current: None, name: String::new() })
 }
 
 struct Prometheus {
@@ -27,7 +34,17 @@ struct Prometheus {
     /// Sorted; neighbours with one name are one metric.
     entries: Vec<Entry>,
     next: usize,
+    current: Option<Current>,
     name: String,
+}
+
+/// The metric that is being written: a chunk may end within it, so that none grows with the number of scopes.
+struct Current {
+    metric: String,
+    kind: Type,
+    /// Whether its first line is written.
+    typed: bool,
+    series: std::vec::IntoIter<At>,
 }
 
 /// Scopes whose names differ in labels only, so that they share all metrics.
@@ -42,7 +59,7 @@ struct Family {
 /// The names of a set's stats without the labels that are in them.
 struct Forms {
     set: &'static StatSet,
-    cells: Vec<(String, Option<String>)>,
+    cells: Vec<String>,
     codes: Vec<String>,
 }
 
@@ -55,7 +72,7 @@ struct Entry {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Type {
+pub(super) enum Type {
     Counter,
     Gauge,
     Histogram,
@@ -74,9 +91,9 @@ fn plan(scopes: &Scopes) -> (Vec<Family>, Vec<Entry>, Vec<String>) {
     let mut labels = Vec::new();
     for (at, scope) in scopes.scopes.iter().enumerate() {
         let set = scope.values.set;
-        let tagged = tags::extract(&scope.name);
-        labels.push(tagged.labels);
-        families.entry((tagged.rest, set.id)).or_default().push(at as u32);
+        let cuts = tags::scope(&scope.name);
+        labels.push(tags::labels(cuts.iter().map(|cut| (cut.tag, &scope.name[cut.value.clone()]))));
+        families.entry((tags::without(&scope.name, &cuts), set.id)).or_default().push(at as u32);
         forms.entry(set.id).or_insert_with(|| Arc::new(Forms::new(set)));
     }
     let named = families.into_iter().filter_map(|((rest, set), scopes)| {
@@ -112,17 +129,17 @@ fn order(families: &[Family], a: &Entry, b: &Entry) -> Ordering {
 
 impl Forms {
     fn new(set: &'static StatSet) -> Self {
+        let without_tag = |stem: &str| tags::without(stem, tags::response_code(stem, None).as_slice());
         Self {
             set,
-            cells: set.cells.iter().map(|stat| tags::response_code(stat.name, None)).collect(),
-            // Any code will do: the label is made anew for each.
-            codes: set.codes.iter().map(|stem| tags::response_code(stem, Some(200)).0).collect(),
+            cells: set.cells.iter().map(|stat| without_tag(stat.name)).collect(),
+            codes: set.codes.iter().map(|stem| stem.strip_suffix('_').unwrap_or(stem).to_owned()).collect(),
         }
     }
 
     fn stem(&self, stat: Stat) -> &str {
         match stat {
-            Stat::Cell(at) => &self.cells[at as usize].0,
+            Stat::Cell(at) => &self.cells[at as usize],
             Stat::Codes(at) => &self.codes[at as usize],
             Stat::Histogram(at) => self.set.histograms[at as usize].name,
         }
@@ -133,46 +150,50 @@ impl Iterator for Prometheus {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        while out.len() < CHUNK_BYTES && self.next < self.entries.len() {
-            let start = self.next;
-            let first = self.entries[start];
-            let same = |entry: &&Entry| order(&self.families, &first, entry) == Ordering::Equal;
-            self.next += self.entries[start..].iter().take_while(same).count();
-            self.metric(start..self.next, &mut out);
+        let mut out = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
+        while out.len() < CHUNK_BYTES {
+            let Some(at) = self.current.as_mut().and_then(|current| current.series.next()) else {
+                let Some(next) = self.next_metric() else { break };
+                self.current = Some(next);
+                continue;
+            };
+            self.series_at(at, &mut out);
         }
         (!out.is_empty()).then_some(out)
     }
 }
 
 impl Prometheus {
-    fn metric(&mut self, entries: std::ops::Range<usize>, out: &mut Vec<u8>) {
-        let entries = &self.entries[entries];
+    fn next_metric(&mut self) -> Option<Current> {
+        let start = self.next;
+        let first = *self.entries.get(start)?;
+        let same = |entry: &&Entry| order(&self.families, &first, entry) == Ordering::Equal;
+        self.next += self.entries[start..].iter().take_while(same).count();
+        let entries = &self.entries[start..self.next];
         let mut series: Vec<At> = entries.iter().flat_map(|entry| self.series(*entry)).collect();
-        series.sort_by(|a, b| self.scopes.order(*a, *b));
-        let first = entries[0];
+        // The scopes of a family are in order.
+        if entries.len() > 1 || matches!(first.stat, Stat::Codes(_)) {
+            series.sort_by(|a, b| self.scopes.order(*a, *b));
+        }
         let family = &self.families[first.family as usize];
         let metric = metric_name(&family.rest, family.forms.stem(first.stat));
-        let mut typed = false;
-        for at in series {
-            if let Some(filter) = &self.query.filter {
-                self.scopes.name(at, &mut self.name);
-                if !filter(&self.name) {
-                    continue;
-                }
-            }
-            if !typed {
-                let kind = match first.kind {
-                    Type::Counter => "counter",
-                    Type::Gauge => "gauge",
-                    Type::Histogram => "histogram",
-                };
-                // Writing to a Vec cannot fail, here and below.
-                let _ = writeln!(out, "# TYPE {metric} {kind}");
-                typed = true;
-            }
-            self.line(&metric, at, out);
+        Some(Current { metric, kind: first.kind, typed: false, series: series.into_iter() })
+    }
+
+    fn series_at(&mut self, at: At, out: &mut Vec<u8>) {
+        let Some(mut current) = self.current.take() else { return };
+        if self.query.filter.is_some() || (self.query.bounds.is_some() && current.kind == Type::Histogram) {
+            self.scopes.name(at, &mut self.name);
         }
+        if self.query.filter.as_ref().is_none_or(|filter| filter(&self.name)) {
+            if !current.typed {
+                type_line(&current.metric, current.kind, out);
+                current.typed = true;
+            }
+            let labels = self.labels(at);
+            line(&current.metric, &labels, &self.scopes, at, &self.query, &self.name, out);
+        }
+        self.current = Some(current);
     }
 
     /// The series that one stat has now, in all scopes of its family.
@@ -211,31 +232,65 @@ impl Prometheus {
         out
     }
 
-    fn line(&self, metric: &str, at: At, out: &mut Vec<u8>) {
-        let (scope, series) = at;
-        let labels = &self.labels[scope as usize];
-        if let Series::Histogram(_) = series {
-            let recorded = self.scopes.histogram(at);
-            let comma = if labels.is_empty() { "" } else { "," };
-            for bound in DEFAULT_BOUNDS {
-                let n = recorded.map_or(0, |recorded| recorded.at_most(bound));
-                let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"{bound}\"}} {n}");
-            }
-            let (count, sum) = recorded.map_or((0, 0), |recorded| (recorded.count(), recorded.sum()));
-            let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
-            let _ = writeln!(out, "{metric}_sum{{{labels}}} {sum}");
-            let _ = writeln!(out, "{metric}_count{{{labels}}} {count}");
-            return;
-        }
+    /// Those of the scope, after that for a status.
+    fn labels(&self, (scope, series): At) -> Cow<'_, str> {
+        let of_scope = &self.labels[scope as usize];
         let (stem, code) = self.scopes.scopes[scope as usize].stem(series);
-        let own = tags::response_code(stem, code).1.unwrap_or_default();
-        let comma = if own.is_empty() || labels.is_empty() { "" } else { "," };
-        let _ = writeln!(out, "{metric}{{{own}{comma}{labels}}} {}", self.scopes.value(at));
+        let own = match (series, code) {
+            (Series::Histogram(_), _) => None,
+            (_, Some(code)) => stem.strip_suffix('_').map(|_| tags::pair("envoy.response_code", &code.to_string())),
+            (_, None) => tags::response_code(stem, None).map(|cut| tags::pair(cut.tag, &stem[cut.value])),
+        };
+        match own {
+            None => Cow::Borrowed(of_scope),
+            Some(own) if of_scope.is_empty() => Cow::Owned(own),
+            Some(own) => Cow::Owned(own + "," + of_scope),
+        }
     }
 }
 
+/// Envoy writes all digits that a bound really has.
+const BOUND_DIGITS: usize = 32;
+
+/// The texts of the bounds that most histograms have.
+static USUAL_BOUNDS: LazyLock<[String; DEFAULT_BOUNDS.len()]> =
+    LazyLock::new(|| DEFAULT_BOUNDS.map(|bound| general(bound, BOUND_DIGITS)));
+
+/// The line or the lines of one series.
+pub(super) fn line(metric: &str, labels: &str, scopes: &Scopes, at: At, query: &Query, name: &str, out: &mut Vec<u8>) {
+    let Series::Histogram(_) = at.1 else {
+        // Writing to a Vec cannot fail, here and below.
+        let _ = writeln!(out, "{metric}{{{labels}}} {}", scopes.value(at));
+        return;
+    };
+    let recorded = scopes.histogram(at);
+    let comma = if labels.is_empty() { "" } else { "," };
+    let mut bucket = |bound: f64, text: &str| {
+        let n = recorded.map_or(0, |recorded| recorded.at_most(bound));
+        let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"{text}\"}} {n}");
+    };
+    match query.own_bounds(name) {
+        Some(own) => own.iter().for_each(|bound| bucket(*bound, &general(*bound, BOUND_DIGITS))),
+        None => DEFAULT_BOUNDS.iter().zip(&*USUAL_BOUNDS).for_each(|(bound, text)| bucket(*bound, text)),
+    }
+    let (count, sum) = recorded.map_or((0, 0), |recorded| (recorded.count(), recorded.sum()));
+    let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
+    let _ = writeln!(out, "{metric}_sum{{{labels}}} {sum}");
+    let _ = writeln!(out, "{metric}_count{{{labels}}} {count}");
+}
+
+/// What a metric's first line says.
+pub(super) fn type_line(metric: &str, kind: Type, out: &mut Vec<u8>) {
+    let kind = match kind {
+        Type::Counter => "counter",
+        Type::Gauge => "gauge",
+        Type::Histogram => "histogram",
+    };
+    let _ = writeln!(out, "# TYPE {metric} {kind}");
+}
+
 /// Prometheus allows letters, digits and underscores.
-fn metric_name(rest: &str, stem: &str) -> String {
+pub(super) fn metric_name(rest: &str, stem: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     "envoy_".chars().chain(rest.chars().chain(stem.chars()).map(allowed)).collect()
 }

@@ -4,111 +4,147 @@
 //! then its worker or its connection manager. Only the first part: `cluster.a.b.x` is `envoy_cluster_b_x` with the cluster
 //! `a`, as in Envoy.
 
-/// A scope's name without its labels.
+use std::ops::Range;
+
+/// A part of a name that is a tag's value, and goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tagged {
-    /// Parts joined by dots, with a closing one: `listener.http.`.
-    pub(super) rest: String,
-    /// `name="value"` pairs joined by commas, escaped; Envoy puts the innermost first.
-    pub(super) labels: String,
+pub(crate) struct Cut {
+    /// As Envoy names it, with dots.
+    pub(crate) tag: &'static str,
+    pub(crate) value: Range<usize>,
+    /// What leaves the name: the value, and a dot or an underscore beside it.
+    pub(crate) gone: Range<usize>,
 }
 
-/// Extracts the labels of a scope, whose name has a closing dot.
-pub(super) fn extract(scope: &str) -> Tagged {
-    let mut labels = Vec::new();
-    let rest = match scope.split_once('.') {
-        Some(("cluster", rest)) => {
-            let named = first_part("", "envoy_cluster_name", rest, &mut labels);
-            let named = certificate(named, &mut labels);
-            format!("cluster.{}", method_of_grpc(named, &mut labels))
-        }
-        Some(("http", rest)) => first_part("http.", "envoy_http_conn_manager_prefix", rest, &mut labels),
-        Some(("vhost", rest)) => virtual_host(rest, &mut labels),
-        Some(("tcp", rest)) => first_part("tcp.", "envoy_tcp_prefix", rest, &mut labels),
-        Some(("listener", rest)) => listener(rest, &mut labels),
-        _ => scope.to_string(),
-    };
-    labels.reverse();
-    Tagged { rest, labels: labels.join(",") }
-}
-
-/// The label for the code in `upstream_rq_200` or the class in `downstream_rq_2xx`, and the name without it.
-pub(super) fn response_code(name: &str, code: Option<u16>) -> (String, Option<String>) {
-    if let (Some(stem), Some(code)) = (name.strip_suffix('_'), code) {
-        return (stem.to_string(), Some(format!("envoy_response_code=\"{code}\"")));
-    }
-    let class = name.rsplit_once("_rq_").and_then(|(_, class)| class.strip_suffix("xx"));
-    match class {
-        Some(class) if class.len() == 1 && class.bytes().all(|b| b.is_ascii_digit()) => {
-            let stem = &name[..name.len() - 3];
-            (format!("{stem}xx"), Some(format!("envoy_response_code_class=\"{class}\"")))
-        }
-        _ => (name.to_string(), None),
+impl Cut {
+    /// The same, of a name that has so many bytes before this one.
+    pub(crate) fn moved(mut self, by: usize) -> Cut {
+        self.value = self.value.start + by..self.value.end + by;
+        self.gone = self.gone.start + by..self.gone.end + by;
+        self
     }
 }
 
-fn first_part(root: &str, label: &str, rest: &str, labels: &mut Vec<String>) -> String {
-    match rest.split_once('.') {
-        Some((value, rest)) => {
-            labels.push(pair(label, value));
-            format!("{root}{rest}")
+/// What becomes of a scope's name, which has a closing dot; Envoy puts the innermost tag first.
+pub(crate) fn scope(name: &str) -> Vec<Cut> {
+    let mut cuts = Vec::new();
+    match name.split_once('.') {
+        Some(("cluster", _)) => {
+            let after = part(name, 8, "envoy.cluster_name", &mut cuts);
+            certificate(name, after, &mut cuts);
+            method_of_grpc(name, after, &mut cuts);
         }
-        None => format!("{root}{rest}"),
+        Some(("http", _)) => _ = part(name, 5, "envoy.http_conn_manager_prefix", &mut cuts),
+        Some(("vhost", _)) => virtual_host(name, &mut cuts),
+        Some(("tcp", _)) => _ = part(name, 4, "envoy.tcp_prefix", &mut cuts),
+        Some(("listener", _)) => listener(name, &mut cuts),
+        _ => {}
+    }
+    cuts.reverse();
+    cuts
+}
+
+/// The code in `upstream_rq_200` or the class in `downstream_rq_2xx`, of a name within its scope. `code` is what follows
+/// `stem`, where that is not all of the name.
+pub(crate) fn response_code(stem: &str, code: Option<u16>) -> Option<Cut> {
+    if code.is_some() {
+        let before = stem.strip_suffix('_')?.len();
+        // Codes have three digits.
+        return Some(Cut { tag: "envoy.response_code", value: before + 1..before + 4, gone: before..before + 4 });
+    }
+    let class = stem.rsplit_once("_rq_").and_then(|(_, class)| class.strip_suffix("xx"))?;
+    let digit = stem.len() - 3..stem.len() - 2;
+    (class.len() == 1 && class.bytes().all(|b| b.is_ascii_digit())).then(|| Cut {
+        tag: "envoy.response_code_class",
+        value: digit.clone(),
+        gone: digit,
+    })
+}
+
+/// The name without what is cut out of it.
+pub(crate) fn without(name: &str, cuts: &[Cut]) -> String {
+    remove(name, cuts.iter().map(|cut| cut.gone.clone()).collect())
+}
+
+/// The text without these parts of it, which may overlap.
+pub(crate) fn remove(text: &str, mut parts: Vec<Range<usize>>) -> String {
+    parts.sort_by_key(|part| part.start);
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for part in parts {
+        out.push_str(text.get(from..part.start).unwrap_or_default());
+        from = from.max(part.end);
+    }
+    out.push_str(text.get(from..).unwrap_or_default());
+    out
+}
+
+/// `name="value"` pairs joined by commas, escaped, for Prometheus.
+pub(crate) fn labels<'a>(tags: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let pairs: Vec<String> = tags.map(|(tag, value)| pair(tag, value)).collect();
+    pairs.join(",")
+}
+
+/// Takes the part that starts there; where the next one does.
+fn part(name: &str, start: usize, tag: &'static str, cuts: &mut Vec<Cut>) -> usize {
+    match name.get(start..).and_then(|rest| rest.find('.')) {
+        Some(length) => {
+            cuts.push(Cut { tag, value: start..start + length, gone: start..start + length + 1 });
+            start + length + 1
+        }
+        None => start,
     }
 }
 
 /// Requests that a virtual host counts together.
-fn virtual_host(rest: &str, labels: &mut Vec<String>) -> String {
-    let mut of_host = Vec::new();
-    let named = first_part("", "envoy_virtual_host", rest, &mut of_host);
-    let (rest, host_first) = match named.split_once('.') {
-        Some(("vcluster", rest)) => (first_part("vcluster.", "envoy_virtual_cluster", rest, labels), false),
-        Some(("route", rest)) => (first_part("route.", "envoy_route", rest, labels), true),
-        _ => (named, false),
-    };
-    // Envoy's order is another one for each.
-    let place = if host_first { labels.len() } else { 0 };
-    labels.splice(place..place, of_host);
-    format!("vhost.{rest}")
+fn virtual_host(name: &str, cuts: &mut Vec<Cut>) {
+    let after = part(name, "vhost.".len(), "envoy.virtual_host", cuts);
+    if after == "vhost.".len() {
+        return;
+    }
+    if name[after..].starts_with("vcluster.") {
+        part(name, after + "vcluster.".len(), "envoy.virtual_cluster", cuts);
+    } else if name[after..].starts_with("route.") {
+        part(name, after + "route.".len(), "envoy.route", cuts);
+        // Envoy's order is another one for each.
+        cuts.reverse();
+    }
 }
 
 /// Takes the name of a certificate out of what follows a listener or a cluster.
-fn certificate(rest: String, labels: &mut Vec<String>) -> String {
+fn certificate(name: &str, start: usize, cuts: &mut Vec<Cut>) {
     const BEFORE: &str = "ssl.certificate.";
-    match rest.strip_prefix(BEFORE) {
-        Some(named) => first_part(BEFORE, "envoy_tls_certificate", named, labels),
-        None => rest,
+    if name[start..].starts_with(BEFORE) {
+        part(name, start + BEFORE.len(), "envoy.tls_certificate", cuts);
     }
 }
 
 /// `grpc.<service>.<method>.`: each is one part, whatever the filter meant (Envoy's `$` stands for a part).
-fn method_of_grpc(rest: String, labels: &mut Vec<String>) -> String {
+fn method_of_grpc(name: &str, start: usize, cuts: &mut Vec<Cut>) {
     const BEFORE: &str = "grpc.";
-    let Some((service, rest)) = rest.strip_prefix(BEFORE).and_then(|named| named.split_once('.')) else { return rest };
-    labels.push(pair("envoy_grpc_bridge_service", service));
-    first_part(BEFORE, "envoy_grpc_bridge_method", rest, labels)
+    if name[start..].starts_with(BEFORE) && name[start + BEFORE.len()..].contains('.') {
+        let method = part(name, start + BEFORE.len(), "envoy.grpc_bridge_service", cuts);
+        part(name, method, "envoy.grpc_bridge_method", cuts);
+    }
 }
 
-fn listener(rest: &str, labels: &mut Vec<String>) -> String {
-    let end = address_end(rest);
-    let (address, mut rest) = (&rest[..end], rest.get(end + 1..).unwrap_or(""));
+fn listener(name: &str, cuts: &mut Vec<Cut>) {
+    let start = "listener.".len();
+    let end = start + address_end(&name[start..]);
+    let mut after = (end + 1).min(name.len());
     // Envoy leaves its own admin listener untagged.
-    let mut name = String::from("listener.");
-    if address == "admin" {
-        name.push_str("admin.");
-    } else {
-        labels.push(pair("envoy_listener_address", address));
-        if let Some((worker, after)) = rest.strip_prefix("worker_").and_then(|rest| rest.split_once('.'))
+    if &name[start..end] != "admin" {
+        cuts.push(Cut { tag: "envoy.listener_address", value: start..end, gone: start..after });
+        if let Some((worker, _)) = name[after..].strip_prefix("worker_").and_then(|rest| rest.split_once('.'))
             && worker.bytes().all(|b| b.is_ascii_digit())
         {
-            labels.push(pair("envoy_worker_id", worker));
-            name.push_str("worker.");
-            rest = after;
+            after = part(name, after + "worker_".len(), "envoy.worker_id", cuts);
         }
     }
-    match rest.strip_prefix("http.") {
-        Some(of_manager) => name + &first_part("http.", "envoy_http_conn_manager_prefix", of_manager, labels),
-        None => name + &certificate(rest.to_owned(), labels),
+    if name[after..].starts_with("http.") {
+        part(name, after + "http.".len(), "envoy.http_conn_manager_prefix", cuts);
+    } else {
+        certificate(name, after, cuts);
     }
 }
 
@@ -119,8 +155,10 @@ fn address_end(rest: &str) -> usize {
     if numeric > 0 { numeric } else { rest.find('.').unwrap_or(rest.len()) }
 }
 
-fn pair(label: &str, value: &str) -> String {
-    let mut out = format!("{label}=\"");
+/// Prometheus allows letters, digits and underscores in a label's name.
+pub(crate) fn pair(tag: &str, value: &str) -> String {
+    let mut out: String = tag.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    out.push_str("=\"");
     for c in value.chars() {
         match c {
             '"' => out.push_str("\\\""),
@@ -136,6 +174,10 @@ fn pair(label: &str, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn both(name: &str, cuts: &[Cut]) -> (String, String) {
+        (without(name, cuts), labels(cuts.iter().map(|cut| (cut.tag, &name[cut.value.clone()]))))
+    }
 
     /// Each seen on a real Envoy 1.40.
     #[test]
@@ -172,7 +214,7 @@ mod tests {
             ("listener.admin.http.admin.", "listener.admin.http.", r#"envoy_http_conn_manager_prefix="admin""#),
             (
                 "listener.[__1]_18741.worker_0.",
-                "listener.worker.",
+                "listener.worker_",
                 r#"envoy_worker_id="0",envoy_listener_address="[__1]_18741""#,
             ),
             (
@@ -199,17 +241,28 @@ mod tests {
             ("cluster_manager.", "cluster_manager.", ""),
         ];
         for (scope, rest, labels) in cases {
-            assert_eq!(extract(scope), Tagged { rest: rest.into(), labels: labels.into() }, "{scope}");
+            assert_eq!(both(scope, &super::scope(scope)), (rest.into(), labels.into()), "{scope}");
         }
     }
 
     #[test]
     fn codes_and_classes_become_labels() {
-        let (name, label) = response_code("upstream_rq_", Some(404));
-        assert_eq!((name.as_str(), label.as_deref()), ("upstream_rq", Some("envoy_response_code=\"404\"")));
-        let (name, label) = response_code("external.upstream_rq_5xx", None);
-        assert_eq!(name, "external.upstream_rq_xx");
-        assert_eq!(label.as_deref(), Some("envoy_response_code_class=\"5\""));
-        assert_eq!(response_code("upstream_rq_tx_reset", None), ("upstream_rq_tx_reset".into(), None));
+        let of = |stem: &str, code: Option<u16>| {
+            let name = format!("{stem}{}", code.map(|code| code.to_string()).unwrap_or_default());
+            both(&name, response_code(stem, code).as_slice())
+        };
+        let cases = [
+            (("upstream_rq_", Some(404)), ("upstream_rq", "envoy_response_code=\"404\"")),
+            (("external.upstream_rq_5xx", None), ("external.upstream_rq_xx", "envoy_response_code_class=\"5\"")),
+            (("upstream_rq_tx_reset", None), ("upstream_rq_tx_reset", "")),
+        ];
+        for ((stem, code), (rest, labels)) in cases {
+            assert_eq!(of(stem, code), (rest.into(), labels.into()));
+        }
+    }
+
+    #[test]
+    fn parts_that_overlap_go_once() {
+        assert_eq!(remove("abcdefg", vec![3..5, 1..4, 2..3]), "afg");
     }
 }

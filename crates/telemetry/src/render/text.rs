@@ -1,8 +1,9 @@
 //! Envoy's `/stats` text: counters and gauges by name, then histograms by name.
 
+use super::number::general;
 use super::series::{At, Scopes};
 use super::{CHUNK_BYTES, HistogramText, Query};
-use crate::stats::{DEFAULT_BOUNDS, Distribution, QUANTILES, ScopeValues};
+use crate::stats::{Distribution, QUANTILES, ScopeValues};
 use std::io::Write;
 
 /// Streams `values` as lines `name: value`.
@@ -68,8 +69,14 @@ impl Iterator for Text {
                 out.extend_from_slice(self.name.as_bytes());
                 out.extend_from_slice(b": ");
                 if group.histograms {
-                    let style = self.walk.query.histograms;
-                    write_histogram(self.walk.scopes.histogram(at), style, &mut out);
+                    let (query, recorded) = (&self.walk.query, self.walk.scopes.histogram(at));
+                    match (recorded, query.histograms) {
+                        (None, _) => out.extend_from_slice(b"No recorded values"),
+                        (Some(recorded), HistogramText::Summary) => write_quantiles(recorded, &mut out),
+                        (Some(recorded), style) => query.with_bounds(&self.name, |bounds| {
+                            write_buckets(recorded, style, bounds, &mut out);
+                        }),
+                    }
                 } else {
                     // Writing to a Vec cannot fail, here and below.
                     let _ = write!(out, "{}", self.walk.scopes.value(at));
@@ -81,33 +88,21 @@ impl Iterator for Text {
     }
 }
 
-fn write_histogram(recorded: Option<&Distribution>, style: HistogramText, out: &mut Vec<u8>) {
-    let Some(recorded) = recorded else { return out.extend_from_slice(b"No recorded values") };
-    match style {
-        HistogramText::Summary => {
-            for (at, (quantile, label)) in QUANTILES.iter().enumerate() {
-                let space = if at == 0 { "" } else { " " };
-                let _ = write!(out, "{space}P{label}(nan,{})", recorded.quantile(*quantile));
-            }
-        }
-        HistogramText::Cumulative | HistogramText::Disjoint => {
-            let mut before = 0;
-            for (at, bound) in DEFAULT_BOUNDS.iter().enumerate() {
-                let space = if at == 0 { "" } else { " " };
-                let upto = recorded.at_most(*bound);
-                let n = if style == HistogramText::Disjoint { upto - before } else { upto };
-                before = upto;
-                let _ = write!(out, "{space}B{}({n},{n})", short(*bound));
-            }
-        }
+fn write_quantiles(recorded: &Distribution, out: &mut Vec<u8>) {
+    for (at, (quantile, label)) in QUANTILES.iter().enumerate() {
+        let space = if at == 0 { "" } else { " " };
+        let _ = write!(out, "{space}P{label}(nan,{})", recorded.quantile(*quantile));
     }
 }
 
-/// A bound with at most six digits, as Envoy prints it here: from a million on with an exponent.
-fn short(bound: f64) -> String {
-    if bound < 1_000_000.0 {
-        return bound.to_string();
+fn write_buckets(recorded: &Distribution, style: HistogramText, bounds: &[f64], out: &mut Vec<u8>) {
+    let mut before = 0;
+    for (at, bound) in bounds.iter().enumerate() {
+        let space = if at == 0 { "" } else { " " };
+        let upto = recorded.at_most(*bound);
+        let n = if style == HistogramText::Disjoint { upto - before } else { upto };
+        before = upto;
+        // Six digits are what Envoy gives a bound here.
+        let _ = write!(out, "{space}B{}({n},{n})", general(*bound, 6));
     }
-    let exponent = bound.log10().floor() as i32;
-    format!("{}e+{exponent:02}", bound / 10_f64.powi(exponent))
 }

@@ -150,6 +150,22 @@ impl Distribution {
         self.sum
     }
 
+    /// What was recorded since `before`: values with how often each came, ascending. One of more than two digits stands for
+    /// the middle of its bucket.
+    pub fn since(&self, before: Option<&Distribution>) -> Vec<(u64, u64)> {
+        let mut old = before.map(|before| before.buckets.as_slice()).unwrap_or_default().iter().peekable();
+        let mut new = Vec::new();
+        for &(low, n) in &self.buckets {
+            while old.next_if(|(other, _)| *other < low).is_some() {}
+            let known = old.next_if(|(other, _)| *other == low).map_or(0, |(_, n)| *n);
+            if let Some(more @ 1..) = n.checked_sub(known) {
+                let middle = if low < 100 { low } else { low.saturating_add(10_u64.pow(low.ilog10() - 1) / 2) };
+                new.push((middle, more));
+            }
+        }
+        new
+    }
+
     /// Non-empty buckets, ascending: lowest value, width, how many.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, f64, u64)> {
         self.buckets.iter().map(|&(low, n)| (low, width(low), n))
@@ -226,6 +242,13 @@ mod tests {
             }
         }
         assert_eq!(distribution(&[u64::MAX]).count(), 1);
+    }
+
+    #[test]
+    fn what_is_new_is_told_by_the_middle_of_buckets() {
+        let d = distribution(&[5, 5, 42, 1_234, 1_299]);
+        assert_eq!(d.since(None), [(5, 2), (42, 1), (1_250, 2)]);
+        assert_eq!(d.since(Some(&distribution(&[0, 5, 1_200, 1_205]))), [(5, 1), (42, 1)]);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Node, Snapshot, StatsMatch};
+use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Node, Snapshot};
 
 use super::context::Lowering;
-use super::{access_log, acme, address, checks, cluster, listener, matchers, overload, runtime, value};
+use super::{access_log, acme, address, checks, cluster, listener, overload, runtime, statistics, stats_sinks, value};
 use crate::reader::Reader;
 
 pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
@@ -16,8 +16,9 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     let acme = acme::extensions(cx, root);
     let ejections = ejection_log(cx, root);
     let overload = overload::rules(cx, root).map(Arc::new);
-    let stats = root.message("stats_config").and_then(|config| stats(cx, &config)).map(Arc::new);
-    let mut snapshot = Snapshot { node, admin, acme, overload, stats, ..Snapshot::default() };
+    let stats = root.message("stats_config").and_then(|config| statistics::rules(cx, &config)).map(Arc::new);
+    let stats_sinks = stats_sinks::sinks(cx, root).map(Arc::new);
+    let mut snapshot = Snapshot { node, admin, acme, overload, stats, stats_sinks, ..Snapshot::default() };
     if let Some(resources) = root.message("static_resources") {
         let clusters = resources.list("clusters");
         checks::unique_names(cx, &clusters, "cluster");
@@ -41,33 +42,6 @@ fn ejection_log(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<AccessLogSin
     }
     let path = at.str("event_log_path");
     (!path.is_empty()).then(|| AccessLogSink::File(path.into()))
-}
-
-/// `StatsConfig`: which statistics are told.
-fn stats(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<StatsMatch> {
-    if config.bool_wrapper("use_all_default_tags") == Some(false) {
-        cx.refuse_value(config, "use_all_default_tags", "statistics without the default tags");
-    }
-    for (field, what) in [
-        ("stats_tags", "tags of your own in the names of statistics"),
-        ("histogram_bucket_settings", "buckets of your own for histograms"),
-    ] {
-        if config.has(field) {
-            cx.refuse(config, field, what);
-        }
-    }
-    let matcher = config.message("stats_matcher")?;
-    let mut rules = |field: &str| {
-        let list = matcher.message(field)?;
-        // Every one is read, so that all of their errors are told.
-        let rules: Vec<_> = list.list("patterns").iter().map(|rule| matchers::string(cx, rule)).collect();
-        rules.into_iter().collect::<Option<Vec<_>>>()
-    };
-    match matcher.oneof("stats_matcher")? {
-        "inclusion_list" => rules("inclusion_list").map(StatsMatch::Only),
-        "exclusion_list" => rules("exclusion_list").map(StatsMatch::AllBut),
-        _ => matcher.bool("reject_all").then_some(StatsMatch::Nothing),
-    }
 }
 
 fn identity(node: &Reader<'_>) -> Node {
@@ -114,10 +88,6 @@ fn interface(cx: &mut Lowering<'_>, admin: &Reader<'_>) -> Option<Admin> {
 fn without_meaning_here(cx: &mut Lowering<'_>, root: &Reader<'_>) {
     if root.has("dynamic_resources") {
         cx.refuse(root, "dynamic_resources", "`dynamic_resources` (xDS)");
-    }
-    if !root.has("stats_sinks") {
-        root.ignore("stats_flush_interval", "statistics are flushed to sinks only, and there is none");
-        root.ignore("stats_flush_on_admin", "statistics are flushed to sinks only, and there is none");
     }
     if let Some(options) = root.message("deferred_stat_options") {
         options.ignore("enable_deferred_creation_stats", "statistics are always created on first use");

@@ -51,6 +51,8 @@ mod retry;
 mod route;
 mod runtime;
 mod secrets;
+mod statistics;
+mod stats_sinks;
 mod tables;
 mod tcp;
 mod tls;

@@ -51,6 +51,15 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Statistics that are sent; no prefix, counted by the thread that sends them.
+    pub mod stats_sinks = "stats_sinks";
+    counters {
+        DROPPED = "dropped",
+        FLUSHES = "flushes",
+    }
+}
+
+crate::stat_set! {
     /// Access log files; no prefix, counted by the log writer.
     pub mod filesystem = "filesystem";
     counters {

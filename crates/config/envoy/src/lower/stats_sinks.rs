@@ -1,0 +1,104 @@
+//! To whom statistics are sent (`envoy.config.metrics.v3.StatsSink`), and when.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use postrider_model::{StatsSink, StatsSinks};
+
+use super::context::Lowering;
+use crate::reader::Reader;
+
+const STATSD: &str = "envoy.config.metrics.v3.StatsdSink";
+const DOG_STATSD: &str = "envoy.config.metrics.v3.DogStatsdSink";
+
+/// What is sent between flushes unless something else is written.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// What a name begins with unless something else is written.
+const PREFIX: &str = "envoy";
+
+pub(super) fn sinks(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<StatsSinks> {
+    let list = root.list("stats_sinks");
+    if list.is_empty() {
+        root.ignore("stats_flush_interval", "statistics are flushed to sinks only, and there is none");
+        root.ignore("stats_flush_on_admin", "statistics are flushed to sinks only, and there is none");
+        return None;
+    }
+    let interval = root.duration("stats_flush_interval");
+    let on_admin = root.bool("stats_flush_on_admin");
+    if on_admin && interval.is_some() {
+        let text = "statistics are flushed at an interval or when the admin is asked, not both";
+        cx.error(root, "stats_flush_on_admin", "conflict", text);
+    }
+    let sinks = list.iter().filter_map(|sink| one(cx, sink)).collect();
+    Some(StatsSinks { sinks, interval: (!on_admin).then(|| interval.unwrap_or(INTERVAL)) })
+}
+
+fn one(cx: &mut Lowering<'_>, sink: &Reader<'_>) -> Option<StatsSink> {
+    sink.str("name");
+    let Some(any) = sink.any("typed_config") else {
+        cx.missing(sink, "the sink has no `typed_config`", "a `typed_config` with its `@type`");
+        return None;
+    };
+    let config = any.reader.as_ref()?;
+    match any.type_name {
+        STATSD => statsd(cx, config, false),
+        DOG_STATSD => statsd(cx, config, true),
+        _ => {
+            cx.refuse_extension(sink, "typed_config", &any);
+            None
+        }
+    }
+}
+
+fn statsd(cx: &mut Lowering<'_>, config: &Reader<'_>, tags: bool) -> Option<StatsSink> {
+    if config.bool("scale_histogram_units_to_milliseconds") {
+        cx.refuse_value(
+            config,
+            "scale_histogram_units_to_milliseconds",
+            "values of histograms in other units than theirs",
+        );
+    }
+    let prefix = Some(config.str("prefix")).filter(|prefix| !prefix.is_empty()).unwrap_or(PREFIX).to_owned();
+    let mut datagram_bytes = 0;
+    if tags {
+        let most = config.u64_wrapper("max_bytes_per_datagram").unwrap_or(0);
+        datagram_bytes = usize::try_from(most).unwrap_or(usize::MAX);
+    } else if config.has("tcp_cluster_name") {
+        cx.refuse(config, "tcp_cluster_name", "statsd over TCP");
+        return None;
+    }
+    // Both kinds must say whom to tell, which was asked for when the file was read.
+    let address = udp(cx, &config.message("address")?)?;
+    Some(StatsSink::Statsd { address, prefix, tags, datagram_bytes })
+}
+
+/// Where datagrams go. What the address says of its protocol does not matter, as in Envoy.
+fn udp(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<SocketAddr> {
+    for (field, what) in [
+        ("pipe", "statsd over a Unix domain socket"),
+        ("envoy_internal_address", "internal listeners and their addresses"),
+    ] {
+        if address.has(field) {
+            cx.refuse(address, field, what);
+            return None;
+        }
+    }
+    let Some(socket) = address.message("socket_address") else {
+        cx.missing(address, "the address is empty", "`socket_address`");
+        return None;
+    };
+    socket.ignore("protocol", "statsd goes over UDP");
+    socket.ignore("ipv4_compat", "it is about listening");
+    if socket.has("named_port") {
+        cx.refuse(&socket, "named_port", "a port by name");
+        return None;
+    }
+    let port = u16::try_from(socket.u32("port_value")).ok()?;
+    let text = socket.str("address");
+    let Ok(ip) = text.parse::<IpAddr>() else {
+        cx.error(&socket, "address", "invalid-address", format!("`{text}` is no IP address"));
+        return None;
+    };
+    Some(SocketAddr::new(ip, port))
+}

@@ -1,0 +1,158 @@
+//! The tags of a statistic: Envoy's own, and those that a configuration adds.
+
+use super::tags::{self, Cut};
+use std::ops::Range;
+
+/// Makes tags of names.
+#[derive(Default)]
+pub struct Tagger {
+    pub defaults: DefaultTags,
+    /// In order; of two with one name, and of one and a default, the first that finds something counts.
+    pub rules: Vec<TagRule>,
+}
+
+/// Which of the tags that Envoy knows by itself are made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DefaultTags {
+    #[default]
+    All,
+    /// Those with these names.
+    Only(Vec<String>),
+}
+
+/// A tag that a configuration adds.
+pub struct TagRule {
+    pub name: String,
+    pub value: TagValue,
+    /// Looks at names of one root only, as Envoy's default tags do: these come last.
+    pub rooted: bool,
+}
+
+/// Where a tag's value comes from.
+pub enum TagValue {
+    Fixed(String),
+    /// Where in a full name the value is, and what leaves the name.
+    Found(Find),
+}
+
+/// The place of a tag's value in a name, and of what is cut out of the name.
+pub type Find = Box<dyn Fn(&str) -> Option<(Range<usize>, Range<usize>)> + Send + Sync>;
+
+/// A name without its tags, and those.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tagged {
+    pub name: String,
+    pub tags: Vec<(String, String)>,
+}
+
+/// These are looked for in every name, and so come first.
+const UNROOTED: [&str; 3] = ["envoy.response_code", "envoy.response_code_class", "envoy.worker_id"];
+
+impl Tagger {
+    /// Whether all tags are Envoy's own, which a scope's name alone tells but for a status.
+    pub(super) fn is_plain(&self) -> bool {
+        self.defaults == DefaultTags::All && self.rules.is_empty()
+    }
+
+    /// The tags of `full`, which is the scope's name, then `stem` and the digits of `code`.
+    pub(crate) fn tag(&self, full: &str, scope: &str, stem: &str, code: Option<u16>) -> Tagged {
+        let mut cuts = tags::scope(scope);
+        cuts.extend(tags::response_code(stem, code).map(|cut| cut.moved(scope.len())));
+        if let DefaultTags::Only(names) = &self.defaults {
+            cuts.retain(|cut| names.iter().any(|name| name == cut.tag));
+        }
+        let (first, last): (Vec<Cut>, Vec<Cut>) = cuts.into_iter().partition(|cut| UNROOTED.contains(&cut.tag));
+        let mut tagging = Tagging { full, tags: Vec::new(), gone: Vec::new() };
+        first.into_iter().for_each(|cut| tagging.cut(cut));
+        self.rules.iter().filter(|rule| !rule.rooted).for_each(|rule| tagging.rule(rule));
+        last.into_iter().for_each(|cut| tagging.cut(cut));
+        self.rules.iter().filter(|rule| rule.rooted).for_each(|rule| tagging.rule(rule));
+        Tagged { name: tags::remove(full, tagging.gone), tags: tagging.tags }
+    }
+}
+
+/// A name while tags are made of it. All of them see the whole name.
+struct Tagging<'a> {
+    full: &'a str,
+    tags: Vec<(String, String)>,
+    gone: Vec<Range<usize>>,
+}
+
+impl Tagging<'_> {
+    fn cut(&mut self, cut: Cut) {
+        self.found(cut.tag, cut.value, cut.gone);
+    }
+
+    fn rule(&mut self, rule: &TagRule) {
+        match &rule.value {
+            TagValue::Fixed(value) if !self.has(&rule.name) => self.tags.push((rule.name.clone(), value.clone())),
+            TagValue::Fixed(_) => {}
+            TagValue::Found(find) => {
+                if let Some((value, gone)) = find(self.full) {
+                    self.found(&rule.name, value, gone);
+                }
+            }
+        }
+    }
+
+    fn found(&mut self, name: &str, value: Range<usize>, gone: Range<usize>) {
+        if !self.has(name) {
+            self.tags.push((name.to_owned(), self.full.get(value).unwrap_or_default().to_owned()));
+            self.gone.push(gone);
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.tags.iter().any(|(known, _)| known == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(name: &str, value: TagValue, rooted: bool) -> TagRule {
+        TagRule { name: name.into(), value, rooted }
+    }
+
+    fn text(tagged: &Tagged) -> String {
+        let tags: Vec<String> = tagged.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("{} {}", tagged.name, tags.join(","))
+    }
+
+    #[test]
+    fn default_tags_are_those_of_scope_and_status() {
+        let tagged = Tagger::default().tag("cluster.a.upstream_rq_404", "cluster.a.", "upstream_rq_", Some(404));
+        assert_eq!(text(&tagged), "cluster.upstream_rq envoy.response_code=404,envoy.cluster_name=a");
+        let tagged = Tagger::default().tag("http.a.x.rq_2xx", "http.a.x.", "rq_2xx", None);
+        assert_eq!(text(&tagged), "http.x.rq_2xx envoy.http_conn_manager_prefix=a");
+    }
+
+    /// The order was seen on a real Envoy 1.40.
+    #[test]
+    fn rules_come_between_the_defaults_and_the_first_of_a_name_counts() {
+        let find = |what: &'static str| -> TagValue {
+            TagValue::Found(Box::new(move |name| {
+                let start = name.find(what)?;
+                Some((start..start + what.len(), start..start + what.len()))
+            }))
+        };
+        let rules = vec![
+            rule("fleet", TagValue::Fixed("blue".into()), false),
+            rule("code", find("_404"), false),
+            rule("envoy.cluster_name", find("upstream"), true),
+            rule("way", find("upstream_"), true),
+            rule("none", find("nothing"), false),
+        ];
+        let mut tagger = Tagger { defaults: DefaultTags::All, rules };
+        let tag =
+            |tagger: &Tagger| text(&tagger.tag("cluster.a.upstream_rq_404", "cluster.a.", "upstream_rq_", Some(404)));
+        assert_eq!(
+            tag(&tagger),
+            "cluster.rq envoy.response_code=404,fleet=blue,code=_404,envoy.cluster_name=a,way=upstream_"
+        );
+        tagger.defaults = DefaultTags::Only(vec!["envoy.response_code".into()]);
+        tagger.rules.truncate(1);
+        assert_eq!(tag(&tagger), "cluster.a.upstream_rq envoy.response_code=404,fleet=blue");
+    }
+}

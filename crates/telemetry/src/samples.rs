@@ -1,0 +1,179 @@
+//! What changed since statistics were last told: the samples that sinks send.
+
+use crate::render::{Tagged, Tagger};
+use crate::stats::{Distribution, ScopeValues};
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// One series at one flush.
+pub struct Sample<'a> {
+    /// In full: `cluster.web.upstream_rq_200`.
+    pub name: &'a str,
+    /// The name without its tags, and those.
+    pub tagged: &'a Tagged,
+    pub value: Value<'a>,
+}
+
+/// What a series has to tell.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value<'a> {
+    Counter {
+        /// Since the last flush.
+        new: u64,
+        total: u64,
+    },
+    Gauge(u64),
+    Histogram {
+        /// The values since the last flush, each with how often it came: as exact as histograms are kept.
+        new: &'a [(u64, u64)],
+        total: &'a Distribution,
+    },
+}
+
+/// What was told last. What was never used is not told, as in Envoy.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    scopes: HashMap<u32, HashMap<String, Told>>,
+}
+
+#[derive(Debug)]
+struct Told {
+    values: ScopeValues,
+    /// By cell: was other than zero once. Envoy also tells a gauge that was set to zero and nothing else.
+    used: Vec<bool>,
+}
+
+impl Ledger {
+    /// Calls `tell` with every sample whose name `shows` lets pass, and notes what was told.
+    pub fn tell(
+        &mut self,
+        values: Vec<ScopeValues>,
+        tagger: &Tagger,
+        shows: impl Fn(&str) -> bool,
+        mut tell: impl FnMut(&Sample<'_>),
+    ) {
+        let mut before = std::mem::take(&mut self.scopes);
+        for values in values {
+            let old = before.get_mut(&values.set.id).and_then(|scopes| scopes.remove(&values.prefix));
+            let told = tell_scope(old.as_ref(), &values, tagger, &shows, &mut tell);
+            let used = told;
+            let of_set = self.scopes.entry(values.set.id).or_default();
+            of_set.insert(values.prefix.clone(), Told { values, used });
+        }
+    }
+}
+
+/// Tells what one scope has; which of its cells were ever used.
+fn tell_scope(
+    old: Option<&Told>,
+    now: &ScopeValues,
+    tagger: &Tagger,
+    shows: &impl Fn(&str) -> bool,
+    tell: &mut impl FnMut(&Sample<'_>),
+) -> Vec<bool> {
+    let scope = now.set.scope_name(&now.prefix);
+    let mut name = String::new();
+    let mut sample = |stem: &str, code: Option<u16>, value: Value<'_>| {
+        name.clear();
+        name.push_str(&scope);
+        name.push_str(stem);
+        if let Some(code) = code {
+            // Writing to a String cannot fail.
+            let _ = write!(name, "{code}");
+        }
+        if shows(&name) {
+            let tagged = tagger.tag(&name, &scope, stem, code);
+            tell(&Sample { name: &name, tagged: &tagged, value });
+        }
+    };
+    let mut used = Vec::with_capacity(now.cells.len());
+    for (at, stat) in now.set.cells.iter().enumerate() {
+        let total = now.cell(at);
+        let was_used = old.and_then(|old| old.used.get(at)).is_some_and(|used| *used);
+        used.push(was_used || total != 0);
+        if !was_used && total == 0 {
+            continue;
+        }
+        let value = match stat.kind.is_counter() {
+            true => Value::Counter { new: since(total, old.map_or(0, |old| old.values.cell(at))), total },
+            false => Value::Gauge(total),
+        };
+        sample(stat.name, None, value);
+    }
+    for &(family, code, total) in &now.codes {
+        let known = old.and_then(|old| old.values.codes.iter().find(|(f, c, _)| (*f, *c) == (family, code)));
+        let Some(stem) = now.set.codes.get(usize::from(family)) else { continue };
+        let new = since(total, known.map_or(0, |known| known.2));
+        sample(stem, Some(code), Value::Counter { new, total });
+    }
+    for (at, stat) in now.set.histograms.iter().enumerate() {
+        let Some(total) = now.histogram(at) else { continue };
+        let new = total.since(old.and_then(|old| old.values.histogram(at)));
+        sample(stat.name, None, Value::Histogram { new: &new, total });
+    }
+    used
+}
+
+/// A counter that was reset counts from zero again.
+fn since(total: u64, before: u64) -> u64 {
+    total.checked_sub(before).unwrap_or(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Registry;
+    use crate::stats::sets::{cluster, count_upstream_response};
+
+    fn told(ledger: &mut Ledger, registry: &Registry) -> Vec<String> {
+        let mut out = Vec::new();
+        let shows = |name: &str| !name.contains("external");
+        ledger.tell(registry.read(&[]), &Tagger::default(), shows, |sample| {
+            let value = match &sample.value {
+                Value::Counter { new, total } => format!("{new} of {total}"),
+                Value::Gauge(value) => format!("={value}"),
+                Value::Histogram { new, total } => format!("{new:?} of {}", total.count()),
+            };
+            assert_eq!(sample.tagged.tags.last(), Some(&("envoy.cluster_name".to_owned(), "a".to_owned())));
+            out.push(format!("{} {value}", sample.name.trim_start_matches("cluster.a.")));
+        });
+        out
+    }
+
+    #[test]
+    fn a_flush_tells_what_changed_and_only_what_was_used() {
+        let registry = Registry::new();
+        let block = registry.worker(0).block(&cluster::SET, "a");
+        let mut ledger = Ledger::default();
+        assert_eq!(told(&mut ledger, &registry), Vec::<String>::new());
+        block.inc(cluster::UPSTREAM_CX_TOTAL);
+        block.gauge_inc(cluster::UPSTREAM_RQ_ACTIVE);
+        block.record(cluster::UPSTREAM_CX_LENGTH_MS, 1_234);
+        let first = told(&mut ledger, &registry);
+        assert_eq!(
+            first,
+            ["upstream_cx_total 1 of 1", "upstream_rq_active =1", "upstream_cx_length_ms [(1250, 1)] of 1"]
+        );
+        block.add(cluster::UPSTREAM_CX_TOTAL, 2);
+        block.gauge_dec(cluster::UPSTREAM_RQ_ACTIVE);
+        [5, 5].iter().for_each(|value| block.record(cluster::UPSTREAM_CX_LENGTH_MS, *value));
+        let second = told(&mut ledger, &registry);
+        assert_eq!(
+            second,
+            ["upstream_cx_total 2 of 3", "upstream_rq_active =0", "upstream_cx_length_ms [(5, 2)] of 3"]
+        );
+        registry.reset_counters();
+        block.inc(cluster::UPSTREAM_CX_TOTAL);
+        assert_eq!(told(&mut ledger, &registry)[0], "upstream_cx_total 1 of 1");
+    }
+
+    #[test]
+    fn statuses_are_counters() {
+        let registry = Registry::new();
+        let block = registry.worker(0).block(&cluster::SET, "a");
+        let mut ledger = Ledger::default();
+        count_upstream_response(&block, 404, false);
+        assert!(told(&mut ledger, &registry).contains(&"upstream_rq_404 1 of 1".to_owned()));
+        assert!(told(&mut ledger, &registry).contains(&"upstream_rq_404 0 of 1".to_owned()));
+    }
+}

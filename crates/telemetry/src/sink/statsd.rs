@@ -1,0 +1,171 @@
+//! Statsd over UDP, with DogStatsD's tags where they are wanted.
+
+use super::Sink;
+use crate::samples::{Sample, Value};
+use std::fmt::Write;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// Whom to tell, and in which form.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StatsdOptions {
+    pub address: SocketAddr,
+    /// Stands before each name, with a dot between them.
+    pub prefix: String,
+    /// Names without tags, and those behind the value.
+    pub tags: bool,
+    /// Lines share a datagram up to this size; 0 sends each in one of its own. A longer line goes alone all the same.
+    pub datagram_bytes: usize,
+}
+
+/// The sink.
+pub struct Statsd {
+    socket: UdpSocket,
+    options: StatsdOptions,
+    line: String,
+    datagram: String,
+    dropped: u64,
+}
+
+impl Statsd {
+    /// # Errors
+    /// The system gives no socket.
+    pub fn new(options: StatsdOptions) -> io::Result<Statsd> {
+        let any: SocketAddr = match options.address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any)?;
+        // What the system has no room for is dropped.
+        socket.set_nonblocking(true)?;
+        Ok(Statsd { socket, options, line: String::new(), datagram: String::new(), dropped: 0 })
+    }
+
+    /// `kind` begins with the bar; `share` is how many values one line stands for.
+    fn line(&mut self, sample: &Sample<'_>, value: u64, kind: &str, share: u64) {
+        let name = if self.options.tags { &sample.tagged.name } else { sample.name };
+        self.line.clear();
+        // Writing to a String cannot fail, here and below.
+        let _ = write!(self.line, "{}.{name}:{value}{kind}", self.options.prefix);
+        if share > 1 {
+            let _ = write!(self.line, "|@{}", 1.0 / share as f64);
+        }
+        if self.options.tags {
+            for (at, (tag, value)) in sample.tagged.tags.iter().enumerate() {
+                let before = if at == 0 { "|#" } else { "," };
+                let _ = write!(self.line, "{before}{tag}:{value}");
+            }
+        }
+        if self.line.len() >= self.options.datagram_bytes {
+            let line = std::mem::take(&mut self.line);
+            self.send(&line);
+            self.line = line;
+            return;
+        }
+        if self.datagram.len() + self.line.len() + 1 > self.options.datagram_bytes {
+            self.send_gathered();
+        } else if !self.datagram.is_empty() {
+            self.datagram.push('\n');
+        }
+        self.datagram.push_str(&self.line);
+    }
+
+    fn send_gathered(&mut self) {
+        let mut datagram = std::mem::take(&mut self.datagram);
+        if !datagram.is_empty() {
+            self.send(&datagram);
+        }
+        datagram.clear();
+        self.datagram = datagram;
+    }
+
+    fn send(&mut self, bytes: &str) {
+        if self.socket.send_to(bytes.as_bytes(), self.options.address).is_err() {
+            self.dropped += 1;
+        }
+    }
+}
+
+impl Sink for Statsd {
+    fn take(&mut self, sample: &Sample<'_>) {
+        match &sample.value {
+            Value::Counter { new, .. } => self.line(sample, *new, "|c", 1),
+            Value::Gauge(value) => self.line(sample, *value, "|g", 1),
+            // Statsd reckons a line with a rate as so many values.
+            Value::Histogram { new, .. } => {
+                new.iter().for_each(|(value, count)| self.line(sample, *value, "|ms", *count));
+            }
+        }
+    }
+
+    fn finish(&mut self) -> u64 {
+        self.send_gathered();
+        std::mem::take(&mut self.dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::Tagged;
+    use crate::stats::Distribution;
+    use std::net::Ipv4Addr;
+
+    fn sent(tags: bool, datagram_bytes: usize) -> Vec<String> {
+        let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = server.local_addr().unwrap();
+        let mut sink = Statsd::new(StatsdOptions { address, prefix: "p".into(), tags, datagram_bytes }).unwrap();
+        let pairs = [("envoy.response_code", "200"), ("envoy.cluster_name", "a")];
+        let tagged =
+            Tagged { name: "c.rq".into(), tags: pairs.map(|(name, value)| (name.into(), value.into())).to_vec() };
+        let total = Distribution::default();
+        let values = [
+            Value::Counter { new: 3, total: 9 },
+            Value::Gauge(7),
+            Value::Histogram { new: &[(5, 1), (10, 4)], total: &total },
+        ];
+        for value in values {
+            sink.take(&Sample { name: "c.a.rq_200", tagged: &tagged, value });
+        }
+        assert_eq!(sink.finish(), 0);
+        // Loopback delivers before it answers; the last line tells that all are there.
+        let mut buffer = [0; 1024];
+        let mut all = Vec::new();
+        while !all.last().is_some_and(|last: &String| last.contains("|@")) {
+            let length = server.recv(&mut buffer).unwrap();
+            all.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+        }
+        all
+    }
+
+    #[test]
+    fn each_line_has_a_datagram() {
+        assert_eq!(
+            sent(false, 0),
+            ["p.c.a.rq_200:3|c", "p.c.a.rq_200:7|g", "p.c.a.rq_200:5|ms", "p.c.a.rq_200:10|ms|@0.25"]
+        );
+    }
+
+    #[test]
+    fn lines_with_tags_share_datagrams_up_to_their_size() {
+        let tags = "|#envoy.response_code:200,envoy.cluster_name:a";
+        let line = |value: &str| format!("p.c.rq:{value}{tags}");
+        let (one, two, three, four) = (line("3|c"), line("7|g"), line("5|ms"), line("10|ms|@0.25"));
+        assert_eq!(sent(true, 0), [&*one, &two, &three, &four]);
+        let size = one.len() + two.len() + 1;
+        assert_eq!(sent(true, size), [format!("{one}\n{two}"), three.clone(), four.clone()]);
+        assert_eq!(sent(true, 10_000), [format!("{one}\n{two}\n{three}\n{four}")]);
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_counted() {
+        // No datagram goes to port 0.
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let options = StatsdOptions { address, prefix: "p".into(), tags: false, datagram_bytes: 0 };
+        let mut sink = Statsd::new(options).unwrap();
+        let tagged = Tagged::default();
+        sink.take(&Sample { name: "a", tagged: &tagged, value: Value::Gauge(1) });
+        assert_eq!(sink.finish(), 1);
+        assert_eq!(sink.finish(), 0);
+    }
+}

@@ -1,0 +1,176 @@
+//! Statistics that are sent: statsd and DogStatsD over UDP. The same expectations hold for Envoy, but where a test says so.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use postrider_tests::kit::config::Config;
+use postrider_tests::kit::{Origin, Proxy, wait_until};
+use postrider_tests::postrider_only;
+use serde_json::{Value, json};
+
+/// A server that takes datagrams.
+struct Recorder {
+    socket: UdpSocket,
+}
+
+impl Recorder {
+    fn start() -> Recorder {
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Recorder { socket }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.socket.local_addr().unwrap()
+    }
+
+    /// The next datagram.
+    fn datagram(&self) -> String {
+        let mut buffer = vec![0; 65_536];
+        let length = self.socket.recv(&mut buffer).expect("a datagram");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    }
+
+    /// All lines up to the one that `last` knows, that one as well.
+    fn until(&self, last: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        while !lines.iter().any(|line| last(line)) {
+            lines.extend(self.datagram().split('\n').map(str::to_owned));
+        }
+        lines
+    }
+}
+
+fn sink(name: &str, kind: &str, address: SocketAddr, more: Value) -> Value {
+    let mut config = json!({
+        "@type": format!("type.googleapis.com/envoy.config.metrics.v3.{kind}"),
+        "address": {"socket_address": {"address": address.ip().to_string(), "port_value": address.port()}},
+    });
+    for (key, value) in more.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    json!({"name": name, "typed_config": config})
+}
+
+fn statsd(address: SocketAddr, more: Value) -> Value {
+    sink("envoy.stat_sinks.statsd", "StatsdSink", address, more)
+}
+
+fn dog_statsd(address: SocketAddr, more: Value) -> Value {
+    sink("envoy.stat_sinks.dog_statsd", "DogStatsdSink", address, more)
+}
+
+fn site(origin: &Origin, sinks: Value) -> Config {
+    Config::proxy_to(origin.address).overlay(json!({"stats_sinks": sinks, "stats_flush_interval": "0.2s"}))
+}
+
+fn hello() -> Origin {
+    Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+}
+
+const COMPLETED: &str = "http.ingress_http.downstream_rq_completed";
+
+#[test]
+fn statsd_is_told_what_changed() {
+    let (origin, server) = (hello(), Recorder::start());
+    let proxy = Proxy::start(&site(&origin, json!([statsd(server.address(), json!({}))])));
+    (0..3).for_each(|_| assert_eq!(proxy.get("/").status, 200));
+    let mut completed = 0;
+    let mut seen = BTreeSet::new();
+    // Counters come as what is new; how the three requests are spread over flushes is a matter of time.
+    while completed < 3 {
+        let lines = server.until(|line| line.starts_with(&format!("envoy.{COMPLETED}:")));
+        for line in lines {
+            assert!(!line.contains('#'), "no tags: {line}");
+            let (name, value) = line.rsplit_once(':').unwrap();
+            seen.insert(format!("{name} {}", value.split_once('|').unwrap().1));
+            if name == format!("envoy.{COMPLETED}") {
+                completed += value.trim_end_matches("|c").parse::<u64>().unwrap();
+            }
+        }
+    }
+    assert_eq!(completed, 3);
+    server.until(|line| line.starts_with("envoy.server.live:1|g"));
+    assert!(seen.contains(&format!("envoy.{COMPLETED} c")), "{seen:?}");
+    server.until(|line| line == format!("envoy.{COMPLETED}:0|c"));
+}
+
+#[test]
+fn times_come_as_timers() {
+    let (origin, server) = (hello(), Recorder::start());
+    let proxy = Proxy::start(&site(&origin, json!([statsd(server.address(), json!({"prefix": "shop"}))])));
+    assert_eq!(proxy.get("/").status, 200);
+    let lines = server.until(|line| line.starts_with("shop.http.ingress_http.downstream_rq_time:"));
+    let line = lines.iter().find(|line| line.starts_with("shop.http.ingress_http.downstream_rq_time:")).unwrap();
+    let value = line.rsplit_once(':').unwrap().1;
+    assert!(value.strip_suffix("|ms").is_some_and(|millis| millis.parse::<u64>().is_ok()), "{line}");
+    assert!(lines.iter().all(|line| line.starts_with("shop.")), "{lines:?}");
+}
+
+#[test]
+fn dog_statsd_has_tags_and_several_lines_in_a_datagram() {
+    let (origin, server) = (hello(), Recorder::start());
+    let more = json!({"prefix": "dog", "max_bytes_per_datagram": 300});
+    let mut config = site(&origin, json!([dog_statsd(server.address(), more)]));
+    config = config.overlay(json!({"stats_config": {"stats_tags": [{"tag_name": "fleet", "fixed_value": "blue"}]}}));
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    let want = "|c|#envoy.response_code:200,fleet:blue,envoy.cluster_name:";
+    let mut several = false;
+    loop {
+        let datagram = server.datagram();
+        several |= datagram.contains('\n');
+        assert!(!datagram.contains('\n') || datagram.len() <= 300, "{datagram}");
+        if datagram.split('\n').any(|line| line.starts_with("dog.cluster.upstream_rq:") && line.contains(want)) {
+            break;
+        }
+    }
+    assert!(several);
+}
+
+#[test]
+fn asking_the_admin_flushes_when_that_is_wanted() {
+    let (origin, server) = (hello(), Recorder::start());
+    let config = Config::proxy_to(origin.address)
+        .overlay(json!({"stats_sinks": [statsd(server.address(), json!({}))], "stats_flush_on_admin": true}));
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    wait_until("the request is counted and told", || {
+        proxy.admin_get("/stats?filter=nothing");
+        server.until(|line| line.starts_with("envoy.server.live")).iter().any(|line| line.contains(COMPLETED))
+    });
+}
+
+#[test]
+fn what_is_not_told_is_not_sent() {
+    let (origin, server) = (hello(), Recorder::start());
+    let matcher = json!({"exclusion_list": {"patterns": [{"prefix": "http."}]}});
+    let config = site(&origin, json!([statsd(server.address(), json!({}))]))
+        .overlay(json!({"stats_config": {"stats_matcher": matcher}}));
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    let lines = server.until(|line| line.contains("upstream_rq_200:1|c"));
+    assert!(!lines.iter().any(|line| line.starts_with("envoy.http.")), "{lines:?}");
+}
+
+/// Envoy counts nothing of its own here.
+#[test]
+fn flushes_and_what_was_lost_are_counted() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = hello();
+    // No datagram goes to port 0.
+    let nowhere = "127.0.0.1:0".parse().unwrap();
+    let proxy = Proxy::start(&site(&origin, json!([statsd(nowhere, json!({}))])));
+    wait_until("dropped datagrams", || {
+        let text = proxy.admin_get("/stats?filter=stats_sinks").text().to_owned();
+        let count = |name: &str| -> u64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.map_or(0, |value| value.parse().unwrap())
+        };
+        count("stats_sinks.flushes: ") > 1 && count("stats_sinks.dropped: ") > 10
+    });
+    assert_eq!(proxy.get("/").status, 200);
+}
