@@ -53,15 +53,25 @@ impl Hosts {
         self.find_watched(authority, |_| {})
     }
 
+    /// The virtual host for everybody, where no other is named.
+    pub(crate) fn only_any(&self) -> Option<u32> {
+        self.any.filter(|_| self.names_none())
+    }
+
     /// The virtual host for everybody.
     pub(crate) fn any(&self) -> Option<u32> {
         self.any
     }
 
+    #[inline]
+    fn names_none(&self) -> bool {
+        self.exact.is_empty() && self.suffixes.is_empty() && self.prefixes.is_empty()
+    }
+
     /// [`Hosts::find`], telling `watch` each domain that was asked, in order.
     #[inline]
     pub(crate) fn find_watched<'h>(&self, authority: &'h [u8], mut watch: impl FnMut(Step<'h>)) -> Option<u32> {
-        if self.exact.is_empty() && self.suffixes.is_empty() && self.prefixes.is_empty() {
+        if self.names_none() {
             watch(Step::Any(self.any.is_some()));
             return self.any;
         }

@@ -19,6 +19,8 @@ pub struct Table {
     /// What is compared with domains, where that is not the host.
     host_header: Option<Box<HeaderName>>,
     ignores_path_parameters: bool,
+    /// One virtual host is everybody's, and no header decides: the usual small table.
+    for_everybody: Option<u32>,
     virtual_hosts: Box<[HostRoutes]>,
     routes: Box<[Entry]>,
 }
@@ -101,8 +103,10 @@ impl Table {
                 .then(|| Box::new(PathIndex::build(host.routes.iter().map(|route| &**route).zip(first..))));
             virtual_hosts.push(HostRoutes { first, end, index });
         }
+        let hosts = Hosts::compile(source);
         Table {
-            hosts: Hosts::compile(source),
+            for_everybody: hosts.only_any().filter(|_| source.host_header.is_none()),
+            hosts,
             // A name that was checked with the configuration.
             host_header: source
                 .host_header
@@ -135,8 +139,13 @@ impl Table {
     }
 
     /// The first half of [`Table::find`], for those who must act on the virtual host before there is a route.
-    #[inline]
+    #[inline(always)]
     pub fn find_virtual_host(&self, head: &RequestHead) -> Option<u32> {
+        self.for_everybody.or_else(|| self.find_host(head))
+    }
+
+    #[inline(never)]
+    fn find_host(&self, head: &RequestHead) -> Option<u32> {
         match &self.host_header {
             None => self.hosts.find(head.authority()),
             Some(name) => self.host_by_header(name, head),

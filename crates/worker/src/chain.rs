@@ -58,6 +58,10 @@ pub(crate) struct Http {
     pub(crate) server: Option<FieldLine>,
     /// Requests go on with the names that they came with.
     pub(crate) keeps_names: bool,
+    /// Forwarding headers are treated as by default, so that most requests need no more than a look at them.
+    pub(crate) identifies_as_usual: bool,
+    /// Answers get more than what all answers get.
+    pub(crate) shapes_answers: bool,
     /// What becomes of answers of our own, where something does.
     pub(crate) local_replies: Option<Box<LocalReplies>>,
     /// Somebody may ask what any route is called: a log, a filter, the format of local replies.
@@ -209,6 +213,10 @@ impl Http {
             names_matter: !model.access_log.is_empty()
                 || !model.filters.is_empty()
                 || model.identity.local_replies.is_some(),
+            identifies_as_usual: crate::http::is_usual(&model.identity),
+            shapes_answers: model.identity.via.is_some()
+                || model.identity.proxy_status.is_some()
+                || model.http1.names == NameForm::ProperCase,
             keeps_names: matches!(model.http1.names, NameForm::AsReceived { .. }),
             local_replies: model.identity.local_replies.as_deref().map(LocalReplies::compile),
             model: model.clone(),
@@ -274,6 +282,7 @@ impl Routes {
     }
 
     /// The cluster that `route` names; looked up again only when the clusters changed since.
+    #[inline(always)]
     pub(crate) fn cluster(&self, route: u32, name: &str, worker: &Worker) -> Option<Rc<Cluster>> {
         let resolved = self.clusters.get(route as usize)?;
         if resolved.epoch.replace(worker.cluster_epoch.get()) != worker.cluster_epoch.get() {

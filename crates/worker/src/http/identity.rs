@@ -39,6 +39,55 @@ pub struct Identified {
     pub internal: bool,
 }
 
+/// Whether [`identify_usual`] may be asked: the policy wants nothing of most requests but a scheme and an id.
+pub(crate) fn is_usual(identity: &IdentityPolicy) -> bool {
+    let strips = identity.strip_any_host_port || identity.strip_matching_host_port || identity.strip_trailing_host_dot;
+    !identity.use_remote_address
+        && identity.internal.is_none()
+        && identity.detection.is_empty()
+        && identity.client_certificate == ClientCertificate::Remove
+        && matches!(identity.scheme, SchemeRule::Told | SchemeRule::OfUpstream)
+        && !identity.append_x_forwarded_port
+        && !strips
+        && identity.via.is_none()
+        && identity.early.is_none()
+}
+
+/// What [`identify`] does to a request that nobody has forwarded and that claims nothing, by a usual policy. `false` for any
+/// other request, which is as it was.
+#[inline]
+pub(super) fn identify_usual(head: &mut RequestHead, tls: bool, ids: bool, random: &Random) -> bool {
+    let fields = &mut head.fields;
+    if fields.has(HeaderId::XForwardedFor) || fields.has(HeaderId::XForwardedClientCert) || fields.speaks_from_inside()
+    {
+        return false;
+    }
+    take_scheme(head, tls);
+    if ids && head.fields.get(HeaderId::XRequestId).is_none_or(<[u8]>::is_empty) {
+        let _ = head.fields.set(HeaderId::XRequestId, &edits::uuid(random));
+    }
+    true
+}
+
+/// The scheme is that which is told, or else that of the connection, which is told then.
+#[inline]
+fn take_scheme(head: &mut RequestHead, tls: bool) {
+    match head.fields.get(HeaderId::XForwardedProto) {
+        Some(b"https") => head.set_scheme(Scheme::Https),
+        Some(_) => head.set_scheme(Scheme::Http),
+        None => {
+            let (line, scheme) = match tls {
+                true => (&FORWARDED_HTTPS, Scheme::Https),
+                false => (&FORWARDED_HTTP, Scheme::Http),
+            };
+            if let Ok(line) = &**line {
+                let _ = head.fields.append_line_if_absent(line);
+            }
+            head.set_scheme(scheme);
+        }
+    }
+}
+
 /// Treats an admitted head as `identity` says and answers who the client is. `scratch` is overwritten.
 ///
 /// # Errors
@@ -89,20 +138,7 @@ pub fn identify(
     if fields.has(HeaderId::XForwardedClientCert) || identity.client_certificate != ClientCertificate::Remove {
         client_certificate::forward(fields, &identity.client_certificate, peer.session, scratch);
     }
-    match fields.get(HeaderId::XForwardedProto) {
-        Some(b"https") => head.set_scheme(Scheme::Https),
-        Some(_) => head.set_scheme(Scheme::Http),
-        None => {
-            let (line, scheme) = match peer.tls {
-                true => (&FORWARDED_HTTPS, Scheme::Https),
-                false => (&FORWARDED_HTTP, Scheme::Http),
-            };
-            if let Ok(line) = &**line {
-                let _ = fields.append_line_if_absent(line);
-            }
-            head.set_scheme(scheme);
-        }
-    }
+    take_scheme(head, peer.tls);
     if let SchemeRule::Http | SchemeRule::Https = identity.scheme {
         overwrite_scheme(head, identity.scheme);
     }

@@ -37,6 +37,7 @@ mod transfer;
 pub(crate) use choice::hash_of_address;
 pub(crate) use edits::{apply as apply_edits, evaluate as evaluate_edits, uuid};
 pub(crate) use exchange::Exchange;
+pub(crate) use identity::is_usual;
 pub use identity::{Ends, identify};
 pub(crate) use local_replies::LocalReplies;
 

@@ -15,7 +15,7 @@ use postrider_telemetry::stats::sets::http as stat;
 use super::Connection;
 use super::edits;
 use super::exchange::Exchange;
-use super::identity::{Ends, Identified, identify};
+use super::identity::{Ends, Identified, identify, identify_usual};
 use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
 use crate::format::Absent;
@@ -32,6 +32,17 @@ impl Exchange {
     /// Forwarding headers and the request id, as the connection manager is told to treat them; `false` when the request
     /// is refused for what it does not say.
     pub(super) fn identify(&mut self, connection: &mut Connection, http: &Http) -> bool {
+        let tls = connection.tls.is_some();
+        let ids = http.model.identity.generate_request_id;
+        if http.identifies_as_usual && identify_usual(&mut self.request, tls, ids, &connection.worker.random) {
+            self.internal = false;
+            return true;
+        }
+        self.identify_thoroughly(connection, http)
+    }
+
+    #[inline(never)]
+    fn identify_thoroughly(&mut self, connection: &mut Connection, http: &Http) -> bool {
         if let Some(early) = &http.model.identity.early {
             self.edit_early(connection, early);
         }

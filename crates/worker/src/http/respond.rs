@@ -4,7 +4,6 @@ use postrider_filter_api::LocalReply;
 use postrider_http::{
     BodyFraming, Connection as Persistence, HeaderId, Method, ResponseWrite, Version, write_response,
 };
-use postrider_model::NameForm;
 use postrider_telemetry::stats::sets;
 
 use super::ending::End;
@@ -120,11 +119,14 @@ impl Exchange {
     }
 
     fn write_head(&mut self, connection: &mut Connection, http: &Http, framing: BodyFraming) {
-        if let Some(via) = &http.model.identity.via {
+        if http.shapes_answers
+            && let Some(via) = &http.model.identity.via
+        {
             edits::append_via(&mut self.response.fields, via);
         }
         connection.worker.date(&mut self.response.fields);
-        if !self.info.flags.is_empty()
+        if http.shapes_answers
+            && !self.info.flags.is_empty()
             && let Some(config) = &http.model.identity.proxy_status
         {
             self.tell_proxy_status(connection, config);
@@ -143,7 +145,7 @@ impl Exchange {
         };
         let start = self.down.bytes.len();
         write_response(&self.response, &options, &mut self.down.bytes);
-        if self.names.is_some() || http.model.http1.names == NameForm::ProperCase {
+        if self.names.is_some() || http.shapes_answers {
             self.form_response_names(start, http);
         }
         self.info.response_head_bytes = (self.down.bytes.len() - start) as u64;
