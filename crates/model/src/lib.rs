@@ -11,6 +11,7 @@
 
 mod acme;
 mod balancing;
+pub mod cel;
 mod cluster;
 mod filter;
 mod format;
@@ -20,6 +21,7 @@ mod health;
 mod http;
 mod listener;
 mod log_service;
+mod match_tree;
 mod matcher;
 mod metadata;
 mod metadata_match;
@@ -38,6 +40,7 @@ mod value;
 
 pub use acme::*;
 pub use balancing::*;
+pub use cel::Expression;
 pub use cluster::*;
 pub use filter::*;
 pub use format::*;
@@ -47,6 +50,7 @@ pub use health::*;
 pub use http::*;
 pub use listener::*;
 pub use log_service::*;
+pub use match_tree::*;
 pub use matcher::*;
 pub use metadata::*;
 pub use metadata_match::*;
@@ -197,6 +201,8 @@ pub enum LogCondition {
     },
     All(Vec<LogCondition>),
     Any(Vec<LogCondition>),
+    /// By an expression that must be true.
+    Expression(Box<Expression>),
     /// All but what a filter answered or passed on as a health check.
     NotHealthCheck,
     /// By the kind of the record, with the names of Envoy's `AccessLogType`.

@@ -7,6 +7,8 @@ use crate::Value;
 pub struct Metadata(Vec<(String, Value)>);
 
 impl Metadata {
+    pub const NONE: Metadata = Metadata(Vec::new());
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

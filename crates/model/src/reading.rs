@@ -71,6 +71,11 @@ impl<'v> Reading<'v> {
         self.fields.keys()
     }
 
+    /// Where this map stands; empty at the top.
+    pub fn path(&self) -> &str {
+        self.fields.path()
+    }
+
     /// Takes everything for read: an error says why nobody looks at it.
     pub fn skip(&mut self) {
         self.fields.skip();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Attempts, CookieMatch, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, LogFormat, Metadata,
-    MetadataMatch, Origin, QueryMatch, RateLimit, Regex, StringMatch, Value,
+    Attempts, CookieMatch, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, LogFormat, MatchTree,
+    Metadata, MetadataMatch, Origin, QueryMatch, RateLimit, Regex, StringMatch, Value,
 };
 
 /// One routing table. Swapping it never touches a connection.
@@ -35,6 +35,8 @@ pub struct VirtualHost {
     pub domains: Vec<Domain>,
     /// First match wins.
     pub routes: Vec<Arc<Route>>,
+    /// Chooses which of the routes are looked at; without one, all of them.
+    pub tree: Option<Arc<MatchTree<RouteRange>>>,
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
     pub filter_overrides: Vec<FilterOverride>,
@@ -52,6 +54,13 @@ pub struct VirtualHost {
 pub struct VirtualCluster {
     pub name: String,
     pub headers: Vec<HeaderMatch>,
+}
+
+/// Places in the routes of a virtual host: from `first` to before `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteRange {
+    pub first: u32,
+    pub end: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,9 +1,11 @@
 //! What must hold beyond the path: headers, query parameters, gRPC, and the route's share of traffic.
 
+use std::borrow::Cow;
+
 use postrider_http::{Decimal, Fields, HeaderId, HeaderName, RequestHead, ResponseHead, Scheme};
 use postrider_model::{
-    CookieMatch, HeaderCondition, HeaderMatch, Metadata, QueryCondition, QueryMatch, RouteMatch, StateMatch,
-    StreamMatch, Value,
+    CookieMatch, Expression, HeaderCondition, HeaderMatch, Input, Inputs, Metadata, QueryCondition, QueryMatch,
+    RouteMatch, StateMatch, StreamMatch, Unavailable, Value,
 };
 
 use crate::pattern::{Judges, Pattern};
@@ -161,6 +163,33 @@ fn check_stream(wanted: &StreamMatch, stream: &impl Surroundings) -> Result<(), 
 /// A request with a path and the content type of gRPC.
 fn is_grpc(head: &RequestHead) -> bool {
     !head.path().is_empty() && postrider_http::grpc::has_content_type(&head.fields)
+}
+
+/// What a tree of conditions finds in a head: its headers.
+pub(crate) struct OfHead<'h>(pub(crate) &'h RequestHead);
+
+impl Inputs for OfHead<'_> {
+    fn value<'v>(&'v self, input: &'v Input) -> Result<Option<Cow<'v, str>>, Unavailable> {
+        let Input::RequestHeader(name) = input else { return Err(Unavailable) };
+        let mut all: Option<String> = None;
+        any_line(&Part::named(name), self.0, |line| {
+            let line = String::from_utf8_lossy(line);
+            match &mut all {
+                Some(all) => {
+                    all.push(',');
+                    all.push_str(&line);
+                }
+                None => all = Some(line.into_owned()),
+            }
+            false
+        });
+        Ok(all.map(Cow::Owned))
+    }
+
+    /// There are none about heads alone.
+    fn holds(&self, _: &Expression) -> bool {
+        false
+    }
 }
 
 /// A condition on a header, compiled.

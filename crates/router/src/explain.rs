@@ -52,7 +52,7 @@ impl Table {
         let winner = virtual_host.and_then(|host| self.find_route(host, head, &Nothing, || random));
         let mut draw = Draw::new(|| random);
         let mut tried = Vec::new();
-        for (entry, route) in virtual_host.into_iter().flat_map(|host| self.entries_of(host)) {
+        for (entry, route) in virtual_host.into_iter().flat_map(|host| self.entries_of(host, head)) {
             let outcome = if !entry.path_holds(&self.path_of(head), is_connect(head)) {
                 Outcome::Failed(path_failure(&entry.route, head))
             } else {

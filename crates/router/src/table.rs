@@ -1,12 +1,15 @@
 //! The compiled table: what it is made of, and finding a route in it.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use postrider_http::{HeaderName, Method, RequestHead};
-use postrider_model::{Action, DirectResponse, PathMatch, ResponseBody, Route, RouteMatch, RouteTable, VirtualHost};
+use postrider_model::{
+    Action, DirectResponse, MatchTree, PathMatch, ResponseBody, Route, RouteMatch, RouteRange, RouteTable, VirtualHost,
+};
 
-use crate::conditions::{Conditions, Draw, Nothing, Surroundings, Unmet};
+use crate::conditions::{Conditions, Draw, Nothing, OfHead, Surroundings, Unmet};
 use crate::hosts::Hosts;
 use crate::paths::{self, PathIndex};
 use crate::pattern::{Judges, Whole};
@@ -44,6 +47,19 @@ struct HostRoutes {
     first: u32,
     end: u32,
     index: Option<Box<PathIndex>>,
+    /// Says which of them are looked at.
+    tree: Option<Arc<MatchTree<RouteRange>>>,
+}
+
+impl HostRoutes {
+    /// Those that are looked at for `head`.
+    #[cold]
+    #[inline(never)]
+    fn chosen(&self, head: &RequestHead) -> Option<Range<u32>> {
+        let Some(tree) = &self.tree else { return Some(self.first..self.end) };
+        let RouteRange { first, end } = tree.find(&OfHead(head))?;
+        Some(self.first + first..self.first + end)
+    }
 }
 
 /// One route and what was compiled from it.
@@ -99,9 +115,9 @@ impl Table {
             let first = routes.len() as u32;
             routes.extend(host.routes.iter().map(|route| Entry::compile(route, id, judges)));
             let end = routes.len() as u32;
-            let index = (end - first > WALKED_ROUTES)
+            let index = (end - first > WALKED_ROUTES && host.tree.is_none())
                 .then(|| Box::new(PathIndex::build(host.routes.iter().map(|route| &**route).zip(first..))));
-            virtual_hosts.push(HostRoutes { first, end, index });
+            virtual_hosts.push(HostRoutes { first, end, index, tree: host.tree.clone() });
         }
         let hosts = Hosts::compile(source);
         Table {
@@ -193,10 +209,11 @@ impl Table {
         let path = &*path;
         let mut draw = Draw::new(random);
         let Some(index) = &host.index else {
-            let routes = self.routes.get(host.first as usize..host.end as usize)?;
+            let range = if host.tree.is_none() { host.first..host.end } else { host.chosen(head)? };
+            let routes = self.routes.get(range.start as usize..range.end as usize)?;
             return routes
                 .iter()
-                .zip(host.first..)
+                .zip(range.start..)
                 .find(|(entry, _)| entry.path_holds(path, connect) && entry.check(head, stream, &mut draw).is_ok())
                 .map(|(_, route)| Found { virtual_host, route });
         };
@@ -255,9 +272,9 @@ impl Table {
         self.virtual_hosts.len()
     }
 
-    /// The routes of a virtual host with their numbers.
-    pub(crate) fn entries_of(&self, virtual_host: u32) -> impl Iterator<Item = (&Entry, u32)> {
-        let range = self.virtual_hosts.get(virtual_host as usize).map_or(0..0, |host| host.first..host.end);
+    /// The routes of a virtual host that are looked at for `head`, with their numbers.
+    pub(crate) fn entries_of(&self, virtual_host: u32, head: &RequestHead) -> impl Iterator<Item = (&Entry, u32)> {
+        let range = self.virtual_hosts.get(virtual_host as usize).and_then(|host| host.chosen(head)).unwrap_or(0..0);
         let entries = self.routes.get(range.start as usize..range.end as usize).unwrap_or_default();
         entries.iter().zip(range)
     }

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
+use postrider_filter_api::cel::Facts;
 use postrider_filter_api::{Logged, Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
@@ -70,6 +71,18 @@ pub(crate) enum Absent {
 }
 
 impl Context<'_> {
+    /// The same for expressions.
+    pub(crate) fn facts(&self) -> Facts<'_> {
+        Facts {
+            request: self.http.then_some(self.request),
+            response: self.http.then_some(self.response),
+            trailers: self.http.then_some(self.trailers),
+            info: self.info,
+            route: self.route,
+            server_name: self.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
+        }
+    }
+
     pub(crate) fn write(&self, format: &Format, absent: Absent, out: &mut Vec<u8>) {
         for piece in &format.pieces {
             match piece {

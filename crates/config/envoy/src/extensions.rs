@@ -11,6 +11,7 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig",
     "envoy.extensions.access_loggers.stream.v3.StderrAccessLog",
     "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+    "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
     "envoy.extensions.clusters.dns.v3.DnsCluster",
     "envoy.extensions.filters.http.router.v3.Router",
     "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector",

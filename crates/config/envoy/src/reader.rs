@@ -328,6 +328,16 @@ impl<'m> Reader<'m> {
         Some(field)
     }
 
+    /// Reads all of this message but what is in messages of certain types, by their full names.
+    pub fn read_whole_but(&self, is_left: &dyn Fn(&str) -> bool) {
+        self.read_but(self.message, is_left);
+    }
+
+    /// A reader of a message below this one, which stands at `path`.
+    pub fn below(&self, message: &'m Message, path: String) -> Reader<'m> {
+        self.child(message, path)
+    }
+
     /// Reads all of this message: what [`Reader::whole`] does for a field.
     pub fn read_whole(&self) {
         self.read_all(self.message);
@@ -412,6 +422,26 @@ impl<'m> Reader<'m> {
             Value::Any(any) => any.message.iter().for_each(|message| self.read_all(message)),
             Value::List(items) => items.iter().for_each(|item| self.read_below(&item.value)),
             Value::Map(entries) => entries.iter().for_each(|entry| self.read_below(&entry.value)),
+            _ => {}
+        }
+    }
+
+    fn read_but(&self, message: &'m Message, is_left: &dyn Fn(&str) -> bool) {
+        if is_left(message.type_name()) {
+            return;
+        }
+        for field in &message.fields {
+            self.coverage.read(field);
+            self.read_value_but(&field.value, is_left);
+        }
+    }
+
+    fn read_value_but(&self, value: &'m Value, is_left: &dyn Fn(&str) -> bool) {
+        match value {
+            Value::Message(message) => self.read_but(message, is_left),
+            Value::Any(any) => any.message.iter().for_each(|message| self.read_but(message, is_left)),
+            Value::List(items) => items.iter().for_each(|item| self.read_value_but(&item.value, is_left)),
+            Value::Map(entries) => entries.iter().for_each(|entry| self.read_value_but(&entry.value, is_left)),
             _ => {}
         }
     }

@@ -265,6 +265,11 @@ impl Flags {
         self.0 == 0
     }
 
+    /// The bits that Envoy gives these flags.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
     /// The flags that are set, each with its short and long name.
     pub fn names(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         Flags::NAMES.iter().filter(move |(flag, ..)| self.contains(*flag)).map(|(_, short, long)| (*short, *long))

@@ -18,6 +18,7 @@
 
 mod body;
 mod bucket;
+pub mod cel;
 mod config;
 pub mod fake;
 mod grpc;

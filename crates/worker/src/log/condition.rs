@@ -1,8 +1,9 @@
 //! What is logged at all, and which local replies are changed: conditions on a stream, compiled.
 
+use postrider_filter_api::cel;
 use postrider_http::HeaderId;
 use postrider_http::grpc::{Code, Status};
-use postrider_model::{LogCondition, MetadataMatch};
+use postrider_model::{Expression, LogCondition, MetadataMatch};
 use postrider_router::HeaderTest;
 
 use crate::format::Context;
@@ -14,6 +15,7 @@ pub(crate) enum Condition {
         matches: MetadataMatch,
         if_absent: bool,
     },
+    Expression(Box<Expression>),
     All(Vec<Condition>),
     Any(Vec<Condition>),
     /// Everything that needs no compilation.
@@ -29,6 +31,7 @@ impl Condition {
             LogCondition::Metadata { matches, if_absent } => {
                 Condition::Metadata { matches: matches.clone(), if_absent: *if_absent }
             }
+            LogCondition::Expression(expression) => Condition::Expression(expression.clone()),
             LogCondition::All(all) => Condition::All(each(all)),
             LogCondition::Any(all) => Condition::Any(each(all)),
             other => Condition::Plain(other.clone()),
@@ -44,6 +47,7 @@ impl Condition {
                 let metadata = &context.info.metadata;
                 if matches.finds(metadata) { matches.matches(metadata) } else { *if_absent }
             }
+            Condition::Expression(expression) => cel::is_true(expression, &context.facts()),
             Condition::All(all) => all.iter().all(|each| each.holds(context)),
             Condition::Any(all) => all.iter().any(|each| each.holds(context)),
             Condition::Plain(plain) => holds(plain, context),
@@ -78,7 +82,11 @@ fn holds(condition: &LogCondition, context: &Context<'_>) -> bool {
         }
         LogCondition::NotHealthCheck => !context.info.is_health_check,
         LogCondition::Kinds { kinds, exclude } => kinds.contains(&context.kind().name()) != *exclude,
-        LogCondition::Header(_) | LogCondition::Metadata { .. } | LogCondition::All(_) | LogCondition::Any(_) => false,
+        LogCondition::Header(_)
+        | LogCondition::Metadata { .. }
+        | LogCondition::Expression(_)
+        | LogCondition::All(_)
+        | LogCondition::Any(_) => false,
     }
 }
 

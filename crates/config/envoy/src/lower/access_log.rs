@@ -1,8 +1,10 @@
 //! Access loggers and their formats.
 
+use postrider_config_core::Diagnostic;
+use postrider_model::cel::Allowed;
 use postrider_model::{
-    AccessLog, AccessLogSink, Compare, Comparison, EntryKind, Format, HeaderCondition, JsonFormat, LogCondition,
-    LogFormat, LogOutput, StringKind, StringMatch,
+    AccessLog, AccessLogSink, Compare, Comparison, EntryKind, Expression, Format, HeaderCondition, JsonFormat,
+    LogCondition, LogFormat, LogOutput, StringKind, StringMatch,
 };
 
 use super::context::Lowering;
@@ -14,6 +16,8 @@ const STDOUT: &str = "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog"
 const STDERR: &str = "envoy.extensions.access_loggers.stream.v3.StderrAccessLog";
 const HTTP_SERVICE: &str = "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig";
 const TCP_SERVICE: &str = "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig";
+
+const EXPRESSION: &str = "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter";
 
 /// Envoy's `AccessLogType`, by number.
 const KINDS: [&str; 15] = [
@@ -153,6 +157,7 @@ pub(super) fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCon
             let kinds = kinds.filter_map(|kind| KINDS.get(usize::try_from(kind.value).ok()?).copied()).collect();
             Some(LogCondition::Kinds { kinds, exclude: filter.bool("exclude") })
         }
+        Some("extension_filter") => expression(cx, &at.message("extension_filter")?),
         Some("and_filter") => conditions(cx, &at.message("and_filter")?).map(LogCondition::All),
         Some("or_filter") => conditions(cx, &at.message("or_filter")?).map(LogCondition::Any),
         Some(other) => {
@@ -161,6 +166,36 @@ pub(super) fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCon
         }
         None => {
             cx.missing(at, "the access logger's filter is empty", "a condition such as `grpc_status_filter`");
+            None
+        }
+    }
+}
+
+/// `envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter`.
+fn expression(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCondition> {
+    at.str("name");
+    let Some(any) = at.any("typed_config") else {
+        cx.missing(at, "the filter has no `typed_config`", "a `typed_config` with its `@type`");
+        return None;
+    };
+    let (EXPRESSION, Some(config)) = (any.type_name, &any.reader) else {
+        cx.refuse_extension(at, "typed_config", &any);
+        return None;
+    };
+    let settings = config.message("cel_config");
+    let allows = |field: &str| settings.as_ref().is_some_and(|settings| settings.bool(field));
+    let allowed = Allowed {
+        conversion: allows("enable_string_conversion"),
+        concatenation: allows("enable_string_concat"),
+        functions: allows("enable_string_functions"),
+    };
+    let text = config.str("expression");
+    match Expression::parse(text, allowed) {
+        Ok(expression) => Some(LogCondition::Expression(Box::new(expression))),
+        Err(error) => {
+            let place = cx.place_inside(config, "expression", text, error.offset);
+            let path = config.path_of("expression");
+            cx.push(Diagnostic::error("invalid-expression", error.message).at(place).path(path));
             None
         }
     }

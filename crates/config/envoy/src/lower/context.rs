@@ -212,6 +212,11 @@ impl<'c> Lowering<'c> {
         }
     }
 
+    /// The place in a field's text, `offset` bytes into it.
+    pub fn place_inside(&self, at: &Reader<'_>, field: &str, text: &str, offset: usize) -> Option<Span> {
+        at.span_of(field).map(|span| self.inside(span, text, offset))
+    }
+
     /// The part of a scalar's span that starts `offset` bytes into its value, when the text stands there unescaped.
     fn inside(&self, span: Span, value: &str, offset: usize) -> Span {
         let Some(file) = self.sources.file(span.file) else { return span };

@@ -35,6 +35,7 @@ mod inspection;
 mod listener;
 mod locate;
 mod log_service;
+mod match_tree;
 mod matchers;
 mod metadata;
 mod mirrors;

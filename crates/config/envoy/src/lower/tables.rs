@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postrider_model::{Attempts, Domain, Mirror, RequireTls, RouteTable, VirtualCluster, VirtualHost};
+use postrider_model::{Attempts, Domain, Mirror, RequireTls, Route, RouteTable, VirtualCluster, VirtualHost};
 
 use super::context::{Lowering, origin};
 use super::plugins::{self, Specifiers};
-use super::{filters, headers, matchers, metadata, mirrors, rate_limits, retry, route};
+use super::{filters, headers, match_tree, matchers, metadata, mirrors, rate_limits, retry, route};
 use crate::reader::Reader;
 
 /// Settings of a table that reach down to its routes.
@@ -67,12 +67,20 @@ fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, 
     let own = mirrors::mirrors(cx, at, rules);
     let mirrors = if own.is_empty() { of_table.to_vec() } else { own };
     let host = HostRules { attempts: retry::of_host(cx, at), mirrors };
-    let routes = at.list("routes");
-    let routes = routes.iter().filter_map(|each| route::route(cx, each, rules, &host)).map(Arc::new).collect();
+    let written = at.list("routes");
+    let mut routes: Vec<Arc<Route>> =
+        written.iter().filter_map(|each| route::route(cx, each, rules, &host)).map(Arc::new).collect();
+    let tree = at.message("matcher").and_then(|matcher| {
+        if !written.is_empty() {
+            cx.error(at, "matcher", "invalid-value", "a virtual host has either `routes` or a `matcher`");
+        }
+        match_tree::routes(cx, &matcher, rules, &host, &mut routes)
+    });
     VirtualHost {
         name: at.str("name").to_owned(),
         domains: at.strings("domains").iter().map(|domain| self::domain(domain.value)).collect(),
         routes,
+        tree: tree.map(Arc::new),
         request_headers: headers::request_edits(cx, at),
         response_headers: headers::response_edits(cx, at),
         filter_overrides: filters::overrides(cx, at, rules.filters),

@@ -4,13 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_filter_api::ConfigError;
-use postrider_model::{CertificatePart, Reading, StringMatch, Value, header_match, network, string_match};
+use postrider_model::cel::Allowed;
+use postrider_model::{
+    CertificatePart, Expression, MatchContext, MatchTree, Reading, StringMatch, Value, header_match, network,
+    string_match,
+};
 
-use super::rules::{Place, Policy, Rule, Rules, Source, Verb};
+use super::rules::{Place, Policy, Rule, Rules, Source, Tree, Verb, Verdict};
 use postrider_model::{MetadataMatch, PathTemplate};
 
 pub(super) const URI_TEMPLATE: &str = "envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig";
 pub(super) const MTLS: &str = "envoy.extensions.rbac.principals.mtls_authenticated.v3.Config";
+
+const ACTION: &str = "envoy.config.rbac.v3.Action";
 
 /// How deep rules may stand in rules.
 const MAX_DEPTH: usize = 64;
@@ -46,7 +52,6 @@ pub(super) struct Connections {
 
 pub(super) fn read_connections(value: &Value) -> Result<Connections, ConfigError> {
     Reading::all(value, |at| {
-        refuse_trees(at);
         // A connection is judged once: what rules look at stays as it is.
         at.text("enforcement_type");
         let stat_prefix = at.text("stat_prefix").unwrap_or_default().to_owned();
@@ -56,8 +61,8 @@ pub(super) fn read_connections(value: &Value) -> Result<Connections, ConfigError
         let about = About::Connections;
         Connections {
             rules: Config {
-                enforced: at.map("rules", |at| rules(at, about)).map(Arc::new),
-                shadow: at.map("shadow_rules", |at| rules(at, about)).map(Arc::new),
+                enforced: either(at, "rules", "matcher", about),
+                shadow: either(at, "shadow_rules", "shadow_matcher", about),
                 shadow_prefix: at.text("shadow_rules_stat_prefix").unwrap_or_default().to_owned(),
                 ..Config::default()
             },
@@ -74,16 +79,46 @@ enum About {
     Connections,
 }
 
-fn refuse_trees(at: &mut Reading<'_>) {
-    at.refuse("matcher", "a tree of matchers in place of rules");
-    at.refuse("shadow_matcher", "a tree of matchers in place of rules");
+/// Rules or a tree.
+fn either(at: &mut Reading<'_>, list: &str, tree: &str, about: About) -> Option<Arc<Rules>> {
+    let rules = at.map(list, |at| rules(at, about));
+    let context = match about {
+        About::Requests => MatchContext::Requests,
+        About::Connections => MatchContext::Connections,
+    };
+    let made = at.map(tree, |at| MatchTree::read(at, context, &mut verdict));
+    if rules.is_some() && made.is_some() {
+        at.error(tree, format!("either {list} or {tree} is wanted: beside a tree, rules would not be asked"));
+    }
+    made.flatten().map(|tree| Rules::Tree(Tree::new(tree))).or(rules).map(Arc::new)
+}
+
+/// `envoy.config.rbac.v3.Action`.
+fn verdict(at: &mut Reading<'_>, kind: &str) -> Option<Verdict> {
+    if kind != ACTION {
+        at.error("@type", format!("{kind}: a verdict is wanted here: {ACTION}"));
+        at.skip();
+        return None;
+    }
+    let name = at.text("name").unwrap_or_default().to_owned();
+    if name.is_empty() {
+        at.error("name", "a name for the verdict is required");
+    }
+    Some(Verdict { name, action: verb(at) })
+}
+
+fn verb(at: &mut Reading<'_>) -> Verb {
+    match at.text("action") {
+        Some("DENY") => Verb::Deny,
+        Some("LOG") => Verb::Log,
+        _ => Verb::Allow,
+    }
 }
 
 fn config(at: &mut Reading<'_>) -> Config {
-    refuse_trees(at);
     Config {
-        enforced: at.map("rules", |at| rules(at, About::Requests)).map(Arc::new),
-        shadow: at.map("shadow_rules", |at| rules(at, About::Requests)).map(Arc::new),
+        enforced: either(at, "rules", "matcher", About::Requests),
+        shadow: either(at, "shadow_rules", "shadow_matcher", About::Requests),
         enforced_prefix: at.text("rules_stat_prefix").unwrap_or_default().to_owned(),
         shadow_prefix: at.text("shadow_rules_stat_prefix").unwrap_or_default().to_owned(),
         count_policies: at.flag("track_per_rule_stats"),
@@ -92,27 +127,30 @@ fn config(at: &mut Reading<'_>) -> Config {
 
 fn rules(at: &mut Reading<'_>, about: About) -> Rules {
     at.refuse("audit_logging_options", "audit loggers");
-    let action = match at.text("action") {
-        Some("DENY") => Verb::Deny,
-        Some("LOG") => Verb::Log,
-        _ => Verb::Allow,
-    };
+    let action = verb(at);
     let policies = at.map("policies", |all| {
         let names = all.keys();
         names.filter_map(|name| all.map(name, |at| policy(at, name.to_owned(), about)).flatten()).collect()
     });
-    let mut rules = Rules { action, policies: policies.unwrap_or_default() };
-    rules.policies.sort_by(|a, b| a.name.cmp(&b.name));
-    rules
+    let mut policies: Vec<Policy> = policies.unwrap_or_default();
+    policies.sort_by(|a, b| a.name.cmp(&b.name));
+    Rules::Policies { action, policies }
 }
 
 fn policy(at: &mut Reading<'_>, name: String, about: About) -> Option<Policy> {
-    for key in ["condition", "checked_condition", "cel_config"] {
-        at.refuse(key, "a condition in CEL");
+    let allowed = at.map("cel_config", Allowed::read).unwrap_or_default();
+    let plain = at.map("condition", |at| Expression::read(at, allowed));
+    let checked = at.map("checked_condition", |at| Expression::read_noted(at, allowed));
+    if plain.is_some() && checked.is_some() {
+        at.error("checked_condition", "either condition or checked_condition is wanted");
     }
     let permissions = each(at, "permissions", &|at| permission(at, about, 0));
     let principals = each(at, "principals", &|at| principal(at, about, 0));
-    Some(Policy { name, permissions: permissions?, principals: principals? })
+    let condition = match plain.or(checked) {
+        Some(condition) => Some(condition?),
+        None => None,
+    };
+    Some(Policy { name, permissions: permissions?, principals: principals?, condition })
 }
 
 /// Any of a list.

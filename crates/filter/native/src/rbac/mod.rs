@@ -22,7 +22,7 @@ use postrider_telemetry::{Block, StatSet};
 pub(crate) use connections::{KIND as CONNECTIONS_KIND, build as build_connections};
 
 use config::Config;
-use rules::{Rules, Ruling, Subject, Verb};
+use rules::{Rules, Ruling, Subject};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.rbac.v3.RBAC";
 const ROUTE_KIND: &str = "envoy.extensions.filters.http.rbac.v3.RBACPerRoute";
@@ -162,11 +162,11 @@ impl Side {
         let stats = place.stats.block(kind.set, prefix);
         let rules = rules?.clone();
         let block = |name: &str| place.stats.block(&of_policy::SET, &format!("{prefix}.policy.{name}"));
-        let counted = rules.policies.iter().filter(|_| count_policies);
+        let names = if count_policies { rules.names() } else { Vec::new() };
         Some(Side {
             kind,
             stats,
-            policies: counted.map(|policy| block(&policy.name)).collect(),
+            policies: names.into_iter().map(block).collect(),
             policy_key: format!("{note}{}_effective_policy_id", kind.name),
             result_key: format!("{note}{}_engine_result", kind.name),
             rules,
@@ -200,8 +200,8 @@ impl Side {
 
     /// Rules that only log leave a hint.
     fn hint(&self, ruling: Ruling<'_>, metadata: &mut Metadata) {
-        if self.rules.action == Verb::Log {
-            metadata.set(COMMON, "access_log_hint", Value::Bool(ruling.policy.is_some()));
+        if let Some(hint) = ruling.hint {
+            metadata.set(COMMON, "access_log_hint", Value::Bool(hint));
         }
     }
 }

@@ -3,19 +3,41 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use postrider_filter_api::cel::{self, Facts};
 use postrider_filter_api::{RouteFacts, Stream, StreamInfo, TlsSession};
 use postrider_http::RequestHead;
-use postrider_model::{CertificatePart, Cidr, HeaderMatch, Regex, StringMatch, Value};
+use postrider_model::{CertificatePart, Cidr, Expression, HeaderMatch, MatchTree, Regex, StringMatch, Value};
 
 use crate::request_parts::header;
 use postrider_model::MetadataMatch;
 
-/// Policies and what it means when one of them matches.
+/// What decides.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) enum Rules {
+    /// Policies and what it means when one of them matches.
+    Policies {
+        action: Verb,
+        /// Sorted by name: the first that matches counts.
+        policies: Vec<Policy>,
+    },
+    /// A tree that leads to a verdict; who is led nowhere is turned away.
+    Tree(Tree),
+}
+
+#[derive(Debug)]
+pub(super) struct Tree {
+    tree: MatchTree<Verdict>,
+    /// What verdicts are called, each once.
+    names: Vec<String>,
+    /// Some verdict only logs.
+    logs: bool,
+}
+
+/// A leaf of a tree.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Verdict {
+    pub(super) name: String,
     pub(super) action: Verb,
-    /// Sorted by name: the first that matches counts.
-    pub(super) policies: Vec<Policy>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +53,8 @@ pub(super) struct Policy {
     pub(super) name: String,
     pub(super) permissions: Rule,
     pub(super) principals: Rule,
+    /// Must be true beside them.
+    pub(super) condition: Option<Expression>,
 }
 
 /// A condition on what is asked for (`Permission`) or on who asks (`Principal`).
@@ -90,6 +114,8 @@ pub(super) struct Ruling<'r> {
     pub(super) allowed: bool,
     /// The policy that matched, by its place and name.
     pub(super) policy: Option<(usize, &'r str)>,
+    /// What logs are told, where rules only log.
+    pub(super) hint: Option<bool>,
 }
 
 impl<'a> Subject<'a> {
@@ -97,23 +123,63 @@ impl<'a> Subject<'a> {
         let server_name = stream.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
         Subject { request: Some(stream.request), info: stream.info, route: stream.route, server_name }
     }
+
+    fn facts(self) -> Facts<'a> {
+        let Subject { request, info, route, server_name } = self;
+        Facts { request, response: None, trailers: None, info, route, server_name }
+    }
 }
 
 impl Rules {
     pub(super) fn judge(&self, subject: Subject<'_>) -> Ruling<'_> {
-        let found = self.policies.iter().enumerate().find(|(_, policy)| policy.matches(subject));
-        let allowed = match self.action {
+        let (action, policies) = match self {
+            Rules::Policies { action, policies } => (*action, policies),
+            Rules::Tree(tree) => return tree.judge(subject),
+        };
+        let found = policies.iter().enumerate().find(|(_, policy)| policy.matches(subject));
+        let allowed = match action {
             Verb::Allow => found.is_some(),
             Verb::Deny => found.is_none(),
             Verb::Log => true,
         };
-        Ruling { allowed, policy: found.map(|(index, policy)| (index, policy.name.as_str())) }
+        let hint = (action == Verb::Log).then_some(found.is_some());
+        Ruling { allowed, policy: found.map(|(index, policy)| (index, policy.name.as_str())), hint }
+    }
+
+    /// What is counted by itself, in the order of [`Ruling::policy`].
+    pub(super) fn names(&self) -> Vec<&str> {
+        match self {
+            Rules::Policies { policies, .. } => policies.iter().map(|policy| policy.name.as_str()).collect(),
+            Rules::Tree(tree) => tree.names.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
+impl Tree {
+    pub(super) fn new(tree: MatchTree<Verdict>) -> Tree {
+        let mut names: Vec<String> = tree.actions().into_iter().map(|verdict| verdict.name.clone()).collect();
+        names.sort();
+        names.dedup();
+        let logs = tree.actions().into_iter().any(|verdict| verdict.action == Verb::Log);
+        Tree { tree, names, logs }
+    }
+
+    fn judge(&self, subject: Subject<'_>) -> Ruling<'_> {
+        let found = self.tree.find(&subject.facts());
+        let place = |verdict: &Verdict| self.names.binary_search(&verdict.name).unwrap_or_default();
+        Ruling {
+            allowed: found.is_some_and(|verdict| verdict.action != Verb::Deny),
+            policy: found.map(|verdict| (place(verdict), verdict.name.as_str())),
+            hint: self.logs.then(|| found.is_some_and(|verdict| verdict.action == Verb::Log)),
+        }
     }
 }
 
 impl Policy {
     fn matches(&self, subject: Subject<'_>) -> bool {
-        self.permissions.matches(subject) && self.principals.matches(subject)
+        self.permissions.matches(subject)
+            && self.principals.matches(subject)
+            && self.condition.as_ref().is_none_or(|condition| cel::is_true(condition, &subject.facts()))
     }
 }
 

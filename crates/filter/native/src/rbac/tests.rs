@@ -220,9 +220,9 @@ fn a_configuration_is_refused_with_all_its_errors() {
     ]);
     let found = errors(bad);
     let wanted = [
-        "matcher",
         "rules.policies.p.permissions[0]",
         "rules.policies.p.principals[0]",
+        "matcher",
         "shadow_rules.policies.p.permissions[0].destination_port_range",
         "shadow_rules.policies.p.principals[0]",
         "shadow_rules.policies.p.principals[0].odd",

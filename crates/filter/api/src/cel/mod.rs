@@ -1,0 +1,29 @@
+//! What expressions mean for a stream: values, their operations, and where they come from.
+//!
+//! An evaluation never fails loudly: a value that is missing or of the wrong kind makes an expression neither true nor
+//! false, and who asks takes that for false. What it makes is bounded by [`MAX_TEXT`] and by the length of the expression.
+
+mod evaluate;
+mod facts;
+mod text;
+mod time;
+mod value;
+
+pub use facts::Facts;
+
+use postrider_model::Expression;
+
+use evaluate::evaluate;
+use value::Data;
+
+/// The longest text that an expression may make, in bytes.
+const MAX_TEXT: usize = 64 << 10;
+
+/// Whether the expression is true for what is known.
+#[cold]
+pub fn is_true(expression: &Expression, facts: &Facts<'_>) -> bool {
+    matches!(evaluate(&expression.root, expression.allowed, facts), Ok(Data::Bool(true)))
+}
+
+#[cfg(test)]
+mod tests;

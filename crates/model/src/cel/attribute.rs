@@ -1,0 +1,93 @@
+//! What expressions may look at, by Envoy's names.
+
+macro_rules! attributes {
+    ($($name:ident = $text:literal;)*) => {
+        /// Something that is known of a request, its answer or its connections; or not, or not yet.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Attribute { $(#[doc = $text] $name,)* }
+
+        const KNOWN: &[(&str, Attribute)] = &[$(($text, Attribute::$name)),*];
+    };
+}
+
+attributes! {
+    RequestPath = "request.path";
+    RequestUrlPath = "request.url_path";
+    RequestHost = "request.host";
+    RequestScheme = "request.scheme";
+    RequestMethod = "request.method";
+    RequestHeaders = "request.headers";
+    RequestReferer = "request.referer";
+    RequestUserAgent = "request.useragent";
+    RequestTime = "request.time";
+    RequestId = "request.id";
+    RequestProtocol = "request.protocol";
+    RequestQuery = "request.query";
+    RequestDuration = "request.duration";
+    RequestSize = "request.size";
+    RequestTotalSize = "request.total_size";
+    ResponseCode = "response.code";
+    ResponseCodeDetails = "response.code_details";
+    ResponseFlags = "response.flags";
+    ResponseGrpcStatus = "response.grpc_status";
+    ResponseHeaders = "response.headers";
+    ResponseTrailers = "response.trailers";
+    ResponseSize = "response.size";
+    ResponseTotalSize = "response.total_size";
+    SourceAddress = "source.address";
+    SourcePort = "source.port";
+    DestinationAddress = "destination.address";
+    DestinationPort = "destination.port";
+    ConnectionId = "connection.id";
+    ConnectionMtls = "connection.mtls";
+    ConnectionServerName = "connection.requested_server_name";
+    ConnectionTlsVersion = "connection.tls_version";
+    ConnectionLocalSubject = "connection.subject_local_certificate";
+    ConnectionPeerSubject = "connection.subject_peer_certificate";
+    ConnectionLocalDns = "connection.dns_san_local_certificate";
+    ConnectionPeerDns = "connection.dns_san_peer_certificate";
+    ConnectionLocalUri = "connection.uri_san_local_certificate";
+    ConnectionPeerUri = "connection.uri_san_peer_certificate";
+    ConnectionPeerDigest = "connection.sha256_peer_certificate_digest";
+    ConnectionFailure = "connection.transport_failure_reason";
+    ConnectionTermination = "connection.termination_details";
+    UpstreamAddress = "upstream.address";
+    UpstreamPort = "upstream.port";
+    UpstreamLocalAddress = "upstream.local_address";
+    UpstreamTlsVersion = "upstream.tls_version";
+    UpstreamLocalSubject = "upstream.subject_local_certificate";
+    UpstreamPeerSubject = "upstream.subject_peer_certificate";
+    UpstreamLocalDns = "upstream.dns_san_local_certificate";
+    UpstreamPeerDns = "upstream.dns_san_peer_certificate";
+    UpstreamLocalUri = "upstream.uri_san_local_certificate";
+    UpstreamPeerUri = "upstream.uri_san_peer_certificate";
+    UpstreamPeerDigest = "upstream.sha256_peer_certificate_digest";
+    UpstreamFailure = "upstream.transport_failure_reason";
+    UpstreamAttempts = "upstream.request_attempt_count";
+    Metadata = "metadata.filter_metadata";
+    FilterState = "filter_state";
+    ClusterName = "xds.cluster_name";
+    RouteName = "xds.route_name";
+    VirtualHostName = "xds.virtual_host_name";
+    FilterChainName = "xds.filter_chain_name";
+    RouteMetadata = "xds.route_metadata.filter_metadata";
+    VirtualHostMetadata = "xds.virtual_host_metadata.filter_metadata";
+}
+
+impl Attribute {
+    pub(super) fn named(name: &str) -> Option<Attribute> {
+        KNOWN.iter().find(|(known, _)| *known == name).map(|(_, attribute)| *attribute)
+    }
+
+    /// Whether names of attributes begin with these words.
+    pub(super) fn is_prefix(words: &str) -> bool {
+        KNOWN.iter().any(|(known, _)| known.strip_prefix(words).is_some_and(|rest| rest.starts_with('.')))
+    }
+
+    /// The last words of the names that begin so, for an error.
+    pub(super) fn below(words: &str) -> String {
+        let rest = |known: &'static str| known.strip_prefix(words)?.strip_prefix('.');
+        let names: Vec<&str> = KNOWN.iter().filter_map(|(known, _)| rest(known)).collect();
+        names.join(", ")
+    }
+}
