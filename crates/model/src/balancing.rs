@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use crate::Subsets;
+
 /// The policy, and what decides beside it which hosts it sees.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Balancing {
     pub policy: LoadBalancing,
+    /// Requests may ask for hosts with certain labels.
+    pub subsets: Option<Box<Subsets>>,
     /// A locality is drawn by its weight first, then a host in it.
     pub by_locality: bool,
     /// Percent of traffic that a percent of healthy hosts may take.
@@ -22,6 +26,7 @@ impl Default for Balancing {
     fn default() -> Self {
         Balancing {
             policy: LoadBalancing::default(),
+            subsets: None,
             by_locality: false,
             overprovisioning: 140,
             fails_on_panic: false,

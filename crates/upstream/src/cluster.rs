@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Waker;
 use std::time::Instant;
 
-use postrider_model::{Address, Balancing, Endpoint, EndpointHealth, HealthRules};
+use postrider_model::{Address, Balancing, Endpoint, EndpointHealth, HealthRules, Labels};
 
 use crate::hosts::HostSet;
 use crate::open::OpenConnections;
 use crate::outlier::{Monitor, Monitors};
-use crate::{Health, Permit, Random};
+use crate::{Health, Permit, Random, SubsetCounts};
 
 /// The endpoints of a cluster at one moment, as published by discovery.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -34,12 +34,14 @@ pub struct Cluster<C> {
 }
 
 /// What of a request decides on its host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Choice {
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Choice<'c> {
     /// For policies that choose by a hash; without, they choose at random.
     pub hash: Option<u64>,
     /// So many hosts were refused already.
     pub attempt: u32,
+    /// What the host is to have, where hosts are known by their labels.
+    pub labels: Option<&'c Labels>,
 }
 
 /// How many hosts there are.
@@ -225,19 +227,30 @@ impl<C> Cluster<C> {
     }
 
     /// The same for a request that says something about its host.
-    pub fn pick_for(&self, choice: Choice, random: &Random) -> Option<Rc<Host<C>>> {
+    pub fn pick_for(&self, choice: Choice<'_>, random: &Random) -> Option<Rc<Host<C>>> {
         self.hosts.borrow().pick(random, choice)
     }
 
     /// The same for one that wants no host of the priorities in `without`. When the others can take nothing, none is left out
     /// any more, and `without` is empty.
-    pub fn pick_without(&self, without: &mut Vec<u32>, choice: Choice, random: &Random) -> Option<Rc<Host<C>>> {
+    pub fn pick_without(&self, without: &mut Vec<u32>, choice: Choice<'_>, random: &Random) -> Option<Rc<Host<C>>> {
         self.hosts.borrow().pick_without(without, (&self.balancing, &self.rules), random, choice)
     }
 
     /// Hosts are chosen by a hash, so another try of a request needs another attempt to find another host.
     pub fn is_hashing(&self) -> bool {
         self.balancing.policy.is_hashing()
+    }
+
+    /// Requests may want hosts with certain labels.
+    #[inline]
+    pub fn has_subsets(&self) -> bool {
+        self.balancing.subsets.is_some()
+    }
+
+    /// What happened to subsets since the last time; `None` when there are none.
+    pub fn take_subset_counts(&self) -> Option<SubsetCounts> {
+        self.hosts.borrow().take_subset_counts()
     }
 
     /// How often a host was picked since the last time although too few are well.

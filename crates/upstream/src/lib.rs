@@ -20,6 +20,7 @@ mod open;
 pub mod outlier;
 mod priorities;
 mod random;
+mod subsets;
 
 pub use balance::Picker;
 pub use breaker::{Breaker, Breakers, LocalBreakers, Permit, PriorityBreakers};
@@ -28,3 +29,4 @@ pub use eyeballs::order as address_order;
 pub use health::Health;
 pub use open::OpenConnections;
 pub use random::Random;
+pub use subsets::SubsetCounts;

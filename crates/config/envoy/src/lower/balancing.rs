@@ -6,6 +6,7 @@ use postrider_model::{
 };
 
 use super::context::Lowering;
+use super::subsets;
 use crate::reader::Reader;
 
 /// Defaults of Envoy's `RingHashLbConfig` and `MaglevLbConfig`.
@@ -21,6 +22,7 @@ const ROUND_ROBIN: &str = "envoy.extensions.load_balancing_policies.round_robin.
 const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
 const RING_HASH: &str = "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash";
 const MAGLEV: &str = "envoy.extensions.load_balancing_policies.maglev.v3.Maglev";
+const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";
 const WRR_LOCALITY: &str = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality";
 
 pub(super) fn balancing(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Balancing {
@@ -36,9 +38,15 @@ pub(super) fn balancing(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Balancing {
     let keys = common.as_ref().map(keys).unwrap_or_default();
     if let Some(list) = at.message("load_balancing_policy") {
         at.ignore("lb_policy", "`load_balancing_policy` takes its place");
+        if at.has("lb_subset_config") {
+            let text = "`load_balancing_policy` and `lb_subset_config` exclude each other; a policy of type `Subset` says the same";
+            at.whole("lb_subset_config");
+            cx.error(at, "lb_subset_config", "conflict", text);
+        }
         listed(cx, &list, &mut balancing);
     } else {
         balancing.policy = named(cx, at, keys);
+        balancing.subsets = subsets::of_cluster(cx, at);
     }
     names_are_known(cx, at, &balancing);
     balancing
@@ -166,6 +174,19 @@ fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>, balancing: &mut Balancing) {
                     listed(cx, &inner, balancing);
                 }
                 balancing.by_locality = true;
+                balancing.policy.clone()
+            }
+            SUBSET if balancing.subsets.is_none() => {
+                if config.bool("allow_redundant_keys") {
+                    cx.refuse_value(config, "allow_redundant_keys", "labels that are looked for and need not be found");
+                }
+                balancing.subsets = Some(subsets::subsets(cx, config));
+                match config.message("subset_lb_policy") {
+                    Some(inner) => listed(cx, &inner, balancing),
+                    None => {
+                        cx.missing(config, "no policy chooses within a subset", "`subset_lb_policy: {policies: …}`")
+                    }
+                }
                 balancing.policy.clone()
             }
             _ => {

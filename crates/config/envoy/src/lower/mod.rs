@@ -51,6 +51,7 @@ mod retry;
 mod route;
 mod runtime;
 mod secrets;
+mod subsets;
 mod tables;
 mod tcp;
 mod tls;
