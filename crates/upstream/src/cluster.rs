@@ -6,13 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use postrider_model::{Address, Balancing, Endpoint, EndpointHealth, HealthRules, Labels};
+use postrider_model::{Address, Balancing, Endpoint, EndpointHealth, HealthRules, Labels, LoadBalancing};
 
 use crate::hosts::HostSet;
 use crate::open::OpenConnections;
 use crate::outlier::{Monitor, Monitors};
+use crate::peak::Peak;
 use crate::{Health, Permit, Random, SubsetCounts};
 
 /// The endpoints of a cluster at one moment, as published by discovery.
@@ -69,6 +70,8 @@ pub struct Host<C> {
     pub monitor: Option<Arc<Monitor>>,
     /// Since when it is well, where new hosts start slowly.
     pub(crate) since: Cell<Option<Instant>>,
+    /// How fast it answers, where that decides.
+    peak: Option<Box<Peak>>,
     /// Discovery dropped it, and it stays while it passes its checks.
     pub removed: Cell<bool>,
     /// Counters for `/clusters`: connections and requests so far, and those that failed.
@@ -152,6 +155,9 @@ impl<C> Cluster<C> {
                     let monitor = self.monitors.as_ref().map(|monitors| monitors.of(endpoint));
                     let mut host = Host::new(endpoint.clone(), self.first_health(endpoint), monitor);
                     host.shared = self.open.as_ref().map(|open| open.of(&endpoint.address));
+                    if let LoadBalancing::PeakEwma(rules) = &self.balancing.policy {
+                        host.peak = Some(Box::new(Peak::new(rules, Instant::now())));
+                    }
                     self.begin_slowly(&host);
                     Rc::new(host)
                 }
@@ -339,6 +345,7 @@ impl<C> Host<C> {
             pool: RefCell::new(None),
             has_pool: Cell::new(false),
             since: Cell::new(None),
+            peak: None,
             removed: Cell::new(false),
             active: Cell::new(0),
             connections: Cell::new(0),
@@ -360,6 +367,25 @@ impl<C> Host<C> {
         }
     }
 
+    /// Somebody wants to know how long its answers take.
+    #[inline]
+    pub fn is_timed(&self) -> bool {
+        self.peak.is_some()
+    }
+
+    /// A request took so long. One that was not `answered` makes the host no faster.
+    #[cold]
+    pub fn observe(&self, took: Duration, answered: bool) {
+        if let Some(peak) = &self.peak {
+            peak.observe(took, answered, Instant::now());
+        }
+    }
+
+    /// Seconds that an answer is likely to take, where that decides.
+    pub(crate) fn latency(&self) -> f64 {
+        self.peak.as_ref().map_or(0.0, |peak| peak.average(Instant::now()))
+    }
+
     /// The same host without the connections.
     fn successor(&self) -> Host<C> {
         let host = Host::new(self.endpoint.clone(), self.health.get(), self.monitor.clone());
@@ -370,7 +396,7 @@ impl<C> Host<C> {
         host.totals.successes.set(totals.successes.get());
         host.totals.errors.set(totals.errors.get());
         host.since.set(self.since.get());
-        Host { shared: self.shared.clone(), ..host }
+        Host { shared: self.shared.clone(), peak: self.peak.clone(), ..host }
     }
 
     /// A connection to it is being made.
@@ -463,7 +489,6 @@ impl<C> Host<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn endpoint(port: u16, priority: u32, health: EndpointHealth) -> Arc<Endpoint> {
         let address = Address::Tcp(([127, 0, 0, 1], port).into());
@@ -602,6 +627,23 @@ mod tests {
         let new = cluster.pick(&random).unwrap();
         assert!(old.is_retired() && !new.is_retired());
         assert_eq!((new.connections.get(), new.totals.connections.get()), (0, 1));
+    }
+
+    #[test]
+    fn a_host_that_answers_slowly_gets_less() {
+        let random = Random::new(1);
+        let both = Endpoints((1..=2).map(|port| endpoint(port, 0, EndpointHealth::Healthy)).collect());
+        let policy = LoadBalancing::PeakEwma(postrider_model::PeakEwma::default());
+        let balancing = Balancing { policy, ..Balancing::default() };
+        let cluster = Cluster::<u32>::new(balancing, HealthRules::default(), &both, &random);
+        let of_first = || (0..100).filter(|_| port(&cluster.pick(&random).unwrap()) == 1).count();
+        let first = cluster.all()[0].clone();
+        assert!(first.is_timed());
+        first.observe(Duration::from_secs(5), true);
+        assert_eq!(of_first(), 0);
+        let second = cluster.all()[1].clone();
+        second.active.set(1000);
+        assert_eq!(of_first(), 100, "a fast host with a thousand requests is not fast");
     }
 
     #[test]

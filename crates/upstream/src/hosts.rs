@@ -360,7 +360,8 @@ impl<C> Group<C> {
             .map(|host| Candidate { weight: host.endpoint.weight, place: policy.is_hashing().then(|| place(host)) })
             .collect();
         let slow_start = policy.slow_start().copied();
-        let picker = Picker::new(policy, &candidates, random, &View { hosts: &hosts, slow_start: slow_start.as_ref() });
+        let view = View { hosts: &hosts, slow_start: slow_start.as_ref() };
+        let picker = Picker::new(policy, &candidates, random, &view);
         Group { picker, hosts, slow_start }
     }
 
@@ -417,6 +418,10 @@ struct View<'h, C> {
 impl<C> Hosts for View<'_, C> {
     fn load(&self, index: usize) -> u32 {
         self.hosts.get(index).map_or(0, |host| host.active.get())
+    }
+
+    fn latency(&self, index: usize) -> f64 {
+        self.hosts.get(index).map_or(0.0, |host| host.latency())
     }
 
     fn warmth(&self, index: usize) -> f64 {

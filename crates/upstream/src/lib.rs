@@ -18,6 +18,7 @@ pub mod health;
 mod hosts;
 mod open;
 pub mod outlier;
+mod peak;
 mod priorities;
 mod random;
 mod subsets;

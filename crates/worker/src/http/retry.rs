@@ -260,6 +260,7 @@ impl Exchange {
         let now = worker.clock.now();
         if let Some(host) = self.host.take() {
             host.totals.errors.set(host.totals.errors.get() + 1);
+            self.time(&host, self.response.status() > 0, now);
             if self.permit.take().is_some() {
                 host.active.set(host.active.get().saturating_sub(1));
                 cluster.stats(worker).gauge_dec(stat::UPSTREAM_RQ_ACTIVE);

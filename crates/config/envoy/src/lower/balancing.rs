@@ -2,7 +2,7 @@
 
 use postrider_config_core::Severity;
 use postrider_model::{
-    Balancing, HashFunction, HashKeys, HostStatuses, LeastRequest, LoadBalancing, Maglev, RingHash, SlowStart,
+    Balancing, HashFunction, HashKeys, HostStatuses, LeastRequest, LoadBalancing, Maglev, PeakEwma, RingHash, SlowStart,
 };
 
 use super::context::Lowering;
@@ -22,6 +22,7 @@ const ROUND_ROBIN: &str = "envoy.extensions.load_balancing_policies.round_robin.
 const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
 const RING_HASH: &str = "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash";
 const MAGLEV: &str = "envoy.extensions.load_balancing_policies.maglev.v3.Maglev";
+const PEAK_EWMA: &str = "postrider.load_balancing_policies.peak_ewma.v1.PeakEwma";
 const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";
 const WRR_LOCALITY: &str = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality";
 
@@ -154,6 +155,15 @@ fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>, balancing: &mut Balancing) {
                 let full_scan = config.enum_name("selection_method") == "FULL_SCAN"
                     || config.bool_wrapper("enable_full_scan") == Some(true);
                 LoadBalancing::LeastRequest(LeastRequest { full_scan, ..least_request(cx, config) })
+            }
+            PEAK_EWMA => {
+                locality(cx, config, balancing);
+                let default = PeakEwma::default();
+                LoadBalancing::PeakEwma(PeakEwma {
+                    decay: config.duration("decay_time").unwrap_or(default.decay),
+                    default_latency: config.duration("default_latency").unwrap_or(default.default_latency),
+                    choices: config.u32_wrapper("choice_count").unwrap_or(default.choices),
+                })
             }
             RING_HASH => {
                 by_weight(config, balancing);
