@@ -70,6 +70,11 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
         &["prost", "protobuf"],
         "the messages of gRPC are protocol buffers, whatever the config was written in",
     ),
+    (
+        "crates/model/src/subsets.rs",
+        &["envoy"],
+        "the namespace under which filters note labels, whatever the config was written in",
+    ),
     ("crates/worker/src/http/local.rs", &["envoy"], "the body of an answer under overload, which clients know it by"),
     (
         "crates/filter/native/src/rbac/",

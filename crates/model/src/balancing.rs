@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use crate::Subsets;
+
 /// The policy, and what decides beside it which hosts it sees.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Balancing {
     pub policy: LoadBalancing,
+    /// Requests may ask for hosts with certain labels.
+    pub subsets: Option<Box<Subsets>>,
     /// A locality is drawn by its weight first, then a host in it.
     pub by_locality: bool,
     /// Percent of traffic that a percent of healthy hosts may take.
@@ -22,6 +26,7 @@ impl Default for Balancing {
     fn default() -> Self {
         Balancing {
             policy: LoadBalancing::default(),
+            subsets: None,
             by_locality: false,
             overprovisioning: 140,
             fails_on_panic: false,
@@ -49,6 +54,7 @@ impl Default for HostStatuses {
 pub enum LoadBalancing {
     RoundRobin { slow_start: Option<SlowStart> },
     LeastRequest(LeastRequest),
+    PeakEwma(PeakEwma),
     Random,
     RingHash(RingHash),
     Maglev(Maglev),
@@ -70,7 +76,10 @@ impl LoadBalancing {
         match self {
             LoadBalancing::RoundRobin { slow_start } => slow_start.as_ref(),
             LoadBalancing::LeastRequest(least) => least.slow_start.as_ref(),
-            LoadBalancing::Random | LoadBalancing::RingHash(_) | LoadBalancing::Maglev(_) => None,
+            LoadBalancing::PeakEwma(_)
+            | LoadBalancing::Random
+            | LoadBalancing::RingHash(_)
+            | LoadBalancing::Maglev(_) => None,
         }
     }
 }
@@ -89,6 +98,24 @@ pub struct LeastRequest {
 impl Default for LeastRequest {
     fn default() -> Self {
         LeastRequest { choices: 2, full_scan: false, bias: 1.0, slow_start: None }
+    }
+}
+
+/// The host whose answers take the shortest time, by an average that believes bad news at once, and that has the fewest
+/// active requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeakEwma {
+    /// In this time an average sinks to 1/e. Positive.
+    pub decay: Duration,
+    /// What answers are taken to need before there was one.
+    pub default_latency: Duration,
+    /// So many hosts are picked at random, and the cheapest is taken. At least 2.
+    pub choices: u32,
+}
+
+impl Default for PeakEwma {
+    fn default() -> Self {
+        PeakEwma { decay: Duration::from_secs(10), default_latency: Duration::from_millis(30), choices: 2 }
     }
 }
 

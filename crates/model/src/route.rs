@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Attempts, CookieMatch, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, LogFormat, MatchTree,
+    Attempts, CookieMatch, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, Labels, LogFormat, MatchTree,
     Metadata, MetadataMatch, Origin, QueryMatch, RateLimit, Regex, StringMatch, Value,
 };
 
@@ -185,6 +185,8 @@ pub struct Forward {
     pub include_host_rate_limits: bool,
     /// Retries and all that belongs to them; `None` when the route and its virtual host say nothing.
     pub attempts: Option<Arc<Attempts>>,
+    /// The labels that a host is to have, where the cluster knows hosts by them.
+    pub labels: Option<Arc<Labels>>,
     /// What decides on the host, where the cluster chooses by a hash.
     pub hash_policies: Vec<HashPolicy>,
     /// Where copies of requests go; the route's own, or those of its virtual host or table.
@@ -291,6 +293,8 @@ pub struct WeightedCluster {
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
     pub host_rewrite: Option<String>,
+    /// The labels that a host is to have, those of the route among them.
+    pub labels: Option<Arc<Labels>>,
     pub filter_overrides: Vec<FilterOverride>,
 }
 

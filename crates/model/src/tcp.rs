@@ -1,8 +1,9 @@
 //! How a connection is carried without being read.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, Format, HashSource, HeaderEdits, Origin};
+use crate::{AccessLog, Format, HashSource, HeaderEdits, Labels, Origin};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TcpProxy {
@@ -52,4 +53,6 @@ pub struct Tunneling {
 pub struct TcpCluster {
     pub cluster: String,
     pub weight: u32,
+    /// The labels that a host is to have, where the cluster knows hosts by them.
+    pub labels: Option<Arc<Labels>>,
 }

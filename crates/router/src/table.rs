@@ -364,6 +364,7 @@ pub(crate) mod tests {
             rate_limits: Vec::new(),
             include_host_rate_limits: false,
             attempts: None,
+            labels: None,
             hash_policies: Vec::new(),
             mirrors: Vec::new(),
             redirects: None,

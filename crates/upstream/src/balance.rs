@@ -33,6 +33,11 @@ enum Kind {
     FewestOfAll {
         count: usize,
     },
+    /// By what they cost, with this weight.
+    Cheapest {
+        choices: usize,
+        weights: Box<[u32]>,
+    },
     Random {
         count: usize,
     },
@@ -46,6 +51,8 @@ enum Kind {
 pub trait Hosts {
     /// Active requests.
     fn load(&self, index: usize) -> u32;
+    /// Seconds that an answer takes, where that counts.
+    fn latency(&self, index: usize) -> f64;
     /// The share of its weight that a host gets: less than 1 for one that is new.
     fn warmth(&self, index: usize) -> f64;
 }
@@ -75,6 +82,7 @@ impl Picker {
                 false => Kind::FewestOf { choices: (*choices).max(2) as usize, count },
             },
             LoadBalancing::LeastRequest(least) => Kind::turns(weights, least.bias, random, hosts),
+            LoadBalancing::PeakEwma(peak) => Kind::Cheapest { choices: peak.choices.max(2) as usize, weights },
             LoadBalancing::Random => Kind::Random { count },
             LoadBalancing::RingHash(ring) => {
                 let places = places();
@@ -127,6 +135,7 @@ impl Kind {
                 let tied = || (0..*count).filter(|index| hosts.load(*index) == fewest);
                 tied().nth(random.below(tied().count()))
             }
+            Kind::Cheapest { choices, weights } => cheapest(*choices, weights, random, hosts),
             Kind::Random { count } => Some(random.below(*count)),
             Kind::Hash { table, bounded } => {
                 let hash = hash.unwrap_or_else(|| random.next());
@@ -138,6 +147,28 @@ impl Kind {
             }
         }
     }
+}
+
+/// Of hosts that are drawn, the one whose answer costs least; of equal ones the first.
+fn cheapest(choices: usize, weights: &[u32], random: &Random, hosts: &impl Hosts) -> Option<usize> {
+    let count = weights.len();
+    let cost = |index: usize| {
+        let weight = f64::from(weights.get(index).copied().unwrap_or(1).max(1));
+        hosts.latency(index) * (f64::from(hosts.load(index)) + 1.0) / weight
+    };
+    let first = random.below(count);
+    let behind = |distance: usize| (first + distance).checked_rem(count);
+    let mut best = (cost(first), behind(0)?);
+    // With as many choices as hosts all are looked at; otherwise the others are drawn beside the first.
+    for choice in 1..choices.min(count) {
+        let distance = if choices >= count { choice } else { 1 + random.below(count - 1) };
+        let index = behind(distance)?;
+        let cost = cost(index);
+        if cost < best.0 {
+            best = (cost, index);
+        }
+    }
+    Some(best.1)
 }
 
 /// What a host weighs now.
@@ -153,14 +184,35 @@ fn weight(weights: &[u32], bias: f64, index: usize, hosts: &impl Hosts) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postrider_model::{HashFunction, HashKeys, Maglev, RingHash};
+    use postrider_model::{HashFunction, HashKeys, Maglev, PeakEwma, RingHash};
 
     /// Loads by index.
     struct Loads(Vec<u32>);
 
+    /// Latencies by index, and a load for all.
+    struct Latencies(Vec<f64>, u32);
+
+    impl Hosts for Latencies {
+        fn load(&self, index: usize) -> u32 {
+            if index == 0 { self.1 } else { 0 }
+        }
+
+        fn latency(&self, index: usize) -> f64 {
+            self.0.get(index).copied().unwrap_or_default()
+        }
+
+        fn warmth(&self, _: usize) -> f64 {
+            1.0
+        }
+    }
+
     impl Hosts for Loads {
         fn load(&self, index: usize) -> u32 {
             self.0.get(index).copied().unwrap_or_default()
+        }
+
+        fn latency(&self, _: usize) -> f64 {
+            1.0
         }
 
         fn warmth(&self, _: usize) -> f64 {
@@ -267,10 +319,38 @@ mod tests {
     }
 
     #[test]
+    fn the_cheapest_of_those_that_are_drawn_is_taken() {
+        let counts = |choices, weights: &[u32], hosts: &Latencies| {
+            let policy = LoadBalancing::PeakEwma(PeakEwma { choices, ..PeakEwma::default() });
+            let random = Random::new(3);
+            let picker = Picker::new(&policy, &candidates(weights), &random, hosts);
+            let mut counts = vec![0; weights.len()];
+            (0..900).for_each(|_| counts[picker.pick(&random, None, 0, hosts).unwrap()] += 1);
+            counts
+        };
+        assert_eq!(counts(2, &[1, 1], &Latencies(vec![0.1, 0.9], 0)), [900, 0]);
+        assert_eq!(counts(2, &[1, 1], &Latencies(vec![0.1, 0.9], 9)), [0, 900], "busy hosts cost more");
+        assert_eq!(counts(2, &[1, 20], &Latencies(vec![0.1, 0.9], 0)), [0, 900], "heavy ones less");
+        assert_eq!(counts(9, &[1, 1, 1], &Latencies(vec![0.2, 0.1, 0.3], 0)), [0, 900, 0]);
+        let equal = counts(2, &[1, 1, 1], &Latencies(vec![0.1; 3], 0));
+        assert!(equal.iter().all(|count| (240..360).contains(count)), "{equal:?}");
+        let one_slow = counts(2, &[1, 1, 1], &Latencies(vec![0.1, 0.1, 5.0], 0));
+        assert_eq!(one_slow[2], 0, "{one_slow:?}");
+    }
+
+    #[test]
     fn no_host_is_no_choice() {
         let (random, loads) = (Random::new(5), Loads(Vec::new()));
         let [maglev, ring] = hashing(Some(150));
-        for policy in [round_robin(), LoadBalancing::Random, least(false), least(true), maglev, ring] {
+        for policy in [
+            round_robin(),
+            LoadBalancing::Random,
+            LoadBalancing::PeakEwma(PeakEwma::default()),
+            least(false),
+            least(true),
+            maglev,
+            ring,
+        ] {
             assert_eq!(Picker::new(&policy, &[], &random, &loads).pick(&random, None, 0, &loads), None);
         }
     }

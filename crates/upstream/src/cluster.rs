@@ -6,14 +6,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use postrider_model::{Address, Balancing, Endpoint, EndpointHealth, HealthRules};
+use postrider_model::{Address, Balancing, Endpoint, EndpointHealth, HealthRules, Labels, LoadBalancing};
 
 use crate::hosts::HostSet;
 use crate::open::OpenConnections;
 use crate::outlier::{Monitor, Monitors};
-use crate::{Health, Permit, Random};
+use crate::peak::Peak;
+use crate::{Health, Permit, Random, SubsetCounts};
 
 /// The endpoints of a cluster at one moment, as published by discovery.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -34,12 +35,14 @@ pub struct Cluster<C> {
 }
 
 /// What of a request decides on its host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Choice {
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Choice<'c> {
     /// For policies that choose by a hash; without, they choose at random.
     pub hash: Option<u64>,
     /// So many hosts were refused already.
     pub attempt: u32,
+    /// What the host is to have, where hosts are known by their labels.
+    pub labels: Option<&'c Labels>,
 }
 
 /// How many hosts there are.
@@ -67,6 +70,8 @@ pub struct Host<C> {
     pub monitor: Option<Arc<Monitor>>,
     /// Since when it is well, where new hosts start slowly.
     pub(crate) since: Cell<Option<Instant>>,
+    /// How fast it answers, where that decides.
+    peak: Option<Box<Peak>>,
     /// Discovery dropped it, and it stays while it passes its checks.
     pub removed: Cell<bool>,
     /// Counters for `/clusters`: connections and requests so far, and those that failed.
@@ -150,6 +155,9 @@ impl<C> Cluster<C> {
                     let monitor = self.monitors.as_ref().map(|monitors| monitors.of(endpoint));
                     let mut host = Host::new(endpoint.clone(), self.first_health(endpoint), monitor);
                     host.shared = self.open.as_ref().map(|open| open.of(&endpoint.address));
+                    if let LoadBalancing::PeakEwma(rules) = &self.balancing.policy {
+                        host.peak = Some(Box::new(Peak::new(rules, Instant::now())));
+                    }
                     self.begin_slowly(&host);
                     Rc::new(host)
                 }
@@ -225,19 +233,30 @@ impl<C> Cluster<C> {
     }
 
     /// The same for a request that says something about its host.
-    pub fn pick_for(&self, choice: Choice, random: &Random) -> Option<Rc<Host<C>>> {
+    pub fn pick_for(&self, choice: Choice<'_>, random: &Random) -> Option<Rc<Host<C>>> {
         self.hosts.borrow().pick(random, choice)
     }
 
     /// The same for one that wants no host of the priorities in `without`. When the others can take nothing, none is left out
     /// any more, and `without` is empty.
-    pub fn pick_without(&self, without: &mut Vec<u32>, choice: Choice, random: &Random) -> Option<Rc<Host<C>>> {
+    pub fn pick_without(&self, without: &mut Vec<u32>, choice: Choice<'_>, random: &Random) -> Option<Rc<Host<C>>> {
         self.hosts.borrow().pick_without(without, (&self.balancing, &self.rules), random, choice)
     }
 
     /// Hosts are chosen by a hash, so another try of a request needs another attempt to find another host.
     pub fn is_hashing(&self) -> bool {
         self.balancing.policy.is_hashing()
+    }
+
+    /// Requests may want hosts with certain labels.
+    #[inline]
+    pub fn has_subsets(&self) -> bool {
+        self.balancing.subsets.is_some()
+    }
+
+    /// What happened to subsets since the last time; `None` when there are none.
+    pub fn take_subset_counts(&self) -> Option<SubsetCounts> {
+        self.hosts.borrow().take_subset_counts()
     }
 
     /// How often a host was picked since the last time although too few are well.
@@ -326,6 +345,7 @@ impl<C> Host<C> {
             pool: RefCell::new(None),
             has_pool: Cell::new(false),
             since: Cell::new(None),
+            peak: None,
             removed: Cell::new(false),
             active: Cell::new(0),
             connections: Cell::new(0),
@@ -347,6 +367,25 @@ impl<C> Host<C> {
         }
     }
 
+    /// Somebody wants to know how long its answers take.
+    #[inline]
+    pub fn is_timed(&self) -> bool {
+        self.peak.is_some()
+    }
+
+    /// A request took so long. One that was not `answered` makes the host no faster.
+    #[cold]
+    pub fn observe(&self, took: Duration, answered: bool) {
+        if let Some(peak) = &self.peak {
+            peak.observe(took, answered, Instant::now());
+        }
+    }
+
+    /// Seconds that an answer is likely to take, where that decides.
+    pub(crate) fn latency(&self) -> f64 {
+        self.peak.as_ref().map_or(0.0, |peak| peak.average(Instant::now()))
+    }
+
     /// The same host without the connections.
     fn successor(&self) -> Host<C> {
         let host = Host::new(self.endpoint.clone(), self.health.get(), self.monitor.clone());
@@ -357,7 +396,7 @@ impl<C> Host<C> {
         host.totals.successes.set(totals.successes.get());
         host.totals.errors.set(totals.errors.get());
         host.since.set(self.since.get());
-        Host { shared: self.shared.clone(), ..host }
+        Host { shared: self.shared.clone(), peak: self.peak.clone(), ..host }
     }
 
     /// A connection to it is being made.
@@ -450,7 +489,6 @@ impl<C> Host<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn endpoint(port: u16, priority: u32, health: EndpointHealth) -> Arc<Endpoint> {
         let address = Address::Tcp(([127, 0, 0, 1], port).into());
@@ -589,6 +627,23 @@ mod tests {
         let new = cluster.pick(&random).unwrap();
         assert!(old.is_retired() && !new.is_retired());
         assert_eq!((new.connections.get(), new.totals.connections.get()), (0, 1));
+    }
+
+    #[test]
+    fn a_host_that_answers_slowly_gets_less() {
+        let random = Random::new(1);
+        let both = Endpoints((1..=2).map(|port| endpoint(port, 0, EndpointHealth::Healthy)).collect());
+        let policy = LoadBalancing::PeakEwma(postrider_model::PeakEwma::default());
+        let balancing = Balancing { policy, ..Balancing::default() };
+        let cluster = Cluster::<u32>::new(balancing, HealthRules::default(), &both, &random);
+        let of_first = || (0..100).filter(|_| port(&cluster.pick(&random).unwrap()) == 1).count();
+        let first = cluster.all()[0].clone();
+        assert!(first.is_timed());
+        first.observe(Duration::from_secs(5), true);
+        assert_eq!(of_first(), 0);
+        let second = cluster.all()[1].clone();
+        second.active.set(1000);
+        assert_eq!(of_first(), 100, "a fast host with a thousand requests is not fast");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::cluster::{Choice, Host};
 use crate::deadlines::Deadlines;
 use crate::hashing::Place;
 use crate::priorities::{self, Census};
+use crate::subsets::{SubsetCounts, Subsets};
 
 #[derive(Debug)]
 pub(crate) struct HostSet<C> {
@@ -44,6 +45,8 @@ struct Spread<C> {
     slices: Vec<Slice<C>>,
     /// Picks among hosts that are not all well, since somebody asked.
     panics: Cell<u64>,
+    /// Requests may want some of the hosts only.
+    subsets: Option<Subsets<C>>,
 }
 
 #[derive(Debug)]
@@ -75,21 +78,51 @@ impl<C> HostSet<C> {
         }
     }
 
+    /// These hosts and no others.
+    pub(crate) fn made_of(
+        hosts: Vec<Rc<Host<C>>>,
+        balancing: &Balancing,
+        rules: &HealthRules,
+        random: &Random,
+    ) -> HostSet<C> {
+        let mut set = HostSet::new(balancing, random);
+        set.all = hosts;
+        set.arrange(balancing, rules, random);
+        set
+    }
+
     #[inline]
-    pub(crate) fn pick(&self, random: &Random, choice: Choice) -> Option<Rc<Host<C>>> {
+    pub(crate) fn pick(&self, random: &Random, choice: Choice<'_>) -> Option<Rc<Host<C>>> {
         match &self.spread {
             None => self.usable.pick(random, choice),
             Some(spread) => spread.pick(random, choice),
         }
     }
 
+    /// The same, whatever labels hosts have.
+    fn pick_of_all(&self, random: &Random, choice: Choice<'_>) -> Option<Rc<Host<C>>> {
+        match &self.spread {
+            None => self.usable.pick(random, choice),
+            Some(spread) => spread.draw(random, choice),
+        }
+    }
+
     pub(crate) fn take_panics(&self) -> u64 {
-        self.spread.as_ref().map_or(0, |spread| spread.panics.take())
+        let Some(spread) = &self.spread else { return 0 };
+        spread.panics.take() + spread.subsets.as_ref().map_or(0, Subsets::take_panics)
+    }
+
+    pub(crate) fn take_subset_counts(&self) -> Option<SubsetCounts> {
+        Some(self.subsets()?.take_counts())
+    }
+
+    fn subsets(&self) -> Option<&Subsets<C>> {
+        self.spread.as_ref()?.subsets.as_ref()
     }
 
     /// Works out who gets traffic.
     pub(crate) fn arrange(&mut self, balancing: &Balancing, rules: &HealthRules, random: &Random) {
-        self.spread = None;
+        let before = self.spread.take();
         self.others.take();
         let census = self.census(rules);
         let shares = priorities::spread(&census, rules.panic_threshold, balancing.overprovisioning);
@@ -105,13 +138,18 @@ impl<C> HostSet<C> {
                 }
             }
         }
+        let subsets = balancing.subsets.as_deref().map(|model| {
+            let before = before.and_then(|before| before.subsets);
+            Subsets::of(model, &self.all, (balancing, rules), random, before.as_ref())
+        });
         let alone = matches!(slices.as_slice(), [Slice { panic: false, source: Source::Group(_), .. }]);
+        let alone = alone && subsets.is_none();
         match slices.pop() {
             Some(Slice { source: Source::Group(group), .. }) if alone => self.usable = group,
             last => {
                 slices.extend(last);
                 self.usable = Group::new(balancing, Vec::new(), 0, random);
-                self.spread = Some(Box::new(Spread { slices, panics: Cell::new(0) }));
+                self.spread = Some(Box::new(Spread { slices, panics: Cell::new(0), subsets }));
             }
         }
     }
@@ -123,12 +161,29 @@ impl<C> HostSet<C> {
         without: &mut Vec<u32>,
         (balancing, rules): (&Balancing, &HealthRules),
         random: &Random,
-        choice: Choice,
+        choice: Choice<'_>,
+    ) -> Option<Rc<Host<C>>> {
+        let Some(subsets) = self.subsets() else {
+            return self.pick_of_all_without(without, (balancing, rules), random, choice);
+        };
+        subsets.choose(choice.labels, &mut |set| match set {
+            Some(set) => set.pick_of_all_without(without, (&subsets.balancing, rules), random, choice),
+            None => self.pick_of_all_without(without, (balancing, rules), random, choice),
+        })
+    }
+
+    /// The same, whatever labels hosts have.
+    fn pick_of_all_without(
+        &self,
+        without: &mut Vec<u32>,
+        (balancing, rules): (&Balancing, &HealthRules),
+        random: &Random,
+        choice: Choice<'_>,
     ) -> Option<Rc<Host<C>>> {
         let census = self.census(rules);
         let Some(shares) = priorities::spread_without(&census, balancing.overprovisioning, without) else {
             without.clear();
-            return self.pick(random, choice);
+            return self.pick_of_all(random, choice);
         };
         let usual = priorities::spread(&census, rules.panic_threshold, balancing.overprovisioning);
         let choice = Choice { hash: choice.hash.or_else(|| Some(random.next())), ..choice };
@@ -229,7 +284,7 @@ impl<C> Source<C> {
         Source::Localities { turns: RefCell::new(turns), weights, groups }
     }
 
-    fn pick(&self, random: &Random, choice: Choice) -> Option<Rc<Host<C>>> {
+    fn pick(&self, random: &Random, choice: Choice<'_>) -> Option<Rc<Host<C>>> {
         match self {
             Source::Group(group) => group.pick(random, choice),
             Source::Localities { turns, weights, groups } => {
@@ -305,12 +360,13 @@ impl<C> Group<C> {
             .map(|host| Candidate { weight: host.endpoint.weight, place: policy.is_hashing().then(|| place(host)) })
             .collect();
         let slow_start = policy.slow_start().copied();
-        let picker = Picker::new(policy, &candidates, random, &View { hosts: &hosts, slow_start: slow_start.as_ref() });
+        let view = View { hosts: &hosts, slow_start: slow_start.as_ref() };
+        let picker = Picker::new(policy, &candidates, random, &view);
         Group { picker, hosts, slow_start }
     }
 
     #[inline]
-    fn pick(&self, random: &Random, choice: Choice) -> Option<Rc<Host<C>>> {
+    fn pick(&self, random: &Random, choice: Choice<'_>) -> Option<Rc<Host<C>>> {
         let view = View { hosts: &self.hosts, slow_start: self.slow_start.as_ref() };
         self.hosts.get(self.picker.pick(random, choice.hash, choice.attempt, &view)?).cloned()
     }
@@ -331,7 +387,15 @@ fn sum<'h, C: 'h>(hosts: impl Iterator<Item = &'h Rc<Host<C>>>) -> u64 {
 
 impl<C> Spread<C> {
     #[cold]
-    fn pick(&self, random: &Random, choice: Choice) -> Option<Rc<Host<C>>> {
+    fn pick(&self, random: &Random, choice: Choice<'_>) -> Option<Rc<Host<C>>> {
+        let Some(subsets) = &self.subsets else { return self.draw(random, choice) };
+        subsets.choose(choice.labels, &mut |set| match set {
+            Some(set) => set.pick(random, choice),
+            None => self.draw(random, choice),
+        })
+    }
+
+    fn draw(&self, random: &Random, choice: Choice<'_>) -> Option<Rc<Host<C>>> {
         let choice = Choice { hash: choice.hash.or_else(|| Some(random.next())), ..choice };
         let mut ticket = choice.hash.unwrap_or_default() % 100;
         let drawn = self.slices.iter().find(|slice| {
@@ -354,6 +418,10 @@ struct View<'h, C> {
 impl<C> Hosts for View<'_, C> {
     fn load(&self, index: usize) -> u32 {
         self.hosts.get(index).map_or(0, |host| host.active.get())
+    }
+
+    fn latency(&self, index: usize) -> f64 {
+        self.hosts.get(index).map_or(0.0, |host| host.latency())
     }
 
     fn warmth(&self, index: usize) -> f64 {

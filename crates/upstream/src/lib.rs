@@ -18,8 +18,10 @@ pub mod health;
 mod hosts;
 mod open;
 pub mod outlier;
+mod peak;
 mod priorities;
 mod random;
+mod subsets;
 
 pub use balance::Picker;
 pub use breaker::{Breaker, Breakers, LocalBreakers, Permit, PriorityBreakers};
@@ -28,3 +30,4 @@ pub use eyeballs::order as address_order;
 pub use health::Health;
 pub use open::OpenConnections;
 pub use random::Random;
+pub use subsets::SubsetCounts;

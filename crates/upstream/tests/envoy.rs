@@ -84,7 +84,7 @@ fn every_key_finds_the_host_that_envoy_sends_it_to() {
         assert_eq!(hosts.len(), 10_000);
         for (key, letter) in hosts.bytes().enumerate() {
             let hash = hash::xxh64(format!("key-{key}").as_bytes(), 0);
-            let host = cluster.pick_for(Choice { hash: Some(hash), attempt: 0 }, &random).unwrap();
+            let host = cluster.pick_for(Choice { hash: Some(hash), ..Choice::default() }, &random).unwrap();
             let expected = Address::Tcp(([127, 0, 0, letter - b'a' + 2], 24399).into());
             assert_eq!(host.endpoint.address, expected, "{name}: key-{key}");
         }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
+use postrider_filter_api::{Answer, Call, CallFailure, CallHandle, Moment};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response, write_chunk, write_last_chunk};
 use postrider_http::{
     Asked, BodyFraming, Connection as Persistence, Fields, HeaderId, Method, RequestHead, RequestWrite, ResponseFacts,
@@ -179,7 +179,7 @@ impl<'a> Way<'a> {
     fn begin(&self, upstream: Box<Upstream>, settled: &'a Cell<bool>) -> Option<(Box<Upstream>, Underway<'a>)> {
         let stats = self.cluster.stats(self.worker);
         match Permit::request(&self.cluster.breakers, Priority::Default, self.worker.id) {
-            Some(permit) => Some((upstream, Underway::begin(self.host, stats, settled, permit))),
+            Some(permit) => Some((upstream, Underway::begin(self.host, stats, settled, permit, self.worker))),
             None => {
                 stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
                 self.cluster.put_back(upstream, self.worker.clock.now());
@@ -195,16 +195,25 @@ struct Underway<'a> {
     stats: Rc<Block>,
     /// What became of it is known: its filter did not abandon it.
     settled: &'a Cell<bool>,
+    began: Moment,
+    worker: &'a Worker,
     _permit: Permit,
 }
 
 impl<'a> Underway<'a> {
-    fn begin(host: &Rc<Host>, stats: &Rc<Block>, settled: &'a Cell<bool>, permit: Permit) -> Underway<'a> {
+    fn begin(
+        host: &Rc<Host>,
+        stats: &Rc<Block>,
+        settled: &'a Cell<bool>,
+        permit: Permit,
+        worker: &'a Worker,
+    ) -> Underway<'a> {
         host.active.set(host.active.get() + 1);
         host.totals.requests.set(host.totals.requests.get() + 1);
         stats.inc(stat::UPSTREAM_RQ_TOTAL);
         stats.gauge_inc(stat::UPSTREAM_RQ_ACTIVE);
-        Underway { host: host.clone(), stats: stats.clone(), settled, _permit: permit }
+        let began = worker.clock.now();
+        Underway { host: host.clone(), stats: stats.clone(), settled, began, worker, _permit: permit }
     }
 }
 
@@ -212,6 +221,10 @@ impl Drop for Underway<'_> {
     fn drop(&mut self) {
         self.host.active.set(self.host.active.get().saturating_sub(1));
         self.stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
+        if self.host.is_timed() {
+            let took = self.worker.clock.now().saturating_duration_since(self.began);
+            self.host.observe(took, self.settled.get());
+        }
         if !self.settled.get() {
             self.stats.inc(stat::UPSTREAM_RQ_CANCELLED);
         }

@@ -12,7 +12,9 @@ use postrider_http::{HeadLimits, RequestHead, Version};
 use postrider_model::{Address, Discovery, Endpoint, NameForm, Priority, ProxyHeader, Thresholds, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::{cluster as stat, cluster_health, cluster_http2, cluster_outlier, cluster_ssl};
+use postrider_telemetry::stats::sets::{
+    cluster as stat, cluster_health, cluster_http2, cluster_outlier, cluster_ssl, cluster_subsets,
+};
 use postrider_tls::{Target, rustls};
 use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Permit, Random, Waiter};
 
@@ -59,6 +61,8 @@ pub(crate) struct Cluster {
     /// Who decides about outliers: on the worker that does.
     pub(crate) outliers: RefCell<Option<Watch>>,
     outlier_stats: OnceCell<Rc<Block>>,
+    /// Where hosts are known by their labels.
+    subset_stats: OnceCell<Rc<Block>>,
 }
 
 /// A connection to a host, busy or pooled.
@@ -132,6 +136,7 @@ impl Cluster {
             names: plan.model.upstream.names,
             outliers: RefCell::default(),
             outlier_stats: OnceCell::new(),
+            subset_stats: OnceCell::new(),
             socket_options: io::system_options(&plan.model.upstream.socket_options),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             parting: parting(&plan.model),
@@ -230,6 +235,19 @@ impl Cluster {
         self.health_changed.notify_waiters();
     }
 
+    /// Tells what happened to the subsets of hosts, where there are some.
+    pub(crate) fn count_subsets(&self, worker: &Worker) {
+        let Some(counts) = self.hosts.take_subset_counts() else { return };
+        let stats = self.subset_stats.get_or_init(|| worker.stats.block(&cluster_subsets::SET, &self.stat_prefix()));
+        stats.gauge_set(cluster_subsets::ACTIVE, counts.active);
+        stats.gauge_set(cluster_subsets::DUPLICATE, counts.duplicates);
+        stats.add(cluster_subsets::CREATED, counts.created);
+        stats.add(cluster_subsets::REMOVED, counts.removed);
+        stats.add(cluster_subsets::SELECTED, counts.selected);
+        stats.add(cluster_subsets::FALLBACK, counts.fallback);
+        stats.add(cluster_subsets::FALLBACK_PANIC, counts.fallback_panic);
+    }
+
     /// Ready when `host` fails its checks.
     pub(crate) async fn failure_of(&self, host: Rc<Host>) {
         loop {
@@ -245,7 +263,12 @@ impl Cluster {
 
     /// The host that a filter wants, or another if it may be another.
     #[cold]
-    pub(crate) fn pick_wanted(&self, wanted: &UpstreamOverride, choice: Choice, random: &Random) -> Option<Rc<Host>> {
+    pub(crate) fn pick_wanted(
+        &self,
+        wanted: &UpstreamOverride,
+        choice: Choice<'_>,
+        random: &Random,
+    ) -> Option<Rc<Host>> {
         let found = self.hosts.at(&Address::Tcp(wanted.address));
         found.or_else(|| self.hosts.pick_for(choice, random).filter(|_| !wanted.strict))
     }

@@ -14,7 +14,7 @@ use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Tcp};
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::format::Context;
-use crate::http::hash_of_address;
+use crate::http::{hash_of_address, with_noted};
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::timers::Deadline;
@@ -185,16 +185,17 @@ impl Session {
 
     /// Connects to an endpoint of the cluster that the configuration names, as often as it allows.
     async fn connect(&mut self, tcp: &Tcp) -> Option<(Rc<Cluster>, Box<Upstream>)> {
-        let name = draw(&tcp.model.clusters, self.worker.random.next())?;
-        let Some(cluster) = self.worker.cluster(name) else {
+        let drawn = draw(&tcp.model.clusters, self.worker.random.next())?;
+        let Some(cluster) = self.worker.cluster(&drawn.cluster) else {
             tcp.stats.inc(stat::DOWNSTREAM_CX_NO_ROUTE);
             self.fail(Flags::NO_CLUSTER_FOUND);
             return None;
         };
         self.info.upstream_cluster = Some(cluster.name.clone());
+        let labels = with_noted(drawn.labels.as_ref(), &self.info.metadata);
         for _ in 0..tcp.model.max_connect_attempts.max(1) {
             let meant = self.info.downstream_local.filter(|_| self.redirected);
-            let choice = Choice { hash: self.hash(tcp), attempt: 0 };
+            let choice = Choice { hash: self.hash(tcp), attempt: 0, labels: labels.as_deref() };
             let host = cluster.hosts.pick_for(choice, &self.worker.random);
             let Some(host) = host.or_else(|| cluster.destination(None, meant, &self.worker)) else {
                 cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_NONE_HEALTHY);
@@ -417,13 +418,13 @@ fn log(worker: &Worker, tcp: &Tcp, info: &mut StreamInfo, logged: Logged) {
 }
 
 /// A cluster by its weight.
-fn draw(clusters: &[TcpCluster], random: u64) -> Option<&str> {
+fn draw(clusters: &[TcpCluster], random: u64) -> Option<&TcpCluster> {
     let total: u64 = clusters.iter().map(|cluster| u64::from(cluster.weight)).sum();
     let mut ticket = random.checked_rem(total)?;
     for cluster in clusters {
         let weight = u64::from(cluster.weight);
         if ticket < weight {
-            return Some(&cluster.cluster);
+            return Some(cluster);
         }
         ticket -= weight;
     }

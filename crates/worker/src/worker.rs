@@ -320,6 +320,7 @@ impl Worker {
         let now = self.clock.now();
         self.clusters.borrow().values().for_each(|cluster| {
             cluster.sweep(now);
+            cluster.count_subsets(self);
             match cluster.hosts.take_panics() {
                 0 => {}
                 panics => cluster.stats(self).add(cluster_stat::LB_HEALTHY_PANIC, panics),

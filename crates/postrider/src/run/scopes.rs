@@ -59,6 +59,8 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     scopes.extend(plan.clusters.iter().flat_map(|cluster| remaining(cluster)));
     let watched = plan.clusters.iter().filter(|cluster| cluster.model.outliers.is_some());
     scopes.extend(watched.map(|cluster| KnownScope::new(&sets::cluster_outlier::SET, cluster_prefix(&cluster.model))));
+    let divided = plan.clusters.iter().filter(|cluster| cluster.model.balancing.subsets.is_some());
+    scopes.extend(divided.map(|cluster| KnownScope::new(&sets::cluster_subsets::SET, cluster_prefix(&cluster.model))));
     let checked = plan.clusters.iter().filter(|cluster| !cluster.model.health.checks.is_empty());
     for cluster in checked {
         let prefix = cluster_prefix(&cluster.model);

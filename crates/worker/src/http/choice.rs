@@ -1,4 +1,5 @@
-//! What of a request decides on its host, where its cluster chooses by a hash (`RouteAction.hash_policy`).
+//! What of a request decides on its host, where its cluster chooses by a hash (`RouteAction.hash_policy`) or by labels
+//! (`metadata_match`).
 //!
 //! Looked at once a request, and only for such clusters; other tries of the request have the same hash. A cookie that is
 //! made for the client is told it with the answer.
@@ -6,9 +7,10 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use postrider_http::{HeaderId, RequestHead};
-use postrider_model::{HashCookie, HashPolicy, HashSource, Value};
+use postrider_model::{Forward, HashCookie, HashPolicy, HashSource, Labels, Metadata, Target, Value};
 use postrider_router::{query_value, replace_all};
 use postrider_upstream::hash::xxh64;
 use postrider_upstream::{Choice, Random};
@@ -17,8 +19,10 @@ use super::exchange::Exchange;
 use crate::cluster::{Cluster, Host};
 
 /// What was found out about a request.
+#[derive(Default)]
 pub(super) struct Chosen {
-    pub(super) hash: Option<u64>,
+    hash: Option<u64>,
+    labels: Option<Arc<Labels>>,
     /// Lines of `set-cookie`.
     cookies: Vec<String>,
 }
@@ -27,14 +31,17 @@ impl Exchange {
     /// A host of `cluster` for a request whose route says what decides.
     #[cold]
     #[inline(never)]
-    pub(super) fn choose_by_hash(
+    pub(super) fn choose_by_request(
         &mut self,
         cluster: &Cluster,
-        policies: &[HashPolicy],
+        forward: &Forward,
         random: &Random,
     ) -> Option<Rc<Host>> {
-        if cluster.hosts.is_hashing() {
-            self.chosen = Some(Box::new(self.hash(policies)));
+        let hashing = cluster.hosts.is_hashing() && !forward.hash_policies.is_empty();
+        if hashing || cluster.hosts.has_subsets() {
+            let chosen = if hashing { self.hash(&forward.hash_policies) } else { Chosen::default() };
+            let labels = cluster.hosts.has_subsets().then(|| self.labels(forward)).flatten();
+            self.chosen = Some(Box::new(Chosen { labels, ..chosen }));
         }
         self.pick(cluster, 0, random)
     }
@@ -43,12 +50,20 @@ impl Exchange {
     #[cold]
     #[inline(never)]
     pub(super) fn pick(&self, cluster: &Cluster, attempt: u32, random: &Random) -> Option<Rc<Host>> {
-        let hash = self.chosen.as_ref().and_then(|chosen| chosen.hash);
-        let choice = Choice { hash, attempt };
+        let choice = choice(self.chosen.as_deref(), attempt);
         match &self.info.upstream_override {
             Some(wanted) => cluster.pick_wanted(wanted, choice, random),
             None => cluster.hosts.pick_for(choice, random),
         }
+    }
+
+    /// What a host is to have: what the route says, or its weighted cluster, and what filters noted.
+    fn labels(&self, forward: &Forward) -> Option<Arc<Labels>> {
+        let said = match &forward.target {
+            Target::Weighted(clusters) => clusters.get(self.weighted?)?.labels.as_ref(),
+            _ => forward.labels.as_ref(),
+        };
+        with_noted(said, &self.info.metadata)
     }
 
     /// Gives the client the cookies that lead it to the same host again.
@@ -63,7 +78,7 @@ impl Exchange {
     }
 
     fn hash(&self, policies: &[HashPolicy]) -> Chosen {
-        let mut chosen = Chosen { hash: None, cookies: Vec::new() };
+        let mut chosen = Chosen::default();
         for policy in policies {
             if let Some(one) = self.hash_of(&policy.source, &mut chosen.cookies) {
                 // Turned before each next one, so that equal ones do not cancel each other out.
@@ -127,6 +142,21 @@ impl Exchange {
         }
         line.push_str("; HttpOnly");
         Some((value, line))
+    }
+}
+
+/// What was found out, for the try with this number.
+pub(super) fn choice(chosen: Option<&Chosen>, attempt: u32) -> Choice<'_> {
+    let labels = chosen.and_then(|chosen| chosen.labels.as_deref());
+    Choice { hash: chosen.and_then(|chosen| chosen.hash), attempt, labels }
+}
+
+/// The labels that a configuration asks for, and those that filters noted in the place of those of the same name.
+pub(crate) fn with_noted(said: Option<&Arc<Labels>>, noted: &Metadata) -> Option<Arc<Labels>> {
+    match (said, Labels::of(noted)) {
+        (said, None) => said.cloned(),
+        (None, Some(noted)) => Some(Arc::new(noted)),
+        (Some(said), Some(noted)) => Some(Arc::new(said.with(&noted))),
     }
 }
 
@@ -212,6 +242,18 @@ mod tests {
         let rewrite = Some((Regex::new("^(.).*").unwrap(), r"\1!".to_owned()));
         let source = HashSource::Header { name: "x".into(), rewrite };
         assert_eq!(hash(&exchange(&[("x", "abc")]), &[(source, false)]), Some(xxh64(b"a!", 0)));
+    }
+
+    #[test]
+    fn what_filters_note_takes_the_place_of_what_the_route_wants() {
+        let labels = |version: &str| Labels::new([("v".to_owned(), Value::String(version.into()))]);
+        let mut noted = Metadata::default();
+        let said = Some(Arc::new(labels("1")));
+        assert_eq!(with_noted(said.as_ref(), &noted), said);
+        assert_eq!(with_noted(None, &noted), None);
+        noted.set(postrider_model::LABELS, "v", Value::String("2".into()));
+        assert_eq!(with_noted(said.as_ref(), &noted), Some(Arc::new(labels("2"))));
+        assert_eq!(with_noted(None, &noted), Some(Arc::new(labels("2"))));
     }
 
     #[test]

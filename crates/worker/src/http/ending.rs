@@ -12,7 +12,7 @@ use super::Connection;
 use super::attempts::Reset;
 use super::exchange::Exchange;
 use crate::chain::Http;
-use crate::cluster::NoConnection;
+use crate::cluster::{Host, NoConnection};
 use crate::outlier;
 use crate::worker::Worker;
 
@@ -246,6 +246,15 @@ impl Exchange {
         }
     }
 
+    /// Tells how long the host took for the request, if it was asked.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn time(&self, host: &Host, answered: bool, now: Moment) {
+        if let Some(sent) = self.info.request_sent.filter(|_| !self.tunnel) {
+            host.observe(now.saturating_duration_since(sent), answered);
+        }
+    }
+
     /// Gives the upstream connection back, or closes it, and settles the cluster's counts.
     pub(super) fn release_upstream(&mut self, connection: &Connection, now: Moment) {
         let (Some(cluster), Some(host)) = (self.cluster.clone(), self.host.take()) else { return };
@@ -254,6 +263,9 @@ impl Exchange {
         if self.permit.take().is_some() {
             host.active.set(host.active.get().saturating_sub(1));
             stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
+        }
+        if host.is_timed() {
+            self.time(&host, self.info.response_began.is_some(), now);
         }
         if self.counts_grpc {
             self.count_grpc(&host);

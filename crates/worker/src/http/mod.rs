@@ -34,7 +34,7 @@ mod stream;
 mod taken;
 mod transfer;
 
-pub(crate) use choice::hash_of_address;
+pub(crate) use choice::{hash_of_address, with_noted};
 pub(crate) use edits::{apply as apply_edits, evaluate as evaluate_edits, uuid};
 pub(crate) use exchange::Exchange;
 pub(crate) use identity::is_usual;

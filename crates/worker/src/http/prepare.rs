@@ -487,6 +487,7 @@ mod tests {
             request_headers: Default::default(),
             response_headers: Default::default(),
             host_rewrite: None,
+            labels: None,
             filter_overrides: Vec::new(),
         }
     }

@@ -131,6 +131,7 @@ impl Exchange {
         self.info.details = "internal_redirect".into();
         if let Some(host) = self.host.take() {
             host.totals.successes.set(host.totals.successes.get() + 1);
+            self.time(&host, true, now);
             if self.permit.take().is_some()
                 && let Some(cluster) = &self.cluster
             {

@@ -15,11 +15,11 @@ use postrider_h1::{write_chunk, write_last_chunk};
 use postrider_http::{BodyFraming, Decimal, HeaderId, ResponseFacts};
 use postrider_model::{Action, Forward, HostRewrite};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
-use postrider_upstream::Choice;
 use postrider_upstream::outlier::Outcome;
 
 use super::Connection;
 use super::attempts::{Attempts, OWN_FIELDS, Reset, Verdict};
+use super::choice::choice;
 use super::ending::End;
 use super::exchange::Exchange;
 use super::outbox::Outbox;
@@ -260,6 +260,7 @@ impl Exchange {
         let now = worker.clock.now();
         if let Some(host) = self.host.take() {
             host.totals.errors.set(host.totals.errors.get() + 1);
+            self.time(&host, self.response.status() > 0, now);
             if self.permit.take().is_some() {
                 host.active.set(host.active.get().saturating_sub(1));
                 cluster.stats(worker).gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
@@ -318,8 +319,8 @@ impl Exchange {
             && let Some(attempts) = &mut self.attempts
             && let Some(mut left_out) = attempts.take_left_out()
         {
-            let hash = self.chosen.as_ref().and_then(|chosen| chosen.hash);
-            let host = cluster.hosts.pick_without(&mut left_out, Choice { hash, attempt }, &worker.random);
+            let choice = choice(self.chosen.as_deref(), attempt);
+            let host = cluster.hosts.pick_without(&mut left_out, choice, &worker.random);
             attempts.put_left_out(left_out);
             return host;
         }

@@ -85,8 +85,8 @@ impl Exchange {
         connection.out.move_to(&mut self.down);
         let random = &connection.worker.random;
         let picked = match (&self.info.upstream_override, forward.hash_policies.as_slice()) {
-            (None, []) => cluster.hosts.pick(random),
-            (_, policies) => self.choose_by_hash(&cluster, policies, random),
+            (None, []) if !cluster.hosts.has_subsets() => cluster.hosts.pick(random),
+            _ => self.choose_by_request(&cluster, forward, random),
         };
         self.info.upstream_attempts = 1;
         let cluster = self.cluster.insert(cluster);

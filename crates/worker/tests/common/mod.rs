@@ -181,6 +181,7 @@ fn routes() -> RouteTable {
         rate_limits: Vec::new(),
         include_host_rate_limits: false,
         attempts: None,
+        labels: None,
         hash_policies: Vec::new(),
         mirrors: Vec::new(),
         redirects: None,

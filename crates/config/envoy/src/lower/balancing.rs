@@ -2,10 +2,11 @@
 
 use postrider_config_core::Severity;
 use postrider_model::{
-    Balancing, HashFunction, HashKeys, HostStatuses, LeastRequest, LoadBalancing, Maglev, RingHash, SlowStart,
+    Balancing, HashFunction, HashKeys, HostStatuses, LeastRequest, LoadBalancing, Maglev, PeakEwma, RingHash, SlowStart,
 };
 
 use super::context::Lowering;
+use super::subsets;
 use crate::reader::Reader;
 
 /// Defaults of Envoy's `RingHashLbConfig` and `MaglevLbConfig`.
@@ -21,6 +22,8 @@ const ROUND_ROBIN: &str = "envoy.extensions.load_balancing_policies.round_robin.
 const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
 const RING_HASH: &str = "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash";
 const MAGLEV: &str = "envoy.extensions.load_balancing_policies.maglev.v3.Maglev";
+const PEAK_EWMA: &str = "postrider.load_balancing_policies.peak_ewma.v1.PeakEwma";
+const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";
 const WRR_LOCALITY: &str = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality";
 
 pub(super) fn balancing(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Balancing {
@@ -36,9 +39,15 @@ pub(super) fn balancing(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Balancing {
     let keys = common.as_ref().map(keys).unwrap_or_default();
     if let Some(list) = at.message("load_balancing_policy") {
         at.ignore("lb_policy", "`load_balancing_policy` takes its place");
+        if at.has("lb_subset_config") {
+            let text = "`load_balancing_policy` and `lb_subset_config` exclude each other; a policy of type `Subset` says the same";
+            at.whole("lb_subset_config");
+            cx.error(at, "lb_subset_config", "conflict", text);
+        }
         listed(cx, &list, &mut balancing);
     } else {
         balancing.policy = named(cx, at, keys);
+        balancing.subsets = subsets::of_cluster(cx, at);
     }
     names_are_known(cx, at, &balancing);
     balancing
@@ -147,6 +156,15 @@ fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>, balancing: &mut Balancing) {
                     || config.bool_wrapper("enable_full_scan") == Some(true);
                 LoadBalancing::LeastRequest(LeastRequest { full_scan, ..least_request(cx, config) })
             }
+            PEAK_EWMA => {
+                locality(cx, config, balancing);
+                let default = PeakEwma::default();
+                LoadBalancing::PeakEwma(PeakEwma {
+                    decay: config.duration("decay_time").unwrap_or(default.decay),
+                    default_latency: config.duration("default_latency").unwrap_or(default.default_latency),
+                    choices: config.u32_wrapper("choice_count").unwrap_or(default.choices),
+                })
+            }
             RING_HASH => {
                 by_weight(config, balancing);
                 let murmur = config.enum_name("hash_function") == "MURMUR_HASH_2";
@@ -166,6 +184,19 @@ fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>, balancing: &mut Balancing) {
                     listed(cx, &inner, balancing);
                 }
                 balancing.by_locality = true;
+                balancing.policy.clone()
+            }
+            SUBSET if balancing.subsets.is_none() => {
+                if config.bool("allow_redundant_keys") {
+                    cx.refuse_value(config, "allow_redundant_keys", "labels that are looked for and need not be found");
+                }
+                balancing.subsets = Some(subsets::subsets(cx, config));
+                match config.message("subset_lb_policy") {
+                    Some(inner) => listed(cx, &inner, balancing),
+                    None => {
+                        cx.missing(config, "no policy chooses within a subset", "`subset_lb_policy: {policies: …}`")
+                    }
+                }
                 balancing.policy.clone()
             }
             _ => {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{
-    Attempts, Forward, GrpcTimeout, HostRewrite, PathRewrite, PathTemplate, Priority, StreamLimit, Target,
+    Attempts, Forward, GrpcTimeout, HostRewrite, Labels, PathRewrite, PathTemplate, Priority, StreamLimit, Target,
     WeightedCluster,
 };
 
 use super::context::{ClusterUse, Lowering, timeout};
 use super::http::{CONNECT, refuse_datagrams};
 use super::tables::{HostRules, TableRules};
-use super::{filters, hash_policy, headers, matchers, mirrors, plugins, rate_limits, retry};
+use super::{filters, hash_policy, headers, matchers, mirrors, plugins, rate_limits, retry, subsets};
 use crate::reader::Reader;
 
 /// `RouteAction.timeout` where it is absent.
@@ -27,7 +27,8 @@ pub(super) fn forward(
 ) -> Option<Forward> {
     let OfRoute { body_limit, template } = own;
     let hash_policies = hash_policy::of_route(cx, at);
-    let target = target(cx, at, rules);
+    let labels = subsets::wanted(cx, at);
+    let target = target(cx, at, rules, labels.as_ref());
     let path_rewrite = path_rewrite(cx, at, template.as_ref());
     let host_rewrite = host_rewrite(cx, at);
     let idle_timeout = at.duration("idle_timeout").map(|idle| (!idle.is_zero()).then_some(idle));
@@ -59,6 +60,7 @@ pub(super) fn forward(
         rate_limits: rate_limits::rate_limits(cx, at),
         include_host_rate_limits: at.bool_wrapper("include_vh_rate_limits").unwrap_or(false),
         attempts: None,
+        labels,
         hash_policies,
         mirrors: mirrors::mirrors(cx, at, rules),
         redirects: mirrors::redirects(cx, at),
@@ -113,7 +115,13 @@ fn grpc_timeout(at: &Reader<'_>, replaced: bool) -> Option<GrpcTimeout> {
     Some(GrpcTimeout { max: (!max.is_zero()).then_some(max), offset })
 }
 
-fn target(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Target> {
+/// `labels` is what the route wants of hosts.
+fn target(
+    cx: &mut Lowering<'_>,
+    at: &Reader<'_>,
+    rules: &TableRules<'_>,
+    labels: Option<&Arc<Labels>>,
+) -> Option<Target> {
     match at.oneof("cluster_specifier") {
         Some("cluster") => {
             let name = at.str("cluster");
@@ -121,7 +129,7 @@ fn target(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Opt
             Some(Target::Cluster(name.to_owned()))
         }
         Some("cluster_header") => Some(Target::Header(matchers::lookup_name(at.str("cluster_header")))),
-        Some("weighted_clusters") => weighted(cx, &at.message("weighted_clusters")?, rules),
+        Some("weighted_clusters") => weighted(cx, &at.message("weighted_clusters")?, rules, labels),
         Some("cluster_specifier_plugin") => plugins::named(cx, at, &rules.specifiers).map(Target::Plugin),
         Some("inline_cluster_specifier_plugin") => {
             plugins::specifier(cx, &at.message("inline_cluster_specifier_plugin")?).map(Target::Plugin)
@@ -149,7 +157,12 @@ pub(super) fn uses(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str, name: &s
     }
 }
 
-fn weighted(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Target> {
+fn weighted(
+    cx: &mut Lowering<'_>,
+    at: &Reader<'_>,
+    rules: &TableRules<'_>,
+    labels: Option<&Arc<Labels>>,
+) -> Option<Target> {
     at.approximate("runtime_key_prefix", "no runtime key overrides the weights");
     at.ignore("total_weight", "the total is the sum of the weights");
     if at.bool_wrapper("use_hash_policy") == Some(true) {
@@ -170,6 +183,7 @@ fn weighted(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> O
             request_headers: headers::request_edits(cx, entry),
             response_headers: headers::response_edits(cx, entry),
             host_rewrite: (!host.is_empty()).then(|| host.to_owned()),
+            labels: subsets::wanted_with(cx, entry, labels),
             filter_overrides: filters::overrides(cx, entry, rules.filters),
         };
         match (name.is_empty(), header.is_empty()) {

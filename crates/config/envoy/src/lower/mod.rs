@@ -54,6 +54,7 @@ mod runtime;
 mod secrets;
 mod statistics;
 mod stats_sinks;
+mod subsets;
 mod tables;
 mod tcp;
 mod tls;

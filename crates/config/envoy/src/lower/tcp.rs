@@ -6,7 +6,7 @@ use postrider_model::{LogMoments, TcpCluster, TcpProxy, Tunneling};
 
 use super::access_log;
 use super::context::{ClusterUse, Lowering, origin, timeout};
-use super::{hash_policy, headers};
+use super::{hash_policy, headers, subsets};
 use crate::reader::Reader;
 
 /// `TcpProxy.idle_timeout` where it is absent.
@@ -86,18 +86,20 @@ fn post_path(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<String> {
 
 fn clusters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<TcpCluster> {
     let mut all = Vec::new();
+    let labels = subsets::wanted(cx, at);
     match at.oneof("cluster_specifier") {
         Some("cluster") => {
             let name = at.str("cluster").to_owned();
             uses(cx, at, "cluster", &name);
-            all.push(TcpCluster { cluster: name, weight: 1 });
+            all.push(TcpCluster { cluster: name, weight: 1, labels });
         }
         Some(_) => {
             let weighted = at.message("weighted_clusters");
             for entry in weighted.iter().flat_map(|weighted| weighted.list("clusters")) {
                 let name = entry.str("name").to_owned();
                 uses(cx, &entry, "name", &name);
-                all.push(TcpCluster { cluster: name, weight: entry.u32("weight") });
+                let labels = subsets::wanted_with(cx, &entry, labels.as_ref());
+                all.push(TcpCluster { cluster: name, weight: entry.u32("weight"), labels });
             }
         }
         None => cx.missing(at, "the TCP proxy has no cluster", "`cluster` or `weighted_clusters`"),

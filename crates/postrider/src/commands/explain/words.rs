@@ -19,6 +19,7 @@ pub fn policy(policy: &LoadBalancing) -> &'static str {
     match policy {
         LoadBalancing::RoundRobin { .. } => "round robin",
         LoadBalancing::LeastRequest(_) => "least request",
+        LoadBalancing::PeakEwma(_) => "peak EWMA",
         LoadBalancing::Random => "random",
         LoadBalancing::RingHash(_) => "ring hash",
         LoadBalancing::Maglev(_) => "Maglev",

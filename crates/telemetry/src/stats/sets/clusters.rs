@@ -97,6 +97,22 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Hosts of one cluster by their labels; prefix: its name.
+    pub mod cluster_subsets = "cluster";
+    counters {
+        CREATED = "lb_subsets_created",
+        FALLBACK = "lb_subsets_fallback",
+        FALLBACK_PANIC = "lb_subsets_fallback_panic",
+        REMOVED = "lb_subsets_removed",
+        SELECTED = "lb_subsets_selected",
+    }
+    gauges {
+        ACTIVE = "lb_subsets_active",
+        DUPLICATE = "lb_subsets_single_host_per_subset_duplicate",
+    }
+}
+
+crate::stat_set! {
     /// An upstream cluster; prefix: its name with `:` as `_`.
     pub mod cluster = "cluster";
     counters {
