@@ -182,7 +182,7 @@ pub fn forgive(scene: &Scene, request: &str, difference: &mut Difference) -> boo
     whole
 }
 
-const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/envoy-differences.md"));
+pub const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/envoy-differences.md"));
 
 #[test]
 fn every_allowed_difference_is_on_the_page() {

@@ -2,8 +2,8 @@
 
 use postrider_model::{ClientDetection, TrustedProxies};
 
+use super::chain_match;
 use super::context::Lowering;
-use super::{chain_match, headers};
 use crate::reader::Reader;
 
 const FORWARDED: &str = "envoy.extensions.http.original_ip_detection.xff.v3.XffConfig";
@@ -33,7 +33,7 @@ fn one(cx: &mut Lowering<'_>, extension: &Reader<'_>) -> Option<ClientDetection>
     let any = extension.any("typed_config")?;
     match (any.type_name, &any.reader) {
         (FORWARDED, Some(config)) => Some(forwarded(cx, config)),
-        (HEADER, Some(config)) => header(cx, config),
+        (HEADER, Some(config)) => Some(header(config)),
         _ => {
             cx.refuse_extension(extension, "typed_config", &any);
             None
@@ -56,13 +56,13 @@ fn forwarded(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ClientDetection {
     ClientDetection::Forwarded { trusted, appends: at.bool_wrapper("skip_xff_append") == Some(false) }
 }
 
-fn header(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ClientDetection> {
+fn header(at: &Reader<'_>) -> ClientDetection {
     let may_be_inside = at.bool("allow_extension_to_set_address_as_trusted");
     // What is no error is no refusal: Envoy answers 403 then.
     let otherwise = at.message("reject_with_status").map(|status| {
         u16::try_from(status.enum_number("code")).ok().filter(|code| (400..600).contains(code)).unwrap_or(403)
     });
-    Some(ClientDetection::Header { name: headers::name(cx, at, "header_name")?, may_be_inside, otherwise })
+    ClientDetection::Header { name: at.str("header_name").to_ascii_lowercase(), may_be_inside, otherwise }
 }
 
 /// `request_id_extension`: whether ids say why a request is traced.
