@@ -78,9 +78,21 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
     ("crates/worker/src/http/local.rs", &["envoy"], "the body of an answer under overload, which clients know it by"),
     (
         "crates/filter/native/src/rbac/",
-        &["typed config"],
-        "the field of a rule below which an extension's configuration stands",
+        &["typed config", "envoy"],
+        "the field of a rule below which an extension's configuration stands, and the type of what a tree decides",
     ),
+    (
+        "crates/model/src/match_tree/",
+        &["envoy", "typed config", "xds"],
+        "what a tree looks at is found by the types of its inputs, whatever form the document had",
+    ),
+    ("crates/model/src/cel/", &["xds"], "names of attributes, which expressions ask for"),
+    (
+        "crates/filter/api/src/cel/",
+        &["envoy", "protobuf", "xds"],
+        "as in `model`; values are those of protocol buffers",
+    ),
+    ("crates/filter/native/src/json_to_metadata/", &["protobuf"], "the name of a kind of value in its configuration"),
 ];
 
 /// Names of objects in the filter state and of namespaces in the metadata, which log formats ask for, and types of filters of
