@@ -128,8 +128,11 @@ impl<C> Subsets<C> {
     }
 }
 
+/// The hosts of each subset, by its labels.
+type Divided<C> = BTreeMap<String, Vec<Rc<Host<C>>>>;
+
 /// Hosts by what their labels look like, for each selector, and how many were left out.
-fn divide<C>(model: &Model, hosts: &[Rc<Host<C>>]) -> (BTreeMap<String, Vec<Rc<Host<C>>>>, u64) {
+fn divide<C>(model: &Model, hosts: &[Rc<Host<C>>]) -> (Divided<C>, u64) {
     let mut members: BTreeMap<String, Vec<Rc<Host<C>>>> = BTreeMap::new();
     let mut duplicates = 0;
     for host in hosts {

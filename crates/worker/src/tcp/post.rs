@@ -57,7 +57,7 @@ impl Post {
     ) -> Result<(bool, usize), Side> {
         let (mut moved, mut sent) = (false, 0);
         loop {
-            if let Poll::Pending = self.poll_flush(cx, upstream)? {
+            if self.poll_flush(cx, upstream)?.is_pending() {
                 return Ok((moved, sent));
             }
             let count = input.bytes().len();
