@@ -58,7 +58,7 @@ fn who_does_not_name_its_client_is_refused_where_that_is_asked() {
         assert_eq!((refused.status, refused.text()), (status, ""));
         assert_eq!(site.logged(1), format!("127.0.0.1 {status} rejecting_because_detection_failed"));
         assert_eq!(site.get("/", "x-ip: 1.2.3.4\r\n").status, 200);
-        assert_eq!(site.stat("http.http.downstream_rq_rejected_via_ip_detection"), 1);
+        assert_eq!(site.stat("http.ingress_http.downstream_rq_rejected_via_ip_detection"), 1);
     }
 }
 
@@ -86,7 +86,8 @@ fn trusted_networks_and_hops_lead_to_the_client() {
 #[test]
 fn an_id_from_outside_says_nothing_of_tracing_unless_that_is_wanted() {
     for (packs, kept) in [(Value::Null, '4'), (json!(true), '4'), (json!(false), '9')] {
-        let mut manager = json!({"use_remote_address": true, "preserve_external_request_id": true});
+        let mut manager =
+            json!({"use_remote_address": true, "generate_request_id": true, "preserve_external_request_id": true});
         if !packs.is_null() {
             manager["request_id_extension"] = json!({"typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig",

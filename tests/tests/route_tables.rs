@@ -92,6 +92,6 @@ fn connections_end_some_time_after_the_longest_duration_where_there_is_jitter() 
     for client in &mut clients {
         client.exchange("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
     }
-    proxy.wait_stat("http.http.downstream_cx_max_duration_reached", 3);
-    proxy.wait_stat("http.http.downstream_cx_active", 0);
+    proxy.wait_stat("http.ingress_http.downstream_cx_max_duration_reached", 3);
+    proxy.wait_stat("http.ingress_http.downstream_cx_active", 0);
 }
