@@ -294,9 +294,9 @@ fn a_tree_decides_on_connections() {
             "exact_match_map": {"map": {address: verdict("known", "ALLOW")}}}})
     };
     let open = proxy(by_address("127.0.0.1"));
-    assert_eq!(RawClient::once(open.address("tcp"), &get("/")).unwrap().status, 200);
+    assert_eq!(RawClient::once(open.address("tcp"), get("/")).unwrap().status, 200);
     let shut = proxy(by_address("10.0.0.1"));
-    assert!(RawClient::once(shut.address("tcp"), &get("/")).is_err());
+    assert!(RawClient::once(shut.address("tcp"), get("/")).is_err());
     wait_until("the count", || shut.stats().value("door.rbac.denied") == 1);
 }
 

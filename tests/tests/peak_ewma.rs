@@ -7,11 +7,17 @@ use postrider_tests::kit::proxy::flavour;
 use postrider_tests::kit::{Config, Flavour, Origin, Proxy};
 use serde_json::{Value, json};
 
+/// So many milliseconds.
+#[expect(clippy::disallowed_methods, reason = "an upstream that is slow: nothing waits for a condition here")]
+fn be_slow(time: u64) {
+    std::thread::sleep(Duration::from_millis(time));
+}
+
 /// Answers with a letter, after so many milliseconds.
 fn origin(letter: char, delay: u64) -> Origin {
     Origin::start(move |connection| {
         while connection.request().is_some() {
-            std::thread::sleep(Duration::from_millis(delay));
+            be_slow(delay);
             if !connection.write(format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{letter}").as_bytes()) {
                 return;
             }
@@ -61,7 +67,7 @@ fn one_that_does_not_answer_is_no_fast_one() {
     // It takes the request, and closes 60 ms later, which is more than answers are taken to need.
     let broken = Origin::start(|connection| {
         connection.request();
-        std::thread::sleep(Duration::from_millis(60));
+        be_slow(60);
     });
     let origins = [origin('f', 0), origin('g', 0), broken];
     let proxy = start(&origins, json!({"decay_time": "600s", "default_latency": "0.02s"}));

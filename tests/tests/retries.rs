@@ -1,10 +1,10 @@
 //! Requests are tried again as their route and their own fields say, and no other way.
 
+use postrider_tests::get;
 use postrider_tests::h2_origin::H2Origin;
 use postrider_tests::kit::config::{self, Config};
 use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Origin, Proxy, TempDir, net, wait_until};
-use postrider_tests::{envoy, get};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -130,11 +130,14 @@ fn answer(policy: &Policy, stream: &mut Stream<'_>, known: &[u8]) -> Action {
     Action::Respond(Box::new(LocalReply { status, body: body.into(), headers, details, ..LocalReply::default() }))
 }
 
+/// A header's name and value, as a local reply has them.
+type Field = (Cow<'static, str>, Cow<'static, [u8]>);
+
 /// What is added to the answer. Its own headers, such as its content type, come later: nothing exists yet that could be
 /// overwritten, and no format sees headers of an answer.
-fn headers(policy: &Policy, stream: &mut Stream<'_>) -> Vec<(Cow<'static, str>, Cow<'static, [u8]>)> {
+fn headers(policy: &Policy, stream: &mut Stream<'_>) -> Vec<Field> {
     let replaced = std::mem::replace(stream.response, ResponseHead::new());
-    let (mut set, mut added): (Vec<(Cow<'static, str>, Cow<'static, [u8]>)>, Vec<_>) = (Vec::new(), Vec::new());
+    let (mut set, mut added): (Vec<Field>, Vec<Field>) = (Vec::new(), Vec::new());
     for header in &policy.headers {
         let mut value = Vec::new();
         stream.host.format(stream, &header.value, &mut value);
