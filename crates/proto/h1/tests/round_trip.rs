@@ -50,7 +50,8 @@ fn requests_are_written_from_validated_parts() {
 fn the_framing_given_is_the_framing_written() {
     let (_, head) = parsed(&post("Content-Length: 3\r\nX: 1"));
     let write = |framing| emit(&head, &RequestWrite { framing, ..RequestWrite::default() });
-    assert_eq!(write(BodyFraming::None), "POST / HTTP/1.1\r\nhost: a\r\nx: 1\r\n\r\n");
+    // Its method expects a body (RFC 9110 section 8.6).
+    assert_eq!(write(BodyFraming::None), "POST / HTTP/1.1\r\nhost: a\r\nx: 1\r\ncontent-length: 0\r\n\r\n");
     assert_eq!(write(BodyFraming::Length(4)), "POST / HTTP/1.1\r\nhost: a\r\nx: 1\r\ncontent-length: 4\r\n\r\n");
     assert_eq!(write(BodyFraming::Chunked), "POST / HTTP/1.1\r\nhost: a\r\nx: 1\r\ntransfer-encoding: chunked\r\n\r\n");
 }
