@@ -34,6 +34,11 @@ impl MetadataMatch {
         if namespace.is_empty() || path.is_empty() || path.iter().any(String::is_empty) {
             at.wrong("filter and path are required, each with a name");
         }
+        MetadataMatch::of(namespace, path, at)
+    }
+
+    /// The condition alone, on a value whose place is known.
+    pub(crate) fn of(namespace: String, path: Vec<String>, at: &mut Reading<'_>) -> Option<MetadataMatch> {
         let condition = at.map("value", ValueMatch::read);
         if condition.is_none() {
             at.error("value", "a condition is required");

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use postrider_http::{Decimal, Fields, HeaderId, HeaderName, RequestHead, ResponseHead, Scheme};
 use postrider_model::{
-    CookieMatch, Expression, HeaderCondition, HeaderMatch, Input, Inputs, Metadata, QueryCondition, QueryMatch,
-    RouteMatch, StateMatch, StreamMatch, Unavailable, Value,
+    CookieMatch, Expression, HeaderCondition, HeaderMatch, Input, Inputs, Metadata, MetadataMatch, QueryCondition,
+    QueryMatch, RouteMatch, StateMatch, StreamMatch, Unavailable, Value,
 };
 
 use crate::pattern::{Judges, Pattern};
@@ -188,6 +188,10 @@ impl Inputs for OfHead<'_> {
 
     /// There are none about heads alone.
     fn holds(&self, _: &Expression) -> bool {
+        false
+    }
+
+    fn notes(&self, _: &MetadataMatch) -> bool {
         false
     }
 }

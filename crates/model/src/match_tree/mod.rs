@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::{CertificatePart, Cidr, Expression, StringMatch};
+use crate::{CertificatePart, Cidr, Expression, MetadataMatch, StringMatch};
 
 /// A tree whose leaves say `A`.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +53,7 @@ pub enum Test {
     Text(StringMatch),
     Networks(Vec<Cidr>),
     Expression(Box<Expression>),
+    Noted(Box<MetadataMatch>),
 }
 
 /// What is looked at.
@@ -157,6 +158,9 @@ pub trait Inputs {
 
     /// Whether an expression is true.
     fn holds(&self, expression: &Expression) -> bool;
+
+    /// Whether the dynamic metadata has such a value.
+    fn notes(&self, condition: &MetadataMatch) -> bool;
 }
 
 impl<A> MatchTree<A> {
@@ -268,6 +272,7 @@ impl Predicate {
     fn holds(&self, inputs: &impl Inputs) -> Result<bool, Unavailable> {
         Ok(match self {
             Predicate::One(_, Test::Expression(expression)) => inputs.holds(expression),
+            Predicate::One(_, Test::Noted(condition)) => inputs.notes(condition),
             Predicate::One(input, test) => inputs.value(input)?.is_some_and(|value| test.holds(&value)),
             Predicate::All(all) => {
                 for each in all {
@@ -297,7 +302,7 @@ impl Test {
             Test::Networks(ranges) => {
                 value.parse().is_ok_and(|address| ranges.iter().any(|range| range.contains(address)))
             }
-            Test::Expression(_) => false,
+            Test::Expression(_) | Test::Noted(_) => false,
         }
     }
 }

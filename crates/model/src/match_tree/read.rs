@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Branches, Domains, Input, MatchTree, Network, OnMatch, Predicate, PrefixMap, Test};
-use crate::{CertificatePart, Cidr, Expression, Reading, StringMatch, network, string_match};
+use crate::{CertificatePart, Cidr, Expression, MetadataMatch, Reading, StringMatch, network, string_match};
 
 /// How deep trees and predicates may stand in each other.
 const MAX_DEPTH: usize = 64;
@@ -106,8 +106,8 @@ fn branches<A>(
     let exact = at.map("exact_match_map", &mut map);
     let prefix = at.map("prefix_match_map", &mut map);
     let custom = at.map("custom_match", |at| custom_branches(at, context, action, depth));
-    if input == Some(Some(Input::Attributes)) {
-        at.error("input", "attributes are for expressions; a map wants an input with one value");
+    if matches!(input, Some(Some(Input::Attributes | Input::Metadata { .. }))) {
+        at.error("input", "a map wants an input that is a text: this one goes with a custom_match of a predicate");
     }
     let given = usize::from(exact.is_some()) + usize::from(prefix.is_some()) + usize::from(custom.is_some());
     if given != 1 {
@@ -265,7 +265,7 @@ fn single(at: &mut Reading<'_>, context: MatchContext) -> Option<Predicate> {
         at.error("input", "what is looked at is required");
     }
     let text = at.map("value_match", string_match).map(|text: Option<StringMatch>| text.map(Test::Text));
-    let custom = at.map("custom_match", custom_test);
+    let custom = at.map("custom_match", |at| custom_test(at, input.as_ref().and_then(Option::as_ref)));
     let test = match (text, custom) {
         (Some(test), None) | (None, Some(test)) => test,
         _ => {
@@ -274,15 +274,18 @@ fn single(at: &mut Reading<'_>, context: MatchContext) -> Option<Predicate> {
         }
     };
     let (input, test) = (input.flatten()?, test?);
-    let is_expression = matches!(test, Test::Expression(_));
-    if is_expression != (input == Input::Attributes) {
-        at.wrong("an expression goes with HttpAttributesCelMatchInput, and nothing else does");
+    if matches!(test, Test::Expression(_)) != (input == Input::Attributes) {
+        at.wrong("CelMatcher goes with HttpAttributesCelMatchInput, and nothing else does");
+        return None;
+    }
+    if matches!(test, Test::Noted(_)) != matches!(input, Input::Metadata { .. }) {
+        at.wrong("DynamicMetadataInput goes with input_matchers.metadata.v3.Metadata, and nothing else does");
         return None;
     }
     Some(Predicate::One(input, test))
 }
 
-fn custom_test(at: &mut Reading<'_>) -> Option<Test> {
+fn custom_test(at: &mut Reading<'_>, input: Option<&Input>) -> Option<Test> {
     typed(at, |at, kind| match kind {
         "envoy.extensions.matching.input_matchers.ip.v3.Ip" => {
             // Envoy counts addresses that are none by this name.
@@ -300,6 +303,13 @@ fn custom_test(at: &mut Reading<'_>) -> Option<Test> {
                 at.error("expr_match", "an expression is required");
             }
             read.flatten().map(|expression| Test::Expression(Box::new(expression)))
+        }
+        "envoy.extensions.matching.input_matchers.metadata.v3.Metadata" => {
+            let (namespace, path) = match input {
+                Some(Input::Metadata { namespace, path }) => (namespace.clone(), path.clone()),
+                _ => Default::default(),
+            };
+            MetadataMatch::of(namespace, path, at).map(|condition| Test::Noted(Box::new(condition)))
         }
         _ => unknown(at, kind, "a condition of this kind"),
     })

@@ -81,6 +81,10 @@ impl Inputs for Headers<'_> {
     fn holds(&self, _: &Expression) -> bool {
         false
     }
+
+    fn notes(&self, _: &MetadataMatch) -> bool {
+        false
+    }
 }
 
 fn says(tree: &Value, headers: &[(&str, &str)]) -> Option<String> {

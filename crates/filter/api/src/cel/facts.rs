@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use postrider_http::grpc::{Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead, Scheme};
 use postrider_model::cel::Attribute;
-use postrider_model::{CertificatePart, Expression, Input, Inputs, Metadata, Unavailable, Value};
+use postrider_model::{CertificatePart, Expression, Input, Inputs, Metadata, MetadataMatch, Unavailable, Value};
 
 use super::is_true;
 use super::value::{Data, joined};
@@ -231,6 +231,10 @@ impl Inputs for Facts<'_> {
     fn holds(&self, expression: &Expression) -> bool {
         is_true(expression, self)
     }
+
+    fn notes(&self, condition: &MetadataMatch) -> bool {
+        condition.matches(&self.info.metadata)
+    }
 }
 
 impl Facts<'_> {
@@ -262,17 +266,6 @@ impl Facts<'_> {
                 let names = info.tls.as_ref()?.of_peer(*part);
                 (!names.is_empty()).then(|| Cow::Owned(names.join(",")))
             }
-            Input::Metadata { namespace, path } => {
-                let mut value = info.metadata.namespace(namespace)?;
-                for key in path {
-                    let Value::Map(entries) = value else { return None };
-                    value = entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)?;
-                }
-                match value {
-                    Value::String(text) => Some(Cow::Borrowed(text)),
-                    _ => None,
-                }
-            }
             Input::FilterState(key) => {
                 match info.filter_state.iter().find(|(known, _)| known == key).map(|(_, value)| value)? {
                     Value::String(text) => Some(Cow::Borrowed(text)),
@@ -280,7 +273,8 @@ impl Facts<'_> {
                 }
             }
             Input::Fixed(text) => text.as_deref().map(Cow::Borrowed),
-            Input::Attributes => None,
+            // These are not values to compare: see the other functions.
+            Input::Metadata { .. } | Input::Attributes => None,
         }
     }
 }

@@ -170,7 +170,7 @@ impl Tree {
         Ruling {
             allowed: found.is_some_and(|verdict| verdict.action != Verb::Deny),
             policy: found.map(|verdict| (place(verdict), verdict.name.as_str())),
-            hint: self.logs.then(|| found.is_some_and(|verdict| verdict.action == Verb::Log)),
+            hint: found.filter(|_| self.logs).map(|verdict| verdict.action == Verb::Log),
         }
     }
 }
