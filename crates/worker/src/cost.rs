@@ -2,24 +2,16 @@
 //!
 //! Plugins are not counted here: their hosts know more of them.
 
-use std::cell::Cell;
-
-use postrider_filter_api::{Moment, RouteBlocks, RouteFacts, stat_part};
+use postrider_filter_api::{Moment, RouteBlocks, RouteFacts, Sampling, stat_part};
 use postrider_telemetry::WorkerStats;
 use postrider_telemetry::stats::sets::filter as stat;
 
 use crate::clock::Clock;
 
-/// So many calls are all measured: a filter that is hardly called has figures, too.
-const ALL_MEASURED: u32 = 1024;
-
-/// Behind them one of so many is, and stands for all of them: reading the clock costs more than many a call.
-const MEASURED_EVERY: u32 = 8;
-
 /// One filter's account on one worker.
 pub(crate) struct Cost {
     blocks: RouteBlocks,
-    calls: Cell<u32>,
+    sampling: Sampling,
 }
 
 /// The beginning of a call that is measured.
@@ -37,19 +29,13 @@ pub fn filter_stat_name(filter: &str) -> String {
 
 impl Cost {
     pub(crate) fn new(stats: &WorkerStats, filter: &str) -> Cost {
-        Cost { blocks: RouteBlocks::new(stats, &stat::SET, filter_stat_name(filter)), calls: Cell::new(0) }
+        Cost { blocks: RouteBlocks::new(stats, &stat::SET, filter_stat_name(filter)), sampling: Sampling::default() }
     }
 
     /// A hook is about to be called.
     #[inline]
     pub(crate) fn begin(&self, clock: &Clock) -> Option<Measure> {
-        let calls = self.calls.get();
-        self.calls.set(calls.wrapping_add(1));
-        let stands_for = match calls {
-            ..ALL_MEASURED => 1,
-            _ if calls.is_multiple_of(MEASURED_EVERY) => MEASURED_EVERY,
-            _ => return None,
-        };
+        let stands_for = self.sampling.take()?;
         Some(Measure { began: clock.exact(), allocations: postrider_sys::allocations(), stands_for })
     }
 

@@ -29,6 +29,7 @@ mod moment;
 mod outcome;
 pub mod plugin;
 mod route_blocks;
+mod sampling;
 mod state;
 mod tls;
 
@@ -48,6 +49,7 @@ pub use info::{Flags, Logged, StreamInfo, UpstreamOverride};
 pub use moment::Moment;
 pub use outcome::{Action, Flow, LocalReply, Resumer};
 pub use route_blocks::{RouteBlocks, stat_part};
+pub use sampling::Sampling;
 pub use state::State;
 pub use tls::{Certificates, Forwarded, TlsSession};
 

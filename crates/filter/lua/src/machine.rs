@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use postrider_filter_api::Sampling;
+
 use crate::abi::{Context, Scratch, Side, TABLE, Turn};
 use crate::observe;
 use crate::program::Program;
@@ -11,12 +13,6 @@ use crate::vm::{Argument, Fault, Ref, Vm};
 
 /// CPU time that loading has at least: it happens once, and a slow machine compiles slowly.
 const LOADING: Duration = Duration::from_secs(2);
-
-/// So many entries are all measured: a plugin that is hardly called has figures, too.
-const ALL_MEASURED: u32 = 1024;
-
-/// Behind them one of so many is: reading the clock twice would be a third of an entry's cost.
-const MEASURED_EVERY: u32 = 8;
 
 /// The functions that a script is entered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +38,8 @@ pub(crate) struct Machine {
     last_turn: Cell<i32>,
     /// What was last told of its memory.
     told: Cell<usize>,
-    /// Entries so far.
-    entries: Cell<u32>,
+    /// Chooses the entries whose time is taken.
+    sampling: Sampling,
 }
 
 impl Machine {
@@ -92,7 +88,7 @@ impl Machine {
             scratch: Cell::default(),
             last_turn: Cell::new(0),
             told: Cell::new(0),
-            entries: Cell::new(0),
+            sampling: Sampling::default(),
         })
     }
 
@@ -100,11 +96,9 @@ impl Machine {
         self.hooks.get(hook as usize).copied().flatten()
     }
 
-    /// Whether this entry's time is taken: each of the first, then one of a few.
+    /// Whether this entry's time is taken.
     pub(crate) fn is_measured(&self) -> bool {
-        let entries = self.entries.get();
-        self.entries.set(entries.wrapping_add(1));
-        entries < ALL_MEASURED || entries.is_multiple_of(MEASURED_EVERY)
+        self.sampling.take().is_some()
     }
 
     /// The memory that it holds, when that is worth telling.

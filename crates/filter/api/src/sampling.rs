@@ -1,0 +1,43 @@
+//! Which calls are measured: reading the clock twice costs more than many a call.
+
+use std::cell::Cell;
+
+/// So many calls are all measured: what is hardly called has figures, too.
+const ALL_MEASURED: u32 = 1024;
+
+/// Behind them one of so many is, and stands for all of them.
+const MEASURED_EVERY: u32 = 8;
+
+/// Counts calls, and chooses among them.
+#[derive(Debug, Default)]
+pub struct Sampling(Cell<u32>);
+
+impl Sampling {
+    /// One more call: for how many it stands, if it is to be measured.
+    #[inline]
+    pub fn take(&self) -> Option<u32> {
+        let calls = self.0.get();
+        self.0.set(calls.wrapping_add(1));
+        match calls {
+            ..ALL_MEASURED => Some(1),
+            _ => calls.is_multiple_of(MEASURED_EVERY).then_some(MEASURED_EVERY),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_calls_are_measured_and_then_one_of_eight_for_all() {
+        let sampling = Sampling::default();
+        let mut taken = 0;
+        for call in 0..2048 {
+            let stands_for = sampling.take();
+            assert!(call >= 1024 || stands_for == Some(1), "{call}");
+            taken += stands_for.unwrap_or(0);
+        }
+        assert_eq!(taken, 2048);
+    }
+}
