@@ -137,3 +137,24 @@ fn nothing_is_compressed() {
         assert!(said.contains("Compression: NONE"), "{said}");
     }
 }
+
+#[test]
+fn clients_are_told_whose_certificates_are_good_unless_that_is_suppressed() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients of ours"));
+    for suppressed in [false, true] {
+        let config = Config::routes(json!([{"match": {"prefix": "/"}, "direct_response": {"status": 200}}]));
+        let context = json!({
+            "require_client_certificate": false,
+            "common_tls_context": {"validation_context": {
+                "trusted_ca": {"inline_string": clients.pem()},
+                "suppress_client_ca_list": suppressed,
+            }},
+        });
+        let proxy = Proxy::start(&secured(config, &servers.issue(&["site.test"]), context));
+        for version in ["-tls1_2", "-tls1_3"] {
+            let said = client(&proxy, &[version], "");
+            assert!(said.contains("Client Certificate Types") || said.contains("Requested Signature Algorithms"));
+            assert_eq!(said.contains("CN = clients of ours"), !suppressed, "{version}: {said}");
+        }
+    }
+}

@@ -199,6 +199,28 @@ fn auto_sni_asks_for_the_host_of_the_request_and_shares_no_connection_between_ho
 }
 
 #[test]
+fn auto_sni_asks_for_the_host_in_another_header() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["one.test", "two.test"])).start();
+    let auto = upstream_http_options(json!({
+        "upstream_http_protocol_options": {
+            "auto_sni": true, "auto_san_validation": true, "override_auto_sni_header": "X-Server-Name",
+        },
+    }));
+    let site = Site::start_with(origin.address, trusting(&authority), auto);
+    let asking = |field: &str| {
+        let request = format!("GET / HTTP/1.1\r\nhost: one.test\r\n{field}\r\n");
+        site.proxy.exchange(request).status
+    };
+    assert_eq!(asking("x-server-name: two.test:443\r\n"), 200);
+    // Where it is missing or empty the host counts.
+    assert_eq!(asking(""), 200);
+    assert_eq!(asking("x-server-name:\r\n"), 200);
+    assert_eq!(names(&origin), [Some("two.test".to_owned()), Some("one.test".to_owned())]);
+    assert_eq!(asking("x-server-name: three.test\r\n"), 503);
+}
+
+#[test]
 fn auto_host_sni_asks_for_the_name_of_the_endpoint() {
     let authority = Authority::new("authority");
     let origin = Serving::new(&authority.issue(&["endpoint.test"])).start();

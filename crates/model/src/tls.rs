@@ -12,6 +12,8 @@ pub struct DownstreamTls {
     /// Never empty. Chosen by server name, then by what kind of key the client can verify.
     pub certificates: Vec<Certificate>,
     pub require_client_certificate: bool,
+    /// Of the suites of both sides the first of the client's list is taken.
+    pub prefers_client_ciphers: bool,
     pub tickets: SessionTickets,
     /// Sessions that the server keeps, for clients without tickets.
     pub stateful_resumption: bool,
@@ -37,6 +39,8 @@ pub struct UpstreamTls {
     pub endpoint_sni: bool,
     /// Ask for the host of the request that opens the connection.
     pub request_sni: bool,
+    /// Where that host stands in place of `:authority`; lower case.
+    pub sni_header: Option<String>,
     /// The server's certificate must be good for the name that was asked for.
     pub verify_sni: bool,
     /// Sessions remembered for resumption; 0 remembers none.
@@ -143,6 +147,8 @@ pub struct Validation {
     pub allow_expired: bool,
     /// A certificate that is not good is accepted, and shown as not verified.
     pub accept_untrusted: bool,
+    /// Clients are not told which roots are trusted.
+    pub hides_roots: bool,
     /// What its roots are called in statistics, where they have a name.
     pub name: Option<String>,
     pub origin: Origin,
@@ -159,6 +165,8 @@ pub enum Roots {
     System,
     /// SPIFFE: each trust domain (the host of the leaf's `spiffe://` URI) has its own, PEM.
     TrustDomains(Vec<(String, Data)>),
+    /// The same in one document: a JSON map of SPIFFE trust bundles.
+    TrustBundles(Data),
 }
 
 /// A condition on one kind of subject alternative name.
@@ -168,13 +176,15 @@ pub struct NameMatch {
     pub value: StringMatch,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameKind {
     /// Exact values compare as host names do: a wildcard in the certificate covers one label.
     Dns,
     Uri,
     Email,
     Ip,
+    /// A kind of its own (`otherName`), by its object identifier with dots.
+    Other(String),
 }
 
 /// Session keys are written to a file, for whoever wants to read captured traffic.

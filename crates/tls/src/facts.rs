@@ -83,6 +83,7 @@ impl Names {
                 AltName::Uri(text) => sorted.uri.push(text.to_owned()),
                 AltName::Email(text) => sorted.email.push(text.to_owned()),
                 AltName::Ip(address) => sorted.ip.push(address),
+                AltName::Other(..) => {}
             }
         }
         sorted

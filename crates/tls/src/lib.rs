@@ -30,6 +30,7 @@ mod sessions;
 mod stored;
 mod tickets;
 mod time;
+mod trust_bundles;
 mod verify;
 mod x509;
 

@@ -9,13 +9,18 @@ use crate::distinguished;
 use crate::x509::{X509, oid};
 
 /// One name, of the kinds that anybody asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AltName<'a> {
     Dns(&'a str),
     Uri(&'a str),
     Email(&'a str),
     Ip(IpAddr),
+    /// Of a kind of its own (`otherName`), by its identifier with dots; the value as text.
+    Other(String, String),
 }
+
+/// The tag of an `otherName`.
+const OTHER: u8 = der::context(0);
 
 /// The names of a certificate in its own order; names of other kinds and text that is not UTF-8 are left out.
 pub(crate) fn of<'a>(certificate: &X509<'a>) -> Vec<AltName<'a>> {
@@ -29,30 +34,35 @@ pub(crate) fn of<'a>(certificate: &X509<'a>) -> Vec<AltName<'a>> {
             0x82 => text.map(AltName::Dns),
             0x86 => text.map(AltName::Uri),
             0x87 => address(name.content).map(AltName::Ip),
+            OTHER => other(name).map(|(kind, value)| AltName::Other(kind, value)),
             _ => None,
         });
     }
     names
 }
 
-/// Names of a kind of their own (`otherName`): text, numbers, truth values and identifiers, each as text.
+/// The values of names of a kind of their own.
 pub(crate) fn others(certificate: &X509<'_>) -> Vec<String> {
-    let list = certificate.extension(oid::SUBJECT_ALT_NAME).and_then(|it| Reader::new(it).inside(der::SEQUENCE));
-    let Some(mut list) = list else { return Vec::new() };
-    std::iter::from_fn(|| list.element()).filter(|name| name.tag == der::context(0)).filter_map(other).collect()
+    let value = |name| match name {
+        AltName::Other(_, value) => Some(value),
+        _ => None,
+    };
+    of(certificate).into_iter().filter_map(value).collect()
 }
 
-/// `OtherName` is a SEQUENCE with a tag of its own: which kind, and `[0]` with the value in it.
-fn other(name: Element<'_>) -> Option<String> {
+/// `OtherName` is a SEQUENCE with a tag of its own: which kind, and `[0]` with the value in it. Text, numbers, truth values
+/// and identifiers are told as text; `None` for anything else.
+fn other(name: Element<'_>) -> Option<(String, String)> {
     let mut parts = Reader::new(name.content);
-    parts.expect(der::OID)?;
+    let kind = distinguished::dotted(parts.expect(der::OID)?);
     let value = parts.inside(der::context(0))?.element()?;
-    match value.tag {
-        der::BOOLEAN => Some((value.content != [0]).to_string()),
-        der::INTEGER => integer(value.content).map(|number| number.to_string()),
-        der::OID => Some(distinguished::dotted(value.content)),
-        _ => distinguished::decoded(value),
-    }
+    let value = match value.tag {
+        der::BOOLEAN => (value.content != [0]).to_string(),
+        der::INTEGER => integer(value.content)?.to_string(),
+        der::OID => distinguished::dotted(value.content),
+        _ => distinguished::decoded(value)?,
+    };
+    Some((kind, value))
 }
 
 /// `None` for one of more than 16 bytes.
@@ -64,7 +74,7 @@ fn integer(bytes: &[u8]) -> Option<i128> {
 
 /// Whether one of `names` meets `rule`.
 pub(crate) fn meets(rule: &NameMatch, names: &[AltName<'_>]) -> bool {
-    names.iter().any(|name| match (rule.kind, name) {
+    names.iter().any(|name| match (&rule.kind, name) {
         (NameKind::Dns, AltName::Dns(pattern)) => match &rule.value.kind {
             StringKind::Exact(wanted) => covers(pattern, wanted),
             _ => rule.value.matches(pattern),
@@ -75,6 +85,7 @@ pub(crate) fn meets(rule: &NameMatch, names: &[AltName<'_>]) -> bool {
             StringKind::Exact(wanted) if wanted.parse() == Ok(*address) => true,
             _ => rule.value.matches(&address.to_string()),
         },
+        (NameKind::Other(wanted), AltName::Other(kind, value)) => kind == wanted && rule.value.matches(value),
         _ => false,
     })
 }
@@ -164,7 +175,8 @@ mod tests {
             (&[der::OCTET_STRING, 1, 1], None),
             (&[], None),
         ] {
-            assert_eq!(other(value).as_deref(), want, "{value:02x?}");
+            let want = want.map(|want| ("1.2.3".to_owned(), want.to_owned()));
+            assert_eq!(other(value), want, "{value:02x?}");
         }
     }
 
@@ -175,6 +187,7 @@ mod tests {
             AltName::Uri("spiffe://td/a"),
             AltName::Email("a@b.example"),
             AltName::Ip("fd00::1".parse().unwrap()),
+            AltName::Other("1.2.3".into(), "hi".into()),
         ];
         let rule = |kind, value| NameMatch { kind, value: StringMatch { kind: value, ignore_case: false } };
         let exact = |text: &str| StringKind::Exact(text.to_owned());
@@ -190,8 +203,11 @@ mod tests {
             (NameKind::Ip, exact("fd00:0::1"), true),
             (NameKind::Ip, exact("fd00::2"), false),
             (NameKind::Ip, StringKind::Prefix("fd00:".into()), true),
+            (NameKind::Other("1.2.3".into()), exact("hi"), true),
+            (NameKind::Other("1.2.3".into()), exact("ho"), false),
+            (NameKind::Other("1.2.4".into()), exact("hi"), false),
         ] {
-            assert_eq!(meets(&rule(kind, value.clone()), &names), want, "{kind:?} {value:?}");
+            assert_eq!(meets(&rule(kind.clone(), value.clone()), &names), want, "{kind:?} {value:?}");
         }
     }
 }

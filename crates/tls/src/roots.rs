@@ -7,6 +7,7 @@ use webpki::{CertRevocationList, OwnedCertRevocationList};
 
 use crate::facts::CertificateFacts;
 use crate::material::{Bundle, Material};
+use crate::trust_bundles;
 
 /// One set of roots.
 #[derive(Debug, Default)]
@@ -65,6 +66,14 @@ pub(crate) fn load(validation: &Validation, path: &str, material: &mut Material<
             }
             complete.then_some(Anchors::Domains(loaded))
         }
+        Roots::TrustBundles(data) => material.load(data, &roots_path).and_then(|source| {
+            let mut loaded = Vec::new();
+            for (domain, bundle) in trust_bundles::read(&source, &roots_path, material)? {
+                facts.extend(shown(&bundle, &format!("{domain}: {}", source.origin)));
+                loaded.push((domain, Trust::from_bundle(bundle, &roots_path, material)?));
+            }
+            Some(Anchors::Domains(loaded))
+        }),
     };
     let (mut anchors, lists) = (anchors?, lists?);
     for (_, trust) in anchors.sets_mut() {

@@ -99,7 +99,7 @@ impl ServerTls {
         let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver.clone());
         config.alpn_protocols = model.common.alpn.iter().map(|it| it.as_bytes().to_vec()).collect();
         // Named suites are an order of preference; the default leaves it to the client.
-        config.ignore_client_order = !model.common.cipher_suites.is_empty();
+        config.ignore_client_order = !model.common.cipher_suites.is_empty() && !model.prefers_client_ciphers;
         resume(&mut config, model, keys, context);
 
         let without_alpn = |config: &ServerConfig| {
@@ -313,6 +313,8 @@ fn rules_text(validation: &Validation) -> String {
         revocation_of_leaf_only,
         allow_expired,
         accept_untrusted,
+        // It changes what a client shows, not what is made of it.
+        hides_roots: _,
         name: _,
         origin: _,
     } = validation;

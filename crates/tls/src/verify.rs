@@ -43,6 +43,7 @@ pub(crate) struct Rules {
     revocation_of_leaf_only: bool,
     allow_expired: bool,
     accept_untrusted: bool,
+    hides_roots: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -57,12 +58,13 @@ impl Rules {
             revocation_of_leaf_only: model.revocation_of_leaf_only,
             allow_expired: model.allow_expired,
             accept_untrusted: model.accept_untrusted,
+            hides_roots: model.hides_roots,
             algorithms,
         }
     }
 
     pub fn subjects(&self) -> Vec<DistinguishedName> {
-        self.anchors.subjects()
+        if self.hides_roots { Vec::new() } else { self.anchors.subjects() }
     }
 
     /// Whether there is any rule that a certificate could break.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use postrider_filter_api::{Moment, TlsSession, UpstreamOverride};
-use postrider_http::{HeadLimits, RequestHead, Version};
+use postrider_http::{HeadLimits, HeaderName, RequestHead, Version};
 use postrider_model::{Address, Discovery, Endpoint, NameForm, Priority, ProxyHeader, Thresholds, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
@@ -521,7 +521,7 @@ impl Cluster {
         request: Option<&RequestHead>,
         ends: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>,
     ) -> Option<Box<Party>> {
-        self.parting.map(|parting| parting.of(request, ends()))
+        self.parting.as_ref().map(|parting| parting.of(request, ends()))
     }
 
     /// Connects to a host: to the first of its addresses that agrees, where it has several.
@@ -875,7 +875,8 @@ pub(crate) fn millis(duration: std::time::Duration) -> u64 {
 fn parting(model: &postrider_model::Cluster) -> Option<Parting> {
     let by_host = model.tls.as_ref().is_some_and(|tls| tls.request_sni);
     let by_ends = model.proxy_header.is_some();
-    (by_host || by_ends).then_some(Parting { by_host, by_ends })
+    let header = model.tls.as_ref().and_then(|tls| HeaderName::new(tls.sni_header.as_ref()?.as_bytes()).ok());
+    (by_host || by_ends).then_some(Parting { by_host, header, by_ends })
 }
 
 /// Says by the PROXY protocol for whom the connection is, before anything else is said on it.

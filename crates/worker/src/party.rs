@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use postrider_http::{RequestHead, split_port};
+use postrider_http::{HeaderName, RequestHead, split_port};
 
 /// Connections of one party serve no other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,23 +14,27 @@ pub(crate) struct Party {
 }
 
 /// What makes parties of a cluster's requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parting {
     pub(crate) by_host: bool,
+    /// Where the host stands, if it is there; otherwise it is that of `:authority`.
+    pub(crate) header: Option<HeaderName>,
     pub(crate) by_ends: bool,
 }
 
 impl Parting {
     /// The party of a request, or of a connection without one.
     #[cold]
-    pub(crate) fn of(self, request: Option<&RequestHead>, ends: Option<(SocketAddr, SocketAddr)>) -> Box<Party> {
-        let host = request.filter(|_| self.by_host).map(host_of);
+    pub(crate) fn of(&self, request: Option<&RequestHead>, ends: Option<(SocketAddr, SocketAddr)>) -> Box<Party> {
+        let host = request.filter(|_| self.by_host).map(|request| self.host_of(request));
         Box::new(Party { host, ends: ends.filter(|_| self.by_ends) })
     }
-}
 
-/// In lower case, without a port.
-fn host_of(request: &RequestHead) -> String {
-    let (host, _) = split_port(request.authority());
-    String::from_utf8_lossy(host).to_ascii_lowercase()
+    /// In lower case, without a port.
+    fn host_of(&self, request: &RequestHead) -> String {
+        let named = self.header.as_ref().and_then(|header| request.fields.find(header));
+        let authority = named.filter(|named| !named.is_empty()).unwrap_or(request.authority());
+        let (host, _) = split_port(authority);
+        String::from_utf8_lossy(host).to_ascii_lowercase()
+    }
 }

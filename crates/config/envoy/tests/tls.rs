@@ -443,6 +443,46 @@ common_tls_context:
     assert_eq!(names(&validation.names), [r#"Uri Exact("spiffe://a.example/x")"#]);
 }
 
+#[test]
+fn trust_bundles_take_the_place_of_trust_domains() {
+    let context = r#"
+common_tls_context:
+  validation_context:
+    custom_validator_config:
+      name: envoy.tls.cert_validator.spiffe
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.SPIFFECertValidatorConfig
+        trust_bundles: { filename: bundles.json }
+"#;
+    let outcome = outcome(&client(context));
+    assert_eq!(said(&outcome), "");
+    let snapshot = outcome.snapshot.unwrap();
+    let validation = upstream(&snapshot).common.validation.as_ref().unwrap();
+    assert_eq!(validation.roots, Roots::TrustBundles(file("bundles.json")));
+}
+
+#[test]
+fn names_of_a_kind_of_their_own_want_an_identifier() {
+    let context = |oid: &str| {
+        format!(
+            "common_tls_context: {{ {CERTIFICATE}, validation_context: {{ trusted_ca: {{ filename: ca.pem }}, \
+             suppress_client_ca_list: true, \
+             match_typed_subject_alt_names: [{{ san_type: OTHER_NAME, {oid} matcher: {{ exact: a }} }}] }} }}\n\
+             require_client_certificate: true"
+        )
+    };
+    let outcome_of = |oid: &str| outcome(&server(TCP, &context(oid)));
+    let good = outcome_of("oid: 1.3.6.1,");
+    let snapshot = good.snapshot.as_ref().unwrap_or_else(|| panic!("{}", said(&good)));
+    let validation = downstream(snapshot).common.validation.as_ref().unwrap();
+    assert_eq!(names(&validation.names), [r#"Other("1.3.6.1") Exact("a")"#]);
+    assert!(validation.hides_roots);
+    for bad in ["", "oid: '1',", "oid: 3.1,", "oid: 1.x,", "oid: 1.01,", "oid: '1.2.',"] {
+        let said = said(&outcome_of(bad));
+        assert!(said.contains("error[invalid-value]") && said.contains("an object identifier is wanted"), "{said}");
+    }
+}
+
 /// From the package's folder, where tests run.
 const SECRETS: &str =
     "sds_config: { path_config_source: { path: tests/tls/secrets.yaml, watched_directory: { path: tests } } }";

@@ -49,7 +49,16 @@ fn cipher_suites_of_tls_1_2_are_restricted_and_ordered() {
     let tls = server(&down);
     let linked = link(&tls, &client(&upstream())).unwrap();
     assert_eq!(linked.facts().cipher, Some("ECDHE-ECDSA-CHACHA20-POLY1305"));
+    down.prefers_client_ciphers = true;
     let mut up = upstream();
+    for (first, second, agreed) in [
+        ("AES_128_GCM_SHA256", "CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ("CHACHA20_POLY1305_SHA256", "AES_128_GCM_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+    ] {
+        up.common.cipher_suites = [first, second].map(|name| format!("TLS_ECDHE_ECDSA_WITH_{name}")).to_vec();
+        let linked = link(&server(&down), &client(&up)).unwrap();
+        assert_eq!(linked.facts().cipher, Some(agreed), "the client's first");
+    }
     up.common.cipher_suites = names(&["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]);
     assert!(link(&tls, &client(&up)).is_err(), "no suite in common");
 }

@@ -109,6 +109,7 @@ pub fn downstream(certificates: Vec<Certificate>) -> DownstreamTls {
         common: TlsCommon::default(),
         certificates,
         require_client_certificate: false,
+        prefers_client_ciphers: false,
         tickets: SessionTickets::Rotating,
         stateful_resumption: true,
         session_timeout: None,
@@ -127,6 +128,7 @@ pub fn upstream() -> UpstreamTls {
         sni: Some("a.example".to_owned()),
         endpoint_sni: false,
         request_sni: false,
+        sni_header: None,
         verify_sni: false,
         max_sessions: 0,
         origin: origin(),
@@ -144,6 +146,7 @@ pub fn validation(roots: Roots) -> Validation {
         revocation_of_leaf_only: false,
         allow_expired: false,
         accept_untrusted: false,
+        hides_roots: false,
         name: None,
         origin: origin(),
     }

@@ -263,6 +263,7 @@ fn one_name_must_fit() {
             SanType::URI("spiffe://td/ns/a".try_into().unwrap()),
             SanType::Rfc822Name("me@c.example".try_into().unwrap()),
             SanType::IpAddress("192.0.2.7".parse().unwrap()),
+            SanType::OtherName((vec![1, 3, 6, 1, 4, 1, 311], "me@realm".into())),
         ];
     });
     let exact = |text: &str| StringKind::Exact(text.to_owned());
@@ -275,6 +276,8 @@ fn one_name_must_fit() {
         (vec![name(NameKind::Email, StringKind::Suffix("@c.example".into()))], true),
         (vec![name(NameKind::Ip, exact("192.0.2.7"))], true),
         (vec![name(NameKind::Ip, exact("192.0.2.8"))], false),
+        (vec![name(NameKind::Other("1.3.6.1.4.1.311".into()), StringKind::Suffix("@realm".into()))], true),
+        (vec![name(NameKind::Other("1.3.6.1.4.1.312".into()), StringKind::Suffix("@realm".into()))], false),
         (vec![name(NameKind::Ip, exact("192.0.2.8")), name(NameKind::Uri, exact("spiffe://td/ns/a"))], true),
     ] {
         let tls = both.server(|it| it.names = rules.clone());
@@ -413,6 +416,52 @@ fn a_validation_without_any_rule_asks_clients_for_nothing_unless_it_shows_what_c
         let chain = linked.server.peer_certificates();
         assert_eq!(chain.is_some(), untrusted);
         assert!(!tls.peer_verified(chain.unwrap_or_default()));
+    }
+}
+
+/// A map of trust bundles with these certificates, as SPIRE writes it.
+fn bundles(domains: &[(&str, &[&Authority])]) -> Data {
+    use base64::Engine;
+    let key = |authority: &&Authority| {
+        let der = base64::engine::general_purpose::STANDARD.encode(&authority.der);
+        serde_json::json!({"kty": "EC", "use": "x509-svid", "crv": "P-256", "x5c": [der]})
+    };
+    let bundle = |authorities: &[&Authority]| {
+        let mut keys: Vec<_> = authorities.iter().map(key).collect();
+        keys.push(serde_json::json!({"kty": "EC", "use": "jwt-svid", "kid": "a"}));
+        serde_json::json!({"spiffe_sequence": 1, "keys": keys})
+    };
+    let all: serde_json::Map<_, _> =
+        domains.iter().map(|(domain, authorities)| ((*domain).to_owned(), bundle(authorities))).collect();
+    inline(serde_json::json!({"trust_domains": all}).to_string())
+}
+
+#[test]
+fn a_map_of_trust_bundles_gives_each_trust_domain_its_roots() {
+    let both = Both::new();
+    let (one, two, three) = (Authority::root("one"), Authority::root("two"), Authority::root("three"));
+    let map = bundles(&[("one.test", &[&one, &three]), ("two.test", &[&two])]);
+    let tls = both.server(|it| it.roots = Roots::TrustBundles(map));
+    assert_eq!(tls.roots().len(), 3);
+    for good in [(&one, "spiffe://one.test/a"), (&three, "spiffe://one.test/a"), (&two, "spiffe://two.test/a")] {
+        link(&tls, &showing(&svid(good.0, &[good.1]))).unwrap();
+    }
+    for wrong in [(&one, "spiffe://two.test/a"), (&two, "spiffe://one.test/a"), (&two, "spiffe://other.test/a")] {
+        assert!(link(&tls, &showing(&svid(wrong.0, &[wrong.1]))).is_err());
+    }
+    for (text, message) in [
+        ("{", "is no JSON"),
+        ("{}", "no `trust_domains`"),
+        (r#"{"trust_domains": {}}"#, "no `trust_domains`"),
+        (r#"{"trust_domains": {"a": {}}}"#, "the trust domain `a` has no list of `keys`"),
+        (r#"{"trust_domains": {"a": {"keys": [{"use": "jwt-svid"}]}}}"#, "no key for `x509-svid`"),
+        (r#"{"trust_domains": {"a": {"keys": [{"use": "x509-svid"}]}}}"#, "0 certificates in `keys[0].x5c`"),
+        (r#"{"trust_domains": {"a": {"keys": [{"use": "x509-svid", "x5c": ["*"]}]}}}"#, "no base64 in `keys[0].x5c`"),
+        (r#"{"trust_domains": {"a": {"keys": [{"use": "x509-svid", "x5c": ["AAAA"]}]}}}"#, "root certificate 1"),
+    ] {
+        let errors = server_errors(&both.model(|it| it.roots = Roots::TrustBundles(inline(text))));
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].message.contains(message), "{text}: {errors:?}");
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) fn downstream(
         common,
         certificates: certificates?,
         require_client_certificate,
+        prefers_client_ciphers: at.bool("prefer_client_ciphers"),
         tickets: tickets?,
         stateful_resumption,
         session_timeout,
@@ -136,8 +137,6 @@ fn preferences(cx: &mut Lowering<'_>, at: &Reader<'_>, common: &TlsCommon) {
     }
     if common.min_version == TlsVersion::Tls13 || common.cipher_suites.len() == 1 {
         at.ignore("prefer_client_ciphers", "there is nothing to prefer: TLS 1.3 only, or one cipher suite");
-    } else if at.bool("prefer_client_ciphers") {
-        cx.refuse_value(at, "prefer_client_ciphers", "choosing the cipher suite by the client's order");
     }
 }
 
@@ -171,6 +170,7 @@ pub(super) fn upstream(cx: &mut Lowering<'_>, at: &Reader<'_>, names: &RequestNa
         sni: sni.ok()?,
         endpoint_sni,
         request_sni: names.sni,
+        sni_header: names.header.clone(),
         verify_sni,
         max_sessions,
         origin: origin(at),

@@ -20,6 +20,8 @@ pub(super) struct RequestNames<'m> {
     pub at: Option<Reader<'m>>,
     /// The host of the request is asked for.
     pub sni: bool,
+    /// The header where that host stands in place of `:authority`.
+    pub header: Option<String>,
     /// The certificate must be good for that host.
     pub verify: bool,
 }
@@ -189,10 +191,13 @@ fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions) 
 
 fn request_names<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> RequestNames<'m> {
     let Some(names) = at.message("upstream_http_protocol_options") else { return RequestNames::default() };
-    if names.has("override_auto_sni_header") {
-        cx.refuse(&names, "override_auto_sni_header", "the server name of another header than Host");
+    let header = names.str("override_auto_sni_header");
+    let sni = names.bool("auto_sni");
+    if !sni && !header.is_empty() {
+        cx.no_effect(&names, "override_auto_sni_header", "no server name is taken from requests without `auto_sni`");
     }
-    RequestNames { sni: names.bool("auto_sni"), verify: names.bool("auto_san_validation"), at: Some(names) }
+    let header = Some(header.to_ascii_lowercase()).filter(|header| sni && !header.is_empty());
+    RequestNames { header, sni, verify: names.bool("auto_san_validation"), at: Some(names) }
 }
 
 /// 0 is no limit.

@@ -94,13 +94,8 @@ fn validation(cx: &mut Lowering<'_>, layers: &Layers<'_, '_>, side: Side) -> Opt
     {
         cx.refuse_value(at, "require_signed_certificate_timestamp", "signed certificate timestamps");
     }
-    match side {
-        Side::Client => layers.ignore("suppress_client_ca_list", "it is about servers"),
-        Side::Server { .. } => {
-            if let Some(at) = layers.with("suppress_client_ca_list") {
-                cx.refuse(at, "suppress_client_ca_list", "hiding from clients which CAs are trusted");
-            }
-        }
+    if let Side::Client = side {
+        layers.ignore("suppress_client_ca_list", "it is about servers");
     }
     let allow_expired = layers.bool("allow_expired_certificate");
     let mut validation = Validation {
@@ -114,6 +109,7 @@ fn validation(cx: &mut Lowering<'_>, layers: &Layers<'_, '_>, side: Side) -> Opt
         revocation_of_leaf_only: false,
         allow_expired,
         accept_untrusted: false,
+        hides_roots: layers.bool("suppress_client_ca_list"),
         origin: layers.0.first().map(origin).unwrap_or_default(),
     };
     if let Some(at) = layers.with("custom_validator_config") {
@@ -270,17 +266,33 @@ fn typed_name(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<NameMatch> {
         "DNS" => NameKind::Dns,
         "URI" => NameKind::Uri,
         "IP_ADDRESS" => NameKind::Ip,
-        "OTHER_NAME" => {
-            cx.refuse_value(at, "san_type", "names of the kind OTHER_NAME");
-            at.whole("oid");
-            at.whole("matcher");
-            return None;
-        }
+        "OTHER_NAME" => NameKind::Other(identifier(cx, at)?),
         _ => return None, // The schema wants one of them.
     };
-    at.ignore("oid", "it belongs to the kind OTHER_NAME");
+    if !matches!(kind, NameKind::Other(_)) {
+        at.ignore("oid", "it belongs to the kind OTHER_NAME");
+    }
     let value = condition(cx, &at.message("matcher")?)?;
     Some(NameMatch { kind, value })
+}
+
+/// `oid` of a name of a kind of its own: numbers with dots between them.
+fn identifier(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<String> {
+    let text = at.str("oid");
+    let mut numbers = text.split('.');
+    let is_number = |part: &str| part.parse::<u128>().is_ok_and(|number| number.to_string() == part);
+    let first = numbers.next().is_some_and(|first| matches!(first, "0" | "1" | "2"));
+    if first && numbers.clone().next().is_some() && numbers.all(is_number) {
+        return Some(text.to_owned());
+    }
+    let said =
+        if text.is_empty() { "which name of a kind of its own is meant".to_owned() } else { format!("`{text}`") };
+    let diagnostic = at
+        .diagnostic_at("oid", Severity::Error, "invalid-value", format!("{said}: an object identifier is wanted"))
+        .expected("numbers with dots between them, such as `1.3.6.1.4.1.311.20.2.3`");
+    cx.push(diagnostic);
+    at.whole("matcher");
+    None
 }
 
 fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StringMatch> {
@@ -306,7 +318,8 @@ fn custom(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Roots> {
         return None;
     }
     if config.has("trust_bundles") {
-        cx.refuse(config, "trust_bundles", "a map of SPIFFE trust bundles");
+        config.ignore("trust_domains", "`trust_bundles` takes their place");
+        return data::named(cx, config, "trust_bundles").map(Roots::TrustBundles);
     }
     let mut all: Vec<(String, Data)> = Vec::new();
     for domain in config.list("trust_domains") {
