@@ -226,3 +226,76 @@ fn a_certificate_cannot_add_to_what_is_said_of_it() {
     let wanted = if envoy() { format!(";URI={forged}") } else { format!(";URI=\"{forged}\"") };
     assert!(told[0].ends_with(&wanted), "{told:?}");
 }
+
+/// A leaf of `forward_client_cert_matcher`.
+fn leaf(details: &str, parts: Value) -> Value {
+    json!({"action": {"name": "a", "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.\
+                  HttpConnectionManager.ForwardClientCertConfig",
+        "forward_client_cert_details": details,
+        "set_current_client_cert_details": parts,
+    }}})
+}
+
+/// A condition on an input of this type.
+fn condition(kind: &str, input: Value, condition: Value) -> Value {
+    let mut config = json!({"@type": format!("type.googleapis.com/{kind}")});
+    overlay(&mut config, input);
+    json!({"single_predicate": {"input": {"name": "a", "typed_config": config}, "value_match": condition}})
+}
+
+#[test]
+fn what_is_said_depends_on_the_request() {
+    let site = Site::new();
+    let identity = elaborate(&site.clients);
+    let header = |name: &str, value: &str| {
+        condition(
+            "envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
+            json!({"header_name": name}),
+            json!({"contains": value}),
+        )
+    };
+    let names = condition(
+        "envoy.extensions.matching.common_inputs.ssl.v3.DnsSanInput",
+        json!({}),
+        json!({"contains": "two.test"}),
+    );
+    let nobody = condition(
+        "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput",
+        json!({}),
+        json!({"exact": "192.0.2.1"}),
+    );
+    let config = site.config("SANITIZE_SET", json!({"dns": true}));
+    let config = config.overlay_filter(
+        "http",
+        json!({"forward_client_cert_matcher": {"matcher_list": {"matchers": [
+            {"predicate": nobody, "on_match": leaf("SANITIZE", json!({}))},
+            {"predicate": header(FIELD, "trusted"), "on_match": leaf("APPEND_FORWARD", json!({"uri": true}))},
+            {
+                "predicate": {"and_matcher": {"predicate": [names, header(":path", "/named")]}},
+                "on_match": leaf("SANITIZE_SET", json!({"subject": true, "uri": true})),
+            },
+            {"predicate": header(":path", "/always"), "on_match": leaf("ALWAYS_FORWARD_ONLY", json!({}))},
+        ]}}}),
+    );
+    let context = json!({"common_tls_context": {
+        "validation_context": {"trusted_ca": {"inline_string": site.clients.pem()}},
+    }});
+    let proxy = Proxy::start(&secured(config, &site.identity, context));
+    let mut shown = site.showing(&identity).connect(proxy.address("http"), "site.test");
+    let mut anybody = Client::trusting(&site.servers).connect(proxy.address("http"), "site.test");
+    let own = format!("By=spiffe://site/a;By=spiffe://site/b;Hash={}", identity.sha256());
+    let uris = "URI=https://client.test/?a=b;URI=spiffe://client/c";
+    let subject = "Subject=\"CN=Lu\\C4\\8Di\\C4\\87,O=A\\, \\\"B\\\"\\; C=d\"";
+    for (path, sent, wanted, of_anybody) in [
+        ("/", "Hash=b", format!("{own};DNS=one.test;DNS=two.test"), ""),
+        ("/", "trusted", format!("trusted,{own};{uris}"), ""),
+        ("/named", "Hash=b", format!("{own};{subject};{uris}"), ""),
+        ("/always", "Hash=b", "Hash=b".to_owned(), "Hash=b"),
+        ("/", "Hash=b", format!("{own};DNS=one.test;DNS=two.test"), ""),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n{FIELD}: {sent}\r\n\r\n");
+        assert_eq!(values(shown.exchange(&request).text()), [wanted], "{path} {sent}");
+        assert_eq!(values(anybody.exchange(&request).text()).join(","), of_anybody, "{path} {sent}");
+    }
+}

@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, Cidr, FilterSlot, HeaderEdits, LogCondition, LogFormat, LogMoments, Origin, RouteTable};
+use crate::{
+    AccessLog, Cidr, FilterSlot, HeaderEdits, LogCondition, LogFormat, LogMoments, MatchTree, Origin, RouteTable,
+};
 
 /// The HTTP connection manager of one filter chain.
 #[derive(Debug, Clone, PartialEq)]
@@ -200,6 +202,8 @@ pub struct IdentityPolicy {
     pub append_x_forwarded_port: bool,
     pub scheme: SchemeRule,
     pub client_certificate: ClientCertificate,
+    /// What counts instead for the requests that it finds something for.
+    pub client_certificate_by_request: Option<Box<MatchTree<ClientCertificate>>>,
     pub local_replies: Option<Box<LocalReplies>>,
     /// Clients are told what went wrong with a request.
     pub proxy_status: Option<Box<ProxyStatus>>,

@@ -60,7 +60,7 @@ pub use filter_chain::{Peer, choose as choose_chain};
 pub use fleet::{ApplyError, Fleet};
 pub use greeting::Greeting;
 pub use health::named_check_prefix;
-pub use http::{Ends, identify};
+pub use http::{Ends, identify, tell_certificate};
 pub use limit::Quota;
 pub use log::{AdminRequest, target as log_target, write_admin_line};
 pub use message::{ClusterReport, HostReport, Report};

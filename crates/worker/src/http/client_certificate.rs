@@ -4,20 +4,52 @@
 //! value that would end its element or begin another is put into quotes, which Envoy does not do: otherwise whoever has a
 //! certificate could add to what is said of it.
 
-use postrider_filter_api::{Forwarded, TlsSession};
-use postrider_http::{Fields, HeaderId};
-use postrider_model::{CertificatePart, ClientCertificate, ForwardedParts};
+use postrider_filter_api::cel::Facts;
+use postrider_filter_api::{Forwarded, StreamInfo, TlsSession};
+use postrider_http::{Fields, HeaderId, RequestHead};
+use postrider_model::{CertificatePart, ClientCertificate, ForwardedParts, IdentityPolicy};
 use postrider_telemetry::json;
 
 const NAME: HeaderId = HeaderId::XForwardedClientCert;
 
-/// Treats the field as the configuration says. `session` is that of the client's connection; `scratch` is overwritten.
+/// Treats the field as the configuration says for this request. `info` tells of the client and its connection; `scratch` is
+/// overwritten.
 #[cold]
 #[inline(never)]
-pub(super) fn forward(
+pub fn tell_certificate(head: &mut RequestHead, identity: &IdentityPolicy, info: &StreamInfo, scratch: &mut Vec<u8>) {
+    let session = info.tls.as_deref();
+    let chosen = identity.client_certificate_by_request.as_ref().and_then(|tree| {
+        let server_name = session.and_then(|tls| tls.server_name.as_deref());
+        tree.find(&Facts { request: Some(head), response: None, trailers: None, info, route: None, server_name })
+            .copied()
+    });
+    match chosen {
+        // The next request may want other parts.
+        Some(rule) => forward(&mut head.fields, &rule, session, Memory::None, scratch),
+        None => forward(&mut head.fields, &identity.client_certificate, session, Memory::OfSession, scratch),
+    }
+}
+
+/// Whether there is anything to do about it.
+pub(super) fn concerns(head: &RequestHead, identity: &IdentityPolicy) -> bool {
+    head.fields.has(NAME)
+        || identity.client_certificate != ClientCertificate::Remove
+        || identity.client_certificate_by_request.is_some()
+}
+
+/// Where what is said of a client stands until its next request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    None,
+    OfSession,
+}
+
+/// Treats the field by a rule. `session` is that of the client's connection; `scratch` is overwritten.
+fn forward(
     fields: &mut Fields,
     rule: &ClientCertificate,
     session: Option<&TlsSession>,
+    memory: Memory,
     scratch: &mut Vec<u8>,
 ) {
     let shown = session.filter(|session| session.peer.is_some());
@@ -31,7 +63,14 @@ pub(super) fn forward(
             return;
         }
     };
-    let own = session.forwarded.get_or_init(|| element(session, *parts));
+    let made;
+    let own = match memory {
+        Memory::OfSession => session.forwarded.get_or_init(|| element(session, *parts)),
+        Memory::None => {
+            made = element(session, *parts);
+            &made
+        }
+    };
     scratch.clear();
     if keep {
         for (index, value) in fields.get_all(NAME).enumerate() {
@@ -221,7 +260,7 @@ mod tests {
         for value in sent {
             fields.append(NAME, value.as_bytes()).unwrap();
         }
-        forward(&mut fields, &rule, session, &mut Vec::new());
+        forward(&mut fields, &rule, session, Memory::OfSession, &mut Vec::new());
         assert!(fields.get_all(NAME).count() <= 1 || rule == ClientCertificate::AlwaysForward);
         fields.get(NAME).map(|value| String::from_utf8(value.to_vec()).unwrap())
     }

@@ -6,13 +6,12 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
-use postrider_filter_api::TlsSession;
 use postrider_http::{FieldError, FieldLine, Fields, HeaderId, Reject, RequestHead, Scheme};
 use postrider_model::{ClientCertificate, IdentityPolicy, InternalAddresses, SchemeRule};
 use postrider_upstream::Random;
 
 use super::attempts::OWN_FIELDS;
-use super::{client_certificate, detection, edits};
+use super::{detection, edits};
 
 /// What the upstream is told about a client that came over plain HTTP, and over TLS.
 static FORWARDED_HTTP: LazyLock<Result<FieldLine, FieldError>> =
@@ -22,12 +21,10 @@ static FORWARDED_HTTPS: LazyLock<Result<FieldLine, FieldError>> =
 
 /// The two ends of a client's connection, `None` on a Unix socket.
 #[derive(Debug, Clone, Copy)]
-pub struct Ends<'a> {
+pub struct Ends {
     pub local: Option<SocketAddr>,
     pub remote: Option<SocketAddr>,
     pub tls: bool,
-    /// What was agreed on; `None` where nobody is really connected.
-    pub session: Option<&'a TlsSession>,
 }
 
 /// Who asks.
@@ -46,6 +43,7 @@ pub(crate) fn is_usual(identity: &IdentityPolicy) -> bool {
         && identity.internal.is_none()
         && identity.detection.is_empty()
         && identity.client_certificate == ClientCertificate::Remove
+        && identity.client_certificate_by_request.is_none()
         && matches!(identity.scheme, SchemeRule::Told | SchemeRule::OfUpstream)
         && !identity.append_x_forwarded_port
         && !strips
@@ -88,14 +86,15 @@ fn take_scheme(head: &mut RequestHead, tls: bool) {
     }
 }
 
-/// Treats an admitted head as `identity` says and answers who the client is. `scratch` is overwritten.
+/// Treats an admitted head as `identity` says and answers who the client is; what is said of a client's certificate is left to
+/// [`tell_certificate`](super::tell_certificate). `scratch` is overwritten.
 ///
 /// # Errors
 /// A request must say who its client is, and does not.
 pub fn identify(
     head: &mut RequestHead,
     identity: &IdentityPolicy,
-    peer: &Ends<'_>,
+    peer: &Ends,
     random: &Random,
     scratch: &mut Vec<u8>,
 ) -> Result<Identified, Reject> {
@@ -134,9 +133,6 @@ pub fn identify(
         scratch.clear();
         let _ = write!(scratch, "{}", client.ip());
         let _ = fields.set(HeaderId::XEnvoyExternalAddress, scratch);
-    }
-    if fields.has(HeaderId::XForwardedClientCert) || identity.client_certificate != ClientCertificate::Remove {
-        client_certificate::forward(fields, &identity.client_certificate, peer.session, scratch);
     }
     take_scheme(head, peer.tls);
     if let SchemeRule::Http | SchemeRule::Https = identity.scheme {

@@ -35,6 +35,7 @@ mod taken;
 mod transfer;
 
 pub(crate) use choice::{hash_of_address, with_noted};
+pub use client_certificate::tell_certificate;
 pub(crate) use edits::{apply as apply_edits, evaluate as evaluate_edits, uuid};
 pub(crate) use exchange::Exchange;
 pub(crate) use identity::is_usual;

@@ -13,6 +13,7 @@ use postrider_router::{Surroundings, redirect_location};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
+use super::client_certificate::{concerns, tell_certificate};
 use super::edits;
 use super::exchange::Exchange;
 use super::identity::{Ends, Identified, identify, identify_usual};
@@ -46,8 +47,7 @@ impl Exchange {
         if let Some(early) = &http.model.identity.early {
             self.edit_early(connection, early);
         }
-        let session = connection.tls.as_deref();
-        let peer = Ends { local: connection.local, remote: connection.remote, tls: session.is_some(), session };
+        let peer = Ends { local: connection.local, remote: connection.remote, tls: connection.tls.is_some() };
         let random = &connection.worker.random;
         let found = identify(&mut self.request, &http.model.identity, &peer, random, &mut self.scratch);
         match found {
@@ -59,6 +59,9 @@ impl Exchange {
                 self.refuse_unknown(connection, http, reject);
                 return false;
             }
+        }
+        if concerns(&self.request, &http.model.identity) {
+            tell_certificate(&mut self.request, &http.model.identity, &self.info, &mut self.scratch);
         }
         if http.model.identity.early.as_ref().is_some_and(|early| early.names_proxy) {
             self.name_proxy(connection);

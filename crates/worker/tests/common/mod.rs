@@ -141,6 +141,7 @@ fn http() -> HttpConnection {
             append_x_forwarded_port: false,
             scheme: Default::default(),
             client_certificate: ClientCertificate::default(),
+            client_certificate_by_request: None,
             local_replies: None,
             proxy_status: None,
             early: None,

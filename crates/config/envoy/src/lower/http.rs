@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{
-    ClientCertificate, Codec, EarlyEdits, ForwardedParts, Http1Options, HttpConnection, HttpLimits, HttpTimeouts,
-    IdentityPolicy, InternalAddresses, LocalReplies, LogCondition, LogMoments, NameForm, ProxyStatus, ReplyMapper,
-    RouteTable, SchemeRule, ServerHeader,
+    Codec, EarlyEdits, Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy, InternalAddresses,
+    LocalReplies, LogCondition, LogMoments, NameForm, ProxyStatus, ReplyMapper, RouteTable, SchemeRule, ServerHeader,
 };
 
 use super::context::{Lowering, origin, timeout};
-use super::{access_log, chain_match, data, detection, filters, headers, http2, mirrors, names, policy, tables};
+use super::{
+    access_log, chain_match, client_certificate, data, detection, filters, headers, http2, mirrors, names, policy,
+    tables,
+};
 use crate::reader::Reader;
 
 /// `stream_idle_timeout` where it is absent.
@@ -209,7 +211,8 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         proxy_100_continue: at.bool("proxy_100_continue"),
         append_x_forwarded_port: at.bool("append_x_forwarded_port"),
         scheme: scheme(at),
-        client_certificate: client_certificate(cx, at),
+        client_certificate: client_certificate::rule(at),
+        client_certificate_by_request: client_certificate::by_request(cx, at),
         local_replies: local_replies(cx, at),
         proxy_status: proxy_status(at).map(Box::new),
         early: early(cx, at),
@@ -232,34 +235,6 @@ fn early(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Box<EarlyEdits>> {
         early.headers.extend(mutations.iter().filter_map(|mutation| mirrors::edit(cx, mutation)));
     }
     (early != EarlyEdits::default()).then(|| Box::new(early))
-}
-
-/// What upstreams are told of a client's certificate.
-fn client_certificate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ClientCertificate {
-    if at.has("forward_client_cert_matcher") {
-        cx.refuse(at, "forward_client_cert_matcher", "choosing by request what is said of a client's certificate");
-    }
-    let rule = at.enum_name("forward_client_cert_details");
-    let parts =
-        at.message("set_current_client_cert_details").map_or_else(ForwardedParts::default, |parts| ForwardedParts {
-            certificate: parts.bool("cert"),
-            chain: parts.bool("chain"),
-            subject: parts.bool_wrapper("subject").unwrap_or(false),
-            uri: parts.bool("uri"),
-            dns: parts.bool("dns"),
-            issuer: parts.bool("issuer"),
-            json: parts.enum_name("format") == "JSON",
-        });
-    let rule = match rule.as_str() {
-        "FORWARD_ONLY" => ClientCertificate::Forward,
-        "APPEND_FORWARD" => return ClientCertificate::Append(parts),
-        "SANITIZE_SET" => return ClientCertificate::Replace(parts),
-        "ALWAYS_FORWARD_ONLY" => ClientCertificate::AlwaysForward,
-        _ => ClientCertificate::Remove,
-    };
-    let why = "only `APPEND_FORWARD` and `SANITIZE_SET` say something of the client's certificate";
-    at.ignore("set_current_client_cert_details", why);
-    rule
 }
 
 /// `scheme_header_transformation`.

@@ -18,6 +18,7 @@ mod bootstrap;
 mod callees;
 mod chain_match;
 mod checks;
+mod client_certificate;
 mod cluster;
 mod context;
 mod data;

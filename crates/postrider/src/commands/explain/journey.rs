@@ -4,7 +4,9 @@
 //! the filter chain and treat the head, the compiled table finds the route. Only the collecting is done here.
 
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
+use postrider_filter_api::{Moment, StreamInfo};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
 use postrider_http::{Reject, RequestHead};
 use postrider_model::{Action, Forward, Listener, Redirect, Route, Target, VirtualHost, WeightedCluster};
@@ -12,6 +14,7 @@ use postrider_router::{Explanation, Outcome, redirect_location, rewrite_host, re
 use postrider_upstream::{Cluster as Hosts, Random};
 use postrider_worker::{
     ChainPlan, Ends, Greeting, HandlerPlan, HttpPlan, ListenerPlan, Peer, Plan, choose_chain, identify, request_rules,
+    tell_certificate,
 };
 
 use super::filters::{SeenFilter, seen_filters};
@@ -115,12 +118,21 @@ impl<'p> Journey<'p> {
             RequestParse::Complete { facts, .. } => {
                 let target = lossy(head.target());
                 let tls = chain.tls.is_some();
-                let ends = Ends { local: peer.local, remote: peer.remote, tls, session: None };
-                let known = identify(&mut head, &http.model.identity, &ends, &Random::default(), &mut Vec::new());
+                let ends = Ends { local: peer.local, remote: peer.remote, tls };
+                let (identity, mut scratch) = (&http.model.identity, Vec::new());
+                let known = identify(&mut head, identity, &ends, &Random::default(), &mut scratch);
                 if let Err(reject) = known {
                     journey.reading = Some(Reading::Refused(reject));
                     return journey;
                 }
+                let info = StreamInfo {
+                    downstream_local: peer.local,
+                    downstream_remote: peer.remote,
+                    downstream_direct_remote: peer.remote,
+                    downstream_connection_remote: peer.remote,
+                    ..StreamInfo::new(Moment::default(), SystemTime::now())
+                };
+                tell_certificate(&mut head, identity, &info, &mut scratch);
                 journey.reading = Some(Reading::Read(Read {
                     method: lossy(head.method_bytes()),
                     authority: lossy(head.authority()),
