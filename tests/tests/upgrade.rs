@@ -1,7 +1,7 @@
 //! Upgrades: a tunnel exists only when it is configured and the origin has
 //! agreed with a 101 to what this client asked for.
 
-use postrider_tests::kit::{Config, Gate, Origin, OriginConnection, Proxy, RawClient};
+use postrider_tests::kit::{Config, Gate, Origin, OriginConnection, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::{envoy, get};
 use serde_json::{Value, json};
 
@@ -36,6 +36,47 @@ fn open(client: &mut RawClient) {
     assert_eq!(answer.header("upgrade"), "websocket");
     assert!(answer.header("connection").eq_ignore_ascii_case("upgrade"));
     assert_eq!(client.read_exact(2).unwrap(), b"hi");
+}
+
+#[test]
+fn a_tunnel_is_told_of_in_the_log_when_it_opens() {
+    let origin = Origin::start(agree_and_echo);
+    let directory = TempDir::new();
+    let path = directory.path().join("log");
+    let log = json!({
+        "name": "envoy.access_loggers.file",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
+            "path": path,
+            "log_format": {"text_format_source": {"inline_string":
+                "%ACCESS_LOG_TYPE% %REQ(:PATH)% %RESPONSE_CODE% %UPSTREAM_HOST%\n"}},
+        },
+    });
+    let options = json!({"flush_log_on_tunnel_successfully_established": true});
+    let config =
+        websockets(&origin).overlay_filter("http", json!({"access_log": [log], "access_log_options": options}));
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/plain").status, 200);
+    let mut client = proxy.client();
+    open(&mut client);
+    let mut lines: Vec<String> = Vec::new();
+    let mut wait_for = |count: usize| {
+        wait_until("lines in the log", || {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            lines = text.lines().map(str::to_owned).collect();
+            lines.len() >= count
+        });
+        lines.clone()
+    };
+    let host = origin.address;
+    let first = [
+        format!("DownstreamEnd /plain 200 {host}"),
+        format!("DownstreamTunnelSuccessfullyEstablished /chat 101 {host}"),
+    ];
+    assert_eq!(wait_for(2), first);
+    client.half_close();
+    assert!(client.closed());
+    assert_eq!(wait_for(3)[2], format!("DownstreamEnd /chat 101 {host}"));
 }
 
 #[test]

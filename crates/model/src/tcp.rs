@@ -30,7 +30,7 @@ pub struct TcpProxy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogMoments {
     pub start: bool,
-    /// When there is a connection to the upstream.
+    /// When there is a connection to the upstream; of a request, when its tunnel is open.
     pub connected: bool,
     /// Again and again, so far apart.
     pub every: Option<Duration>,

@@ -43,6 +43,7 @@ pub(crate) enum EntryMoment {
     TcpConnectionEnd,
     DownstreamStart,
     DownstreamPeriodic,
+    DownstreamTunnelEstablished,
     DownstreamEnd,
 }
 
@@ -56,6 +57,7 @@ impl EntryMoment {
             EntryMoment::TcpConnectionEnd => "TcpConnectionEnd",
             EntryMoment::DownstreamStart => "DownstreamStart",
             EntryMoment::DownstreamPeriodic => "DownstreamPeriodic",
+            EntryMoment::DownstreamTunnelEstablished => "DownstreamTunnelSuccessfullyEstablished",
             EntryMoment::DownstreamEnd => "DownstreamEnd",
         }
     }
@@ -328,7 +330,8 @@ impl Context<'_> {
             (Logged::Start, false) => EntryMoment::TcpConnectionStart,
             (Logged::Periodic, true) => EntryMoment::DownstreamPeriodic,
             (Logged::Periodic, false) => EntryMoment::TcpPeriodic,
-            (Logged::Connected, _) => EntryMoment::TcpUpstreamConnected,
+            (Logged::Connected, true) => EntryMoment::DownstreamTunnelEstablished,
+            (Logged::Connected, false) => EntryMoment::TcpUpstreamConnected,
         }
     }
 

@@ -92,7 +92,7 @@ pub enum Logged {
     End,
     /// It began.
     Start,
-    /// It has reached its upstream.
+    /// It has reached its upstream; of a request, its tunnel is open.
     Connected,
     /// It goes on.
     Periodic,

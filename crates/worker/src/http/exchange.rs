@@ -370,7 +370,7 @@ impl Exchange {
     }
 
     #[cold]
-    fn record(&mut self, logged: Logged, connection: &Connection, http: &Http) {
+    pub(super) fn record(&mut self, logged: Logged, connection: &Connection, http: &Http) {
         let now = connection.worker.clock.now();
         // It lasted until now.
         self.info.ended = Some(now);

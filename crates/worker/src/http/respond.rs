@@ -1,6 +1,6 @@
 //! From the upstream's response head to the client's.
 
-use postrider_filter_api::LocalReply;
+use postrider_filter_api::{LocalReply, Logged};
 use postrider_http::{
     BodyFraming, Connection as Persistence, HeaderId, Method, ResponseWrite, Version, write_response,
 };
@@ -115,6 +115,9 @@ impl Exchange {
             self.request_pass.open = false;
             http.stats.inc(sets::http::DOWNSTREAM_CX_UPGRADES_TOTAL);
             http.stats.gauge_inc(sets::http::DOWNSTREAM_CX_UPGRADES_ACTIVE);
+            if http.model.log_moments.connected {
+                self.record(Logged::Connected, connection, http);
+            }
         }
     }
 

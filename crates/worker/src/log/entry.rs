@@ -122,6 +122,7 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
         EntryMoment::TcpConnectionEnd => AccessLogType::TcpConnectionEnd,
         EntryMoment::DownstreamStart => AccessLogType::DownstreamStart,
         EntryMoment::DownstreamPeriodic => AccessLogType::DownstreamPeriodic,
+        EntryMoment::DownstreamTunnelEstablished => AccessLogType::DownstreamTunnelSuccessfullyEstablished,
         EntryMoment::DownstreamEnd => AccessLogType::DownstreamEnd,
     };
     AccessLogCommon {

@@ -48,7 +48,7 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
         routes: Arc::default(),
         filters,
         access_log: access_log::loggers(cx, at, "access_log"),
-        log_moments: log_moments(cx, at),
+        log_moments: log_moments(at),
         timeouts: timeouts(at, common.as_ref()),
         limits: HttpLimits {
             max_headers: common.as_ref().and_then(|c| c.u32_wrapper("max_headers_count")).unwrap_or(MAX_HEADERS),
@@ -71,18 +71,18 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
 }
 
 /// `access_log_options`, or the two fields that came before it, which then say nothing.
-fn log_moments(cx: &mut Lowering<'_>, at: &Reader<'_>) -> LogMoments {
+fn log_moments(at: &Reader<'_>) -> LogMoments {
     let older = LogMoments {
         start: at.bool("flush_access_log_on_new_request"),
         connected: false,
         every: at.duration("access_log_flush_interval"),
     };
     let Some(options) = at.message("access_log_options") else { return older };
-    if options.bool("flush_log_on_tunnel_successfully_established") {
-        cx.refuse(&options, "flush_log_on_tunnel_successfully_established", "a record when a tunnel begins");
+    LogMoments {
+        start: options.bool("flush_access_log_on_new_request"),
+        connected: options.bool("flush_log_on_tunnel_successfully_established"),
+        every: options.duration("access_log_flush_interval"),
     }
-    let start = options.bool("flush_access_log_on_new_request");
-    LogMoments { start, connected: false, every: options.duration("access_log_flush_interval") }
 }
 
 fn codec(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Codec {
