@@ -12,35 +12,111 @@ use postrider_model::{Priority, RetryBudget, Thresholds};
 /// The breakers of one cluster, shared by its workers.
 #[derive(Debug)]
 pub struct Breakers {
-    pub default: PriorityBreakers,
-    pub high: PriorityBreakers,
+    default: Limits,
+    high: Limits,
+    counts: Box<[Counts]>,
+}
+
+/// The limits of one priority, by kind.
+#[derive(Debug)]
+struct Limits {
+    of_kind: [Limit; KINDS],
+    retry_budget: Option<RetryBudget>,
 }
 
 #[derive(Debug)]
-pub struct PriorityBreakers {
-    pub connections: Breaker,
-    pub pending_requests: Breaker,
-    pub requests: Breaker,
-    pub retries: Breaker,
+struct Limit {
+    limit: u32,
+    share: u32,
+    /// Somebody holds more than his share, so everybody must look at the sum.
+    beyond_share: AtomicBool,
+}
+
+/// What one worker holds, by priority and kind: alone on a cache line, which nobody else writes.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Counts([[AtomicU32; KINDS]; 2]);
+
+/// What is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limited {
+    Connections,
+    PendingRequests,
+    Requests,
+    Retries,
     /// Hosts with connections, for each worker.
-    pub pools: Breaker,
-    retry_budget: Option<RetryBudget>,
+    Pools,
+}
+
+const KINDS: usize = 5;
+
+impl Limited {
+    /// The one of `all` that is about this.
+    #[inline]
+    fn of<T>(self, all: &[T; KINDS]) -> &T {
+        let [connections, pending_requests, requests, retries, pools] = all;
+        match self {
+            Limited::Connections => connections,
+            Limited::PendingRequests => pending_requests,
+            Limited::Requests => requests,
+            Limited::Retries => retries,
+            Limited::Pools => pools,
+        }
+    }
 }
 
 impl Breakers {
     pub fn new(default: &Thresholds, high: &Thresholds, workers: usize) -> Breakers {
-        let of = |limits: &Thresholds| PriorityBreakers {
-            connections: Breaker::new(limits.max_connections, workers),
-            pending_requests: Breaker::new(limits.max_pending_requests, workers),
-            requests: Breaker::new(limits.max_requests, workers),
-            retries: Breaker::new(limits.max_retries, workers),
-            pools: Breaker::new(limits.max_connection_pools.unwrap_or(u32::MAX), workers),
+        let workers = workers.max(1);
+        let of = |limits: &Thresholds| Limits {
+            // In the order that `Limited::of` takes them apart.
+            of_kind: [
+                limits.max_connections,
+                limits.max_pending_requests,
+                limits.max_requests,
+                limits.max_retries,
+                limits.max_connection_pools.unwrap_or(u32::MAX),
+            ]
+            .map(|limit| Limit {
+                limit,
+                share: limit / u32::try_from(workers).unwrap_or(u32::MAX),
+                beyond_share: AtomicBool::new(false),
+            }),
             retry_budget: limits.retry_budget,
         };
-        Breakers { default: of(default), high: of(high) }
+        Breakers { default: of(default), high: of(high), counts: (0..workers).map(|_| Counts::default()).collect() }
     }
 
-    pub fn of(&self, priority: Priority) -> &PriorityBreakers {
+    #[inline]
+    pub fn breaker(&self, priority: Priority, kind: Limited) -> Breaker<'_> {
+        Breaker { limit: kind.of(&self.limits(priority).of_kind), counts: &self.counts, priority, kind }
+    }
+
+    /// Retries that may be under way now: a budget grows and shrinks with the requests that are.
+    pub fn retry_limit(&self, priority: Priority) -> u32 {
+        let Some(budget) = &self.limits(priority).retry_budget else {
+            return self.breaker(priority, Limited::Retries).limit();
+        };
+        let [requests, pending] =
+            [Limited::Requests, Limited::PendingRequests].map(|kind| self.breaker(priority, kind).held());
+        // Rounded down, as in Envoy (`RetryBudgetImpl::max`).
+        ((budget.percent / 100.0 * f64::from(requests.saturating_add(pending))) as u32).max(budget.at_least)
+    }
+
+    fn try_retry(&self, priority: Priority, worker: usize) -> bool {
+        let retries = self.breaker(priority, Limited::Retries);
+        if self.limits(priority).retry_budget.is_none() {
+            return retries.try_acquire(worker);
+        }
+        let free = retries.held() < self.retry_limit(priority);
+        if free {
+            retries.acquire(worker);
+        }
+        free
+    }
+
+    #[inline]
+    fn limits(&self, priority: Priority) -> &Limits {
         match priority {
             Priority::Default => &self.default,
             Priority::High => &self.high,
@@ -48,90 +124,72 @@ impl Breakers {
     }
 }
 
-impl PriorityBreakers {
-    /// Retries that may be under way now: a budget grows and shrinks with the requests that are.
-    pub fn retry_limit(&self) -> u32 {
-        let Some(budget) = &self.retry_budget else { return self.retries.limit() };
-        let active = self.requests.held().saturating_add(self.pending_requests.held());
-        // Rounded down, as in Envoy (`RetryBudgetImpl::max`).
-        ((budget.percent / 100.0 * f64::from(active)) as u32).max(budget.at_least)
-    }
-
-    fn try_retry(&self, worker: usize) -> bool {
-        if self.retry_budget.is_none() {
-            return self.retries.try_acquire(worker);
-        }
-        let free = self.retries.held() < self.retry_limit();
-        if free {
-            self.retries.acquire(worker);
-        }
-        free
-    }
+/// One limit and what is held of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Breaker<'b> {
+    limit: &'b Limit,
+    counts: &'b [Counts],
+    priority: Priority,
+    kind: Limited,
 }
 
-/// One limit.
-#[derive(Debug)]
-pub struct Breaker {
-    limit: u32,
-    share: u32,
-    /// Somebody holds more than his share, so everybody must look at the sum.
-    beyond_share: AtomicBool,
-    counts: Box<[Count]>,
-}
-
-/// A cell on a cache line of its own, written by one worker.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Count(AtomicU32);
-
-impl Breaker {
-    pub fn new(limit: u32, workers: usize) -> Breaker {
-        let workers = workers.max(1);
-        let counts = (0..workers).map(|_| Count::default()).collect();
-        let share = limit / u32::try_from(workers).unwrap_or(u32::MAX);
-        Breaker { limit, share, beyond_share: AtomicBool::new(false), counts }
-    }
-
-    pub fn limit(&self) -> u32 {
-        self.limit
+impl<'b> Breaker<'b> {
+    pub fn limit(self) -> u32 {
+        self.limit.limit
     }
 
     /// What all workers hold.
-    pub fn held(&self) -> u32 {
-        self.counts.iter().fold(0u32, |sum, count| sum.saturating_add(count.0.load(Relaxed)))
+    pub fn held(self) -> u32 {
+        let cells = self.counts.iter().map(|counts| self.cell(counts).load(Relaxed));
+        cells.fold(0u32, u32::saturating_add)
     }
 
     /// How many more there may be.
-    pub fn remaining(&self) -> u32 {
-        self.limit.saturating_sub(self.held())
+    pub fn remaining(self) -> u32 {
+        self.limit.limit.saturating_sub(self.held())
     }
 
     /// Takes one more for `worker`; `false` when the limit is reached.
-    pub fn try_acquire(&self, worker: usize) -> bool {
-        let Some(count) = self.counts.get(worker) else { return false };
-        let held = count.0.load(Relaxed);
-        if held >= self.share || self.beyond_share.load(Relaxed) {
+    pub fn try_acquire(self, worker: usize) -> bool {
+        let Some(cell) = self.of_worker(worker) else { return false };
+        let held = cell.load(Relaxed);
+        let Limit { limit, share, beyond_share } = self.limit;
+        if held >= *share || beyond_share.load(Relaxed) {
             let sum = self.held();
-            if sum >= self.limit {
+            if sum >= *limit {
                 return false;
             }
-            self.beyond_share.store(held >= self.share || sum > self.share, Relaxed);
+            beyond_share.store(held >= *share || sum > *share, Relaxed);
         }
-        count.0.store(held + 1, Relaxed);
+        cell.store(held + 1, Relaxed);
         true
     }
 
     /// Takes one more whatever the limit says.
-    pub fn acquire(&self, worker: usize) {
-        if let Some(count) = self.counts.get(worker) {
-            count.0.store(count.0.load(Relaxed).saturating_add(1), Relaxed);
+    pub fn acquire(self, worker: usize) {
+        if let Some(cell) = self.of_worker(worker) {
+            cell.store(cell.load(Relaxed).saturating_add(1), Relaxed);
         }
     }
 
-    pub fn release(&self, worker: usize) {
-        if let Some(count) = self.counts.get(worker) {
-            count.0.store(count.0.load(Relaxed).saturating_sub(1), Relaxed);
+    pub fn release(self, worker: usize) {
+        if let Some(cell) = self.of_worker(worker) {
+            cell.store(cell.load(Relaxed).saturating_sub(1), Relaxed);
         }
+    }
+
+    #[inline]
+    fn of_worker(self, worker: usize) -> Option<&'b AtomicU32> {
+        self.counts.get(worker).map(|counts| self.cell(counts))
+    }
+
+    #[inline]
+    fn cell(self, counts: &Counts) -> &AtomicU32 {
+        let [default, high] = &counts.0;
+        self.kind.of(match self.priority {
+            Priority::Default => default,
+            Priority::High => high,
+        })
     }
 }
 
@@ -142,53 +200,44 @@ pub type LocalBreakers = Rc<Arc<Breakers>>;
 #[derive(Debug)]
 pub struct Permit {
     breakers: LocalBreakers,
-    kind: Kind,
+    kind: Limited,
     priority: Priority,
     worker: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Connection,
-    Pending,
-    Request,
-    Retry,
-    Pool,
 }
 
 impl Permit {
     /// `None` when the limit of requests is reached; so for the others.
     pub fn request(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
-        Permit::take(breakers, Kind::Request, priority, worker)
+        Permit::take(breakers, Limited::Requests, priority, worker)
     }
 
     /// For one more retry: held until it is known what became of it.
     pub fn retry(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
-        let free = breakers.of(priority).try_retry(worker as usize);
-        free.then(|| Permit { breakers: breakers.clone(), kind: Kind::Retry, priority, worker })
+        let free = breakers.try_retry(priority, worker as usize);
+        free.then(|| Permit { breakers: breakers.clone(), kind: Limited::Retries, priority, worker })
     }
 
     pub fn pending(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
-        Permit::take(breakers, Kind::Pending, priority, worker)
+        Permit::take(breakers, Limited::PendingRequests, priority, worker)
     }
 
     /// For the first connection to a host.
     pub fn pool(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
-        Permit::take(breakers, Kind::Pool, priority, worker)
+        Permit::take(breakers, Limited::Pools, priority, worker)
     }
 
     pub fn connection(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
-        Permit::take(breakers, Kind::Connection, priority, worker)
+        Permit::take(breakers, Limited::Connections, priority, worker)
     }
 
     /// A connection beyond the limit: a host without any gets one, so that nobody waits for what can never come.
     pub fn connection_beyond_limit(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Permit {
-        breakers.of(priority).connections.acquire(worker as usize);
-        Permit { breakers: breakers.clone(), kind: Kind::Connection, priority, worker }
+        breakers.breaker(priority, Limited::Connections).acquire(worker as usize);
+        Permit { breakers: breakers.clone(), kind: Limited::Connections, priority, worker }
     }
 
-    fn take(breakers: &LocalBreakers, kind: Kind, priority: Priority, worker: u32) -> Option<Permit> {
-        kind.of(breakers.of(priority)).try_acquire(worker as usize).then(|| Permit {
+    fn take(breakers: &LocalBreakers, kind: Limited, priority: Priority, worker: u32) -> Option<Permit> {
+        breakers.breaker(priority, kind).try_acquire(worker as usize).then(|| Permit {
             breakers: breakers.clone(),
             kind,
             priority,
@@ -199,19 +248,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.kind.of(self.breakers.of(self.priority)).release(self.worker as usize);
-    }
-}
-
-impl Kind {
-    fn of(self, breakers: &PriorityBreakers) -> &Breaker {
-        match self {
-            Kind::Connection => &breakers.connections,
-            Kind::Pending => &breakers.pending_requests,
-            Kind::Request => &breakers.requests,
-            Kind::Retry => &breakers.retries,
-            Kind::Pool => &breakers.pools,
-        }
+        self.breakers.breaker(self.priority, self.kind).release(self.worker as usize);
     }
 }
 
@@ -219,9 +256,19 @@ impl Kind {
 mod tests {
     use super::*;
 
+    fn of_requests(limit: u32, workers: usize) -> Breakers {
+        let limits = Thresholds { max_requests: limit, ..Thresholds::default() };
+        Breakers::new(&limits, &limits, workers)
+    }
+
+    fn requests(breakers: &Breakers) -> Breaker<'_> {
+        breakers.breaker(Priority::Default, Limited::Requests)
+    }
+
     #[test]
     fn one_worker_may_hold_the_whole_limit_and_no_more() {
-        let breaker = Breaker::new(3, 2);
+        let breakers = of_requests(3, 2);
+        let breaker = requests(&breakers);
         assert!((0..3).all(|_| breaker.try_acquire(0)));
         assert!(!breaker.try_acquire(0) && !breaker.try_acquire(1));
         breaker.release(0);
@@ -231,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_limit_of_zero_lets_nothing_pass() {
-        assert!(!Breaker::new(0, 4).try_acquire(0));
+        assert!(!requests(&of_requests(0, 4)).try_acquire(0));
     }
 
     #[test]
@@ -262,7 +309,8 @@ mod tests {
 
     #[test]
     fn the_sum_over_workers_never_exceeds_the_limit() {
-        let breaker = Breaker::new(10, 4);
+        let breakers = of_requests(10, 4);
+        let breaker = requests(&breakers);
         let mut held = 0;
         for step in 0..1000usize {
             if breaker.try_acquire(step * 7 % 4) {

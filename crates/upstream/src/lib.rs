@@ -24,7 +24,7 @@ mod random;
 mod subsets;
 
 pub use balance::Picker;
-pub use breaker::{Breaker, Breakers, LocalBreakers, Permit, PriorityBreakers};
+pub use breaker::{Breaker, Breakers, Limited, LocalBreakers, Permit};
 pub use cluster::{Choice, Cluster, Endpoints, Host, Members, Waiter};
 pub use eyeballs::order as address_order;
 pub use health::Health;

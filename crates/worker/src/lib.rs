@@ -37,6 +37,7 @@ mod h2;
 mod health;
 mod host;
 mod http;
+mod idle_memory;
 mod io;
 mod limit;
 mod listener;

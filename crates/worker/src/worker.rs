@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::h2::Lanes;
 use crate::http::Exchange;
+use crate::idle_memory::IdleMemory;
 use crate::listener::Listener;
 use crate::log::ServiceLog;
 use crate::message::{Apply, ClusterReport, HostReport, Message, Report, Warm};
@@ -58,6 +59,7 @@ pub(crate) struct Worker {
     log_services: RefCell<Vec<Weak<ServiceLog>>>,
     /// For streams of HTTP/2.
     pub(crate) lanes: Lanes,
+    idle_memory: IdleMemory,
     #[expect(clippy::vec_box, reason = "an exchange is kilobytes: its box moves, it does not")]
     exchanges: RefCell<Vec<Box<Exchange>>>,
     date: RefCell<DateCache>,
@@ -134,6 +136,7 @@ impl Worker {
             log_buffers: RefCell::default(),
             log_services: RefCell::default(),
             lanes: Lanes::default(),
+            idle_memory: IdleMemory::default(),
             exchanges: RefCell::default(),
             date: RefCell::new(DateCache { at: SystemTime::UNIX_EPOCH, second: 0, line: None }),
             service_time: RefCell::default(),
@@ -327,6 +330,7 @@ impl Worker {
             }
         });
         self.flush_logs();
+        self.idle_memory.give_back();
     }
 
     fn flush_logs(&self) {

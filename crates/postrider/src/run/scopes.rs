@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener};
+use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener, Priority};
 use postrider_telemetry::KnownScope;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
-use postrider_upstream::{Breaker, PriorityBreakers};
+use postrider_upstream::Limited;
 use postrider_worker::{ClusterPlan, Plan, TlsPlace, named_check_prefix};
 
 use crate::certificates;
@@ -145,22 +145,21 @@ pub fn cluster_prefix(cluster: &Cluster) -> String {
 fn remaining(cluster: &ClusterPlan) -> Vec<KnownScope> {
     use sets::cluster_remaining::*;
     let model = &cluster.model;
-    let priorities = [
-        ("default", &model.thresholds, &cluster.breakers.default),
-        ("high", &model.high_thresholds, &cluster.breakers.high),
-    ];
+    let priorities =
+        [("default", &model.thresholds, Priority::Default), ("high", &model.high_thresholds, Priority::High)];
     let tracked = priorities.into_iter().filter(|(_, thresholds, _)| thresholds.track_remaining);
-    let scope = |(name, _, breakers): (&str, _, &PriorityBreakers)| {
-        let left = |breaker: &Breaker| u64::from(breaker.remaining());
-        let retries = breakers.retry_limit().saturating_sub(breakers.retries.held());
+    let scope = |(name, _, priority): (&str, _, Priority)| {
+        let breaker = |kind| cluster.breakers.breaker(priority, kind);
+        let left = |kind| u64::from(breaker(kind).remaining());
+        let retries = cluster.breakers.retry_limit(priority).saturating_sub(breaker(Limited::Retries).held());
         let prefix = format!("{}.circuit_breakers.{name}", cluster_prefix(model));
         let mut scope = KnownScope::new(&SET, prefix);
         scope.computed = vec![
-            (CX, left(&breakers.connections)),
-            (CX_POOLS, left(&breakers.pools)),
-            (PENDING, left(&breakers.pending_requests)),
+            (CX, left(Limited::Connections)),
+            (CX_POOLS, left(Limited::Pools)),
+            (PENDING, left(Limited::PendingRequests)),
             (RETRIES, u64::from(retries)),
-            (RQ, left(&breakers.requests)),
+            (RQ, left(Limited::Requests)),
         ];
         scope
     };
@@ -177,19 +176,26 @@ fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
         let healthy = endpoints.iter().filter(|e| e.health == EndpointHealth::Healthy).count();
         scope.computed = vec![(MEMBERSHIP_TOTAL, endpoints.len() as u64), (MEMBERSHIP_HEALTHY, healthy as u64)];
     }
-    let open = |breaker: &Breaker| u64::from(breaker.held() >= breaker.limit());
-    let (default, high) = (&cluster.breakers.default, &cluster.breakers.high);
+    let open = |priority, kind| {
+        let breaker = cluster.breakers.breaker(priority, kind);
+        let limit = match kind {
+            Limited::Retries => cluster.breakers.retry_limit(priority),
+            _ => breaker.limit(),
+        };
+        u64::from(breaker.held() >= limit)
+    };
+    let (default, high) = (|kind| open(Priority::Default, kind), |kind| open(Priority::High, kind));
     scope.computed.extend([
-        (CIRCUIT_BREAKERS_DEFAULT_CX_OPEN, open(&default.connections)),
-        (CIRCUIT_BREAKERS_DEFAULT_CX_POOL_OPEN, open(&default.pools)),
-        (CIRCUIT_BREAKERS_HIGH_CX_POOL_OPEN, open(&high.pools)),
-        (CIRCUIT_BREAKERS_DEFAULT_RQ_OPEN, open(&default.requests)),
-        (CIRCUIT_BREAKERS_DEFAULT_RQ_PENDING_OPEN, open(&default.pending_requests)),
-        (CIRCUIT_BREAKERS_DEFAULT_RQ_RETRY_OPEN, u64::from(default.retries.held() >= default.retry_limit())),
-        (CIRCUIT_BREAKERS_HIGH_RQ_RETRY_OPEN, u64::from(high.retries.held() >= high.retry_limit())),
-        (CIRCUIT_BREAKERS_HIGH_CX_OPEN, open(&high.connections)),
-        (CIRCUIT_BREAKERS_HIGH_RQ_OPEN, open(&high.requests)),
-        (CIRCUIT_BREAKERS_HIGH_RQ_PENDING_OPEN, open(&high.pending_requests)),
+        (CIRCUIT_BREAKERS_DEFAULT_CX_OPEN, default(Limited::Connections)),
+        (CIRCUIT_BREAKERS_DEFAULT_CX_POOL_OPEN, default(Limited::Pools)),
+        (CIRCUIT_BREAKERS_HIGH_CX_POOL_OPEN, high(Limited::Pools)),
+        (CIRCUIT_BREAKERS_DEFAULT_RQ_OPEN, default(Limited::Requests)),
+        (CIRCUIT_BREAKERS_DEFAULT_RQ_PENDING_OPEN, default(Limited::PendingRequests)),
+        (CIRCUIT_BREAKERS_DEFAULT_RQ_RETRY_OPEN, default(Limited::Retries)),
+        (CIRCUIT_BREAKERS_HIGH_RQ_RETRY_OPEN, high(Limited::Retries)),
+        (CIRCUIT_BREAKERS_HIGH_CX_OPEN, high(Limited::Connections)),
+        (CIRCUIT_BREAKERS_HIGH_RQ_OPEN, high(Limited::Requests)),
+        (CIRCUIT_BREAKERS_HIGH_RQ_PENDING_OPEN, high(Limited::PendingRequests)),
     ]);
     scope
 }

@@ -68,6 +68,8 @@ pub(super) fn fixed(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Option<Vec<E
             metadata: entry.metadata,
         });
     }
+    // It stays for as long as the configuration does.
+    all.shrink_to_fit();
     sound.then_some(all)
 }
 
