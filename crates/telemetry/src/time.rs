@@ -107,6 +107,69 @@ pub fn write(pattern: &TimePattern, moment: SystemTime, out: &mut Vec<u8>) {
     }
 }
 
+/// A pattern that is written again and again: within one second only fractions change.
+#[derive(Debug)]
+pub struct Stamper {
+    pattern: TimePattern,
+    /// The second that `text` says, if it says one.
+    second: Option<u64>,
+    text: Vec<u8>,
+    /// Where fractions stand in it, and their digits.
+    fractions: Vec<(usize, u8)>,
+}
+
+impl Stamper {
+    pub fn new(pattern: TimePattern) -> Stamper {
+        Stamper { pattern, second: None, text: Vec::new(), fractions: Vec::new() }
+    }
+
+    /// As [`write`](write()).
+    pub fn write(&mut self, moment: SystemTime, out: &mut Vec<u8>) {
+        let since = moment.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        if self.second != Some(since.as_secs()) && !self.begin(since) {
+            return write(&self.pattern, moment, out);
+        }
+        let start = out.len();
+        out.extend_from_slice(&self.text);
+        for (at, digits) in &self.fractions {
+            let place = out.get_mut(start + at..).unwrap_or_default();
+            write_fraction(since, place.get_mut(..usize::from(*digits)).unwrap_or_default());
+        }
+    }
+
+    /// Writes all that is the same for the rest of this second; `false` where the length of the fraction is not.
+    fn begin(&mut self, since: Duration) -> bool {
+        let date = date_of(since.as_secs());
+        self.second = None;
+        self.text.clear();
+        self.fractions.clear();
+        for part in &self.pattern.parts {
+            match part {
+                Part::Literal(text) => self.text.extend_from_slice(text.as_bytes()),
+                Part::Field(Field::SecondExact) => return false,
+                Part::Field(field) => {
+                    if let Field::Fraction(digits) = field {
+                        self.fractions.push((self.text.len(), *digits));
+                    }
+                    write_field(*field, &date, since, &mut self.text);
+                }
+            }
+        }
+        self.second = Some(since.as_secs());
+        true
+    }
+}
+
+/// As many digits of the fraction as there is room for, cut off and not rounded.
+fn write_fraction(since: Duration, place: &mut [u8]) {
+    let cut = u32::from(MAX_FRACTION).saturating_sub(u32::try_from(place.len()).unwrap_or(u32::MAX));
+    let mut fraction = since.subsec_nanos() / 10u32.pow(cut);
+    for digit in place.iter_mut().rev() {
+        *digit = b'0' + (fraction % 10) as u8;
+        fraction /= 10;
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Literal(String),
@@ -375,8 +438,9 @@ fn write_field(field: Field, date: &Date, since: Duration, out: &mut Vec<u8>) {
 }
 
 fn fraction(since: Duration, digits: u8, out: &mut Vec<u8>) {
-    let divisor = 10_u32.pow(u32::from(MAX_FRACTION.saturating_sub(digits)));
-    number((since.subsec_nanos() / divisor).into(), digits.into(), b'0', out);
+    let start = out.len();
+    out.resize(start + usize::from(digits), 0);
+    write_fraction(since, out.get_mut(start..).unwrap_or_default());
 }
 
 /// A number of at least `width` characters.
@@ -402,7 +466,15 @@ mod tests {
 
     fn at(pattern: &str, seconds: u64, nanos: u32) -> String {
         let mut out = Vec::new();
-        write(&TimePattern::parse(pattern).unwrap(), UNIX_EPOCH + Duration::new(seconds, nanos), &mut out);
+        let (pattern, moment) = (TimePattern::parse(pattern).unwrap(), UNIX_EPOCH + Duration::new(seconds, nanos));
+        write(&pattern, moment, &mut out);
+        let mut stamper = Stamper::new(pattern);
+        for before in [moment, moment - Duration::from_nanos(1), moment + Duration::from_secs(1)] {
+            stamper.write(before, &mut Vec::new());
+            let mut stamped = b"at ".to_vec();
+            stamper.write(moment, &mut stamped);
+            assert_eq!(stamped.strip_prefix(b"at "), Some(out.as_slice()));
+        }
         String::from_utf8(out).unwrap()
     }
 

@@ -17,7 +17,7 @@ use postrider_model::{
     TimeFormat, TimeUnit,
 };
 use postrider_telemetry::json;
-use postrider_telemetry::time::{self, TimePattern};
+use postrider_telemetry::time::{Stamper, TimePattern};
 use postrider_upstream::Random;
 
 /// What commands may refer to. A connection without HTTP has empty heads.
@@ -372,15 +372,15 @@ impl Context<'_> {
 
     /// A dash says that there are none, also where other absent values are left out.
     fn flags(&self, pick: impl Fn((&'static str, &'static str)) -> &'static str, out: &mut Vec<u8>) {
-        let start = out.len();
-        for name in self.info.flags.names() {
-            if out.len() > start {
+        if self.info.flags.is_empty() {
+            out.push(b'-');
+            return;
+        }
+        for (index, name) in self.info.flags.names().enumerate() {
+            if index > 0 {
                 out.push(b',');
             }
             out.extend_from_slice(pick(name).as_bytes());
-        }
-        if out.len() == start {
-            out.push(b'-');
         }
     }
 }
@@ -474,7 +474,7 @@ fn decode(text: &[u8], out: &mut Vec<u8>) {
 fn write_time(format: &TimeFormat, at: SystemTime, out: &mut Vec<u8>) {
     thread_local! {
         /// Patterns that were met, parsed; few, as they stand in the configuration.
-        static PATTERNS: RefCell<Vec<(String, TimePattern)>> = const { RefCell::new(Vec::new()) };
+        static PATTERNS: RefCell<Vec<(String, Stamper)>> = const { RefCell::new(Vec::new()) };
     }
     let text = match format {
         TimeFormat::Iso8601Millis => "",
@@ -483,10 +483,10 @@ fn write_time(format: &TimeFormat, at: SystemTime, out: &mut Vec<u8>) {
     PATTERNS.with_borrow_mut(|patterns| {
         if !patterns.iter().any(|(known, _)| known == text) {
             let parsed = if text.is_empty() { Ok(TimePattern::iso8601()) } else { TimePattern::parse(text) };
-            patterns.push((text.to_owned(), parsed.unwrap_or_else(|_| TimePattern::iso8601())));
+            patterns.push((text.to_owned(), Stamper::new(parsed.unwrap_or_else(|_| TimePattern::iso8601()))));
         }
-        if let Some((_, pattern)) = patterns.iter().find(|(known, _)| known == text) {
-            time::write(pattern, at, out);
+        if let Some((_, stamper)) = patterns.iter_mut().find(|(known, _)| known == text) {
+            stamper.write(at, out);
         }
     });
 }
