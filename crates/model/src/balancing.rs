@@ -14,6 +14,10 @@ pub struct Balancing {
     pub by_locality: bool,
     /// Percent of traffic that a percent of healthy hosts may take.
     pub overprovisioning: u32,
+    /// How much a priority can take is said by the weights of its usable hosts, not by their number.
+    pub ability_by_weight: bool,
+    /// What stays in the proxy's own zone, where it is known which that is.
+    pub zones: ZoneRules,
     /// With too few usable hosts, none is chosen, instead of any.
     pub fails_on_panic: bool,
     /// When hosts come or go, connections to all of them end with their requests.
@@ -29,10 +33,32 @@ impl Default for Balancing {
             subsets: None,
             by_locality: false,
             overprovisioning: 140,
+            ability_by_weight: false,
+            zones: ZoneRules::default(),
             fails_on_panic: false,
             closes_on_change: false,
             by_address: HostStatuses::default(),
         }
+    }
+}
+
+/// How requests keep to the hosts of the proxy's own zone (`zone_aware_lb_config`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZoneRules {
+    /// Percent of requests for which zones count.
+    pub percent: u32,
+    /// With fewer healthy hosts they do not.
+    pub least_hosts: u64,
+    /// With so many healthy hosts in the own zone, everything stays there, however much others have to spare.
+    pub stays_with: Option<u32>,
+    /// Zones are compared by what their hosts weigh, not by their number.
+    pub by_weight: bool,
+}
+
+impl Default for ZoneRules {
+    /// Envoy's.
+    fn default() -> Self {
+        ZoneRules { percent: 100, least_hosts: 6, stays_with: None, by_weight: false }
     }
 }
 

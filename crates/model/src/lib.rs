@@ -83,6 +83,8 @@ pub struct Snapshot {
     pub listeners: Vec<Arc<Listener>>,
     /// In the order of the document; names are unique.
     pub clusters: Vec<Arc<Cluster>>,
+    /// Which of them lists the proxies of this one's own kind: it says what the share of its zone is.
+    pub local_cluster: Option<String>,
     /// Certificates that the proxy gets itself.
     pub acme: Option<Acme>,
     /// What is done when the process runs short of something; `None` is nothing.

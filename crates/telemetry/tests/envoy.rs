@@ -48,7 +48,7 @@ const WITHOUT_FEATURE: &[&str] = &[
     "downstream_rq_too_many_premature_resets",
     "metadata_not_supported_error",
     "fips_mode",
-    // Zones, subsets (counted where a cluster has some), preconnect, queue limits, on-demand discovery, tracing.
+    // Zones (counted where it is known which is the own one), subsets (where a cluster has some), preconnect, queue limits, on-demand discovery, tracing.
     "lb_local_cluster_not_ok",
     "lb_recalculate_zone_structures",
     "lb_subsets_",

@@ -14,6 +14,7 @@ use crate::hosts::HostSet;
 use crate::open::OpenConnections;
 use crate::outlier::{Monitor, Monitors};
 use crate::peak::Peak;
+use crate::zones::{Home, Population, ZoneCounts};
 use crate::{Health, Permit, Random, SubsetCounts};
 
 /// The endpoints of a cluster at one moment, as published by discovery.
@@ -32,6 +33,17 @@ pub struct Cluster<C> {
     hosts: RefCell<HostSet<C>>,
     /// Requests that wait until a connection comes free.
     waiters: RefCell<VecDeque<Rc<Waiter>>>,
+}
+
+/// What a cluster shares with others: with itself on other workers, and with other clusters on its worker.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// Where bad answers of hosts are counted, if they have consequences.
+    pub monitors: Option<Arc<Monitors>>,
+    /// Where connections to a host are counted, if hosts have limits of their own.
+    pub open: Option<Arc<OpenConnections>>,
+    /// Where the proxy stands.
+    pub home: Rc<Home>,
 }
 
 /// What of a request decides on its host.
@@ -116,18 +128,18 @@ impl Waiter {
 
 impl<C> Cluster<C> {
     pub fn new(balancing: Balancing, rules: HealthRules, endpoints: &Endpoints, random: &Random) -> Cluster<C> {
-        Cluster::shared(balancing, rules, (None, None), endpoints, random)
+        Cluster::among(Surroundings::default(), balancing, rules, endpoints, random)
     }
 
-    /// The same where bad answers of hosts have consequences, or hosts have limits of their own.
-    pub fn shared(
+    /// The same where others are to know of it, or it of them.
+    pub fn among(
+        Surroundings { monitors, open, home }: Surroundings,
         balancing: Balancing,
         rules: HealthRules,
-        (monitors, open): (Option<Arc<Monitors>>, Option<Arc<OpenConnections>>),
         endpoints: &Endpoints,
         random: &Random,
     ) -> Cluster<C> {
-        let hosts = RefCell::new(HostSet::new(&balancing, random));
+        let hosts = RefCell::new(HostSet::new(&balancing, &home, random));
         let cluster = Cluster { balancing, rules, monitors, open, hosts, waiters: RefCell::default() };
         cluster.update(endpoints, random);
         cluster
@@ -211,6 +223,16 @@ impl<C> Cluster<C> {
         }
     }
 
+    /// Works out anew who gets traffic, since it is news where the proxy stands.
+    pub fn rearrange(&self, random: &Random) {
+        self.hosts.borrow_mut().arrange(&self.balancing, &self.rules, random);
+    }
+
+    /// Where its hosts stand, as a cluster of proxies tells its own.
+    pub fn population(&self) -> Population {
+        Population::of(self.hosts.borrow().all.iter(), &self.rules)
+    }
+
     fn begin_slowly(&self, host: &Host<C>) {
         if self.balancing.policy.slow_start().is_some() && !host.health.get().failed {
             host.since.set(Some(Instant::now()));
@@ -257,6 +279,11 @@ impl<C> Cluster<C> {
     /// What happened to subsets since the last time; `None` when there are none.
     pub fn take_subset_counts(&self) -> Option<SubsetCounts> {
         self.hosts.borrow().take_subset_counts()
+    }
+
+    /// What happened to zones since the last time; `None` where they never count.
+    pub fn take_zone_counts(&self) -> Option<ZoneCounts> {
+        self.hosts.borrow().take_zone_counts()
     }
 
     /// How often a host was picked since the last time although too few are well.

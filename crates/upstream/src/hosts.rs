@@ -10,8 +10,9 @@ use crate::balance::{Candidate, Hosts, Picker};
 use crate::cluster::{Choice, Host};
 use crate::deadlines::Deadlines;
 use crate::hashing::Place;
-use crate::priorities::{self, Census};
+use crate::priorities::{self, Census, Tally};
 use crate::subsets::{SubsetCounts, Subsets};
+use crate::zones::{self, Drawn, Home, Population, Routing, ZoneCounts, Zoning};
 
 #[derive(Debug)]
 pub(crate) struct HostSet<C> {
@@ -22,6 +23,12 @@ pub(crate) struct HostSet<C> {
     spread: Option<Box<Spread<C>>>,
     /// Of priorities and states that usually get no traffic: made when a request wants another priority.
     others: RefCell<Vec<Other<C>>>,
+    /// Where the proxy stands; not asked where a hash decides.
+    home: Option<Rc<Home>>,
+    /// What it takes to route by zone, once that is known.
+    zoning: Option<Rc<Zoning>>,
+    /// Who of the first priority goes where, where zones count.
+    routing: Option<Rc<Routing>>,
 }
 
 #[derive(Debug)]
@@ -66,26 +73,44 @@ enum Source<C> {
         weights: Vec<f64>,
         groups: Vec<Group<C>>,
     },
+    /// The same by zone.
+    Zones {
+        routing: Rc<Routing>,
+        groups: Vec<Group<C>>,
+        /// For requests for which zones do not count.
+        any: Group<C>,
+    },
 }
 
 impl<C> HostSet<C> {
-    pub(crate) fn new(balancing: &Balancing, random: &Random) -> HostSet<C> {
+    pub(crate) fn new(balancing: &Balancing, home: &Rc<Home>, random: &Random) -> HostSet<C> {
         HostSet {
+            home: (!balancing.policy.is_hashing()).then(|| home.clone()),
+            ..HostSet::within(None, balancing, random)
+        }
+    }
+
+    /// A part of a set of hosts.
+    fn within(zoning: Option<Rc<Zoning>>, balancing: &Balancing, random: &Random) -> HostSet<C> {
+        HostSet {
+            home: None,
             all: Vec::new(),
             usable: Group::new(balancing, Vec::new(), 0, random),
             spread: None,
             others: RefCell::default(),
+            zoning,
+            routing: None,
         }
     }
 
-    /// These hosts and no others.
-    pub(crate) fn made_of(
+    /// These hosts and no others; what becomes of their zones counts for the whole.
+    pub(crate) fn part(
         hosts: Vec<Rc<Host<C>>>,
-        balancing: &Balancing,
-        rules: &HealthRules,
+        zoning: Option<&Rc<Zoning>>,
+        (balancing, rules): (&Balancing, &HealthRules),
         random: &Random,
     ) -> HostSet<C> {
-        let mut set = HostSet::new(balancing, random);
+        let mut set = HostSet::within(zoning.cloned(), balancing, random);
         set.all = hosts;
         set.arrange(balancing, rules, random);
         set
@@ -116,6 +141,10 @@ impl<C> HostSet<C> {
         Some(self.subsets()?.take_counts())
     }
 
+    pub(crate) fn take_zone_counts(&self) -> Option<ZoneCounts> {
+        Some(self.zoning.as_ref()?.counts.take())
+    }
+
     fn subsets(&self) -> Option<&Subsets<C>> {
         self.spread.as_ref()?.subsets.as_ref()
     }
@@ -124,7 +153,13 @@ impl<C> HostSet<C> {
     pub(crate) fn arrange(&mut self, balancing: &Balancing, rules: &HealthRules, random: &Random) {
         let before = self.spread.take();
         self.others.take();
-        let census = self.census(rules);
+        if let (Some(home), None) = (self.home.as_ref().filter(|home| home.is_known()), &self.zoning) {
+            self.zoning = Some(Rc::new(Zoning { home: home.clone(), counts: Rc::default() }));
+        }
+        let routing =
+            self.zoning.as_ref().and_then(|zoning| zoning.routing(balancing, rules, || self.population(rules)));
+        self.routing = routing.map(Rc::new);
+        let census = self.census(balancing, rules);
         let shares = priorities::spread(&census, rules.panic_threshold, balancing.overprovisioning);
         let mut slices = Vec::new();
         // A hash falls into the same slice as in Envoy: the healthy ones of all priorities come first.
@@ -132,15 +167,14 @@ impl<C> HostSet<C> {
             for (level, share) in shares.iter().enumerate() {
                 let percent = if standing == EndpointHealth::Healthy { share.healthy } else { share.degraded };
                 if percent > 0 {
-                    let hosts = self.of(level).cloned().collect();
-                    let source = Source::new(balancing, rules, hosts, (standing, share.panic), random);
+                    let source = self.source(level, (balancing, rules), (standing, share.panic), random);
                     slices.push(Slice { percent, panic: share.panic, source });
                 }
             }
         }
         let subsets = balancing.subsets.as_deref().map(|model| {
             let before = before.and_then(|before| before.subsets);
-            Subsets::of(model, &self.all, (balancing, rules), random, before.as_ref())
+            Subsets::of(model, &self.all, self.zoning.as_ref(), (balancing, rules), random, before.as_ref())
         });
         let alone = matches!(slices.as_slice(), [Slice { panic: false, source: Source::Group(_), .. }]);
         let alone = alone && subsets.is_none();
@@ -180,7 +214,7 @@ impl<C> HostSet<C> {
         random: &Random,
         choice: Choice<'_>,
     ) -> Option<Rc<Host<C>>> {
-        let census = self.census(rules);
+        let census = self.census(balancing, rules);
         let Some(shares) = priorities::spread_without(&census, balancing.overprovisioning, without) else {
             without.clear();
             return self.pick_of_all(random, choice);
@@ -193,8 +227,7 @@ impl<C> HostSet<C> {
                 let percent = if standing == EndpointHealth::Healthy { share.healthy } else { share.degraded };
                 if ticket < percent {
                     let source = self.other(level, standing, || {
-                        let hosts = self.of(level).cloned().collect();
-                        Source::new(balancing, rules, hosts, (standing, usual.panic), random)
+                        self.source(level, (balancing, rules), (standing, usual.panic), random)
                     });
                     return source.pick(random, choice);
                 }
@@ -214,21 +247,51 @@ impl<C> HostSet<C> {
         source
     }
 
+    fn source(
+        &self,
+        level: usize,
+        (balancing, rules): (&Balancing, &HealthRules),
+        used: (EndpointHealth, bool),
+        random: &Random,
+    ) -> Source<C> {
+        // Zones count for the first priority only.
+        let routing = self.routing.as_ref().filter(|_| level == 0);
+        Source::new(balancing, rules, self.of(level).cloned().collect(), used, (routing, random))
+    }
+
+    fn population(&self, rules: &HealthRules) -> Population {
+        Population::of(self.of(0), rules)
+    }
+
     /// The hosts of a priority.
     fn of(&self, level: usize) -> impl Iterator<Item = &Rc<Host<C>>> {
         self.all.iter().filter(move |host| host.endpoint.priority as usize == level)
     }
 
-    fn census(&self, rules: &HealthRules) -> Vec<Census> {
+    fn census(&self, balancing: &Balancing, rules: &HealthRules) -> Vec<Census> {
         let levels = self.all.iter().map(|host| host.endpoint.priority as usize + 1).max().unwrap_or(1);
         let of_level = |level| {
-            let count = |standing| self.of(level).filter(|host| host.standing() == standing).count() as u64;
-            Census {
-                all: self.of(level).count() as u64,
-                healthy: count(EndpointHealth::Healthy),
-                degraded: count(EndpointHealth::Degraded),
-                excluded: self.of(level).filter(|host| is_excluded(host, rules)).count() as u64,
-            }
+            let tally = |size: &dyn Fn(&Host<C>) -> u64| {
+                let mut tally = Tally::default();
+                for host in self.of(level) {
+                    tally.all += size(host);
+                    match host.standing() {
+                        EndpointHealth::Healthy => tally.healthy += size(host),
+                        EndpointHealth::Degraded => tally.degraded += size(host),
+                        EndpointHealth::Unhealthy => {}
+                    }
+                    if is_excluded(host, rules) {
+                        tally.excluded += size(host);
+                    }
+                }
+                tally
+            };
+            let hosts = tally(&|_| 1);
+            let ability = match balancing.ability_by_weight {
+                true => tally(&|host| u64::from(host.endpoint.weight)),
+                false => hosts,
+            };
+            Census { hosts, ability }
         };
         (0..levels).map(of_level).collect()
     }
@@ -245,7 +308,7 @@ impl<C> Source<C> {
         rules: &HealthRules,
         all: Vec<Rc<Host<C>>>,
         (standing, panic): (EndpointHealth, bool),
-        random: &Random,
+        (routing, random): (Option<&Rc<Routing>>, &Random),
     ) -> Source<C> {
         if panic && balancing.fails_on_panic {
             return Source::Group(Group::new(balancing, Vec::new(), 0, random));
@@ -258,11 +321,34 @@ impl<C> Source<C> {
         };
         let total = total_weight(&all);
         let is_used = |host: &Rc<Host<C>>| panic || host.standing() == standing;
-        if !balancing.by_locality || panic || hashing {
-            return Source::Group(Group::new(balancing, all.into_iter().filter(is_used).collect(), total, random));
+        if balancing.by_locality && !panic && !hashing {
+            let by_weight = Source::by_weight((balancing, rules), &all, is_used, random);
+            if let Some(source) = by_weight {
+                return source;
+            }
         }
+        let used: Vec<_> = all.iter().filter(|host| is_used(host)).cloned().collect();
+        let group = |hosts| Group::new(balancing, hosts, total, random);
+        match routing.filter(|_| !panic) {
+            None => Source::Group(group(used)),
+            Some(routing) => {
+                let of_zone = |zone| used.iter().filter(|host| zones::is_in(zone, &host.endpoint)).cloned().collect();
+                let groups = routing.zones.iter().map(|zone| group(of_zone(zone))).collect();
+                Source::Zones { routing: routing.clone(), groups, any: group(used) }
+            }
+        }
+    }
+
+    /// Localities by their weight; `None` when none has any.
+    fn by_weight(
+        (balancing, rules): (&Balancing, &HealthRules),
+        all: &[Rc<Host<C>>],
+        is_used: impl Fn(&Rc<Host<C>>) -> bool,
+        random: &Random,
+    ) -> Option<Source<C>> {
+        let total = total_weight(all);
         let (mut weights, mut groups) = (Vec::new(), Vec::new());
-        for locality in localities(&all) {
+        for locality in localities(all) {
             let members = || all.iter().filter(|host| is_in(host, locality));
             let counted = members().filter(|host| !is_excluded(host, rules)).count();
             let used: Vec<_> = members().filter(|host| is_used(host)).cloned().collect();
@@ -277,20 +363,30 @@ impl<C> Source<C> {
             }
         }
         if groups.is_empty() {
-            return Source::Group(Group::new(balancing, all.into_iter().filter(is_used).collect(), total, random));
+            return None;
         }
         let now = |index: usize| weights.get(index).copied().unwrap_or_default();
         let turns = Deadlines::new(weights.iter().copied(), random.below(weights.len()), now);
-        Source::Localities { turns: RefCell::new(turns), weights, groups }
+        Some(Source::Localities { turns: RefCell::new(turns), weights, groups })
     }
 
     fn pick(&self, random: &Random, choice: Choice<'_>) -> Option<Rc<Host<C>>> {
+        self.draw(random)?.pick(random, choice)
+    }
+
+    /// The group whose turn it is.
+    fn draw(&self, random: &Random) -> Option<&Group<C>> {
         match self {
-            Source::Group(group) => group.pick(random, choice),
+            Source::Group(group) => Some(group),
             Source::Localities { turns, weights, groups } => {
                 let drawn = turns.borrow_mut().next(|index| weights.get(index).copied().unwrap_or_default());
-                groups.get(drawn?)?.pick(random, choice)
+                groups.get(drawn?)
             }
+            Source::Zones { routing, groups, any } => match routing.draw(random) {
+                Drawn::Anywhere => Some(any),
+                Drawn::Nowhere => None,
+                Drawn::Zone(index) => groups.get(index),
+            },
         }
     }
 }
@@ -436,10 +532,10 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use postrider_model::{Address, LoadBalancing};
+    use postrider_model::{Address, LoadBalancing, ZoneRules};
 
     use super::*;
-    use crate::{Cluster, Endpoints};
+    use crate::{Cluster, Endpoints, Surroundings, Zone};
 
     fn endpoint(port: u16, health: EndpointHealth, place: Option<(&str, u32)>) -> Arc<Endpoint> {
         Arc::new(Endpoint {
@@ -498,6 +594,42 @@ mod tests {
         assert_eq!(picks(by_locality, endpoints.clone(), 100), [10, 20, 70, 0]);
         let flat = picks(Balancing::default(), endpoints, 99);
         assert_eq!(flat, [33, 33, 33, 0]);
+    }
+
+    #[test]
+    fn requests_keep_to_the_zone_of_the_proxy() {
+        let (well, sick) = (EndpointHealth::Healthy, EndpointHealth::Unhealthy);
+        let random = Random::new(5);
+        let hosts = |zones: &[(&str, EndpointHealth)]| {
+            let host =
+                |(port, (zone, health)): (u16, &(&str, EndpointHealth))| endpoint(port, *health, Some((zone, 0)));
+            Endpoints((1..).zip(zones).map(host).collect())
+        };
+        let surroundings = Surroundings::default();
+        let home = surroundings.home.clone();
+        let among = |zones: &[(&str, EndpointHealth)]| {
+            let rules = ZoneRules { least_hosts: 2, ..ZoneRules::default() };
+            let balancing = Balancing { zones: rules, ..Balancing::default() };
+            let health = HealthRules { panic_threshold: 0.0, ..HealthRules::default() };
+            Cluster::<()>::among(surroundings.clone(), balancing, health, &hosts(zones), &random)
+        };
+        let cluster = among(&[("a", well), ("b", well), ("b", sick), ("b", well), ("b", well)]);
+        let share = |cluster: &Cluster<()>| {
+            let hosts = (0..1000).filter_map(|_| cluster.pick(&random));
+            hosts.filter(|host| host.endpoint.place.as_ref().unwrap().zone == "a").count()
+        };
+        assert_eq!((share(&cluster), cluster.take_zone_counts()), (250, None));
+        let own = Zone { zone: "a".to_owned(), ..Zone::default() };
+        let peers = among(&[("a", well), ("b", well)]).population();
+        assert!(home.learn(Some((own, peers))));
+        cluster.rearrange(&random);
+        // A quarter of the hosts for half of the traffic: the own zone keeps half of its own.
+        let stayed = share(&cluster);
+        assert!((450..=550).contains(&stayed), "{stayed}");
+        let counts = cluster.take_zone_counts().unwrap();
+        assert_eq!((counts.sampled as usize, counts.cross_zone as usize), (stayed, 1000 - stayed));
+        let small = among(&[("a", well), ("b", sick)]);
+        assert_eq!((share(&small), small.take_zone_counts().unwrap().cluster_too_small), (1000, 1));
     }
 
     #[test]

@@ -22,12 +22,14 @@ mod peak;
 mod priorities;
 mod random;
 mod subsets;
+mod zones;
 
 pub use balance::Picker;
 pub use breaker::{Breaker, Breakers, Limited, LocalBreakers, Permit};
-pub use cluster::{Choice, Cluster, Endpoints, Host, Members, Waiter};
+pub use cluster::{Choice, Cluster, Endpoints, Host, Members, Surroundings, Waiter};
 pub use eyeballs::order as address_order;
 pub use health::Health;
 pub use open::OpenConnections;
 pub use random::Random;
 pub use subsets::SubsetCounts;
+pub use zones::{Home, Population, Zone, ZoneCounts};

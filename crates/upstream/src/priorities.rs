@@ -5,9 +5,16 @@
 //! takes all. What it cannot take goes to the next one; then come degraded hosts; and when too few hosts are left
 //! anywhere, all hosts are used whatever their health.
 
-/// Hosts of one priority, or what they weigh.
+/// One priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Census {
+    pub hosts: Tally,
+    /// By what it is known how much it can take: the hosts, or what they weigh.
+    pub ability: Tally,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tally {
     pub all: u64,
     pub healthy: u64,
     pub degraded: u64,
@@ -37,9 +44,9 @@ pub(crate) fn spread(priorities: &[Census], panic_threshold: f64, overprovisioni
         return shares;
     }
     for (share, census) in shares.iter_mut().zip(priorities) {
-        let usable = match counted(census) {
+        let usable = match census.hosts.counted() {
             0 => 0.0,
-            counted => 100.0 * (census.healthy + census.degraded) as f64 / counted as f64,
+            counted => 100.0 * (census.hosts.healthy + census.hosts.degraded) as f64 / counted as f64,
         };
         share.panic = total < 100 && usable < panic_threshold;
     }
@@ -58,15 +65,15 @@ pub(crate) fn spread_without(priorities: &[Census], overprovisioning: u32, witho
 /// Shares by what priorities can take, and how much that is in all, at most 100.
 fn distribute(priorities: &[Census], overprovisioning: u32, without: &[u32]) -> (Vec<Share>, u64) {
     let mut shares = vec![Share::default(); priorities.len()];
-    let able = |hosts: fn(&Census) -> u64| -> Vec<u64> {
-        let of = |(level, census): (u32, &Census)| match counted(census) {
+    let able = |part: fn(&Tally) -> u64| -> Vec<u64> {
+        let of = |(level, Census { ability, .. }): (u32, &Census)| match ability.counted() {
             0 => 0,
             _ if without.contains(&level) => 0,
-            counted => (u64::from(overprovisioning) * hosts(census) / counted).min(100),
+            counted => (u64::from(overprovisioning) * part(ability) / counted).min(100),
         };
         (0..).zip(priorities).map(of).collect()
     };
-    let (healthy, degraded) = (able(|census| census.healthy), able(|census| census.degraded));
+    let (healthy, degraded) = (able(|tally| tally.healthy), able(|tally| tally.degraded));
     let total = healthy.iter().chain(&degraded).sum::<u64>().min(100);
     if total > 0 {
         let mut left = 100;
@@ -88,21 +95,23 @@ fn distribute(priorities: &[Census], overprovisioning: u32, without: &[u32]) -> 
     (shares, total)
 }
 
-/// Hosts that count.
-fn counted(census: &Census) -> u64 {
-    census.all - census.excluded.min(census.all)
+impl Tally {
+    /// Of hosts that count.
+    fn counted(&self) -> u64 {
+        self.all - self.excluded.min(self.all)
+    }
 }
 
 /// Nobody knows better: each priority gets traffic by the number of its hosts.
 fn by_size(priorities: &[Census], shares: &mut [Share]) {
-    let total: u64 = priorities.iter().map(|census| census.all).sum();
+    let total: u64 = priorities.iter().map(|census| census.hosts.all).sum();
     let mut left = 100;
     for (share, census) in shares.iter_mut().zip(priorities) {
-        share.healthy = (100 * census.all).checked_div(total).unwrap_or_default();
+        share.healthy = (100 * census.hosts.all).checked_div(total).unwrap_or_default();
         share.degraded = 0;
         left -= share.healthy;
     }
-    let first = priorities.iter().position(|census| census.all > 0).unwrap_or_default();
+    let first = priorities.iter().position(|census| census.hosts.all > 0).unwrap_or_default();
     if let Some(share) = shares.get_mut(first) {
         share.healthy += left;
     }
@@ -113,7 +122,11 @@ mod tests {
     use super::*;
 
     fn census(all: u64, healthy: u64, degraded: u64) -> Census {
-        Census { all, healthy, degraded, excluded: 0 }
+        of_hosts(Tally { all, healthy, degraded, excluded: 0 })
+    }
+
+    fn of_hosts(hosts: Tally) -> Census {
+        Census { hosts, ability: hosts }
     }
 
     fn shares(priorities: &[Census]) -> Vec<(u64, u64, bool)> {
@@ -157,8 +170,19 @@ mod tests {
 
     #[test]
     fn unchecked_hosts_need_not_count() {
-        let census = Census { all: 10, healthy: 1, degraded: 0, excluded: 9 };
-        assert_eq!(shares(&[census]), [(100, 0, false)]);
+        let tally = Tally { all: 10, healthy: 1, degraded: 0, excluded: 9 };
+        assert_eq!(shares(&[of_hosts(tally)]), [(100, 0, false)]);
+    }
+
+    #[test]
+    fn weights_may_say_how_much_a_priority_can_take() {
+        let hosts = Tally { all: 2, healthy: 1, degraded: 0, excluded: 0 };
+        let weights = |healthy| Tally { all: 10, healthy, ..Tally::default() };
+        let second = census(2, 2, 0);
+        assert_eq!(shares(&[Census { hosts, ability: weights(9) }, second]), [(100, 0, false), (0, 0, false)]);
+        assert_eq!(shares(&[Census { hosts, ability: weights(1) }, second]), [(14, 0, false), (86, 0, false)]);
+        // Whether that is a panic is said by the hosts.
+        assert_eq!(shares(&[Census { hosts, ability: weights(1) }]), [(100, 0, false)]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use postrider_model::{
 use crate::Random;
 use crate::cluster::Host;
 use crate::hosts::HostSet;
+use crate::zones::Zoning;
 
 #[derive(Debug)]
 pub(crate) struct Subsets<C> {
@@ -48,13 +49,14 @@ impl<C> Subsets<C> {
     pub(crate) fn of(
         model: &Model,
         hosts: &[Rc<Host<C>>],
+        zoning: Option<&Rc<Zoning>>,
         (balancing, rules): (&Balancing, &HealthRules),
         random: &Random,
         before: Option<&Subsets<C>>,
     ) -> Subsets<C> {
         let by_locality = balancing.by_locality && model.by_locality;
         let balancing = Balancing { subsets: None, by_locality, ..balancing.clone() };
-        let make = |hosts| HostSet::made_of(hosts, &balancing, rules, random);
+        let make = |hosts| HostSet::part(hosts, zoning, (&balancing, rules), random);
         let (members, duplicates) = divide(model, hosts);
         let sets: HashMap<_, _> = members.into_iter().map(|(text, hosts)| (text, make(hosts))).collect();
         let default = model.use_default().then(|| {

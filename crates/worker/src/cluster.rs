@@ -13,10 +13,10 @@ use postrider_model::{Address, Discovery, Endpoint, NameForm, Priority, ProxyHea
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{
-    cluster as stat, cluster_health, cluster_http2, cluster_outlier, cluster_ssl, cluster_subsets,
+    cluster as stat, cluster_health, cluster_http2, cluster_outlier, cluster_ssl, cluster_subsets, cluster_zones,
 };
 use postrider_tls::{Target, rustls};
-use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Permit, Random, Waiter};
+use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Permit, Random, Surroundings, Waiter};
 
 use crate::buffers::Input;
 use crate::destination::Destinations;
@@ -63,6 +63,8 @@ pub(crate) struct Cluster {
     outlier_stats: OnceCell<Rc<Block>>,
     /// Where hosts are known by their labels.
     subset_stats: OnceCell<Rc<Block>>,
+    /// Where it is known in which zone the proxy stands.
+    zone_stats: OnceCell<Rc<Block>>,
 }
 
 /// A connection to a host, busy or pooled.
@@ -125,11 +127,12 @@ pub(crate) enum NoConnection {
 impl Cluster {
     pub(crate) fn new(plan: &Arc<ClusterPlan>, worker: &Worker) -> Rc<Cluster> {
         let keepalive = plan.model.upstream.keepalive.as_ref();
+        let (monitors, open) = (plan.monitors.clone(), plan.open.clone());
         Rc::new(Cluster {
-            hosts: Hosts::shared(
+            hosts: Hosts::among(
+                Surroundings { monitors, open, home: worker.home.clone() },
                 plan.model.balancing.clone(),
                 plan.model.health.clone(),
-                (plan.monitors.clone(), plan.open.clone()),
                 &plan.initial,
                 &worker.random,
             ),
@@ -137,6 +140,7 @@ impl Cluster {
             outliers: RefCell::default(),
             outlier_stats: OnceCell::new(),
             subset_stats: OnceCell::new(),
+            zone_stats: OnceCell::new(),
             socket_options: io::system_options(&plan.model.upstream.socket_options),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             parting: parting(&plan.model),
@@ -202,6 +206,7 @@ impl Cluster {
             crate::outlier::supervise(self, worker);
         }
         self.count_members(worker);
+        worker.look_at_peers(self);
     }
 
     /// A host is left out because of its answers, or back.
@@ -209,6 +214,7 @@ impl Cluster {
         let Some(monitors) = &self.plan.monitors else { return };
         self.hosts.set_ejected(endpoint, monitors.of(endpoint).is_ejected(), &worker.random);
         self.count_members(worker);
+        worker.look_at_peers(self);
     }
 
     /// How many hosts there are, where that can change: counted by the first worker.
@@ -233,6 +239,20 @@ impl Cluster {
             crate::health::supervise(self, worker);
         }
         self.health_changed.notify_waiters();
+        worker.look_at_peers(self);
+    }
+
+    /// Tells what was done about zones, where they count.
+    pub(crate) fn count_zones(&self, worker: &Worker) {
+        let Some(counts) = self.hosts.take_zone_counts() else { return };
+        let stats = self.zone_stats.get_or_init(|| worker.stats.block(&cluster_zones::SET, &self.stat_prefix()));
+        stats.add(cluster_zones::ALL_DIRECTLY, counts.all_directly);
+        stats.add(cluster_zones::SAMPLED, counts.sampled);
+        stats.add(cluster_zones::CROSS_ZONE, counts.cross_zone);
+        stats.add(cluster_zones::NO_CAPACITY_LEFT, counts.no_capacity_left);
+        stats.add(cluster_zones::LOCAL_CLUSTER_NOT_OK, counts.local_cluster_not_ok);
+        stats.add(cluster_zones::CLUSTER_TOO_SMALL, counts.cluster_too_small);
+        stats.add(cluster_zones::RECALCULATED, counts.recalculated);
     }
 
     /// Tells what happened to the subsets of hosts, where there are some.

@@ -14,7 +14,7 @@ use postrider_model::{AccessLogSink, LogService, Node};
 use postrider_telemetry::WorkerStats;
 use postrider_telemetry::access_log::{LogBuffer, LogFile};
 use postrider_telemetry::stats::sets::cluster as cluster_stat;
-use postrider_upstream::Random;
+use postrider_upstream::{Home, Random, Zone};
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
 
@@ -28,6 +28,7 @@ use crate::listener::Listener;
 use crate::log::ServiceLog;
 use crate::message::{Apply, ClusterReport, HostReport, Message, Report, Warm};
 use crate::overload::Overload;
+use crate::plan::ClusterPlan;
 use crate::timers::Timers;
 
 /// Exchanges kept for reuse: as many as were ever under way at once, up to this.
@@ -49,6 +50,9 @@ pub(crate) struct Worker {
     pub(crate) node: RefCell<Rc<Node>>,
     /// Rises with each change of the clusters; 0 is never.
     pub(crate) cluster_epoch: Cell<u64>,
+    /// Where the proxy stands among those of its cluster, if one is named.
+    pub(crate) home: Rc<Home>,
+    local_cluster: RefCell<Option<Arc<str>>>,
     clusters: RefCell<HashMap<Arc<str>, Rc<Cluster>>>,
     /// Their hosts are being checked before the plan with them is in force.
     warming: RefCell<HashMap<Arc<str>, Rc<Cluster>>>,
@@ -129,6 +133,8 @@ impl Worker {
             stats,
             node: RefCell::default(),
             cluster_epoch: Cell::new(0),
+            home: Rc::default(),
+            local_cluster: RefCell::default(),
             clusters: RefCell::default(),
             warming: RefCell::default(),
             listeners: RefCell::default(),
@@ -246,7 +252,13 @@ impl Worker {
         self.log_buffers.borrow_mut().retain(|sink, _| self.log_files.borrow().contains_key(sink));
         let mut old = self.clusters.take();
         let mut clusters = HashMap::with_capacity(plan.clusters.len());
-        for cluster in &plan.clusters {
+        let is_local = |cluster: &&Arc<ClusterPlan>| plan.snapshot.local_cluster.as_deref() == Some(&*cluster.name);
+        let local = plan.clusters.iter().find(is_local);
+        // Until all clusters are there, nobody is to be told of it.
+        self.local_cluster.take();
+        let mut moved = local.is_none() && self.home.learn(None);
+        // First the proxies of our own cluster, since they are news to the others.
+        for cluster in local.into_iter().chain(plan.clusters.iter().filter(|cluster| !is_local(cluster))) {
             let kept = old.remove(&cluster.name).filter(|old| Arc::ptr_eq(&old.plan, cluster));
             let warm = || self.warming.borrow_mut().remove(&cluster.name).filter(|w| Arc::ptr_eq(&w.plan, cluster));
             let running = kept.or_else(warm).unwrap_or_else(|| Cluster::new(cluster, &self));
@@ -257,9 +269,17 @@ impl Worker {
                 running.set_health(endpoint, *health, &self);
             }
             crate::outlier::supervise(&running, &self);
+            if is_local(&cluster) {
+                let Node { region, zone, sub_zone, .. } = plan.snapshot.node.clone();
+                moved = self.home.learn(Some((Zone { region, zone, sub_zone }, running.hosts.population())));
+            }
+            if moved {
+                running.hosts.rearrange(&self.random);
+            }
             clusters.insert(cluster.name.clone(), running);
         }
         *self.clusters.borrow_mut() = clusters;
+        *self.local_cluster.borrow_mut() = local.map(|cluster| cluster.name.clone());
         drop(self.warming.take());
         self.cluster_epoch.set(self.cluster_epoch.get() + 1);
         let mut old = self.listeners.take();
@@ -324,6 +344,7 @@ impl Worker {
         self.clusters.borrow().values().for_each(|cluster| {
             cluster.sweep(now);
             cluster.count_subsets(self);
+            cluster.count_zones(self);
             match cluster.hosts.take_panics() {
                 0 => {}
                 panics => cluster.stats(self).add(cluster_stat::LB_HEALTHY_PANIC, panics),
@@ -335,6 +356,14 @@ impl Worker {
 
     fn flush_logs(&self) {
         self.log_buffers.borrow().values().for_each(|buffer| buffer.borrow_mut().flush());
+    }
+
+    /// The hosts of `cluster` changed: if they are the proxies of our own one, that is news to all clusters.
+    pub(crate) fn look_at_peers(&self, cluster: &Cluster) {
+        let is_local = self.local_cluster.borrow().as_ref().is_some_and(|name| *name == cluster.plan.name);
+        if is_local && self.home.meet(cluster.hosts.population()) {
+            self.clusters.borrow().values().for_each(|cluster| cluster.hosts.rearrange(&self.random));
+        }
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Option<Rc<Cluster>> {

@@ -2,7 +2,8 @@
 
 use postrider_config_core::Severity;
 use postrider_model::{
-    Balancing, HashFunction, HashKeys, HostStatuses, LeastRequest, LoadBalancing, Maglev, PeakEwma, RingHash, SlowStart,
+    Balancing, HashFunction, HashKeys, HostStatuses, LeastRequest, LoadBalancing, Maglev, PeakEwma, RingHash,
+    SlowStart, ZoneRules,
 };
 
 use super::context::Lowering;
@@ -71,10 +72,31 @@ fn common(cx: &mut Lowering<'_>, at: &Reader<'_>, balancing: &mut Balancing) {
 }
 
 fn zone_aware(cx: &mut Lowering<'_>, at: &Reader<'_>, balancing: &mut Balancing) {
+    balancing.fails_on_panic = at.bool("fail_traffic_on_panic");
+    let usual = ZoneRules::default();
+    balancing.zones = ZoneRules {
+        percent: at.message("routing_enabled").map_or(usual.percent, |percent| percent.f64("value").round() as u32),
+        least_hosts: at.u64_wrapper("min_cluster_size").unwrap_or(usual.least_hosts),
+        ..usual
+    };
+    zones_are_known(cx, at, &["routing_enabled", "min_cluster_size"]);
+}
+
+/// What only policies of their own say.
+fn more_of_zones(cx: &mut Lowering<'_>, at: &Reader<'_>, zones: &mut ZoneRules) {
+    let forced = at.message("force_local_zone").map(|force| force.u32_wrapper("min_size").unwrap_or(1));
+    zones.stays_with = forced.or_else(|| at.bool("force_locality_direct_routing").then_some(1));
+    zones.by_weight = at.enum_name("locality_basis") == "HEALTHY_HOSTS_WEIGHT";
+    zones_are_known(cx, at, &["force_local_zone", "force_locality_direct_routing", "locality_basis"]);
+}
+
+fn zones_are_known(cx: &mut Lowering<'_>, at: &Reader<'_>, fields: &[&str]) {
     const WHY: &str =
         "as in Envoy where no `cluster_manager: {local_cluster_name: …}` says which zone is the proxy's own";
-    balancing.fails_on_panic = at.bool("fail_traffic_on_panic");
-    for field in ["routing_enabled", "min_cluster_size"] {
+    if cx.has_local_cluster {
+        return;
+    }
+    for field in fields {
         at.whole(field);
         cx.no_effect(at, field, WHY);
     }
@@ -88,9 +110,7 @@ fn overprovisioning(cx: &mut Lowering<'_>, at: &Reader<'_>, balancing: &mut Bala
     if at.has("drop_overloads") {
         cx.refuse(at, "drop_overloads", "dropping a share of the requests of a cluster");
     }
-    if at.bool("weighted_priority_health") {
-        cx.refuse_value(at, "weighted_priority_health", "the health of a priority by the weights of its hosts");
-    }
+    balancing.ability_by_weight = at.bool("weighted_priority_health");
 }
 
 /// `lb_policy` with its own configuration.
@@ -219,15 +239,17 @@ fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>, balancing: &mut Balancing) {
 
 /// `locality_lb_config` of a policy takes the place of what `common_lb_config` says.
 fn locality(cx: &mut Lowering<'_>, at: &Reader<'_>, balancing: &mut Balancing) {
-    balancing.by_locality = false;
+    *balancing = Balancing {
+        by_locality: false,
+        zones: ZoneRules::default(),
+        fails_on_panic: false,
+        ..std::mem::take(balancing)
+    };
     let Some(config) = at.message("locality_lb_config") else { return };
     by_weight(&config, balancing);
     if let Some(zone_aware) = config.message("zone_aware_lb_config") {
         self::zone_aware(cx, &zone_aware, balancing);
-        for field in ["force_locality_direct_routing", "force_local_zone", "locality_basis"] {
-            zone_aware.whole(field);
-            zone_aware.ignore(field, "no zone is the proxy's own");
-        }
+        more_of_zones(cx, &zone_aware, &mut balancing.zones);
     }
 }
 

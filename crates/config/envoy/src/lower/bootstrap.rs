@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Node, Snapshot};
 
-use super::context::Lowering;
+use super::context::{ClusterUse, Lowering};
 use super::{access_log, acme, address, checks, cluster, listener, overload, runtime, statistics, stats_sinks, value};
 use crate::reader::Reader;
 
@@ -18,12 +18,18 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     let overload = overload::rules(cx, root).map(Arc::new);
     let stats = root.message("stats_config").and_then(|config| statistics::rules(cx, &config)).map(Arc::new);
     let stats_sinks = stats_sinks::sinks(cx, root).map(Arc::new);
-    let mut snapshot = Snapshot { node, admin, acme, overload, stats, stats_sinks, ..Snapshot::default() };
+    let local_cluster = local_cluster(cx, root);
+    let mut snapshot =
+        Snapshot { node, admin, acme, overload, stats, stats_sinks, local_cluster, ..Snapshot::default() };
     if let Some(resources) = root.message("static_resources") {
         let clusters = resources.list("clusters");
         checks::unique_names(cx, &clusters, "cluster");
         let read = |each| cluster::cluster(cx, each, ejections.as_ref());
         snapshot.clusters = clusters.iter().filter_map(read).map(Arc::new).collect();
+        let local = snapshot.local_cluster.as_deref();
+        for cluster in clusters.iter().filter(|cluster| Some(cluster.str("name")) == local) {
+            checks::one_priority(cx, cluster);
+        }
         let listeners = resources.list("listeners");
         checks::unique_names(cx, &listeners, "listener");
         snapshot.listeners = listeners.iter().filter_map(|each| listener::listener(cx, each)).map(Arc::new).collect();
@@ -42,6 +48,17 @@ fn ejection_log(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<AccessLogSin
     }
     let path = at.str("event_log_path");
     (!path.is_empty()).then(|| AccessLogSink::File(path.into()))
+}
+
+/// The name of the cluster that lists this proxy among others of its kind.
+fn local_cluster(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<String> {
+    const FIELD: &str = "local_cluster_name";
+    let at = root.message("cluster_manager")?;
+    let name = Some(at.str(FIELD)).filter(|name| !name.is_empty())?.to_owned();
+    cx.has_local_cluster = true;
+    let (span, path) = (at.span_of(FIELD), at.path_of(FIELD));
+    cx.cluster_uses.push(ClusterUse { name: name.clone(), span, path, required: true });
+    Some(name)
 }
 
 fn identity(node: &Reader<'_>) -> Node {

@@ -48,6 +48,17 @@ pub(super) fn unique_addresses(cx: &mut Lowering<'_>, listeners: &[Arc<Listener>
     }
 }
 
+/// Refuses priorities in the cluster of the proxies themselves, which have none.
+pub(super) fn one_priority(cx: &mut Lowering<'_>, cluster: &Reader<'_>) {
+    let assignment = cluster.message("load_assignment");
+    for locality in assignment.iter().flat_map(|assignment| assignment.list("endpoints")) {
+        if locality.u32("priority") > 0 {
+            let text = "the cluster named by `local_cluster_name` has the priority 0 alone";
+            cx.error(&locality, "priority", "conflict", text);
+        }
+    }
+}
+
 /// Warns of gRPC services whose cluster speaks HTTP/1: gRPC is not spoken over it, so every call would fail.
 pub(super) fn grpc_clusters(cx: &mut Lowering<'_>, clusters: &[Arc<Cluster>]) {
     for used in std::mem::take(&mut cx.grpc_uses) {

@@ -44,6 +44,8 @@ pub(super) struct Lowering<'c> {
     pub grpc_uses: Vec<ClusterUse>,
     /// `envoy.resource_limits.listener.<name>.connection_limit` of the runtime layers.
     pub connection_limits: HashMap<String, u64>,
+    /// It is said which cluster lists the proxies of this one's kind.
+    pub has_local_cluster: bool,
     pub secrets: Secrets<'c>,
     broken: Vec<String>,
     sources: &'c Sources,
@@ -64,6 +66,7 @@ impl<'c> Lowering<'c> {
             cluster_uses: Vec::new(),
             grpc_uses: Vec::new(),
             connection_limits: HashMap::new(),
+            has_local_cluster: false,
             secrets,
             broken,
             sources,

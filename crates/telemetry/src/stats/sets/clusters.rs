@@ -113,6 +113,20 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Routing of one cluster by zone; prefix: its name.
+    pub mod cluster_zones = "cluster";
+    counters {
+        LOCAL_CLUSTER_NOT_OK = "lb_local_cluster_not_ok",
+        RECALCULATED = "lb_recalculate_zone_structures",
+        CLUSTER_TOO_SMALL = "lb_zone_cluster_too_small",
+        NO_CAPACITY_LEFT = "lb_zone_no_capacity_left",
+        ALL_DIRECTLY = "lb_zone_routing_all_directly",
+        CROSS_ZONE = "lb_zone_routing_cross_zone",
+        SAMPLED = "lb_zone_routing_sampled",
+    }
+}
+
+crate::stat_set! {
     /// An upstream cluster; prefix: its name with `:` as `_`.
     pub mod cluster = "cluster";
     counters {

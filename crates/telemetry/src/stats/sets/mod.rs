@@ -11,7 +11,7 @@ mod process;
 
 pub use clusters::{
     cluster, cluster_certificate, cluster_health, cluster_health_named, cluster_http2, cluster_manager,
-    cluster_outlier, cluster_remaining, cluster_ssl, cluster_subsets,
+    cluster_outlier, cluster_remaining, cluster_ssl, cluster_subsets, cluster_zones,
 };
 pub use groups::{count_group_response, group};
 pub use http_connections::{http, http1, http2};
