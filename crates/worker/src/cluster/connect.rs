@@ -1,0 +1,242 @@
+//! Connections that are made when a pool has none: who may have one, and what becomes of the attempt.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use postrider_model::{Priority, Thresholds, UpstreamProtocol};
+use postrider_telemetry::Block;
+use postrider_telemetry::stats::sets::cluster as stat;
+use postrider_upstream::Permit;
+
+use super::open::Reached;
+use super::upstream::{Account, Active, Upstream};
+use super::{Cluster, Host, millis};
+use crate::h2::Client;
+use crate::io::Io;
+use crate::party::Party;
+use crate::worker::Worker;
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NoConnection {
+    /// The circuit breaker for waiting requests is open.
+    Overflow,
+    Timeout,
+    /// Too many hosts have connections already.
+    NoPool,
+    /// In the system's words.
+    Failed(String),
+}
+
+impl Cluster {
+    /// A new connection, or, for HTTP, one that came free while waiting for permission to open one.
+    ///
+    /// # Errors
+    /// See [`NoConnection`].
+    pub(crate) async fn connect(
+        self: &Rc<Cluster>,
+        worker: &Rc<Worker>,
+        host: &Rc<Host>,
+        priority: Priority,
+        protocol: Option<UpstreamProtocol>,
+        party: Option<&Party>,
+    ) -> Result<Box<Upstream>, NoConnection> {
+        let stats = self.stats(worker).clone();
+        let breakers = &self.breakers;
+        self.admit(host, priority, worker)?;
+        let Some(_pending) = Permit::pending(breakers, priority, worker.id) else {
+            stats.inc(stat::UPSTREAM_RQ_PENDING_OVERFLOW);
+            return Err(NoConnection::Overflow);
+        };
+        stats.inc(stat::UPSTREAM_RQ_PENDING_TOTAL);
+        let _gauge = Active::count(&stats, stat::UPSTREAM_RQ_PENDING_ACTIVE);
+        let permit = loop {
+            if protocol == Some(UpstreamProtocol::Http2)
+                && let Some(awaited) = self.streams.expected(host, party)
+            {
+                self.turn_or(|waker| awaited.poll_over(waker)).await?;
+                if let Some(upstream) = self.checkout(host, worker.clock.now(), UpstreamProtocol::Http2, party) {
+                    return Ok(upstream);
+                }
+                continue;
+            }
+            if self.has_room(host, priority)
+                && let Some(permit) = Permit::connection(breakers, priority, worker.id)
+            {
+                break permit;
+            }
+            stats.inc(stat::UPSTREAM_CX_OVERFLOW);
+            let Some(protocol) = protocol else {
+                // A connection is never shared here: there is nothing to wait for.
+                return Err(NoConnection::Overflow);
+            };
+            if party.is_some()
+                && let Some(idle) = host.take_oldest_idle()
+            {
+                // It serves others only, and may do so for long: it gives way.
+                drop(idle);
+                continue;
+            }
+            if host.connections.get() == 0 {
+                break Permit::connection_beyond_limit(breakers, priority, worker.id);
+            }
+            self.turn().await;
+            if let Some(upstream) = self.checkout(host, worker.clock.now(), protocol, party) {
+                return Ok(upstream);
+            }
+        };
+        let multiplexed = protocol == Some(UpstreamProtocol::Http2);
+        self.plan.traffic.store(true, Relaxed);
+        let expected = multiplexed.then(|| self.streams.expect(self, host, party));
+        let made = self.make(worker, host, permit, protocol, party).await;
+        if let (Some(expected), Err(failure)) = (&expected, &made) {
+            expected.fail(failure);
+        }
+        made
+    }
+
+    /// A connection for whose permission nobody has to wait any more.
+    async fn make(
+        self: &Rc<Cluster>,
+        worker: &Rc<Worker>,
+        host: &Rc<Host>,
+        permit: Permit,
+        protocol: Option<UpstreamProtocol>,
+        party: Option<&Party>,
+    ) -> Result<Box<Upstream>, NoConnection> {
+        let stats = self.stats(worker).clone();
+        let endpoint = &host.endpoint;
+        let connecting = self.reach(worker, host, alpn(protocol), party);
+        host.begin_connection();
+        stats.inc(stat::UPSTREAM_CX_TOTAL);
+        stats.gauge_inc(stat::UPSTREAM_CX_ACTIVE);
+        let unwind = Unwind { host, stats: &stats, armed: Cell::new(true) };
+        let started = worker.clock.now();
+        let Reached { io, tls, other } = match tokio::time::timeout(self.plan.model.connect_timeout, connecting).await {
+            Ok(Ok(opened)) => opened,
+            failed => {
+                host.totals.connect_failures.set(host.totals.connect_failures.get() + 1);
+                stats.inc(stat::UPSTREAM_CX_CONNECT_FAIL);
+                return Err(match failed {
+                    Ok(Err(error)) => NoConnection::Failed(reason(&error)),
+                    _ => {
+                        stats.inc(stat::UPSTREAM_CX_CONNECT_TIMEOUT);
+                        NoConnection::Timeout
+                    }
+                });
+            }
+        };
+        unwind.armed.set(false);
+        drop(unwind);
+        let now = worker.clock.now();
+        stats.record(stat::UPSTREAM_CX_CONNECT_MS, millis(now.saturating_duration_since(started)));
+        let account = Rc::new(Account {
+            host: host.clone(),
+            stats: stats.clone(),
+            worker: worker.clone(),
+            served: Cell::new(0),
+            busy: Cell::new(0),
+            ended_by_peer: Cell::new(false),
+            created: now,
+            local: io.local(),
+            name: other.as_ref().unwrap_or(&endpoint.address).to_string().into(),
+            tls,
+            _permit: permit,
+        });
+        let id = worker.next_connection_id();
+        let party = party.map(|party| Rc::new(party.clone()));
+        if !protocol.is_some_and(|protocol| speaks_http2(&io, protocol)) {
+            if protocol.is_some() {
+                stats.inc(stat::UPSTREAM_CX_HTTP1_TOTAL);
+            }
+            return Ok(Box::new(self.upstream(io, host, id, account, party)));
+        }
+        stats.inc(stat::UPSTREAM_CX_HTTP2_TOTAL);
+        let options = &self.plan.model.upstream;
+        let beginning = Client::begin(io, options, account, id, self, party);
+        let Ok(client) = tokio::time::timeout(self.plan.model.connect_timeout, beginning).await else {
+            stats.inc(stat::UPSTREAM_CX_CONNECT_TIMEOUT);
+            return Err(NoConnection::Timeout);
+        };
+        let client = client.map_err(|error| NoConnection::Failed(error.to_string()))?;
+        self.streams.add(host, client.clone());
+        // Whoever waited for this connection gets a stream of it.
+        for _ in 0..client.room() {
+            if !self.hosts.has_waiters() {
+                break;
+            }
+            self.hosts.call_next();
+        }
+        Ok(self.stream_of(host, &client))
+    }
+
+    fn thresholds(&self, priority: Priority) -> &Thresholds {
+        match priority {
+            Priority::Default => &self.plan.model.thresholds,
+            Priority::High => &self.plan.model.high_thresholds,
+        }
+    }
+
+    /// The host has no limit of its own, or has not reached it.
+    fn has_room(&self, host: &Host, priority: Priority) -> bool {
+        let limit = self.thresholds(priority).max_connections_per_host;
+        limit.is_none_or(|limit| host.open_connections() < limit)
+    }
+
+    /// Where the number of hosts with connections is limited: permission for this one to have some.
+    ///
+    /// # Errors
+    /// There is none.
+    fn admit(&self, host: &Host, priority: Priority, worker: &Worker) -> Result<(), NoConnection> {
+        if self.thresholds(priority).max_connection_pools.is_none() || host.is_admitted() {
+            return Ok(());
+        }
+        let Some(permit) = Permit::pool(&self.breakers, priority, worker.id) else {
+            self.stats(worker).inc(stat::UPSTREAM_CX_POOL_OVERFLOW);
+            return Err(NoConnection::NoPool);
+        };
+        host.admit(permit);
+        Ok(())
+    }
+}
+
+/// Takes back the counts of a connection that was never made.
+struct Unwind<'a> {
+    host: &'a Host,
+    stats: &'a Block,
+    armed: Cell<bool>,
+}
+
+impl Drop for Unwind<'_> {
+    fn drop(&mut self) {
+        if self.armed.get() {
+            self.host.end_connection();
+            self.stats.gauge_dec(stat::UPSTREAM_CX_ACTIVE);
+            self.stats.inc(stat::UPSTREAM_CX_DESTROY);
+        }
+    }
+}
+
+/// What a connection for `protocol` offers.
+pub(crate) fn alpn(protocol: Option<UpstreamProtocol>) -> Option<&'static [&'static [u8]]> {
+    match protocol {
+        Some(UpstreamProtocol::Http2) => Some(&[b"h2"]),
+        Some(UpstreamProtocol::Auto) => Some(&[b"h2", b"http/1.1"]),
+        Some(UpstreamProtocol::Http1 | UpstreamProtocol::SameAsClient) | None => None,
+    }
+}
+
+fn speaks_http2(io: &Io, protocol: UpstreamProtocol) -> bool {
+    match (protocol, io) {
+        (UpstreamProtocol::Http2, _) => true,
+        (UpstreamProtocol::Auto, Io::Tls(stream)) => stream.session().alpn_protocol() == Some(b"h2"),
+        _ => false,
+    }
+}
+
+/// `Connection refused`, without the number that Rust adds.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,125 @@
+//! Reaching a host: its addresses, the socket's options, what is said before anything else, and TLS.
+
+use std::rc::Rc;
+
+use postrider_filter_api::TlsSession;
+use postrider_model::{Address, Endpoint, ProxyHeader};
+use postrider_telemetry::stats::sets::{cluster as stat, cluster_ssl};
+use postrider_tls::{Target, rustls};
+
+use super::{Cluster, Host};
+use crate::eyeballs;
+use crate::io::{self, Io, Socket, TlsStream, Unverified};
+use crate::party::Party;
+use crate::proxy_protocol;
+use crate::worker::Worker;
+
+/// A connection that was just made.
+pub(super) struct Reached {
+    pub(super) io: Io,
+    pub(super) tls: Option<Rc<TlsSession>>,
+    /// Which address of the host it goes to, if that can be another than its first.
+    pub(super) other: Option<Address>,
+}
+
+impl Cluster {
+    /// Connects to a host: to the first of its addresses that agrees, where it has several.
+    pub(super) async fn reach(
+        &self,
+        worker: &Worker,
+        host: &Host,
+        alpn: Option<&[&[u8]]>,
+        party: Option<&Party>,
+    ) -> std::io::Result<Reached> {
+        let Endpoint { address, additional, hostname, .. } = &*host.endpoint;
+        if additional.is_empty() {
+            let (io, tls) = self.open(worker, address, hostname, alpn, party).await?;
+            return Ok(Reached { io, tls, other: None });
+        }
+        // Boxed: most hosts have one address.
+        Box::pin(self.race(worker, host, alpn, party)).await
+    }
+
+    async fn race(
+        &self,
+        worker: &Worker,
+        host: &Host,
+        alpn: Option<&[&[u8]]>,
+        party: Option<&Party>,
+    ) -> std::io::Result<Reached> {
+        let addresses = postrider_upstream::address_order(&host.endpoint, self.plan.model.upstream.address_order);
+        let attempts = addresses.into_iter().enumerate().map(move |(index, address)| async move {
+            if index > 0 {
+                // The first was counted already.
+                self.stats(worker).inc(stat::UPSTREAM_CX_TOTAL);
+                host.totals.connections.set(host.totals.connections.get() + 1);
+            }
+            let (io, tls) = self.open(worker, &address, &host.endpoint.hostname, alpn, party).await?;
+            Ok(Reached { io, tls, other: Some(address) })
+        });
+        eyeballs::first(attempts).await
+    }
+
+    /// Connects, and agrees on TLS where the cluster wants it. `hostname` is the endpoint's name, which may be empty; `alpn` is
+    /// what to offer in place of what the cluster says.
+    pub(crate) async fn open(
+        &self,
+        worker: &Worker,
+        address: &Address,
+        hostname: &str,
+        alpn: Option<&[&[u8]]>,
+        party: Option<&Party>,
+    ) -> std::io::Result<(Io, Option<Rc<TlsSession>>)> {
+        let options = &self.plan.model.upstream;
+        let mut socket = io::connect(address, options.bind, self.keepalive.as_ref(), &self.socket_options).await?;
+        if let Some(header) = &self.plan.model.proxy_header {
+            // Boxed: most clusters have none.
+            Box::pin(introduce(header, address, party, &mut socket)).await?;
+        }
+        let Some(tls) = &self.plan.tls else { return Ok((Io::Plain(socket), None)) };
+        let endpoint = Some(hostname).filter(|name| !name.is_empty());
+        let stats = self.ssl_stats.get_or_init(|| worker.stats.block(&cluster_ssl::SET, &self.stat_prefix()));
+        let ip = |address: Option<std::net::SocketAddr>| address.map(|address| address.ip());
+        let remote = match address {
+            Address::Tcp(address) => Some(address.ip()),
+            Address::Unix { .. } => None,
+        };
+        let request_host = party.and_then(|party| party.host.as_deref());
+        let target = Target { alpn, endpoint_host: endpoint, request_host, local: ip(socket.local()), remote };
+        let session = tls.connection(&target).map_err(std::io::Error::other)?;
+        let mut stream = Box::new(TlsStream::new(socket, session, Vec::new()));
+        match std::future::poll_fn(|cx| stream.poll_handshake(cx)).await {
+            Ok(()) => {
+                stats.inc(cluster_ssl::HANDSHAKE);
+                if stream.session().handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
+                    stats.inc(cluster_ssl::SESSION_REUSED);
+                }
+                let session = io::with_upstream(&stream, tls, &target);
+                Ok((Io::Tls(stream), Some(Rc::new(session))))
+            }
+            Err(error) => {
+                stats.inc(match io::verify_failure(&error) {
+                    None => cluster_ssl::CONNECTION_ERROR,
+                    Some(Unverified::Name) => cluster_ssl::FAIL_VERIFY_SAN,
+                    Some(Unverified::NoCertificate | Unverified::Certificate) => cluster_ssl::FAIL_VERIFY_ERROR,
+                });
+                Err(std::io::Error::new(error.kind(), format!("TLS error: {error}")))
+            }
+        }
+    }
+}
+
+/// Says by the PROXY protocol for whom the connection is, before anything else is said on it.
+async fn introduce(
+    header: &ProxyHeader,
+    address: &Address,
+    party: Option<&Party>,
+    socket: &mut Socket,
+) -> std::io::Result<()> {
+    let own = match address {
+        Address::Tcp(remote) => socket.local().map(|local| (local, *remote)),
+        Address::Unix { .. } => None,
+    };
+    let bytes = proxy_protocol::write(header, party.and_then(|party| party.ends), own);
+    socket.send_all(&bytes).await
+}
