@@ -22,6 +22,8 @@ pub struct Balancing {
     pub fails_on_panic: bool,
     /// When hosts come or go, connections to all of them end with their requests.
     pub closes_on_change: bool,
+    /// Somebody wants to know who is next, to connect beforehand.
+    pub looks_ahead: bool,
     /// Which hosts may be chosen by their address.
     pub by_address: HostStatuses,
 }
@@ -37,6 +39,7 @@ impl Default for Balancing {
             zones: ZoneRules::default(),
             fails_on_panic: false,
             closes_on_change: false,
+            looks_ahead: false,
             by_address: HostStatuses::default(),
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Address, Balancing, EndpointCheck, HealthRules, Http2Options, Metadata, NameForm, NumberedOption, Origin,
-    OutlierDetection, TcpKeepalive, UpstreamTls,
+    Address, Balancing, EndpointCheck, HealthRules, Http2Options, Metadata, MetadataMatch, NameForm, NumberedOption,
+    Origin, OutlierDetection, TcpKeepalive, UpstreamTls,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +23,8 @@ pub struct Cluster {
     pub thresholds: Thresholds,
     /// For requests of high priority.
     pub high_thresholds: Thresholds,
+    /// Connections are made before they are needed.
+    pub preconnect: Option<Box<Preconnect>>,
     /// Bytes buffered per connection and direction.
     pub buffer_limit: u32,
     pub upstream: UpstreamOptions,
@@ -31,6 +33,17 @@ pub struct Cluster {
     /// Connections begin by saying where they come from, before TLS.
     pub proxy_header: Option<Box<ProxyHeader>>,
     pub origin: Origin,
+}
+
+/// For how many requests there is to be room, for each that is there; 1 is no more than is needed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preconnect {
+    /// At the host of the request.
+    pub of_host: f64,
+    /// At all hosts together: those that are likely to be next get a connection.
+    pub of_all: f64,
+    /// What the metadata of hosts is to be like that get some; `None` is all of them.
+    pub hosts: Option<MetadataMatch>,
 }
 
 /// How a connection says where it comes from (the PROXY protocol).

@@ -112,6 +112,13 @@ impl Picker {
     }
 }
 
+impl Picker {
+    /// Who is next depends on no request, so that it can be said beforehand.
+    pub(crate) fn knows_next(&self) -> bool {
+        matches!(self.0, Kind::Rotate { .. } | Kind::Turns { .. } | Kind::Random { .. })
+    }
+}
+
 impl Kind {
     fn turns(weights: Box<[u32]>, bias: f64, random: &Random, hosts: &impl Hosts) -> Kind {
         let now = |index: usize| weight(&weights, bias, index, hosts);

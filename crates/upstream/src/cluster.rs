@@ -72,6 +72,8 @@ pub struct Host<C> {
     pub endpoint: Arc<Endpoint>,
     /// Requests under way.
     pub active: Cell<u32>,
+    /// Requests that wait for a connection to it.
+    pub waiting: Cell<u32>,
     /// Connections, pooled and busy.
     pub connections: Cell<u32>,
     /// What active checks say.
@@ -265,6 +267,12 @@ impl<C> Cluster<C> {
         self.hosts.borrow().pick_without(without, (&self.balancing, &self.rules), random, choice)
     }
 
+    /// A host that is likely to be next, and that the next request gets unless something changes. As many may be asked for as
+    /// there are healthy hosts; `None` also where nobody can tell, because it depends on requests.
+    pub fn look_ahead(&self, random: &Random) -> Option<Rc<Host<C>>> {
+        self.hosts.borrow().look_ahead(random)
+    }
+
     /// Hosts are chosen by a hash, so another try of a request needs another attempt to find another host.
     pub fn is_hashing(&self) -> bool {
         self.balancing.policy.is_hashing()
@@ -375,6 +383,7 @@ impl<C> Host<C> {
             peak: None,
             removed: Cell::new(false),
             active: Cell::new(0),
+            waiting: Cell::new(0),
             connections: Cell::new(0),
             totals: HostTotals::default(),
             idle: RefCell::default(),

@@ -1,6 +1,7 @@
 //! Which hosts of a cluster get traffic, and in what shares: by priority and health, and by locality where that counts.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use postrider_model::{Balancing, Endpoint, EndpointHealth, HealthRules, Locality, SlowStart};
@@ -54,6 +55,10 @@ struct Spread<C> {
     panics: Cell<u64>,
     /// Requests may want some of the hosts only.
     subsets: Option<Subsets<C>>,
+    /// Who is next, where somebody wanted to know.
+    next: RefCell<VecDeque<Rc<Host<C>>>>,
+    /// So many of the hosts are healthy.
+    healthy: usize,
 }
 
 #[derive(Debug)]
@@ -132,6 +137,11 @@ impl<C> HostSet<C> {
         }
     }
 
+    /// See [`Cluster::look_ahead`](crate::Cluster::look_ahead).
+    pub(crate) fn look_ahead(&self, random: &Random) -> Option<Rc<Host<C>>> {
+        self.spread.as_ref()?.look_ahead(random)
+    }
+
     pub(crate) fn take_panics(&self) -> u64 {
         let Some(spread) = &self.spread else { return 0 };
         spread.panics.take() + spread.subsets.as_ref().map_or(0, Subsets::take_panics)
@@ -177,13 +187,15 @@ impl<C> HostSet<C> {
             Subsets::of(model, &self.all, self.zoning.as_ref(), (balancing, rules), random, before.as_ref())
         });
         let alone = matches!(slices.as_slice(), [Slice { panic: false, source: Source::Group(_), .. }]);
-        let alone = alone && subsets.is_none();
+        let alone = alone && subsets.is_none() && !balancing.looks_ahead;
         match slices.pop() {
             Some(Slice { source: Source::Group(group), .. }) if alone => self.usable = group,
             last => {
                 slices.extend(last);
                 self.usable = Group::new(balancing, Vec::new(), 0, random);
-                self.spread = Some(Box::new(Spread { slices, panics: Cell::new(0), subsets }));
+                let healthy = self.all.iter().filter(|host| host.standing() == EndpointHealth::Healthy).count();
+                let (panics, next) = (Cell::new(0), RefCell::default());
+                self.spread = Some(Box::new(Spread { slices, panics, subsets, next, healthy }));
             }
         }
     }
@@ -492,16 +504,35 @@ impl<C> Spread<C> {
     }
 
     fn draw(&self, random: &Random, choice: Choice<'_>) -> Option<Rc<Host<C>>> {
+        if let Some(host) = self.next.borrow_mut().pop_front() {
+            return Some(host);
+        }
         let choice = Choice { hash: choice.hash.or_else(|| Some(random.next())), ..choice };
-        let mut ticket = choice.hash.unwrap_or_default() % 100;
-        let drawn = self.slices.iter().find(|slice| {
+        let slice = self.slice(choice.hash.unwrap_or_default())?;
+        self.panics.set(self.panics.get() + u64::from(slice.panic));
+        slice.source.pick(random, choice)
+    }
+
+    /// The slice that a random number falls into.
+    fn slice(&self, number: u64) -> Option<&Slice<C>> {
+        let mut ticket = number % 100;
+        self.slices.iter().find(|slice| {
             let hit = ticket < slice.percent;
             ticket = ticket.saturating_sub(slice.percent);
             hit
-        });
-        let slice = drawn?;
-        self.panics.set(self.panics.get() + u64::from(slice.panic));
-        slice.source.pick(random, choice)
+        })
+    }
+
+    #[cold]
+    fn look_ahead(&self, random: &Random) -> Option<Rc<Host<C>>> {
+        let mut next = self.next.borrow_mut();
+        if self.subsets.is_some() || next.len() >= self.healthy {
+            return None;
+        }
+        let group = self.slice(random.next())?.source.draw(random)?;
+        let host = group.picker.knows_next().then(|| group.pick(random, Choice::default()))??;
+        next.push_back(host.clone());
+        Some(host)
     }
 }
 

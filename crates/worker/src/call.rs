@@ -166,6 +166,9 @@ impl<'a> Way<'a> {
     async fn connection(&self, pooled: bool) -> Result<Box<Upstream>, NoConnection> {
         let Way { worker, cluster, host, protocol, party } = *self;
         if pooled && let Some(pooled) = cluster.checkout(host, worker.clock.now(), protocol, party) {
+            if cluster.preconnects && party.is_none() {
+                cluster.preconnect(worker, host, Priority::Default, protocol);
+            }
             return Ok(pooled);
         }
         let made = cluster.connect(worker, host, Priority::Default, Some(protocol), party).await;

@@ -3,6 +3,7 @@
 mod connect;
 mod open;
 mod pool;
+mod preconnect;
 mod upstream;
 
 use std::cell::{OnceCell, RefCell};
@@ -44,10 +45,12 @@ pub(crate) struct Cluster {
     pub(crate) breakers: LocalBreakers,
     /// For a cluster without endpoints of its own.
     pub(crate) destinations: Option<Box<Destinations>>,
+    /// Connections are made before they are needed.
+    pub(crate) preconnects: bool,
     /// Not every connection serves every request.
     parting: Option<Parting>,
     /// Connections that carry many requests at once.
-    streams: Pool,
+    pub(crate) streams: Pool,
     keepalive: Option<TcpKeepalive>,
     socket_options: Vec<postrider_sys::NumberedOption>,
     /// Made with the first request: a cluster without traffic holds no statistics.
@@ -88,6 +91,7 @@ impl Cluster {
             zone_stats: OnceCell::new(),
             socket_options: io::system_options(&plan.model.upstream.socket_options),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
+            preconnects: plan.model.preconnect.is_some(),
             parting: parting(&plan.model),
             destinations: match &plan.model.discovery {
                 Discovery::Original(model) => Some(Box::new(Destinations::new(model))),

@@ -48,6 +48,7 @@ mod tests {
             outliers: None,
             thresholds: Thresholds::default(),
             high_thresholds: Thresholds::default(),
+            preconnect: None,
             buffer_limit: 0,
             upstream: UpstreamOptions {
                 idle_timeout: None,

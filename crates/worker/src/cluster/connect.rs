@@ -10,6 +10,7 @@ use postrider_telemetry::stats::sets::cluster as stat;
 use postrider_upstream::Permit;
 
 use super::open::Reached;
+use super::preconnect::Demand;
 use super::upstream::{Account, Active, Upstream};
 use super::{Cluster, Host, millis};
 use crate::h2::Client;
@@ -44,19 +45,29 @@ impl Cluster {
     ) -> Result<Box<Upstream>, NoConnection> {
         let stats = self.stats(worker).clone();
         let breakers = &self.breakers;
+        // Connections may be made before they are needed: only those that serve everybody.
+        let ahead = protocol.filter(|_| self.preconnects && party.is_none());
+        let demand = ahead.map(|protocol| Demand { worker, priority, protocol, coming: 1 });
         self.admit(host, priority, worker)?;
         let Some(_pending) = Permit::pending(breakers, priority, worker.id) else {
             stats.inc(stat::UPSTREAM_RQ_PENDING_OVERFLOW);
             return Err(NoConnection::Overflow);
         };
+        if let Some(demand) = demand {
+            self.look_ahead(demand);
+        }
         stats.inc(stat::UPSTREAM_RQ_PENDING_TOTAL);
         let _gauge = Active::count(&stats, stat::UPSTREAM_RQ_PENDING_ACTIVE);
+        let _waiting = Waiting::begin(host);
         let permit = loop {
-            if protocol == Some(UpstreamProtocol::Http2)
+            if let Some(shared) = ahead.or(protocol.filter(|protocol| *protocol == UpstreamProtocol::Http2))
                 && let Some(awaited) = self.streams.expected(host, party)
             {
+                if let Some(demand) = demand {
+                    self.provide(host, Demand { coming: 0, ..demand });
+                }
                 self.turn_or(|waker| awaited.poll_over(waker)).await?;
-                if let Some(upstream) = self.checkout(host, worker.clock.now(), UpstreamProtocol::Http2, party) {
+                if let Some(upstream) = self.checkout(host, worker.clock.now(), shared, party) {
                     return Ok(upstream);
                 }
                 continue;
@@ -86,10 +97,14 @@ impl Cluster {
                 return Ok(upstream);
             }
         };
-        let multiplexed = protocol == Some(UpstreamProtocol::Http2);
         self.plan.traffic.store(true, Relaxed);
-        let expected = multiplexed.then(|| self.streams.expect(self, host, party));
-        let made = self.make(worker, host, permit, protocol, party).await;
+        let begun = Begun::now(host, &stats);
+        let awaited = ahead.or(protocol.filter(|protocol| *protocol == UpstreamProtocol::Http2));
+        let expected = awaited.map(|protocol| self.expect(host, protocol, party, 1));
+        if let Some(demand) = demand {
+            self.provide(host, Demand { coming: 0, ..demand });
+        }
+        let made = self.make(worker, host, (begun, permit), protocol, party).await;
         if let (Some(expected), Err(failure)) = (&expected, &made) {
             expected.fail(failure);
         }
@@ -97,21 +112,17 @@ impl Cluster {
     }
 
     /// A connection for whose permission nobody has to wait any more.
-    async fn make(
+    pub(super) async fn make(
         self: &Rc<Cluster>,
         worker: &Rc<Worker>,
         host: &Rc<Host>,
-        permit: Permit,
+        (begun, permit): (Begun, Permit),
         protocol: Option<UpstreamProtocol>,
         party: Option<&Party>,
     ) -> Result<Box<Upstream>, NoConnection> {
         let stats = self.stats(worker).clone();
         let endpoint = &host.endpoint;
         let connecting = self.reach(worker, host, alpn(protocol), party);
-        host.begin_connection();
-        stats.inc(stat::UPSTREAM_CX_TOTAL);
-        stats.gauge_inc(stat::UPSTREAM_CX_ACTIVE);
-        let unwind = Unwind { host, stats: &stats, armed: Cell::new(true) };
         let started = worker.clock.now();
         let Reached { io, tls, other } = match tokio::time::timeout(self.plan.model.connect_timeout, connecting).await {
             Ok(Ok(opened)) => opened,
@@ -127,8 +138,7 @@ impl Cluster {
                 });
             }
         };
-        unwind.armed.set(false);
-        drop(unwind);
+        begun.succeeded();
         let now = worker.clock.now();
         stats.record(stat::UPSTREAM_CX_CONNECT_MS, millis(now.saturating_duration_since(started)));
         let account = Rc::new(Account {
@@ -179,7 +189,7 @@ impl Cluster {
     }
 
     /// The host has no limit of its own, or has not reached it.
-    fn has_room(&self, host: &Host, priority: Priority) -> bool {
+    pub(super) fn has_room(&self, host: &Host, priority: Priority) -> bool {
         let limit = self.thresholds(priority).max_connections_per_host;
         limit.is_none_or(|limit| host.open_connections() < limit)
     }
@@ -188,7 +198,7 @@ impl Cluster {
     ///
     /// # Errors
     /// There is none.
-    fn admit(&self, host: &Host, priority: Priority, worker: &Worker) -> Result<(), NoConnection> {
+    pub(super) fn admit(&self, host: &Host, priority: Priority, worker: &Worker) -> Result<(), NoConnection> {
         if self.thresholds(priority).max_connection_pools.is_none() || host.is_admitted() {
             return Ok(());
         }
@@ -201,20 +211,50 @@ impl Cluster {
     }
 }
 
-/// Takes back the counts of a connection that was never made.
-struct Unwind<'a> {
-    host: &'a Host,
-    stats: &'a Block,
-    armed: Cell<bool>,
+/// Counts a connection from its beginning, and takes that back if it is never made.
+pub(super) struct Begun {
+    host: Rc<Host>,
+    stats: Rc<Block>,
+    is_made: bool,
 }
 
-impl Drop for Unwind<'_> {
+impl Begun {
+    pub(super) fn now(host: &Rc<Host>, stats: &Rc<Block>) -> Begun {
+        host.begin_connection();
+        stats.inc(stat::UPSTREAM_CX_TOTAL);
+        stats.gauge_inc(stat::UPSTREAM_CX_ACTIVE);
+        Begun { host: host.clone(), stats: stats.clone(), is_made: false }
+    }
+
+    /// From here on, its account counts it.
+    fn succeeded(mut self) {
+        self.is_made = true;
+    }
+}
+
+impl Drop for Begun {
     fn drop(&mut self) {
-        if self.armed.get() {
+        if !self.is_made {
             self.host.end_connection();
             self.stats.gauge_dec(stat::UPSTREAM_CX_ACTIVE);
             self.stats.inc(stat::UPSTREAM_CX_DESTROY);
         }
+    }
+}
+
+/// A request waits for a connection of a host while this lives.
+struct Waiting<'h>(&'h Host);
+
+impl Waiting<'_> {
+    fn begin(host: &Host) -> Waiting<'_> {
+        host.waiting.set(host.waiting.get() + 1);
+        Waiting(host)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get().saturating_sub(1));
     }
 }
 

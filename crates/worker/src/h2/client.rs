@@ -56,6 +56,10 @@ pub(crate) struct Pool {
 pub(crate) struct Awaited {
     host: Rc<Host>,
     party: Option<Party>,
+    /// Requests that it will carry at once.
+    streams: usize,
+    /// Of those, whoever makes it needs so many.
+    taken: usize,
     /// Requests that wait for it.
     waiting: Cell<usize>,
     wakers: RefCell<Vec<Waker>>,
@@ -93,13 +97,12 @@ impl Awaited {
 }
 
 /// A connection is being made while this lives. However that ends, whoever waits for it hears of it.
-pub(crate) struct Expected<'c> {
-    cluster: &'c Cluster,
-    pool: &'c Pool,
+pub(crate) struct Expected {
+    cluster: Rc<Cluster>,
     awaited: Rc<Awaited>,
 }
 
-impl Expected<'_> {
+impl Expected {
     /// There will be no connection.
     pub(crate) fn fail(&self, failure: &NoConnection) {
         self.awaited.outcome.replace(Outcome::Failed(failure.clone()));
@@ -266,23 +269,44 @@ impl Pool {
     /// A connection that is being made and that a request had better wait for; it is counted then.
     pub(crate) fn expected(&self, host: &Rc<Host>, party: Option<&Party>) -> Option<Rc<Awaited>> {
         let expected = self.expected.borrow();
-        let has_room = |awaited: &Awaited| awaited.waiting.get() + 1 < EXPECTED_STREAMS;
+        let has_room =
+            |awaited: &Awaited| awaited.waiting.get() + awaited.taken < awaited.streams.min(EXPECTED_STREAMS);
         let awaited = expected.iter().find(|awaited| awaited.is_for(host, party) && has_room(awaited))?;
         awaited.waiting.set(awaited.waiting.get() + 1);
         Some(awaited.clone())
     }
 
-    /// A connection to `host` is being made.
-    pub(crate) fn expect<'c>(&'c self, cluster: &'c Cluster, host: &Rc<Host>, party: Option<&Party>) -> Expected<'c> {
+    /// How many more requests the connections to `host`, or to all, have room for than there are connections, used room
+    /// included.
+    pub(crate) fn more_room(&self, host: Option<&Rc<Host>>) -> f64 {
+        let is_meant = |of: &Rc<Host>| host.is_none_or(|host| Rc::ptr_eq(of, host));
+        let more = |streams: usize| streams as f64 - 1.0;
+        let (open, expected) = (self.open.borrow(), self.expected.borrow());
+        let open = open.iter().filter(|(of, _)| is_meant(of));
+        let expected = expected.iter().filter(|awaited| is_meant(&awaited.host));
+        open.map(|(_, client)| more(client.room() + client.account.busy.get())).sum::<f64>()
+            + expected.map(|awaited| more(awaited.streams)).sum::<f64>()
+    }
+
+    /// A connection to `host` is being made, with room for so many requests of which some are taken.
+    pub(crate) fn expect(
+        &self,
+        cluster: &Rc<Cluster>,
+        host: &Rc<Host>,
+        party: Option<&Party>,
+        (streams, taken): (usize, usize),
+    ) -> Expected {
         let awaited = Rc::new(Awaited {
             host: host.clone(),
             party: party.cloned(),
+            streams,
+            taken,
             waiting: Cell::new(0),
             wakers: RefCell::default(),
             outcome: RefCell::new(Outcome::Open),
         });
         self.expected.borrow_mut().push(awaited.clone());
-        Expected { cluster, pool: self, awaited }
+        Expected { cluster: cluster.clone(), awaited }
     }
 
     /// Lets go of connections that are idle or old.
@@ -315,9 +339,9 @@ impl Pool {
     }
 }
 
-impl Drop for Expected<'_> {
+impl Drop for Expected {
     fn drop(&mut self) {
-        self.pool.expected.borrow_mut().retain(|awaited| !Rc::ptr_eq(awaited, &self.awaited));
+        self.cluster.streams.expected.borrow_mut().retain(|awaited| !Rc::ptr_eq(awaited, &self.awaited));
         let mut outcome = self.awaited.outcome.borrow_mut();
         if matches!(*outcome, Outcome::Open) {
             *outcome = Outcome::Over;

@@ -20,7 +20,7 @@ mod text;
 pub(crate) mod websocket;
 mod wire;
 
-pub(crate) use client::{Client, Pool, begin};
+pub(crate) use client::{Client, Expected, Pool, begin};
 pub(crate) use lane::Lanes;
 pub(crate) use server::serve;
 pub(crate) use stream::Stream;

@@ -34,7 +34,7 @@ impl Exchange {
         let Action::Forward(forward) = &routes.plan.table.route(route).action else { return };
         // What is kept in variables here makes every idle connection's task larger.
         loop {
-            let upstream = match self.pooled(connection) {
+            let upstream = match self.pooled(connection, forward.priority) {
                 Some(pooled) => Ok(pooled),
                 None => {
                     let Some(connecting) = self.connecting(connection, forward.priority) else { return };
@@ -117,12 +117,16 @@ impl Exchange {
 
     /// A pooled connection, unless the request needs one of its own.
     #[inline]
-    fn pooled(&self, connection: &Connection) -> Option<Box<Upstream>> {
+    fn pooled(&self, connection: &Connection, priority: Priority) -> Option<Box<Upstream>> {
         let host = self.host.as_ref().filter(|_| !self.fresh_only)?;
         let cluster = self.cluster.as_ref()?;
         let protocol = cluster.protocol_for(self.request.version());
         let party = cluster.party(Some(&self.request), || connection.ends());
-        cluster.checkout(host, connection.worker.clock.now(), protocol, party.as_deref())
+        let found = cluster.checkout(host, connection.worker.clock.now(), protocol, party.as_deref());
+        if cluster.preconnects && found.is_some() && party.is_none() {
+            cluster.preconnect(&connection.worker, host, priority, protocol);
+        }
+        found
     }
 
     /// Begins the request on a connection.

@@ -230,6 +230,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
         outliers: None,
         thresholds: Thresholds::default(),
         high_thresholds: Thresholds::default(),
+        preconnect: None,
         buffer_limit: 200 << 10,
         upstream: UpstreamOptions {
             idle_timeout: Some(Duration::from_secs(3600)),

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_config_core::Severity;
-use postrider_model::{AccessLogSink, Balancing, CheckKind, Cluster, Discovery, Thresholds, UpstreamProtocol};
+use postrider_model::{
+    AccessLogSink, Balancing, CheckKind, Cluster, Discovery, Preconnect, Thresholds, UpstreamProtocol,
+};
 
 use super::context::{Lowering, origin};
-use super::{balancing, dns, endpoints, health, listener, original_dst, outlier, retry, transport, upstream};
+use super::{balancing, dns, endpoints, health, listener, matchers, original_dst, outlier, retry, transport, upstream};
 use crate::reader::Reader;
 
 /// `connect_timeout` where it is absent.
@@ -19,7 +21,9 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
     let discovery = discovery(cx, at);
     let original = matches!(discovery, Some(Discovery::Original(_)));
     // Destinations are not chosen among.
-    let balancing = if original { Balancing::default() } else { balancing::balancing(cx, at) };
+    let mut balancing = if original { Balancing::default() } else { balancing::balancing(cx, at) };
+    let preconnect = preconnect(cx, at);
+    balancing.looks_ahead = preconnect.as_ref().is_some_and(|preconnect| preconnect.of_all > 1.0);
     if !original {
         at.ignore("cleanup_interval", "it is about clusters of original destinations");
         at.whole("original_dst_lb_config");
@@ -49,6 +53,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
         outliers: outlier::detection(cx, at, ejections).map(Box::new),
         thresholds,
         high_thresholds,
+        preconnect,
         buffer_limit,
         upstream,
         tls: None,
@@ -83,6 +88,14 @@ fn discovery(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Discovery> {
             None
         }
     }
+}
+
+fn preconnect(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Box<Preconnect>> {
+    let at = at.message("preconnect_policy")?;
+    let ratio = |field| at.f64_wrapper(field).unwrap_or(1.0);
+    let (of_host, of_all) = (ratio("per_upstream_preconnect_ratio"), ratio("predictive_preconnect_ratio"));
+    let hosts = at.message("preconnect_enabled_metadata").and_then(|condition| matchers::metadata(cx, &condition));
+    (of_host > 1.0 || of_all > 1.0).then(|| Box::new(Preconnect { of_host, of_all, hosts }))
 }
 
 fn thresholds(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Thresholds, Thresholds) {
