@@ -151,12 +151,23 @@ pub enum Action {
     Respond(DirectResponse),
 }
 
+/// The number that is drawn for a request.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Lot {
+    #[default]
+    Random,
+    /// That of a request header, where it has one.
+    Header(String),
+    /// The hash that also decides on the host, where there is anything to hash.
+    Hash,
+}
+
 /// Send the request to a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forward {
     pub target: Target,
-    /// The request header whose number says which of the weighted clusters it is, where it has one.
-    pub ticket_header: Option<String>,
+    /// What says which of the weighted clusters it is.
+    pub lot: Lot,
     /// From the end of the request to the end of the response. `None` is no limit.
     pub timeout: Option<Duration>,
     /// Limits of the whole stream, which take the place of `timeout`.

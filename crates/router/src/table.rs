@@ -347,7 +347,7 @@ pub(crate) mod tests {
     pub(crate) fn forward() -> Forward {
         Forward {
             target: Target::Cluster("c".into()),
-            ticket_header: None,
+            lot: Default::default(),
             timeout: None,
             idle_timeout: None,
             flush_timeout: None,

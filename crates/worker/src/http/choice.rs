@@ -79,19 +79,18 @@ impl Exchange {
 
     fn hash(&self, policies: &[HashPolicy]) -> Chosen {
         let mut chosen = Chosen::default();
-        for policy in policies {
-            if let Some(one) = self.hash_of(&policy.source, &mut chosen.cookies) {
-                // Turned before each next one, so that equal ones do not cancel each other out.
-                chosen.hash = Some(chosen.hash.map_or(0, |before| before.rotate_left(1)) ^ one);
-            }
-            if policy.terminal && chosen.hash.is_some() {
-                break;
-            }
-        }
+        chosen.hash = combine(policies, |source| self.hash_of(source, Some(&mut chosen.cookies)));
         chosen
     }
 
-    fn hash_of(&self, source: &HashSource, cookies: &mut Vec<String>) -> Option<u64> {
+    /// The same for another choice than that of a host: no cookie is made.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn hash_alone(&self, policies: &[HashPolicy]) -> Option<u64> {
+        combine(policies, |source| self.hash_of(source, None))
+    }
+
+    fn hash_of(&self, source: &HashSource, cookies: Option<&mut Vec<String>>) -> Option<u64> {
         match source {
             HashSource::Header { name, rewrite } => {
                 let mut values = values(&self.request, name);
@@ -110,6 +109,7 @@ impl Exchange {
             HashSource::Cookie(cookie) => match cookie_value(&self.request, &cookie.name) {
                 Some(value) if !value.is_empty() => Some(xxh64(value, 0)),
                 _ => {
+                    let cookies = cookies?;
                     let made = self.make_cookie(cookie, cookie.ttl?)?;
                     cookies.push(made.1);
                     Some(xxh64(made.0.as_bytes(), 0))
@@ -143,6 +143,21 @@ impl Exchange {
         line.push_str("; HttpOnly");
         Some((value, line))
     }
+}
+
+/// One hash of those that policies find.
+fn combine(policies: &[HashPolicy], mut hash_of: impl FnMut(&HashSource) -> Option<u64>) -> Option<u64> {
+    let mut hash: Option<u64> = None;
+    for policy in policies {
+        if let Some(one) = hash_of(&policy.source) {
+            // Turned before each next one, so that equal ones do not cancel each other out.
+            hash = Some(hash.map_or(0, |before| before.rotate_left(1)) ^ one);
+        }
+        if policy.terminal && hash.is_some() {
+            break;
+        }
+    }
+    hash
 }
 
 /// What was found out, for the try with this number.

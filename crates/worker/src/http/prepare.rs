@@ -6,8 +6,8 @@ use std::rc::Rc;
 use postrider_filter_api::{ClusterLoad, Clusters, Flags, LocalReply, Place, StreamInfo};
 use postrider_http::{HeaderId, Method, Reject, RequestHead, Scheme};
 use postrider_model::{
-    Action, DirectResponse, EarlyEdits, Forward, Metadata, Redirect, RedirectPath, RequireTls, ResponseBody, Target,
-    Value, WeightedCluster,
+    Action, DirectResponse, EarlyEdits, Forward, Lot, Metadata, Redirect, RedirectPath, RequireTls, ResponseBody,
+    Target, Value, WeightedCluster,
 };
 use postrider_router::{Surroundings, redirect_location};
 use postrider_telemetry::stats::sets::http as stat;
@@ -153,7 +153,11 @@ impl Exchange {
             if let Action::Forward(forward) = &routes.plan.table.route(route).action
                 && let Target::Weighted(clusters) = &forward.target
             {
-                let ticket = forward.ticket_header.as_ref().and_then(|name| ticket(&self.request, name));
+                let ticket = match &forward.lot {
+                    Lot::Random => None,
+                    Lot::Header(name) => ticket(&self.request, name),
+                    Lot::Hash => self.hash_alone(&forward.hash_policies),
+                };
                 self.weighted = draw(clusters, ticket.unwrap_or_else(|| worker.random.next()));
                 let own = self.weighted.and_then(|index| plan.weighted_filters.get(index));
                 chain = own.copied().unwrap_or(chain);

@@ -164,7 +164,7 @@ fn routes() -> RouteTable {
         fraction: None,
     };
     let forward = Forward {
-        ticket_header: None,
+        lot: Default::default(),
         target: Target::Cluster("origin".into()),
         timeout: Some(Duration::from_secs(15)),
         idle_timeout: None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{
-    Attempts, Forward, GrpcTimeout, HostRewrite, Labels, PathRewrite, PathTemplate, Priority, StreamLimit, Target,
+    Attempts, Forward, GrpcTimeout, HostRewrite, Labels, Lot, PathRewrite, PathTemplate, Priority, StreamLimit, Target,
     WeightedCluster,
 };
 
@@ -39,7 +39,7 @@ pub(super) fn forward(
     at.ignore("early_data_policy", "no request is sent in the early data of a connection");
     let forward = Forward {
         target: Target::Weighted(Vec::new()),
-        ticket_header: ticket_header(cx, at),
+        lot: lot(cx, at),
         timeout: if stream_limit.is_some() { None } else { timeout(at, "timeout", Some(ROUTE_TIMEOUT)) },
         stream_limit,
         grpc_timeout,
@@ -165,9 +165,6 @@ fn weighted(
 ) -> Option<Target> {
     at.approximate("runtime_key_prefix", "no runtime key overrides the weights");
     at.ignore("total_weight", "the total is the sum of the weights");
-    if at.bool_wrapper("use_hash_policy") == Some(true) {
-        cx.refuse_value(at, "use_hash_policy", "choosing a weighted cluster by hash");
-    }
     let entries = at.list("clusters");
     let mut all = Vec::new();
     let mut sum = 0u64;
@@ -220,12 +217,21 @@ fn weighted(
     Some(Target::Weighted(all))
 }
 
-/// The header whose number chooses one of the weighted clusters.
-fn ticket_header(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<String> {
-    let weighted = at.message("weighted_clusters")?;
+/// What chooses one of the weighted clusters.
+fn lot(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Lot {
+    let Some(weighted) = at.message("weighted_clusters") else { return Lot::Random };
     match weighted.oneof("random_value_specifier") {
-        Some("header_name") if !weighted.str("header_name").is_empty() => headers::name(cx, &weighted, "header_name"),
-        _ => None,
+        Some("header_name") if !weighted.str("header_name").is_empty() => {
+            headers::name(cx, &weighted, "header_name").map_or(Lot::Random, Lot::Header)
+        }
+        Some("use_hash_policy") if weighted.bool_wrapper("use_hash_policy") == Some(true) => {
+            if !at.has("hash_policy") {
+                let text = "the route has no `hash_policy`, so that chance decides";
+                cx.warn(&weighted, "use_hash_policy", "no-effect", text);
+            }
+            Lot::Hash
+        }
+        _ => Lot::Random,
     }
 }
 
