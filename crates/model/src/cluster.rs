@@ -235,6 +235,8 @@ pub struct UpstreamOptions {
     /// A pooled connection without a request; `None` is no limit.
     pub idle_timeout: Option<Duration>,
     pub max_requests_per_connection: Option<u32>,
+    /// A connection serves requests of one client's connection only.
+    pub pool_per_client: bool,
     pub max_connection_duration: Option<Duration>,
     pub max_response_headers: u32,
     pub max_response_head_bytes: u32,

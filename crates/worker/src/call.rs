@@ -25,7 +25,7 @@ use postrider_upstream::Permit;
 
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::io::Io;
-use crate::party::Party;
+use crate::party::{Caller, Party};
 use crate::worker::Worker;
 use feed::Fed;
 pub(crate) use feed::{Feed, Feeder};
@@ -112,7 +112,7 @@ async fn exchange(
         return Err(CallFailure::Upstream);
     };
     let protocol = cluster.protocol_for(Version::Http11);
-    let party = cluster.party(Some(head), || None);
+    let party = cluster.party(Some(head), Caller::default);
     let mut underway = None;
     let mut retried = false;
     loop {

@@ -7,7 +7,6 @@ mod preconnect;
 mod upstream;
 
 use std::cell::{OnceCell, RefCell};
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ use crate::h2::Pool;
 use crate::health::Check;
 use crate::io;
 use crate::outlier::Watch;
-use crate::party::{Parting, Party};
+use crate::party::{Caller, Parting, Party};
 use crate::plan::ClusterPlan;
 use crate::worker::Worker;
 
@@ -151,15 +150,10 @@ impl Cluster {
         }
     }
 
-    /// For whom the connection of a request is, or one without a request, where it may serve no other. `ends` are those of the
-    /// client's connection, source first.
+    /// For whom the connection of a request is, or one without a request, where it may serve no other.
     #[inline]
-    pub(crate) fn party(
-        &self,
-        request: Option<&RequestHead>,
-        ends: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>,
-    ) -> Option<Box<Party>> {
-        self.parting.as_ref().map(|parting| parting.of(request, ends()))
+    pub(crate) fn party(&self, request: Option<&RequestHead>, caller: impl FnOnce() -> Caller) -> Option<Box<Party>> {
+        self.parting.as_ref().map(|parting| parting.of(request, caller()))
     }
 
     /// New endpoints; connections to those that are gone close.
@@ -295,6 +289,7 @@ pub(crate) fn millis(duration: std::time::Duration) -> u64 {
 fn parting(model: &postrider_model::Cluster) -> Option<Parting> {
     let by_host = model.tls.as_ref().is_some_and(|tls| tls.request_sni);
     let by_ends = model.proxy_header.is_some();
+    let by_client = model.upstream.pool_per_client;
     let header = model.tls.as_ref().and_then(|tls| HeaderName::new(tls.sni_header.as_ref()?.as_bytes()).ok());
-    (by_host || by_ends).then_some(Parting { by_host, header, by_ends })
+    (by_host || by_ends || by_client).then_some(Parting { by_host, header, by_ends, by_client })
 }

@@ -11,6 +11,15 @@ pub(crate) struct Party {
     pub(crate) host: Option<String>,
     /// Both ends of the client's connection, source first, which the upstream is told by the PROXY protocol.
     pub(crate) ends: Option<(SocketAddr, SocketAddr)>,
+    /// The client's connection, which shares with no other.
+    pub(crate) client: Option<u64>,
+}
+
+/// A client's connection: nothing of it where the proxy asks for itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Caller {
+    pub(crate) id: Option<u64>,
+    pub(crate) ends: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// What makes parties of a cluster's requests.
@@ -20,14 +29,16 @@ pub(crate) struct Parting {
     /// Where the host stands, if it is there; otherwise it is that of `:authority`.
     pub(crate) header: Option<HeaderName>,
     pub(crate) by_ends: bool,
+    pub(crate) by_client: bool,
 }
 
 impl Parting {
     /// The party of a request, or of a connection without one.
     #[cold]
-    pub(crate) fn of(&self, request: Option<&RequestHead>, ends: Option<(SocketAddr, SocketAddr)>) -> Box<Party> {
+    pub(crate) fn of(&self, request: Option<&RequestHead>, caller: Caller) -> Box<Party> {
         let host = request.filter(|_| self.by_host).map(|request| self.host_of(request));
-        Box::new(Party { host, ends: ends.filter(|_| self.by_ends) })
+        let (ends, client) = (caller.ends.filter(|_| self.by_ends), caller.id.filter(|_| self.by_client));
+        Box::new(Party { host, ends, client })
     }
 
     /// In lower case, without a port.

@@ -17,6 +17,7 @@ use crate::format::Context;
 use crate::http::{hash_of_address, with_noted};
 use crate::io::Io;
 use crate::listener::Arrival;
+use crate::party::Caller;
 use crate::timers::Deadline;
 use crate::tunnel::{self, NoTunnel, Opened};
 use crate::worker::Worker;
@@ -254,9 +255,14 @@ impl Session {
         }
     }
 
+    fn caller(&self) -> Caller {
+        let ends = self.info.downstream_remote.zip(self.info.downstream_local);
+        Caller { id: Some(self.info.connection_id), ends }
+    }
+
     /// A connection to `host`, or, where that is a proxy, to what it connects to.
     async fn reach(&mut self, tcp: &Tcp, cluster: &Rc<Cluster>, host: &Rc<Host>) -> Result<Box<Upstream>, Unreached> {
-        let party = cluster.party(None, || self.info.downstream_remote.zip(self.info.downstream_local));
+        let party = cluster.party(None, || self.caller());
         let party = party.as_deref();
         let Some(tunneling) = &tcp.model.tunneling else {
             return Ok(cluster.connect(&self.worker, host, Priority::Default, None, party).await?);

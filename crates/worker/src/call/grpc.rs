@@ -23,6 +23,7 @@ use super::Way;
 use super::frame::{Malformed, Unframer};
 use crate::cluster::{Cluster, Upstream};
 use crate::io::Io;
+use crate::party::Caller;
 use crate::worker::Worker;
 
 /// Framed bytes that wait for the stream to take them, beside what waits in the pipe.
@@ -120,7 +121,7 @@ async fn exchange(
     if protocol == UpstreamProtocol::Http1 {
         return unavailable("the cluster does not speak HTTP/2");
     }
-    let party = cluster.party(Some(&asking.head), || None);
+    let party = cluster.party(Some(&asking.head), Caller::default);
     let way = Way { worker, cluster, host: &host, protocol, party: party.as_deref() };
     let Ok(upstream) = way.connection(true).await else { return unavailable("there is no connection") };
     let Some((upstream, _underway)) = way.begin(upstream, settled) else {

@@ -56,6 +56,7 @@ use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
 use crate::io::Io;
 use crate::listener::{Arrival, Counted};
+use crate::party::Caller;
 use crate::record::Record;
 use crate::timers::Deadline;
 use crate::worker::Worker;
@@ -158,6 +159,11 @@ impl Connection {
     /// Of the client's connection, source first; `None` on a Unix socket.
     pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.remote.zip(self.local)
+    }
+
+    /// Who asks, for upstreams that are to know or to serve nobody else.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller { id: Some(self.id), ends: self.ends() }
     }
 
     /// Where the client's connection was meant to go, where that is known to be elsewhere.

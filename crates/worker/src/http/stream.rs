@@ -109,7 +109,7 @@ impl Exchange {
     #[cold]
     fn connecting(&self, connection: &Connection, priority: Priority) -> Option<Connecting> {
         let (cluster, host) = (self.cluster.clone()?, self.host.clone()?);
-        let party = cluster.party(Some(&self.request), || connection.ends());
+        let party = cluster.party(Some(&self.request), || connection.caller());
         let protocol = (!self.terminates).then(|| cluster.protocol_for(self.request.version()));
         let worker = connection.worker.clone();
         Some(Box::pin(async move { cluster.connect(&worker, &host, priority, protocol, party.as_deref()).await }))
@@ -121,7 +121,7 @@ impl Exchange {
         let host = self.host.as_ref().filter(|_| !self.fresh_only)?;
         let cluster = self.cluster.as_ref()?;
         let protocol = cluster.protocol_for(self.request.version());
-        let party = cluster.party(Some(&self.request), || connection.ends());
+        let party = cluster.party(Some(&self.request), || connection.caller());
         let found = cluster.checkout(host, connection.worker.clock.now(), protocol, party.as_deref());
         if cluster.preconnects && found.is_some() && party.is_none() {
             cluster.preconnect(&connection.worker, host, priority, protocol);

@@ -235,6 +235,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
         upstream: UpstreamOptions {
             idle_timeout: Some(Duration::from_secs(3600)),
             max_requests_per_connection: None,
+            pool_per_client: false,
             max_connection_duration: None,
             max_response_headers: 100,
             max_response_head_bytes: 60 << 10,

@@ -30,6 +30,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
     let mut options = UpstreamOptions {
         idle_timeout: Some(CONNECTION_IDLE_TIMEOUT),
         max_requests_per_connection: requests(at, "max_requests_per_connection"),
+        pool_per_client: at.bool("connection_pool_per_downstream_connection"),
         max_connection_duration: None,
         max_response_headers: MAX_HEADERS,
         max_response_head_bytes: MAX_HEAD_KIB << 10,
