@@ -61,6 +61,15 @@ impl Labels {
         self.entries.iter().map(|(name, value)| (name.as_str(), value))
     }
 
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// All but the one of this name.
+    pub fn without(&self, name: &str) -> Labels {
+        Labels::new(self.entries.iter().filter(|(known, _)| known != name).cloned())
+    }
+
     /// The same for the same labels, and for no others.
     pub fn as_text(&self) -> &str {
         &self.text
@@ -130,6 +139,8 @@ pub struct Subsets {
     pub by_locality: bool,
     /// When the fallback has no host either, any will do.
     pub panics_to_any: bool,
+    /// Requests may list what else they would take: see [`Subsets::ALTERNATIVES`].
+    pub tries_alternatives: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -158,6 +169,9 @@ pub enum SelectorFallback {
 }
 
 impl Subsets {
+    /// Under this name requests list labels that are tried one after the other, each beside those that they want anyway.
+    pub const ALTERNATIVES: &str = "fallback_list";
+
     /// Somebody may be sent to the default subset.
     pub fn use_default(&self) -> bool {
         let of_selector = Some(SelectorFallback::To(SubsetFallback::Default));

@@ -79,6 +79,25 @@ impl<C> Subsets<C> {
 
     /// A host for a request that wants these labels.
     pub(crate) fn choose(&self, labels: Option<&Labels>, pick: Pick<'_, C>) -> Option<Rc<Host<C>>> {
+        let listed = labels.filter(|_| self.model.tries_alternatives);
+        let Some((labels, listed)) = listed.and_then(|labels| Some((labels, labels.get(Model::ALTERNATIVES)?))) else {
+            return self.choose_exactly(labels, pick);
+        };
+        let wanted = labels.without(Model::ALTERNATIVES);
+        let Value::List(alternatives) = listed else { return self.choose_exactly(Some(&wanted), pick) };
+        if alternatives.is_empty() {
+            return self.choose_exactly(Some(&wanted), pick);
+        }
+        alternatives.iter().find_map(|alternative| {
+            let own = match alternative {
+                Value::Map(entries) => Labels::new(entries.iter().cloned()),
+                _ => Labels::default(),
+            };
+            self.choose_exactly(Some(&wanted.with(&own)), pick)
+        })
+    }
+
+    fn choose_exactly(&self, labels: Option<&Labels>, pick: Pick<'_, C>) -> Option<Rc<Host<C>>> {
         if let Some(labels) = labels {
             if let Some(set) = self.sets.get(labels.as_text()) {
                 self.count(|counts| counts.selected += 1);
@@ -86,7 +105,7 @@ impl<C> Subsets<C> {
             }
             match self.model.fallback_of(labels) {
                 // Always fewer than before, so this ends.
-                Some(SelectorFallback::Fewer(names)) => return self.choose(Some(&labels.only(names)), pick),
+                Some(SelectorFallback::Fewer(names)) => return self.choose_exactly(Some(&labels.only(names)), pick),
                 Some(SelectorFallback::To(fallback)) => return self.fall_back(*fallback, pick),
                 None => {}
             }

@@ -32,9 +32,6 @@ pub(super) fn subsets(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Box<Subsets> {
     } else if at.bool("scale_locality_weight") {
         cx.refuse_value(at, "scale_locality_weight", "weights of localities by their share of a subset's hosts");
     }
-    if at.enum_name("metadata_fallback_policy") == "FALLBACK_LIST" {
-        cx.refuse_value(at, "metadata_fallback_policy", "other labels to look for (`fallback_list`)");
-    }
     Box::new(Subsets {
         selectors: at.list("subset_selectors").iter().map(|selector| self::selector(cx, selector)).collect(),
         fallback: match at.enum_name("fallback_policy").as_str() {
@@ -46,6 +43,7 @@ pub(super) fn subsets(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Box<Subsets> {
         lists_are_any: at.bool("list_as_any"),
         by_locality,
         panics_to_any: at.bool("panic_mode_any"),
+        tries_alternatives: at.enum_name("metadata_fallback_policy") == "FALLBACK_LIST",
     })
 }
 
