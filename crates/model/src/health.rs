@@ -77,6 +77,7 @@ pub enum CheckKind {
     Http(Box<HttpCheck>),
     Tcp(TcpCheck),
     Grpc(GrpcCheck),
+    Redis(RedisCheck),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -119,6 +120,13 @@ pub struct TcpCheck {
     pub send: Vec<u8>,
     /// Parts of what comes back, in this order; empty is satisfied with a connection.
     pub receive: Vec<Vec<u8>>,
+}
+
+/// `PING`, or `EXISTS` for a key that a healthy server does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisCheck {
+    /// Empty is `PING`.
+    pub key: String,
 }
 
 /// `grpc.health.v1.Health/Check`.

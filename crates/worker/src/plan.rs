@@ -696,7 +696,7 @@ impl ClusterPlan {
         }
         let service = |check: &postrider_model::HealthCheck| match &check.kind {
             CheckKind::Http(http) => http.service.clone(),
-            CheckKind::Grpc(_) | CheckKind::Tcp(_) => None,
+            CheckKind::Grpc(_) | CheckKind::Tcp(_) | CheckKind::Redis(_) => None,
         };
         // A judge whose configuration is wrong was refused with the document.
         let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();

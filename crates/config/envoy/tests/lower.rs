@@ -495,7 +495,9 @@ fn the_report_counts_every_field_and_names_what_is_missing() {
     let report = bad.report();
     assert!(report.counts.unsupported > 3 && report.counts.share() < 100.0);
     let text = report.text(&bad.sources);
-    assert!(text.contains("clusters[0].health_checks[0].custom_health_check: health checkers as extensions"), "{text}");
+    let place = "clusters[0].health_checks[0].custom_health_check.typed_config: ";
+    let refusal = "`envoy.extensions.health_checkers.thrift.v3.Thrift` is a known Envoy extension";
+    assert!(text.contains(&format!("{place}{refusal}")), "{text}");
     assert!(report.json(&bad.sources)["fields"].as_array().unwrap().len() == report.fields.len());
 }
 

@@ -74,6 +74,7 @@ impl Event<'_> {
             CheckKind::Http(_) => "HTTP",
             CheckKind::Tcp(_) => "TCP",
             CheckKind::Grpc(_) => "GRPC",
+            CheckKind::Redis(_) => "REDIS",
         };
         out.extend_from_slice(format!("{{\"health_checker_type\":\"{kind}\",\"host\":").as_bytes());
         match &endpoint.address {

@@ -12,6 +12,7 @@ mod events;
 mod exchange;
 mod grpc;
 mod probe;
+mod talk;
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -12,14 +12,14 @@ use bytes::Bytes;
 use postrider_filter_api::{Moment, StreamInfo};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{
-    Address, CheckKind, Endpoint, EndpointCheck, GrpcCheck, HeaderEdits, HealthCheck, HttpCheck, TcpCheck,
-    UpstreamProtocol,
+    Address, CheckKind, Endpoint, EndpointCheck, GrpcCheck, HeaderEdits, HealthCheck, HttpCheck, UpstreamProtocol,
 };
 use postrider_upstream::health::Outcome;
 
 use super::counts::Counts;
 use super::exchange::{Answer, ask, send};
 use super::grpc;
+use super::talk::{Talk, contains_in_order};
 use crate::cluster::{self, Cluster};
 use crate::format::Context as Formats;
 use crate::h2;
@@ -49,7 +49,7 @@ pub(super) struct Probe {
 enum Kind {
     Http { head: RequestHead, check: Box<HttpCheck> },
     Grpc { head: RequestHead, body: Vec<u8> },
-    Tcp(TcpCheck),
+    Tcp(Talk),
 }
 
 /// A connection.
@@ -88,7 +88,8 @@ impl Probe {
                 head: grpc_head(grpc, &host(&grpc.authority), agent, now),
                 body: grpc::body(&grpc.service),
             },
-            CheckKind::Tcp(tcp) => Kind::Tcp(tcp.clone()),
+            CheckKind::Tcp(tcp) => Kind::Tcp(Talk::of_bytes(tcp)),
+            CheckKind::Redis(redis) => Kind::Tcp(Talk::of_redis(redis)),
         };
         Probe {
             plan: plan.clone(),
@@ -115,9 +116,9 @@ impl Probe {
     pub(super) async fn run(&mut self, cluster: &Cluster, worker: &Worker, counts: &Counts) -> Outcome {
         self.status = 0;
         let checked = match &self.kind {
-            Kind::Tcp(tcp) => {
-                let tcp = tcp.clone();
-                self.check_tcp(&tcp, cluster, worker).await
+            Kind::Tcp(talk) => {
+                let talk = talk.clone();
+                self.check_tcp(&talk, cluster, worker).await
             }
             Kind::Http { .. } | Kind::Grpc { .. } => self.check_http(cluster, worker, counts).await,
         };
@@ -184,36 +185,39 @@ impl Probe {
         Outcome::Healthy { degraded: answer.head.fields.get_name(b"x-envoy-degraded").is_some() }
     }
 
-    async fn check_tcp(&mut self, check: &TcpCheck, cluster: &Cluster, worker: &Worker) -> io::Result<Outcome> {
+    async fn check_tcp(&mut self, talk: &Talk, cluster: &Cluster, worker: &Worker) -> io::Result<Outcome> {
         let kept = match self.link.take() {
             Some(Link::Plain(mut io)) => is_quiet(&mut io).then_some(io),
             Some(Link::Http2 { .. }) | None => None,
         };
         let mut io = match kept {
             Some(io) => io,
-            None => self.open_tcp(check, cluster, worker).await?,
+            None => self.open_tcp(talk, cluster, worker).await?,
         };
-        if check.receive.is_empty() {
+        if talk.expected.is_nothing() {
             // That there is a connection is all that was asked.
             return Ok(Outcome::Healthy { degraded: false });
         }
-        send(&mut io, &check.send).await?;
+        send(&mut io, &talk.send).await?;
         let mut received = Vec::new();
         let mut room = [0; 4096];
-        while !contains_in_order(&received, &check.receive) {
+        let is_healthy = loop {
+            if let Some(verdict) = talk.expected.judge(&received) {
+                break verdict;
+            }
             let count = poll_fn(|cx| io.poll_read(cx, &mut room)).await?;
             if count == 0 || received.len() > MAX_TCP_ANSWER {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             received.extend_from_slice(room.get(..count).unwrap_or_default());
-        }
+        };
         self.link = Some(Link::Plain(io));
-        Ok(Outcome::Healthy { degraded: false })
+        Ok(if is_healthy { Outcome::Healthy { degraded: false } } else { Outcome::Refused { retriable: false } })
     }
 
-    async fn open_tcp(&self, check: &TcpCheck, cluster: &Cluster, worker: &Worker) -> io::Result<Io> {
+    async fn open_tcp(&self, talk: &Talk, cluster: &Cluster, worker: &Worker) -> io::Result<Io> {
         let mut io = self.open(cluster, worker, None).await?;
-        if let Some(header) = &check.proxy_header {
+        if let Some(header) = &talk.proxy_header {
             let remote = match &self.address {
                 Address::Tcp(remote) => Some(*remote),
                 Address::Unix { .. } => None,
@@ -276,16 +280,6 @@ fn address(endpoint: &Endpoint, own: Option<&EndpointCheck>) -> Address {
     }
 }
 
-/// All parts stand in `bytes`, one behind the other.
-fn contains_in_order(bytes: &[u8], parts: &[Vec<u8>]) -> bool {
-    let mut rest = bytes;
-    parts.iter().all(|part| {
-        let found = part.is_empty().then_some(0).or_else(|| rest.windows(part.len()).position(|at| at == part));
-        rest = found.and_then(|at| rest.get(at + part.len()..)).unwrap_or_default();
-        found.is_some()
-    })
-}
-
 fn http_head(check: &HttpCheck, host: &str, agent: &str, now: SystemTime) -> RequestHead {
     let mut head = RequestHead::new();
     begin(&mut head, &check.method, host, &check.path, agent);
@@ -327,18 +321,4 @@ fn edit(edits: &HeaderEdits, head: &mut RequestHead, now: SystemTime) {
         },
     );
     apply_edits(edits, &mut head.fields, &mut values);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_are_found_in_their_order_only() {
-        let parts = |parts: &[&str]| parts.iter().map(|part| part.as_bytes().to_vec()).collect::<Vec<_>>();
-        assert!(contains_in_order(b"xxPONGyyOK", &parts(&["PONG", "OK"])));
-        assert!(!contains_in_order(b"OK PONG", &parts(&["PONG", "OK"])));
-        assert!(!contains_in_order(b"aa", &parts(&["aa", "a"])));
-        assert!(contains_in_order(b"", &[]) && contains_in_order(b"a", &parts(&["", "a", ""])));
-    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use postrider_config_core::Severity;
 use postrider_model::{
     AccessLogSink, CheckIntervals, CheckKind, EndpointCheck, GrpcCheck, HeaderCondition, HeaderMatch, HealthCheck,
-    HealthRules, HttpCheck, StatusRange, TcpCheck,
+    HealthRules, HttpCheck, RedisCheck, StatusRange, TcpCheck,
 };
 
 use super::context::Lowering;
@@ -19,6 +19,8 @@ const LOOK_AT: u64 = 1024;
 
 /// By this services know Envoy's checks, and keep them out of their logs.
 const USER_AGENT: &str = "Envoy/HC";
+
+const REDIS: &str = "envoy.extensions.health_checkers.redis.v3.Redis";
 
 const FILE_SINK: &str = "envoy.extensions.health_check.event_sinks.file.v3.HealthCheckEventFileSink";
 
@@ -81,8 +83,9 @@ fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
         }
         Some("tcp_health_check") => tcp(cx, &at.message("tcp_health_check")?).map(CheckKind::Tcp),
         Some("grpc_health_check") => Some(CheckKind::Grpc(grpc(cx, &at.message("grpc_health_check")?))),
+        Some("custom_health_check") => redis(cx, &at.message("custom_health_check")?).map(CheckKind::Redis),
         Some(other) => {
-            cx.refuse(at, other, "health checkers as extensions (Redis, Thrift and others)");
+            cx.refuse(at, other, "this kind of health check");
             None
         }
         // The loader has said that one is required.
@@ -217,6 +220,23 @@ fn grpc(cx: &mut Lowering<'_>, at: &Reader<'_>) -> GrpcCheck {
         authority: at.str("authority").to_owned(),
         metadata: headers::additions(cx, at, "initial_metadata"),
     }
+}
+
+/// The one health checker among the extensions that exists here.
+fn redis(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RedisCheck> {
+    at.str("name");
+    let Some(any) = at.any("typed_config") else {
+        cx.missing(at, "the health checker has no `typed_config`", &format!("`@type` of {REDIS}"));
+        return None;
+    };
+    let (REDIS, Some(config)) = (any.type_name, &any.reader) else {
+        cx.refuse_extension(at, "typed_config", &any);
+        return None;
+    };
+    if config.has("aws_iam") {
+        cx.refuse(config, "aws_iam", "credentials of AWS for Redis");
+    }
+    Some(RedisCheck { key: config.str("key").to_owned() })
 }
 
 fn payloads(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<Vec<u8>> {
