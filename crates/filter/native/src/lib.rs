@@ -48,6 +48,7 @@ mod shadow;
 mod share;
 mod shown;
 mod stateful_session;
+mod wire;
 
 use postrider_filter_api::Registry;
 

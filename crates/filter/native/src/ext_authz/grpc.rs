@@ -1,24 +1,20 @@
 //! `envoy.service.auth.v3.Authorization/Check`: what the service is told, and what its answer means.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use postrider_filter_api::Stream;
 use postrider_grpc::auth::attribute_context::{HttpRequest, Peer, Request, TlsSession};
 use postrider_grpc::auth::check_response::HttpResponse;
 use postrider_grpc::auth::{AttributeContext, CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse};
-use postrider_grpc::core::{
-    Address, HeaderMap, HeaderValue, HeaderValueOption, Metadata, SocketAddress, address, header_value_option,
-    socket_address,
-};
-use postrider_grpc::{Message, Timestamp, from_struct, to_struct};
+use postrider_grpc::core::{HeaderMap, HeaderValue, HeaderValueOption, Metadata, header_value_option};
+use postrider_grpc::{Message, from_struct, to_struct};
 use postrider_http::Version;
 use postrider_model::{AppendAction, CertificatePart, Metadata as Noted, Value};
 
 use super::config::{BodySettings, Config};
-use super::request::{PARTIAL_BODY, carried, joined, sanitized};
+use super::request::{PARTIAL_BODY, carried, joined};
 use super::verdict::{Allowance, Decision, Denial, Header, Verdict};
+use crate::wire::{sanitized, to_address, to_timestamp};
 
 /// The message that asks whether the request may go on.
 pub(super) fn ask(
@@ -127,23 +123,6 @@ fn http(config: &Config, settings: Option<&BodySettings>, stream: &Stream<'_>) -
 fn chosen(noted: &Noted, namespaces: &[String]) -> Metadata {
     let found = namespaces.iter().filter_map(|name| Some((name.clone(), to_struct(noted.namespace(name)?))));
     Metadata { filter_metadata: found.collect(), ..Metadata::default() }
-}
-
-fn to_address(address: SocketAddr) -> Address {
-    let socket = SocketAddress {
-        address: address.ip().to_string(),
-        port_specifier: Some(socket_address::PortSpecifier::PortValue(u32::from(address.port()))),
-        ..SocketAddress::default()
-    };
-    Address { address: Some(address::Address::SocketAddress(socket)) }
-}
-
-fn to_timestamp(moment: SystemTime) -> Timestamp {
-    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp {
-        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanos: i32::try_from(since.subsec_nanos()).unwrap_or_default(),
-    }
 }
 
 /// What an answer means. One that cannot be read is a failure.

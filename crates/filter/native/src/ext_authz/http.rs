@@ -5,8 +5,9 @@ use postrider_http::{HeaderId, RequestHead, Scheme};
 use postrider_model::{AppendAction, StringMatch, Value};
 
 use super::config::{BodySettings, Config, HttpService};
-use super::request::{PARTIAL_BODY, carried, joined, sanitized};
+use super::request::{PARTIAL_BODY, carried, joined};
 use super::verdict::{Allowance, Decision, Denial, Header, Verdict};
+use crate::wire::sanitized;
 
 /// Names the headers that the request is to lose.
 const REMOVE: &str = "x-envoy-auth-headers-to-remove";

@@ -27,25 +27,14 @@ pub(super) fn joined(lines: Vec<(String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// As text: bytes that are no UTF-8 become `!`.
-pub(super) fn sanitized(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        out.push_str(chunk.valid());
-        out.extend(chunk.invalid().iter().map(|_| '!'));
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_one_name_are_joined_and_what_is_no_text_is_marked() {
+    fn lines_of_one_name_are_joined() {
         let line = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
         let all = joined(vec![line("a", b"1"), line("b", b"2"), line("a", b"3")]);
         assert_eq!(all, [line("a", b"1,3"), line("b", b"2")]);
-        assert_eq!(sanitized(b"a\xff\xfeb"), "a!!b");
     }
 }
