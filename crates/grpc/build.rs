@@ -1,4 +1,4 @@
-//! Generates the messages of the services that filters call, from the protocol definitions that the configuration's
+//! Generates the messages of the services that filters call and of what they write, from the protocol definitions that the configuration's
 //! schema is made of. No `protoc` is needed.
 
 use std::error::Error;
@@ -9,8 +9,9 @@ use prost::Message;
 use prost_types::FileDescriptorSet;
 use protox::Compiler;
 
-/// The services. What they import comes along.
-const FILES: [&str; 4] = [
+/// The services, and traces. What they import comes along.
+const FILES: [&str; 5] = [
+    "envoy/data/tap/v3/wrapper.proto",
     "envoy/service/accesslog/v3/als.proto",
     "envoy/service/auth/v3/external_auth.proto",
     "envoy/service/ext_proc/v3/external_processor.proto",

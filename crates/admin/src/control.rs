@@ -1,5 +1,6 @@
 //! What the admin asks of the process, and what it may tell it to do.
 
+use crate::endpoints::Tap;
 use crate::history::HistoryEntry;
 use crate::status::{ClusterStatus, ListenerStatus, PluginStatus, ServerState, TlsContextStatus};
 use postrider_model::StatsRules;
@@ -67,6 +68,12 @@ pub trait Control: Send + Sync + 'static {
 
     /// Makes health checks that this proxy answers fail, and [`Control::state`] draining, or takes that back.
     fn fail_health_checks(&self, fail: bool);
+
+    /// Puts the tap in force that `request`, a YAML or JSON document, describes; `only_failed` asks for failures only.
+    ///
+    /// # Errors
+    /// Why there is none, for the client.
+    fn tap(&self, request: &[u8], only_failed: bool) -> Result<Tap, String>;
 
     /// After each answer: for an access log of the admin.
     fn served(&self, _served: &Served<'_>) {}

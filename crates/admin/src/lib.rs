@@ -17,7 +17,7 @@ mod server;
 mod status;
 
 pub use control::{Control, Drain, Served};
-pub use endpoints::{Endpoint, Handler, certificates_json, statistics, tagger};
+pub use endpoints::{Endpoint, Handler, MAX_BATCH_BYTES, Tap, TapBatch, Trace, certificates_json, statistics, tagger};
 pub use history::{Change, ChangeKind, HISTORY_ENTRIES, History, HistoryEntry, Outcome};
 pub use request::Request;
 pub use response::Reply;

@@ -60,6 +60,16 @@ impl Reply {
         Self::new(StatusCode::OK, if json { JSON } else { TEXT }, Body::Chunks(Box::new(chunks)))
     }
 
+    /// 200 with pieces that come when they come, for as long as the client stays.
+    pub(crate) fn feed(feed: Box<dyn Feed>) -> Self {
+        Self::new(StatusCode::OK, TEXT, Body::Feed(feed))
+    }
+
+    /// Whether it may take longer than a connection lasts otherwise.
+    pub(crate) fn is_feed(&self) -> bool {
+        matches!(self.body, Body::Feed(_))
+    }
+
     /// 405, naming the method that is allowed (RFC 9110, section 15.5.6).
     pub(crate) fn post_required(method: &str) -> Self {
         let message = format!("Method {method} not allowed, POST required.");
@@ -111,6 +121,12 @@ impl Reply {
 pub(crate) enum Body {
     Whole(Option<Bytes>),
     Chunks(Box<dyn Iterator<Item = Vec<u8>> + Send>),
+    Feed(Box<dyn Feed>),
+}
+
+/// Pieces of an answer; `None` is its end. Dropped when the client goes away.
+pub(crate) trait Feed: Send {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Vec<u8>>>;
 }
 
 impl Body {
@@ -123,10 +139,14 @@ impl hyper::body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let data = match self.get_mut() {
             Self::Whole(bytes) => bytes.take(),
             Self::Chunks(chunks) => chunks.next().map(Bytes::from),
+            Self::Feed(feed) => match feed.poll(context) {
+                Poll::Ready(piece) => piece.map(Bytes::from),
+                Poll::Pending => return Poll::Pending,
+            },
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
@@ -138,7 +158,7 @@ impl hyper::body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Chunks(_) => SizeHint::default(),
+            Self::Chunks(_) | Self::Feed(_) => SizeHint::default(),
         }
     }
 }

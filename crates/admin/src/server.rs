@@ -16,7 +16,7 @@ use hyper::{Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use postrider_model::Address;
 use postrider_telemetry::{error, warning};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -40,7 +40,8 @@ pub const MAX_HEADERS: usize = 64;
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a client may take for a head, and stay idle between requests.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection may last, so that clients which do not read cannot hold all of them for ever.
+/// How long a connection may last, so that clients which do not read cannot hold all of them for ever. `/tap` may take
+/// longer: there is one at a time.
 pub const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
 /// How long [`Server::stop`] waits for answers that are being sent.
 pub const STOP_GRACE: Duration = Duration::from_secs(1);
@@ -177,11 +178,16 @@ async fn serve(listener: Listener, endpoints: Rc<Endpoints>, mut stopped: watch:
         };
         match accepted {
             Ok((socket, peer)) => {
-                let connection = connection(socket, peer, endpoints.clone(), stopped.clone());
+                let feeds = Rc::<Cell<bool>>::default();
+                let connection = connection(socket, peer, endpoints.clone(), stopped.clone(), feeds.clone());
                 tokio::task::spawn_local(async move {
                     let _slot = slot;
+                    tokio::pin!(connection);
                     // What is left at the end of its time is cut off.
-                    let _ = tokio::time::timeout(CONNECTION_LIFETIME, connection).await;
+                    let in_time = tokio::time::timeout(CONNECTION_LIFETIME, connection.as_mut()).await;
+                    if in_time.is_err() && feeds.get() {
+                        connection.await;
+                    }
                 });
             }
             Err(failure) => {
@@ -200,13 +206,17 @@ async fn connection(
     peer: Option<SocketAddr>,
     endpoints: Rc<Endpoints>,
     mut stopped: watch::Receiver<bool>,
+    feeds: Rc<Cell<bool>>,
 ) {
     let orders: Rc<RefCell<Vec<Order>>> = Rc::default();
+    let of_answers = feeds.clone();
     let of_service = orders.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let (endpoints, orders) = (endpoints.clone(), of_service.clone());
+        let (endpoints, orders, feeds) = (endpoints.clone(), of_service.clone(), of_answers.clone());
         async move {
-            let (response, order) = answer(request, peer, &endpoints).await;
+            let reply = answer(request, peer, &endpoints).await;
+            feeds.set(reply.is_feed());
+            let (response, order) = reply.into_parts();
             orders.borrow_mut().extend(order);
             Ok::<Response<Body>, Infallible>(response)
         }
@@ -220,8 +230,11 @@ async fn connection(
     tokio::select! {
         _ = serving.as_mut() => {}
         _ = stopped.changed() => {
-            serving.as_mut().graceful_shutdown();
-            let _ = serving.await;
+            // An answer without an end is cut off.
+            if !feeds.get() {
+                serving.as_mut().graceful_shutdown();
+                let _ = serving.await;
+            }
         }
     }
     // The answers were flushed: now what they announced may happen.
@@ -229,11 +242,7 @@ async fn connection(
     orders.into_iter().for_each(|order| order());
 }
 
-async fn answer(
-    request: hyper::Request<Incoming>,
-    peer: Option<SocketAddr>,
-    endpoints: &Endpoints,
-) -> (Response<Body>, Option<Order>) {
+async fn answer(request: hyper::Request<Incoming>, peer: Option<SocketAddr>, endpoints: &Endpoints) -> Reply {
     let begun = Instant::now();
     let (head, body) = request.into_parts();
     let from_a_page = head.headers.contains_key(header::ORIGIN);
@@ -260,5 +269,5 @@ async fn answer(
         user_agent,
         duration: begun.elapsed(),
     });
-    reply.into_parts()
+    reply
 }

@@ -20,6 +20,17 @@ struct Process {
     clusters: Vec<ClusterStatus>,
     history: History,
     registry: Registry,
+    /// Where traces of the tap in force go.
+    traces: Mutex<Option<tokio::sync::mpsc::Sender<Trace>>>,
+}
+
+/// Tells that a tap is over.
+struct Over(mpsc::SyncSender<String>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        let _ = self.0.send("over".into());
+    }
 }
 
 struct Fixture {
@@ -149,6 +160,23 @@ impl Control for Process {
         *self.state.lock().unwrap() = if fail { ServerState::Draining } else { ServerState::Live };
     }
 
+    fn tap(&self, request: &[u8], only_failed: bool) -> Result<Tap, String> {
+        let batch = match request {
+            b"pieces" => None,
+            b"two" => Some(TapBatch { traces: 2, timeout: None }),
+            b"time" => Some(TapBatch { traces: 9, timeout: Some(Duration::from_millis(1)) }),
+            _ => return Err(format!("only failed: {only_failed}")),
+        };
+        let (sender, traces) = tokio::sync::mpsc::channel::<Trace>(2);
+        if batch.is_some() {
+            for text in ["one,", "two"] {
+                sender.try_send(Box::new(move || text.into())).unwrap();
+            }
+        }
+        *self.traces.lock().unwrap() = Some(sender);
+        Ok(Tap { traces, batch, guard: Box::new(Over(self.orders.clone())) })
+    }
+
     fn served(&self, served: &Served<'_>) {
         if served.target.contains("seen") {
             self.told(format!("{} {} {} {:?}", served.method, served.target, served.status, served.user_agent));
@@ -194,6 +222,7 @@ fn start_with(address: &Address, clusters: Vec<ClusterStatus>, more: Vec<Endpoin
         clusters,
         history: History::default(),
         registry: Registry::new(),
+        traces: Mutex::default(),
     });
     let server = Server::start(address, process.clone(), more)?;
     Ok(Fixture { server, process, orders: received })
@@ -694,6 +723,54 @@ fn it_stops_although_clients_hold_on() {
     let Address::Tcp(address) = address else { panic!("not TCP") };
     assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
     drop(idle);
+}
+
+#[test]
+fn traces_are_sent_as_they_come_until_the_client_goes() {
+    let fixture = start();
+    let mut client = fixture.connect();
+    client.write_all(b"POST /tap HTTP/1.1\r\nhost: admin\r\ncontent-length: 6\r\n\r\npieces").unwrap();
+    let mut received = Vec::new();
+    let mut until = |end: &str| {
+        while !String::from_utf8_lossy(&received).ends_with(end) {
+            let mut room = [0; 1024];
+            let count = client.read(&mut room).unwrap();
+            assert!(count > 0, "closed");
+            received.extend_from_slice(&room[..count]);
+        }
+    };
+    until("\r\n\r\n");
+    let traces = fixture.process.traces.lock().unwrap().take().unwrap();
+    traces.try_send(Box::new(|| b"one".into())).unwrap();
+    until("3\r\none\r\n");
+    traces.try_send(Box::new(|| b"more".into())).unwrap();
+    until("4\r\nmore\r\n");
+    assert!(received.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    drop(client);
+    assert_eq!(fixture.told(), "over");
+    // One that nobody ends does not keep the server.
+    let mut client = fixture.connect();
+    client.write_all(b"POST /tap HTTP/1.1\r\nhost: admin\r\ncontent-length: 6\r\n\r\npieces").unwrap();
+    assert!(client.read(&mut [0; 16]).unwrap() > 0);
+    fixture.server.stop();
+    assert_eq!(fixture.orders.recv_timeout(Duration::from_secs(20)).unwrap(), "over");
+}
+
+#[test]
+fn traces_are_gathered_up_to_a_number_or_for_a_time() {
+    let fixture = start();
+    let ask = |body: &str| {
+        let fields = format!("host: admin\r\nconnection: close\r\ncontent-length: {}", body.len());
+        fixture.raw(format!("POST /tap?only_failed HTTP/1.1\r\n{fields}\r\n\r\n{body}").as_bytes())
+    };
+    for body in ["two", "time"] {
+        let answer = ask(body);
+        assert_eq!((answer.status, answer.body.as_str()), (200, "one,two"), "{body}");
+        assert_eq!(fixture.told(), "over");
+    }
+    let refused = [ask("nonsense"), ask("")].map(|answer| (answer.status, answer.body));
+    assert_eq!(refused, [(400, "only failed: true".into()), (400, "/tap requires a JSON/YAML body".into())]);
+    assert_eq!(fixture.read("/tap").status, 405);
 }
 
 #[test]

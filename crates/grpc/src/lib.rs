@@ -51,6 +51,12 @@ pub mod process {
     pub const NAMESPACE: &str = "envoy.filters.http.ext_proc";
 }
 
+/// What was seen of requests and their answers, for people and tools that look into traffic.
+pub mod tap {
+    pub use crate::generated::envoy::data::tap::v3::*;
+    pub use crate::generated::envoy::r#type::v3::{FractionalPercent, fractional_percent};
+}
+
 /// Whether there were too many requests.
 pub mod rate {
     pub use crate::generated::envoy::extensions::common::ratelimit::v3::*;

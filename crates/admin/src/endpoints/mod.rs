@@ -11,9 +11,11 @@ mod logging;
 mod plugins;
 mod process;
 mod stats;
+mod tap;
 
 pub use certificates::certificates_json;
 pub use stats::{statistics, tagger};
+pub use tap::{MAX_BATCH_BYTES, Tap, TapBatch, Trace};
 
 use crate::control::Control;
 use crate::request::Request;
@@ -138,6 +140,12 @@ fn own() -> Vec<Endpoint> {
             "print server stats in prometheus format",
             stats::PROMETHEUS_PARAMETERS,
             stats::prometheus,
+        ),
+        order(
+            "/tap",
+            "This is used for configuring the tap extension and streaming tap results",
+            tap::PARAMETERS,
+            tap::tap,
         ),
     ]
 }

@@ -124,6 +124,7 @@ mod tests {
             "proxy.filters.http.rider.v3alpha1.RouteFilterConfig",
             "postrider.filters.http.plugin.v1.PluginPerRoute",
             "postrider.filters.http.shadow.v3.ShadowPerRoute",
+            "postrider.filters.http.tap.v3.Tap",
         ] {
             assert!(known_type(name), "{name}");
         }

@@ -48,6 +48,7 @@ mod shadow;
 mod share;
 mod shown;
 mod stateful_session;
+pub mod tap;
 mod wire;
 
 use postrider_filter_api::Registry;
@@ -84,6 +85,8 @@ pub fn register(registry: &mut Registry) {
     registry.register(jwt_authn::KIND, jwt_authn::build);
     registry.register(ratelimit::KIND, ratelimit::build);
     registry.register(rbac::KIND, rbac::build);
+    registry.register(tap::KIND, tap::build);
+    registry.register(tap::OWN_KIND, tap::build_own);
     registry.register_wrapper(shadow::KIND, shadow::build);
     registry.register_guard(rbac::CONNECTIONS_KIND, rbac::build_connections);
 }

@@ -12,6 +12,7 @@ mod reload;
 mod scopes;
 mod sinks;
 mod state;
+mod tap;
 mod watch;
 
 use std::io;
@@ -145,6 +146,7 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
     state.sinks.stop();
     fleet.flush_logs().await;
     fleet.stop().await;
+    postrider_filter_native::tap::finish();
     logs.shutdown();
     if let Some(admin) = admin {
         // Stopping waits for the admin's thread, which runs a runtime of its own.

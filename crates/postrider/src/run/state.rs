@@ -209,6 +209,10 @@ impl Control for State {
         self.order(Order::FailHealth(fail));
     }
 
+    fn tap(&self, request: &[u8], only_failed: bool) -> Result<postrider_admin::Tap, String> {
+        super::tap::open(request, only_failed)
+    }
+
     fn served(&self, served: &Served<'_>) {
         if let Some(log) = &mut *self.admin_log.lock().unwrap_or_else(PoisonError::into_inner) {
             log.write(served);

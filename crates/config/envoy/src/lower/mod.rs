@@ -61,7 +61,7 @@ mod tcp;
 mod tls;
 mod transport;
 mod upstream;
-mod value;
+pub(crate) mod value;
 
 use std::collections::HashSet;
 use std::sync::Arc;

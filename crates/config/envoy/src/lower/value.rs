@@ -10,7 +10,7 @@ use crate::write::message_to_json;
 
 /// Canonical form: keys in snake case, fields that equal an absent one left out, wrappers as their value, durations and
 /// other well-known types as in protobuf JSON, enums by name, an `Any` as its message with `@type`.
-pub(super) fn value(message: &Message) -> Value {
+pub(crate) fn value(message: &Message) -> Value {
     let name = message.type_name();
     if is_wrapper(name) || name.starts_with("google.protobuf.") {
         return from_json(message_to_json(message));
