@@ -166,11 +166,14 @@ fn only_healthy_hosts_count() {
     check(&spread(&proxy), &[("a", stays), ("b", (1.0 - stays) / 2.0), ("c", (1.0 - stays) / 2.0)]);
 }
 
+/// Hosts by zone.
+type Zones<'a> = &'a [(&'a str, usize)];
+
 #[test]
 fn small_clusters_and_single_zones_are_left_alone() {
     let even = [("a", 1), ("b", 1)];
     let zone_aware = |fields: Value| json!({"common_lb_config": {"zone_aware_lb_config": fields}});
-    let cases: [(&[(&str, usize)], &[(&str, usize)], Value, f64, &str); 7] = [
+    let cases: [(Zones<'_>, Zones<'_>, Value, f64, &str); 7] = [
         // Six hosts are needed, if nothing else is said.
         (&[("a", 2), ("b", 3)], &even, json!({}), 0.4, "zone_cluster_too_small"),
         (&[("a", 2), ("b", 2)], &even, zone_aware(json!({"min_cluster_size": 4})), 1.0, ""),
