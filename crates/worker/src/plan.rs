@@ -565,20 +565,27 @@ impl<'a> FilterResolver<'a> {
             scope.0 = self.slots.iter().map(|slot| (slot.disabled, ScopedConfigs::default())).collect();
         }
         for change in overrides {
-            // One that names no filter of the chain has no effect, as in Envoy; whoever read the document warned.
-            let Some(index) = self.slots.iter().position(|slot| slot.name == change.name) else { continue };
-            let (Some((disabled, configs)), Some(Some(factory))) = (scope.0.get_mut(index), self.factories.get(index))
-            else {
-                continue;
-            };
-            *disabled = change.disabled;
-            if let Some(config) = &change.config {
+            // One that names no filter of the chain has no effect, as in Envoy; whoever read the document warned. Several
+            // may have one name and type: each is told, and takes what is its own.
+            let named = |slot: &&FilterSlot| slot.name == change.name;
+            let kind = self.slots.iter().find(named).map(|slot| &slot.kind);
+            let slots = self.slots.iter().zip(&self.factories).zip(&mut scope.0);
+            for ((_, factory), (disabled, configs)) in
+                slots.filter(|((slot, _), _)| named(slot) && Some(&slot.kind) == kind)
+            {
+                let Some(factory) = factory else { continue };
+                *disabled = change.disabled;
+                let Some(config) = &change.config else { continue };
                 match factory.route_config(&config.kind, &config.value) {
                     Ok(config) => {
                         remember(&mut self.files, &config.files);
                         put(configs, config);
                     }
-                    Err(refused) => report(&mut self.errors, &change.origin.0, refused),
+                    Err(refused) => {
+                        report(&mut self.errors, &change.origin.0, refused);
+                        // The others would say the same.
+                        break;
+                    }
                 }
             }
         }
