@@ -3,17 +3,19 @@
 //! (`envoy.extensions.string_matcher.lua.v3`).
 //!
 //! A script is tried out where its configuration is read, and runs in a machine of each worker. It cannot wait; one that
-//! fails is logged, and the configuration's fallback counts.
+//! fails is logged, and the configuration's fallback counts. One that keeps failing is left alone for a while, as plugins
+//! are: the fallback counts without a call.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
+use std::time::SystemTime;
 
-use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY};
-use postrider_filter_api::{Chooser, Clusters, ConfigError, Judge};
-use postrider_filter_plugin::Code;
+use postrider_filter_api::plugin::{DEFAULT_CIRCUIT, DEFAULT_CPU, DEFAULT_MEMORY};
+use postrider_filter_api::{Chooser, Clusters, ConfigError, Judge, Moment};
+use postrider_filter_plugin::{Circuit, Code};
 use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::log::{Component, Level};
@@ -203,21 +205,25 @@ impl Loaded {
 struct Runner {
     script: Arc<Script>,
     loaded: RefCell<Option<Loaded>>,
+    circuit: Circuit,
 }
 
 impl Runner {
     fn new(script: &Arc<Script>) -> Runner {
-        Runner { script: script.clone(), loaded: RefCell::new(None) }
+        Runner { script: script.clone(), loaded: RefCell::new(None), circuit: Circuit::new(DEFAULT_CIRCUIT) }
     }
 
     /// Calls the function; what it left under `result`.
     fn call(&self, arguments: &[Argument<'_>], result: &std::ffi::CStr) -> Option<String> {
+        if !self.circuit.is_closed() && self.circuit.is_open(now()) {
+            return None;
+        }
         let mut loaded = self.loaded.borrow_mut();
         if loaded.is_none() {
             *loaded = Loaded::new(&self.script).ok().flatten();
         }
         let Some(machine) = loaded.as_ref() else {
-            self.tell(&Fault::Memory);
+            self.fail(&Fault::Memory);
             return None;
         };
         let turn = machine.last_turn.get().checked_sub(1).unwrap_or(-1);
@@ -226,9 +232,12 @@ impl Runner {
         let outcome = machine.vm.call(machine.function, arguments);
         machine.vm.collect();
         match outcome {
-            Ok(_) => machine.vm.text(machine.chosen, result),
+            Ok(_) => {
+                self.circuit.succeed();
+                machine.vm.text(machine.chosen, result)
+            }
             Err(fault) => {
-                self.tell(&fault);
+                self.fail(&fault);
                 if fault == Fault::Memory {
                     *loaded = None;
                 }
@@ -237,10 +246,21 @@ impl Runner {
         }
     }
 
-    fn tell(&self, fault: &Fault) {
-        let line = format_args!("script log: {}: {fault}", self.script.name.trim_start_matches('='));
-        postrider_telemetry::log::write(Component::Filter, Level::Error, line);
+    fn fail(&self, fault: &Fault) {
+        let name = self.script.name.trim_start_matches('=');
+        let tell = postrider_telemetry::log::write;
+        tell(Component::Filter, Level::Error, format_args!("script log: {name}: {fault}"));
+        if self.circuit.fault(now()) {
+            let line = format_args!("script log: {name}: failed too often and is passed by for a while");
+            tell(Component::Filter, Level::Warning, line);
+        }
     }
+}
+
+/// Asked for only when something went wrong.
+fn now() -> Moment {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Moment::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -290,11 +310,28 @@ mod tests {
 
     #[test]
     fn a_script_that_fails_or_names_nothing_leaves_the_default() {
-        for body in ["error('no')", "return 5", "return nil", "while true do end", "coroutine.yield()"] {
+        // Nothing could stop C in such a search.
+        let search = "string.find(('a'):rep(60), ('a?'):rep(50) .. ('a'):rep(60) .. 'b')";
+        for body in ["error('no')", "return 5", "return nil", "while true do end", "coroutine.yield()", search] {
             let source = format!("function envoy_on_route(handle) {body} end");
             let specifier = cluster_specifier("route", source.as_bytes(), "fallback").unwrap().on_worker();
             assert_eq!(&*specifier.cluster(&request(&[]), &Known), "fallback", "{body}");
         }
+    }
+
+    #[test]
+    fn a_script_that_keeps_failing_is_left_alone() {
+        let source = b"local calls = 0
+            function envoy_on_route(handle)
+              calls = calls + 1
+              if calls <= 10 then error('on purpose') end
+              return 'works'
+            end";
+        let specifier = cluster_specifier("route", source, "fallback").unwrap().on_worker();
+        for _ in 0..12 {
+            assert_eq!(&*specifier.cluster(&request(&[]), &Known), "fallback");
+        }
+        assert!(!specifier.runner.circuit.is_closed());
     }
 
     #[test]

@@ -88,6 +88,7 @@ pub(crate) fn install_choice(
     name: &str,
     source: &[u8],
 ) -> Result<Option<Ref>, Fault> {
+    vm.run("=postrider.patterns", PATTERNS.as_bytes(), &[])?;
     let kit = vm.run("=postrider.envoy.kit", ENVOY_KIT.as_bytes(), &[Argument::Kept(border)])?;
     let kit = kit.map_or(Argument::Bool(false), Argument::Kept);
     let dialect = vm.run("=postrider.choice", CHOICE.as_bytes(), &[Argument::Kept(border), kit])?;

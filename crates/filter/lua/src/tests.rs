@@ -2,6 +2,7 @@
 
 mod config;
 mod envoy;
+mod hostile;
 mod jit;
 mod wild;
 

@@ -25,22 +25,28 @@ const TRAILERS: c_int = 16;
 /// The body has begun to pass without being held as a whole.
 const STREAMED: c_int = 32;
 
-/// What is held of the request's (0) or response's (1) body, or the body of a call's answer (2).
+/// What is held of the request's (0) or response's (1) body, or the body of a call's answer (2). `out` is written in every
+/// case: objects of scripts are tables, so one may ask for what is none of these and look at `out` all the same.
 pub(super) unsafe extern "C" fn get(side: c_int, out: *mut Text) -> c_int {
-    with_stream(|stream, _, script| {
-        let bytes = match side {
+    let code = with_stream(|stream, _, script| {
+        let bytes: &[u8] = match side {
             0 => stream.request_body.bytes(),
             1 => stream.response_body.bytes(),
             ANSWER => match script.answer() {
                 Some(Ok(answer)) => &answer.body,
-                _ => return NONE,
+                _ => &[],
             },
             _ => return NOT_HERE,
         };
         // SAFETY: the SDK passes a place of its own.
         unsafe { put(out, bytes) };
         if bytes.is_empty() { NONE } else { OK }
-    })
+    });
+    if code == NOT_HERE {
+        // SAFETY: as above.
+        unsafe { put(out, &[]) };
+    }
+    code
 }
 
 /// Replaces what is held. While the head is held as well its `content-length` follows.

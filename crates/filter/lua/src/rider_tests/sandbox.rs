@@ -141,6 +141,8 @@ fn a_plugin_that_needs_what_strict_has_not_fails_to_load_and_says_why() {
         ("debug", "local d = require 'debug' return {}"),
         ("jit", "require('jit') return {}"),
         ("jit.util", "require('jit.util') return {}"),
+        ("jit.profile", "require('jit.profile') return {}"),
+        ("string.buffer", "require('string.buffer') return {}"),
     ] {
         let errors = Trial::manifest(script, json!({ "sandbox": "strict" })).err().unwrap();
         let expected = format!("the sandbox level `strict` has no `{module}`");
@@ -162,12 +164,26 @@ fn the_sdk_works_at_every_level() {
 }
 
 #[test]
-fn strict_reaches_no_ffi_by_what_the_sdk_hands_out() {
-    for expression in [
-        "type(getmetatable(require('rider.base').get_context_handle()))",
-        "type(package.loaded.ffi)",
-        "type(package.preload.ffi and select(2, pcall(package.preload.ffi)))",
+fn strict_hands_out_no_pointers_and_calls_nothing_from_the_collector() {
+    for (expression, why) in [
+        ("require('rider.base').get_context_handle()", "has no pointers"),
+        ("require('rider.base').get_string_buf()", "has no pointers"),
+        ("newproxy(true)", "no proxies with metatables"),
     ] {
+        let got = at("strict", expression);
+        assert!(got.starts_with("E: ") && got.contains(why), "{expression}: {got}");
+        assert!(at("standard", &format!("type({expression})")).ends_with("data"), "{expression}");
+    }
+    assert_eq!(at("strict", "type(newproxy()), type(newproxy(false))"), "userdata|userdata");
+    // Patterns are made with buffers; scripts are given none of them.
+    assert_eq!(at("strict", "type(package.loaded['string.buffer']), (('a-b'):gsub('%-', '+'))"), "nil|a+b");
+}
+
+#[test]
+fn strict_reaches_no_ffi_by_what_the_sdk_hands_out() {
+    for expression in
+        ["type(package.loaded.ffi)", "type(package.preload.ffi and select(2, pcall(package.preload.ffi)))"]
+    {
         assert_ne!(at("strict", expression), "table", "{expression}");
     }
 }

@@ -43,6 +43,9 @@ local new_buffer = require("string.buffer").new
 -- Steps that the C matcher may take at worst.
 local QUICK = 3e7
 
+-- Bytes that C may compare for a text without magic characters: it compares anew at each place.
+local QUICK_BYTES = 1e8
+
 -- A pattern is compiled when it is used so often. Patterns made from data are not.
 local uses_before = 30
 
@@ -501,16 +504,32 @@ local function emit_search(code)
     add(code, "end")
     add(code, "return nil")
   else
-    add(code, "local first = find(s, %q, at, true)", beginning)
+    local find = #beginning > LONGEST and "find_plain" or "find"
+    add(code, "local first = %s(s, %q, at, true)", find, beginning)
     add(code, "if not first then return nil end")
     emit_try(code, 0, "first")
-    add(code, "first = find(s, %q, first + 1, true)", beginning)
+    add(code, "first = %s(s, %q, first + 1, true)", find, beginning)
     add(code, "if not first then return nil end")
     add(code, "goto try_first")
   end
 end
 
 -- What code calls -----------------------------------------------------------------------------------------------------
+
+-- A search without magic: C's, in pieces where that might take long, since nothing stops C within one.
+local function find_plain(text, pattern, init)
+  if type(text) ~= "string" or type(pattern) ~= "string" or #text * #pattern <= QUICK_BYTES then
+    return c_find(text, pattern, init, true)
+  end
+  local at, length = c_find(text, "", init, true), #pattern
+  local places = max(QUICK_BYTES / length - QUICK_BYTES / length % 1, 1)
+  while at and at + length - 1 <= #text do
+    local first, last = c_find(sub(text, at, at + places + length - 2), pattern, 1, true)
+    if first then return at + first - 1, at + last - 1 end
+    at = at + places
+  end
+  return nil
+end
 
 local function balanced(text, at, open, close)
   if byte(text, at) ~= open then return nil end
@@ -552,7 +571,7 @@ end
 -- Functions around the code of a search -------------------------------------------------------------------------------
 
 local KIT = {
-  byte = byte, sub = sub, find = c_find, type = type, tonumber = tonumber, error = error,
+  byte = byte, sub = sub, find = c_find, find_plain = find_plain, type = type, tonumber = tonumber, error = error,
   balanced = balanced, take_buffer = take_buffer, finish = finish, times = times,
 }
 
@@ -560,6 +579,7 @@ local HEADER = [[
 local kit, sets, c_function = ...
 local byte, sub, find, type, tonumber, error = kit.byte, kit.sub, kit.find, kit.type, kit.tonumber, kit.error
 local balanced, take_buffer, finish, times = kit.balanced, kit.take_buffer, kit.finish, kit.times
+local find_plain = kit.find_plain
 local with_template = kit.with_template
 ]]
 
@@ -767,7 +787,9 @@ local function longest_quick(pattern)
     local c = byte(pattern, i)
     if c == 37 then
       -- A balanced match walks on from each place.
-      if byte(pattern, i + 1) == 98 then exponent = exponent + 1 end
+      local letter = byte(pattern, i + 1)
+      -- So does what was captured before, byte by byte.
+      if letter == 98 or letter and letter >= 49 and letter <= 57 then exponent = exponent + 1 end
       i = i + 2
     elseif c == 91 then
       i = i + 1
@@ -784,6 +806,8 @@ local function longest_quick(pattern)
     end
   end
   if exponent == 0 then return factor <= QUICK and huge or -1 end
+  -- A long pattern takes as long at each place.
+  if n > LONGEST then factor = factor * n / LONGEST end
   return (QUICK / factor) ^ (1 / exponent)
 end
 
@@ -803,7 +827,7 @@ for _, kind in ipairs { "function", "table", "string", "number" } do OF_NUMBERS[
 local COMPILERS = {
   find = function(pattern)
     -- LuaJIT compiles this one.
-    if not c_find(pattern, "[%^%$%*%+%?%.%(%[%%%-]") then return c_find end
+    if not c_find(pattern, "[%^%$%*%+%?%.%(%[%%%-]") then return find_plain end
     return compile_find(pattern)
   end,
   match = compile_match,
@@ -877,7 +901,7 @@ local function function_for(record, pattern, name)
 end
 
 function find(text, pattern, init, plain)
-  if plain then return c_find(text, pattern, init, plain) end
+  if plain then return find_plain(text, pattern, init) end
   local record = type(text) == "string" and settled[pattern] or unsettled(text, pattern)
   return (record.find or function_for(record, pattern, "find"))(text, pattern, init)
 end

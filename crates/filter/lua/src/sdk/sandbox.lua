@@ -11,9 +11,11 @@ os.exit, os.execute, os.remove, os.rename, os.tmpname, os.setlocale = nil, nil, 
 io.popen, io.tmpfile, io.output, io.write = nil, nil, nil, nil
 package.loadlib = nil
 
--- Searchers for machine code go; those for Lua files stay.
+-- Searchers for machine code go, unless the configuration says where such code is to be found; those for Lua files stay.
 local searchers = package.loaders
-for i = #searchers, 3, -1 do searchers[i] = nil end
+if package_cpath == "" then
+  for i = #searchers, 3, -1 do searchers[i] = nil end
+end
 
 local open = io.open
 io.open = function(name, mode)
@@ -35,11 +37,26 @@ local date, time, clock, difftime = os.date, os.time, os.clock, os.difftime
 os = { date = date, time = time, clock = clock, difftime = difftime }
 io, debug, jit, ffi = nil, nil, nil, nil
 loadfile, dofile = nil, nil
-for _, name in ipairs { "io", "debug", "jit", "jit.util", "jit.opt", "ffi" } do package.loaded[name] = nil end
 package.loaded.os = os
-for _, name in ipairs { "io", "debug", "jit", "jit.util", "jit.opt", "ffi" } do
+-- String buffers hand out pointers, and a pointer reaches any memory, also without ffi.
+for _, name in ipairs { "io", "debug", "jit", "jit.util", "jit.opt", "jit.profile", "ffi", "string.buffer" } do
+  package.loaded[name] = nil
   package.preload[name] = function() error("the sandbox level `strict` has no `" .. name .. "`", 0) end
 end
+local base = package.preload["rider.base"] and package.preload["rider.base"]()
+if base then
+  for _, name in ipairs { "get_context_handle", "get_string_buf" } do
+    base[name] = function() error("the sandbox level `strict` has no pointers: `" .. name .. "` gives one", 2) end
+  end
+end
+
+-- Nothing can stop what the collector calls.
+local new_proxy = newproxy
+newproxy = function(like)
+  if like == true then error("the sandbox level `strict` has no proxies with metatables", 2) end
+  return new_proxy(like)
+end
+
 package.path, package.cpath = "", ""
 for i = #searchers, 2, -1 do searchers[i] = nil end
 package.searchpath = nil

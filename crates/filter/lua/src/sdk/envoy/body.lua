@@ -27,7 +27,8 @@ function Buffer:getBytes(index, length)
   if type(index) ~= "number" or index % 1 ~= 0 then index = integer(index, 1, "getBytes") end
   if type(length) ~= "number" or length % 1 ~= 0 then length = integer(length, 2, "getBytes") end
   body_get(self[SIDE], out)
-  if index < 0 or length < 0 or index + length > tonumber(out.n) then
+  -- Written so that what is no number at all (0/0) is refused, too.
+  if not (index >= 0 and length >= 0 and index + length <= tonumber(out.n)) then
     error("index/length must be >= 0 and (index + length) must be <= buffer size", 2)
   end
   return str(out.p + index, length)

@@ -25,12 +25,15 @@ local function text(value, level)
   return value
 end
 
+-- Without an answer `out` is of some earlier call: finalisers run where the proxy is not to be reached.
+local function unreachable() error("the proxy cannot be called from a finaliser", 0) end
+
 local function raw(kind, message)
-  digest(kind, message, #message, out)
+  if digest(kind, message, #message, out) ~= 0 then unreachable() end
   return str(out.p, out.n)
 end
 local function hex(kind, message)
-  digest(kind, message, #message, out)
+  if digest(kind, message, #message, out) ~= 0 then unreachable() end
   return hex_of(cast(bytes_type, out.p), tonumber(out.n))
 end
 local function to_hex(bytes)
@@ -86,7 +89,7 @@ for name, kind in pairs(KINDS) do
 end
 
 local function keyed(kind, key, message)
-  hmac(kind, key, #key, message, #message, out)
+  if hmac(kind, key, #key, message, #message, out) ~= 0 then unreachable() end
   return hex_of(cast(bytes_type, out.p), tonumber(out.n))
 end
 local function keyed_collector(kind, key)
@@ -115,7 +118,7 @@ local USUAL = alphabet()
 
 function base64.encode(message, encoder)
   message = text(message, 2)
-  base64_encode(message, #message, 0, out)
+  if base64_encode(message, #message, 0, out) ~= 0 then unreachable() end
   local encoded = str(out.p, out.n)
   if encoder ~= nil then return exchange(encoded, USUAL, encoder) end
   return encoded
@@ -131,7 +134,7 @@ end
 -- Ours: without padding, in the alphabet of URLs.
 function base64.encode_url(message)
   message = text(message, 2)
-  base64_encode(message, #message, 1, out)
+  if base64_encode(message, #message, 1, out) ~= 0 then unreachable() end
   return str(out.p, out.n)
 end
 sha2.bin_to_base64, sha2.base64_to_bin = base64.encode, base64.decode

@@ -9,6 +9,9 @@ local setmetatable, getmetatable = setmetatable, getmetatable
 local LISTS = { required = true, enum = true, allOf = true, anyOf = true, oneOf = true, examples = true }
 local NAMED = { properties = true, patternProperties = true, definitions = true, ["$defs"] = true, dependencies = true }
 
+-- Finalisers run where the proxy is not to be reached.
+local UNREACHABLE = "the proxy cannot be called from a finaliser"
+
 -- Of draft 4 alone `exclusiveMinimum` and `exclusiveMaximum` are true or false.
 local is_draft4
 
@@ -39,12 +42,16 @@ local function text_of(schema)
     copied["$schema"] = is_draft4 and "http://json-schema.org/draft-04/schema#" or "http://json-schema.org/draft-07/schema#"
   end
   local text = json.encode(copied)
-  if check_is_schema(text, #text, out) ~= 0 then error("invalid schema: " .. str(out.p, out.n), 3) end
+  local code = check_is_schema(text, #text, out)
+  if code == border.INVALID then error("invalid schema: " .. str(out.p, out.n), 3) end
+  if code ~= 0 then error(UNREACHABLE, 3) end
   return text
 end
 
 local function check(schema, text)
-  if check_schema(schema, #schema, text, #text, out) == 0 then return true end
+  local code = check_schema(schema, #schema, text, #text, out)
+  if code == 0 then return true end
+  if code ~= border.INVALID then return false, UNREACHABLE end
   return false, str(out.p, out.n)
 end
 

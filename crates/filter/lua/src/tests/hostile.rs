@@ -1,0 +1,148 @@
+//! Scripts that do harm, on purpose or not: each fails by itself, and the next stream is served.
+
+use std::time::{Duration, Instant};
+
+use crate::testing::{Outcome, Trial};
+use crate::vm::{Argument, Vm};
+
+/// What a script leaves in `r-out` of a request with the body `hello`.
+fn out(body: &str) -> String {
+    let mut trial = Trial::envoy(&format!("function envoy_on_request(h) {body} end"));
+    assert_eq!(trial.request(&["hello"]), Outcome::Passed, "{body}");
+    trial.request_header("r-out").unwrap_or_default()
+}
+
+#[test]
+fn what_is_no_number_is_no_place_in_a_body() {
+    for arguments in ["0/0, 1", "0, 0/0", "0/0, 0/0", "-(0/0), 2", "1/0, 1", "-1/0, 1", "0, 1/0", "2^53, 2^53"] {
+        let got = out(&format!(
+            "local ok, e = pcall(function() return h:body():getBytes({arguments}) end)
+             h:headers():replace('r-out', tostring(ok) .. e)"
+        ));
+        assert!(got.starts_with("false") && got.contains("index/length must be >= 0"), "{arguments}: {got}");
+    }
+}
+
+#[test]
+fn an_object_that_a_script_forged_shows_nothing() {
+    // What was read last is long: a stale answer would show it.
+    let got = out("local b = h:body()
+        h:headers():replace('x-long', ('x'):rep(5000))
+        local parts = {}
+        for _, side in ipairs { 99, -1, 2 } do
+          h:headers():get('x-long')
+          b[2] = side
+          parts[#parts + 1] = tostring(b:length()) .. tostring((pcall(b.getBytes, b, 0, 3)))
+        end
+        h:headers():replace('r-out', table.concat(parts, ' '))");
+    assert_eq!(got, "0false 0false 0false");
+}
+
+#[test]
+fn finalisers_that_fail_or_call_the_proxy_harm_nobody() {
+    let mut trial = Trial::envoy(
+        "local function dying(h)
+           local proxy = newproxy(true)
+           getmetatable(proxy).__gc = function()
+             local text = h:base64Escape('x')
+             h:headers():add('x-late', text)
+             error('in a finaliser')
+           end
+           return proxy
+         end
+         function envoy_on_request(h)
+           kept = dying(h)
+           for i = 1, 100 do dying(h) end
+           h:headers():replace('r-out', 'done')
+         end",
+    );
+    for _ in 0..20 {
+        assert_eq!(trial.request(&[]), Outcome::Passed);
+        assert_eq!(trial.request_header("r-out").as_deref(), Some("done"));
+        trial.restart(postrider_filter_api::testing::FakeStream::new("GET", "/", &[]));
+    }
+}
+
+/// Searches for which C would take minutes, and in which nothing could stop it.
+const ENDLESS: [&str; 6] = [
+    "string.find(('a'):rep(8e6), ('a'):rep(4e6) .. 'b', 1, true)",
+    "string.find(('a'):rep(8e6), ('a'):rep(4e6) .. 'b')",
+    "string.match(('a'):rep(8e6), ('a'):rep(4e6) .. 'b')",
+    "string.gsub(('a'):rep(8e6), ('a'):rep(4e6) .. 'b', '')",
+    "string.find(('ab'):rep(2e4), '(.*)(.*)%1x')",
+    "string.find(('a'):rep(60), ('a?'):rep(50) .. ('a'):rep(60) .. 'b')",
+];
+
+#[test]
+fn a_search_without_end_is_stopped_like_a_loop() {
+    for search in ENDLESS {
+        let mut trial = Trial::envoy(&format!(
+            "function envoy_on_request(h) if h:headers():get('x-search') then {search} end h:headers():add('r-out', 'done') end"
+        ));
+        trial.stream.request.fields.append_name(b"x-search", b"1").unwrap();
+        let began = Instant::now();
+        assert_eq!(trial.request(&[]), Outcome::Passed, "{search}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{search}: {:?}", began.elapsed());
+        trial.restart(postrider_filter_api::testing::FakeStream::new("GET", "/", &[]));
+        assert_eq!(trial.request(&[]), Outcome::Passed);
+        assert_eq!(trial.request_header("r-out").as_deref(), Some("done"), "{search}");
+    }
+}
+
+#[test]
+fn a_search_in_pieces_finds_what_one_in_c_does() {
+    let vm = Vm::new(256 << 20, Duration::from_secs(60)).unwrap();
+    let kit = vm.run("=patterns", include_str!("../sdk/patterns.lua").as_bytes(), &[]).unwrap().unwrap();
+    let compare = r"
+        local kit = ...
+        local c_find = kit.c.find
+        local needle = ('a'):rep(1000) .. 'b' .. ('a'):rep(10)
+        local text = ('a'):rep(3e5) .. 'b' .. ('a'):rep(1e5) .. 'b' .. ('a'):rep(10)
+        local function same(text, needle, init, plain)
+          local a, b = string.find(text, needle, init, plain)
+          local c, d = c_find(text, needle, init, true)
+          assert(a == c and b == d, tostring(init) .. ': ' .. tostring(a) .. ' instead of ' .. tostring(c))
+        end
+        for _, plain in ipairs { true, false } do
+          for _, init in ipairs { 1, 2, 2.7, 299000, 299001, 299002, 300001, 399000, 400000, 1e6, -5, -1012, -1e6, 0 } do
+            same(text, needle, init, plain)
+            same(text, needle .. 'c', init, plain)
+          end
+          same(text, needle, nil, plain)
+          same(text, needle, '299001', plain)
+          same(text, text, 1, plain)
+          same(text, text .. 'a', 1, plain)
+        end
+        assert(not pcall(string.find, text, needle, 'x', true))";
+    vm.run("=compare", compare.as_bytes(), &[Argument::Kept(kit)]).unwrap();
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn a_compiled_endless_loop_is_stopped_within_ten_milliseconds_of_its_budget() {
+    let config = serde_json::json!({
+        "name": "loop", "runtime": "envoy-lua", "budget": { "cpu": "0.02s" }, "circuit": { "faults": 0 },
+        "code": { "inline_string": "function envoy_on_request(h) local n = 0 while true do n = n + 1 end end" },
+    });
+    let mut trial = Trial::new("postrider.filters.http.plugin.v1.Plugin", &config.to_string(), None).unwrap();
+    let mut took = Vec::new();
+    // What is measured is this thread's own time; the one that watches it may have to wait for a core now and then.
+    for _ in 0..50 {
+        let before = cpu_time();
+        assert_eq!(trial.request(&[]), Outcome::Passed);
+        took.push(cpu_time() - before);
+        if took.iter().filter(|took| **took < Duration::from_millis(30)).count() >= 5 {
+            break;
+        }
+    }
+    took.sort();
+    assert!(took[0] >= Duration::from_millis(20), "it has all of its budget: {took:?}");
+    assert!(took.get(4).is_some_and(|fifth| *fifth < Duration::from_millis(30)), "{took:?}");
+}
