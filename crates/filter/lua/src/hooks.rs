@@ -79,12 +79,8 @@ impl Filter for Scripted {
 
     fn on_complete(&self, state: &mut State, _: &StreamInfo) {
         let State::Any(boxed) = std::mem::take(state) else { return };
-        let Ok(script) = boxed.downcast::<Script>() else { return };
-        if script.is_kept
-            && let Some(machine) = self.view.plugin.as_ref().and_then(|plugin| plugin.machine())
-        {
-            machine.forget(script.stream);
-        }
+        let Ok(mut script) = boxed.downcast::<Script>() else { return };
+        script.forget(&self.view);
     }
 }
 
@@ -298,7 +294,7 @@ impl Entry<'_, '_> {
         if self.script.stream == 0 {
             self.script.stream = machine.new_stream();
         }
-        machine.announce(self.script.stream, self.side);
+        machine.announce(self.script.stream, self.side, self.plugin.number);
         // Reading the clock costs more than most of an entry.
         let began = (observe::is_on() || machine.is_measured()).then(|| self.stream.host.now());
         let mut scratch: Box<Scratch> = machine.scratch.take().unwrap_or_default();
@@ -338,11 +334,7 @@ impl Entry<'_, '_> {
         let code = match ran {
             Ok(Ran::Finished) => {
                 machine.vm.recycle(coroutine);
-                if let Some(worker) = &self.plugin.worker
-                    && worker.circuit.succeed()
-                {
-                    worker.show_circuit(false);
-                }
+                self.succeed();
                 return match stage {
                     Stage::Head => self.behind_head(machine),
                     Stage::Body => self.finished(),
@@ -355,6 +347,9 @@ impl Entry<'_, '_> {
                     observe::note(Seen::Fault { text: fault.to_string(), traceback });
                 }
                 machine.vm.discard(coroutine);
+                if fault == Fault::Memory {
+                    self.plugin.replace_machine(machine);
+                }
                 return self.fail(&fault);
             }
         };
@@ -377,7 +372,10 @@ impl Entry<'_, '_> {
                 let reply = self.script.kept_mut(self.side).reply.take();
                 machine.vm.discard(coroutine);
                 return match reply {
-                    Some(reply) => Action::Respond(reply),
+                    Some(reply) => {
+                        self.succeed();
+                        Action::Respond(reply)
+                    }
                     None => self.fail(&Fault::Error("an answer without a beginning".to_owned())),
                 };
             }
@@ -397,6 +395,17 @@ impl Entry<'_, '_> {
         Action::Done
     }
 
+    /// A call ended well; if it was the trial after faults, the plugin is trusted again.
+    #[inline]
+    fn succeed(&self) {
+        if let Some(worker) = &self.plugin.worker
+            && worker.circuit.succeed()
+        {
+            worker.account.set_circuit_open(false);
+            self.plugin.log(Level::Info, &format!("the plugin {} works again", self.plugin.facts.name));
+        }
+    }
+
     fn fail(&mut self, fault: &Fault) -> Action {
         let plugin = self.plugin;
         plugin.log(Level::Error, &fault.to_string());
@@ -413,13 +422,15 @@ impl Entry<'_, '_> {
             }
             if worker.circuit.fault(self.stream.host.now()) {
                 block.inc(account::CIRCUIT_OPENED);
-                worker.show_circuit(true);
-                let text = format!("the plugin {} failed too often and is passed by for a while", plugin.facts.name);
-                plugin.log(Level::Warning, &text);
+                // A trial that fails opens it again: that is told by the counter alone.
+                if worker.account.set_circuit_open(true) {
+                    let name = &plugin.facts.name;
+                    plugin.log(
+                        Level::Warning,
+                        &format!("the plugin {name} failed too often and is passed by for a while"),
+                    );
+                }
             }
-        }
-        if *fault == Fault::Memory {
-            plugin.replace_machine();
         }
         self.script.abandon();
         // Envoy's dialect asks the response's function even so.
@@ -441,15 +452,16 @@ impl Entry<'_, '_> {
         }
     }
 
-    /// The machine to run in; `None` when the plugin is passed by or broken.
+    /// The machine to run in; `None` when the plugin is passed by, or does not load here.
     fn machine(&mut self) -> Option<Rc<Machine>> {
-        if self.plugin.is_bypassed(self.stream.host) {
-            if let Some(worker) = &self.plugin.worker {
-                worker.account.of(self.stream.route).inc(account::BYPASSED);
-            }
-            return None;
+        let host = self.stream.host;
+        let machine = if self.plugin.is_bypassed(host) { None } else { self.plugin.machine(host) };
+        if machine.is_none()
+            && let Some(worker) = &self.plugin.worker
+        {
+            worker.account.of(self.stream.route).inc(account::BYPASSED);
         }
-        self.plugin.machine()
+        machine
     }
 
     fn without_machine(&mut self) -> Action {

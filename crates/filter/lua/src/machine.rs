@@ -1,12 +1,15 @@
 //! A virtual machine with one script loaded: on a worker, or for a moment to try a configuration out.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
 use std::time::Duration;
 
 use postrider_filter_api::Sampling;
+use postrider_telemetry::Block;
 
 use crate::abi::{Context, Scratch, Side, TABLE, Turn};
 use crate::observe;
+use crate::plugin::machines;
 use crate::program::Program;
 use crate::sdk;
 use crate::vm::{Argument, Fault, Ref, Vm};
@@ -40,6 +43,16 @@ pub(crate) struct Machine {
     told: Cell<usize>,
     /// Chooses the entries whose time is taken.
     sampling: Sampling,
+    /// Where it is counted for as long as it lives.
+    counted: OnceCell<Rc<Block>>,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(block) = self.counted.get() {
+            block.gauge_sub(machines::VM_COUNT, 1);
+        }
+    }
 }
 
 impl Machine {
@@ -89,7 +102,15 @@ impl Machine {
             last_turn: Cell::new(0),
             told: Cell::new(0),
             sampling: Sampling::default(),
+            counted: OnceCell::new(),
         })
+    }
+
+    /// Counts it there from now on.
+    pub(crate) fn count_in(&self, block: &Rc<Block>) {
+        if self.counted.set(block.clone()).is_ok() {
+            block.gauge_add(machines::VM_COUNT, 1);
+        }
     }
 
     pub(crate) fn hook(&self, hook: Hook) -> Option<Ref> {
@@ -123,13 +144,15 @@ impl Machine {
     }
 
     /// Tells the script's side of the border where it is.
-    pub(crate) fn announce(&self, stream: i32, side: Side) {
+    pub(crate) fn announce(&self, stream: i32, side: Side, plugin: i32) {
         // Downwards: a turn never has a stream's number, so the SDK tells by one comparison what an object is good for.
         let turn = self.last_turn.get().checked_sub(1).unwrap_or(-1);
         self.last_turn.set(turn);
         self.context.stream.set(stream);
         self.context.turn.set(turn);
         self.context.side.set(side as i32);
+        self.context.message.set(stream.wrapping_mul(2).wrapping_add(side as i32));
+        self.context.plugin.set(plugin);
     }
 
     /// The stream is over.

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use postrider_filter_api::Host;
 use postrider_filter_api::plugin::Facts;
+use postrider_filter_api::{Host, Moment};
 use postrider_filter_plugin::{Account, Circuit};
 use postrider_telemetry::log::{Component, Level};
 use postrider_telemetry::{Block, WorkerStats};
@@ -27,6 +28,12 @@ postrider_telemetry::stat_set! {
     counters { ERRORS = "errors", EXECUTIONS = "executions" }
 }
 
+postrider_telemetry::stat_set! {
+    /// The machines of Envoy's dialect, under Envoy's name for them.
+    pub(crate) mod machines = "lua";
+    gauges { VM_COUNT = "lua_vm_count" }
+}
+
 pub(crate) struct Plugin {
     pub(crate) facts: Arc<Facts>,
     pub(crate) program: Arc<Program>,
@@ -34,10 +41,12 @@ pub(crate) struct Plugin {
     /// `None` while a configuration is tried out.
     pub(crate) metrics: Option<Metrics>,
     pub(crate) worker: Option<OnWorker>,
+    /// Tells plugins apart.
+    pub(crate) number: i32,
     file_log: Option<FileLog>,
     machine: RefCell<Option<Rc<Machine>>>,
-    /// The machine could not be made; told once.
-    is_broken: Cell<bool>,
+    /// The machine could not be made, which was told; it is tried again then.
+    broken_until: Cell<Option<Moment>>,
 }
 
 /// What a plugin has where it serves.
@@ -46,17 +55,8 @@ pub(crate) struct OnWorker {
     pub(crate) circuit: Circuit,
     /// Envoy's own counters, for its dialect.
     pub(crate) envoy: Option<Rc<Block>>,
-    /// What the statistics show of the circuit.
-    shown_open: Cell<bool>,
-}
-
-impl OnWorker {
-    /// Shows in the statistics whether the circuit is open.
-    pub(crate) fn show_circuit(&self, open: bool) {
-        if self.shown_open.replace(open) != open {
-            self.account.set_circuit_open(open);
-        }
-    }
+    /// Where its dialect's machines are counted.
+    pub(crate) machines: Option<Rc<Block>>,
 }
 
 impl Plugin {
@@ -72,9 +72,12 @@ impl Plugin {
             "" => format!("{stat_prefix}.lua"),
             own => format!("{stat_prefix}.lua.{own}"),
         };
-        let (prefix, envoy) = match program.dialect {
-            Dialect::Envoy => (format!("http.{envoy_prefix}"), Some(stats.block(&stat::SET, &envoy_prefix))),
-            Dialect::Rider => (format!("rider.{}", facts.name.replace(':', "_")), None),
+        let (prefix, envoy, machines) = match program.dialect {
+            Dialect::Envoy => {
+                let (envoy, machines) = (stats.block(&stat::SET, &envoy_prefix), stats.block(&machines::SET, ""));
+                (format!("http.{envoy_prefix}"), Some(envoy), Some(machines))
+            }
+            Dialect::Rider => (format!("rider.{}", facts.name.replace(':', "_")), None, None),
         };
         Plugin {
             metrics: Some(Metrics::new(stats, prefix)),
@@ -82,7 +85,7 @@ impl Plugin {
                 account: Account::new(stats, &facts.name),
                 circuit: Circuit::new(facts.policy.circuit),
                 envoy,
-                shown_open: Cell::new(false),
+                machines,
             }),
             ..Plugin::trial(facts, program)
         }
@@ -90,7 +93,9 @@ impl Plugin {
 
     /// One that only shows whether its script loads.
     pub(crate) fn trial(facts: &Arc<Facts>, program: &Arc<Program>) -> Plugin {
+        static LAST: AtomicI32 = AtomicI32::new(0);
         Plugin {
+            number: LAST.fetch_add(1, Ordering::Relaxed),
             facts: facts.clone(),
             reply_details: match program.dialect {
                 Dialect::Envoy => Cow::Borrowed("lua_response"),
@@ -101,27 +106,38 @@ impl Plugin {
             metrics: None,
             worker: None,
             machine: RefCell::new(None),
-            is_broken: Cell::new(false),
+            broken_until: Cell::new(None),
         }
     }
 
     /// The machine, made when it is first needed. `None` when the script does not load here, which its configuration
-    /// was checked for: memory may be short, or a file that it requires has changed.
-    pub(crate) fn machine(&self) -> Option<Rc<Machine>> {
-        if let Some(machine) = &*self.machine.borrow() {
-            return Some(machine.clone());
-        }
-        if self.is_broken.get() {
+    /// was checked for: memory may be short, or a file that it requires is gone.
+    pub(crate) fn machine(&self, host: &dyn Host) -> Option<Rc<Machine>> {
+        self.made_machine().or_else(|| self.make_machine(host))
+    }
+
+    /// The machine, if there is one already.
+    pub(crate) fn made_machine(&self) -> Option<Rc<Machine>> {
+        self.machine.borrow().clone()
+    }
+
+    #[cold]
+    fn make_machine(&self, host: &dyn Host) -> Option<Rc<Machine>> {
+        let broken = self.broken_until.get();
+        if broken.is_some_and(|until| host.now() < until) {
             return None;
         }
         match pool::shared(self) {
             Ok(machine) => {
+                self.broken_until.set(None);
                 *self.machine.borrow_mut() = Some(machine.clone());
                 Some(machine)
             }
             Err(fault) => {
-                self.is_broken.set(true);
-                self.log(Level::Error, &format!("the script does not load: {fault}"));
+                self.broken_until.set(Some(host.now() + self.facts.policy.circuit.retry));
+                if broken.is_none() {
+                    self.log(Level::Error, &format!("the script does not load: {fault}"));
+                }
                 None
             }
         }
@@ -147,11 +163,11 @@ impl Plugin {
         Machine::load(&self.program, policy.memory, policy.cpu, &mut turn)
     }
 
-    /// The machine ran out of memory: streams that it serves end with it, new ones get a fresh one.
-    pub(crate) fn replace_machine(&self) {
-        if let Some(machine) = self.machine.borrow_mut().take() {
-            pool::retire(&machine);
-        }
+    /// The machine ran out of memory: streams that it serves end with it, new ones get a fresh one, if they have not
+    /// already.
+    pub(crate) fn replace_machine(&self, exhausted: &Rc<Machine>) {
+        pool::retire(exhausted);
+        self.machine.borrow_mut().take_if(|machine| Rc::ptr_eq(machine, exhausted));
     }
 
     /// Whether it is to be passed by for now.

@@ -36,6 +36,9 @@ pub(crate) fn shared(plugin: &Plugin) -> Result<Rc<Machine>, Fault> {
         return Ok(machine);
     }
     let machine = Rc::new(plugin.load()?);
+    if let Some(block) = plugin.worker.as_ref().and_then(|worker| worker.machines.as_ref()) {
+        machine.count_in(block);
+    }
     let entry = (plugin.program.clone(), policy.memory, policy.cpu, Rc::downgrade(&machine));
     MACHINES.with_borrow_mut(|machines| machines.push(entry));
     Ok(machine)

@@ -144,6 +144,17 @@ impl Script {
         self.half(side).progress.released
     }
 
+    /// The stream is over: the machine of `view`, or of the view that was seen first, keeps nothing for it any more.
+    pub(crate) fn forget(&mut self, view: &View) {
+        let seen = self.view.clone();
+        let view = seen.as_deref().unwrap_or(view);
+        if std::mem::take(&mut self.is_kept)
+            && let Some(machine) = view.plugin.as_ref().and_then(|plugin| plugin.made_machine())
+        {
+            machine.forget(self.stream);
+        }
+    }
+
     /// Gives up whatever waits.
     pub(crate) fn abandon(&mut self) {
         for half in &mut self.sides {
@@ -151,6 +162,17 @@ impl Script {
         }
         for kept in self.kept.iter_mut().flat_map(|kept| kept.iter_mut()) {
             kept.give_up();
+        }
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        // The filter of the route that was found last may be switched off: then nobody told it that the stream is over.
+        if self.is_kept
+            && let Some(view) = self.view.clone()
+        {
+            self.forget(&view);
         }
     }
 }

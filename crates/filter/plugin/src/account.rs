@@ -40,6 +40,7 @@ pub struct Account {
     routes: RouteBlocks,
     /// What this account added to the gauge.
     memory: Cell<u64>,
+    circuit_open: Cell<bool>,
 }
 
 impl Account {
@@ -51,6 +52,7 @@ impl Account {
             plugin,
             whole: OnceCell::new(),
             memory: Cell::new(0),
+            circuit_open: Cell::new(false),
         }
     }
 
@@ -77,9 +79,14 @@ impl Account {
         self.whole().gauge_add(stat::plugin::MEMORY_BYTES, bytes.wrapping_sub(self.memory.replace(bytes)));
     }
 
-    /// Whether the plugin's circuit is open on this worker.
-    pub fn set_circuit_open(&self, open: bool) {
-        self.whole().gauge_set(stat::plugin::CIRCUIT_OPEN, u64::from(open));
+    /// Whether the plugin's circuit is open on this worker; answers whether that is news.
+    pub fn set_circuit_open(&self, open: bool) -> bool {
+        if self.circuit_open.replace(open) == open {
+            return false;
+        }
+        // Added, as memory is: the one that replaced this plugin may have opened its own meanwhile.
+        self.whole().gauge_add(stat::plugin::CIRCUIT_OPEN, if open { 1 } else { 1_u64.wrapping_neg() });
+        true
     }
 
     fn whole(&self) -> &Block {
@@ -92,6 +99,7 @@ impl Drop for Account {
         if self.memory.get() != 0 {
             self.set_memory(0);
         }
+        self.set_circuit_open(false);
     }
 }
 
@@ -115,8 +123,22 @@ mod tests {
         one.set_memory(50);
         assert_eq!(scopes(&registry), [("plugin.p.".to_owned(), 60)]);
         drop(one);
-        other.set_circuit_open(true);
         assert_eq!(scopes(&registry), [("plugin.p.".to_owned(), 10)]);
-        assert_eq!(registry.read(&[])[0].cell(1), 1);
+    }
+
+    #[test]
+    fn an_open_circuit_goes_with_its_account() {
+        let registry = Registry::new();
+        let worker = registry.worker(0);
+        let (old, new) = (Account::new(&worker, "p"), Account::new(&worker, "p"));
+        let shown = || registry.read(&[]).iter().map(|scope| scope.cell(1)).max().unwrap_or(0);
+        assert!(old.set_circuit_open(true) && !old.set_circuit_open(true), "told once");
+        assert_eq!(shown(), 1);
+        assert!(new.set_circuit_open(true));
+        drop(old);
+        assert_eq!(shown(), 1, "the other's is open");
+        assert!(new.set_circuit_open(false));
+        assert_eq!(shown(), 0);
+        assert!(!new.set_circuit_open(false));
     }
 }

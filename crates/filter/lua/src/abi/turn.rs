@@ -30,6 +30,10 @@ pub(crate) struct Context {
     pub(crate) turn: Cell<i32>,
     /// 0 request, 1 response, -1 outside a stream.
     pub(crate) side: Cell<i32>,
+    /// Differs from stream to stream and from side to side.
+    pub(crate) message: Cell<i32>,
+    /// Differs from plugin to plugin: several may share a machine.
+    pub(crate) plugin: Cell<i32>,
 }
 
 /// One entry into a script.

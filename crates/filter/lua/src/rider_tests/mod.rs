@@ -1,6 +1,7 @@
 //! Rider plugins on streams without a proxy around them.
 
 mod calls;
+mod circuit;
 mod config;
 mod costs;
 mod examples;

@@ -303,6 +303,36 @@ fn streams_in_a_replaced_machine_do_not_meet_the_streams_of_the_new_one() {
 }
 
 #[test]
+fn a_stream_that_fails_in_a_replaced_machine_leaves_the_new_one_alone() {
+    let script = v1(&[(
+        "request",
+        "if req.get_header('wait') then req.get_body() end
+         if req.get_header('hoard') then local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1e6) .. i end end
+         count = (count or 0) + 1
+         req.set_header('x-out', tostring(count))",
+    )]);
+    let config = json!({
+        "name": "test", "runtime": "rider", "code": { "inline_string": script }, "circuit": { "faults": 0 },
+        "budget": { "cpu": "10s", "memory_bytes": 8 << 20 },
+    });
+    let mut trial = Trial::new(super::MANIFEST, &config.to_string(), None).unwrap();
+    trial.restart(get(&[("wait", "1"), ("hoard", "1")]));
+    trial.request_so_far(&["a"]);
+    // It waits in the first machine, which the next stream uses up.
+    let waiting_state = std::mem::take(&mut trial.state);
+    let waiting = std::mem::replace(&mut trial.stream, get(&[("hoard", "1")]));
+    trial.request(&[]);
+    trial.restart(get(&[]));
+    assert_eq!(out_of(&mut trial).as_deref(), Some("1"), "a fresh machine");
+    trial.restart(waiting);
+    trial.state = waiting_state;
+    trial.request_trailers();
+    assert_eq!(trial.request_header("x-out"), None, "it failed in the old one");
+    trial.restart(get(&[]));
+    assert_eq!(out_of(&mut trial).as_deref(), Some("2"));
+}
+
+#[test]
 fn globals_of_a_plugin_last_and_are_its_own() {
     let script = v2(&[("request_header", "count = (count or 0) + 1 req.set_header('x-out', tostring(count))")]);
     let (mut one, mut other) = (Trial::rider(&script), Trial::rider(&script));

@@ -5,7 +5,7 @@ local ffi = require("ffi")
 
 ffi.cdef [[
 typedef struct { const char *p; size_t n; } pr_str;
-typedef struct { int32_t stream, turn, side; } pr_ctx;
+typedef struct { int32_t stream, turn, side, message, plugin; } pr_ctx;
 typedef struct { int kind; double number; pr_str text; } pr_value;
 typedef struct {
   int (*field_get)(int map, const char *name, size_t n, pr_str *out);

@@ -5,20 +5,20 @@ local type, error, setmetatable, floor = type, error, setmetatable, math.floor
 local text, expected, dead = kit.text, kit.expected, kit.dead
 local now = api.now
 
-local Handle = kit.class("StreamHandle", "stream")
+local Handle = kit.class("StreamHandle", "message")
 
--- Fields of a handle: its stream, its side, the objects that it gave out in this turn, whether the script has seen a
+-- Fields of a handle: its message, its side, the objects that it gave out in this turn, whether the script has seen a
 -- body, and the keys that it imported.
-local STREAM, SIDE, HEADERS, BODY, INFO, STATS, METADATA, SEEN, KEYS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local MESSAGE, SIDE, HEADERS, BODY, INFO, STATS, METADATA, SEEN, KEYS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 local function handle(side)
-  return setmetatable({ ctx.stream, side, false, false, false, false, false, false, false }, Handle)
+  return setmetatable({ ctx.message, side, false, false, false, false, false, false, false }, Handle)
 end
 
 -- The same object for every call of one turn.
 local function once(slot, method, make)
   Handle[method] = function(self)
-    if self[STREAM] ~= ctx.stream then dead(self, Handle, method) end
+    if self[MESSAGE] ~= ctx.message then dead(self, Handle, method) end
     local object = self[slot]
     if object and object[1] == ctx.turn then return object end
     object = make(self[SIDE])
@@ -40,13 +40,13 @@ for method, make in pairs {
   clearRouteCache = function() api.clear_route_cache() end,
 } do
   Handle[method] = function(self)
-    if self[STREAM] ~= ctx.stream then dead(self, Handle, method) end
+    if self[MESSAGE] ~= ctx.message then dead(self, Handle, method) end
     return make()
   end
 end
 
 function Handle:body(always_wrap)
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "body") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "body") end
   local object = self[BODY]
   if object and object[1] == ctx.turn then return object end
   object = kit.body(self[SIDE], self[SEEN], always_wrap)
@@ -56,45 +56,46 @@ function Handle:body(always_wrap)
 end
 
 function Handle:bodyChunks()
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "bodyChunks") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "bodyChunks") end
   local step, side = kit.chunks(self[SIDE])
   return step, side, nil
 end
 
 function Handle:trailers()
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "trailers") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "trailers") end
   local object = kit.trailers(self[SIDE])
   if object then return object end
 end
 
 -- Not tail calls: errors name the line that called the method.
 function Handle:respond(headers, body)
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "respond") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "respond") end
   kit.respond(self[SIDE], headers, body)
 end
 
 function Handle:httpCall(cluster, headers, body, ...)
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "httpCall") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "httpCall") end
   local answer, text = kit.http_call(cluster, headers, body, ...)
   if answer then return answer, text end
 end
 
 function Handle:setUpstreamOverrideHost(host, strict)
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "setUpstreamOverrideHost") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "setUpstreamOverrideHost") end
   if type(host) ~= "string" then host = text(host, 1, "setUpstreamOverrideHost") end
   if strict ~= nil and type(strict) ~= "boolean" then expected("boolean", strict, 2, "setUpstreamOverrideHost") end
   if api.override_host(host, #host, strict and 1 or 0) ~= 0 then error("host is not a valid IP address", 2) end
 end
 
 function Handle:base64Escape(bytes)
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "base64Escape") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "base64Escape") end
   if type(bytes) ~= "string" then bytes = text(bytes, 1, "base64Escape") end
-  api.base64_encode(bytes, #bytes, 0, out)
+  -- Without an answer `out` is of some earlier call.
+  if api.base64_encode(bytes, #bytes, 0, out) ~= 0 then dead(self, Handle, "base64Escape") end
   return str(out.p, out.n)
 end
 
 function Handle:base64Decode(encoded)
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "base64Decode") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "base64Decode") end
   if type(encoded) ~= "string" then encoded = text(encoded, 1, "base64Decode") end
   if api.base64_decode_strict(encoded, #encoded, out) == 0 then return str(out.p, out.n) end
   return nil
@@ -103,13 +104,13 @@ end
 EnvoyTimestampResolution = { MILLISECOND = 0, MICROSECOND = 1 }
 
 function Handle:timestamp(resolution)
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "timestamp") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "timestamp") end
   if resolution ~= nil and resolution ~= 0 then error("timestamp format must be MILLISECOND.", 2) end
   return floor(now())
 end
 
 function Handle:timestampString(resolution)
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "timestampString") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "timestampString") end
   if resolution == nil or resolution == 0 then return string.format("%.0f", floor(now())) end
   if resolution ~= 1 then error("timestamp format must be MILLISECOND or MICROSECOND.", 2) end
   return string.format("%.0f", floor(now() * 1000))
@@ -125,7 +126,7 @@ function Key:get()
 end
 
 function Handle:importPublicKey(der, length)
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "importPublicKey") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "importPublicKey") end
   if type(der) ~= "string" then der = text(der, 1, "importPublicKey") end
   der = der:sub(1, kit.integer(length, 2, "importPublicKey"))
   local good = api.key_check(der, #der) == 0
@@ -137,7 +138,7 @@ function Handle:importPublicKey(der, length)
 end
 
 function Handle:verifySignature(hash, key, signature, signature_length, data, length)
-  if self[STREAM] ~= ctx.stream then dead(self, Handle, "verifySignature") end
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "verifySignature") end
   hash, key = text(hash, 1, "verifySignature"), text(key, 2, "verifySignature")
   signature = text(signature, 3, "verifySignature"):sub(1, kit.integer(signature_length, 4, "verifySignature"))
   data = text(data, 5, "verifySignature"):sub(1, kit.integer(length, 6, "verifySignature"))

@@ -659,6 +659,7 @@ fn scripts_count_under_the_filters_prefix() {
     );
     assert_eq!(seen.trial.stat("http.test.lua.own.c.one"), Some(4));
     assert_eq!(seen.trial.stat("http.test.lua.own.executions"), Some(1));
+    assert_eq!(seen.trial.stat("lua.lua_vm_count"), Some(1));
     assert_eq!(seen.trial.stat("http.test.lua.own.errors"), Some(0));
 }
 
@@ -686,6 +687,14 @@ fn objects_do_not_outlive_their_stream() {
     let seen = run(trial, &[], &[]);
     let all = ["handle", "headers", "pairs", "info", "meta", "dyn", "body", "log", "b64"].map(|name| (name, dead));
     check_headers(&seen, &all);
+}
+
+#[test]
+fn a_handle_is_good_for_its_message_and_a_metric_for_its_filter() {
+    let dead = "error object used outside of proper scope";
+    let seen =
+        check(script!("kept_handle"), &["handle", "log", "b64", "headers", "info", "stats"].map(|name| (name, dead)));
+    check_headers(&seen, &[("counter", "0"), ("gauge", "0")]);
 }
 
 #[test]

@@ -146,9 +146,9 @@ kit.connection_stream_info = kit.facade("ConnectionStreamInfo",
 kit.route = kit.facade("Route", { metadata = function() return kit.metadata(border.ROUTE) end })
 kit.virtual_host = kit.facade("VirtualHost", { metadata = function() return kit.metadata(border.VIRTUAL_HOST) end })
 
--- Statistics. A metric is good for its stream: which one its number means is the filter's to say.
+-- Statistics. A metric is good for its filter, which says what its number means.
 local define, metric_add, metric_record, metric_value = api.metric_define, api.metric_add, api.metric_record, api.metric_value
-local STREAM, ID = 1, 2
+local PLUGIN, ID = 1, 2
 
 local function amount(value, method, what)
   if type(value) ~= "number" then value = kit.integer(value, 1, method, 4) end
@@ -162,52 +162,52 @@ local function metric(class, kind, name)
   if id < 0 then
     error(id == border.LIMIT and "too many statistics" or "invalid name of a statistic: '" .. name .. "'", 3)
   end
-  return setmetatable({ ctx.stream, id }, class)
+  return setmetatable({ ctx.plugin, id }, class)
 end
 
-local Counter = kit.class("Counter", "stream")
+local Counter = kit.class("Counter", "plugin")
 function Counter:inc()
-  if self[STREAM] ~= ctx.stream then dead(self, Counter, "inc") end
+  if self[PLUGIN] ~= ctx.plugin then dead(self, Counter, "inc") end
   metric_add(self[ID], 1)
 end
 function Counter:add(value)
-  if self[STREAM] ~= ctx.stream then dead(self, Counter, "add") end
+  if self[PLUGIN] ~= ctx.plugin then dead(self, Counter, "add") end
   metric_add(self[ID], amount(value, "add", "counter add amount"))
 end
 function Counter:value()
-  if self[STREAM] ~= ctx.stream then dead(self, Counter, "value") end
+  if self[PLUGIN] ~= ctx.plugin then dead(self, Counter, "value") end
   return metric_value(self[ID])
 end
 
-local Gauge = kit.class("Gauge", "stream")
+local Gauge = kit.class("Gauge", "plugin")
 function Gauge:inc()
-  if self[STREAM] ~= ctx.stream then dead(self, Gauge, "inc") end
+  if self[PLUGIN] ~= ctx.plugin then dead(self, Gauge, "inc") end
   metric_add(self[ID], 1)
 end
 function Gauge:dec()
-  if self[STREAM] ~= ctx.stream then dead(self, Gauge, "dec") end
+  if self[PLUGIN] ~= ctx.plugin then dead(self, Gauge, "dec") end
   metric_add(self[ID], -1)
 end
 function Gauge:add(value)
-  if self[STREAM] ~= ctx.stream then dead(self, Gauge, "add") end
+  if self[PLUGIN] ~= ctx.plugin then dead(self, Gauge, "add") end
   metric_add(self[ID], amount(value, "add", "gauge add amount"))
 end
 function Gauge:sub(value)
-  if self[STREAM] ~= ctx.stream then dead(self, Gauge, "sub") end
+  if self[PLUGIN] ~= ctx.plugin then dead(self, Gauge, "sub") end
   metric_add(self[ID], -amount(value, "sub", "gauge sub amount"))
 end
 function Gauge:set(value)
-  if self[STREAM] ~= ctx.stream then dead(self, Gauge, "set") end
+  if self[PLUGIN] ~= ctx.plugin then dead(self, Gauge, "set") end
   metric_record(self[ID], amount(value, "set", "gauge set value"))
 end
 function Gauge:value()
-  if self[STREAM] ~= ctx.stream then dead(self, Gauge, "value") end
+  if self[PLUGIN] ~= ctx.plugin then dead(self, Gauge, "value") end
   return metric_value(self[ID])
 end
 
-local Histogram = kit.class("Histogram", "stream")
+local Histogram = kit.class("Histogram", "plugin")
 function Histogram:recordValue(value)
-  if self[STREAM] ~= ctx.stream then dead(self, Histogram, "recordValue") end
+  if self[PLUGIN] ~= ctx.plugin then dead(self, Histogram, "recordValue") end
   metric_record(self[ID], amount(value, "recordValue", "histogram value"))
 end
 

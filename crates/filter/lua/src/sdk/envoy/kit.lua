@@ -1,7 +1,7 @@
 -- What all objects of Envoy's dialect have in common: their scope, the checks of their arguments, and the log.
 --
 -- An object is a small table whose fields are numbered, which LuaJIT allocates in one piece. The first field says for
--- how long it is good: a handle and a metric for their stream, every other object until the script next waits.
+-- how long it is good: a handle for its message, a metric for its filter, every other object until the script next waits.
 local border = ...
 local api, ctx = border.api, border.context
 local type, tostring, tonumber, error, format = type, tostring, tonumber, error, string.format
@@ -49,15 +49,15 @@ local dead = kit.dead
 
 local LEVELS = { Trace = 0, Debug = 1, Info = 2, Warn = 3, Err = 4, Critical = 5 }
 
--- A class whose objects carry the six log methods. `field` of the context, `turn` or `stream`, bounds their lives.
+-- A class whose objects carry the six log methods. `field` of the context, `turn`, `message` or `plugin`, bounds their lives.
 function kit.class(name, field)
   local class = { __name = name }
   class.__index = class
-  local of_stream = field == "stream"
+  local of_plugin, of_message = field == "plugin", field == "message"
   for suffix, level in pairs(LEVELS) do
     local method = "log" .. suffix
     class[method] = function(self, message)
-      local scope = of_stream and ctx.stream or ctx.turn
+      local scope = of_plugin and ctx.plugin or of_message and ctx.message or ctx.turn
       if getmetatable(self) ~= class or self[1] ~= scope then dead(self, class, method) end
       if type(message) ~= "string" then message = kit.text(message, 1, method) end
       if log_enabled(level) ~= 0 then log(level, message, #message) end

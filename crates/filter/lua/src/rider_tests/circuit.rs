@@ -1,0 +1,185 @@
+//! What becomes of a plugin that fails: when it is left alone, when it is tried again, and what is shown of that.
+
+use std::cell::Cell;
+use std::time::{Duration, SystemTime};
+
+use postrider_filter_api::{Moment, Place, Registry, ScopedConfigs};
+use serde_json::{Value, json};
+
+use super::{MANIFEST, Trial, get, v2};
+use crate::testing::Outcome;
+
+const OVERRIDE: &str = "postrider.filters.http.plugin.v1.PluginPerRoute";
+
+thread_local! {
+    static NOW: Cell<Moment> = const { Cell::new(Moment::from_nanos(0)) };
+}
+
+fn clock() -> (Moment, SystemTime) {
+    (NOW.get(), SystemTime::UNIX_EPOCH)
+}
+
+fn pass(time: Duration) {
+    NOW.set(NOW.get() + time);
+}
+
+/// A plugin whose circuit two faults open for a second.
+fn plugin(script: &str, options: Value) -> Trial {
+    let config = json!({
+        "name": "test", "runtime": "rider", "code": { "inline_string": script }, "options": options,
+        "circuit": { "faults": 2, "window": "60s", "retry": "1s" },
+    });
+    let mut trial = Trial::new(MANIFEST, &config.to_string(), None).unwrap();
+    trial.stream.host.clock = clock;
+    trial
+}
+
+/// A counter of the plugin, over all routes.
+fn counted(trial: &Trial, name: &str) -> u64 {
+    let scopes = trial.stats.read(&[]);
+    let scopes = scopes.iter().filter(|scope| scope.set.root == "plugin");
+    let cells = scopes.flat_map(|scope| scope.set.cells.iter().zip(&scope.cells));
+    cells.filter(|(cell, _)| cell.name == name).map(|(_, value)| value).sum()
+}
+
+fn ask(trial: &mut Trial, what: &str) -> Outcome {
+    trial.restart(get(&[("x-do", what)]));
+    trial.request(&[])
+}
+
+#[test]
+fn an_answer_of_the_plugins_own_is_a_success_of_the_trial() {
+    let mut trial = plugin(
+        &v2(&[(
+            "request_header",
+            "if req.get_header('x-do') == 'fail' then error('no') end envoy.respond({ [':status'] = 401 })",
+        )]),
+        json!({}),
+    );
+    let refused = Outcome::Answered(401, String::new());
+    assert_eq!(ask(&mut trial, "fail"), Outcome::Passed);
+    assert_eq!(ask(&mut trial, "fail"), Outcome::Passed);
+    assert_eq!(counted(&trial, "circuit_open"), 1);
+    assert_eq!(ask(&mut trial, "answer"), Outcome::Passed, "it is passed by");
+    pass(Duration::from_secs(2));
+    assert_eq!(ask(&mut trial, "answer"), refused, "the trial");
+    assert_eq!(ask(&mut trial, "answer"), refused, "it is trusted again");
+    assert_eq!((counted(&trial, "circuit_open"), counted(&trial, "bypassed")), (0, 1));
+}
+
+#[test]
+fn a_trial_that_fails_opens_the_circuit_again() {
+    let mut trial = plugin(
+        &v2(&[(
+            "request_header",
+            "if req.get_header('x-do') == 'fail' then error('no') end req.set_header('x-out', '1')",
+        )]),
+        json!({}),
+    );
+    for _ in 0..2 {
+        ask(&mut trial, "fail");
+    }
+    for round in 2..5 {
+        pass(Duration::from_secs(2));
+        ask(&mut trial, "fail");
+        assert_eq!((counted(&trial, "circuit_opened"), counted(&trial, "circuit_open")), (round, 1));
+        ask(&mut trial, "");
+        assert_eq!(trial.request_header("x-out"), None);
+    }
+    pass(Duration::from_secs(2));
+    ask(&mut trial, "");
+    assert_eq!(trial.request_header("x-out").as_deref(), Some("1"));
+    assert_eq!(counted(&trial, "errors"), 5);
+}
+
+#[test]
+fn a_plugin_that_does_not_load_on_a_worker_is_passed_by_and_tried_again() {
+    let folder = std::env::temp_dir().join(format!("postrider-rider-broken-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("helper.lua");
+    std::fs::write(&file, "return '1'").unwrap();
+    let script = v2(&[("request_header", "req.set_header('x-out', helper)")]);
+    let script = script.replace("local h =", "local helper = require('helper') local h =");
+    let mut trial = plugin(&script, json!({ "package_path": [format!("{}/?.lua", folder.display())] }));
+    // It was there when the configuration was read.
+    std::fs::remove_file(&file).unwrap();
+    for round in 1..3 {
+        assert_eq!(ask(&mut trial, ""), Outcome::Passed);
+        assert_eq!((trial.request_header("x-out"), counted(&trial, "bypassed")), (None, round));
+    }
+    std::fs::write(&file, "return '1'").unwrap();
+    ask(&mut trial, "");
+    assert_eq!(trial.request_header("x-out"), None, "not with every request");
+    pass(Duration::from_secs(2));
+    ask(&mut trial, "");
+    assert_eq!(trial.request_header("x-out").as_deref(), Some("1"));
+    assert_eq!(counted(&trial, "bypassed"), 3);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_is_kept_for_a_stream_goes_with_it_also_when_its_route_switches_the_plugin_off() {
+    let script = "require('rider.v2')
+        local kept = setmetatable({}, { __mode = 'k' })
+        local h = { version = 'v2' }
+        function h.on_request_header()
+          if envoy.req.get_header('x-do') == 'count' then
+            collectgarbage() collectgarbage()
+            local n = 0
+            for _ in pairs(kept) do n = n + 1 end
+            envoy.req.set_header('x-out', tostring(n))
+          else
+            envoy.stream.shared.x = 1
+            kept[envoy.stream.shared] = true
+            envoy.req.clear_route_cache()
+          end
+        end
+        return h";
+    let config = json!({ "name": "test", "runtime": "rider", "code": { "inline_string": script } });
+    let mut registry = Registry::default();
+    crate::register(&mut registry);
+    let factory = registry.build("test", MANIFEST, &crate::testing::json(&config.to_string())).unwrap().unwrap();
+    let stats = postrider_telemetry::Registry::new();
+    let worker = stats.worker(0);
+    let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20 };
+    let off = factory.route_config(OVERRIDE, &crate::testing::json(r#"{ "disabled": true }"#)).unwrap();
+    let on = factory.filter(&ScopedConfigs::default(), &place);
+    let off = factory.filter(&ScopedConfigs { route: Some(off), ..ScopedConfigs::default() }, &place);
+    let mut trial = Trial::around(on.clone(), stats, get(&[]));
+    for _ in 0..10 {
+        trial.filter = on.clone();
+        assert_eq!(trial.request(&[]), Outcome::Passed);
+        // The new route's filter sees the end of the stream.
+        trial.filter = off.clone();
+        trial.again();
+    }
+    trial.filter = on;
+    ask(&mut trial, "count");
+    assert_eq!(trial.request_header("x-out").as_deref(), Some("0"));
+}
+
+#[test]
+fn only_the_clusters_that_a_manifest_names_can_be_called() {
+    let call = "local ok, why = pcall(envoy.httpCall, req.get_header('x-do'),
+          { [':method'] = 'GET', [':path'] = '/', [':authority'] = 'a' }, nil, 1)
+        req.set_header('x-out', tostring(why))";
+    let rider = json!({
+        "name": "test", "runtime": "rider", "clusters": ["blue"],
+        "code": { "inline_string": v2(&[("request_header", call)]) },
+    });
+    let envoy = json!({
+        "name": "test", "runtime": "envoy-lua", "clusters": ["blue"],
+        "code": { "inline_string": "function envoy_on_request(h)
+            local ok, why = pcall(h.httpCall, h, h:headers():get('x-do'),
+              { [':method'] = 'GET', [':path'] = '/', [':authority'] = 'a' }, nil, 1)
+            h:headers():replace('x-out', tostring(why)) end" },
+    });
+    for manifest in [rider, envoy] {
+        let mut trial = Trial::new(MANIFEST, &manifest.to_string(), None).unwrap();
+        assert_eq!(ask(&mut trial, "red"), Outcome::Passed);
+        let why = trial.request_header("x-out").unwrap();
+        assert!(why.contains("http call cluster invalid"), "{why}");
+        assert!(trial.stream.host.calls.borrow().is_empty());
+        assert_eq!(ask(&mut trial, "blue"), Outcome::Paused);
+    }
+}
