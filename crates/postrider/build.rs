@@ -1,7 +1,9 @@
-//! Plugins that bring their own copy of the Rider SDK look its functions up in the executable: those, and no others, are
-//! exported from it.
+//! Plugins that bring their own copy of the Rider SDK look its functions up in the executable, and modules in machine code
+//! look Lua's up there: those, and no others, are exported from it.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=envoy_http_lua_ffi_*");
+    for symbols in ["envoy_http_lua_ffi_*", "lua_*", "luaL_*"] {
+        println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol={symbols}");
+    }
 }

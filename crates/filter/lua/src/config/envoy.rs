@@ -153,10 +153,10 @@ struct Lua {
 /// `LuaPerRoute`
 enum Override {
     Disabled,
-    Named(String, Value),
-    Script(Arc<Recipe>, Value),
-    /// Only the context differs.
-    Context(Value),
+    Named(String, Option<Value>),
+    Script(Arc<Recipe>, Option<Value>),
+    /// Only the context differs, if that.
+    Context(Option<Value>),
 }
 
 impl Factory for Lua {
@@ -175,15 +175,16 @@ impl Factory for Lua {
         if name.as_deref() == Some("") {
             errors.push(fields.error("name", "there is no name"));
         }
-        let context = object(&mut fields, "filter_context", &mut errors);
-        let (package_path, package_cpath) =
-            (paths(&mut fields, "package_paths", &mut errors), paths(&mut fields, "package_cpaths", &mut errors));
+        // An empty one is one: the route sees nothing of the filter's.
+        let given = fields.value("filter_context").is_some_and(|context| *context != Value::Null);
+        let context = given.then(|| object(&mut fields, "filter_context", &mut errors));
+        // A route's own script has a machine of its own, and none of the filter's paths.
         let mut template = Template {
             name: self.template.name.clone(),
             stat_prefix: self.template.stat_prefix.clone(),
             clears_route_cache: self.template.clears_route_cache,
-            package_path: if package_path.is_empty() { self.template.package_path.clone() } else { package_path },
-            package_cpath: if package_cpath.is_empty() { self.template.package_cpath.clone() } else { package_cpath },
+            package_path: paths(&mut fields, "package_paths", &mut errors),
+            package_cpath: paths(&mut fields, "package_cpaths", &mut errors),
             files: Vec::new(),
         };
         let script = fields.value("source_code").filter(|source| **source != Value::Null);
@@ -206,10 +207,7 @@ impl Factory for Lua {
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
-        let own = |context: &Value| match context {
-            Value::Map(entries) if entries.is_empty() => self.filter_context.clone(),
-            context => context.clone(),
-        };
+        let own = |context: &Option<Value>| context.as_ref().unwrap_or(&self.filter_context).clone();
         let (recipe, filter_context) = match configs.most_specific::<Override>() {
             None => (self.default.as_ref(), self.filter_context.clone()),
             Some(Override::Disabled) => (None, Value::Null),

@@ -29,6 +29,14 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         Err(error) => return Err(vec![error]),
     };
     let below = |error: ValueError| ValueError { path: format!("options.{}", error.path), message: error.message };
+    if dialect == Dialect::Envoy {
+        for key in RIDER_OPTIONS {
+            if options.value(key).is_some_and(|value| *value != Value::Null) {
+                let message = format!("`{key}` is an option of the runtime `rider`; `{runtime}` has none of that name");
+                errors.push(options.error(key, message));
+            }
+        }
+    }
     let sandbox = match keep(options.string("sandbox"), &mut errors).flatten() {
         None => Sandbox::default(),
         Some(name) => Sandbox::parse(name).unwrap_or_else(|| {
@@ -47,8 +55,12 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     if sdk == Sdk::Filesystem && sandbox == Sandbox::Strict {
         errors.push(options.error("sdk", "SDK files need ffi and debug, which the sandbox level `strict` has not"));
     }
-    let sdk = match keep(options.bool("copy_route_config"), &mut errors).flatten() {
-        Some(true) if sdk == Sdk::BuiltIn => Sdk::BuiltInCopying,
+    let sdk = match (keep(options.bool("copy_route_config"), &mut errors).flatten(), sdk) {
+        (Some(true), Sdk::BuiltIn) => Sdk::BuiltInCopying,
+        (Some(true), _) => {
+            errors.push(options.error("copy_route_config", "SDK files hand out what they like: `sdk` is `filesystem`"));
+            sdk
+        }
         _ => sdk,
     };
     let log_file = keep(options.string("log_file"), &mut errors).flatten().map(PathBuf::from);
@@ -58,9 +70,13 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         package_path = format!("{0}/?.lua;{0}/?/init.lua;{package_path}", folder.display());
     }
     let package_cpath = paths(&mut options, "package_cpath", &mut errors);
+    if !package_cpath.is_empty() && sandbox == Sandbox::Strict {
+        errors.push(options.error("package_cpath", "the sandbox level `strict` loads no machine code"));
+    }
     let allow_no_route = keep(options.bool("allow_no_route"), &mut errors).flatten().unwrap_or(true);
     errors.extend(options.finish().err().into_iter().flatten());
-    let errors: ConfigError = errors.into_iter().map(below).collect();
+    let mut errors: ConfigError = errors.into_iter().map(below).collect();
+    errors.extend(unknown_phases(&manifest.phases, dialect, runtime));
     let program = Program {
         dialect,
         name: match manifest.code.files.first() {
@@ -91,6 +107,27 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
             Err(vec![ValueError { path: "code".to_owned(), message }])
         }
     }
+}
+
+/// Options that only Rider plugins have.
+const RIDER_OPTIONS: [&str; 4] = ["sdk", "copy_route_config", "log_file", "allow_no_route"];
+
+/// The phases that scripts of a dialect have functions for.
+fn phases_of(dialect: Dialect) -> &'static [&'static str] {
+    match dialect {
+        Dialect::Envoy => &["request_headers", "response_headers"],
+        Dialect::Rider => &["request_headers", "request_body", "response_headers", "response_body"],
+    }
+}
+
+/// An error for each phase that a manifest names and its scripts cannot have a function for.
+fn unknown_phases(phases: &[String], dialect: Dialect, runtime: &str) -> ConfigError {
+    let known = phases_of(dialect);
+    let error = |(index, phase): (usize, &String)| {
+        let message = format!("no plugin of the runtime `{runtime}` has a hook there; expected {}", known.join(", "));
+        (!known.contains(&phase.as_str())).then(|| ValueError { path: format!("phases[{index}]"), message })
+    };
+    phases.iter().enumerate().filter_map(error).collect()
 }
 
 /// The functions that `phases` leaves out, by their [`crate::machine::Hook`]; none when it names none.

@@ -100,11 +100,11 @@ pub(super) fn paths(fields: &mut Fields<'_>, key: &str, errors: &mut ConfigError
     let mut joined = String::new();
     for (path, item) in keep(fields.list(key), errors).unwrap_or_default() {
         match item {
-            Value::String(text) => {
+            Value::String(text) if !text.is_empty() => {
                 joined.push_str(text.trim_end_matches(';'));
                 joined.push(';');
             }
-            _ => errors.push(ValueError { path, message: "expected a text".to_owned() }),
+            _ => errors.push(ValueError { path, message: "expected a text that is not empty".to_owned() }),
         }
     }
     joined

@@ -284,7 +284,6 @@ fn the_phases_of_a_manifest_say_which_hooks_are_called() {
         (json!(["request_headers"]), Some("h"), None),
         (json!(["request_body"]), Some("b"), None),
         (json!(["request_body", "response_headers"]), Some("b"), Some("r")),
-        (json!(["complete"]), None, None),
     ];
     for (phases, request, response) in cases {
         let manifest =
@@ -320,9 +319,52 @@ fn options_of_a_manifest_are_read_strictly() {
         (json!({ "sdk": "other" }), "options.sdk: expected builtin or filesystem"),
         (json!({ "sdk": "filesystem", "sandbox": "strict" }), "options.sdk: SDK files need ffi"),
         (json!({ "more": 1 }), "options.more"),
+        (json!({ "package_path": [""] }), "options.package_path[0]: expected a text that is not empty"),
+        (json!({ "package_cpath": ["/x/?.so"], "sandbox": "strict" }), "options.package_cpath: the sandbox level"),
+        (json!({ "sdk": "filesystem", "copy_route_config": true }), "options.copy_route_config: SDK files"),
     ] {
         let errors = Trial::manifest("return {}", options.clone()).err().unwrap();
         let texts: Vec<_> = errors.iter().map(|error| format!("{}: {}", error.path, error.message)).collect();
         assert!(texts.iter().any(|text| text.starts_with(expected)), "{options}: {texts:?}");
+    }
+}
+
+#[test]
+fn what_a_runtime_has_not_is_refused() {
+    let refused = |runtime: &str, fields: Value| {
+        let mut manifest = json!({ "name": "test", "runtime": runtime, "code": { "inline_string": "return {}" } });
+        for (key, value) in fields.as_object().unwrap() {
+            manifest[key] = value.clone();
+        }
+        let errors = Any::new(MANIFEST, &manifest.to_string(), None).err().unwrap_or_default();
+        errors.iter().map(|error| format!("{}: {}", error.path, error.message)).collect::<Vec<_>>()
+    };
+    for (key, value) in [
+        ("sdk", json!("builtin")),
+        ("copy_route_config", json!(false)),
+        ("log_file", json!("/tmp/x")),
+        ("allow_no_route", json!(true)),
+    ] {
+        let options = json!({ "options": { key: value } });
+        let errors = refused("envoy-lua", options.clone());
+        assert!(
+            errors[0].starts_with(&format!("options.{key}: `{key}` is an option of the runtime `rider`")),
+            "{errors:?}"
+        );
+        assert_eq!(refused("rider", options), [""; 0], "{key}");
+    }
+    for (runtime, phase, taken) in [
+        ("rider", "request_body", true),
+        ("rider", "request_trailers", false),
+        ("rider", "complete", false),
+        ("envoy-lua", "response_headers", true),
+        ("envoy-lua", "request_body", false),
+    ] {
+        let errors = refused(runtime, json!({ "phases": ["request_headers", phase] }));
+        assert_eq!(errors.is_empty(), taken, "{runtime} {phase}: {errors:?}");
+        assert!(
+            taken || errors[0].starts_with(&format!("phases[1]: no plugin of the runtime `{runtime}`")),
+            "{errors:?}"
+        );
     }
 }

@@ -40,6 +40,8 @@ fn what_is_wrong_is_told_with_its_place() {
         ("{}", Some(r#"{"disabled": false}"#), "disabled", "only be true"),
         ("{}", Some(r#"{"name": ""}"#), "name", "no name"),
         ("{}", Some(r#"{"source_code": {"inline_string": "("}}"#), "source_code", "script load error"),
+        (r#"{"package_paths": [""]}"#, None, "package_paths[0]", "not empty"),
+        ("{}", Some(r#"{"package_cpaths": ["/x/?.so", ""]}"#), "package_cpaths[1]", "not empty"),
     ] {
         let found = errors(config, route);
         assert!(
@@ -75,9 +77,16 @@ fn the_routes_choice_wins() {
 
 #[test]
 fn the_routes_context_replaces_the_filters() {
-    let script = "function envoy_on_request(h) h:headers():replace('x-by', h:filterContext():get('who')) end";
+    let script =
+        "function envoy_on_request(h) h:headers():replace('x-by', tostring((h:filterContext():get('who')))) end";
     let config = serde_json::json!({ "inline_code": script, "filter_context": { "who": "filter" } }).to_string();
-    for (route, by) in [(None, "filter"), (Some(r#"{"filter_context": {"who": "route"}}"#), "route")] {
+    for (route, by) in [
+        (None, "filter"),
+        (Some("{}"), "filter"),
+        (Some(r#"{"filter_context": {"who": "route"}}"#), "route"),
+        // An empty one is one.
+        (Some(r#"{"filter_context": {}}"#), "nil"),
+    ] {
         let mut trial = Trial::new(KIND, &config, route.map(|route| (ROUTE, route))).unwrap();
         trial.request(&[]);
         assert_eq!(trial.request_header("x-by").as_deref(), Some(by));
@@ -104,5 +113,57 @@ fn a_required_file_is_found_and_watched() {
     assert_eq!(trial.request_header("x-by").as_deref(), Some("hello"));
     std::fs::write(&module, "return { hello = 'good day' }").unwrap();
     assert!(!watched.is_current(std::fs::read(&watched.path).ok().as_deref()), "a changed module is read again");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_routes_own_script_has_paths_of_its_own() {
+    let folder = std::env::temp_dir().join(format!("postrider-lua-paths-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("found.lua"), "return 'found'").unwrap();
+    let paths = [format!("{}/?.lua", folder.display())];
+    let script = "local found = require('found') function envoy_on_request(h) h:headers():replace('x-by', found) end";
+    let config = serde_json::json!({ "package_paths": paths }).to_string();
+    let route = |fields: serde_json::Value| {
+        let mut route = serde_json::json!({ "source_code": { "inline_string": script } });
+        for (key, value) in fields.as_object().unwrap() {
+            route[key] = value.clone();
+        }
+        Trial::new(KIND, &config, Some((ROUTE, &route.to_string())))
+    };
+    let mut trial = route(serde_json::json!({ "package_paths": paths })).unwrap();
+    trial.request(&[]);
+    assert_eq!(trial.request_header("x-by").as_deref(), Some("found"));
+    let errors = route(serde_json::json!({})).err().expect("the filter's paths are not the route's");
+    assert!(errors[0].message.contains("module 'found' not found"), "{}", errors[0].message);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn machine_code_is_loaded_from_where_the_configuration_says_and_from_nowhere_else() {
+    let folder = std::env::temp_dir().join(format!("postrider-lua-c-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = folder.join("answer.c");
+    std::fs::write(
+        &source,
+        "typedef struct lua_State lua_State; void lua_pushnumber(lua_State *, double);
+         int luaopen_answer(lua_State *L) { lua_pushnumber(L, 42); return 1; }",
+    )
+    .unwrap();
+    // LuaJIT itself is built by the same compiler.
+    let mut compile = std::process::Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-o"]).arg(folder.join("answer.so")).arg(&source);
+    assert!(compile.status().expect("cc runs").success());
+    let script =
+        "local answer = require('answer') function envoy_on_request(h) h:headers():replace('x-by', answer) end";
+    let cpaths = [format!("{}/?.so", folder.display())];
+    let config = serde_json::json!({ "inline_code": script, "package_cpaths": cpaths });
+    let mut trial = Trial::new(KIND, &config.to_string(), None).unwrap();
+    trial.request(&[]);
+    assert_eq!(trial.request_header("x-by").as_deref(), Some("42"));
+    let open = format!("package.cpath = '{}' .. package.cpath {script}", cpaths[0]);
+    let config = serde_json::json!({ "inline_code": open });
+    let errors = Trial::new(KIND, &config.to_string(), None).err().expect("a script cannot say where");
+    assert!(errors[0].message.contains("module 'answer' not found"), "{}", errors[0].message);
     std::fs::remove_dir_all(&folder).unwrap();
 }
