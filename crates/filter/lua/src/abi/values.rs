@@ -244,7 +244,8 @@ pub(super) unsafe fn text(
             answer = match find(turn, which, namespace, key) {
                 Some(Value::String(text)) => Some(text.clone()),
                 Some(Value::Integer(number)) => Some(number.to_string()),
-                Some(Value::Number(number)) => Some(format!("{:.0}", number.trunc())),
+                // Zero is added so that none is negative.
+                Some(Value::Number(number)) => Some(format!("{:.0}", number.trunc() + 0.0)),
                 _ => None,
             };
         }

@@ -14,6 +14,10 @@ fn watched(header: &str, body: &str) -> String {
          local get_header, set_header, remove_header, get_body = req.get_header, req.set_header, req.remove_header, req.get_body
          local aborts, traces, why = 0, 0, {{}}
          local util = require('jit.util')
+         local resp = envoy.resp
+         local some = {{ a = 'b', [':path'] = '/q' }}
+         local counter, gauge = envoy.define_metric(0, 'counter'), envoy.define_metric(1, 'gauge')
+         local fits = require('jsonschema').generate_validator({{ properties = {{ n = {{ type = 'number' }} }} }})
          jit.attach(function(what, trace, func, pc, code, reason)
            if what == 'stop' then traces = traces + 1 end
            -- 8 to 10: leaving a loop, or meeting another within, which is compiled by itself. That is how loops are found.
@@ -94,17 +98,31 @@ fn every_call_that_plugins_make_with_each_request_is_compiled() {
         "req.get_headers()",
         "req.set_header('x', 'y')",
         "req.remove_header('x')",
+        "req.clear_header('x')",
+        "req.set_headers(some)",
+        "resp.get_header('x')",
+        "resp.get_headers()",
+        "req.get_body()",
+        "resp.get_body()",
         "req.get_query_parameters()",
         "req.get_metadata('a', 'b')",
         "req.get_dynamic_metadata('a', 'b')",
         "req.set_dynamic_metadata('a', 'b', 'c')",
         "req.clear_route_cache()",
         "envoy.streaminfo.upstream_cluster()",
+        "envoy.streaminfo.upstream_host()",
+        "envoy.streaminfo.downstream_local_address()",
         "envoy.streaminfo.downstream_remote_address()",
         "envoy.streaminfo.start_time()",
+        "envoy.streaminfo.current_time_milliseconds()",
         "envoy.nowms()",
+        "envoy.logTrace('x')",
         "envoy.logDebug('x')",
         "envoy.filelog('x')",
+        "envoy.define_metric(0, 'c')",
+        "envoy.increment_metric(counter, 1)",
+        "envoy.record_metric(gauge, 1)",
+        "envoy.get_metric(counter)",
         "envoy.get_base_config()",
         "envoy.get_route_config()",
         "require_md5.sumhexa('x')",
@@ -115,15 +133,25 @@ fn every_call_that_plugins_make_with_each_request_is_compiled() {
         "require_base64.decode('eHh4')",
         "require_json.decode('{\"a\": [1, 2.5, \"b\\\\n\", true, null]}')",
         "require_json.encode({ a = 'b' })",
+        "require_safe.decode('[1]')",
+        "require_base64.encode_url('x')",
+        "require_sha2.sha1('x')",
+        "require_inspect({ 1, a = 'b' })",
+        "fits({ n = 1 })",
     ];
     for call in calls {
         let mut call = call.to_owned();
         let mut locals = String::new();
-        for (name, module) in
-            [("require_md5", "md5"), ("require_sha2", "sha2"), ("require_base64", "base64"), ("require_json", "cjson")]
-        {
+        for (name, module) in [
+            ("require_md5", "md5"),
+            ("require_sha2", "sha2"),
+            ("require_base64", "base64"),
+            ("require_json", "cjson"),
+            ("require_safe", "cjson.safe"),
+            ("require_inspect", "inspect"),
+        ] {
             if call.contains(name) {
-                locals.push_str(&format!("local {name} = package.loaded.{module} or require('{module}') "));
+                locals.push_str(&format!("local {name} = package.loaded['{module}'] or require('{module}') "));
             }
         }
         call = format!("{locals} for i = 1, 3 do local x = {call} end");

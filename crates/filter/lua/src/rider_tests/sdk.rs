@@ -189,6 +189,8 @@ fn metadata_gives_texts_and_whole_numbers() {
         ("req.get_metadata('list', 'ns')", "nil"),
         ("req.get_metadata('none', 'ns')", "nil"),
         ("req.get_metadata('', 'ns')", "nil"),
+        ("req.get_metadata('own', '')", "nil"),
+        ("req.get_metadata('small', 'ns')", "0"),
         ("req.get_metadata('text', 'other')", "nil"),
         ("pcall(req.get_metadata, 'text')", "false"),
         ("pcall(req.get_metadata, 'text', 1)", "false"),
@@ -204,6 +206,7 @@ fn metadata_gives_texts_and_whole_numbers() {
         let values = [
             ("text", Value::String("t".to_owned())),
             ("number", Value::Number(-3.9)),
+            ("small", Value::Number(-0.5)),
             ("integer", Value::Integer(7)),
             ("bool", Value::Bool(true)),
             ("list", Value::List(vec![Value::Integer(1)])),
@@ -211,6 +214,8 @@ fn metadata_gives_texts_and_whole_numbers() {
         for (key, value) in values {
             metadata.set("ns", key, value);
         }
+        // An empty name of a filter is no name for the plugin's own.
+        metadata.set("test", "own", Value::String("x".to_owned()));
         trial.stream.route.as_mut().unwrap().metadata = metadata.into();
         let got = out_of(&mut trial).unwrap();
         assert_eq!(got.split('|').next().unwrap(), expected, "{expression}: {got}");

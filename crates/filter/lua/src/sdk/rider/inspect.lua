@@ -1,7 +1,10 @@
 -- inspect: any value as text for people.
+--
+-- Functions get what they share in a table, since LuaJIT compiles none that makes functions.
 local border = ...
-local type, tostring, pairs, format, rep, concat, sort, floor = type, tostring, pairs, string.format, string.rep,
-  table.concat, table.sort, math.floor
+local type, tostring, pairs, ipairs, format, rep, concat, sort, floor = type, tostring, pairs, ipairs, string.format,
+  string.rep, table.concat, table.sort, math.floor
+local find, gsub, byte = string.find, string.gsub, string.byte
 
 local ORDER = { number = 1, boolean = 2, string = 3, table = 4, ["function"] = 5, userdata = 6, thread = 7, cdata = 8 }
 local function before(a, b)
@@ -12,51 +15,57 @@ local function before(a, b)
   return rank_a < rank_b
 end
 
+local function escape(c) return format("\\%03d", byte(c)) end
 local function quoted(text)
-  text = format("%q", text):gsub("\\\n", "\\n"):gsub("%c", function(c) return format("\\%03d", c:byte()) end)
+  text = gsub(gsub(format("%q", text), "\\\n", "\\n"), "%c", escape)
   return text
+end
+
+-- `state`: how to write, the tables that are being written, and the numbers of what cannot be.
+local function label(state, value)
+  local numbers = state.numbers
+  if not numbers[value] then
+    state.count = state.count + 1
+    numbers[value] = state.count
+  end
+  return "<" .. type(value) .. " " .. numbers[value] .. ">"
+end
+
+local write
+local function write_key(state, key, depth)
+  if type(key) == "string" and find(key, "^[%a_][%w_]*$") then return key end
+  return "[" .. write(state, key, depth) .. "]"
+end
+
+function write(state, value, depth)
+  local kind = type(value)
+  if kind == "string" then return quoted(value) end
+  if kind == "number" or kind == "boolean" or kind == "nil" or kind == "cdata" then return tostring(value) end
+  if kind ~= "table" or state.open[value] then return label(state, value) end
+  if depth >= state.deepest then return "{...}" end
+  state.open[value] = true
+  local parts, length, keys = {}, #value, {}
+  for i = 1, length do parts[i] = write(state, value[i], depth + 1) end
+  for key in pairs(value) do
+    local in_list = type(key) == "number" and key >= 1 and key <= length and floor(key) == key
+    if not in_list then keys[#keys + 1] = key end
+  end
+  sort(keys, before)
+  local pad = state.newline .. rep(state.indent, depth + 1)
+  for _, key in ipairs(keys) do
+    parts[#parts + 1] = pad .. write_key(state, key, depth + 1) .. " = " .. write(state, value[key], depth + 1)
+  end
+  state.open[value] = nil
+  if #keys == 0 then return #parts == 0 and "{}" or "{ " .. concat(parts, ", ") .. " }" end
+  return "{" .. (length > 0 and " " or "") .. concat(parts, ",") .. state.newline .. rep(state.indent, depth) .. "}"
 end
 
 local function inspect(root, options)
   options = options or {}
-  local deepest, newline, indent = options.depth or math.huge, options.newline or "\n", options.indent or "  "
-  local open, numbers, count = {}, {}, 0
-  local write
-  local function label(value)
-    if not numbers[value] then
-      count = count + 1
-      numbers[value] = count
-    end
-    return "<" .. type(value) .. " " .. numbers[value] .. ">"
-  end
-  local function write_key(key, depth)
-    if type(key) == "string" and key:find("^[%a_][%w_]*$") then return key end
-    return "[" .. write(key, depth) .. "]"
-  end
-  function write(value, depth)
-    local kind = type(value)
-    if kind == "string" then return quoted(value) end
-    if kind == "number" or kind == "boolean" or kind == "nil" or kind == "cdata" then return tostring(value) end
-    if kind ~= "table" then return label(value) end
-    if open[value] then return label(value) end
-    if depth >= deepest then return "{...}" end
-    open[value] = true
-    local parts, length, keys = {}, #value, {}
-    for i = 1, length do parts[i] = write(value[i], depth + 1) end
-    for key in pairs(value) do
-      local in_list = type(key) == "number" and key >= 1 and key <= length and floor(key) == key
-      if not in_list then keys[#keys + 1] = key end
-    end
-    sort(keys, before)
-    local pad = newline .. rep(indent, depth + 1)
-    for _, key in ipairs(keys) do
-      parts[#parts + 1] = pad .. write_key(key, depth + 1) .. " = " .. write(value[key], depth + 1)
-    end
-    open[value] = nil
-    if #keys == 0 then return #parts == 0 and "{}" or "{ " .. concat(parts, ", ") .. " }" end
-    return "{" .. (length > 0 and " " or "") .. concat(parts, ",") .. newline .. rep(indent, depth) .. "}"
-  end
-  return write(root, 0)
+  return write({
+    open = {}, numbers = {}, count = 0,
+    deepest = options.depth or math.huge, newline = options.newline or "\n", indent = options.indent or "  ",
+  }, root, 0)
 end
 
 local module = setmetatable({ inspect = inspect }, { __call = function(_, root, options) return inspect(root, options) end })

@@ -25,11 +25,12 @@ local function metadata(which)
   return function(key, filter)
     if type(key) ~= "string" then error("metadata key must be a string", 2) end
     if type(filter) ~= "string" then error("filter name must be a string", 2) end
-    if key == "" or value_get(which, filter, #filter, key, #key, value) ~= 0 then return nil end
+    if key == "" or filter == "" or value_get(which, filter, #filter, key, #key, value) ~= 0 then return nil end
     if value.kind == 3 then return str(value.text.p, value.text.n) end
     if value.kind ~= 2 then return nil end
     local number = value.number
-    return format("%.0f", number < 0 and ceil(number) or floor(number))
+    -- Zero is added so that none is negative.
+    return format("%.0f", (number < 0 and ceil(number) or floor(number)) + 0)
   end
 end
 envoy.req.get_metadata, envoy.req.get_dynamic_metadata = metadata(border.ROUTE), metadata(border.DYNAMIC)
