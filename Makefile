@@ -15,8 +15,9 @@ RATELIMIT_VERSION := v1.4.1-0.20260122083618-3fb702589d36
 PEBBLE         := $(TOOLS)/bin/pebble
 PEBBLE_VERSION := v2.10.1
 FUZZ_SECONDS ?= 600
+SOAK_SECONDS ?= 1800
 
-.PHONY: help run build test ratelimit lint fmt qq qa bench gates fuzz deny examples clean
+.PHONY: help run build test ratelimit soak lint fmt qq qa bench gates fuzz deny examples clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -55,6 +56,11 @@ ratelimit: build ## pass the test with the real rate limit service on Redis
 		&& mv $(TOOLS)/service_cmd $(TOOLS)/ratelimit; }
 	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} RATELIMIT_SERVICE=$(TOOLS)/ratelimit \
 		cargo test --locked -p postrider-tests --test ratelimit_service -- --ignored
+
+# Not part of `test`: it takes as long as it is told to.
+soak: build ## change plugins a thousand times in SOAK_SECONDS, and see that the process is as large as before
+	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} SOAK_SECONDS=$(SOAK_SECONDS) \
+		cargo test --locked -p postrider-tests --test plugin_soak -- --ignored --nocapture
 
 $(PEBBLE):
 	@.ci/need go

@@ -15,6 +15,7 @@ pub mod h2_frames;
 pub mod h2_origin;
 pub mod load;
 pub mod pebble;
+pub mod plugins;
 pub mod processor;
 pub mod site;
 pub mod tls;

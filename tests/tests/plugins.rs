@@ -1,62 +1,12 @@
 //! Rider plugins and manifests in a running proxy: scopes, live updates, budgets, faults, what the admin shows.
 
-use postrider_tests::kit::config::{extension, router};
+use postrider_tests::kit::config::router;
 use postrider_tests::kit::proxy::{Launch, accepted};
 use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
 use postrider_tests::load::Load;
+use postrider_tests::plugins::{MANIFEST_ROUTE, RIDER, RIDER_ROUTE, config, everything, manifest, rider, seen};
 use postrider_tests::{get, postrider_only};
 use serde_json::{Value, json};
-
-const RIDER: &str = "proxy.filters.http.rider";
-const RIDER_ROUTE: &str = "type.googleapis.com/proxy.filters.http.rider.v3alpha1.RouteFilterConfig";
-const MANIFEST_ROUTE: &str = "type.googleapis.com/postrider.filters.http.plugin.v1.PluginPerRoute";
-
-fn typed(name: &str, kind: &str, fields: Value) -> Value {
-    let mut filter = extension(name, "x", fields);
-    filter["typed_config"]["@type"] = json!(format!("type.googleapis.com/{kind}"));
-    filter
-}
-
-/// A Rider plugin under the filter name that all of them share.
-fn rider(name: &str, code: &str, config: Value) -> Value {
-    typed(
-        RIDER,
-        "proxy.filters.http.rider.v3alpha1.FilterConfig",
-        json!({"plugin": {"name": name, "config": config, "code": {"local": {"inline_string": code}}}}),
-    )
-}
-
-fn manifest(name: &str, fields: Value) -> Value {
-    let mut all = json!({"name": name, "runtime": "rider"});
-    for (key, value) in fields.as_object().unwrap() {
-        all[key] = value.clone();
-    }
-    typed(name, "postrider.filters.http.plugin.v1.Plugin", all)
-}
-
-/// The filters in front of `origin`, with these routes.
-fn config(filters: &[Value], routes: Value, origin: &Origin) -> Config {
-    let mut filters = filters.to_vec();
-    filters.push(router());
-    Config::new()
-        .http(json!({
-            "http_filters": filters,
-            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
-        }))
-        .cluster("origin", &[origin.address])
-}
-
-fn everything() -> Value {
-    json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}])
-}
-
-/// What the origin saw of a request's field.
-fn seen(proxy: &Proxy, origin: &Origin, path: &str, field: &str) -> String {
-    origin.forget();
-    let response = proxy.exchange(get(path));
-    assert_eq!(response.status, 200, "{response:?}");
-    origin.requests()[0].headers.values(field).join("|")
-}
 
 const MARK: &str = r#"
 require("rider.v2")
@@ -207,8 +157,8 @@ fn plugin_updates_under_load_lose_no_request() {
     let directory = TempDir::new();
     let file = directory.write("plugin.lua", versioned(0));
     let plugin = manifest("versioned", json!({"code": {"filename": file.to_str().unwrap()}}));
-    let mut proxy =
-        Proxy::start_with(&config(&[plugin], everything(), &origin), Launch { concurrency: 2, ..Launch::default() });
+    let with = config(&[plugin], everything(), &origin);
+    let mut proxy = Proxy::start_with(&with, Launch { concurrency: 2, ..Launch::default() });
     let load = Load::start(proxy.address("http"), 4, "POST", POST);
     load.wait_progress(50);
     // The configuration stays as it is: the plugin's file changes under it.
@@ -232,6 +182,10 @@ fn plugin_updates_under_load_lose_no_request() {
     assert!(accepted(&proxy.reload(without.to_yaml())));
     wait_until("the plugin is gone", || proxy.exchange(get("/")).header("x-version").is_empty());
     load.wait_progress(20);
+    directory.write("plugin.lua", versioned(11));
+    assert!(accepted(&proxy.reload(with.to_yaml())));
+    wait_until("the plugin is back", || proxy.exchange(POST).header("x-version") == "11.4");
+    load.wait_progress(20);
     let failures = load.finish();
     assert!(failures.is_empty(), "{} failures, first {:?}", failures.len(), failures.first());
 }
@@ -253,7 +207,8 @@ function plugin:on_request_header()
   if what == "error-object" then error({}) end
   if what == "hoard" then local t = {} for i = 1, 1e9 do t[i] = ("x"):rep(1e6) .. i end end
   if what == "string" then local s = ("x"):rep(2 ^ 30) end
-  if what == "regex" then string.find(("a"):rep(200), ("a?"):rep(40) .. ("a"):rep(40) .. "b") end
+  if what == "regex" then string.find(("a"):rep(3000), (".-"):rep(8) .. "b") end
+  if what == "search" then string.find(("a"):rep(2e6), ("a"):rep(1e6) .. "b", 1, true) end
   if what == "yield" then coroutine.yield() end
   if what == "recurse" then local function f() return 1 + f() end f() end
   envoy.req.set_header("x-done", "yes")
@@ -269,16 +224,18 @@ return plugin
         }),
     );
     let proxy = Proxy::start(&config(&[plugin], everything(), &origin));
-    for what in ["loop", "error", "error-object", "hoard", "string", "yield", "recurse", "loop", "hoard"] {
+    for what in
+        ["loop", "error", "error-object", "hoard", "string", "regex", "search", "yield", "recurse", "loop", "hoard"]
+    {
         let response = proxy.exchange(format!("GET / HTTP/1.1\r\nhost: test\r\nx-do: {what}\r\n\r\n"));
         assert_eq!(response.status, 200, "{what}: the default is to go on");
         assert!(!response.text().contains("x-done"), "{what}");
         assert_eq!(seen(&proxy, &origin, "/", "x-done"), "yes", "behind {what}");
     }
     let stats = proxy.stats();
-    assert_eq!(stats.value("plugin.villain.all.0.cpu_kills"), 2);
+    assert_eq!(stats.value("plugin.villain.all.0.cpu_kills"), 4);
     assert_eq!(stats.value("plugin.villain.all.0.memory_kills"), 3);
-    assert_eq!(stats.value("plugin.villain.all.0.errors"), 9);
+    assert_eq!(stats.value("plugin.villain.all.0.errors"), 11);
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! Bodies: whole, in chunks, replaced, of either direction.
 
+use postrider_tests::kit::config::{router, upstream_http_options};
+use postrider_tests::kit::{Config, Origin, Proxy};
+use serde_json::json;
+
 use crate::site::Want::{Body, Down, NoUp, Status, Up, UpBody};
-use crate::site::{Case, check};
+use crate::site::{Case, check, lua};
 
 #[test]
 fn bodies_are_read_and_replaced_as_in_envoy() {
@@ -97,4 +101,43 @@ fn bodies_are_read_and_replaced_as_in_envoy() {
             &[Up("x-out", "0")],
         ),
     ]);
+}
+
+#[test]
+fn trailers_are_read_and_edited_as_in_envoy() {
+    let origin = Origin::start(|connection| {
+        while connection.request().is_some() {
+            connection.write(
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 2\r\nx-gone: 1\r\n\r\n",
+            );
+        }
+    });
+    let script = "local function edit(h)
+        local t = h:trailers()
+        t:add('x-added', t:get('x-sum') .. '!')
+        t:remove('x-gone')
+        t:replace('x-count', t:getNumValues('x-sum'))
+      end
+      envoy_on_request, envoy_on_response = edit, edit";
+    let trailers = json!({"explicit_http_config": {"http_protocol_options": {"enable_trailers": true}}});
+    let config = Config::new()
+        .http(json!({
+            "http_filters": [lua(json!({"default_source_code": {"inline_string": script}})), router()],
+            "http_protocol_options": {"enable_trailers": true},
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+            ]}]},
+        }))
+        .cluster_with("origin", &[origin.address], upstream_http_options(trailers));
+    let proxy = Proxy::start(&config);
+    let request = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx-sum: 5\r\nx-gone: 1\r\n\r\n";
+    let response = proxy.exchange(request);
+    assert_eq!((response.status, response.text()), (200, "ok"));
+    let seen = &origin.requests()[0];
+    assert_eq!(seen.body, b"hello");
+    for (trailers, sum) in [(&seen.trailers, "5"), (&response.trailers, "2")] {
+        let value = |name: &str| trailers.values(name).join("|");
+        let edited = [value("x-sum"), value("x-added"), value("x-count"), value("x-gone")];
+        assert_eq!(edited, [sum.to_owned(), format!("{sum}!"), "1".to_owned(), String::new()], "{trailers:?}");
+    }
 }

@@ -5,4 +5,5 @@ mod calls;
 mod choices;
 mod handles;
 mod scopes;
+mod scripts;
 mod site;

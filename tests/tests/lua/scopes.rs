@@ -56,6 +56,50 @@ fn two_filters_run_in_order_and_back() {
 }
 
 #[test]
+fn filters_of_one_name_are_overridden_together() {
+    let origin = Origin::echo("a");
+    let script = |n: u8| {
+        json!({"default_source_code": {"inline_string": format!(
+            "function envoy_on_request(h) h:headers():add('x-script', '{n}' .. tostring((h:filterContext():get('k')))) end")}})
+    };
+    let route = |path: &str, per_route: Value| {
+        let mut override_config = per_route;
+        override_config["@type"] = json!(PER_ROUTE);
+        json!({"match": {"path": path}, "route": {"cluster": "origin"}, "typed_per_filter_config": {NAME: override_config}})
+    };
+    let routes = json!([
+        route("/off", json!({"disabled": true})),
+        route("/context", json!({"filter_context": {"k": "v"}})),
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let proxy = site(&[lua(script(1)), lua(script(2))], routes, &origin);
+    for (path, wanted) in [("/", "1nil|2nil"), ("/off", ""), ("/context", "1v|2v")] {
+        assert_eq!(mark(&proxy, &origin, path), wanted, "{path}");
+    }
+}
+
+#[test]
+fn the_response_meets_the_script_of_the_route_that_was_found_last() {
+    let origin = Origin::echo("a");
+    let route = |path: Value, request: &str, by: &str| {
+        let script = format!(
+            "function envoy_on_request(h) {request} end
+             function envoy_on_response(h) h:headers():add('x-by', '{by}') end"
+        );
+        json!({"match": path, "route": {"cluster": "origin"}, "typed_per_filter_config": {
+            NAME: {"@type": PER_ROUTE, "source_code": {"inline_string": script}},
+        }})
+    };
+    let routes = json!([
+        route(json!({"path": "/new"}), "", "new"),
+        route(json!({"prefix": "/"}), "h:headers():replace(':path', '/new')", "old"),
+    ]);
+    let proxy = site(&[lua(json!({}))], routes, &origin);
+    let response = proxy.exchange(get("/first"));
+    assert_eq!(response.headers.values("x-by"), ["new"], "{response:?}");
+}
+
+#[test]
 fn an_edit_that_changes_the_route_is_followed() {
     let origin = Origin::echo("a");
     let script = "function envoy_on_request(h) h:headers():replace(':path', '/other') end";
