@@ -10,11 +10,12 @@ use prost_types::FileDescriptorSet;
 use protox::Compiler;
 
 /// The services, and traces. What they import comes along.
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "envoy/data/tap/v3/wrapper.proto",
     "envoy/service/accesslog/v3/als.proto",
     "envoy/service/auth/v3/external_auth.proto",
     "envoy/service/ext_proc/v3/external_processor.proto",
+    "envoy/service/metrics/v3/metrics_service.proto",
     "envoy/service/ratelimit/v3/rls.proto",
 ];
 

@@ -1,12 +1,13 @@
-//! The messages of the gRPC services that filters and access logs call, as generated from Envoy's protocol definitions.
+//! The messages of the gRPC services that filters, access logs and statistics go to, as generated from Envoy's protocol
+//! definitions; those of OpenTelemetry are written here.
 //!
-//! What it is for: filters build requests from these types and read answers into them, access logs build their entries;
-//! sending is the worker's part.
+//! What it is for: filters build requests from these types and read answers into them, access logs build their entries, sinks
+//! of statistics their samples; sending is the worker's part.
 //!
 //! What it must never do: hold anything but messages. The configuration's schema is another crate's, and the two have
 //! nothing in common but the files that they are made from.
 //!
-//! Who calls it: native filters, the worker's access logs, and tests that play a service.
+//! Who calls it: native filters, the worker's access logs and sinks, and tests that play a service.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ mod generated {
 }
 
 pub mod log;
+pub mod otlp;
 mod values;
 
 pub use values::{from_struct, to_struct, to_value, value_of};
@@ -66,4 +68,13 @@ pub mod rate {
 
     /// Under which name what a service says about a request is noted, for other filters and logs.
     pub const NAMESPACE: &str = "envoy.filters.http.ratelimit";
+}
+
+/// What is told to a service that takes statistics, in Prometheus' words.
+pub mod metrics {
+    pub use crate::generated::envoy::service::metrics::v3::stream_metrics_message::Identifier;
+    pub use crate::generated::envoy::service::metrics::v3::{StreamMetricsMessage, StreamMetricsResponse};
+    pub use crate::generated::io::prometheus::client::*;
+
+    pub const STREAM_METRICS: &str = "/envoy.service.metrics.v3.MetricsService/StreamMetrics";
 }

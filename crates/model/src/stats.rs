@@ -60,6 +60,78 @@ pub enum StatsSink {
         /// Lines share a datagram up to this size; 0 sends each in one of its own.
         datagram_bytes: usize,
     },
+    /// Statsd over a connection to a cluster, without tags.
+    StatsdTcp {
+        cluster: Arc<str>,
+        prefix: String,
+    },
+    OpenTelemetry(OtlpSink),
+    /// Envoy's `MetricsService`.
+    Metrics(MetricsSink),
+}
+
+/// A collector of OpenTelemetry, and what it is told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OtlpSink {
+    pub to: OtlpTarget,
+    /// Names and values of who tells, beside what is said of the program.
+    pub resource: Vec<(String, String)>,
+    /// Otherwise with all since the start.
+    pub counters_as_deltas: bool,
+    pub histograms_as_deltas: bool,
+    pub tags_as_attributes: bool,
+    /// Names without tags.
+    pub names_without_tags: bool,
+    /// Stands before each name, with a dot between them; `None` for nothing.
+    pub prefix: Option<String>,
+    /// More data points are sent in several requests; `None` sends all in one.
+    pub max_points: Option<usize>,
+}
+
+/// By which protocol a collector is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OtlpTarget {
+    Grpc {
+        service: GrpcTarget,
+        /// `None` where nothing is said; zero is no limit.
+        timeout: Option<Duration>,
+    },
+    Http {
+        cluster: Arc<str>,
+        authority: String,
+        path: String,
+        /// Zero is no limit.
+        timeout: Duration,
+        /// Names, lower case, and values that every request carries.
+        headers: Vec<(String, String)>,
+    },
+}
+
+/// A `MetricsService`, and what it is told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricsSink {
+    pub service: GrpcTarget,
+    pub counters_as_deltas: bool,
+    /// Names without tags, and those as labels.
+    pub tags_as_labels: bool,
+    /// Histograms are told by quantiles.
+    pub summaries: bool,
+    /// Histograms are told by buckets.
+    pub histograms: bool,
+    /// So many metrics in one message at most; `None` sends all in one.
+    pub batch: Option<usize>,
+}
+
+/// A gRPC service that the proxy calls of itself, through a cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GrpcTarget {
+    pub cluster: Arc<str>,
+    /// `None` for one made from the cluster's name.
+    pub authority: Option<String>,
+    /// Names, lower case, and values that every call carries.
+    pub metadata: Vec<(String, String)>,
+    /// `None` for the limit that all calls have.
+    pub max_answer: Option<usize>,
 }
 
 /// The buckets of the histograms whose full name matches.

@@ -1,7 +1,7 @@
 //! What changed since statistics were last told: the samples that sinks send.
 
-use crate::render::{Tagged, Tagger};
-use crate::stats::{Distribution, ScopeValues};
+use crate::render::{BoundsOf, NameFilter, Tagged, Tagger};
+use crate::stats::{DEFAULT_BOUNDS, Distribution, ScopeValues};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -24,10 +24,21 @@ pub enum Value<'a> {
     },
     Gauge(u64),
     Histogram {
-        /// The values since the last flush, each with how often it came: as exact as histograms are kept.
-        new: &'a [(u64, u64)],
+        /// Since the last flush.
+        new: &'a Distribution,
         total: &'a Distribution,
+        /// The upper bounds of its buckets.
+        bounds: &'a [f64],
     },
+}
+
+/// Which samples are told, and in which form.
+pub struct Manner<'a> {
+    pub tagger: &'a Tagger,
+    /// All are told when there is none.
+    pub filter: Option<&'a NameFilter>,
+    /// All histograms have the default buckets when there is none.
+    pub bounds: Option<&'a BoundsOf>,
 }
 
 /// What was told last. What was never used is not told, as in Envoy.
@@ -44,19 +55,12 @@ struct Told {
 }
 
 impl Ledger {
-    /// Calls `tell` with every sample whose name `shows` lets pass, and notes what was told.
-    pub fn tell(
-        &mut self,
-        values: Vec<ScopeValues>,
-        tagger: &Tagger,
-        shows: impl Fn(&str) -> bool,
-        mut tell: impl FnMut(&Sample<'_>),
-    ) {
+    /// Calls `tell` with every sample that is to be told, and notes what was told.
+    pub fn tell(&mut self, values: Vec<ScopeValues>, manner: &Manner<'_>, mut tell: impl FnMut(&Sample<'_>)) {
         let mut before = std::mem::take(&mut self.scopes);
         for values in values {
             let old = before.get_mut(&values.set.id).and_then(|scopes| scopes.remove(&values.prefix));
-            let told = tell_scope(old.as_ref(), &values, tagger, &shows, &mut tell);
-            let used = told;
+            let used = tell_scope(old.as_ref(), &values, manner, &mut tell);
             let of_set = self.scopes.entry(values.set.id).or_default();
             of_set.insert(values.prefix.clone(), Told { values, used });
         }
@@ -67,13 +71,13 @@ impl Ledger {
 fn tell_scope(
     old: Option<&Told>,
     now: &ScopeValues,
-    tagger: &Tagger,
-    shows: &impl Fn(&str) -> bool,
+    manner: &Manner<'_>,
     tell: &mut impl FnMut(&Sample<'_>),
 ) -> Vec<bool> {
     let scope = now.set.scope_name(&now.prefix);
     let mut name = String::new();
-    let mut sample = |stem: &str, code: Option<u16>, value: Value<'_>| {
+    // Puts the full name into `name` and makes its tags, if it is to be told.
+    let named = |stem: &str, code: Option<u16>, name: &mut String| {
         name.clear();
         name.push_str(&scope);
         name.push_str(stem);
@@ -81,10 +85,8 @@ fn tell_scope(
             // Writing to a String cannot fail.
             let _ = write!(name, "{code}");
         }
-        if shows(&name) {
-            let tagged = tagger.tag(&name, &scope, stem, code);
-            tell(&Sample { name: &name, tagged: &tagged, value });
-        }
+        let shown = manner.filter.is_none_or(|shows| shows(name));
+        shown.then(|| manner.tagger.tag(name, &scope, stem, code))
     };
     let mut used = Vec::with_capacity(now.cells.len());
     for (at, stat) in now.set.cells.iter().enumerate() {
@@ -98,18 +100,25 @@ fn tell_scope(
             true => Value::Counter { new: since(total, old.map_or(0, |old| old.values.cell(at))), total },
             false => Value::Gauge(total),
         };
-        sample(stat.name, None, value);
+        if let Some(tagged) = named(stat.name, None, &mut name) {
+            tell(&Sample { name: &name, tagged: &tagged, value });
+        }
     }
     for &(family, code, total) in &now.codes {
         let known = old.and_then(|old| old.values.codes.iter().find(|(f, c, _)| (*f, *c) == (family, code)));
         let Some(stem) = now.set.codes.get(usize::from(family)) else { continue };
-        let new = since(total, known.map_or(0, |known| known.2));
-        sample(stem, Some(code), Value::Counter { new, total });
+        let value = Value::Counter { new: since(total, known.map_or(0, |known| known.2)), total };
+        if let Some(tagged) = named(stem, Some(code), &mut name) {
+            tell(&Sample { name: &name, tagged: &tagged, value });
+        }
     }
     for (at, stat) in now.set.histograms.iter().enumerate() {
         let Some(total) = now.histogram(at) else { continue };
+        let Some(tagged) = named(stat.name, None, &mut name) else { continue };
         let new = total.since(old.and_then(|old| old.values.histogram(at)));
-        sample(stat.name, None, Value::Histogram { new: &new, total });
+        let own = manner.bounds.and_then(|of| of(&name));
+        let bounds = own.as_deref().unwrap_or(&DEFAULT_BOUNDS);
+        tell(&Sample { name: &name, tagged: &tagged, value: Value::Histogram { new: &new, total, bounds } });
     }
     used
 }
@@ -127,12 +136,16 @@ mod tests {
 
     fn told(ledger: &mut Ledger, registry: &Registry) -> Vec<String> {
         let mut out = Vec::new();
-        let shows = |name: &str| !name.contains("external");
-        ledger.tell(registry.read(&[]), &Tagger::default(), shows, |sample| {
+        let filter: NameFilter = Box::new(|name| !name.contains("external"));
+        let bounds: BoundsOf = Box::new(|name| name.ends_with("_ms").then(|| [100.0].into()));
+        let manner = Manner { tagger: &Tagger::default(), filter: Some(&filter), bounds: Some(&bounds) };
+        ledger.tell(registry.read(&[]), &manner, |sample| {
             let value = match &sample.value {
                 Value::Counter { new, total } => format!("{new} of {total}"),
                 Value::Gauge(value) => format!("={value}"),
-                Value::Histogram { new, total } => format!("{new:?} of {}", total.count()),
+                Value::Histogram { new, total, bounds } => {
+                    format!("{:?} of {}, up to {bounds:?}", new.values().collect::<Vec<_>>(), total.count())
+                }
             };
             assert_eq!(sample.tagged.tags.last(), Some(&("envoy.cluster_name".to_owned(), "a".to_owned())));
             out.push(format!("{} {value}", sample.name.trim_start_matches("cluster.a.")));
@@ -152,7 +165,11 @@ mod tests {
         let first = told(&mut ledger, &registry);
         assert_eq!(
             first,
-            ["upstream_cx_total 1 of 1", "upstream_rq_active =1", "upstream_cx_length_ms [(1250, 1)] of 1"]
+            [
+                "upstream_cx_total 1 of 1",
+                "upstream_rq_active =1",
+                "upstream_cx_length_ms [(1250, 1)] of 1, up to [100.0]"
+            ]
         );
         block.add(cluster::UPSTREAM_CX_TOTAL, 2);
         block.gauge_dec(cluster::UPSTREAM_RQ_ACTIVE);
@@ -160,7 +177,7 @@ mod tests {
         let second = told(&mut ledger, &registry);
         assert_eq!(
             second,
-            ["upstream_cx_total 2 of 3", "upstream_rq_active =0", "upstream_cx_length_ms [(5, 2)] of 3"]
+            ["upstream_cx_total 2 of 3", "upstream_rq_active =0", "upstream_cx_length_ms [(5, 2)] of 3, up to [100.0]"]
         );
         registry.reset_counters();
         block.inc(cluster::UPSTREAM_CX_TOTAL);

@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use postrider_model::{AccessLog, Address, Listener};
+use postrider_model::{AccessLog, Address, Listener, StatsSink};
 use postrider_sys::{Bound, ListenOptions, Place};
 use postrider_telemetry::Registry;
 use postrider_telemetry::access_log::{LogFile, LogWriter};
+use postrider_telemetry::sink::Sink;
 use postrider_upstream::Endpoints;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::message::{Apply, KnownHealth, MAILBOX, Message, Report, Warm};
 use crate::overload::Strain;
 use crate::plan::{ClusterPlan, Plan};
+use crate::sinks;
 use crate::worker::Worker;
 
 /// The workers. Dropping it stops them.
@@ -202,6 +204,13 @@ impl Fleet {
     /// Closes the sockets of these listeners and drains their connections.
     pub async fn stop_listeners(&self, names: &[String]) {
         self.broadcast(|| Message::StopListeners { names: names.to_vec() }).await;
+    }
+
+    /// The sink of statistics for `model`, where it is reached through a cluster: what it is told the first worker sends.
+    /// `started` is since when there are statistics.
+    pub fn sink(&self, model: &StatsSink, started: SystemTime) -> Option<Box<dyn Sink>> {
+        let worker = self.senders.first()?;
+        sinks::sink(model, started, || worker.clone())
     }
 
     /// What each worker sees, in their order.

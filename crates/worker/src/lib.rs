@@ -50,6 +50,7 @@ mod plain;
 mod plan;
 mod proxy_protocol;
 mod record;
+mod sinks;
 mod tcp;
 mod timers;
 mod tunnel;

@@ -17,6 +17,7 @@ use postrider_telemetry::access_log::{LogBuffer, Target};
 use crate::format::Context;
 use crate::worker::Worker;
 pub(crate) use condition::Condition;
+pub(crate) use entry::who;
 pub(crate) use service::ServiceLog;
 
 /// Loggers in the order of the configuration; usually none or one.

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::overload::Strain;
 use crate::plan::{ClusterPlan, Plan};
+use crate::sinks::Carrier;
 
 /// Messages that may wait for a worker; a sender of more waits itself.
 pub(crate) const MAILBOX: usize = 1024;
@@ -64,6 +65,8 @@ pub(crate) enum Message {
     StopListeners {
         names: Vec<String>,
     },
+    /// Sends what a sink of statistics makes, from now on. For the first worker.
+    Carry(Box<Carrier>),
     Inspect(oneshot::Sender<Report>),
     /// Hands the log lines gathered so far to the writer.
     Flush(oneshot::Sender<()>),

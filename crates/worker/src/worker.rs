@@ -17,6 +17,7 @@ use postrider_telemetry::stats::sets::cluster as cluster_stat;
 use postrider_upstream::{Home, Random, Zone};
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::buffers::Buffers;
 use crate::clock::Clock;
@@ -29,6 +30,7 @@ use crate::log::ServiceLog;
 use crate::message::{Apply, ClusterReport, HostReport, Message, Report, Warm};
 use crate::overload::Overload;
 use crate::plan::ClusterPlan;
+use crate::sinks;
 use crate::timers::Timers;
 
 /// Exchanges kept for reuse: as many as were ever under way at once, up to this.
@@ -61,6 +63,8 @@ pub(crate) struct Worker {
     log_buffers: RefCell<HashMap<AccessLogSink, Rc<RefCell<LogBuffer>>>>,
     /// As long as a chain writes to them.
     log_services: RefCell<Vec<Weak<ServiceLog>>>,
+    /// What carries statistics to their sinks.
+    carriers: RefCell<Vec<JoinHandle<()>>>,
     /// For streams of HTTP/2.
     pub(crate) lanes: Lanes,
     idle_memory: IdleMemory,
@@ -141,6 +145,7 @@ impl Worker {
             log_files: RefCell::default(),
             log_buffers: RefCell::default(),
             log_services: RefCell::default(),
+            carriers: RefCell::default(),
             lanes: Lanes::default(),
             idle_memory: IdleMemory::default(),
             exchanges: RefCell::default(),
@@ -172,7 +177,7 @@ impl Worker {
             }
         }
         self.flush_logs();
-        self.finish_log_services().await;
+        tokio::join!(self.finish_log_services(), self.finish_carriers());
         // Pooled connections and listeners' tasks hold the worker that holds them: the rings are cut here.
         drop(self.clusters.take());
         drop(self.warming.take());
@@ -233,6 +238,12 @@ impl Worker {
                     }
                 }
                 self.timers.wake_all();
+            }
+            Message::Carry(carrier) => {
+                let carrier = tokio::task::spawn_local(sinks::carry(self.clone(), *carrier));
+                let mut carriers = self.carriers.borrow_mut();
+                carriers.retain(|carrier| !carrier.is_finished());
+                carriers.push(carrier);
             }
             // Whoever asked may be gone; then nobody needs the answer.
             Message::Inspect(reply) => drop(reply.send(self.report())),
@@ -401,6 +412,18 @@ impl Worker {
             // One that panicked has nothing more to say.
             let _ = finished.await;
         }
+    }
+
+    /// The sinks are gone: what they left is sent, if that goes in time.
+    async fn finish_carriers(&self) {
+        let carriers = self.carriers.take();
+        let finish = async {
+            for carrier in carriers {
+                // One that panicked has nothing more to send.
+                let _ = carrier.await;
+            }
+        };
+        let _ = tokio::time::timeout(sinks::FAREWELL, finish).await;
     }
 
     /// Connections of all listeners, on all workers, that count for the bound of all together.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener, Priority};
+use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener, Priority, StatsSink};
 use postrider_telemetry::KnownScope;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_upstream::Limited;
@@ -27,6 +27,10 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     ];
     if plan.access_logs().any(|log| log.sink().is_none()) {
         scopes.push(KnownScope::new(&sets::grpc_access_log::SET, ""));
+    }
+    let mut sinks = snapshot.stats_sinks.iter().flat_map(|sinks| &sinks.sinks);
+    if sinks.any(|sink| matches!(sink, StatsSink::StatsdTcp { .. })) {
+        scopes.push(KnownScope::new(&sets::statsd::SET, ""));
     }
     for listener in &snapshot.listeners {
         let Some(prefix) = listener_prefix(listener, listeners) else { continue };

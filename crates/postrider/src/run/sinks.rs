@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use postrider_admin::Control;
 use postrider_model::{StatsSink, StatsSinks};
 use postrider_telemetry::error;
-use postrider_telemetry::render::NameFilter;
+use postrider_telemetry::render::{BoundsOf, NameFilter};
 use postrider_telemetry::samples::Ledger;
 use postrider_telemetry::sink::{Flusher, Reading, Sink, Statsd, StatsdOptions};
 
@@ -65,13 +65,15 @@ impl Sinks {
 }
 
 fn start(wanted: &StatsSinks, ledger: Ledger, state: &Arc<State>) -> io::Result<Flusher> {
-    let sink = |sink: &StatsSink| -> io::Result<Box<dyn Sink>> {
-        let StatsSink::Statsd { address, prefix, tags, datagram_bytes } = sink;
+    let sink = |sink: &StatsSink| -> io::Result<Option<Box<dyn Sink>>> {
+        let StatsSink::Statsd { address, prefix, tags, datagram_bytes } = sink else {
+            return Ok(state.fleet.sink(sink, state.started()));
+        };
         let options =
             StatsdOptions { address: *address, prefix: prefix.clone(), tags: *tags, datagram_bytes: *datagram_bytes };
-        Ok(Box::new(Statsd::new(options)?))
+        Ok(Some(Box::new(Statsd::new(options)?)))
     };
-    let sinks = wanted.sinks.iter().map(sink).collect::<io::Result<Vec<_>>>()?;
+    let sinks = wanted.sinks.iter().filter_map(|model| sink(model).transpose()).collect::<io::Result<Vec<_>>>()?;
     // The state owns the thread.
     let of_thread: Weak<State> = Arc::downgrade(state);
     let read = move || of_thread.upgrade().map(|state| reading(&state)).unwrap_or_default();
@@ -82,6 +84,8 @@ fn start(wanted: &StatsSinks, ledger: Ledger, state: &Arc<State>) -> io::Result<
 fn reading(state: &State) -> Reading {
     let rules = state.stats_rules();
     let tagger = postrider_admin::tagger(rules.as_deref());
+    let own = rules.clone().filter(|rules| !rules.buckets.is_empty());
+    let bounds = own.map(|rules| Box::new(move |name: &str| rules.bounds(name)) as BoundsOf);
     let filter = rules.map(|rules| Box::new(move |name: &str| rules.shows(name)) as NameFilter);
-    Reading { values: postrider_admin::statistics(state), filter, tagger }
+    Reading { values: postrider_admin::statistics(state), filter, tagger, bounds }
 }

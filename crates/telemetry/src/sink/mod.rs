@@ -4,20 +4,23 @@
 
 mod statsd;
 
-pub use statsd::{Statsd, StatsdOptions};
+pub use statsd::{Statsd, StatsdOptions, statsd_lines};
 
 use crate::Registry;
-use crate::render::{NameFilter, Tagger};
-use crate::samples::{Ledger, Sample};
+use crate::render::{BoundsOf, NameFilter, Tagger};
+use crate::samples::{Ledger, Manner, Sample};
 use crate::stats::ScopeValues;
 use crate::stats::sets::stats_sinks as stat;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Somebody who is told of statistics.
 pub trait Sink: Send {
+    /// Before the first sample of a flush, which are all of this moment.
+    fn begin(&mut self, _now: SystemTime) {}
+
     fn take(&mut self, sample: &Sample<'_>);
 
     /// After the last sample of a flush: sends what is left. How many messages could not be sent since the last time.
@@ -31,6 +34,8 @@ pub struct Reading {
     /// All are told when there is none.
     pub filter: Option<NameFilter>,
     pub tagger: Tagger,
+    /// All histograms have the default buckets when there is none.
+    pub bounds: Option<BoundsOf>,
 }
 
 /// The thread that flushes. It ends when this is stopped or dropped, after a last flush.
@@ -124,10 +129,12 @@ impl<R: FnMut() -> Reading> Flush<R> {
     }
 
     fn once(&mut self) -> u64 {
-        let Reading { values, filter, tagger } = (self.read)();
-        let shows = |name: &str| filter.as_ref().is_none_or(|filter| filter(name));
+        let Reading { values, filter, tagger, bounds } = (self.read)();
+        let now = SystemTime::now();
         let sinks = &mut self.sinks;
-        self.ledger.tell(values, &tagger, shows, |sample| sinks.iter_mut().for_each(|sink| sink.take(sample)));
+        sinks.iter_mut().for_each(|sink| sink.begin(now));
+        let manner = Manner { tagger: &tagger, filter: filter.as_ref(), bounds: bounds.as_ref() };
+        self.ledger.tell(values, &manner, |sample| sinks.iter_mut().for_each(|sink| sink.take(sample)));
         self.sinks.iter_mut().map(|sink| sink.finish()).sum()
     }
 }
@@ -160,7 +167,7 @@ mod tests {
         let of_thread = registry.clone();
         let read = move || {
             let filter: NameFilter = Box::new(|name| name.starts_with("cluster."));
-            Reading { values: of_thread.read(&[]), filter: Some(filter), tagger: Tagger::default() }
+            Reading { values: of_thread.read(&[]), filter: Some(filter), ..Reading::default() }
         };
         let (send, told) = sync_channel(16);
         let sinks: Vec<Box<dyn Sink>> = vec![Box::new(Names(Vec::new(), send))];
@@ -176,7 +183,7 @@ mod tests {
     #[test]
     fn a_flush_comes_at_each_interval() {
         let registry = Registry::new();
-        let read = || Reading { values: Vec::new(), filter: None, tagger: Tagger::default() };
+        let read = Reading::default;
         let (send, told) = sync_channel(16);
         let sinks: Vec<Box<dyn Sink>> = vec![Box::new(Names(Vec::new(), send))];
         let interval = Some(Duration::from_millis(1));

@@ -41,33 +41,16 @@ impl Statsd {
         Ok(Statsd { socket, options, line: String::new(), datagram: String::new(), dropped: 0 })
     }
 
-    /// `kind` begins with the bar; `share` is how many values one line stands for.
-    fn line(&mut self, sample: &Sample<'_>, value: u64, kind: &str, share: u64) {
-        let name = if self.options.tags { &sample.tagged.name } else { sample.name };
-        self.line.clear();
-        // Writing to a String cannot fail, here and below.
-        let _ = write!(self.line, "{}.{name}:{value}{kind}", self.options.prefix);
-        if share > 1 {
-            let _ = write!(self.line, "|@{}", 1.0 / share as f64);
+    fn add(&mut self, line: &str) {
+        if line.len() >= self.options.datagram_bytes {
+            return self.send(line);
         }
-        if self.options.tags {
-            for (at, (tag, value)) in sample.tagged.tags.iter().enumerate() {
-                let before = if at == 0 { "|#" } else { "," };
-                let _ = write!(self.line, "{before}{tag}:{value}");
-            }
-        }
-        if self.line.len() >= self.options.datagram_bytes {
-            let line = std::mem::take(&mut self.line);
-            self.send(&line);
-            self.line = line;
-            return;
-        }
-        if self.datagram.len() + self.line.len() + 1 > self.options.datagram_bytes {
+        if self.datagram.len() + line.len() + 1 > self.options.datagram_bytes {
             self.send_gathered();
         } else if !self.datagram.is_empty() {
             self.datagram.push('\n');
         }
-        self.datagram.push_str(&self.line);
+        self.datagram.push_str(line);
     }
 
     fn send_gathered(&mut self) {
@@ -88,19 +71,43 @@ impl Statsd {
 
 impl Sink for Statsd {
     fn take(&mut self, sample: &Sample<'_>) {
-        match &sample.value {
-            Value::Counter { new, .. } => self.line(sample, *new, "|c", 1),
-            Value::Gauge(value) => self.line(sample, *value, "|g", 1),
-            // Statsd reckons a line with a rate as so many values.
-            Value::Histogram { new, .. } => {
-                new.iter().for_each(|(value, count)| self.line(sample, *value, "|ms", *count));
-            }
-        }
+        let mut line = std::mem::take(&mut self.line);
+        let prefix = std::mem::take(&mut self.options.prefix);
+        statsd_lines(sample, &prefix, self.options.tags, &mut line, |line| self.add(line));
+        self.options.prefix = prefix;
+        self.line = line;
     }
 
     fn finish(&mut self) -> u64 {
         self.send_gathered();
         std::mem::take(&mut self.dropped)
+    }
+}
+
+/// Calls `each` with the lines that tell a sample, without their ends. `line` is where they are made.
+pub fn statsd_lines(sample: &Sample<'_>, prefix: &str, tags: bool, line: &mut String, mut each: impl FnMut(&str)) {
+    // `kind` begins with the bar; `share` is how many values one line stands for.
+    let mut tell = |value: u64, kind: &str, share: u64| {
+        let name = if tags { &sample.tagged.name } else { sample.name };
+        line.clear();
+        // Writing to a String cannot fail, here and below.
+        let _ = write!(line, "{prefix}.{name}:{value}{kind}");
+        if share > 1 {
+            let _ = write!(line, "|@{}", 1.0 / share as f64);
+        }
+        if tags {
+            for (at, (tag, value)) in sample.tagged.tags.iter().enumerate() {
+                let before = if at == 0 { "|#" } else { "," };
+                let _ = write!(line, "{before}{tag}:{value}");
+            }
+        }
+        each(line);
+    };
+    match &sample.value {
+        Value::Counter { new, .. } => tell(*new, "|c", 1),
+        Value::Gauge(value) => tell(*value, "|g", 1),
+        // Statsd reckons a line with a rate as so many values.
+        Value::Histogram { new, .. } => new.values().for_each(|(value, count)| tell(value, "|ms", count)),
     }
 }
 
@@ -118,11 +125,11 @@ mod tests {
         let pairs = [("envoy.response_code", "200"), ("envoy.cluster_name", "a")];
         let tagged =
             Tagged { name: "c.rq".into(), tags: pairs.map(|(name, value)| (name.into(), value.into())).to_vec() };
-        let total = Distribution::default();
+        let new: Distribution = [5, 10, 10, 10, 10].into_iter().collect();
         let values = [
             Value::Counter { new: 3, total: 9 },
             Value::Gauge(7),
-            Value::Histogram { new: &[(5, 1), (10, 4)], total: &total },
+            Value::Histogram { new: &new, total: &new, bounds: &[] },
         ];
         for value in values {
             sink.take(&Sample { name: "c.a.rq_200", tagged: &tagged, value });

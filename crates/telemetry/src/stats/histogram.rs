@@ -150,20 +150,29 @@ impl Distribution {
         self.sum
     }
 
-    /// What was recorded since `before`: values with how often each came, ascending. One of more than two digits stands for
-    /// the middle of its bucket.
-    pub fn since(&self, before: Option<&Distribution>) -> Vec<(u64, u64)> {
-        let mut old = before.map(|before| before.buckets.as_slice()).unwrap_or_default().iter().peekable();
-        let mut new = Vec::new();
+    /// What was recorded since `before`.
+    pub fn since(&self, before: Option<&Distribution>) -> Distribution {
+        let Some(before) = before else { return self.clone() };
+        let mut old = before.buckets.iter().peekable();
+        let mut new = Distribution { sum: self.sum.saturating_sub(before.sum), ..Distribution::default() };
         for &(low, n) in &self.buckets {
             while old.next_if(|(other, _)| *other < low).is_some() {}
             let known = old.next_if(|(other, _)| *other == low).map_or(0, |(_, n)| *n);
             if let Some(more @ 1..) = n.checked_sub(known) {
-                let middle = if low < 100 { low } else { low.saturating_add(10_u64.pow(low.ilog10() - 1) / 2) };
-                new.push((middle, more));
+                new.count += more;
+                new.buckets.push((low, more));
             }
         }
         new
+    }
+
+    /// Values with how often each came, ascending. One of more than two digits stands for the middle of its bucket.
+    pub fn values(&self) -> impl Iterator<Item = (u64, u64)> {
+        let middle = |low: u64| match low {
+            0..100 => low,
+            _ => low.saturating_add(10_u64.pow(low.ilog10() - 1) / 2),
+        };
+        self.buckets.iter().map(move |&(low, n)| (middle(low), n))
     }
 
     /// Non-empty buckets, ascending: lowest value, width, how many.
@@ -194,6 +203,16 @@ impl Distribution {
     }
 }
 
+impl FromIterator<u64> for Distribution {
+    fn from_iter<T: IntoIterator<Item = u64>>(values: T) -> Distribution {
+        let recorder = Recorder::new();
+        values.into_iter().for_each(|value| recorder.record(value));
+        let mut all = Distribution::default();
+        all.merge_recorder(&recorder);
+        all
+    }
+}
+
 /// Envoy's bucket widths: a tenth of the unit of the leading digit, also below ten; zero is a point.
 fn width(low: u64) -> f64 {
     match low {
@@ -208,11 +227,7 @@ mod tests {
     use super::*;
 
     fn distribution(values: &[u64]) -> Distribution {
-        let recorder = Recorder::new();
-        values.iter().for_each(|v| recorder.record(*v));
-        let mut out = Distribution::default();
-        out.merge_recorder(&recorder);
-        out
+        values.iter().copied().collect()
     }
 
     /// Seen on a real Envoy 1.40: three connections of 1, 1 and 4 ms.
@@ -247,8 +262,11 @@ mod tests {
     #[test]
     fn what_is_new_is_told_by_the_middle_of_buckets() {
         let d = distribution(&[5, 5, 42, 1_234, 1_299]);
-        assert_eq!(d.since(None), [(5, 2), (42, 1), (1_250, 2)]);
-        assert_eq!(d.since(Some(&distribution(&[0, 5, 1_200, 1_205]))), [(5, 1), (42, 1)]);
+        let values = |d: Distribution| d.values().collect::<Vec<_>>();
+        assert_eq!(values(d.since(None)), [(5, 2), (42, 1), (1_250, 2)]);
+        let new = d.since(Some(&distribution(&[5, 5, 1_234])));
+        assert_eq!((new.count(), new.sum()), (2, 1_341));
+        assert_eq!(values(new), [(42, 1), (1_250, 1)]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) fn append(wanted: &LogEntries, context: &Context<'_>, out: &mut Vec<u
 }
 
 /// Who the proxy says it is.
-pub(super) fn who(node: &Node) -> Who {
+pub(crate) fn who(node: &Node) -> Who {
     let locality = Locality { region: node.region.clone(), zone: node.zone.clone(), sub_zone: node.sub_zone.clone() };
     let version = env!("CARGO_PKG_VERSION").to_owned();
     Who {

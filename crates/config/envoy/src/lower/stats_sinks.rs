@@ -3,13 +3,16 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use postrider_model::{StatsSink, StatsSinks};
+use postrider_model::{MetricsSink, StatsSink, StatsSinks};
 
-use super::context::Lowering;
+use super::context::{ClusterUse, Lowering};
+use super::{grpc_target, otlp_sink};
 use crate::reader::Reader;
 
 const STATSD: &str = "envoy.config.metrics.v3.StatsdSink";
 const DOG_STATSD: &str = "envoy.config.metrics.v3.DogStatsdSink";
+const METRICS: &str = "envoy.config.metrics.v3.MetricsServiceConfig";
+const OPEN_TELEMETRY: &str = "envoy.extensions.stat_sinks.open_telemetry.v3.SinkConfig";
 
 /// What is sent between flushes unless something else is written.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -44,6 +47,8 @@ fn one(cx: &mut Lowering<'_>, sink: &Reader<'_>) -> Option<StatsSink> {
     match any.type_name {
         STATSD => statsd(cx, config, false),
         DOG_STATSD => statsd(cx, config, true),
+        METRICS => metrics(cx, config).map(StatsSink::Metrics),
+        OPEN_TELEMETRY => otlp_sink::sink(cx, config).map(StatsSink::OpenTelemetry),
         _ => {
             cx.refuse_extension(sink, "typed_config", &any);
             None
@@ -65,12 +70,39 @@ fn statsd(cx: &mut Lowering<'_>, config: &Reader<'_>, tags: bool) -> Option<Stat
         let most = config.u64_wrapper("max_bytes_per_datagram").unwrap_or(0);
         datagram_bytes = usize::try_from(most).unwrap_or(usize::MAX);
     } else if config.has("tcp_cluster_name") {
-        cx.refuse(config, "tcp_cluster_name", "statsd over TCP");
-        return None;
+        let name = config.str("tcp_cluster_name");
+        cx.cluster_uses.push(ClusterUse {
+            name: name.to_owned(),
+            span: config.span_of("tcp_cluster_name"),
+            path: config.path_of("tcp_cluster_name"),
+            required: true,
+        });
+        return Some(StatsSink::StatsdTcp { cluster: name.into(), prefix });
     }
     // Both kinds must say whom to tell, which was asked for when the file was read.
     let address = udp(cx, &config.message("address")?)?;
     Some(StatsSink::Statsd { address, prefix, tags, datagram_bytes })
+}
+
+fn metrics(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<MetricsSink> {
+    if config.enum_name("transport_api_version") != "V3" {
+        let text = "the service speaks V3 here: write `transport_api_version: V3`";
+        cx.error(config, "transport_api_version", "unsupported-value", text);
+    }
+    let mode = config.enum_name("histogram_emit_mode");
+    let batch = usize::try_from(config.u32("batch_size")).unwrap_or(usize::MAX);
+    let counters_as_deltas = config.bool_wrapper("report_counters_as_deltas").unwrap_or(false);
+    let tags_as_labels = config.bool("emit_tags_as_labels");
+    let grpc = config.message("grpc_service")?;
+    cx.no_effect(&grpc, "timeout", "the stream to a metrics service stays open, as in Envoy");
+    Some(MetricsSink {
+        service: grpc_target::target(cx, &grpc)?,
+        counters_as_deltas,
+        tags_as_labels,
+        summaries: mode != "HISTOGRAM",
+        histograms: mode != "SUMMARY",
+        batch: (batch > 0).then_some(batch),
+    })
 }
 
 /// Where datagrams go. What the address says of its protocol does not matter, as in Envoy.

@@ -60,6 +60,14 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Statsd over TCP; no prefix.
+    pub mod statsd = "statsd";
+    counters {
+        CX_OVERFLOW = "cx_overflow",
+    }
+}
+
+crate::stat_set! {
     /// Access log files; no prefix, counted by the log writer.
     pub mod filesystem = "filesystem";
     counters {
