@@ -10,6 +10,7 @@ TOOLS      := $(TARGET_DIR)/tools
 CARGO_DENY := $(TOOLS)/bin/cargo-deny
 CARGO_DENY_VERSION := 0.20.2
 GRPC_TOOLS := $(TOOLS)/grpc
+PROMETHEUS := $(TOOLS)/prometheus
 RATELIMIT_VERSION := v1.4.1-0.20260122083618-3fb702589d36
 # The authority that ACME is tested with.
 PEBBLE         := $(TOOLS)/bin/pebble
@@ -17,7 +18,7 @@ PEBBLE_VERSION := v2.10.1
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 1800
 
-.PHONY: help run build test ratelimit soak lint fmt qq qa bench gates fuzz deny examples clean
+.PHONY: help run build test ratelimit prometheus soak lint fmt qq qa bench gates fuzz deny examples clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +62,14 @@ ratelimit: build ## pass the test with the real rate limit service on Redis
 soak: build ## change plugins a thousand times in SOAK_SECONDS, and see that the process is as large as before
 	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} SOAK_SECONDS=$(SOAK_SECONDS) \
 		cargo test --locked -p postrider-tests --test plugin_soak -- --ignored --nocapture
+
+# A real Prometheus reads the metrics and answers the Grafana board. Not part of `test`: it is built from the network, by Go.
+prometheus: build ## pass the test with a real Prometheus
+	@.ci/need go
+	mkdir -p $(PROMETHEUS)
+	cd tests/prometheus && go build -mod=readonly -tags remove_all_sd -trimpath -ldflags='-s -w' -o $(PROMETHEUS)/ tool
+	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} PROMETHEUS=$(PROMETHEUS)/prometheus \
+		cargo test --locked -p postrider-tests --test prometheus -- --ignored
 
 $(PEBBLE):
 	@.ci/need go

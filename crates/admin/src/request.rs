@@ -10,6 +10,8 @@ pub struct Request {
     pub path: String,
     /// Decoded, in order; a parameter without `=` has an empty value.
     pub query: Vec<(String, String)>,
+    /// The media types that the client takes, as it says it; empty if it does not.
+    pub accept: String,
     /// At most [`crate::MAX_BODY_BYTES`].
     pub body: Vec<u8>,
     /// `None` on a Unix domain socket.
@@ -24,6 +26,18 @@ impl Request {
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.as_str())
             .filter(|value| !value.is_empty())
+    }
+
+    /// How much the client wants a media type, written in lower case, from 0 to 1 (RFC 9110, section 12.5.1); `None` when it
+    /// does not name it.
+    pub(crate) fn wants(&self, media_type: &str) -> Option<f32> {
+        let named = self.accept.split(',').filter_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let is_meant = parts.next()?.eq_ignore_ascii_case(media_type);
+            let weight = parts.filter_map(|part| part.strip_prefix("q=")).find_map(|q| q.parse().ok());
+            is_meant.then(|| weight.unwrap_or(1.0))
+        });
+        named.reduce(f32::max)
     }
 
     /// Whether the parameter is there, with or without a value.
@@ -67,6 +81,14 @@ fn decode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_says_what_it_wants() {
+        let accept = "application/x;proto=a.B;q=0.6, text/plain;version=0.0.4;q=0.5,Text/HTML,*/*;q=0.2".to_owned();
+        let request = Request { accept, ..Request::default() };
+        let wants = ["application/x", "text/plain", "text/html", "text/x"].map(|kind| request.wants(kind));
+        assert_eq!(wants, [Some(0.6), Some(0.5), Some(1.0), None]);
+    }
 
     #[test]
     fn queries_are_decoded() {

@@ -13,6 +13,20 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=UTF-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=UTF-8");
 
+const METRICS: HeaderValue = HeaderValue::from_static(
+    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
+);
+
+/// What chunks hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Text,
+    Json,
+    Html,
+    /// Prometheus' protocol buffers.
+    Metrics,
+}
+
 /// What is done once an answer was sent.
 pub(crate) type Order = Box<dyn FnOnce() + Send>;
 
@@ -56,8 +70,14 @@ impl Reply {
     }
 
     /// 200 with chunks that are made when the client has room for them.
-    pub(crate) fn chunks(json: bool, chunks: impl Iterator<Item = Vec<u8>> + Send + 'static) -> Self {
-        Self::new(StatusCode::OK, if json { JSON } else { TEXT }, Body::Chunks(Box::new(chunks)))
+    pub(crate) fn chunks(kind: Content, chunks: impl Iterator<Item = Vec<u8>> + Send + 'static) -> Self {
+        let content_type = match kind {
+            Content::Text => TEXT,
+            Content::Json => JSON,
+            Content::Html => HTML,
+            Content::Metrics => METRICS,
+        };
+        Self::new(StatusCode::OK, content_type, Body::Chunks(Box::new(chunks)))
     }
 
     /// 200 with pieces that come when they come, for as long as the client stays.
@@ -81,6 +101,12 @@ impl Reply {
     /// Does `order` once this answer is on its way, and ends the connection.
     pub(crate) fn then(mut self, order: impl FnOnce() + Send + 'static) -> Self {
         self.after = Some(Box::new(order));
+        self
+    }
+
+    /// The same as plain text that names no encoding.
+    pub(crate) fn without_charset(mut self) -> Self {
+        self.content_type = HeaderValue::from_static("text/plain");
         self
     }
 

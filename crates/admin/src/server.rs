@@ -246,6 +246,8 @@ async fn answer(request: hyper::Request<Incoming>, peer: Option<SocketAddr>, end
     let begun = Instant::now();
     let (head, body) = request.into_parts();
     let from_a_page = head.headers.contains_key(header::ORIGIN);
+    let accept = head.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let accept = accept.collect::<Vec<_>>().join(",");
     let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
     let reply = match body {
         Ok(body) => endpoints.answer(
@@ -253,6 +255,7 @@ async fn answer(request: hyper::Request<Incoming>, peer: Option<SocketAddr>, end
                 method: head.method.as_str().to_string(),
                 path: head.uri.path().to_string(),
                 query: parse_query(head.uri.query().unwrap_or("")),
+                accept,
                 body: body.to_bytes().to_vec(),
                 peer,
             },

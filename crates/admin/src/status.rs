@@ -46,6 +46,8 @@ pub struct ClusterStatus {
     pub observability_name: String,
     pub default_priority: Thresholds,
     pub high_priority: Thresholds,
+    /// In percent: how much more than its share a priority may take, before the next one gets some.
+    pub overprovisioning: u32,
     /// Came from a control plane, not from the file.
     pub added_via_api: bool,
     pub endpoints: Vec<EndpointStatus>,

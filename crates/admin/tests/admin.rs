@@ -539,12 +539,10 @@ fn stats_in_every_format() {
 fn what_stats_cannot_do_is_refused() {
     let fixture = start();
     for (target, message) in [
-        ("/stats?format=nope", "usage: /stats?format=(json|prometheus|text)\n\n"),
-        ("/stats?format=html", "usage: /stats?format=(json|prometheus|text)\n\n"),
+        ("/stats?format=nope", "usage: /stats?format=(html|active-html|json|prometheus|text)\n\n"),
         ("/stats?type=Nope", "invalid &type= param"),
-        ("/stats?histogram_buckets=detailed", "usage: /stats?histogram_buckets=(cumulative|disjoint|summary)\n"),
-        ("/stats?format=json&histogram_buckets=cumulative", "usage: /stats?format=json&histogram_buckets=summary\n"),
-        ("/stats/prometheus?histogram_buckets=summary", "usage: /stats/prometheus?histogram_buckets=cumulative\n"),
+        ("/stats?histogram_buckets=nope", "usage: /stats?histogram_buckets=(cumulative|disjoint|detailed|summary)\n"),
+        ("/stats/prometheus?histogram_buckets=disjoint", "unsupported prometheus histogram bucket mode"),
         ("/stats?filter=(", "Invalid re2 regex: unclosed group: (\n"),
     ] {
         let answer = fixture.read(target);
@@ -585,11 +583,109 @@ fn config_dump_whole_and_in_part() {
         ),
         ("?resource=static_clusters&mask=x", 400, "FieldMask x could not be successfully used.\n"),
         ("?name_regex=(", 400, "Invalid re2 regex: unclosed group: (\n"),
-        ("?include_eds", 400, "include_eds is not supported: there is no endpoint discovery to dump\n"),
+        ("?resource=static_endpoint_configs", 404, "static_endpoint_configs not found in config dump"),
     ] {
         let answer = fixture.read(&format!("/config_dump{query}"));
         assert_eq!((answer.status, answer.body.as_str()), (status, message), "{query}");
+        assert_eq!(answer.header("content-type"), "text/plain", "{query}");
     }
+    let endpoints = dump("?include_eds&resource=static_endpoint_configs&name_regex=dead");
+    let assignment = &endpoints["configs"][0]["endpoint_config"];
+    assert_eq!(assignment["cluster_name"], "dead");
+    let host = &assignment["endpoints"][0]["lb_endpoints"][0];
+    assert_eq!((&host["endpoint"]["hostname"], &host["health_status"]), (&json!("localhost"), &json!("HEALTHY")));
+    assert_eq!(dump("?include_eds")["configs"][2]["static_endpoint_configs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn the_dump_of_endpoints_has_priorities_localities_and_health() {
+    let host = |port: u16, zone: &str, priority: u32, health: Vec<HealthFlag>| {
+        let mut host = EndpointStatus::new(Address::Tcp(([127, 0, 0, 1], port).into()));
+        (host.zone, host.priority, host.health) = (zone.into(), priority, health);
+        host
+    };
+    let endpoints = vec![
+        host(3, "", 1, vec![HealthFlag::DegradedByConfiguration]),
+        host(1, "a", 0, vec![HealthFlag::FailedActiveCheck]),
+        host(2, "a", 0, Vec::new()),
+    ];
+    let cluster = ClusterStatus { name: "c".into(), endpoints, overprovisioning: 150, ..ClusterStatus::default() };
+    let fixture = start_with(&anywhere(), vec![cluster], Vec::new()).unwrap();
+    let dump = fixture.read("/config_dump?include_eds&resource=static_endpoint_configs").body;
+    let dump: Value = serde_json::from_str(&dump).unwrap();
+    let assignment = &dump["configs"][0]["endpoint_config"];
+    assert_eq!(assignment["policy"]["overprovisioning_factor"], 150);
+    let [first, second] = assignment["endpoints"].as_array().unwrap().as_slice() else { panic!("{dump}") };
+    assert_eq!((&first["locality"], first.get("priority")), (&json!({ "zone": "a" }), None));
+    let health = |group: &Value| -> Vec<String> {
+        let hosts = group["lb_endpoints"].as_array().unwrap();
+        hosts.iter().map(|host| host["health_status"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!((health(first), health(second)), (vec!["UNHEALTHY".into(), "HEALTHY".into()], vec!["DEGRADED".into()]));
+    assert_eq!((&second["locality"], &second["priority"]), (&json!({}), &json!(1)));
+}
+
+#[test]
+fn what_the_start_waits_for_is_told() {
+    let fixture = start();
+    assert_eq!(fixture.read("/init_dump").body, "{}\n");
+    *fixture.process.state.lock().unwrap() = ServerState::PreInitializing;
+    let dump: Value = serde_json::from_str(&fixture.read("/init_dump").body).unwrap();
+    assert_eq!(dump["unready_targets_dumps"][0]["target_names"], json!(["clusters"]));
+    assert_eq!(fixture.read("/init_dump?mask=listener").body, "{}\n");
+    *fixture.process.state.lock().unwrap() = ServerState::Initializing;
+    let dump: Value = serde_json::from_str(&fixture.read("/init_dump?mask=listener").body).unwrap();
+    assert_eq!(dump["unready_targets_dumps"][0]["target_names"], json!(["listeners"]));
+}
+
+#[test]
+fn histograms_are_told_in_every_form() {
+    let fixture = start();
+    let block = fixture.process.registry.worker(0).block(&http::SET, "ingress");
+    [3, 3, 120].iter().for_each(|value| block.record(http::DOWNSTREAM_RQ_TIME, *value));
+    let only = "filter=ingress.downstream_rq_time$";
+    let detailed = fixture.read(&format!("/stats?{only}&histogram_buckets=detailed")).body;
+    assert!(
+        detailed
+            .starts_with("http.ingress.downstream_rq_time:\n  totals=3,0.1:2, 120,10:1\n  intervals=\n  summary=P0(")
+    );
+    let json = |mode: &str| -> Value {
+        let body = fixture.read(&format!("/stats?{only}&format=json&histogram_buckets={mode}")).body;
+        serde_json::from_str::<Value>(&body).unwrap()["stats"][0]["histograms"].clone()
+    };
+    let bucket = |mode: &str, at: usize| json(mode)[0]["buckets"][at].clone();
+    assert_eq!(bucket("cumulative", 7), json!({ "upper_bound": 250, "interval": 3, "cumulative": 3 }));
+    assert_eq!(bucket("disjoint", 7), json!({ "upper_bound": 250, "interval": 1, "cumulative": 1 }));
+    let details = json("detailed");
+    assert_eq!(details["supported_percentiles"].as_array().unwrap().len(), 10);
+    let totals =
+        json!([{ "lower_bound": 3, "width": 0.1, "count": 2 }, { "lower_bound": 120, "width": 10, "count": 1 }]);
+    assert_eq!(details["details"][0]["totals"], totals);
+    assert_eq!(json("summary")["computed_quantiles"][0]["values"].as_array().unwrap().len(), 10);
+    let summary = fixture.read(&format!("/stats/prometheus?{only}&histogram_buckets=summary")).body;
+    let lines: Vec<&str> = summary.lines().collect();
+    assert_eq!(lines[0], "# TYPE envoy_http_downstream_rq_time summary");
+    assert!(
+        lines[3].starts_with(
+            "envoy_http_downstream_rq_time{envoy_http_conn_manager_prefix=\"ingress\",quantile=\"0.5\"} 3."
+        )
+    );
+    assert_eq!(lines[11], "envoy_http_downstream_rq_time_sum{envoy_http_conn_manager_prefix=\"ingress\"} 126");
+    assert_eq!(lines.len(), 13);
+}
+
+#[test]
+fn pages_for_people_escape_what_they_show() {
+    let fixture = start();
+    fixture.process.registry.worker(0).block(&cluster::SET, "<&>").inc(cluster::UPSTREAM_CX_TOTAL);
+    let page = fixture.read("/stats?format=html&usedonly&filter=%3C%22&filter=x");
+    assert_eq!(page.header("content-type"), "text/html; charset=UTF-8");
+    assert!(page.body.contains("value=\"&lt;&quot;\"") && page.body.contains(" checked>"), "{}", page.body);
+    let page = fixture.read("/stats?format=html&usedonly&filter=cx_total").body;
+    assert!(page.contains("\ncluster.&lt;&amp;&gt;.upstream_cx_total: 1\n"), "{page}");
+    let active = fixture.read("/stats?format=active-html");
+    assert_eq!(active.header("content-type"), "text/html; charset=UTF-8");
+    assert!(active.body.contains("format: \"json\""));
 }
 
 /// One test, since levels belong to the whole process.
@@ -651,10 +747,8 @@ fn paths_are_listed_and_others_are_not_found() {
     };
     let fixture = start_with(&anywhere(), Vec::new(), vec![explain()]).unwrap();
     let help = fixture.read("/help").body;
-    assert!(
-        help.starts_with("admin commands are:\n  /: Admin home page\n  /certs: print certs on machine\n      places: "),
-        "{help}"
-    );
+    assert!(help.starts_with("admin commands are:\n  /: Admin home page\n  /allocprofiler (POST): "), "{help}");
+    assert!(help.contains("\n  /certs: print certs on machine\n      places: "), "{help}");
     assert!(
         help.contains("\n  /explain: say which route a request takes <&>\n      path: the request's path\n"),
         "{help}"

@@ -1,7 +1,7 @@
 //! Names, values and formats against what a real Envoy 1.40 printed for two listeners, two clusters and six requests
 //! (`envoy-1.40/`): the same counts must come out as the same lines.
 
-use postrider_telemetry::render::{self, Query, TagRule, TagValue, Tagger};
+use postrider_telemetry::render::{self, PrometheusForm, Query, TagRule, TagValue, Tagger};
 use postrider_telemetry::stats::sets::*;
 use postrider_telemetry::stats::{KnownScope, Registry, ScopeValues, StatSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,7 +115,7 @@ fn text_prints_the_same_lines_in_the_same_order() {
 #[test]
 fn prometheus_prints_the_same_series_in_the_same_order() {
     let (values, _) = values();
-    let ours = joined(render::prometheus(values, Query::default(), Tagger::default()));
+    let ours = joined(render::prometheus(values, Query::default(), Tagger::default(), PrometheusForm::Text));
     let process = |line: &&str| line.starts_with("envoy_server") || line.starts_with("envoy_filesystem");
     let ours = ours.lines().filter(|line| !line.starts_with('#') && !process(line));
     let histogram = |line: &&str| line.contains("_ms_") || line.contains("rq_time_") || line.contains("rq_per_cx");
@@ -137,7 +137,7 @@ fn histograms_print_as_envoys() {
     [1, 1, 4].iter().for_each(|ms| block.record(cluster::UPSTREAM_CX_LENGTH_MS, *ms));
     [1, 2].iter().for_each(|n| block.record(cluster::UPSTREAM_RQ_PER_CX, *n));
     let query = || Query { filter: Some(Box::new(|name| name.ends_with("upstream_cx_length_ms"))), ..Query::default() };
-    let ours = joined(render::prometheus(registry.read(&[]), query(), Tagger::default()));
+    let ours = joined(render::prometheus(registry.read(&[]), query(), Tagger::default(), PrometheusForm::Text));
     let envoys = |line: &&str| line.starts_with("envoy_cluster_upstream_cx_length_ms") && line.contains("\"adm\"");
     let without_sum = |line: &&str| !line.contains("_sum{");
     let envoys: Vec<_> = PROMETHEUS.lines().filter(envoys).filter(without_sum).collect();
@@ -256,7 +256,8 @@ fn a_tag_that_is_never_found_changes_nothing() {
         lines.sort();
         lines
     };
-    let plain = joined(render::prometheus(registry.read(&known), Query::default(), Tagger::default()));
-    let own = joined(render::prometheus(registry.read(&known), Query::default(), tagger));
+    let plain =
+        joined(render::prometheus(registry.read(&known), Query::default(), Tagger::default(), PrometheusForm::Text));
+    let own = joined(render::prometheus(registry.read(&known), Query::default(), tagger, PrometheusForm::Text));
     assert_eq!(sorted(own), sorted(plain));
 }

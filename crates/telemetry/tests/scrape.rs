@@ -1,6 +1,6 @@
 //! What a scrape of a million series costs whoever asks for it. Workers take no part in it.
 
-use postrider_telemetry::render::{self, CHUNK_BYTES, Query, TagRule, TagValue, Tagger};
+use postrider_telemetry::render::{self, CHUNK_BYTES, PrometheusForm, Query, TagRule, TagValue, Tagger};
 use postrider_telemetry::stats::sets::{cluster, count_upstream_response};
 use postrider_telemetry::{KnownScope, Registry};
 use std::time::Duration;
@@ -29,7 +29,8 @@ fn own_tag() -> Tagger {
 fn a_chunk_does_not_grow_with_the_number_of_scopes() {
     let (registry, known) = registry(300);
     for tagger in [Tagger::default(), own_tag()] {
-        let chunks: Vec<_> = render::prometheus(registry.read(&known), Query::default(), tagger).collect();
+        let chunks: Vec<_> =
+            render::prometheus(registry.read(&known), Query::default(), tagger, PrometheusForm::Text).collect();
         assert!(chunks.len() > 100, "{}", chunks.len());
         // One series more than fits: a histogram has some twenty lines.
         let longest = chunks.iter().map(Vec::len).max().unwrap();
@@ -48,7 +49,7 @@ fn a_million_series() {
         let values = registry.read(&known);
         let read = processor_time() - start;
         let (mut series, mut bytes, mut peak) = (0, 0, 0);
-        for chunk in render::prometheus(values, Query::default(), tagger) {
+        for chunk in render::prometheus(values, Query::default(), tagger, PrometheusForm::Text) {
             series += chunk.iter().filter(|byte| **byte == b'\n').count();
             bytes += chunk.len();
             peak = peak.max(resident().saturating_sub(before));

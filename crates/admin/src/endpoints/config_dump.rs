@@ -1,5 +1,6 @@
 //! `/config_dump`: what is loaded, in Envoy's form, whole or in part.
 
+use super::endpoint_dump;
 use super::stats::matcher;
 use crate::control::Control;
 use crate::request::Request;
@@ -12,6 +13,7 @@ pub(super) const PARAMETERS: &[(&str, &str)] = &[
     ("resource", "The resource to dump: a repeated field of a section, as static_clusters"),
     ("mask", "Field paths to keep, separated by commas: of each section, or of each element of the resource"),
     ("name_regex", "Dump only the configurations whose names match the regular expression as a whole"),
+    ("include_eds", "Dump the endpoints of the clusters as well"),
 ];
 
 /// The repeated fields of Envoy's dumps: name, message of an element, and where an element has its name. Those that we
@@ -20,6 +22,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("static_clusters", "ClustersConfigDump.StaticCluster", "cluster"),
     ("dynamic_active_clusters", "ClustersConfigDump.DynamicCluster", "cluster"),
     ("dynamic_warming_clusters", "ClustersConfigDump.DynamicCluster", "cluster"),
+    (ENDPOINTS, "EndpointsConfigDump.StaticEndpointConfig", "endpoint_config"),
     ("static_listeners", "ListenersConfigDump.StaticListener", "listener"),
     ("dynamic_listeners", "ListenersConfigDump.DynamicListener", ""),
     ("static_route_configs", "RoutesConfigDump.StaticRouteConfig", "route_config"),
@@ -31,26 +34,35 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("dynamic_warming_secrets", "SecretsConfigDump.DynamicSecret", ""),
 ];
 
+/// The section of endpoints stands behind those of bootstrap and clusters.
+const ENDPOINTS_PLACE: usize = 2;
+
+/// Of whose elements there are none where nobody asks for them.
+const ENDPOINTS: &str = "static_endpoint_configs";
+
 const MESSAGES: &str = "type.googleapis.com/envoy.admin.v3.";
 const TYPE: &str = "@type";
 
 pub(super) fn config_dump(control: &dyn Control, request: &Request) -> Reply {
-    if request.has("include_eds") {
-        return Reply::bad_request("include_eds is not supported: there is no endpoint discovery to dump\n");
-    }
-    let name = match request.parameter("name_regex").map(name_pattern).transpose() {
-        Ok(name) => name,
-        Err(refusal) => return refusal,
-    };
-    let mask = request.parameter("mask");
-    let configs = match request.parameter("resource") {
-        Some(resource) => elements(&control.config_dump(), resource, mask, name.as_ref()),
-        None => sections(control.config_dump(), mask, name.as_ref()),
-    };
-    match configs {
+    match configs(control, request) {
         Ok(configs) if configs.is_empty() => Reply::json(&Value::Object(Map::new())),
         Ok(configs) => Reply::json(&json!({ "configs": configs })),
-        Err(refusal) => refusal,
+        // As Envoy says it here, and only here.
+        Err(refusal) => refusal.without_charset(),
+    }
+}
+
+fn configs(control: &dyn Control, request: &Request) -> Result<Vec<Value>, Reply> {
+    let name = request.parameter("name_regex").map(name_pattern).transpose()?;
+    let mut dump = control.config_dump();
+    if request.has("include_eds") {
+        let place = dump.len().min(ENDPOINTS_PLACE);
+        dump.insert(place, endpoint_dump::section(&control.clusters()));
+    }
+    let mask = request.parameter("mask");
+    match request.parameter("resource") {
+        Some(resource) => elements(&dump, resource, mask, name.as_ref()),
+        None => sections(dump, mask, name.as_ref()),
     }
 }
 
@@ -66,12 +78,12 @@ fn elements(dump: &[Value], resource: &str, mask: Option<&str>, name: Option<&Re
     let known = RESOURCES.iter().find(|(known, _, _)| *known == resource);
     let elements = match (field, known) {
         (Some(Value::Array(elements)), Some(_)) => elements.as_slice(),
-        (None, Some(_)) => &[],
+        (None, Some(_)) if resource != ENDPOINTS => &[],
         (Some(_), _) => {
             let message = format!("{resource} is not a repeated field. Use ?mask={resource} to get only this field");
             return Err(Reply::bad_request(message));
         }
-        (None, None) => {
+        (None, _) => {
             return Err(Reply::refusal(StatusCode::NOT_FOUND, format!("{resource} not found in config dump")));
         }
     };
@@ -117,7 +129,8 @@ fn sections(dump: Vec<Value>, mask: Option<&str>, name: Option<&Regex>) -> Resul
 
 fn is_named(element: &Value, named: &str, name: &Regex) -> bool {
     let holder = if named.is_empty() { Some(element) } else { element.get(named) };
-    holder.and_then(|holder| holder.get("name")?.as_str()).is_some_and(|found| name.is_match(found))
+    let found = holder.and_then(|holder| holder.get("name").or_else(|| holder.get("cluster_name"))?.as_str());
+    found.is_some_and(|found| name.is_match(found))
 }
 
 /// What a field mask (`a.b,c`) keeps of an object, types included; nothing when no path leads to a field. As in protobuf, a

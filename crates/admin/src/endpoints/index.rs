@@ -45,6 +45,6 @@ pub(super) fn page(table: &[Endpoint]) -> Reply {
     ))
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -3,14 +3,19 @@
 mod certificates;
 mod clusters;
 mod config_dump;
+mod endpoint_dump;
 mod filter_costs;
 mod history;
 mod index;
 mod listeners;
 mod logging;
+mod lookups;
 mod plugins;
 mod process;
+mod profilers;
+mod runtime;
 mod stats;
+mod stats_page;
 mod tap;
 
 pub use certificates::certificates_json;
@@ -106,11 +111,21 @@ fn own() -> Vec<Endpoint> {
             Reply::done().then(move || control.quit())
         }),
     };
-    vec![
+    let mut all = vec![
+        order(
+            "/allocprofiler",
+            "enable/disable the allocation profiler (if supported)",
+            profilers::SWITCH,
+            profilers::allocations,
+        ),
         read("/certs", "print certs on machine", certificates::PARAMETERS, certificates::certificates),
         read("/clusters", "upstream cluster status", clusters::PARAMETERS, clusters::clusters),
         read("/config_dump", "dump current configs", config_dump::PARAMETERS, config_dump::config_dump),
+        read("/contention", "dump current mutex contention stats (if enabled)", &[], profilers::contention),
+        order("/cpuprofiler", "enable/disable the CPU profiler (if supported)", profilers::SWITCH, profilers::cpu),
         order("/drain_listeners", "drain listeners", process::DRAIN_PARAMETERS, process::drain_listeners),
+        read("/heap_dump", "dump current heap (if supported)", &[], profilers::heap_dump),
+        order("/heapprofiler", "enable/disable the heap profiler (if supported)", profilers::SWITCH, profilers::heap),
         order("/healthcheck/fail", "cause the server to fail health checks", &[], process::fail_health_checks),
         order("/healthcheck/ok", "cause the server to pass health checks", &[], process::pass_health_checks),
         read(
@@ -120,9 +135,12 @@ fn own() -> Vec<Endpoint> {
             history::history,
         ),
         read("/hot_restart_version", "print the hot restart compatibility version", &[], process::hot_restart_version),
+        read("/init_dump", "print what the start still waits for", process::INIT_DUMP_PARAMETERS, process::init_dump),
         read("/listeners", "print listener info", listeners::PARAMETERS, listeners::listeners),
         order("/logging", "query/change logging levels", logging::PARAMETERS, logging::logging),
         read("/memory", "print current memory usage", &[], process::memory),
+        read("/memory/tcmalloc", "print TCMalloc stats (if supported)", &[], profilers::tcmalloc),
+        read("/peak_heap_dump", "dump peak heap (if supported)", &[], profilers::heap_dump),
         read(
             "/plugins",
             "plugins: what runs where, what it may do, what it costs",
@@ -133,6 +151,8 @@ fn own() -> Vec<Endpoint> {
         read("/ready", "print server state, return 200 if LIVE, otherwise return 503", &[], process::ready),
         order("/reopen_logs", "reopen access logs", &[], process::reopen_logs),
         order("/reset_counters", "reset all counters to zero", &[], stats::reset_counters),
+        read("/runtime", "print runtime values", &[], runtime::runtime),
+        order("/runtime_modify", "refuses to change runtime values: the configuration has them", &[], runtime::modify),
         read("/server_info", "print server version/status information", &[], process::server_info),
         read("/stats", "print server stats", stats::PARAMETERS, stats::stats),
         read(
@@ -147,5 +167,7 @@ fn own() -> Vec<Endpoint> {
             tap::PARAMETERS,
             tap::tap,
         ),
-    ]
+    ];
+    all.extend(lookups::endpoints());
+    all
 }

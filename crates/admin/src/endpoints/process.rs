@@ -77,6 +77,23 @@ impl Memory {
     }
 }
 
+pub(super) const INIT_DUMP_PARAMETERS: &[(&str, &str)] =
+    &[("mask", "What to tell of: only `listener` leaves something out")];
+
+/// What the process still waits for: an empty object once it serves.
+pub(super) fn init_dump(control: &dyn Control, request: &Request) -> Reply {
+    let target = match control.state() {
+        ServerState::PreInitializing => "clusters",
+        ServerState::Initializing => "listeners",
+        ServerState::Live | ServerState::Draining => return Reply::json(&json!({})),
+    };
+    if request.parameter("mask") == Some("listener") && target != "listeners" {
+        return Reply::json(&json!({}));
+    }
+    let dump = json!({ "name": "init manager Server", "target_names": [target] });
+    Reply::json(&json!({ "unready_targets_dumps": [dump] }))
+}
+
 pub(super) fn drain_listeners(control: &dyn Control, request: &Request) -> Reply {
     control.drain_listeners(Drain {
         inbound_only: request.has("inboundonly"),

@@ -1,13 +1,16 @@
 //! `/stats`, `/stats/prometheus`, `/reset_counters`.
 
 use super::process::{Memory, uptime};
+use super::stats_page;
 use crate::control::Control;
 use crate::request::Request;
-use crate::response::Reply;
+use crate::response::{Content, Reply};
 use crate::status::ServerState;
 use postrider_model::{StatsRules, TagRules};
 use postrider_telemetry::KnownScope;
-use postrider_telemetry::render::{self, DefaultTags, HistogramText, Kinds, Query, TagRule, TagValue, Tagger};
+use postrider_telemetry::render::{
+    self, DefaultTags, HistogramText, Kinds, PrometheusForm, Query, TagRule, TagValue, Tagger,
+};
 use postrider_telemetry::stats::ScopeValues;
 use postrider_telemetry::stats::sets::server;
 use regex::Regex;
@@ -16,17 +19,22 @@ pub(super) const PARAMETERS: &[(&str, &str)] = &[
     ("usedonly", "Only include stats that are not zero"),
     ("filter", "Regular expression for filtering stats"),
     ("invert_filter", "Invert the filter regex"),
-    ("format", "Format to use; One of (text, json, prometheus)"),
+    ("format", "Format to use; One of (html, active-html, text, json, prometheus)"),
     ("type", "Stat types to include.; One of (All, Counters, Histograms, Gauges, TextReadouts)"),
-    ("histogram_buckets", "Histogram bucket display mode of text; One of (cumulative, disjoint, summary)"),
+    ("histogram_buckets", "Histogram bucket display mode; One of (cumulative, disjoint, detailed, summary)"),
 ];
 
 pub(super) const PROMETHEUS_PARAMETERS: &[(&str, &str)] = &[
     ("usedonly", "Only include stats that are not zero"),
     ("filter", "Regular expression for filtering stats"),
     ("invert_filter", "Invert the filter regex"),
-    ("histogram_buckets", "Histogram bucket display mode; only cumulative"),
+    ("histogram_buckets", "Histogram bucket display mode; One of (cumulative, summary)"),
 ];
+
+const BUCKETS_USAGE: &str = "usage: /stats?histogram_buckets=(cumulative|disjoint|detailed|summary)\n";
+
+/// The media type of Prometheus' protocol buffers.
+const PROTOBUF: &str = "application/vnd.google.protobuf";
 
 pub(super) fn stats(control: &dyn Control, request: &Request) -> Reply {
     let format = request.parameter("format").unwrap_or("text");
@@ -37,29 +45,41 @@ pub(super) fn stats(control: &dyn Control, request: &Request) -> Reply {
         Ok(query) => query,
         Err(refusal) => return refusal,
     };
-    query.histograms = match (request.parameter("histogram_buckets"), format) {
-        (None | Some("summary"), _) => HistogramText::Summary,
-        (Some("cumulative"), "text") => HistogramText::Cumulative,
-        (Some("disjoint"), "text") => HistogramText::Disjoint,
-        (Some(_), "json") => return Reply::bad_request("usage: /stats?format=json&histogram_buckets=summary\n"),
-        (Some(_), _) => return Reply::bad_request("usage: /stats?histogram_buckets=(cumulative|disjoint|summary)\n"),
+    query.histograms = match request.parameter("histogram_buckets") {
+        None | Some("summary" | "none") => HistogramText::Summary,
+        Some("cumulative") => HistogramText::Cumulative,
+        Some("disjoint") => HistogramText::Disjoint,
+        Some("detailed") => HistogramText::Detailed,
+        Some(_) => return Reply::bad_request(BUCKETS_USAGE),
     };
     match format {
-        "text" => Reply::chunks(false, render::text(statistics(control), query)),
-        "json" => Reply::chunks(true, render::json(statistics(control), query)),
-        _ => Reply::bad_request("usage: /stats?format=(json|prometheus|text)\n\n"),
+        "text" => Reply::chunks(Content::Text, render::text(statistics(control), query)),
+        "json" => Reply::chunks(Content::Json, render::json(statistics(control), query)),
+        "html" => stats_page::page(request, render::text(statistics(control), query)),
+        "active-html" => stats_page::active(),
+        _ => Reply::bad_request("usage: /stats?format=(html|active-html|json|prometheus|text)\n\n"),
     }
 }
 
 pub(super) fn prometheus(control: &dyn Control, request: &Request) -> Reply {
-    if request.parameter("histogram_buckets").is_some_and(|mode| mode != "cumulative") {
-        return Reply::bad_request("usage: /stats/prometheus?histogram_buckets=cumulative\n");
-    }
+    let summaries = match request.parameter("histogram_buckets") {
+        None | Some("cumulative" | "none") => false,
+        Some("summary") => true,
+        Some("disjoint" | "detailed") => return Reply::bad_request("unsupported prometheus histogram bucket mode"),
+        Some(_) => return Reply::bad_request(BUCKETS_USAGE),
+    };
+    // Who asks for protocol buffers prefers them to text, or takes them if it says nothing of text.
+    let text = request.wants("text/plain").unwrap_or(0.0);
+    let (form, content) = match request.wants(PROTOBUF) {
+        Some(wanted) if wanted > text => (PrometheusForm::Protobuf, Content::Metrics),
+        _ => (PrometheusForm::Text, Content::Text),
+    };
     match query(control, request) {
-        Ok(query) => Reply::chunks(
-            false,
-            render::prometheus(statistics(control), query, tagger(control.stats_rules().as_deref())),
-        ),
+        Ok(mut query) => {
+            query.summaries = summaries;
+            let tagger = tagger(control.stats_rules().as_deref());
+            Reply::chunks(content, render::prometheus(statistics(control), query, tagger, form))
+        }
         Err(refusal) => refusal,
     }
 }
@@ -97,14 +117,9 @@ fn query(control: &dyn Control, request: &Request) -> Result<Query, Reply> {
             query.filter = Some(Box::new(shown));
         }
     }
-    query.kinds = match request.parameter("type") {
-        None | Some("All") => Kinds::All,
-        Some("Counters") => Kinds::Counters,
-        Some("Gauges") => Kinds::Gauges,
-        Some("Histograms") => Kinds::Histograms,
-        Some("TextReadouts") => Kinds::TextReadouts,
-        Some(_) => return Err(Reply::bad_request("invalid &type= param")),
-    };
+    if let Some(name) = request.parameter("type") {
+        query.kinds = Kinds::named(name).ok_or_else(|| Reply::bad_request("invalid &type= param"))?;
+    }
     Ok(query)
 }
 

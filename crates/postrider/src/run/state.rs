@@ -257,6 +257,7 @@ fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> Clu
         observability_name: cluster.stat_name.clone().unwrap_or_else(|| cluster.name.clone()),
         default_priority: cluster.thresholds,
         high_priority: cluster.high_thresholds,
+        overprovisioning: cluster.balancing.overprovisioning,
         added_via_api: false,
         endpoints,
     }

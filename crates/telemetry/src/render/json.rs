@@ -1,12 +1,12 @@
 //! Envoy's `/stats?format=json`.
 
 use super::text::Walk;
-use super::{CHUNK_BYTES, Query};
+use super::{CHUNK_BYTES, HistogramText, Query};
 use crate::json;
 use crate::stats::{Distribution, QUANTILES, ScopeValues};
 use std::io::Write;
 
-/// Streams `values` as one JSON object `{"stats":[…]}`, histograms last as quantiles. An interval is `null`: none is kept.
+/// Streams `values` as one JSON object `{"stats":[…]}`, histograms last. An interval is `null`: none is kept.
 pub fn json(values: Vec<ScopeValues>, query: Query) -> impl Iterator<Item = Vec<u8>> + Send {
     Json { walk: Walk::new(values, query), name: String::new(), state: State::Start }
 }
@@ -23,7 +23,7 @@ enum State {
     /// Inside `stats`, before the first entry or after it.
     First,
     Cells,
-    /// Inside `computed_quantiles`, after its first entry.
+    /// Inside the list of histograms, after its first entry.
     Histograms,
     End,
 }
@@ -42,7 +42,10 @@ impl Iterator for Json {
         }
         while out.len() < CHUNK_BYTES {
             let Some(group) = self.walk.next_group() else {
-                out.extend_from_slice(if self.state == State::Histograms { b"]}}]}" } else { b"]}" });
+                if self.state == State::Histograms {
+                    out.extend_from_slice(self.end_of_histograms());
+                }
+                out.extend_from_slice(b"]}");
                 self.state = State::End;
                 break;
             };
@@ -62,28 +65,57 @@ impl Iterator for Json {
                     continue;
                 }
                 if self.state != State::Histograms {
-                    begin_histograms(&mut out);
+                    self.begin_histograms(&mut out);
                     self.state = State::Histograms;
                 }
                 out.extend_from_slice(b"{\"name\":");
                 json::write_string(self.name.as_bytes(), &mut out);
-                write_quantiles(self.walk.scopes.histogram(at), &mut out);
+                self.write_histogram(self.walk.scopes.histogram(at), &mut out);
             }
         }
         Some(out)
     }
 }
 
-fn begin_histograms(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"histograms\":{\"supported_quantiles\":[");
-    for (at, (_, label)) in QUANTILES.iter().enumerate() {
-        let _ = write!(out, "{}{label}", if at == 0 { "" } else { "," });
+impl Json {
+    fn begin_histograms(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"histograms\":");
+        let (quantiles, list) = match self.walk.query.histograms {
+            HistogramText::Summary => ("supported_quantiles", "computed_quantiles"),
+            HistogramText::Detailed => ("supported_percentiles", "details"),
+            HistogramText::Cumulative | HistogramText::Disjoint => return out.push(b'['),
+        };
+        let _ = write!(out, "{{\"{quantiles}\":[");
+        for (at, (_, label)) in QUANTILES.iter().enumerate() {
+            let _ = write!(out, "{}{label}", if at == 0 { "" } else { "," });
+        }
+        let _ = write!(out, "],\"{list}\":[");
     }
-    out.extend_from_slice(b"],\"computed_quantiles\":[");
+
+    fn end_of_histograms(&self) -> &'static [u8] {
+        match self.walk.query.histograms {
+            HistogramText::Summary | HistogramText::Detailed => b"]}}",
+            HistogramText::Cumulative | HistogramText::Disjoint => b"]}",
+        }
+    }
+
+    /// What follows the name of a histogram.
+    fn write_histogram(&self, recorded: Option<&Distribution>, out: &mut Vec<u8>) {
+        let query = &self.walk.query;
+        match query.histograms {
+            HistogramText::Summary => write_quantiles("values", recorded, out),
+            HistogramText::Detailed => {
+                write_details(recorded, out);
+                write_quantiles("percentiles", recorded, out);
+            }
+            style => query.with_bounds(&self.name, |bounds| write_buckets(recorded, style, bounds, out)),
+        }
+        out.push(b'}');
+    }
 }
 
-fn write_quantiles(recorded: Option<&Distribution>, out: &mut Vec<u8>) {
-    out.extend_from_slice(b",\"values\":[");
+fn write_quantiles(name: &str, recorded: Option<&Distribution>, out: &mut Vec<u8>) {
+    let _ = write!(out, ",\"{name}\":[");
     for (at, (quantile, _)) in QUANTILES.iter().enumerate() {
         if at > 0 {
             out.push(b',');
@@ -93,5 +125,27 @@ fn write_quantiles(recorded: Option<&Distribution>, out: &mut Vec<u8>) {
             None => write!(out, "{{\"cumulative\":null,\"interval\":null}}"),
         };
     }
-    out.extend_from_slice(b"]}");
+    out.push(b']');
+}
+
+fn write_buckets(recorded: Option<&Distribution>, style: HistogramText, bounds: &[f64], out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"buckets\":[");
+    let mut before = 0;
+    for (at, bound) in bounds.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let upto = recorded.map_or(0, |recorded| recorded.at_most(*bound));
+        let n = if style == HistogramText::Disjoint { upto - before } else { upto };
+        before = upto;
+        let _ = write!(out, "{comma}{{\"upper_bound\":{bound},\"interval\":{n},\"cumulative\":{n}}}");
+    }
+    out.push(b']');
+}
+
+fn write_details(recorded: Option<&Distribution>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"totals\":[");
+    for (at, (low, width, count)) in recorded.iter().flat_map(|recorded| recorded.buckets()).enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let _ = write!(out, "{comma}{{\"lower_bound\":{low},\"width\":{width},\"count\":{count}}}");
+    }
+    out.extend_from_slice(b"],\"intervals\":[]");
 }

@@ -6,6 +6,7 @@
 mod json;
 mod number;
 mod prometheus;
+mod protobuf;
 mod series;
 mod tagged;
 mod tagger;
@@ -13,7 +14,7 @@ mod tags;
 mod text;
 
 pub use json::json;
-pub use prometheus::prometheus;
+pub use prometheus::{PrometheusForm, prometheus};
 pub use tagger::{DefaultTags, Find, TagRule, TagValue, Tagged, Tagger};
 pub use text::text;
 
@@ -38,6 +39,8 @@ pub struct Query {
     pub used_only: bool,
     pub kinds: Kinds,
     pub histograms: HistogramText,
+    /// Prometheus is told quantiles of histograms, not buckets.
+    pub summaries: bool,
     /// All histograms have the default buckets when there is none.
     pub bounds: Option<BoundsOf>,
 }
@@ -66,8 +69,8 @@ pub enum Kinds {
     TextReadouts,
 }
 
-/// How text shows a histogram, as in Envoy's `histogram_buckets=`. Envoy prints the last interval beside the total; we keep
-/// no intervals, so a summary prints `nan` for it, and buckets print the total in both places.
+/// How text and JSON show a histogram, as in Envoy's `histogram_buckets=`. Envoy prints the last interval beside the total; we keep
+/// no intervals, so a summary prints `nan` for it, buckets print the total in both places, and details have an empty list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HistogramText {
     /// Quantiles.
@@ -77,9 +80,19 @@ pub enum HistogramText {
     Cumulative,
     /// Counts between bounds.
     Disjoint,
+    /// Every bucket that holds something, as finely as values are kept, and the quantiles.
+    Detailed,
 }
 
 impl Kinds {
+    /// As Envoy writes them, in the order of the variants.
+    pub const NAMES: [&str; 5] = ["All", "Counters", "Gauges", "Histograms", "TextReadouts"];
+
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Self::All, Self::Counters, Self::Gauges, Self::Histograms, Self::TextReadouts];
+        Self::NAMES.iter().zip(all).find(|(known, _)| **known == name).map(|(_, kind)| kind)
+    }
+
     fn cells(self, counter: bool) -> bool {
         match self {
             Self::All => true,

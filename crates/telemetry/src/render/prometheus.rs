@@ -8,17 +8,31 @@ use super::series::{At, Scopes, Series};
 use super::tagged::tagged;
 use super::tagger::Tagger;
 use super::{CHUNK_BYTES, Query, tags};
-use crate::stats::{DEFAULT_BOUNDS, Kind, ScopeValues, StatSet};
+use crate::stats::{DEFAULT_BOUNDS, Kind, QUANTILES, ScopeValues, StatSet};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::sync::{Arc, LazyLock};
 
+/// The two forms in which Prometheus reads metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PrometheusForm {
+    #[default]
+    Text,
+    /// Each metric is a `MetricFamily` behind its length.
+    Protobuf,
+}
+
 /// Streams `values` as metrics named `envoy_…`.
-pub fn prometheus(values: Vec<ScopeValues>, query: Query, tagger: Tagger) -> Box<dyn Iterator<Item = Vec<u8>> + Send> {
-    if !tagger.is_plain() {
-        return Box::new(tagged(values, query, tagger));
+pub fn prometheus(
+    values: Vec<ScopeValues>,
+    query: Query,
+    tagger: Tagger,
+    form: PrometheusForm,
+) -> Box<dyn Iterator<Item = Vec<u8>> + Send> {
+    if form == PrometheusForm::Protobuf || !tagger.is_plain() {
+        return Box::new(tagged(values, query, tagger, form));
     }
     let scopes = Scopes::new(values);
     let (families, entries, labels) = plan(&scopes);
@@ -187,7 +201,7 @@ impl Prometheus {
         }
         if self.query.filter.as_ref().is_none_or(|filter| filter(&self.name)) {
             if !current.typed {
-                type_line(&current.metric, current.kind, out);
+                type_line(&current.metric, current.kind, &self.query, out);
                 current.typed = true;
             }
             let labels = self.labels(at);
@@ -265,6 +279,17 @@ pub(super) fn line(metric: &str, labels: &str, scopes: &Scopes, at: At, query: &
     };
     let recorded = scopes.histogram(at);
     let comma = if labels.is_empty() { "" } else { "," };
+    let (count, sum) = recorded.map_or((0, 0), |recorded| (recorded.count(), recorded.sum()));
+    if query.summaries {
+        for (quantile, _) in QUANTILES {
+            // Nothing is told where there is no value, as Prometheus spells that.
+            let value = recorded.map_or(f64::NAN, |recorded| recorded.quantile(quantile));
+            let _ = writeln!(out, "{metric}{{{labels}{comma}quantile=\"{quantile}\"}} {value}");
+        }
+        let _ = writeln!(out, "{metric}_sum{{{labels}}} {sum}");
+        let _ = writeln!(out, "{metric}_count{{{labels}}} {count}");
+        return;
+    }
     let mut bucket = |bound: f64, text: &str| {
         let n = recorded.map_or(0, |recorded| recorded.at_most(bound));
         let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"{text}\"}} {n}");
@@ -273,15 +298,15 @@ pub(super) fn line(metric: &str, labels: &str, scopes: &Scopes, at: At, query: &
         Some(own) => own.iter().for_each(|bound| bucket(*bound, &general(*bound, BOUND_DIGITS))),
         None => DEFAULT_BOUNDS.iter().zip(&*USUAL_BOUNDS).for_each(|(bound, text)| bucket(*bound, text)),
     }
-    let (count, sum) = recorded.map_or((0, 0), |recorded| (recorded.count(), recorded.sum()));
     let _ = writeln!(out, "{metric}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
     let _ = writeln!(out, "{metric}_sum{{{labels}}} {sum}");
     let _ = writeln!(out, "{metric}_count{{{labels}}} {count}");
 }
 
 /// What a metric's first line says.
-pub(super) fn type_line(metric: &str, kind: Type, out: &mut Vec<u8>) {
+pub(super) fn type_line(metric: &str, kind: Type, query: &Query, out: &mut Vec<u8>) {
     let kind = match kind {
+        Type::Histogram if query.summaries => "summary",
         Type::Counter => "counter",
         Type::Gauge => "gauge",
         Type::Histogram => "histogram",

@@ -1,14 +1,15 @@
-//! The Prometheus text format where a configuration has tags of its own: each series is named by itself.
+//! What Prometheus reads where a configuration has tags of its own, and all of it as protocol buffers: each series is named
+//! by itself.
 
-use super::prometheus::{Type, line, metric_name, type_line};
+use super::prometheus::{PrometheusForm, Type, line, metric_name, type_line};
 use super::series::{At, Scopes, Series};
 use super::tagger::{Tagged, Tagger};
-use super::{CHUNK_BYTES, Query, tags};
+use super::{CHUNK_BYTES, Query, protobuf, tags};
 use crate::stats::ScopeValues;
 use std::collections::BTreeMap;
 
 /// As [`super::prometheus`] does it, in the order of the names without tags.
-pub(super) fn tagged(values: Vec<ScopeValues>, query: Query, tagger: Tagger) -> Custom {
+pub(super) fn tagged(values: Vec<ScopeValues>, query: Query, tagger: Tagger, form: PrometheusForm) -> Custom {
     let scopes = Scopes::new(values);
     let mut metrics: BTreeMap<(Type, String), Vec<At>> = BTreeMap::new();
     let mut name = String::new();
@@ -31,7 +32,7 @@ pub(super) fn tagged(values: Vec<ScopeValues>, query: Query, tagger: Tagger) -> 
             metrics.entry((kind, plain)).or_default().push(at);
         }
     }
-    Custom { scopes, query, tagger, metrics: metrics.into_iter(), current: Default::default(), name }
+    Custom { scopes, query, tagger, form, metrics: metrics.into_iter(), current: Default::default(), name }
 }
 
 /// Streams metrics whose tags are made when they are written.
@@ -39,6 +40,7 @@ pub(super) struct Custom {
     scopes: Scopes,
     query: Query,
     tagger: Tagger,
+    form: PrometheusForm,
     metrics: std::collections::btree_map::IntoIter<(Type, String), Vec<At>>,
     /// The metric that is being written, under its name there, with what is left of it.
     current: (String, std::vec::IntoIter<At>),
@@ -51,19 +53,51 @@ impl Iterator for Custom {
     fn next(&mut self) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
         while out.len() < CHUNK_BYTES {
-            let Some(at) = self.current.1.next() else {
-                let Some(((kind, plain), mut series)) = self.metrics.next() else { break };
-                series.sort_by(|a, b| self.scopes.order(*a, *b));
-                self.current = (metric_name(&plain, ""), series.into_iter());
-                type_line(&self.current.0, kind, &mut out);
-                continue;
+            let going_on = match self.form {
+                PrometheusForm::Text => self.text(&mut out),
+                PrometheusForm::Protobuf => self.family(&mut out),
             };
-            self.scopes.name(at, &mut self.name);
-            let tagged = tag(&self.tagger, &self.scopes, at, &self.name);
-            let labels = tags::labels(tagged.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-            line(&self.current.0, &labels, &self.scopes, at, &self.query, &self.name, &mut out);
+            if !going_on {
+                break;
+            }
         }
         (!out.is_empty()).then_some(out)
+    }
+}
+
+impl Custom {
+    /// The next line or the lines of the next series; `false` at the end.
+    fn text(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(at) = self.current.1.next() else {
+            let Some(((kind, plain), series)) = self.metrics.next() else { return false };
+            self.current = (metric_name(&plain, ""), self.sorted(series).into_iter());
+            type_line(&self.current.0, kind, &self.query, out);
+            return true;
+        };
+        self.scopes.name(at, &mut self.name);
+        let tagged = tag(&self.tagger, &self.scopes, at, &self.name);
+        let labels = tags::labels(tagged.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        line(&self.current.0, &labels, &self.scopes, at, &self.query, &self.name, out);
+        true
+    }
+
+    /// The next metric, whole: its length stands before it. `false` at the end.
+    fn family(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(((kind, plain), series)) = self.metrics.next() else { return false };
+        let mut family = Vec::new();
+        protobuf::begin(&metric_name(&plain, ""), kind, &self.query, &mut family);
+        for at in self.sorted(series) {
+            self.scopes.name(at, &mut self.name);
+            let tagged = tag(&self.tagger, &self.scopes, at, &self.name);
+            protobuf::metric(kind, &tagged, &self.scopes, at, &self.query, &self.name, &mut family);
+        }
+        protobuf::delimited(&family, out);
+        true
+    }
+
+    fn sorted(&self, mut series: Vec<At>) -> Vec<At> {
+        series.sort_by(|a, b| self.scopes.order(*a, *b));
+        series
     }
 }
 

@@ -156,8 +156,12 @@ fn address_end(rest: &str) -> usize {
 }
 
 /// Prometheus allows letters, digits and underscores in a label's name.
+pub(crate) fn label_name(tag: &str) -> String {
+    tag.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
 pub(crate) fn pair(tag: &str, value: &str) -> String {
-    let mut out: String = tag.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let mut out = label_name(tag);
     out.push_str("=\"");
     for c in value.chars() {
         match c {

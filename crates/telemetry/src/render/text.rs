@@ -73,6 +73,11 @@ impl Iterator for Text {
                     match (recorded, query.histograms) {
                         (None, _) => out.extend_from_slice(b"No recorded values"),
                         (Some(recorded), HistogramText::Summary) => write_quantiles(recorded, &mut out),
+                        (Some(recorded), HistogramText::Detailed) => {
+                            // The name has a line of its own.
+                            out.pop();
+                            write_details(recorded, &mut out);
+                        }
                         (Some(recorded), style) => query.with_bounds(&self.name, |bounds| {
                             write_buckets(recorded, style, bounds, &mut out);
                         }),
@@ -93,6 +98,16 @@ fn write_quantiles(recorded: &Distribution, out: &mut Vec<u8>) {
         let space = if at == 0 { "" } else { " " };
         let _ = write!(out, "{space}P{label}(nan,{})", recorded.quantile(*quantile));
     }
+}
+
+fn write_details(recorded: &Distribution, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\n  totals=");
+    for (at, (low, width, count)) in recorded.buckets().enumerate() {
+        let comma = if at == 0 { "" } else { ", " };
+        let _ = write!(out, "{comma}{low},{width}:{count}");
+    }
+    out.extend_from_slice(b"\n  intervals=\n  summary=");
+    write_quantiles(recorded, out);
 }
 
 fn write_buckets(recorded: &Distribution, style: HistogramText, bounds: &[f64], out: &mut Vec<u8>) {
