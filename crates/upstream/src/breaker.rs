@@ -149,6 +149,12 @@ impl<'b> Breaker<'b> {
         self.limit.limit.saturating_sub(self.held())
     }
 
+    /// Whether `worker` could not take one more.
+    pub fn is_reached(&self, worker: usize) -> bool {
+        let held = self.counts.get(worker).map_or(u32::MAX, |count| count.0.load(Relaxed));
+        (held >= self.share || self.beyond_share.load(Relaxed)) && self.held() >= self.limit
+    }
+
     /// Takes one more for `worker`; `false` when the limit is reached.
     pub fn try_acquire(self, worker: usize) -> bool {
         let Some(cell) = self.of_worker(worker) else { return false };

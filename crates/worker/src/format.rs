@@ -265,8 +265,7 @@ impl Context<'_> {
             Command::UpstreamLocalAddress(part) => address(info.upstream_local, *part, out)?,
             Command::UpstreamRemoteAddress(part) => {
                 // A host that could not be connected to was no end of a connection.
-                let remote =
-                    info.upstream_remote.as_deref().filter(|_| !self.http || info.upstream_connection_id != 0)?;
+                let remote = info.upstream_remote.as_deref().filter(|_| info.upstream_connection_id != 0)?;
                 match remote.parse() {
                     Ok(remote) => address(Some(remote), *part, out)?,
                     Err(_) => text(remote, out)?,
@@ -376,7 +375,7 @@ impl Context<'_> {
             out.push(b'-');
             return;
         }
-        for (index, name) in self.info.flags.names().enumerate() {
+        for (index, name) in self.info.flags.names(self.http).enumerate() {
             if index > 0 {
                 out.push(b',');
             }

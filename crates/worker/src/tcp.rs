@@ -159,10 +159,8 @@ impl Session {
         }
         match over {
             Over::Done | Over::HostFailed => {}
-            Over::Idle => {
-                tcp.stats.inc(stat::IDLE_TIMEOUT);
-                self.info.flags.insert(Flags::STREAM_IDLE_TIMEOUT);
-            }
+            // Its flag is for requests.
+            Over::Idle => tcp.stats.inc(stat::IDLE_TIMEOUT),
             Over::TooLong => {
                 tcp.stats.inc(stat::MAX_DOWNSTREAM_CONNECTION_DURATION);
                 self.info.flags.insert(Flags::DURATION_TIMEOUT);
@@ -173,7 +171,11 @@ impl Session {
                 upstream.io.reset_on_close();
             }
             Over::UpstreamReset => {
-                self.info.flags.insert(Flags::UPSTREAM_CONNECTION_TERMINATION);
+                let flag = match tcp.model.tunneling {
+                    None => Flags::UPSTREAM_REMOTE_RESET,
+                    Some(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
+                };
+                self.info.flags.insert(flag);
                 self.client.reset_on_close();
             }
         }
@@ -195,6 +197,12 @@ impl Session {
         self.info.upstream_cluster = Some(cluster.name.clone());
         let labels = with_noted(drawn.labels.as_ref(), &self.info.metadata);
         for _ in 0..tcp.model.max_connect_attempts.max(1) {
+            // Before a host is chosen: such a connection is never shared, so there is nothing to wait for.
+            if tcp.model.tunneling.is_none() && cluster.is_full(&self.worker) {
+                cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_OVERFLOW);
+                self.fail(Flags::UPSTREAM_OVERFLOW);
+                return None;
+            }
             let meant = self.info.downstream_local.filter(|_| self.redirected);
             let choice = Choice { hash: self.hash(tcp), attempt: 0, labels: labels.as_deref() };
             let host = cluster.hosts.pick_for(choice, &self.worker.random);

@@ -1,6 +1,5 @@
 //! The TCP proxy: what a log tells of each connection, and what its bytes become.
 
-use crate::allowed::PAGE;
 use crate::seen::{self, Mask, Seen};
 use postrider_tests::kit::config::{file_access_log, tcp_filter};
 use postrider_tests::kit::proxy::Launch;
@@ -144,15 +143,6 @@ fn play(launch: Launch, down: SocketAddr) -> Vec<Seen> {
     all
 }
 
-/// What is known: words of its row in `docs/envoy-differences.md`, the way, and what is in the lines that differ.
-const ALLOWED: &[(&str, &str, &[&str])] = &[
-    ("a host that could not be connected to", "down", &["log flags", "log upstream"]),
-    ("a host that could not be connected to", "down-again", &["log flags", "log upstream"]),
-    ("no room for a connection", "full", &["log attempts", "log host", "log upstream"]),
-    ("idle for too long", "idle", &["log flags"]),
-    ("an upstream that resets", "reset", &["log flags"]),
-];
-
 #[test]
 fn connections_are_proxied_and_logged_as_in_envoy() {
     let down = net::refusing_address();
@@ -161,13 +151,7 @@ fn connections_are_proxied_and_logged_as_in_envoy() {
         play(Launch { binary: Some(postrider_tests::kit::proxy::binary().to_owned()), ..Launch::default() }, down);
     let mut report = String::new();
     for ((way, theirs), ours) in ways().iter().zip(&theirs).zip(&ours) {
-        let mut difference = seen::compare(theirs, ours);
-        let is_known = |line: &String| {
-            let known = ALLOWED.iter().find(|(row, name, _)| *name == way.name && PAGE.contains(row));
-            known.is_some_and(|(_, _, parts)| parts.iter().any(|part| line.contains(part)))
-        };
-        difference.envoy.retain(|line| !is_known(line));
-        difference.postrider.retain(|line| !is_known(line));
+        let difference = seen::compare(theirs, ours);
         if !difference.is_empty() {
             report += &format!("\n{}:\n{difference}", way.name);
         }

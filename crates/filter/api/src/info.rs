@@ -270,9 +270,13 @@ impl Flags {
         self.0
     }
 
-    /// The flags that are set, each with its short and long name.
-    pub fn names(self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        Flags::NAMES.iter().filter(move |(flag, ..)| self.contains(*flag)).map(|(_, short, long)| (*short, *long))
+    /// The flags that are set, each with its short and long name. A request is given up before its last try is judged; of
+    /// a connection without requests the last try fails first.
+    pub fn names(self, of_request: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let (first, rest) = Flags::NAMES.split_at(1);
+        let order = if of_request { [first, rest] } else { [rest, first] };
+        let set = move |(flag, ..): &&(Flags, _, _)| self.contains(*flag);
+        order.into_iter().flatten().filter(set).map(|(_, short, long)| (*short, *long))
     }
 }
 
@@ -284,7 +288,16 @@ mod tests {
     fn flags_name_themselves_in_order() {
         let mut flags = Flags::UPSTREAM_OVERFLOW;
         flags.insert(Flags::NO_HEALTHY_UPSTREAM);
-        let short: Vec<_> = flags.names().map(|(short, _)| short).collect();
+        let short: Vec<_> = flags.names(true).map(|(short, _)| short).collect();
         assert_eq!(short, ["UH", "UO"]);
+    }
+
+    #[test]
+    fn giving_up_comes_first_for_requests_and_last_for_connections() {
+        let mut flags = Flags::UPSTREAM_CONNECTION_FAILURE;
+        flags.insert(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+        let short = |of_request| flags.names(of_request).map(|(short, _)| short).collect::<Vec<_>>();
+        assert_eq!(short(true), ["URX", "UF"]);
+        assert_eq!(short(false), ["UF", "URX"]);
     }
 }

@@ -189,6 +189,11 @@ impl Cluster {
     }
 
     /// The host has no limit of its own, or has not reached it.
+    /// Whether there are as many connections as there may be.
+    pub(crate) fn is_full(&self, worker: &Worker) -> bool {
+        self.breakers.default.connections.is_reached(worker.id as usize)
+    }
+
     pub(super) fn has_room(&self, host: &Host, priority: Priority) -> bool {
         let limit = self.thresholds(priority).max_connections_per_host;
         limit.is_none_or(|limit| host.open_connections() < limit)

@@ -78,7 +78,7 @@ fn details(info: &StreamInfo, config: &ProxyStatus) -> Option<String> {
         all.push_str(&info.termination_details);
     }
     if config.flags && !info.flags.is_empty() {
-        let names: Vec<&str> = info.flags.names().map(|(short, _)| short).collect();
+        let names: Vec<&str> = info.flags.names(true).map(|(short, _)| short).collect();
         all.push_str("; ");
         all.push_str(&names.join(","));
     }

@@ -67,7 +67,7 @@ fn holds(condition: &LogCondition, context: &Context<'_>) -> bool {
             listed != *exclude
         }
         LogCondition::Flags(wanted) => {
-            let mut raised = context.info.flags.names().map(|(short, _)| short);
+            let mut raised = context.info.flags.names(context.http).map(|(short, _)| short);
             raised.any(|name| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name))
         }
         LogCondition::Status(comparison) => comparison.holds(u64::from(context.info.status)),
