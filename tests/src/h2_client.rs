@@ -15,6 +15,7 @@ pub struct H2Client {
     runtime: tokio::runtime::Runtime,
     send: SendRequest<Bytes>,
     driver: JoinHandle<Result<(), h2::Error>>,
+    local: SocketAddr,
 }
 
 /// A whole answer.
@@ -52,6 +53,7 @@ impl H2Client {
     pub fn with(address: SocketAddr, mut builder: h2::client::Builder) -> Self {
         builder.enable_push(false);
         let stream = TcpStream::connect_timeout(&address, DEADLINE).expect("connect");
+        let local = stream.local_addr().expect("local address");
         stream.set_nodelay(true).expect("TCP_NODELAY");
         stream.set_nonblocking(true).expect("O_NONBLOCK");
         let runtime = runtime();
@@ -65,7 +67,11 @@ impl H2Client {
             })
         });
         let send = receiver.recv_timeout(DEADLINE).expect("an HTTP/2 connection");
-        Self { runtime, send, driver }
+        Self { runtime, send, driver, local }
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
     }
 
     /// Runs to its end what a part of this connection gives; panics when that takes too long.

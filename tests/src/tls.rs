@@ -336,6 +336,10 @@ impl TlsSocket {
         self.0.conn.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
+    pub fn local_addr(&self) -> SocketAddr {
+        self.0.sock.local_addr().expect("local address")
+    }
+
     /// What was chosen by ALPN.
     pub fn protocol(&self) -> &str {
         std::str::from_utf8(self.0.conn.alpn_protocol().unwrap_or_default()).expect("ASCII")

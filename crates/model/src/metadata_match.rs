@@ -99,7 +99,8 @@ impl ValueMatch {
 
     fn matches(&self, value: Option<&Value>) -> bool {
         match (self, value) {
-            (ValueMatch::Present(wanted), value) => value.is_some() == *wanted,
+            // `present_match: false` asks for nothing, and nothing is that, as in Envoy.
+            (ValueMatch::Present(wanted), value) => *wanted && value.is_some(),
             (ValueMatch::Any(rules), value) => rules.iter().any(|rule| rule.matches(value)),
             (ValueMatch::Null, Some(Value::Null)) => true,
             (ValueMatch::Bool(wanted), Some(Value::Bool(value))) => value == wanted,
@@ -160,7 +161,8 @@ mod tests {
         assert!(matches("result", exact("denied"), false));
         assert!(!matches("result", exact("allowed"), false) && matches("result", exact("allowed"), true));
         assert!(matches("count", object([("double_match", object([("exact", Value::Integer(2))]))]), false));
-        assert!(matches("none", object([("present_match", Value::Bool(false))]), false));
+        assert!(!matches("none", object([("present_match", Value::Bool(false))]), false));
+        assert!(!matches("count", object([("present_match", Value::Bool(false))]), false));
         assert!(!matches("none", object([("null_match", object([]))]), false));
         let range = |end| object([("range", object([("start", Value::Integer(1)), ("end", Value::Integer(end))]))]);
         assert!(matches("count", object([("double_match", range(3))]), false));

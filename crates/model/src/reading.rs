@@ -87,6 +87,12 @@ impl<'v> Reading<'v> {
         self.keep(text).filter(|text| !text.is_empty())
     }
 
+    /// A text that may be empty: `exact: ""` is a condition as any other.
+    fn written(&mut self, key: &str) -> Option<&'v str> {
+        let text = self.fields.string(key);
+        self.keep(text)
+    }
+
     /// False where nothing is written.
     pub fn flag(&mut self, key: &str) -> bool {
         self.bool(key).unwrap_or(false)
@@ -238,7 +244,7 @@ pub fn string_match(at: &mut Reading<'_>) -> Option<StringMatch> {
     ];
     let ignore_case = at.flag("ignore_case");
     let mut found: Vec<StringKind> =
-        KINDS.iter().filter_map(|(key, make)| at.text(key).map(|text| make(text.to_owned()))).collect();
+        KINDS.iter().filter_map(|(key, make)| at.written(key).map(|text| make(text.to_owned()))).collect();
     let mut broken = false;
     if let Some(regex) = at.map("safe_regex", regex) {
         broken = regex.is_none();

@@ -20,16 +20,16 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).expect("a small number")
     }
 
     /// True in so many of a hundred cases.
-    fn percent(&mut self, share: usize) -> bool {
+    pub fn percent(&mut self, share: usize) -> bool {
         self.below(100) < share
     }
 
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+    pub fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
         from[self.below(from.len())]
     }
 }

@@ -12,15 +12,21 @@ mod allowed;
 mod filters;
 mod forwarding;
 mod generator;
+mod made;
 mod origins;
+mod packing;
 mod pair;
+mod policies;
 mod protocol;
 mod retries;
 mod routing;
 mod scene;
+mod secured;
 mod seen;
 mod shrink;
+mod streams;
 mod tcp;
+mod wire;
 
 use pair::Pair;
 use postrider_tests::kit::yaml;
@@ -70,22 +76,47 @@ fn requests_are_tried_again_as_in_envoy() {
 }
 
 #[test]
-fn filters_do_as_in_envoy() {
-    check(&filters::scenes());
+fn filters_judge_as_in_envoy() {
+    check(&filters::policies());
 }
 
-/// Requests to each random table.
+#[test]
+fn filters_change_as_in_envoy() {
+    check(&filters::changes());
+}
+
+#[test]
+fn tls_is_told_of_as_in_envoy() {
+    check(&secured::scenes());
+}
+
+#[test]
+fn streams_are_treated_as_in_envoy() {
+    let all = [routing::scenes(), actions::scenes(), forwarding::scenes(), filters::policies(), filters::changes()];
+    check(&streams::scenes(all.into_iter().flatten(), 4));
+}
+
+/// Requests to each random configuration.
 const REQUESTS: usize = 25;
 
 #[test]
 fn random_tables_and_requests_are_treated_as_in_envoy() {
+    check_random(generator::scene, 1_000);
+}
+
+#[test]
+fn random_filters_and_requests_are_treated_as_in_envoy() {
+    check_random(policies::scene, 1_000);
+}
+
+/// Plays scenes from seeds, with so many requests in all unless another number is asked for.
+fn check_random(scene: fn(u64, usize) -> Scene, usual: u64) {
     let number = |name: &str, usual: u64| {
         std::env::var(name).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
     };
     let seed = number("POSTRIDER_DIFFERENTIAL_SEED", 1);
-    let count = number("POSTRIDER_DIFFERENTIAL_COUNT", 1_000);
-    let tables = count.div_ceil(REQUESTS as u64);
-    let scenes: Vec<Scene> = (seed..seed + tables).map(|seed| generator::scene(seed, REQUESTS)).collect();
+    let count = number("POSTRIDER_DIFFERENTIAL_COUNT", usual);
+    let scenes: Vec<Scene> = (seed..seed + count.div_ceil(REQUESTS as u64)).map(|seed| scene(seed, REQUESTS)).collect();
     let mut report = String::new();
     // So many listeners to one pair of processes.
     for scenes in scenes.chunks(50) {
@@ -102,5 +133,5 @@ fn random_tables_and_requests_are_treated_as_in_envoy() {
             }
         }
     }
-    assert!(report.is_empty(), "the number behind `random-` is the POSTRIDER_DIFFERENTIAL_SEED{report}");
+    assert!(report.is_empty(), "the number behind the name is the POSTRIDER_DIFFERENTIAL_SEED{report}");
 }

@@ -1,6 +1,7 @@
 //! The upstreams of both proxies: each remembers what it got, and answers as the request asks for with `x-answer: NAME` or
-//! `?answer=NAME`.
+//! `?answer=NAME`, or as [`made`] describes it.
 
+use crate::made::made;
 use postrider_tests::kit::message::Request;
 use postrider_tests::kit::{Origin, OriginConnection};
 use std::sync::Arc;
@@ -41,7 +42,10 @@ fn serve(connection: &mut OriginConnection, name: &str, attempts: &AtomicUsize) 
             }
             _ => {}
         }
-        let mut answer = canned(&wanted, name);
+        let mut answer = match request.headers.value("x-make") {
+            Some(order) => made(order, name),
+            None => canned(&wanted, name),
+        };
         if request.method == "HEAD" {
             without_body(&mut answer);
         }

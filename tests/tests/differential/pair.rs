@@ -2,11 +2,15 @@
 
 use crate::allowed::{self, COUNTERS};
 use crate::origins::Upstream;
-use crate::scene::{Scene, shown};
+use crate::scene::{Over, Scene, shown};
 use crate::seen::{self, Mask, Seen};
+use crate::wire::{self, Names};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use postrider_tests::kit::config::{self, Config, file_access_log};
 use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{DEADLINE, Proxy, RawClient, Stats, TempDir, net, wait_until};
+use postrider_tests::tls::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,9 +18,6 @@ use std::time::{Duration, Instant};
 
 /// How long what one side still lacks may take, before it is a difference.
 const SETTLING: Duration = Duration::from_millis(300);
-
-/// How long an answer may take: one that neither sends is the same.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The listener whose log line says that those before it are written.
 const MARK: &str = "mark";
@@ -32,6 +33,7 @@ struct Side {
     proxy: Proxy,
     upstreams: Vec<Upstream>,
     addresses: BTreeMap<String, SocketAddr>,
+    tls: Client,
     log: std::path::PathBuf,
     read: usize,
     _folder: TempDir,
@@ -54,16 +56,17 @@ impl Pair {
             panic!("Envoy 1.40 is needed to compare with: set ENVOY_BIN, or let `make test` install it into target/tools/envoy")
         });
         let postrider = Launch { binary: Some(postrider_tests::kit::proxy::binary().to_owned()), ..Launch::default() };
+        let names = Names::new();
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| Side::start(scenes, envoy, down));
-            let postrider = Side::start(scenes, postrider, down);
+            let other = scope.spawn(|| Side::start(scenes, envoy, down, &names));
+            let postrider = Side::start(scenes, postrider, down, &names);
             Self { envoy: other.join().expect("Envoy"), postrider }
         })
     }
 
     /// Sends a scene's requests to both, and tells where they part.
     pub fn play(&mut self, scene: &Scene) -> Vec<Finding> {
-        let before = self.stats();
+        let before = self.stats(scene);
         let mut both: Vec<(Exchange, Exchange)> = Vec::new();
         for request in &scene.requests {
             let (envoy, postrider) = std::thread::scope(|scope| {
@@ -119,14 +122,14 @@ impl Pair {
         }
     }
 
-    fn stats(&self) -> (Stats, Stats) {
-        (self.envoy.proxy.stats(), self.postrider.proxy.stats())
+    fn stats(&self, scene: &Scene) -> (Stats, Stats) {
+        (self.envoy.stats(scene), self.postrider.stats(scene))
     }
 
     fn settled_stats(&self, scene: &Scene, before: &(Stats, Stats)) -> seen::Difference {
         let mut last = seen::Difference::default();
         settle(|| {
-            let now = self.stats();
+            let now = self.stats(scene);
             let theirs = seen::counted(&scene.name, &before.0, &now.0);
             let ours = seen::counted(&scene.name, &before.1, &now.1);
             last = seen::compare(&theirs, &ours);
@@ -144,51 +147,50 @@ struct Exchange {
 }
 
 impl Side {
-    fn start(scenes: &[Scene], launch: Launch, down: SocketAddr) -> Self {
+    fn start(scenes: &[Scene], launch: Launch, down: SocketAddr, names: &Names) -> Self {
         let upstreams: Vec<Upstream> = ["a", "b", "authz"].into_iter().map(Upstream::start).collect();
         let folder = TempDir::new();
         let log = folder.path().join("log");
-        let config = configure(scenes, &upstreams, down, &log);
+        let config = configure(scenes, &upstreams, down, &log, names);
         let proxy = Proxy::start_with(&config, launch.with_arguments(&["--file-flush-interval-msec", "1"]));
         let listeners = scenes.iter().map(|scene| scene.name.as_str()).chain([MARK]);
         let addresses = addresses(&proxy, &listeners.collect::<Vec<_>>());
-        Self { proxy, upstreams, addresses, log, read: 0, _folder: folder }
+        Self { proxy, upstreams, addresses, tls: names.client(), log, read: 0, _folder: folder }
     }
 
     fn exchange(&self, scene: &Scene, request: &[u8]) -> Exchange {
         for upstream in &self.upstreams {
             upstream.forget();
         }
-        let mut client = RawClient::connect(self.addresses[&scene.name]);
-        let address = client.local_addr();
-        client.set_timeout(PATIENCE).send(request);
-        let method = request.split(|byte| *byte == b' ').next().unwrap_or_default();
-        let method = String::from_utf8_lossy(method).into_owned();
-        let mask = self.mask(scene, address);
+        let request = self.filled_in(request);
         let mut seen = Seen::default();
-        loop {
-            match client.any_response(&method) {
-                Ok(answer) => {
-                    seen::note_answer(&mut seen, &mask, &answer);
-                    if answer.status >= 200 || answer.status == 101 {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    seen::note_end(&mut seen, &mask, &error);
-                    break;
-                }
-            }
-        }
-        Exchange { client: address, seen }
+        let mut mask = self.mask(scene);
+        let client = wire::exchange(scene.over, &self.tls, self.addresses[&scene.name], &request, &mut mask, &mut seen);
+        Exchange { client, seen }
     }
 
-    fn mask(&self, scene: &Scene, client: SocketAddr) -> Mask {
-        let mut names: Vec<(String, String)> =
-            self.upstreams.iter().map(|it| (it.origin.address.to_string(), format!("<{}>", it.name))).collect();
-        names.push((client.to_string(), "<client>".to_owned()));
-        names.push((self.addresses[&scene.name].to_string(), "<listener>".to_owned()));
-        Mask(names)
+    /// The request with this side's addresses in the place of their names.
+    fn filled_in(&self, request: &[u8]) -> Vec<u8> {
+        let Some(text) = std::str::from_utf8(request).ok().filter(|text| text.contains('<')) else {
+            return request.to_vec();
+        };
+        let names = self.upstreams.iter().flat_map(|upstream| names(upstream.name, upstream.origin.address));
+        names.fold(text.to_owned(), |text, (address, name)| text.replace(&name, &address)).into_bytes()
+    }
+
+    fn mask(&self, scene: &Scene) -> Mask {
+        let mut all: Vec<(String, String)> =
+            self.upstreams.iter().flat_map(|it| names(it.name, it.origin.address)).collect();
+        all.push((self.addresses[&scene.name].to_string(), "<listener>".to_owned()));
+        Mask(all)
+    }
+
+    /// Those that a scene can move: all of a page with many scenes would take long to read.
+    fn stats(&self, scene: &Scene) -> Stats {
+        let name = &scene.name;
+        // (http.NAME.|NAME.|cluster.|vhost.|json_to_metadata.)
+        let filter = format!("%28http%5C.{name}%5C.%7C{name}%5C.%7Ccluster%5C.%7Cvhost%5C.%7Cjson_to_metadata%5C.%29");
+        Stats::parse(self.proxy.admin_get(&format!("/stats?filter={filter}")).text())
     }
 
     /// How many requests reached each upstream.
@@ -197,8 +199,9 @@ impl Side {
     }
 
     fn note_origins(&self, exchange: &mut Exchange) {
+        let all = self.upstreams.iter().flat_map(|it| names(it.name, it.origin.address));
+        let mask = Mask(all.collect());
         for upstream in &self.upstreams {
-            let mask = Mask(vec![(upstream.origin.address.to_string(), format!("<{}>", upstream.name))]);
             for (index, request) in upstream.origin.requests().iter().enumerate() {
                 seen::note_request(&mut exchange.seen, &mask, &format!("{} got #{index}", upstream.name), request);
             }
@@ -234,11 +237,26 @@ impl Side {
 
     fn note_log(&self, scene: &Scene, lines: &[Value], exchange: &mut Exchange) {
         let client = exchange.client.to_string();
-        let mask = self.mask(scene, exchange.client);
+        let mut mask = self.mask(scene);
+        mask.with_client(exchange.client);
         for line in lines.iter().filter(|line| line["client"] == client.as_str() && line["path"] != "/mark") {
             seen::note_log(&mut exchange.seen, &mask, line);
         }
+        seen::mask_packed(&mut exchange.seen);
     }
+}
+
+/// What stands for an upstream's address, and for that address as sessions have it: in base64, alone and as the first field of
+/// a message.
+fn names(name: &str, address: SocketAddr) -> [(String, String); 3] {
+    let address = address.to_string();
+    let message = [&[10, u8::try_from(address.len()).expect("a short address")], address.as_bytes()].concat();
+    let (alone, message) = (STANDARD.encode(&address), STANDARD.encode(message));
+    [
+        (address, format!("<{name}>")),
+        (alone, format!("<{name} in base64>")),
+        (message, format!("<{name} in a message>")),
+    ]
 }
 
 /// Polls until both sides agree, or for [`SETTLING`].
@@ -266,8 +284,18 @@ fn addresses(proxy: &Proxy, names: &[&str]) -> BTreeMap<String, SocketAddr> {
 }
 
 /// What both get. Where Postrider's default is a safer one than Envoy's the field is set, so that both mean the same.
-fn configure(scenes: &[Scene], upstreams: &[Upstream], down: SocketAddr, log: &std::path::Path) -> Config {
-    let access_log = file_access_log(log, json!({"log_format": {"json_format": seen::log_format()}}));
+fn configure(
+    scenes: &[Scene],
+    upstreams: &[Upstream],
+    down: SocketAddr,
+    log: &std::path::Path,
+    names: &Names,
+) -> Config {
+    let logger = |more: &Value| {
+        let mut format = seen::log_format();
+        config::overlay(&mut format, more.clone());
+        file_access_log(log, json!({"log_format": {"json_format": format}}))
+    };
     let mut config = Config::new();
     for scene in scenes {
         let mut manager = json!({
@@ -277,19 +305,31 @@ fn configure(scenes: &[Scene], upstreams: &[Upstream], down: SocketAddr, log: &s
             "path_with_escaped_slashes_action": "KEEP_UNCHANGED",
             "request_headers_timeout": "0s",
             "common_http_protocol_options": {"headers_with_underscores_action": "ALLOW"},
-            "access_log": [access_log],
+            "access_log": [logger(&scene.log)],
         });
         config::overlay(&mut manager, scene.manager.clone());
         config = config.http_named(&scene.name, manager);
         config = config.overlay_listener(&scene.name, json!({"per_connection_buffer_limit_bytes": 1_048_576}));
+        if scene.over == Over::Tls {
+            let inspector = postrider_tests::tls::tls_inspector();
+            config = config.overlay_listener(&scene.name, json!({"listener_filters": [inspector]}));
+            config = config.overlay_chain(&scene.name, json!({"transport_socket": names.listener()}));
+        }
     }
     let answer = json!([{"match": {"prefix": "/"}, "direct_response": {"status": 200}}]);
     let hosts = json!({"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": answer}]});
-    config = config.http_named(MARK, json!({"stat_prefix": MARK, "access_log": [access_log], "route_config": hosts}));
+    config = config
+        .http_named(MARK, json!({"stat_prefix": MARK, "access_log": [logger(&json!({}))], "route_config": hosts}));
     let limit = json!({"per_connection_buffer_limit_bytes": 1_048_576});
     for upstream in upstreams {
         config = config.cluster_with(upstream.name, &[upstream.origin.address], limit.clone());
     }
+    let trailers = config::upstream_http_options(
+        json!({"explicit_http_config": {"http_protocol_options": {"enable_trailers": true}}}),
+    );
+    let mut with_trailers = limit.clone();
+    config::overlay(&mut with_trailers, trailers);
+    config = config.cluster_with("trailers", &[upstreams[0].origin.address], with_trailers);
     config = config.cluster_with("down", &[down], limit.clone()).cluster_with("empty", &[], limit);
     config = config.cluster_with(
         "closed",

@@ -11,11 +11,24 @@ pub struct Scene {
     pub manager: Value,
     /// The bytes of each, on a connection of its own.
     pub requests: Vec<Vec<u8>>,
+    /// What the access log says beside what it says of all scenes.
+    pub log: Value,
+    pub over: Over,
+}
+
+/// How the requests get to the listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    Plain,
+    /// TLS, with a certificate of the client.
+    Tls,
+    /// The same requests as streams of HTTP/2.
+    Http2,
 }
 
 impl Scene {
     pub fn new(name: &str, manager: Value) -> Self {
-        Self { name: name.to_owned(), manager, requests: Vec::new() }
+        Self { name: name.to_owned(), manager, requests: Vec::new(), log: json!({}), over: Over::Plain }
     }
 
     /// Routes for every host.
@@ -37,6 +50,23 @@ impl Scene {
         all.push(json!({"match": {"prefix": "/"}, "route": {"cluster": "a"}}));
         let chain: Vec<Value> = filters.into_iter().chain([config::router()]).collect();
         Self::routes(name, Value::Array(all)).with(json!({"http_filters": chain}))
+    }
+
+    /// The same with a whole route table.
+    pub fn with_table(name: &str, filters: Vec<Value>, table: Value) -> Self {
+        let chain: Vec<Value> = filters.into_iter().chain([config::router()]).collect();
+        Self::new(name, json!({"route_config": table, "http_filters": chain}))
+    }
+
+    /// Has the access log say more: commands by the names of their fields.
+    pub fn logging(mut self, fields: Value) -> Self {
+        config::overlay(&mut self.log, fields);
+        self
+    }
+
+    pub fn over(mut self, over: Over) -> Self {
+        self.over = over;
+        self
     }
 
     /// Lays more over the connection manager.
@@ -77,8 +107,15 @@ impl Scene {
         hosts.iter().fold(self, |scene, host| scene.ask("GET", host, "/", ""))
     }
 
-    pub fn post(self, path: &str, fields: &str, body: &str) -> Self {
-        self.raw(format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n{fields}\r\n{body}", body.len()))
+    pub fn post(self, path: &str, fields: &str, body: impl AsRef<[u8]>) -> Self {
+        let body = body.as_ref();
+        let head = format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n{fields}\r\n", body.len());
+        self.raw([head.as_bytes(), body].concat())
+    }
+
+    /// The answers that origins make as they are told: see [`crate::made`].
+    pub fn makes(self, path: &str, fields: &str, orders: &[&str]) -> Self {
+        orders.iter().fold(self, |scene, order| scene.get_with(path, &format!("x-make: {order}\r\n{fields}")))
     }
 
     /// The answers that origins have a name for: see [`crate::origins`].

@@ -1,8 +1,10 @@
 //! What is seen of a request from outside, as lines of text that can be compared.
 
+use crate::packing::unpack;
 use postrider_tests::kit::message::{Headers, Request, Response};
 use postrider_tests::kit::{Stats, WireError};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 
 /// Lines in no particular order.
 pub type Seen = Vec<String>;
@@ -11,6 +13,12 @@ pub type Seen = Vec<String>;
 pub struct Mask(pub Vec<(String, String)>);
 
 impl Mask {
+    /// The client's as well.
+    pub fn with_client(&mut self, address: SocketAddr) -> &Self {
+        self.0.push((address.to_string(), "<client>".to_owned()));
+        self
+    }
+
     fn apply(&self, text: &str) -> String {
         let names = self.0.iter();
         names.fold(text.to_owned(), |text, (address, name)| text.replace(address.as_str(), name))
@@ -68,7 +76,25 @@ pub fn note_answer(seen: &mut Seen, mask: &Mask, answer: &Response) {
     seen.push(format!("{kind}: {} {} {}", answer.version, answer.status, answer.reason));
     note_fields(seen, mask, kind, &answer.headers);
     note_fields(seen, mask, &format!("{kind} trailer"), &answer.trailers);
-    seen.push(format!("{kind} body: {}", mask.apply(&text(&answer.body))));
+    match unpacked(&answer.headers, &answer.body) {
+        Some(plain) => seen.push(format!("{kind} {PACKED}: {}", text(&plain))),
+        None => seen.push(format!("{kind} body: {}", mask.apply(&text(&answer.body)))),
+    }
+}
+
+/// Stands in front of a body that was packed.
+const PACKED: &str = "unpacked body";
+
+fn unpacked(fields: &Headers, body: &[u8]) -> Option<Vec<u8>> {
+    unpack(fields.value("content-encoding")?, body)
+}
+
+/// How many bytes a packed body has is a matter of the library.
+pub fn mask_packed(seen: &mut Seen) {
+    let packed = format!("answer {PACKED}");
+    if seen.iter().any(|line| line.starts_with(&packed)) {
+        seen.retain(|line| !line.starts_with("log sent: "));
+    }
 }
 
 /// The connection ended, or went on in silence, without an answer.
@@ -85,7 +111,10 @@ pub fn note_request(seen: &mut Seen, mask: &Mask, who: &str, request: &Request) 
     seen.push(format!("{who}: {} {} {}", request.method, request.target, request.version));
     note_fields(seen, mask, who, &request.headers);
     note_fields(seen, mask, &format!("{who} trailer"), &request.trailers);
-    seen.push(format!("{who} body: {}", text(&request.body)));
+    match unpacked(&request.headers, &request.body) {
+        Some(plain) => seen.push(format!("{who} {PACKED}: {}", text(&plain))),
+        None => seen.push(format!("{who} body: {}", text(&request.body))),
+    }
 }
 
 fn note_fields(seen: &mut Seen, mask: &Mask, who: &str, fields: &Headers) {
@@ -94,6 +123,8 @@ fn note_fields(seen: &mut Seen, mask: &Mask, who: &str, fields: &Headers) {
         let value = match name.to_ascii_lowercase().as_str() {
             "date" if value.ends_with("GMT") && !value.contains("1970") => "<date>",
             "x-envoy-upstream-service-time" if value.parse::<u64>().is_ok() => "<time>",
+            // Two clocks, and seconds that are counted down.
+            "x-ratelimit-reset" | "retry-after" if value.len() > 2 => &tens(&value),
             "x-request-id" if is_uuid(&value) => "<uuid>",
             // A further try has what the ones before left of it.
             "x-envoy-expected-rq-timeout-ms" if !who.ends_with("#0") => &whole_seconds(&value),
@@ -112,6 +143,11 @@ fn whole_seconds(value: &str) -> String {
         Ok(millis) if millis > 1_000 => format!("<up to {} s>", millis.div_ceil(1_000)),
         _ => value.to_owned(),
     }
+}
+
+/// A number of seconds, up to the next ten.
+fn tens(value: &str) -> String {
+    value.parse::<u64>().map_or(value.to_owned(), |seconds| format!("<up to {} s>", seconds.div_ceil(10) * 10))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -196,10 +232,10 @@ pub fn note_log(seen: &mut Seen, mask: &Mask, line: &Value) {
 
 /// The counters of a scene, its filters and its clusters that moved.
 pub fn counted(scene: &str, before: &Stats, after: &Stats) -> Seen {
-    let own = format!("http.{scene}.");
+    let own = [format!("http.{scene}."), format!("{scene}."), "cluster.".into(), "vhost.".into()];
     let moved = |(name, value): (&String, &String)| {
         let name = name.as_str();
-        let subject = name.starts_with(&own) || name.starts_with("cluster.") || name.starts_with("vhost.");
+        let subject = own.iter().any(|own| name.starts_with(own.as_str())) || name.starts_with("json_to_metadata.");
         let moved = value.parse::<i64>().ok()? - i64::try_from(before.value(name)).ok()?;
         (subject && moved != 0 && is_comparable(name)).then(|| format!("counted {name}: {moved}"))
     };
@@ -208,5 +244,8 @@ pub fn counted(scene: &str, before: &Stats, after: &Stats) -> Seen {
 
 /// How many connections there are, who waited for one and how many bytes went through them is not a matter of requests.
 fn is_comparable(name: &str) -> bool {
-    !["_cx_", "_bytes", "lb_", ".circuit_breakers.", "_active", "_pending_total"].iter().any(|part| name.contains(part))
+    name.ends_with("_uncompressed_bytes")
+        || !["_cx_", "_bytes", "lb_", ".circuit_breakers.", "_active", "_pending_total"]
+            .iter()
+            .any(|part| name.contains(part))
 }

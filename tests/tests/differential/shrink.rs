@@ -75,6 +75,25 @@ const OPTIONAL: &[&str] = &[
     "most_specific_header_mutations_wins",
     "keep_empty_value",
     "include_request_attempt_count",
+    "typed_per_filter_config",
+    "rules",
+    "shadow_rules",
+    "shadow_rules_stat_prefix",
+    "track_per_rule_stats",
+    "disabled",
+    "forwarding",
+    "forward_username_header",
+    "request_mutations",
+    "response_mutations",
+    "request_rules",
+    "response_rules",
+    "remove",
+    "on_header_missing",
+    "ip_tag_header",
+    "rate_limits",
+    "descriptors",
+    "enable_x_ratelimit_headers",
+    "status_code",
 ];
 
 fn collect(value: &Value, at: &mut Vec<String>, paths: &mut Vec<Vec<String>>) {
@@ -88,10 +107,12 @@ fn collect(value: &Value, at: &mut Vec<String>, paths: &mut Vec<Vec<String>>) {
     };
     match value {
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(index, child)| visit(index.to_string(), child, true))
+            let is_router = |child: &Value| child["name"] == "envoy.filters.http.router";
+            items.iter().enumerate().for_each(|(index, child)| visit(index.to_string(), child, !is_router(child)))
         }
         Value::Object(map) => {
-            map.iter().for_each(|(key, child)| visit(key.clone(), child, OPTIONAL.contains(&key.as_str())))
+            let optional = |key: &str| OPTIONAL.contains(&key) || key.starts_with("envoy.filters.");
+            map.iter().for_each(|(key, child)| visit(key.clone(), child, optional(key)))
         }
         _ => {}
     }

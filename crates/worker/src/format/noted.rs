@@ -80,6 +80,12 @@ fn write(value: &Value, out: &mut Vec<u8>) {
     let _ = match value {
         Value::Null => write!(out, "null"),
         Value::Bool(value) => write!(out, "{value}"),
+        // As many digits as it has, where the shortest text with the same value would end in zeros.
+        Value::Number(number) if number.fract() == 0.0 && (9e15..1.8e19).contains(&number.abs()) => {
+            write!(out, "{}", *number as i128)
+        }
+        // JSON has no other numbers.
+        Value::Number(number) if !number.is_finite() => write!(out, "null"),
         Value::Number(number) => write!(out, "{number}"),
         Value::Integer(number) => write!(out, "{number}"),
         Value::String(text) => {

@@ -220,7 +220,8 @@ impl Exchange {
             }
         };
         if !self.answered {
-            if side == Side::Response && self.upstream.is_some() {
+            // What the router says of a host counts for its cluster, whatever takes its place.
+            if side == Side::Response && self.host.is_some() {
                 self.upstream_status.get_or_insert(self.info.status);
             } else {
                 self.spare_upstream();

@@ -15,6 +15,9 @@ use super::{Connection, edits};
 use crate::chain::Http;
 use crate::io::Io;
 
+/// What the log says of an answer that a route gives itself.
+const OF_ROUTE: &str = "direct_response";
+
 impl Exchange {
     /// The codec refused the request: nothing behind it on this connection can be trusted.
     pub(super) fn reply_refused(&mut self, connection: &mut Connection, http: &Http, reject: Reject) {
@@ -85,6 +88,11 @@ impl Exchange {
         // Earlier answers and interim ones that wait still come first.
         self.down.move_to(&mut connection.out);
         let LocalReply { status, grpc_status, body, headers, details } = reply;
+        let edited = details == OF_ROUTE || !self.answers_by_route();
+        if status == 400 && !matches!(connection.io, Io::Http2(_)) {
+            // Who sends such requests is not understood: as Envoy has it, also where a route or filter says so.
+            self.keep_alive = false;
+        }
         if !details.is_empty() {
             self.info.details = details;
         }
@@ -96,7 +104,9 @@ impl Exchange {
             // A value with control bytes, made from a request, is left out.
             let _ = self.response.fields.append_name(name.to_ascii_lowercase().as_bytes(), value);
         }
-        self.edit_response_headers(connection);
+        if edited {
+            self.edit_response_headers(connection);
+        }
         match &http.local_replies {
             Some(replies) => self.map_reply(connection, replies),
             None if !self.reply_body.is_empty() && !self.response.fields.has(HeaderId::ContentType) => {
@@ -118,6 +128,12 @@ impl Exchange {
             }
         }
         self.replying = true;
+    }
+
+    /// Whether the request's route is one that answers itself. Its edits are for that answer, and not for those of filters.
+    fn answers_by_route(&self) -> bool {
+        let (Some(routes), Some(route)) = (&self.routes, self.route) else { return false };
+        !matches!(routes.plan.table.route(route).action, postrider_model::Action::Forward(_))
     }
 
     /// Sends the prepared answer; it goes behind what waits to be sent already.
@@ -198,9 +214,8 @@ impl Exchange {
         let out = &mut connection.out.bytes;
         if let Io::Http2(stream) = &mut connection.io {
             let ended = !has_body || self.reply_body.is_empty();
-            // Nothing follows a head that is trailers, too.
-            let framing =
-                if self.response.fields.has(HeaderId::GrpcStatus) && ended { BodyFraming::None } else { framing };
+            // The frame says that nothing follows.
+            let framing = if self.reply_body.is_empty() { BodyFraming::None } else { framing };
             // Who cannot be told has gone, which the next write finds out, too.
             let _ = stream.send_head(&self.response, framing, false, options.server, ended);
         } else {

@@ -129,8 +129,14 @@ impl Gate {
 fn shown<'r>(source: &Source, request: &'r RequestHead) -> Option<Cow<'r, [u8]>> {
     match source {
         Source::Header(name) => {
-            let value = request.fields.find(name)?;
-            Some(Cow::Borrowed(value.strip_prefix(b"Bearer ").unwrap_or(value)))
+            let bare = |value: &'r [u8]| value.strip_prefix(b"Bearer ").unwrap_or(value);
+            let mut lines = request.fields.get_all_name(name.as_bytes());
+            let first = bare(lines.next()?);
+            // Several lines are one value with commas in it, which is nobody's key: an upstream may read another one.
+            Some(match lines.next() {
+                None => Cow::Borrowed(first),
+                Some(second) => Cow::Owned([first, second].join(&b',')),
+            })
         }
         Source::Query(name) => parameter(request, name).map(|key| Cow::Owned(key.into_bytes())),
         Source::Cookie(name) => cookie(request, name).map(|key| Cow::Owned(key.into_bytes())),

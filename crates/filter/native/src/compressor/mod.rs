@@ -234,7 +234,9 @@ impl Packer {
                 return Some(Obstacle::ContentType);
             }
             if config.disable_on_etag && !config.weaken_etag && fields.get_name(b"etag").is_some() {
-                self.stats.wishes.inc(wishes::ETAG);
+                if !(end && config.status_header) {
+                    self.stats.wishes.inc(wishes::ETAG);
+                }
                 return Some(Obstacle::Etag);
             }
             config.uncompressible.contains(&status).then_some(Obstacle::Status)

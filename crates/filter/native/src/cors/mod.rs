@@ -153,8 +153,9 @@ impl Filter for Gate {
             *state = State::Any(Box::new(Origin(origin.to_vec())));
         }
         match (preflight, allowed) {
-            (true, true) => policy.answer(stream, origin),
-            (true, false) if policy.forward_others == Some(false) => plain(Vec::new()),
+            (true, true) => policy.answer(stream, Some(origin)),
+            // A browser that finds its origin missing looks at nothing else.
+            (true, false) if policy.forward_others == Some(false) => policy.answer(stream, None),
             _ => Action::Done,
         }
     }
@@ -179,9 +180,10 @@ impl Filter for Gate {
 struct Origin(Vec<u8>);
 
 impl Policy {
-    /// The answer to a preflight.
-    fn answer(&self, stream: &Stream<'_>, origin: &[u8]) -> Action {
-        let mut headers = vec![("access-control-allow-origin", origin)];
+    /// The answer to a preflight from `origin`, if that is allowed.
+    fn answer(&self, stream: &Stream<'_>, origin: Option<&[u8]>) -> Action {
+        let mut headers: Vec<(&str, &[u8])> =
+            origin.map(|origin| ("access-control-allow-origin", origin)).into_iter().collect();
         if self.credentials == Some(true) {
             headers.push(("access-control-allow-credentials", b"true"));
         }

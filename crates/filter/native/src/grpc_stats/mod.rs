@@ -68,6 +68,7 @@ impl Filter for Counter {
             response_body: true,
             response_trailers: true,
             complete: true,
+            keeps_bodies: true,
             ..Hooks::default()
         }
     }
@@ -161,13 +162,13 @@ impl Counter {
         if !self.config.emit_filter_state {
             return;
         }
-        // Numbers of 64 bits are strings in the JSON of protocol buffers.
-        let count =
-            |name: &str, counter: &FrameCounter| (name.to_owned(), Value::String(counter.messages().to_string()));
-        let object = Value::Map(vec![
-            count("requestMessageCount", &call.requests),
-            count("responseMessageCount", &call.responses),
-        ]);
+        // Numbers of 64 bits are strings in the JSON of protocol buffers, which leaves zeros out.
+        let count = |(name, counter): (&str, &FrameCounter)| {
+            let messages = counter.messages();
+            (messages > 0).then(|| (name.to_owned(), Value::String(messages.to_string())))
+        };
+        let counts = [("requestMessageCount", &call.requests), ("responseMessageCount", &call.responses)];
+        let object = Value::Map(counts.into_iter().filter_map(count).collect());
         let all = &mut stream.info.filter_state;
         match all.iter_mut().find(|(name, _)| name == STATE_NAME) {
             Some((_, known)) => *known = object,

@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
@@ -21,6 +23,12 @@ use crate::request_parts;
 use config::{Encoding, Kind, Note, Rule, Rules, Source, Text};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.header_to_metadata.v3.Config";
+
+/// With or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// A value that is longer is not noted.
 const MAX_VALUE: usize = 8 * 1024;
@@ -149,7 +157,7 @@ fn typed(note: &Note, value: &[u8]) -> Option<Value> {
     }
     let value: Cow<'_, [u8]> = match note.encoding {
         Encoding::Plain => value.into(),
-        Encoding::Base64 => STANDARD.decode(value).ok().filter(|decoded| !decoded.is_empty())?.into(),
+        Encoding::Base64 => BASE64.decode(value).ok().filter(|decoded| !decoded.is_empty())?.into(),
     };
     match note.kind {
         Kind::Text => Some(Value::String(String::from_utf8_lossy(&value).into_owned())),

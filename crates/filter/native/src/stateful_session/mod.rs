@@ -79,7 +79,7 @@ impl Filter for Keeper {
             Some(Session::Header(name)) => stream.request.fields.find(name).and_then(decoded),
             Some(Session::Envelope(name)) => {
                 let opened = stream.request.fields.find(name).and_then(open);
-                opened.map(|(address, original)| {
+                opened.and_then(|(address, original)| {
                     // What the upstream said before; bytes that cannot stand in a field stay wrapped.
                     let _ = stream.request.fields.set_header(name, &original);
                     address
@@ -143,9 +143,9 @@ fn decoded(value: &[u8]) -> Option<String> {
 }
 
 /// The host, and what the upstream said.
-fn open(value: &[u8]) -> Option<(String, Vec<u8>)> {
+fn open(value: &[u8]) -> Option<(Option<String>, Vec<u8>)> {
     let (host, original) = std::str::from_utf8(value).ok()?.split_once(ENVELOPE)?;
-    Some((decoded(host.as_bytes())?, STANDARD.decode(original).ok()?))
+    Some((decoded(host.as_bytes()), STANDARD.decode(original).ok()?))
 }
 
 /// A cookie holds a message: the address is its first field, its end in seconds the second. Older ones are the address.
