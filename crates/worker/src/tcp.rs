@@ -26,7 +26,7 @@ mod post;
 mod relay;
 
 use post::Post;
-use relay::{Ended, Side, relay};
+use relay::{Direction, Ended, Plain, Side};
 
 /// A session between a client and an endpoint.
 struct Session {
@@ -321,37 +321,34 @@ impl Session {
         self.deadline.watch(cx.waker());
         let worker = self.worker.clone();
         loop {
+            let way = Direction {
+                source: &mut self.client,
+                input: &mut self.upload,
+                sink: &mut upstream.io,
+                ended: &mut self.upload_ended,
+                limit: self.limit,
+                buffers: &worker.buffers,
+            };
             let up = match &mut self.post {
-                None => relay(
-                    cx,
-                    self.limit,
-                    &mut self.client,
-                    &mut self.upload,
-                    &mut upstream.io,
-                    &mut self.upload_ended,
-                    &worker.buffers,
-                ),
-                Some(post) => post.upload(
-                    cx,
-                    self.limit,
-                    &mut self.client,
-                    &mut self.upload,
-                    &mut upstream.io,
-                    &mut self.upload_ended,
-                    &worker.buffers,
-                ),
+                None => way.relay(&mut Plain, cx),
+                Some(post) => way.relay(&mut post.request, cx),
             };
             let (up_moved, received) = match up {
                 Ok(moved) => moved,
                 Err(Side::Source) => return Poll::Ready(Over::ClientReset),
                 Err(Side::Sink) => return Poll::Ready(Over::UpstreamReset),
             };
-            let ended = &mut self.download_ended;
-            let limit = self.limit.min(upstream.buffer_limit);
-            let (io, input) = (&mut upstream.io, &mut upstream.input);
+            let way = Direction {
+                limit: self.limit.min(upstream.buffer_limit),
+                source: &mut upstream.io,
+                input: &mut upstream.input,
+                sink: &mut self.client,
+                ended: &mut self.download_ended,
+                buffers: &worker.buffers,
+            };
             let down = match &mut self.post {
-                None => relay(cx, limit, io, input, &mut self.client, ended, &worker.buffers),
-                Some(post) => post.download(cx, limit, io, input, &mut self.client, ended, &worker.buffers),
+                None => way.relay(&mut Plain, cx),
+                Some(post) => way.relay(&mut post.answer, cx),
             };
             let (down_moved, sent) = match down {
                 Ok(moved) => moved,
