@@ -128,30 +128,25 @@ fn call<'a>(function: Function, values: &[Data<'a>], allowed: Allowed, facts: &F
     }
 }
 
+/// The same for both kinds of integers, whose operations are their own methods. `None`: there is no such number.
+macro_rules! checked {
+    ($function:expr, $one:expr, $other:expr) => {
+        match $function {
+            Function::Add => $one.checked_add($other),
+            Function::Subtract => $one.checked_sub($other),
+            Function::Multiply => $one.checked_mul($other),
+            Function::Divide => $one.checked_div($other),
+            _ => $one.checked_rem($other),
+        }
+    };
+}
+
 fn arithmetic<'a>(function: Function, one: &Data<'a>, other: &Data<'a>, allowed: Allowed) -> Outcome<'a> {
     let moment = |nanos: i128| time::in_range(nanos).map(Data::Time).ok_or(Failed);
     let duration = |nanos: i128| time::duration_in_range(nanos).map(Data::Duration).ok_or(Failed);
     match (function, one, other) {
-        (_, Data::Int(one), Data::Int(other)) => {
-            let number = match function {
-                Function::Add => one.checked_add(*other),
-                Function::Subtract => one.checked_sub(*other),
-                Function::Multiply => one.checked_mul(*other),
-                Function::Divide => one.checked_div(*other),
-                _ => one.checked_rem(*other),
-            };
-            number.map(Data::Int).ok_or(Failed)
-        }
-        (_, Data::Uint(one), Data::Uint(other)) => {
-            let number = match function {
-                Function::Add => one.checked_add(*other),
-                Function::Subtract => one.checked_sub(*other),
-                Function::Multiply => one.checked_mul(*other),
-                Function::Divide => one.checked_div(*other),
-                _ => one.checked_rem(*other),
-            };
-            number.map(Data::Uint).ok_or(Failed)
-        }
+        (_, Data::Int(one), Data::Int(other)) => checked!(function, one, *other).map(Data::Int).ok_or(Failed),
+        (_, Data::Uint(one), Data::Uint(other)) => checked!(function, one, *other).map(Data::Uint).ok_or(Failed),
         (Function::Add, Data::Double(one), Data::Double(other)) => Ok(Data::Double(one + other)),
         (Function::Subtract, Data::Double(one), Data::Double(other)) => Ok(Data::Double(one - other)),
         (Function::Multiply, Data::Double(one), Data::Double(other)) => Ok(Data::Double(one * other)),
