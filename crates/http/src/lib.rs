@@ -15,7 +15,7 @@
 //! | `request`, `response` | [`RequestHead`], [`ResponseHead`] |
 //! | `rules` | [`admit_request`], [`admit_response`], [`admit_trailers`], the settings |
 //! | `framing` | [`BodyFraming`] and how it is decided |
-//! | `path`, `host` | [`normalize_path`], [`check_authority`] |
+//! | `path`, `host`, `uri` | [`normalize_path`], [`check_authority`], [`absolute_uri`] |
 //! | `hop` | hop-by-hop fields |
 //! | [`grpc`] | what gRPC puts on top of HTTP |
 //! | `write` | [`write_request`], [`write_response`], [`write_trailers`] |
@@ -36,6 +36,7 @@ mod reject;
 mod request;
 mod response;
 mod rules;
+mod uri;
 mod write;
 
 pub use chars::{is_field_value, is_token, list_members, trim_ows};
@@ -53,4 +54,5 @@ pub use rules::{
     Asked, DEFAULT_MAX_FIELDS, DEFAULT_MAX_HEAD_BYTES, HeadLimits, RequestFacts, RequestRules, ResponseFacts,
     ResponseRules, Underscores, admit_request, admit_response, admit_trailers,
 };
+pub use uri::absolute_uri;
 pub use write::{Connection, Decimal, RequestWrite, ResponseWrite, write_request, write_response, write_trailers};

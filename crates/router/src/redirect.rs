@@ -11,7 +11,14 @@ use crate::rewrite::{replace_in_path, replace_matched, without_query};
 /// does not name stay those of the request; but when the scheme changes, a port that was the default of the old one
 /// goes, and a port that is named replaces the request's. A `?` in a replaced path replaces the query, and is safe
 /// from `strip_query`.
-pub fn redirect_location(redirect: &Redirect, route: &Route, head: &RequestHead, scheme: &str, out: &mut Vec<u8>) {
+/// Without a route, nothing of the path was matched that could be replaced.
+pub fn redirect_location(
+    redirect: &Redirect,
+    route: Option<&Route>,
+    head: &RequestHead,
+    scheme: &str,
+    out: &mut Vec<u8>,
+) {
     let new_scheme = match &redirect.scheme {
         Some(RedirectScheme::Https) => "https",
         Some(RedirectScheme::Named(name)) => name,
@@ -44,7 +51,7 @@ fn kept_host<'h>(redirect: &Redirect, head: &'h RequestHead, scheme: &str, new_s
     if drop_port { host } else { authority }
 }
 
-fn push_path(redirect: &Redirect, route: &Route, head: &RequestHead, out: &mut Vec<u8>) {
+fn push_path(redirect: &Redirect, route: Option<&Route>, head: &RequestHead, out: &mut Vec<u8>) {
     let start = out.len();
     let path = head.path();
     let replaced = match &redirect.path {
@@ -60,7 +67,7 @@ fn push_path(redirect: &Redirect, route: &Route, head: &RequestHead, out: &mut V
         RedirectPath::Replace(_) | RedirectPath::Keep => false,
         // Who can evaluate it puts what comes out in its place.
         RedirectPath::Format(_) => false,
-        RedirectPath::Prefix(prefix) => replace_matched(route, path, prefix.as_bytes(), out),
+        RedirectPath::Prefix(prefix) => route.is_some_and(|route| replace_matched(route, path, prefix.as_bytes(), out)),
         RedirectPath::Regex { pattern, substitution } => replace_in_path(pattern, substitution, path, out),
     };
     if !replaced {
@@ -88,7 +95,7 @@ mod tests {
         let lines = [("x-forwarded-proto", scheme)];
         redirect_location(
             redirect,
-            &route(PathMatch::Prefix(prefix.into())),
+            Some(&route(PathMatch::Prefix(prefix.into()))),
             &head("GET", host, path, &lines),
             scheme,
             &mut out,

@@ -6,29 +6,38 @@ use std::time::{Duration, SystemTime};
 use postrider_filter_api::{
     Call, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcStream, Host, Moment, Stream, UnknownCluster,
 };
-use postrider_model::{Format, LogFormat, Node};
+use postrider_http::{HeaderId, RequestHead, Scheme};
+use postrider_model::{Format, LogFormat, Node, Redirect};
+use postrider_router::redirect_location;
 
 use crate::call::{self, grpc};
+use crate::chain::Routes;
 use crate::format::{Absent, Context};
+use crate::http::OfStream;
 use crate::worker::Worker;
 
-/// A worker, as filters see it.
-pub(crate) struct Services<'w>(pub(crate) &'w Rc<Worker>);
+/// A worker, as the filters of a stream see it.
+pub(crate) struct Services<'w> {
+    pub(crate) worker: &'w Rc<Worker>,
+    pub(crate) routes: Option<&'w Routes>,
+    /// The stream's.
+    pub(crate) route: Option<u32>,
+}
 
 impl Host for Services<'_> {
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster> {
-        let cluster = self.0.cluster(&call.cluster).ok_or(UnknownCluster)?;
-        Ok(call::start(self.0.clone(), cluster, call))
+        let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
+        Ok(call::start(self.worker.clone(), cluster, call))
     }
 
     fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster> {
-        let cluster = self.0.cluster(&call.cluster).ok_or(UnknownCluster)?;
-        Ok(grpc::start(self.0.clone(), cluster, call))
+        let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
+        Ok(grpc::start(self.worker.clone(), cluster, call))
     }
 
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
-        let cluster = self.0.cluster(&open.cluster).ok_or(UnknownCluster)?;
-        Ok(grpc::converse(self.0.clone(), cluster, open))
+        let cluster = self.worker.cluster(&open.cluster).ok_or(UnknownCluster)?;
+        Ok(grpc::converse(self.worker.clone(), cluster, open))
     }
 
     fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle {
@@ -40,32 +49,47 @@ impl Host for Services<'_> {
     }
 
     fn has_cluster(&self, name: &str) -> bool {
-        self.0.cluster(name).is_some()
+        self.worker.cluster(name).is_some()
     }
 
     fn cluster_health(&self, name: &str) -> Option<ClusterHealth> {
-        let members = self.0.cluster(name)?.hosts.members();
+        let members = self.worker.cluster(name)?.hosts.members();
         Some(ClusterHealth { all: members.all, available: members.healthy + members.degraded })
     }
 
     fn fails_health(&self) -> bool {
-        self.0.fails_health.get()
+        self.worker.fails_health.get()
     }
 
     fn node(&self) -> Rc<Node> {
-        self.0.node.borrow().clone()
+        self.worker.node.borrow().clone()
     }
 
     fn now(&self) -> Moment {
-        self.0.clock.exact()
+        self.worker.clock.exact()
     }
 
     fn wall(&self) -> SystemTime {
-        self.0.clock.wall(self.0.clock.now())
+        self.worker.clock.wall(self.worker.clock.now())
     }
 
     fn random(&self) -> u64 {
-        self.0.random.next()
+        self.worker.random.next()
+    }
+
+    fn location(&self, stream: &Stream<'_>, redirect: &Redirect) -> Vec<u8> {
+        let route = self.routes.zip(self.route).map(|(routes, route)| routes.plan.table.route(route));
+        let forwarded = stream.request.fields.get(HeaderId::XForwardedProto);
+        let forwarded = forwarded.and_then(|scheme| std::str::from_utf8(scheme).ok());
+        let scheme = forwarded.unwrap_or_else(|| stream.request.scheme().map_or("http", Scheme::as_str));
+        let mut location = Vec::new();
+        redirect_location(redirect, route, stream.request, scheme, &mut location);
+        location
+    }
+
+    fn has_route(&self, stream: &Stream<'_>, head: &RequestHead) -> bool {
+        let random = || self.worker.random.next();
+        self.routes.is_some_and(|routes| routes.plan.table.find_in(head, &OfStream(stream.info), random).is_some())
     }
 
     fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>) {

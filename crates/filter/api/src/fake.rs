@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{Command, Format, JsonFormat, LogFormat, Node, Piece};
+use postrider_model::{Command, Format, JsonFormat, LogFormat, Node, Piece, Redirect};
 
 use crate::{
     Answer, Body, Call, CallFailure, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream,
@@ -42,6 +42,8 @@ pub struct FakeHost {
     /// What every cluster that exists has.
     pub health: ClusterHealth,
     pub fails_health: bool,
+    /// No route takes any request.
+    pub routeless: bool,
     pub node: Rc<Node>,
     /// What time it is. It stands still unless somebody gives another.
     pub clock: fn() -> (Moment, SystemTime),
@@ -61,6 +63,7 @@ impl Default for FakeHost {
             clusters: Vec::new(),
             health: ClusterHealth::default(),
             fails_health: false,
+            routeless: false,
             node: Rc::default(),
             clock,
         }
@@ -182,6 +185,16 @@ impl Host for FakeHost {
 
     fn random(&self) -> u64 {
         4
+    }
+
+    /// The request's own, or the host that is named instead.
+    fn location(&self, stream: &Stream<'_>, redirect: &Redirect) -> Vec<u8> {
+        let host = redirect.host.as_deref().map_or(stream.request.authority(), str::as_bytes);
+        [b"http://", host, stream.request.path()].concat()
+    }
+
+    fn has_route(&self, _: &Stream<'_>, _: &RequestHead) -> bool {
+        !self.routeless
     }
 
     /// Texts, the request's head and the status; every other command stands for nothing.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{RequestHead, ResponseHead};
-use postrider_model::{Format, LogFormat, Metadata, Node, RateLimit};
+use postrider_model::{Format, LogFormat, Metadata, Node, RateLimit, Redirect};
 
 use crate::{GrpcCall, GrpcOpen, GrpcStream, Moment, Stream};
 
@@ -52,6 +52,12 @@ pub trait Host {
 
     /// Uniform over all numbers.
     fn random(&self) -> u64;
+
+    /// Where a client would be sent that is redirected so instead of being answered: an absolute URI.
+    fn location(&self, stream: &Stream<'_>, redirect: &Redirect) -> Vec<u8>;
+
+    /// Whether a route of the stream's table takes a request like this.
+    fn has_route(&self, stream: &Stream<'_>, head: &RequestHead) -> bool;
 
     /// Appends the format's value for this stream; a command without a value stands for nothing.
     fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>);

@@ -108,7 +108,15 @@ pub struct UpstreamOverride {
     pub strict: bool,
 }
 
+/// What [`StreamInfo::details`] are while nothing went otherwise than an upstream answered.
+pub const VIA_UPSTREAM: &str = "via_upstream";
+
 impl StreamInfo {
+    /// Whether the answer is one of the proxy's own.
+    pub fn is_local_reply(&self) -> bool {
+        self.details != VIA_UPSTREAM
+    }
+
     /// Forgets one stream and begins another, in place.
     pub fn restart(&mut self, started: Moment, start: SystemTime) {
         self.start = start;

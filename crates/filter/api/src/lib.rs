@@ -45,9 +45,9 @@ pub use host::{
     Answer, Call, CallFailure, CallHandle, ClusterHealth, Host, RouteFacts, RouteRateLimits, RouteTarget,
     UnknownCluster,
 };
-pub use info::{Flags, Logged, StreamInfo, UpstreamOverride};
+pub use info::{Flags, Logged, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
 pub use moment::Moment;
-pub use outcome::{Action, Flow, LocalReply, Resumer};
+pub use outcome::{Action, Detour, Flow, LocalReply, Resumer};
 pub use route_blocks::{RouteBlocks, stat_part};
 pub use sampling::Sampling;
 pub use state::State;

@@ -1,11 +1,13 @@
 //! What a hook answers.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use postrider_http::grpc;
+use postrider_http::{RequestHead, grpc};
 
 /// How a message goes on after a hook.
 #[derive(Debug)]
@@ -31,6 +33,24 @@ pub enum Action {
     /// Answer the client now. From a request hook: the request goes no further. From a response hook: this takes the
     /// response's place, as long as its head was not sent; later it cuts the response off.
     Respond(Box<LocalReply>),
+    /// From the hook of a response's head: another answer takes this one's place, and is fetched by a request through the
+    /// routes. Once per request, and only when all of the client's request was read; otherwise the same as
+    /// [`Action::Continue`].
+    Detour(Box<Detour>),
+}
+
+/// The request whose answer takes the place of another.
+pub struct Detour {
+    /// It has no body, and goes through the filters of the route that it finds.
+    pub head: RequestHead,
+    /// The hooks that see it and its answer find this in [`StreamInfo::shared`](crate::StreamInfo::shared).
+    pub note: Rc<dyn Any>,
+}
+
+impl fmt::Debug for Detour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detour").field("head", &self.head).finish_non_exhaustive()
+    }
 }
 
 /// What goes on of a message that a filter took over.

@@ -63,6 +63,13 @@ pub enum Input {
     RequestHeader(String),
     /// The first parameter of this name in the query.
     QueryParameter(String),
+    /// The lines of an answer's header, joined by commas. Lower case.
+    ResponseHeader(String),
+    ResponseStatus,
+    /// `2xx` and the like.
+    ResponseStatusClass,
+    /// `true` for an answer of the proxy's own, `false` for one of an upstream.
+    LocalReply,
     DestinationIp,
     DestinationPort,
     /// The client as far as forwarding headers are trusted; for connections, as a PROXY protocol says it.

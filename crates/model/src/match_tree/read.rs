@@ -16,6 +16,8 @@ pub enum MatchContext {
     Routes,
     /// A filter judges a request.
     Requests,
+    /// A filter judges an answer, and the request that it is to.
+    Answers,
     /// A filter judges a connection.
     Connections,
 }
@@ -320,7 +322,7 @@ fn input(at: &mut Reading<'_>, context: MatchContext) -> Option<Input> {
     const SSL: &str = "envoy.extensions.matching.common_inputs.ssl.v3.";
     typed(at, |at, kind| {
         let input = if let Some(name) = kind.strip_prefix("envoy.type.matcher.v3.") {
-            http_input(at, name, kind)?
+            http_input(at, name, kind, context)?
         } else if let Some(name) = kind.strip_prefix(NETWORK) {
             network_input(at, name, kind)?
         } else if let Some(name) = kind.strip_prefix(SSL) {
@@ -355,33 +357,47 @@ fn input(at: &mut Reading<'_>, context: MatchContext) -> Option<Input> {
     })
 }
 
-fn http_input(at: &mut Reading<'_>, name: &str, kind: &str) -> Option<Input> {
-    match name {
+fn http_input(at: &mut Reading<'_>, name: &str, kind: &str, context: MatchContext) -> Option<Input> {
+    let input = match name {
         "HttpRequestHeaderMatchInput" => {
-            let name = at.text("header_name").unwrap_or_default().to_ascii_lowercase();
-            if name.is_empty() {
-                at.error("header_name", "the name of a header is required");
-            }
-            Some(Input::RequestHeader(if name == "host" { ":authority".to_owned() } else { name }))
+            let name = header_name(at);
+            Input::RequestHeader(if name == "host" { ":authority".to_owned() } else { name })
         }
         "HttpRequestQueryParamMatchInput" => {
             let name = at.text("query_param").unwrap_or_default();
             if name.is_empty() {
                 at.error("query_param", "the name of a parameter is required");
             }
-            Some(Input::QueryParameter(name.to_owned()))
+            Input::QueryParameter(name.to_owned())
         }
-        "HttpRequestTrailerMatchInput"
-        | "HttpResponseHeaderMatchInput"
-        | "HttpResponseTrailerMatchInput"
-        | "HttpResponseStatusCodeMatchInput"
-        | "HttpResponseStatusCodeClassMatchInput" => {
+        "HttpResponseHeaderMatchInput" => Input::ResponseHeader(header_name(at)),
+        "HttpResponseStatusCodeMatchInput" => Input::ResponseStatus,
+        "HttpResponseStatusCodeClassMatchInput" => Input::ResponseStatusClass,
+        "HttpResponseLocalReplyMatchInput" => Input::LocalReply,
+        "HttpRequestTrailerMatchInput" | "HttpResponseTrailerMatchInput" => {
             at.skip();
-            at.wrong(format!("{name}: not known yet when this is decided, by the head of a request"));
-            None
+            at.wrong(format!("{name}: not known yet when this is decided, by a head"));
+            return None;
         }
-        _ => unknown(at, kind, "this input"),
+        _ => return unknown(at, kind, "this input"),
+    };
+    if is_of_answers(&input) && context != MatchContext::Answers {
+        at.wrong(format!("{name}: not known yet when this is decided, by the head of a request"));
+        return None;
     }
+    Some(input)
+}
+
+fn is_of_answers(input: &Input) -> bool {
+    matches!(input, Input::ResponseHeader(_) | Input::ResponseStatus | Input::ResponseStatusClass | Input::LocalReply)
+}
+
+fn header_name(at: &mut Reading<'_>) -> String {
+    let name = at.text("header_name").unwrap_or_default().to_ascii_lowercase();
+    if name.is_empty() {
+        at.error("header_name", "the name of a header is required");
+    }
+    name
 }
 
 fn network_input(at: &mut Reading<'_>, name: &str, kind: &str) -> Option<Input> {

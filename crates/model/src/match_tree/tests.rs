@@ -205,12 +205,16 @@ fn what_is_not_known_is_refused_where_it_stands() {
         listed([when(object([("single_predicate", single)]), leaf("x"))])
     };
     let of = |kind: &str| input(typed(kind, object([("header_name", text("x"))])));
+    let answer = || typed("envoy.type.matcher.v3.HttpResponseHeaderMatchInput", object([("header_name", text("x"))]));
     let error = |tree: Value, context| read(&tree, context).unwrap_err().remove(0);
     let odd = error(of("acme.Input"), MatchContext::Requests);
     assert_eq!(odd.path, "matcher_list.matchers[0].predicate.single_predicate.input.typed_config.@type");
     assert!(odd.message.contains("acme.Input"), "{}", odd.message);
     let later = error(of("envoy.type.matcher.v3.HttpResponseHeaderMatchInput"), MatchContext::Requests);
     assert!(later.message.contains("not known yet"), "{}", later.message);
+    assert!(read(&input(answer()), MatchContext::Answers).is_ok());
+    let trailer = error(of("envoy.type.matcher.v3.HttpResponseTrailerMatchInput"), MatchContext::Answers);
+    assert!(trailer.message.contains("not known yet"), "{}", trailer.message);
     let network = || typed("envoy.extensions.matching.common_inputs.network.v3.SourceIPInput", object([]));
     assert!(read(&input(network()), MatchContext::Requests).is_ok());
     assert!(error(input(network()), MatchContext::Routes).message.contains("request headers only"));

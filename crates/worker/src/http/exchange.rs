@@ -210,16 +210,19 @@ impl Exchange {
             } else if !(connection.worker.overload.requests.get() && self.is_turned_away(connection, http)) {
                 self.serve(connection, http).await;
             }
+            if self.replying {
+                if self.filters.is_some() && !self.filter_reply(connection, http, None) {
+                    // Boxed: rare, and it would make every idle connection's task larger. So below.
+                    Box::pin(self.hold_reply(connection, http)).await;
+                }
+                if !self.is_redirected() {
+                    self.send_reply(connection, http);
+                    break;
+                }
+            }
             if self.redirected.is_none() || !self.take_redirected(connection, http) {
                 break;
             }
-        }
-        if self.replying {
-            if self.filters.is_some() && !self.filter_reply(connection, http, None) {
-                // Boxed: rare, and it would make every idle connection's task larger. So below.
-                Box::pin(self.hold_reply(connection, http)).await;
-            }
-            self.send_reply(connection, http);
         }
         let after = self.after(connection);
         if let Io::Http2(stream) = &mut connection.io
@@ -235,7 +238,9 @@ impl Exchange {
     /// The pipeline, stage by stage.
     async fn serve(&mut self, connection: &mut Connection, http: &Http) {
         // Who is asking, and under which id.
-        if self.redirected.is_none() && !self.identify(connection, http) {
+        if self.redirected.is_some() {
+            self.recall_note();
+        } else if !self.identify(connection, http) {
             return;
         }
         if self.facts.redirect_to_path {

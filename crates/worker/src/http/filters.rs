@@ -17,6 +17,8 @@ use crate::host::Services;
 pub(super) enum Barred {
     /// A filter answers.
     Reply(Box<LocalReply>),
+    /// What takes the answer's place is fetched.
+    Detour,
     /// A filter held back more than the connection's buffer limit.
     TooLarge,
 }
@@ -66,9 +68,13 @@ impl Exchange {
             if !self.pass(side).settle(index, hook, &action, limit) {
                 return Err(Barred::TooLarge);
             }
-            if let Action::Respond(reply) = action {
-                self.count_local_reply(index);
-                return Err(Barred::Reply(reply));
+            match action {
+                Action::Respond(reply) => {
+                    self.count_local_reply(index);
+                    return Err(Barred::Reply(reply));
+                }
+                Action::Detour(detour) => self.begin_detour(side, hook, detour)?,
+                _ => {}
             }
         }
     }
@@ -140,7 +146,7 @@ impl Exchange {
         index: usize,
         hook: impl FnOnce(&dyn Filter, &mut State, &mut Stream<'_>) -> T,
     ) -> Option<T> {
-        let services = Services(&connection.worker);
+        let services = Services { worker: &connection.worker, routes: self.routes.as_deref(), route: self.route };
         let route = self.routes.as_ref().zip(self.route);
         let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));
         let Exchange { filters, states, request_pass, response_pass, .. } = self;
@@ -208,6 +214,7 @@ impl Exchange {
     pub(super) fn barred(&mut self, side: Side, http: &Http, barred: Barred) -> End {
         let reply = match barred {
             Barred::Reply(reply) => *reply,
+            Barred::Detour => return End::Redirect,
             Barred::TooLarge => {
                 let (counter, status, body, details) = match side {
                     Side::Request => {

@@ -124,7 +124,7 @@ impl Exchange {
         Poll::Ready(self.read_request_body(connection, http))
     }
 
-    /// Shows the prepared reply to the filters; `true` when all of it passed.
+    /// Shows the prepared reply to the filters; `true` when all of it passed, or something else takes its place.
     pub(super) fn filter_reply(&mut self, connection: &mut Connection, http: &Http, waker: Option<&Waker>) -> bool {
         loop {
             match self.advance(Side::Response, connection, http, waker) {
@@ -137,6 +137,9 @@ impl Exchange {
                 Ok(Standing::Wants | Standing::Finished) => return true,
                 Err(barred) => {
                     let end = self.barred(Side::Response, http, barred);
+                    if matches!(end, End::Redirect) {
+                        return true;
+                    }
                     self.conclude(connection, http, end);
                 }
             }

@@ -41,6 +41,7 @@ pub(crate) use exchange::Exchange;
 pub(crate) use identity::is_usual;
 pub use identity::{Ends, identify};
 pub(crate) use local_replies::LocalReplies;
+pub(crate) use prepare::OfStream;
 
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -199,7 +199,7 @@ impl Exchange {
                 let scheme = self.request.scheme().map_or("http", Scheme::as_str);
                 let by_format = self.redirect_by_format(redirect);
                 let redirect = by_format.as_deref().unwrap_or(redirect);
-                redirect_location(redirect, route, &self.request, scheme, &mut location);
+                redirect_location(redirect, Some(route), &self.request, scheme, &mut location);
                 self.redirect_with(connection, http, redirect, location);
                 None
             }
@@ -414,7 +414,7 @@ impl Exchange {
 }
 
 /// What routes may ask of a stream beside its request.
-pub(super) struct OfStream<'i>(pub(super) &'i StreamInfo);
+pub(crate) struct OfStream<'i>(pub(crate) &'i StreamInfo);
 
 impl Surroundings for OfStream<'_> {
     fn metadata(&self) -> Option<&Metadata> {

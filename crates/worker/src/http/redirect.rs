@@ -1,18 +1,26 @@
-//! Redirects of upstreams that are followed here: the client gets the answer of where they lead.
+//! Redirects of upstreams that are followed here, and answers whose place a filter gives to others: the client gets the
+//! answer of where they lead.
 //!
 //! ```text
 //! answer ──> may it be followed? ──> End::Redirect ──> the request as the redirect wants it ──> route, filters, upstream
+//! answer ──> a filter's detour ───────┘
 //! ```
 //!
 //! As in Envoy, the request that was redirected and the one that follows it count and are logged as two.
 
-use postrider_http::{BodyFraming, HeaderId, Method, RequestHead, ResponseFacts, Scheme};
+use std::any::Any;
+use std::rc::Rc;
+
+use postrider_filter_api::{Detour, Moment};
+use postrider_http::{BodyFraming, HeaderId, Method, RequestHead, ResponseFacts, Scheme, absolute_uri};
 use postrider_model::{Action, InternalRedirects};
 use postrider_telemetry::stats::Counter;
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, http as stat};
 
 use super::Connection;
 use super::exchange::Exchange;
+use super::filters::Barred;
+use super::passage::{Hook, Side};
 use super::prepare::OfStream;
 use crate::buffers::Input;
 use crate::chain::Http;
@@ -24,11 +32,50 @@ pub(super) struct Redirected {
     count: u32,
     /// Which route led to which.
     ways: Vec<(u32, u32)>,
-    /// The request as the last redirect wants it; `None` while it is under way.
-    next: Option<Box<RequestHead>>,
+    /// `None` while it is under way.
+    next: Option<Next>,
+    /// What a filter that sent it on a detour says of it.
+    note: Option<Rc<dyn Any>>,
+}
+
+/// The request as the last redirect or detour wants it.
+struct Next {
+    head: Box<RequestHead>,
+    is_detour: bool,
 }
 
 impl Exchange {
+    /// The answer is not for the client.
+    pub(super) fn is_redirected(&self) -> bool {
+        self.redirected.as_ref().is_some_and(|redirected| redirected.next.is_some())
+    }
+
+    /// A filter wants another answer in the place of the one whose head it was shown. Where that cannot be, the answer
+    /// goes on.
+    ///
+    /// # Errors
+    /// All is ready for the other one.
+    #[cold]
+    pub(super) fn begin_detour(&mut self, side: Side, hook: Hook, detour: Box<Detour>) -> Result<(), Barred> {
+        let is_answer = side == Side::Response && hook == Hook::Head && !self.answered;
+        let twice = self.redirected.as_ref().is_some_and(|redirected| redirected.note.is_some());
+        if !is_answer || twice || !self.upload.is_heard() {
+            return Ok(());
+        }
+        let Detour { head, note } = *detour;
+        let redirected = self.redirected.get_or_insert_default();
+        redirected.next = Some(Next { head: Box::new(head), is_detour: true });
+        redirected.note = Some(note);
+        Err(Barred::Detour)
+    }
+
+    /// What a filter noted for the request under way, which it sent on a detour.
+    #[cold]
+    pub(super) fn recall_note(&mut self) {
+        let note = self.redirected.as_ref().and_then(|redirected| redirected.note.clone());
+        self.info.shared.extend(note);
+    }
+
     /// Whether the answer whose head came is followed; if so, all is ready for that.
     #[cold]
     pub(super) fn redirects_after_head(&mut self, facts: ResponseFacts, connection: &Connection, http: &Http) -> bool {
@@ -50,7 +97,7 @@ impl Exchange {
                 let redirected = self.redirected.get_or_insert_default();
                 redirected.count += 1;
                 redirected.ways.push((route, target));
-                redirected.next = Some(head);
+                redirected.next = Some(Next { head, is_detour: false });
                 self.response_facts = facts;
                 self.drain_answer(&connection.worker);
                 true
@@ -77,7 +124,8 @@ impl Exchange {
     ) -> Result<(Box<RequestHead>, u32), Option<Counter>> {
         let Some(routes) = &self.routes else { return Err(None) };
         let location = self.response.fields.get(HeaderId::Location).ok_or(None)?;
-        let (scheme, authority, path) = parts(location).ok_or(stat::PASSTHROUGH_INTERNAL_REDIRECT_BAD_LOCATION)?;
+        let (scheme, authority, path) =
+            absolute_uri(location).ok_or(stat::PASSTHROUGH_INTERNAL_REDIRECT_BAD_LOCATION)?;
         let secure = connection.tls.is_some();
         let from = self.request.scheme().unwrap_or(if secure { Scheme::Https } else { Scheme::Http });
         if scheme != from && !policy.across_schemes {
@@ -123,13 +171,16 @@ impl Exchange {
     #[cold]
     #[inline(never)]
     pub(super) fn take_redirected(&mut self, connection: &mut Connection, http: &Http) -> bool {
-        let Some(head) = self.redirected.as_mut().and_then(|redirected| redirected.next.take()) else { return false };
+        let next = self.redirected.as_mut().and_then(|redirected| redirected.next.take());
+        let Some(Next { head, is_detour }) = next else { return false };
         let worker = connection.worker.clone();
         let now = worker.clock.now();
         self.info.ended = Some(now);
         self.info.status = self.response.status();
         self.info.details = "internal_redirect".into();
-        if let Some(host) = self.host.take() {
+        if is_detour {
+            self.put_aside(connection, now);
+        } else if let Some(host) = self.host.take() {
             host.totals.successes.set(host.totals.successes.get() + 1);
             self.time(&host, true, now);
             if self.permit.take().is_some()
@@ -144,12 +195,15 @@ impl Exchange {
             self.note_end(connection, http);
         }
         http.stats.gauge_dec(stat::DOWNSTREAM_RQ_ACTIVE);
-        if let Some(cluster) = self.cluster.take() {
-            self.give_back(&cluster, now);
+        self.replying = false;
+        self.reply_body.clear();
+        match self.cluster.take() {
+            Some(cluster) => self.give_back(&cluster, now),
+            None => self.forget_answer(),
         }
         // The body is as if it had just arrived.
         let body = self.attempts.take().map(|attempts| attempts.kept().to_vec()).unwrap_or_default();
-        let keeps_body = head.method() == self.request.method() && self.facts.framing.has_body();
+        let keeps_body = !is_detour && head.method() == self.request.method() && self.facts.framing.has_body();
         self.facts.framing = match keeps_body {
             true => BodyFraming::Length(body.len() as u64),
             false => BodyFraming::None,
@@ -170,51 +224,16 @@ impl Exchange {
         self.request_framing = BodyFraming::None;
         true
     }
-}
 
-/// Scheme, authority and path with its query, of an absolute URI. What follows a `#` is for the client only.
-fn parts(location: &[u8]) -> Option<(Scheme, &[u8], Vec<u8>)> {
-    let (scheme, rest) = if let Some(rest) = strip_no_case(location, b"http://") {
-        (Scheme::Http, rest)
-    } else {
-        (Scheme::Https, strip_no_case(location, b"https://")?)
-    };
-    let rest = rest.split(|byte| *byte == b'#').next()?;
-    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at_checked(end)?;
-    if authority.is_empty() || postrider_http::check_authority(authority).is_err() {
-        return None;
-    }
-    let mut whole = Vec::with_capacity(path.len() + 1);
-    if path.first() != Some(&b'/') {
-        whole.push(b'/');
-    }
-    whole.extend_from_slice(path);
-    Some((scheme, authority, whole))
-}
-
-fn strip_no_case<'t>(text: &'t [u8], prefix: &[u8]) -> Option<&'t [u8]> {
-    let (begin, rest) = text.split_at_checked(prefix.len())?;
-    begin.eq_ignore_ascii_case(prefix).then_some(rest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_absolute_locations_lead_somewhere() {
-        let seen = |text: &str| {
-            parts(text.as_bytes()).map(|(scheme, authority, path)| {
-                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-                (scheme == Scheme::Https, text(authority), text(&path))
-            })
-        };
-        assert_eq!(seen("http://a/b?c#d"), Some((false, "a".into(), "/b?c".into())));
-        assert_eq!(seen("HTTPS://a:1"), Some((true, "a:1".into(), "/".into())));
-        assert_eq!(seen("http://a?c"), Some((false, "a".into(), "/?c".into())));
-        for bad in ["/b", "../b", "http://", "ftp://a/", "http:///x", "http://u@a/", ""] {
-            assert_eq!(seen(bad), None, "{bad}");
+    /// An answer that a filter gave its place away counts as one. Its connection can go on if all of it is here.
+    fn put_aside(&mut self, connection: &Connection, now: Moment) {
+        match self.response_pass.has_begun() {
+            true => self.response_facts.persistent = false,
+            false => self.drain_answer(&connection.worker),
         }
+        // It is given back later.
+        let upstream = self.upstream.take();
+        self.release_upstream(connection, now);
+        self.upstream = upstream;
     }
 }

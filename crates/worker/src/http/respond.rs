@@ -1,6 +1,6 @@
 //! From the upstream's response head to the client's.
 
-use postrider_filter_api::{LocalReply, Logged};
+use postrider_filter_api::{LocalReply, Logged, VIA_UPSTREAM};
 use postrider_http::{
     BodyFraming, Connection as Persistence, HeaderId, Method, ResponseWrite, Version, write_response,
 };
@@ -23,7 +23,7 @@ impl Exchange {
         let now = worker.clock.now();
         self.info.response_began = Some(now);
         self.info.status = self.response.status();
-        self.info.details = "via_upstream".into();
+        self.info.details = VIA_UPSTREAM.into();
         self.tunnel = self.response_facts.tunnel;
         self.count_upstream_status();
         if !http.model.router.suppress_x_headers {

@@ -290,6 +290,10 @@ impl Exchange {
                 cluster.gone();
             }
         }
+        self.forget_answer();
+    }
+
+    pub(super) fn forget_answer(&mut self) {
         self.up.reset();
         self.response.clear();
         self.response_scan.reset();

@@ -11,7 +11,7 @@ use postrider_model::{CertificatePart, Expression, Input, Inputs, Metadata, Meta
 
 use super::is_true;
 use super::value::{Data, joined};
-use crate::{RouteFacts, StreamInfo, TlsSession};
+use crate::{RouteFacts, Stream, StreamInfo, TlsSession};
 
 /// A stream as it is now.
 #[derive(Clone, Copy)]
@@ -83,6 +83,18 @@ fn scheme(head: &RequestHead) -> &[u8] {
 }
 
 impl<'a> Facts<'a> {
+    /// Of a stream whose answer has a head.
+    pub fn of_answer(stream: &'a Stream<'_>) -> Facts<'a> {
+        Facts {
+            request: Some(stream.request),
+            response: Some(stream.response),
+            trailers: None,
+            info: stream.info,
+            route: stream.route,
+            server_name: stream.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
+        }
+    }
+
     pub(super) fn attribute(&self, attribute: Attribute) -> Option<Data<'a>> {
         use Attribute::*;
         let info = self.info;
@@ -249,6 +261,13 @@ impl Facts<'_> {
                 _ => None,
             },
             Input::QueryParameter(name) => parameter(self.request?, name),
+            Input::ResponseHeader(name) => match joined(&self.response?.fields, name)? {
+                Data::Text(text) => Some(text),
+                _ => None,
+            },
+            Input::ResponseStatus => Some(Cow::Owned(self.response?.status().to_string())),
+            Input::ResponseStatusClass => status_class(self.response?.status()).map(Cow::Borrowed),
+            Input::LocalReply => Some(Cow::Borrowed(if info.is_local_reply() { "true" } else { "false" })),
             Input::DestinationIp => ip(info.downstream_local),
             Input::DestinationPort => port(info.downstream_local),
             Input::SourceIp => ip(source),
@@ -277,6 +296,17 @@ impl Facts<'_> {
             Input::Metadata { .. } | Input::Attributes => None,
         }
     }
+}
+
+fn status_class(status: u16) -> Option<&'static str> {
+    Some(match status {
+        100..200 => "1xx",
+        200..300 => "2xx",
+        300..400 => "3xx",
+        400..500 => "4xx",
+        500..600 => "5xx",
+        _ => return None,
+    })
 }
 
 /// The first parameter of that name, as it was sent.

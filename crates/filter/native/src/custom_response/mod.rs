@@ -5,48 +5,48 @@
 //! of upstreams and of the proxy itself are treated alike.
 
 mod config;
-mod tree;
+mod local;
+mod redirect;
 
-use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use postrider_filter_api::cel::Facts;
 use postrider_filter_api::{
-    Action, ConfigError, Factory, Filter, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
-    WatchedFile,
+    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream, WatchedFile,
 };
-use postrider_http::ResponseHead;
-use postrider_model::{AppendAction, Reading, Value, ValueError};
+use postrider_model::{MatchContext, MatchTree, Reading, Value, ValueError};
+use postrider_telemetry::Block;
 
-use config::{Details, Policy};
-use tree::Tree;
+use config::Policy;
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.custom_response.v3.CustomResponse";
 
-/// What `%RESPONSE_CODE_DETAILS%` says of answers that came from an upstream.
-const VIA_UPSTREAM: &str = "via_upstream";
+type Tree = Arc<Option<MatchTree<Policy>>>;
 
 /// Reads a gateway-level configuration.
 pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let (tree, files) = read(value)?;
-    Ok(Arc::new(CustomResponse { tree: Arc::new(tree), files }))
+    Ok(Arc::new(CustomResponse { tree, files }))
 }
 
-fn read(value: &Value) -> Result<(Option<Tree>, Vec<WatchedFile>), ConfigError> {
+fn read(value: &Value) -> Result<(Tree, Vec<WatchedFile>), ConfigError> {
     let mut files = Vec::new();
     let tree = Reading::all(value, |at| {
-        at.map("custom_response_matcher", |at| Tree::read(at, &mut |at| Policy::read(at, &mut files)))
+        at.map("custom_response_matcher", |at| {
+            MatchTree::read(at, MatchContext::Answers, &mut |at, kind| Policy::read(at, kind, &mut files))
+        })
     })?;
-    Ok((tree, files))
+    Ok((Arc::new(tree.flatten()), files))
 }
 
 struct CustomResponse {
-    tree: Arc<Option<Tree>>,
+    tree: Tree,
     files: Vec<WatchedFile>,
 }
 
 /// The answers of one scope.
-struct Scope(Arc<Option<Tree>>);
+struct Scope(Tree);
 
 impl Factory for CustomResponse {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
@@ -55,12 +55,13 @@ impl Factory for CustomResponse {
             return Err(vec![ValueError { path: String::new(), message }]);
         }
         let (tree, files) = read(value)?;
-        Ok(RouteConfig { files, ..RouteConfig::new(Scope(Arc::new(tree)), value) })
+        Ok(RouteConfig { files, ..RouteConfig::new(Scope(tree), value) })
     }
 
-    fn filter(&self, configs: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {
+    fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
         let scopes = configs.specific_first::<Scope>().map(|scope| &scope.0);
-        Rc::new(Replacer(scopes.chain([&self.tree]).filter(|tree| tree.is_some()).cloned().collect()))
+        let trees: Vec<Tree> = scopes.chain([&self.tree]).filter(|tree| tree.is_some()).cloned().collect();
+        Rc::new(Replacer::new(trees, place))
     }
 
     fn files(&self) -> &[WatchedFile] {
@@ -68,95 +69,71 @@ impl Factory for CustomResponse {
     }
 }
 
-/// The filter on one worker, as one route sees it: the most specific scope first.
-struct Replacer(Vec<Arc<Option<Tree>>>);
+postrider_telemetry::stat_set! {
+    /// Answers that could not be fetched; prefix: the connection manager's.
+    mod stat = "http";
+    counters {
+        CUSTOM_RESPONSE_INVALID_URI = "custom_response_invalid_uri",
+        CUSTOM_RESPONSE_REDIRECT_NO_ROUTE = "custom_response_redirect_no_route",
+    }
+}
+
+/// The filter on one worker, as one route sees it.
+struct Replacer {
+    /// The most specific scope first.
+    trees: Vec<Tree>,
+    /// `None` where no answer is fetched.
+    stats: Option<Rc<Block>>,
+}
 
 impl Filter for Replacer {
     fn hooks(&self) -> Hooks {
-        let any = !self.0.is_empty();
-        Hooks { response_headers: any, response_body: any, keeps_bodies: true, ..Hooks::default() }
+        // Also where nothing is chosen: what was fetched for another route comes by.
+        let any = !self.trees.is_empty();
+        Hooks { response_headers: true, response_body: any, keeps_bodies: true, ..Hooks::default() }
     }
 
     fn on_response_headers(&self, _: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
-        let Some(policy) = self.policy(stream) else { return Action::Done };
-        // The body of an answer of our own may be wanted in the one that takes its place.
-        if !end && policy.wants_body && is_local(stream) {
-            return Action::Buffer;
+        if redirect::finish(stream) {
+            return Action::Done;
         }
-        answer(policy, stream, b"")
+        match self.policy(stream) {
+            // The body of an answer of our own may be wanted in the one that takes its place.
+            Some(Policy::Local(policy)) if !end && policy.wants_body && stream.info.is_local_reply() => Action::Buffer,
+            Some(Policy::Local(policy)) => policy.answer(stream, b""),
+            Some(Policy::Redirect(policy)) => policy.detour(stream).unwrap_or_else(|why| {
+                self.stats.iter().for_each(|stats| stats.inc(why));
+                Action::Done
+            }),
+            None => Action::Done,
+        }
     }
 
     fn on_response_body(&self, _: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
-        if !end {
-            return Action::Buffer;
+        match self.policy(stream) {
+            Some(Policy::Local(_)) if !end => Action::Buffer,
+            Some(Policy::Local(policy)) => {
+                let body = stream.response_body.bytes().to_vec();
+                policy.answer(stream, &body)
+            }
+            // Nothing could be fetched, or nothing matches any more.
+            Some(Policy::Redirect(_)) | None => Action::Done,
         }
-        let Some(policy) = self.policy(stream) else { return Action::Continue };
-        let body = stream.response_body.bytes().to_vec();
-        answer(policy, stream, &body)
     }
 }
 
 impl Replacer {
+    fn new(trees: Vec<Tree>, place: &Place<'_>) -> Replacer {
+        let mut actions = trees.iter().filter_map(|tree| tree.as_ref().as_ref()).flat_map(MatchTree::actions);
+        let fetches = actions.any(|policy| matches!(policy, Policy::Redirect(_)));
+        let stats = fetches.then(|| place.stats.block(&stat::SET, place.stat_prefix));
+        Replacer { trees, stats }
+    }
+
     fn policy(&self, stream: &Stream<'_>) -> Option<&Policy> {
-        self.0.iter().find_map(|tree| tree.as_ref().as_ref()?.find(stream))
+        let facts = Facts::of_answer(stream);
+        self.trees.iter().find_map(|tree| tree.as_ref().as_ref()?.find(&facts))
     }
-}
-
-fn is_local(stream: &Stream<'_>) -> bool {
-    stream.info.details != VIA_UPSTREAM
-}
-
-/// `known`: the body of the answer that is replaced, if it counts.
-fn answer(policy: &Policy, stream: &mut Stream<'_>, known: &[u8]) -> Action {
-    let status = policy.status.unwrap_or_else(|| stream.response.status());
-    let own = policy.body.as_deref();
-    let body = match &policy.format {
-        Some(format) => {
-            let mut body = Vec::new();
-            stream.host.write(stream, format, own.unwrap_or(known), &mut body);
-            body
-        }
-        None => own.unwrap_or_default().to_vec(),
-    };
-    let headers = headers(policy, stream);
-    let details = match &policy.details {
-        Details::None => {
-            stream.info.details = Cow::Borrowed("");
-            Cow::Borrowed("")
-        }
-        Details::Kept => Cow::Borrowed(""),
-        Details::Own(details) => Cow::Owned(details.clone()),
-    };
-    Action::Respond(Box::new(LocalReply { status, body: body.into(), headers, details, ..LocalReply::default() }))
-}
-
-/// A header's name and value, as a local reply has them.
-type Field = (Cow<'static, str>, Cow<'static, [u8]>);
-
-/// What is added to the answer. Its own headers, such as its content type, come later: nothing exists yet that could be
-/// overwritten, and no format sees headers of an answer.
-fn headers(policy: &Policy, stream: &mut Stream<'_>) -> Vec<Field> {
-    let replaced = std::mem::replace(stream.response, ResponseHead::new());
-    let (mut set, mut added): (Vec<Field>, Vec<Field>) = (Vec::new(), Vec::new());
-    for header in &policy.headers {
-        let mut value = Vec::new();
-        stream.host.format(stream, &header.value, &mut value);
-        if value.is_empty() && !header.keep_empty {
-            continue;
-        }
-        let field = (Cow::Owned(header.name.clone()), Cow::Owned(value));
-        match header.action {
-            AppendAction::OverwriteIfExistsOrAdd => {
-                set.retain(|(name, _)| *name != field.0);
-                set.push(field);
-            }
-            AppendAction::AppendIfExistsOrAdd | AppendAction::AddIfAbsent => added.push(field),
-            AppendAction::OverwriteIfExists => {}
-        }
-    }
-    *stream.response = replaced;
-    set.extend(added);
-    set
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 use super::*;
-use crate::testing::{list, object, place, request, text};
+use crate::testing::{lines, list, object, place, request, text};
 use postrider_filter_api::testing::FakeStream;
-
-const LOCAL: &str =
-    "type.googleapis.com/envoy.extensions.http.custom_response.local_response_policy.v3.LocalResponsePolicy";
+use postrider_filter_api::{Detour, LocalReply, VIA_UPSTREAM};
+use postrider_http::{Method, Scheme};
 
 fn map(entries: Vec<(&str, Value)>) -> Value {
     Value::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
@@ -27,8 +26,12 @@ fn status(value: &str) -> Value {
 
 /// An action that answers so.
 fn answers(more: Vec<(&str, Value)>) -> Value {
-    let mut typed = vec![("@type", text(LOCAL))];
-    typed.extend(more);
+    action(local::KIND, more)
+}
+
+fn action(kind: &str, more: Vec<(&str, Value)>) -> Value {
+    let url = text(&format!("type.googleapis.com/{kind}"));
+    let typed = std::iter::once(("@type", url)).chain(more).collect();
     object([("action", object([("name", text("a")), ("typed_config", map(typed))]))])
 }
 
@@ -129,7 +132,7 @@ fn the_most_specific_scope_in_which_something_matches_decides() {
         (of(&route, 401), of(&route, 402), of(&object([]), 401)),
         ("route".into(), "gateway".into(), "gateway".into())
     );
-    assert!(!filter(&object([]), None).hooks().response_headers);
+    assert!(!filter(&object([]), None).hooks().response_body);
 }
 
 #[test]
@@ -179,20 +182,106 @@ fn an_answer_has_status_body_headers_and_details_of_its_own() {
 #[test]
 fn trees_and_policies_that_are_not_known_are_refused() {
     let one = |leaf: Value| refused(tree([(status("401"), leaf)]));
-    let redirect = "type.googleapis.com/envoy.extensions.http.custom_response.redirect_policy.v3.RedirectPolicy";
-    let typed = object([("@type", text(redirect)), ("uri", text("http://a/"))]);
-    assert!(one(object([("action", object([("typed_config", typed)]))])).contains("RedirectPolicy: not supported"));
-    assert!(one(object([])).contains("exactly one of action and matcher"));
+    assert!(one(action("acme.Policy", vec![])).contains("acme.Policy: not supported"));
+    assert!(one(object([])).contains("either a matcher or an action"));
     assert!(one(answers(vec![("status_code", Value::Integer(199))])).contains("a status from 200 to 599"));
     let length = object([("header", object([("key", text("Content-Length")), ("value", text("1"))]))]);
     assert!(one(answers(vec![("response_headers_to_add", list([length]))])).contains("the proxy writes this field"));
-    let query = is("HttpRequestQueryParamMatchInput", "x", "1");
-    assert!(refused(tree([(query, says("x"))])).contains("HttpRequestQueryParamMatchInput: nothing that Postrider"));
+    let trailer = is("HttpResponseTrailerMatchInput", "x", "1");
+    assert!(refused(tree([(trailer, says("x"))])).contains("HttpResponseTrailerMatchInput: not known yet"));
     assert!(refused(tree([(is("HttpRequestHeaderMatchInput", "", "1"), says("x"))])).contains("the name of a header"));
     let alone = object([("or_matcher", object([("predicate", list([status("401")]))]))]);
     assert!(refused(tree([(alone, says("x"))])).contains("at least two are required"));
-    assert!(refused(tree([(object([]), says("x"))])).contains("exactly one of single_predicate"));
-    assert!(refused(tree([])).contains("at least one is required"));
+    assert!(refused(tree([(object([]), says("x"))])).contains("one of single_predicate"));
     let keep = object([("keep_matching", Value::Bool(true)), ("matcher", tree([(status("401"), says("x"))]))]);
-    assert!(one(keep).contains("going on after a match"));
+    assert!(one(keep).contains("the first match counts"));
+}
+
+/// The request that fetches what takes the place of an answer with status 404.
+fn detour(policy: Vec<(&str, Value)>, stream: &mut FakeStream) -> Option<Detour> {
+    let filter = filter(&config(tree([(status("404"), action(redirect::KIND, policy))])), None);
+    match stream.with(|stream| filter.on_response_headers(&mut State::default(), stream, false)) {
+        Action::Detour(detour) => Some(*detour),
+        Action::Done => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn header(name: &str, value: &str) -> Value {
+    object([("header", object([("key", text(name)), ("value", text(value))]))])
+}
+
+#[test]
+fn an_answer_is_fetched_and_finished() {
+    let policy = || {
+        vec![
+            ("uri", text("https://errors.test:8443/a?b#c")),
+            ("status_code", Value::Integer(499)),
+            ("request_headers_to_add", list([header("x-for", "%REQ(:path)%")])),
+            ("response_headers_to_add", list([header("x-fetched", "%REQ(x-for)%")])),
+        ]
+    };
+    let mut stream = answer_of(404, VIA_UPSTREAM);
+    stream.request.set_method(b"POST").unwrap();
+    stream.request.fields.append_name(b"content-length", b"3").unwrap();
+    let found = detour(policy(), &mut stream).unwrap();
+    let head = &found.head;
+    assert_eq!(
+        (head.method(), head.authority(), head.path()),
+        (Method::Get, b"errors.test:8443".as_slice(), b"/a?b".as_slice())
+    );
+    assert_eq!(head.scheme(), Some(Scheme::Https));
+    let kept: Vec<String> = lines(&head.fields).into_iter().filter(|line| !line.starts_with("host")).collect();
+    assert_eq!(kept, ["x-q: 1", "x-q: 2", "x-for: /a?b"]);
+    // The request that was answered stays what it was.
+    assert_eq!((stream.request.method(), stream.request.path()), (Method::Post, b"/p".as_slice()));
+
+    // Whatever the chosen route says, its answer is finished, and not replaced once more.
+    for fetched in [200, 404] {
+        let mut second = answer_of(fetched, VIA_UPSTREAM);
+        second.request = head.clone();
+        second.info.shared.push(found.note.clone());
+        let filter = filter(&config(tree([(status("404"), says("never")), (status("200"), says("never"))])), None);
+        assert!(reply(&*filter, &mut second).is_none());
+        let added = second.response.fields.get_name(b"x-fetched");
+        assert_eq!((second.response.status(), added), (499, Some(b"/a?b".as_slice())), "{fetched}");
+    }
+}
+
+#[test]
+fn a_policy_without_a_status_keeps_that_of_the_answer_that_is_replaced() {
+    let found = detour(vec![("uri", text("http://a/"))], &mut answer_of(404, VIA_UPSTREAM)).unwrap();
+    let mut second = answer_of(200, VIA_UPSTREAM);
+    second.info.shared.push(found.note);
+    assert!(reply(&*filter(&object([]), None), &mut second).is_none());
+    assert_eq!(second.response.status(), 404);
+}
+
+#[test]
+fn what_cannot_be_fetched_leaves_the_answer() {
+    let elsewhere = |host: &str| vec![("redirect_action", object([("host_redirect", text(host))]))];
+    let mut stream = answer_of(404, VIA_UPSTREAM);
+    assert_eq!(detour(elsewhere("other"), &mut stream).unwrap().head.authority(), b"other");
+    assert!(detour(elsewhere("no host"), &mut stream).is_none());
+    stream.host.routeless = true;
+    assert!(detour(elsewhere("other"), &mut stream).is_none());
+    // Who asks for a head alone can take no more.
+    let mut head = answer_of(404, VIA_UPSTREAM);
+    head.request.set_method(b"HEAD").unwrap();
+    assert_eq!(detour(elsewhere("other"), &mut head).unwrap().head.method(), Method::Head);
+}
+
+#[test]
+fn policies_that_fetch_are_refused_where_they_say_too_much_or_too_little() {
+    let one = |policy: Vec<(&str, Value)>| refused(tree([(status("401"), action(redirect::KIND, policy))]));
+    let both = vec![("uri", text("http://a/")), ("redirect_action", object([]))];
+    assert!(one(both).contains("exactly one of uri and redirect_action"));
+    assert!(one(vec![]).contains("exactly one of uri and redirect_action"));
+    assert!(one(vec![("uri", text("/a"))]).contains("no absolute URI"));
+    let parts = |key: &str, value: Value| one(vec![("redirect_action", object([(key, value)]))]);
+    assert!(parts("prefix_rewrite", text("/")).contains("prefix_rewrite: another path"));
+    assert!(parts("response_code", text("FOUND")).contains("status_code of the policy"));
+    assert!(parts("port_redirect", Value::Integer(65536)).contains("a port from 1 to 65535"));
+    let extension = ("modify_request_headers_action", object([("name", text("x"))]));
+    assert!(one(vec![("uri", text("http://a/")), extension]).contains("by an extension"));
 }

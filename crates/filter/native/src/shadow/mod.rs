@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{
-    Action, ConfigError, Factory, Filter, Flow, Hooks, LocalReply, Place, Registry, RouteConfig, ScopedConfigs, State,
-    Stream, StreamInfo, WatchedFile,
+    Action, ConfigError, Factory, Filter, Flow, Hooks, Place, Registry, RouteConfig, ScopedConfigs, State, Stream,
+    StreamInfo, WatchedFile,
 };
 use postrider_model::{Reading, Value, ValueError};
 use postrider_telemetry::Block;
@@ -241,10 +241,14 @@ impl Onlooker {
         } else {
             stream.info.request_buffer_limit = limit;
         }
-        let Action::Respond(reply) = action else { return action };
+        let (status, details) = match action {
+            Action::Respond(reply) => (reply.status, reply.details),
+            // An answer from elsewhere is one of its own.
+            Action::Detour(_) => (stream.response.status(), "internal_redirect".into()),
+            action => return action,
+        };
         // A request that was not refused has no flag of one that was.
         stream.info.flags = flags;
-        let LocalReply { status, details, .. } = *reply;
         self.deny(progress, stream, status, &details)
     }
 

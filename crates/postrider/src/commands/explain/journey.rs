@@ -180,7 +180,7 @@ fn end<'p>(plan: &'p Plan, route: &'p Route, head: &RequestHead) -> End<'p> {
         Action::Redirect(redirect) => {
             let mut location = Vec::new();
             let scheme = head.scheme().map_or("http", postrider_http::Scheme::as_str);
-            redirect_location(redirect, route, head, scheme, &mut location);
+            redirect_location(redirect, Some(route), head, scheme, &mut location);
             End::Redirect { redirect, location: lossy(&location) }
         }
         Action::Forward(forward) => {
