@@ -37,6 +37,7 @@ mod jwt_authn;
 mod local_ratelimit;
 mod mutation_rules;
 mod pace;
+mod per_worker;
 mod ratelimit;
 mod rbac;
 mod read;

@@ -1,13 +1,14 @@
 //! What configurations hold that plain values do not know: header names, statuses, data from files.
 
 use std::path::Path;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::WatchedFile;
 use postrider_grpc::core::StatusCode;
 use postrider_http::{HeaderName, is_field_value};
-use postrider_model::{AppendAction, Format, HeaderValue, Piece, Reading};
+use postrider_model::{AppendAction, Format, HeaderValue, Piece, Reading, Value};
 
 /// A field name.
 pub(crate) fn header(at: &mut Reading<'_>, key: &str) -> Option<HeaderName> {
@@ -106,6 +107,35 @@ pub(crate) fn header_option(at: &mut Reading<'_>) -> Option<HeaderValue> {
     Some(HeaderValue { name, value, action, keep_empty })
 }
 
+/// Whom to ask, and for how long.
+#[derive(Debug)]
+pub(crate) struct HttpUri {
+    pub(crate) cluster: String,
+    pub(crate) authority: String,
+    pub(crate) path: String,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// `HttpUri`.
+pub(crate) fn http_uri(at: &mut Reading<'_>) -> HttpUri {
+    let cluster = at.text("cluster").unwrap_or_default().to_owned();
+    if cluster.is_empty() {
+        at.error("cluster", "the name of a cluster is required");
+    }
+    let text = at.text("uri").unwrap_or_default();
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    if authority.is_empty() {
+        at.error("uri", format!("\"{text}\" names no host"));
+    }
+    HttpUri {
+        cluster,
+        authority: authority.to_owned(),
+        path: if path.is_empty() { "/" } else { path }.to_owned(),
+        timeout: at.duration("timeout").filter(|timeout| !timeout.is_zero()),
+    }
+}
+
 /// Largest file read as data: not whatever a path happens to lead to.
 const MAX_DATA_BYTES: u64 = 8 << 20;
 
@@ -115,7 +145,12 @@ pub(crate) fn data_source(at: &mut Reading<'_>, key: &str, files: &mut Vec<Watch
     at.map(key, |at| {
         // Every file is watched, whatever changes it.
         at.map("watched_directory", |at| at.text("path").map(str::len));
-        let named: Vec<(&str, &str)> = PLACES.iter().filter_map(|place| Some((*place, at.text(place)?))).collect();
+        // An empty text is one, too.
+        let named = PLACES.iter().filter_map(|place| match at.value(place)? {
+            Value::String(text) => Some((*place, text.as_str())),
+            _ => None,
+        });
+        let named: Vec<(&str, &str)> = named.collect();
         let [(place, value)] = named[..] else {
             at.wrong(format!("exactly one of {} is wanted", PLACES.join(", ")));
             return None;

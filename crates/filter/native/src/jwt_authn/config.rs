@@ -9,7 +9,7 @@ use postrider_model::{Reading, StringMatch, Value, string_match};
 
 use super::extract::{Place, Places};
 use super::keys::Keys;
-use crate::read::{data_source, header, own_header};
+use crate::read::{HttpUri, data_source, header, http_uri, own_header};
 use crate::request_match::RequestMatch;
 
 const DEFAULT_CLOCK_SKEW: u64 = 60;
@@ -102,10 +102,7 @@ pub(super) enum Source {
 
 #[derive(Debug)]
 pub(super) struct Remote {
-    pub(super) cluster: String,
-    pub(super) authority: String,
-    pub(super) path: String,
-    pub(super) timeout: Option<Duration>,
+    pub(super) uri: HttpUri,
     /// How long keys are good.
     pub(super) duration: Duration,
     /// They stay good while new ones are asked for; after a failure, that is tried again so much later.
@@ -287,23 +284,8 @@ fn claim(at: &mut Reading<'_>) -> Option<(HeaderName, Vec<String>)> {
 
 fn remote(at: &mut Reading<'_>) -> Option<Remote> {
     at.refuse("retry_policy", "asking for keys again at once");
-    let place = at.map("http_uri", |uri| {
-        let cluster = uri.text("cluster").unwrap_or_default().to_owned();
-        if cluster.is_empty() {
-            uri.error("cluster", "the name of a cluster is required");
-        }
-        let text = uri.text("uri").unwrap_or_default();
-        let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
-        let at = rest.find('/').unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(at);
-        if authority.is_empty() {
-            uri.error("uri", format!("\"{text}\" names no host"));
-        }
-        let timeout = uri.duration("timeout").filter(|timeout| !timeout.is_zero());
-        let path = if path.is_empty() { "/" } else { path };
-        (cluster, authority.to_owned(), path.to_owned(), timeout)
-    });
-    if place.is_none() {
+    let uri = at.map("http_uri", http_uri);
+    if uri.is_none() {
         at.error("http_uri", "where the keys are is required");
     }
     let in_background = at.map("async_fetch", |at| {
@@ -312,8 +294,7 @@ fn remote(at: &mut Reading<'_>) -> Option<Remote> {
         at.duration("failed_refetch_duration").unwrap_or(DEFAULT_REFETCH_AFTER_FAILURE)
     });
     let duration = at.duration("cache_duration").unwrap_or(DEFAULT_KEYS_DURATION);
-    let (cluster, authority, path, timeout) = place?;
-    Some(Remote { cluster, authority, path, timeout, duration, in_background })
+    Some(Remote { uri: uri?, duration, in_background })
 }
 
 fn requirements(all: &mut Reading<'_>, providers: &[&str]) -> Vec<(String, Requirement)> {

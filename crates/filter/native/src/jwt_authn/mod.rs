@@ -22,7 +22,6 @@ mod token;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
@@ -32,6 +31,7 @@ use postrider_http::{HeaderId, Method, RequestHead};
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::Block;
 
+use crate::per_worker::FilterNumber;
 use crate::request_parts::quotable_uri;
 use check::{Answers, Check, NeedsKeys};
 use config::{Config, Override, Requirement, Source};
@@ -44,17 +44,13 @@ const ROUTE_KIND: &str = "envoy.extensions.filters.http.jwt_authn.v3.PerRouteCon
 /// Where tokens are noted, whatever the filter is called in its chain.
 const NAMESPACE: &str = "envoy.filters.http.jwt_authn";
 
-/// Tells filters apart, so that a worker keeps one store for each.
-static FILTERS: AtomicU64 = AtomicU64::new(0);
-
 /// Reads a gateway-level configuration.
 pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    let number = FILTERS.fetch_add(1, Ordering::Relaxed);
-    Ok(Arc::new(JwtAuthn { number, config: Arc::new(config::read(value)?) }))
+    Ok(Arc::new(JwtAuthn { number: FilterNumber::next(), config: Arc::new(config::read(value)?) }))
 }
 
 struct JwtAuthn {
-    number: u64,
+    number: FilterNumber,
     config: Arc<Config>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use postrider_filter_api::{Answer, Call, CallFailure, Host, Moment, Resumer};
 use postrider_http::{HeaderId, RequestHead};
@@ -12,6 +12,7 @@ use super::config::{CacheLimits, Config, Remote, Source};
 use super::keys::Keys;
 use super::stat;
 use super::token::Token;
+use crate::per_worker::{FilterNumber, PerFilter};
 
 /// Keys refreshed in the background are asked for so much before their time.
 const AHEAD_SECONDS: u64 = 5;
@@ -33,31 +34,23 @@ struct Entry {
 pub(super) type Slot = Rc<RefCell<Option<Option<Rc<Keys>>>>>;
 
 thread_local! {
-    /// The stores of this worker, by the number of their filter: all routes of a filter share one.
-    static STORES: RefCell<Vec<(u64, Weak<Store>)>> = const { RefCell::new(Vec::new()) };
+    /// The stores of this worker.
+    static STORES: RefCell<PerFilter<Store>> = const { RefCell::new(PerFilter::new()) };
 }
 
 impl Store {
     /// The store of the filter with that number.
-    pub(super) fn of(filter: u64, config: &Config) -> Rc<Store> {
-        STORES.with_borrow_mut(|stores| {
-            stores.retain(|(_, store)| store.strong_count() > 0);
-            let known = stores.iter().find(|(number, _)| *number == filter);
-            if let Some(store) = known.and_then(|(_, store)| store.upgrade()) {
-                return store;
-            }
-            let entry = |cache: Option<CacheLimits>| Entry {
-                keys: RefCell::default(),
-                old_from: Cell::default(),
-                refresh_from: Cell::default(),
-                is_asking: Cell::default(),
-                waiting: RefCell::default(),
-                tokens: cache.map(|limits| RefCell::new(Tokens::new(limits))),
-            };
-            let store = Rc::new(Store(config.providers.iter().map(|provider| entry(provider.cache)).collect()));
-            stores.push((filter, Rc::downgrade(&store)));
-            store
-        })
+    pub(super) fn of(filter: FilterNumber, config: &Config) -> Rc<Store> {
+        let entry = |cache: Option<CacheLimits>| Entry {
+            keys: RefCell::default(),
+            old_from: Cell::default(),
+            refresh_from: Cell::default(),
+            is_asking: Cell::default(),
+            waiting: RefCell::default(),
+            tokens: cache.map(|limits| RefCell::new(Tokens::new(limits))),
+        };
+        let make = || Store(config.providers.iter().map(|provider| entry(provider.cache)).collect());
+        STORES.with_borrow_mut(|stores| stores.of(filter, make))
     }
 
     /// Keys from elsewhere that are good now.
@@ -119,10 +112,10 @@ impl Store {
         let (store, stats) = (self.clone(), stats.clone());
         let heard = stats.clone();
         let call = Call {
-            cluster: remote.cluster.as_str().into(),
+            cluster: remote.uri.cluster.as_str().into(),
             head: request(remote),
             body: Vec::new(),
-            timeout: remote.timeout,
+            timeout: remote.uri.timeout,
             done: Box::new(move |outcome| store.hear(provider, outcome, &times, &heard)),
         };
         match host.call(call) {
@@ -178,8 +171,8 @@ fn request(remote: &Remote) -> RequestHead {
     let mut head = RequestHead::new();
     // What cannot be a request leads to no keys.
     let _ = head.set_method(b"GET");
-    let _ = head.set_path(remote.path.as_bytes());
-    let _ = head.set_authority(remote.authority.as_bytes());
+    let _ = head.set_path(remote.uri.path.as_bytes());
+    let _ = head.set_authority(remote.uri.authority.as_bytes());
     // By this name others ask for keys, and some servers answer nobody without one.
     let _ = head.fields.append(HeaderId::UserAgent, b"Go-browser");
     head
