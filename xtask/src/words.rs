@@ -55,6 +55,11 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
         "what a tree looks at and what takes an answer's place are found by the types of their configurations",
     ),
     (
+        "crates/filter/native/src/credential_injector/",
+        &["envoy", "typed config"],
+        "a kind of credential is found by the type of its configuration",
+    ),
+    (
         "crates/filter/native/src/set_filter_state/",
         &["envoy"],
         "names of objects in the filter state, and of what makes them",

@@ -29,7 +29,7 @@ use prost_reflect::DescriptorPool;
 
 use self::decode::Decoder;
 pub use self::format::Format;
-pub(crate) use self::secrets::below;
+pub(crate) use self::secrets::{SECRET_CONFIG, asks_for_generic, below};
 pub use self::secrets::{SecretFiles, load_secrets};
 use crate::form::Form;
 use crate::message::Message;

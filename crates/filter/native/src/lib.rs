@@ -13,6 +13,7 @@ mod cdn_loop;
 mod compression;
 mod compressor;
 mod cors;
+mod credential_injector;
 mod csrf;
 mod custom_response;
 mod decompressor;
@@ -62,6 +63,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(buffer::KIND, buffer::build);
     registry.register(cors::KIND, cors::build);
     registry.register(custom_response::KIND, custom_response::build);
+    registry.register(credential_injector::KIND, credential_injector::build);
     registry.register(csrf::KIND, csrf::build);
     registry.register(cdn_loop::KIND, cdn_loop::build);
     registry.register(stateful_session::KIND, stateful_session::build);

@@ -140,6 +140,11 @@ static EXTENSIONS: &[Extension] = &[
     entry("envoy.filters.http.ext_authz", &[], "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"),
     entry("envoy.filters.http.ext_proc", &[], "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor"),
     entry("envoy.filters.http.jwt_authn", &[], "envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication"),
+    entry(
+        "envoy.filters.http.credential_injector",
+        &[],
+        "envoy.extensions.filters.http.credential_injector.v3.CredentialInjector",
+    ),
     entry("envoy.filters.http.rbac", &[], "envoy.extensions.filters.http.rbac.v3.RBAC"),
     entry("envoy.filters.http.header_mutation", &[], "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"),
     entry("envoy.filters.http.header_to_metadata", &[], "envoy.extensions.filters.http.header_to_metadata.v3.Config"),

@@ -13,16 +13,27 @@ use crate::tree;
 
 const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
-const SECRET_CONFIG: &str = "envoy.extensions.transport_sockets.tls.v3.SdsSecretConfig";
+pub(crate) const SECRET_CONFIG: &str = "envoy.extensions.transport_sockets.tls.v3.SdsSecretConfig";
 
 /// May stand around a secret, with a name and a version of its own.
 const RESOURCE: &str = "envoy.service.discovery.v3.Resource";
 
-/// What asks for secrets.
+/// What asks for keys, certificates and rules about them.
 const TLS_CONTEXTS: [&str; 2] = [
     "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
     "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
 ];
+
+/// What asks for generic secrets, in the configurations of extensions.
+const CREDENTIALS: [&str; 2] = [
+    "envoy.extensions.http.injected_credentials.generic.v3.Generic",
+    "envoy.extensions.http.injected_credentials.oauth2.v3.OAuth2",
+];
+
+/// Whether messages of this type ask for generic secrets.
+pub(crate) fn asks_for_generic(type_name: &str) -> bool {
+    CREDENTIALS.contains(&type_name)
+}
 
 /// The files of secrets that a bootstrap names.
 #[derive(Debug, Default)]
@@ -103,7 +114,7 @@ fn in_any(value: &Value) -> Option<&Message> {
     }
 }
 
-/// Loads each file of secrets that a TLS context of `bootstrap` names, once.
+/// Loads each file of secrets that a TLS context or a filter of `bootstrap` names, once.
 pub fn load_secrets(
     bootstrap: &Message,
     options: &LoadOptions,
@@ -140,10 +151,10 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
 }
 
 /// Paths of files of secrets in a message and below, each once, in the order of the document.
-fn collect(message: &Message, in_tls: bool, paths: &mut Vec<String>) {
+fn collect(message: &Message, asks: bool, paths: &mut Vec<String>) {
     let name = message.type_name();
-    let in_tls = in_tls || TLS_CONTEXTS.contains(&name);
-    if in_tls && name == SECRET_CONFIG {
+    let asks = asks || TLS_CONTEXTS.contains(&name) || asks_for_generic(name);
+    if asks && name == SECRET_CONFIG {
         if let Some(source) = message.message("sds_config") {
             let path = match source.message("path_config_source") {
                 Some(file) => file.str("path"),
@@ -156,16 +167,16 @@ fn collect(message: &Message, in_tls: bool, paths: &mut Vec<String>) {
         return;
     }
     for field in &message.fields {
-        below_value(&field.value, in_tls, paths);
+        below_value(&field.value, asks, paths);
     }
 }
 
-fn below_value(value: &Value, in_tls: bool, paths: &mut Vec<String>) {
+fn below_value(value: &Value, asks: bool, paths: &mut Vec<String>) {
     match value {
-        Value::Message(message) => collect(message, in_tls, paths),
-        Value::Any(any) => any.message.iter().for_each(|message| collect(message, in_tls, paths)),
-        Value::List(items) => items.iter().for_each(|item| below_value(&item.value, in_tls, paths)),
-        Value::Map(entries) => entries.iter().for_each(|entry| below_value(&entry.value, in_tls, paths)),
+        Value::Message(message) => collect(message, asks, paths),
+        Value::Any(any) => any.message.iter().for_each(|message| collect(message, asks, paths)),
+        Value::List(items) => items.iter().for_each(|item| below_value(&item.value, asks, paths)),
+        Value::Map(entries) => entries.iter().for_each(|entry| below_value(&entry.value, asks, paths)),
         _ => {}
     }
 }

@@ -6,7 +6,7 @@ use postrider_model::{FilterConfig, FilterOverride, FilterSlot, Origin, RouterOp
 use super::callees;
 use super::context::{ClusterUse, Lowering};
 use super::locate::locate;
-use super::value;
+use super::{secrets, value};
 use crate::reader::{AnyReader, Reader};
 
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
@@ -107,7 +107,7 @@ fn slot(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>, disable
 
 /// The `typed_config` of an extension that is known to somebody as a value, once that somebody has looked at it.
 pub(super) fn checked(cx: &mut Lowering<'_>, extension: &Reader<'_>, any: &AnyReader<'_>) -> Value {
-    let config = any.reader.as_ref().map(|config| value::value(config.as_message())).unwrap_or_default();
+    let config = any.reader.as_ref().map(|config| secrets::value(cx, config)).unwrap_or_default();
     for error in cx.kinds.check(extension.str("name"), any.type_name, &config) {
         let message = any.reader.as_ref().map(Reader::as_message);
         let span = message.and_then(|message| locate(message, &error.path)).or(any.span);

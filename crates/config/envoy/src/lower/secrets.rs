@@ -3,12 +3,15 @@
 use std::collections::HashSet;
 
 use postrider_config_core::{Diagnostic, nearest};
+use postrider_model::Value;
 
 use super::checks;
 use super::context::Lowering;
+use super::value;
 use crate::coverage::{Coverage, UnsupportedPolicy};
 use crate::known::VERSION;
-use crate::load::SecretFiles;
+use crate::load::{SECRET_CONFIG, SecretFiles, asks_for_generic};
+use crate::message::{Message, Value as Wire};
 use crate::reader::Reader;
 
 /// Kinds of secrets (the members of `Secret.type`), as messages call them.
@@ -117,6 +120,48 @@ fn named<'c>(
 
 fn word(kind: &str) -> &'static str {
     KINDS.iter().find(|(known, _)| *known == kind).map_or("secret", |(_, word)| word)
+}
+
+/// The configuration of an extension as a plain value. Beside the name of each generic secret that it asks for stands the
+/// secret, as `generic_secret`.
+pub(super) fn value(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Value {
+    let mut plain = value::value(config.as_message());
+    supply(cx, config, config.as_message(), config.path(), false, &mut plain);
+    plain
+}
+
+fn supply<'m>(
+    cx: &mut Lowering<'_>,
+    config: &Reader<'m>,
+    message: &'m Message,
+    path: &str,
+    asks: bool,
+    plain: &mut Value,
+) {
+    let Value::Map(entries) = plain else { return };
+    if asks && message.type_name() == SECRET_CONFIG {
+        let found = find(cx, &config.below(message, path.to_owned()), "generic_secret");
+        let secret = found.map(|secret| {
+            secret.read_whole();
+            value::value(secret.as_message())
+        });
+        // Without one there was an error, and an empty secret is no second one.
+        entries.push(("generic_secret".to_owned(), secret.unwrap_or(Value::Map(Vec::new()))));
+        return;
+    }
+    let asks = asks || asks_for_generic(message.type_name());
+    for field in &message.fields {
+        let inner = match &field.value {
+            Wire::Message(inner) => Some(&**inner),
+            Wire::Any(any) => any.message.as_ref(),
+            _ => None,
+        };
+        let Some(inner) = inner else { continue };
+        let name = field.descriptor.name();
+        if let Some((_, below)) = entries.iter_mut().find(|(key, _)| key == name) {
+            supply(cx, config, inner, &format!("{path}.{name}"), asks, below);
+        }
+    }
 }
 
 /// What must hold of all secrets, and what of them nobody read. Last, when it is known which of them are used.
