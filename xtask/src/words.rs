@@ -105,12 +105,15 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
 const STATE_NAMES: &[&str] = &[
     "envoy.common",
     "envoy.extensions.filters.network.rbac.v3.RBAC",
+    "envoy.extensions.filters.network.set_filter_state.v3.Config",
+    "envoy.extensions.filters.network.sni_cluster.v3.SniCluster",
     "envoy.filters.http.grpc_stats",
     "envoy.filters.http.header_to_metadata",
     "envoy.filters.http.json_to_metadata",
     "envoy.filters.http.jwt_authn",
     "envoy.filters.http.rbac",
     "envoy.filters.network.rbac",
+    "envoy.tcp_proxy.cluster",
     "envoy.tcp_proxy.propagate_response_headers",
     "envoy.tcp_proxy.propagate_response_trailers",
 ];

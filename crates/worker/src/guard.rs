@@ -1,13 +1,21 @@
-//! Connections that a chain's guards turn away.
+//! What a chain's guards say of its connections, and those that they turn away.
 
-use postrider_filter_api::{Admission, StreamInfo};
-use postrider_model::Metadata;
+use postrider_filter_api::{Admission, StreamInfo, Visit};
+use postrider_http::{Fields, RequestHead, ResponseHead};
+use postrider_model::{LogFormat, Metadata, Value};
 
 use crate::chain::{Chain, Handler};
+use crate::format::Context;
 use crate::listener::Arrival;
 use crate::worker::Worker;
 use crate::{plain, tcp};
 use std::rc::Rc;
+
+/// What guards noted of a connection.
+pub(crate) struct Noted {
+    pub(crate) metadata: Metadata,
+    pub(crate) state: Vec<(String, Value)>,
+}
 
 /// Asks the guards of `chain`; `None` when the connection was turned away, and otherwise the connection with what they
 /// noted of it.
@@ -18,8 +26,15 @@ pub(crate) async fn admit(
     server_name: Option<&str>,
 ) -> Option<Arrival> {
     let mut info = tcp::info_of(worker, chain, &arrival);
+    let write = |info: &StreamInfo, format: &LogFormat, out: &mut Vec<u8>| {
+        let now = worker.clock.wall(worker.clock.now());
+        let (request, response, trailers) = (&RequestHead::new(), &ResponseHead::new(), &Fields::new());
+        let context = Context { request, response, trailers, info, route: None, reply_body: &[], http: false, now };
+        context.write_log(format, out);
+    };
     for guard in &chain.guards {
-        if let Admission::Close { after, details } = guard.on_connection(&mut info, server_name) {
+        let visit = &mut Visit { info: &mut info, server_name, write: &write };
+        if let Admission::Close { after, details } = guard.on_connection(visit) {
             info.termination_details = details;
             if let Some(delay) = after {
                 // Whoever comes again at once is not to have it at once.
@@ -45,6 +60,7 @@ async fn turn_away(worker: &Rc<Worker>, chain: &Chain, mut arrival: Arrival, inf
     }
 }
 
-fn noted(info: StreamInfo) -> Option<Box<Metadata>> {
-    (!info.metadata.is_empty()).then(|| Box::new(info.metadata))
+fn noted(info: StreamInfo) -> Option<Rc<Noted>> {
+    let StreamInfo { metadata, filter_state: state, .. } = info;
+    (!metadata.is_empty() || !state.is_empty()).then(|| Rc::new(Noted { metadata, state }))
 }

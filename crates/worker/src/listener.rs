@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use postrider_filter_api::{Moment, TlsSession};
-use postrider_model::{Address, ConnectionBalance, Metadata, ProxyProtocol, ScaledTimer};
+use postrider_model::{Address, ConnectionBalance, ProxyProtocol, ScaledTimer};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{
@@ -87,7 +87,7 @@ pub(crate) struct Arrival {
     /// What the listener's log will say of the connection.
     pub(crate) record: Option<Rc<Record>>,
     /// What guards noted.
-    pub(crate) noted: Option<Box<Metadata>>,
+    pub(crate) noted: Option<Rc<guard::Noted>>,
 }
 
 impl Listener {

@@ -339,7 +339,11 @@ impl ChainPlan {
                 errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
                 continue;
             };
-            guards.extend(build(&slot.config).map_err(|refused| report(&mut errors, &slot.origin.0, refused)).ok());
+            let built = build(&slot.config).map_err(|refused| report(&mut errors, &slot.origin.0, refused)).ok();
+            if let Some(guard) = built {
+                remember(&mut files, guard.files());
+                guards.push(guard);
+            }
         }
         let Some(handler) = handler.filter(|_| errors.is_empty()) else { return Err(errors) };
         if let HandlerPlan::Http(http) = &handler {

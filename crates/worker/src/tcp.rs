@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 
-use postrider_filter_api::{Flags, Logged, Moment, StreamInfo};
+use postrider_filter_api::{Flags, Logged, Moment, StreamInfo, TCP_CLUSTER};
 use postrider_http::{Fields, RequestHead, ResponseHead, Version};
-use postrider_model::{HashSource, Priority, TcpCluster, UpstreamProtocol};
+use postrider_model::{HashSource, Priority, TcpCluster, UpstreamProtocol, Value};
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
 use postrider_upstream::Choice;
 use postrider_upstream::outlier::Outcome;
@@ -72,7 +72,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     let now = info.started;
     let Arrival { io, ahead, redirected, counted, record, noted, .. } = arrival;
     if let Some(noted) = noted {
-        info.metadata = *noted;
+        info.metadata.clone_from(&noted.metadata);
+        info.filter_state.clone_from(&noted.state);
     }
     let mut session = Session {
         deadline: worker.timers.register(),
@@ -189,7 +190,13 @@ impl Session {
     /// Connects to an endpoint of the cluster that the configuration names, as often as it allows.
     async fn connect(&mut self, tcp: &Tcp) -> Option<(Rc<Cluster>, Box<Upstream>)> {
         let drawn = draw(&tcp.model.clusters, self.worker.random.next())?;
-        let Some(cluster) = self.worker.cluster(&drawn.cluster) else {
+        // A guard may know better.
+        let named = self.info.filter_state.iter().find(|(name, _)| name == TCP_CLUSTER);
+        let name = match named {
+            Some((_, Value::String(name))) => name,
+            _ => &drawn.cluster,
+        };
+        let Some(cluster) = self.worker.cluster(name) else {
             tcp.stats.inc(stat::DOWNSTREAM_CX_NO_ROUTE);
             self.fail(Flags::NO_CLUSTER_FOUND);
             return None;

@@ -117,6 +117,14 @@ impl StreamInfo {
         self.details != VIA_UPSTREAM
     }
 
+    /// Puts an object into the filter state, in the place of one of that name.
+    pub fn set_state(&mut self, name: &str, value: Value) {
+        match self.filter_state.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value,
+            None => self.filter_state.push((name.to_owned(), value)),
+        }
+    }
+
     /// Forgets one stream and begins another, in place.
     pub fn restart(&mut self, started: Moment, start: SystemTime) {
         self.start = start;

@@ -40,7 +40,7 @@ pub use config::{
     Place, Registry, RouteConfig, ScopedConfigs, WatchedFile,
 };
 pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
-pub use guard::{Admission, Guard, GuardFactory};
+pub use guard::{Admission, Guard, GuardFactory, TCP_CLUSTER, Visit};
 pub use host::{
     Answer, Call, CallFailure, CallHandle, ClusterHealth, Host, RouteFacts, RouteRateLimits, RouteTarget,
     UnknownCluster,

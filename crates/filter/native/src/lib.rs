@@ -49,6 +49,7 @@ mod set_metadata;
 mod shadow;
 mod share;
 mod shown;
+mod sni_cluster;
 mod stateful_session;
 pub mod tap;
 mod wire;
@@ -92,6 +93,8 @@ pub fn register(registry: &mut Registry) {
     registry.register(tap::OWN_KIND, tap::build_own);
     registry.register_wrapper(shadow::KIND, shadow::build);
     registry.register_guard(rbac::CONNECTIONS_KIND, rbac::build_connections);
+    registry.register_guard(set_filter_state::CONNECTIONS_KIND, set_filter_state::build_connections);
+    registry.register_guard(sni_cluster::KIND, sni_cluster::build);
 }
 
 #[cfg(test)]

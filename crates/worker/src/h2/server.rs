@@ -28,6 +28,7 @@ use super::wire::Wire;
 use super::{FRAME_BYTES, SEND_BUFFER};
 use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
+use crate::guard::Noted;
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::record::Record;
@@ -57,6 +58,7 @@ struct Shared {
     tls: Option<Rc<TlsSession>>,
     id: u64,
     record: Option<Rc<Record>>,
+    noted: Option<Rc<Noted>>,
     requests: Cell<u32>,
     active: Cell<usize>,
 }
@@ -65,10 +67,11 @@ struct Shared {
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, .. } = arrival;
+    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted } = arrival;
     let (requests, active) = (Cell::new(0), Cell::new(0));
     let shared =
-        Rc::new(Shared { worker, chain, local, redirected, remote, direct_remote, tls, id, record, requests, active });
+        Shared { worker, chain, local, redirected, remote, direct_remote, tls, id, record, noted, requests, active };
+    let shared = Rc::new(shared);
     let stats = &http.stats;
     stats.inc(stat::DOWNSTREAM_CX_HTTP2_TOTAL);
     stats.gauge_inc(stat::DOWNSTREAM_CX_HTTP2_ACTIVE);
@@ -309,12 +312,13 @@ pub(super) async fn answer(job: Job) {
     let io = Io::Http2(Box::new(Stream::of_client(recv, respond, read)));
     let Shared { local, redirected, remote, direct_remote, id, .. } = *shared;
     let (tls, record, number) = (shared.tls.clone(), shared.record.clone(), shared.requests.get());
+    let noted = shared.noted.clone();
     let ahead = Input::copied(&head, &shared.worker.buffers);
     if head.capacity() <= KEPT_HEAD_BYTES {
         HEAD.set(head);
     }
     let arrival =
-        Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted: None, record, noted: None };
+        Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted: None, record, noted };
     crate::http::serve(shared.worker.clone(), chain, arrival, number).await;
     shared.active.set(shared.active.get().saturating_sub(1));
 }

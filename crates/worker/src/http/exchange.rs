@@ -287,6 +287,9 @@ impl Exchange {
         self.info.downstream_remote = connection.remote;
         self.info.filter_chain.clone_from(&connection.chain.name);
         self.info.tls.clone_from(&connection.tls);
+        if let Some(noted) = &connection.noted {
+            self.info.filter_state.clone_from(&noted.state);
+        }
         self.last_activity = now;
         let stats = &http.stats;
         stats.inc(match self.request.version() {

@@ -55,6 +55,7 @@ use postrider_telemetry::stats::sets::http as stat;
 
 use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
+use crate::guard::Noted;
 use crate::io::Io;
 use crate::listener::{Arrival, Counted};
 use crate::party::Caller;
@@ -96,6 +97,7 @@ pub(crate) struct Connection {
     counted: Option<Counted>,
     /// What the listener's log will say.
     pub(super) record: Option<Rc<Record>>,
+    pub(super) noted: Option<Rc<Noted>>,
 }
 
 /// How a connection goes on after an exchange.
@@ -123,7 +125,7 @@ enum Fill {
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival, requests: u32) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, .. } = arrival;
+    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted } = arrival;
     let mut connection = Connection {
         deadline: worker.timers.register(),
         accepted: worker.clock.now(),
@@ -145,6 +147,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         id,
         counted,
         record,
+        noted,
     };
     connection.run(http).await;
     if connection.is_http2 {
@@ -428,8 +431,8 @@ impl Connection {
     fn hand_on(mut self) -> Arrival {
         let ahead = Input::holding(self.input.bytes().to_vec());
         self.input.release(&self.worker.buffers);
-        let Connection { io, local, redirected, remote, direct_remote, tls, id, counted, record, .. } = self;
-        Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted: None }
+        let Connection { io, local, redirected, remote, direct_remote, tls, id, counted, record, noted, .. } = self;
+        Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted }
     }
 
     fn end(mut self, http: &Http) {

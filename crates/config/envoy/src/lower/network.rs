@@ -1,4 +1,4 @@
-//! The network filters of a chain: those that may turn a connection away, and the last one, which serves it.
+//! The network filters of a chain: those that look at a connection first, and the last one, which serves it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,12 @@ const HTTP: &str = "envoy.extensions.filters.network.http_connection_manager.v3.
 const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const ECHO: &str = "envoy.extensions.filters.network.echo.v3.Echo";
 const RESPONSE: &str = "envoy.extensions.filters.network.direct_response.v3.Config";
-/// Filters of the registry that may turn a connection away.
-const GUARDS: [&str; 1] = ["envoy.extensions.filters.network.rbac.v3.RBAC"];
+/// Filters of the registry that look at a connection before it is served.
+const GUARDS: [&str; 3] = [
+    "envoy.extensions.filters.network.rbac.v3.RBAC",
+    "envoy.extensions.filters.network.set_filter_state.v3.Config",
+    "envoy.extensions.filters.network.sni_cluster.v3.SniCluster",
+];
 const LIMIT: &str = "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
 
 const RATE: &str = "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit";
@@ -70,10 +74,10 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
     (limits, guards, handler)
 }
 
-/// Limits, filters that may turn a connection away, and the one that serves it.
+/// Limits, filters that look at a connection first, and the one that serves it.
 type Filters = (Vec<ChainLimit>, Vec<FilterSlot>, Option<ConnectionHandler>);
 
-/// A filter of the registry that may turn a connection away.
+/// A filter of the registry that looks at a connection before it is served.
 fn guard(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>) -> FilterSlot {
     filter.whole("typed_config");
     FilterSlot {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_filter_api::{Admission, ConfigError, Guard, GuardFactory, Place, StreamInfo};
+use postrider_filter_api::{Admission, ConfigError, Guard, GuardFactory, Place, Visit};
 use postrider_model::Value;
 
 use super::config::{self, Connections};
@@ -72,7 +72,9 @@ struct Doorkeeper {
 }
 
 impl Guard for Doorkeeper {
-    fn on_connection(&self, info: &mut StreamInfo, server_name: Option<&str>) -> Admission {
+    fn on_connection(&self, visit: &mut Visit<'_>) -> Admission {
+        let Visit { info, server_name, .. } = visit;
+        let server_name = *server_name;
         if let Some(shadow) = &self.shadow {
             let ruling = shadow.judge(Subject { request: None, info, route: None, server_name });
             shadow.note(ruling, NAMESPACE, &mut info.metadata);

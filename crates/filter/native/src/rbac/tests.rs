@@ -6,6 +6,7 @@ use postrider_model::CertificatePart;
 
 use super::*;
 use crate::testing::{list, object, request, request_headers, text};
+use postrider_filter_api::{Admission, Visit};
 
 fn exact(value: &str) -> Value {
     object([("exact", text(value))])
@@ -247,9 +248,10 @@ fn rules_about_connections_know_no_requests() {
     let factory = build_connections(&config(rules("ALLOW", named, anybody()))).ok().unwrap();
     let guard = factory.guard(&crate::testing::place());
     let mut info = request("/", &[]).info;
-    let close = |admission| matches!(admission, postrider_filter_api::Admission::Close { after: None, .. });
-    assert!(!close(guard.on_connection(&mut info, Some("a.test"))));
-    assert!(close(guard.on_connection(&mut info, Some("b.test"))));
-    assert!(close(guard.on_connection(&mut info, None)));
+    for (server_name, closes) in [(Some("a.test"), false), (Some("b.test"), true), (None, true)] {
+        let visit = &mut Visit { info: &mut info, server_name, write: &|_, _, _| {} };
+        let admission = guard.on_connection(visit);
+        assert_eq!(matches!(admission, Admission::Close { after: None, .. }), closes, "{server_name:?}");
+    }
     assert!(info.metadata.is_empty());
 }

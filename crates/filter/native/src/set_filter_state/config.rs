@@ -24,7 +24,7 @@ pub(super) enum Kind {
 const FACTORIES: [(&str, Kind); 3] =
     [("envoy.string", Kind::Text), ("envoy.hashable_string", Kind::Text), ("envoy.bool", Kind::Bool)];
 
-/// Objects that Envoy acts upon by their names, and nothing here does.
+/// Objects that Envoy acts upon by their names.
 const ACTED_UPON: [&str; 13] = [
     "envoy.filters.listener.original_dst.local_ip",
     "envoy.filters.listener.original_dst.remote_ip",
@@ -41,12 +41,17 @@ const ACTED_UPON: [&str; 13] = [
     "envoy.upstream.dynamic_port",
 ];
 
-/// The objects of one scope, in their order.
-pub(super) fn objects(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Vec<Object> {
-    at.each("on_request_headers", |at| object(at, files)).into_iter().flatten().collect()
+/// The objects of one scope, in their order. `acted_upon`: those among [`ACTED_UPON`] that somebody here acts upon.
+pub(super) fn objects(
+    at: &mut Reading<'_>,
+    hook: &str,
+    acted_upon: &[&str],
+    files: &mut Vec<WatchedFile>,
+) -> Vec<Object> {
+    at.each(hook, |at| object(at, acted_upon, files)).into_iter().flatten().collect()
 }
 
-fn object(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Option<Object> {
+fn object(at: &mut Reading<'_>, acted_upon: &[&str], files: &mut Vec<WatchedFile>) -> Option<Object> {
     // Has no effect in Envoy either: an object may always be replaced.
     at.flag("read_only");
     if matches!(at.text("shared_with_upstream"), Some("ONCE" | "TRANSITIVE")) {
@@ -57,7 +62,7 @@ fn object(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Option<Object> 
     }
     let skips_empty = at.flag("skip_if_empty");
     let key = at.text("object_key").unwrap_or_default();
-    let kind = kind(at, key);
+    let kind = kind(at, key, acted_upon);
     if !at.has("format_string") {
         at.error("format_string", "the value of the object is required");
     }
@@ -65,11 +70,15 @@ fn object(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Option<Object> 
     Some(Object { key: key.to_owned(), kind: kind?, format: format?, skips_empty })
 }
 
-fn kind(at: &mut Reading<'_>, key: &str) -> Option<Kind> {
+fn kind(at: &mut Reading<'_>, key: &str, acted_upon: &[&str]) -> Option<Kind> {
     let factory = at.text("factory_key");
     if key.is_empty() {
         at.error("object_key", "the name of the object is required");
         return None;
+    }
+    // Each of them is made by a factory of its name, from a text.
+    if acted_upon.contains(&key) && factory.is_none_or(|factory| factory == key) {
+        return Some(Kind::Text);
     }
     if ACTED_UPON.contains(&key) {
         at.error("object_key", format!("what \"{key}\" does in Envoy is not supported by Postrider"));

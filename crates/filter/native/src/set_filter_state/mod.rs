@@ -4,6 +4,7 @@
 //! virtual hosts, routes and weighted clusters: all of them apply, the most specific last.
 
 mod config;
+mod connections;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,15 +14,20 @@ use postrider_filter_api::{
 };
 use postrider_model::{Reading, Value, ValueError};
 
+pub(crate) use connections::{KIND as CONNECTIONS_KIND, build as build_connections};
+
 use config::{Kind, Object};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.set_filter_state.v3.Config";
+
+/// The field of the objects.
+const HOOK: &str = "on_request_headers";
 
 /// Reads a gateway-level configuration.
 pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let mut files = Vec::new();
     let (objects, clears_route) =
-        Reading::all(value, |at| (config::objects(at, &mut files), at.flag("clear_route_cache")))?;
+        Reading::all(value, |at| (config::objects(at, HOOK, &[], &mut files), at.flag("clear_route_cache")))?;
     Ok(Arc::new(SetFilterState { objects: Arc::new(objects), clears_route, files }))
 }
 
@@ -49,7 +55,7 @@ impl Factory for SetFilterState {
                     "has no effect here, in Envoy either: the filter's own configuration takes it",
                 );
             }
-            config::objects(at, &mut files)
+            config::objects(at, HOOK, &[], &mut files)
         })?;
         Ok(RouteConfig { files, ..RouteConfig::new(Scope(Arc::new(objects)), value) })
     }
@@ -81,14 +87,8 @@ impl Filter for Setter {
         for object in self.scopes.iter().flat_map(|scope| &**scope) {
             let mut text = Vec::new();
             stream.host.write(stream, &object.format, &[], &mut text);
-            if text.is_empty() && object.skips_empty {
-                continue;
-            }
-            let Some(value) = made(object.kind, &text) else { continue };
-            let state = &mut stream.info.filter_state;
-            match state.iter_mut().find(|(name, _)| *name == object.key) {
-                Some((_, old)) => *old = value,
-                None => state.push((object.key.clone(), value)),
+            if let Some(value) = made(object, &text) {
+                stream.info.set_state(&object.key, value);
             }
         }
         stream.info.route_is_stale |= self.clears_route;
@@ -96,10 +96,13 @@ impl Filter for Setter {
     }
 }
 
-/// The object; `None` when the text stands for none of its kind.
-fn made(kind: Kind, text: &[u8]) -> Option<Value> {
+/// The object; `None` when the text stands for none.
+fn made(object: &Object, text: &[u8]) -> Option<Value> {
+    if text.is_empty() && object.skips_empty {
+        return None;
+    }
     let is = |words: [&str; 5]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
-    match kind {
+    match object.kind {
         Kind::Text => Some(Value::String(String::from_utf8_lossy(text).into_owned())),
         Kind::Bool if is(["true", "t", "yes", "y", "1"]) => Some(Value::Bool(true)),
         Kind::Bool if is(["false", "f", "no", "n", "0"]) => Some(Value::Bool(false)),

@@ -84,3 +84,25 @@ fn objects_that_cannot_be_made_or_would_do_nothing_are_refused() {
     assert!(refused(entry("a", "x", [("format_string", Value::Null)])).contains("the value of the object is required"));
     assert!(refused(entry("a", "%NO%", [])).contains("format_string"));
 }
+
+#[test]
+fn objects_of_connections_are_made_in_order() {
+    let object = |key: &str, more: (&str, Value)| entry(key, "t", [more]);
+    let own = object("envoy.tcp_proxy.cluster", ("factory_key", text("envoy.tcp_proxy.cluster")));
+    let first = list([own, object("a", ("skip_if_empty", Value::Bool(true)))]);
+    let then = list([object("a", ("factory_key", text("envoy.bool")))]);
+    let both = crate::testing::object([("on_new_connection", first), ("on_downstream_tls_handshake", then)]);
+    let guard = build_connections(&both).ok().unwrap().guard(&place());
+    let mut info = request("/", &[]).info;
+    let write =
+        |_: &postrider_filter_api::StreamInfo, _: &postrider_model::LogFormat, out: &mut Vec<u8>| out.push(b't');
+    let visit = &mut postrider_filter_api::Visit { info: &mut info, server_name: None, write: &write };
+    guard.on_connection(visit);
+    let want = [("envoy.tcp_proxy.cluster", text("t")), ("a", Value::Bool(true))];
+    assert_eq!(info.filter_state, want.map(|(key, value)| (key.to_owned(), value)));
+
+    let later = crate::testing::object([("on_downstream_data", list([entry("a", "", [])]))]);
+    assert!(build_connections(&later).err().unwrap()[0].message.contains("not supported"));
+    // Requests are carried by nobody who would act upon it.
+    assert!(refused(entry("envoy.tcp_proxy.cluster", "c", [])).contains("envoy.tcp_proxy.cluster"));
+}
