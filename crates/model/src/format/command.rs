@@ -1,0 +1,222 @@
+//! What commands stand for.
+
+use crate::{CertificatePart, ShownBy, Side};
+
+/// What a command stands for. Header names are in lower case.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// The first of the two request headers that is present.
+    RequestHeader(String, Option<String>),
+    ResponseHeader(String, Option<String>),
+    ResponseTrailer(String, Option<String>),
+    /// The first query parameter of that name, percent-decoded.
+    QueryParameter(String),
+    /// The whole query, as it was sent.
+    QueryParameters,
+    /// Request path without (`false`) or with its query.
+    Path {
+        query: bool,
+        which: PathOf,
+    },
+    /// Between two moments; absent when one of them never came, or they came the other way round.
+    Between {
+        start: StreamMoment,
+        end: StreamMoment,
+        unit: TimeUnit,
+    },
+    /// Another one with each evaluation.
+    UniqueId,
+    StartTime(TimeFormat),
+    EmitTime(TimeFormat),
+    Protocol,
+    UpstreamProtocol,
+    ResponseCode,
+    ResponseCodeDetails,
+    /// What `grpc-status` says, or the answer's HTTP status stands for; absent for requests that are not gRPC.
+    GrpcStatus(GrpcStatusForm),
+    ConnectionTerminationDetails,
+    /// When the log asked: at the end, or before.
+    AccessLogType,
+    ResponseFlags,
+    ResponseFlagsLong,
+    BytesReceived,
+    BytesSent,
+    RequestHeadersBytes,
+    ResponseHeadersBytes,
+    ResponseTrailersBytes,
+    /// From the start to the end of the stream, in milliseconds; so the next four.
+    Duration,
+    /// To the last byte received from the client.
+    RequestDuration,
+    /// To the last byte sent to the upstream.
+    RequestTxDuration,
+    /// To the first byte received from the upstream.
+    ResponseDuration,
+    /// From the first byte received from the upstream to the last sent to the client.
+    ResponseTxDuration,
+    UpstreamHost,
+    UpstreamCluster,
+    UpstreamLocalAddress(AddressPart),
+    UpstreamRemoteAddress(AddressPart),
+    UpstreamRequestAttemptCount,
+    UpstreamTransportFailureReason,
+    UpstreamConnectionId,
+    DownstreamLocalAddress(AddressPart),
+    DownstreamRemoteAddress(AddressPart),
+    DownstreamDirectRemoteAddress(AddressPart),
+    DownstreamTransportFailureReason,
+    Tls(Side, TlsPart),
+    /// Several values with commas between them.
+    Certificate(Side, ShownBy, CertificatePart),
+    /// When the peer's certificate becomes good, and when that ends.
+    PeerCertificateBegin(Side, TimeFormat),
+    PeerCertificateEnd(Side, TimeFormat),
+    RouteName,
+    VirtualHostName,
+    FilterChainName,
+    /// No virtual cluster is configured anywhere: always absent.
+    VirtualClusterName,
+    Hostname,
+    ConnectionId,
+    StreamId,
+    LocalReplyBody,
+    /// The value that the variable had at start; empty when unset.
+    Environment(String),
+    /// `http`: what the client used to reach us, as far as we know.
+    Scheme,
+    /// A value from metadata: a string as it is, a number or a boolean printed, an object or a list as JSON. Absent when
+    /// the namespace or a key on the way is, or when the value is null.
+    Metadata {
+        of: MetadataOf,
+        namespace: String,
+        /// Keys from the outside in; none means everything under the namespace.
+        path: Vec<String>,
+    },
+    /// A named object that a filter made; absent when none has that name, or not that field.
+    FilterState {
+        name: String,
+        form: StateForm,
+    },
+}
+
+/// How a status of gRPC is written. A number that is no code is written as a number always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrpcStatusForm {
+    /// `NotFound`
+    Camel,
+    /// `NOT_FOUND`
+    Snake,
+    /// `5`
+    Number,
+}
+
+/// Whose metadata a command reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataOf {
+    /// What filters noted for this stream.
+    Stream,
+    /// The route that the request takes.
+    Route,
+    VirtualHost,
+}
+
+/// How a command shows an object of the filter state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateForm {
+    /// A string as it is; anything else as JSON.
+    Plain,
+    /// Always as JSON: a string in quotes.
+    Typed,
+    /// One field of it: a string as it is, anything else as JSON.
+    Field(String),
+}
+
+/// What is shown of a TLS session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TlsPart {
+    Version,
+    Cipher,
+    Group,
+    /// What the client asked for.
+    ServerName,
+    /// Fingerprints of the client's greeting.
+    Ja3,
+    Ja4,
+}
+
+/// Which of a request's paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathOf {
+    /// As the client sent it, if it was rewritten; absent otherwise.
+    Original,
+    /// As it is now.
+    Current,
+    /// As the client sent it.
+    OriginalOrCurrent,
+}
+
+/// What happens to a stream, by Envoy's names of the moments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamMoment {
+    /// `DS_RX_BEG`: it began.
+    Began,
+    /// `DS_RX_END`: the last byte of the request was received.
+    RequestReceived,
+    /// `US_TX_END`: the last byte of the request was sent on.
+    RequestSent,
+    /// `US_RX_BEG`: the first byte of the answer came.
+    ResponseBegan,
+    /// `DS_TX_END`: it is over.
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeUnit {
+    Milliseconds,
+    Microseconds,
+    Nanoseconds,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressPart {
+    Whole,
+    WithoutPort,
+    /// The network of so many bits: `10.1.0.0/16`.
+    Network(u8),
+    Port,
+}
+
+/// How a point in time is written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TimeFormat {
+    /// `2026-11-20T10:11:12.345Z`
+    Iso8601Millis,
+    /// `strftime` conversions, with `%s` for seconds and `%1f` … `%9f` for fractions, in UTC.
+    Pattern(String),
+}
+
+impl Command {
+    /// The same address as the network of so many bits that it is in.
+    pub(super) fn of_network(self, bits: u8) -> Option<Command> {
+        let part = AddressPart::Network(bits);
+        Some(match self {
+            Command::UpstreamLocalAddress(_) => Command::UpstreamLocalAddress(part),
+            Command::UpstreamRemoteAddress(_) => Command::UpstreamRemoteAddress(part),
+            Command::DownstreamLocalAddress(_) => Command::DownstreamLocalAddress(part),
+            Command::DownstreamRemoteAddress(_) => Command::DownstreamRemoteAddress(part),
+            Command::DownstreamDirectRemoteAddress(_) => Command::DownstreamDirectRemoteAddress(part),
+            _ => return None,
+        })
+    }
+
+    /// How a point in time is written, for a command that is one.
+    pub(super) fn time(&self) -> Option<&TimeFormat> {
+        match self {
+            Command::StartTime(format)
+            | Command::EmitTime(format)
+            | Command::PeerCertificateBegin(_, format)
+            | Command::PeerCertificateEnd(_, format) => Some(format),
+            _ => None,
+        }
+    }
+}

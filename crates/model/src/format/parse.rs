@@ -1,0 +1,300 @@
+//! Reads one command: its name, its argument, and how much of its value is wanted.
+
+use super::names::{ELSEWHERE, distance, names};
+use super::{
+    AddressPart, Command, FormatError, GrpcStatusForm, MetadataOf, PathOf, Piece, StateForm, StreamMoment, TimeFormat,
+    TimeUnit, tls,
+};
+
+/// The parts of one `%NAME(argument):length%`.
+pub(super) struct Spec<'t> {
+    name: &'t str,
+    argument: Option<&'t str>,
+    max_length: Option<&'t str>,
+}
+
+/// Splits what follows a `%` into the command and the text after its closing `%`. An argument may itself hold `%`.
+pub(super) fn split_command(text: &str) -> Option<(Spec<'_>, &str)> {
+    let name_end = text.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'))?;
+    let (name, mut rest) = text.split_at(name_end);
+    let mut argument = None;
+    if let Some(inner) = rest.strip_prefix('(') {
+        let end = inner.find(')')?;
+        argument = Some(&inner[..end]);
+        rest = &inner[end + 1..];
+    }
+    let mut max_length = None;
+    if let Some(inner) = rest.strip_prefix(':') {
+        let end = inner.find('%')?;
+        max_length = Some(&inner[..end]);
+        rest = &inner[end..];
+    }
+    Some((Spec { name, argument, max_length }, rest.strip_prefix('%')?))
+}
+
+impl Spec<'_> {
+    pub(super) fn parse(&self, offset: usize) -> Result<Piece, FormatError> {
+        let error = |message: String| FormatError { offset, message, suggestion: None };
+        let max_length = match self.max_length {
+            None => None,
+            Some(digits) => Some(digits.parse().map_err(|_| error(format!("`{digits}` is no length")))?),
+        };
+        let command = match (self.argument, takes_argument(self.name)) {
+            (Some(_), Argument::None) => return Err(error(format!("%{}% takes no argument", self.name))),
+            (None | Some(""), Argument::Required) => {
+                return Err(error(format!("%{}% needs an argument in brackets", self.name)));
+            }
+            (argument, _) => match self.name {
+                "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => {
+                    noted(self.name, argument.unwrap_or_default()).map_err(error)?
+                }
+                "PATH" => path(argument.unwrap_or_default()).map_err(error)?,
+                "COMMON_DURATION" => between(argument.unwrap_or_default()).map_err(error)?,
+                "QUERY_PARAMS" if !matches!(argument, None | Some("" | "ORIG" | "DECODED")) => {
+                    return Err(error("%QUERY_PARAMS% takes ORIG or DECODED".to_owned()));
+                }
+                name if name.ends_with("_WITHOUT_PORT") && argument.is_some_and(|text| !text.is_empty()) => {
+                    let text = argument.unwrap_or_default();
+                    let bits = text.parse().ok().filter(|bits| *bits <= 128);
+                    let bits = bits.ok_or_else(|| error(format!("`{text}` is no number of bits of an address")))?;
+                    self.command(None).and_then(|whole| whole.of_network(bits)).ok_or_else(|| self.unknown(offset))?
+                }
+                _ => self.command(argument).ok_or_else(|| self.unknown(offset))?,
+            },
+        };
+        if let Some(TimeFormat::Pattern(pattern)) = command.time() {
+            check_time_pattern(pattern).map_err(error)?;
+        }
+        Ok(Piece::Command { command, max_length })
+    }
+
+    fn command(&self, argument: Option<&str>) -> Option<Command> {
+        use AddressPart::{Port, Whole, WithoutPort};
+        let time = || match argument {
+            None | Some("") => TimeFormat::Iso8601Millis,
+            Some(pattern) => TimeFormat::Pattern(pattern.to_owned()),
+        };
+        let names = || {
+            let text = argument.unwrap_or_default().to_ascii_lowercase();
+            match text.split_once('?') {
+                Some((main, other)) => (main.to_owned(), Some(other.to_owned())),
+                None => (text, None),
+            }
+        };
+        Some(match self.name {
+            "REQ" | "REQUEST_HEADER" => {
+                let (main, other) = names();
+                Command::RequestHeader(main, other)
+            }
+            "RESP" | "RESPONSE_HEADER" => {
+                let (main, other) = names();
+                Command::ResponseHeader(main, other)
+            }
+            "TRAILER" | "RESPONSE_TRAILER" => {
+                let (main, other) = names();
+                Command::ResponseTrailer(main, other)
+            }
+            "QUERY_PARAMS" => Command::QueryParameters,
+            "UNIQUE_ID" => Command::UniqueId,
+            "RESPONSE_TRAILERS_BYTES" => Command::ResponseTrailersBytes,
+            "QUERY_PARAM" => Command::QueryParameter(argument.unwrap_or_default().to_owned()),
+            "START_TIME" => Command::StartTime(time()),
+            "EMIT_TIME" => Command::EmitTime(time()),
+            "PROTOCOL" => Command::Protocol,
+            "UPSTREAM_PROTOCOL" => Command::UpstreamProtocol,
+            "RESPONSE_CODE" => Command::ResponseCode,
+            "RESPONSE_CODE_DETAILS" => Command::ResponseCodeDetails,
+            "CONNECTION_TERMINATION_DETAILS" => Command::ConnectionTerminationDetails,
+            "ACCESS_LOG_TYPE" => Command::AccessLogType,
+            "GRPC_STATUS" => Command::GrpcStatus(match argument {
+                None | Some("" | "CAMEL_STRING") => GrpcStatusForm::Camel,
+                Some("SNAKE_STRING") => GrpcStatusForm::Snake,
+                Some("NUMBER") => GrpcStatusForm::Number,
+                Some(_) => return None,
+            }),
+            "GRPC_STATUS_NUMBER" => Command::GrpcStatus(GrpcStatusForm::Number),
+            "RESPONSE_FLAGS" => Command::ResponseFlags,
+            "RESPONSE_FLAGS_LONG" => Command::ResponseFlagsLong,
+            "BYTES_RECEIVED" => Command::BytesReceived,
+            "BYTES_SENT" => Command::BytesSent,
+            "REQUEST_HEADERS_BYTES" => Command::RequestHeadersBytes,
+            "RESPONSE_HEADERS_BYTES" => Command::ResponseHeadersBytes,
+            "DURATION" => Command::Duration,
+            "REQUEST_DURATION" => Command::RequestDuration,
+            "REQUEST_TX_DURATION" => Command::RequestTxDuration,
+            "RESPONSE_DURATION" => Command::ResponseDuration,
+            "RESPONSE_TX_DURATION" => Command::ResponseTxDuration,
+            "UPSTREAM_HOST" => Command::UpstreamHost,
+            "UPSTREAM_CLUSTER" | "UPSTREAM_CLUSTER_RAW" => Command::UpstreamCluster,
+            "UPSTREAM_LOCAL_ADDRESS" => Command::UpstreamLocalAddress(Whole),
+            "UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => Command::UpstreamLocalAddress(WithoutPort),
+            "UPSTREAM_LOCAL_PORT" => Command::UpstreamLocalAddress(Port),
+            "UPSTREAM_REMOTE_ADDRESS" => Command::UpstreamRemoteAddress(Whole),
+            "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => Command::UpstreamRemoteAddress(WithoutPort),
+            "UPSTREAM_REMOTE_PORT" => Command::UpstreamRemoteAddress(Port),
+            "UPSTREAM_REQUEST_ATTEMPT_COUNT" => Command::UpstreamRequestAttemptCount,
+            "UPSTREAM_TRANSPORT_FAILURE_REASON" => Command::UpstreamTransportFailureReason,
+            "UPSTREAM_CONNECTION_ID" => Command::UpstreamConnectionId,
+            "DOWNSTREAM_LOCAL_ADDRESS" => Command::DownstreamLocalAddress(Whole),
+            "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => Command::DownstreamLocalAddress(WithoutPort),
+            "DOWNSTREAM_LOCAL_PORT" => Command::DownstreamLocalAddress(Port),
+            "DOWNSTREAM_REMOTE_ADDRESS" => Command::DownstreamRemoteAddress(Whole),
+            "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => Command::DownstreamRemoteAddress(WithoutPort),
+            "DOWNSTREAM_REMOTE_PORT" => Command::DownstreamRemoteAddress(Port),
+            "DOWNSTREAM_DIRECT_REMOTE_ADDRESS" => Command::DownstreamDirectRemoteAddress(Whole),
+            "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT" => Command::DownstreamDirectRemoteAddress(WithoutPort),
+            "DOWNSTREAM_DIRECT_REMOTE_PORT" => Command::DownstreamDirectRemoteAddress(Port),
+            "DOWNSTREAM_TRANSPORT_FAILURE_REASON" => Command::DownstreamTransportFailureReason,
+            "ROUTE_NAME" => Command::RouteName,
+            "VIRTUAL_HOST_NAME" => Command::VirtualHostName,
+            "FILTER_CHAIN_NAME" => Command::FilterChainName,
+            "VIRTUAL_CLUSTER_NAME" => Command::VirtualClusterName,
+            "HOSTNAME" => Command::Hostname,
+            "CONNECTION_ID" => Command::ConnectionId,
+            "STREAM_ID" => Command::StreamId,
+            "LOCAL_REPLY_BODY" => Command::LocalReplyBody,
+            "ENVIRONMENT" => Command::Environment(argument.unwrap_or_default().to_owned()),
+            "SCHEME" => Command::Scheme,
+            name => return tls::command(name, time),
+        })
+    }
+
+    fn unknown(&self, offset: usize) -> FormatError {
+        if let Some((_, why)) = ELSEWHERE.iter().find(|(name, _)| *name == self.name) {
+            return FormatError {
+                offset,
+                message: format!("%{}% is not supported: {why}", self.name),
+                suggestion: None,
+            };
+        }
+        let suggestion = names()
+            .map(|name| (distance(self.name, name), name))
+            .min()
+            .filter(|(far, name)| *far <= 2 || *far * 4 <= name.len())
+            .map(|(_, name)| name);
+        FormatError { offset, message: format!("%{}% is no command known here", self.name), suggestion }
+    }
+}
+
+/// # Errors
+/// What is wrong with the argument of `PATH`.
+fn path(argument: &str) -> Result<Command, String> {
+    let (part, of) = argument.split_once(':').unwrap_or((argument, ""));
+    let query = match part {
+        "" | "WQ" => true,
+        "NQ" => false,
+        other => return Err(format!("%PATH% takes WQ or NQ, not `{other}`")),
+    };
+    let which = match of {
+        "" | "ORIG_OR_PATH" => PathOf::OriginalOrCurrent,
+        "ORIG" => PathOf::Original,
+        "PATH" => PathOf::Current,
+        other => return Err(format!("%PATH% takes ORIG, PATH or ORIG_OR_PATH, not `{other}`")),
+    };
+    Ok(Command::Path { query, which })
+}
+
+/// # Errors
+/// What is wrong with the argument of `COMMON_DURATION`.
+fn between(argument: &str) -> Result<Command, String> {
+    let parts: Vec<&str> = argument.split(':').collect();
+    let [start, end, unit] = parts.as_slice() else {
+        return Err(format!("`{argument}`: expected START:END:UNIT, such as DS_RX_BEG:DS_TX_END:us"));
+    };
+    let moment = |name: &str| match name {
+        "DS_RX_BEG" => Ok(StreamMoment::Began),
+        "DS_RX_END" => Ok(StreamMoment::RequestReceived),
+        "US_TX_END" => Ok(StreamMoment::RequestSent),
+        "US_RX_BEG" => Ok(StreamMoment::ResponseBegan),
+        "DS_TX_END" => Ok(StreamMoment::Ended),
+        "US_CX_BEG" | "US_CX_END" | "US_HS_END" | "US_TX_BEG" | "US_RX_END" | "DS_TX_BEG" => Err(format!(
+            "the moment {name} is not supported: expected DS_RX_BEG, DS_RX_END, US_TX_END, US_RX_BEG or DS_TX_END"
+        )),
+        other => {
+            Err(format!("`{other}` is no moment: expected DS_RX_BEG, DS_RX_END, US_TX_END, US_RX_BEG or DS_TX_END"))
+        }
+    };
+    let unit = match *unit {
+        "ms" => TimeUnit::Milliseconds,
+        "us" => TimeUnit::Microseconds,
+        "ns" => TimeUnit::Nanoseconds,
+        other => return Err(format!("`{other}` is no unit of time: expected ms, us or ns")),
+    };
+    Ok(Command::Between { start: moment(start)?, end: moment(end)?, unit })
+}
+
+/// The commands over what was noted for a stream, a route or a virtual host.
+///
+/// # Errors
+/// What is wrong with the argument.
+fn noted(name: &str, argument: &str) -> Result<Command, String> {
+    let mut parts = argument.split(':').map(str::to_owned);
+    let first = parts.next().unwrap_or_default();
+    if name == "FILTER_STATE" {
+        let form = match (parts.next().as_deref(), parts.next(), parts.next()) {
+            (None | Some("TYPED"), None, _) => StateForm::Typed,
+            (Some("PLAIN"), None, _) => StateForm::Plain,
+            (Some("FIELD"), Some(field), None) if !field.is_empty() => StateForm::Field(field),
+            _ => return Err(format!("`{argument}`: expected NAME, NAME:PLAIN, NAME:TYPED or NAME:FIELD:FIELD_NAME")),
+        };
+        return match first.is_empty() {
+            true => Err(format!("`{argument}` names no object of the filter state")),
+            false => Ok(Command::FilterState { name: first, form }),
+        };
+    }
+    let (of, namespace) = match (name, first.as_str()) {
+        ("DYNAMIC_METADATA", _) => (MetadataOf::Stream, first),
+        (_, "DYNAMIC") => (MetadataOf::Stream, parts.next().unwrap_or_default()),
+        (_, "ROUTE") => (MetadataOf::Route, parts.next().unwrap_or_default()),
+        (_, "VIRTUAL_HOST") => (MetadataOf::VirtualHost, parts.next().unwrap_or_default()),
+        _ => return Err(format!("`{first}` has no metadata here: expected DYNAMIC, ROUTE or VIRTUAL_HOST")),
+    };
+    let path: Vec<String> = parts.collect();
+    if namespace.is_empty() || path.iter().any(String::is_empty) {
+        return Err(format!("`{argument}`: expected a namespace and its keys, joined by colons"));
+    }
+    Ok(Command::Metadata { of, namespace, path })
+}
+
+pub(super) enum Argument {
+    None,
+    Optional,
+    Required,
+}
+
+pub(super) fn takes_argument(name: &str) -> Argument {
+    match name {
+        "REQ" | "REQUEST_HEADER" | "RESP" | "RESPONSE_HEADER" | "TRAILER" | "RESPONSE_TRAILER" | "ENVIRONMENT" => {
+            Argument::Required
+        }
+        "QUERY_PARAM" | "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => Argument::Required,
+        "COMMON_DURATION" => Argument::Required,
+        "START_TIME" | "EMIT_TIME" | "PATH" | "QUERY_PARAMS" | "GRPC_STATUS" => Argument::Optional,
+        name if name.ends_with("_WITHOUT_PORT") => Argument::Optional,
+        name if tls::is_time(name) => Argument::Optional,
+        // An unknown name is reported as such, whatever argument it has.
+        name if !names().any(|known| known == name) => Argument::Optional,
+        _ => Argument::None,
+    }
+}
+
+/// # Errors
+/// Names the conversion that is not one of those that [`TimeFormat::Pattern`] may use.
+fn check_time_pattern(pattern: &str) -> Result<(), String> {
+    let mut letters = pattern.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            continue;
+        }
+        let conversion = match letters.next() {
+            Some(digit @ '1'..='9') => match letters.next() {
+                Some('f') => continue,
+                other => format!("%{digit}{}", other.unwrap_or_default()),
+            },
+            Some(letter) if "YmdHMSyeTDFaAbBjsfZz%pIlkRnthcuwCgGVUW".contains(letter) => continue,
+            other => format!("%{}", other.unwrap_or_default()),
+        };
+        return Err(format!("`{conversion}` is no time conversion"));
+    }
+    Ok(())
+}

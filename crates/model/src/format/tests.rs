@@ -1,0 +1,140 @@
+use super::names::names;
+use super::parse::{Argument, takes_argument};
+use super::*;
+
+#[test]
+fn text_and_commands_alternate() {
+    let format = Format::parse("a %REQ(X-Id?:path):9%%PROTOCOL% 100%%\n").unwrap();
+    assert_eq!(
+        format.pieces,
+        [
+            Piece::Text("a ".into()),
+            Piece::Command {
+                command: Command::RequestHeader("x-id".into(), Some(":path".into())),
+                max_length: Some(9)
+            },
+            Piece::Command { command: Command::Protocol, max_length: None },
+            Piece::Text(" 100%\n".into()),
+        ]
+    );
+}
+
+#[test]
+fn a_time_pattern_may_hold_percent_signs() {
+    let format = Format::parse("%START_TIME(%Y/%m/%dT%H:%M:%S%z %s.%3f)%").unwrap();
+    assert_eq!(format.pieces.len(), 1);
+    assert!(Format::parse("%START_TIME(%Q)%").unwrap_err().message.contains("%Q"));
+}
+
+#[test]
+fn every_name_is_a_command() {
+    for name in names() {
+        let text = match takes_argument(name) {
+            Argument::Required if name == "METADATA" => "%METADATA(ROUTE:x)%".to_owned(),
+            Argument::Required if name == "COMMON_DURATION" => "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%".to_owned(),
+            Argument::Required => format!("%{name}(x)%"),
+            _ => format!("%{name}%"),
+        };
+        assert!(Format::parse(&text).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn a_broken_format_says_where_and_what_was_meant() {
+    let error = Format::parse("ok %PROTOCL%").unwrap_err();
+    assert_eq!((error.offset, error.suggestion), (3, Some("PROTOCOL")));
+    for bad in ["%", "100% sure", "%REQ%", "%REQ()%", "%PROTOCOL(x)%", "%REQ(a):x%", "%REQ(a", "%a%"] {
+        assert!(Format::parse(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn moments_paths_and_networks_are_read_or_refused_by_name() {
+    let command = |text: &str| match Format::parse(text).unwrap().pieces.remove(0) {
+        Piece::Command { command, .. } => command,
+        Piece::Text(text) => panic!("{text}"),
+    };
+    let between = |start, end, unit| Command::Between { start, end, unit };
+    for (text, wanted) in [
+        ("%PATH%", Command::Path { query: true, which: PathOf::OriginalOrCurrent }),
+        ("%PATH(NQ)%", Command::Path { query: false, which: PathOf::OriginalOrCurrent }),
+        ("%PATH(NQ:ORIG)%", Command::Path { query: false, which: PathOf::Original }),
+        ("%PATH(WQ:PATH)%", Command::Path { query: true, which: PathOf::Current }),
+        (
+            "%COMMON_DURATION(DS_RX_END:US_RX_BEG:ns)%",
+            between(StreamMoment::RequestReceived, StreamMoment::ResponseBegan, TimeUnit::Nanoseconds),
+        ),
+        ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(16)%", Command::DownstreamRemoteAddress(AddressPart::Network(16))),
+        ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT()%", Command::DownstreamRemoteAddress(AddressPart::WithoutPort)),
+        ("%QUERY_PARAMS(DECODED)%", Command::QueryParameters),
+    ] {
+        assert_eq!(command(text), wanted, "{text}");
+    }
+    for (text, said) in [
+        ("%PATH(XQ)%", "`XQ`"),
+        ("%PATH(WQ:x)%", "`x`"),
+        ("%COMMON_DURATION(DS_RX_BEG:DS_TX_END)%", "START:END:UNIT"),
+        ("%COMMON_DURATION(DS_RX_BEG:US_CX_END:us)%", "US_CX_END is not supported"),
+        ("%COMMON_DURATION(DS_RX_BEG:X:us)%", "`X`"),
+        ("%COMMON_DURATION(DS_RX_BEG:DS_TX_END:s)%", "`s`"),
+        ("%UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT(129)%", "`129`"),
+        ("%QUERY_PARAMS(X)%", "ORIG or DECODED"),
+        ("%TRACE_ID%", "no tracing"),
+        ("%DOWNSTREAM_WIRE_BYTES_SENT%", "on the wire"),
+    ] {
+        let error = Format::parse(text).unwrap_err();
+        assert!(error.message.contains(said), "{text}: {error}");
+    }
+}
+
+#[test]
+fn what_was_noted_is_named_from_the_outside_in() {
+    let command = |text: &str| match Format::parse(text).unwrap().pieces.remove(0) {
+        Piece::Command { command, max_length } => (command, max_length),
+        Piece::Text(text) => panic!("{text}"),
+    };
+    let metadata = |of, namespace: &str, path: &[&str]| Command::Metadata {
+        of,
+        namespace: namespace.into(),
+        path: path.iter().map(|key| (*key).to_owned()).collect(),
+    };
+    for (text, wanted) in [
+        ("%DYNAMIC_METADATA(a.b)%", metadata(MetadataOf::Stream, "a.b", &[])),
+        ("%DYNAMIC_METADATA(a.b:k:sub)%", metadata(MetadataOf::Stream, "a.b", &["k", "sub"])),
+        ("%METADATA(DYNAMIC:a:k)%", metadata(MetadataOf::Stream, "a", &["k"])),
+        ("%METADATA(ROUTE:a:k)%", metadata(MetadataOf::Route, "a", &["k"])),
+        ("%METADATA(VIRTUAL_HOST:a)%", metadata(MetadataOf::VirtualHost, "a", &[])),
+    ] {
+        assert_eq!(command(text), (wanted, None), "{text}");
+    }
+    assert_eq!(command("%DYNAMIC_METADATA(a:k):7%").1, Some(7));
+    let state = |form| Command::FilterState { name: "x.y".into(), form };
+    for (text, wanted) in [
+        ("%FILTER_STATE(x.y)%", state(StateForm::Typed)),
+        ("%FILTER_STATE(x.y:TYPED)%", state(StateForm::Typed)),
+        ("%FILTER_STATE(x.y:PLAIN):7%", state(StateForm::Plain)),
+        ("%FILTER_STATE(x.y:FIELD:f)%", state(StateForm::Field("f".into()))),
+    ] {
+        assert_eq!(command(text).0, wanted, "{text}");
+    }
+    for bad in [
+        "%DYNAMIC_METADATA%",
+        "%DYNAMIC_METADATA()%",
+        "%DYNAMIC_METADATA(a:)%",
+        "%METADATA(ROUTE)%",
+        "%METADATA(a:b)%",
+        "%FILTER_STATE(:PLAIN)%",
+        "%FILTER_STATE(x:OTHER)%",
+        "%FILTER_STATE(x:FIELD)%",
+        "%FILTER_STATE(x:PLAIN:y)%",
+    ] {
+        assert!(Format::parse(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_literal_round_trips() {
+    assert_eq!(Format::parse("plain").unwrap().as_literal(), Some("plain"));
+    assert_eq!(Format::literal("").as_literal(), Some(""));
+    assert_eq!(Format::parse("%PROTOCOL%").unwrap().as_literal(), None);
+}
