@@ -1,0 +1,78 @@
+//! A cluster, ready to run: what all workers share of it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use postrider_filter_api::{Registry, WatchedFile};
+use postrider_model::{CheckKind, Cluster};
+use postrider_router::HeaderTest;
+use postrider_tls::ClientTls;
+use postrider_upstream::outlier::Monitors;
+use postrider_upstream::{Breakers, Endpoints, OpenConnections, dns};
+
+use super::errors::{PlanError, TlsOrigins};
+use super::files::read;
+
+pub struct ClusterPlan {
+    pub model: Arc<Cluster>,
+    pub name: Arc<str>,
+    pub breakers: Arc<Breakers>,
+    /// Known before any name was resolved.
+    pub initial: Endpoints,
+    pub tls: Option<Arc<ClientTls>>,
+    /// Condition of the answers to each health check.
+    pub check_services: Vec<Option<HeaderTest>>,
+    /// Where bad answers of hosts are counted.
+    pub monitors: Option<Arc<Monitors>>,
+    /// Where connections to hosts with limits of their own are counted.
+    pub open: Option<Arc<OpenConnections>>,
+    /// Some worker connected to a host for a request: checks are less frequent before.
+    pub traffic: AtomicBool,
+    /// What certificates were read from.
+    pub files: Vec<WatchedFile>,
+}
+
+impl ClusterPlan {
+    /// # Errors
+    /// What is wrong with its certificates.
+    pub(super) fn compile(
+        model: &Arc<Cluster>,
+        registry: &Registry,
+        workers: usize,
+    ) -> Result<ClusterPlan, Vec<PlanError>> {
+        let mut errors = Vec::new();
+        let mut files = Vec::new();
+        let tls = model.tls.as_ref().and_then(|tls| {
+            let built = ClientTls::build(tls, &mut |path| read(path, &mut files));
+            let (certificates, validation) = (tls.certificate.as_slice(), tls.common.validation.as_ref());
+            let origins = TlsOrigins { context: &tls.origin, certificates, validation };
+            built.map(Arc::new).map_err(|refused| origins.report(&mut errors, refused)).ok()
+        });
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let service = |check: &postrider_model::HealthCheck| match &check.kind {
+            CheckKind::Http(http) => http.service.clone(),
+            CheckKind::Grpc(_) | CheckKind::Tcp(_) | CheckKind::Redis(_) => None,
+        };
+        // A judge whose configuration is wrong was refused with the document.
+        let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();
+        Ok(ClusterPlan {
+            model: model.clone(),
+            name: model.name.as_str().into(),
+            breakers: Arc::new(Breakers::new(&model.thresholds, &model.high_thresholds, workers)),
+            initial: dns::initial(&model.discovery),
+            tls,
+            check_services: (model.health.checks.iter().map(service))
+                .map(|service| service.map(|service| HeaderTest::compile(&service, &judges)))
+                .collect(),
+            monitors: model.outliers.as_deref().map(|rules| Arc::new(Monitors::new(rules.clone()))),
+            open: [&model.thresholds, &model.high_thresholds]
+                .iter()
+                .any(|thresholds| thresholds.max_connections_per_host.is_some())
+                .then(Arc::default),
+            traffic: AtomicBool::new(false),
+            files,
+        })
+    }
+}

@@ -1,0 +1,219 @@
+//! A route table, compiled: what is known of each route, and what it sees.
+
+use std::sync::Arc;
+
+use postrider_filter_api::{Chooser, Factory, Registry, RouteFacts, RouteRateLimits, RouteTarget, WatchedFile};
+use postrider_http::{FieldLine, HeaderId};
+use postrider_model::{
+    Action, Attempts, FilterSlot, HeaderMatch, HostRewrite, PathRewrite, RequireTls, RouteTable, Target, VirtualHost,
+};
+use postrider_router::{HeaderTest, Table};
+
+use super::errors::PlanError;
+use super::filters::{FilterChainPlan, FilterResolver, Scope};
+use super::groups::{GroupsPlan, VirtualClusterPlan};
+
+/// A compiled route table with the filters that each route sees.
+pub struct RoutesPlan {
+    pub table: Table,
+    /// Distinct filter chains; the first is that of requests without a route.
+    pub filter_chains: Vec<FilterChainPlan>,
+    /// Per route: what is known about it, and what it sees.
+    pub routes: Vec<RoutePlan>,
+    /// Every filter of the chain, also those that are off on all routes.
+    pub factories: Vec<Arc<dyn Factory>>,
+    /// What the filters and their overrides were read from.
+    pub files: Vec<WatchedFile>,
+    /// Some virtual host wants TLS.
+    pub requires_tls: bool,
+}
+
+pub struct RoutePlan {
+    pub facts: RouteFacts,
+    /// Index into [`RoutesPlan::filter_chains`].
+    pub filters: u32,
+    /// The same per weighted cluster, where those say something of their own.
+    pub weighted_filters: Vec<u32>,
+    /// Table, virtual host, route or a weighted cluster edit the headers of requests, and of responses; of requests
+    /// also where something else is to be done before they leave: with `groups`.
+    pub edits_requests: bool,
+    pub edits_responses: bool,
+    /// The route answers by itself.
+    pub answers: bool,
+    /// Names the cluster of each request.
+    pub chooser: Option<Chooser>,
+    /// What the upstream is told about the route's timeout.
+    pub timeout: Option<FieldLine>,
+    /// Retries, where the route or its virtual host says something about them.
+    pub attempts: Option<Arc<AttemptsPlan>>,
+    /// What its requests count in beside their cluster.
+    pub groups: Option<GroupsPlan>,
+    /// Something is to be remembered of requests while they are under way: for tries, copies or redirects.
+    pub remembers: bool,
+}
+
+/// What is said about tries, with its conditions compiled.
+pub struct AttemptsPlan {
+    pub model: Arc<Attempts>,
+    pub request_headers: Box<[HeaderTest]>,
+    pub response_headers: Box<[HeaderTest]>,
+}
+
+impl AttemptsPlan {
+    fn compile(model: &Arc<Attempts>, registry: &Registry) -> Arc<AttemptsPlan> {
+        // A judge whose configuration is wrong was refused with the document.
+        let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();
+        let compile = |tests: &[HeaderMatch]| tests.iter().map(|test| HeaderTest::compile(test, &judges)).collect();
+        let retry = model.retry.as_ref();
+        Arc::new(AttemptsPlan {
+            model: model.clone(),
+            request_headers: compile(retry.map_or(&[], |retry| &retry.request_headers)),
+            response_headers: compile(retry.map_or(&[], |retry| &retry.response_headers)),
+        })
+    }
+}
+
+impl RoutePlan {
+    /// The route's own formats may say what it is called.
+    pub fn tells_names(&self) -> bool {
+        self.edits_requests || self.edits_responses || self.answers
+    }
+}
+
+impl RoutesPlan {
+    /// Compiles the table and resolves the filters of each route.
+    ///
+    /// # Errors
+    /// Every filter or override whose configuration is refused.
+    pub fn compile(
+        table: &Arc<RouteTable>,
+        slots: &[FilterSlot],
+        registry: &Registry,
+    ) -> Result<RoutesPlan, Vec<PlanError>> {
+        let mut resolver = FilterResolver::new(slots, registry);
+        let base = resolver.scope(&Scope::default(), &table.filter_overrides, |scoped, config| {
+            scoped.table = Some(config);
+        });
+        let unrouted = resolver.intern(&base);
+        debug_assert_eq!(unrouted, 0, "requests without a route use the first chain");
+        let mut routes = Vec::new();
+        for virtual_host in &table.virtual_hosts {
+            let host_scope = resolver.scope(&base, &virtual_host.filter_overrides, |scoped, config| {
+                scoped.virtual_host = Some(config);
+            });
+            let host_name: Arc<str> = virtual_host.name.as_str().into();
+            let virtual_clusters =
+                VirtualClusterPlan::compile(virtual_host, &|kind, config| registry.find_judge(kind)?(config).ok());
+            for route in &virtual_host.routes {
+                let scope = resolver.scope(&host_scope, &route.filter_overrides, |scoped, config| {
+                    scoped.route = Some(config);
+                });
+                let mut weighted_filters = Vec::new();
+                if let Action::Forward(forward) = &route.action
+                    && let Target::Weighted(clusters) = &forward.target
+                    && clusters.iter().any(|cluster| !cluster.filter_overrides.is_empty())
+                {
+                    for cluster in clusters {
+                        let scope = resolver.scope(&scope, &cluster.filter_overrides, |scoped, config| {
+                            scoped.weighted_cluster = Some(config);
+                        });
+                        weighted_filters.push(resolver.intern(&scope));
+                    }
+                }
+                let clusters = match &route.action {
+                    Action::Forward(forward) => match &forward.target {
+                        Target::Weighted(clusters) => clusters.as_slice(),
+                        Target::Cluster(_) | Target::Header(_) | Target::Plugin(_) => &[],
+                    },
+                    Action::Redirect(_) | Action::Respond(_) => &[],
+                };
+                let requests = [&table.request_headers, &virtual_host.request_headers, &route.request_headers];
+                let responses = [&table.response_headers, &virtual_host.response_headers, &route.response_headers];
+                let chooser = resolver.chooser(registry, &route.action);
+                let groups = GroupsPlan::of_route(route, virtual_host, &virtual_clusters);
+                routes.push(RoutePlan {
+                    chooser,
+                    edits_requests: formats_rewrites(&route.action)
+                        || groups.is_some()
+                        || requests.iter().any(|edits| !edits.is_empty())
+                        || clusters.iter().any(|cluster| !cluster.request_headers.is_empty()),
+                    edits_responses: responses.iter().any(|edits| !edits.is_empty())
+                        || clusters.iter().any(|cluster| !cluster.response_headers.is_empty()),
+                    answers: !matches!(route.action, Action::Forward(_)),
+                    timeout: timeout_line(&route.action),
+                    groups,
+                    remembers: match &route.action {
+                        Action::Forward(forward) => {
+                            forward.attempts.is_some() || !forward.mirrors.is_empty() || forward.redirects.is_some()
+                        }
+                        Action::Redirect(_) | Action::Respond(_) => false,
+                    },
+                    attempts: match &route.action {
+                        Action::Forward(forward) => forward.attempts.as_ref(),
+                        Action::Redirect(_) | Action::Respond(_) => None,
+                    }
+                    .map(|attempts| AttemptsPlan::compile(attempts, registry)),
+                    facts: RouteFacts {
+                        index: u32::try_from(routes.len()).unwrap_or_default(),
+                        name: (!route.name.is_empty()).then(|| route.name.as_str().into()),
+                        virtual_host: host_name.clone(),
+                        metadata: route.metadata.clone(),
+                        virtual_host_metadata: virtual_host.metadata.clone(),
+                        forwards: matches!(route.action, Action::Forward(_)),
+                        target: target(&route.action),
+                        rate_limits: rate_limits(virtual_host, &route.action),
+                    },
+                    filters: resolver.intern(&scope),
+                    weighted_filters,
+                });
+            }
+        }
+        if resolver.errors.is_empty() {
+            let requires_tls = table.virtual_hosts.iter().any(|host| host.require_tls != RequireTls::None);
+            Ok(RoutesPlan {
+                // A judge whose configuration is wrong was refused with the document.
+                table: Table::compile_with(table, &|kind, config| registry.find_judge(kind)?(config).ok()),
+                filter_chains: resolver.chains,
+                routes,
+                factories: resolver.factories.into_iter().flatten().collect(),
+                files: resolver.files,
+                requires_tls,
+            })
+        } else {
+            Err(resolver.errors)
+        }
+    }
+}
+
+/// A format says what path or host become.
+fn formats_rewrites(action: &Action) -> bool {
+    let Action::Forward(forward) = action else { return false };
+    matches!(forward.path_rewrite, PathRewrite::Format(_)) || matches!(forward.host_rewrite, HostRewrite::Format(_))
+}
+
+fn rate_limits(virtual_host: &VirtualHost, action: &Action) -> RouteRateLimits {
+    let Action::Forward(forward) = action else { return RouteRateLimits::default() };
+    RouteRateLimits {
+        route: forward.rate_limits.clone(),
+        virtual_host: virtual_host.rate_limits.clone(),
+        include_virtual_host: forward.include_host_rate_limits,
+    }
+}
+
+fn target(action: &Action) -> RouteTarget {
+    let Action::Forward(forward) = action else { return RouteTarget::Unknown };
+    match &forward.target {
+        Target::Cluster(name) => RouteTarget::Cluster(name.as_str().into()),
+        Target::Weighted(clusters) => {
+            RouteTarget::Weighted(clusters.iter().map(|cluster| cluster.cluster.as_str().into()).collect())
+        }
+        Target::Header(name) => RouteTarget::Header(name.as_str().into()),
+        Target::Plugin(_) => RouteTarget::Unknown,
+    }
+}
+
+fn timeout_line(action: &Action) -> Option<FieldLine> {
+    let Action::Forward(forward) = action else { return None };
+    let timeout = forward.timeout.filter(|timeout| !timeout.is_zero())?;
+    FieldLine::new(HeaderId::XEnvoyExpectedRqTimeoutMs, timeout.as_millis().to_string().as_bytes()).ok()
+}
