@@ -150,9 +150,10 @@ impl<'b> Breaker<'b> {
     }
 
     /// Whether `worker` could not take one more.
-    pub fn is_reached(&self, worker: usize) -> bool {
-        let held = self.counts.get(worker).map_or(u32::MAX, |count| count.0.load(Relaxed));
-        (held >= self.share || self.beyond_share.load(Relaxed)) && self.held() >= self.limit
+    pub fn is_reached(self, worker: usize) -> bool {
+        let held = self.of_worker(worker).map_or(u32::MAX, |cell| cell.load(Relaxed));
+        let Limit { limit, share, beyond_share } = self.limit;
+        (held >= *share || beyond_share.load(Relaxed)) && self.held() >= *limit
     }
 
     /// Takes one more for `worker`; `false` when the limit is reached.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use postrider_model::{Priority, Thresholds, UpstreamProtocol};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
-use postrider_upstream::Permit;
+use postrider_upstream::{Limited, Permit};
 
 use super::open::Reached;
 use super::preconnect::Demand;
@@ -188,12 +188,12 @@ impl Cluster {
         }
     }
 
-    /// The host has no limit of its own, or has not reached it.
     /// Whether there are as many connections as there may be.
     pub(crate) fn is_full(&self, worker: &Worker) -> bool {
-        self.breakers.default.connections.is_reached(worker.id as usize)
+        self.breakers.breaker(Priority::Default, Limited::Connections).is_reached(worker.id as usize)
     }
 
+    /// The host has no limit of its own, or has not reached it.
     pub(super) fn has_room(&self, host: &Host, priority: Priority) -> bool {
         let limit = self.thresholds(priority).max_connections_per_host;
         limit.is_none_or(|limit| host.open_connections() < limit)
