@@ -5,6 +5,7 @@
 
 mod arrows;
 mod examples;
+mod fields;
 mod launch;
 mod links;
 mod panics;
@@ -30,6 +31,7 @@ usage: cargo xtask RULE
   panics           no unwrap, expect, panic or unchecked index on the data path (runs clippy)
   links            every relative link of a Markdown file leads to a file
   all              all of the above
+  fields           which fields of Envoy's main messages nobody reads yet; a report, no rule
   examples BIN     BIN validates and starts every config of examples/ and docs/
 ";
 
@@ -72,6 +74,10 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         ["examples", binary] => run(&[], Some(binary.into())),
+        ["fields"] => Workspace::load().and_then(|workspace| fields::report(&workspace)).map(|text| {
+            print!("{text}");
+            0
+        }),
         ["all"] => run(RULES, None),
         [name] => match RULES.iter().find(|(rule, _)| rule == name) {
             Some(rule) => run(std::slice::from_ref(rule), None),
