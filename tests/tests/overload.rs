@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Origin, TempDir, wait_until};
+use postrider_tests::postrider_only;
 use postrider_tests::site::{self, Plan, Site};
 use serde_json::{Value, json};
 
@@ -182,3 +183,62 @@ fn idle_connections_end_sooner_under_pressure() {
     assert!(client.closed());
     assert_eq!(site.stat("http.edge.downstream_cx_idle_timeout"), 1);
 }
+
+/// Holds what requests send until it is whole.
+fn buffer() -> Value {
+    json!({
+        "name": "envoy.filters.http.buffer",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer",
+            "max_request_bytes": 1_000_000,
+        },
+    })
+}
+
+/// A request of which so many bytes are there, and not all.
+fn part_of_a_request(site: &Site, length: usize) -> postrider_tests::kit::RawClient {
+    let mut client = site.proxy.client();
+    client.send(format!("POST /{length} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n", length + 1));
+    client.send("a".repeat(length));
+    client
+}
+
+#[test]
+fn streams_that_hold_much_memory_are_reset_and_light_ones_stay() {
+    if !postrider_only() {
+        // Envoy keeps accounts of HTTP/2 alone.
+        return;
+    }
+    // An eighth of the way: the classes from 1 MiB on.
+    let pressure = Pressure::of("0.56");
+    let ramp = json!([{"name": INJECTED, "scaled": {"scaling_threshold": 0.5, "saturation_threshold": 0.9}}]);
+    let overload = json!({
+        "refresh_interval": "0.02s",
+        "buffer_factory_config": {"minimum_account_to_track_power_of_two": 14},
+        "resource_monitors": [injected(&pressure.path)],
+        "actions": [action("reset_high_memory_stream", ramp)],
+    });
+    let site = site::with([buffer()])
+        .whole(json!({"overload_manager": overload}))
+        .manager(json!({"stat_prefix": "edge"}))
+        .log("%REQ(:PATH)% %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%")
+        .start();
+    // Accounts are kept of what begins from now on.
+    until(&site, "envoy.overload_actions.reset_high_memory_stream.scale_percent", 15);
+    let mut heavy = part_of_a_request(&site, 300_000);
+    let mut light = part_of_a_request(&site, 5_000);
+    wait_until("all of it", || site.stat("http.edge.downstream_cx_rx_bytes_total") > 305_000);
+    assert_eq!(state(&site, "envoy.overload_actions.reset_high_memory_stream.count"), 0);
+    pressure.set("0.99");
+    assert!(heavy.closed());
+    assert_eq!(site.logged(1), HEAVY);
+    assert_eq!(state(&site, "envoy.overload_actions.reset_high_memory_stream.count"), 1);
+    assert_eq!(site.stat("http.edge.downstream_rq_rx_reset"), 1);
+    light.send("b");
+    assert_eq!(light.response("POST").unwrap().status, 200);
+    // A connection that has carried one goes on as any other.
+    light.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+    assert_eq!(light.response("GET").unwrap().status, 200);
+}
+
+const HEAVY: &str = "/300000 0 OM -";

@@ -51,7 +51,7 @@ pub use reject::{FieldError, Reject};
 pub use request::RequestHead;
 pub use response::{ResponseHead, reason_phrase};
 pub use rules::{
-    Asked, DEFAULT_MAX_FIELDS, DEFAULT_MAX_HEAD_BYTES, HeadLimits, RequestFacts, RequestRules, ResponseFacts,
+    Aside, Asked, DEFAULT_MAX_FIELDS, DEFAULT_MAX_HEAD_BYTES, HeadLimits, RequestFacts, RequestRules, ResponseFacts,
     ResponseRules, Underscores, admit_request, admit_response, admit_trailers,
 };
 pub use uri::absolute_uri;

@@ -28,6 +28,8 @@ reasons! {
     INVALID_TARGET = 400 "http1.codec_error";
     /// A target of a form that its method does not allow (RFC 9112 3.2.3, 3.2.4), or without a host.
     INVALID_URL = 400 "http1.invalid_url";
+    /// A target in absolute form where none is taken.
+    ABSOLUTE_TARGET = 404 "absolute_path_rejected";
     /// An absolute-form target with a scheme other than `http` and `https`.
     INVALID_SCHEME = 400 "http1.invalid_scheme";
     /// NUL or another control byte (RFC 9110 5.5).

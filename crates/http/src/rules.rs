@@ -52,6 +52,11 @@ pub struct RequestRules {
     pub allow_custom_methods: bool,
     /// Take Content-Length beside Transfer-Encoding and drop it (Envoy: `allow_chunked_length`).
     pub allow_chunked_length: bool,
+    /// Answer 404 to targets in absolute form (Envoy: `allow_absolute_url: false`).
+    pub refuse_absolute_targets: bool,
+    /// Requests that are refused although they are well-formed are no reason to end their connection (Envoy:
+    /// `stream_error_on_invalid_http_message`).
+    pub spare_connections: bool,
     /// Pass a `Proxy` field on (it becomes `HTTP_PROXY` in CGI programs); default: dropped.
     pub keep_proxy_header: bool,
 }
@@ -89,8 +94,37 @@ pub struct RequestFacts {
     /// An upgrade other than h2c is asked for; the `Upgrade` field is still there. When it is false the
     /// field is gone.
     pub upgrade: bool,
+    /// The request is well-formed, but is to be answered in another way than by its route.
+    pub aside: Aside,
+}
+
+/// How a well-formed request is answered where that is not for its route to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aside {
+    /// Its route says it.
+    #[default]
+    None,
     /// The client is to be sent to [`RequestHead::path`] with 307 ([`crate::EscapedSlashes`]).
-    pub redirect_to_path: bool,
+    RedirectToPath,
+    /// 404, for a target in absolute form where none is taken ([`RequestRules::refuse_absolute_targets`]). The path is
+    /// the whole target.
+    AbsoluteTarget,
+    /// 400, for want of a host. The connection goes on ([`RequestRules::spare_connections`]), and so below.
+    MissingHost,
+    /// 400, for a path that cannot be normalised safely.
+    BadPath,
+}
+
+impl Aside {
+    /// What the client is told; `None` where it is no refusal.
+    pub fn refusal(self) -> Option<Reject> {
+        match self {
+            Self::None | Self::RedirectToPath => None,
+            Self::AbsoluteTarget => Some(reason::ABSOLUTE_TARGET),
+            Self::MissingHost => Some(reason::MISSING_HOST),
+            Self::BadPath => Some(reason::PATH_NORMALIZATION),
+        }
+    }
 }
 
 /// What admission found out about a response.
@@ -133,12 +167,14 @@ pub fn admit_request(head: &mut RequestHead, rules: &RequestRules) -> Result<Req
     if framing == BodyFraming::Chunked {
         head.fields.remove(HeaderId::ContentLength);
     }
-    admit_authority_and_path(head, rules)?;
-    let redirect_to_path = !head.path_is_plain && normalize(head, &rules.path)?;
+    let aside = match admit_target(head, rules) {
+        Ok(aside) => aside,
+        Err(reject) => aside_of(reject).filter(|_| rules.spare_connections).ok_or(reject)?,
+    };
     admit_names(&mut head.fields, rules)?;
     if !has_special {
         let persistent = is_persistent(head.version, ConnectionOptions::default());
-        return Ok(RequestFacts { framing, persistent, redirect_to_path, ..RequestFacts::default() });
+        return Ok(RequestFacts { framing, persistent, aside, ..RequestFacts::default() });
     }
     let expects_continue = admit_expect(head)?;
     let connection = hop::strip_request(&mut head.fields, head.version)?;
@@ -147,8 +183,27 @@ pub fn admit_request(head: &mut RequestHead, rules: &RequestRules) -> Result<Req
         persistent: is_persistent(head.version, connection),
         expects_continue,
         upgrade: connection.upgrade,
-        redirect_to_path,
+        aside,
     })
+}
+
+#[inline]
+fn admit_target(head: &mut RequestHead, rules: &RequestRules) -> Result<Aside, Reject> {
+    if let aside @ Aside::AbsoluteTarget = admit_authority_and_path(head, rules)? {
+        return Ok(aside);
+    }
+    let redirects = !head.path_is_plain && normalize(head, &rules.path)?;
+    Ok(if redirects { Aside::RedirectToPath } else { Aside::None })
+}
+
+/// A refusal that says nothing against what follows the request on its connection.
+#[cold]
+fn aside_of(reject: Reject) -> Option<Aside> {
+    match reject {
+        reason::MISSING_HOST => Some(Aside::MissingHost),
+        reason::PATH_NORMALIZATION => Some(Aside::BadPath),
+        _ => None,
+    }
 }
 
 /// Reads the meaning of a complete response head and makes it fit to forward.
@@ -202,13 +257,13 @@ const SPECIAL_IN_REQUESTS: IdSet = HeaderId::ContentLength.noted_bit()
     | HeaderId::Http2Settings.noted_bit();
 
 /// RFC 9112 3.2 and 3.3: one authority and one path out of target and Host.
-fn admit_authority_and_path(head: &mut RequestHead, rules: &RequestRules) -> Result<(), Reject> {
+fn admit_authority_and_path(head: &mut RequestHead, rules: &RequestRules) -> Result<Aside, Reject> {
     if head.fields.is_repeated(HeaderId::Host) {
         return Err(reason::MULTIPLE_HOSTS);
     }
     if head.path_is_plain && head.method != Method::Connect {
         head.path_at = head.target_at;
-        return admit_host(head, rules);
+        return admit_host(head, rules).map(|()| Aside::None);
     }
     let target = head.at(head.target_at);
     // RFC 9112 3.2.1: no form of the target has a fragment.
@@ -221,7 +276,7 @@ fn admit_authority_and_path(head: &mut RequestHead, rules: &RequestRules) -> Res
         return Err(reason::INVALID_TARGET);
     }
     if head.method == Method::Connect {
-        return admit_connect(head);
+        return admit_connect(head).map(|()| Aside::None);
     }
     match target.first() {
         Some(b'/') => {
@@ -234,10 +289,15 @@ fn admit_authority_and_path(head: &mut RequestHead, rules: &RequestRules) -> Res
             }
             head.path_at = head.target_at;
         }
-        _ => return admit_absolute(head),
+        _ if rules.refuse_absolute_targets && memchr::memmem::find(target, b"://").is_some() => {
+            head.path_at = head.target_at;
+            head.path_len = path_len(head.at(head.path_at));
+            return admit_host(head, rules).map(|()| Aside::AbsoluteTarget);
+        }
+        _ => return admit_absolute(head).map(|()| Aside::None),
     }
     head.path_len = path_len(head.at(head.path_at));
-    admit_host(head, rules)
+    admit_host(head, rules).map(|()| Aside::None)
 }
 
 /// The authority of a request whose target has none.

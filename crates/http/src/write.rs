@@ -5,7 +5,7 @@
 //! head still holds under those names is left out.
 
 use crate::header_id::IdSet;
-use crate::{BodyFraming, FieldLine, Fields, HeaderId, RequestHead, ResponseHead, reason_phrase};
+use crate::{BodyFraming, FieldLine, Fields, HeaderId, RequestHead, ResponseHead, Scheme, reason_phrase};
 
 /// What to say about the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,9 +28,8 @@ pub struct RequestWrite<'a> {
     pub framing: BodyFraming,
     /// What to say about the connection.
     pub connection: Connection,
-    /// Path and query to send instead of [`RequestHead::path`]; must be one that
-    /// [`RequestHead::set_path`] would take, else the head's own is sent.
-    pub path: Option<&'a [u8]>,
+    /// Write the target as a whole URL with this scheme (RFC 9112 3.2.2), as proxies are asked.
+    pub absolute: Option<Scheme>,
     /// Fields to add at the end. Invalid values are left out.
     pub extra: &'a [(HeaderId, &'a [u8])],
 }
@@ -55,9 +54,8 @@ pub struct ResponseWrite<'a> {
 
 /// Appends a request head, its empty line included, to `out`.
 pub fn write_request(head: &RequestHead, options: &RequestWrite<'_>, out: &mut Vec<u8>) {
-    let path = options.path.filter(|path| is_sendable_path(path)).unwrap_or(head.path());
     // RFC 9112 3.2.3: a CONNECT target is the authority; every other one has at least a slash.
-    let target = match (head.method(), path) {
+    let target = match (head.method(), head.path()) {
         (crate::Method::Connect, []) => head.authority(),
         (_, []) => b"/",
         (_, path) => path,
@@ -73,12 +71,18 @@ pub fn write_request(head: &RequestHead, options: &RequestWrite<'_>, out: &mut V
     };
     let plan = Plan::new(fields, framing, options.connection, false, false);
     let (lead, mut lines) = fields.lines_before(plan.skip);
-    match head.canonical_line().filter(|line| options.path.is_none() && line.end == lines.start) {
+    match head.canonical_line().filter(|line| options.absolute.is_none() && line.end == lines.start) {
         // The request line and the lines behind it, all as they came.
         Some(line) => lines.start = line.start,
         None => {
             out.extend_from_slice(head.method_bytes());
             out.push(b' ');
+            // Other targets are none of a resource.
+            if let Some(scheme) = options.absolute.filter(|_| target.starts_with(b"/")) {
+                out.extend_from_slice(scheme.as_str().as_bytes());
+                out.extend_from_slice(b"://");
+                out.extend_from_slice(head.authority());
+            }
             out.extend_from_slice(target);
             out.extend_from_slice(b" HTTP/1.1\r\n");
         }
@@ -252,10 +256,6 @@ fn write_status_and_reason(status: u16, reason: &[u8], out: &mut Vec<u8>) {
     out.push(b' ');
     out.extend_from_slice(reason);
     out.extend_from_slice(b"\r\n");
-}
-
-fn is_sendable_path(path: &[u8]) -> bool {
-    (path.first() == Some(&b'/') || path == b"*") && !path.iter().any(|&b| b <= b' ' || b == 0x7f || b == b'#')
 }
 
 /// A number in decimal, without allocation.

@@ -12,6 +12,8 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
     pub name: String,
+    /// What it tells logs; `None` is nothing.
+    pub metadata: Option<Arc<Metadata>>,
     /// `cluster.<stat_name>.…` in statistics; `None` means the name.
     pub stat_name: Option<String>,
     pub discovery: Discovery,
@@ -243,6 +245,8 @@ pub struct UpstreamOptions {
     pub enable_trailers: bool,
     /// How names are written.
     pub names: NameForm,
+    /// Over HTTP/1, requests name what they ask for by a whole URL, as proxies are asked.
+    pub absolute_targets: bool,
     pub protocol: UpstreamProtocol,
     pub http2: Http2Options,
     pub keepalive: Option<TcpKeepalive>,

@@ -2,6 +2,7 @@
 //!
 //! Parsing happens when a configuration is read; whoever has a stream at hand evaluates the commands.
 
+mod coalesce;
 mod command;
 mod names;
 mod parse;

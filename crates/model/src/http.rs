@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::{
     AccessLog, Cidr, FilterSlot, HeaderEdits, LogCondition, LogFormat, LogMoments, MatchTree, Origin, RouteTable,
+    StringMatch,
 };
 
 /// The HTTP connection manager of one filter chain.
@@ -51,8 +52,12 @@ pub struct HttpTimeouts {
     pub max_stream_duration: Option<Duration>,
     /// From the decision to close until the socket is closed under a client that does not close first.
     pub delayed_close: Duration,
-    /// How long a draining connection may still start requests.
+    /// How long a connection that is too old waits for one more request, its last.
     pub drain: Duration,
+    /// Up to so many percent of it are added, for each connection others.
+    pub drain_jitter: f64,
+    /// Over HTTP/1 it waits for that request however long it takes.
+    pub drains_for_good: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -137,13 +142,19 @@ impl Default for Http2Options {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Http1Options {
     pub accept_http_10: bool,
     pub default_host_for_http_10: Option<String>,
     pub enable_trailers: bool,
     /// Any token is a method, be it registered or not.
     pub allow_custom_methods: bool,
+    /// Targets that are whole URLs are no paths: 404.
+    pub refuses_absolute_targets: bool,
+    /// A request that is refused although it is well-formed leaves its connection open.
+    pub spares_connections: bool,
+    /// Upgrades that are taken for not asked for.
+    pub ignored_upgrades: Vec<StringMatch>,
     /// What to do with names such as `x_forwarded_for`.
     pub underscores: Underscores,
     /// How names are written.
@@ -166,9 +177,10 @@ pub enum NameForm {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Underscores {
     /// Refuse names that differ from a framing, hop-by-hop or forwarding field only by `_`; pass the others.
+    #[default]
     RejectLookalikes,
     Allow,
     RejectAny,
@@ -185,6 +197,10 @@ pub struct IdentityPolicy {
     /// Who is inside; `None`: nobody.
     pub internal: Option<Box<InternalAddresses>>,
     pub skip_xff_append: bool,
+    /// A connection's scheme by the port that it was meant for, as far as a PROXY protocol or the system says it.
+    pub scheme_of_port: Option<Box<SchemeOfPort>>,
+    /// Upstreams that a PROXY protocol tells of connections hear nothing of the client's.
+    pub hides_ends: bool,
     /// Who finds out where a request comes from, one after the other; without any, `x-forwarded-for` tells.
     pub detection: Vec<ClientDetection>,
     pub generate_request_id: bool,
@@ -221,6 +237,13 @@ pub enum SchemeRule {
     Https,
     /// In the end that of the connection to the upstream.
     OfUpstream,
+}
+
+/// Ports that stand for a scheme.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SchemeOfPort {
+    pub https: Vec<u16>,
+    pub http: Vec<u16>,
 }
 
 /// How the address of a client is found in its request.
@@ -368,6 +391,10 @@ pub struct RouterOptions {
     pub suppress_x_headers: bool,
     /// Also count per response code, class and the like.
     pub dynamic_stats: bool,
+    /// Fields about tries and timeouts of which a request must not have a malformed one. Lower case.
+    pub strict_fields: Vec<String>,
+    /// The time that a proxy in front gives a request is the request's timeout.
+    pub respects_expected_timeout: bool,
 }
 
 #[cfg(test)]

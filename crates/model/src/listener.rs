@@ -12,6 +12,12 @@ pub struct Listener {
     pub name: String,
     /// The first is the main one. Never empty.
     pub addresses: Vec<Address>,
+    /// It accepts there. Otherwise it gets what other listeners hand over.
+    pub binds: bool,
+    /// Connections that were meant for the address of another listener are handed to it.
+    pub hands_over: bool,
+    /// Connections end after their next answer while the proxy says of itself that it is not healthy.
+    pub drains_unhealthy: bool,
     /// `listener.<stat_prefix>.…` in statistics; `None` means the main address.
     pub stat_prefix: Option<String>,
     pub filter_chains: Vec<Arc<FilterChain>>,
@@ -88,6 +94,8 @@ pub enum ConnectionBalance {
 /// Options set on a listening socket before it is bound.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SocketOptions {
+    /// Clients may reach it over several paths at once (RFC 8684).
+    pub multipath: bool,
     pub freebind: bool,
     pub transparent: bool,
     /// Length of the fast-open queue.

@@ -99,6 +99,9 @@ pub enum OverloadKind {
     ReleaseMemory { interval: Duration },
     /// Timers run out earlier, down to these.
     ShortenTimers(Vec<TimerScale>),
+    /// Streams are reset that hold most memory, the more of them the stronger. There are eight classes: those that hold two
+    /// to the power of so many bytes, twice as much, and so on.
+    ResetStreams { least_power: u32 },
 }
 
 /// A share of what comes to a point of the pipeline is turned away there.

@@ -28,6 +28,8 @@ pub(crate) fn strain(rules: &OverloadRules, pressures: &Pressures) -> Strain {
             OverloadKind::RefuseConnections => strain.refused_connections = strength,
             // The thread that measures does it.
             OverloadKind::ReleaseMemory { .. } => {}
+            // Again and again while it holds: the thread says so each time.
+            OverloadKind::ResetStreams { .. } => strain.keeps_accounts = true,
             OverloadKind::ShortenTimers(timers) => {
                 strain.haste = strength;
                 strain.timers.clone_from(timers);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use postrider_model::{OverloadKind, OverloadRules};
 use postrider_telemetry::stats::sets::{load_shed, overload_action, overload_resource, overload_shrink};
 use postrider_telemetry::{Block, Registry, WorkerStats, info, warning};
-use postrider_worker::{Fleet, Strain};
+use postrider_worker::{Fleet, Relief, Strain};
 
 use crate::monitor::Monitor;
 use crate::rules::{Pressures, strain, strength};
@@ -172,6 +172,11 @@ impl<'r> Watch<'r> {
                     info!(Main, "overload: {} is over ({})", action.name, shown(self.rules, pressures));
                 }
                 _ => {}
+            }
+            if let OverloadKind::ResetStreams { least_power } = action.kind
+                && strength > 0.0
+            {
+                self.fleet.relieve(&Relief { action: action.name.as_str().into(), least_power, strength });
             }
             if let OverloadKind::ReleaseMemory { interval } = action.kind
                 && strength >= 1.0

@@ -17,6 +17,8 @@ pub struct ListenOptions {
     pub backlog: u32,
     /// Several sockets share the address and the kernel spreads connections over them.
     pub reuse_port: bool,
+    /// MPTCP (RFC 8684); clients without it are served by TCP.
+    pub multipath: bool,
     pub freebind: bool,
     pub transparent: bool,
     /// Length of the fast-open queue.
@@ -82,7 +84,8 @@ pub fn listen(place: &Place<'_>, options: &ListenOptions) -> io::Result<Bound> {
 }
 
 fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let protocol = if options.multipath { Protocol::from(libc::IPPROTO_MPTCP) } else { Protocol::TCP };
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(protocol))?;
     socket.set_reuse_address(true)?;
     if options.reuse_port {
         socket.set_reuse_port(true)?;

@@ -16,7 +16,7 @@ use postrider_filter_api::{Answer, Call, CallFailure, CallHandle, Moment};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response, write_chunk, write_last_chunk};
 use postrider_http::{
     Asked, BodyFraming, Connection as Persistence, Fields, HeaderId, Method, RequestHead, RequestWrite, ResponseFacts,
-    ResponseHead, ResponseRules, Version, capitalize_names, write_request,
+    ResponseHead, ResponseRules, Scheme, Version, capitalize_names, write_request,
 };
 use postrider_model::{NameForm, Priority, UpstreamProtocol};
 use postrider_telemetry::Block;
@@ -287,7 +287,8 @@ impl<'a> Attempt<'a> {
             (0, _) => BodyFraming::None,
             (length, _) => BodyFraming::Length(length as u64),
         };
-        let options = RequestWrite { framing, connection: Persistence::Implicit, path: None, extra: &[] };
+        let absolute = cluster.absolute_targets.then_some(head.scheme().unwrap_or(Scheme::Http));
+        let options = RequestWrite { framing, connection: Persistence::Implicit, absolute, extra: &[] };
         let mut out = Vec::new();
         match &mut upstream.io {
             // One that takes no more streams shows when its answer is read.

@@ -33,8 +33,10 @@ pub(crate) struct Chain {
     pub(crate) buffer_limit: usize,
     /// What new connections agree on; `None` for plain ones. Replaced when certificates change.
     pub(crate) tls: RefCell<Option<Arc<ServerTls>>>,
-    /// The configuration dropped this chain: its connections end after the request that they are at.
+    /// Its connections end after the request that they are at.
     pub(crate) draining: Cell<bool>,
+    /// For good: the configuration dropped this chain.
+    dropped: Cell<bool>,
 }
 
 pub(crate) enum Handler {
@@ -56,10 +58,13 @@ pub(crate) struct Http {
     pub(crate) notes_begins: bool,
     pub(crate) stat_prefix: String,
     pub(crate) server: Option<FieldLine>,
-    /// Requests go on with the names that they came with.
-    pub(crate) keeps_names: bool,
+    /// Heads over HTTP/1 are looked at once more when they were read: their names go on as they came, or upgrades are
+    /// ignored.
+    pub(crate) notes_heads: bool,
     /// Forwarding headers are treated as by default, so that most requests need no more than a look at them.
     pub(crate) identifies_as_usual: bool,
+    /// Connections end by their age, or with so many requests.
+    pub(crate) bounds_connections: bool,
     /// Answers get more than what all answers get.
     pub(crate) shapes_answers: bool,
     /// What becomes of answers of our own, where something does.
@@ -145,6 +150,7 @@ impl Chain {
             buffer_limit,
             tls,
             draining: Cell::new(false),
+            dropped: Cell::new(false),
         })
     }
 
@@ -176,6 +182,17 @@ impl Chain {
             Handler::Echo => plain::echo(worker, self.buffer_limit, arrival).await,
             Handler::Say(said) => plain::say(worker, said, self.buffer_limit, arrival).await,
         }
+    }
+
+    /// The configuration has it no more.
+    pub(crate) fn drop_out(&self) {
+        self.dropped.set(true);
+        self.draining.set(true);
+    }
+
+    /// Connections are to go while the proxy is not healthy.
+    pub(crate) fn fail_health(&self, fails: bool) {
+        self.draining.set(fails || self.dropped.get());
     }
 
     /// Its listener logs connections.
@@ -214,10 +231,13 @@ impl Http {
                 || !model.filters.is_empty()
                 || model.identity.local_replies.is_some(),
             identifies_as_usual: crate::http::is_usual(&model.identity),
+            bounds_connections: model.limits.max_requests_per_connection.is_some()
+                || model.timeouts.max_connection_duration.is_some(),
             shapes_answers: model.identity.via.is_some()
                 || model.identity.proxy_status.is_some()
                 || model.http1.names == NameForm::ProperCase,
-            keeps_names: matches!(model.http1.names, NameForm::AsReceived { .. }),
+            notes_heads: matches!(model.http1.names, NameForm::AsReceived { .. })
+                || !model.http1.ignored_upgrades.is_empty(),
             local_replies: model.identity.local_replies.as_deref().map(LocalReplies::compile),
             model: model.clone(),
         }
@@ -351,6 +371,8 @@ pub fn rules(model: &HttpConnection) -> RequestRules {
         default_host_for_http_10: model.http1.default_host_for_http_10.as_ref().map(|host| host.as_bytes().into()),
         allow_custom_methods: model.http1.allow_custom_methods,
         allow_chunked_length: false,
+        refuse_absolute_targets: model.http1.refuses_absolute_targets,
+        spare_connections: model.http1.spares_connections,
         keep_proxy_header: false,
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Cluster {
     pub(crate) hosts: Hosts,
     /// How names are written over HTTP/1, and whether those that come go on.
     pub(crate) names: NameForm,
+    /// Over HTTP/1, requests name what they ask for by a whole URL.
+    pub(crate) absolute_targets: bool,
     pub(crate) breakers: LocalBreakers,
     /// For a cluster without endpoints of its own.
     pub(crate) destinations: Option<Box<Destinations>>,
@@ -84,6 +86,7 @@ impl Cluster {
                 &worker.random,
             ),
             names: plan.model.upstream.names,
+            absolute_targets: plan.model.upstream.absolute_targets,
             outliers: RefCell::default(),
             outlier_stats: OnceCell::new(),
             subset_stats: OnceCell::new(),

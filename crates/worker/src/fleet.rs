@@ -14,6 +14,7 @@ use postrider_telemetry::sink::Sink;
 use postrider_upstream::Endpoints;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::account::Relief;
 use crate::message::{Apply, KnownHealth, MAILBOX, Message, Report, Warm};
 use crate::overload::Strain;
 use crate::plan::{ClusterPlan, Plan};
@@ -189,6 +190,14 @@ impl Fleet {
         self.senders.iter().filter(|sender| tell(sender)).count() == self.senders.len()
     }
 
+    /// Has all workers reset the streams that hold most memory. A worker that is too busy to hear of it now hears of the next
+    /// time. Does not wait.
+    pub fn relieve(&self, relief: &Relief) {
+        for sender in &self.senders {
+            let _ = sender.try_send(Message::Relieve(relief.clone()));
+        }
+    }
+
     /// Connections of all listeners in force that count for the bound of all together.
     pub fn connections(&self) -> usize {
         let state = self.state();
@@ -285,7 +294,7 @@ impl Fleet {
                 continue;
             }
             let mut addresses = Vec::new();
-            for address in &model.addresses {
+            for address in model.addresses.iter().filter(|_| model.binds) {
                 let refuse = |error| ApplyError::Bind { listener: model.name.clone(), address: address.clone(), error };
                 let mut actual = address.clone();
                 if !ours(address) {
@@ -327,7 +336,7 @@ impl Drop for Fleet {
 
 /// Whether a changed listener may go on with the sockets that it has.
 fn keeps_sockets(old: &Listener, new: &Listener) -> bool {
-    old.addresses == new.addresses && old.socket == new.socket && old.backlog == new.backlog
+    old.addresses == new.addresses && old.binds == new.binds && old.socket == new.socket && old.backlog == new.backlog
 }
 
 /// Sockets that share a port would also share it with another process that does the same, which is nearly always a
@@ -346,6 +355,7 @@ fn open(address: &Address, model: &Listener) -> io::Result<Bound> {
     let options = ListenOptions {
         backlog: model.backlog,
         reuse_port: true,
+        multipath: model.socket.multipath,
         freebind: model.socket.freebind,
         transparent: model.socket.transparent,
         fast_open: model.socket.tcp_fast_open,

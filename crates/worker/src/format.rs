@@ -2,13 +2,16 @@
 
 mod noted;
 mod tls;
+mod upstream;
+
+pub(crate) use upstream::OfUpstream;
 
 use std::cell::RefCell;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::cel::Facts;
+use postrider_filter_api::cel::{self, Facts};
 use postrider_filter_api::{Logged, Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
@@ -31,6 +34,7 @@ pub(crate) struct Context<'a> {
     /// `false` for a connection that is carried without being read.
     pub http: bool,
     pub now: SystemTime,
+    pub upstream: OfUpstream<'a>,
 }
 
 /// The kinds of entries that logs make here, by the names of Envoy's `AccessLogType`.
@@ -169,7 +173,7 @@ impl Context<'_> {
             }
             if let Command::Metadata { of, namespace, path } = command {
                 // Of whatever type it was noted.
-                noted::typed_metadata(*of, namespace, path, self.info, self.route, out);
+                noted::typed_metadata(*of, namespace, path, self, out);
                 return;
             }
             if is_numeric(command) || matches!(command, Command::FilterState { form: StateForm::Typed, .. }) {
@@ -190,6 +194,10 @@ impl Context<'_> {
             Command::RequestHeader(name, other) => {
                 let value = self.request_header(name).or_else(|| self.request_header(other.as_deref()?));
                 out.extend_from_slice(value?);
+            }
+            Command::RequestHeaderWithoutQuery(name, other) => {
+                let value = self.request_header(name).or_else(|| self.request_header(other.as_deref()?))?;
+                out.extend_from_slice(value.split(|byte| *byte == b'?').next().unwrap_or_default());
             }
             Command::ResponseHeader(name, other) => {
                 let value = self.response_header(name).or_else(|| self.response_header(other.as_deref()?));
@@ -261,6 +269,13 @@ impl Context<'_> {
             Command::ResponseDuration => millis(Some(info.started), info.response_began, out)?,
             Command::ResponseTxDuration => millis(info.response_began, info.ended, out)?,
             Command::UpstreamHost => text(info.upstream_remote.as_deref()?, out)?,
+            Command::UpstreamHostName { port } => self.upstream.name(info.upstream_remote.as_deref()?, *port, out),
+            Command::UpstreamHostsTried { names, port } => {
+                self.upstream.all(info.upstream_remote.as_deref()?, *names, *port, out);
+            }
+            Command::Nothing => return None,
+            Command::First(pieces) => self.first(pieces, out)?,
+            Command::Expression(expression) => text(&cel::text_of(expression, &self.facts())?, out)?,
             Command::UpstreamCluster => text(info.upstream_cluster.as_deref()?, out)?,
             Command::UpstreamLocalAddress(part) => address(info.upstream_local, *part, out)?,
             Command::UpstreamRemoteAddress(part) => {
@@ -298,13 +313,26 @@ impl Context<'_> {
             // As in Envoy a dash stands for it everywhere, in JSON too.
             Command::Environment(name) => text(&std::env::var(name).unwrap_or_else(|_| "-".to_owned()), out)?,
             Command::Metadata { of, namespace, path } => {
-                noted::metadata(*of, namespace, path, info, self.route, out)?;
+                noted::metadata(*of, namespace, path, self, out)?;
             }
             Command::FilterState { name, form } => noted::state(name, form, info, out)?,
             Command::Scheme => {
                 let scheme = self.request.scheme().map_or("http", |scheme| scheme.as_str());
                 out.extend_from_slice(scheme.as_bytes());
             }
+        }
+        Some(())
+    }
+
+    /// Appends the value of the first command that has one.
+    fn first(&self, pieces: &[Piece], out: &mut Vec<u8>) -> Option<()> {
+        let start = out.len();
+        let found = pieces.iter().find(|piece| {
+            out.truncate(start);
+            matches!(piece, Piece::Command { command, .. } if self.command(command, out).is_some() && out.len() > start)
+        })?;
+        if let Piece::Command { max_length: Some(max_length), .. } = found {
+            out.truncate(out.len().min(start + max_length));
         }
         Some(())
     }

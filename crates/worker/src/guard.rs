@@ -5,7 +5,7 @@ use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{LogFormat, Metadata, Value};
 
 use crate::chain::{Chain, Handler};
-use crate::format::Context;
+use crate::format::{Context, OfUpstream};
 use crate::listener::Arrival;
 use crate::worker::Worker;
 use crate::{plain, tcp};
@@ -29,7 +29,9 @@ pub(crate) async fn admit(
     let write = |info: &StreamInfo, format: &LogFormat, out: &mut Vec<u8>| {
         let now = worker.clock.wall(worker.clock.now());
         let (request, response, trailers) = (&RequestHead::new(), &ResponseHead::new(), &Fields::new());
-        let context = Context { request, response, trailers, info, route: None, reply_body: &[], http: false, now };
+        let upstream = OfUpstream::default();
+        let context =
+            Context { request, response, trailers, info, route: None, upstream, reply_body: &[], http: false, now };
         context.write_log(format, out);
     };
     for guard in &chain.guards {

@@ -12,7 +12,7 @@ use postrider_router::redirect_location;
 
 use crate::call::{self, grpc};
 use crate::chain::Routes;
-use crate::format::{Absent, Context};
+use crate::format::{Absent, Context, OfUpstream};
 use crate::http::OfStream;
 use crate::worker::Worker;
 
@@ -112,6 +112,7 @@ impl Services<'_> {
             reply_body,
             http: true,
             now: self.wall(),
+            upstream: OfUpstream::default(),
         }
     }
 }

@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod buffers;
 mod call;
 mod chain;
@@ -56,6 +57,7 @@ mod timers;
 mod tunnel;
 mod worker;
 
+pub use account::Relief;
 pub use chain::rules as request_rules;
 pub use cost::filter_stat_name;
 pub use filter_chain::{Peer, choose as choose_chain};

@@ -1,5 +1,7 @@
 //! A listener on one worker: accepts, balances, chooses the filter chain and starts the connection's task.
 
+mod handed;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -108,6 +110,7 @@ impl Listener {
             closed: Cell::new(false),
         });
         listener.take_logs(plan, worker);
+        listener.fail_health(worker.fails_health.get());
         for socket in sockets {
             let (listener_of_task, worker) = (listener.clone(), worker.clone());
             let task = tokio::task::spawn_local(async move {
@@ -135,7 +138,7 @@ impl Listener {
         }
         let mut old = self.chains.take();
         if self.plan.borrow().model.buffer_limit != plan.model.buffer_limit {
-            old.drain(..).for_each(|chain| chain.draining.set(true));
+            old.drain(..).for_each(|chain| chain.drop_out());
         }
         let chains = plan
             .each_chain()
@@ -151,10 +154,17 @@ impl Listener {
                 }
             })
             .collect();
-        old.iter().for_each(|gone| gone.draining.set(true));
+        old.iter().for_each(|gone| gone.drop_out());
         *self.chains.borrow_mut() = chains;
         self.take_logs(plan, worker);
         *self.plan.borrow_mut() = plan.clone();
+        self.fail_health(worker.fails_health.get());
+    }
+
+    /// The proxy says of itself that it is not healthy, or that it is again.
+    pub(crate) fn fail_health(&self, fails: bool) {
+        let fails = fails && self.plan.borrow().model.drains_unhealthy;
+        self.chains.borrow().iter().for_each(|chain| chain.fail_health(fails));
     }
 
     /// The listener's own log is that of `plan`.
@@ -175,7 +185,7 @@ impl Listener {
 
     /// Connections end after the request that they are at.
     pub(crate) fn drain(&self) {
-        self.chains.borrow().iter().for_each(|chain| chain.draining.set(true));
+        self.chains.borrow().iter().for_each(|chain| chain.drop_out());
     }
 
     /// The configuration has no such listener any more.
@@ -279,16 +289,22 @@ impl Listener {
     /// Starts the task of a connection that was counted for this worker.
     fn begin(self: &Rc<Self>, worker: &Rc<Worker>, socket: Socket, remote: Option<SocketAddr>) {
         let plan = self.plan.borrow().clone();
-        self.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
-        self.stats.gauge_inc(stat::DOWNSTREAM_CX_ACTIVE);
-        self.worker_stats.inc(worker_stat::DOWNSTREAM_CX_TOTAL);
-        self.worker_stats.gauge_inc(worker_stat::DOWNSTREAM_CX_ACTIVE);
         let accepted = worker.clock.now();
-        let counted = Counted { listener: self.clone(), plan: plan.clone(), worker: worker.clone(), accepted };
+        let counted = self.count(worker, plan.clone(), accepted);
         let local = local_address(&plan, &socket);
         let record = self.logs.borrow().as_ref().map(|logs| Record::begin(logs, worker, accepted, local, remote));
-        let newcomer =
-            Newcomer { local, remote, direct_remote: remote, plan, socket, counted, record, redirected: false };
+        let newcomer = Newcomer {
+            local,
+            remote,
+            direct_remote: remote,
+            plan,
+            socket,
+            counted,
+            record,
+            redirected: false,
+            ahead: Vec::new(),
+            handed: false,
+        };
         if newcomer.plan.is_immediate() {
             let Some(chain) = self.choose(&newcomer, &Greeting::default()) else { return };
             let Newcomer { local, socket, counted, record, .. } = newcomer;
@@ -315,6 +331,15 @@ impl Listener {
         }
     }
 
+    #[inline]
+    fn count(self: &Rc<Self>, worker: &Rc<Worker>, plan: Arc<ListenerPlan>, accepted: Moment) -> Counted {
+        self.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
+        self.stats.gauge_inc(stat::DOWNSTREAM_CX_ACTIVE);
+        self.worker_stats.inc(worker_stat::DOWNSTREAM_CX_TOTAL);
+        self.worker_stats.gauge_inc(worker_stat::DOWNSTREAM_CX_ACTIVE);
+        Counted { listener: self.clone(), plan, worker: worker.clone(), accepted }
+    }
+
     fn choose(&self, newcomer: &Newcomer, greeting: &Greeting) -> Option<Rc<Chain>> {
         let Newcomer { plan, local, remote, direct_remote, .. } = newcomer;
         let peer = Peer { local: *local, remote: *remote, direct_remote: *direct_remote, greeting };
@@ -335,8 +360,13 @@ impl Listener {
 
     /// Looks at what the client says first, agrees on TLS where the chain wants it, and serves.
     async fn receive(self: Rc<Self>, worker: Rc<Worker>, mut newcomer: Newcomer) {
-        let mut ahead = Vec::new();
+        let mut ahead = std::mem::take(&mut newcomer.ahead);
         let Some(greeting) = Box::pin(self.inspect(&worker, &mut newcomer, &mut ahead)).await else { return };
+        if newcomer.plan.model.hands_over
+            && let Some(other) = self.meant(&worker, &newcomer)
+        {
+            return other.take_over(worker, newcomer, ahead);
+        }
         let Some(chain) = self.choose(&newcomer, &greeting) else { return };
         let share = match chain.limits.as_slice() {
             [] => None,
@@ -561,6 +591,10 @@ struct Newcomer {
     counted: Counted,
     record: Option<Rc<Record>>,
     redirected: bool,
+    /// Received already; for another listener.
+    ahead: Vec<u8>,
+    /// Another listener had it.
+    handed: bool,
 }
 
 impl Newcomer {

@@ -14,7 +14,7 @@ use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{AccessLog, AccessLogSink, LogEntries, LogFormat, LogOutput};
 use postrider_telemetry::access_log::{LogBuffer, Target};
 
-use crate::format::Context;
+use crate::format::{Context, OfUpstream};
 use crate::worker::Worker;
 pub(crate) use condition::Condition;
 pub(crate) use entry::who;
@@ -116,6 +116,7 @@ pub fn write_admin_line(log: &AccessLog, admin: &AdminRequest<'_>, now: SystemTi
         reply_body: &[],
         http: true,
         now,
+        upstream: OfUpstream::default(),
     };
     let LogOutput::Lines { format, .. } = &log.output else { return };
     if log.condition.as_ref().is_none_or(|condition| Condition::compile(condition).holds(&context)) {

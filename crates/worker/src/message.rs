@@ -13,6 +13,7 @@ use postrider_upstream::outlier::Cause;
 use postrider_upstream::{Endpoints, Health};
 use tokio::sync::oneshot;
 
+use crate::account::Relief;
 use crate::overload::Strain;
 use crate::plan::{ClusterPlan, Plan};
 use crate::sinks::Carrier;
@@ -60,6 +61,8 @@ pub(crate) enum Message {
     },
     /// What is to be done while the process is short of something.
     Strain(Arc<Strain>),
+    /// Streams that hold much memory are to go.
+    Relieve(Relief),
     /// From now on this proxy says of itself that it is not healthy, or that it is.
     FailHealth(bool),
     StopListeners {

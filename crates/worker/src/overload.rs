@@ -13,6 +13,8 @@ use postrider_telemetry::WorkerStats;
 use postrider_telemetry::stats::sets::{load_shed, overload_resource};
 use postrider_upstream::Random;
 
+use crate::account::Accounts;
+
 /// How strong each measure is to be; shares are between 0 and 1.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Strain {
@@ -30,6 +32,8 @@ pub struct Strain {
     /// How far timers are shortened.
     pub haste: f64,
     pub timers: Vec<TimerScale>,
+    /// What each stream holds is to be known: some may have to go.
+    pub keeps_accounts: bool,
     /// The most connections of all listeners together.
     pub bound: Option<ConnectionBound>,
 }
@@ -60,6 +64,7 @@ pub(crate) struct Overload {
     pub(crate) hurries: Cell<bool>,
     /// Listeners that wait for the end of a pause.
     waiting: RefCell<Vec<Waker>>,
+    pub(crate) accounts: Accounts,
 }
 
 impl Overload {
@@ -67,7 +72,8 @@ impl Overload {
     pub(crate) fn bear(&self, strain: Arc<Strain>) {
         let (heads, accepts) = (strain.shed_requests.as_ref(), strain.shed_connections.as_ref());
         let any = |shares: &[f64]| shares.iter().any(|share| *share > 0.0);
-        self.requests.set(any(&[strain.refused_requests, Shed::share(heads), strain.ended_connections]));
+        let requests = [strain.refused_requests, Shed::share(heads), strain.ended_connections];
+        self.requests.set(strain.keeps_accounts || any(&requests));
         self.accepts.set(any(&[strain.refused_connections, Shed::share(accepts)]) || strain.bound.is_some());
         self.hurries.set(!strain.timers.is_empty() && (self.hurries.get() || strain.haste > 0.0));
         self.paused.set(strain.paused);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use postrider_filter_api::{Flags, Logged, Moment, StreamInfo};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 
-use crate::format::Context;
+use crate::format::{Context, OfUpstream};
 use crate::log::Logs;
 use crate::worker::Worker;
 
@@ -90,6 +90,7 @@ impl Drop for Record {
             reply_body: &[],
             http: false,
             now: self.worker.clock.wall(now),
+            upstream: OfUpstream::default(),
         });
     }
 }

@@ -13,7 +13,7 @@ use postrider_upstream::outlier::Outcome;
 use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Tcp};
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
-use crate::format::Context;
+use crate::format::{Context, OfUpstream};
 use crate::http::{hash_of_address, with_noted};
 use crate::io::Io;
 use crate::listener::Arrival;
@@ -423,6 +423,7 @@ fn log(worker: &Worker, tcp: &Tcp, info: &mut StreamInfo, logged: Logged) {
     if tcp.logs.is_empty() {
         return;
     }
+    let cluster = info.upstream_cluster.as_deref().and_then(|name| worker.cluster(name));
     tcp.logs.write(&Context {
         request: &RequestHead::new(),
         response: &ResponseHead::new(),
@@ -432,6 +433,7 @@ fn log(worker: &Worker, tcp: &Tcp, info: &mut StreamInfo, logged: Logged) {
         reply_body: &[],
         http: false,
         now: worker.clock.wall(now),
+        upstream: OfUpstream { cluster: cluster.as_deref(), tried: &[] },
     });
 }
 

@@ -26,10 +26,33 @@ pub(crate) struct Timers {
 #[derive(Debug)]
 struct Slot {
     due: Cell<Option<Moment>>,
-    /// The last deadline passed before another was set.
-    past: Cell<bool>,
+    call: Cell<Call>,
     waker: RefCell<Option<Waker>>,
     index: Cell<usize>,
+}
+
+/// Why a connection is woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    None,
+    /// The last deadline passed before another was set.
+    Past,
+    /// Somebody wants it to look at its account.
+    Account,
+}
+
+/// Calls one connection.
+#[derive(Debug)]
+pub(crate) struct Caller(Rc<Slot>);
+
+impl Caller {
+    /// It is to look at its account, unless it has other things to do.
+    pub(crate) fn call(&self) {
+        if self.0.call.get() == Call::None {
+            self.0.call.set(Call::Account);
+        }
+        self.0.wake();
+    }
 }
 
 /// One connection's place; leaves when dropped.
@@ -48,7 +71,7 @@ impl Timers {
         let mut slots = self.slots.borrow_mut();
         let slot = Rc::new(Slot {
             due: Cell::new(None),
-            past: Cell::new(false),
+            call: Cell::new(Call::None),
             waker: RefCell::new(None),
             index: Cell::new(slots.len()),
         });
@@ -93,7 +116,7 @@ impl Timers {
             match slot.due.get() {
                 Some(due) if due <= now => {
                     slot.due.set(None);
-                    slot.past.set(true);
+                    slot.call.set(Call::Past);
                     slot.wake();
                 }
                 Some(due) => earliest = Some(earliest.map_or(due, |earliest| earliest.min(due))),
@@ -138,7 +161,7 @@ impl Deadline {
     /// From now on only this deadline counts; `None` is never.
     pub(crate) fn set(&self, due: Option<Moment>) {
         self.slot.due.set(due);
-        self.slot.past.set(false);
+        self.slot.call.set(Call::None);
         if let Some(due) = due
             && self.timers.next.get().is_none_or(|next| due < next)
         {
@@ -151,7 +174,25 @@ impl Deadline {
 
     /// The deadline that was set last has passed.
     pub(crate) fn is_past(&self) -> bool {
-        self.slot.past.get()
+        self.slot.call.get() == Call::Past
+    }
+
+    /// So it has, or somebody called.
+    pub(crate) fn is_called(&self) -> bool {
+        self.slot.call.get() != Call::None
+    }
+
+    /// Somebody called; the call is taken.
+    pub(crate) fn takes_call(&self) -> bool {
+        let called = self.slot.call.get() == Call::Account;
+        if called {
+            self.slot.call.set(Call::None);
+        }
+        called
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        Caller(self.slot.clone())
     }
 }
 

@@ -14,7 +14,7 @@ use postrider_model::{Tunneling, Value};
 use postrider_telemetry::stats::sets::cluster as stat;
 
 use crate::cluster::{Cluster, Upstream};
-use crate::format::{Absent, Context};
+use crate::format::{Absent, Context, OfUpstream};
 use crate::http::{apply_edits, evaluate_edits};
 use crate::io::Io;
 use crate::worker::Worker;
@@ -36,6 +36,7 @@ pub(crate) fn request(tunneling: &Tunneling, info: &StreamInfo, worker: &Worker)
             reply_body: &[],
             http: false,
             now: worker.clock.wall_now(),
+            upstream: OfUpstream::default(),
         };
         context.write(&tunneling.hostname, Absent::Empty, &mut host);
         evaluate_edits(&tunneling.headers, &context)
@@ -96,7 +97,7 @@ pub(crate) async fn open(
     if let Io::Http2(stream) = &mut upstream.io {
         stream.send_request(head, framing, false).map_err(|error| NoTunnel::Failed(error.to_string()))?;
     } else {
-        let options = RequestWrite { framing, connection: Connection::Implicit, path: None, extra: &[] };
+        let options = RequestWrite { framing, connection: Connection::Implicit, absolute: None, extra: &[] };
         write_request(head, &options, &mut out);
     }
     let asked = Asked { method: head.method(), upgrade: false };

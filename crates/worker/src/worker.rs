@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -229,7 +230,13 @@ impl Worker {
                     self.timers.wake_all();
                 }
             }
-            Message::FailHealth(fails) => self.fails_health.set(fails),
+            Message::Relieve(relief) => {
+                tokio::task::spawn_local(async move { self.overload.accounts.relieve(&relief, &self.stats).await });
+            }
+            Message::FailHealth(fails) => {
+                self.fails_health.set(fails);
+                self.listeners.borrow().values().for_each(|listener| listener.fail_health(fails));
+            }
             Message::StopListeners { names } => {
                 for name in names {
                     if let Some(listener) = self.listeners.borrow().get(&name) {
@@ -379,6 +386,13 @@ impl Worker {
 
     pub(crate) fn cluster(&self, name: &str) -> Option<Rc<Cluster>> {
         self.clusters.borrow().get(name).cloned()
+    }
+
+    /// The listener for connections to an address, whether or not it is bound there.
+    pub(crate) fn listener_at(&self, destination: SocketAddr) -> Option<Rc<Listener>> {
+        let listeners = self.listeners.borrow();
+        let fits = listeners.values().filter_map(|listener| Some((listener.serves(destination)?, listener)));
+        fits.min_by_key(|(fit, _)| *fit).map(|(_, listener)| listener.clone())
     }
 
     /// The worker's buffer for a sink; `None` when the sink was not opened.

@@ -29,8 +29,25 @@ pub(crate) fn body(at: &mut Reading<'_>, key: &str, files: &mut Vec<WatchedFile>
     .flatten()
 }
 
+/// Formatter extensions whose commands formats have.
+const KNOWN_FORMATTERS: [&str; 3] = [
+    "envoy.extensions.formatter.cel.v3.Cel",
+    "envoy.extensions.formatter.metadata.v3.Metadata",
+    "envoy.extensions.formatter.req_without_query.v3.ReqWithoutQuery",
+];
+
 fn format(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Option<LogFormat> {
-    at.refuse("formatters", "formatter extensions");
+    at.each("formatters", |at| {
+        at.text("name");
+        at.map("typed_config", |at| {
+            // Their commands are there in any case.
+            let kind = at.text("@type").unwrap_or_default().rsplit('/').next().unwrap_or_default();
+            if !KNOWN_FORMATTERS.contains(&kind) {
+                at.error("@type", format!("{kind} is not supported"));
+                at.skip();
+            }
+        });
+    });
     // Properties are sorted by name anyway.
     at.map("json_format_options", |at| at.flag("sort_properties"));
     let mut found = Vec::new();

@@ -10,6 +10,7 @@ mod bandwidth_limit;
 mod basic_auth;
 mod buffer;
 mod cdn_loop;
+mod cluster_matcher;
 mod compression;
 mod compressor;
 mod cors;
@@ -91,6 +92,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(rbac::KIND, rbac::build);
     registry.register(tap::KIND, tap::build);
     registry.register(tap::OWN_KIND, tap::build_own);
+    registry.register_chooser(cluster_matcher::KIND, cluster_matcher::build);
     registry.register_wrapper(shadow::KIND, shadow::build);
     registry.register_guard(rbac::CONNECTIONS_KIND, rbac::build_connections);
     registry.register_guard(set_filter_state::CONNECTIONS_KIND, set_filter_state::build_connections);

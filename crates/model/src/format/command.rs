@@ -1,12 +1,15 @@
 //! What commands stand for.
 
-use crate::{CertificatePart, ShownBy, Side};
+use super::Piece;
+use crate::{CertificatePart, Expression, ShownBy, Side};
 
 /// What a command stands for. Header names are in lower case.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// The first of the two request headers that is present.
     RequestHeader(String, Option<String>),
+    /// The same up to a question mark.
+    RequestHeaderWithoutQuery(String, Option<String>),
     ResponseHeader(String, Option<String>),
     ResponseTrailer(String, Option<String>),
     /// The first query parameter of that name, percent-decoded.
@@ -55,6 +58,15 @@ pub enum Command {
     /// From the first byte received from the upstream to the last sent to the client.
     ResponseTxDuration,
     UpstreamHost,
+    /// What the host is called; its address where it has no name.
+    UpstreamHostName {
+        port: bool,
+    },
+    /// Of all hosts that the request was sent to.
+    UpstreamHostsTried {
+        names: bool,
+        port: bool,
+    },
     UpstreamCluster,
     UpstreamLocalAddress(AddressPart),
     UpstreamRemoteAddress(AddressPart),
@@ -74,8 +86,13 @@ pub enum Command {
     RouteName,
     VirtualHostName,
     FilterChainName,
-    /// No virtual cluster is configured anywhere: always absent.
     VirtualClusterName,
+    /// What there is only with tracing, or over HTTP/3.
+    Nothing,
+    /// The first of these commands that has a value.
+    First(Vec<Piece>),
+    /// The value of an expression, as text.
+    Expression(Box<Expression>),
     Hostname,
     ConnectionId,
     StreamId,
@@ -118,6 +135,10 @@ pub enum MetadataOf {
     /// The route that the request takes.
     Route,
     VirtualHost,
+    /// The cluster that the request goes to.
+    Cluster,
+    /// The host that it was sent to last.
+    Host,
 }
 
 /// How a command shows an object of the filter state.

@@ -10,9 +10,6 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// Commands of Envoy that are not among ours, and why.
 pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("BYTES_RETRANSMITTED", NO_QUIC),
-    ("CEL", "there is no CEL"),
-    ("CLUSTER_METADATA", "clusters have no metadata here"),
-    ("COALESCE", "write one command, or `%REQ(A?B)%` for the first of two headers"),
     ("CUSTOM_FLAGS", "no filter sets flags of its own"),
     ("DOWNSTREAM_CX_RTT", NO_QUIC),
     ("DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED", NO_METER),
@@ -24,11 +21,8 @@ pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("DOWNSTREAM_WIRE_BYTES_SENT", NO_METER),
     ("EMIT_TIME_LOCAL", "times are in UTC; write %EMIT_TIME%"),
     ("FILE_CONTENT", "no file is read for a line"),
-    ("ROUNDTRIP_DURATION", NO_QUIC),
     ("SECRET", "a secret is never shown"),
-    ("SPAN_ID", NO_TRACING),
     ("START_TIME_LOCAL", "times are in UTC; write %START_TIME%"),
-    ("TRACE_ID", NO_TRACING),
     ("UPSTREAM_CONNECTION_IDS_ATTEMPTED", NO_ATTEMPTS),
     ("UPSTREAM_CONNECTION_POOL_READY_DURATION", "the wait for a connection is not timed"),
     ("UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED", NO_METER),
@@ -36,13 +30,6 @@ pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("UPSTREAM_FILTER_STATE", "there are no filters on the upstream side"),
     ("UPSTREAM_HEADER_BYTES_RECEIVED", NO_METER),
     ("UPSTREAM_HEADER_BYTES_SENT", NO_METER),
-    ("UPSTREAM_HOSTS_ATTEMPTED", NO_ATTEMPTS),
-    ("UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT", NO_ATTEMPTS),
-    ("UPSTREAM_HOST_NAMES_ATTEMPTED", NO_ATTEMPTS),
-    ("UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT", NO_ATTEMPTS),
-    ("UPSTREAM_HOST_NAME", "names of hosts are not kept; write %UPSTREAM_HOST%"),
-    ("UPSTREAM_HOST_NAME_WITHOUT_PORT", "names of hosts are not kept; write %UPSTREAM_HOST%"),
-    ("UPSTREAM_METADATA", "hosts have no metadata here"),
     ("UPSTREAM_WIRE_BYTES_RECEIVED", NO_METER),
     ("UPSTREAM_WIRE_BYTES_SENT", NO_METER),
 ];
@@ -52,9 +39,22 @@ const NO_ATTEMPTS: &str =
 const NO_METER: &str = "bytes on the wire are not counted; write %BYTES_RECEIVED%, %BYTES_SENT%, %REQUEST_HEADERS_BYTES% and \
      %RESPONSE_HEADERS_BYTES%";
 const NO_QUIC: &str = "only HTTP/3 measures it";
-const NO_TRACING: &str = "there is no tracing";
 
 const NAMES: &[&str] = &[
+    "CEL",
+    "CLUSTER_METADATA",
+    "COALESCE",
+    "REQ_WITHOUT_QUERY",
+    "ROUNDTRIP_DURATION",
+    "SPAN_ID",
+    "TRACE_ID",
+    "UPSTREAM_HOSTS_ATTEMPTED",
+    "UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT",
+    "UPSTREAM_HOST_NAME",
+    "UPSTREAM_HOST_NAMES_ATTEMPTED",
+    "UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT",
+    "UPSTREAM_HOST_NAME_WITHOUT_PORT",
+    "UPSTREAM_METADATA",
     "COMMON_DURATION",
     "QUERY_PARAMS",
     "RESPONSE_TRAILERS_BYTES",

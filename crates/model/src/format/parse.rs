@@ -3,14 +3,17 @@
 use super::names::{ELSEWHERE, distance, names};
 use super::{
     AddressPart, Command, FormatError, GrpcStatusForm, MetadataOf, PathOf, Piece, StateForm, StreamMoment, TimeFormat,
-    TimeUnit, tls,
+    TimeUnit,
 };
+use super::{coalesce, tls};
+use crate::Expression;
+use crate::cel::Allowed;
 
 /// The parts of one `%NAME(argument):length%`.
 pub(super) struct Spec<'t> {
-    name: &'t str,
-    argument: Option<&'t str>,
-    max_length: Option<&'t str>,
+    pub(super) name: &'t str,
+    pub(super) argument: Option<&'t str>,
+    pub(super) max_length: Option<&'t str>,
 }
 
 /// Splits what follows a `%` into the command and the text after its closing `%`. An argument may itself hold `%`.
@@ -19,7 +22,7 @@ pub(super) fn split_command(text: &str) -> Option<(Spec<'_>, &str)> {
     let (name, mut rest) = text.split_at(name_end);
     let mut argument = None;
     if let Some(inner) = rest.strip_prefix('(') {
-        let end = inner.find(')')?;
+        let end = argument_end(inner)?;
         argument = Some(&inner[..end]);
         rest = &inner[end + 1..];
     }
@@ -30,6 +33,17 @@ pub(super) fn split_command(text: &str) -> Option<(Spec<'_>, &str)> {
         rest = &inner[end..];
     }
     Some((Spec { name, argument, max_length }, rest.strip_prefix('%')?))
+}
+
+/// An argument may hold brackets: it ends where the command does, or its length begins.
+fn argument_end(text: &str) -> Option<usize> {
+    let ends = |rest: &str| {
+        let rest = rest.strip_prefix(':').map_or(rest, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+        rest.starts_with('%')
+    };
+    let mut brackets = text.match_indices(')').map(|(at, _)| at);
+    let first = brackets.clone().next();
+    brackets.find(|at| text.get(at + 1..).is_some_and(ends)).or(first)
 }
 
 impl Spec<'_> {
@@ -45,7 +59,13 @@ impl Spec<'_> {
                 return Err(error(format!("%{}% needs an argument in brackets", self.name)));
             }
             (argument, _) => match self.name {
-                "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => {
+                "COALESCE" => Command::First(coalesce::read(argument.unwrap_or_default()).map_err(error)?),
+                "CEL" => {
+                    // What makes texts is off where nobody switched it on, as in Envoy.
+                    let expression = Expression::parse(argument.unwrap_or_default(), Allowed::default());
+                    Command::Expression(Box::new(expression.map_err(|wrong| error(wrong.message))?))
+                }
+                "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" | "CLUSTER_METADATA" | "UPSTREAM_METADATA" => {
                     noted(self.name, argument.unwrap_or_default()).map_err(error)?
                 }
                 "PATH" => path(argument.unwrap_or_default()).map_err(error)?,
@@ -86,6 +106,10 @@ impl Spec<'_> {
                 let (main, other) = names();
                 Command::RequestHeader(main, other)
             }
+            "REQ_WITHOUT_QUERY" => {
+                let (main, other) = names();
+                Command::RequestHeaderWithoutQuery(main, other)
+            }
             "RESP" | "RESPONSE_HEADER" => {
                 let (main, other) = names();
                 Command::ResponseHeader(main, other)
@@ -125,6 +149,13 @@ impl Spec<'_> {
             "RESPONSE_DURATION" => Command::ResponseDuration,
             "RESPONSE_TX_DURATION" => Command::ResponseTxDuration,
             "UPSTREAM_HOST" => Command::UpstreamHost,
+            "UPSTREAM_HOST_NAME" => Command::UpstreamHostName { port: true },
+            "UPSTREAM_HOST_NAME_WITHOUT_PORT" => Command::UpstreamHostName { port: false },
+            "UPSTREAM_HOSTS_ATTEMPTED" => Command::UpstreamHostsTried { names: false, port: true },
+            "UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT" => Command::UpstreamHostsTried { names: false, port: false },
+            "UPSTREAM_HOST_NAMES_ATTEMPTED" => Command::UpstreamHostsTried { names: true, port: true },
+            "UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT" => Command::UpstreamHostsTried { names: true, port: false },
+            "TRACE_ID" | "SPAN_ID" | "ROUNDTRIP_DURATION" => Command::Nothing,
             "UPSTREAM_CLUSTER" | "UPSTREAM_CLUSTER_RAW" => Command::UpstreamCluster,
             "UPSTREAM_LOCAL_ADDRESS" => Command::UpstreamLocalAddress(Whole),
             "UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => Command::UpstreamLocalAddress(WithoutPort),
@@ -244,10 +275,17 @@ fn noted(name: &str, argument: &str) -> Result<Command, String> {
     }
     let (of, namespace) = match (name, first.as_str()) {
         ("DYNAMIC_METADATA", _) => (MetadataOf::Stream, first),
+        ("CLUSTER_METADATA", _) => (MetadataOf::Cluster, first),
+        ("UPSTREAM_METADATA", _) => (MetadataOf::Host, first),
+        (_, "CLUSTER") => (MetadataOf::Cluster, parts.next().unwrap_or_default()),
+        (_, "UPSTREAM_HOST") => (MetadataOf::Host, parts.next().unwrap_or_default()),
         (_, "DYNAMIC") => (MetadataOf::Stream, parts.next().unwrap_or_default()),
         (_, "ROUTE") => (MetadataOf::Route, parts.next().unwrap_or_default()),
         (_, "VIRTUAL_HOST") => (MetadataOf::VirtualHost, parts.next().unwrap_or_default()),
-        _ => return Err(format!("`{first}` has no metadata here: expected DYNAMIC, ROUTE or VIRTUAL_HOST")),
+        _ => {
+            let known = "DYNAMIC, ROUTE, VIRTUAL_HOST, CLUSTER or UPSTREAM_HOST";
+            return Err(format!("`{first}` has no metadata here: expected {known}"));
+        }
     };
     let path: Vec<String> = parts.collect();
     if namespace.is_empty() || path.iter().any(String::is_empty) {
@@ -268,6 +306,9 @@ pub(super) fn takes_argument(name: &str) -> Argument {
             Argument::Required
         }
         "QUERY_PARAM" | "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => Argument::Required,
+        "CLUSTER_METADATA" | "UPSTREAM_METADATA" | "CEL" | "COALESCE" | "REQ_WITHOUT_QUERY" => Argument::Required,
+        "UPSTREAM_HOST_NAME_WITHOUT_PORT" => Argument::None,
+        name if name.ends_with("ATTEMPTED_WITHOUT_PORT") => Argument::None,
         "COMMON_DURATION" => Argument::Required,
         "START_TIME" | "EMIT_TIME" | "PATH" | "QUERY_PARAMS" | "GRPC_STATUS" => Argument::Optional,
         name if name.ends_with("_WITHOUT_PORT") => Argument::Optional,

@@ -30,6 +30,8 @@ fn a_time_pattern_may_hold_percent_signs() {
 fn every_name_is_a_command() {
     for name in names() {
         let text = match takes_argument(name) {
+            Argument::Required if name == "COALESCE" => r#"%COALESCE({"operators": ["PROTOCOL"]})%"#.to_owned(),
+            Argument::Required if name == "CEL" => "%CEL(request.path)%".to_owned(),
             Argument::Required if name == "METADATA" => "%METADATA(ROUTE:x)%".to_owned(),
             Argument::Required if name == "COMMON_DURATION" => "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%".to_owned(),
             Argument::Required => format!("%{name}(x)%"),
@@ -79,7 +81,7 @@ fn moments_paths_and_networks_are_read_or_refused_by_name() {
         ("%COMMON_DURATION(DS_RX_BEG:DS_TX_END:s)%", "`s`"),
         ("%UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT(129)%", "`129`"),
         ("%QUERY_PARAMS(X)%", "ORIG or DECODED"),
-        ("%TRACE_ID%", "no tracing"),
+        ("%SECRET(a)%", "never shown"),
         ("%DOWNSTREAM_WIRE_BYTES_SENT%", "on the wire"),
     ] {
         let error = Format::parse(text).unwrap_err();
@@ -130,6 +132,18 @@ fn what_was_noted_is_named_from_the_outside_in() {
     ] {
         assert!(Format::parse(bad).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn an_expression_may_hold_brackets() {
+    let format = Format::parse("%CEL(size(request.path) > 3):2% %REQ(a)%").unwrap();
+    let [Piece::Command { command: Command::Expression(_), max_length: Some(2) }, Piece::Text(_), _] =
+        format.pieces.as_slice()
+    else {
+        panic!("{format:?}");
+    };
+    assert!(Format::parse("%CEL(request.)%").is_err());
+    assert!(Format::parse("%REQ(a)x%").is_err());
 }
 
 #[test]

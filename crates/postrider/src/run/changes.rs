@@ -40,6 +40,7 @@ mod tests {
     fn cluster(name: &str, seconds: u64) -> Arc<Cluster> {
         Arc::new(Cluster {
             name: name.into(),
+            metadata: None,
             stat_name: None,
             discovery: Discovery::Static(Vec::new()),
             connect_timeout: Duration::from_secs(seconds),
@@ -59,6 +60,7 @@ mod tests {
                 max_response_head_bytes: 60 * 1024,
                 enable_trailers: false,
                 names: Default::default(),
+                absolute_targets: false,
                 protocol: UpstreamProtocol::Http1,
                 http2: Http2Options::default(),
                 keepalive: None,

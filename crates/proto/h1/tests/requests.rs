@@ -5,7 +5,7 @@ mod common;
 use common::{field, get, parse_at_every_cut, parse_whole, post, request_text};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
 use postrider_http::{
-    BodyFraming, EscapedSlashes, HeadLimits, HeaderId, Method, PathOptions, RequestHead, RequestRules, Scheme,
+    Aside, BodyFraming, EscapedSlashes, HeadLimits, HeaderId, Method, PathOptions, RequestHead, RequestRules, Scheme,
     Underscores, Version,
 };
 
@@ -310,8 +310,24 @@ fn settings_open_what_they_name_and_nothing_else() {
 
     let path = PathOptions { escaped_slashes: EscapedSlashes::UnescapeRedirect, ..PathOptions::default() };
     let (outcome, head) = parse_whole(b"GET /a%2Fb?c HTTP/1.1\r\nHost: a\r\n\r\n", &RequestRules { path, ..safe() });
-    assert!(matches!(outcome, RequestParse::Complete { facts, .. } if facts.redirect_to_path));
+    assert!(matches!(outcome, RequestParse::Complete { facts, .. } if facts.aside == Aside::RedirectToPath));
     assert_eq!((head.path(), head.path_only(), head.query()), (&b"/a/b?c"[..], &b"/a/b"[..], Some(&b"c"[..])));
+
+    let relative = RequestRules { refuse_absolute_targets: true, ..safe() };
+    let (outcome, head) = parse_whole(b"GET http://b/c HTTP/1.1\r\nHost: a\r\n\r\n", &relative);
+    assert!(matches!(outcome, RequestParse::Complete { facts, .. } if facts.aside == Aside::AbsoluteTarget));
+    assert_eq!((head.path(), head.authority()), (&b"http://b/c"[..], &b"a"[..]));
+    assert_eq!(status(b"GET /c HTTP/1.1\r\nHost: a\r\n\r\n", &relative), 0);
+
+    let sparing = RequestRules { spare_connections: true, ..safe() };
+    let aside = |input: &[u8]| match parse_whole(input, &sparing).0 {
+        RequestParse::Complete { facts, .. } => Some((facts.aside, facts.framing, facts.persistent)),
+        _ => None,
+    };
+    let (length, none) = (BodyFraming::Length(2), BodyFraming::None);
+    assert_eq!(aside(b"PUT / HTTP/1.1\r\nContent-Length: 2\r\n\r\n"), Some((Aside::MissingHost, length, true)));
+    assert_eq!(aside(b"GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n"), Some((Aside::BadPath, none, true)));
+    assert_eq!(aside(b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n"), None);
 
     let limits = HeadLimits { max_bytes: 64, max_fields: 2 };
     let small = RequestRules { limits, ..safe() };

@@ -7,7 +7,7 @@ use common::{fields_text, get, parse_whole, post, request_text};
 use postrider_h1::{HeadScan, RequestParse, ResponseParse, parse_response};
 use postrider_http::{
     Asked, BodyFraming, Connection, FieldLine, HeaderId, RequestHead, RequestRules, RequestWrite, ResponseHead,
-    ResponseRules, ResponseWrite, write_request, write_response,
+    ResponseRules, ResponseWrite, Scheme, write_request, write_response,
 };
 
 fn emit(head: &RequestHead, options: &RequestWrite<'_>) -> String {
@@ -67,15 +67,15 @@ fn edits_and_options_reach_the_wire_and_bad_ones_do_not() {
     let options = RequestWrite {
         framing,
         connection: Connection::Upgrade,
-        path: Some(b"/new?x"),
+        absolute: Some(Scheme::Https),
         extra: &[(HeaderId::XRequestId, b"id"), (HeaderId::Via, b"a\r\nevil: 1"), (HeaderId::Unknown, b"x")],
     };
     assert_eq!(
         emit(&head, &options),
-        "GET /new?x HTTP/1.1\r\nhost: a\r\na: 1\r\nb: two\r\nc: 3\r\nupgrade: websocket\r\n\
+        "GET https://a/ HTTP/1.1\r\nhost: a\r\na: 1\r\nb: two\r\nc: 3\r\nupgrade: websocket\r\n\
          x-forwarded-for: 127.0.0.1\r\nconnection: upgrade\r\nx-request-id: id\r\n\r\n"
     );
-    let plain = RequestWrite { framing, path: Some(b"/a b HTTP/1.1\r\nX: y"), ..RequestWrite::default() };
+    let plain = RequestWrite { framing, ..RequestWrite::default() };
     assert!(emit(&head, &plain).starts_with("GET / HTTP/1.1\r\n"));
     assert!(!emit(&head, &plain).contains("upgrade"));
 }
@@ -219,9 +219,9 @@ fn the_way_in_does_not_change_what_is_written() {
                 framings.map(|framing| {
                     let connection = if facts.upgrade { Connection::Upgrade } else { Connection::Implicit };
                     let extra: &[(HeaderId, &[u8])] = &[(HeaderId::Via, b"1.1 v")];
-                    let whole = emit(&head, &RequestWrite { framing, connection, path: None, extra });
-                    let moved = emit(&head, &RequestWrite { framing, connection, path: Some(b"/moved"), extra });
-                    (whole, moved)
+                    let whole = emit(&head, &RequestWrite { framing, connection, absolute: None, extra });
+                    let absolute = Some(Scheme::Http);
+                    (whole, emit(&head, &RequestWrite { framing, connection, absolute, extra }))
                 })
             });
             assert_eq!(written[0], written[1], "{:?}", String::from_utf8_lossy(&input));

@@ -2,20 +2,21 @@
 
 use std::io::Write;
 
-use postrider_filter_api::{RouteFacts, StreamInfo};
+use postrider_filter_api::StreamInfo;
 use postrider_model::{Metadata, MetadataOf, StateForm, Value};
 use postrider_telemetry::json;
 
-/// Appends a value of the stream's, the route's or the virtual host's metadata.
+use super::Context;
+
+/// Appends a value of somebody's metadata.
 pub(super) fn metadata(
     of: MetadataOf,
     namespace: &str,
     path: &[String],
-    info: &StreamInfo,
-    route: Option<&RouteFacts>,
+    context: &Context<'_>,
     out: &mut Vec<u8>,
 ) -> Option<()> {
-    plain(find(of, namespace, path, info, route)?, out)
+    find(of, namespace, path, context, |value| plain(value, out)).flatten()
 }
 
 /// The same as JSON, with the type that it has; `null` when there is none.
@@ -23,26 +24,34 @@ pub(super) fn typed_metadata(
     of: MetadataOf,
     namespace: &str,
     path: &[String],
-    info: &StreamInfo,
-    route: Option<&RouteFacts>,
+    context: &Context<'_>,
     out: &mut Vec<u8>,
 ) {
-    write(find(of, namespace, path, info, route).unwrap_or(&Value::Null), out);
+    if find(of, namespace, path, context, |value| write(value, out)).is_none() {
+        write(&Value::Null, out);
+    }
 }
 
-fn find<'v>(
+fn find<T>(
     of: MetadataOf,
     namespace: &str,
     path: &[String],
-    info: &'v StreamInfo,
-    route: Option<&'v RouteFacts>,
-) -> Option<&'v Value> {
+    context: &Context<'_>,
+    found: impl FnOnce(&Value) -> T,
+) -> Option<T> {
+    let (info, route) = (context.info, context.route);
+    let of_host;
     let all: &Metadata = match of {
         MetadataOf::Stream => &info.metadata,
         MetadataOf::Route => &route?.metadata,
         MetadataOf::VirtualHost => &route?.virtual_host_metadata,
+        MetadataOf::Cluster => context.upstream.cluster_metadata()?,
+        MetadataOf::Host => {
+            of_host = context.upstream.host_metadata(info.upstream_remote.as_deref()?)?;
+            &of_host
+        }
     };
-    path.iter().try_fold(all.namespace(namespace)?, |value, key| field(value, key))
+    path.iter().try_fold(all.namespace(namespace)?, |value, key| field(value, key)).map(found)
 }
 
 /// Appends an object of the filter state.
@@ -127,8 +136,10 @@ mod tests {
     use std::time::SystemTime;
 
     use postrider_filter_api::Moment;
+    use postrider_http::{Fields, RequestHead, ResponseHead};
 
     use super::*;
+    use crate::format::OfUpstream;
 
     fn info() -> StreamInfo {
         let mut info = StreamInfo::new(Moment::default(), SystemTime::UNIX_EPOCH);
@@ -147,7 +158,18 @@ mod tests {
         let of = |path: &[&str]| {
             let path: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
             let mut out = Vec::new();
-            metadata(MetadataOf::Stream, "ns", &path, &info, None, &mut out).map(|()| String::from_utf8(out).unwrap())
+            let context = Context {
+                request: &RequestHead::new(),
+                response: &ResponseHead::new(),
+                trailers: &Fields::new(),
+                info: &info,
+                route: None,
+                reply_body: &[],
+                http: true,
+                now: SystemTime::UNIX_EPOCH,
+                upstream: OfUpstream::default(),
+            };
+            metadata(MetadataOf::Stream, "ns", &path, &context, &mut out).map(|()| String::from_utf8(out).unwrap())
         };
         assert_eq!(of(&["text"]).as_deref(), Some("plain"));
         assert_eq!(of(&["number"]).as_deref(), Some("1.5"));

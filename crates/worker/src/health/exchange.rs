@@ -44,7 +44,7 @@ pub(super) async fn ask(
     match io {
         Io::Http2(stream) => stream.send_request(head, framing, false)?,
         Io::Plain(_) | Io::Tls(_) => {
-            let options = RequestWrite { framing, connection: Persistence::Implicit, path: None, extra: &[] };
+            let options = RequestWrite { framing, connection: Persistence::Implicit, absolute: None, extra: &[] };
             write_request(head, &options, &mut out);
         }
     }

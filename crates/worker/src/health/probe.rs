@@ -21,7 +21,7 @@ use super::exchange::{Answer, ask, send};
 use super::grpc;
 use super::talk::{Talk, contains_in_order};
 use crate::cluster::{self, Cluster};
-use crate::format::Context as Formats;
+use crate::format::{Context as Formats, OfUpstream};
 use crate::h2;
 use crate::http::{apply_edits, evaluate_edits};
 use crate::io::Io;
@@ -318,6 +318,7 @@ fn edit(edits: &HeaderEdits, head: &mut RequestHead, now: SystemTime) {
             reply_body: &[],
             http: true,
             now,
+            upstream: OfUpstream::default(),
         },
     );
     apply_edits(edits, &mut head.fields, &mut values);

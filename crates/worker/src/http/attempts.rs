@@ -95,6 +95,16 @@ pub(super) enum Verdict {
     Overflow,
 }
 
+/// Whether a request may say this in one of its own fields, where it is held to that.
+#[cold]
+pub(super) fn is_well_formed(name: &str, value: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(value) else { return false };
+    match name {
+        "x-envoy-retry-on" | "x-envoy-retry-grpc-on" => RetryOn::parse(text).1.is_empty(),
+        _ => text.parse::<u64>().is_ok(),
+    }
+}
+
 impl Attempts {
     /// `limit` is how many bytes of the body may be kept.
     pub(super) fn new(plan: Option<Arc<AttemptsPlan>>, request: &RequestHead, limit: u64) -> Attempts {
@@ -141,6 +151,11 @@ impl Attempts {
             may_redirect: false,
             mirrors: Vec::new(),
         }
+    }
+
+    /// Kept for the next try.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.kept.len()
     }
 
     /// There may be another try, so what is sent must be kept.

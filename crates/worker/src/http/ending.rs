@@ -27,6 +27,8 @@ pub(super) enum End {
     Broken,
     /// The client has gone.
     Gone,
+    /// The process is short of memory, and this holds much of it.
+    Expelled,
     /// A pooled connection turned out to be closed before it took the request: try another.
     Stale,
     /// The route wants another try instead of this outcome.
@@ -207,6 +209,18 @@ impl Exchange {
         }
     }
 
+    /// Tells how much the stream holds, and ends it if that is too much.
+    #[cold]
+    pub(super) fn settle_account(&self, connection: &Connection) -> Option<End> {
+        let account = connection.account.as_ref()?;
+        let upstream = self.upstream.as_ref().map_or(0, |upstream| upstream.input.bytes().len());
+        let passing = self.request_pass.holds() + self.response_pass.holds();
+        let waiting = self.up.bytes.len() + self.down.bytes.len() + self.reply_body.len();
+        let kept = self.attempts.as_ref().map_or(0, |attempts| attempts.kept_bytes());
+        let holds = connection.input.bytes().len() + upstream + passing + waiting + kept;
+        account.settle(holds as u64).then_some(End::Expelled)
+    }
+
     /// What remains to be said after the stream ended.
     pub(super) fn conclude(&mut self, connection: &mut Connection, http: &Http, end: End) {
         // One that the filters hold back is none yet.
@@ -226,6 +240,18 @@ impl Exchange {
             End::Broken => {
                 http.stats.inc(sets::http::RQ_RESET_AFTER_DOWNSTREAM_RESPONSE_STARTED);
                 http.stats.inc(sets::http::DOWNSTREAM_RQ_TX_RESET);
+            }
+            End::Expelled => {
+                self.name_cluster(connection);
+                self.info.flags.insert(Flags::OVERLOAD_MANAGER);
+                connection.half_closed = true;
+                if !self.answered {
+                    self.replying = false;
+                    self.info.status = 0;
+                }
+                if let Some(cluster) = &self.cluster {
+                    cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_CANCELLED);
+                }
             }
             End::Gone => {
                 self.name_cluster(connection);

@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{Flags, Logged, Moment, State, StreamInfo};
 use postrider_h1::HeadScan;
-use postrider_http::{BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead, Version};
+use postrider_http::{
+    Aside, BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead, Version,
+};
 use postrider_telemetry::stats::sets::http as stat;
 use postrider_upstream::Permit;
 
@@ -23,7 +25,7 @@ use super::transfer::Transfer;
 use super::{After, Connection};
 use crate::chain::{Filters, Http, Routes};
 use crate::cluster::{Cluster, Host, Upstream};
-use crate::format::Context;
+use crate::format::{Context, OfUpstream};
 use crate::h2::Stream;
 use crate::io::Io;
 
@@ -243,8 +245,8 @@ impl Exchange {
         } else if !self.identify(connection, http) {
             return;
         }
-        if self.facts.redirect_to_path {
-            return self.redirect_to_path(connection, http);
+        if self.facts.aside != Aside::None {
+            return self.step_aside(connection, http);
         }
         // Which virtual host and route, and so which filters.
         self.find_route(connection, http);
@@ -411,6 +413,10 @@ impl Exchange {
             reply_body,
             http: true,
             now,
+            upstream: OfUpstream {
+                cluster: self.cluster.as_deref(),
+                tried: self.attempts.as_ref().map_or(&[], |attempts| &attempts.tried),
+            },
         }
     }
 

@@ -168,7 +168,7 @@ impl Exchange {
                     }
                 }
                 let end = ready!(self.poll_patience(connection, http, cx));
-                let gone = matches!(end, End::Gone);
+                let gone = matches!(end, End::Gone | End::Expelled);
                 self.conclude(connection, http, end);
                 if gone {
                     return Poll::Ready(());

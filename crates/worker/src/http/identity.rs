@@ -49,6 +49,7 @@ pub(crate) fn is_usual(identity: &IdentityPolicy) -> bool {
         && !strips
         && identity.via.is_none()
         && identity.early.is_none()
+        && identity.scheme_of_port.is_none()
 }
 
 /// What [`identify`] does to a request that nobody has forwarded and that claims nothing, by a usual policy. `false` for any

@@ -58,6 +58,9 @@ impl Exchange {
     #[cold]
     pub(super) fn is_turned_away(&mut self, connection: &mut Connection, http: &Http) -> bool {
         let worker = connection.worker.clone();
+        if connection.account.is_none() && worker.overload.strain().keeps_accounts {
+            connection.account = Some(worker.overload.accounts.open(connection.deadline.caller()));
+        }
         // One of HTTP/2 is told on its own.
         if !matches!(connection.io, Io::Http2(_)) && worker.overload.draws_end(&worker.random) {
             http.stats.inc(stat::DOWNSTREAM_CX_OVERLOAD_DISABLE_KEEPALIVE);
@@ -169,12 +172,8 @@ impl Exchange {
         }
     }
 
-    pub(super) fn decide_keep_alive(&mut self, connection: &Connection, http: &Http, heard_all: bool) {
-        let limit = http.model.limits.max_requests_per_connection;
-        let exhausted = limit.is_some_and(|limit| connection.requests >= limit);
-        if exhausted {
-            http.stats.inc(stat::DOWNSTREAM_CX_MAX_REQUESTS_REACHED);
-        }
+    pub(super) fn decide_keep_alive(&mut self, connection: &mut Connection, http: &Http, heard_all: bool) {
+        let exhausted = http.bounds_connections && connection.is_used_up(http);
         let draining = connection.is_draining();
         if draining && self.keep_alive {
             http.stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE);

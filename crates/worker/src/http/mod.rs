@@ -5,6 +5,7 @@
 //!             │ idle, header and drain deadlines      │ keep-alive decides
 //! ```
 
+mod age;
 mod attempts;
 mod choice;
 mod client_certificate;
@@ -34,6 +35,7 @@ mod stream;
 mod taken;
 mod transfer;
 
+pub(crate) use age::age_limit;
 pub(crate) use choice::{hash_of_address, with_noted};
 pub use client_certificate::tell_certificate;
 pub(crate) use edits::{apply as apply_edits, evaluate as evaluate_edits, uuid};
@@ -53,6 +55,7 @@ use postrider_h1::{HeadScan, RequestParse, parse_request};
 use postrider_model::{Codec, ScaledTimer};
 use postrider_telemetry::stats::sets::http as stat;
 
+use crate::account::Account;
 use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
 use crate::guard::Noted;
@@ -86,6 +89,8 @@ pub(crate) struct Connection {
     pub(crate) requests: u32,
     /// The client sends nothing more; it may still want its answer.
     pub(crate) half_closed: bool,
+    /// It is too old: it takes one more request, or none.
+    retiring: bool,
     /// It begins with the preface of HTTP/2, which this listener speaks, too.
     is_http2: bool,
     accepted: Moment,
@@ -98,6 +103,8 @@ pub(crate) struct Connection {
     /// What the listener's log will say.
     pub(super) record: Option<Rc<Record>>,
     pub(super) noted: Option<Rc<Noted>>,
+    /// What its requests hold, where that is to be known.
+    pub(super) account: Option<Rc<Account>>,
 }
 
 /// How a connection goes on after an exchange.
@@ -134,6 +141,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         out: Outbox::default(),
         requests,
         half_closed: false,
+        retiring: false,
         is_http2: false,
         scan: None,
         worker,
@@ -148,6 +156,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         counted,
         record,
         noted,
+        account: None,
     };
     connection.run(http).await;
     if connection.is_http2 {
@@ -160,8 +169,13 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
 }
 
 impl Connection {
-    /// Of the client's connection, source first; `None` on a Unix socket.
+    /// Of the client's connection, source first, for upstreams that want to know; `None` on a Unix socket.
     pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        if let Handler::Http(http) = &self.chain.handler
+            && http.model.identity.hides_ends
+        {
+            return None;
+        }
         self.remote.zip(self.local)
     }
 
@@ -247,10 +261,11 @@ impl Connection {
         let mut shared = shared.borrow_mut();
         let scan = own.as_deref_mut().unwrap_or(&mut shared);
         match parse_request(self.input.bytes(), &http.rules, scan, &mut exchange.request) {
-            RequestParse::Complete { consumed, facts } => {
-                if http.keeps_names && !matches!(self.io, Io::Http2(_)) {
+            RequestParse::Complete { consumed, mut facts } => {
+                if http.notes_heads && !matches!(self.io, Io::Http2(_)) {
                     let head = self.input.bytes().get(..consumed).unwrap_or_default();
                     exchange.keep_request_names(head, http.model.http1.names);
+                    facts.upgrade = facts.upgrade && exchange.keeps_upgrade(&http.model.http1.ignored_upgrades);
                 }
                 self.input.consume(consumed, &self.worker.buffers);
                 exchange.accept(facts, consumed);
@@ -287,17 +302,12 @@ impl Connection {
         let timeouts = &http.model.timeouts;
         let wait = if self.scan.is_some() { timeouts.request_headers } else { timeouts.connection_idle };
         let mut due = wait.map(|wait| now + wait);
-        if let Some(limit) = self.age_limit(http) {
+        // A head on its way is waited for.
+        if let Some(limit) = self.age_limit(http).filter(|_| self.scan.is_none()) {
             let oldest = self.accepted + limit;
             due = Some(due.map_or(oldest, |due| due.min(oldest)));
         }
         self.deadline.set(due);
-    }
-
-    /// How old it may become.
-    #[inline]
-    fn age_limit(&self, http: &Http) -> Option<Duration> {
-        http.model.timeouts.max_connection_duration.map(|limit| age_limit(http, limit, self.id))
     }
 
     /// Sends gathered answers, then reads once.
@@ -321,6 +331,7 @@ impl Connection {
             None => overload.hurried(ScaledTimer::ConnectionIdle, timeouts.connection_idle),
         };
         let age = overload.hurried(ScaledTimer::ConnectionAge, self.age_limit(http));
+        let age = age.filter(|_| self.scan.is_none() && !self.retiring);
         let ends = [wait.map(|wait| self.waits_since + wait), age.map(|age| self.accepted + age)];
         self.deadline.set(ends.into_iter().flatten().min());
     }
@@ -331,14 +342,9 @@ impl Connection {
             if self.scan.is_some() {
                 return Poll::Ready(Fill::HeaderTimeout);
             }
-            let aged = self.age_limit(http);
-            let aged = self.worker.overload.hurried(ScaledTimer::ConnectionAge, aged);
-            let stats = &http.stats;
-            match aged.is_some_and(|limit| self.worker.clock.now() >= self.accepted + limit) {
-                true => stats.inc(stat::DOWNSTREAM_CX_MAX_DURATION_REACHED),
-                false => stats.inc(stat::DOWNSTREAM_CX_IDLE_TIMEOUT),
+            if !self.retires(http) {
+                return Poll::Ready(Fill::Closed);
             }
-            return Poll::Ready(Fill::Closed);
         }
         while !self.out.is_empty() {
             let sent = ready!(self.out.poll_flush(cx, &mut self.io, &mut self.input, &self.worker.buffers));
@@ -451,14 +457,6 @@ impl Connection {
         stats.record(stat::DOWNSTREAM_CX_LENGTH_MS, crate::cluster::millis(age));
         drop(self.counted);
     }
-}
-
-/// How old the connection with this number may become where `limit` is the least of all.
-#[cold]
-pub(crate) fn age_limit(http: &Http, limit: Duration, id: u64) -> Duration {
-    // Mixed from its number (Fibonacci hashing), so that nobody has to remember it.
-    let share = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as f64 / f64::from(u32::MAX);
-    limit + limit.mul_f64((http.model.timeouts.max_connection_duration_jitter / 100.0 * share).clamp(0.0, 1.0))
 }
 
 /// The first bytes are those of HTTP/2 (RFC 9113 section 3.4), and they are welcome.

@@ -127,6 +127,13 @@ impl Side {
 }
 
 impl Passage {
+    /// How much of the message is here, with filters or between them.
+    #[cold]
+    pub(super) fn holds(&self) -> usize {
+        let kept = self.kept.iter().map(|(_, body)| body).chain(self.rests.iter().map(|rest| &rest.bytes));
+        kept.chain([&self.held, &self.aside]).map(|body| body.bytes().len()).sum()
+    }
+
     /// A message begins. `ended`: nothing follows its head. `bodiless`: nothing ever can.
     pub(super) fn begin(&mut self, ended: bool, bodiless: bool) {
         self.ended = ended;

@@ -4,19 +4,19 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use postrider_filter_api::{ClusterLoad, Clusters, Flags, LocalReply, Place, StreamInfo};
-use postrider_http::{HeaderId, Method, Reject, RequestHead, Scheme};
+use postrider_http::{Aside, HeaderId, Method, Reject, RequestHead, Scheme};
 use postrider_model::{
     Action, DirectResponse, EarlyEdits, Forward, Lot, Metadata, Redirect, RedirectPath, RequireTls, ResponseBody,
-    Target, Value, WeightedCluster,
+    SchemeOfPort, StringMatch, Target, Value, WeightedCluster,
 };
 use postrider_router::{Surroundings, redirect_location};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
 use super::client_certificate::{concerns, tell_certificate};
-use super::edits;
 use super::exchange::Exchange;
 use super::identity::{Ends, Identified, identify, identify_usual};
+use super::{attempts, edits};
 use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
 use crate::format::Absent;
@@ -47,7 +47,9 @@ impl Exchange {
         if let Some(early) = &http.model.identity.early {
             self.edit_early(connection, early);
         }
-        let peer = Ends { local: connection.local, remote: connection.remote, tls: connection.tls.is_some() };
+        let of_port = http.model.identity.scheme_of_port.as_ref().and_then(|ports| meant(ports, connection));
+        let tls = of_port.unwrap_or(connection.tls.is_some());
+        let peer = Ends { local: connection.local, remote: connection.remote, tls };
         let random = &connection.worker.random;
         let found = identify(&mut self.request, &http.model.identity, &peer, random, &mut self.scratch);
         match found {
@@ -207,10 +209,21 @@ impl Exchange {
         }
     }
 
-    /// Sends the client to the path that it meant, before anybody looks at the request.
+    /// Answers a request that is not for its route, before anybody looks at it.
     #[cold]
     #[inline(never)]
-    pub(super) fn redirect_to_path(&mut self, connection: &mut Connection, http: &Http) {
+    pub(super) fn step_aside(&mut self, connection: &mut Connection, http: &Http) {
+        let Some(Reject { status, details }) = self.facts.aside.refusal() else {
+            return self.redirect_to_path(connection, http);
+        };
+        if self.facts.aside == Aside::AbsoluteTarget {
+            http.stats.inc(stat::DOWNSTREAM_RQ_NON_RELATIVE_PATH);
+        }
+        self.reply(connection, http, LocalReply { status, details: details.into(), ..LocalReply::default() });
+    }
+
+    /// Sends the client to the path that it meant.
+    fn redirect_to_path(&mut self, connection: &mut Connection, http: &Http) {
         let location = self.request.path().to_vec();
         http.stats.inc(stat::DOWNSTREAM_RQ_REDIRECTED_WITH_NORMALIZED_PATH);
         self.redirect_to(connection, http, 307, location, "path_normalization_failed");
@@ -281,7 +294,31 @@ impl Exchange {
             return None;
         };
         self.info.upstream_cluster = Some(cluster.name.clone());
+        if !http.model.router.strict_fields.is_empty() && self.is_malformed(connection, http) {
+            return None;
+        }
         Some(Destination { routes, route, cluster })
+    }
+
+    /// Refuses a request for what it says of tries and timeouts.
+    #[cold]
+    fn is_malformed(&mut self, connection: &mut Connection, http: &Http) -> bool {
+        let strict = &http.model.router.strict_fields;
+        let Some((name, value)) = strict.iter().find_map(|name| {
+            let value = self.request.fields.get_name(name.as_bytes())?;
+            (!attempts::is_well_formed(name, value)).then_some((name, value))
+        }) else {
+            return false;
+        };
+        let body = [b"invalid header '", name.as_bytes(), b"' with value '", value, b"'"].concat();
+        let details = format!("request_headers_failed_strict_check{{{name}}}");
+        self.fail(Flags::INVALID_ENVOY_REQUEST_HEADERS, "");
+        self.reply(
+            connection,
+            http,
+            LocalReply { status: 400, body: body.into(), details: details.into(), ..LocalReply::default() },
+        );
+        true
     }
 
     /// The cluster that the request's route leads to.
@@ -331,6 +368,26 @@ impl Exchange {
             Some((_, allowed)) => *allowed,
             None => http.model.upgrades.iter().any(|name| is(name)),
         }
+    }
+
+    /// Takes out upgrades that are to be ignored; whether one is left.
+    #[cold]
+    pub(super) fn keeps_upgrade(&mut self, ignored: &[StringMatch]) -> bool {
+        let fields = &mut self.request.fields;
+        let mut left: Vec<&[u8]> = Vec::new();
+        for token in fields.get_all(HeaderId::Upgrade).flat_map(|list| list.split(|byte| *byte == b',')) {
+            let token = token.trim_ascii();
+            if !std::str::from_utf8(token).is_ok_and(|token| ignored.iter().any(|matcher| matcher.matches(token))) {
+                left.push(token);
+            }
+        }
+        let left = left.join(b", ".as_slice());
+        // Of valid values, a valid one is left.
+        let kept = !left.is_empty() && fields.set(HeaderId::Upgrade, &left).is_ok();
+        if !kept {
+            fields.remove(HeaderId::Upgrade);
+        }
+        kept
     }
 
     /// Whether a CONNECT may pass, or end here.
@@ -411,6 +468,14 @@ impl Exchange {
         self.info.route_name = None;
         self.reply(connection, http, LocalReply { status, headers, details: details.into(), ..LocalReply::default() });
     }
+}
+
+/// Whether the port that the connection was meant for is one of HTTPS; `None` where nobody knows.
+#[cold]
+fn meant(ports: &SchemeOfPort, connection: &Connection) -> Option<bool> {
+    let port = connection.destination()?.port();
+    let stands_for = |ports: &[u16]| ports.contains(&port);
+    if stands_for(&ports.https) { Some(true) } else { stands_for(&ports.http).then_some(false) }
 }
 
 /// What routes may ask of a stream beside its request.

@@ -108,6 +108,9 @@ impl Exchange {
             let secure = self.cluster.as_ref().is_some_and(|cluster| cluster.plan.tls.is_some());
             self.request.set_scheme(if secure { Scheme::Https } else { Scheme::Http });
         }
+        if http.model.router.respects_expected_timeout {
+            self.respect_expected_timeout();
+        }
         if let Some(timeout) = &plan.timeout
             && !http.model.router.suppress_x_headers
         {
@@ -126,6 +129,17 @@ impl Exchange {
         }
         if plan.remembers || self.request.fields.asks_for_attempts() {
             self.prepare_attempts(connection, http, forward, plan);
+        }
+    }
+
+    /// The time that a proxy in front gives the request is as if the request itself asked for it.
+    #[cold]
+    fn respect_expected_timeout(&mut self) {
+        let fields = &mut self.request.fields;
+        let expected = fields.get(HeaderId::XEnvoyExpectedRqTimeoutMs).map(<[u8]>::to_vec);
+        if let Some(millis) = expected.filter(|millis| millis.iter().all(u8::is_ascii_digit)) {
+            // It was received, so it can be said.
+            let _ = fields.set(HeaderId::XEnvoyUpstreamRqTimeoutMs, &millis);
         }
     }
 
@@ -201,10 +215,14 @@ impl Exchange {
             return Ok(());
         }
         let connection = if self.facts.upgrade { Persistence::Upgrade } else { Persistence::Implicit };
-        let options = RequestWrite { framing: self.request_framing, connection, path: None, extra: &[] };
+        let (form, absolute) = match &self.cluster {
+            Some(cluster) if cluster.absolute_targets => (cluster.names, self.request.scheme()),
+            Some(cluster) => (cluster.names, None),
+            None => (NameForm::LowerCase, None),
+        };
+        let options = RequestWrite { framing: self.request_framing, connection, absolute, extra: &[] };
         let start = self.up.bytes.len();
         write_request(&self.request, &options, &mut self.up.bytes);
-        let form = self.cluster.as_ref().map_or(NameForm::LowerCase, |cluster| cluster.names);
         if form == NameForm::ProperCase || self.names.is_some() {
             self.form_request_names(start, form);
         }
@@ -413,8 +431,11 @@ impl Exchange {
 
     /// How the stream ends if one of its deadlines has passed; sets the next one if not.
     pub(super) fn overdue(&mut self, connection: &Connection, http: &Http) -> Option<End> {
-        if !connection.deadline.is_past() {
+        if !connection.deadline.is_called() {
             return None;
+        }
+        if connection.deadline.takes_call() {
+            return self.settle_account(connection);
         }
         self.watches_client = true;
         if self.next_record.is_some() {

@@ -85,6 +85,9 @@ fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
         connection_limit: None,
         bypasses_overload: false,
         bypasses_bound: false,
+        binds: true,
+        hands_over: false,
+        drains_unhealthy: true,
         inspection: Inspection::default(),
         socket: SocketOptions::default(),
         direction: Direction::Unspecified,
@@ -118,7 +121,7 @@ fn http() -> HttpConnection {
             enable_trailers: false,
             underscores: Underscores::RejectLookalikes,
             names: Default::default(),
-            allow_custom_methods: false,
+            ..Http1Options::default()
         },
         identity: IdentityPolicy {
             server_name: "postrider".into(),
@@ -127,6 +130,8 @@ fn http() -> HttpConnection {
             xff_num_trusted_hops: 0,
             internal: None,
             skip_xff_append: false,
+            scheme_of_port: None,
+            hides_ends: false,
             detection: Vec::new(),
             generate_request_id: true,
             preserve_external_request_id: false,
@@ -147,7 +152,7 @@ fn http() -> HttpConnection {
             early: None,
         },
         upgrades: Vec::new(),
-        router: RouterOptions { dynamic_stats: true, suppress_x_headers: false },
+        router: RouterOptions { dynamic_stats: true, ..RouterOptions::default() },
         origin: Origin::default(),
     }
 }
@@ -222,6 +227,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
     };
     Cluster {
         name: name.into(),
+        metadata: None,
         stat_name: None,
         discovery: Discovery::Static(vec![endpoint]),
         connect_timeout: Duration::from_secs(5),
@@ -241,6 +247,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             max_response_head_bytes: 60 << 10,
             enable_trailers: false,
             names: Default::default(),
+            absolute_targets: false,
             protocol: UpstreamProtocol::Http1,
             http2: Http2Options::default(),
             keepalive: None,

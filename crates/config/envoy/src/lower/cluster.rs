@@ -9,7 +9,9 @@ use postrider_model::{
 };
 
 use super::context::{Lowering, origin};
-use super::{balancing, dns, endpoints, health, listener, matchers, original_dst, outlier, retry, transport, upstream};
+use super::{
+    balancing, dns, endpoints, health, listener, matchers, metadata, original_dst, outlier, retry, transport, upstream,
+};
 use crate::reader::Reader;
 
 /// `connect_timeout` where it is absent.
@@ -45,6 +47,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
     let stat_name = at.str("alt_stat_name");
     let cluster = Cluster {
         name: at.str("name").to_owned(),
+        metadata: at.has("metadata").then(|| Arc::new(metadata::metadata(cx, at))),
         stat_name: (!stat_name.is_empty()).then(|| stat_name.to_owned()),
         discovery: Discovery::Static(Vec::new()),
         connect_timeout: at.duration("connect_timeout").unwrap_or(CONNECT_TIMEOUT),
@@ -133,8 +136,6 @@ fn thresholds(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Thresholds, Thresholds
 }
 
 fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
-    at.whole("metadata");
-    at.ignore("metadata", "no supported part reads it");
     if at.has("filters") {
         cx.refuse(at, "filters", "network filters on the upstream side");
     }

@@ -37,12 +37,24 @@ pub(super) fn body_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> BodyFormat 
     BodyFormat { format, content_type }
 }
 
+/// Formatter extensions whose commands formats have.
+const KNOWN_FORMATTERS: [&str; 3] = [
+    "envoy.extensions.formatter.cel.v3.Cel",
+    "envoy.extensions.formatter.metadata.v3.Metadata",
+    "envoy.extensions.formatter.req_without_query.v3.ReqWithoutQuery",
+];
+
 fn common(cx: &mut Lowering<'_>, at: &Reader<'_>) {
     if let Some(options) = at.message("json_format_options") {
         options.ignore("sort_properties", "properties are always sorted");
     }
-    if at.has("formatters") {
-        cx.refuse(at, "formatters", "formatter extensions");
+    for formatter in at.list("formatters") {
+        formatter.str("name");
+        let Some(any) = formatter.any("typed_config") else { continue };
+        // Their commands are there in any case.
+        if !KNOWN_FORMATTERS.contains(&any.type_name) {
+            cx.refuse_extension(&formatter, "typed_config", &any);
+        }
     }
 }
 

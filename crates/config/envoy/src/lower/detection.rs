@@ -1,6 +1,6 @@
 //! Where a request comes from, and what it is called: original IP detection and request id extensions.
 
-use postrider_model::{ClientDetection, TrustedProxies};
+use postrider_model::{ClientDetection, SchemeOfPort, TrustedProxies};
 
 use super::chain_match;
 use super::context::Lowering;
@@ -63,6 +63,22 @@ fn header(at: &Reader<'_>) -> ClientDetection {
         u16::try_from(status.enum_number("code")).ok().filter(|code| (400..600).contains(code)).unwrap_or(403)
     });
     ClientDetection::Header { name: at.str("header_name").to_ascii_lowercase(), may_be_inside, otherwise }
+}
+
+/// `forward_proto_config`.
+pub(super) fn scheme_of_port(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<SchemeOfPort> {
+    let config = at.message("forward_proto_config")?;
+    let mut ports = |field: &str| -> Vec<u16> {
+        let mut read = Vec::new();
+        for port in config.u64s(field) {
+            match u16::try_from(port.value) {
+                Ok(port) => read.push(port),
+                Err(_) => cx.error(&config, field, "invalid-port", format!("{} is no port", port.value)),
+            }
+        }
+        read
+    };
+    Some(SchemeOfPort { https: ports("https_destination_ports"), http: ports("http_destination_ports") })
 }
 
 /// `request_id_extension`: whether ids say why a request is traced.

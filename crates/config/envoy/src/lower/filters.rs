@@ -57,7 +57,7 @@ pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<FilterSlot>,
             ));
         cx.push(diagnostic);
     }
-    (slots, router.unwrap_or(RouterOptions { suppress_x_headers: false, dynamic_stats: true }))
+    (slots, router.unwrap_or(RouterOptions { dynamic_stats: true, ..RouterOptions::default() }))
 }
 
 fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {
@@ -69,6 +69,8 @@ fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {
     RouterOptions {
         suppress_x_headers: config.bool("suppress_envoy_headers"),
         dynamic_stats: config.bool_wrapper("dynamic_stats").unwrap_or(true),
+        strict_fields: config.strings("strict_check_headers").iter().map(|name| name.value.to_owned()).collect(),
+        respects_expected_timeout: config.bool("respect_expected_rq_timeout"),
     }
 }
 

@@ -76,6 +76,34 @@ pub(super) fn forward(
     Some(Forward { target: target?, attempts, mirrors, ..forward })
 }
 
+/// For routes that forward nothing: no cluster has the empty name.
+pub(super) fn nowhere() -> Forward {
+    Forward {
+        target: Target::Cluster(String::new()),
+        lot: Lot::default(),
+        timeout: Some(ROUTE_TIMEOUT),
+        stream_limit: None,
+        grpc_timeout: None,
+        idle_timeout: None,
+        flush_timeout: None,
+        path_rewrite: PathRewrite::None,
+        host_rewrite: HostRewrite::None,
+        append_x_forwarded_host: false,
+        cluster_not_found_status: 503,
+        priority: Priority::Default,
+        upgrades: Vec::new(),
+        terminates_connect: false,
+        terminates_post: false,
+        rate_limits: Vec::new(),
+        include_host_rate_limits: false,
+        attempts: None,
+        labels: None,
+        hash_policies: Vec::new(),
+        mirrors: Vec::new(),
+        redirects: None,
+    }
+}
+
 /// What the route itself brings along.
 pub(super) struct OfRoute {
     /// The most of a body that is kept.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use postrider_model::{
     Codec, EarlyEdits, Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy, InternalAddresses,
-    LocalReplies, LogCondition, LogMoments, NameForm, ProxyStatus, ReplyMapper, RouteTable, SchemeRule, ServerHeader,
+    LocalReplies, LogCondition, LogMoments, ProxyStatus, ReplyMapper, RouteTable, SchemeRule, ServerHeader,
+    StringMatch,
 };
 
 use super::context::{Lowering, origin, timeout};
 use super::{
-    access_log, chain_match, client_certificate, data, detection, filters, headers, http2, mirrors, names, policy,
-    tables,
+    access_log, chain_match, client_certificate, data, detection, filters, headers, http2, matchers, mirrors, names,
+    policy, tables,
 };
 use crate::reader::Reader;
 
@@ -120,6 +121,9 @@ fn routes(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) -> Option<Ro
 }
 
 fn timeouts(at: &Reader<'_>, common: Option<&Reader<'_>>) -> HttpTimeouts {
+    let how = "over HTTP/2 the last GOAWAY comes when the client has confirmed the first";
+    at.approximate("drain_timeout", how);
+    at.approximate("drain_timeout_jitter", how);
     let stream_idle = timeout(at, "stream_idle_timeout", Some(STREAM_IDLE_TIMEOUT));
     HttpTimeouts {
         request: timeout(at, "request_timeout", None),
@@ -137,44 +141,48 @@ fn timeouts(at: &Reader<'_>, common: Option<&Reader<'_>>) -> HttpTimeouts {
         max_stream_duration: common.and_then(|common| timeout(common, "max_stream_duration", None)),
         delayed_close: at.duration("delayed_close_timeout").unwrap_or(DELAYED_CLOSE_TIMEOUT),
         drain: at.duration("drain_timeout").unwrap_or(DRAIN_TIMEOUT),
+        drain_jitter: at.message("drain_timeout_jitter").map_or(0.0, |percent| percent.f64("value")),
+        drains_for_good: at.bool("http1_safe_max_connection_duration"),
     }
 }
 
 fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, common: Option<&Reader<'_>>) -> Http1Options {
-    if at.bool_wrapper("stream_error_on_invalid_http_message") == Some(true) {
-        cx.refuse_value(at, "stream_error_on_invalid_http_message", "keeping a connection after a malformed message");
-    }
+    let spares_connections = at.bool_wrapper("stream_error_on_invalid_http_message").unwrap_or(false);
     let underscores = policy::underscores(cx, at, common);
     let Some(options) = at.message("http_protocol_options") else {
-        return Http1Options {
-            accept_http_10: false,
-            default_host_for_http_10: None,
-            enable_trailers: false,
-            allow_custom_methods: false,
-            underscores,
-            names: NameForm::default(),
-        };
+        return Http1Options { spares_connections, underscores, ..Http1Options::default() };
     };
     options.ignore("use_balsa_parser", "there is one parser");
+    options.ignore("send_fully_qualified_url", "it is about requests to upstreams");
     if options.bool("allow_chunked_length") {
         cx.refuse(&options, "allow_chunked_length", "accepting Content-Length beside Transfer-Encoding");
     }
     let default_host = options.str("default_host_for_http_10");
-    if options.bool_wrapper("override_stream_error_on_invalid_http_message") == Some(true) {
-        let field = "override_stream_error_on_invalid_http_message";
-        cx.refuse_value(&options, field, "keeping a connection after a malformed message");
-    }
-    if options.bool_wrapper("allow_absolute_url") == Some(false) {
-        cx.refuse_value(&options, "allow_absolute_url", "taking absolute-form targets as paths");
-    }
+    let own = options.bool_wrapper("override_stream_error_on_invalid_http_message");
     Http1Options {
         accept_http_10: options.bool("accept_http_10"),
         default_host_for_http_10: (!default_host.is_empty()).then(|| default_host.to_owned()),
         enable_trailers: options.bool("enable_trailers"),
         allow_custom_methods: options.bool("allow_custom_methods"),
+        refuses_absolute_targets: options.bool_wrapper("allow_absolute_url") == Some(false),
+        spares_connections: own.unwrap_or(spares_connections),
+        ignored_upgrades: ignored_upgrades(cx, &options),
         underscores,
         names: names::form(cx, &options),
     }
+}
+
+fn ignored_upgrades(cx: &mut Lowering<'_>, options: &Reader<'_>) -> Vec<StringMatch> {
+    let written = options.list("ignore_http_11_upgrade");
+    let mut all = Vec::new();
+    for matcher in &written {
+        if matcher.has("custom") {
+            cx.refuse(matcher, "custom", "a plugin that judges upgrades");
+        } else {
+            all.extend(matchers::string(cx, matcher));
+        }
+    }
+    all
 }
 
 fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
@@ -182,6 +190,7 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
         let text = "`strip_any_host_port` and `strip_matching_host_port` exclude each other";
         cx.error(at, "strip_any_host_port", "conflict", text);
     }
+    at.ignore("represent_ipv4_remote_address_as_ipv4_mapped_ipv6", "Envoy 1.40 does nothing with it either");
     let server_name = at.str("server_name");
     let via = at.str("via");
     IdentityPolicy {
@@ -198,6 +207,8 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
             Box::new(InternalAddresses { ranges, unix_sockets: inside.bool("unix_sockets") })
         }),
         skip_xff_append: at.bool("skip_xff_append"),
+        scheme_of_port: detection::scheme_of_port(cx, at).map(Box::new),
+        hides_ends: at.bool_wrapper("add_proxy_protocol_connection_state") == Some(false),
         detection: detection::detection(cx, at),
         generate_request_id: at.bool_wrapper("generate_request_id").unwrap_or(true),
         preserve_external_request_id: at.bool("preserve_external_request_id"),

@@ -44,14 +44,18 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
     for (field, what) in [
         ("allow_metadata", "METADATA frames"),
         ("use_oghttp2_codec", "the choice of a codec"),
-        ("override_stream_error_on_invalid_http_message", "ending only the stream of a malformed message"),
-        ("stream_error_on_invalid_http_messaging", "ending only the stream of a malformed message"),
         ("disallow_obs_text", "refusing bytes above 127 in fields"),
     ] {
         // Off is what happens.
         let on = written.bool_wrapper(field).unwrap_or_else(|| written.bool(field));
         if on {
             cx.refuse_value(written, field, what);
+        }
+    }
+    // Of a malformed message only the stream ends, whatever they say.
+    for field in ["override_stream_error_on_invalid_http_message", "stream_error_on_invalid_http_messaging"] {
+        if !written.bool_wrapper(field).unwrap_or_else(|| written.bool(field)) {
+            written.approximate(field, "a malformed message ends only its stream");
         }
     }
     for (field, what) in

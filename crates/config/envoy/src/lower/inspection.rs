@@ -24,7 +24,8 @@ pub(super) fn inspection<'l>(
     for filter in at.list("listener_filters") {
         self::filter(cx, &filter, &mut inspection);
     }
-    // Envoy, too, adds the inspector where chains cannot be told apart without it.
+    // Envoy, too, asks for the destination where that decides who serves a connection, and adds the inspector where chains cannot be told apart without it.
+    inspection.original_destination |= at.bool_wrapper("use_original_dst") == Some(true);
     inspection.tls |= matches.any(needs_tls);
     if inspection.proxy.is_none() && !inspection.tls && !inspection.http {
         at.ignore("listener_filters_timeout", "nothing is looked at before a chain is chosen");

@@ -18,10 +18,11 @@ pub(super) const BUFFER_LIMIT: u32 = 200 << 10;
 const BACKLOG: u32 = 4096;
 
 pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listener> {
-    without_meaning_here(cx, at);
+    without_meaning_here(at);
     let addresses = addresses(cx, at);
     let keepalive = at.message("tcp_keepalive").map(|keepalive| address::keepalive(&keepalive));
     let mut socket = SocketOptions {
+        multipath: at.bool("enable_mptcp"),
         freebind: at.bool_wrapper("freebind").unwrap_or(false),
         transparent: at.bool_wrapper("transparent").unwrap_or(false),
         tcp_fast_open: at.u32_wrapper("tcp_fast_open_queue_length"),
@@ -40,6 +41,9 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
     let listener = Listener {
         connection_limit: cx.connection_limits.get(&name).copied(),
         bypasses_overload: at.bool("bypass_overload_manager"),
+        binds: at.bool_wrapper("bind_to_port").unwrap_or(true),
+        hands_over: at.bool_wrapper("use_original_dst").unwrap_or(false),
+        drains_unhealthy: at.enum_name("drain_type") != "MODIFY_ONLY",
         bypasses_bound: at.bool("ignore_global_conn_limit"),
         name,
         stat_prefix: (!stat_prefix.is_empty()).then(|| stat_prefix.to_owned()),
@@ -111,18 +115,12 @@ fn balance(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ConnectionBalance {
     }
 }
 
-fn without_meaning_here(cx: &mut Lowering<'_>, at: &Reader<'_>) {
+fn without_meaning_here(at: &Reader<'_>) {
     at.whole("metadata");
     at.ignore("metadata", "no supported part reads it");
     at.approximate("max_connections_to_accept_per_socket_event", "a worker accepts in small batches of its own");
     if at.bool_wrapper("enable_reuse_port") == Some(false) {
         at.approximate("enable_reuse_port", "each worker has a socket of its own all the same");
-    }
-    if at.bool_wrapper("bind_to_port") == Some(false) {
-        cx.refuse_value(at, "bind_to_port", "a listener that is not bound");
-    }
-    if at.bool_wrapper("use_original_dst") == Some(true) {
-        cx.refuse_value(at, "use_original_dst", "handing connections to the listener of their original destination");
     }
 }
 

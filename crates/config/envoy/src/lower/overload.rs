@@ -36,9 +36,8 @@ pub(super) fn rules(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<Overload
         );
         return Some(defaults());
     };
-    if at.has("buffer_factory_config") {
-        cx.refuse(&at, "buffer_factory_config", "accounts of the memory of each stream");
-    }
+    let tracked = at.message("buffer_factory_config");
+    let least_power = tracked.map(|config| config.u32("minimum_account_to_track_power_of_two"));
     let mut rules = OverloadRules {
         interval: at.duration("refresh_interval").unwrap_or(INTERVAL).max(Duration::from_millis(1)),
         monitors: Vec::new(),
@@ -58,7 +57,7 @@ pub(super) fn rules(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<Overload
         if !names.insert(each.str("name").to_owned()) {
             cx.error(&each, "name", "duplicate-name", format!("`{}` is there already", each.str("name")));
         }
-        let action = action(cx, &each, &rules);
+        let action = action(cx, &each, &rules, least_power);
         rules.actions.extend(action);
     }
     for each in at.list("loadshed_points") {
@@ -143,7 +142,12 @@ fn is_known(kind: &str) -> bool {
     )
 }
 
-fn action(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &OverloadRules) -> Option<OverloadAction> {
+fn action(
+    cx: &mut Lowering<'_>,
+    at: &Reader<'_>,
+    rules: &OverloadRules,
+    least_power: Option<u32>,
+) -> Option<OverloadAction> {
     let name = at.str("name");
     let triggers = triggers(cx, at, rules);
     let short = name.strip_prefix("envoy.overload_actions.").unwrap_or_default();
@@ -159,8 +163,12 @@ fn action(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &OverloadRules) -> Opti
         "shrink_heap" => OverloadKind::ReleaseMemory { interval: release_interval(cx, at) },
         "reduce_timeouts" => OverloadKind::ShortenTimers(timers(cx, at)?),
         "reset_high_memory_stream" => {
-            cx.refuse_value(at, "name", "resetting the streams that hold most memory");
-            return None;
+            let Some(least_power) = least_power else {
+                let text = "without `buffer_factory_config` nobody knows which streams hold much memory";
+                cx.warn(at, "name", "no-effect", text.to_owned());
+                return None;
+            };
+            OverloadKind::ResetStreams { least_power }
         }
         _ => {
             cx.error(at, "name", "unknown-name", format!("`{name}` is no overload action"));

@@ -41,7 +41,42 @@ pub(super) fn specifier(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Arc<Cl
         let span = super::locate(extension.as_message(), "typed_config.default_cluster");
         cx.cluster_uses.push(ClusterUse { name: name.clone(), span, path, required: false });
     }
+    if kind == MATCHER {
+        matched(cx, &extension, &config, "typed_config");
+    }
     Some(Arc::new(ClusterSpecifier { kind, config, origin: origin(at) }))
+}
+
+const MATCHER: &str = "envoy.extensions.router.cluster_specifiers.matcher.v3.MatcherClusterSpecifier";
+
+/// The clusters that a tree of conditions names.
+fn matched(cx: &mut Lowering<'_>, extension: &Reader<'_>, value: &Value, path: &str) {
+    match value {
+        Value::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                matched(cx, extension, item, &format!("{path}[{index}]"));
+            }
+        }
+        Value::Map(entries) => {
+            let is_action = |(key, value): &(String, Value)| {
+                key == "@type" && matches!(value, Value::String(name) if name.ends_with(".ClusterAction"))
+            };
+            let is_action = entries.iter().any(is_action);
+            for (key, value) in entries {
+                let path = format!("{path}.{key}");
+                match value {
+                    Value::String(name) if is_action && key == "cluster" => cx.cluster_uses.push(ClusterUse {
+                        name: name.clone(),
+                        span: super::locate(extension.as_message(), &path),
+                        path: extension.path_of(&path),
+                        required: false,
+                    }),
+                    value => matched(cx, extension, value, &path),
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The plugin that a route refers to.

@@ -55,6 +55,11 @@ fn action(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, host: 
         }
         Some("redirect") => Some(Action::Redirect(Box::new(redirect(cx, &at.message("redirect")?)?))),
         Some("direct_response") => Some(Action::Respond(respond(cx, &at.message("direct_response")?, rules))),
+        // Filters are to answer: what comes to the end of their chain finds no cluster.
+        Some(other @ ("filter_action" | "non_forwarding_action")) => {
+            at.whole(other);
+            Some(Action::Forward(Box::new(forward::nowhere())))
+        }
         Some(other) => {
             cx.refuse(at, other, &format!("the action `{other}`"));
             None

@@ -36,6 +36,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         max_response_head_bytes: MAX_HEAD_KIB << 10,
         enable_trailers: false,
         names: NameForm::default(),
+        absolute_targets: false,
         protocol: UpstreamProtocol::Http1,
         http2: Http2Options::default(),
         keepalive: None,
@@ -182,12 +183,15 @@ fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions) 
         ("accept_http_10", "it is about requests of clients"),
         ("default_host_for_http_10", "it is about requests of clients"),
         ("override_stream_error_on_invalid_http_message", "it is about requests of clients"),
+        ("ignore_http_11_upgrade", "it is about requests of clients"),
         ("use_balsa_parser", "there is one parser"),
     ] {
+        at.whole(field);
         at.ignore(field, why);
     }
     options.enable_trailers = at.bool("enable_trailers");
     options.names = names::form(cx, at);
+    options.absolute_targets = at.bool("send_fully_qualified_url");
 }
 
 fn request_names<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> RequestNames<'m> {

@@ -5,6 +5,7 @@
 
 mod evaluate;
 mod facts;
+mod shown;
 mod text;
 mod time;
 mod value;
@@ -23,6 +24,12 @@ const MAX_TEXT: usize = 64 << 10;
 #[cold]
 pub fn is_true(expression: &Expression, facts: &Facts<'_>) -> bool {
     matches!(evaluate(&expression.root, expression.allowed, facts), Ok(Data::Bool(true)))
+}
+
+/// The value of an expression as a log shows it; `None` where it has none.
+#[cold]
+pub fn text_of(expression: &Expression, facts: &Facts<'_>) -> Option<String> {
+    evaluate(&expression.root, expression.allowed, facts).ok().map(|value| shown::shown(&value))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use postrider_filter_api::{Moment, StreamInfo};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
-use postrider_http::{Reject, RequestHead};
+use postrider_http::{Aside, Reject, RequestHead};
 use postrider_model::{Action, Forward, Listener, Redirect, Route, Target, VirtualHost, WeightedCluster};
 use postrider_router::{Explanation, Outcome, redirect_location, rewrite_host, rewrite_path};
 use postrider_upstream::{Cluster as Hosts, Random};
@@ -116,6 +116,10 @@ impl<'p> Journey<'p> {
         let rules = request_rules(&http.model);
         match parse_request(&request.bytes, &rules, &mut HeadScan::default(), &mut head) {
             RequestParse::Complete { facts, .. } => {
+                if let Some(reject) = facts.aside.refusal() {
+                    journey.reading = Some(Reading::Refused(reject));
+                    return journey;
+                }
                 let target = lossy(head.target());
                 let tls = chain.tls.is_some();
                 let ends = Ends { local: peer.local, remote: peer.remote, tls };
@@ -138,7 +142,7 @@ impl<'p> Journey<'p> {
                     authority: lossy(head.authority()),
                     target,
                     path: lossy(head.path()),
-                    redirected_to_path: facts.redirect_to_path,
+                    redirected_to_path: facts.aside == Aside::RedirectToPath,
                 }));
                 journey.routing = Some(route(plan, http, &head));
             }

@@ -20,8 +20,8 @@ pub use listeners::{
     local_rate_limit, proxy_protocol, proxy_protocol_errors,
 };
 pub use process::{
-    access_log, filesystem, filter, grpc_access_log, load_shed, overload_action, overload_resource, overload_shrink,
-    server, stats_sinks, statsd, tcp,
+    access_log, filesystem, filter, grpc_access_log, load_shed, overload_action, overload_reset, overload_resource,
+    overload_shrink, server, stats_sinks, statsd, tcp,
 };
 
 use super::block::Block;

@@ -129,6 +129,14 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// The action that resets streams; prefix: its name.
+    pub mod overload_reset = "overload";
+    counters {
+        COUNT = "count",
+    }
+}
+
+crate::stat_set! {
     /// A resource of the overload manager; prefix: its monitor's name.
     pub mod overload_resource = "overload";
     counters {

@@ -1,0 +1,65 @@
+//! A tree of conditions that names the cluster of a request
+//! (`envoy.extensions.router.cluster_specifiers.matcher.v3`). No filter: a route asks it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use postrider_filter_api::{Chooser, ConfigError};
+use postrider_http::RequestHead;
+use postrider_model::{Expression, Input, Inputs, MatchContext, MatchTree, MetadataMatch, Reading, Unavailable, Value};
+
+use crate::request_parts::header;
+
+pub(crate) const KIND: &str = "envoy.extensions.router.cluster_specifiers.matcher.v3.MatcherClusterSpecifier";
+const ACTION: &str = "envoy.extensions.router.cluster_specifiers.matcher.v3.ClusterAction";
+
+/// Reads `MatcherClusterSpecifier`.
+pub(crate) fn build(value: &Value) -> Result<Chooser, ConfigError> {
+    const TREE: &str = "cluster_matcher";
+    let tree = Reading::all(value, |at| {
+        if !at.has(TREE) {
+            at.error(TREE, "a tree that names clusters is required");
+        }
+        at.map(TREE, |at| MatchTree::read(at, MatchContext::Routes, &mut cluster)).flatten()
+    })?;
+    // Without errors there is one.
+    let tree = tree.map(Arc::new);
+    Ok(Arc::new(move |request, _| tree.as_ref()?.find(&OfHead(request)).cloned()))
+}
+
+/// `ClusterAction`.
+fn cluster(at: &mut Reading<'_>, kind: &str) -> Option<String> {
+    if kind != ACTION {
+        at.error("@type", format!("{kind}: a cluster is wanted here: {ACTION}"));
+        at.skip();
+        return None;
+    }
+    let name = at.text("cluster").unwrap_or_default().to_owned();
+    if name.is_empty() {
+        at.error("cluster", "the name of a cluster is required");
+    }
+    Some(name)
+}
+
+/// What a tree finds in a head: its headers.
+struct OfHead<'h>(&'h RequestHead);
+
+impl Inputs for OfHead<'_> {
+    fn value<'v>(&'v self, input: &'v Input) -> Result<Option<Cow<'v, str>>, Unavailable> {
+        let Input::RequestHeader(name) = input else { return Err(Unavailable) };
+        let lines = header(self.0, name);
+        Ok((!lines.is_empty()).then(|| Cow::Owned(String::from_utf8_lossy(&lines.join(&b',')).into_owned())))
+    }
+
+    /// There are none about heads alone.
+    fn holds(&self, _: &Expression) -> bool {
+        false
+    }
+
+    fn notes(&self, _: &MetadataMatch) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;

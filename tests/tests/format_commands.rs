@@ -1,0 +1,92 @@
+//! Commands of formats that look at several places: expressions, alternatives, what hosts are called and were told.
+
+use postrider_tests::envoy;
+use postrider_tests::kit::{Origin, net};
+use postrider_tests::site;
+use serde_json::json;
+
+#[test]
+fn expressions_have_values() {
+    let line = "%CEL(request.path)%|%CEL(size(request.path) > 3):2%|%CEL(request.headers['x-none'])%|%CEL(1.5)%|%CEL(null)%|\
+                %CEL([1])%|%CEL(response.code)%";
+    let site = site::with([]).log(line).start();
+    site.get("/abc?x=1", "");
+    assert_eq!(site.logged(1), "/abc?x=1|tr|-|1.5|NULL|CelList value|200");
+}
+
+#[test]
+fn the_first_of_several_commands_with_a_value_counts() {
+    let line = concat!(
+        r#"%COALESCE({"operators": ["REQUESTED_SERVER_NAME", {"command": "REQ", "param": "x-a"}, "#,
+        r#"{"command": "REQ", "param": ":authority", "max_length": 2}]})%|"#,
+        r#"%COALESCE({"operators": [{"command": "REQ", "param": "x-a"}, {"command": "REQ", "param": "x-b"}]}):3%"#,
+    );
+    let site = site::with([]).log(line).start();
+    site.get("/", "");
+    site.get("/", "x-a: one\r\nx-b: another\r\n");
+    site.get("/", "x-b: another\r\n");
+    assert_eq!(site.logged(1), "te|-");
+    assert_eq!(site.logged(2), "one|one");
+    assert_eq!(site.logged(3), "te|ano");
+}
+
+#[test]
+fn a_header_may_be_shown_without_its_query() {
+    let formatter = json!({
+        "name": "envoy.formatter.req_without_query",
+        "typed_config": {"@type": "type.googleapis.com/envoy.extensions.formatter.req_without_query.v3.ReqWithoutQuery"},
+    });
+    let reply = json!({"local_reply_config": {"body_format": {
+        "text_format_source": {"inline_string": "%REQ_WITHOUT_QUERY(X-NONE?:PATH):3%|%REQ_WITHOUT_QUERY(X-NONE)%"},
+        "formatters": [formatter],
+    }}});
+    let routes = json!([{"match": {"prefix": "/"}, "direct_response": {"status": 404}}]);
+    let site = site::with([]).manager(reply).routes(routes).start();
+    assert_eq!(site.get("/abc?x=1", "").text(), "/ab|-");
+}
+
+#[test]
+fn hosts_have_names_and_those_that_were_tried_are_known() {
+    let origin = Origin::echo("a");
+    let closed = net::refusing_address();
+    let endpoint = |port: u16, name: &str| {
+        json!({"endpoint": {
+            "hostname": name, "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
+        }, "metadata": {"filter_metadata": {"of.host": {"rack": name}}}})
+    };
+    let load = json!({"cluster_name": "pair", "endpoints": [
+        {"lb_endpoints": [endpoint(closed.port(), "first.test")], "priority": 0},
+        {"lb_endpoints": [endpoint(origin.address.port(), "second.test:81")], "priority": 1},
+    ]});
+    let line = "%UPSTREAM_HOST_NAME%|%UPSTREAM_HOST_NAME_WITHOUT_PORT%|%UPSTREAM_HOST_NAMES_ATTEMPTED%|\
+                %UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT%|%UPSTREAM_HOSTS_ATTEMPTED%|\
+                %UPSTREAM_METADATA(of.host:rack)%|%METADATA(CLUSTER:of.cluster:tier)%|%CLUSTER_METADATA(of.cluster)%|%TRACE_ID%";
+    let priority = json!({
+        "name": "envoy.retry_priorities.previous_priorities",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
+            "update_frequency": 1,
+        },
+    });
+    let retry = json!({"retry_on": "connect-failure", "num_retries": 1, "retry_priority": priority});
+    let site = site::with([])
+        .log(line)
+        .routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "pair", "retry_policy": retry}}]))
+        .cluster(
+            "pair",
+            &[],
+            json!({
+                "load_assignment": load, "metadata": {"filter_metadata": {"of.cluster": {"tier": "gold"}}},
+            }),
+        )
+        .start();
+    assert_eq!(site.get("/", "").status, 200);
+    let second = origin.address;
+    // Envoy knows of those of the last try alone.
+    let tried = match envoy() {
+        true => format!("second.test:81|second.test|{second}"),
+        false => format!("first.test,second.test:81|first.test,second.test|{closed},{second}"),
+    };
+    let noted = r#"second.test:81|gold|{"tier":"gold"}|-"#;
+    assert_eq!(site.logged(1), format!("second.test:81|second.test|{tried}|{noted}"));
+}

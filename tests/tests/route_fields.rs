@@ -1,0 +1,132 @@
+//! Clusters that a route's own tree of conditions or a hash chooses, and what the router holds requests to.
+
+use postrider_tests::kit::{Config, Origin, Proxy};
+use postrider_tests::site;
+use postrider_tests::{ask, get};
+use serde_json::{Value, json};
+
+const SPECIFIERS: &str = "type.googleapis.com/envoy.extensions.router.cluster_specifiers";
+
+fn cluster(name: &str) -> Value {
+    let config = json!({"@type": format!("{SPECIFIERS}.matcher.v3.ClusterAction"), "cluster": name});
+    json!({"action": {"name": "cluster", "typed_config": config}})
+}
+
+fn when(header: &str, value: &str, to: &str) -> Value {
+    let input = json!({
+        "@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput", "header_name": header,
+    });
+    let one = json!({"input": {"name": "header", "typed_config": input}, "value_match": {"exact": value}});
+    json!({"predicate": {"single_predicate": one}, "on_match": cluster(to)})
+}
+
+fn by_tree(rest: Option<Value>) -> Value {
+    let mut tree = json!({"matcher_list": {"matchers": [when("env", "a", "blue"), when("env", "b", "green")]}});
+    if let Some(rest) = rest {
+        tree["on_no_match"] = rest;
+    }
+    let config = json!({"@type": format!("{SPECIFIERS}.matcher.v3.MatcherClusterSpecifier"), "cluster_matcher": tree});
+    json!({"inline_cluster_specifier_plugin": {"extension": {"name": "tree", "typed_config": config}}})
+}
+
+#[test]
+fn a_tree_of_conditions_names_the_cluster() {
+    let (blue, green) = (Origin::echo("blue"), Origin::echo("green"));
+    let routes = json!([
+        {"match": {"prefix": "/strict"}, "route": by_tree(None)},
+        {"match": {"prefix": "/"}, "route": by_tree(Some(cluster("green")))},
+    ]);
+    let config = Config::routes(routes).cluster("blue", &[blue.address]).cluster("green", &[green.address]);
+    let proxy = Proxy::start(&config);
+    let origin = |path: &str, fields: &str| ask(&proxy, "GET", "test", path, fields).header("x-origin").to_owned();
+    assert_eq!(origin("/", "env: a\r\n"), "blue");
+    assert_eq!(origin("/", "env: b\r\n"), "green");
+    assert_eq!(origin("/", "env: c\r\n"), "green");
+    assert_eq!(origin("/strict", "env: a\r\n"), "blue");
+    assert_eq!(proxy.get("/strict").status, 503, "it names none");
+    assert_eq!(proxy.stats().value("http.ingress_http.no_cluster"), 1);
+}
+
+#[test]
+fn the_same_client_comes_to_the_same_of_weighted_clusters() {
+    let (blue, green) = (Origin::echo("blue"), Origin::echo("green"));
+    let routes = json!([{"match": {"prefix": "/"}, "route": {
+        "hash_policy": [{"header": {"header_name": "x-user"}}],
+        "weighted_clusters": {
+            "clusters": [{"name": "blue", "weight": 50}, {"name": "green", "weight": 50}], "use_hash_policy": true,
+        },
+    }}]);
+    let config = Config::routes(routes).cluster("blue", &[blue.address]).cluster("green", &[green.address]);
+    let proxy = Proxy::start(&config);
+    let origin =
+        |user: usize| ask(&proxy, "GET", "test", "/", &format!("x-user: {user}\r\n")).header("x-origin").to_owned();
+    let first: Vec<_> = (0..20).map(origin).collect();
+    assert_eq!((0..20).map(origin).collect::<Vec<_>>(), first);
+    // The hash is Envoy's, and so is the choice.
+    let blues: Vec<_> = (0..20).filter(|user| first[*user] == "blue").collect();
+    assert_eq!(blues, BLUES);
+}
+
+/// Whom Envoy sends to the first of the two.
+const BLUES: [usize; 10] = [0, 1, 6, 10, 11, 13, 14, 15, 16, 19];
+
+#[test]
+fn a_route_that_forwards_nothing_leaves_the_answer_to_filters() {
+    let nothing = json!({"@type": "type.googleapis.com/google.protobuf.Empty"});
+    for action in [json!({"non_forwarding_action": {}}), json!({"filter_action": {"action": nothing}})] {
+        let mut route = json!({"match": {"prefix": "/"}});
+        route.as_object_mut().unwrap().extend(action.as_object().unwrap().clone());
+        let site = site::with([]).routes(json!([route])).start();
+        assert_eq!(site.get("/", "").status, 503);
+        assert_eq!(site.logged(1), "503 NC cluster_not_found");
+    }
+}
+
+#[test]
+fn malformed_fields_about_tries_are_refused_where_the_router_is_strict() {
+    let strict = json!(["x-envoy-max-retries", "x-envoy-retry-on", "x-envoy-upstream-rq-timeout-ms"]);
+    let router = json!({
+        "name": "envoy.filters.http.router",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router", "strict_check_headers": strict,
+        },
+    });
+    let inside = json!({"cidr_ranges": [{"address_prefix": "127.0.0.0", "prefix_len": 8}]});
+    let site = site::with([])
+        .manager(json!({"http_filters": [router], "use_remote_address": true, "internal_address_config": inside}))
+        .start();
+    let refused = site.get("/", "x-envoy-max-retries: many\r\n");
+    assert_eq!(refused.status, 400);
+    assert_eq!(refused.text(), "invalid header 'x-envoy-max-retries' with value 'many'");
+    assert_eq!(site.logged(1), "400 IH request_headers_failed_strict_check{x-envoy-max-retries}");
+    assert_eq!(site.get("/", "x-envoy-retry-on: 5xx,nonsense\r\n").status, 400);
+    assert_eq!(site.get("/", "x-envoy-retry-on: 5xx,reset\r\n").status, 200);
+    assert_eq!(site.get("/", "x-envoy-upstream-rq-timeout-ms: -1\r\n").status, 400);
+    assert_eq!(site.get("/", "x-envoy-upstream-rq-timeout-ms: 9000\r\n").status, 200);
+    assert_eq!(site.get("/", "x-envoy-upstream-rq-per-try-timeout-ms: x\r\n").status, 200, "it is not listed");
+}
+
+#[test]
+fn the_time_that_a_proxy_in_front_gives_is_the_timeout_where_it_is_respected() {
+    let inside = json!({"cidr_ranges": [{"address_prefix": "127.0.0.0", "prefix_len": 8}]});
+    for respects in [true, false] {
+        let router = json!({
+            "name": "envoy.filters.http.router",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+                "respect_expected_rq_timeout": respects,
+            },
+        });
+        let manager = json!({"http_filters": [router], "use_remote_address": true, "internal_address_config": inside});
+        let site = site::with([]).manager(manager.clone()).start();
+        assert_eq!(site.get("/", "x-envoy-expected-rq-timeout-ms: 9876\r\n").status, 200);
+        let told = site.origin.requests()[0].header("x-envoy-expected-rq-timeout-ms").to_owned();
+        assert_eq!(told, if respects { "9876" } else { "15000" });
+        if respects {
+            let site = site::with([]).manager(manager).start_before(Origin::silent());
+            let mut client = site.proxy.client();
+            client.send(get("/").replace("\r\n\r\n", "\r\nx-envoy-expected-rq-timeout-ms: 100\r\n\r\n"));
+            assert_eq!(client.response("GET").unwrap().status, 504);
+        }
+    }
+}
