@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use postrider_tests::kit::config::{self, Config};
 use postrider_tests::kit::proxy::Launch;
-use postrider_tests::kit::{Origin, Proxy};
+use postrider_tests::kit::{Origin, Proxy, wait_until};
 use serde_json::{Value, json};
 
 const REQUESTS: usize = 2000;
@@ -191,6 +191,8 @@ fn small_clusters_and_single_zones_are_left_alone() {
         let share = if counts.len() == 1 { 1.0 } else { stays };
         assert_eq!(share, stays, "{hosts:?} {peers_of:?} {cluster} {counts:?}");
         check(&counts, &[("a", stays), ("b", 1.0 - stays)]);
+        // Counts are told every second.
+        wait_until("counts", || proxy.stats().value(&stat("recalculate_zone_structures")) > 0);
         for name in ["zone_cluster_too_small", "local_cluster_not_ok"] {
             if name == counted {
                 assert!(proxy.stats().value(&stat(name)) > 0, "{hosts:?} {peers_of:?}");
