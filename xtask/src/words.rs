@@ -50,6 +50,16 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
     ("crates/filter/native/src/compressor/", &["envoy", "typed config"], "as `compression`, in tests"),
     ("crates/filter/native/src/decompressor/", &["envoy", "typed config"], "as `compression`, in tests"),
     (
+        "crates/filter/native/src/cluster_matcher/",
+        &["envoy", "typed config"],
+        "the types by which a route's tree and what it decides are found",
+    ),
+    (
+        "crates/filter/native/src/formats.rs",
+        &["envoy", "typed config"],
+        "extensions of formats are found by the types of their configurations",
+    ),
+    (
         "crates/filter/native/src/custom_response/",
         &["envoy", "typed config"],
         "what a tree looks at and what takes an answer's place are found by the types of their configurations",
