@@ -101,9 +101,11 @@ fn a_collector_is_told_totals() {
     assert_eq!(attributes(point), [("envoy.http_conn_manager_prefix", "ingress_http")]);
     assert!(point.time_unix_nano > 1_500_000_000_000_000_000 && point.start_time_unix_nano < point.time_unix_nano);
 
-    let by_status = told("cluster.upstream_rq").unwrap();
-    let [(status, code), (cluster, _)] = attributes(&points(&by_status)[0])[..] else { panic!("{by_status:?}") };
-    assert_eq!((status, code, cluster), ("envoy.response_code", "200", "envoy.cluster_name"));
+    let exports_so_far = exports(&collector);
+    let by_status =
+        named(&exports_so_far, "cluster.upstream_rq").into_iter().map(|metric| attributes(&points(metric)[0]));
+    let good = [("envoy.response_code", "200"), ("envoy.cluster_name", "origin")];
+    assert!(by_status.into_iter().any(|tags| good.iter().all(|tag| tags.contains(tag))));
 
     let live = told("server.live").unwrap();
     assert!(matches!(live.data, Some(Data::Gauge(_))), "{live:?}");
@@ -123,7 +125,7 @@ fn a_collector_is_told_totals() {
     assert!(point.sum.is_some());
 
     wait_until("another flush", || collector.calls().len() > 1);
-    // Of totals it is when they began: for Envoy, the last flush.
+    // Totals begin once, whatever the flush.
     let starts = || {
         let exports = exports(&collector);
         let points =
@@ -132,7 +134,7 @@ fn a_collector_is_told_totals() {
     };
     let flushes = collector.calls().len();
     wait_until("further flushes", || collector.calls().len() > flushes + 2);
-    assert_eq!(starts().len() > 1, envoy(), "{:?}", starts());
+    assert_eq!(starts().len(), 1, "{:?}", starts());
     let calls = collector.calls();
     assert!(calls.iter().all(|call| call.path == EXPORT && call.messages.len() <= 1), "{calls:?}");
     assert_eq!(calls[0].authority, "collector");
@@ -304,14 +306,16 @@ fn a_metrics_service_is_told_on_one_stream() {
     wait_until("two requests", || {
         families(&service).iter().any(|family| is_completed(family) && value(family) == Some(2.0))
     });
+    let has = |name: &str| families(&service).iter().any(|family| family.name() == name);
+    wait_until("the rest of the flush", || has("server.live") && has("http.downstream_rq_time"));
     let families = families(&service);
-    let family = families.iter().rfind(|family| is_completed(family)).unwrap();
+    let family = families.iter().find(|family| is_completed(family) && value(family) == Some(2.0)).unwrap();
     assert_eq!(family.r#type(), MetricType::Counter);
     let metric = &family.metric[0];
     assert!(metric.timestamp_ms() > 1_500_000_000_000);
     let labels: Vec<_> = metric.label.iter().map(|label| (label.name(), label.value())).collect();
     assert_eq!(labels, [("envoy.http_conn_manager_prefix", "ingress_http")]);
-    let live = families.iter().find(|family| family.name() == "server.live").unwrap();
+    let live = families.iter().rfind(|family| family.name() == "server.live").unwrap();
     assert_eq!(live.metric[0].gauge.as_ref().and_then(|gauge| gauge.value), Some(1.0));
 
     let times: Vec<_> = families.iter().filter(|family| family.name() == "http.downstream_rq_time").collect();
@@ -358,8 +362,9 @@ fn a_stream_that_ended_is_opened_again() {
     let service = GrpcOrigin::start(|_| vec![Step::End(0, "")]);
     let _proxy = Proxy::start(&site(&origin, metrics(json!({})), service.address, http2()));
     wait_until("three streams", || service.calls().len() > 2);
-    for message in service.messages() {
-        assert!(StreamMetricsMessage::decode(message.as_slice()).unwrap().identifier.is_some());
+    // A further message may be on its way when a stream ends.
+    for first in service.calls().iter().filter_map(|call| call.messages.first()) {
+        assert!(StreamMetricsMessage::decode(first.as_slice()).unwrap().identifier.is_some());
     }
 }
 
