@@ -321,9 +321,9 @@ fn a_metrics_service_is_told_on_one_stream() {
     let times: Vec<_> = families.iter().filter(|family| family.name() == "http.downstream_rq_time").collect();
     let of = |kind| times.iter().filter(move |family| family.r#type() == kind).map(|family| &family.metric[0]);
     let summaries: u64 = of(MetricType::Summary).map(|metric| metric.summary.as_ref().unwrap().sample_count()).sum();
-    let histograms = of(MetricType::Histogram).map(|metric| metric.histogram.as_ref().unwrap());
+    let mut histograms = of(MetricType::Histogram).map(|metric| metric.histogram.as_ref().unwrap());
     assert_eq!(summaries, histograms.clone().map(|histogram| histogram.sample_count()).sum::<u64>());
-    assert_eq!(histograms.last().unwrap().bucket.len(), 19);
+    assert_eq!(histograms.next_back().unwrap().bucket.len(), 19);
     assert_eq!(of(MetricType::Summary).next().unwrap().summary.as_ref().unwrap().quantile.len(), 10);
 
     let calls = service.calls();

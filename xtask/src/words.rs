@@ -90,6 +90,7 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
         &["envoy"],
         "the namespace under which filters note labels, whatever the config was written in",
     ),
+    ("crates/worker/src/sinks/", &["envoy"], "a field of a message to a collector, which has that name"),
     ("crates/worker/src/http/local.rs", &["envoy"], "the body of an answer under overload, which clients know it by"),
     (
         "crates/filter/native/src/rbac/",

@@ -28,16 +28,18 @@ pub fn pack(coding: &str, body: &[u8]) -> Vec<u8> {
 
 /// The text in a packed body; `None` when it is none.
 pub fn unpack(coding: &str, body: &[u8]) -> Option<Vec<u8>> {
-    let mut plain = Vec::new();
     match coding {
         "gzip" => {
-            plain.resize(LARGEST, 0);
+            let mut plain = vec![0; LARGEST];
             let (made, code) = decompress_slice(&mut plain, body, InflateConfig { window_bits: 31 });
             let length = made.len();
             plain.truncate(length);
             (code == ReturnCode::Ok).then_some(plain)
         }
-        "br" => brotli::Decompressor::new(body, 4096).read_to_end(&mut plain).ok().map(|_| plain),
+        "br" => {
+            let mut plain = Vec::new();
+            brotli::Decompressor::new(body, 4096).read_to_end(&mut plain).ok().map(|_| plain)
+        }
         "zstd" => zstd::decode_all(body).ok(),
         _ => None,
     }

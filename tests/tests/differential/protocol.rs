@@ -23,7 +23,7 @@ pub fn scenes() -> Vec<Scene> {
 fn bodies() -> Scene {
     Scene::forward("bodies")
         .post("/", "", "hello")
-        .post("/", "content-type: text/plain\r\n", &"x".repeat(70_000))
+        .post("/", "content-type: text/plain\r\n", "x".repeat(70_000))
         .raw("POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
         .raw(
             "POST / HTTP/1.1\r\nhost: test\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n",

@@ -452,6 +452,7 @@ common_tls_context:
       name: envoy.tls.cert_validator.spiffe
       typed_config:
         "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.SPIFFECertValidatorConfig
+        trust_domains: [{ name: unseen.example }]
         trust_bundles: { filename: bundles.json }
 "#;
     let outcome = outcome(&client(context));
