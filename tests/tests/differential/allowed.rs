@@ -176,7 +176,7 @@ pub static ALL: &[Allowed] = &[
     ),
     allowed("methods that Envoy's parser of HTTP/1 does not know, over HTTP/2", &["h2-methods"], &["FROBNICATE"], &[]),
     allowed("what is refused in a head of HTTP/2", &["h2-no-underscores"], &["x_under", "x-many", COUNTERS], &[]),
-    allowed("`jwt_authn`: a claim that cannot stand in a header", &["jwt-effects"], &["ZnJhY3Rpb24"], &[]),
+    allowed("`jwt_authn`: a claim that cannot stand in a header", &["jwt-effects"], &["JmcmFjdGlvbiI6MC41"], &[]),
     allowed("`%UPSTREAM_CLUSTER%` in a filter's format", &["mutations-commands"], &[], &["a got #0 field x-c-7"]),
     allowed("`content-length` of an answer of the proxy's own", &["header-to-metadata"], &["/own"], &["log noted"]),
     allowed(

@@ -116,9 +116,10 @@ impl Pair {
             ours.extend(self.postrider.new_lines());
             theirs.len() == ours.len()
         });
-        for (envoy, postrider) in both {
-            self.envoy.note_log(scene, &theirs, envoy);
-            self.postrider.note_log(scene, &ours, postrider);
+        for index in 0..both.len() {
+            let (envoy, postrider) = (nth(both, index, |it| &it.0), nth(both, index, |it| &it.1));
+            self.envoy.note_log(scene, &theirs, envoy, &mut both[index].0);
+            self.postrider.note_log(scene, &ours, postrider, &mut both[index].1);
         }
     }
 
@@ -169,13 +170,13 @@ impl Side {
         Exchange { client, seen }
     }
 
-    /// The request with this side's addresses in the place of their names.
+    /// The request with this side's addresses in the place of their names, which stand behind a `$`.
     fn filled_in(&self, request: &[u8]) -> Vec<u8> {
-        let Some(text) = std::str::from_utf8(request).ok().filter(|text| text.contains('<')) else {
+        let Some(text) = std::str::from_utf8(request).ok().filter(|text| text.contains("$<")) else {
             return request.to_vec();
         };
         let names = self.upstreams.iter().flat_map(|upstream| names(upstream.name, upstream.origin.address));
-        names.fold(text.to_owned(), |text, (address, name)| text.replace(&name, &address)).into_bytes()
+        names.fold(text.to_owned(), |text, (address, name)| text.replace(&format!("${name}"), &address)).into_bytes()
     }
 
     fn mask(&self, scene: &Scene) -> Mask {
@@ -235,11 +236,16 @@ impl Side {
         lines.lines().map(parse).collect()
     }
 
-    fn note_log(&self, scene: &Scene, lines: &[Value], exchange: &mut Exchange) {
+    fn note_log(&self, scene: &Scene, lines: &[Value], place: (usize, usize), exchange: &mut Exchange) {
         let client = exchange.client.to_string();
         let mut mask = self.mask(scene);
         mask.with_client(exchange.client);
-        for line in lines.iter().filter(|line| line["client"] == client.as_str() && line["path"] != "/mark") {
+        let its = lines.iter().filter(|line| line["client"] == client.as_str() && line["path"] != "/mark");
+        let its: Vec<&Value> = its.collect();
+        let (nth, of) = place;
+        // The port of a connection may have been that of an earlier one: each has its share of the lines.
+        let share = its.len() / of;
+        for line in its.into_iter().skip(nth * share).take(share) {
             seen::note_log(&mut exchange.seen, &mask, line);
         }
         seen::mask_packed(&mut exchange.seen);
@@ -257,6 +263,12 @@ fn names(name: &str, address: SocketAddr) -> [(String, String); 3] {
         (alone, format!("<{name} in base64>")),
         (message, format!("<{name} in a message>")),
     ]
+}
+
+/// Which of the exchanges from the same client's address this one is, and how many there are.
+fn nth(both: &[(Exchange, Exchange)], index: usize, side: fn(&(Exchange, Exchange)) -> &Exchange) -> (usize, usize) {
+    let same = |pair: &&(Exchange, Exchange)| side(pair).client == side(&both[index]).client;
+    (both[..index].iter().filter(same).count(), both.iter().filter(same).count())
 }
 
 /// Polls until both sides agree, or for [`SETTLING`].

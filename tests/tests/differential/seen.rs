@@ -232,10 +232,12 @@ pub fn note_log(seen: &mut Seen, mask: &Mask, line: &Value) {
 
 /// The counters of a scene, its filters and its clusters that moved.
 pub fn counted(scene: &str, before: &Stats, after: &Stats) -> Seen {
-    let own = [format!("http.{scene}."), format!("{scene}."), "cluster.".into(), "vhost.".into()];
+    let own = [format!("http.{scene}."), "cluster.".into(), "vhost.".into(), "json_to_metadata.".into()];
+    // Named by the configuration, which takes the scene's name.
+    let named = |name: &str| name.starts_with(&format!("{scene}.")) && name.contains("http_local_rate_limit.");
     let moved = |(name, value): (&String, &String)| {
         let name = name.as_str();
-        let subject = own.iter().any(|own| name.starts_with(own.as_str())) || name.starts_with("json_to_metadata.");
+        let subject = own.iter().any(|own| name.starts_with(own.as_str())) || named(name);
         let moved = value.parse::<i64>().ok()? - i64::try_from(before.value(name)).ok()?;
         (subject && moved != 0 && is_comparable(name)).then(|| format!("counted {name}: {moved}"))
     };

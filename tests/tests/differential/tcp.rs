@@ -110,7 +110,9 @@ fn play(launch: Launch, down: SocketAddr) -> Vec<Seen> {
         let mut line = None;
         wait_until(&format!("the line of {}", way.name), || {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
-            line = text.lines().find(|line| line.contains(&format!("\"{name}\""))).map(str::to_owned);
+            // The last one may be half written.
+            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            line = whole.lines().find(|line| line.contains(&format!("\"{name}\""))).map(str::to_owned);
             line.is_some()
         });
         let masks = [

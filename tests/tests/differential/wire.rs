@@ -89,7 +89,14 @@ fn converse<S: Transport>(mut client: RawClient<S>, request: &[u8], mask: &Mask,
 
 fn stream(mut client: H2Client, request: &[u8], mask: &Mask, seen: &mut Seen) {
     let (head, body) = as_stream(request).expect("a request that HTTP/2 has, too");
-    match client.try_exchange(head, body) {
+    let answer = client.try_start(head, body.is_empty()).and_then(|mut exchange| {
+        if !body.is_empty() {
+            // Who answers before the end of a body may not want the rest.
+            let _ = client.send_all(&mut exchange.body, body, true);
+        }
+        client.answer(exchange)
+    });
+    match answer {
         Ok(answer) => {
             let answer = Response {
                 version: "HTTP/2".to_owned(),

@@ -33,13 +33,13 @@ fn cookies() -> Scene {
     for path in ["/p", "/p/x?q", "/px", "/q", "/p/off", "/p/b", "/p/own", "/p/down"] {
         scene = scene.get(path);
         for cookie in [
-            "sess=<a in a message>",
-            "sess=\"<a in a message>\"",
-            "sess=<b in a message>",
-            "sess=<a in base64>",
+            "sess=$<a in a message>",
+            "sess=\"$<a in a message>\"",
+            "sess=$<b in a message>",
+            "sess=$<a in base64>",
             "sess=!!",
             "sess=",
-            "other=1; sess=<b in a message>",
+            "other=1; sess=$<b in a message>",
             "sess=MTI3LjAuMC4xOjE=",
         ] {
             scene = scene.get_with(path, &format!("cookie: {cookie}\r\n"));
@@ -48,7 +48,7 @@ fn cookies() -> Scene {
     scene.get("/p?answer=fields")
 }
 
-const SHOWN: &[&str] = &["<a in base64>", "<b in base64>", "<a>", "MTI3LjAuMC4xOjE=", "anVuaw==", "!!", ""];
+const SHOWN: &[&str] = &["$<a in base64>", "$<b in base64>", "$<a>", "MTI3LjAuMC4xOjE=", "anVuaw==", "!!", ""];
 
 fn named(name: &str, fields: Value) -> Scene {
     let filters = vec![session("header", "HeaderBasedSessionState", json!({"name": "x-sess"}), fields)];
@@ -80,8 +80,8 @@ fn envelopes() -> Scene {
         .each(
             "/",
             &[
-                "x-sess: <a in base64>\r\n",
-                "x-sess: <a in base64>;UV:bWluZQ==\r\n",
+                "x-sess: $<a in base64>\r\n",
+                "x-sess: $<a in base64>;UV:bWluZQ==\r\n",
                 "x-sess: rubbish;UV:bWluZQ==\r\n",
                 "x-sess: ;\r\n",
             ],

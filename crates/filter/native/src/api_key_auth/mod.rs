@@ -132,8 +132,9 @@ fn shown<'r>(source: &Source, request: &'r RequestHead) -> Option<Cow<'r, [u8]>>
             let bare = |value: &'r [u8]| value.strip_prefix(b"Bearer ").unwrap_or(value);
             let mut lines = request.fields.get_all_name(name.as_bytes());
             let first = bare(lines.next()?);
-            // Several lines are one value with commas in it, which is nobody's key: an upstream may read another one.
-            Some(match lines.next() {
+            // Several lines of `authorization` are one value with commas in it, as in Envoy, and that is nobody's key.
+            let more = if name.as_bytes() == b"authorization" { lines.next() } else { None };
+            Some(match more {
                 None => Cow::Borrowed(first),
                 Some(second) => Cow::Owned([first, second].join(&b',')),
             })
