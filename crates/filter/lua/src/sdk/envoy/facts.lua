@@ -131,7 +131,9 @@ for method, answer in pairs {
 } do
   Info[method] = function(self)
     if self[TURN] ~= ctx.turn then dead(self, Info, method) end
-    return answer()
+    -- Not a tail call: LuaJIT gives up on a trace with many of them.
+    local value = answer()
+    return value
   end
 end
 
