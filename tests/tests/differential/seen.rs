@@ -127,7 +127,7 @@ fn note_fields(seen: &mut Seen, mask: &Mask, who: &str, fields: &Headers) {
             "x-ratelimit-reset" | "retry-after" if value.len() > 2 => &tens(&value),
             "x-request-id" if is_uuid(&value) => "<uuid>",
             // A further try has what the ones before left of it.
-            "x-envoy-expected-rq-timeout-ms" if !who.ends_with("#0") => &whole_seconds(&value),
+            "x-envoy-expected-rq-timeout-ms" if !who.ends_with("#0") => &what_is_left(&value),
             _ => &value,
         };
         // The order counts among the lines of one name.
@@ -137,10 +137,10 @@ fn note_fields(seen: &mut Seen, mask: &Mask, who: &str, fields: &Headers) {
     }
 }
 
-/// A time in milliseconds, up to the next second if it is longer than one.
-fn whole_seconds(value: &str) -> String {
+/// A time in milliseconds; one of more than a second, of which tries and waits took some, up to a multiple of the usual timeout.
+fn what_is_left(value: &str) -> String {
     match value.parse::<u64>() {
-        Ok(millis) if millis > 1_000 => format!("<up to {} s>", millis.div_ceil(1_000)),
+        Ok(millis) if millis > 1_000 => format!("<up to {} s>", millis.div_ceil(15_000) * 15),
         _ => value.to_owned(),
     }
 }

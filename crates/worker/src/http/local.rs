@@ -92,7 +92,7 @@ impl Exchange {
         self.down.move_to(&mut connection.out);
         let LocalReply { status, grpc_status, body, headers, details } = reply;
         let edited = details == OF_ROUTE || !self.answers_by_route();
-        if status == 400 && !matches!(connection.io, Io::Http2(_)) {
+        if status == 400 && !matches!(connection.io, Io::Http2(_)) && !http.rules.spare_connections {
             // Who sends such requests is not understood: as Envoy has it, also where a route or filter says so.
             self.keep_alive = false;
         }

@@ -271,7 +271,7 @@ fn a_filter_may_answer_when_it_is_resumed() {
 fn a_filter_may_answer_from_its_body_hook_while_the_request_is_forwarded() {
     let (origin, aside) = (Origin::echo("o"), fine());
     let script = Script::new(&[RequestBody], |_, _, stream, _| match stream.request_body.bytes() {
-        b"bad" => respond(400, "no"),
+        b"bad" => respond(403, "no"),
         _ => Action::Continue,
     });
     let running = run(origin.address, aside.address, &[&script]);
@@ -279,7 +279,7 @@ fn a_filter_may_answer_from_its_body_hook_while_the_request_is_forwarded() {
     client.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nok");
     postrider_testkit::wait_until("the first piece", || script.calls().len() == 1);
     client.send(b"bad");
-    assert_eq!(client.response("POST").unwrap().status, 400);
+    assert_eq!(client.response("POST").unwrap().status, 403);
     next(&mut client);
 }
 
