@@ -164,7 +164,7 @@ pub static ALL: &[Allowed] = &[
     allowed("`basic_auth`: several lines of credentials", &["basic-auth-scopes"], &["==\\r\\nx-credentials"], &[]),
     allowed(
         "`rq_reset_after_downstream_response_started`",
-        &["cut", "tls-answers"],
+        &["cut", "tls-answers", "answers"],
         &[COUNTERS],
         &["rq_reset_after_downstream_response_started"],
     ),
