@@ -1,5 +1,6 @@
 //! A filter chain as one worker runs it: its routes may change under its connections.
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -88,6 +89,8 @@ pub(crate) struct Routes {
     clusters: Box<[Resolved]>,
     /// What requests count in beside their clusters, by prefix.
     groups: RefCell<HashMap<Arc<str>, Rc<Block>>>,
+    /// What filters made when they came into force.
+    _arrived: Box<[Rc<dyn Any>]>,
 }
 
 /// What logs call a route; a copy of this worker's own, so that counting its users shares no cache line.
@@ -125,7 +128,9 @@ pub(crate) struct Placed {
 impl Chain {
     pub(crate) fn new(plan: &Arc<ChainPlan>, listener: &str, buffer_limit: u32, worker: &Rc<Worker>) -> Rc<Chain> {
         let handler = match &plan.handler {
-            HandlerPlan::Http(http) => Handler::Http(Http::new(&http.model, &http.routes, listener, worker)),
+            HandlerPlan::Http(http) => {
+                Handler::Http(Http::new(&http.model, &http.routes, listener, buffer_limit as usize, worker))
+            }
             HandlerPlan::Tcp(tcp) => Handler::Tcp(Tcp {
                 model: tcp.clone(),
                 stats: worker.stats.block(&tcp::SET, &stat_name(&tcp.stat_prefix)),
@@ -137,7 +142,7 @@ impl Chain {
         let limits = plan.model.limits.iter().zip(&plan.quotas);
         let limits = limits.filter_map(|(limit, quota)| Limit::new(limit, quota, worker)).collect();
         let buffer_limit = buffer_limit as usize;
-        let place = Place { stats: &worker.stats, stat_prefix: listener, worker: worker.id, buffer_limit };
+        let place = worker.place(listener, buffer_limit);
         let guards = plan.guards.iter().map(|guard| guard.guard(&place)).collect();
         let name = (!plan.name.is_empty()).then(|| (*plan.name).into());
         let tls = RefCell::new(plan.tls.clone());
@@ -203,25 +208,33 @@ impl Chain {
     }
 
     /// Goes on with the routes and certificates of `plan`, which differs in nothing else.
-    pub(crate) fn replace_routes(&self, plan: &ChainPlan) {
+    pub(crate) fn replace_routes(&self, plan: &ChainPlan, worker: &Rc<Worker>) {
         self.tls.borrow_mut().clone_from(&plan.tls);
         if let (Handler::Http(http), HandlerPlan::Http(new)) = (&self.handler, &plan.handler)
             && !Arc::ptr_eq(&http.routes.borrow().plan, &new.routes)
         {
-            *http.routes.borrow_mut() = Rc::new(Routes::new(new.routes.clone()));
+            let routes = Routes::new(new.routes.clone(), &worker.place(&http.stat_prefix, self.buffer_limit));
+            *http.routes.borrow_mut() = Rc::new(routes);
         }
     }
 }
 
 impl Http {
-    fn new(model: &Arc<HttpConnection>, routes: &Arc<RoutesPlan>, listener: &str, worker: &Rc<Worker>) -> Http {
+    fn new(
+        model: &Arc<HttpConnection>,
+        routes: &Arc<RoutesPlan>,
+        listener: &str,
+        buffer_limit: usize,
+        worker: &Rc<Worker>,
+    ) -> Http {
         let prefix = stat_name(&model.stat_prefix);
+        let routes = Routes::new(routes.clone(), &worker.place(&prefix, buffer_limit));
         Http {
             rules: rules(model),
             stats: worker.stats.block(&http::SET, &prefix),
             listener_stats: worker.stats.block(&listener_http::SET, &format!("{listener}.http.{prefix}")),
             logs: Logs::new(&model.access_log, worker),
-            routes: RefCell::new(Rc::new(Routes::new(routes.clone()))),
+            routes: RefCell::new(Rc::new(routes)),
             stat_prefix: prefix,
             server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),
             notes_ends: Cell::new(!model.access_log.is_empty()),
@@ -264,8 +277,10 @@ impl Http {
 }
 
 impl Routes {
-    fn new(plan: Arc<RoutesPlan>) -> Routes {
+    fn new(plan: Arc<RoutesPlan>, place: &Place<'_>) -> Routes {
+        let arrived = plan.factories.iter().filter_map(|factory| factory.arrive(place)).collect();
         Routes {
+            _arrived: arrived,
             chains: plan.filter_chains.iter().map(|_| OnceCell::new()).collect(),
             names: plan.routes.iter().map(|_| OnceCell::new()).collect(),
             clusters: (0..plan.routes.len()).map(|_| Resolved::default()).collect(),

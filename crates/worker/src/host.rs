@@ -1,10 +1,10 @@
 //! What the worker does for filters: see [`postrider_filter_api::Host`].
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{
-    Call, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcStream, Host, Moment, Stream, UnknownCluster,
+    Call, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcStream, Host, Moment, Remote, Stream, UnknownCluster,
 };
 use postrider_http::{HeaderId, RequestHead, Scheme};
 use postrider_model::{Format, LogFormat, Node, Redirect};
@@ -46,6 +46,10 @@ impl Host for Services<'_> {
             wake();
         });
         CallHandle::new(move || task.abort())
+    }
+
+    fn remote(&self) -> Remote {
+        self.worker.remote()
     }
 
     fn has_cluster(&self, name: &str) -> bool {
@@ -98,6 +102,83 @@ impl Host for Services<'_> {
 
     fn write(&self, stream: &Stream<'_>, format: &LogFormat, reply_body: &[u8], out: &mut Vec<u8>) {
         self.context(stream, reply_body).write_log(format, out);
+    }
+}
+
+/// A worker as filters see it outside of streams: without routes. Filters are part of the worker, so this does not keep it.
+pub(crate) struct Detached(pub(crate) Weak<Worker>);
+
+impl Detached {
+    fn with<T>(&self, ask: impl FnOnce(&Services<'_>) -> T) -> Option<T> {
+        let worker = self.0.upgrade()?;
+        Some(ask(&Services { worker: &worker, routes: None, route: None }))
+    }
+}
+
+impl Host for Detached {
+    fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster> {
+        self.with(|services| services.call(call)).unwrap_or(Err(UnknownCluster))
+    }
+
+    fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster> {
+        self.with(|services| services.grpc(call)).unwrap_or(Err(UnknownCluster))
+    }
+
+    fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
+        self.with(|services| services.converse(open)).unwrap_or(Err(UnknownCluster))
+    }
+
+    fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle {
+        self.with(|services| services.after(time, wake)).unwrap_or_else(|| CallHandle::new(|| {}))
+    }
+
+    fn remote(&self) -> Remote {
+        // Of a worker that is gone nothing is heard again: its end of this one is dropped at once.
+        self.with(|services| services.remote()).unwrap_or_else(|| Remote::new().0)
+    }
+
+    fn has_cluster(&self, name: &str) -> bool {
+        self.with(|services| services.has_cluster(name)).unwrap_or_default()
+    }
+
+    fn cluster_health(&self, name: &str) -> Option<ClusterHealth> {
+        self.with(|services| services.cluster_health(name)).flatten()
+    }
+
+    fn fails_health(&self) -> bool {
+        self.with(|services| services.fails_health()).unwrap_or_default()
+    }
+
+    fn node(&self) -> Rc<Node> {
+        self.with(|services| services.node()).unwrap_or_default()
+    }
+
+    fn now(&self) -> Moment {
+        self.with(|services| services.now()).unwrap_or_default()
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.with(|services| services.wall()).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    fn random(&self) -> u64 {
+        self.with(|services| services.random()).unwrap_or_default()
+    }
+
+    fn location(&self, stream: &Stream<'_>, redirect: &Redirect) -> Vec<u8> {
+        self.with(|services| services.location(stream, redirect)).unwrap_or_default()
+    }
+
+    fn has_route(&self, stream: &Stream<'_>, head: &RequestHead) -> bool {
+        self.with(|services| services.has_route(stream, head)).unwrap_or_default()
+    }
+
+    fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>) {
+        self.with(|services| services.format(stream, format, out));
+    }
+
+    fn write(&self, stream: &Stream<'_>, format: &LogFormat, reply_body: &[u8], out: &mut Vec<u8>) {
+        self.with(|services| services.write(stream, format, reply_body, out));
     }
 }
 

@@ -147,7 +147,7 @@ impl Listener {
                 match known {
                     Some(index) => {
                         let known = old.swap_remove(index);
-                        known.replace_routes(chain);
+                        known.replace_routes(chain, worker);
                         known
                     }
                     None => Chain::new(chain, &self.stat_prefix, plan.model.buffer_limit, worker),

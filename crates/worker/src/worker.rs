@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::Moment;
+use postrider_filter_api::{Host, Moment, Place, Remote};
 use postrider_h1::HeadScan;
 use postrider_http::{Decimal, FieldLine, Fields, HeaderId};
 use postrider_model::{AccessLogSink, LogService, Node};
@@ -24,6 +24,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::h2::Lanes;
+use crate::host::Detached;
 use crate::http::Exchange;
 use crate::idle_memory::IdleMemory;
 use crate::listener::Listener;
@@ -85,6 +86,9 @@ pub(crate) struct Worker {
     /// Requests and tunnels under way.
     pub(crate) busy: Cell<usize>,
     pub(crate) overload: Overload,
+    /// What filters have of this worker outside of streams.
+    pub(crate) host: Rc<dyn Host>,
+    remote: OnceCell<Remote>,
 }
 
 struct DateCache {
@@ -121,13 +125,13 @@ impl Worker {
             .max_blocking_threads(HANDSHAKE_THREADS)
             .on_thread_start(give_way)
             .build_local(LocalOptions::default())?;
-        let worker = Rc::new(Worker::new(id, stats));
+        let worker = Rc::new_cyclic(|worker| Worker::new(id, stats, worker.clone()));
         let _ = worker.peers.set(peers);
         runtime.block_on(worker.serve(messages));
         Ok(())
     }
 
-    fn new(id: u32, stats: WorkerStats) -> Worker {
+    fn new(id: u32, stats: WorkerStats, itself: Weak<Worker>) -> Worker {
         Worker {
             id,
             buffers: Buffers::default(),
@@ -159,6 +163,8 @@ impl Worker {
             stopping: Cell::new(false),
             busy: Cell::new(0),
             overload: Overload::default(),
+            host: Rc::new(Detached(itself)),
+            remote: OnceCell::new(),
         }
     }
 
@@ -183,6 +189,28 @@ impl Worker {
         drop(self.clusters.take());
         drop(self.warming.take());
         drop(self.listeners.take());
+    }
+
+    /// Where filters run.
+    #[inline]
+    pub(crate) fn place<'p>(&'p self, stat_prefix: &'p str, buffer_limit: usize) -> Place<'p> {
+        Place { stats: &self.stats, stat_prefix, worker: self.id, buffer_limit, host: &self.host }
+    }
+
+    /// A way here for other threads; who runs what comes by it begins with the first that wants one.
+    pub(crate) fn remote(&self) -> Remote {
+        let begin = || {
+            let (remote, jobs) = Remote::new();
+            tokio::task::spawn_local(async move {
+                loop {
+                    for job in std::future::poll_fn(|cx| jobs.poll(cx)).await {
+                        job();
+                    }
+                }
+            });
+            remote
+        };
+        self.remote.get_or_init(begin).clone()
     }
 
     fn handle(self: Rc<Self>, message: Message) {

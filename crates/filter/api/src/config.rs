@@ -10,7 +10,7 @@ use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::WorkerStats;
 
-use crate::{Filter, GuardFactory};
+use crate::{Filter, GuardFactory, Host};
 
 /// Why a filter refuses its configuration: one or more errors, each with its place below the filter's own value.
 pub type ConfigError = Vec<ValueError>;
@@ -69,6 +69,12 @@ pub trait Factory: Send + Sync {
     /// worker and distinct combination, on the worker: it must be quick.
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter>;
 
+    /// Called once on each worker when a configuration with this filter comes into force there, before any request: the time
+    /// to make what ticks or is dear to make. What it answers is kept as long as that configuration serves new streams.
+    fn arrive(&self, _: &Place<'_>) -> Option<Rc<dyn Any>> {
+        None
+    }
+
     /// Files that the gateway-level configuration was read from: when one changes, the filter is built anew.
     fn files(&self) -> &[WatchedFile] {
         &[]
@@ -91,6 +97,8 @@ pub struct Place<'a> {
     pub worker: u32,
     /// Bytes of a message that may be held at once here; 0 when there is no limit.
     pub buffer_limit: usize,
+    /// The worker outside of any stream. It may outlive the worker, and then finds nothing any more.
+    pub host: &'a Rc<dyn Host>,
 }
 
 /// The overrides that apply to a route, from the least specific to the most.

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
@@ -10,7 +11,7 @@ use postrider_model::{Command, Format, JsonFormat, LogFormat, Node, Piece, Redir
 
 use crate::{
     Answer, Body, Call, CallFailure, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream,
-    Host, Moment, Resumer, RouteFacts, Stream, StreamInfo, UnknownCluster,
+    Host, Jobs, Moment, Remote, Resumer, RouteFacts, Stream, StreamInfo, UnknownCluster,
 };
 
 /// Everything that a [`Stream`] borrows.
@@ -45,6 +46,8 @@ pub struct FakeHost {
     /// No route takes any request.
     pub routeless: bool,
     pub node: Rc<Node>,
+    /// What other threads posted: run by [`FakeHost::run_posted`].
+    pub remote: (Remote, Jobs),
     /// What time it is. It stands still unless somebody gives another.
     pub clock: fn() -> (Moment, SystemTime),
 }
@@ -65,6 +68,7 @@ impl Default for FakeHost {
             fails_health: false,
             routeless: false,
             node: Rc::default(),
+            remote: Remote::new(),
             clock,
         }
     }
@@ -114,6 +118,11 @@ impl FakeStream {
 }
 
 impl FakeHost {
+    /// One that nobody looks at.
+    pub fn unwatched() -> Rc<dyn Host> {
+        Rc::new(FakeHost::default())
+    }
+
     /// Answers the oldest call; `false` when there is none.
     pub fn answer(&self, outcome: Result<Answer, CallFailure>) -> bool {
         let Some(call) = self.calls.borrow_mut().pop_front() else { return false };
@@ -126,6 +135,14 @@ impl FakeHost {
         let Some(call) = self.grpc_calls.borrow_mut().pop_front() else { return false };
         (call.done)(outcome);
         true
+    }
+
+    /// Runs what was posted by now and says how much that was.
+    pub fn run_posted(&self) -> usize {
+        match self.remote.1.poll(&Context::from_waker(Waker::noop())) {
+            Poll::Ready(jobs) => jobs.into_iter().map(|job| job()).count(),
+            Poll::Pending => 0,
+        }
     }
 
     fn find(&self, cluster: &str) -> Result<(), UnknownCluster> {
@@ -157,6 +174,10 @@ impl Host for FakeHost {
     fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle {
         self.timers.borrow_mut().push((time, wake));
         CallHandle::new(|| {})
+    }
+
+    fn remote(&self) -> Remote {
+        self.remote.0.clone()
     }
 
     fn has_cluster(&self, name: &str) -> bool {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use postrider_http::{RequestHead, ResponseHead};
 use postrider_model::{Format, LogFormat, Metadata, Node, RateLimit, Redirect};
 
-use crate::{GrpcCall, GrpcOpen, GrpcStream, Moment, Stream};
+use crate::{GrpcCall, GrpcOpen, GrpcStream, Moment, Remote, Stream};
 
 /// The worker, as far as filters may use it.
 pub trait Host {
@@ -32,6 +32,9 @@ pub trait Host {
 
     /// Calls `wake` on this worker when so much time has passed, unless the handle was dropped before.
     fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle;
+
+    /// A way back to this worker for other threads.
+    fn remote(&self) -> Remote;
 
     /// Whether the configuration has a cluster of that name.
     fn has_cluster(&self, name: &str) -> bool;

@@ -28,6 +28,7 @@ mod info;
 mod moment;
 mod outcome;
 pub mod plugin;
+mod remote;
 mod route_blocks;
 mod sampling;
 mod state;
@@ -48,6 +49,7 @@ pub use host::{
 pub use info::{Flags, Logged, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
 pub use moment::Moment;
 pub use outcome::{Action, Detour, Flow, LocalReply, Resumer};
+pub use remote::{Gone, Job, Jobs, Remote};
 pub use route_blocks::{RouteBlocks, stat_part};
 pub use sampling::Sampling;
 pub use state::State;

@@ -1,6 +1,6 @@
 //! A script on a stream without a proxy around it: the tool's driver, in the words of tests.
 
-use postrider_filter_api::fake::FakeStream;
+use postrider_filter_api::fake::{FakeHost, FakeStream};
 use postrider_filter_api::{Answer, Call, CallFailure, ConfigError, Place, Registry, ScopedConfigs};
 use postrider_model::Value;
 use postrider_telemetry::Registry as Stats;
@@ -20,8 +20,16 @@ impl Trial {
         }
         let stats = Stats::new();
         let worker = stats.worker(0);
-        let filter =
-            factory.filter(&configs, &Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20 });
+        let filter = factory.filter(
+            &configs,
+            &Place {
+                stats: &worker,
+                stat_prefix: "test",
+                worker: 0,
+                buffer_limit: 1 << 20,
+                host: &FakeHost::unwatched(),
+            },
+        );
         Ok(Trial::around(filter, stats, FakeStream::new("GET", "/", &[])))
     }
 

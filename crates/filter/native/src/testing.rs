@@ -1,6 +1,6 @@
 //! Streams to try a filter on, and configurations written as one writes them.
 
-use postrider_filter_api::testing::FakeStream;
+use postrider_filter_api::testing::{FakeHost, FakeStream};
 use postrider_filter_api::{Action, Filter, State};
 use postrider_http::Fields;
 use postrider_model::Value;
@@ -38,6 +38,7 @@ pub(crate) fn text(text: &str) -> Value {
 
 /// A place with counters that nobody reads.
 pub fn place() -> postrider_filter_api::Place<'static> {
+    let host = Box::leak(Box::new(FakeHost::unwatched()));
     let stats = Box::leak(Box::new(postrider_telemetry::Registry::new().worker(0)));
-    postrider_filter_api::Place { stats, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20 }
+    postrider_filter_api::Place { stats, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, host }
 }

@@ -526,13 +526,7 @@ impl Clusters for Loads<'_> {
 /// Where the filters of a connection run.
 #[inline]
 fn place<'a>(connection: &'a Connection, http: &'a Http) -> Place<'a> {
-    let worker = &connection.worker;
-    Place {
-        stats: &worker.stats,
-        stat_prefix: &http.stat_prefix,
-        worker: worker.id,
-        buffer_limit: connection.chain.buffer_limit,
-    }
+    connection.worker.place(&http.stat_prefix, connection.chain.buffer_limit)
 }
 
 /// The index of a weighted cluster, by a uniform number.

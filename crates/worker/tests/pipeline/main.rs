@@ -10,4 +10,5 @@ mod grpc;
 mod plans;
 mod replies;
 mod requests;
+mod residents;
 mod responses;

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, SystemTime};
 
+use postrider_filter_api::fake::FakeHost;
 use postrider_filter_api::{Moment, Place, Registry, ScopedConfigs};
 use serde_json::{Value, json};
 
@@ -141,7 +142,8 @@ fn what_is_kept_for_a_stream_goes_with_it_also_when_its_route_switches_the_plugi
     let factory = registry.build("test", MANIFEST, &crate::testing::json(&config.to_string())).unwrap().unwrap();
     let stats = postrider_telemetry::Registry::new();
     let worker = stats.worker(0);
-    let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20 };
+    let host = FakeHost::unwatched();
+    let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, host: &host };
     let off = factory.route_config(OVERRIDE, &crate::testing::json(r#"{ "disabled": true }"#)).unwrap();
     let on = factory.filter(&ScopedConfigs::default(), &place);
     let off = factory.filter(&ScopedConfigs { route: Some(off), ..ScopedConfigs::default() }, &place);

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use postrider_filter_api::fake::FakeHost;
+
 use super::{MANIFEST, RIDER, RIDER_ROUTE, Trial, out_of, show, v1, v2};
 use crate::testing::{Outcome, Trial as Any};
 
@@ -70,8 +72,16 @@ fn the_most_specific_configuration_counts_alone() {
         let stats = postrider_telemetry::Registry::new();
         let worker = stats.worker(0);
         let mut trial = Trial::rider("return {}");
-        trial.filter =
-            factory.filter(&configs, &Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20 });
+        trial.filter = factory.filter(
+            &configs,
+            &Place {
+                stats: &worker,
+                stat_prefix: "test",
+                worker: 0,
+                buffer_limit: 1 << 20,
+                host: &FakeHost::unwatched(),
+            },
+        );
         assert_eq!(out_of(&mut trial).as_deref(), Some(expected));
     }
 }

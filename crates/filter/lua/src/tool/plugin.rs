@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::fake::FakeStream;
-use postrider_filter_api::{ConfigError, Factory, Filter, Place, Registry, ScopedConfigs};
+use postrider_filter_api::fake::{FakeHost, FakeStream};
+use postrider_filter_api::{ConfigError, Factory, Filter, Host, Place, Registry, ScopedConfigs};
 use postrider_model::Value;
 use postrider_telemetry::{Registry as Stats, WorkerStats};
 
@@ -99,7 +99,7 @@ impl Plugin {
         let factory = built.ok_or_else(|| vec![format!("there is no filter {kind}")])?.map_err(lines)?;
         let stats = Stats::new();
         let worker = stats.worker(0);
-        let plain = factory.filter(&ScopedConfigs::default(), &place(&worker));
+        let plain = factory.filter(&ScopedConfigs::default(), &place(&worker, &FakeHost::unwatched()));
         Ok(Loaded { factory, runtime: self.runtime, stats, worker, _plain: plain })
     }
 
@@ -170,13 +170,13 @@ impl Loaded {
             let value = Value::Map(vec![(field.to_owned(), config.clone())]);
             configs.route = Some(self.factory.route_config(kind, &value).map_err(lines)?);
         }
-        let filter = self.factory.filter(&configs, &place(&self.worker));
+        let filter = self.factory.filter(&configs, &place(&self.worker, &FakeHost::unwatched()));
         Ok(Driver::around(filter, self.stats.clone(), stream))
     }
 }
 
-fn place(worker: &WorkerStats) -> Place<'_> {
-    Place { stats: worker, stat_prefix: "plugin", worker: 0, buffer_limit: 0 }
+fn place<'p>(worker: &'p WorkerStats, host: &'p Rc<dyn Host>) -> Place<'p> {
+    Place { stats: worker, stat_prefix: "plugin", worker: 0, buffer_limit: 0, host }
 }
 
 fn lines(errors: ConfigError) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use postrider_filter_api::Flags;
-use postrider_filter_api::testing::FakeStream;
+use postrider_filter_api::testing::{FakeHost, FakeStream};
 use serde_json::{Value as Json, json};
 
 use super::*;
@@ -197,7 +197,8 @@ fn what_finds_no_room_is_lost_and_counted() {
     let _alone = ONE_AT_A_TIME.lock().unwrap();
     let registry = postrider_telemetry::Registry::new();
     let stats = registry.worker(0);
-    let place = Place { stats: &stats, stat_prefix: "in", worker: 0, buffer_limit: 0 };
+    let host = FakeHost::unwatched();
+    let place = Place { stats: &stats, stat_prefix: "in", worker: 0, buffer_limit: 0, host: &host };
     let asked = ask(json!({}), &for_admin(json!({"any_match": true}), json!({})), false, 1);
     let config = json!({"common_config": {"admin_config": {"config_id": "id"}}});
     let filter = build("tap", &value(&config)).unwrap().filter(&ScopedConfigs::default(), &place);
