@@ -156,11 +156,10 @@ fn all_listeners_together_hold_no_more_connections_than_they_may() {
         client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         assert_eq!(client.response("GET").unwrap().status, 200);
     }
-    // Who counts them tells the workers of the bound.
-    until(&site, &format!("{bound}.pressure"), 100);
     assert!(site.proxy.client().closed());
     assert_eq!(site.stat(&format!("listener.{address}.downstream_global_cx_overflow")), 1);
     assert_eq!(state(&site, &format!("{bound}.failed_updates")), 1);
+    until(&site, &format!("{bound}.pressure"), 100);
     drop(held);
     until(&site, &format!("{bound}.pressure"), 0);
     assert_eq!(site.get("/", "").status, 200);

@@ -39,7 +39,8 @@ impl Overload {
         Overload { fleet, registry, running: None }
     }
 
-    /// Rules that did not change leave the thread at its work. Without rules nothing is measured or done.
+    /// Rules that did not change leave the thread at its work. Without rules nothing is measured or done. Comes back when the
+    /// workers have been told of the new rules, so that whatever they are told next finds them known.
     pub fn follow(&mut self, wanted: Option<Arc<OverloadRules>>) {
         if self.running.as_ref().map(|running| &running.rules) == wanted.as_ref() {
             return;
@@ -51,10 +52,15 @@ impl Overload {
             return;
         };
         let (stop, stopped) = mpsc::sync_channel(STOPS);
+        let (tell, told) = mpsc::sync_channel(1);
         let (fleet, registry, of_thread) = (self.fleet.clone(), self.registry.clone(), rules.clone());
-        let watch = move || Watch::new(&of_thread, fleet, &registry).run(&stopped);
+        let watch = move || Watch::new(&of_thread, fleet, &registry).run(&tell, &stopped);
         match std::thread::Builder::new().name("overload".to_owned()).spawn(watch) {
-            Ok(thread) => self.running = Some(Running { rules, stop, thread: Some(thread) }),
+            Ok(thread) => {
+                self.running = Some(Running { rules, stop, thread: Some(thread) });
+                // An error is a thread that has ended: then nobody measures, and traffic goes on.
+                let _ = told.recv();
+            }
             Err(error) => warning!(Main, "no thread to watch for overload: {error}"),
         }
     }
@@ -107,11 +113,13 @@ impl<'r> Watch<'r> {
         Watch { rules, fleet, monitors, stats, actions, points, bound, told, active: Vec::new(), released: None }
     }
 
-    fn run(mut self, stopped: &mpsc::Receiver<()>) {
+    fn run(mut self, told: &mpsc::SyncSender<()>, stopped: &mpsc::Receiver<()>) {
         let mut pressures = Pressures::new();
         loop {
             self.measure(&mut pressures);
             self.tell(&pressures);
+            // Heard of the first time.
+            let _ = told.try_send(());
             self.act(&pressures);
             match stopped.recv_timeout(self.rules.interval) {
                 Err(RecvTimeoutError::Timeout) => {}

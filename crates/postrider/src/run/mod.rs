@@ -124,6 +124,11 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
         }
     }
     state.enter(ServerState::Initializing);
+    let mut overload = Overload::new(fleet.clone(), state.registry.clone());
+    if options.mode != Mode::InitOnly {
+        // Workers hear in order: the bounds are known before the first listener accepts.
+        overload.follow(first.snapshot.overload.clone());
+    }
     loader.apply(first, &state, &logs).await.map_err(Failure::Refused)?;
     state.enter(ServerState::Live);
     for (name, addresses) in fleet.listeners() {
@@ -134,7 +139,6 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
     info!(Main, "ready with {} worker(s)", fleet.workers());
     notify("READY=1");
     if options.mode != Mode::InitOnly {
-        let overload = Overload::new(fleet.clone(), state.registry.clone());
         let (renewed, renewals) = mpsc::channel(1);
         let issuing = issuing::Issuing::new(renewed);
         let process =
