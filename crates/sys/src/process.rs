@@ -85,6 +85,18 @@ pub fn release_free_memory() {
     }
 }
 
+/// `mi_option_purge_delay`, which the bindings leave out: for how many milliseconds a free page is kept.
+const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
+
+/// Has the allocator keep free pages for so many milliseconds before it gives them back to the system, unless
+/// `MIMALLOC_PURGE_DELAY` says something else.
+pub fn keep_free_memory(milliseconds: u16) {
+    // SAFETY: it sets one number of the allocator's, which any thread may read and write at any time.
+    unsafe {
+        libmimalloc_sys::mi_option_set_default(PURGE_DELAY, milliseconds.into());
+    }
+}
+
 /// Gives back what the calling thread's allocator has held for long enough without a use for it. Takes microseconds.
 pub fn release_expired_memory() {
     // SAFETY: it only touches the calling thread's own heap, and pages that nobody uses.

