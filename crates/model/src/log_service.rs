@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::GrpcTarget;
+
 /// What one logger tells a service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogEntries {
@@ -17,13 +19,7 @@ pub struct LogEntries {
 /// A service that takes access logs by gRPC, and what waits for it at most.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogService {
-    pub cluster: Arc<str>,
-    /// `None` for one made from the cluster's name.
-    pub authority: Option<String>,
-    /// Names, lower case, and values that every stream carries.
-    pub metadata: Vec<(String, String)>,
-    /// `None` for the limit that all calls have.
-    pub max_answer: Option<usize>,
+    pub target: GrpcTarget,
     pub log_name: String,
     pub kind: EntryKind,
     /// How long an entry waits for others at most.

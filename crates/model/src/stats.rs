@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Regex, StringMatch};
+use crate::{GrpcTarget, Regex, StringMatch};
 
 /// What the configuration says about statistics.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -120,18 +120,6 @@ pub struct MetricsSink {
     pub histograms: bool,
     /// So many metrics in one message at most; `None` sends all in one.
     pub batch: Option<usize>,
-}
-
-/// A gRPC service that the proxy calls of itself, through a cluster.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GrpcTarget {
-    pub cluster: Arc<str>,
-    /// `None` for one made from the cluster's name.
-    pub authority: Option<String>,
-    /// Names, lower case, and values that every call carries.
-    pub metadata: Vec<(String, String)>,
-    /// `None` for the limit that all calls have.
-    pub max_answer: Option<usize>,
 }
 
 /// The buckets of the histograms whose full name matches.

@@ -6,6 +6,7 @@
 mod feed;
 pub(crate) mod frame;
 pub(crate) mod grpc;
+pub(crate) mod target;
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -12,16 +12,15 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_filter_api::{GrpcOpen, GrpcService, GrpcStream};
+use postrider_filter_api::GrpcStream;
 use postrider_grpc::log::{self, Identifier};
-use postrider_http::HeaderName;
 use postrider_model::{EntryKind, LogService};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::grpc_access_log as stat;
 use tokio::sync::Notify;
 
 use super::entry;
-use crate::call::grpc;
+use crate::call::target::open_stream;
 use crate::cluster::Cluster;
 use crate::worker::Worker;
 
@@ -161,24 +160,8 @@ impl ServiceLog {
 
     fn open(&self) -> Option<Open> {
         let worker = self.worker.upgrade()?;
-        let cluster = worker.cluster(&self.model.cluster)?;
-        let mut service = GrpcService::of(self.model.cluster.clone());
-        service.authority = self.model.authority.clone().unwrap_or(service.authority);
-        service.max_answer = self.model.max_answer.unwrap_or(service.max_answer);
-        let mut head = service.head_of_none(log::STREAM_ACCESS_LOGS, None);
-        for (name, value) in &self.model.metadata {
-            // Both were checked when they were read.
-            let _ = HeaderName::new(name.as_bytes()).map(|name| head.fields.append_header(&name, value.as_bytes()));
-        }
-        let heard = self.heard.clone();
-        let open = GrpcOpen {
-            cluster: service.cluster,
-            head,
-            timeout: None,
-            max_answer: service.max_answer,
-            wake: Box::new(move || heard.notify_one()),
-        };
-        let stream = grpc::converse(worker, cluster.clone(), open);
+        let cluster = worker.cluster(&self.model.target.cluster)?;
+        let stream = open_stream(worker, cluster.clone(), &self.model.target, log::STREAM_ACCESS_LOGS, &self.heard);
         Some(Open { stream, cluster, messages: VecDeque::new(), identified: false })
     }
 
@@ -191,7 +174,7 @@ impl ServiceLog {
     /// A cluster that was configured anew may have other hosts: the stream to those of the old one ends.
     fn follow_cluster(&self) {
         let Some(worker) = self.worker.upgrade() else { return };
-        let now = worker.cluster(&self.model.cluster);
+        let now = worker.cluster(&self.model.target.cluster);
         let is_old = |open: &Open| now.as_ref().is_none_or(|now| !Rc::ptr_eq(now, &open.cluster));
         let old = self.stream.borrow_mut().take_if(|open| is_old(open));
         if let Some(old) = old {

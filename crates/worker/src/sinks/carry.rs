@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use postrider_filter_api::{Call, GrpcCall, GrpcOpen, GrpcService, GrpcStream};
+use postrider_filter_api::{Call, GrpcCall, GrpcStream};
 use postrider_grpc::Message as _;
 use postrider_grpc::metrics::{Identifier, STREAM_METRICS, StreamMetricsMessage};
 use postrider_grpc::otlp::{EXPORT, ExportResponse};
@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{Carrier, Way, line};
 use crate::call;
+use crate::call::target::{open_stream, service_and_head};
 use crate::cluster::Cluster;
 use crate::worker::Worker;
 
@@ -118,19 +119,6 @@ fn http_head(authority: &str, path: &str, headers: &[(String, String)], length: 
     head
 }
 
-/// The service as the calls of filters know it, and the head of a call of `method`.
-fn service_and_head(target: &GrpcTarget, method: &str) -> (GrpcService, RequestHead) {
-    let mut service = GrpcService::of(target.cluster.clone());
-    service.authority = target.authority.clone().unwrap_or(service.authority);
-    service.max_answer = target.max_answer.unwrap_or(service.max_answer);
-    let mut head = service.head_of_none(method, None);
-    for (name, value) in &target.metadata {
-        // Both were checked when they were read.
-        let _ = HeaderName::new(name.as_bytes()).map(|name| head.fields.append_header(&name, value.as_bytes()));
-    }
-    (service, head)
-}
-
 /// A stream to a metrics service, and the cluster that it goes to.
 struct Open {
     stream: GrpcStream,
@@ -175,16 +163,7 @@ async fn stream(worker: &Rc<Worker>, carrier: &mut Carrier, target: &GrpcTarget)
 }
 
 fn begin(worker: &Rc<Worker>, cluster: &Rc<Cluster>, target: &GrpcTarget, heard: &Rc<Notify>) -> Open {
-    let (service, head) = service_and_head(target, STREAM_METRICS);
-    let heard = heard.clone();
-    let open = GrpcOpen {
-        cluster: service.cluster,
-        head,
-        timeout: None,
-        max_answer: service.max_answer,
-        wake: Box::new(move || heard.notify_one()),
-    };
-    let stream = call::grpc::converse(worker.clone(), cluster.clone(), open);
+    let stream = open_stream(worker.clone(), cluster.clone(), target, STREAM_METRICS, heard);
     Open { stream, cluster: cluster.clone() }
 }
 

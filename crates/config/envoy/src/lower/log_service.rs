@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_model::{EntryKind, GrpcTarget, LogEntries, LogService};
+use postrider_model::{EntryKind, LogEntries, LogService};
 
 use super::context::Lowering;
 use super::{grpc_target, headers};
@@ -51,6 +51,6 @@ fn service(cx: &mut Lowering<'_>, common: &Reader<'_>, kind: EntryKind) -> Optio
     let buffer_bytes = common.u32_wrapper("buffer_size_bytes").unwrap_or(BUFFER_BYTES) as usize;
     let grpc = common.message("grpc_service")?;
     cx.no_effect(&grpc, "timeout", "the stream to an access log service stays open, as in Envoy");
-    let GrpcTarget { cluster, authority, metadata, max_answer } = grpc_target::target(cx, &grpc)?;
-    Some(LogService { cluster, authority, metadata, max_answer, log_name, kind, flush_interval, buffer_bytes })
+    let target = grpc_target::target(cx, &grpc)?;
+    Some(LogService { target, log_name, kind, flush_interval, buffer_bytes })
 }
