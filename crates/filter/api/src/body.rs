@@ -31,6 +31,12 @@ impl Body {
         self.changed
     }
 
+    /// For the pipeline: nothing is held, and nobody put anything in.
+    #[inline]
+    pub fn is_untouched(&self) -> bool {
+        self.bytes.is_empty() && !self.changed
+    }
+
     /// For the pipeline: more of the body arrived.
     pub fn push(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -92,10 +92,16 @@ pub struct LocalReply {
 #[derive(Debug, Clone, Default)]
 pub struct Resumer(Rc<Paused>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Paused {
     resumed: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
+    waker: Cell<Option<Waker>>,
+}
+
+impl fmt::Debug for Paused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Paused").field("resumed", &self.resumed).finish_non_exhaustive()
+    }
 }
 
 impl Resumer {
@@ -111,11 +117,12 @@ impl Resumer {
         if self.0.resumed.replace(false) {
             return Poll::Ready(());
         }
-        *self.0.waker.borrow_mut() = Some(waker.clone());
+        self.0.waker.set(Some(waker.clone()));
         Poll::Pending
     }
 
     /// For the pipeline: the stream is over; clones that are still held resume nothing any more.
+    #[inline]
     pub fn renew(&mut self) {
         if Rc::strong_count(&self.0) > 1 {
             *self = Resumer::default();
@@ -125,6 +132,7 @@ impl Resumer {
     }
 
     /// For the pipeline: forgets a resume that nobody waited for.
+    #[inline]
     pub fn reset(&self) {
         self.0.resumed.set(false);
         self.0.waker.take();

@@ -2,13 +2,13 @@
 
 use std::task::Waker;
 
-use postrider_filter_api::{Action, Filter, Flags, Flow, LocalReply, Moment, State, Stream};
+use postrider_filter_api::{Action, Body, Filter, Flags, Flow, LocalReply, Moment, State, Stream};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
 use super::ending::End;
 use super::exchange::Exchange;
-use super::passage::{Hook, Next, Passage, Side, Standing};
+use super::passage::{Hook, MAX_DONE, Next, Passage, Side, Standing, is_wanted_behind, wanted};
 use crate::chain::Http;
 use crate::clock::Clock;
 use crate::host::Services;
@@ -23,7 +23,113 @@ pub(super) enum Barred {
     TooLarge,
 }
 
+/// How far a head came by itself.
+pub(super) enum Led {
+    /// All filters saw it, and let it go on at once.
+    Through,
+    /// The passage goes on with it, when this filter's answer is settled.
+    Stopped(Option<(usize, Action)>),
+}
+
 impl Exchange {
+    /// Shows a head to the filters as long as each lets it go on at once, as most do: what is cheaper than a passage,
+    /// which begins when one does otherwise, or when what follows the head has to pass the filters, too. `ended` and
+    /// `bodiless`: see [`Passage::begin`].
+    #[inline(always)]
+    pub(super) fn lead(&mut self, side: Side, connection: &Connection, ended: bool, bodiless: bool) -> Led {
+        let clock = &connection.worker.clock;
+        let services = Services { worker: &connection.worker, routes: self.routes.as_deref(), route: self.route };
+        let route = self.routes.as_ref().zip(self.route);
+        let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));
+        let facts = route.map(|route| &route.facts);
+        let Exchange { filters, states, request_pass, response_pass, .. } = self;
+        let Some(filters) = filters.as_deref() else { return Led::Through };
+        let resumer = match side {
+            Side::Request => &request_pass.resumer,
+            Side::Response => &response_pass.resumer,
+        };
+        let stream = &mut Stream {
+            request: &mut self.request,
+            response: &mut self.response,
+            request_body: &mut request_pass.held,
+            response_body: &mut response_pass.held,
+            request_trailers: &mut self.request_trailers,
+            response_trailers: &mut self.response_trailers,
+            info: &mut self.info,
+            route: facts,
+            weighted: self.weighted,
+            resumer,
+            host: &services,
+        };
+        let count = filters.all.len();
+        let (mut place, mut done, mut watched) = (0, 0, false);
+        let mut stopped = (!held(side, stream).is_untouched()).then_some(None);
+        while place < count && stopped.is_none() {
+            let index = side.index(place, count);
+            let (Some(placed), Some(state)) = (filters.all.get(index), states.get_mut(index)) else { break };
+            if wanted(placed.hooks, side, Hook::Head) {
+                if side == Side::Request && stream.info.route_is_stale {
+                    stopped = Some(None);
+                    break;
+                }
+                resumer.reset();
+                let measure = placed.cost.as_ref().and_then(|cost| cost.begin(clock));
+                let action = match side {
+                    Side::Request => placed.filter.on_request_headers(state, stream, ended),
+                    Side::Response => placed.filter.on_response_headers(state, stream, ended),
+                };
+                if let Some(cost) = &placed.cost {
+                    cost.end(measure, facts, clock);
+                }
+                match action {
+                    Action::Continue if held(side, stream).is_untouched() => {
+                        watched |= is_wanted_behind(placed.hooks, side)
+                    }
+                    Action::Done if index < MAX_DONE && held(side, stream).is_untouched() => done |= 1 << index,
+                    action => {
+                        stopped = Some(Some((index, action)));
+                        break;
+                    }
+                }
+            } else {
+                watched |= is_wanted_behind(placed.hooks, side);
+            }
+            place += 1;
+        }
+        let pass = self.pass(side);
+        match (stopped, side) {
+            (Some(stopped), _) => {
+                pass.begin_at(place, done, ended, bodiless);
+                Led::Stopped(stopped)
+            }
+            // It is known later who sees what follows.
+            (None, Side::Request) if !ended => {
+                pass.begin_at(place, done, ended, bodiless);
+                Led::Through
+            }
+            (None, Side::Response) if !ended && watched => {
+                pass.begin_at(place, done, ended, bodiless);
+                Led::Stopped(None)
+            }
+            (None, _) => Led::Through,
+        }
+    }
+
+    /// Takes the answer of the filter at which a head stopped that went by itself.
+    ///
+    /// # Errors
+    /// It goes no further.
+    #[inline(never)]
+    pub(super) fn settle_led(
+        &mut self,
+        side: Side,
+        ended: bool,
+        (index, action): (usize, Action),
+    ) -> Result<(), Barred> {
+        self.after_head_hook(side, ended);
+        self.settle(side, index, Hook::Head, action, usize::MAX)
+    }
+
     /// Takes a message through the filters as far as it goes. Without a waker, nobody waits for the end of a pause.
     ///
     /// # Errors
@@ -64,18 +170,26 @@ impl Exchange {
                 self.find_route_again(connection, http);
             }
             let action = self.call(side, connection, index, hook, resumed, end);
-            self.keep_alive &= !self.info.drain_connection;
-            if !self.pass(side).settle(index, hook, &action, limit) {
-                return Err(Barred::TooLarge);
+            self.settle(side, index, hook, action, limit)?;
+        }
+    }
+
+    /// Takes what the filter with this index answered.
+    ///
+    /// # Errors
+    /// The message goes no further.
+    fn settle(&mut self, side: Side, index: usize, hook: Hook, action: Action, limit: usize) -> Result<(), Barred> {
+        self.keep_alive &= !self.info.drain_connection;
+        if !self.pass(side).settle(index, hook, &action, limit) {
+            return Err(Barred::TooLarge);
+        }
+        match action {
+            Action::Respond(reply) => {
+                self.count_local_reply(index);
+                Err(Barred::Reply(reply))
             }
-            match action {
-                Action::Respond(reply) => {
-                    self.count_local_reply(index);
-                    return Err(Barred::Reply(reply));
-                }
-                Action::Detour(detour) => self.begin_detour(side, hook, detour)?,
-                _ => {}
-            }
+            Action::Detour(detour) => self.begin_detour(side, hook, detour),
+            _ => Ok(()),
         }
     }
 
@@ -124,9 +238,20 @@ impl Exchange {
             (Side::Response, Hook::Trailers) => filter.on_response_trailers(state, stream),
         });
         let Some(action) = action else { return Action::Continue };
-        if hook == Hook::Head {
-            self.pass(side).unhide();
+        match hook {
+            Hook::Head => self.after_head_hook(side, end),
+            Hook::Body | Hook::Trailers => self.look_for_trailers(side, hook, end),
         }
+        action
+    }
+
+    fn after_head_hook(&mut self, side: Side, end: bool) {
+        self.pass(side).unhide();
+        self.look_for_trailers(side, Hook::Head, end);
+    }
+
+    /// A hook with nothing behind it was called, which may have put trailers there.
+    fn look_for_trailers(&mut self, side: Side, hook: Hook, end: bool) {
         let trailers = match side {
             Side::Request => &self.request_trailers,
             Side::Response => &self.response_trailers,
@@ -134,7 +259,6 @@ impl Exchange {
         if end && !trailers.is_empty() {
             self.pass(side).add_trailers(hook);
         }
-        action
     }
 
     /// Shows the stream to the filter with this index; `None` when there is no such filter.
@@ -257,15 +381,29 @@ impl Exchange {
             }
         }
         // A state may hold a call under way: dropping it abandons the call.
-        self.states.clear();
+        for state in &mut self.states {
+            if !matches!(state, State::Empty) {
+                *state = State::Empty;
+            }
+        }
         self.request_pass.reset();
         self.response_pass.reset();
         self.released = Moment::default();
     }
 
-    /// One state per filter.
+    /// One state per filter. Those that are there are empty.
     pub(super) fn prepare_states(&mut self) {
         let count = self.filters.as_ref().map_or(0, |filters| filters.all.len());
-        self.states.resize_with(count, State::default);
+        if self.states.len() != count {
+            self.states.resize_with(count, State::default);
+        }
+    }
+}
+
+/// What a stream holds of the body on one side.
+fn held<'s>(side: Side, stream: &'s Stream<'_>) -> &'s Body {
+    match side {
+        Side::Request => stream.request_body,
+        Side::Response => stream.response_body,
     }
 }

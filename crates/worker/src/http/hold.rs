@@ -10,6 +10,7 @@ use postrider_telemetry::stats::sets::http as stat;
 use super::Connection;
 use super::ending::End;
 use super::exchange::Exchange;
+use super::filters::Led;
 use super::passage::{Side, Standing};
 use crate::chain::Http;
 
@@ -22,12 +23,24 @@ pub(super) enum Passed {
 }
 
 impl Exchange {
-    /// Shows the request to its filters, as far as that needs no waiting.
+    /// Shows the request to its filters, as far as that needs no waiting. Its own function, so that requests without
+    /// filters need not jump over it.
+    #[inline(never)]
     pub(super) fn filter_request(&mut self, connection: &mut Connection, http: &Http) -> Passed {
         let bodiless = self.facts.upgrade || self.request.method() == Method::Connect;
-        self.request_pass.begin(self.upload.is_done(), bodiless);
+        let ended = self.upload.is_done();
         self.note_grpc();
-        match self.advance(Side::Request, connection, http, None) {
+        let led = self.lead(Side::Request, connection, ended, bodiless);
+        let went = match led {
+            Led::Through => {
+                self.keep_alive &= !self.info.drain_connection;
+                self.leave_filters(connection, http);
+                return Passed::Free;
+            }
+            Led::Stopped(Some(answer)) => self.settle_led(Side::Request, ended, answer),
+            Led::Stopped(None) => Ok(()),
+        };
+        match went.and_then(|()| self.advance(Side::Request, connection, http, None)) {
             Ok(_) if self.head_is_through(Side::Request) => {
                 self.leave_filters(connection, http);
                 Passed::Free
@@ -60,6 +73,7 @@ impl Exchange {
         }
     }
 
+    #[inline]
     fn leave_filters(&mut self, connection: &Connection, http: &Http) {
         if self.info.route_is_stale {
             self.find_route_again(connection, http);

@@ -21,7 +21,7 @@ use crate::chain::Filters;
 const KEPT_CAPACITY: usize = 32 * 1024;
 
 /// Filters beyond this many are asked to the end although they are done.
-const MAX_DONE: usize = u64::BITS as usize;
+pub(super) const MAX_DONE: usize = u64::BITS as usize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
@@ -107,6 +107,8 @@ pub(super) struct Passage {
     changed: bool,
     /// Pieces of the body go this way: see [`super::transfer::Transfer::Filtered`].
     pub(super) open: bool,
+    /// A message began.
+    is_used: bool,
 }
 
 /// The end of a piece, and the place of the filter that is asked about it when the beginning was delivered.
@@ -118,7 +120,8 @@ struct Rest {
 }
 
 impl Side {
-    fn index(self, place: usize, count: usize) -> usize {
+    #[inline]
+    pub(super) fn index(self, place: usize, count: usize) -> usize {
         match self {
             Side::Request => place,
             Side::Response => count.saturating_sub(place + 1),
@@ -138,6 +141,14 @@ impl Passage {
     pub(super) fn begin(&mut self, ended: bool, bodiless: bool) {
         self.ended = ended;
         self.bodiless = bodiless;
+        self.is_used = true;
+    }
+
+    /// A message begins whose head was shown to so many filters already; those in `done` want nothing more of it.
+    pub(super) fn begin_at(&mut self, head: usize, done: u64, ended: bool, bodiless: bool) {
+        self.begin(ended, bodiless);
+        self.head = head;
+        self.done = done;
     }
 
     /// Another message takes this one's place, with all of its body. Filters that saw the old head do not see it.
@@ -362,7 +373,7 @@ impl Passage {
 
     /// Hides the bytes in hand from a hook that is about the head.
     pub(super) fn hide(&mut self) {
-        self.is_aside = !self.held.bytes().is_empty() || self.held.is_changed();
+        self.is_aside = !self.held.is_untouched();
         if self.is_aside {
             std::mem::swap(&mut self.held, &mut self.aside);
         }
@@ -376,7 +387,7 @@ impl Passage {
             self.put(true, self.head + 1);
             return;
         }
-        if !self.held.bytes().is_empty() || self.held.is_changed() {
+        if !self.held.is_untouched() {
             self.held.reset(KEPT_CAPACITY);
         }
         if self.is_aside {
@@ -454,10 +465,19 @@ impl Passage {
     }
 
     /// Ready for the next message. Whoever still holds the resumer can resume nothing any more.
+    #[inline]
     pub(super) fn reset(&mut self) {
+        self.resumer.renew();
+        // Hooks see the bodies of both sides.
+        if self.is_used || !self.held.is_untouched() {
+            self.forget();
+        }
+    }
+
+    #[inline(never)]
+    fn forget(&mut self) {
         self.held.reset(KEPT_CAPACITY);
         self.aside.reset(KEPT_CAPACITY);
-        self.resumer.renew();
         self.head = 0;
         self.buffering = false;
         self.piece = None;
@@ -474,6 +494,7 @@ impl Passage {
         self.begun = false;
         self.changed = false;
         self.open = false;
+        self.is_used = false;
     }
 }
 
@@ -580,7 +601,14 @@ impl Passage {
     }
 }
 
-fn wanted(hooks: Hooks, side: Side, hook: Hook) -> bool {
+/// Whether a filter looks at more of a message than its head.
+#[inline]
+pub(super) fn is_wanted_behind(hooks: Hooks, side: Side) -> bool {
+    wanted(hooks, side, Hook::Body) || wanted(hooks, side, Hook::Trailers)
+}
+
+#[inline]
+pub(super) fn wanted(hooks: Hooks, side: Side, hook: Hook) -> bool {
     match (side, hook) {
         (Side::Request, Hook::Head) => hooks.request_headers,
         (Side::Request, Hook::Body) => hooks.request_body,

@@ -8,6 +8,7 @@ use postrider_telemetry::stats::sets;
 
 use super::ending::End;
 use super::exchange::Exchange;
+use super::filters::Led;
 use super::local::is_bodiless;
 use super::passage::{Hook, Side};
 use super::transfer::Transfer;
@@ -16,9 +17,12 @@ use crate::chain::Http;
 use crate::io::Io;
 
 impl Exchange {
-    /// The upstream's final head is in `self.response`: edits it, and writes the client's head unless filters are to see
-    /// it first.
-    pub(super) fn on_response_head(&mut self, connection: &mut Connection, http: &Http) {
+    /// The upstream's final head is in `self.response`: edits it, and writes the client's head unless filters keep it or
+    /// look at what follows it.
+    ///
+    /// # Errors
+    /// A filter wants something else than this answer.
+    pub(super) fn on_response_head(&mut self, connection: &mut Connection, http: &Http) -> Result<(), End> {
         let worker = &connection.worker;
         let now = worker.clock.now();
         self.info.response_began = Some(now);
@@ -42,12 +46,10 @@ impl Exchange {
         self.return_request_id(http);
         self.edit_response_headers(connection);
         let from = self.response_facts.framing;
-        if self.filters.as_ref().is_some_and(|filters| filters.looks_at_responses()) {
-            let bodiless = self.tunnel || self.request.method() == Method::Head || is_bodiless(self.info.status);
-            self.response_pass.begin(!from.has_body(), bodiless);
-            self.response_pass.open = true;
-            self.download = Transfer::filtered(from, self.keeps_trailers(http));
-            return;
+        if self.filters.as_ref().is_some_and(|filters| filters.looks_at_responses())
+            && !self.filter_response_head(connection, http)?
+        {
+            return Ok(());
         }
         let version = self.request.version();
         let to = match from {
@@ -56,14 +58,45 @@ impl Exchange {
         };
         self.download = Transfer::new(from, to, self.keeps_trailers(http));
         self.send_response_head(connection, http, to);
+        Ok(())
     }
 
-    /// The head passed the filters: decides how the body travels and writes the client's head.
-    pub(super) fn send_filtered_head(&mut self, connection: &mut Connection, http: &Http) {
+    /// Shows the head to the filters; `true` when they let it go on and nobody looks at what follows.
+    ///
+    /// # Errors
+    /// As above.
+    #[inline(never)]
+    fn filter_response_head(&mut self, connection: &mut Connection, http: &Http) -> Result<bool, End> {
+        let from = self.response_facts.framing;
+        let bodiless = self.tunnel || self.request.method() == Method::Head || is_bodiless(self.info.status);
+        let ended = !from.has_body();
+        let led = self.lead(Side::Response, connection, ended, bodiless);
+        if matches!(led, Led::Through) {
+            self.keep_alive &= !self.info.drain_connection;
+            self.note_filtered_status();
+            return Ok(true);
+        }
+        self.response_pass.open = true;
+        self.download = Transfer::filtered(from, self.keeps_trailers(http));
+        if let Led::Stopped(Some(answer)) = led
+            && let Err(barred) = self.settle_led(Side::Response, ended, answer)
+        {
+            return Err(self.barred(Side::Response, http, barred));
+        }
+        Ok(false)
+    }
+
+    /// Filters may have changed what the upstream said.
+    fn note_filtered_status(&mut self) {
         if self.info.status != self.response.status() {
             self.upstream_status = Some(self.info.status);
             self.info.status = self.response.status();
         }
+    }
+
+    /// The head passed the filters: decides how the body travels and writes the client's head.
+    pub(super) fn send_filtered_head(&mut self, connection: &mut Connection, http: &Http) {
+        self.note_filtered_status();
         let Some(filters) = &self.filters else { return };
         let (from, pass) = (self.response_facts.framing, &mut self.response_pass);
         let wanted = |hook| pass.is_wanted(Side::Response, filters, hook);

@@ -447,7 +447,7 @@ impl Exchange {
                     }
                 }
                 self.response_facts = facts;
-                self.on_response_head(connection, http);
+                self.on_response_head(connection, http)?;
                 Ok(true)
             }
             ResponseParse::Reject(reject) => Err(self.refuse_response(connection, reject)),
