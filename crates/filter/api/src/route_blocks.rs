@@ -13,6 +13,9 @@ use crate::RouteFacts;
 /// What stands in place of a route where no route matched.
 const UNROUTED: &str = "_unrouted_";
 
+/// Routes with a smaller index have a place in a list: a few kilobytes at most, and found without a search.
+const LISTED: u32 = 256;
+
 /// The counts of one worker, by route. Blocks are made when a route's first call is counted.
 #[derive(Debug)]
 pub struct RouteBlocks {
@@ -21,7 +24,9 @@ pub struct RouteBlocks {
     /// What the names begin with, in front of the route's.
     prefix: String,
     unrouted: OnceCell<Rc<Block>>,
-    /// By the route's index in its table. Most filters see few of a table's routes.
+    /// By the route's index in its table.
+    listed: RefCell<Vec<Option<Entry>>>,
+    /// The others. Most filters see few of a large table's routes.
     routes: RefCell<HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>>,
 }
 
@@ -57,7 +62,14 @@ struct Entry {
 impl RouteBlocks {
     /// Counts of `set` under `<prefix>.<route>`.
     pub fn new(stats: &WorkerStats, set: &'static StatSet, prefix: String) -> RouteBlocks {
-        RouteBlocks { stats: stats.clone(), set, prefix, unrouted: OnceCell::new(), routes: RefCell::default() }
+        RouteBlocks {
+            stats: stats.clone(),
+            set,
+            prefix,
+            unrouted: OnceCell::new(),
+            listed: RefCell::default(),
+            routes: RefCell::default(),
+        }
     }
 
     /// Where calls on this route are counted.
@@ -65,6 +77,11 @@ impl RouteBlocks {
         let Some(route) = route else {
             return Rc::clone(self.unrouted.get_or_init(|| self.block(UNROUTED)));
         };
+        if let Some(Some(entry)) = self.listed.borrow().get(route.index as usize)
+            && entry.is_of(route)
+        {
+            return Rc::clone(&entry.block);
+        }
         if let Some(entry) = self.routes.borrow().get(&route.index)
             && entry.is_of(route)
         {
@@ -76,7 +93,18 @@ impl RouteBlocks {
         };
         let entry =
             Entry { name: route.name.clone(), virtual_host: Arc::clone(&route.virtual_host), block: Rc::clone(&block) };
-        self.routes.borrow_mut().insert(route.index, entry);
+        if route.index < LISTED {
+            let mut listed = self.listed.borrow_mut();
+            let at = route.index as usize;
+            if listed.len() <= at {
+                listed.resize_with(at + 1, || None);
+            }
+            if let Some(place) = listed.get_mut(at) {
+                *place = Some(entry);
+            }
+        } else {
+            self.routes.borrow_mut().insert(route.index, entry);
+        }
         block
     }
 
@@ -84,7 +112,7 @@ impl RouteBlocks {
     #[inline]
     pub fn count(&self, route: Option<&RouteFacts>, count: impl FnOnce(&Block)) {
         if let Some(route) = route
-            && let Some(entry) = self.routes.borrow().get(&route.index)
+            && let Some(Some(entry)) = self.listed.borrow().get(route.index as usize)
             && entry.is_of(route)
         {
             return count(&entry.block);
@@ -154,5 +182,18 @@ mod tests {
         assert!(Rc::ptr_eq(&block, &blocks.of(Some(&route(1, Some("a"), "h")))), "the same one of a reloaded table");
         assert_eq!(blocks.of(Some(&route(1, Some("b"), "h"))).prefix(), "p.b");
         assert_eq!(blocks.of(Some(&route(1, None, "h"))).prefix(), "p.h.1");
+    }
+
+    #[test]
+    fn the_last_listed_route_and_those_behind_it_are_found_again() {
+        let registry = Registry::new();
+        let blocks = RouteBlocks::new(&registry.worker(0), &counted::SET, "p".to_owned());
+        for index in [LISTED - 1, LISTED, u32::MAX, 0] {
+            let facts = route(index, None, "h");
+            let block = blocks.of(Some(&facts));
+            assert_eq!(block.prefix(), format!("p.h.{index}"));
+            blocks.count(Some(&facts), |counted| assert!(std::ptr::eq(counted, &raw const *block)));
+        }
+        assert_eq!((blocks.listed.borrow().len(), blocks.routes.borrow().len()), (LISTED as usize, 2));
     }
 }
