@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use crate::io::Io;
+use crate::io::{Io, Room};
 
 /// Room for what one read may bring. Large enough that big bodies move in few system calls; a peer that never reads
 /// holds one of them, and must not cost more than 256 KiB with all that belongs to it.
@@ -49,6 +49,22 @@ impl Buffers {
                 free.push(other);
             }
         }
+    }
+}
+
+/// A buffer that is lent when something comes.
+struct Lent<'b> {
+    buffers: &'b Buffers,
+    data: Option<Box<[u8]>>,
+    limit: usize,
+}
+
+impl Room for Lent<'_> {
+    #[inline]
+    fn room(&mut self) -> &mut [u8] {
+        let data = self.data.get_or_insert_with(|| self.buffers.lend());
+        let end = data.len().min(HEADROOM.saturating_add(self.limit.max(1)));
+        data.get_mut(HEADROOM..end).unwrap_or_default()
     }
 }
 
@@ -119,17 +135,18 @@ impl Input {
         if !self.is_empty() {
             return self.poll_fill_behind(cx, io, limit, buffers);
         }
-        let mut data = buffers.lend();
-        let room = data.len().min(HEADROOM.saturating_add(limit.max(1)));
-        match io.poll_read(cx, data.get_mut(HEADROOM..room).unwrap_or_default()) {
+        let mut lent = Lent { buffers, data: None, limit };
+        match io.poll_read_lent(cx, &mut lent) {
             Poll::Ready(Ok(count @ 1..)) => {
                 self.start = HEADROOM;
                 self.end = HEADROOM + count;
-                self.data = Some(data);
+                self.data = lent.data;
                 Poll::Ready(Ok(count))
             }
             nothing => {
-                buffers.give_back(data);
+                if let Some(data) = lent.data {
+                    buffers.give_back(data);
+                }
                 nothing
             }
         }

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
+use tokio::task::coop::has_budget_remaining;
 
 mod session;
 mod tls;
@@ -50,6 +51,16 @@ impl Io {
             Io::Plain(socket) => socket.poll_read(cx, room),
             Io::Tls(stream) => stream.poll_read(cx, room),
             Io::Http2(stream) => stream.poll_read(cx, room),
+        }
+    }
+
+    /// The same into what is lent when there is something to read.
+    #[inline]
+    pub(crate) fn poll_read_lent(&mut self, cx: &mut Context<'_>, room: &mut impl Room) -> Poll<io::Result<usize>> {
+        match self {
+            Io::Plain(socket) => socket.poll_read_lent(cx, room),
+            Io::Tls(stream) => stream.poll_read(cx, room.room()),
+            Io::Http2(stream) => stream.poll_read(cx, room.room()),
         }
     }
 
@@ -127,12 +138,24 @@ impl Io {
 impl Socket {
     /// Reads once into `room`; 0 is the end of the stream.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        loop {
+        self.poll_read_lent(cx, &mut Slice(room))
+    }
+
+    /// Reads once into what is lent when there is something to read. A task that is woken has something to read most
+    /// times, so readiness is waited for only when there was nothing.
+    pub(crate) fn poll_read_lent(&mut self, cx: &mut Context<'_>, room: &mut impl Room) -> Poll<io::Result<usize>> {
+        if !has_budget_remaining() {
+            // Wakes the task again at once.
             ready!(self.poll_readable(cx))?;
+        }
+        loop {
             // Stands when tokio thinks better of it and makes no call.
             let mut outcome = Err(Errno::AGAIN);
+            let mut filled = false;
             let mut call = |fd: BorrowedFd<'_>| {
+                let room = room.room();
                 outcome = rustix::net::recv(fd, &mut *room, RecvFlags::empty()).map(|(count, _)| count);
+                filled = outcome == Ok(room.len());
                 drained(&outcome, room.len())
             };
             let _ = match self {
@@ -140,8 +163,14 @@ impl Socket {
                 Socket::Unix(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
             };
             match outcome {
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                outcome => return Poll::Ready(outcome.map_err(Into::into)),
+                Err(Errno::AGAIN | Errno::INTR) => ready!(self.poll_readable(cx))?,
+                outcome => {
+                    if filled {
+                        // There may be more and more of it: this counts, so that the others get their turn.
+                        let _ = self.poll_readable(cx);
+                    }
+                    return Poll::Ready(outcome.map_err(Into::into));
+                }
             }
         }
     }
@@ -234,6 +263,20 @@ impl Socket {
             Socket::Tcp(stream) => postrider_sys::reset_on_close(stream),
             Socket::Unix(_) => Ok(()),
         };
+    }
+}
+
+/// Where a read puts what it brings.
+pub(crate) trait Room {
+    /// Asked when there is something to read.
+    fn room(&mut self) -> &mut [u8];
+}
+
+struct Slice<'r>(&'r mut [u8]);
+
+impl Room for Slice<'_> {
+    fn room(&mut self) -> &mut [u8] {
+        self.0
     }
 }
 
