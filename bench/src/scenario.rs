@@ -124,6 +124,7 @@ macro_rules! scripted {
     };
 }
 scripted!(LUA_PASSTHROUGH, Passthrough);
+scripted!(LUA_ENTRY, Entry);
 scripted!(LUA_BASIC_AUTH_JIT, BasicAuthJit);
 scripted!(LUA_BASIC_AUTH_PLAIN, BasicAuthPlain);
 scripted!(LUA_SIMPLE, Simple);
@@ -245,8 +246,13 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "lua-passthrough",
-        title: "a script that does nothing (R1)",
+        title: "a script that does nothing (R1); functions without a statement are counted and not run by Postrider",
         kind: script(LUA_PASSTHROUGH, Sends::Nothing),
+    },
+    Scenario {
+        name: "lua-entry",
+        title: "a script with one statement in each function, all of which run it",
+        kind: script(LUA_ENTRY, Sends::Nothing),
     },
     Scenario {
         name: "lua-basic-auth-jit",

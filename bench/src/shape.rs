@@ -69,6 +69,7 @@ pub enum Dialect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Script {
     Passthrough,
+    Entry,
     BasicAuthJit,
     BasicAuthPlain,
     Simple,
@@ -96,6 +97,7 @@ impl Script {
     pub fn source(self, dialect: Dialect) -> &'static str {
         let (usual, rider) = match self {
             Self::Passthrough => sources!("passthrough"),
+            Self::Entry => sources!("entry"),
             Self::BasicAuthJit => sources!("basic_auth_jit"),
             Self::BasicAuthPlain => sources!("basic_auth_plain"),
             Self::Simple => sources!("simple"),
@@ -113,6 +115,7 @@ impl Script {
     pub fn haproxy(self) -> Option<&'static str> {
         Some(match self {
             Self::Passthrough => include_str!("../lua/passthrough.haproxy.lua"),
+            Self::Entry => include_str!("../lua/entry.haproxy.lua"),
             Self::BasicAuthJit => include_str!("../lua/basic_auth_jit.haproxy.lua"),
             Self::BasicAuthPlain => include_str!("../lua/basic_auth_plain.haproxy.lua"),
             Self::Simple => include_str!("../lua/simple.haproxy.lua"),

@@ -129,6 +129,7 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
             disturbed: auth_disturbed,
         },
         adds("CPU that a script adds that does nothing", "lua-passthrough", 0.3),
+        adds("CPU that a script adds with a statement in each function", "lua-entry", 0.5),
         adds("CPU that a compiled script's basic auth adds", "lua-basic-auth-jit", 1.0),
         adds("CPU that a plain script's basic auth adds", "lua-basic-auth-plain", 8.0),
         of_envoys("CPU that 10 reads add, of what they add to Envoy", "lua-simple"),

@@ -8,13 +8,13 @@ use postrider_filter_plugin::stat::route as account;
 use postrider_telemetry::log::Level;
 
 use crate::abi::{Scratch, Side, Turn};
-use crate::machine::{Hook, Machine};
+use crate::machine::{EntryPoint, Hook, Machine};
 use crate::observe::{self, Event as Seen};
 use crate::plugin::{Plugin, stat};
 use crate::program::Dialect;
 use crate::script::{Running, Script, Wait};
 use crate::view::View;
-use crate::vm::{Fault, Ran};
+use crate::vm::{Coroutine, Fault, Ran};
 
 /// Numbers that a script yields (`sdk/abi.lua`).
 const WAIT_BODY: i32 = 1;
@@ -31,10 +31,9 @@ pub(crate) struct Scripted {
     pub(crate) allow_no_route: bool,
 }
 
-/// What happens at a hook.
+/// What happens at a hook behind that of the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    Head { end: bool },
     Piece { end: bool },
     Trailers,
     Resumed,
@@ -46,7 +45,7 @@ impl Filter for Scripted {
     }
 
     fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
-        self.on(Side::Request, Event::Head { end }, state, stream)
+        self.on_head(Side::Request, end, state, stream)
     }
 
     fn on_request_body(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
@@ -62,7 +61,7 @@ impl Filter for Scripted {
     }
 
     fn on_response_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
-        self.on(Side::Response, Event::Head { end }, state, stream)
+        self.on_head(Side::Response, end, state, stream)
     }
 
     fn on_response_body(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
@@ -85,31 +84,48 @@ impl Filter for Scripted {
 }
 
 impl Scripted {
-    fn on(&self, side: Side, event: Event, state: &mut State, stream: &mut Stream<'_>) -> Action {
-        if let State::Any(boxed) = state
-            && let Some(script) = boxed.downcast_mut::<Script>()
-        {
-            return self.on_script(side, event, script, stream);
-        }
-        // Most scripts never wait: nothing of theirs outlives the hook.
-        let mut script = Script::default();
-        let action = self.on_script(side, event, &mut script, stream);
-        if script.must_be_kept() {
-            *state = State::Any(Box::new(script));
-        }
-        action
+    fn on_head(&self, side: Side, end: bool, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.show(side, state, stream, |entry| entry.on_head(end))
     }
 
-    fn on_script(&self, side: Side, event: Event, script: &mut Script, stream: &mut Stream<'_>) -> Action {
+    fn on(&self, side: Side, event: Event, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.show(side, state, stream, |entry| match event {
+            Event::Piece { end } => entry.on_piece(end),
+            Event::Trailers => entry.on_trailers(),
+            Event::Resumed => entry.on_resumed(),
+        })
+    }
+
+    /// Lets the stream's script `act`.
+    #[inline(always)]
+    fn show(
+        &self,
+        side: Side,
+        state: &mut State,
+        stream: &mut Stream<'_>,
+        act: impl FnOnce(&mut Entry<'_, '_>) -> Action,
+    ) -> Action {
+        // Most scripts never wait: nothing of theirs outlives the hook.
+        let mut fresh = Script::default();
+        let known = match state {
+            State::Any(boxed) => boxed.downcast_mut::<Script>(),
+            _ => None,
+        };
+        let is_fresh = known.is_none();
+        let script = known.unwrap_or(&mut fresh);
         let own = script.view.clone();
         let view = own.as_ref().unwrap_or(&self.view);
         let Some(plugin) = view.plugin.as_ref().filter(|_| !script.failed) else { return Action::Done };
         let rerouted = stream.info.route_is_stale;
+        script.turn_to(side);
         let mut entry = Entry { filter: self, plugin, view, side, script, stream };
-        let action = entry.handle(event);
+        let action = act(&mut entry);
         if entry.stream.info.route_is_stale && !rerouted && plugin.program.dialect == Dialect::Rider {
             // Rider looks its route's configuration up once.
-            script.view = Some(view.clone());
+            entry.script.view = Some(view.clone());
+        }
+        if is_fresh && fresh.must_be_kept() {
+            *state = State::Any(Box::new(fresh));
         }
         action
     }
@@ -126,19 +142,7 @@ struct Entry<'e, 's> {
 }
 
 impl Entry<'_, '_> {
-    fn handle(&mut self, event: Event) -> Action {
-        self.script.turn_to(self.side);
-        if self.side == Side::Response {
-            self.script.has_response = true;
-        }
-        match event {
-            Event::Head { end } => self.on_head(end),
-            Event::Piece { end } => self.on_piece(end),
-            Event::Trailers => self.on_trailers(),
-            Event::Resumed => self.on_resumed(),
-        }
-    }
-
+    #[inline(always)]
     fn on_head(&mut self, end: bool) -> Action {
         let half = self.script.half_mut(self.side);
         half.progress.bodyless = end;
@@ -153,13 +157,14 @@ impl Entry<'_, '_> {
             return self.behind_head(&machine);
         }
         match self.enter(&machine, hook) {
-            Some(outcome) => self.settle(&machine, outcome, Stage::Head),
-            None => self.behind_head(&machine),
+            Ran::Finished => self.behind_head(&machine),
+            Ran::Stopped(coroutine, stop) => self.settle(&machine, coroutine, stop),
         }
     }
 
     /// Rider's rule: without a route that leads to a cluster there are no header hooks, and on responses none without an
     /// entry for the plugin.
+    #[inline]
     fn skips_head(&self) -> bool {
         if self.plugin.program.dialect != Dialect::Rider || self.filter.allow_no_route {
             return false;
@@ -172,14 +177,20 @@ impl Entry<'_, '_> {
     }
 
     /// The head hook is over: the body hook's turn, if there is one.
+    #[inline]
     fn behind_head(&mut self, machine: &Rc<Machine>) -> Action {
         let hook = match self.side {
             Side::Request => Hook::RequestBody,
             Side::Response => Hook::ResponseBody,
         };
-        if self.function(machine, hook).is_none() || self.script.failed {
-            return self.finished();
+        match self.entry_point(machine, hook) {
+            Some(_) if !self.script.failed => self.await_body(machine),
+            _ => self.finished(),
         }
+    }
+
+    #[inline(never)]
+    fn await_body(&mut self, machine: &Rc<Machine>) -> Action {
         let half = self.script.half_mut(self.side);
         if half.progress.ended {
             half.progress.complete = true;
@@ -194,10 +205,12 @@ impl Entry<'_, '_> {
             Side::Request => Hook::RequestBody,
             Side::Response => Hook::ResponseBody,
         };
-        self.script.half_mut(self.side).wait = Wait::Nothing;
+        let half = self.script.half_mut(self.side);
+        half.wait = Wait::Nothing;
+        half.in_body_hook = true;
         match self.enter(machine, hook) {
-            Some(outcome) => self.settle(machine, outcome, Stage::Body),
-            None => self.finished(),
+            Ran::Finished => self.finished(),
+            Ran::Stopped(coroutine, stop) => self.settle(machine, coroutine, stop),
         }
     }
 
@@ -260,43 +273,58 @@ impl Entry<'_, '_> {
         let Some(Running { machine, coroutine }) = self.script.kept_mut(self.side).running.take() else {
             return Action::Done;
         };
-        let ran = self.timed(&machine, |machine| machine.vm.resume(&coroutine));
-        // Whether this was the head's hook or the body's: the body's begins when all of it is here.
-        let in_body_hook = self.script.half(self.side).in_body_hook;
-        let stage = if in_body_hook { Stage::Body } else { Stage::Head };
-        self.settle(&machine, (coroutine, ran), stage)
+        match self.timed(&machine, |machine| machine.vm.resume(coroutine)) {
+            Ran::Finished => {
+                self.succeed();
+                // The body's function begins when all of it is here.
+                match self.script.half(self.side).in_body_hook {
+                    false => self.behind_head(&machine),
+                    true => self.finished(),
+                }
+            }
+            Ran::Stopped(coroutine, stop) => self.settle(&machine, coroutine, stop),
+        }
     }
 
     /// The script's function for a hook, unless it is not to be called here.
-    fn function(&self, machine: &Machine, hook: Hook) -> Option<crate::vm::Ref> {
+    #[inline]
+    fn entry_point(&self, machine: &Machine, hook: Hook) -> Option<EntryPoint> {
         let skipped = self.view.skipped.get(hook as usize).copied().unwrap_or(false);
         machine.hook(hook).filter(|_| !skipped)
     }
 
-    /// Runs a hook's function from its beginning; `None` when the script has none.
-    fn enter(&mut self, machine: &Rc<Machine>, hook: Hook) -> Option<(crate::vm::Coroutine, Result<Ran, Fault>)> {
-        let function = self.function(machine, hook)?;
-        self.script.half_mut(self.side).in_body_hook = matches!(hook, Hook::RequestBody | Hook::ResponseBody);
+    /// Runs a hook's function from its beginning, if the script has one.
+    #[inline(always)]
+    fn enter(&mut self, machine: &Rc<Machine>, hook: Hook) -> Ran {
+        let Some(EntryPoint { function, does_nothing }) = self.entry_point(machine, hook) else {
+            return Ran::Finished;
+        };
         if let Some(envoy) = self.plugin.worker.as_ref().and_then(|worker| worker.envoy.as_ref()) {
             envoy.inc(stat::EXECUTIONS);
         }
-        let mut started = None;
-        let ran = self.timed(machine, |machine| {
-            let (coroutine, ran) = machine.vm.start(function);
-            started = Some(coroutine);
-            ran
-        });
-        started.map(|coroutine| (coroutine, ran))
+        if does_nothing && !observe::is_on() {
+            if let Some(worker) = &self.plugin.worker {
+                worker.account.called(self.stream.route, None);
+            }
+            return Ran::Finished;
+        }
+        let ran = self.timed(machine, |machine| machine.vm.start(function));
+        if matches!(ran, Ran::Finished) {
+            self.succeed();
+        }
+        ran
     }
 
     /// Runs the script as this stream's turn, and counts it.
-    fn timed(&mut self, machine: &Rc<Machine>, run: impl FnOnce(&Machine) -> Result<Ran, Fault>) -> Result<Ran, Fault> {
+    #[inline(always)]
+    fn timed<T>(&mut self, machine: &Rc<Machine>, run: impl FnOnce(&Machine) -> T) -> T {
         if self.script.stream == 0 {
             self.script.stream = machine.new_stream();
         }
         machine.announce(self.script.stream, self.side, self.plugin.number);
         // Reading the clock costs more than most of an entry.
-        let began = (observe::is_on() || machine.is_measured()).then(|| self.stream.host.now());
+        let observed = observe::is_on();
+        let began = (observed || machine.is_measured()).then(|| self.stream.host.now());
         let mut scratch: Box<Scratch> = machine.scratch.take().unwrap_or_default();
         let mut turn = Turn {
             stream: Some(&mut *self.stream),
@@ -309,9 +337,7 @@ impl Entry<'_, '_> {
         machine.scratch.set(Some(scratch));
         machine.vm.collect();
         let took = began.map(|began| self.stream.host.now().saturating_duration_since(began));
-        if observe::is_on()
-            && let Some(took) = took
-        {
+        if observed && let Some(took) = took {
             let in_body_hook = self.script.half(self.side).in_body_hook;
             observe::note(Seen::Ran { side: self.side, in_body_hook, took, memory: machine.vm.memory() });
         }
@@ -324,23 +350,11 @@ impl Entry<'_, '_> {
         ran
     }
 
-    /// What the script's coming back means for the message.
-    fn settle(
-        &mut self,
-        machine: &Rc<Machine>,
-        (coroutine, ran): (crate::vm::Coroutine, Result<Ran, Fault>),
-        stage: Stage,
-    ) -> Action {
-        let code = match ran {
-            Ok(Ran::Finished) => {
-                machine.vm.recycle(coroutine);
-                self.succeed();
-                return match stage {
-                    Stage::Head => self.behind_head(machine),
-                    Stage::Body => self.finished(),
-                };
-            }
-            Ok(Ran::Waits(code)) => code,
+    /// What it means for the message that the script came back before its end: with what it waits for, or failed.
+    #[inline(never)]
+    fn settle(&mut self, machine: &Rc<Machine>, coroutine: Coroutine, stop: Result<Option<i32>, Fault>) -> Action {
+        let code = match stop {
+            Ok(code) => code,
             Err(fault) => {
                 if observe::is_on() {
                     let traceback = machine.vm.traceback(&coroutine);
@@ -390,6 +404,7 @@ impl Entry<'_, '_> {
     }
 
     /// The script has nothing more to do with this message.
+    #[inline]
     fn finished(&mut self) -> Action {
         self.script.half_mut(self.side).wait = Wait::Nothing;
         Action::Done
@@ -453,26 +468,18 @@ impl Entry<'_, '_> {
     }
 
     /// The machine to run in; `None` when the plugin is passed by, or does not load here.
+    #[inline]
     fn machine(&mut self) -> Option<Rc<Machine>> {
         let host = self.stream.host;
-        let machine = if self.plugin.is_bypassed(host) { None } else { self.plugin.machine(host) };
-        if machine.is_none()
-            && let Some(worker) = &self.plugin.worker
-        {
-            worker.account.of(self.stream.route).inc(account::BYPASSED);
-        }
-        machine
+        if self.plugin.is_bypassed(host) { None } else { self.plugin.machine(host) }
     }
 
+    #[cold]
     fn without_machine(&mut self) -> Action {
+        if let Some(worker) = &self.plugin.worker {
+            worker.account.of(self.stream.route).inc(account::BYPASSED);
+        }
         self.script.failed = true;
         self.by_policy()
     }
-}
-
-/// Which of a side's two functions a coroutine runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Head,
-    Body,
 }

@@ -26,6 +26,14 @@ pub(crate) enum Hook {
     ResponseBody,
 }
 
+/// A function of a script, as far as entering it goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EntryPoint {
+    pub(crate) function: Ref,
+    /// There is no statement in it: calling it makes no difference to anybody.
+    pub(crate) does_nothing: bool,
+}
+
 /// The gauge of a machine's memory is that exact: each entry allocates a little.
 const MEMORY_STEP: usize = 16 * 1024;
 
@@ -35,7 +43,7 @@ pub(crate) struct Machine {
     pub(crate) context: Box<Context>,
     /// Out while a script of this machine runs. Boxed: it is moved for each entry.
     pub(crate) scratch: Cell<Option<Box<Scratch>>>,
-    hooks: [Option<Ref>; 4],
+    hooks: [Option<EntryPoint>; 4],
     /// Called with the number of a stream that is over and for which something is kept.
     forget: Option<Ref>,
     last_turn: Cell<i32>,
@@ -90,8 +98,13 @@ impl Machine {
         vm.settle();
         vm.set_budget(cpu);
         let find = |name| hooks.and_then(|table| vm.function(table, name));
+        let idle = hooks.and_then(|table| vm.table(table, c"idle"));
+        let entry_point = |name| {
+            let does_nothing = idle.is_some_and(|table| vm.is_true(table, name));
+            find(name).map(|function| EntryPoint { function, does_nothing })
+        };
         let entry_points =
-            [find(c"request_headers"), find(c"request_body"), find(c"response_headers"), find(c"response_body")];
+            [c"request_headers", c"request_body", c"response_headers", c"response_body"].map(entry_point);
         let forget = find(c"forget");
         Ok(Machine {
             hooks: entry_points,
@@ -113,16 +126,19 @@ impl Machine {
         }
     }
 
-    pub(crate) fn hook(&self, hook: Hook) -> Option<Ref> {
+    #[inline]
+    pub(crate) fn hook(&self, hook: Hook) -> Option<EntryPoint> {
         self.hooks.get(hook as usize).copied().flatten()
     }
 
     /// Whether this entry's time is taken.
+    #[inline]
     pub(crate) fn is_measured(&self) -> bool {
         self.sampling.take().is_some()
     }
 
     /// The memory that it holds, when that is worth telling.
+    #[inline]
     pub(crate) fn memory_to_tell(&self) -> Option<usize> {
         let bytes = self.vm.memory();
         if bytes.abs_diff(self.told.get()) < MEMORY_STEP {
@@ -144,6 +160,7 @@ impl Machine {
     }
 
     /// Tells the script's side of the border where it is.
+    #[inline]
     pub(crate) fn announce(&self, stream: i32, side: Side, plugin: i32) {
         // Downwards: a turn never has a stream's number, so the SDK tells by one comparison what an object is good for.
         let turn = self.last_turn.get().checked_sub(1).unwrap_or(-1);

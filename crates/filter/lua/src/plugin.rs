@@ -112,11 +112,13 @@ impl Plugin {
 
     /// The machine, made when it is first needed. `None` when the script does not load here, which its configuration
     /// was checked for: memory may be short, or a file that it requires is gone.
+    #[inline]
     pub(crate) fn machine(&self, host: &dyn Host) -> Option<Rc<Machine>> {
         self.made_machine().or_else(|| self.make_machine(host))
     }
 
     /// The machine, if there is one already.
+    #[inline]
     pub(crate) fn made_machine(&self) -> Option<Rc<Machine>> {
         self.machine.borrow().clone()
     }
@@ -171,6 +173,7 @@ impl Plugin {
     }
 
     /// Whether it is to be passed by for now.
+    #[inline]
     pub(crate) fn is_bypassed(&self, host: &dyn Host) -> bool {
         let worker = self.worker.as_ref();
         worker.is_some_and(|worker| !worker.circuit.is_closed() && worker.circuit.is_open(host.now()))

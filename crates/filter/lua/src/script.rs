@@ -92,6 +92,7 @@ pub(crate) struct Progress {
 
 impl Script {
     /// Whether anything must be remembered until the next hook.
+    #[inline]
     pub(crate) fn must_be_kept(&self) -> bool {
         self.failed
             || self.is_kept
@@ -116,8 +117,10 @@ impl Script {
     }
 
     /// Makes it this side's turn.
+    #[inline]
     pub(crate) fn turn_to(&mut self, side: Side) {
         self.current = side as usize;
+        self.has_response |= side == Side::Response;
     }
 
     /// What is kept on one side.

@@ -4,6 +4,7 @@ use postrider_filter_api::fake::{FakeHost, FakeStream};
 use postrider_filter_api::{Answer, Call, CallFailure, ConfigError, Place, Registry, ScopedConfigs};
 use postrider_model::Value;
 use postrider_telemetry::Registry as Stats;
+use postrider_telemetry::stats::Distribution;
 
 use crate::tool::Side;
 pub(crate) use crate::tool::{Driver as Trial, Outcome};
@@ -96,6 +97,16 @@ impl Trial {
             let rest = name.strip_prefix(&*prefix)?;
             let index = scope.set.cells.iter().position(|cell| cell.name == rest)?;
             scope.cells.get(index).copied()
+        })
+    }
+
+    /// How many calls of hooks were counted, and timed, on whatever route.
+    pub(crate) fn calls_and_timed(&self) -> (u64, u64) {
+        let scopes = self.stats.read(&[]);
+        let of_routes = scopes.iter().filter(|scope| scope.set.root == "plugin" && !scope.set.histograms.is_empty());
+        of_routes.fold((0, 0), |(calls, timed), scope| {
+            let recorded: u64 = scope.histograms.iter().map(Distribution::count).sum();
+            (calls + scope.cells.first().copied().unwrap_or(0), timed + recorded)
         })
     }
 

@@ -20,6 +20,33 @@ fn a_script_reads_and_edits_the_head() {
 }
 
 #[test]
+fn a_function_without_a_statement_is_counted_and_not_run() {
+    for (parameters, body, runs) in [
+        ("h", "", false),
+        ("", "--[[ nothing ]]", false),
+        ("...", "return", false),
+        ("h", "do end", false),
+        ("h", "return h", true),
+        ("h", "local x", true),
+        ("h", "return 1", true),
+        ("h", "h()", true),
+        ("h", "x = 1", true),
+        ("h", "while true do break end", true),
+        ("...", "return ...", true),
+    ] {
+        let mut trial = Trial::envoy(&format!("function envoy_on_request({parameters}) {body} end"));
+        assert_eq!((trial.request(&["body"]), trial.response(&[])), (Outcome::Passed, Outcome::Passed), "{body}");
+        assert_eq!(trial.stat("http.test.lua.executions"), Some(1), "{body}");
+        // The first calls are all timed, if they take any.
+        assert_eq!(trial.calls_and_timed(), (1, u64::from(runs)), "{body}");
+    }
+    let mut trial = Trial::envoy("envoy_on_request, envoy_on_response = print, function() end");
+    trial.request(&[]);
+    trial.response(&[]);
+    assert_eq!(trial.calls_and_timed(), (2, 1), "one is C's");
+}
+
+#[test]
 fn a_script_waits_for_the_whole_body() {
     let mut trial = Trial::envoy(
         "function envoy_on_request(h) local b = h:body() h:headers():replace('x-out', b:getBytes(0, b:length())) end",

@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use mlua_sys as lua;
 use mlua_sys::lua_State;
@@ -35,6 +35,8 @@ pub(crate) struct Vm {
     state: *mut lua_State,
     /// Boxed: the state knows its address.
     heap: Box<Heap>,
+    /// The coroutine that is used next; most functions come to their end before another one begins.
+    spare: Cell<Option<Coroutine>>,
     idle: RefCell<Vec<Coroutine>>,
     /// The next cycle of the collector begins at so many bytes.
     collect_at: Cell<usize>,
@@ -47,8 +49,9 @@ pub(crate) struct Vm {
 pub(crate) type LineHook = unsafe extern "C-unwind" fn(*mut lua_State, *mut lua::lua_Debug);
 
 /// A thread of execution that may wait. Anchored in the registry.
+#[derive(Debug)]
 pub(crate) struct Coroutine {
-    state: *mut lua_State,
+    state: NonNull<lua_State>,
     anchor: c_int,
 }
 
@@ -60,8 +63,9 @@ pub(crate) struct Ref(c_int);
 #[derive(Debug)]
 pub(crate) enum Ran {
     Finished,
-    /// With the number that it yielded: what it waits for. `None` for a yield that is not one of ours.
-    Waits(Option<i32>),
+    /// Before its end: with the number that it yielded, which says what it waits for (`None` for a yield that is not one of
+    /// ours), or with why it failed.
+    Stopped(Coroutine, Result<Option<i32>, Fault>),
 }
 
 /// Why a script did not come to its end.
@@ -104,6 +108,7 @@ impl Vm {
         Some(Vm {
             state,
             heap,
+            spare: Cell::new(None),
             idle: RefCell::default(),
             collect_at: Cell::new(usize::MAX),
             watch: watchdog::Watch::new(cpu),
@@ -130,7 +135,7 @@ impl Vm {
         unsafe {
             let top = lua::lua_gettop(state);
             lua::lua_checkstack(state, lua::LUA_TRACEBACK_STACK);
-            lua::luaL_traceback(state, coroutine.state, ptr::null(), 0);
+            lua::luaL_traceback(state, coroutine.state.as_ptr(), ptr::null(), 0);
             let text = text_at(state, -1);
             lua::lua_settop(state, top);
             text.unwrap_or_default()
@@ -215,6 +220,20 @@ impl Vm {
         })
     }
 
+    /// A table in a table; `None` when there is none by that name.
+    pub(crate) fn table(&self, table: Ref, name: &CStr) -> Option<Ref> {
+        // SAFETY: `with_field` has the value on top, which `luaL_ref` takes off.
+        self.with_field(table, name, |state| unsafe {
+            (lua::lua_type(state, -1) == lua::LUA_TTABLE).then(|| Ref(lua::luaL_ref(state, lua::LUA_REGISTRYINDEX)))
+        })
+    }
+
+    /// Whether a field of a table is anything but `nil` and `false`.
+    pub(crate) fn is_true(&self, table: Ref, name: &CStr) -> bool {
+        // SAFETY: `with_field` has the value on top.
+        self.with_field(table, name, |state| unsafe { lua::lua_toboolean(state, -1) != 0 })
+    }
+
     /// A field of a table as text: strings and numbers only.
     pub(crate) fn text(&self, table: Ref, name: &CStr) -> Option<String> {
         // SAFETY: `with_field` has the value on top; the string is copied while it is there.
@@ -244,27 +263,35 @@ impl Vm {
     }
 
     /// Begins a function in a coroutine of its own.
-    pub(crate) fn start(&self, function: Ref) -> (Coroutine, Result<Ran, Fault>) {
-        let coroutine = self.idle.borrow_mut().pop().unwrap_or_else(|| self.new_coroutine());
+    #[inline]
+    pub(crate) fn start(&self, function: Ref) -> Ran {
+        let coroutine = self.spare.take().unwrap_or_else(|| self.another_coroutine());
         // SAFETY: the coroutine is idle with an empty stack, which has room for LUA_MINSTACK values.
-        unsafe { lua::lua_rawgeti_(coroutine.state, lua::LUA_REGISTRYINDEX, function.0) };
-        let ran = self.resume(&coroutine);
-        (coroutine, ran)
+        unsafe { lua::lua_rawgeti_(coroutine.state.as_ptr(), lua::LUA_REGISTRYINDEX, function.0) };
+        self.resume(coroutine)
     }
 
     /// Goes on with a coroutine that waits, or that has its function on the stack.
-    pub(crate) fn resume(&self, coroutine: &Coroutine) -> Result<Ran, Fault> {
-        let thread = coroutine.state;
+    #[inline]
+    pub(crate) fn resume(&self, coroutine: Coroutine) -> Ran {
         self.enter();
         // SAFETY: the coroutine belongs to this machine, is suspended, and has its function (or nothing, when it waits)
         // on its stack.
-        let status = unsafe { lua::lua_resume_(thread, 0) };
+        let status = unsafe { lua::lua_resume_(coroutine.state.as_ptr(), 0) };
         let spent = self.leave();
-        if spent {
-            return Err(Fault::Cpu);
+        if status == lua::LUA_OK && !spent {
+            self.recycle(coroutine);
+            return Ran::Finished;
         }
+        let stop = if spent { Err(Fault::Cpu) } else { self.stop(&coroutine, status) };
+        Ran::Stopped(coroutine, stop)
+    }
+
+    /// Why a coroutine came back before its end.
+    #[inline(never)]
+    fn stop(&self, coroutine: &Coroutine, status: c_int) -> Result<Option<i32>, Fault> {
+        let thread = coroutine.state.as_ptr();
         match status {
-            lua::LUA_OK => Ok(Ran::Finished),
             lua::LUA_YIELD => {
                 // SAFETY: what was yielded is on the coroutine's stack; it is taken off before it goes on.
                 let code = unsafe {
@@ -276,7 +303,7 @@ impl Vm {
                     lua::lua_settop(thread, 0);
                     code
                 };
-                Ok(Ran::Waits(code))
+                Ok(code)
             }
             // SAFETY: the message is on top of the coroutine's stack, which nobody runs any more.
             failed => Err(unsafe { self.fault(thread, failed) }),
@@ -284,15 +311,24 @@ impl Vm {
     }
 
     /// Takes back a coroutine that finished.
-    pub(crate) fn recycle(&self, coroutine: Coroutine) {
+    #[inline]
+    fn recycle(&self, coroutine: Coroutine) {
+        let state = coroutine.state.as_ptr();
+        // SAFETY: it finished: its stack holds results at most.
+        unsafe {
+            if lua::lua_gettop(state) != 0 {
+                lua::lua_settop(state, 0);
+            }
+        }
+        if let Some(spare) = self.spare.replace(Some(coroutine)) {
+            self.put_by(spare);
+        }
+    }
+
+    #[inline(never)]
+    fn put_by(&self, coroutine: Coroutine) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < POOLED_COROUTINES {
-            // SAFETY: it finished: its stack holds results at most.
-            unsafe {
-                if lua::lua_gettop(coroutine.state) != 0 {
-                    lua::lua_settop(coroutine.state, 0);
-                }
-            }
             idle.push(coroutine);
         } else {
             drop(idle);
@@ -344,11 +380,16 @@ impl Vm {
         }
     }
 
-    fn new_coroutine(&self) -> Coroutine {
-        // SAFETY: the cap is off, so there is memory or the process ends; the new thread is anchored at once.
+    #[inline(never)]
+    fn another_coroutine(&self) -> Coroutine {
+        if let Some(idle) = self.idle.borrow_mut().pop() {
+            return idle;
+        }
+        // SAFETY: the cap is off, so there is memory or the process ends: there is a new thread, which is anchored at
+        // once.
         unsafe {
             lua::lua_checkstack(self.state, 2);
-            let state = lua::lua_newthread(self.state);
+            let state = NonNull::new_unchecked(lua::lua_newthread(self.state));
             Coroutine { state, anchor: lua::luaL_ref(self.state, lua::LUA_REGISTRYINDEX) }
         }
     }

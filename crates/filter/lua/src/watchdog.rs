@@ -47,7 +47,8 @@ struct Slot {
 
 thread_local! {
     static SLOT: OnceCell<Registered> = const { OnceCell::new() };
-    /// For the signal handler, which must not initialise anything.
+    /// The thread's slot, null before its first call, and what it runs or ran last. For the signal handler, too, which must
+    /// not initialise anything.
     static CURRENT: Cell<(*const Slot, *mut lua_State)> = const { Cell::new((ptr::null(), ptr::null_mut())) };
 }
 
@@ -69,15 +70,18 @@ impl Watch {
     /// A script of this machine begins to run on the calling thread.
     #[inline]
     pub(crate) fn begin(&self, state: *mut lua_State) {
-        SLOT.with(|slot| {
-            let slot = &slot.get_or_init(register).0;
-            slot.budget.store(self.budget.get(), Ordering::Relaxed);
-            CURRENT.set((Arc::as_ptr(slot), state));
-            slot.epoch.store(slot.epoch.load(Ordering::Relaxed) + 1, Ordering::Release);
-            if ASLEEP.load(Ordering::Relaxed) {
-                wake();
-            }
-        });
+        let (mut slot, _) = CURRENT.get();
+        if slot.is_null() {
+            slot = first_slot();
+        }
+        CURRENT.set((slot, state));
+        // SAFETY: the slot that is noted lives until the thread ends, which takes the note away.
+        let slot = unsafe { &*slot };
+        slot.budget.store(self.budget.get(), Ordering::Relaxed);
+        slot.epoch.store(slot.epoch.load(Ordering::Relaxed) + 1, Ordering::Release);
+        if ASLEEP.load(Ordering::Relaxed) {
+            wake();
+        }
     }
 
     /// It returned. Whether its budget was spent.
@@ -87,8 +91,8 @@ impl Watch {
         // SAFETY: `begin` set the pointer on this thread, whose slot lives as long as the thread does.
         let Some(slot) = (unsafe { slot.as_ref() }) else { return false };
         let epoch = slot.epoch.load(Ordering::Relaxed);
+        // From here on the handler lets alone what ran.
         slot.epoch.store(epoch + 1, Ordering::Release);
-        CURRENT.set((ptr::null(), ptr::null_mut()));
         slot.stopped.load(Ordering::Relaxed) == epoch
     }
 }
@@ -132,6 +136,11 @@ fn register() -> Registered {
         thread.ok().map(|handle| handle.thread().clone())
     });
     Registered(slot)
+}
+
+#[cold]
+fn first_slot() -> *const Slot {
+    SLOT.with(|slot| Arc::as_ptr(&slot.get_or_init(register).0))
 }
 
 #[cold]
@@ -215,7 +224,8 @@ fn install_handler() {
 /// On the worker's thread, between two instructions of whatever it runs.
 extern "C" fn stop(_: c_int) {
     let (slot, state) = CURRENT.get();
-    // SAFETY: set on this thread by `begin` and cleared by `end`; the slot outlives both.
+    // SAFETY: set on this thread by `begin`; the slot lives as long as the thread. Of what it runs, only a state that is
+    // running is touched: its epoch is odd.
     let Some(slot) = (unsafe { slot.as_ref() }) else { return };
     let epoch = slot.epoch.load(Ordering::Relaxed);
     if epoch % 2 == 1 && slot.condemned.load(Ordering::Acquire) == epoch {

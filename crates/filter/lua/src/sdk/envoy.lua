@@ -149,17 +149,18 @@ function Handle:verifySignature(hash, key, signature, signature_length, data, le
   return false, "Failed to verify digest. Error code: 0"
 end
 
--- A hook that calls the script's function with a handle.
+-- A hook that calls the script's function with a handle; and whether that would make no difference.
 local function hook(name, side)
   local act = rawget(_G, name)
   if type(act) ~= "function" then return nil end
-  return function() act(handle(side)) end
+  return function() act(handle(side)) end, border.does_nothing(act)
 end
 
 return function(script)
   script()
-  return {
-    request_headers = hook("envoy_on_request", border.REQUEST),
-    response_headers = hook("envoy_on_response", border.RESPONSE),
-  }
+  local hooks, idle = {}, {}
+  hooks.request_headers, idle.request_headers = hook("envoy_on_request", border.REQUEST)
+  hooks.response_headers, idle.response_headers = hook("envoy_on_response", border.RESPONSE)
+  hooks.idle = idle
+  return hooks
 end

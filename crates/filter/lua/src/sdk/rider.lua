@@ -47,12 +47,13 @@ return function(script)
     error("the plugin must return a table of hooks, it returned " .. type(handler), 0)
   end
   local named = handler.version
-  local hooks = {}
+  local hooks, idle = {}, {}
+  hooks.idle = idle
   if named == nil or named == "v1" or named == "v2" then
     border.is_v2 = named == "v2"
     for entry, name in pairs(HOOKS[named or "v1"]) do
       local hook = handler[name]
-      if type(hook) == "function" then hooks[entry] = hook end
+      if type(hook) == "function" then hooks[entry], idle[entry] = hook, border.does_nothing(hook) end
     end
   else
     local text = "there is no version `" .. tostring(named) .. "` of plugins: no hook of it is called"

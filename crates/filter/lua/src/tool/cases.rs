@@ -241,19 +241,19 @@ impl TestMachine {
         let name = self.text(c"name").unwrap_or_default();
         let mut plugins = Plugins { template: plugin.clone(), loaded: Vec::new() };
         let mut logs = Vec::new();
-        let (coroutine, mut ran) = self.vm.start(run);
+        let mut ran = self.vm.start(run);
         let failure = loop {
-            match ran {
-                Ok(Ran::Finished) => {
-                    self.vm.recycle(coroutine);
-                    break self.failure();
-                }
-                Ok(Ran::Waits(Some(RUN))) => {
+            let (coroutine, stop) = match ran {
+                Ran::Finished => break self.failure(),
+                Ran::Stopped(coroutine, stop) => (coroutine, stop),
+            };
+            match stop {
+                Ok(Some(RUN)) => {
                     let outcome = plugins.run(&self.text(c"request").unwrap_or_default(), watch, &mut logs);
                     self.answer(outcome)?;
-                    ran = self.vm.resume(&coroutine);
+                    ran = self.vm.resume(coroutine);
                 }
-                Ok(Ran::Waits(_)) => {
+                Ok(_) => {
                     self.vm.discard(coroutine);
                     break Some(Failure { message: "the case yielded".to_owned(), ..Failure::default() });
                 }
