@@ -20,6 +20,7 @@ pub mod processor;
 pub mod site;
 pub mod tls;
 pub mod tls_origin;
+pub mod wasm;
 
 use postrider_testkit::{Flavour, Proxy, Response, proxy};
 use serde_json::{Value, json};
