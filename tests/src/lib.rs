@@ -17,6 +17,7 @@ pub mod load;
 pub mod pebble;
 pub mod plugins;
 pub mod processor;
+pub mod registry;
 pub mod site;
 pub mod tls;
 pub mod tls_origin;

@@ -14,6 +14,7 @@ use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome};
 use postrider_config_short::Short;
 use postrider_filter_api::Registry;
+use postrider_filter_plugin::library;
 use postrider_model::{Origin, Snapshot, Value, ValueError};
 use postrider_worker::Plan;
 
@@ -150,6 +151,7 @@ pub fn filters() -> Registry {
 /// The file cannot be read. A configuration that is wrong is no error of this function: see the outcome's diagnostics.
 pub fn check(input: &Input, previous: Option<&Plan>, workers: usize) -> Result<Checked, ReadError> {
     let registry = filters();
+    library().check();
     let outcome = load(input, &registry)?;
     Ok(compile(input, outcome, previous, &registry, workers))
 }

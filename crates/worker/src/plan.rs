@@ -160,8 +160,7 @@ impl ListenerPlan {
     ) -> Result<ListenerPlan, Vec<PlanError>> {
         let mut errors = Vec::new();
         let mut compile = |chain: &Arc<FilterChain>| {
-            let known =
-                previous.and_then(|old| old.each_chain().find(|old| old.model == *chain && are_current(&old.files)));
+            let known = previous.and_then(|old| old.each_chain().find(|old| old.model == *chain && old.is_current()));
             let known = known.cloned();
             known.or_else(|| ChainPlan::compile(chain, registry).map(Arc::new).map_err(|e| errors.extend(e)).ok())
         };
@@ -175,9 +174,9 @@ impl ListenerPlan {
         Ok(ListenerPlan { model: model.clone(), loads, chains, default_chain })
     }
 
-    /// No file that it was made from changed since.
+    /// Nothing that it was made from changed since.
     fn is_current(&self) -> bool {
-        self.each_chain().all(|chain| are_current(&chain.files))
+        self.each_chain().all(|chain| chain.is_current())
     }
 
     /// A new connection's filter chain is known without a word from the client, speaks no TLS and has no limit.
@@ -201,6 +200,12 @@ impl ListenerPlan {
 }
 
 impl ChainPlan {
+    /// Nothing that it was made from changed since.
+    fn is_current(&self) -> bool {
+        let factories = self.routes().map_or(&[][..], |routes| &routes.factories);
+        are_current(&self.files) && factories.iter().all(|factory| factory.is_current())
+    }
+
     fn compile(model: &Arc<FilterChain>, registry: &Registry) -> Result<ChainPlan, Vec<PlanError>> {
         let mut errors = Vec::new();
         let mut files = Vec::new();

@@ -143,7 +143,7 @@ impl Plugins {
 }
 
 const CODE: &str = "a path, a folder's path that ends in `/`, the code itself on lines of its own, or one of \
-                    `{file: …}`, `{directory: …}`, `{inline: …}` and `{environment: …}`";
+                    `{file: …}`, `{directory: …}`, `{inline: …}`, `{environment: …}` and `{remote: {url: …, sha256: …}}`";
 
 /// A text with a line break is the code itself; any other is a path, of a folder when it ends in a slash.
 fn code(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Pair> {
@@ -155,8 +155,14 @@ fn code(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Pair> 
     ];
     let (key, value, place) = if let NodeKind::Map(_) = &node.kind {
         let fields = Fields::of(node, path, diagnostics);
+        let remote = fields.take("remote");
         let found = FORMS.map(|(short, full)| (short, full, fields.take(short)));
-        fields.finish(&FORMS.map(|(short, _)| short));
+        fields.finish(&["file", "directory", "inline", "environment", "remote"]);
+        // The fields of the full form, which has no shorter one.
+        if let (Some(remote), true) = (remote, found.iter().all(|(_, _, value)| value.is_none())) {
+            return Some(pair("code", map(node.span, vec![pair("remote", remote.clone())])));
+        }
+        let found = if remote.is_some() { FORMS.map(|(short, full)| (short, full, None)) } else { found };
         let mut found = found.into_iter().filter_map(|(short, full, value)| Some((short, full, value?)));
         let (Some((short, full, value)), None) = (found.next(), found.next()) else {
             fields::invalid(node, path, "code has one place", CODE, diagnostics);

@@ -272,6 +272,7 @@ plugins:
   circuit: false
 - { name: folder, runtime: rider, code: plugins/folder/ }
 - { name: one-line, runtime: rider, code: { inline: "return {}" } }
+- { name: away, runtime: rider, code: { remote: { url: "oci://a.test/b:1" } } }
 routes:
 - { match: /free, to: "http://127.0.0.1:9000", plugins: { limit: false, inline: { userId: 7 } } }
 - { match: /, to: "http://127.0.0.1:9000" }
@@ -293,7 +294,7 @@ fn plugins_become_filters_before_the_router_and_overrides_of_routes() {
     let snapshot = outcome.snapshot.clone().unwrap();
     let http = http(&snapshot);
     let names: Vec<&str> = http.filters.iter().map(|slot| slot.name.as_str()).collect();
-    assert_eq!(names, ["limit", "inline", "folder", "one-line"]);
+    assert_eq!(names, ["limit", "inline", "folder", "one-line", "away"]);
     let yaml = outcome.to_envoy_yaml().unwrap();
     let limit = r#"
           - name: limit
@@ -334,6 +335,7 @@ fn plugins_become_filters_before_the_router_and_overrides_of_routes() {
         "circuit:\n                faults: 0\n",
         "directory: plugins/folder/\n",
         "inline_string: \"return {}\"\n",
+        "remote:\n                  url: \"oci://a.test/b:1\"\n",
     ] {
         assert!(yaml.contains(part), "{part}\n{yaml}");
     }
@@ -368,6 +370,7 @@ fn mistakes_about_plugins_are_told_where_they_stand() {
         (format!("[{}]", plugin.replace("runtime", "runtme")), "", "2:22", "did you mean `runtime`?"),
         (format!("[{plugin}, {plugin}]"), "", "2:61", "there is another plugin `p`"),
         (format!("[{}]", plugin.replace("p.lua", "{ file: a, inline: b }")), "", "2:44", "code has one place"),
+        (format!("[{}]", plugin.replace("p.lua", "{ file: a, remote: {} }")), "", "2:44", "code has one place"),
         (format!("[{}]", plugin.replace("p.lua", "p.lua, budget: { memory: 16MB }")), "", "2:69", "no number of bytes"),
         (format!("[{}]", plugin.replace("p.lua", "p.lua, budget: { cpu: fast }")), "", "2:66", "`fast` is no duration"),
         (format!("[{}]", plugin.replace("p.lua", "p.lua, clusters: [{}]")), "", "2:62", "a server such as"),

@@ -80,6 +80,11 @@ pub trait Factory: Send + Sync {
         &[]
     }
 
+    /// Whether building it now would give the same, as far as that depends on more than its configuration and its files.
+    fn is_current(&self) -> bool {
+        true
+    }
+
     /// What the admin tells about it, when it is a plugin.
     fn plugin(&self) -> Option<&crate::plugin::Facts> {
         None

@@ -8,6 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::{ConfigError, WatchedFile};
 use postrider_model::{Fields, ValueError};
 
+use crate::library::{Found, library};
+use crate::remote::Remote;
+
 /// Largest code: a megabyte of script is hundreds of times what plugins have.
 pub const MAX_CODE_BYTES: u64 = 1 << 20;
 
@@ -38,6 +41,10 @@ pub struct Code {
     pub directory: Option<PathBuf>,
     /// Tells two versions apart: 16 hexadecimal digits made from the content.
     pub digest: String,
+    /// Where it was fetched from; `None` when it was on this machine.
+    pub remote: Option<Remote>,
+    /// Why there is no code as yet: it is elsewhere, and not here. There is nothing to run then; see [`crate::Missing`].
+    pub missing: Option<String>,
 }
 
 impl Code {
@@ -45,7 +52,77 @@ impl Code {
     pub fn inline(text: impl Into<Vec<u8>>, source: &str) -> Code {
         let text = text.into();
         let digest = Digest::default().and(&text).hex();
-        Code { text, source: source.to_owned(), files: Vec::new(), directory: None, digest }
+        Code {
+            text,
+            source: source.to_owned(),
+            files: Vec::new(),
+            directory: None,
+            digest,
+            remote: None,
+            missing: None,
+        }
+    }
+
+    /// Reads the code from wherever `source` says: one of the places of [`Code::read`], or `remote` (see [`Remote`]), of
+    /// which at most `limit` bytes are taken.
+    ///
+    /// # Errors
+    /// As [`Code::read`], and what is wrong with `remote` or kept it from being fetched.
+    pub fn read_anywhere(mut source: Fields<'_>, limit: u64) -> Result<Code, ConfigError> {
+        let remote = source.map("remote").map_err(|error| vec![error])?;
+        let Some(remote) = remote else { return Code::read(source) };
+        if let Some(place) = PLACES.iter().find(|place| source.value(place).is_some()) {
+            return Err(vec![source.error("remote", format!("`{place}` is set too; code has one place"))]);
+        }
+        source.finish()?;
+        Code::fetched(remote, limit)
+    }
+
+    /// Reads an `AsyncDataSource` of Envoy: `local`, with one of the places of [`Code::read`], or `remote`.
+    ///
+    /// # Errors
+    /// As [`Code::read_anywhere`].
+    pub fn read_async(mut source: Fields<'_>, limit: u64) -> Result<Code, ConfigError> {
+        let local = source.map("local").map_err(|error| vec![error])?;
+        let remote = source.map("remote").map_err(|error| vec![error])?;
+        let read = match (local, remote) {
+            (Some(local), None) => Code::read(local),
+            (None, Some(remote)) => Code::fetched(remote, limit),
+            (Some(_), Some(_)) => Err(vec![source.error("remote", "`local` is set too; code has one place")]),
+            (None, None) => Err(vec![source.error("local", "there is neither `local` nor `remote`")]),
+        };
+        match (read, source.finish()) {
+            (read, Ok(())) => read,
+            (Ok(_), Err(errors)) => Err(errors),
+            (Err(errors), Err(more)) => Err([errors, more].concat()),
+        }
+    }
+
+    /// What tells later whether code that was fetched is still what its place has; `None` for other code.
+    pub fn edition(&self) -> Option<Edition> {
+        self.remote.clone().map(|remote| Edition { remote, digest: self.digest.clone() })
+    }
+
+    /// Reads the code that `remote` names, which somebody fetched before.
+    ///
+    /// # Errors
+    /// What is wrong with `remote`, or kept the code from being fetched.
+    pub fn fetched(remote: Fields<'_>, limit: u64) -> Result<Code, ConfigError> {
+        let path = remote.path().to_owned();
+        let refused = |message: String| vec![ValueError { path: path.clone(), message }];
+        let remote = Remote::read(remote)?;
+        let name = remote.name();
+        match library().find(&remote) {
+            Found::Here(bytes) if bytes.is_empty() => Err(refused(format!("the code is empty ({name})"))),
+            Found::Here(bytes) if bytes.len() as u64 > limit => {
+                Err(refused(too_large(&name, bytes.len() as u64, limit)))
+            }
+            Found::Here(bytes) => Ok(Code { remote: Some(remote), ..Code::inline(bytes.to_vec(), &name) }),
+            Found::Missing(reason) => {
+                Ok(Code { remote: Some(remote), missing: Some(reason), ..Code::inline(Vec::new(), &name) })
+            }
+            Found::Failed(reason) => Err(refused(format!("{name} cannot be fetched: {reason}"))),
+        }
     }
 
     /// Reads the code from the one place that `source` names: `inline_string`, `inline_bytes` (base64), `filename`,
@@ -88,6 +165,23 @@ impl Code {
         match code {
             Some(code) if errors.is_empty() => Ok(code),
             _ => Err(errors),
+        }
+    }
+}
+
+/// Code that was fetched, as it was then.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edition {
+    remote: Remote,
+    digest: String,
+}
+
+impl Edition {
+    /// Whether what was fetched last is the same. Answers [`postrider_filter_api::Factory::is_current`] of a plugin.
+    pub fn is_current(&self) -> bool {
+        match library().find(&self.remote) {
+            Found::Here(bytes) => Digest::default().and(&bytes).hex() == self.digest,
+            Found::Missing(_) | Found::Failed(_) => true,
         }
     }
 }
@@ -154,7 +248,15 @@ fn folder(path: &Path) -> Result<Code, String> {
         }
     }
     let source = entry.display().to_string();
-    Ok(Code { text, source, files, directory: Some(path.to_owned()), digest: digest.hex() })
+    Ok(Code {
+        text,
+        source,
+        files,
+        directory: Some(path.to_owned()),
+        digest: digest.hex(),
+        remote: None,
+        missing: None,
+    })
 }
 
 /// Every file below a folder but hidden ones, among which are those that Kubernetes swaps volumes by.
@@ -313,5 +415,35 @@ mod tests {
         assert!(code(&[("environment_variable", "POSTRIDER_NO_SUCH")]).unwrap_err()[0].contains("POSTRIDER_NO_SUCH"));
         let from_environment = code(&[("environment_variable", "PATH")]).unwrap();
         assert_eq!(from_environment.source, "environment variable PATH");
+    }
+    #[test]
+    fn code_from_elsewhere_is_missing_until_somebody_fetched_it() {
+        use crate::json::from_json_text;
+        use crate::library::library;
+        use crate::remote::Remote;
+
+        let read = |text: &str| Code::read_anywhere(from_json_text(text).unwrap().fields().unwrap(), 4);
+        let fails = |text: &str, wanted: &str| {
+            let error = read(text).unwrap_err().remove(0);
+            assert_eq!(format!("{}: {}", error.path, error.message), wanted);
+        };
+        let text = r#"{"remote": {"url": "oci://code.test/a:1"}}"#;
+        let missing = read(text).unwrap();
+        assert_eq!((missing.source.as_str(), missing.text.len()), ("oci://code.test/a:1", 0));
+        assert_eq!(missing.missing.as_deref(), Some("it was not fetched yet"));
+        let remote = from_json_text(r#"{"url": "oci://code.test/a:1"}"#).unwrap();
+        let remote = Remote::read(remote.fields().unwrap()).unwrap();
+        library().put(remote.clone(), Ok(b"code".to_vec()));
+        let here = read(text).unwrap();
+        assert_eq!((here.text.as_slice(), &here.missing, here.files.len()), (&b"code"[..], &None, 0));
+        assert!(here.edition().unwrap().is_current());
+        library().put(remote.clone(), Ok(b"large".to_vec()));
+        assert!(!here.edition().unwrap().is_current());
+        fails(text, "remote: oci://code.test/a:1 has 5 bytes; at most 4 are read");
+        library().put(remote.clone(), Ok(Vec::new()));
+        fails(text, "remote: the code is empty (oci://code.test/a:1)");
+        library().put(remote, Err("no".to_owned()));
+        fails(text, "remote: oci://code.test/a:1 cannot be fetched: no");
+        fails(r#"{"remote": {}, "filename": "a"}"#, "remote: `filename` is set too; code has one place");
     }
 }

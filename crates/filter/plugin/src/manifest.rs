@@ -6,7 +6,7 @@ use postrider_filter_api::ConfigError;
 use postrider_filter_api::plugin::{CircuitRule, DEFAULT_CIRCUIT, DEFAULT_CPU, DEFAULT_MEMORY, Facts, OnError, Policy};
 use postrider_model::{Fields, Value, ValueError};
 
-use crate::code::Code;
+use crate::code::{Code, MAX_CODE_BYTES};
 use crate::read::{keep, object};
 use crate::schema::Schema;
 
@@ -72,7 +72,9 @@ impl Manifest {
         let version = keep(fields.string("version"), &mut errors).flatten().unwrap_or_default().to_owned();
         let runtime = required(&mut fields, "runtime", "what runs it, such as `rider`", &mut errors);
         let code = match keep(fields.map("code"), &mut errors) {
-            Some(Some(source)) => Code::read(source).map_err(|found| errors.extend(found)).ok(),
+            Some(Some(source)) => {
+                Code::read_anywhere(source, MAX_CODE_BYTES).map_err(|found| errors.extend(found)).ok()
+            }
             Some(None) => {
                 errors.push(fields.error("code", "there is no `code`"));
                 None

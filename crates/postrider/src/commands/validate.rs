@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use postrider_config_core::render;
+use postrider_filter_plugin::library;
+use postrider_model::Origin;
 use serde_json::{Value, json};
 
 use crate::config::{self, Checked, Input};
@@ -74,7 +76,12 @@ pub fn mode(input: &Input) -> Exit {
 /// Checks, with progress; says why when the file cannot be read.
 pub fn check(input: &Input) -> Result<Checked, Exit> {
     let what = format!("checking {}", input.name());
-    terminal::with_progress(&what, || config::check(input, None, WORKERS)).map_err(terminal::fail)
+    let mut checked = terminal::with_progress(&what, || config::check(input, None, WORKERS)).map_err(terminal::fail)?;
+    for remote in library().wanted() {
+        let message = format!("code from {} is not fetched here, so the plugin was not tried", remote.name());
+        checked.outcome.warn(&Origin(String::new()), "code-not-fetched", message);
+    }
+    Ok(checked)
 }
 
 fn exit_of(checked: &Checked) -> Exit {

@@ -5,6 +5,7 @@
 
 mod admin_log;
 mod changes;
+mod code;
 mod discovery;
 mod issuing;
 mod plugins;
@@ -104,11 +105,16 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
     if let Err(error) = postrider_sys::raise_file_limit() {
         warning!(Main, "the limit of open files stays as it is: {error}");
     }
-    let signals = Signals::listen().map_err(io("signals cannot be received"))?;
+    let mut signals = Signals::listen().map_err(io("signals cannot be received"))?;
     let registry = Registry::new();
     let logs = LogWriter::start(&registry, options.file_flush_interval).map_err(io("no thread for access logs"))?;
     let mut loader = Loader::new(options, registry.clone());
-    let first = loader.read().map_err(Failure::Refused)?;
+    // Code from elsewhere may be long in coming.
+    let first = tokio::select! {
+        first = loader.first() => first.map_err(Failure::Refused)?,
+        _ = signals.terminate.recv() => return Ok(()),
+        _ = signals.interrupt.recv() => return Ok(()),
+    };
     let fleet = Fleet::start(options.workers.get(), options.pin, &registry).map_err(io("no thread for a worker"))?;
     let fleet = Arc::new(fleet);
     let (orders, inbox) = mpsc::channel(ORDERS);
@@ -212,6 +218,10 @@ impl Process<'_> {
                 _ = self.signals.hang_up.recv() => self.reload(true, &mut watch).await,
                 _ = self.signals.reopen.recv() => self.reopen_logs(),
                 () = changed => self.reload(false, &mut watch).await,
+                () = self.loader.code_came() => {
+                    self.read_again(false, &mut watch).await;
+                    self.follow_settings();
+                }
                 _ = day.tick() => self.tell_of_certificates(),
                 // The file may stand where none was, which nobody watches.
                 Some(done) = self.renewals.recv() => {
@@ -248,16 +258,21 @@ impl Process<'_> {
         // Again when a file changed before the watch of it began.
         while watch.is_some() && self.loader.is_outdated() || asked {
             asked = false;
-            notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", postrider_sys::monotonic_nanos() / 1_000));
-            self.loader.reload(self.state, self.logs).await;
-            if let Some(watch) = watch
-                && let Err(error) = watch.watch(self.loader.files())
-            {
-                warning!(Config, "not every file of the configuration is watched: {error}; SIGHUP still reloads");
-            }
-            notify("READY=1");
+            self.read_again(true, watch).await;
         }
         self.follow_settings();
+    }
+
+    /// See [`Loader::reload`].
+    async fn read_again(&mut self, anew: bool, watch: &mut Option<FileWatch>) {
+        notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", postrider_sys::monotonic_nanos() / 1_000));
+        self.loader.reload(anew, self.state, self.logs).await;
+        if let Some(watch) = watch
+            && let Err(error) = watch.watch(self.loader.files())
+        {
+            warning!(Config, "not every file of the configuration is watched: {error}; SIGHUP still reloads");
+        }
+        notify("READY=1");
     }
 
     /// Gets the certificates that the configuration in force wants, and no others; the same for what is measured.

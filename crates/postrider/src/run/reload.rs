@@ -10,12 +10,14 @@ use std::time::SystemTime;
 use postrider_admin::{HistoryEntry, Outcome};
 use postrider_config_envoy::Dump;
 use postrider_filter_api::WatchedFile;
+use postrider_filter_plugin::library;
 use postrider_model::Snapshot;
 use postrider_telemetry::access_log::LogWriter;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_telemetry::{Block, Registry, error, info};
 use postrider_worker::Plan;
 
+use super::code::Deliveries;
 use super::discovery::Followers;
 use super::state::{Current, State};
 use super::{changes, plugins, scopes};
@@ -30,6 +32,7 @@ pub struct Loader<'a> {
     /// Clusters and listeners as configurations come and go.
     counts: [Rc<Block>; 3],
     followers: Followers,
+    code: Deliveries,
     plan: Option<Arc<Plan>>,
     /// What was read last, good or bad.
     text: Option<Vec<u8>>,
@@ -92,7 +95,9 @@ impl<'a> Loader<'a> {
             stats.block(&sets::listener_manager::SET, ""),
             stats.block(&sets::server::SET, ""),
         ];
-        Loader { options, registry, counts, followers: Followers::default(), plan: None, text: None, files: Vec::new() }
+        let code = Deliveries::new(&stats);
+        let (followers, files) = (Followers::default(), Vec::new());
+        Loader { options, registry, counts, followers, code, plan: None, text: None, files }
     }
 
     /// The configuration file, or one that its filters were made from, differs from what was read last. One that cannot
@@ -112,8 +117,31 @@ impl<'a> Loader<'a> {
         own.into_iter().chain(self.files.iter().map(|file| file.path.clone())).collect()
     }
 
+    /// Reads the first configuration, and fetches the code that its plugins have elsewhere. A plugin whose code cannot be
+    /// had is left out: it does what its failure policy says, and its code is tried again.
+    pub async fn first(&mut self) -> Result<Candidate, Refused> {
+        library().begin_round();
+        let candidate = self.read()?;
+        let wanted = library().wanted();
+        if wanted.is_empty() {
+            return Ok(candidate);
+        }
+        self.code.begin(wanted, &candidate.plan);
+        self.code.arrive().await;
+        library().be_lenient(true);
+        let candidate = self.read();
+        library().be_lenient(false);
+        candidate
+    }
+
+    /// Waits until code came, or could not be had, that a configuration waits for. Whoever gives up waiting misses nothing
+    /// by it.
+    pub async fn code_came(&mut self) {
+        while !self.code.changed().await {}
+    }
+
     /// Reads and checks the configuration as it is now.
-    pub fn read(&mut self) -> Result<Candidate, Refused> {
+    fn read(&mut self) -> Result<Candidate, Refused> {
         self.text = self.options.input.path().and_then(|path| std::fs::read(path).ok());
         let workers = self.options.workers.get();
         let checked = config::check(&self.options.input, self.plan.as_deref(), workers).map_err(Refused::Unreadable)?;
@@ -147,6 +175,7 @@ impl<'a> Loader<'a> {
         changes.extend(plugins::changes(self.plan.as_deref(), &plan));
         self.forget_gone_scopes(&plan);
         self.files = plan.files().cloned().chain(secrets).collect();
+        self.code.settle();
         let now = SystemTime::now();
         state.set_current(Current { snapshot, dump, since: now });
         self.plan = Some(plan);
@@ -158,10 +187,22 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Reads the configuration again; what is refused leaves everything as it was, is logged and remembered.
-    pub async fn reload(&mut self, state: &Arc<State>, logs: &LogWriter) {
+    /// Reads the configuration again; what is refused leaves everything as it was, is logged and remembered. One whose
+    /// plugins have code elsewhere waits until that is here. `anew` unless it was read before and its code came or failed.
+    pub async fn reload(&mut self, anew: bool, state: &Arc<State>, logs: &LogWriter) {
+        if anew {
+            library().begin_round();
+        }
         let outcome = match self.read() {
-            Ok(candidate) => self.apply(candidate, state, logs).await,
+            Ok(candidate) => {
+                let wanted = library().wanted();
+                if !wanted.is_empty() {
+                    self.code.begin(wanted, &candidate.plan);
+                    self.look_at_files();
+                    return;
+                }
+                self.apply(candidate, state, logs).await
+            }
             Err(refused) => Err(refused),
         };
         match outcome {
@@ -174,10 +215,7 @@ impl<'a> Loader<'a> {
                 info!(Config, "configuration reloaded: {changes} part(s) changed");
             }
             Err(refused) => {
-                // What was refused now is not tried again until something changes.
-                for file in &mut self.files {
-                    *file = WatchedFile::new(&file.path, std::fs::read(&file.path).ok().as_deref());
-                }
+                self.look_at_files();
                 let errors = refused.errors();
                 for refused in &errors {
                     error!(Config, "configuration refused, the last good one keeps serving: {refused}");
@@ -185,6 +223,13 @@ impl<'a> Loader<'a> {
                 let (time, source) = (SystemTime::now(), self.options.input.name());
                 state.history.push(HistoryEntry { time, source, outcome: Outcome::Refused { errors } });
             }
+        }
+    }
+
+    /// What was not put in force now is not tried again until something changes.
+    fn look_at_files(&mut self) {
+        for file in &mut self.files {
+            *file = WatchedFile::new(&file.path, std::fs::read(&file.path).ok().as_deref());
         }
     }
 

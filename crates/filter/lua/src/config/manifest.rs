@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use postrider_filter_api::{ConfigError, Factory};
-use postrider_filter_plugin::Manifest;
 use postrider_filter_plugin::read::keep;
+use postrider_filter_plugin::{Manifest, Missing};
 use postrider_model::{Value, ValueError};
 
 use super::rider::{Overrides, Rider, with_required};
@@ -77,6 +77,9 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     errors.extend(options.finish().err().into_iter().flatten());
     let mut errors: ConfigError = errors.into_iter().map(below).collect();
     errors.extend(unknown_phases(&manifest.phases, dialect, runtime));
+    if manifest.code.missing.is_some() && errors.is_empty() {
+        return Ok(Arc::new(Missing::new(manifest.facts(runtime), manifest.schema)));
+    }
     let program = Program {
         dialect,
         name: match manifest.code.files.first() {
@@ -96,6 +99,7 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     }
     match Recipe::new(manifest.facts(runtime), program, "") {
         Ok(recipe) => Ok(Arc::new(Rider {
+            edition: manifest.code.edition(),
             files: with_required(manifest.code.files, &recipe),
             recipe,
             allow_no_route,

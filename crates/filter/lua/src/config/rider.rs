@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use postrider_filter_api::plugin::{Facts, Policy};
 use postrider_filter_api::{ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, WatchedFile};
-use postrider_filter_plugin::Code;
 use postrider_filter_plugin::read::{keep, object};
+use postrider_filter_plugin::{Code, Edition, MAX_CODE_BYTES, Missing};
 use postrider_model::{Fields, Value, ValueError};
 
 use super::shared::{Recipe, next_config_id};
@@ -32,12 +32,12 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     };
     errors.extend(fields.finish().err().into_iter().flatten());
     match plugin {
-        Some(plugin) if errors.is_empty() => Ok(Arc::new(plugin)),
+        Some(plugin) if errors.is_empty() => Ok(plugin),
         _ => Err(errors),
     }
 }
 
-fn read(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Rider> {
+fn read(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Arc<dyn Factory>> {
     let name = keep(fields.string("name"), errors).flatten().unwrap_or_default().to_owned();
     if name.is_empty() {
         errors.push(fields.error("name", "there is no `name`: routes and statistics know the plugin by it"));
@@ -58,8 +58,15 @@ fn read(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Rider> {
         path
     });
     let allow_no_route = keep(fields.bool("allow_no_route"), errors).flatten().unwrap_or(false);
-    let code = code(&mut fields, errors);
-    let path = fields.path_of("code.local");
+    let code = match keep(fields.map("code"), errors) {
+        Some(Some(code)) => Code::read_async(code, MAX_CODE_BYTES).map_err(|found| errors.extend(found)).ok(),
+        Some(None) => {
+            errors.push(fields.error("code", "there is no `code`"));
+            None
+        }
+        None => None,
+    };
+    let path = fields.path_of("code");
     errors.extend(fields.finish().err().into_iter().flatten());
     let code = code?;
     let facts = Facts {
@@ -72,7 +79,10 @@ fn read(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Rider> {
         config,
         schema: None,
     };
-    let files = code.files.clone();
+    if code.missing.is_some() {
+        return Some(Arc::new(Missing::new(facts, None)));
+    }
+    let (files, edition) = (code.files.clone(), code.edition());
     let program = Program {
         dialect: Dialect::Rider,
         name: match code.files.first() {
@@ -88,40 +98,19 @@ fn read(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Rider> {
         log_file,
     };
     match Recipe::new(facts, program, "") {
-        Ok(recipe) => Some(Rider {
+        Ok(recipe) => Some(Arc::new(Rider {
             files: with_required(files, &recipe),
+            edition,
             recipe,
             allow_no_route,
             kind: Overrides::Rider,
             skipped: [false; 4],
-        }),
+        })),
         Err(message) => {
             errors.push(ValueError { path, message: format!("the plugin does not load: {message}") });
             None
         }
     }
-}
-
-/// `AsyncDataSource`, of which only `local` is taken.
-fn code(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Code> {
-    let Some(mut code) = keep(fields.map("code"), errors).flatten() else {
-        errors.push(fields.error("code", "there is no `code`"));
-        return None;
-    };
-    if code.value("remote").is_some() {
-        errors.push(code.error("remote", "code from remote places is not supported: use `local`"));
-        return None;
-    }
-    let local = match keep(code.map("local"), errors) {
-        Some(Some(local)) => Code::read(local).map_err(|found| errors.extend(found)).ok(),
-        Some(None) => {
-            errors.push(code.error("local", "there is no `local`"));
-            None
-        }
-        None => None,
-    };
-    errors.extend(code.finish().err().into_iter().flatten());
-    local
 }
 
 /// A plugin's files with those that it requires.
@@ -138,6 +127,8 @@ pub(super) fn with_required(mut files: Vec<WatchedFile>, recipe: &Recipe) -> Vec
 pub(super) struct Rider {
     pub(super) recipe: Recipe,
     pub(super) files: Vec<WatchedFile>,
+    /// Where its code was fetched from, if it was.
+    pub(super) edition: Option<Edition>,
     pub(super) allow_no_route: bool,
     pub(super) kind: Overrides,
     /// Functions that are not called although the script has them.
@@ -246,6 +237,10 @@ impl Factory for Rider {
 
     fn files(&self) -> &[WatchedFile] {
         &self.files
+    }
+
+    fn is_current(&self) -> bool {
+        self.edition.as_ref().is_none_or(Edition::is_current)
     }
 
     fn plugin(&self) -> Option<&Facts> {

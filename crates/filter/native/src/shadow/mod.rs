@@ -111,6 +111,10 @@ impl Factory for Shadow {
         self.inner.files()
     }
 
+    fn is_current(&self) -> bool {
+        self.inner.is_current()
+    }
+
     fn plugin(&self) -> Option<&Facts> {
         self.inner.plugin()
     }

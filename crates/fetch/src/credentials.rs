@@ -1,0 +1,81 @@
+//! Who we are to a registry, by a docker configuration file (`docker login` writes one; a pull secret is one).
+
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+/// Largest file that is read.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// What Docker Hub's credentials are kept under.
+const HUB_NAMES: [&str; 4] = ["https://index.docker.io/v1/", "index.docker.io", "docker.io", "registry-1.docker.io"];
+
+/// The value of an `authorization` field for that registry; `None` when the file names none for it.
+///
+/// # Errors
+/// The file cannot be read or makes no sense, or keeps the credentials elsewhere.
+pub(crate) fn of(path: &Path, registry: &str) -> Result<Option<String>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let about = std::fs::metadata(path).map_err(|error| failed(&error))?;
+    if about.len() > MAX_BYTES {
+        return Err(failed(&format!("it has {} bytes; at most {MAX_BYTES} are read", about.len())));
+    }
+    let text = std::fs::read(path).map_err(|error| failed(&error))?;
+    // Whatever is wrong with it is not shown: it holds passwords.
+    let config: Value = serde_json::from_slice(&text).map_err(|_| failed(&"it is no JSON"))?;
+    entry(&config, registry).map_err(|error| failed(&error))
+}
+
+fn entry(config: &Value, registry: &str) -> Result<Option<String>, String> {
+    let names: Vec<String> = match registry {
+        "docker.io" => HUB_NAMES.map(str::to_owned).to_vec(),
+        _ => vec![registry.to_owned(), format!("https://{registry}"), format!("https://{registry}/")],
+    };
+    let under = |field: &str| names.iter().find_map(|name| config.get(field)?.get(name));
+    let Some(entry) = under("auths") else {
+        if under("credHelpers").is_some() || config.get("credsStore").is_some() {
+            return Err(format!("the credentials for {registry} are kept by a helper program, which is not supported"));
+        }
+        return Ok(None);
+    };
+    let text = |key: &str| entry.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    if text("identitytoken").is_some() || text("registrytoken").is_some() {
+        return Err(format!("the credentials for {registry} are a token, which is not supported"));
+    }
+    match (text("username"), text("password"), text("auth")) {
+        (Some(user), Some(password), _) => Ok(Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))),
+        (_, _, Some(auth)) if STANDARD.decode(auth).is_ok_and(|pair| pair.contains(&b':')) => {
+            Ok(Some(format!("Basic {auth}")))
+        }
+        _ => Err(format!("the credentials for {registry} are no user with a password")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn credentials_are_found_by_the_registrys_name() {
+        let config = json!({"auths": {
+            "r.io": {"auth": "YTpi"},
+            "https://s.io/": {"username": "a", "password": "b", "auth": ""},
+            "https://index.docker.io/v1/": {"auth": "YTpi"},
+            "bad.io": {"auth": "YQ=="},
+            "token.io": {"identitytoken": "x"},
+        }});
+        let basic = Ok(Some("Basic YTpi".to_owned()));
+        for registry in ["r.io", "s.io", "docker.io"] {
+            assert_eq!(entry(&config, registry), basic, "{registry}");
+        }
+        assert_eq!(entry(&config, "other.io"), Ok(None));
+        assert!(entry(&config, "bad.io").unwrap_err().contains("no user with a password"));
+        assert!(entry(&config, "token.io").unwrap_err().contains("a token"));
+        let helper = json!({"credHelpers": {"r.io": "gcloud"}});
+        assert!(entry(&helper, "r.io").unwrap_err().contains("helper program"));
+        assert_eq!(entry(&helper, "s.io"), Ok(None));
+    }
+}

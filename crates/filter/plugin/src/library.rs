@@ -1,0 +1,195 @@
+//! Code from elsewhere that is here: what configurations ask for, and what was fetched for them.
+//!
+//! Whoever checks a configuration begins anew ([`Library::check`]), lets everything be built, and then sees what was asked
+//! for and is not here ([`Library::wanted`]). He fetches it, puts it down ([`Library::put`]) and checks again. Nothing here
+//! fetches or waits: plugins that are built before their code is here are not run.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::remote::{Place, Remote};
+
+/// The library of this process.
+pub fn library() -> &'static Library {
+    static LIBRARY: Library = Library::new();
+    &LIBRARY
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Library(Mutex<Option<Shelf>>);
+
+#[derive(Debug, Default)]
+struct Shelf {
+    /// Grows with each configuration that is read because somebody changed or asked something.
+    round: u64,
+    /// What could not be fetched is left out instead of refused.
+    lenient: bool,
+    entries: HashMap<Remote, Entry>,
+    asked: Vec<Remote>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    round: u64,
+    outcome: Result<Arc<[u8]>, String>,
+}
+
+/// What the library says about some code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    Here(Arc<[u8]>),
+    /// A plugin without it is built, and stands in its place as one that fails.
+    Missing(String),
+    /// The configuration is refused.
+    Failed(String),
+}
+
+impl Library {
+    pub const fn new() -> Library {
+        Library(Mutex::new(None))
+    }
+
+    /// A configuration is about to be read because something changed: what failed before is tried again, and images that
+    /// may have moved are looked for.
+    pub fn begin_round(&self) {
+        self.shelf(|shelf| shelf.round += 1);
+    }
+
+    /// A configuration is about to be checked: forgets who asked for what before.
+    pub fn check(&self) {
+        self.shelf(|shelf| shelf.asked.clear());
+    }
+
+    /// Whether code that could not be fetched is left out, as at the start of the process, where there is nothing else to
+    /// go on with.
+    pub fn be_lenient(&self, lenient: bool) {
+        self.shelf(|shelf| shelf.lenient = lenient);
+    }
+
+    /// Asks for code.
+    pub fn find(&self, remote: &Remote) -> Found {
+        self.shelf(|shelf| {
+            if !shelf.asked.contains(remote) {
+                shelf.asked.push(remote.clone());
+            }
+            match shelf.current(remote) {
+                Some(Ok(bytes)) => Found::Here(bytes),
+                Some(Err(reason)) if shelf.lenient => Found::Missing(reason),
+                Some(Err(reason)) => Found::Failed(reason),
+                None => Found::Missing("it was not fetched yet".to_owned()),
+            }
+        })
+    }
+
+    /// What was asked for since the check began and was not tried in this round.
+    pub fn wanted(&self) -> Vec<Remote> {
+        self.shelf(|shelf| shelf.asked.iter().filter(|remote| shelf.current(remote).is_none()).cloned().collect())
+    }
+
+    /// What was asked for since the check began and could not be fetched.
+    pub fn failed(&self) -> Vec<Remote> {
+        let failed = |shelf: &Shelf, remote: &Remote| shelf.current(remote).is_some_and(|outcome| outcome.is_err());
+        self.shelf(|shelf| shelf.asked.iter().filter(|remote| failed(shelf, remote)).cloned().collect())
+    }
+
+    /// What came of fetching it.
+    pub fn put(&self, remote: Remote, outcome: Result<Vec<u8>, String>) {
+        self.shelf(|shelf| {
+            let entry = Entry { round: shelf.round, outcome: outcome.map(Arc::from) };
+            shelf.entries.insert(remote, entry);
+        });
+    }
+
+    /// Forgets what nobody asked for since the check began. How many pieces of code stay.
+    pub fn forget_others(&self) -> usize {
+        self.shelf(|shelf| {
+            let asked = std::mem::take(&mut shelf.asked);
+            shelf.entries.retain(|remote, _| asked.contains(remote));
+            shelf.asked = asked;
+            shelf.entries.values().filter(|entry| entry.outcome.is_ok()).count()
+        })
+    }
+
+    fn shelf<T>(&self, work: impl FnOnce(&mut Shelf) -> T) -> T {
+        let mut guard: MutexGuard<'_, Option<Shelf>> = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        work(guard.get_or_insert_default())
+    }
+}
+
+impl Default for Library {
+    fn default() -> Library {
+        Library::new()
+    }
+}
+
+impl Shelf {
+    /// What came of it, unless that does not count any more.
+    fn current(&self, remote: &Remote) -> Option<Result<Arc<[u8]>, String>> {
+        let entry = self.entries.get(remote)?;
+        let moves = matches!(&remote.place, Place::Image(image) if image.always);
+        let counts = entry.round == self.round || entry.outcome.is_ok() && !moves;
+        counts.then(|| entry.outcome.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::from_json_text;
+
+    fn remote(url: &str) -> Remote {
+        let text = format!(r#"{{"url": "{url}"}}"#);
+        Remote::read(from_json_text(&text).unwrap().fields().unwrap()).unwrap()
+    }
+
+    fn here(text: &str) -> Found {
+        Found::Here(Arc::from(text.as_bytes()))
+    }
+
+    #[test]
+    fn what_is_asked_for_is_wanted_until_it_was_tried() {
+        let (library, code) = (Library::new(), remote("oci://a/b:1"));
+        library.check();
+        assert_eq!(library.find(&code), Found::Missing("it was not fetched yet".into()));
+        library.find(&code);
+        assert_eq!(library.wanted(), std::slice::from_ref(&code));
+        library.put(code.clone(), Err("no".into()));
+        assert_eq!((library.wanted(), library.failed()), (vec![], vec![code.clone()]));
+        assert_eq!(library.find(&code), Found::Failed("no".into()));
+        library.be_lenient(true);
+        assert_eq!(library.find(&code), Found::Missing("no".into()));
+        library.be_lenient(false);
+        library.begin_round();
+        assert_eq!(library.wanted(), std::slice::from_ref(&code), "a new round tries again");
+        library.put(code.clone(), Ok(b"x".to_vec()));
+        library.begin_round();
+        assert_eq!((library.find(&code), library.wanted()), (here("x"), vec![]));
+    }
+
+    #[test]
+    fn an_image_that_moves_is_looked_for_in_each_round() {
+        let (library, moving, standing) = (Library::new(), remote("oci://a/b:latest"), remote("oci://a/b:1"));
+        library.check();
+        for code in [&moving, &standing] {
+            library.put(code.clone(), Ok(b"1".to_vec()));
+            assert_eq!(library.find(code), here("1"));
+        }
+        library.begin_round();
+        assert_eq!(library.wanted(), [moving]);
+    }
+
+    #[test]
+    fn what_nobody_asks_for_is_forgotten() {
+        let (library, a, b) = (Library::new(), remote("oci://a/a:1"), remote("oci://a/b:1"));
+        for code in [&a, &b] {
+            library.put(code.clone(), Ok(b"1".to_vec()));
+        }
+        library.check();
+        library.find(&a);
+        assert_eq!(library.forget_others(), 1);
+        library.check();
+        library.find(&b);
+        assert_eq!(library.wanted(), [b]);
+    }
+}

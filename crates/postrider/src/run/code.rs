@@ -1,0 +1,199 @@
+//! Code from elsewhere for the plugins of a configuration: fetched by tasks of the control thread, while everything goes
+//! on; what failed is tried again.
+//!
+//! ```text
+//!  read ── all here ──────────────────────────────> put in force
+//!    └── some wanted ──> fetch ──> read again ──┬──> put in force
+//!                          ^                    └──> refused, or left out at the start
+//!                          └── after a pause ───────────┘
+//! ```
+
+use std::future::pending;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use postrider_fetch::{Cache, Endpoint, Fetched, Fetcher, Way};
+use postrider_filter_plugin::{Place, Remote, library};
+use postrider_model::{Address, Discovery, UpstreamProtocol};
+use postrider_telemetry::stats::sets::remote_code as stat;
+use postrider_telemetry::{Block, WorkerStats, info, warning};
+use postrider_worker::Plan;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+/// After code could not be fetched, it is tried again when so much time has passed…
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// … and then ever less often, up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The code that is fetched.
+pub struct Deliveries {
+    fetcher: Arc<Fetcher>,
+    counts: Rc<Block>,
+    /// What is under way; it ends with what came of each.
+    task: Option<JoinHandle<Vec<Delivery>>>,
+    /// A configuration waits for what is under way, whatever comes of it.
+    awaited: bool,
+    /// What failed, and when it is tried again.
+    again: Option<(Instant, Vec<Order>)>,
+    pause: Duration,
+}
+
+/// Code with the way to it.
+#[derive(Clone)]
+struct Order {
+    remote: Remote,
+    way: Result<Way, String>,
+}
+
+struct Delivery {
+    order: Order,
+    outcome: Result<Fetched, String>,
+    /// Tries that failed.
+    failures: u64,
+}
+
+impl Drop for Deliveries {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+impl Deliveries {
+    pub fn new(stats: &WorkerStats) -> Deliveries {
+        Deliveries {
+            fetcher: Arc::new(Fetcher::new(Cache::of_user())),
+            counts: stats.block(&stat::SET, ""),
+            task: None,
+            awaited: false,
+            again: None,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    /// Nothing that was asked for before matters any more.
+    pub fn forget(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+        (self.again, self.awaited) = (None, false);
+    }
+
+    /// Fetches what `plan` is built without.
+    pub fn begin(&mut self, wanted: Vec<Remote>, plan: &Plan) {
+        self.forget();
+        self.pause = FIRST_PAUSE;
+        for remote in &wanted {
+            info!(Config, "fetching code from {}", remote.name());
+        }
+        self.counts.add(stat::REMOTE_LOAD_CACHE_MISSES, wanted.len() as u64);
+        let orders = wanted.into_iter().map(|remote| Order { way: way(&remote, plan), remote });
+        self.start(orders.collect());
+        self.awaited = true;
+    }
+
+    /// Waits until what was begun is here or failed, and puts it down. Whether the configuration is to be read again: it
+    /// waits for this, or something came that it lacks.
+    pub async fn arrive(&mut self) -> bool {
+        let Some(task) = &mut self.task else { return false };
+        let delivered = task.await.unwrap_or_default();
+        self.task = None;
+        let mut counts = std::mem::take(&mut self.awaited);
+        let mut failed = Vec::new();
+        for Delivery { order, outcome, failures } in delivered {
+            self.counts.add(stat::REMOTE_LOAD_FETCH_FAILURES, failures);
+            let name = order.remote.name();
+            let outcome = match outcome {
+                Ok(Fetched { bytes, cached }) => {
+                    let (counter, whence) = match cached {
+                        true => (stat::REMOTE_LOAD_CACHE_HITS, "found in the cache"),
+                        false => (stat::REMOTE_LOAD_FETCH_SUCCESSES, "fetched"),
+                    };
+                    self.counts.inc(counter);
+                    info!(Config, "code from {name}: {} bytes, {whence}", bytes.len());
+                    counts = true;
+                    Ok(bytes)
+                }
+                Err(reason) => {
+                    warning!(Config, "code from {name} cannot be fetched: {reason}");
+                    failed.push(order.clone());
+                    Err(reason)
+                }
+            };
+            library().put(order.remote, outcome);
+        }
+        self.again = (!failed.is_empty()).then(|| (Instant::now() + self.pause, failed));
+        self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
+        counts
+    }
+
+    /// The same for the main loop, for ever: also tries again what failed. Whoever gives up waiting misses nothing by it.
+    pub async fn changed(&mut self) -> bool {
+        if self.task.is_some() {
+            return self.arrive().await;
+        }
+        let Some((at, _)) = &self.again else { return pending().await };
+        tokio::time::sleep_until(*at).await;
+        let orders = self.again.take().map(|(_, orders)| orders).unwrap_or_default();
+        self.start(orders);
+        self.arrive().await
+    }
+
+    /// A configuration is in force: what it does not name is forgotten. What it lacks is tried again.
+    pub fn settle(&mut self) {
+        let kept = library().forget_others();
+        self.counts.gauge_set(stat::REMOTE_LOAD_CACHE_ENTRIES, kept as u64);
+        let failed = library().failed();
+        if let Some((_, orders)) = &mut self.again {
+            orders.retain(|order| failed.contains(&order.remote));
+        }
+        self.again.take_if(|(_, orders)| orders.is_empty());
+    }
+
+    fn start(&mut self, orders: Vec<Order>) {
+        let mut all = JoinSet::new();
+        for order in orders {
+            let fetcher = self.fetcher.clone();
+            all.spawn(async move {
+                let failures = AtomicU64::new(0);
+                let count = |_: &str| {
+                    failures.fetch_add(1, Ordering::Relaxed);
+                };
+                let way = order.way.as_ref().map_err(String::as_str);
+                let outcome = fetcher.fetch(&order.remote, way, count).await;
+                Delivery { order, outcome, failures: failures.into_inner() }
+            });
+        }
+        self.task = Some(tokio::spawn(all.join_all()));
+    }
+}
+
+/// How the cluster that the code names is reached.
+fn way(remote: &Remote, plan: &Plan) -> Result<Way, String> {
+    let Place::Cluster { cluster: name, .. } = &remote.place else { return Err(String::new()) };
+    let cluster = plan.clusters.iter().find(|cluster| *cluster.name == **name);
+    let cluster = cluster.ok_or_else(|| format!("there is no cluster `{name}`"))?;
+    if !matches!(cluster.model.upstream.protocol, UpstreamProtocol::Http1 | UpstreamProtocol::Auto) {
+        return Err(format!("the cluster `{name}` speaks HTTP/2; code is fetched by HTTP/1.1"));
+    }
+    let endpoints = match &cluster.model.discovery {
+        Discovery::Static(endpoints) => endpoints
+            .iter()
+            .map(|endpoint| match &endpoint.address {
+                Address::Tcp(address) => {
+                    let host = (!endpoint.hostname.is_empty()).then(|| endpoint.hostname.clone());
+                    Endpoint::Address(*address, host)
+                }
+                Address::Unix { path, .. } => Endpoint::Unix(path.clone()),
+            })
+            .collect(),
+        Discovery::StrictDns(names) | Discovery::LogicalDns(names) => {
+            names.names.iter().map(|name| Endpoint::Name(name.host.clone(), name.port)).collect()
+        }
+        Discovery::Original(_) => return Err(format!("the cluster `{name}` has no endpoints of its own")),
+    };
+    Ok(Way::of_cluster(endpoints, cluster.tls.clone()))
+}

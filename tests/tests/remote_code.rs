@@ -1,0 +1,333 @@
+//! Code of plugins from elsewhere: a configuration waits for it, and what cannot be had changes nothing that works.
+
+use std::sync::mpsc;
+
+use postrider_tests::kit::proxy::{Launch, accepted, run};
+use postrider_tests::kit::{Origin, Proxy, TempDir, wait_until};
+use postrider_tests::plugins::{config, everything, manifest};
+use postrider_tests::registry::{Shelf, gzip, ok, registry, sha256, tar};
+use postrider_tests::tls::{Authority, upstream};
+use postrider_tests::tls_origin::Serving;
+use postrider_tests::{get, postrider_only};
+use serde_json::{Value, json};
+
+/// A plugin that says its version in each response.
+fn script(version: u32) -> String {
+    format!(
+        "require('rider')\nlocal plugin = {{}}\nfunction plugin.on_response() envoy.resp.set_header('x-version', \
+         '{version}') end\nreturn plugin\n"
+    )
+}
+
+/// A plugin with that code, whose failures are answered with 503.
+fn plugin(remote: Value) -> Value {
+    manifest("versioned", json!({"code": {"remote": remote}, "on_error": "503"}))
+}
+
+fn by_url(shelf: &Shelf, path: &str, code: &str) -> Value {
+    json!({"url": shelf.url(path), "sha256": sha256(code), "retry_policy": {"num_retries": 0}})
+}
+
+/// With a folder for fetched code.
+fn launch(cache: &TempDir) -> Launch {
+    let folder = cache.path().join("code").to_string_lossy().into_owned();
+    Launch { environment: vec![("POSTRIDER_CODE_CACHE".to_owned(), folder)], ..Launch::default() }
+}
+
+fn start(plugin: Value, origin: &Origin, cache: &TempDir) -> Proxy {
+    Proxy::start_with(&config(&[plugin], everything(), origin), launch(cache))
+}
+
+/// What a request is answered.
+fn version(proxy: &Proxy) -> (u16, String) {
+    let answer = proxy.exchange(get("/"));
+    (answer.status, answer.headers.values("x-version").join("|"))
+}
+
+fn is(version: u32) -> (u16, String) {
+    (200, version.to_string())
+}
+
+fn count(proxy: &Proxy, name: &str) -> u64 {
+    proxy.stats().value(&format!("code.remote_load_{name}"))
+}
+
+#[test]
+fn code_is_fetched_before_the_start_and_kept() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    shelf.put("/plugin.lua", script(1));
+    let plugin = plugin(by_url(&shelf, "/plugin.lua", &script(1)));
+    let proxy = start(plugin.clone(), &origin, &cache);
+    assert_eq!((version(&proxy), shelf.asked("/plugin.lua")), (is(1), 1));
+    assert_eq!((count(&proxy, "cache_misses"), count(&proxy, "fetch_successes")), (1, 1));
+    assert_eq!(count(&proxy, "cache_entries"), 1);
+    let plugins = proxy.admin_json("/plugins?format=json").to_string();
+    assert!(plugins.contains(&shelf.url("/plugin.lua")), "{plugins}");
+    drop(proxy);
+
+    let proxy = start(plugin.clone(), &origin, &cache);
+    assert_eq!((version(&proxy), shelf.asked("/plugin.lua")), (is(1), 1), "from the cache");
+    assert_eq!((count(&proxy, "cache_hits"), count(&proxy, "fetch_successes")), (1, 0));
+    drop(proxy);
+
+    std::fs::write(cache.path().join("code").join(sha256(script(1))), script(2)).unwrap();
+    let proxy = start(plugin, &origin, &cache);
+    assert_eq!((version(&proxy), shelf.asked("/plugin.lua")), (is(1), 2), "what the cache says is checked");
+}
+
+#[test]
+fn redirects_are_followed_so_far() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    let to = |path: &str| format!("HTTP/1.1 302 Found\r\nlocation: {path}\r\ncontent-length: 0\r\n\r\n");
+    shelf.answer("/a", to("/b"));
+    shelf.answer("/b", to(&shelf.url("/c")));
+    shelf.put("/c", script(1));
+    shelf.answer("/loop", to("loop"));
+    let mut proxy = start(plugin(by_url(&shelf, "/a", &script(1))), &origin, &cache);
+    assert_eq!(version(&proxy), is(1));
+    let looping = config(&[plugin(by_url(&shelf, "/loop", &script(2)))], everything(), &origin);
+    let verdict = proxy.reload(looping.to_yaml());
+    assert!(!accepted(&verdict) && verdict.to_string().contains("more than 5 redirects"), "{verdict}");
+    assert_eq!(version(&proxy), is(1));
+}
+
+#[test]
+fn what_cannot_be_fetched_leaves_the_last_good_configuration_and_is_tried_again() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    shelf.put("/1.lua", script(1));
+    let mut proxy = start(plugin(by_url(&shelf, "/1.lua", &script(1))), &origin, &cache);
+    let next = config(&[plugin(by_url(&shelf, "/2.lua", &script(2)))], everything(), &origin).to_yaml();
+    let refused = proxy.reload(&next);
+    let text = refused.to_string();
+    assert!(!accepted(&refused) && text.contains("cannot be fetched: the answer is 404"), "{text}");
+    assert!(text.contains("proxy.yaml:") || text.contains(".yaml:"), "with its place: {text}");
+    assert_eq!(version(&proxy), is(1));
+    assert!(count(&proxy, "fetch_failures") >= 1);
+    // Something else than what was asked for is not taken either, and nobody has to say so again.
+    shelf.put("/2.lua", script(3));
+    let before = count(&proxy, "fetch_failures");
+    wait_until("another try", || count(&proxy, "fetch_failures") > before);
+    assert_eq!(version(&proxy), is(1));
+    shelf.put("/2.lua", script(2));
+    wait_until("the new plugin", || version(&proxy) == is(2));
+    assert!(accepted(&proxy.latest_verdict().unwrap()));
+}
+
+#[test]
+fn at_the_start_a_plugin_without_its_code_fails_by_its_policy_until_it_is_there() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    let remote = by_url(&shelf, "/plugin.lua", &script(1));
+    let open = manifest("open", json!({"code": {"remote": remote.clone()}, "on_error": "continue"}));
+    let without = json!({
+        "match": {"prefix": "/without"}, "route": {"cluster": "origin"},
+        "typed_per_filter_config": {"versioned": {
+            "@type": postrider_tests::plugins::MANIFEST_ROUTE, "disabled": true,
+        }},
+    });
+    let rest = json!({"match": {"prefix": "/"}, "route": {"cluster": "origin"}});
+    let plan = config(&[open, plugin(remote)], json!([without, rest]), &origin);
+    let proxy = Proxy::start_with(&plan, launch(&cache));
+    assert_eq!(version(&proxy), (503, String::new()));
+    assert_eq!(proxy.exchange(get("/without")).status, 200);
+    shelf.put("/plugin.lua", script(1));
+    wait_until("the plugins", || version(&proxy) == (200, "1".to_owned()));
+}
+
+#[test]
+fn traffic_goes_on_while_code_is_on_its_way() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    shelf.put("/1.lua", script(1));
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let slow = Origin::start(move |connection| {
+        while connection.request().is_some() {
+            let _ = wait.lock().unwrap().recv();
+            connection.write(&ok("text/plain", script(2)));
+        }
+    });
+    let proxy = start(plugin(by_url(&shelf, "/1.lua", &script(1))), &origin, &cache);
+    let url = format!("http://{}/2.lua", slow.address);
+    let remote = json!({"url": url, "sha256": sha256(script(2))});
+    let next = config(&[plugin(remote)], everything(), &origin).to_yaml();
+    let name = proxy.config_path().file_name().unwrap().to_str().unwrap().to_owned();
+    proxy.directory().write(&name, next);
+    let before = proxy.latest_verdict();
+    slow.wait_requests(1);
+    assert_eq!((version(&proxy), proxy.latest_verdict()), (is(1), before.clone()));
+    go.send(()).unwrap();
+    assert!(accepted(&proxy.await_verdict(before.as_ref())));
+    assert_eq!(version(&proxy), is(2));
+}
+
+#[test]
+fn a_cluster_is_asked_in_its_way() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    shelf.put("/plugin.lua", script(1));
+    let through = |cluster: &str, version: u32| {
+        let uri = json!({"uri": "https://code.test/plugin.lua", "cluster": cluster, "timeout": "5s"});
+        plugin(json!({"http_uri": uri, "sha256": sha256(script(version))}))
+    };
+    let authority = Authority::new("code");
+    let answer = String::from_utf8(ok("text/plain", script(2))).unwrap();
+    let secure = Serving::new(&authority.issue(&["code.test"])).answering_once(&answer, true).start();
+    let context = json!({"sni": "code.test", "common_tls_context": {"validation_context": {
+        "trusted_ca": {"inline_string": authority.pem()},
+        "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "code.test"}}],
+    }}});
+    let sites = |plugin: Value| {
+        config(&[plugin], everything(), &origin).cluster("code", &[shelf.origin.address]).cluster_with(
+            "secure",
+            &[secure.address],
+            json!({"transport_socket": upstream(context.clone())}),
+        )
+    };
+    let mut proxy = Proxy::start_with(&sites(through("code", 1)), launch(&cache));
+    assert_eq!(version(&proxy), is(1));
+    let seen = &shelf.origin.requests()[0];
+    assert_eq!((seen.target.as_str(), seen.headers.values("host")), ("/plugin.lua", vec!["code.test"]));
+    let verdict = proxy.reload(sites(through("secure", 2)).to_yaml());
+    assert!(accepted(&verdict), "{verdict}");
+    assert_eq!(version(&proxy), is(2));
+    assert_eq!(secure.hellos()[0].server_name.as_deref(), Some("code.test"));
+}
+
+const MODULE: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
+const OCI_ARCHIVE: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+const DOCKER_ARCHIVE: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
+
+fn image(shelf: &Shelf, name: &str, more: Value) -> Value {
+    let mut remote = json!({
+        "url": format!("oci://{}/{name}", shelf.host()), "insecure": true, "retry_policy": {"num_retries": 0},
+    });
+    for (key, value) in more.as_object().unwrap() {
+        remote[key] = value.clone();
+    }
+    remote
+}
+
+#[test]
+fn images_are_artifacts_and_archives() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, cache) = (Origin::echo("a"), TempDir::new());
+    let shelf = registry(None);
+    let archive = |version: u32| gzip(&tar("plugin.wasm", &script(version)));
+    shelf.image("plugins/module", "v1", &[(MODULE, script(1).as_bytes())]);
+    shelf.image("plugins/oci", "v1", &[(OCI_ARCHIVE, b"base"), (OCI_ARCHIVE, &archive(2))]);
+    shelf.image("plugins/docker", "v1", &[(DOCKER_ARCHIVE, &archive(3))]);
+    let listed = shelf.image("plugins/list", "inner", &[(MODULE, script(4).as_bytes())]);
+    let entry =
+        |digest: &str, kind: &str| json!({"digest": format!("sha256:{digest}"), "platform": {"architecture": kind}});
+    let list = json!({"manifests": [entry(&"0".repeat(64), "amd64"), entry(&listed, "wasm")]});
+    let sum = shelf.manifest("plugins/list", "v1", &list);
+    let mut proxy = start(plugin(image(&shelf, "plugins/module:v1", json!({}))), &origin, &cache);
+    assert_eq!(version(&proxy), is(1));
+    for (name, wanted) in [
+        ("plugins/oci:v1".to_owned(), 2),
+        ("plugins/docker:v1".to_owned(), 3),
+        (format!("plugins/list@sha256:{sum}"), 4),
+    ] {
+        let next = config(&[plugin(image(&shelf, &name, json!({})))], everything(), &origin);
+        let verdict = proxy.reload(next.to_yaml());
+        assert!(accepted(&verdict), "{name}: {verdict}");
+        assert_eq!(version(&proxy), is(wanted), "{name}");
+    }
+    shelf.image("plugins/other", "v1", &[("application/vnd.oci.image.layer.v1.tar+zstd", b"x")]);
+    shelf.image("plugins/empty", "v1", &[(OCI_ARCHIVE, &gzip(&tar("other.wasm", "x")))]);
+    // Hears a greeting where it is not plain HTTP.
+    let closing = Origin::start(|_| {});
+    let silent = format!("oci://{}/a:v1", closing.address);
+    for (name, more, reason) in [
+        ("plugins/none:v1", json!({}), "the registry answers 404"),
+        ("plugins/other:v1", json!({}), "tar+zstd"),
+        ("plugins/empty:v1", json!({}), "has no plugin.wasm"),
+        ("plugins/oci:v1", json!({"sha256": "0".repeat(64)}), "the SHA-256 of its manifest is"),
+        ("plugins/none:v2", json!({"insecure": false, "url": silent}), "TLS with"),
+        ("plugins/OCI:v1", json!({}), "is no image"),
+    ] {
+        let next = config(&[plugin(image(&shelf, name, more))], everything(), &origin);
+        let verdict = proxy.reload(next.to_yaml());
+        assert!(!accepted(&verdict) && verdict.to_string().contains(reason), "{name}: {verdict}");
+        assert_eq!(version(&proxy), is(4), "{name}");
+    }
+}
+
+#[test]
+fn a_private_registry_takes_a_pull_secret() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, cache) = (Origin::echo("a"), TempDir::new());
+    let shelf = registry(Some("robot:secret"));
+    shelf.image("private", "v1", &[(MODULE, script(1).as_bytes())]);
+    let secret = |password: &str| {
+        let auths = json!({"auths": {shelf.host(): {"username": "robot", "password": password}}});
+        cache.write(&format!("{password}.json"), auths.to_string()).to_str().unwrap().to_owned()
+    };
+    let with = |password: &str| plugin(image(&shelf, "private:v1", json!({"image_pull_secret": secret(password)})));
+    let mut proxy = start(with("wrong"), &origin, &cache);
+    assert_eq!(version(&proxy).0, 503);
+    assert!(!proxy.stderr().contains("wrong\""), "no password in the log");
+    let verdict = proxy.reload(config(&[with("secret")], everything(), &origin).to_yaml());
+    assert!(accepted(&verdict), "{verdict}");
+    assert_eq!(version(&proxy), is(1));
+    let scopes = "/token?service=test&scope=repository:private:pull";
+    assert!(shelf.asked(scopes) >= 2);
+}
+
+#[test]
+fn a_tag_that_moves_is_looked_for_with_each_reload() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, cache) = (Origin::echo("a"), TempDir::new());
+    let shelf = registry(None);
+    shelf.image("moving", "latest", &[(MODULE, script(1).as_bytes())]);
+    let mut proxy = start(plugin(image(&shelf, "moving", json!({}))), &origin, &cache);
+    assert_eq!(version(&proxy), is(1));
+    shelf.image("moving", "latest", &[(MODULE, script(2).as_bytes())]);
+    let before = proxy.latest_verdict();
+    proxy.signal("HUP");
+    assert!(accepted(&proxy.await_verdict(before.as_ref())));
+    assert_eq!(version(&proxy), is(2));
+    // Only the manifest is asked for when the code is here.
+    let blobs = |shelf: &Shelf| shelf.origin.requests().iter().filter(|it| it.target.contains("/blobs/")).count();
+    let asked = blobs(&shelf);
+    let before = proxy.latest_verdict();
+    proxy.signal("HUP");
+    assert!(accepted(&proxy.await_verdict(before.as_ref())));
+    assert_eq!((version(&proxy), blobs(&shelf)), (is(2), asked));
+}
+
+#[test]
+fn validate_contacts_nobody_and_says_so() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, folder) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    let text = config(&[plugin(by_url(&shelf, "/plugin.lua", "x"))], everything(), &origin).to_yaml();
+    let file = folder.write("proxy.yaml", text);
+    let done = run(&["validate", file.to_str().unwrap()]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stderr.contains("is not fetched here, so the plugin was not tried"), "{}", done.stderr);
+    assert_eq!(shelf.origin.connection_count(), 0);
+}
