@@ -5,14 +5,22 @@ use std::path::{Path, PathBuf};
 use postrider_testkit::config::extension;
 use serde_json::{Value, json};
 
-/// Languages in which every plugin is written.
-pub const LANGUAGES: [&str; 3] = ["c", "go", "rust"];
+/// Languages in which every plugin is written. Rust is among them where a compiler for its target could be had, and `.ci/wasm`
+/// says where not.
+pub fn languages() -> Vec<&'static str> {
+    let left_out = folder("rust").join("built").exists() && !folder("rust").join("passthrough.wasm").exists();
+    if left_out { vec!["c", "go"] } else { vec!["c", "go", "rust"] }
+}
+
+fn folder(language: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    target.join("tools/wasm").join(language)
+}
 
 /// The file of a plugin's module; panics when it was not built.
 pub fn module(language: &str, plugin: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
-    let path = target.join("tools/wasm").join(language).join(format!("{plugin}.wasm"));
+    let path = folder(language).join(format!("{plugin}.wasm"));
     assert!(path.exists(), "{} is not built: `make test` builds it, or .ci/wasm", path.display());
     path.canonicalize().expect("the module's folder is there")
 }

@@ -152,7 +152,7 @@ fn traffic_goes_on_while_code_is_on_its_way() {
     }
     let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
     shelf.put("/1.lua", script(1));
-    let (go, wait) = mpsc::channel::<()>();
+    let (go, wait) = mpsc::sync_channel::<()>(1);
     let wait = std::sync::Mutex::new(wait);
     let slow = Origin::start(move |connection| {
         while connection.request().is_some() {

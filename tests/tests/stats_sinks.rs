@@ -10,6 +10,9 @@ use postrider_tests::kit::{DEADLINE, Origin, Proxy, wait_until};
 use postrider_tests::postrider_only;
 use serde_json::{Value, json};
 
+/// Datagrams that wait for a test: more than any of these tests looks at late.
+const HELD: usize = 65_536;
+
 /// A server that takes datagrams as they come: a flush is more of them than a socket's buffer holds.
 struct Recorder {
     address: SocketAddr,
@@ -20,7 +23,7 @@ impl Recorder {
     fn start() -> Recorder {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
         let address = socket.local_addr().unwrap();
-        let (sender, datagrams) = mpsc::channel();
+        let (sender, datagrams) = mpsc::sync_channel(HELD);
         // Blocked in a system call or not, the thread is gone with the process: nothing can come for it any more.
         std::thread::spawn(move || {
             let mut buffer = vec![0; 65_536];

@@ -4,7 +4,7 @@
 use postrider_tests::envoy;
 use postrider_tests::kit::{Origin, Response};
 use postrider_tests::site::{self, Site};
-use postrider_tests::wasm::{LANGUAGES, filter, module};
+use postrider_tests::wasm::{filter, languages, module};
 use serde_json::{Value, json};
 
 /// Whether the proxy under test runs WebAssembly: Postrider refuses such filters by name as yet.
@@ -26,7 +26,7 @@ fn passthrough_changes_nothing() {
     if !hosted() {
         return;
     }
-    for language in LANGUAGES.into_iter().chain(["assemblyscript"]) {
+    for language in languages().into_iter().chain(["assemblyscript"]) {
         let site = site(language, "passthrough", &json!({}));
         let answer = site.ask("POST", "/a?b", "x-a: 1\r\ncontent-length: 5\r\n\r\nhello");
         assert_eq!((answer.status, answer.header("x-origin")), (200, "a"), "{language}");
@@ -42,7 +42,7 @@ fn basic_auth_lets_in_who_is_known() {
     if !hosted() {
         return;
     }
-    for language in LANGUAGES.into_iter().chain(["assemblyscript"]) {
+    for language in languages().into_iter().chain(["assemblyscript"]) {
         let site = site(language, "basic_auth", &user());
         let answer = site.get("/", "authorization: Basic Zm9vbmFtZTp2YWxpZHBhc3N3b3Jk\r\nx-auth-user: root\r\n");
         assert_eq!(answer.status, 200, "{language}");
@@ -69,7 +69,7 @@ fn headers_are_renamed_both_ways() {
     if !hosted() {
         return;
     }
-    for language in LANGUAGES {
+    for language in languages() {
         let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-old-z: 1\r\nx-other: 2\r\n\r\nok");
         let filter = filter(&module(language, "headers"), &json!({"from": "x-old-", "to": "x-new-"}));
         let site = site::with([filter]).start_before(origin);
@@ -88,7 +88,7 @@ fn bodies_are_rewritten_both_ways_whole() {
     if !hosted() {
         return;
     }
-    for language in LANGUAGES {
+    for language in languages() {
         let origin = Origin::start(|connection| {
             while connection.request().is_some() {
                 let chunks = "5\r\na cat\r\n7\r\n and ca\r\n8\r\nt and ca\r\n0\r\n\r\n";
@@ -112,7 +112,7 @@ fn a_callout_decides_by_its_status() {
     if !hosted() {
         return;
     }
-    for language in LANGUAGES {
+    for language in languages() {
         let service = Origin::start(|connection| {
             while let Some(request) = connection.request() {
                 let answer = match request.headers.values("x-original-path").as_slice() {
@@ -149,7 +149,7 @@ fn a_call_to_nowhere_is_denied_at_once() {
     if !hosted() {
         return;
     }
-    for language in LANGUAGES {
+    for language in languages() {
         let site = site(language, "callout", &json!({"cluster": "nowhere", "path": "/"}));
         let answer = site.get("/", "");
         assert_eq!((answer.status, answer.text()), (500, "no call\n"), "{language}");
@@ -162,7 +162,7 @@ fn one_machine_runs_two_configurations() {
     if !hosted() {
         return;
     }
-    for language in LANGUAGES {
+    for language in languages() {
         let named = |config| {
             let mut filter = filter(&module(language, "headers"), &config);
             filter["name"] = config["to"].clone();

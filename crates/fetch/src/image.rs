@@ -202,7 +202,7 @@ fn choice(manifest: &Value) -> Result<Option<&str>, String> {
     };
     // Images that are built for no machine often claim to be for the most common one.
     let chosen = (all.iter().find(|entry| is(entry, "wasm")))
-        .or_else(|| if let [only] = all.as_slice() { Some(only) } else { None })
+        .or(if let [only] = all.as_slice() { Some(only) } else { None })
         .or_else(|| all.iter().find(|entry| is(entry, "amd64")));
     let chosen = chosen.ok_or("the image is a list of images, none of which is for wasm or amd64")?;
     digest(chosen).map(Some)
