@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{Host, Moment};
-use postrider_filter_plugin::{Account, Circuit};
+use postrider_filter_plugin::{Account, Circuit, Metrics};
 use postrider_telemetry::log::{Component, Level};
 use postrider_telemetry::{Block, WorkerStats};
 
-use crate::abi::{Metrics, Scratch, Turn};
+use crate::abi::{Scratch, Turn};
 use crate::file_log::FileLog;
 use crate::machine::Machine;
 use crate::observe::{self, Event};
@@ -80,7 +80,7 @@ impl Plugin {
             Dialect::Rider => (format!("rider.{}", facts.name.replace(':', "_")), None, None),
         };
         Plugin {
-            metrics: Some(Metrics::new(stats, prefix)),
+            metrics: Some(Metrics::new(stats, prefix, "lua")),
             worker: Some(OnWorker {
                 account: Account::new(stats, &facts.name),
                 circuit: Circuit::new(facts.policy.circuit),

@@ -1,8 +1,8 @@
-//! What plugins have in common, whatever runs them: manifests, code, schemas, counts and circuits.
+//! What plugins have in common, whatever runs them: manifests, code, schemas, counts, statistics of their own and circuits.
 //!
 //! What it is for: a runtime's host reads a plugin's configuration and keeps its rules with what is here, and adds only
 //! what its virtual machine needs. [`Manifest`] and [`Code`] are read on control threads, when a configuration is loaded;
-//! [`Account`] and [`Circuit`] belong to one worker and are used with every call.
+//! [`Account`], [`Metrics`] and [`Circuit`] belong to one worker and are used with every call.
 //!
 //! What it must never do: know a runtime, run code, or read a file on a worker.
 //!
@@ -16,6 +16,7 @@ mod code;
 pub mod json;
 mod library;
 mod manifest;
+mod metrics;
 mod missing;
 pub mod read;
 mod remote;
@@ -26,6 +27,7 @@ pub use circuit::Circuit;
 pub use code::{Code, Edition, MAX_CODE_BYTES, MAX_FOLDER_BYTES, MAX_FOLDER_FILES};
 pub use library::{Found, Library, library};
 pub use manifest::{KIND, MAX_FAULTS, Manifest, Override, PHASES, ROUTE_KIND};
+pub use metrics::{Metrics, Named, Sort};
 pub use missing::Missing;
 pub use remote::{Image, Place, Remote, Retries};
 pub use schema::Schema;

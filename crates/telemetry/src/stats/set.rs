@@ -32,7 +32,7 @@ pub struct Codes {
 }
 
 /// What a histogram's values are. Decides nothing about storage; the Prometheus buckets are Envoy's for every unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
     Milliseconds,
     Microseconds,

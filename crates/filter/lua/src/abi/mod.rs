@@ -24,7 +24,6 @@ mod values;
 
 pub(crate) use call::CallRequest;
 pub(crate) use choice::Choice;
-pub(crate) use metrics::Metrics;
 pub(crate) use table::TABLE;
 pub(crate) use text::Text;
 pub(crate) use turn::{Context, Scratch, Side, Turn};
