@@ -80,6 +80,9 @@ pub struct StreamInfo {
     pub is_health_check: bool,
     /// A filter wants the client's connection closed after this stream.
     pub drain_connection: bool,
+    /// The body of the answer that a filter gives comes in pieces from that filter: it sees the head of this answer like
+    /// any other's, and takes it over. Nothing is added to its headers.
+    pub streams_reply: bool,
     /// A filter wants so many bytes of the request held in front of filters at most, not what the connection allows.
     pub request_buffer_limit: Option<u32>,
 }
@@ -169,6 +172,7 @@ impl StreamInfo {
         self.route_is_stale = false;
         self.is_health_check = false;
         self.drain_connection = false;
+        self.streams_reply = false;
         self.request_buffer_limit = None;
     }
 
@@ -217,6 +221,7 @@ impl StreamInfo {
             route_is_stale: false,
             is_health_check: false,
             drain_connection: false,
+            streams_reply: false,
             request_buffer_limit: None,
         }
     }

@@ -77,7 +77,8 @@ pub enum Flow {
 /// An answer made by the proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LocalReply {
-    /// 200 to 599. To a gRPC request, the answer is 200 with the gRPC status that this stands for.
+    /// 200 to 599. To a gRPC request, the answer is 200 with the gRPC status that this stands for. 0 is no answer: the
+    /// stream is cut off.
     pub status: u16,
     /// What a gRPC request is told in its place.
     pub grpc_status: Option<grpc::Code>,

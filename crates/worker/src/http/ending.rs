@@ -238,6 +238,7 @@ impl Exchange {
                 self.reply(connection, http, *reply);
             }
             End::Broken => {
+                self.replying = false;
                 http.stats.inc(sets::http::RQ_RESET_AFTER_DOWNSTREAM_RESPONSE_STARTED);
                 http.stats.inc(sets::http::DOWNSTREAM_RQ_TX_RESET);
             }

@@ -110,6 +110,8 @@ pub(crate) struct Exchange {
     pub(super) grpc: Option<bool>,
     /// A local reply is prepared: the filters have yet to see it, and the client to get it.
     pub(super) replying: bool,
+    /// Its body comes in pieces from the filter that gave it; so much of it is still to come, where that was said.
+    pub(super) streaming: Option<Option<u64>>,
     /// When the filters let the request go that they had held.
     pub(super) released: Moment,
     /// What the upstream said, when a filter made another status of it.
@@ -171,6 +173,7 @@ impl Exchange {
             counts_grpc: false,
             grpc: None,
             replying: false,
+            streaming: None,
             released: Moment::default(),
             upstream_status: None,
             reply_body: Vec::new(),

@@ -337,6 +337,10 @@ impl Exchange {
     /// How the stream ends when a message goes no further.
     pub(super) fn barred(&mut self, side: Side, http: &Http, barred: Barred) -> End {
         let reply = match barred {
+            Barred::Reply(reply) if reply.status == 0 => {
+                self.fail(Flags::LOCAL_RESET, reply.details);
+                return End::Broken;
+            }
             Barred::Reply(reply) => *reply,
             Barred::Detour => return End::Redirect,
             Barred::TooLarge => {

@@ -141,7 +141,14 @@ impl Exchange {
     /// Shows the prepared reply to the filters; `true` when all of it passed, or something else takes its place.
     pub(super) fn filter_reply(&mut self, connection: &mut Connection, http: &Http, waker: Option<&Waker>) -> bool {
         loop {
+            if self.streaming.is_some() && !connection.out.has_room() {
+                return false;
+            }
             match self.advance(Side::Response, connection, http, waker) {
+                Ok(standing) if self.streaming.is_some() => match self.stream_on(connection, http, standing) {
+                    Some(over) => return over,
+                    None => continue,
+                },
                 Ok(Standing::Paused) => return false,
                 Ok(Standing::Piece) => {
                     // It was emptied when the filters got it. One that took it over may let it go in pieces.
@@ -155,6 +162,9 @@ impl Exchange {
                         return true;
                     }
                     self.conclude(connection, http, end);
+                    if !self.replying {
+                        return true;
+                    }
                 }
             }
         }
@@ -170,16 +180,24 @@ impl Exchange {
                 if self.filter_reply(connection, http, Some(cx.waker())) {
                     return Poll::Ready(());
                 }
+                let mut moved = false;
                 while !connection.out.is_empty() {
                     let buffers = &connection.worker.buffers;
                     match connection.out.poll_flush(cx, &mut connection.io, &mut connection.input, buffers) {
-                        Poll::Ready(Ok(count)) => http.stats.add(stat::DOWNSTREAM_CX_TX_BYTES_TOTAL, count as u64),
+                        Poll::Ready(Ok(count)) => {
+                            http.stats.add(stat::DOWNSTREAM_CX_TX_BYTES_TOTAL, count as u64);
+                            moved = true;
+                        }
                         Poll::Ready(Err(_)) => {
                             self.conclude(connection, http, End::Gone);
                             return Poll::Ready(());
                         }
                         Poll::Pending => break,
                     }
+                }
+                if moved && self.streaming.is_some() {
+                    self.last_activity = connection.worker.clock.now();
+                    continue;
                 }
                 let end = ready!(self.poll_patience(connection, http, cx));
                 let gone = matches!(end, End::Gone | End::Expelled);

@@ -110,6 +110,10 @@ impl Exchange {
         if edited {
             self.edit_response_headers(connection);
         }
+        self.streaming = None;
+        if std::mem::take(&mut self.info.streams_reply) && self.filters.is_some() {
+            return self.begin_streaming(http);
+        }
         match &http.local_replies {
             Some(replies) => self.map_reply(connection, replies),
             None if !self.reply_body.is_empty() && !self.response.fields.has(HeaderId::ContentType) => {
@@ -144,6 +148,9 @@ impl Exchange {
         if !std::mem::take(&mut self.replying) {
             return;
         }
+        if self.streaming.is_some() && self.answered {
+            return;
+        }
         self.info.status = self.response.status();
         if let Some(config) = &http.model.identity.proxy_status {
             self.tell_proxy_status(connection, config);
@@ -157,7 +164,7 @@ impl Exchange {
     }
 
     /// Reads the rest of the request's body if it is here already, so that the connection can go on.
-    fn swallow_body(&mut self, connection: &mut Connection) {
+    pub(super) fn swallow_body(&mut self, connection: &mut Connection) {
         let buffers = &connection.worker.buffers;
         while !self.upload.is_heard() && !connection.input.is_empty() {
             let before = connection.input.bytes().len();

@@ -32,6 +32,7 @@ mod respond;
 mod retry;
 mod send;
 mod stream;
+mod streaming;
 mod taken;
 mod transfer;
 

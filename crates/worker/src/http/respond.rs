@@ -154,7 +154,7 @@ impl Exchange {
         }
     }
 
-    fn write_head(&mut self, connection: &mut Connection, http: &Http, framing: BodyFraming) {
+    pub(super) fn write_head(&mut self, connection: &mut Connection, http: &Http, framing: BodyFraming) {
         if http.shapes_answers
             && let Some(via) = &http.model.identity.via
         {
@@ -202,7 +202,7 @@ impl Exchange {
     }
 
     /// Trailers of the answer reach the client.
-    fn keeps_trailers(&self, http: &Http) -> bool {
+    pub(super) fn keeps_trailers(&self, http: &Http) -> bool {
         http.model.http1.enable_trailers || self.request.version() == Version::Http2
     }
 
@@ -230,7 +230,7 @@ impl Exchange {
 }
 
 /// How a body of unknown length goes to a client.
-fn streamed_for(version: Version) -> BodyFraming {
+pub(super) fn streamed_for(version: Version) -> BodyFraming {
     match version {
         Version::Http11 => BodyFraming::Chunked,
         // HTTP/2 says itself where the body ends.
