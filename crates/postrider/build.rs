@@ -1,9 +1,9 @@
-//! Plugins that bring their own copy of the Rider SDK look its functions up in the executable, and modules in machine code
-//! look Lua's up there: those, and no others, are exported from it.
+//! Code that is loaded looks functions up in the executable: plugins that bring their own copy of the Rider SDK that SDK's,
+//! Lua modules in machine code Lua's, native modules those of their interface. Those, and no others, are exported from it.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    for symbols in ["envoy_http_lua_ffi_*", "lua_*", "luaL_*"] {
+    for symbols in ["envoy_http_lua_ffi_*", "lua_*", "luaL_*", "envoy_dynamic_module_callback_*"] {
         println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol={symbols}");
     }
 }

@@ -14,6 +14,7 @@ pub mod h2_client;
 pub mod h2_frames;
 pub mod h2_origin;
 pub mod load;
+pub mod modules;
 pub mod pebble;
 pub mod plugins;
 pub mod processor;

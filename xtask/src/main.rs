@@ -26,7 +26,7 @@ usage: cargo xtask RULE
 
   arrows           dependencies between crates are those that ARCHITECTURE.md draws
   words            a dialect's words stay inside its dialect
-  unsafe           `unsafe` only in crates/sys and crates/filter/lua, each use with its SAFETY line
+  unsafe           `unsafe` only in crates/sys and the hosts of machine code, each use with its SAFETY line
   sans-io          codecs, router and model know no socket, no clock, no thread
   panics           no unwrap, expect, panic or unchecked index on the data path (runs clippy)
   links            every relative link of a Markdown file leads to a file

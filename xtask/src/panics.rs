@@ -21,6 +21,7 @@ const DATA_PATH: &[&str] = &[
     "filter-native",
     "filter-plugin",
     "filter-lua",
+    "filter-module",
     "telemetry",
     "sys",
     "tls",

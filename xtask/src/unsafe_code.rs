@@ -1,4 +1,4 @@
-//! Rule: `unsafe` only in crates/sys and crates/filter/lua, and there only with a `SAFETY:` line.
+//! Rule: `unsafe` only in crates/sys and the hosts of machine code, and there only with a `SAFETY:` line.
 //!
 //! The compiler already forbids it through the workspace lints; this rule holds that no other crate leaves those lints and
 //! that the exceptions argue for every use.
@@ -7,8 +7,8 @@ use crate::source::{self, Line};
 use crate::workspace::Workspace;
 use crate::{Checked, Finding};
 
-/// System calls, and the border to LuaJIT, which is C.
-const HOMES: [&str; 2] = ["sys", "filter-lua"];
+/// System calls, and the borders to LuaJIT, which is C, and to native modules.
+const HOMES: [&str; 3] = ["sys", "filter-lua", "filter-module"];
 
 /// How far above an `unsafe` its `SAFETY:` line may begin: the length of a long argument.
 const ARGUMENT_LINES: usize = 8;
@@ -50,7 +50,7 @@ fn find(place: &str, text: &str, at_home: bool) -> Vec<Finding> {
         }
         let place = format!("{place}:{}", index + 1);
         if !at_home {
-            findings.push(Finding::at(place, "unsafe code outside crates/sys and crates/filter/lua"));
+            findings.push(Finding::at(place, "unsafe code outside crates/sys and the hosts of machine code"));
         } else if !argued(&lines, index) {
             findings.push(Finding::at(place, "unsafe code without a `// SAFETY:` line that says why it is sound"));
         }
@@ -75,7 +75,7 @@ mod tests {
             find("crates/worker/src/a.rs", "// unsafe is bad\nlet a = \"unsafe\";\nlet b = unsafe { f() };\n", false);
         assert_eq!(
             found,
-            [Finding::at("crates/worker/src/a.rs:3", "unsafe code outside crates/sys and crates/filter/lua")]
+            [Finding::at("crates/worker/src/a.rs:3", "unsafe code outside crates/sys and the hosts of machine code")]
         );
     }
 

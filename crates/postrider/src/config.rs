@@ -142,7 +142,20 @@ pub fn filters() -> Registry {
     let mut registry = Registry::default();
     postrider_filter_native::register(&mut registry);
     postrider_filter_lua::register(&mut registry);
+    #[cfg(feature = "modules")]
+    postrider_filter_module::register(&mut registry);
+    #[cfg(not(feature = "modules"))]
+    registry.register("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", |_, _| {
+        Err(left_out("native modules", "modules"))
+    });
     registry
+}
+
+/// Why a filter that people know of is not there.
+#[cfg(not(feature = "modules"))]
+fn left_out(what: &str, feature: &str) -> Vec<ValueError> {
+    let message = format!("this binary was built without {what}: build it with the feature `{feature}`");
+    vec![ValueError { path: String::new(), message }]
 }
 
 /// Reads, loads and compiles a configuration. What did not change since `previous` is carried over.
@@ -150,6 +163,8 @@ pub fn filters() -> Registry {
 /// # Errors
 /// The file cannot be read. A configuration that is wrong is no error of this function: see the outcome's diagnostics.
 pub fn check(input: &Input, previous: Option<&Plan>, workers: usize) -> Result<Checked, ReadError> {
+    #[cfg(feature = "modules")]
+    postrider_filter_module::set_concurrency(u32::try_from(workers).unwrap_or(u32::MAX));
     let registry = filters();
     library().check();
     let outcome = load(input, &registry)?;

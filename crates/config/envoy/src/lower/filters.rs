@@ -11,6 +11,9 @@ use crate::reader::{AnyReader, Reader};
 
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
+/// A native module.
+const MODULE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
+
 /// Wraps an override to switch the filter or to make it optional.
 const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
 
@@ -47,7 +50,8 @@ pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<FilterSlot>,
         slots.extend(slot(cx, filter, &any, disabled));
     }
     let router_seen = filters.iter().any(|filter| filter.any("typed_config").is_some_and(|a| a.type_name == ROUTER));
-    if !router_seen && !cx.is_broken(&at.path_of("http_filters")) && !cx.is_broken_list(at.path()) {
+    let answered = filters.last().is_some_and(is_terminal);
+    if !router_seen && !answered && !cx.is_broken(&at.path_of("http_filters")) && !cx.is_broken_list(at.path()) {
         let text = "the filter chain has no router, so no request would be forwarded";
         let diagnostic = at
             .diagnostic_at("http_filters", Severity::Error, "missing-router", text)
@@ -58,6 +62,12 @@ pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<FilterSlot>,
         cx.push(diagnostic);
     }
     (slots, router.unwrap_or(RouterOptions { dynamic_stats: true, ..RouterOptions::default() }))
+}
+
+/// Whether a filter answers every request itself, so that no router needs to stand behind it.
+fn is_terminal(filter: &Reader<'_>) -> bool {
+    let any = filter.any("typed_config").filter(|any| any.type_name == MODULE);
+    any.and_then(|any| any.reader).is_some_and(|config| config.bool("terminal_filter"))
 }
 
 fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {

@@ -1,0 +1,80 @@
+//! Functions about things that streams do not have here: each says so, in the way that the interface has for it.
+
+use std::ffi::{c_int, c_void};
+
+use super::Symbol;
+use crate::abi::call::CANNOT_CREATE;
+
+macro_rules! absent {
+    ($($answer:ty = $value:expr => $($name:ident)*;)*) => {
+        /// Their names.
+        pub(crate) static ABSENT: &[&str] = &[$($(stringify!($name)),*),*];
+
+        $($(
+            // SAFETY: nothing else in the executable has a name of the interface.
+            #[unsafe(no_mangle)]
+            extern "C" fn $name() -> $answer {
+                $value
+            }
+        )*)*
+
+        #[used]
+        static KEPT: &[Symbol] = &[$($(Symbol($name as *const ())),*),*];
+    };
+}
+
+absent! {
+    // Nothing is traced, so there is no span that anything could be done to.
+    () = () =>
+        envoy_dynamic_module_callback_http_span_set_tag
+        envoy_dynamic_module_callback_http_span_set_tag_batch
+        envoy_dynamic_module_callback_http_span_set_operation
+        envoy_dynamic_module_callback_http_span_log
+        envoy_dynamic_module_callback_http_span_set_sampled
+        envoy_dynamic_module_callback_http_span_disable_local_decision
+        envoy_dynamic_module_callback_http_span_set_baggage
+        envoy_dynamic_module_callback_http_child_span_finish;
+
+    // As above.
+    bool = false =>
+        envoy_dynamic_module_callback_http_span_get_baggage
+        envoy_dynamic_module_callback_http_span_get_trace_id
+        envoy_dynamic_module_callback_http_span_get_span_id;
+
+    // As above.
+    *mut c_void = std::ptr::null_mut() =>
+        envoy_dynamic_module_callback_http_span_spawn_child;
+
+    // Sockets' options are the configuration's: a stream shares its connections with others.
+    bool = false =>
+        envoy_dynamic_module_callback_http_set_socket_option_int
+        envoy_dynamic_module_callback_http_set_socket_option_bytes
+        envoy_dynamic_module_callback_http_get_socket_option_int
+        envoy_dynamic_module_callback_http_get_socket_option_bytes;
+
+    // The filter state has texts only: nothing makes an object of a type of its own.
+    bool = false =>
+        envoy_dynamic_module_callback_http_set_filter_state_typed
+        envoy_dynamic_module_callback_http_get_filter_state_typed;
+
+    // A stream cannot begin anew.
+    bool = false =>
+        envoy_dynamic_module_callback_http_filter_recreate_stream;
+
+    // Requests of modules have no trailers.
+    bool = false =>
+        envoy_dynamic_module_callback_http_stream_send_trailers
+        envoy_dynamic_module_callback_http_filter_config_stream_send_trailers;
+
+    // Configurations make calls that are answered as a whole.
+    c_int = CANNOT_CREATE =>
+        envoy_dynamic_module_callback_http_filter_config_start_http_stream;
+
+    // As above, so there is none to send to.
+    bool = false =>
+        envoy_dynamic_module_callback_http_filter_config_stream_send_data;
+
+    // As above.
+    () = () =>
+        envoy_dynamic_module_callback_http_filter_config_reset_http_stream;
+}

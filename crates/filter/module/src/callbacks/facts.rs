@@ -1,0 +1,127 @@
+//! What is known of a stream, by the interface's numbers for Envoy's attributes.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+
+use postrider_filter_api::{Stream, StreamInfo};
+use postrider_http::{HeaderId, Scheme};
+use postrider_model::CertificatePart;
+
+use super::{instance, put};
+use crate::abi::{Buffer, StreamRef};
+use crate::instance::Instance;
+
+/// Texts: where they lie as they are, that place is handed out.
+pub(super) unsafe fn text(handle: StreamRef, attribute: c_int, out: *mut Buffer) -> bool {
+    // SAFETY: the caller is a module that follows the interface, here and below.
+    let found = unsafe { instance(handle) }.and_then(|instance| {
+        let info = instance.info()?;
+        // SAFETY: no other function of this module's runs.
+        let stream = unsafe { instance.stream() };
+        of_messages(stream.as_deref(), attribute).or_else(|| of_stream(instance, info, attribute))
+    });
+    // SAFETY: as above.
+    found.map(|found| unsafe { put(out, found) }).is_some()
+}
+
+fn of_messages(stream: Option<&Stream<'_>>, attribute: c_int) -> Option<Buffer> {
+    let stream = stream?;
+    let request = &*stream.request;
+    let lent = |bytes: &[u8]| Some(Buffer::of(bytes));
+    match attribute {
+        0 => lent(request.path()),
+        1 => lent(request.path_only()),
+        2 => lent(request.authority()),
+        3 => lent(request.scheme().map_or("http", Scheme::as_str).as_bytes()),
+        4 => lent(request.method_bytes()),
+        6 => lent(request.fields.get_name(b"referer")?),
+        7 => lent(request.fields.get_name(b"user-agent")?),
+        9 => lent(request.fields.get(HeaderId::XRequestId)?),
+        10 => lent(request.version().as_str().as_bytes()),
+        11 => lent(request.query().unwrap_or_default()),
+        62 => lent(stream.route?.name.as_deref().filter(|name| !name.is_empty())?.as_bytes()),
+        64 => lent(stream.route?.virtual_host.as_bytes()),
+        _ => None,
+    }
+}
+
+fn of_stream(instance: &Instance, info: &StreamInfo, attribute: c_int) -> Option<Buffer> {
+    let lent = |text: &str| Some(Buffer::of(text.as_bytes()));
+    let address = |address: Option<SocketAddr>| Some(instance.lend(address?.to_string()));
+    let first = |values: Vec<String>| Some(instance.lend(values.into_iter().next()?));
+    let of_us = |part| info.tls.as_deref().map(|session| session.of_us(part)).unwrap_or_default();
+    let of_peer = |part| info.tls.as_deref().map(|session| session.of_peer(part)).unwrap_or_default();
+    let of_us_there = |part| info.upstream_tls.as_deref().map(|session| session.of_us(part)).unwrap_or_default();
+    let of_upstream = |part| info.upstream_tls.as_deref().map(|session| session.of_peer(part)).unwrap_or_default();
+    match attribute {
+        16 if !info.details.is_empty() => lent(&info.details),
+        24 => address(info.downstream_remote),
+        26 => address(info.downstream_local),
+        30 => lent(info.tls.as_deref()?.server_name.as_deref()?),
+        31 => lent(info.tls.as_deref()?.version),
+        32 => first(of_us(CertificatePart::Subject)),
+        33 => first(of_peer(CertificatePart::Subject)),
+        34 => first(of_us(CertificatePart::DnsNames)),
+        35 => first(of_peer(CertificatePart::DnsNames)),
+        36 => first(of_us(CertificatePart::UriNames)),
+        37 => first(of_peer(CertificatePart::UriNames)),
+        38 => first(of_peer(CertificatePart::Sha256)),
+        39 => lent(info.downstream_failure.as_deref()?),
+        40 if !info.termination_details.is_empty() => lent(&info.termination_details),
+        41 => lent(info.upstream_remote.as_deref()?),
+        43 => lent(info.upstream_tls.as_deref()?.version),
+        44 => first(of_us_there(CertificatePart::Subject)),
+        45 => first(of_upstream(CertificatePart::Subject)),
+        46 => first(of_us_there(CertificatePart::DnsNames)),
+        47 => first(of_upstream(CertificatePart::DnsNames)),
+        48 => first(of_us_there(CertificatePart::UriNames)),
+        49 => first(of_upstream(CertificatePart::UriNames)),
+        50 => first(of_upstream(CertificatePart::Sha256)),
+        51 => address(info.upstream_local),
+        52 => lent(info.upstream_failure.as_deref()?),
+        58 => lent(info.upstream_cluster.as_deref()?),
+        62 => lent(info.route_name.as_deref().filter(|name| !name.is_empty())?),
+        64 => lent(info.virtual_host.as_deref()?),
+        67 => lent(info.filter_chain.as_deref().unwrap_or_default()),
+        _ => None,
+    }
+}
+
+/// Whole numbers.
+pub(super) unsafe fn number(handle: StreamRef, attribute: c_int, out: *mut u64) -> bool {
+    // SAFETY: as in `text`.
+    let found = unsafe { instance(handle) }.and_then(|instance| {
+        let info = instance.info()?;
+        let port = |address: Option<SocketAddr>| Some(u64::from(address?.port()));
+        match attribute {
+            13 => Some(info.bytes_received),
+            14 => Some(info.bytes_received + info.request_head_bytes),
+            15 if info.status != 0 => Some(u64::from(info.status)),
+            17 => Some(u64::from(info.flags.bits())),
+            21 => Some(info.bytes_sent),
+            22 => Some(info.bytes_sent + info.response_head_bytes),
+            25 => port(info.downstream_remote),
+            27 => port(info.downstream_local),
+            28 => Some(info.connection_id),
+            42 => info.upstream_remote.as_deref()?.rsplit_once(':')?.1.parse().ok(),
+            53 => Some(u64::from(info.upstream_attempts)),
+            _ => None,
+        }
+    });
+    // SAFETY: as above.
+    found.map(|found| unsafe { put(out, found) }).is_some()
+}
+
+pub(super) unsafe fn truth(handle: StreamRef, attribute: c_int, out: *mut bool) -> bool {
+    // SAFETY: as in `text`.
+    let found = unsafe { instance(handle) }.and_then(|instance| {
+        let info = instance.info()?;
+        match attribute {
+            29 => Some(info.tls.as_deref().is_some_and(|session| session.peer.is_some())),
+            68 => Some(info.is_health_check),
+            _ => None,
+        }
+    });
+    // SAFETY: as above.
+    found.map(|found| unsafe { put(out, found) }).is_some()
+}

@@ -1,0 +1,239 @@
+//! Metadata and filter state: what filters note for each other and for logs.
+
+use std::ffi::c_int;
+
+use postrider_filter_api::Stream;
+use postrider_model::{Metadata, Value};
+
+use super::{instance, put};
+use crate::abi::{Buffer, Header, StreamRef, items};
+
+/// Where a function looks; clusters, hosts and localities tell filters nothing here.
+const DYNAMIC: c_int = 0;
+const ROUTE: c_int = 1;
+
+unsafe fn stream<'a>(handle: StreamRef) -> Option<&'a mut Stream<'static>> {
+    // SAFETY: the caller is a module that follows the interface and runs no other function of this one's meanwhile.
+    unsafe { instance(handle).and_then(|instance| instance.stream()) }
+}
+
+unsafe fn name<'a>(text: Buffer) -> &'a str {
+    // SAFETY: as in `stream`. What is no text names nothing.
+    std::str::from_utf8(unsafe { text.bytes() }).unwrap_or_default()
+}
+
+unsafe fn source<'a>(handle: StreamRef, source: c_int) -> Option<&'a Metadata> {
+    // SAFETY: as in `stream`.
+    let stream = unsafe { stream(handle) }?;
+    match source {
+        DYNAMIC => Some(&stream.info.metadata),
+        ROUTE => stream.route.map(|route| &*route.metadata),
+        _ => None,
+    }
+}
+
+unsafe fn value<'a>(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer) -> Option<&'a Value> {
+    // SAFETY: as in `stream`.
+    unsafe { source(handle, from)?.get(name(namespace), name(key)) }
+}
+
+unsafe fn note(handle: StreamRef, namespace: Buffer, key: Buffer, value: Value) {
+    // SAFETY: as in `stream`.
+    let (stream, namespace, key) = unsafe { (stream(handle), name(namespace), name(key)) };
+    if let Some(stream) = stream {
+        stream.info.metadata.set(namespace, key, value);
+    }
+}
+
+fn text_of(bytes: &[u8]) -> Value {
+    Value::String(String::from_utf8_lossy(bytes).into_owned())
+}
+
+pub(super) unsafe fn set_number(handle: StreamRef, namespace: Buffer, key: Buffer, number: f64) {
+    // SAFETY: as in `stream`.
+    unsafe { note(handle, namespace, key, Value::Number(number)) };
+}
+
+pub(super) unsafe fn set_text(handle: StreamRef, namespace: Buffer, key: Buffer, text: Buffer) {
+    // SAFETY: as in `stream`.
+    unsafe { note(handle, namespace, key, text_of(text.bytes())) };
+}
+
+/// Several texts of a namespace, each a name with a value.
+pub(super) unsafe fn set_texts(handle: StreamRef, namespace: Buffer, entries: *const Header, count: usize) {
+    // SAFETY: as in `stream`.
+    for entry in unsafe { items(entries, count) } {
+        // SAFETY: as in `stream`.
+        let (key, text) = unsafe { entry.parts() };
+        // SAFETY: as in `stream`.
+        unsafe { note(handle, namespace, Buffer::of(key), text_of(text)) };
+    }
+}
+
+pub(super) unsafe fn set_bool(handle: StreamRef, namespace: Buffer, key: Buffer, truth: bool) {
+    // SAFETY: as in `stream`.
+    unsafe { note(handle, namespace, key, Value::Bool(truth)) };
+}
+
+fn as_number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => Some(*number),
+        Value::Integer(number) => Some(*number as f64),
+        _ => None,
+    }
+}
+
+fn as_text(value: &Value) -> Option<Buffer> {
+    match value {
+        Value::String(text) => Some(Buffer::of(text.as_bytes())),
+        _ => None,
+    }
+}
+
+fn as_bool(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(truth) => Some(*truth),
+        _ => None,
+    }
+}
+
+unsafe fn answer<T>(found: Option<T>, out: *mut T) -> bool {
+    // SAFETY: as in `stream`.
+    found.map(|found| unsafe { put(out, found) }).is_some()
+}
+
+pub(super) unsafe fn number(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer, out: *mut f64) -> bool {
+    // SAFETY: as in `stream`.
+    unsafe { answer(value(handle, from, namespace, key).and_then(as_number), out) }
+}
+
+pub(super) unsafe fn text(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer, out: *mut Buffer) -> bool {
+    // SAFETY: as in `stream`.
+    unsafe { answer(value(handle, from, namespace, key).and_then(as_text), out) }
+}
+
+pub(super) unsafe fn truth(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer, out: *mut bool) -> bool {
+    // SAFETY: as in `stream`.
+    unsafe { answer(value(handle, from, namespace, key).and_then(as_bool), out) }
+}
+
+unsafe fn entries<'a>(handle: StreamRef, from: c_int, namespace: Buffer) -> Option<&'a [(String, Value)]> {
+    // SAFETY: as in `stream`.
+    match unsafe { source(handle, from)?.namespace(name(namespace)) }? {
+        Value::Map(entries) => Some(entries),
+        _ => None,
+    }
+}
+
+pub(super) unsafe fn key_count(handle: StreamRef, from: c_int, namespace: Buffer) -> usize {
+    // SAFETY: as in `stream`.
+    unsafe { entries(handle, from, namespace) }.map_or(0, <[_]>::len)
+}
+
+pub(super) unsafe fn keys(handle: StreamRef, from: c_int, namespace: Buffer, out: *mut Buffer) -> bool {
+    // SAFETY: as in `stream`.
+    let Some(entries) = (unsafe { entries(handle, from, namespace) }) else { return false };
+    for (at, (key, _)) in entries.iter().enumerate() {
+        // SAFETY: the module has room for as many as `key_count` says.
+        unsafe { put(out.add(at), Buffer::of(key.as_bytes())) };
+    }
+    true
+}
+
+pub(super) unsafe fn namespace_count(handle: StreamRef, from: c_int) -> usize {
+    // SAFETY: as in `stream`.
+    unsafe { source(handle, from) }.map_or(0, |source| source.iter().count())
+}
+
+pub(super) unsafe fn namespaces(handle: StreamRef, from: c_int, out: *mut Buffer) -> bool {
+    // SAFETY: as in `stream`.
+    let Some(source) = (unsafe { source(handle, from) }) else { return false };
+    for (at, (namespace, _)) in source.iter().enumerate() {
+        // SAFETY: the module has room for as many as `namespace_count` says.
+        unsafe { put(out.add(at), Buffer::of(namespace.as_bytes())) };
+    }
+    true
+}
+
+/// Appends to a list, which is made where there is nothing; `false` where there is something else.
+unsafe fn append(handle: StreamRef, namespace: Buffer, key: Buffer, item: Value) -> bool {
+    // SAFETY: as in `stream`.
+    let (stream, namespace, key) = unsafe { (stream(handle), name(namespace), name(key)) };
+    let Some(stream) = stream else { return false };
+    let mut list = match stream.info.metadata.get(namespace, key) {
+        None => Vec::new(),
+        Some(Value::List(items)) => items.clone(),
+        Some(_) => return false,
+    };
+    list.push(item);
+    stream.info.metadata.set(namespace, key, Value::List(list));
+    true
+}
+
+pub(super) unsafe fn add_number(handle: StreamRef, namespace: Buffer, key: Buffer, number: f64) -> bool {
+    // SAFETY: as in `stream`.
+    unsafe { append(handle, namespace, key, Value::Number(number)) }
+}
+
+pub(super) unsafe fn add_text(handle: StreamRef, namespace: Buffer, key: Buffer, text: Buffer) -> bool {
+    // SAFETY: as in `stream`.
+    unsafe { append(handle, namespace, key, text_of(text.bytes())) }
+}
+
+pub(super) unsafe fn add_bool(handle: StreamRef, namespace: Buffer, key: Buffer, truth: bool) -> bool {
+    // SAFETY: as in `stream`.
+    unsafe { append(handle, namespace, key, Value::Bool(truth)) }
+}
+
+unsafe fn list<'a>(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer) -> Option<&'a [Value]> {
+    // SAFETY: as in `stream`.
+    match unsafe { value(handle, from, namespace, key) }? {
+        Value::List(items) => Some(items),
+        _ => None,
+    }
+}
+
+pub(super) unsafe fn list_size(
+    handle: StreamRef,
+    from: c_int,
+    namespace: Buffer,
+    key: Buffer,
+    out: *mut usize,
+) -> bool {
+    // SAFETY: as in `stream`.
+    unsafe { answer(list(handle, from, namespace, key).map(<[_]>::len), out) }
+}
+
+macro_rules! items_of_lists {
+    ($($function:ident: $kind:ty = $as:ident;)*) => {$(
+        pub(super) unsafe fn $function(
+            handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer, index: usize, out: *mut $kind,
+        ) -> bool {
+            // SAFETY: as in `stream`.
+            unsafe { answer(list(handle, from, namespace, key).and_then(|items| $as(items.get(index)?)), out) }
+        }
+    )*};
+}
+
+items_of_lists! {
+    list_number: f64 = as_number;
+    list_text: Buffer = as_text;
+    list_bool: bool = as_bool;
+}
+
+/// Puts a text into the filter state. What is no text cannot be logged or matched, and is refused.
+pub(super) unsafe fn set_state(handle: StreamRef, key: Buffer, value: Buffer) -> bool {
+    // SAFETY: as in `stream`.
+    let (stream, key, text) = unsafe { (stream(handle), name(key), std::str::from_utf8(value.bytes())) };
+    let (Some(stream), Ok(text)) = (stream, text) else { return false };
+    stream.info.set_state(key, Value::String(text.to_owned()));
+    true
+}
+
+pub(super) unsafe fn state(handle: StreamRef, key: Buffer, out: *mut Buffer) -> bool {
+    // SAFETY: as in `stream`.
+    let (stream, key) = unsafe { (stream(handle), name(key)) };
+    let state = stream.and_then(|stream| stream.info.filter_state.iter().find(|(known, _)| known == key));
+    // SAFETY: as in `stream`.
+    unsafe { answer(state.and_then(|(_, value)| as_text(value)), out) }
+}

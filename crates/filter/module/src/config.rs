@@ -1,0 +1,257 @@
+//! A module's filter with its configuration, shared by the workers.
+
+use std::cell::RefCell;
+use std::ptr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use postrider_filter_api::plugin::Facts;
+use postrider_filter_api::{Hooks, Host, Remote};
+use postrider_filter_plugin::Sort;
+
+use crate::abi::{Buffer, Own};
+use crate::entry::Entries;
+use crate::library::Library;
+
+/// Most statistics that one configuration may define.
+const MAX_DEFINED: usize = 1000;
+
+/// Most events that wait for the first worker.
+const MAX_WAITING: usize = 10_000;
+
+type Act = Box<dyn FnOnce() + Send>;
+
+type WithHost = Box<dyn FnOnce(&dyn Host) + Send>;
+
+/// A filter's configuration. Its address is the module's handle, so it never moves: it is made behind an [`Arc`].
+pub(crate) struct Config {
+    pub(crate) entries: Entries,
+    pub(crate) facts: Arc<Facts>,
+    /// What the names of its statistics begin with.
+    pub(crate) namespace: String,
+    pub(crate) phases: Phases,
+    /// The module's own.
+    own: AtomicPtr<std::ffi::c_void>,
+    this: Weak<Config>,
+    /// While the module makes its part; then as it is.
+    defining: Mutex<Option<Vec<Defined>>>,
+    defined: OnceLock<Vec<Defined>>,
+    reach: Mutex<Reach>,
+    last_call: AtomicU64,
+    /// Last: its code runs until everything else is gone.
+    _library: Arc<Library>,
+}
+
+/// A statistic that the module named.
+#[derive(Debug, Clone)]
+pub(crate) struct Defined {
+    pub(crate) sort: Sort,
+    pub(crate) name: String,
+    pub(crate) labels: Vec<String>,
+}
+
+/// The hooks that are called although the module has others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Phases {
+    pub(crate) request_headers: bool,
+    pub(crate) response_headers: bool,
+    pub(crate) request_body: bool,
+    pub(crate) response_body: bool,
+    pub(crate) request_trailers: bool,
+    pub(crate) response_trailers: bool,
+}
+
+/// The worker that events of the configuration run on.
+#[derive(Default)]
+struct Reach {
+    remote: Option<Remote>,
+    waiting: Vec<Act>,
+}
+
+thread_local! {
+    /// What this worker does for configurations.
+    static HOST: RefCell<Option<Rc<dyn Host>>> = const { RefCell::new(None) };
+}
+
+impl Config {
+    /// Has the module make its part.
+    ///
+    /// # Errors
+    /// It has no filters, or refuses the configuration.
+    pub(crate) fn new(
+        library: Arc<Library>,
+        facts: Facts,
+        namespace: &str,
+        phases: Phases,
+        name: &str,
+        config: &[u8],
+    ) -> Result<Arc<Config>, String> {
+        let entries = Entries::of(&library);
+        let Some(make) = entries.config_new.filter(|_| entries.new.is_some() && entries.destroy.is_some()) else {
+            return Err(format!("{} has no HTTP filters: it exports no function that makes them", library.source));
+        };
+        let made = Arc::new_cyclic(|this| Config {
+            entries,
+            facts: Arc::new(facts),
+            namespace: namespace.to_owned(),
+            phases,
+            own: AtomicPtr::new(ptr::null_mut()),
+            this: this.clone(),
+            defining: Mutex::new(Some(Vec::new())),
+            defined: OnceLock::new(),
+            reach: Mutex::default(),
+            last_call: AtomicU64::new(0),
+            _library: library,
+        });
+        let handle = Arc::as_ptr(&made).cast_mut().cast();
+        // SAFETY: the function of a loaded module, as the interface says; the bytes are there for the time of the call.
+        let own = unsafe { make(handle, Buffer::of(name.as_bytes()), Buffer::of(config)) };
+        let defined = made.defining.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It was empty until now.
+        let _ = made.defined.set(defined.unwrap_or_default());
+        made.own.store(own.cast_mut(), Ordering::Release);
+        if own.is_null() {
+            return Err(format!("{} refuses the configuration of its filter `{name}`", made._library.source));
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn own(&self) -> Own {
+        self.own.load(Ordering::Acquire).cast_const()
+    }
+
+    pub(crate) fn weak(&self) -> Weak<Config> {
+        self.this.clone()
+    }
+
+    /// A number for the statistic; `None` when the time for that is over.
+    pub(crate) fn define(&self, defined: Defined) -> Option<usize> {
+        let mut defining = self.defining.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = defining.as_mut().filter(|all| all.len() < MAX_DEFINED)?;
+        all.push(defined);
+        Some(all.len())
+    }
+
+    pub(crate) fn defined(&self, id: usize) -> Option<&Defined> {
+        self.all_defined().get(id.checked_sub(1)?)
+    }
+
+    /// Every statistic that the module defined.
+    pub(crate) fn all_defined(&self) -> &[Defined] {
+        self.defined.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn next_call(&self) -> u64 {
+        self.last_call.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A worker serves with it: the first one runs what the configuration does by itself.
+    pub(crate) fn serve(&self, host: &Rc<dyn Host>) {
+        HOST.with_borrow_mut(|known| *known = Some(host.clone()));
+        let mut reach = self.reach.lock().unwrap_or_else(PoisonError::into_inner);
+        if reach.remote.is_none() {
+            let remote = host.remote();
+            // It is the calling worker's own, which is there.
+            for act in reach.waiting.drain(..) {
+                let _ = remote.post(act);
+            }
+            reach.remote = Some(remote);
+        }
+    }
+
+    /// Has a worker do something, as soon as there is one.
+    pub(crate) fn post(&self, act: Act) {
+        let mut reach = self.reach.lock().unwrap_or_else(PoisonError::into_inner);
+        match &reach.remote {
+            // The process ends when its workers do: nobody misses it.
+            Some(remote) => {
+                let _ = remote.post(act);
+            }
+            None if reach.waiting.len() < MAX_WAITING => reach.waiting.push(act),
+            None => {}
+        }
+    }
+
+    /// The same with the worker's services.
+    pub(crate) fn call(&self, act: WithHost) {
+        self.post(Box::new(move || {
+            let host = HOST.with_borrow(Clone::clone);
+            if let Some(host) = host {
+                act(&*host);
+            }
+        }));
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        let own = self.own();
+        if let Some(destroy) = self.entries.config_destroy.filter(|_| !own.is_null()) {
+            // SAFETY: the function of a loaded module, once, on what it made.
+            unsafe { destroy(own) };
+        }
+    }
+}
+
+impl Phases {
+    pub(crate) const ALL: Phases = Phases {
+        request_headers: true,
+        response_headers: true,
+        request_body: true,
+        response_body: true,
+        request_trailers: true,
+        response_trailers: true,
+    };
+
+    pub(crate) fn limit(self, all: Hooks) -> Hooks {
+        Hooks {
+            request_body: all.request_body && self.request_body,
+            request_trailers: all.request_trailers && self.request_trailers,
+            response_body: all.response_body && self.response_body,
+            response_trailers: all.response_trailers && self.response_trailers,
+            ..all
+        }
+    }
+}
+
+/// A route's configuration of the module's own.
+pub(crate) struct RouteSettings {
+    own: AtomicPtr<std::ffi::c_void>,
+    destroy: Option<unsafe extern "C" fn(Own)>,
+    /// Last: its code runs until everything else is gone.
+    _library: Arc<Library>,
+}
+
+impl RouteSettings {
+    /// Has the module make one.
+    ///
+    /// # Errors
+    /// It knows none, or refuses this one.
+    pub(crate) fn new(library: Arc<Library>, name: &str, config: &[u8]) -> Result<RouteSettings, String> {
+        let entries = Entries::of(&library);
+        let Some(make) = entries.route_config_new else {
+            return Err(format!("{} takes no configuration of routes", library.source));
+        };
+        // SAFETY: the function of a loaded module, as the interface says; the bytes are there for the time of the call.
+        let own = unsafe { make(Buffer::of(name.as_bytes()), Buffer::of(config)) };
+        if own.is_null() {
+            return Err(format!("{} refuses the route's configuration of its filter `{name}`", library.source));
+        }
+        let own = AtomicPtr::new(own.cast_mut());
+        Ok(RouteSettings { own, destroy: entries.route_config_destroy, _library: library })
+    }
+
+    pub(crate) fn own(&self) -> Own {
+        self.own.load(Ordering::Acquire).cast_const()
+    }
+}
+
+impl Drop for RouteSettings {
+    fn drop(&mut self) {
+        if let Some(destroy) = self.destroy {
+            // SAFETY: the function of a loaded module, once, on what it made.
+            unsafe { destroy(self.own()) };
+        }
+    }
+}

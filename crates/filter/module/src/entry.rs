@@ -1,0 +1,75 @@
+//! The functions of a module that the proxy calls. A module has the ones that it wants: only three are needed.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use crate::abi::{Buffer, ConfigRef, Header, Own, StreamRef};
+use crate::library::Library;
+
+type OnHead = unsafe extern "C" fn(StreamRef, Own, bool) -> c_int;
+type OnTrailers = unsafe extern "C" fn(StreamRef, Own) -> c_int;
+type OnEvent = unsafe extern "C" fn(StreamRef, Own);
+
+/// What the interface calls the function that is called when a module is loaded.
+pub(crate) const INIT: &CStr = c"envoy_dynamic_module_on_program_init";
+
+pub(crate) type Init = unsafe extern "C" fn() -> *const c_char;
+
+macro_rules! entries {
+    ($($(#[$about:meta])* $field:ident = $name:literal: $kind:ty;)*) => {
+        /// One module's functions, by what they are for.
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) struct Entries {
+            $($(#[$about])* pub(crate) $field: Option<$kind>,)*
+        }
+
+        impl Entries {
+            pub(crate) fn of(library: &Library) -> Entries {
+                Entries {
+                    $($field: library.find($name).map(|found| {
+                        // SAFETY: the interface says what a function of this name takes and answers, and a module's
+                        // author says by exporting it that it is one.
+                        unsafe { std::mem::transmute::<*mut c_void, $kind>(found) }
+                    }),)*
+                }
+            }
+        }
+    };
+}
+
+entries! {
+    config_new = c"envoy_dynamic_module_on_http_filter_config_new":
+        unsafe extern "C" fn(ConfigRef, Buffer, Buffer) -> Own;
+    config_destroy = c"envoy_dynamic_module_on_http_filter_config_destroy": unsafe extern "C" fn(Own);
+    route_config_new = c"envoy_dynamic_module_on_http_filter_per_route_config_new":
+        unsafe extern "C" fn(Buffer, Buffer) -> Own;
+    route_config_destroy = c"envoy_dynamic_module_on_http_filter_per_route_config_destroy":
+        unsafe extern "C" fn(Own);
+    new = c"envoy_dynamic_module_on_http_filter_new": unsafe extern "C" fn(Own, StreamRef) -> Own;
+    destroy = c"envoy_dynamic_module_on_http_filter_destroy": unsafe extern "C" fn(Own);
+    request_headers = c"envoy_dynamic_module_on_http_filter_request_headers": OnHead;
+    request_body = c"envoy_dynamic_module_on_http_filter_request_body": OnHead;
+    request_trailers = c"envoy_dynamic_module_on_http_filter_request_trailers": OnTrailers;
+    response_headers = c"envoy_dynamic_module_on_http_filter_response_headers": OnHead;
+    response_body = c"envoy_dynamic_module_on_http_filter_response_body": OnHead;
+    response_trailers = c"envoy_dynamic_module_on_http_filter_response_trailers": OnTrailers;
+    stream_complete = c"envoy_dynamic_module_on_http_filter_stream_complete": OnEvent;
+    local_reply = c"envoy_dynamic_module_on_http_filter_local_reply":
+        unsafe extern "C" fn(StreamRef, Own, u32, Buffer, bool) -> c_int;
+    scheduled = c"envoy_dynamic_module_on_http_filter_scheduled": unsafe extern "C" fn(StreamRef, Own, u64);
+    callout_done = c"envoy_dynamic_module_on_http_filter_http_callout_done":
+        unsafe extern "C" fn(StreamRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
+    stream_headers = c"envoy_dynamic_module_on_http_filter_http_stream_headers":
+        unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize, bool);
+    stream_data = c"envoy_dynamic_module_on_http_filter_http_stream_data":
+        unsafe extern "C" fn(StreamRef, Own, u64, *const Buffer, usize, bool);
+    stream_completed = c"envoy_dynamic_module_on_http_filter_http_stream_complete":
+        unsafe extern "C" fn(StreamRef, Own, u64);
+    stream_reset = c"envoy_dynamic_module_on_http_filter_http_stream_reset":
+        unsafe extern "C" fn(StreamRef, Own, u64, c_int);
+    above_watermark = c"envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark": OnEvent;
+    below_watermark = c"envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark": OnEvent;
+    config_scheduled = c"envoy_dynamic_module_on_http_filter_config_scheduled":
+        unsafe extern "C" fn(ConfigRef, Own, u64);
+    config_callout_done = c"envoy_dynamic_module_on_http_filter_config_http_callout_done":
+        unsafe extern "C" fn(ConfigRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
+}

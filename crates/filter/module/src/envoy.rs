@@ -1,0 +1,179 @@
+//! `envoy.filters.http.dynamic_modules`.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_filter_api::plugin::{Facts, OnError, Policy};
+use postrider_filter_api::{ConfigError, Factory, Filter, Place, RouteConfig, ScopedConfigs};
+use postrider_filter_plugin::json::to_json_text;
+use postrider_filter_plugin::read::keep;
+use postrider_model::{Fields, Value, ValueError};
+
+use crate::config::{Config, Phases, RouteSettings};
+use crate::hooks::Hosted;
+use crate::library::{Library, Options};
+use crate::on_worker::OnWorker;
+
+pub(crate) const KIND: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
+const ROUTE_KIND: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute";
+
+/// What the names of a module's statistics begin with, as Envoy has it.
+const NAMESPACE: &str = "dynamicmodulescustom";
+
+/// Loads the module and has it make its configuration.
+pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+    let mut fields = value.fields().map_err(|error| vec![error])?;
+    let mut errors = Vec::new();
+    let module = module(&mut fields, &mut errors);
+    let filter = keep(fields.string("filter_name"), &mut errors).flatten().unwrap_or_default().to_owned();
+    let config = bytes(&mut fields, &mut errors);
+    // Nothing but the order of filters says that one is terminal here.
+    let _ = keep(fields.bool("terminal_filter"), &mut errors);
+    errors.extend(fields.finish().err().into_iter().flatten());
+    let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
+    let facts = Facts {
+        name: name.to_owned(),
+        version: String::new(),
+        runtime: "native",
+        source: module.library.source.clone(),
+        digest: String::new(),
+        // Envoy answers so when a module cannot make its part of a stream.
+        policy: Policy { on_error: OnError::Respond(500), ..Policy::default() },
+        config: Value::Map(Vec::new()),
+        schema: None,
+    };
+    let made = Config::new(module.library, facts, &module.namespace, Phases::ALL, &filter, &config);
+    let config = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
+    Ok(Arc::new(Modular { config }))
+}
+
+/// A module's filter from Envoy's configuration.
+struct Modular {
+    config: Arc<Config>,
+}
+
+/// An override, as the factory keeps it.
+struct OfRoute(Arc<RouteSettings>);
+
+impl Factory for Modular {
+    fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
+        if kind != ROUTE_KIND {
+            let message = format!("a module's filter is overridden by {ROUTE_KIND}, not by {kind}");
+            return Err(vec![ValueError { path: String::new(), message }]);
+        }
+        let mut fields = value.fields().map_err(|error| vec![error])?;
+        let mut errors = Vec::new();
+        let module = module(&mut fields, &mut errors);
+        let old_name = keep(fields.string("per_route_config_name"), &mut errors).flatten().unwrap_or_default();
+        let name = keep(fields.string("filter_name"), &mut errors).flatten().filter(|name| !name.is_empty());
+        let config = bytes(&mut fields, &mut errors);
+        errors.extend(fields.finish().err().into_iter().flatten());
+        let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
+        let made = RouteSettings::new(module.library, name.unwrap_or(old_name), &config);
+        let made = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
+        Ok(RouteConfig::new(OfRoute(Arc::new(made)), value))
+    }
+
+    fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        let route = configs.most_specific::<OfRoute>().map(|of_route| of_route.0.clone());
+        Rc::new(Hosted::new(OnWorker::new(&self.config, route, place)))
+    }
+
+    fn plugin(&self) -> Option<&Facts> {
+        Some(&self.config.facts)
+    }
+}
+
+/// `DynamicModuleConfig`, loaded.
+struct Module {
+    library: Arc<Library>,
+    namespace: String,
+}
+
+fn module(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Module> {
+    let Some(mut module) = keep(fields.map("dynamic_module_config"), errors).flatten() else {
+        errors.push(fields.error("dynamic_module_config", "there is no `dynamic_module_config`"));
+        return None;
+    };
+    let name = keep(module.string("name"), errors).flatten().unwrap_or_default();
+    let options = Options {
+        stays: keep(module.bool("do_not_close"), errors).flatten().unwrap_or(false),
+        global: keep(module.bool("load_globally"), errors).flatten().unwrap_or(false),
+    };
+    let namespace = keep(module.string("metrics_namespace"), errors).flatten().filter(|name| !name.is_empty());
+    let mut at = module.path_of("name");
+    let library = match keep(module.map("module"), errors).flatten() {
+        None if name.is_empty() => {
+            errors.push(module.error("name", "there is neither a `name` nor a `module`"));
+            None
+        }
+        None => Some(Library::named(name, options)),
+        Some(mut source) => {
+            if source.value("remote").is_some() {
+                errors.push(source.error("remote", "modules from remote places are not supported: use `local`"));
+            }
+            let local = keep(source.map("local"), errors).flatten();
+            let found = local.and_then(|mut local| {
+                let file = keep(local.string("filename"), errors).flatten().map(str::to_owned);
+                at = local.path_of("filename");
+                if file.is_none() {
+                    errors.push(local.error("filename", "a module is a file: there is no `filename`"));
+                }
+                errors.extend(local.finish().err().into_iter().flatten());
+                file
+            });
+            errors.extend(source.finish().err().into_iter().flatten());
+            found.map(|file| Library::at(Path::new(&file), options))
+        }
+    };
+    // Only where a module is remote.
+    let _ = keep(module.bool("nack_on_cache_miss"), errors);
+    errors.extend(module.finish().err().into_iter().flatten());
+    match library? {
+        Ok(library) => {
+            Some(Module { library: Arc::new(library), namespace: namespace.unwrap_or(NAMESPACE).to_owned() })
+        }
+        Err(message) => {
+            errors.push(ValueError { path: at, message });
+            None
+        }
+    }
+}
+
+/// `filter_config` as modules get it: a text or bytes as they are, everything else as JSON.
+fn bytes(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Vec<u8> {
+    let Some(value) = fields.value("filter_config") else { return Vec::new() };
+    let Value::Map(entries) = value else {
+        errors.push(fields.error("filter_config", "expected a typed configuration"));
+        return Vec::new();
+    };
+    let of = |name: &str| entries.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+    let kind = match of("@type") {
+        Some(Value::String(kind)) => kind.rsplit('/').next().unwrap_or_default(),
+        _ => "",
+    };
+    match (kind, of("value")) {
+        ("google.protobuf.StringValue", Some(Value::String(text))) => text.clone().into_bytes(),
+        ("google.protobuf.BytesValue", Some(Value::String(text))) => STANDARD.decode(text).unwrap_or_else(|error| {
+            errors.push(fields.error("filter_config", format!("no base64: {error}")));
+            Vec::new()
+        }),
+        ("google.protobuf.StringValue" | "google.protobuf.BytesValue", _) => Vec::new(),
+        ("google.protobuf.Struct", Some(value)) => to_json_text(value).into_bytes(),
+        ("google.protobuf.Struct", None) => {
+            let entries = entries.iter().filter(|(key, _)| key != "@type").cloned().collect();
+            to_json_text(&Value::Map(entries)).into_bytes()
+        }
+        (kind, _) if kind.ends_with(".TypedStruct") => {
+            to_json_text(of("value").unwrap_or(&Value::Map(Vec::new()))).into_bytes()
+        }
+        (kind, _) => {
+            let message = format!("expected a StringValue, BytesValue, Struct or TypedStruct, found `{kind}`");
+            errors.push(fields.error("filter_config", message));
+            Vec::new()
+        }
+    }
+}

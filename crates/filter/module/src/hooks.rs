@@ -1,0 +1,434 @@
+//! The adapter: the filter contract's hooks on one side, a module's on the other.
+//!
+//! ```text
+//! module answers          head                           piece of the body
+//! Continue                goes on                        goes on, behind what was kept
+//! StopIteration           taken: pieces are shown while  kept (or, without buffering, dropped); at the end of the body
+//!                         the head waits                 the message pauses until the module frees it
+//! StopAll…                pauses until freed             —
+//! ```
+
+use std::rc::Rc;
+
+use postrider_filter_api::{Action, Body, Filter, Flow, Hooks, LocalReply, State, Stream, StreamInfo};
+
+use crate::abi::{Buffer, body, head};
+use crate::deliver;
+use crate::instance::{Event, Instance, Side};
+use crate::on_worker::OnWorker;
+
+/// A module's filter as the pipeline sees it.
+pub(crate) struct Hosted {
+    place: Rc<OnWorker>,
+    hooks: Hooks,
+}
+
+impl Hosted {
+    pub(crate) fn new(place: OnWorker) -> Hosted {
+        let entries = &place.config.entries;
+        let hooks = Hooks {
+            // The module's state is made with the head.
+            request_headers: true,
+            request_body: entries.request_body.is_some(),
+            request_trailers: entries.request_trailers.is_some(),
+            // A module's own answer in pieces is taken over there.
+            response_headers: true,
+            response_body: entries.response_body.is_some(),
+            response_trailers: entries.response_trailers.is_some(),
+            complete: entries.stream_complete.is_some(),
+            keeps_bodies: false,
+        };
+        Hosted { hooks: place.config.phases.limit(hooks), place: Rc::new(place) }
+    }
+
+    /// The stream's instance, made when it is first asked for. `None` when the module could not make its part of it.
+    #[inline]
+    fn instance<'s>(&self, state: &'s mut State, stream: &mut Stream<'_>) -> Option<&'s Instance> {
+        if !matches!(state, State::Any(_)) {
+            *state = State::Any(Instance::new(&self.place, stream));
+        }
+        let State::Any(boxed) = state else { return None };
+        boxed.downcast_ref::<Instance>().filter(|instance| !instance.own().is_null())
+    }
+
+    fn on_head(&self, side: Side, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        let Some(instance) = self.instance(state, stream) else { return self.without_instance(stream) };
+        if instance.replied.get() {
+            return if side == Side::Response && instance.has_pieces() { Action::Take } else { Action::Done };
+        }
+        let entries = &self.place.config.entries;
+        if side == Side::Response
+            && stream.info.is_local_reply()
+            && let Some(notify) = entries.local_reply
+        {
+            let details = stream.info.details.clone();
+            let status = u32::from(stream.response.status());
+            // SAFETY: the function of a loaded module, as the interface says.
+            let answer = instance.enter(stream, |handle, own| unsafe {
+                notify(handle, own, status, Buffer::of(details.as_bytes()), false)
+            });
+            if answer != 0 {
+                return cut_off();
+            }
+        }
+        let hook = match side {
+            Side::Request => entries.request_headers,
+            Side::Response => entries.response_headers,
+        };
+        self.place.account.called(stream.route, None);
+        let course = instance.course(side);
+        course.bodiless.set(end);
+        let Some(hook) = hook.filter(|_| self.wants_head(side)) else { return Action::Continue };
+        // SAFETY: the function of a loaded module, as the interface says.
+        let answer = instance.enter(stream, |handle, own| unsafe { hook(handle, own, end) });
+        if let Some(reply) = instance.take_reply(stream) {
+            return Action::Respond(reply);
+        }
+        match answer {
+            head::CONTINUE | head::CONTINUE_WITHOUT_END => {
+                if end {
+                    // What the module appended becomes the body of a message that had none.
+                    put_kept(instance, side, stream);
+                }
+                Action::Continue
+            }
+            head::STOP if !end => {
+                course.stopped.set(true);
+                course.freed.set(false);
+                course.taken.set(true);
+                Action::Take
+            }
+            _ => {
+                course.at_head.set(true);
+                stop(instance, side, stream)
+            }
+        }
+    }
+
+    fn on_piece(&self, side: Side, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        let Some(instance) = self.instance(state, stream) else { return Action::Done };
+        if instance.replied.get() {
+            return Action::Done;
+        }
+        let entries = &self.place.config.entries;
+        let hook = match side {
+            Side::Request => entries.request_body,
+            Side::Response => entries.response_body,
+        };
+        let course = instance.course(side);
+        let answer = match hook {
+            Some(hook) => {
+                course.shows.set(true);
+                // SAFETY: the function of a loaded module, as the interface says.
+                let answer = instance.enter(stream, |handle, own| unsafe { hook(handle, own, end) });
+                course.shows.set(false);
+                answer
+            }
+            None => body::CONTINUE,
+        };
+        if let Some(reply) = instance.take_reply(stream) {
+            return Action::Respond(reply);
+        }
+        let own_limit = stream.info.request_buffer_limit.filter(|_| side == Side::Request);
+        let limit = match self.place.buffer_limit {
+            0 => usize::MAX,
+            limit => own_limit.map_or(limit, |own| own as usize),
+        };
+        let held = held(side, stream);
+        let mut kept = course.kept.borrow_mut();
+        match answer {
+            body::CONTINUE if course.taken.get() => {
+                course.stopped.set(false);
+                course.head_free.set(true);
+                let mut out = course.out.borrow_mut();
+                out.append(&mut kept);
+                out.extend_from_slice(held.bytes());
+                course.ended.set(end);
+                return Action::Continue;
+            }
+            body::CONTINUE => {
+                if !kept.is_empty() {
+                    kept.extend_from_slice(held.bytes());
+                    held.replace(&kept);
+                    kept.clear();
+                }
+                return Action::Continue;
+            }
+            body::STOP_AND_BUFFER | body::STOP_AND_WATERMARK => kept.extend_from_slice(held.bytes()),
+            // What is not kept is the module's.
+            _ => {}
+        }
+        let is_full = kept.len() > limit;
+        if is_full && answer == body::STOP_AND_BUFFER {
+            return Action::Respond(Box::new(too_large(side)));
+        }
+        if !held.bytes().is_empty() {
+            held.replace(&[]);
+        }
+        drop(kept);
+        course.stopped.set(true);
+        if course.taken.get() {
+            course.freed.set(false);
+            course.ended.set(end);
+            course.full.set(is_full);
+            return Action::Continue;
+        }
+        if end || is_full {
+            course.at_head.set(false);
+            return stop(instance, side, stream);
+        }
+        Action::Buffer
+    }
+
+    fn on_trailers(&self, side: Side, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        let Some(instance) = self.instance(state, stream) else { return Action::Done };
+        if instance.replied.get() {
+            return Action::Done;
+        }
+        let entries = &self.place.config.entries;
+        let hook = match side {
+            Side::Request => entries.request_trailers,
+            Side::Response => entries.response_trailers,
+        };
+        let answer = match hook {
+            // SAFETY: the function of a loaded module, as the interface says.
+            Some(hook) => instance.enter(stream, |handle, own| unsafe { hook(handle, own) }),
+            None => 0,
+        };
+        if let Some(reply) = instance.take_reply(stream) {
+            return Action::Respond(reply);
+        }
+        let course = instance.course(side);
+        if course.taken.get() {
+            course.ended.set(true);
+            course.stopped.set(answer != 0);
+            if answer == 0 {
+                course.head_free.set(true);
+                course.out.borrow_mut().append(&mut course.kept.borrow_mut());
+            }
+            return Action::Continue;
+        }
+        if answer != 0 {
+            course.at_head.set(false);
+            return stop(instance, side, stream);
+        }
+        put_kept(instance, side, stream);
+        Action::Continue
+    }
+
+    fn on_resumed(&self, side: Side, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        let Some(instance) = self.instance(state, stream) else { return Action::Done };
+        deliver::with_messages(instance, stream);
+        if let Some(reply) = instance.take_reply(stream) {
+            return Action::Respond(reply);
+        }
+        let course = instance.course(side);
+        if !course.freed.take() {
+            course.wait(stream.resumer);
+            return Action::Pause;
+        }
+        course.stopped.set(false);
+        course.goes();
+        if !course.at_head.get() || course.bodiless.get() {
+            put_kept(instance, side, stream);
+        }
+        Action::Continue
+    }
+
+    fn on_flow(&self, side: Side, state: &mut State, stream: &mut Stream<'_>) -> Flow {
+        let Some(instance) = self.instance(state, stream) else { return Flow::Release };
+        deliver::with_messages(instance, stream);
+        if side == Side::Response && instance.replied.get() {
+            return give_piece(instance, stream);
+        }
+        if let Some(reply) = instance.take_reply(stream) {
+            return Flow::Respond(reply);
+        }
+        let course = instance.course(side);
+        if course.freed.take() {
+            course.stopped.set(false);
+            course.full.set(false);
+            course.head_free.set(true);
+            course.out.borrow_mut().append(&mut course.kept.borrow_mut());
+        }
+        let mut out = course.out.borrow_mut();
+        if course.ended.get() && !course.stopped.get() {
+            course.goes();
+            if !out.is_empty() {
+                held(side, stream).replace(&out);
+                out.clear();
+            }
+            return Flow::Release;
+        }
+        if course.head_free.get() {
+            if !out.is_empty() {
+                course.head_gone.set(true);
+                held(side, stream).replace(&out);
+                out.clear();
+                return Flow::Piece;
+            }
+            if !course.head_gone.replace(true) {
+                return Flow::Head;
+            }
+        }
+        course.wait(stream.resumer);
+        if course.ended.get() || course.full.get() { Flow::Wait } else { Flow::Want }
+    }
+
+    fn wants_head(&self, side: Side) -> bool {
+        match side {
+            Side::Request => self.place.config.phases.request_headers,
+            Side::Response => self.place.config.phases.response_headers,
+        }
+    }
+
+    /// The module could not make its part of a stream.
+    #[cold]
+    fn without_instance(&self, stream: &Stream<'_>) -> Action {
+        self.place.failed(stream)
+    }
+}
+
+impl Filter for Hosted {
+    fn hooks(&self) -> Hooks {
+        self.hooks
+    }
+
+    fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        self.on_head(Side::Request, state, stream, end)
+    }
+
+    fn on_request_body(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        self.on_piece(Side::Request, state, stream, end)
+    }
+
+    fn on_request_trailers(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.on_trailers(Side::Request, state, stream)
+    }
+
+    fn on_request_resumed(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.on_resumed(Side::Request, state, stream)
+    }
+
+    fn on_request_flow(&self, state: &mut State, stream: &mut Stream<'_>) -> Flow {
+        self.on_flow(Side::Request, state, stream)
+    }
+
+    fn on_response_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        self.on_head(Side::Response, state, stream, end)
+    }
+
+    fn on_response_body(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        self.on_piece(Side::Response, state, stream, end)
+    }
+
+    fn on_response_trailers(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.on_trailers(Side::Response, state, stream)
+    }
+
+    fn on_response_resumed(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        self.on_resumed(Side::Response, state, stream)
+    }
+
+    fn on_response_flow(&self, state: &mut State, stream: &mut Stream<'_>) -> Flow {
+        self.on_flow(Side::Response, state, stream)
+    }
+
+    fn on_complete(&self, state: &mut State, info: &StreamInfo) {
+        let State::Any(boxed) = std::mem::take(state) else { return };
+        let Ok(instance) = boxed.downcast::<Instance>() else { return };
+        if let Some(complete) = self.place.config.entries.stream_complete.filter(|_| !instance.own().is_null()) {
+            // SAFETY: the function of a loaded module, as the interface says.
+            instance.enter_without(Some(info), |handle, own| unsafe { complete(handle, own) });
+        }
+    }
+}
+
+impl Instance {
+    /// What the module answered, if it did.
+    pub(crate) fn take_reply(&self, stream: &mut Stream<'_>) -> Option<Box<LocalReply>> {
+        let reply = if self.cut_off.get() { Some(Box::default()) } else { self.reply.borrow_mut().take() };
+        if reply.is_some() {
+            stream.info.streams_reply = self.has_pieces();
+            self.request.goes();
+            self.response.goes();
+        }
+        reply
+    }
+}
+
+/// The message waits for the module.
+fn stop(instance: &Instance, side: Side, stream: &Stream<'_>) -> Action {
+    let course = instance.course(side);
+    course.stopped.set(true);
+    course.freed.set(false);
+    course.wait(stream.resumer);
+    Action::Pause
+}
+
+/// What was kept goes on in front of what is in hand.
+fn put_kept(instance: &Instance, side: Side, stream: &mut Stream<'_>) {
+    let mut kept = instance.course(side).kept.borrow_mut();
+    if kept.is_empty() {
+        return;
+    }
+    let held = held(side, stream);
+    kept.extend_from_slice(held.bytes());
+    held.replace(&kept);
+    kept.clear();
+}
+
+/// What goes on of an answer that the module gives in pieces.
+#[cold]
+fn give_piece(instance: &Instance, stream: &mut Stream<'_>) -> Flow {
+    if instance.cut_off.get() {
+        return Flow::Respond(Box::default());
+    }
+    instance.response.wait(stream.resumer);
+    let mut rare = instance.rare.borrow_mut();
+    let Some(pieces) = rare.as_mut().and_then(|rare| rare.pieces.as_mut()) else { return Flow::Release };
+    let relieved = std::mem::take(&mut pieces.told) && instance.config().entries.below_watermark.is_some();
+    if !pieces.body.is_empty() {
+        stream.response_body.replace(&pieces.body);
+        pieces.body.clear();
+    }
+    let flow = if pieces.ended {
+        for (name, value) in pieces.trailers.drain(..) {
+            // One that is not well-formed is left out.
+            let _ = stream.response_trailers.append_name(&name, &value);
+        }
+        instance.response.goes();
+        Flow::Finish
+    } else if !stream.response_body.bytes().is_empty() {
+        Flow::Piece
+    } else if !instance.response.head_gone.replace(true) {
+        Flow::Head
+    } else {
+        Flow::Wait
+    };
+    drop(rare);
+    if relieved {
+        instance.link().inbox.borrow_mut().push_back(Event::Congested(false));
+        deliver::with_messages(instance, stream);
+    }
+    flow
+}
+
+fn cut_off() -> Action {
+    Action::Respond(Box::default())
+}
+
+fn too_large(side: Side) -> LocalReply {
+    let (status, body, details) = match side {
+        Side::Request => (413, "Payload Too Large", "request_payload_too_large"),
+        Side::Response => (500, "Internal Server Error", "response_payload_too_large"),
+    };
+    LocalReply { status, body: body.as_bytes().into(), details: details.into(), ..LocalReply::default() }
+}
+
+pub(crate) fn held<'b>(side: Side, stream: &'b mut Stream<'_>) -> &'b mut Body {
+    match side {
+        Side::Request => stream.request_body,
+        Side::Response => stream.response_body,
+    }
+}

@@ -1,0 +1,265 @@
+//! One stream, as a module sees it: what the proxy's functions find behind the pointer that a module holds.
+//!
+//! A module calls these functions from within its hooks, so everything here is shared and changes in place. The messages
+//! are there while a hook runs and at no other time: a function that needs them answers that there are none.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use postrider_filter_api::{Answer, CallFailure, CallHandle, LocalReply, Stream, StreamInfo};
+
+use crate::abi::{Buffer, Own, StreamRef};
+use crate::config::{Config, RouteSettings};
+use crate::course::Course;
+use crate::deliver;
+use crate::on_worker::OnWorker;
+
+/// Which message a hook is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Request,
+    Response,
+}
+
+/// A stream's state in the proxy. Its address is the module's handle, so it never moves.
+pub(crate) struct Instance {
+    pub(crate) place: Rc<OnWorker>,
+    /// The module's state for the stream; null when it could not make one.
+    own: Cell<Own>,
+    /// The route's configuration of the module's own.
+    pub(crate) route: RefCell<Option<Arc<RouteSettings>>>,
+    /// The messages, while a hook runs.
+    stream: Cell<*mut Stream<'static>>,
+    /// What is known of the stream, while a hook or the last call runs.
+    info: Cell<*const StreamInfo>,
+    pub(crate) request: Course,
+    pub(crate) response: Course,
+    /// An answer that the module gave and that was not taken up yet.
+    pub(crate) reply: RefCell<Option<Box<LocalReply>>>,
+    /// The module answered: it does not see the response.
+    pub(crate) replied: Cell<bool>,
+    /// The stream is to be cut off.
+    pub(crate) cut_off: Cell<bool>,
+    /// Texts that were made for the module, until its next hook.
+    texts: RefCell<Vec<Box<[u8]>>>,
+    /// What few streams have.
+    pub(crate) rare: RefCell<Option<Box<Rare>>>,
+}
+
+/// What a stream has that makes calls or is reached from other threads.
+#[derive(Default)]
+pub(crate) struct Rare {
+    pub(crate) link: Option<Rc<Link>>,
+    pub(crate) calls: Vec<(u64, CallHandle)>,
+    /// Calls in pieces whose request is not complete yet.
+    pub(crate) pending: Vec<(u64, crate::callbacks::Pending)>,
+    pub(crate) last_call: u64,
+    /// The answer that is being given in pieces.
+    pub(crate) pieces: Option<Pieces>,
+}
+
+/// What is there of an answer in pieces and did not go yet.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) ended: bool,
+    /// The module was told that much waits.
+    pub(crate) told: bool,
+}
+
+/// How others on this worker reach a stream: it outlives the stream.
+pub(crate) struct Link {
+    /// Null once the stream is over.
+    instance: Cell<*const Instance>,
+    pub(crate) inbox: RefCell<VecDeque<Event>>,
+}
+
+/// What a module is told outside the course of its messages.
+pub(crate) enum Event {
+    Scheduled(u64),
+    Call {
+        id: u64,
+        outcome: Result<Answer, CallFailure>,
+    },
+    /// The same for one that was opened as a stream.
+    Opened {
+        id: u64,
+        outcome: Result<Answer, CallFailure>,
+    },
+    Reset {
+        id: u64,
+    },
+    /// Much of the module's answer waits to be sent, or no longer does.
+    Congested(bool),
+}
+
+impl Link {
+    fn next(&self) -> Option<Event> {
+        self.inbox.borrow_mut().pop_front()
+    }
+
+    /// On the stream's worker: tells the module, now or as soon as its messages can be had.
+    pub(crate) fn tell(&self, event: Event) {
+        let instance = self.instance.get();
+        if instance.is_null() {
+            return;
+        }
+        self.inbox.borrow_mut().push_back(event);
+        // SAFETY: the instance empties the pointer before it goes, on this thread.
+        let instance = unsafe { &*instance };
+        if !instance.is_in_hook() && !instance.wake() {
+            deliver::without_messages(instance);
+        }
+    }
+}
+
+impl Instance {
+    /// Makes the module's state for a stream.
+    pub(crate) fn new(place: &Rc<OnWorker>, stream: &mut Stream<'_>) -> Box<Instance> {
+        let instance = Box::new(Instance {
+            place: place.clone(),
+            own: Cell::new(ptr::null()),
+            route: RefCell::new(place.route.clone()),
+            stream: Cell::new(ptr::null_mut()),
+            info: Cell::new(ptr::null()),
+            request: Course::default(),
+            response: Course::default(),
+            reply: RefCell::new(None),
+            replied: Cell::new(false),
+            cut_off: Cell::new(false),
+            texts: RefCell::default(),
+            rare: RefCell::default(),
+        });
+        let config = &place.config;
+        if let Some(new) = config.entries.new {
+            // SAFETY: the function of a loaded module, on a configuration that it made, as the interface says.
+            let own = instance.enter(stream, |handle, _| unsafe { new(config.own(), handle) });
+            instance.own.set(own);
+        }
+        instance
+    }
+
+    pub(crate) fn own(&self) -> Own {
+        self.own.get()
+    }
+
+    pub(crate) fn config(&self) -> &Arc<Config> {
+        &self.place.config
+    }
+
+    pub(crate) fn course(&self, side: Side) -> &Course {
+        match side {
+            Side::Request => &self.request,
+            Side::Response => &self.response,
+        }
+    }
+
+    /// Calls into the module with the messages at hand.
+    #[inline]
+    pub(crate) fn enter<T>(&self, stream: &mut Stream<'_>, hook: impl FnOnce(StreamRef, Own) -> T) -> T {
+        self.forget_texts();
+        self.info.set(ptr::from_ref(&*stream.info));
+        // The lifetime is put off: nobody reads the pointer when this function has ended.
+        self.stream.set(ptr::from_mut(stream).cast());
+        let answer = hook(self.handle(), self.own.get());
+        self.stream.set(ptr::null_mut());
+        self.info.set(ptr::null());
+        answer
+    }
+
+    /// Calls into the module where there are no messages.
+    pub(crate) fn enter_without<T>(&self, info: Option<&StreamInfo>, hook: impl FnOnce(StreamRef, Own) -> T) -> T {
+        self.forget_texts();
+        self.info.set(info.map_or(ptr::null(), ptr::from_ref));
+        let answer = hook(self.handle(), self.own.get());
+        self.info.set(ptr::null());
+        answer
+    }
+
+    fn handle(&self) -> StreamRef {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    fn is_in_hook(&self) -> bool {
+        !self.stream.get().is_null()
+    }
+
+    #[inline]
+    fn forget_texts(&self) {
+        let mut texts = self.texts.borrow_mut();
+        if !texts.is_empty() {
+            texts.clear();
+        }
+    }
+
+    /// A text for the module that lies nowhere else.
+    pub(crate) fn lend(&self, text: impl Into<Vec<u8>>) -> Buffer {
+        let text = text.into().into_boxed_slice();
+        let lent = Buffer::of(&text);
+        self.texts.borrow_mut().push(text);
+        lent
+    }
+
+    /// What is known of the stream; `None` where nothing can be.
+    pub(crate) fn info(&self) -> Option<&StreamInfo> {
+        // SAFETY: set for the time of a hook only, in which the borrow behind it is this instance's to use; nothing keeps
+        // the answer beyond one function.
+        unsafe { self.info.get().as_ref() }
+    }
+
+    /// The messages; `None` outside hooks.
+    ///
+    /// # Safety
+    /// The answer of an earlier call is no longer used.
+    #[allow(clippy::mut_from_ref, reason = "the stream is not part of the instance: it is lent for the time of a hook")]
+    pub(crate) unsafe fn stream(&self) -> Option<&mut Stream<'static>> {
+        // SAFETY: set for the time of a hook only, which holds the one borrow of the stream and does not use it meanwhile.
+        unsafe { self.stream.get().as_mut() }
+    }
+
+    /// How others reach this stream.
+    pub(crate) fn link(&self) -> Rc<Link> {
+        let mut rare = self.rare.borrow_mut();
+        let rare = rare.get_or_insert_default();
+        let link = rare.link.get_or_insert_with(|| {
+            Rc::new(Link { instance: Cell::new(ptr::from_ref(self)), inbox: RefCell::default() })
+        });
+        link.clone()
+    }
+
+    /// The next thing that the module is to be told.
+    pub(crate) fn next_event(&self) -> Option<Event> {
+        let link = self.rare.borrow().as_ref()?.link.clone()?;
+        link.next()
+    }
+
+    /// The module gives an answer in pieces.
+    pub(crate) fn has_pieces(&self) -> bool {
+        self.rare.borrow().as_ref().is_some_and(|rare| rare.pieces.is_some())
+    }
+
+    /// Wakes a message that waits for the module; `false` when none does.
+    pub(crate) fn wake(&self) -> bool {
+        self.request.wake() || self.response.wake()
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if let Some(rare) = self.rare.get_mut()
+            && let Some(link) = &rare.link
+        {
+            link.instance.set(ptr::null());
+            link.inbox.borrow_mut().clear();
+        }
+        let own = self.own.get();
+        if let Some(destroy) = self.place.config.entries.destroy.filter(|_| !own.is_null()) {
+            // SAFETY: the function of a loaded module, once, on what it made for this stream.
+            unsafe { destroy(own) };
+        }
+    }
+}

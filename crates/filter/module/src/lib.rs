@@ -1,0 +1,36 @@
+//! The host of native modules: shared objects with Envoy's binary interface for dynamic modules, versions 0.1 and 0.2.
+//!
+//! ```text
+//! configuration ──> library (loaded once, checked before) ──> entries: the module's functions
+//! filter ── hooks ──> instance (one per stream) ──> entries
+//!                        ^                             │
+//!                        └──────── callbacks <─────────┘ the proxy's functions, exported by the executable
+//! ```
+//!
+//! What it must never do: keep a module's bytes beyond a call, or call into a module while one of the proxy's functions
+//! runs for it. A module is machine code in this process: what it does wrong, nobody can stop.
+//!
+//! Who calls it: the registry, and modules.
+
+mod abi;
+mod callbacks;
+mod config;
+mod course;
+mod deliver;
+mod elf;
+mod entry;
+mod envoy;
+mod hooks;
+mod instance;
+mod library;
+mod on_worker;
+mod others;
+
+use postrider_filter_api::Registry;
+
+pub use callbacks::{set_concurrency, set_validating};
+
+/// Makes filters of modules known by the types of their configurations.
+pub fn register(registry: &mut Registry) {
+    registry.register(envoy::KIND, envoy::build);
+}

@@ -1,0 +1,199 @@
+//! A module in the process: found, checked, loaded once, initialised once.
+
+use std::ffi::{CStr, CString, OsStr, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::{env, fs};
+
+use postrider_telemetry::log::{Component, Level};
+
+use crate::elf;
+use crate::entry::{INIT, Init};
+
+/// Where modules are looked for by name; the working directory without it.
+const SEARCH_PATH: &str = "ENVOY_DYNAMIC_MODULES_SEARCH_PATH";
+
+/// How a module is loaded.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Options {
+    /// It stays in the process when nobody uses it any more.
+    pub(crate) stays: bool,
+    /// What is loaded later sees its symbols.
+    pub(crate) global: bool,
+}
+
+/// A loaded module. Dropping the last one of a module unloads it, unless it is to stay.
+#[derive(Debug)]
+pub(crate) struct Library {
+    handle: *mut c_void,
+    /// What was loaded, for people.
+    pub(crate) source: String,
+}
+
+// SAFETY: the loader's handles belong to the process, not to a thread.
+unsafe impl Send for Library {}
+// SAFETY: as above; looking a symbol up is safe from any thread.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// Loads `lib<name>.so`: from the folder of the search path, else from wherever the system's loader finds it.
+    ///
+    /// # Errors
+    /// Why it cannot be used, in a sentence.
+    pub(crate) fn named(name: &str, options: Options) -> Result<Library, String> {
+        if name.is_empty() || name.contains('/') {
+            return Err(format!("`{name}` is no name of a module: it stands for a file `lib<name>.so`"));
+        }
+        let file = format!("lib{name}.so");
+        let folder = env::var_os(SEARCH_PATH).map_or_else(|| PathBuf::from("."), PathBuf::from);
+        let path = folder.join(&file);
+        if path.is_file() {
+            return Library::at(&path, options);
+        }
+        // Without a slash, the loader searches by its own rules.
+        let elsewhere = Library::open(OsStr::new(&file), &file, options);
+        elsewhere.map_err(|error| format!("there is no {}, and {error}", path.display()))
+    }
+
+    /// Loads a file.
+    ///
+    /// # Errors
+    /// As for [`Library::named`].
+    pub(crate) fn at(path: &Path, options: Options) -> Result<Library, String> {
+        let path = path.canonicalize().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let source = path.display().to_string();
+        let content = fs::read(&path).map_err(|error| format!("cannot read {source}: {error}"))?;
+        elf::check(&content).map_err(|error| format!("{source}: {error}"))?;
+        Library::open(path.as_os_str(), &source, options)
+    }
+
+    fn open(file: &OsStr, source: &str, options: Options) -> Result<Library, String> {
+        // Two configurations may be read at once: the second one must not see a module before it was initialised.
+        static LOADING: Mutex<()> = Mutex::new(());
+        let _loading = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = CString::new(file.as_bytes()).map_err(|_| format!("{source}: no name of a file"))?;
+        let mut flags = libc::RTLD_LAZY | if options.global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
+        if options.stays {
+            flags |= libc::RTLD_NODELETE;
+        }
+        // SAFETY: a text that ends; it runs nothing of the module.
+        let known = unsafe { libc::dlopen(name.as_ptr(), flags | libc::RTLD_NOLOAD) };
+        if !known.is_null() {
+            return Ok(Library { handle: known, source: source.to_owned() });
+        }
+        // SAFETY: a text that ends. That the module's constructors do no harm is for whoever configured it to know.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
+        if handle.is_null() {
+            return Err(last_error());
+        }
+        let library = Library { handle, source: source.to_owned() };
+        library.initialise()?;
+        Ok(library)
+    }
+
+    fn initialise(&self) -> Result<(), String> {
+        let source = &self.source;
+        let Some(init) = self.find(INIT) else {
+            return Err(format!("{source} is no module: it has no {}", INIT.to_string_lossy()));
+        };
+        // SAFETY: the interface says what a function of this name takes and answers.
+        let init = unsafe { std::mem::transmute::<*mut c_void, Init>(init) };
+        // SAFETY: called once, before anything else of the module.
+        let version = unsafe { init() };
+        if version.is_null() {
+            return Err(format!("{source} refuses to be initialised"));
+        }
+        // SAFETY: the interface says that it is a text that ends.
+        let version = unsafe { CStr::from_ptr(version) }.to_string_lossy();
+        match Version::of(&version) {
+            Version::Known => Ok(()),
+            Version::Other => {
+                let line = format_args!(
+                    "the module {source} was built for version {version} of the interface; v0.1 and v0.2 are known here"
+                );
+                postrider_telemetry::log::write(Component::Filter, Level::Warning, line);
+                Ok(())
+            }
+            Version::Hash => Err(format!(
+                "{source} was built for Envoy 1.37 or earlier (its interface has no version but `{version}`): build it \
+                 with the SDK of Envoy 1.38 or later"
+            )),
+        }
+    }
+
+    /// The address of something that the module exports.
+    pub(crate) fn find(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: the handle is open as long as `self` is.
+        let found = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: whoever has pointers into the module keeps the library.
+        unsafe { libc::dlclose(self.handle) };
+    }
+}
+
+/// What a module says that it was built for.
+#[derive(Debug, PartialEq, Eq)]
+enum Version {
+    Known,
+    Other,
+    /// Before there were versions: other functions under the same names.
+    Hash,
+}
+
+impl Version {
+    fn of(text: &str) -> Version {
+        let known = ["v0.1.", "v0.2."].iter().any(|known| text.starts_with(known)) || matches!(text, "v0.1" | "v0.2");
+        if known {
+            return Version::Known;
+        }
+        if text.len() >= 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            Version::Hash
+        } else {
+            Version::Other
+        }
+    }
+}
+
+fn last_error() -> String {
+    // SAFETY: it answers null or a text that ends, which is this thread's until the next call.
+    let error = unsafe { libc::dlerror() };
+    if error.is_null() {
+        return "the system's loader refuses it".to_owned();
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_say_whether_the_functions_are_known() {
+        for (text, wanted) in [
+            ("v0.1.0", Version::Known),
+            ("v0.2.7", Version::Known),
+            ("v0.20.0", Version::Other),
+            ("v1.0.0", Version::Other),
+            ("4dae397a7c9ff0e0a5ac66b7c8a8b9b2b2fbcd62b4ac29a50d87bd1f7a0a1bd7", Version::Hash),
+        ] {
+            assert_eq!(Version::of(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_with_where_it_was_looked_for() {
+        let error = Library::named("postrider_no_such", Options::default()).unwrap_err();
+        assert!(error.starts_with("there is no ./libpostrider_no_such.so, and "), "{error}");
+        let error = Library::named("../x", Options::default()).unwrap_err();
+        assert!(error.contains("no name of a module"), "{error}");
+        let error = Library::at(Path::new("/no/such.so"), Options::default()).unwrap_err();
+        assert!(error.starts_with("cannot read /no/such.so"), "{error}");
+    }
+}

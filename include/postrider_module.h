@@ -1,0 +1,275 @@
+/* Native modules for Postrider: HTTP filters in shared objects.
+ *
+ * This is the binary interface that Envoy calls dynamic modules, versions 0.1 and 0.2: the same shared object runs in
+ * Postrider and in Envoy 1.38 to 1.40. Functions called `…_on_…` are the module's to write; a module has those that it
+ * wants, and at least the ones that load it and make and destroy its filters. Functions called `…_callback_…` are the
+ * proxy's.
+ *
+ * - Everything of one stream runs on one thread, and nothing else of the module may wait there.
+ * - What the proxy lends (pr_bytes, pr_header) is there until the hook returns or something of the same kind is changed.
+ * - Only the schedulers' commit functions may be called from other threads.
+ *
+ * docs/plugins/native.md shows how to build and configure a module. */
+
+#ifndef POSTRIDER_MODULE_H
+#define POSTRIDER_MODULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What init answers. */
+#define PR_VERSION "v0.1.0"
+
+typedef struct {
+  const char *start;
+  size_t length;
+} pr_bytes;
+
+typedef struct {
+  const char *name;
+  size_t name_length;
+  const char *value;
+  size_t value_length;
+} pr_header;
+
+/* The proxy's: a stream, a configuration. */
+typedef void *pr_stream;
+typedef void *pr_config;
+
+/* ---- what hooks answer ---- */
+
+enum { /* on a head */
+  PR_HEAD_CONTINUE = 0,
+  /* The head waits; pieces of the body are shown, and the first that continues takes the head along. */
+  PR_HEAD_STOP = 1,
+  PR_HEAD_CONTINUE_WITHOUT_END = 2,
+  /* Nothing moves until the stream is continued. */
+  PR_HEAD_STOP_ALL_AND_BUFFER = 3,
+  PR_HEAD_STOP_ALL_AND_WATERMARK = 4,
+};
+
+enum { /* on a piece of a body */
+  PR_BODY_CONTINUE = 0,
+  /* It is kept in front of what comes; too much is answered with 413 or 500. */
+  PR_BODY_STOP_AND_BUFFER = 1,
+  /* It is kept; when that is much, no more is read until the stream is continued. */
+  PR_BODY_STOP_AND_WATERMARK = 2,
+  /* It is dropped: the module has what it wants of it. */
+  PR_BODY_STOP_NO_BUFFER = 3,
+};
+
+enum { PR_TRAILERS_CONTINUE = 0, PR_TRAILERS_STOP = 1 };
+
+/* ---- what functions are about ---- */
+
+enum { PR_REQUEST_HEADERS = 0, PR_REQUEST_TRAILERS = 1, PR_RESPONSE_HEADERS = 2, PR_RESPONSE_TRAILERS = 3 };
+
+enum { /* the piece that is being shown, and what was kept before */
+  PR_REQUEST_RECEIVED = 0,
+  PR_REQUEST_KEPT = 1,
+  PR_RESPONSE_RECEIVED = 2,
+  PR_RESPONSE_KEPT = 3,
+};
+
+enum { PR_CALL_STARTED = 0, PR_CALL_LACKS_HEADERS = 1, PR_CALL_NO_CLUSTER = 2, PR_CALL_TWICE = 3, PR_CALL_FAILED = 4 };
+enum { PR_CALL_ANSWERED = 0, PR_CALL_RESET = 1, PR_CALL_TOO_LARGE = 2 };
+enum { PR_METRIC_OK = 0, PR_METRIC_UNKNOWN = 1, PR_METRIC_LABELS = 2, PR_METRIC_FROZEN = 3 };
+enum { PR_LOG_TRACE, PR_LOG_DEBUG, PR_LOG_INFO, PR_LOG_WARN, PR_LOG_ERROR, PR_LOG_CRITICAL };
+enum { PR_METADATA_DYNAMIC = 0, PR_METADATA_ROUTE = 1 };
+
+enum { /* facts about a stream: (s)tring, (i)nteger, (b)oolean */
+  PR_REQUEST_PATH = 0,            /* s */
+  PR_REQUEST_URL_PATH = 1,        /* s: without the query */
+  PR_REQUEST_HOST = 2,            /* s */
+  PR_REQUEST_SCHEME = 3,          /* s */
+  PR_REQUEST_METHOD = 4,          /* s */
+  PR_REQUEST_REFERER = 6,         /* s */
+  PR_REQUEST_USER_AGENT = 7,      /* s */
+  PR_REQUEST_ID = 9,              /* s */
+  PR_REQUEST_PROTOCOL = 10,       /* s: HTTP/1.1 */
+  PR_REQUEST_QUERY = 11,          /* s */
+  PR_RESPONSE_CODE = 15,          /* i */
+  PR_RESPONSE_CODE_DETAILS = 16,  /* s */
+  PR_SOURCE_ADDRESS = 24,         /* s: the client, with its port */
+  PR_SOURCE_PORT = 25,            /* i */
+  PR_DESTINATION_ADDRESS = 26,    /* s */
+  PR_DESTINATION_PORT = 27,       /* i */
+  PR_CONNECTION_ID = 28,          /* i */
+  PR_CONNECTION_MTLS = 29,        /* b */
+  PR_REQUESTED_SERVER_NAME = 30,  /* s */
+  PR_TLS_VERSION = 31,            /* s */
+  PR_UPSTREAM_ADDRESS = 41,       /* s */
+  PR_UPSTREAM_PORT = 42,          /* i */
+  PR_CLUSTER_NAME = 58,           /* s */
+  PR_ROUTE_NAME = 62,             /* s */
+  PR_VIRTUAL_HOST_NAME = 64,      /* s */
+};
+
+/* ---- the module's functions ---- */
+
+/* Once per process; null refuses to be loaded. */
+const char *envoy_dynamic_module_on_program_init(void);
+/* Null refuses the configuration. Statistics are defined here and at no other time. */
+const void *envoy_dynamic_module_on_http_filter_config_new(pr_config config, pr_bytes name, pr_bytes text);
+void envoy_dynamic_module_on_http_filter_config_destroy(const void *own);
+const void *envoy_dynamic_module_on_http_filter_per_route_config_new(pr_bytes name, pr_bytes text);
+void envoy_dynamic_module_on_http_filter_per_route_config_destroy(const void *own);
+/* A stream begins, and is over. */
+const void *envoy_dynamic_module_on_http_filter_new(const void *own, pr_stream stream);
+void envoy_dynamic_module_on_http_filter_destroy(const void *filter);
+int envoy_dynamic_module_on_http_filter_request_headers(pr_stream stream, const void *filter, bool end);
+int envoy_dynamic_module_on_http_filter_request_body(pr_stream stream, const void *filter, bool end);
+int envoy_dynamic_module_on_http_filter_request_trailers(pr_stream stream, const void *filter);
+int envoy_dynamic_module_on_http_filter_response_headers(pr_stream stream, const void *filter, bool end);
+int envoy_dynamic_module_on_http_filter_response_body(pr_stream stream, const void *filter, bool end);
+int envoy_dynamic_module_on_http_filter_response_trailers(pr_stream stream, const void *filter);
+void envoy_dynamic_module_on_http_filter_stream_complete(pr_stream stream, const void *filter);
+/* The proxy answers itself; 1 cuts the stream off instead. */
+int envoy_dynamic_module_on_http_filter_local_reply(pr_stream stream, const void *filter, uint32_t status,
+                                                    pr_bytes details, bool reset_imminent);
+/* A scheduler committed an event. */
+void envoy_dynamic_module_on_http_filter_scheduled(pr_stream stream, const void *filter, uint64_t event);
+void envoy_dynamic_module_on_http_filter_config_scheduled(pr_config config, const void *own, uint64_t event);
+/* Calls. */
+void envoy_dynamic_module_on_http_filter_http_callout_done(pr_stream stream, const void *filter, uint64_t id, int result,
+                                                           const pr_header *headers, size_t header_count,
+                                                           const pr_bytes *chunks, size_t chunk_count);
+void envoy_dynamic_module_on_http_filter_config_http_callout_done(pr_config config, const void *own, uint64_t id,
+                                                                  int result, const pr_header *headers,
+                                                                  size_t header_count, const pr_bytes *chunks,
+                                                                  size_t chunk_count);
+void envoy_dynamic_module_on_http_filter_http_stream_headers(pr_stream stream, const void *filter, uint64_t id,
+                                                             const pr_header *headers, size_t count, bool end);
+void envoy_dynamic_module_on_http_filter_http_stream_data(pr_stream stream, const void *filter, uint64_t id,
+                                                          const pr_bytes *chunks, size_t count, bool end);
+void envoy_dynamic_module_on_http_filter_http_stream_trailers(pr_stream stream, const void *filter, uint64_t id,
+                                                              const pr_header *trailers, size_t count);
+void envoy_dynamic_module_on_http_filter_http_stream_complete(pr_stream stream, const void *filter, uint64_t id);
+void envoy_dynamic_module_on_http_filter_http_stream_reset(pr_stream stream, const void *filter, uint64_t id, int reason);
+
+/* ---- the proxy's functions: fields ---- */
+
+/* The value at `index`, from 0; `count` (may be null) becomes how many there are. */
+bool envoy_dynamic_module_callback_http_get_header(pr_stream stream, int map, pr_bytes name, pr_bytes *value,
+                                                   size_t index, size_t *count);
+size_t envoy_dynamic_module_callback_http_get_headers_size(pr_stream stream, int map);
+/* `out` has room for as many as the function above says. */
+bool envoy_dynamic_module_callback_http_get_headers(pr_stream stream, int map, pr_header *out);
+/* A null value removes the field. */
+bool envoy_dynamic_module_callback_http_add_header(pr_stream stream, int map, pr_bytes name, pr_bytes value);
+bool envoy_dynamic_module_callback_http_set_header(pr_stream stream, int map, pr_bytes name, pr_bytes value);
+
+/* ---- bodies ---- */
+
+size_t envoy_dynamic_module_callback_http_get_body_size(pr_stream stream, int body);
+size_t envoy_dynamic_module_callback_http_get_body_chunks_size(pr_stream stream, int body);
+bool envoy_dynamic_module_callback_http_get_body_chunks(pr_stream stream, int body, pr_bytes *out);
+bool envoy_dynamic_module_callback_http_append_body(pr_stream stream, int body, pr_bytes data);
+bool envoy_dynamic_module_callback_http_drain_body(pr_stream stream, int body, size_t count);
+uint64_t envoy_dynamic_module_callback_http_get_buffer_limit(pr_stream stream);
+void envoy_dynamic_module_callback_http_set_buffer_limit(pr_stream stream, uint64_t limit);
+
+/* ---- answers ---- */
+
+void envoy_dynamic_module_callback_http_send_response(pr_stream stream, uint32_t status, const pr_header *headers,
+                                                      size_t count, pr_bytes body, pr_bytes details);
+/* In pieces; `:status` is among the headers. */
+void envoy_dynamic_module_callback_http_send_response_headers(pr_stream stream, const pr_header *headers, size_t count,
+                                                              bool end);
+void envoy_dynamic_module_callback_http_send_response_data(pr_stream stream, pr_bytes data, bool end);
+void envoy_dynamic_module_callback_http_send_response_trailers(pr_stream stream, const pr_header *trailers, size_t count);
+
+/* ---- the stream ---- */
+
+void envoy_dynamic_module_callback_http_filter_continue_decoding(pr_stream stream);
+void envoy_dynamic_module_callback_http_filter_continue_encoding(pr_stream stream);
+void envoy_dynamic_module_callback_http_clear_route_cache(pr_stream stream);
+void envoy_dynamic_module_callback_http_filter_reset_stream(pr_stream stream, int reason, pr_bytes details);
+const void *envoy_dynamic_module_callback_get_most_specific_route_config(pr_stream stream);
+uint32_t envoy_dynamic_module_callback_http_filter_get_worker_index(pr_stream stream);
+bool envoy_dynamic_module_callback_http_filter_get_attribute_string(pr_stream stream, int fact, pr_bytes *value);
+bool envoy_dynamic_module_callback_http_filter_get_attribute_int(pr_stream stream, int fact, uint64_t *value);
+bool envoy_dynamic_module_callback_http_filter_get_attribute_bool(pr_stream stream, int fact, bool *value);
+bool envoy_dynamic_module_callback_http_get_cluster_name(pr_stream stream, pr_bytes *name);
+bool envoy_dynamic_module_callback_http_set_upstream_override_host(pr_stream stream, pr_bytes host, bool strict);
+
+/* ---- metadata and filter state ---- */
+
+void envoy_dynamic_module_callback_http_set_dynamic_metadata_string(pr_stream stream, pr_bytes space, pr_bytes key,
+                                                                    pr_bytes value);
+void envoy_dynamic_module_callback_http_set_dynamic_metadata_number(pr_stream stream, pr_bytes space, pr_bytes key,
+                                                                    double value);
+void envoy_dynamic_module_callback_http_set_dynamic_metadata_bool(pr_stream stream, pr_bytes space, pr_bytes key,
+                                                                  bool value);
+bool envoy_dynamic_module_callback_http_get_metadata_string(pr_stream stream, int source, pr_bytes space, pr_bytes key,
+                                                            pr_bytes *value);
+bool envoy_dynamic_module_callback_http_get_metadata_number(pr_stream stream, int source, pr_bytes space, pr_bytes key,
+                                                            double *value);
+bool envoy_dynamic_module_callback_http_get_metadata_bool(pr_stream stream, int source, pr_bytes space, pr_bytes key,
+                                                          bool *value);
+bool envoy_dynamic_module_callback_http_set_filter_state_bytes(pr_stream stream, pr_bytes key, pr_bytes value);
+bool envoy_dynamic_module_callback_http_get_filter_state_bytes(pr_stream stream, pr_bytes key, pr_bytes *value);
+
+/* ---- statistics: a value for each label comes with each change ---- */
+
+int envoy_dynamic_module_callback_http_filter_config_define_counter(pr_config config, pr_bytes name,
+                                                                    const pr_bytes *labels, size_t count, size_t *id);
+int envoy_dynamic_module_callback_http_filter_config_define_gauge(pr_config config, pr_bytes name, const pr_bytes *labels,
+                                                                  size_t count, size_t *id);
+int envoy_dynamic_module_callback_http_filter_config_define_histogram(pr_config config, pr_bytes name,
+                                                                      const pr_bytes *labels, size_t count, size_t *id);
+int envoy_dynamic_module_callback_http_filter_increment_counter(pr_stream stream, size_t id, const pr_bytes *labels,
+                                                                size_t count, uint64_t value);
+int envoy_dynamic_module_callback_http_filter_increment_gauge(pr_stream stream, size_t id, const pr_bytes *labels,
+                                                              size_t count, uint64_t value);
+int envoy_dynamic_module_callback_http_filter_decrement_gauge(pr_stream stream, size_t id, const pr_bytes *labels,
+                                                              size_t count, uint64_t value);
+int envoy_dynamic_module_callback_http_filter_set_gauge(pr_stream stream, size_t id, const pr_bytes *labels, size_t count,
+                                                        uint64_t value);
+int envoy_dynamic_module_callback_http_filter_record_histogram_value(pr_stream stream, size_t id, const pr_bytes *labels,
+                                                                     size_t count, uint64_t value);
+
+/* ---- other threads ---- */
+
+void *envoy_dynamic_module_callback_http_filter_scheduler_new(pr_stream stream);
+void envoy_dynamic_module_callback_http_filter_scheduler_commit(void *scheduler, uint64_t event);
+void envoy_dynamic_module_callback_http_filter_scheduler_delete(void *scheduler);
+void *envoy_dynamic_module_callback_http_filter_config_scheduler_new(pr_config config);
+void envoy_dynamic_module_callback_http_filter_config_scheduler_commit(void *scheduler, uint64_t event);
+void envoy_dynamic_module_callback_http_filter_config_scheduler_delete(void *scheduler);
+
+/* ---- calls: `:method`, `:path` and `:authority` are among the headers ---- */
+
+int envoy_dynamic_module_callback_http_filter_http_callout(pr_stream stream, uint64_t *id, pr_bytes cluster,
+                                                           const pr_header *headers, size_t count, pr_bytes body,
+                                                           uint64_t timeout_milliseconds);
+int envoy_dynamic_module_callback_http_filter_config_http_callout(pr_config config, uint64_t *id, pr_bytes cluster,
+                                                                  const pr_header *headers, size_t count, pr_bytes body,
+                                                                  uint64_t timeout_milliseconds);
+int envoy_dynamic_module_callback_http_filter_start_http_stream(pr_stream stream, uint64_t *id, pr_bytes cluster,
+                                                                const pr_header *headers, size_t count, pr_bytes body,
+                                                                bool end, uint64_t timeout_milliseconds);
+bool envoy_dynamic_module_callback_http_stream_send_data(pr_stream stream, uint64_t id, pr_bytes data, bool end);
+void envoy_dynamic_module_callback_http_filter_reset_http_stream(pr_stream stream, uint64_t id);
+
+/* ---- the process ---- */
+
+void envoy_dynamic_module_callback_log(int level, pr_bytes text);
+bool envoy_dynamic_module_callback_log_enabled(int level);
+uint32_t envoy_dynamic_module_callback_get_concurrency(void);
+bool envoy_dynamic_module_callback_is_validation_mode(void);
+bool envoy_dynamic_module_callback_register_function(pr_bytes key, void *function);
+bool envoy_dynamic_module_callback_get_function(pr_bytes key, void **function);
+bool envoy_dynamic_module_callback_register_shared_data(pr_bytes key, void *data);
+bool envoy_dynamic_module_callback_get_shared_data(pr_bytes key, void **data);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,37 @@
+//! Native modules for tests, built by the machine's C compiler when a test first wants them.
+
+use crate::kit::TempDir;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The folder of this repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// `tests/modules/native/<name>.c` as a shared object.
+pub fn built(name: &str, folder: &Path) -> PathBuf {
+    let source = root().join(format!("tests/modules/native/{name}.c"));
+    let object = folder.join(format!("lib{name}.so"));
+    let done = Command::new("cc")
+        .args(["-O1", "-g", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(root().join("include"))
+        .arg("-o")
+        .arg(&object)
+        .arg(source)
+        .status();
+    assert!(done.expect("a C compiler called cc").success(), "the module {name} does not build");
+    object
+}
+
+/// The module with all the filters that tests use.
+pub fn filters() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, object) = BUILT.get_or_init(|| {
+        let folder = TempDir::new();
+        let object = built("filters", folder.path());
+        (folder, object)
+    });
+    object
+}

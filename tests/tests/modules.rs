@@ -1,0 +1,227 @@
+//! Native modules, as Envoy runs them: the same shared object in both.
+
+use postrider_tests::kit::config::extension;
+use postrider_tests::kit::{Origin, Response};
+use postrider_tests::modules::filters;
+use postrider_tests::site::{self, Plan, Site};
+use serde_json::{Value, json};
+
+const NAME: &str = "envoy.filters.http.dynamic_modules";
+const TYPE: &str = "filters.http.dynamic_modules.v3.DynamicModuleFilter";
+
+fn module() -> Value {
+    json!({"module": {"local": {"filename": filters()}}})
+}
+
+fn text(value: &str) -> Value {
+    json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": value})
+}
+
+fn filter(name: &str, config: &str) -> Value {
+    let fields = json!({"dynamic_module_config": module(), "filter_name": name, "filter_config": text(config)});
+    extension(NAME, TYPE, fields)
+}
+
+fn with(name: &str, config: &str) -> Plan {
+    site::with([filter(name, config)])
+}
+
+fn of_route(config: &str) -> Value {
+    json!({
+        "@type": format!("type.googleapis.com/envoy.extensions.{TYPE}PerRoute"),
+        "dynamic_module_config": module(), "filter_name": "notes", "filter_config": text(config),
+    })
+}
+
+/// What the origin got of the last request.
+fn seen(site: &Site, name: &str) -> String {
+    let requests = site.origin.requests();
+    requests.last().unwrap().headers.values(name).join("|")
+}
+
+fn post(site: &Site, path: &str, body: &str) -> Response {
+    let head = format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n", body.len());
+    site.proxy.exchange(head + body)
+}
+
+#[test]
+fn a_module_that_does_nothing_changes_nothing() {
+    let site = with("passthrough", "").start();
+    let answer = post(&site, "/p?q", "hello");
+    assert_eq!(answer.status, 200);
+    let request = &site.origin.requests()[0];
+    assert_eq!((request.target.as_str(), request.body.as_slice()), ("/p?q", &b"hello"[..]));
+    assert_eq!(site.logged(1), "200 - via_upstream");
+}
+
+#[test]
+fn a_module_answers_itself() {
+    let site = with("basic_auth", "dXNlcjpwYXNz").start();
+    let refused = site.get("/", "");
+    assert_eq!((refused.status, refused.text()), (401, "who are you?"));
+    assert_eq!(refused.header("www-authenticate"), "Basic realm=\"module\"");
+    assert_eq!(refused.header("content-type"), "text/plain");
+    assert_eq!(site.logged(1), "401 - no_credentials");
+    assert_eq!(site.origin.requests().len(), 0);
+    assert_eq!(site.get("/", "authorization: Basic dXNlcjpwYXNz\r\n").status, 200);
+    assert_eq!(seen(&site, "x-user"), "known");
+}
+
+#[test]
+fn fields_and_facts_of_both_messages() {
+    let site = with("headers", "").start_before(Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"));
+    let answer = site.get("/first?a=1", "x-many: one\r\nx-many: two\r\nX-Gone: 1\r\nuser-agent: tests\r\n");
+    assert_eq!(site.origin.requests()[0].target, "/changed?by=module");
+    for (name, value) in [
+        ("x-count", "2:two"),
+        ("x-many", "one|two|last"),
+        ("x-gone", ""),
+        ("x-method", "GET"),
+        ("x-host", "test"),
+        ("x-protocol", "HTTP/1.1"),
+        ("x-query", "by=module"),
+        ("x-agent", "tests"),
+        ("x-tls", "none"),
+        ("x-cluster", "none"),
+        ("x-route", "none"),
+    ] {
+        assert_eq!(seen(&site, name), value, "{name}");
+    }
+    assert_eq!((answer.status, answer.text()), (201, "ok"));
+    assert_eq!(answer.header("x-pseudo"), ":authority:method:path:scheme");
+    assert_eq!(answer.header("x-code"), "200");
+    assert_eq!(answer.header("x-details"), "via_upstream");
+}
+
+#[test]
+fn bodies_are_rewritten_as_a_whole() {
+    let origin = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let body = [b"<".as_slice(), &request.body, b">"].concat();
+            connection.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes());
+            connection.write(&body);
+        }
+    });
+    let site = with("body", "").start_before(origin);
+    let mut client = site.proxy.client();
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    client.send("6\r\n world\r\n0\r\n\r\n");
+    let answer = client.response("POST").unwrap();
+    assert_eq!(site.origin.requests()[0].body, b"HELLO WORLD");
+    assert_eq!((answer.status, answer.text()), (200, "<HELLO WORLD>"));
+    let answer = client.exchange("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 3\r\n\r\nabc");
+    assert_eq!(answer.text(), "<ABC>");
+    assert_eq!(client.exchange("GET / HTTP/1.1\r\nhost: test\r\n\r\n").text(), "<>");
+}
+
+#[test]
+fn bodies_are_rewritten_as_they_come() {
+    let site = with("stream", "").start_before(Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let body = request.body;
+            connection.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes());
+            connection.write(&body);
+        }
+    }));
+    let body = "a small letter ".repeat(20_000);
+    let answer = post(&site, "/", &body);
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.text(), body.to_uppercase());
+}
+
+#[test]
+fn a_body_that_is_too_large_to_keep_is_refused() {
+    let site = with("body", "").start();
+    let body = "x".repeat(2 << 20);
+    let answer = post(&site, "/", &body);
+    assert_eq!((answer.status, answer.text()), (413, "PAYLOAD TOO LARGE"));
+    assert_eq!(site.logged(1), "413 - request_payload_too_large");
+}
+
+#[test]
+fn a_call_decides_about_the_request() {
+    let check = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let status = if request.target == "/yes" { "200 OK" } else { "401 No" };
+            connection.write(format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nby").as_bytes());
+        }
+    });
+    let site = with("callout", "check").cluster("check", &[check.address], json!({})).start();
+    assert_eq!(site.get("/yes", "").status, 200);
+    assert_eq!(seen(&site, "x-checked"), "by");
+    assert_eq!(post(&site, "/yes", "body").status, 200);
+    assert_eq!(site.origin.requests()[1].body, b"body");
+    let refused = site.get("/no", "");
+    assert_eq!((refused.status, refused.text()), (403, "no"));
+    assert_eq!(site.logged(3), "403 - not_allowed");
+    assert_eq!(check.requests()[0].headers.value("host"), Some("check"));
+    drop(check);
+}
+
+#[test]
+fn a_call_to_a_cluster_that_is_not_there_cannot_be_made() {
+    let site = with("callout", "nowhere").start();
+    let answer = site.get("/", "");
+    assert_eq!((answer.status, answer.text()), (500, "no call: 2"));
+}
+
+#[test]
+fn another_thread_lets_a_request_go_on() {
+    let site = with("scheduler", "").start();
+    for _ in 0..20 {
+        assert_eq!(site.get("/", "").status, 200);
+        assert_eq!(seen(&site, "x-scheduled"), "yes");
+    }
+    assert_eq!(post(&site, "/", "body").status, 200);
+    assert_eq!(site.origin.requests()[20].body, b"body");
+}
+
+#[test]
+fn an_answer_comes_in_pieces() {
+    let site = with("pieces", "").start();
+    for request in
+        ["GET / HTTP/1.1\r\nhost: test\r\n\r\n", "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\nhi"]
+    {
+        let answer = site.proxy.exchange(request);
+        assert_eq!((answer.status, answer.text()), (202, "one two three"));
+        assert_eq!(answer.header("x-from"), "pieces");
+    }
+    assert_eq!(site.origin.requests().len(), 0);
+}
+
+#[test]
+fn notes_and_statistics() {
+    let metadata = json!({"filter_metadata": {"module": {"of": "the route"}}});
+    let routes = json!([
+        {
+            "match": {"prefix": "/own"}, "route": {"cluster": "origin"}, "metadata": metadata,
+            "typed_per_filter_config": {NAME: of_route("for this route")},
+        },
+        site::rest(),
+    ]);
+    let line = "%DYNAMIC_METADATA(module:text)% %DYNAMIC_METADATA(module:number)% %DYNAMIC_METADATA(module:truth)% \
+                %FILTER_STATE(module.state:PLAIN)%";
+    let site = with("notes", "").routes(routes).log(line).start();
+    assert_eq!(site.get("/own", "").status, 200);
+    assert_eq!(seen(&site, "x-metadata"), "noted 2.5 1 0");
+    assert_eq!(seen(&site, "x-of-route"), "the route");
+    assert_eq!(seen(&site, "x-state"), "kept");
+    assert_eq!(seen(&site, "x-route-config"), "for this route");
+    assert_eq!(seen(&site, "x-metrics"), "1 1");
+    assert_eq!(site.logged(1), "noted 2.5 true kept");
+    assert_eq!(site.get("/other", "").status, 200);
+    assert_eq!(seen(&site, "x-route-config"), "none");
+    assert_eq!(seen(&site, "x-of-route"), "none");
+    let stats = site.proxy.stats();
+    assert_eq!(stats.value("dynamicmodulescustom.seen.kind.request"), 6);
+    assert_eq!(stats.value("dynamicmodulescustom.level"), 6);
+}
+
+#[test]
+fn a_stream_is_cut_off() {
+    let site = with("reset", "").start();
+    let mut client = site.proxy.client();
+    client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+    assert_eq!(client.read_to_end().unwrap_or_default(), b"");
+    assert_eq!(site.origin.requests().len(), 0);
+}
