@@ -7,6 +7,7 @@ pub(crate) const ABI: &str = include_str!("sdk/abi.lua");
 const SANDBOX: &str = include_str!("sdk/sandbox.lua");
 const JSON: &str = include_str!("sdk/json.lua");
 const PATTERNS: &str = include_str!("sdk/patterns.lua");
+const IDLE: &str = include_str!("sdk/idle.lua");
 const WATCH: &str = include_str!("sdk/watch.lua");
 const ENVOY: &str = include_str!("sdk/envoy.lua");
 /// What Envoy's dialect is made of, in the order in which the parts need each other.
@@ -70,6 +71,7 @@ pub(crate) fn install(vm: &Vm, border: Ref, program: &Program) -> Result<Option<
         }
     };
     let Some(dialect) = dialect else { return Err(Fault::Error("the SDK did not load".to_owned())) };
+    vm.run("=postrider.idle", IDLE.as_bytes(), &[border()])?;
     close(vm, program.sandbox, &program.package_path, &program.package_cpath)?;
     vm.run("=postrider.watch", WATCH.as_bytes(), &[border()])?;
     let script = vm.load(&program.name, &program.source)?;

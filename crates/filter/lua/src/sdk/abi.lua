@@ -71,8 +71,6 @@ typedef struct {
 ]]
 
 local yield = coroutine.yield
-local function_info, instruction = require("jit.util").funcinfo, require("jit.util").funcbc
-local nothing = function() end
 
 return {
   api = ffi.cast("pr_api *", address),
@@ -98,11 +96,6 @@ return {
   -- What a script may wait for (`script.rs`): wait(WAIT_…) comes back when it is there.
   WAIT_BODY = 1, WAIT_CHUNK = 2, WAIT_TRAILERS = 3, WAIT_CALL = 4, RESPONDED = 5,
   wait = function(what) return yield(mark, what) end,
-
-  -- Whether a function has no statement: all of it is its head and the return that ends `nothing`, too.
-  does_nothing = function(act)
-    return function_info(act).bytecodes == 2 and instruction(act, 1) == instruction(nothing, 1)
-  end,
 
   -- rider
   -- The null pointer as a light userdata: what JSON's null is.

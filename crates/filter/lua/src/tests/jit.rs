@@ -8,14 +8,19 @@ fn aborts(body: &str, waits: bool) -> (String, u32) {
     let script = format!(
         r#"
         local LEFT_LOOP, INNER_LOOP, UNROLLED, NOT_COMPILED = 8, 9, 10, 16
-        local reasons, made = {{}}, 0
+        local reasons, made, began_with_call = {{}}, 0, {{}}
         jit.attach(function(what, trace, func, pc, code, argument)
+          if what == "start" then
+            -- Of a side trace, `code` is its parent.
+            if code then began_with_call[trace] = began_with_call[code] else began_with_call[trace] = pc == 0 end
+          end
           if what == "stop" then made = made + 1 end
           -- Loops within loops are compiled from the inside out: that is no obstacle.
           if what == "abort" and code ~= LEFT_LOOP and code ~= INNER_LOOP
             and not (code == NOT_COMPILED and {waits})
-            -- Nor is a recording that began in a function of ours, went on in its caller and came round the caller's loop.
-            and not (code == UNROLLED and debug.getinfo(func, "S").short_src == "lua") then
+            -- Nor is a recording that began in a function of ours, went on in its caller and came round the caller's loop,
+            -- wherever in that loop it is given up.
+            and not (code == UNROLLED and (began_with_call[trace] or debug.getinfo(func, "S").short_src == "lua")) then
             reasons[#reasons + 1] = code .. "/" .. tostring(argument) .. "@" .. debug.getinfo(func, "S").short_src
               .. ":" .. tostring(require("jit.util").funcinfo(func, pc).currentline)
           end
