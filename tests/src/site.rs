@@ -24,6 +24,7 @@ pub struct Plan {
     line: String,
     manager: Value,
     clusters: Vec<(String, Vec<std::net::SocketAddr>, Value)>,
+    upstream: Value,
     whole: Value,
 }
 
@@ -38,6 +39,7 @@ pub fn with(filters: impl IntoIterator<Item = Value>) -> Plan {
         line: OUTCOME.to_owned(),
         manager: json!({}),
         clusters: Vec::new(),
+        upstream: json!({}),
         whole: json!({}),
     }
 }
@@ -82,6 +84,12 @@ impl Plan {
         self
     }
 
+    /// Lays `fields` over the origin's cluster.
+    pub fn upstream(mut self, fields: Value) -> Plan {
+        overlay(&mut self.upstream, fields);
+        self
+    }
+
     /// Lays `fields` over the whole configuration.
     pub fn whole(mut self, fields: Value) -> Plan {
         overlay(&mut self.whole, fields);
@@ -109,7 +117,7 @@ impl Plan {
             "route_config": {"virtual_hosts": [self.host]},
         });
         overlay(&mut manager, self.manager);
-        let mut config = Config::new().http(manager).cluster("origin", &[origin.address]);
+        let mut config = Config::new().http(manager).cluster_with("origin", &[origin.address], self.upstream);
         for (name, endpoints, fields) in self.clusters {
             config = config.cluster_with(&name, &endpoints, fields);
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Address, Balancing, EndpointCheck, HealthRules, Http2Options, Metadata, MetadataMatch, NameForm, NumberedOption,
-    Origin, OutlierDetection, TcpKeepalive, UpstreamTls,
+    Address, Balancing, EndpointCheck, FilterSlot, HealthRules, Http2Options, Metadata, MetadataMatch, NameForm,
+    NumberedOption, Origin, OutlierDetection, TcpKeepalive, UpstreamTls,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -258,6 +258,8 @@ pub struct UpstreamOptions {
     pub auto_host_sni: bool,
     /// Of endpoints that have several.
     pub address_order: AddressOrder,
+    /// What requests and answers pass at each try, in place of what the router says; `None` where it has the word.
+    pub filters: Option<Vec<FilterSlot>>,
 }
 
 /// In which order the addresses of an endpoint are tried: a run of one family, then one of the other, and so on.

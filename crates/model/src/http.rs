@@ -395,6 +395,8 @@ pub struct RouterOptions {
     pub strict_fields: Vec<String>,
     /// The time that a proxy in front gives a request is the request's timeout.
     pub respects_expected_timeout: bool,
+    /// What requests and answers pass at each try, on the way to clusters that say nothing themselves.
+    pub upstream_filters: Vec<FilterSlot>,
 }
 
 #[cfg(test)]

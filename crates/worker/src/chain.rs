@@ -20,7 +20,7 @@ use crate::limit::Limit;
 use crate::listener::Arrival;
 use crate::log::Logs;
 use crate::plain;
-use crate::plan::{ChainPlan, HandlerPlan, RoutesPlan};
+use crate::plan::{ChainPlan, FilterChainPlan, HandlerPlan, RoutesPlan, UpstreamFilters};
 use crate::worker::Worker;
 
 pub(crate) struct Chain {
@@ -89,6 +89,8 @@ pub(crate) struct Routes {
     clusters: Box<[Resolved]>,
     /// What requests count in beside their clusters, by prefix.
     groups: RefCell<HashMap<Arc<str>, Rc<Block>>>,
+    /// As [`RoutesPlan::upstream`], by chain.
+    upstream: Box<[Box<[OnceCell<Rc<Filters>>]>]>,
     /// What filters made when they came into force.
     _arrived: Box<[Rc<dyn Any>]>,
 }
@@ -278,27 +280,46 @@ impl Http {
 
 impl Routes {
     fn new(plan: Arc<RoutesPlan>, place: &Place<'_>) -> Routes {
-        let arrived = plan.factories.iter().filter_map(|factory| factory.arrive(place)).collect();
+        let of_router = plan.upstream.iter().flat_map(|filters| &filters.factories);
+        let arrived = plan.factories.iter().chain(of_router).filter_map(|factory| factory.arrive(place)).collect();
+        let cells = |filters: &UpstreamFilters| filters.chains.iter().map(|_| OnceCell::new()).collect();
         Routes {
             _arrived: arrived,
             chains: plan.filter_chains.iter().map(|_| OnceCell::new()).collect(),
             names: plan.routes.iter().map(|_| OnceCell::new()).collect(),
             clusters: (0..plan.routes.len()).map(|_| Resolved::default()).collect(),
             groups: RefCell::default(),
+            upstream: plan.upstream.iter().map(cells).collect(),
             plan,
         }
     }
 
     pub(crate) fn filters(&self, chain: u32, place: &Place<'_>) -> Option<&Rc<Filters>> {
         let plan = self.plan.filter_chains.get(chain as usize)?;
-        Some(self.chains.get(chain as usize)?.get_or_init(|| {
-            let placed = plan.0.iter().map(|plan| {
-                let filter = plan.factory.filter(&plan.configs, place);
-                let cost = plan.factory.plugin().is_none().then(|| Rc::new(Cost::new(place.stats, &plan.name)));
-                Placed { slot: plan.slot, hooks: filter.hooks(), filter, cost }
-            });
-            Rc::new(Filters::new(placed.collect()))
-        }))
+        Some(self.chains.get(chain as usize)?.get_or_init(|| make(plan, place)))
+    }
+
+    /// What requests of this route pass on their way to `cluster`; `of_router` is where filters of the router run.
+    #[cold]
+    pub(crate) fn upstream_filters(
+        &self,
+        cluster: &Cluster,
+        (route, weighted): (u32, Option<usize>),
+        of_router: &Place<'_>,
+        worker: &Worker,
+    ) -> Option<Rc<Filters>> {
+        let of = |name: Option<&str>| self.plan.upstream.iter().position(|filters| filters.cluster.as_deref() == name);
+        let at = of(Some(&cluster.name)).or_else(|| of(None))?;
+        let filters = self.plan.upstream.get(at)?;
+        let route = self.plan.routes.get(route as usize)?;
+        let own = weighted.and_then(|index| route.weighted_upstream.get(index));
+        let chain = own.unwrap_or(&route.upstream).chain(at) as usize;
+        let plan = filters.chains.get(chain).filter(|plan| !plan.0.is_empty())?;
+        let made = self.upstream.get(at)?.get(chain)?.get_or_init(|| match filters.cluster {
+            Some(_) => make(plan, &worker.place(&cluster.filter_prefix(), cluster.plan.model.buffer_limit as usize)),
+            None => make(plan, of_router),
+        });
+        Some(made.clone())
     }
 
     pub(crate) fn names(&self, route: u32) -> Option<&Names> {
@@ -325,6 +346,16 @@ impl Routes {
         }
         resolved.cluster.borrow().clone()
     }
+}
+
+/// Makes the filters of a chain.
+fn make(plan: &FilterChainPlan, place: &Place<'_>) -> Rc<Filters> {
+    let placed = plan.0.iter().map(|plan| {
+        let filter = plan.factory.filter(&plan.configs, place);
+        let cost = plan.factory.plugin().is_none().then(|| Rc::new(Cost::new(place.stats, &plan.name)));
+        Placed { slot: plan.slot, hooks: filter.hooks(), filter, cost }
+    });
+    Rc::new(Filters::new(placed.collect()))
 }
 
 impl Filters {

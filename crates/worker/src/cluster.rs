@@ -6,6 +6,7 @@ mod pool;
 mod preconnect;
 mod upstream;
 
+use std::any::Any;
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use postrider_http::{HeadLimits, HeaderName, RequestHead, Version};
 use postrider_model::{Address, Discovery, Endpoint, NameForm, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
+use postrider_telemetry::stats::OWN_ROOT;
 use postrider_telemetry::stats::sets::{
     cluster as stat, cluster_health, cluster_http2, cluster_outlier, cluster_subsets, cluster_zones,
 };
@@ -71,12 +73,17 @@ pub(crate) struct Cluster {
     subset_stats: OnceCell<Rc<Block>>,
     /// Where it is known in which zone the proxy stands.
     zone_stats: OnceCell<Rc<Block>>,
+    /// What its filters made when they came into force.
+    _arrived: Box<[Rc<dyn Any>]>,
 }
 
 impl Cluster {
     pub(crate) fn new(plan: &Arc<ClusterPlan>, worker: &Worker) -> Rc<Cluster> {
         let keepalive = plan.model.upstream.keepalive.as_ref();
         let (monitors, open) = (plan.monitors.clone(), plan.open.clone());
+        let prefix = format!("{OWN_ROOT}cluster.{}", stat_prefix(plan));
+        let place = worker.place(&prefix, plan.model.buffer_limit as usize);
+        let filters = plan.filters.iter().flatten();
         Rc::new(Cluster {
             hosts: Hosts::among(
                 Surroundings { monitors, open, home: worker.home.clone() },
@@ -105,6 +112,7 @@ impl Cluster {
             health_changed: tokio::sync::Notify::new(),
             ssl_stats: OnceCell::new(),
             health_stats: OnceCell::new(),
+            _arrived: filters.filter_map(|filter| filter.arrive(&place)).collect(),
             name: (*plan.name).into(),
             breakers: Rc::new(plan.breakers.clone()),
             plan: plan.clone(),
@@ -123,9 +131,14 @@ impl Cluster {
         self.outlier_stats.get_or_init(|| worker.stats.block(&cluster_outlier::SET, &self.stat_prefix()))
     }
 
+    /// What filters count by that are this cluster's.
+    pub(crate) fn filter_prefix(&self) -> String {
+        format!("{OWN_ROOT}cluster.{}", self.stat_prefix())
+    }
+
     /// What its statistics are found by.
     pub(crate) fn stat_prefix(&self) -> String {
-        stat_name(self.plan.model.stat_name.as_deref().unwrap_or(&self.plan.name))
+        stat_prefix(&self.plan)
     }
 
     /// How large the head of an answer may be.
@@ -278,6 +291,10 @@ impl Drop for Cluster {
         }
         self.streams.clear();
     }
+}
+
+fn stat_prefix(plan: &ClusterPlan) -> String {
+    stat_name(plan.model.stat_name.as_deref().unwrap_or(&plan.name))
 }
 
 /// As Envoy writes names into statistics.

@@ -12,6 +12,7 @@ use postrider_router::redirect_location;
 
 use crate::call::{self, grpc};
 use crate::chain::Routes;
+use crate::cluster::Cluster;
 use crate::format::{Absent, Context, OfUpstream};
 use crate::http::OfStream;
 use crate::worker::Worker;
@@ -22,6 +23,8 @@ pub(crate) struct Services<'w> {
     pub(crate) routes: Option<&'w Routes>,
     /// The stream's.
     pub(crate) route: Option<u32>,
+    /// Where it goes, once that is known.
+    pub(crate) cluster: Option<&'w Cluster>,
 }
 
 impl Host for Services<'_> {
@@ -111,7 +114,7 @@ pub(crate) struct Detached(pub(crate) Weak<Worker>);
 impl Detached {
     fn with<T>(&self, ask: impl FnOnce(&Services<'_>) -> T) -> Option<T> {
         let worker = self.0.upgrade()?;
-        Some(ask(&Services { worker: &worker, routes: None, route: None }))
+        Some(ask(&Services { worker: &worker, routes: None, route: None, cluster: None }))
     }
 }
 
@@ -183,7 +186,7 @@ impl Host for Detached {
 }
 
 impl Services<'_> {
-    fn context<'c>(&self, stream: &'c Stream<'_>, reply_body: &'c [u8]) -> Context<'c> {
+    fn context<'c>(&'c self, stream: &'c Stream<'_>, reply_body: &'c [u8]) -> Context<'c> {
         Context {
             request: stream.request,
             response: stream.response,
@@ -193,7 +196,7 @@ impl Services<'_> {
             reply_body,
             http: true,
             now: self.wall(),
-            upstream: OfUpstream::default(),
+            upstream: OfUpstream { cluster: self.cluster, tried: &[] },
         }
     }
 }

@@ -10,6 +10,7 @@ mod files;
 mod filters;
 mod groups;
 mod routes;
+mod upstream;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -28,9 +29,11 @@ pub use clusters::ClusterPlan;
 pub use errors::PlanError;
 pub use filters::{FilterChainPlan, FilterPlan};
 pub use routes::{AttemptsPlan, RoutePlan, RoutesPlan};
+pub use upstream::UpstreamFilters;
 
 use errors::{FILTER, TlsOrigins, report};
 use files::{are_current, read, remember};
+use upstream::UpstreamSlots;
 
 /// A snapshot, ready to run.
 pub struct Plan {
@@ -85,6 +88,15 @@ pub struct HttpPlan {
     pub routes: Arc<RoutesPlan>,
 }
 
+/// What the compilation of listeners knows beside them.
+struct Surroundings<'r> {
+    registry: &'r Registry,
+    /// The clusters that have filters.
+    filtered: Vec<Arc<ClusterPlan>>,
+    /// Those are the ones of the plan before.
+    stay: bool,
+}
+
 impl Plan {
     /// Compiles `snapshot`, reusing what did not change since `previous`.
     ///
@@ -97,24 +109,29 @@ impl Plan {
         workers: usize,
     ) -> Result<Plan, Vec<PlanError>> {
         let mut errors = Vec::new();
-        let mut listeners = Vec::new();
-        for listener in &snapshot.listeners {
-            let known = previous.and_then(|plan| plan.listeners.iter().find(|old| old.model.name == listener.name));
+        let mut clusters: Vec<Arc<ClusterPlan>> = Vec::new();
+        for cluster in &snapshot.clusters {
+            let known = previous.and_then(|plan| plan.clusters.iter().find(|old| old.model == *cluster));
             match known {
-                Some(known) if known.model == *listener && known.is_current() => listeners.push(known.clone()),
-                known => match ListenerPlan::compile(listener, known.map(Arc::as_ref), registry, workers) {
-                    Ok(plan) => listeners.push(Arc::new(plan)),
+                Some(known) if known.is_current() => clusters.push(known.clone()),
+                _ => match ClusterPlan::compile(cluster, registry, workers) {
+                    Ok(plan) => clusters.push(Arc::new(plan)),
                     Err(more) => errors.extend(more),
                 },
             }
         }
-        let mut clusters = Vec::new();
-        for cluster in &snapshot.clusters {
-            let known = previous.and_then(|plan| plan.clusters.iter().find(|old| old.model == *cluster));
+        // Routes say something of the filters of clusters, so they are compiled for these and no others.
+        let filtered = || clusters.iter().filter(|cluster| cluster.filters.is_some());
+        let before = || previous.iter().flat_map(|plan| &plan.clusters).filter(|cluster| cluster.filters.is_some());
+        let stay = filtered().count() == before().count() && filtered().zip(before()).all(|(a, b)| Arc::ptr_eq(a, b));
+        let surroundings = Surroundings { registry, filtered: filtered().cloned().collect(), stay };
+        let mut listeners = Vec::new();
+        for listener in &snapshot.listeners {
+            let known = previous.and_then(|plan| plan.listeners.iter().find(|old| old.model.name == listener.name));
             match known {
-                Some(known) if are_current(&known.files) => clusters.push(known.clone()),
-                _ => match ClusterPlan::compile(cluster, registry, workers) {
-                    Ok(plan) => clusters.push(Arc::new(plan)),
+                Some(known) if stay && known.model == *listener && known.is_current() => listeners.push(known.clone()),
+                known => match ListenerPlan::compile(listener, known.map(Arc::as_ref), &surroundings, workers) {
+                    Ok(plan) => listeners.push(Arc::new(plan)),
                     Err(more) => errors.extend(more),
                 },
             }
@@ -155,14 +172,15 @@ impl ListenerPlan {
     fn compile(
         model: &Arc<Listener>,
         previous: Option<&ListenerPlan>,
-        registry: &Registry,
+        surroundings: &Surroundings<'_>,
         workers: usize,
     ) -> Result<ListenerPlan, Vec<PlanError>> {
         let mut errors = Vec::new();
         let mut compile = |chain: &Arc<FilterChain>| {
-            let known = previous.and_then(|old| old.each_chain().find(|old| old.model == *chain && old.is_current()));
+            let old = previous.filter(|_| surroundings.stay);
+            let known = old.and_then(|old| old.each_chain().find(|old| old.model == *chain && old.is_current()));
             let known = known.cloned();
-            known.or_else(|| ChainPlan::compile(chain, registry).map(Arc::new).map_err(|e| errors.extend(e)).ok())
+            known.or_else(|| ChainPlan::compile(chain, surroundings).map(Arc::new).map_err(|e| errors.extend(e)).ok())
         };
         let chains: Vec<_> = model.filter_chains.iter().filter_map(&mut compile).collect();
         let default_chain = model.default_filter_chain.as_ref().and_then(&mut compile);
@@ -202,11 +220,12 @@ impl ListenerPlan {
 impl ChainPlan {
     /// Nothing that it was made from changed since.
     fn is_current(&self) -> bool {
-        let factories = self.routes().map_or(&[][..], |routes| &routes.factories);
-        are_current(&self.files) && factories.iter().all(|factory| factory.is_current())
+        let mut factories = self.routes().into_iter().flat_map(RoutesPlan::every_factory);
+        are_current(&self.files) && factories.all(|factory| factory.is_current())
     }
 
-    fn compile(model: &Arc<FilterChain>, registry: &Registry) -> Result<ChainPlan, Vec<PlanError>> {
+    fn compile(model: &Arc<FilterChain>, surroundings: &Surroundings<'_>) -> Result<ChainPlan, Vec<PlanError>> {
+        let registry = surroundings.registry;
         let mut errors = Vec::new();
         let mut files = Vec::new();
         let tls = model.tls.as_ref().and_then(|tls| {
@@ -216,10 +235,16 @@ impl ChainPlan {
             built.map(Arc::new).map_err(|refused| origins.report(&mut errors, refused)).ok()
         });
         let handler = match &model.handler {
-            ConnectionHandler::Http(http) => RoutesPlan::compile(&http.routes, &http.filters, registry)
-                .map(|routes| HandlerPlan::Http(Arc::new(HttpPlan { model: http.clone(), routes: Arc::new(routes) })))
-                .map_err(|more| errors.extend(more))
-                .ok(),
+            ConnectionHandler::Http(http) => {
+                let upstream =
+                    UpstreamSlots { router: &http.router.upstream_filters, clusters: &surroundings.filtered };
+                RoutesPlan::compile(&http.routes, &http.filters, upstream, registry)
+                    .map(|routes| {
+                        HandlerPlan::Http(Arc::new(HttpPlan { model: http.clone(), routes: Arc::new(routes) }))
+                    })
+                    .map_err(|more| errors.extend(more))
+                    .ok()
+            }
             ConnectionHandler::Tcp(tcp) => Some(HandlerPlan::Tcp(tcp.clone())),
             ConnectionHandler::Echo => Some(HandlerPlan::Echo),
             ConnectionHandler::Say(said) => Some(HandlerPlan::Say(said.clone())),

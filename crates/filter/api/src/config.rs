@@ -96,7 +96,7 @@ pub trait Factory: Send + Sync {
 pub struct Place<'a> {
     /// The worker's counters: a filter that counts takes a block of its own set.
     pub stats: &'a WorkerStats,
-    /// The connection manager's prefix in statistics.
+    /// The prefix in statistics of whoever has the filter: a connection manager, or a cluster (with a root of its own).
     pub stat_prefix: &'a str,
     /// The worker's number, from 0.
     pub worker: u32,

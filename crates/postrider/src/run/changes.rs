@@ -68,6 +68,7 @@ mod tests {
                 socket_options: Vec::new(),
                 auto_host_sni: false,
                 address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
+                filters: None,
             },
             tls: None,
             proxy_header: None,

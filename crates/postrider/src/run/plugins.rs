@@ -1,10 +1,11 @@
 //! The plugins of a plan, as the admin, the history and the statistics see them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use postrider_admin::{Change, ChangeKind, CircuitStatus, PluginPlace, PluginStatus};
-use postrider_filter_api::RouteFacts;
 use postrider_filter_api::plugin::{Facts, OnError};
+use postrider_filter_api::{Factory, RouteFacts};
 use postrider_filter_plugin::json::to_json;
 use postrider_telemetry::StatSet;
 use postrider_telemetry::stats::sets::scope_of_address;
@@ -74,14 +75,23 @@ pub fn changes(old: Option<&Plan>, new: &Plan) -> Vec<Change> {
 
 /// The names of a plan's plugins, as statistics have them.
 pub fn scope_names(plan: &Plan) -> Vec<String> {
-    plan.plugins().map(|(_, _, facts)| scope_of_address(&facts.name)).collect()
+    let of_listeners = plan.plugins().map(|(_, _, facts)| facts);
+    let upstream = upstream_factories(plan).filter_map(|factory| factory.plugin());
+    of_listeners.chain(upstream).map(|facts| scope_of_address(&facts.name)).collect()
 }
 
 /// The names of a plan's other filters, as statistics have them.
 pub fn filter_names(plan: &Plan) -> HashSet<String> {
     let chains = plan.listeners.iter().flat_map(|listener| listener.each_chain()).filter_map(|chain| chain.routes());
-    let filters = chains.flat_map(|routes| &routes.filter_chains).flat_map(|chain| &chain.0);
+    let filters = chains.flat_map(RoutesPlan::every_chain).flat_map(|chain| &chain.0);
     filters.map(|filter| postrider_worker::filter_stat_name(&filter.name)).collect()
+}
+
+/// Every filter on the upstream side.
+fn upstream_factories(plan: &Plan) -> impl Iterator<Item = &Arc<dyn Factory>> {
+    let chains = plan.listeners.iter().flat_map(|listener| listener.each_chain()).filter_map(|chain| chain.routes());
+    let of_routers = chains.flat_map(|routes| &routes.upstream).flat_map(|filters| &filters.factories);
+    of_routers.chain(plan.clusters.iter().flat_map(|cluster| &cluster.filters).flatten())
 }
 
 /// Whether a scope belongs to a plugin that is none of `plugins`, or to a filter that is none of `filters`.

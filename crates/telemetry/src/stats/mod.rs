@@ -11,4 +11,4 @@ pub use histogram::{DEFAULT_BOUNDS, Distribution, QUANTILES};
 pub use registry::{KnownScope, Registry, ScopeValues, WorkerStats};
 #[doc(hidden)]
 pub use set::construct;
-pub use set::{Codes, Counter, Gauge, Histogram, HistogramStat, Kind, Part, Stat, StatSet, Sums, Unit};
+pub use set::{Codes, Counter, Gauge, Histogram, HistogramStat, Kind, OWN_ROOT, Part, Stat, StatSet, Sums, Unit};

@@ -118,9 +118,15 @@ impl Sums {
     }
 }
 
+/// Begins a prefix that brings its own root: the same things are counted in another place.
+pub const OWN_ROOT: char = '\0';
+
 impl StatSet {
     /// The name of a scope with its closing dot: `cluster.web.`, or `server.` when the set knows only one scope.
     pub fn scope_name(&self, prefix: &str) -> String {
+        if let Some(rooted) = prefix.strip_prefix(OWN_ROOT) {
+            return format!("{rooted}.");
+        }
         match (self.root, prefix) {
             ("", "") => String::new(),
             (one, "") | ("", one) => format!("{one}."),
@@ -254,4 +260,16 @@ macro_rules! stat_set {
             };
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OWN_ROOT;
+    use crate::stats::sets::http;
+
+    #[test]
+    fn a_prefix_may_bring_its_own_root() {
+        assert_eq!(http::SET.scope_name("front.limiter"), "http.front.limiter.");
+        assert_eq!(http::SET.scope_name(&format!("{OWN_ROOT}cluster.a.limiter")), "cluster.a.limiter.");
+    }
 }

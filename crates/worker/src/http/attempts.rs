@@ -14,6 +14,7 @@ use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
 use postrider_upstream::{LocalBreakers, Permit, Random};
 
+use super::upside::Upside;
 use crate::call::Feeder;
 use crate::cluster::Host;
 use crate::plan::AttemptsPlan;
@@ -70,6 +71,8 @@ pub(super) struct Attempts {
     pub(super) may_redirect: bool,
     /// Copies of the request that are under way.
     pub(super) mirrors: Vec<Feeder>,
+    /// What each try passes on its way.
+    pub(super) upside: Option<Box<Upside>>,
 }
 
 /// Why there is no answer.
@@ -150,6 +153,7 @@ impl Attempts {
             plan,
             may_redirect: false,
             mirrors: Vec::new(),
+            upside: None,
         }
     }
 
@@ -166,6 +170,11 @@ impl Attempts {
     /// The body is looked at while it is sent.
     pub(super) fn reads_body(&self) -> bool {
         self.may_retry() || self.may_redirect || !self.mirrors.is_empty()
+    }
+
+    /// The answer comes by filters, piece by piece.
+    pub(super) fn answer_is_fed(&self) -> bool {
+        self.upside.as_ref().is_some_and(|upside| upside.takes_answer())
     }
 
     /// A limit of a try that the whole request cannot exceed anyway means nothing.

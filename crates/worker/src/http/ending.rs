@@ -181,6 +181,17 @@ impl Exchange {
     /// An answer counts for its host by its status, or by that of gRPC if its head has one.
     #[cold]
     pub(super) fn report_answer(&self, worker: &Worker) {
+        // Filters of the upstream side see it first.
+        if self.upside().is_none() {
+            self.report_passed_answer(worker);
+        }
+    }
+
+    #[cold]
+    pub(super) fn report_passed_answer(&self, worker: &Worker) {
+        if !self.is_watched() {
+            return;
+        }
         let grpc = Status::of(&self.response.fields).map(Status::to_http);
         self.report(Outcome::Answer(grpc.unwrap_or(self.response.status())), worker);
     }

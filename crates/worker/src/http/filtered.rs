@@ -13,6 +13,7 @@ use super::Connection;
 use super::ending::End;
 use super::exchange::Exchange;
 use super::passage::{Side, Standing};
+use super::upside::Upside;
 use crate::chain::Http;
 
 impl Exchange {
@@ -23,6 +24,9 @@ impl Exchange {
         http: &Http,
         cx: &mut TaskContext<'_>,
     ) -> Result<bool, End> {
+        if self.upside().is_some_and(Upside::takes_request) {
+            return self.move_request_through_upside(connection, http, cx);
+        }
         let mut moved = false;
         loop {
             let mut wants = false;
@@ -85,6 +89,9 @@ impl Exchange {
         http: &Http,
         cx: &mut TaskContext<'_>,
     ) -> Result<bool, End> {
+        if self.upside().is_some_and(Upside::takes_answer) {
+            return self.move_answer_through_upside(connection, http, cx);
+        }
         let mut moved = false;
         loop {
             let mut wants = false;

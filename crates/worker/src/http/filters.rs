@@ -38,7 +38,12 @@ impl Exchange {
     #[inline(always)]
     pub(super) fn lead(&mut self, side: Side, connection: &Connection, ended: bool, bodiless: bool) -> Led {
         let clock = &connection.worker.clock;
-        let services = Services { worker: &connection.worker, routes: self.routes.as_deref(), route: self.route };
+        let services = Services {
+            worker: &connection.worker,
+            routes: self.routes.as_deref(),
+            route: self.route,
+            cluster: self.cluster.as_deref(),
+        };
         let route = self.routes.as_ref().zip(self.route);
         let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));
         let facts = route.map(|route| &route.facts);
@@ -270,7 +275,12 @@ impl Exchange {
         index: usize,
         hook: impl FnOnce(&dyn Filter, &mut State, &mut Stream<'_>) -> T,
     ) -> Option<T> {
-        let services = Services { worker: &connection.worker, routes: self.routes.as_deref(), route: self.route };
+        let services = Services {
+            worker: &connection.worker,
+            routes: self.routes.as_deref(),
+            route: self.route,
+            cluster: self.cluster.as_deref(),
+        };
         let route = self.routes.as_ref().zip(self.route);
         let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));
         let Exchange { filters, states, request_pass, response_pass, .. } = self;
@@ -370,6 +380,9 @@ impl Exchange {
 
     /// Last call for the filters' states, and everything of theirs is forgotten.
     pub(super) fn complete_filters(&mut self, clock: &Clock) {
+        if self.attempts.is_some() {
+            self.end_upside(clock);
+        }
         let Some(filters) = self.filters.take() else { return };
         if filters.hooks.complete {
             let route = self.routes.as_ref().zip(self.route);

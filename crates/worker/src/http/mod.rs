@@ -35,6 +35,7 @@ mod stream;
 mod streaming;
 mod taken;
 mod transfer;
+mod upside;
 
 pub(crate) use age::age_limit;
 pub(crate) use choice::{hash_of_address, with_noted};

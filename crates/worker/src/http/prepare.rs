@@ -525,7 +525,7 @@ impl Clusters for Loads<'_> {
 
 /// Where the filters of a connection run.
 #[inline]
-fn place<'a>(connection: &'a Connection, http: &'a Http) -> Place<'a> {
+pub(super) fn place<'a>(connection: &'a Connection, http: &'a Http) -> Place<'a> {
     connection.worker.place(&http.stat_prefix, connection.chain.buffer_limit)
 }
 

@@ -46,7 +46,7 @@ impl Exchange {
         self.return_request_id(http);
         self.edit_response_headers(connection);
         let from = self.response_facts.framing;
-        if self.filters.as_ref().is_some_and(|filters| filters.looks_at_responses())
+        if self.filters.as_ref().is_some_and(|filters| self.response_pass.open || filters.looks_at_responses())
             && !self.filter_response_head(connection, http)?
         {
             return Ok(());
@@ -70,6 +70,12 @@ impl Exchange {
         let from = self.response_facts.framing;
         let bodiless = self.tunnel || self.request.method() == Method::Head || is_bodiless(self.info.status);
         let ended = !from.has_body();
+        if self.response_pass.open {
+            // Open already: it comes from filters of the upstream side, piece by piece.
+            self.response_pass.begin(ended, bodiless);
+            self.download = Transfer::filtered(from, self.keeps_trailers(http));
+            return Ok(false);
+        }
         let led = self.lead(Side::Response, connection, ended, bodiless);
         if matches!(led, Led::Through) {
             self.keep_alive &= !self.info.drain_connection;
@@ -104,6 +110,7 @@ impl Exchange {
         let looked_at = body_wanted || from == BodyFraming::Chunked && wanted(Hook::Trailers);
         let version = self.request.version();
         let streamed = streamed_for(version);
+        let looked_at = looked_at || self.attempts.as_ref().is_some_and(|attempts| attempts.answer_is_fed());
         let unseen = !(pass.has_begun() || from.has_body() && looked_at);
         let gone = self.response_trailers.is_empty();
         let to = match (from, pass.whole(Side::Response, filters, gone)) {

@@ -50,7 +50,11 @@ impl Exchange {
         attempts.settle_timeouts(attempts.timeout.unwrap_or(forward.timeout));
         attempts.may_redirect = forward.redirects.is_some() && !self.facts.upgrade;
         attempts.mirrors = self.start_mirrors(connection, forward);
-        if attempts.reads_body() && self.facts.framing.has_body() && !matches!(self.upload, Transfer::Filtered { .. }) {
+        attempts.upside = self.find_upside(connection, http);
+        if (attempts.reads_body() || attempts.upside.is_some())
+            && self.facts.framing.has_body()
+            && !matches!(self.upload, Transfer::Filtered { .. })
+        {
             // Read piece by piece, so that the pieces can be kept.
             self.upload = Transfer::filtered(self.facts.framing, http.model.http1.enable_trailers);
         }
@@ -90,9 +94,12 @@ impl Exchange {
         }
     }
 
-    /// A try has its connection.
+    /// A try has its connection; `true` when filters keep its request for now.
+    ///
+    /// # Errors
+    /// A filter answers.
     #[cold]
-    pub(super) fn begin_attempt(&mut self, connection: &Connection, http: &Http) {
+    pub(super) fn begin_attempt(&mut self, connection: &Connection, http: &Http) -> Result<bool, End> {
         let now = connection.worker.clock.now();
         if let Some(attempts) = &mut self.attempts {
             attempts.began = Some(now);
@@ -100,6 +107,7 @@ impl Exchange {
             self.upload.leave_as(self.request_framing);
         }
         self.rearm(connection, http);
+        self.enter_upside(connection, http)
     }
 
     /// Something of the request was sent or is about to be; what was sent on an earlier try follows once more.
@@ -107,7 +115,8 @@ impl Exchange {
     pub(super) fn replay(&mut self) {
         let Some(attempts) = &mut self.attempts else { return };
         attempts.started = true;
-        if self.info.upstream_attempts < 2 {
+        let passes_filters = attempts.upside.as_ref().is_some_and(|upside| upside.takes_body());
+        if self.info.upstream_attempts < 2 || passes_filters {
             return;
         }
         let out = &mut self.up.bytes;
@@ -258,6 +267,8 @@ impl Exchange {
     /// Gives back all that the last try held, which has failed.
     fn end_attempt(&mut self, worker: &Worker, cluster: &Cluster) {
         let now = worker.clock.now();
+        self.end_upside(&worker.clock);
+        self.restore_request();
         if let Some(host) = self.host.take() {
             host.totals.errors.set(host.totals.errors.get() + 1);
             self.time(&host, self.response.status() > 0, now);

@@ -192,6 +192,7 @@ impl Exchange {
     ///
     /// # Errors
     /// The upstream cannot be asked this way.
+    #[inline(always)]
     pub(super) fn write_request_head(&mut self) -> Result<(), End> {
         if let Some(upstream) = &mut self.upstream
             && let Io::Http2(stream) = &mut upstream.io

@@ -173,8 +173,8 @@ impl Exchange {
             self.info.upstream_tls = Some(tls.clone());
         }
         self.upstream = Some(upstream);
-        if self.attempts.is_some() {
-            self.begin_attempt(connection, http);
+        if self.attempts.is_some() && self.begin_attempt(connection, http)? {
+            return Ok(());
         }
         self.write_request_head()
     }
@@ -439,6 +439,9 @@ impl Exchange {
                     self.report_answer(&connection.worker);
                 }
                 if self.attempts.is_some() {
+                    if self.filters_keep_answer(facts, connection, http)? {
+                        return Ok(true);
+                    }
                     if self.again_after_head(facts, &connection.worker) {
                         return Err(End::Again);
                     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use postrider_filter_api::{Registry, WatchedFile};
+use postrider_filter_api::{Factory, Registry, WatchedFile};
 use postrider_model::{CheckKind, Cluster};
 use postrider_router::HeaderTest;
 use postrider_tls::ClientTls;
@@ -11,7 +11,8 @@ use postrider_upstream::outlier::Monitors;
 use postrider_upstream::{Breakers, Endpoints, OpenConnections, dns};
 
 use super::errors::{PlanError, TlsOrigins};
-use super::files::read;
+use super::files::{are_current, read};
+use super::filters;
 
 pub struct ClusterPlan {
     pub model: Arc<Cluster>,
@@ -28,13 +29,20 @@ pub struct ClusterPlan {
     pub open: Option<Arc<OpenConnections>>,
     /// Some worker connected to a host for a request: checks are less frequent before.
     pub traffic: AtomicBool,
-    /// What certificates were read from.
+    /// Those of the model.
+    pub filters: Option<Vec<Arc<dyn Factory>>>,
+    /// What certificates and filters were read from.
     pub files: Vec<WatchedFile>,
 }
 
 impl ClusterPlan {
+    /// Nothing that it was made from changed since.
+    pub(super) fn is_current(&self) -> bool {
+        are_current(&self.files) && self.filters.iter().flatten().all(|factory| factory.is_current())
+    }
+
     /// # Errors
-    /// What is wrong with its certificates.
+    /// What is wrong with its certificates and filters.
     pub(super) fn compile(
         model: &Arc<Cluster>,
         registry: &Registry,
@@ -47,6 +55,10 @@ impl ClusterPlan {
             let (certificates, validation) = (tls.certificate.as_slice(), tls.common.validation.as_ref());
             let origins = TlsOrigins { context: &tls.origin, certificates, validation };
             built.map(Arc::new).map_err(|refused| origins.report(&mut errors, refused)).ok()
+        });
+        let filters = model.upstream.filters.as_ref().map(|slots| {
+            let built = filters::build(slots, registry, &mut files, &mut errors);
+            built.into_iter().flatten().collect()
         });
         if !errors.is_empty() {
             return Err(errors);
@@ -72,6 +84,7 @@ impl ClusterPlan {
                 .any(|thresholds| thresholds.max_connections_per_host.is_some())
                 .then(Arc::default),
             traffic: AtomicBool::new(false),
+            filters,
             files,
         })
     }

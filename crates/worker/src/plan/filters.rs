@@ -38,23 +38,36 @@ pub(super) struct FilterResolver<'a> {
     pub(super) errors: Vec<PlanError>,
 }
 
+/// Builds the filters of `slots`; those whose configuration is refused are missing.
+pub(super) fn build(
+    slots: &[FilterSlot],
+    registry: &Registry,
+    files: &mut Vec<WatchedFile>,
+    errors: &mut Vec<PlanError>,
+) -> Vec<Option<Arc<dyn Factory>>> {
+    let factories = slots.iter().map(|slot| {
+        let Some(built) = registry.build(&slot.name, &slot.kind, &slot.config) else {
+            let message = format!("no filter takes a configuration of type {}", slot.kind);
+            errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
+            return None;
+        };
+        let factory = built.map_err(|refused| report(errors, &slot.origin.0, refused)).ok()?;
+        remember(files, factory.files());
+        Some(factory)
+    });
+    factories.collect()
+}
+
 impl<'a> FilterResolver<'a> {
     pub(super) fn new(slots: &'a [FilterSlot], registry: &Registry) -> Self {
-        let mut errors = Vec::new();
-        let mut files = Vec::new();
-        let factories = slots
-            .iter()
-            .map(|slot| {
-                let Some(built) = registry.build(&slot.name, &slot.kind, &slot.config) else {
-                    let message = format!("no filter takes a configuration of type {}", slot.kind);
-                    errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
-                    return None;
-                };
-                let factory = built.map_err(|refused| report(&mut errors, &slot.origin.0, refused)).ok()?;
-                remember(&mut files, factory.files());
-                Some(factory)
-            })
-            .collect();
+        let (mut files, mut errors) = (Vec::new(), Vec::new());
+        let factories = build(slots, registry, &mut files, &mut errors);
+        FilterResolver { files, errors, ..FilterResolver::with(slots, factories) }
+    }
+
+    /// With filters that were built already.
+    pub(super) fn with(slots: &'a [FilterSlot], factories: Vec<Option<Arc<dyn Factory>>>) -> Self {
+        let (files, errors) = (Vec::new(), Vec::new());
         FilterResolver { slots, factories, chains: Vec::new(), known: HashMap::new(), files, errors }
     }
 

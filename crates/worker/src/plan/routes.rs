@@ -12,6 +12,7 @@ use postrider_router::{HeaderTest, Table};
 use super::errors::PlanError;
 use super::filters::{FilterChainPlan, FilterResolver, Scope};
 use super::groups::{GroupsPlan, VirtualClusterPlan};
+use super::upstream::{UpstreamChoice, UpstreamFilters, UpstreamResolver, UpstreamSlots};
 
 /// A compiled route table with the filters that each route sees.
 pub struct RoutesPlan {
@@ -26,6 +27,8 @@ pub struct RoutesPlan {
     pub files: Vec<WatchedFile>,
     /// Some virtual host wants TLS.
     pub requires_tls: bool,
+    /// What requests pass on their way to clusters.
+    pub upstream: Vec<UpstreamFilters>,
 }
 
 pub struct RoutePlan {
@@ -34,6 +37,9 @@ pub struct RoutePlan {
     pub filters: u32,
     /// The same per weighted cluster, where those say something of their own.
     pub weighted_filters: Vec<u32>,
+    /// Which chains of [`RoutesPlan::upstream`] its requests pass, and the same per weighted cluster.
+    pub upstream: UpstreamChoice,
+    pub weighted_upstream: Vec<UpstreamChoice>,
     /// Table, virtual host, route or a weighted cluster edit the headers of requests, and of responses; of requests
     /// also where something else is to be done before they leave: with `groups`.
     pub edits_requests: bool,
@@ -48,7 +54,8 @@ pub struct RoutePlan {
     pub attempts: Option<Arc<AttemptsPlan>>,
     /// What its requests count in beside their cluster.
     pub groups: Option<GroupsPlan>,
-    /// Something is to be remembered of requests while they are under way: for tries, copies or redirects.
+    /// Something is to be remembered of requests while they are under way: for tries, copies, redirects, or filters on
+    /// their way to a cluster.
     pub remembers: bool,
 }
 
@@ -85,20 +92,26 @@ impl RoutesPlan {
     ///
     /// # Errors
     /// Every filter or override whose configuration is refused.
-    pub fn compile(
+    pub(super) fn compile(
         table: &Arc<RouteTable>,
         slots: &[FilterSlot],
+        upstream: UpstreamSlots<'_>,
         registry: &Registry,
     ) -> Result<RoutesPlan, Vec<PlanError>> {
         let mut resolver = FilterResolver::new(slots, registry);
+        let mut upstream = UpstreamResolver::new(upstream, registry);
         let base = resolver.scope(&Scope::default(), &table.filter_overrides, |scoped, config| {
             scoped.table = Some(config);
         });
+        let upstream_base = upstream.base(&table.filter_overrides);
         let unrouted = resolver.intern(&base);
         debug_assert_eq!(unrouted, 0, "requests without a route use the first chain");
         let mut routes = Vec::new();
         for virtual_host in &table.virtual_hosts {
             let host_scope = resolver.scope(&base, &virtual_host.filter_overrides, |scoped, config| {
+                scoped.virtual_host = Some(config);
+            });
+            let upstream_host = upstream.scope(&upstream_base, &virtual_host.filter_overrides, |scoped, config| {
                 scoped.virtual_host = Some(config);
             });
             let host_name: Arc<str> = virtual_host.name.as_str().into();
@@ -108,7 +121,10 @@ impl RoutesPlan {
                 let scope = resolver.scope(&host_scope, &route.filter_overrides, |scoped, config| {
                     scoped.route = Some(config);
                 });
-                let mut weighted_filters = Vec::new();
+                let upstream_scope = upstream.scope(&upstream_host, &route.filter_overrides, |scoped, config| {
+                    scoped.route = Some(config);
+                });
+                let (mut weighted_filters, mut weighted_upstream) = (Vec::new(), Vec::new());
                 if let Action::Forward(forward) = &route.action
                     && let Target::Weighted(clusters) = &forward.target
                     && clusters.iter().any(|cluster| !cluster.filter_overrides.is_empty())
@@ -118,6 +134,10 @@ impl RoutesPlan {
                             scoped.weighted_cluster = Some(config);
                         });
                         weighted_filters.push(resolver.intern(&scope));
+                        let scope = upstream.scope(&upstream_scope, &cluster.filter_overrides, |scoped, config| {
+                            scoped.weighted_cluster = Some(config);
+                        });
+                        weighted_upstream.push(upstream.intern(&scope));
                     }
                 }
                 let clusters = match &route.action {
@@ -144,7 +164,10 @@ impl RoutesPlan {
                     groups,
                     remembers: match &route.action {
                         Action::Forward(forward) => {
-                            forward.attempts.is_some() || !forward.mirrors.is_empty() || forward.redirects.is_some()
+                            forward.attempts.is_some()
+                                || !forward.mirrors.is_empty()
+                                || forward.redirects.is_some()
+                                || upstream.may_take(&forward.target)
                         }
                         Action::Redirect(_) | Action::Respond(_) => false,
                     },
@@ -165,9 +188,12 @@ impl RoutesPlan {
                     },
                     filters: resolver.intern(&scope),
                     weighted_filters,
+                    upstream: upstream.intern(&upstream_scope),
+                    weighted_upstream,
                 });
             }
         }
+        let upstream = upstream.finish(&mut resolver.files, &mut resolver.errors);
         if resolver.errors.is_empty() {
             let requires_tls = table.virtual_hosts.iter().any(|host| host.require_tls != RequireTls::None);
             Ok(RoutesPlan {
@@ -178,10 +204,23 @@ impl RoutesPlan {
                 factories: resolver.factories.into_iter().flatten().collect(),
                 files: resolver.files,
                 requires_tls,
+                upstream,
             })
         } else {
             Err(resolver.errors)
         }
+    }
+}
+
+impl RoutesPlan {
+    /// Those of the connection manager, and of its router.
+    pub(super) fn every_factory(&self) -> impl Iterator<Item = &Arc<dyn Factory>> {
+        self.factories.iter().chain(self.upstream.iter().flat_map(|filters| &filters.factories))
+    }
+
+    /// Those that requests see, and those that they pass on their way to clusters.
+    pub fn every_chain(&self) -> impl Iterator<Item = &FilterChainPlan> {
+        self.filter_chains.iter().chain(self.upstream.iter().flat_map(|filters| &filters.chains))
     }
 }
 

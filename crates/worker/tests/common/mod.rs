@@ -255,6 +255,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             socket_options: Vec::new(),
             auto_host_sni: false,
             address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
+            filters: None,
         },
         tls: None,
         proxy_header: None,

@@ -44,6 +44,8 @@ pub(super) struct Lowering<'c> {
     pub grpc_uses: Vec<ClusterUse>,
     /// `envoy.resource_limits.listener.<name>.connection_limit` of the runtime layers.
     pub connection_limits: HashMap<String, u64>,
+    /// Names of the filters that clusters have, which are read before what leads to them.
+    pub cluster_filters: Vec<String>,
     /// It is said which cluster lists the proxies of this one's kind.
     pub has_local_cluster: bool,
     pub secrets: Secrets<'c>,
@@ -66,6 +68,7 @@ impl<'c> Lowering<'c> {
             cluster_uses: Vec::new(),
             grpc_uses: Vec::new(),
             connection_limits: HashMap::new(),
+            cluster_filters: Vec::new(),
             has_local_cluster: false,
             secrets,
             broken,

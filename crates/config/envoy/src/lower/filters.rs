@@ -6,7 +6,7 @@ use postrider_model::{FilterConfig, FilterOverride, FilterSlot, Origin, RouterOp
 use super::callees;
 use super::context::{ClusterUse, Lowering};
 use super::locate::locate;
-use super::{secrets, value};
+use super::{secrets, upstream_filters, value};
 use crate::reader::{AnyReader, Reader};
 
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
@@ -73,18 +73,21 @@ fn is_terminal(filter: &Reader<'_>) -> bool {
 fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {
     config.ignore("start_child_span", "there is no tracing");
     config.ignore("suppress_grpc_request_failure_code_stats", "gRPC status codes are not counted");
-    if config.has("upstream_http_filters") {
-        cx.refuse(config, "upstream_http_filters", "filters on the upstream side");
-    }
     RouterOptions {
         suppress_x_headers: config.bool("suppress_envoy_headers"),
         dynamic_stats: config.bool_wrapper("dynamic_stats").unwrap_or(true),
         strict_fields: config.strings("strict_check_headers").iter().map(|name| name.value.to_owned()).collect(),
         respects_expected_timeout: config.bool("respect_expected_rq_timeout"),
+        upstream_filters: upstream_filters::of_router(cx, config),
     }
 }
 
-fn slot(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>, disabled: bool) -> Option<FilterSlot> {
+pub(super) fn slot(
+    cx: &mut Lowering<'_>,
+    filter: &Reader<'_>,
+    any: &AnyReader<'_>,
+    disabled: bool,
+) -> Option<FilterSlot> {
     if !cx.kinds.known(any.type_name) {
         if filter.bool("is_optional") {
             cx.no_effect(filter, "typed_config", "the filter is optional and not supported");

@@ -41,7 +41,10 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
     let codec = codec(cx, at);
     let (filters, router) = filters::chain(cx, at);
     let written = at.list("http_filters");
-    let names: Vec<&str> = written.iter().map(|filter| filter.str("name")).collect();
+    // Routes may say something of filters on the upstream side, too.
+    let of_clusters = cx.cluster_filters.clone();
+    let upstream = router.upstream_filters.iter().map(|slot| &slot.name).chain(&of_clusters).map(String::as_str);
+    let names: Vec<&str> = written.iter().map(|filter| filter.str("name")).chain(upstream).collect();
     let routes = routes(cx, at, &names);
     let common = at.message("common_http_protocol_options");
     let connection = HttpConnection {

@@ -63,6 +63,7 @@ mod tcp;
 mod tls;
 mod transport;
 mod upstream;
+mod upstream_filters;
 pub(crate) mod value;
 
 use std::collections::HashSet;

@@ -9,7 +9,7 @@ use postrider_model::{
 use super::address;
 use super::context::{Lowering, timeout};
 use super::http::{CONNECTION_IDLE_TIMEOUT, MAX_HEAD_KIB, MAX_HEADERS};
-use super::{http2, names};
+use super::{http2, names, upstream_filters};
 use crate::reader::Reader;
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
@@ -44,6 +44,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         socket_options: Vec::new(),
         auto_host_sni: false,
         address_order: AddressOrder { v6_first: None, run: 1 },
+        filters: None,
     };
     if let Some(common) = at.message("common_http_protocol_options") {
         self::common(&common, &mut options);
@@ -107,9 +108,7 @@ fn explicit<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>, options: &mut UpstreamOp
     if let Some(common) = at.message("common_http_protocol_options") {
         self::common(&common, options);
     }
-    if at.has("http_filters") {
-        cx.refuse(at, "http_filters", "HTTP filters on the upstream side");
-    }
+    options.filters = upstream_filters::of_cluster(cx, at);
     protocol(cx, at, options);
     at.has("upstream_http_protocol_options").then(|| request_names(cx, at))
 }
