@@ -124,6 +124,7 @@ const STATE_NAMES: &[&str] = &[
     "envoy.filters.http.jwt_authn",
     "envoy.filters.http.rbac",
     "envoy.filters.network.rbac",
+    "envoy.network.proxy_protocol.tlv",
     "envoy.tcp_proxy.cluster",
     "envoy.tcp_proxy.propagate_response_headers",
     "envoy.tcp_proxy.propagate_response_trailers",

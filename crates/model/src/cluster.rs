@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     Address, Balancing, EndpointCheck, FilterSlot, HealthRules, Http2Options, Metadata, MetadataMatch, NameForm,
-    NumberedOption, Origin, OutlierDetection, TcpKeepalive, UpstreamTls,
+    NumberedOption, Origin, OutlierDetection, TcpKeepalive, TlvChoice, UpstreamTls,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +54,8 @@ pub struct ProxyHeader {
     pub version: ProxyVersion,
     /// Said besides in version 2; not more than a header holds.
     pub tlvs: Vec<Tlv>,
+    /// Which of those that are known of the client's connection follow, unless `tlvs` has some of the same type.
+    pub passed: TlvChoice,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -61,7 +61,7 @@ pub struct Inspection {
 }
 
 /// Whom the PROXY protocol is taken from (Envoy's `proxy_protocol` listener filter).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProxyProtocol {
     /// The versions that are read.
     pub v1: bool,
@@ -70,6 +70,43 @@ pub struct ProxyProtocol {
     pub optional: bool,
     /// `proxy_proto.<stat_prefix>.…` in statistics; may be empty.
     pub stat_prefix: String,
+    /// TLVs that are noted of a connection; each type at most once.
+    pub noted: Vec<TlvNote>,
+    /// They are noted in the filter state, not in the metadata.
+    pub noted_in_state: bool,
+    /// TLVs that are kept for headers of upstreams.
+    pub kept: TlvChoice,
+}
+
+/// Where the value of a TLV is noted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlvNote {
+    pub kind: u8,
+    /// Of the metadata; the filter state has none.
+    pub namespace: String,
+    pub key: String,
+    /// As base64; otherwise as text, with `!` for each byte that is none.
+    pub base64: bool,
+}
+
+/// Some of the TLVs of a header.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum TlvChoice {
+    #[default]
+    None,
+    All,
+    /// Those of these types.
+    Kinds(Vec<u8>),
+}
+
+impl TlvChoice {
+    pub fn includes(&self, kind: u8) -> bool {
+        match self {
+            TlvChoice::None => false,
+            TlvChoice::All => true,
+            TlvChoice::Kinds(kinds) => kinds.contains(&kind),
+        }
+    }
 }
 
 /// Which way traffic flows, seen from the workload that the proxy stands beside.

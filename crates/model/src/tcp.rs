@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, Format, HashSource, HeaderEdits, Labels, Origin};
+use crate::{AccessLog, Format, HashSource, HeaderEdits, Labels, LogFormat, Origin};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TcpProxy {
@@ -23,7 +23,41 @@ pub struct TcpProxy {
     pub access_log: Vec<AccessLog>,
     /// When it is written besides at the end.
     pub log_moments: LogMoments,
+    /// TLVs for the header of the PROXY protocol with which the connection to the upstream begins.
+    pub tlvs: Option<Box<AddedTlvs>>,
     pub origin: Origin,
+}
+
+/// TLVs that a TCP proxy knows of a connection, besides what the client's own header said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AddedTlvs {
+    pub entries: Vec<TlvEntry>,
+    pub merge: TlvMerge,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TlvEntry {
+    pub kind: u8,
+    pub value: TlvValue,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum TlvValue {
+    Fixed(Vec<u8>),
+    /// Written anew for each connection.
+    Format(LogFormat),
+}
+
+/// What becomes of them where the connection began with a header itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TlvMerge {
+    /// Nothing.
+    #[default]
+    OnlyAlone,
+    /// They go in front, in the place of the header's own of the same types.
+    Replace,
+    /// They follow the header's own.
+    Append,
 }
 
 /// Lines about a connection, or a request, before it ends.

@@ -168,7 +168,11 @@ impl Cluster {
 
     /// For whom the connection of a request is, or one without a request, where it may serve no other.
     #[inline]
-    pub(crate) fn party(&self, request: Option<&RequestHead>, caller: impl FnOnce() -> Caller) -> Option<Box<Party>> {
+    pub(crate) fn party<'c>(
+        &self,
+        request: Option<&RequestHead>,
+        caller: impl FnOnce() -> Caller<'c>,
+    ) -> Option<Box<Party>> {
         self.parting.as_ref().map(|parting| parting.of(request, caller()))
     }
 
@@ -311,5 +315,6 @@ fn parting(model: &postrider_model::Cluster) -> Option<Parting> {
     let by_ends = model.proxy_header.is_some();
     let by_client = model.upstream.pool_per_client;
     let header = model.tls.as_ref().and_then(|tls| HeaderName::new(tls.sni_header.as_ref()?.as_bytes()).ok());
-    (by_host || by_ends || by_client).then_some(Parting { by_host, header, by_ends, by_client })
+    let passed = model.proxy_header.as_ref().map(|header| header.passed.clone()).unwrap_or_default();
+    (by_host || by_ends || by_client).then_some(Parting { by_host, header, by_ends, passed, by_client })
 }

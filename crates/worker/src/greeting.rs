@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use postrider_filter_api::Noted;
 use postrider_model::Inspection;
 use postrider_tls::{ClientHello, inspect};
 
@@ -37,6 +39,8 @@ pub(crate) struct Inspector<'a> {
     pub(crate) ahead: &'a mut Vec<u8>,
     /// What the PROXY protocol said, once it did; it is not in `ahead` any more.
     pub(crate) proxied: Option<Proxied>,
+    /// What else it said.
+    pub(crate) noted: Option<Rc<Noted>>,
 }
 
 /// What comes of the PROXY protocol.
@@ -96,7 +100,9 @@ impl Inspector<'_> {
             Reading::Disallowed(version) => return Err(Refused::Disallowed(version)),
             Reading::Malformed(version) => return Err(Refused::Malformed(version)),
             Reading::Header(version, length, ends) => {
-                self.ahead.drain(..length);
+                let header = self.ahead.drain(..length);
+                self.noted = Some(Rc::new(proxy_protocol::note(header.as_slice(), rules)));
+                drop(header);
                 Proxied::Said(version, ends)
             }
         });

@@ -1,8 +1,8 @@
 //! What a chain's guards say of its connections, and those that they turn away.
 
-use postrider_filter_api::{Admission, StreamInfo, Visit};
+use postrider_filter_api::{Admission, Noted, StreamInfo, Visit};
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{LogFormat, Metadata, Value};
+use postrider_model::LogFormat;
 
 use crate::chain::{Chain, Handler};
 use crate::format::{Context, OfUpstream};
@@ -10,12 +10,6 @@ use crate::listener::Arrival;
 use crate::worker::Worker;
 use crate::{plain, tcp};
 use std::rc::Rc;
-
-/// What guards noted of a connection.
-pub(crate) struct Noted {
-    pub(crate) metadata: Metadata,
-    pub(crate) state: Vec<(String, Value)>,
-}
 
 /// Asks the guards of `chain`; `None` when the connection was turned away, and otherwise the connection with what they
 /// noted of it.
@@ -26,6 +20,10 @@ pub(crate) async fn admit(
     server_name: Option<&str>,
 ) -> Option<Arrival> {
     let mut info = tcp::info_of(worker, chain, &arrival);
+    if let Some(noted) = &arrival.noted {
+        info.metadata.clone_from(&noted.metadata);
+        info.filter_state.clone_from(&noted.state);
+    }
     let write = |info: &StreamInfo, format: &LogFormat, out: &mut Vec<u8>| {
         let now = worker.clock.wall(worker.clock.now());
         let (request, response, trailers) = (&RequestHead::new(), &ResponseHead::new(), &Fields::new());
@@ -46,7 +44,10 @@ pub(crate) async fn admit(
             return None;
         }
     }
-    arrival.noted = noted(info);
+    arrival.noted = noted(info, arrival.noted);
+    if let (Some(noted), Some(record)) = (&arrival.noted, &arrival.record) {
+        record.keep(noted);
+    }
     Some(arrival)
 }
 
@@ -62,7 +63,10 @@ async fn turn_away(worker: &Rc<Worker>, chain: &Chain, mut arrival: Arrival, inf
     }
 }
 
-fn noted(info: StreamInfo) -> Option<Rc<Noted>> {
+fn noted(info: StreamInfo, before: Option<Rc<Noted>>) -> Option<Rc<Noted>> {
     let StreamInfo { metadata, filter_state: state, .. } = info;
-    (!metadata.is_empty() || !state.is_empty()).then(|| Rc::new(Noted { metadata, state }))
+    let before = before.as_deref();
+    let nothing = before.is_none() && metadata.is_empty() && state.is_empty();
+    let (bytes, tlvs) = before.map(|before| (before.bytes.clone(), before.tlvs.clone())).unwrap_or_default();
+    (!nothing).then(|| Rc::new(Noted { metadata, bytes, state, tlvs }))
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use postrider_filter_api::{Moment, TlsSession};
+use postrider_filter_api::{Moment, Noted, TlsSession};
 use postrider_model::{Address, ConnectionBalance, ProxyProtocol, ScaledTimer};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
@@ -88,8 +88,8 @@ pub(crate) struct Arrival {
     pub(crate) counted: Option<Counted>,
     /// What the listener's log will say of the connection.
     pub(crate) record: Option<Rc<Record>>,
-    /// What guards noted.
-    pub(crate) noted: Option<Rc<guard::Noted>>,
+    /// What the PROXY protocol said and guards noted.
+    pub(crate) noted: Option<Rc<Noted>>,
 }
 
 impl Listener {
@@ -304,6 +304,7 @@ impl Listener {
             redirected: false,
             ahead: Vec::new(),
             handed: false,
+            noted: None,
         };
         if newcomer.plan.is_immediate() {
             let Some(chain) = self.choose(&newcomer, &Greeting::default()) else { return };
@@ -377,7 +378,7 @@ impl Listener {
             },
         };
         let tls = chain.tls.borrow().clone();
-        let Newcomer { local, remote, direct_remote, socket, counted, record, redirected, .. } = newcomer;
+        let Newcomer { local, remote, direct_remote, socket, counted, record, redirected, noted, .. } = newcomer;
         let id = worker.next_connection_id();
         if let Some(record) = &record {
             record.note(|info| info.connection_id = id);
@@ -411,7 +412,7 @@ impl Listener {
         let ahead = Input::holding(ahead);
         let counted = Some(counted);
         let mut arrival =
-            Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted: None };
+            Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted };
         if !chain.guards.is_empty() {
             let agreed = arrival.tls.as_ref().and_then(|tls| tls.server_name.clone());
             let name = agreed.or(server_name);
@@ -438,11 +439,13 @@ impl Listener {
             return Some(Greeting::default());
         }
         self.stats.gauge_inc(stat::DOWNSTREAM_PRE_CX_ACTIVE);
-        let mut inspector = Inspector { rules, ahead, proxied: None };
+        let mut inspector = Inspector { rules, ahead, proxied: None, noted: None };
         let socket = &mut newcomer.socket;
         let seen = within(worker, rules.timeout, |cx| inspector.poll(cx, socket)).await;
         self.stats.gauge_dec(stat::DOWNSTREAM_PRE_CX_ACTIVE);
         let (said, expected) = (inspector.proxied, rules.proxy.as_ref());
+        let noted = inspector.noted.take();
+        newcomer.noted = noted.or(newcomer.noted.take());
         if let (Some(rules), Some(said)) = (expected, said) {
             let counts = self.proxy_stats(worker, rules);
             match said {
@@ -472,6 +475,9 @@ impl Listener {
             if let Some(record) = &newcomer.record {
                 record.note(|info| (info.downstream_remote, info.downstream_local) = (newcomer.remote, newcomer.local));
             }
+        }
+        if let (Some(noted), Some(record)) = (&newcomer.noted, &newcomer.record) {
+            record.keep(noted);
         }
         Some(greeting)
     }
@@ -595,6 +601,8 @@ struct Newcomer {
     ahead: Vec<u8>,
     /// Another listener had it.
     handed: bool,
+    /// What the PROXY protocol said besides addresses.
+    noted: Option<Rc<Noted>>,
 }
 
 impl Newcomer {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use postrider_http::{HeaderName, RequestHead, split_port};
+use postrider_model::{Tlv, TlvChoice};
 
 /// Connections of one party serve no other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -11,15 +12,19 @@ pub(crate) struct Party {
     pub(crate) host: Option<String>,
     /// Both ends of the client's connection, source first, which the upstream is told by the PROXY protocol.
     pub(crate) ends: Option<(SocketAddr, SocketAddr)>,
+    /// What it is told besides.
+    pub(crate) tlvs: Vec<Tlv>,
     /// The client's connection, which shares with no other.
     pub(crate) client: Option<u64>,
 }
 
 /// A client's connection: nothing of it where the proxy asks for itself.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Caller {
+pub(crate) struct Caller<'c> {
     pub(crate) id: Option<u64>,
     pub(crate) ends: Option<(SocketAddr, SocketAddr)>,
+    /// What its PROXY header has for upstreams.
+    pub(crate) tlvs: &'c [Tlv],
 }
 
 /// What makes parties of a cluster's requests.
@@ -29,16 +34,19 @@ pub(crate) struct Parting {
     /// Where the host stands, if it is there; otherwise it is that of `:authority`.
     pub(crate) header: Option<HeaderName>,
     pub(crate) by_ends: bool,
+    /// Which TLVs the upstream is told.
+    pub(crate) passed: TlvChoice,
     pub(crate) by_client: bool,
 }
 
 impl Parting {
     /// The party of a request, or of a connection without one.
     #[cold]
-    pub(crate) fn of(&self, request: Option<&RequestHead>, caller: Caller) -> Box<Party> {
+    pub(crate) fn of(&self, request: Option<&RequestHead>, caller: Caller<'_>) -> Box<Party> {
         let host = request.filter(|_| self.by_host).map(|request| self.host_of(request));
         let (ends, client) = (caller.ends.filter(|_| self.by_ends), caller.id.filter(|_| self.by_client));
-        Box::new(Party { host, ends, client })
+        let tlvs = caller.tlvs.iter().filter(|tlv| self.passed.includes(tlv.kind)).cloned().collect();
+        Box::new(Party { host, ends, tlvs, client })
     }
 
     /// In lower case, without a port.

@@ -4,12 +4,14 @@
 //! It only reads and writes bytes: the listener has those that came, and says what becomes of the connection. Whoever can connect can say
 //! anything here, so a listener that believes it must be reachable for the proxy in front alone.
 
+mod tlvs;
 mod write;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use postrider_model::ProxyProtocol;
 
+pub(crate) use tlvs::{merge, note};
 pub(crate) use write::write;
 
 /// The longest header of version 1, line end included (section 2.1).
@@ -159,7 +161,7 @@ mod tests {
     use super::*;
 
     fn rules(v1: bool, v2: bool, optional: bool) -> ProxyProtocol {
-        ProxyProtocol { v1, v2, optional, stat_prefix: String::new() }
+        ProxyProtocol { v1, v2, optional, ..ProxyProtocol::default() }
     }
 
     fn any(bytes: &[u8]) -> Reading {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use postrider_filter_api::{Flags, Logged, Moment, StreamInfo};
+use postrider_filter_api::{Flags, Logged, Moment, Noted, StreamInfo};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 
 use crate::format::{Context, OfUpstream};
@@ -63,6 +63,15 @@ impl Record {
             if stream.flags.contains(Flags::DOWNSTREAM_PROTOCOL_ERROR) {
                 info.flags.insert(Flags::DOWNSTREAM_PROTOCOL_ERROR);
             }
+        });
+    }
+
+    /// What was noted of the connection itself.
+    #[cold]
+    pub(crate) fn keep(&self, noted: &Noted) {
+        self.note(|info| {
+            info.metadata.clone_from(&noted.metadata);
+            info.filter_state.clone_from(&noted.state);
         });
     }
 

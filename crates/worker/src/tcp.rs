@@ -5,7 +5,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use postrider_filter_api::{Flags, Logged, Moment, StreamInfo, TCP_CLUSTER};
 use postrider_http::{Fields, RequestHead, ResponseHead, Version};
-use postrider_model::{HashSource, Priority, TcpCluster, UpstreamProtocol, Value};
+use postrider_model::{AddedTlvs, HashSource, Priority, TcpCluster, Tlv, UpstreamProtocol, Value};
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
 use postrider_upstream::Choice;
 use postrider_upstream::outlier::Outcome;
@@ -18,6 +18,7 @@ use crate::http::{hash_of_address, with_noted};
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::party::Caller;
+use crate::proxy_protocol;
 use crate::timers::Deadline;
 use crate::tunnel::{self, NoTunnel, Opened};
 use crate::worker::Worker;
@@ -46,6 +47,8 @@ struct Session {
     next_line: Option<Moment>,
     /// The endpoint is reached through the bodies of a POST and its answer.
     post: Option<Box<Post>>,
+    /// For an upstream that is told them.
+    tlvs: Vec<Tlv>,
 }
 
 /// Why an endpoint is not reached.
@@ -71,10 +74,15 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     let mut info = info_of(&worker, &chain, &arrival);
     let now = info.started;
     let Arrival { io, ahead, redirected, counted, record, noted, .. } = arrival;
-    if let Some(noted) = noted {
+    if let Some(noted) = &noted {
         info.metadata.clone_from(&noted.metadata);
         info.filter_state.clone_from(&noted.state);
     }
+    let known = noted.as_ref().and_then(|noted| noted.tlvs.as_deref());
+    let tlvs = match &tcp.model.tlvs {
+        None => known.map(<[Tlv]>::to_vec).unwrap_or_default(),
+        Some(added) => added_to(added, known, &info, &worker),
+    };
     let mut session = Session {
         deadline: worker.timers.register(),
         client: io,
@@ -87,6 +95,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         redirected,
         next_line: tcp.model.log_moments.every.filter(|_| !tcp.logs.is_empty()).map(|interval| now + interval),
         post: None,
+        tlvs,
         worker,
     };
     tcp.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
@@ -270,9 +279,9 @@ impl Session {
         }
     }
 
-    fn caller(&self) -> Caller {
+    fn caller(&self) -> Caller<'_> {
         let ends = self.info.downstream_remote.zip(self.info.downstream_local);
-        Caller { id: Some(self.info.connection_id), ends }
+        Caller { id: Some(self.info.connection_id), ends, tlvs: &self.tlvs }
     }
 
     /// A connection to `host`, or, where that is a proxy, to what it connects to.
@@ -435,6 +444,24 @@ fn log(worker: &Worker, tcp: &Tcp, info: &mut StreamInfo, logged: Logged) {
         now: worker.clock.wall(now),
         upstream: OfUpstream { cluster: cluster.as_deref(), tried: &[] },
     });
+}
+
+#[cold]
+fn added_to(added: &AddedTlvs, known: Option<&[Tlv]>, info: &StreamInfo, worker: &Worker) -> Vec<Tlv> {
+    proxy_protocol::merge(added, known, |format, out| {
+        let context = Context {
+            request: &RequestHead::new(),
+            response: &ResponseHead::new(),
+            trailers: &Fields::new(),
+            info,
+            route: None,
+            reply_body: &[],
+            http: false,
+            now: worker.clock.wall_now(),
+            upstream: OfUpstream::default(),
+        };
+        context.write_log(format, out);
+    })
 }
 
 /// A cluster by its weight.

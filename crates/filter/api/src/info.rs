@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use postrider_model::{Metadata, Value};
+use postrider_model::{Metadata, Tlv, Value};
 
 use crate::{Moment, TlsSession};
 
@@ -70,6 +70,8 @@ pub struct StreamInfo {
     pub metadata: Metadata,
     /// Named objects that filters made, as their serialised strings or structures.
     pub filter_state: Vec<(String, Value)>,
+    /// What was noted of the connection before its requests; `None` when there is nothing.
+    pub connection: Option<Rc<Noted>>,
     /// What filters of one kind leave here for each other, each kind by a type of its own.
     pub shared: Vec<Rc<dyn Any>>,
     /// A filter wants this host of the cluster and no other.
@@ -85,6 +87,18 @@ pub struct StreamInfo {
     pub streams_reply: bool,
     /// A filter wants so many bytes of the request held in front of filters at most, not what the connection allows.
     pub request_buffer_limit: Option<u32>,
+}
+
+/// What the PROXY protocol and guards left behind about a connection.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Noted {
+    pub metadata: Metadata,
+    /// Values of the metadata as the bytes that they are, by namespace and key.
+    pub bytes: Vec<(String, String, Vec<u8>)>,
+    /// Begins the filter state of each of its requests.
+    pub state: Vec<(String, Value)>,
+    /// What its PROXY header has for upstreams; `None` without a header.
+    pub tlvs: Option<Vec<Tlv>>,
 }
 
 /// What of a stream or connection a log is about.
@@ -115,6 +129,12 @@ pub struct UpstreamOverride {
 pub const VIA_UPSTREAM: &str = "via_upstream";
 
 impl StreamInfo {
+    /// Metadata of the request, or of its connection where the request has none of that name.
+    pub fn metadata_of_either(&self, namespace: &str) -> Option<&Value> {
+        let of_connection = || self.connection.as_ref()?.metadata.namespace(namespace);
+        self.metadata.namespace(namespace).or_else(of_connection)
+    }
+
     /// Whether the answer is one of the proxy's own.
     pub fn is_local_reply(&self) -> bool {
         self.details != VIA_UPSTREAM
@@ -164,6 +184,9 @@ impl StreamInfo {
         }
         if !self.filter_state.is_empty() {
             self.filter_state.clear();
+        }
+        if self.connection.is_some() {
+            self.connection = None;
         }
         if !self.shared.is_empty() {
             self.shared.clear();
@@ -216,6 +239,7 @@ impl StreamInfo {
             flags: Flags::default(),
             metadata: Metadata::default(),
             filter_state: Vec::new(),
+            connection: None,
             shared: Vec::new(),
             upstream_override: None,
             route_is_stale: false,

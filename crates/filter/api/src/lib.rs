@@ -46,7 +46,7 @@ pub use host::{
     Answer, Call, CallFailure, CallHandle, ClusterHealth, Host, RouteFacts, RouteRateLimits, RouteTarget,
     UnknownCluster,
 };
-pub use info::{Flags, Logged, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
+pub use info::{Flags, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
 pub use moment::Moment;
 pub use outcome::{Action, Detour, Flow, LocalReply, Resumer};
 pub use remote::{Gone, Job, Jobs, Remote};

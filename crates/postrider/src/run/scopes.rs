@@ -65,6 +65,9 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     scopes.extend(watched.map(|cluster| KnownScope::new(&sets::cluster_outlier::SET, cluster_prefix(&cluster.model))));
     let divided = plan.clusters.iter().filter(|cluster| cluster.model.balancing.subsets.is_some());
     scopes.extend(divided.map(|cluster| KnownScope::new(&sets::cluster_subsets::SET, cluster_prefix(&cluster.model))));
+    let introducing = plan.clusters.iter().filter(|cluster| cluster.model.proxy_header.is_some());
+    scopes
+        .extend(introducing.map(|cluster| KnownScope::new(&sets::cluster_proxy::SET, cluster_prefix(&cluster.model))));
     let checked = plan.clusters.iter().filter(|cluster| !cluster.model.health.checks.is_empty());
     for cluster in checked {
         let prefix = cluster_prefix(&cluster.model);

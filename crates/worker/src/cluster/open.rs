@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use postrider_filter_api::TlsSession;
 use postrider_model::{Address, Endpoint, ProxyHeader};
-use postrider_telemetry::stats::sets::{cluster as stat, cluster_ssl};
+use postrider_telemetry::stats::sets::{cluster as stat, cluster_proxy, cluster_ssl};
 use postrider_tls::{Target, rustls};
 
 use super::{Cluster, Host};
@@ -74,7 +74,7 @@ impl Cluster {
         let mut socket = io::connect(address, options.bind, self.keepalive.as_ref(), &self.socket_options).await?;
         if let Some(header) = &self.plan.model.proxy_header {
             // Boxed: most clusters have none.
-            Box::pin(introduce(header, address, party, &mut socket)).await?;
+            Box::pin(self.introduce(worker, header, address, party, &mut socket)).await?;
         }
         let Some(tls) = &self.plan.tls else { return Ok((Io::Plain(socket), None)) };
         let endpoint = Some(hostname).filter(|name| !name.is_empty());
@@ -107,19 +107,25 @@ impl Cluster {
             }
         }
     }
-}
 
-/// Says by the PROXY protocol for whom the connection is, before anything else is said on it.
-async fn introduce(
-    header: &ProxyHeader,
-    address: &Address,
-    party: Option<&Party>,
-    socket: &mut Socket,
-) -> std::io::Result<()> {
-    let own = match address {
-        Address::Tcp(remote) => socket.local().map(|local| (local, *remote)),
-        Address::Unix { .. } => None,
-    };
-    let bytes = proxy_protocol::write(header, party.and_then(|party| party.ends), own);
-    socket.send_all(&bytes).await
+    /// Says by the PROXY protocol for whom the connection is, before anything else is said on it.
+    async fn introduce(
+        &self,
+        worker: &Worker,
+        header: &ProxyHeader,
+        address: &Address,
+        party: Option<&Party>,
+        socket: &mut Socket,
+    ) -> std::io::Result<()> {
+        let own = match address {
+            Address::Tcp(remote) => socket.local().map(|local| (local, *remote)),
+            Address::Unix { .. } => None,
+        };
+        let (client, passed) = party.map(|party| (party.ends, party.tlvs.as_slice())).unwrap_or_default();
+        let written = proxy_protocol::write(header, client, passed, own);
+        if written.cut {
+            worker.stats.block(&cluster_proxy::SET, &self.stat_prefix()).inc(cluster_proxy::V2_TLVS_EXCEED_MAX_LENGTH);
+        }
+        socket.send_all(&written.bytes).await
+    }
 }

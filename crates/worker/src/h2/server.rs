@@ -15,7 +15,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::Request;
-use postrider_filter_api::{Moment, TlsSession};
+use postrider_filter_api::{Moment, Noted, TlsSession};
 use postrider_model::{Http2Options, ScaledTimer};
 use postrider_telemetry::stats::sets::{http as stat, http2};
 
@@ -28,7 +28,6 @@ use super::wire::Wire;
 use super::{FRAME_BYTES, SEND_BUFFER};
 use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
-use crate::guard::Noted;
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::record::Record;

@@ -222,7 +222,7 @@ impl Probe {
                 Address::Tcp(remote) => Some(*remote),
                 Address::Unix { .. } => None,
             };
-            let bytes = proxy_protocol::write(header, None, io.local().zip(remote));
+            let bytes = proxy_protocol::write(header, None, &[], io.local().zip(remote)).bytes;
             send(&mut io, &bytes).await?;
         }
         Ok(io)

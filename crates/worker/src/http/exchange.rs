@@ -294,6 +294,7 @@ impl Exchange {
         self.info.tls.clone_from(&connection.tls);
         if let Some(noted) = &connection.noted {
             self.info.filter_state.clone_from(&noted.state);
+            self.info.connection = Some(noted.clone());
         }
         self.last_activity = now;
         let stats = &http.stats;

@@ -52,7 +52,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use postrider_filter_api::{Moment, TlsSession};
+use postrider_filter_api::{Moment, Noted, TlsSession};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
 use postrider_model::{Codec, ScaledTimer};
 use postrider_telemetry::stats::sets::http as stat;
@@ -60,7 +60,6 @@ use postrider_telemetry::stats::sets::http as stat;
 use crate::account::Account;
 use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
-use crate::guard::Noted;
 use crate::io::Io;
 use crate::listener::{Arrival, Counted};
 use crate::party::Caller;
@@ -182,8 +181,9 @@ impl Connection {
     }
 
     /// Who asks, for upstreams that are to know or to serve nobody else.
-    pub(crate) fn caller(&self) -> Caller {
-        Caller { id: Some(self.id), ends: self.ends() }
+    pub(crate) fn caller(&self) -> Caller<'_> {
+        let tlvs = self.noted.as_ref().and_then(|noted| noted.tlvs.as_deref()).unwrap_or_default();
+        Caller { id: Some(self.id), ends: self.ends(), tlvs }
     }
 
     /// Where the client's connection was meant to go, where that is known to be elsewhere.

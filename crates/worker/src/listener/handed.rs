@@ -26,14 +26,28 @@ impl Listener {
         if let Some(load) = plan.loads.get(worker.id as usize) {
             load.0.fetch_add(1, Relaxed);
         }
-        let Newcomer { socket, local, remote, direct_remote, redirected, .. } = newcomer;
+        let Newcomer { socket, local, remote, direct_remote, redirected, noted, .. } = newcomer;
         let accepted = worker.clock.now();
         let counted = self.count(&worker, plan.clone(), accepted);
         let logs = self.logs.borrow();
         let record = logs.as_ref().map(|logs| Record::begin(logs, &worker, accepted, local, remote));
         drop(logs);
-        let newcomer =
-            Newcomer { plan, socket, local, remote, direct_remote, counted, record, redirected, ahead, handed: true };
+        if let (Some(noted), Some(record)) = (&noted, &record) {
+            record.keep(noted);
+        }
+        let newcomer = Newcomer {
+            plan,
+            socket,
+            local,
+            remote,
+            direct_remote,
+            counted,
+            record,
+            redirected,
+            ahead,
+            handed: true,
+            noted,
+        };
         tokio::task::spawn_local(self.receive(worker, newcomer));
     }
 

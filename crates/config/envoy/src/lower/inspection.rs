@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use postrider_model::{ChainMatch, Inspection, ProxyProtocol, TransportMatch};
+use postrider_model::{ChainMatch, Inspection, ProxyProtocol, TlvNote, TransportMatch};
 
 use super::context::{Lowering, timeout};
+use super::proxy_header;
 use crate::reader::Reader;
 
 /// `listener_filters_timeout` where it is absent.
 const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Where the values of TLVs are noted, unless a rule says otherwise.
+const TLV_NAMESPACE: &str = "envoy.filters.listener.proxy_protocol";
 
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
 const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
@@ -85,12 +89,6 @@ fn filter(cx: &mut Lowering<'_>, filter: &Reader<'_>, inspection: &mut Inspectio
 }
 
 fn proxy_protocol(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<ProxyProtocol> {
-    for (field, what) in [("rules", "keeping TLVs of the PROXY protocol"), ("pass_through_tlvs", "handing TLVs on")] {
-        if config.has(field) {
-            cx.refuse(config, field, what);
-        }
-    }
-    config.ignore("tlv_location", "TLVs are read over");
     let disallowed = config.enum_numbers("disallowed_versions");
     let allowed = |version: i32| disallowed.iter().all(|element| element.value != version);
     // Numbers of `ProxyProtocolConfig.Version`.
@@ -100,5 +98,35 @@ fn proxy_protocol(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<ProxyPro
         cx.error(config, "disallowed_versions", "conflict", text);
     }
     let optional = config.bool("allow_requests_without_proxy_protocol");
-    Some(ProxyProtocol { v1, v2, optional, stat_prefix: config.str("stat_prefix").to_owned() })
+    let noted_in_state = config.enum_name("tlv_location") == "FILTER_STATE";
+    let mut noted: Vec<TlvNote> = Vec::new();
+    for note in config.list("rules").iter().map(tlv_note) {
+        // The last rule for a type is the one, as in Envoy.
+        noted.retain(|other| other.kind != note.kind);
+        noted.push(note);
+    }
+    let kept = proxy_header::choice(config);
+    Some(ProxyProtocol {
+        v1,
+        v2,
+        optional,
+        stat_prefix: config.str("stat_prefix").to_owned(),
+        noted,
+        noted_in_state,
+        kept,
+    })
+}
+
+fn tlv_note(rule: &Reader<'_>) -> TlvNote {
+    // The document's own rules leave no larger number.
+    let kind = u8::try_from(rule.u32("tlv_type")).unwrap_or(u8::MAX);
+    let pair = rule.message("on_tlv_present");
+    let text = |field: &str| pair.as_ref().map(|pair| pair.str(field)).unwrap_or_default();
+    let namespace = Some(text("metadata_namespace")).filter(|name| !name.is_empty());
+    TlvNote {
+        kind,
+        namespace: namespace.unwrap_or(TLV_NAMESPACE).to_owned(),
+        key: text("key").to_owned(),
+        base64: pair.as_ref().is_some_and(|pair| pair.enum_name("value_string_encoding") == "BASE64"),
+    }
 }

@@ -6,7 +6,7 @@ use postrider_model::{LogMoments, TcpCluster, TcpProxy, Tunneling};
 
 use super::access_log;
 use super::context::{ClusterUse, Lowering, origin, timeout};
-use super::{hash_policy, headers, subsets};
+use super::{hash_policy, headers, proxy_header, subsets};
 use crate::reader::Reader;
 
 /// `TcpProxy.idle_timeout` where it is absent.
@@ -28,6 +28,7 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
         hash: hash_policy::of_connection(cx, at),
         access_log: access_log::loggers(cx, at, "access_log"),
         log_moments: log_moments(cx, at),
+        tlvs: proxy_header::of_connection(cx, at),
         origin: origin(at),
     };
     // A proxy without a cluster is the result of an error.

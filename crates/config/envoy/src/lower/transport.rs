@@ -1,6 +1,6 @@
 //! The transport of a filter chain or a cluster (`transport_socket`): plain or TLS, with the PROXY protocol in front or not.
 
-use postrider_model::{DownstreamTls, ProxyHeader, ProxyVersion, UpstreamTls};
+use postrider_model::{DownstreamTls, ProxyHeader, ProxyVersion, TlvChoice, UpstreamTls};
 
 use super::context::Lowering;
 use super::upstream::RequestNames;
@@ -53,7 +53,7 @@ pub(super) fn of_cluster(
         }
         match outer.message("config") {
             Some(config) => proxy_header::header(cx, &config),
-            None => ProxyHeader { version: ProxyVersion::V1, tlvs: Vec::new() },
+            None => ProxyHeader { version: ProxyVersion::V1, tlvs: Vec::new(), passed: TlvChoice::None },
         }
     });
     let tls = match socket(cx, outer.as_ref().unwrap_or(cluster), UPSTREAM)? {

@@ -41,7 +41,7 @@ pub(crate) struct Table {
     keep: unsafe extern "C" fn() -> c_int,
     value_get: unsafe extern "C" fn(c_int, Bytes, usize, Bytes, usize, *mut Plain) -> c_int,
     value_set: unsafe extern "C" fn(c_int, Bytes, usize, Bytes, usize, c_int, c_double, Bytes, usize) -> c_int,
-    namespace: unsafe extern "C" fn(c_int, *mut Text) -> c_int,
+    namespace: unsafe extern "C" fn(c_int, c_int, *mut Text) -> c_int,
     route_config_id: unsafe extern "C" fn() -> c_double,
     check_schema: unsafe extern "C" fn(Bytes, usize, Bytes, usize, *mut Text) -> c_int,
     metric_define: unsafe extern "C" fn(c_int, Bytes, usize) -> c_int,

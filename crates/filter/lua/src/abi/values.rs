@@ -17,6 +17,8 @@ const FILTER_CONTEXT: c_int = 3;
 const BASE_CONFIG: c_int = 4;
 const ROUTE_CONFIG: c_int = 5;
 const FILTER_STATE: c_int = 6;
+const CONNECTION: c_int = 7;
+const CONNECTION_BYTES: c_int = 8;
 
 /// `pr_value`: a value that is not a table is here, a table as JSON in `text`.
 #[repr(C)]
@@ -73,9 +75,17 @@ fn find<'t>(turn: &'t Turn<'_, '_>, which: c_int, namespace: &str, key: &str) ->
         FILTER_CONTEXT => inside(&turn.view.filter_context),
         BASE_CONFIG => inside(&turn.plugin.facts.config),
         ROUTE_CONFIG => turn.view.route_config.as_ref().and_then(inside),
+        CONNECTION => of(&stream?.info.connection.as_ref()?.metadata),
         FILTER_STATE => stream?.info.filter_state.iter().find(|(name, _)| name == namespace).map(|(_, value)| value),
         _ => None,
     }
+}
+
+/// A value of the connection's metadata as the bytes that it was made of, which need not be a text.
+fn bytes_of_connection<'t>(turn: &'t Turn<'_, '_>, namespace: &str, key: &str) -> Option<&'t [u8]> {
+    let noted = turn.stream.as_ref()?.info.connection.as_ref()?;
+    let found = noted.bytes.iter().find(|(of, name, _)| of == namespace && name == key);
+    found.map(|(_, _, bytes)| bytes.as_slice())
 }
 
 /// One value; the whole map of the namespace for an empty key.
@@ -97,6 +107,10 @@ pub(super) unsafe extern "C" fn get(
         let mut bytes = std::mem::take(&mut turn.scratch.bytes);
         bytes.clear();
         let plain = match find(turn, which, namespace, key) {
+            None if which == CONNECTION_BYTES => bytes_of_connection(turn, namespace, key).map(|found| {
+                bytes.extend_from_slice(found);
+                (STRING, 0.0)
+            }),
             None | Some(Value::Null) => None,
             Some(Value::Bool(value)) => Some((BOOL, f64::from(u8::from(*value)))),
             Some(Value::Number(number)) => Some((NUMBER, *number)),
@@ -170,10 +184,15 @@ pub(super) unsafe extern "C" fn set(
 }
 
 /// The namespaces of the dynamic metadata, by cursor from 0; -1 behind the last.
-pub(super) unsafe extern "C" fn namespace(cursor: c_int, out: *mut Text) -> c_int {
+pub(super) unsafe extern "C" fn namespace(which: c_int, cursor: c_int, out: *mut Text) -> c_int {
     with(|turn| {
         let Some(stream) = &turn.stream else { return NOT_HERE };
-        let Some((name, _)) = usize::try_from(cursor).ok().and_then(|at| stream.info.metadata.iter().nth(at)) else {
+        let metadata = match which {
+            CONNECTION => stream.info.connection.as_ref().map(|noted| &noted.metadata),
+            _ => Some(&stream.info.metadata),
+        };
+        let at = usize::try_from(cursor).ok();
+        let Some((name, _)) = metadata.zip(at).and_then(|(metadata, at)| metadata.iter().nth(at)) else {
             return NOT_HERE;
         };
         // SAFETY: as in `get`.

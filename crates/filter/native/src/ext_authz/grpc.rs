@@ -9,7 +9,7 @@ use postrider_grpc::auth::{AttributeContext, CheckRequest, CheckResponse, Denied
 use postrider_grpc::core::{HeaderMap, HeaderValue, HeaderValueOption, Metadata, header_value_option};
 use postrider_grpc::{Message, from_struct, to_struct};
 use postrider_http::Version;
-use postrider_model::{AppendAction, CertificatePart, Metadata as Noted, Value};
+use postrider_model::{AppendAction, CertificatePart, Value};
 
 use super::config::{BodySettings, Config};
 use super::request::{PARTIAL_BODY, carried, joined};
@@ -47,9 +47,9 @@ pub(super) fn ask(
         destination: Some(destination),
         request: Some(Request { time: Some(to_timestamp(info.start)), http: Some(http(config, body, stream)) }),
         context_extensions: context.iter().cloned().collect(),
-        metadata_context: Some(chosen(&info.metadata, &config.metadata_namespaces)),
+        metadata_context: Some(chosen(|name| info.metadata_of_either(name), &config.metadata_namespaces)),
         route_metadata_context: Some(match stream.route {
-            Some(route) => chosen(&route.metadata, &config.route_metadata_namespaces),
+            Some(route) => chosen(|name| route.metadata.namespace(name), &config.route_metadata_namespaces),
             None => Metadata::default(),
         }),
         tls_session: session.map(|sni| TlsSession { sni }),
@@ -120,8 +120,8 @@ fn http(config: &Config, settings: Option<&BodySettings>, stream: &Stream<'_>) -
     message
 }
 
-fn chosen(noted: &Noted, namespaces: &[String]) -> Metadata {
-    let found = namespaces.iter().filter_map(|name| Some((name.clone(), to_struct(noted.namespace(name)?))));
+fn chosen<'v>(noted: impl Fn(&str) -> Option<&'v Value>, namespaces: &[String]) -> Metadata {
+    let found = namespaces.iter().filter_map(|name| Some((name.clone(), to_struct(noted(name)?))));
     Metadata { filter_metadata: found.collect(), ..Metadata::default() }
 }
 

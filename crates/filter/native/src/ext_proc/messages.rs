@@ -37,7 +37,7 @@ impl Processor {
         };
         let sent = std::mem::replace(&mut session.course(side).attributes_sent, true);
         let attributes = if sent { None } else { attributes::told(wanted, stream) };
-        let noted = |name: &String| Some((name.clone(), to_struct(stream.info.metadata.namespace(name)?)));
+        let noted = |name: &String| Some((name.clone(), to_struct(stream.info.metadata_of_either(name)?)));
         let metadata =
             Metadata { filter_metadata: set.forwarding.iter().filter_map(noted).collect(), ..Metadata::default() };
         let first = !std::mem::replace(&mut session.introduced, true) && !config.observes;

@@ -15,6 +15,14 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// The PROXY protocol with the hosts of one cluster; prefix: its name.
+    pub mod cluster_proxy = "cluster";
+    counters {
+        V2_TLVS_EXCEED_MAX_LENGTH = "upstream.proxyprotocol.v2_tlvs_exceed_max_length",
+    }
+}
+
+crate::stat_set! {
     /// HTTP/2 with the hosts of one cluster; prefix: its name.
     pub mod cluster_http2 = "cluster";
     counters {

@@ -11,7 +11,7 @@ mod process;
 
 pub use clusters::{
     cluster, cluster_certificate, cluster_health, cluster_health_named, cluster_http2, cluster_manager,
-    cluster_outlier, cluster_remaining, cluster_ssl, cluster_subsets, cluster_zones,
+    cluster_outlier, cluster_proxy, cluster_remaining, cluster_ssl, cluster_subsets, cluster_zones,
 };
 pub use groups::{count_group_response, group};
 pub use http_connections::{http, http1, http2};
@@ -104,6 +104,7 @@ mod tests {
         &cluster_health_named::SET,
         &cluster_manager::SET,
         &cluster_ssl::SET,
+        &cluster_proxy::SET,
         &connection_limit::SET,
         &local_rate_limit::SET,
         &filesystem::SET,

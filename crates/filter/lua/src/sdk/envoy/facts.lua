@@ -144,7 +144,7 @@ end
 
 kit.connection = kit.facade("Connection", { ssl = ssl })
 kit.connection_stream_info = kit.facade("ConnectionStreamInfo",
-  { dynamicMetadata = kit.connection_metadata, dynamicTypedMetadata = none })
+  { dynamicMetadata = kit.connection_metadata, dynamicTypedMetadata = kit.connection_typed_metadata })
 kit.route = kit.facade("Route", { metadata = function() return kit.metadata(border.ROUTE) end })
 kit.virtual_host = kit.facade("VirtualHost", { metadata = function() return kit.metadata(border.VIRTUAL_HOST) end })
 

@@ -70,9 +70,9 @@ end
 function kit.facade(name, methods)
   local class = kit.class(name, "turn")
   for method, make in pairs(methods) do
-    class[method] = function(self)
+    class[method] = function(self, argument)
       if self[1] ~= ctx.turn then dead(self, class, method) end
-      return make()
+      return make(argument)
     end
   end
   return function() return setmetatable({ ctx.turn }, class) end

@@ -165,35 +165,54 @@ function Dynamic:set(name, key, new)
   store(border.DYNAMIC, name, key, new)
 end
 
-function Dynamic:__pairs()
-  if self[1] ~= ctx.turn then dead(self, Dynamic, "pairs") end
+local function namespaces(which)
   local names, items, cursor = {}, {}, 0
   while true do
-    cursor = namespace(cursor, out)
+    cursor = namespace(which, cursor, out)
     if cursor < 0 then break end
     names[#names + 1] = str(out.p, out.n)
   end
   for i = 1, #names do
     local name = names[i]
-    if value_get(border.DYNAMIC, name, #name, "", 0, value) == 0 then items[name] = taken() end
+    if value_get(which, name, #name, "", 0, value) == 0 then items[name] = taken() end
   end
-  local iterator = iterate(self, items)
+  return items
+end
+
+function Dynamic:__pairs()
+  if self[1] ~= ctx.turn then dead(self, Dynamic, "pairs") end
+  local iterator = iterate(self, namespaces(border.DYNAMIC))
   return iterator, nil, nil
 end
 
--- A connection's: nothing sets any here.
+-- A connection's, which its listener noted.
 local Connection = kit.class("ConnectionDynamicMetadataMap", "turn")
 function kit.connection_metadata()
   return setmetatable({ ctx.turn, 0, false }, Connection)
 end
 function Connection:get(name)
   if self[1] ~= ctx.turn then dead(self, Connection, "get") end
-  text(name, 1, "get")
+  if type(name) ~= "string" then name = text(name, 1, "get") end
+  if value_get(border.CONNECTION, name, #name, "", 0, value) == 0 then return taken() end
 end
 function Connection:__pairs()
   if self[1] ~= ctx.turn then dead(self, Connection, "pairs") end
-  local iterator = iterate(self, {})
+  local iterator = iterate(self, namespaces(border.CONNECTION))
   return iterator, nil, nil
+end
+
+-- The same values as the bytes that they were made of: `TlvsMetadata` of the PROXY protocol.
+function kit.connection_typed_metadata(name)
+  if type(name) ~= "string" then name = text(name, 1, "dynamicTypedMetadata") end
+  if value_get(border.CONNECTION, name, #name, "", 0, value) ~= 0 then return end
+  local all, found = taken(), nil
+  for key in pairs(all) do
+    if value_get(border.CONNECTION_BYTES, name, #name, key, #key, value) == 0 then
+      found = found or { typed_metadata = {} }
+      found.typed_metadata[key] = taken()
+    end
+  end
+  return found
 end
 
 -- Objects that are texts; the proxy keeps no others.
