@@ -81,16 +81,19 @@ pub(crate) struct Tcp {
     pub(crate) logs: Logs,
 }
 
+/// Chains of filters, each made when it is first wanted.
+type Made = Box<[OnceCell<Rc<Filters>>]>;
+
 /// A route table with what this worker made of it so far.
 pub(crate) struct Routes {
     pub(crate) plan: Arc<RoutesPlan>,
-    chains: Box<[OnceCell<Rc<Filters>>]>,
+    chains: Made,
     names: Box<[OnceCell<Names>]>,
     clusters: Box<[Resolved]>,
     /// What requests count in beside their clusters, by prefix.
     groups: RefCell<HashMap<Arc<str>, Rc<Block>>>,
     /// As [`RoutesPlan::upstream`], by chain.
-    upstream: Box<[Box<[OnceCell<Rc<Filters>>]>]>,
+    upstream: Box<[Made]>,
     /// What filters made when they came into force.
     _arrived: Box<[Rc<dyn Any>]>,
 }

@@ -97,7 +97,7 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 24] = [
+    const ALL: [&StatSet; 25] = [
         &access_log::SET,
         &cluster::SET,
         &cluster_health::SET,
