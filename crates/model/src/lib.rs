@@ -87,6 +87,10 @@ pub struct Snapshot {
     pub clusters: Vec<Arc<Cluster>>,
     /// Which of them lists the proxies of this one's own kind: it says what the share of its zone is.
     pub local_cluster: Option<String>,
+    /// What `server.version` is in statistics; 0 without.
+    pub version: Option<u64>,
+    /// Each worker stays on a processor of its own, where there are enough.
+    pub pins_workers: bool,
     /// Certificates that the proxy gets itself.
     pub acme: Option<Acme>,
     /// What is done when the process runs short of something; `None` is nothing.

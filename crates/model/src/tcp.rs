@@ -14,6 +14,12 @@ pub struct TcpProxy {
     /// A connection on which nothing moves in either direction; `None` is no limit.
     pub idle_timeout: Option<Duration>,
     pub max_connection_duration: Option<Duration>,
+    /// Up to so many percent of it longer, by chance.
+    pub max_connection_duration_jitter: f64,
+    /// The endpoint is not asked before the client said something; so many bytes of that are held meanwhile.
+    pub awaits_data: Option<u32>,
+    /// While the proxy drains, a connection ends when something moves on it.
+    pub ends_while_draining: bool,
     /// Tries in all, at least 1; each picks an endpoint anew.
     pub max_connect_attempts: u32,
     /// The endpoint is a proxy that is asked for a tunnel.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 
 use postrider_filter_api::{Flags, Logged, Moment, StreamInfo, TCP_CLUSTER};
 use postrider_http::{Fields, RequestHead, ResponseHead, Version};
@@ -14,7 +15,7 @@ use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Tcp};
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::format::{Context, OfUpstream};
-use crate::http::{hash_of_address, with_noted};
+use crate::http::{hash_of_address, with_noted, with_share};
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::party::Caller;
@@ -49,6 +50,10 @@ struct Session {
     post: Option<Box<Post>>,
     /// For an upstream that is told them.
     tlvs: Vec<Tlv>,
+    /// How long it may last.
+    longest: Option<Duration>,
+    /// Its chain, where it ends with that.
+    chain: Option<Rc<Chain>>,
 }
 
 /// Why an endpoint is not reached.
@@ -67,13 +72,15 @@ enum Over {
     UpstreamReset,
     /// The host fails its checks.
     HostFailed,
+    /// The proxy drains, and connections like this one are not to outlast that.
+    Draining,
 }
 
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let Handler::Tcp(tcp) = &chain.handler else { return };
     let mut info = info_of(&worker, &chain, &arrival);
     let now = info.started;
-    let Arrival { io, ahead, redirected, counted, record, noted, .. } = arrival;
+    let Arrival { io, ahead, redirected, counted, record, noted, id: arrival_id, .. } = arrival;
     if let Some(noted) = &noted {
         info.metadata.clone_from(&noted.metadata);
         info.filter_state.clone_from(&noted.state);
@@ -96,6 +103,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         next_line: tcp.model.log_moments.every.filter(|_| !tcp.logs.is_empty()).map(|interval| now + interval),
         post: None,
         tlvs,
+        longest: tcp.model.max_connection_duration.map(|limit| {
+            // Its own number decides, so that nobody has to remember it.
+            with_share(limit, tcp.model.max_connection_duration_jitter, arrival_id)
+        }),
+        chain: tcp.model.ends_while_draining.then(|| chain.clone()),
         worker,
     };
     tcp.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
@@ -143,6 +155,12 @@ pub(crate) fn turned_away(worker: &Worker, tcp: &Tcp, mut info: StreamInfo) -> S
 
 impl Session {
     async fn run(&mut self, tcp: &Tcp) {
+        if let Some(most) = tcp.model.awaits_data
+            && let Err(over) = self.first_data(tcp, most).await
+        {
+            self.note_end(tcp, &over);
+            return;
+        }
         let Some((cluster, mut upstream)) = self.connect(tcp).await else { return };
         let stats = cluster.stats(&self.worker).clone();
         self.info.upstream_remote = Some(upstream.name.clone());
@@ -167,14 +185,9 @@ impl Session {
             let trailers = self.post.take().map_or_else(|| upstream.io.take_trailers(), |post| post.trailers());
             tunnel::keep_trailers(&trailers, &mut self.info);
         }
+        self.note_end(tcp, &over);
         match over {
-            Over::Done | Over::HostFailed => {}
-            // Its flag is for requests.
-            Over::Idle => tcp.stats.inc(stat::IDLE_TIMEOUT),
-            Over::TooLong => {
-                tcp.stats.inc(stat::MAX_DOWNSTREAM_CONNECTION_DURATION);
-                self.info.flags.insert(Flags::DURATION_TIMEOUT);
-            }
+            Over::Done | Over::HostFailed | Over::Idle | Over::TooLong | Over::Draining => {}
             // Each side sees how the other ended.
             Over::ClientReset => {
                 self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
@@ -194,6 +207,39 @@ impl Session {
         self.upload.release(&self.worker.buffers);
         drop(upstream);
         cluster.gone();
+    }
+
+    /// Counts why it is over, and notes it for logs.
+    fn note_end(&mut self, tcp: &Tcp, over: &Over) {
+        match over {
+            Over::Done | Over::HostFailed | Over::ClientReset | Over::UpstreamReset => {}
+            // Its flag is for requests.
+            Over::Idle => tcp.stats.inc(stat::IDLE_TIMEOUT),
+            Over::Draining => tcp.stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE),
+            Over::TooLong => {
+                tcp.stats.inc(stat::MAX_DOWNSTREAM_CONNECTION_DURATION);
+                self.info.flags.insert(Flags::DURATION_TIMEOUT);
+            }
+        }
+    }
+
+    /// Waits until the client said something. One that closes before has nothing to say to anybody.
+    async fn first_data(&mut self, tcp: &Tcp, most: u32) -> Result<(), Over> {
+        let limit = self.limit.min(most as usize).max(1);
+        self.arm(tcp);
+        std::future::poll_fn(|cx| {
+            if !self.upload.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.deadline.watch(cx.waker());
+            match self.upload.poll_fill(cx, &mut self.client, limit, &self.worker.buffers) {
+                Poll::Ready(Ok(0)) => Poll::Ready(Err(Over::Done)),
+                Poll::Ready(Ok(_)) => Poll::Ready(Ok(())),
+                Poll::Ready(Err(_)) => Poll::Ready(Err(Over::ClientReset)),
+                Poll::Pending => self.check_time(tcp).map(Err),
+            }
+        })
+        .await
     }
 
     /// Connects to an endpoint of the cluster that the configuration names, as often as it allows.
@@ -378,6 +424,10 @@ impl Session {
             if !up_moved && !down_moved {
                 break;
             }
+            let drains = |chain: &Rc<Chain>| chain.draining.get() || worker.is_draining();
+            if self.chain.as_ref().is_some_and(drains) {
+                return Poll::Ready(Over::Draining);
+            }
             self.last_activity = worker.clock.now();
         }
         self.check_time(tcp)
@@ -394,7 +444,7 @@ impl Session {
 
     fn arm(&self, tcp: &Tcp) {
         let idle = tcp.model.idle_timeout.map(|limit| self.last_activity + limit);
-        let longest = tcp.model.max_connection_duration.map(|limit| self.info.started + limit);
+        let longest = self.longest.map(|limit| self.info.started + limit);
         self.deadline.set([idle, longest, self.next_line].into_iter().flatten().min());
     }
 
@@ -403,7 +453,7 @@ impl Session {
             return Poll::Pending;
         }
         let now = self.worker.clock.now();
-        if tcp.model.max_connection_duration.is_some_and(|limit| now >= self.info.started + limit) {
+        if self.longest.is_some_and(|limit| now >= self.info.started + limit) {
             return Poll::Ready(Over::TooLong);
         }
         if tcp.model.idle_timeout.is_some_and(|limit| now >= self.last_activity + limit) {

@@ -115,7 +115,9 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
         _ = signals.terminate.recv() => return Ok(()),
         _ = signals.interrupt.recv() => return Ok(()),
     };
-    let fleet = Fleet::start(options.workers.get(), options.pin, &registry).map_err(io("no thread for a worker"))?;
+    let room = options.workers.get() <= postrider_sys::processor_count();
+    let pin = options.pin || (first.snapshot.pins_workers && room);
+    let fleet = Fleet::start(options.workers.get(), pin, &registry).map_err(io("no thread for a worker"))?;
     let fleet = Arc::new(fleet);
     let (orders, inbox) = mpsc::channel(ORDERS);
     let state = Arc::new(State::new(fleet.clone(), registry, options.command_line.clone(), orders));

@@ -237,6 +237,7 @@ impl<'a> Loader<'a> {
         use postrider_admin::ChangeKind::{Added, Changed, Removed};
         let [clusters, listeners, server] = &self.counts;
         server.gauge_set(sets::server::CONCURRENCY, self.options.workers.get() as u64);
+        server.gauge_set(sets::server::VERSION, snapshot.version.unwrap_or_default());
         for change in changes {
             match (change.what.starts_with("cluster "), change.kind) {
                 (true, Added) => clusters.inc(sets::cluster_manager::CLUSTER_ADDED),

@@ -66,7 +66,7 @@ pub(crate) fn age_limit(http: &Http, limit: Duration, id: u64) -> Duration {
 }
 
 /// `least`, and up to so many percent of it, by the number of a connection.
-fn with_share(least: Duration, percent: f64, id: u64) -> Duration {
+pub(crate) fn with_share(least: Duration, percent: f64, id: u64) -> Duration {
     // Mixed from its number (Fibonacci hashing), so that nobody has to remember it.
     let share = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as f64 / f64::from(u32::MAX);
     least + least.mul_f64((percent / 100.0 * share).clamp(0.0, 1.0))

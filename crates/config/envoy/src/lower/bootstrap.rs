@@ -19,8 +19,20 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     let stats = root.message("stats_config").and_then(|config| statistics::rules(cx, &config)).map(Arc::new);
     let stats_sinks = stats_sinks::sinks(cx, root).map(Arc::new);
     let local_cluster = local_cluster(cx, root);
-    let mut snapshot =
-        Snapshot { node, admin, acme, overload, stats, stats_sinks, local_cluster, ..Snapshot::default() };
+    let version = root.u64_wrapper("stats_server_version_override");
+    let pins_workers = root.bool("enable_worker_cpu_affinity");
+    let mut snapshot = Snapshot {
+        node,
+        admin,
+        acme,
+        overload,
+        stats,
+        stats_sinks,
+        local_cluster,
+        version,
+        pins_workers,
+        ..Snapshot::default()
+    };
     if let Some(resources) = root.message("static_resources") {
         let clusters = resources.list("clusters");
         checks::unique_names(cx, &clusters, "cluster");

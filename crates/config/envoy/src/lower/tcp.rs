@@ -18,11 +18,17 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
     if max_connect_attempts <= 1 {
         at.ignore("backoff_options", "there is a single attempt");
     }
+    for field in ["downstream_idle_timeout", "upstream_idle_timeout"] {
+        at.ignore(field, "Envoy does nothing with it either: `idle_timeout` is the one");
+    }
     let proxy = TcpProxy {
         stat_prefix: at.str("stat_prefix").to_owned(),
         clusters,
         idle_timeout: timeout(at, "idle_timeout", Some(IDLE_TIMEOUT)),
         max_connection_duration: timeout(at, "max_downstream_connection_duration", None),
+        max_connection_duration_jitter: jitter(at),
+        awaits_data: awaited_data(cx, at),
+        ends_while_draining: at.bool_wrapper("check_drain_close").unwrap_or(false),
         max_connect_attempts,
         tunneling: at.message("tunneling_config").map(|config| tunneling(cx, &config)),
         hash: hash_policy::of_connection(cx, at),
@@ -33,6 +39,29 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
     };
     // A proxy without a cluster is the result of an error.
     (!proxy.clusters.is_empty()).then_some(proxy)
+}
+
+/// In percent of the longest duration, where there is one.
+fn jitter(at: &Reader<'_>) -> f64 {
+    const FIELD: &str = "max_downstream_connection_duration_jitter_percentage";
+    if !at.has("max_downstream_connection_duration") {
+        at.ignore(FIELD, "connections may last as long as they like");
+    }
+    at.message(FIELD).map_or(0.0, |percent| percent.f64("value"))
+}
+
+/// How much is read before the endpoint is asked for, where the client's first word is waited for.
+fn awaited_data(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<u32> {
+    const LIMIT: &str = "max_early_data_bytes";
+    let mode = at.enum_name("upstream_connect_mode");
+    if mode != "IMMEDIATE" && !at.has(LIMIT) {
+        cx.missing(at, &format!("`upstream_connect_mode: {mode}` needs `{LIMIT}`"), "a number of bytes, or 0");
+    }
+    if mode != "ON_DOWNSTREAM_DATA" {
+        at.ignore(LIMIT, "what comes early waits in the socket");
+        return None;
+    }
+    at.u32_wrapper(LIMIT)
 }
 
 /// `access_log_options`, or the two fields that came before it; both at once are an error in Envoy, too.
