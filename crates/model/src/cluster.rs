@@ -29,6 +29,8 @@ pub struct Cluster {
     pub preconnect: Option<Box<Preconnect>>,
     /// Bytes buffered per connection and direction.
     pub buffer_limit: u32,
+    /// A connection whose buffer stays full for so long is closed; `None` is never.
+    pub full_buffer_timeout: Option<Duration>,
     pub upstream: UpstreamOptions,
     /// `None` for plain connections.
     pub tls: Option<Arc<UpstreamTls>>,

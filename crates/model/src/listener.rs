@@ -24,6 +24,8 @@ pub struct Listener {
     pub default_filter_chain: Option<Arc<FilterChain>>,
     /// The most bytes buffered per connection and direction before the other side is no longer read.
     pub buffer_limit: u32,
+    /// A connection whose buffer stays full for so long is closed; `None` is never.
+    pub full_buffer_timeout: Option<Duration>,
     pub backlog: u32,
     pub balance: ConnectionBalance,
     /// The most connections that this listener holds at once, over all workers; `None` is no limit.

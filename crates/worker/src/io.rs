@@ -10,16 +10,18 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use postrider_http::Fields;
 use postrider_model::{Address, NumberedOption};
 use postrider_sys::OptionMoment;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::task::coop::has_budget_remaining;
 
+mod patience;
 mod session;
 mod tls;
 
@@ -27,6 +29,7 @@ pub(crate) use session::{with_client, with_upstream};
 pub(crate) use tls::{Arriving, TlsStream, Unverified, verify_failure};
 
 use crate::h2;
+use patience::Patience;
 
 #[derive(Debug)]
 pub(crate) enum Io {
@@ -38,9 +41,28 @@ pub(crate) enum Io {
 }
 
 #[derive(Debug)]
-pub(crate) enum Socket {
+pub(crate) struct Socket {
+    pub(crate) kind: Kind,
+    /// How long it may take nothing more; `None` is for ever.
+    patience: Option<Box<Patience>>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl From<TcpStream> for Socket {
+    fn from(stream: TcpStream) -> Socket {
+        Socket { kind: Kind::Tcp(stream), patience: None }
+    }
+}
+
+impl From<UnixStream> for Socket {
+    fn from(stream: UnixStream) -> Socket {
+        Socket { kind: Kind::Unix(stream), patience: None }
+    }
 }
 
 impl Io {
@@ -126,6 +148,11 @@ impl Io {
         }
     }
 
+    /// Its peer took nothing for too long.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.socket().is_some_and(Socket::gave_up)
+    }
+
     fn socket(&self) -> Option<&Socket> {
         match self {
             Io::Plain(socket) => Some(socket),
@@ -158,9 +185,9 @@ impl Socket {
                 filled = outcome == Ok(room.len());
                 drained(&outcome, room.len())
             };
-            let _ = match self {
-                Socket::Tcp(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
-                Socket::Unix(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
+            let _ = match &mut self.kind {
+                Kind::Tcp(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
+                Kind::Unix(stream) => stream.try_io(Interest::READABLE, || call(stream.as_fd())),
             };
             match outcome {
                 Err(Errno::AGAIN | Errno::INTR) => ready!(self.poll_readable(cx))?,
@@ -177,9 +204,9 @@ impl Socket {
 
     /// Something can be read, be it the end of the stream or an error.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Socket::Tcp(stream) => stream.poll_read_ready(cx),
-            Socket::Unix(stream) => stream.poll_read_ready(cx),
+        match &mut self.kind {
+            Kind::Tcp(stream) => stream.poll_read_ready(cx),
+            Kind::Unix(stream) => stream.poll_read_ready(cx),
         }
     }
 
@@ -193,16 +220,27 @@ impl Socket {
                 outcome = rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
                 drained(&outcome, bytes.len())
             };
-            let _ = match self {
-                Socket::Tcp(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
-                Socket::Unix(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
+            let _ = match &mut self.kind {
+                Kind::Tcp(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
+                Kind::Unix(stream) => stream.try_io(Interest::WRITABLE, || call(stream.as_fd())),
             };
             match outcome {
-                Err(Errno::AGAIN | Errno::INTR) => ready!(match self {
-                    Socket::Tcp(stream) => stream.poll_write_ready(cx),
-                    Socket::Unix(stream) => stream.poll_write_ready(cx),
-                })?,
-                outcome => return Poll::Ready(outcome.map_err(Into::into)),
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    let room = match &mut self.kind {
+                        Kind::Tcp(stream) => stream.poll_write_ready(cx),
+                        Kind::Unix(stream) => stream.poll_write_ready(cx),
+                    };
+                    if room.is_pending() && self.patience.is_some() {
+                        return self.wait(cx);
+                    }
+                    ready!(room)?;
+                }
+                outcome => {
+                    if self.patience.is_some() {
+                        self.took(outcome.unwrap_or_default(), bytes.len());
+                    }
+                    return Poll::Ready(outcome.map_err(Into::into));
+                }
             }
         }
     }
@@ -227,42 +265,82 @@ impl Socket {
 
     /// All of them in one system call.
     fn poll_write_slices(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        match self {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        let written = match &mut self.kind {
+            Kind::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Kind::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        };
+        if self.patience.is_none() {
+            return written;
+        }
+        match written {
+            Poll::Pending => self.wait(cx),
+            Poll::Ready(written) => {
+                let offered = slices.iter().map(|slice| slice.len()).sum();
+                self.took(written.as_ref().map_or(0, |count| *count), offered);
+                Poll::Ready(written)
+            }
         }
     }
 
     /// Tells the peer that nothing more comes; what it sends is still read.
     pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        match &mut self.kind {
+            Kind::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Kind::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 
     /// Where the connection was meant to go before the system redirected it to us.
     pub(crate) fn original_destination(&self) -> Option<SocketAddr> {
-        match self {
-            Socket::Tcp(stream) => postrider_sys::original_destination(stream),
-            Socket::Unix(_) => None,
+        match &self.kind {
+            Kind::Tcp(stream) => postrider_sys::original_destination(stream),
+            Kind::Unix(_) => None,
         }
     }
 
     pub(crate) fn local(&self) -> Option<SocketAddr> {
-        match self {
-            Socket::Tcp(stream) => stream.local_addr().ok(),
-            Socket::Unix(_) => None,
+        match &self.kind {
+            Kind::Tcp(stream) => stream.local_addr().ok(),
+            Kind::Unix(_) => None,
         }
     }
 
     /// The next close sends a reset: the peer learns at once that the stream is broken.
     pub(crate) fn reset_on_close(&self) {
         // A socket that is gone needs no reset.
-        let _ = match self {
-            Socket::Tcp(stream) => postrider_sys::reset_on_close(stream),
-            Socket::Unix(_) => Ok(()),
+        let _ = match &self.kind {
+            Kind::Tcp(stream) => postrider_sys::reset_on_close(stream),
+            Kind::Unix(_) => Ok(()),
         };
+    }
+
+    /// The connection ends when a full buffer stays full for `limit`: when what waits is not taken, nor half of `buffer`.
+    pub(crate) fn limit_waiting(&mut self, limit: Option<Duration>, buffer: usize) {
+        self.patience = limit.map(|limit| Box::new(Patience::new(limit, buffer)));
+    }
+
+    /// It took nothing for too long.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.patience.as_ref().is_some_and(|patience| patience.is_over)
+    }
+
+    #[cold]
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let Some(patience) = &mut self.patience else { return Poll::Pending };
+        ready!(patience.poll_over(cx));
+        // Nothing comes from there any more either.
+        let _ = match &self.kind {
+            Kind::Tcp(stream) => rustix::net::shutdown(stream, Shutdown::Both),
+            Kind::Unix(stream) => rustix::net::shutdown(stream, Shutdown::Both),
+        };
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    #[cold]
+    fn took(&mut self, count: usize, offered: usize) {
+        if let Some(patience) = &mut self.patience {
+            patience.took(count, offered);
+        }
     }
 }
 
@@ -324,7 +402,7 @@ pub(crate) async fn connect(
                 socket.bind(SocketAddr::new(bind, 0))?;
             }
             postrider_sys::set_options(&socket, options, OptionMoment::AfterBind)?;
-            Ok(Socket::Tcp(socket.connect(*address).await?))
+            Ok(socket.connect(*address).await?.into())
         }
         Address::Unix { path, .. } => {
             let text = path.to_string_lossy();
@@ -332,7 +410,7 @@ pub(crate) async fn connect(
                 Some(name) => UnixStream::connect(format!("\0{name}")).await?,
                 None => UnixStream::connect(path).await?,
             };
-            Ok(Socket::Unix(stream))
+            Ok(stream.into())
         }
     }
 }

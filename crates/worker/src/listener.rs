@@ -31,7 +31,7 @@ use crate::cluster::{millis, stat_name};
 use crate::filter_chain::{self, Peer};
 use crate::greeting::{Greeting, Inspector, Proxied, Refused};
 use crate::guard;
-use crate::io::{Arriving, Io, Socket, TlsStream, Unverified, verify_failure, with_client};
+use crate::io::{Arriving, Io, Kind, Socket, TlsStream, Unverified, verify_failure, with_client};
 use crate::limit;
 use crate::log::Logs;
 use crate::message::{Accepted, Message};
@@ -197,8 +197,8 @@ impl Listener {
     /// A connection that another worker accepted and that counts as ours already.
     pub(crate) fn adopt(self: &Rc<Self>, worker: &Rc<Worker>, stream: Accepted, peer: Option<SocketAddr>) {
         let socket = match stream {
-            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(Socket::Tcp),
-            Accepted::Unix(descriptor) => UnixStream::from_std(descriptor.into()).map(Socket::Unix),
+            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(Socket::from),
+            Accepted::Unix(descriptor) => UnixStream::from_std(descriptor.into()).map(Socket::from),
         };
         match socket {
             Ok(socket) => self.begin(worker, socket, peer),
@@ -212,7 +212,7 @@ impl Listener {
     async fn accept_tcp(self: Rc<Self>, worker: &Rc<Worker>, socket: TcpListener) {
         loop {
             match next(worker, &self, |cx| socket.poll_accept(cx)).await {
-                Ok((stream, peer)) => self.accepted(worker, Socket::Tcp(stream), Some(peer)),
+                Ok((stream, peer)) => self.accepted(worker, stream.into(), Some(peer)),
                 Err(error) => self.failed(&error).await,
             }
         }
@@ -221,7 +221,7 @@ impl Listener {
     async fn accept_unix(self: Rc<Self>, worker: &Rc<Worker>, socket: UnixListener) {
         loop {
             match next(worker, &self, |cx| socket.poll_accept(cx)).await {
-                Ok((stream, _)) => self.accepted(worker, Socket::Unix(stream), None),
+                Ok((stream, _)) => self.accepted(worker, stream.into(), None),
                 Err(error) => self.failed(&error).await,
             }
         }
@@ -287,8 +287,11 @@ impl Listener {
     }
 
     /// Starts the task of a connection that was counted for this worker.
-    fn begin(self: &Rc<Self>, worker: &Rc<Worker>, socket: Socket, remote: Option<SocketAddr>) {
+    fn begin(self: &Rc<Self>, worker: &Rc<Worker>, mut socket: Socket, remote: Option<SocketAddr>) {
         let plan = self.plan.borrow().clone();
+        if plan.model.full_buffer_timeout.is_some() {
+            socket.limit_waiting(plan.model.full_buffer_timeout, plan.model.buffer_limit as usize);
+        }
         let accepted = worker.clock.now();
         let counted = self.count(worker, plan.clone(), accepted);
         let local = local_address(&plan, &socket);
@@ -659,9 +662,9 @@ fn least_loaded(plan: &ListenerPlan, own: usize) -> usize {
 }
 
 fn into_std(socket: Socket) -> Option<Accepted> {
-    match socket {
-        Socket::Tcp(stream) => stream.into_std().ok().map(Accepted::Tcp),
-        Socket::Unix(stream) => stream.into_std().ok().map(|stream| Accepted::Unix(OwnedFd::from(stream))),
+    match socket.kind {
+        Kind::Tcp(stream) => stream.into_std().ok().map(Accepted::Tcp),
+        Kind::Unix(stream) => stream.into_std().ok().map(|stream| Accepted::Unix(OwnedFd::from(stream))),
     }
 }
 

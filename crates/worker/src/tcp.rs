@@ -190,9 +190,12 @@ impl Session {
             Over::Done | Over::HostFailed | Over::Idle | Over::TooLong | Over::Draining => {}
             // Each side sees how the other ended.
             Over::ClientReset => {
-                self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+                if !self.client.gave_up() {
+                    self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+                }
                 upstream.io.reset_on_close();
             }
+            Over::UpstreamReset if upstream.io.gave_up() => self.client.reset_on_close(),
             Over::UpstreamReset => {
                 let flag = match tcp.model.tunneling {
                     None => Flags::UPSTREAM_REMOTE_RESET,

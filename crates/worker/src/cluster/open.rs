@@ -72,6 +72,9 @@ impl Cluster {
     ) -> std::io::Result<(Io, Option<Rc<TlsSession>>)> {
         let options = &self.plan.model.upstream;
         let mut socket = io::connect(address, options.bind, self.keepalive.as_ref(), &self.socket_options).await?;
+        if self.plan.model.full_buffer_timeout.is_some() {
+            socket.limit_waiting(self.plan.model.full_buffer_timeout, self.plan.model.buffer_limit as usize);
+        }
         if let Some(header) = &self.plan.model.proxy_header {
             // Boxed: most clusters have none.
             Box::pin(self.introduce(worker, header, address, party, &mut socket)).await?;

@@ -268,7 +268,10 @@ impl Exchange {
             End::Gone => {
                 self.name_cluster(connection);
                 self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
-                self.info.details = "downstream_remote_disconnect".into();
+                self.info.details = match connection.io.gave_up() {
+                    false => "downstream_remote_disconnect".into(),
+                    true => "downstream_local_disconnect(buffer_high_watermark_timeout_reached)".into(),
+                };
                 connection.half_closed = true;
                 if !self.answered {
                     self.replying = false;

@@ -8,7 +8,7 @@ use postrider_model::{
     AccessLogSink, Balancing, CheckKind, Cluster, Discovery, Preconnect, Thresholds, UpstreamProtocol,
 };
 
-use super::context::{Lowering, origin};
+use super::context::{Lowering, origin, timeout};
 use super::{
     balancing, dns, endpoints, health, listener, matchers, metadata, original_dst, outlier, retry, transport, upstream,
 };
@@ -58,6 +58,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
         high_thresholds,
         preconnect,
         buffer_limit,
+        full_buffer_timeout: timeout(at, listener::FULL_BUFFER_TIMEOUT, None),
         upstream,
         tls: None,
         proxy_header: None,

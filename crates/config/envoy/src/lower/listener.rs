@@ -6,7 +6,7 @@ use postrider_model::{
     Address, ChainMatch, Codec, ConnectionBalance, ConnectionHandler, Direction, FilterChain, Listener, SocketOptions,
 };
 
-use super::context::{Lowering, origin};
+use super::context::{Lowering, origin, timeout};
 use super::{access_log, address, chain_match, inspection, network, transport};
 use crate::reader::Reader;
 
@@ -50,6 +50,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         filter_chains,
         default_filter_chain,
         buffer_limit,
+        full_buffer_timeout: timeout(at, FULL_BUFFER_TIMEOUT, None),
         backlog: at.u32_wrapper("tcp_backlog_size").unwrap_or(BACKLOG),
         balance: balance(cx, at),
         inspection,
@@ -62,6 +63,9 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
     // A listener without an address is the result of an error.
     (!listener.addresses.is_empty()).then_some(listener)
 }
+
+/// Of a listener or cluster: how long a connection may have a full buffer.
+pub(super) const FULL_BUFFER_TIMEOUT: &str = "per_connection_buffer_high_watermark_timeout";
 
 /// The limit of a listener or cluster.
 pub(super) fn buffer_limit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> u32 {
