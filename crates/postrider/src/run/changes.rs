@@ -51,6 +51,7 @@ mod tests {
             high_thresholds: Thresholds::default(),
             preconnect: None,
             buffer_limit: 0,
+            full_buffer_timeout: None,
             upstream: UpstreamOptions {
                 idle_timeout: None,
                 max_requests_per_connection: None,

@@ -80,6 +80,7 @@ fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
         filter_chains: vec![Arc::new(chain)],
         default_filter_chain: None,
         buffer_limit,
+        full_buffer_timeout: None,
         backlog: 128,
         balance: ConnectionBalance::Kernel,
         connection_limit: None,
@@ -238,6 +239,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
         high_thresholds: Thresholds::default(),
         preconnect: None,
         buffer_limit: 200 << 10,
+        full_buffer_timeout: None,
         upstream: UpstreamOptions {
             idle_timeout: Some(Duration::from_secs(3600)),
             max_requests_per_connection: None,

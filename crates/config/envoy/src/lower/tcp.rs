@@ -55,7 +55,7 @@ fn awaited_data(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<u32> {
     const LIMIT: &str = "max_early_data_bytes";
     let mode = at.enum_name("upstream_connect_mode");
     if mode != "IMMEDIATE" && !at.has(LIMIT) {
-        cx.missing(at, &format!("`upstream_connect_mode: {mode}` needs `{LIMIT}`"), "a number of bytes, or 0");
+        cx.missing(at, format!("`upstream_connect_mode: {mode}` needs `{LIMIT}`"), "a number of bytes, or 0");
     }
     if mode != "ON_DOWNSTREAM_DATA" {
         at.ignore(LIMIT, "what comes early waits in the socket");
