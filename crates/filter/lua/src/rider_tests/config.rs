@@ -229,7 +229,7 @@ fn filter_configurations_are_read_strictly() {
             json!({ "plugin": { "name": "a", "code": { "remote": {}, "local": { "inline_string": "return {}" } } } }),
             Some("remote"),
         ),
-        (json!({ "plugin": { "name": "a", "code": {} } }), Some("there is no `local`")),
+        (json!({ "plugin": { "name": "a", "code": {} } }), Some("neither `local` nor `remote`")),
         (json!({ "plugin": { "name": "a" } }), Some("there is no `code`")),
         (json!({ "plugin": { "code": code } }), Some("there is no `name`")),
         (json!({}), Some("there is no `plugin`")),
