@@ -335,7 +335,7 @@ fn plugins_become_filters_before_the_router_and_overrides_of_routes() {
         "circuit:\n                faults: 0\n",
         "directory: plugins/folder/\n",
         "inline_string: \"return {}\"\n",
-        "remote:\n                  url: \"oci://a.test/b:1\"\n",
+        "remote:\n                  url: oci://a.test/b:1\n",
     ] {
         assert!(yaml.contains(part), "{part}\n{yaml}");
     }
@@ -405,7 +405,7 @@ fn a_plugins_own_error_points_into_the_short_form() {
     let change = &http(&snapshot).routes.virtual_hosts[0].routes[0].filter_overrides[1];
     outcome.refuse_filter(&change.origin, &error("config.userId"));
     let said = render::text(&outcome.diagnostics, &outcome.sources, false);
-    for place in ["8:44", "12:32", "7:9", "25:91"] {
+    for place in ["8:44", "12:32", "7:9", "26:91"] {
         assert!(said.contains(&format!("short.yaml:{place}: error[invalid-filter-config]: wrong")), "{place}\n{said}");
     }
 }
