@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use postrider_tests::envoy;
+use postrider_tests::h2_origin::H2Origin;
 use postrider_tests::kit::config::{extension, upstream_http_options};
-use postrider_tests::kit::{Origin, Request, Response};
+use postrider_tests::kit::{Config, Origin, Proxy, Request, Response};
 use postrider_tests::site::{self, Plan, Site};
 use serde_json::{Value, json};
 
@@ -258,6 +259,26 @@ fn a_filter_may_take_its_time() {
     let again = if envoy() { "mark,key,mark,key" } else { "mark,key" };
     assert_eq!(seen, [("mark,key".to_owned(), body.clone()), (again.to_owned(), body)]);
     assert_eq!((answer(&site.get("/", "")).as_str(), auth.requests().len()), ("origin,key,mark", 6));
+}
+
+#[test]
+fn upstreams_of_http_2_wait_for_them() {
+    let code = r#"function envoy_on_request(h)
+        h:httpCall("auth", {[":method"] = "GET", [":path"] = "/", [":authority"] = "a"}, "", 5000)
+        h:body():setBytes("longer")
+    end
+    function envoy_on_response(h) h:body():setBytes("<" .. h:body():getBytes(0, h:body():length()) .. ">") end"#;
+    let (origin, auth) = (H2Origin::start(100), Origin::fixed(OK));
+    let options = upstream_http_options(json!({
+        "explicit_http_config": {"http_protocol_options": null, "http2_protocol_options": {}},
+        "http_filters": [lua(code), codec()],
+    }));
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+    let config = Config::routes(routes).cluster_with("origin", &[origin.address], options);
+    let proxy = Proxy::start(&config.cluster("auth", &[auth.address]));
+    let sized = "POST /b HTTP/1.1\r\nhost: site.test\r\ncontent-length: 5\r\n\r\nhello";
+    assert_eq!(proxy.exchange(sized).text(), "<POST /b site.test te=- body=6 x-sum=->");
+    assert_eq!(auth.requests().len(), 1);
 }
 
 #[test]

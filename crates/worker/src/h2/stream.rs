@@ -267,9 +267,11 @@ impl Stream {
 
     /// Reads an upstream's head.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Peer::Upstream { answer: Some(answer), asked, .. } = &mut self.peer else {
+        let Peer::Upstream { answer, asked, .. } = &mut self.peer else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
+        // Filters may hold the request back: nothing comes before it was asked.
+        let Some(answer) = answer else { return Poll::Pending };
         let response = ready!(Pin::new(answer).poll(cx)).map_err(broken)?;
         let (parts, recv) = response.into_parts();
         self.ended = recv.is_end_stream();
