@@ -22,6 +22,7 @@ const DATA_PATH: &[&str] = &[
     "filter-plugin",
     "filter-lua",
     "filter-module",
+    "filter-wasm",
     "telemetry",
     "sys",
     "tls",

@@ -148,11 +148,17 @@ pub fn filters() -> Registry {
     registry.register("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", |_, _| {
         Err(left_out("native modules", "modules"))
     });
+    #[cfg(feature = "wasm")]
+    postrider_filter_wasm::register(&mut registry);
+    #[cfg(not(feature = "wasm"))]
+    for kind in ["envoy.extensions.filters.http.wasm.v3.Wasm"] {
+        registry.register(kind, |_, _| Err(left_out("WebAssembly", "wasm")));
+    }
     registry
 }
 
 /// Why a filter that people know of is not there.
-#[cfg(not(feature = "modules"))]
+#[cfg(not(all(feature = "modules", feature = "wasm")))]
 fn left_out(what: &str, feature: &str) -> Vec<ValueError> {
     let message = format!("this binary was built without {what}: build it with the feature `{feature}`");
     vec![ValueError { path: String::new(), message }]

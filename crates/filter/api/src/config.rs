@@ -138,6 +138,7 @@ pub struct Registry {
     judges: Vec<(&'static str, BuildJudge)>,
     choosers: Vec<(&'static str, BuildChooser)>,
     guards: Vec<(&'static str, BuildGuard)>,
+    runtimes: Vec<(&'static str, Build)>,
 }
 
 /// Whether a text matches.
@@ -192,6 +193,20 @@ impl Registry {
 
     pub fn register_guard(&mut self, kind: &'static str, build: BuildGuard) {
         self.guards.push((kind, build));
+    }
+
+    /// A runtime of plugins, by the name that manifests give it.
+    pub fn register_runtime(&mut self, name: &'static str, build: Build) {
+        self.runtimes.push((name, build));
+    }
+
+    pub fn find_runtime(&self, name: &str) -> Option<Build> {
+        self.runtimes.iter().find(|(known, _)| *known == name).map(|(_, build)| *build)
+    }
+
+    /// The names of the runtimes.
+    pub fn runtimes(&self) -> impl Iterator<Item = &'static str> {
+        self.runtimes.iter().map(|(name, _)| *name)
     }
 
     /// Whether anything of that type is there.

@@ -37,8 +37,8 @@ mod tls;
 pub use body::Body;
 pub use bucket::Bucket;
 pub use config::{
-    BuildChooser, BuildGuard, BuildJudge, BuildWrapper, Chooser, ClusterLoad, Clusters, ConfigError, Factory, Judge,
-    Place, Registry, RouteConfig, ScopedConfigs, WatchedFile,
+    Build, BuildChooser, BuildGuard, BuildJudge, BuildWrapper, Chooser, ClusterLoad, Clusters, ConfigError, Factory,
+    Judge, Place, Registry, RouteConfig, ScopedConfigs, WatchedFile,
 };
 pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
 pub use guard::{Admission, Guard, GuardFactory, TCP_CLUSTER, Visit};
@@ -133,6 +133,24 @@ pub trait Filter {
 
     /// The stream is over, however it ended; last call for its state.
     fn on_complete(&self, _: &mut State, _: &StreamInfo) {}
+
+    /// The same, for filters that look at the messages once more.
+    fn on_ended(&self, state: &mut State, ended: &Ended<'_>) {
+        self.on_complete(state, ended.info);
+    }
+}
+
+/// What is left of a stream that is over.
+#[derive(Debug)]
+pub struct Ended<'a> {
+    pub request: &'a RequestHead,
+    /// Empty when there was no response.
+    pub response: &'a ResponseHead,
+    pub request_trailers: &'a Fields,
+    pub response_trailers: &'a Fields,
+    pub info: &'a StreamInfo,
+    /// `None` when no route matched.
+    pub route: Option<&'a RouteFacts>,
 }
 
 /// What a hook may look at and change.

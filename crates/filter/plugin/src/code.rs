@@ -70,7 +70,7 @@ impl Code {
     /// As [`Code::read`], and what is wrong with `remote` or kept it from being fetched.
     pub fn read_anywhere(mut source: Fields<'_>, limit: u64) -> Result<Code, ConfigError> {
         let remote = source.map("remote").map_err(|error| vec![error])?;
-        let Some(remote) = remote else { return Code::read(source) };
+        let Some(remote) = remote else { return Code::read_up_to(source, limit) };
         if let Some(place) = PLACES.iter().find(|place| source.value(place).is_some()) {
             return Err(vec![source.error("remote", format!("`{place}` is set too; code has one place"))]);
         }
@@ -86,7 +86,7 @@ impl Code {
         let local = source.map("local").map_err(|error| vec![error])?;
         let remote = source.map("remote").map_err(|error| vec![error])?;
         let read = match (local, remote) {
-            (Some(local), None) => Code::read(local),
+            (Some(local), None) => Code::read_up_to(local, limit),
             (None, Some(remote)) => Code::fetched(remote, limit),
             (Some(_), Some(_)) => Err(vec![source.error("remote", "`local` is set too; code has one place")]),
             (None, None) => Err(vec![source.error("local", "there is neither `local` nor `remote`")]),
@@ -131,7 +131,15 @@ impl Code {
     ///
     /// # Errors
     /// No place, several, one that cannot be read or holds nothing, and every other field.
-    pub fn read(mut source: Fields<'_>) -> Result<Code, ConfigError> {
+    pub fn read(source: Fields<'_>) -> Result<Code, ConfigError> {
+        Code::read_up_to(source, MAX_CODE_BYTES)
+    }
+
+    /// The same, of which at most `limit` bytes are taken.
+    ///
+    /// # Errors
+    /// As for [`Code::read`].
+    pub fn read_up_to(mut source: Fields<'_>, limit: u64) -> Result<Code, ConfigError> {
         let mut errors = Vec::new();
         let mut named = None;
         for place in PLACES {
@@ -153,7 +161,7 @@ impl Code {
                 None
             }
             None => None,
-            Some((place, value)) => match read(place, value) {
+            Some((place, value)) => match read(place, value, limit) {
                 Ok(code) => Some(code),
                 Err(message) => {
                     errors.push(source.error(place, message));
@@ -186,14 +194,14 @@ impl Edition {
     }
 }
 
-fn read(place: &str, value: &str) -> Result<Code, String> {
+fn read(place: &str, value: &str, limit: u64) -> Result<Code, String> {
     let code = match place {
         "inline_bytes" => {
             Code::inline(STANDARD.decode(value).map_err(|error| format!("no base64: {error}"))?, "inline")
         }
         "filename" => {
             let path = Path::new(value);
-            let text = file(path, MAX_CODE_BYTES)?;
+            let text = file(path, limit)?;
             Code { files: vec![WatchedFile::new(path, Some(&text))], ..Code::inline(text, value) }
         }
         "environment_variable" => {
@@ -206,8 +214,8 @@ fn read(place: &str, value: &str) -> Result<Code, String> {
     if code.text.is_empty() {
         return Err(format!("the code is empty ({})", code.source));
     }
-    if code.text.len() as u64 > MAX_CODE_BYTES {
-        return Err(too_large(&code.source, code.text.len() as u64, MAX_CODE_BYTES));
+    if code.text.len() as u64 > limit {
+        return Err(too_large(&code.source, code.text.len() as u64, limit));
     }
     Ok(code)
 }

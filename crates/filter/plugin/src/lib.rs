@@ -20,6 +20,7 @@ mod metrics;
 mod missing;
 pub mod read;
 mod remote;
+mod runtimes;
 mod schema;
 
 pub use account::{Account, stat};
@@ -30,4 +31,5 @@ pub use manifest::{KIND, MAX_FAULTS, Manifest, Override, PHASES, ROUTE_KIND};
 pub use metrics::{Metrics, Named, Sort};
 pub use missing::Missing;
 pub use remote::{Image, Place, Remote, Retries};
+pub use runtimes::register_runtimes;
 pub use schema::Schema;

@@ -66,15 +66,21 @@ impl Manifest {
     /// All that is wrong with it: the manifest's own fields, its code, its schema, and what the schema finds in the
     /// configuration.
     pub fn read(value: &Value) -> Result<Manifest, ConfigError> {
+        Manifest::read_up_to(value, MAX_CODE_BYTES)
+    }
+
+    /// The same, for a runtime whose code may be so large.
+    ///
+    /// # Errors
+    /// As for [`Manifest::read`].
+    pub fn read_up_to(value: &Value, max_code: u64) -> Result<Manifest, ConfigError> {
         let mut fields = value.fields().map_err(|error| vec![error])?;
         let mut errors = Vec::new();
         let name = required(&mut fields, "name", "the name that routes and statistics know it by", &mut errors);
         let version = keep(fields.string("version"), &mut errors).flatten().unwrap_or_default().to_owned();
         let runtime = required(&mut fields, "runtime", "what runs it, such as `rider`", &mut errors);
         let code = match keep(fields.map("code"), &mut errors) {
-            Some(Some(source)) => {
-                Code::read_anywhere(source, MAX_CODE_BYTES).map_err(|found| errors.extend(found)).ok()
-            }
+            Some(Some(source)) => Code::read_anywhere(source, max_code).map_err(|found| errors.extend(found)).ok(),
             Some(None) => {
                 errors.push(fields.error("code", "there is no `code`"));
                 None

@@ -75,7 +75,8 @@ attributes! {
 }
 
 impl Attribute {
-    pub(super) fn named(name: &str) -> Option<Attribute> {
+    /// The one of that full name.
+    pub fn named(name: &str) -> Option<Attribute> {
         KNOWN.iter().find(|(known, _)| *known == name).map(|(_, attribute)| *attribute)
     }
 

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use postrider_filter_api::{Action, Body, Filter, Flags, Flow, LocalReply, Moment, State, Stream};
+use postrider_filter_api::{Action, Body, Ended, Filter, Flags, Flow, LocalReply, Moment, State, Stream};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
@@ -387,10 +387,18 @@ impl Exchange {
         if filters.hooks.complete {
             let route = self.routes.as_ref().zip(self.route);
             let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));
+            let ended = Ended {
+                request: &self.request,
+                response: &self.response,
+                request_trailers: &self.request_trailers,
+                response_trailers: &self.response_trailers,
+                info: &self.info,
+                route: route.map(|route| &route.facts),
+            };
             for (placed, state) in filters.all.iter().zip(&mut self.states) {
                 if placed.hooks.complete {
                     let measure = placed.cost.as_ref().and_then(|cost| cost.begin(clock));
-                    placed.filter.on_complete(state, &self.info);
+                    placed.filter.on_ended(state, &ended);
                     if let Some(cost) = &placed.cost {
                         cost.end(measure, route.map(|route| &route.facts), clock);
                     }

@@ -5,12 +5,14 @@
 
 mod evaluate;
 mod facts;
+mod native;
 mod shown;
 mod text;
 mod time;
 mod value;
 
 pub use facts::Facts;
+pub use native::{Path, write_result, write_value};
 
 use postrider_model::Expression;
 

@@ -6,6 +6,7 @@ mod rider;
 mod shared;
 
 use postrider_filter_api::Registry;
+use postrider_filter_plugin::register_runtimes;
 
 use crate::choice;
 
@@ -13,7 +14,7 @@ use crate::choice;
 pub fn register(registry: &mut Registry) {
     registry.register(envoy::KIND, envoy::build);
     registry.register(rider::KIND, rider::build);
-    registry.register(postrider_filter_plugin::KIND, manifest::build);
+    register_runtimes(registry, &["rider", "envoy-lua"], manifest::build);
     registry.register_chooser(choice::SPECIFIER_KIND, choice::build_chooser);
     registry.register_judge(choice::MATCHER_KIND, choice::build_judge);
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{
-    Action, ConfigError, Factory, Filter, Flow, Hooks, Place, Registry, RouteConfig, ScopedConfigs, State, Stream,
-    StreamInfo, WatchedFile,
+    Action, ConfigError, Ended, Factory, Filter, Flow, Hooks, Place, Registry, RouteConfig, ScopedConfigs, State,
+    Stream, StreamInfo, WatchedFile,
 };
 use postrider_model::{Reading, Value, ValueError};
 use postrider_telemetry::Block;
@@ -212,6 +212,14 @@ impl Filter for Onlooker {
             && self.inner.hooks().complete
         {
             self.inner.on_complete(&mut progress.inner, info);
+        }
+    }
+
+    fn on_ended(&self, state: &mut State, ended: &Ended<'_>) {
+        if let Some(progress) = progress(state)
+            && self.inner.hooks().complete
+        {
+            self.inner.on_ended(&mut progress.inner, ended);
         }
     }
 }

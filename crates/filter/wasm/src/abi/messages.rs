@@ -1,0 +1,278 @@
+//! Headers, trailers, bodies and other buffers.
+
+use postrider_filter_api::Body;
+use postrider_http::Fields;
+use wasmtime::Linker;
+
+use super::{Answer, Guest, allocate, bytes, give, put_number, split, status, tell};
+use crate::contexts::Half;
+use crate::data::Data;
+use crate::edits::{Edit, MAX_EDITS};
+use crate::maps::{
+    CALL_HEADERS, CALL_TRAILERS, GRPC_INITIAL, GRPC_TRAILING, REQUEST_HEADERS, REQUEST_TRAILERS, RESPONSE_HEADERS,
+    RESPONSE_TRAILERS, View,
+};
+use crate::pairs;
+use crate::status::{BAD_ARGUMENT, INVALID_MEMORY_ACCESS, NOT_FOUND, OK};
+
+pub(super) fn define(linker: &mut Linker<Data>) -> wasmtime::Result<()> {
+    linker.func_wrap("env", "proxy_get_header_map_pairs", get_pairs)?;
+    linker.func_wrap("env", "proxy_set_header_map_pairs", set_pairs)?;
+    linker.func_wrap("env", "proxy_get_header_map_size", get_size)?;
+    linker.func_wrap("env", "proxy_get_header_map_value", get_value)?;
+    linker.func_wrap("env", "proxy_add_header_map_value", add_value)?;
+    linker.func_wrap("env", "proxy_replace_header_map_value", replace_value)?;
+    linker.func_wrap("env", "proxy_remove_header_map_value", remove_value)?;
+    linker.func_wrap("env", "proxy_get_buffer_status", get_buffer_status)?;
+    linker.func_wrap("env", "proxy_get_buffer_bytes", get_buffer_bytes)?;
+    linker.func_wrap("env", "proxy_set_buffer_bytes", set_buffer_bytes)?;
+    Ok(())
+}
+
+/// Lets `act` look at a map; `None` for one that is not to be seen now.
+fn with_map<T>(data: &mut Data, map: u32, act: impl FnOnce(View<'_>, &mut Vec<u8>) -> T) -> Option<T> {
+    static NO_FIELDS: std::sync::OnceLock<Fields> = std::sync::OnceLock::new();
+    let target = data.target();
+    let scratch = &mut data.scratch;
+    match map {
+        REQUEST_HEADERS..=RESPONSE_TRAILERS => {
+            let is_ended = data.present.is_ended(target);
+            let is_open = data.contexts.stream(target).is_some_and(|stream| stream.maps & (1 << map) != 0);
+            if !is_ended && !is_open {
+                return None;
+            }
+            data.present.parts(target, |parts| {
+                let view = match map {
+                    REQUEST_HEADERS => View::Request(parts.request),
+                    REQUEST_TRAILERS => View::Trailers(parts.request_trailers),
+                    RESPONSE_HEADERS => parts.response.map_or(View::Nothing, View::Response),
+                    _ => View::Trailers(parts.response_trailers),
+                };
+                act(view, scratch)
+            })
+        }
+        CALL_HEADERS => data.received.head.as_ref().map(|head| act(View::Response(head), scratch)),
+        // The worker tells an answer's head and body, and of a conversation its messages.
+        GRPC_INITIAL | GRPC_TRAILING | CALL_TRAILERS => {
+            Some(act(View::Trailers(NO_FIELDS.get_or_init(Fields::new)), scratch))
+        }
+        _ => None,
+    }
+}
+
+/// The pairs are written straight into the module's memory.
+fn get_pairs(mut guest: Guest<'_>, map: u32, out: u32, out_length: u32) -> Answer {
+    if map > CALL_TRAILERS {
+        return Ok(BAD_ARGUMENT);
+    }
+    let (count, length) = with_map(guest.data_mut(), map, |view, _| view.size()).unwrap_or((0, 0));
+    if count == 0 {
+        return Ok(tell(&mut guest, 0, 0, out, out_length));
+    }
+    let size = pairs::size(count, length);
+    let at = allocate(&mut guest, size)?;
+    let (memory, data) = split(&mut guest);
+    let Some(place) = memory.get_mut(at as usize..).and_then(|rest| rest.get_mut(..size)) else {
+        return Ok(INVALID_MEMORY_ACCESS);
+    };
+    with_map(data, map, |view, _| {
+        if let Some(mut writer) = pairs::Writer::new(place, count) {
+            view.each(|name, value| writer.put(name, value));
+        }
+    });
+    Ok(tell(&mut guest, at, size, out, out_length))
+}
+
+fn get_size(mut guest: Guest<'_>, map: u32, out: u32) -> Answer {
+    match with_map(guest.data_mut(), map, |view, _| view.size()) {
+        Some((_, bytes)) => Ok(put_number(&mut guest, out, bytes as u32)),
+        None => Ok(BAD_ARGUMENT),
+    }
+}
+
+fn get_value(mut guest: Guest<'_>, map: u32, key: u32, key_length: u32, out: u32, out_length: u32) -> Answer {
+    let (memory, data) = split(&mut guest);
+    let key = match bytes(memory, key, key_length) {
+        Ok(key) => key,
+        Err(status) => return Ok(status),
+    };
+    let found = with_map(data, map, |view, scratch| {
+        scratch.clear();
+        view.find(key, scratch)
+    });
+    match found {
+        None => Ok(BAD_ARGUMENT),
+        Some(true) => give(&mut guest, out, out_length),
+        // The first version had no word for it.
+        Some(false) if guest.data().program.abi() == crate::analysis::Abi::V010 => give(&mut guest, out, out_length),
+        Some(false) => Ok(NOT_FOUND),
+    }
+}
+
+fn add_value(mut guest: Guest<'_>, map: u32, key: u32, key_length: u32, value: u32, value_length: u32) -> Answer {
+    change(&mut guest, map, |memory| {
+        Ok(Edit::Add(map, bytes(memory, key, key_length)?.to_vec(), bytes(memory, value, value_length)?.to_vec()))
+    })
+}
+
+fn replace_value(mut guest: Guest<'_>, map: u32, key: u32, key_length: u32, value: u32, value_length: u32) -> Answer {
+    change(&mut guest, map, |memory| {
+        Ok(Edit::Replace(map, bytes(memory, key, key_length)?.to_vec(), bytes(memory, value, value_length)?.to_vec()))
+    })
+}
+
+fn remove_value(mut guest: Guest<'_>, map: u32, key: u32, key_length: u32) -> Answer {
+    change(&mut guest, map, |memory| Ok(Edit::Remove(map, bytes(memory, key, key_length)?.to_vec())))
+}
+
+fn set_pairs(mut guest: Guest<'_>, map: u32, at: u32, length: u32) -> Answer {
+    change(&mut guest, map, |memory| {
+        let pairs = pairs::read(bytes(memory, at, length)?);
+        Ok(Edit::ReplaceAll(map, pairs.into_iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect()))
+    })
+}
+
+/// Makes a change now, or when its stream is at hand again.
+fn change(guest: &mut Guest<'_>, map: u32, edit: impl FnOnce(&[u8]) -> Result<Edit, u32>) -> Answer {
+    let (memory, data) = split(guest);
+    let edit = match edit(memory) {
+        Ok(edit) => edit,
+        Err(status) => return Ok(status),
+    };
+    let target = data.target();
+    let Some(stream) = data.contexts.stream(target) else { return Ok(BAD_ARGUMENT) };
+    if map > RESPONSE_TRAILERS || stream.maps & (1 << map) == 0 {
+        return Ok(BAD_ARGUMENT);
+    }
+    let made = data.present.stream(target, |at_hand| {
+        at_hand.info.route_is_stale |= map == REQUEST_HEADERS;
+        edit.apply(at_hand)
+    });
+    match made {
+        Some(true) => Ok(OK),
+        Some(false) => Ok(BAD_ARGUMENT),
+        None if stream.edits.len() < MAX_EDITS => {
+            stream.edits.push(edit);
+            Ok(OK)
+        }
+        None => Ok(BAD_ARGUMENT),
+    }
+}
+
+/// The types of buffers.
+const REQUEST_BODY: u32 = 0;
+const RESPONSE_BODY: u32 = 1;
+const CALL_BODY: u32 = 4;
+const GRPC_MESSAGE: u32 = 5;
+const VM_CONFIGURATION: u32 = 6;
+const PLUGIN_CONFIGURATION: u32 = 7;
+const LAST: u32 = 8;
+
+/// Lets `act` look at a buffer.
+fn with_buffer<T>(data: &mut Data, buffer: u32, act: impl FnOnce(&[u8], &mut Vec<u8>) -> T) -> Result<T, u32> {
+    if buffer > LAST {
+        return Err(BAD_ARGUMENT);
+    }
+    let target = data.target();
+    let root = data.contexts.root_id(target);
+    let Data { contexts, present, scratch, received, program, .. } = data;
+    let found = match buffer {
+        REQUEST_BODY | RESPONSE_BODY => {
+            let stream = contexts.stream(target).ok_or(NOT_FOUND)?;
+            let half = if buffer == REQUEST_BODY { &stream.request } else { &stream.response };
+            match &half.course {
+                Some(course) => Some(act(&course.window, scratch)),
+                None => present.stream(target, |at_hand| {
+                    let body = if buffer == REQUEST_BODY { &at_hand.request_body } else { &at_hand.response_body };
+                    act(body.bytes().get(half.hidden..).unwrap_or_default(), scratch)
+                }),
+            }
+        }
+        CALL_BODY => Some(act(&received.body, scratch)).filter(|_| received.head.is_some()),
+        GRPC_MESSAGE => Some(act(&received.message, scratch)),
+        VM_CONFIGURATION => Some(act(&program.configuration, scratch)),
+        PLUGIN_CONFIGURATION => contexts.root(root).map(|root| act(&root.plugin.configuration, scratch)),
+        _ => None,
+    };
+    found.ok_or(NOT_FOUND)
+}
+
+fn get_buffer_status(mut guest: Guest<'_>, buffer: u32, out_length: u32, out_flags: u32) -> Answer {
+    let length = match with_buffer(guest.data_mut(), buffer, |bytes, _| bytes.len()) {
+        Ok(length) => length as u32,
+        Err(status) => return Ok(status),
+    };
+    let told = put_number(&mut guest, out_length, length);
+    if told != OK { Ok(told) } else { Ok(put_number(&mut guest, out_flags, 0)) }
+}
+
+fn get_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, most: u32, out: u32, out_length: u32) -> Answer {
+    let Some(end) = start.checked_add(most) else { return Ok(BAD_ARGUMENT) };
+    let copied = with_buffer(guest.data_mut(), buffer, |bytes, scratch| {
+        scratch.clear();
+        let end = bytes.len().min(end as usize);
+        scratch.extend_from_slice(bytes.get(start as usize..end).unwrap_or_default());
+        scratch.is_empty()
+    });
+    match copied {
+        // Nothing is handed over, not even that.
+        Ok(true) => Ok(OK),
+        Ok(false) => give(&mut guest, out, out_length),
+        Err(status) => Ok(status),
+    }
+}
+
+/// What Envoy allows: in front, behind, or in the place of all of it.
+fn set_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, length: u32, at: u32, size: u32) -> Answer {
+    let (memory, data) = split(&mut guest);
+    let new = match bytes(memory, at, size) {
+        Ok(new) => new,
+        Err(status) => return Ok(status),
+    };
+    let target = data.target();
+    let Data { contexts, present, .. } = data;
+    if buffer > RESPONSE_BODY {
+        return Ok(if buffer > LAST { BAD_ARGUMENT } else { NOT_FOUND });
+    }
+    let Some(stream) = contexts.stream(target) else { return Ok(NOT_FOUND) };
+    let half = if buffer == REQUEST_BODY { &mut stream.request } else { &mut stream.response };
+    if let Some(course) = &mut half.course {
+        return status(edit(&mut course.window, start as usize, length as usize, new));
+    }
+    let done = present.stream(target, |at_hand| {
+        let body = if buffer == REQUEST_BODY { &mut *at_hand.request_body } else { &mut *at_hand.response_body };
+        edit_body(body, half, start as usize, length as usize, new)
+    });
+    status(done.unwrap_or(Err(NOT_FOUND)))
+}
+
+fn edit(bytes: &mut Vec<u8>, start: usize, length: usize, new: &[u8]) -> Result<(), u32> {
+    match (start, length) {
+        (0, 0) => {
+            bytes.splice(..0, new.iter().copied());
+        }
+        (0, length) if length >= bytes.len() => {
+            bytes.clear();
+            bytes.extend_from_slice(new);
+        }
+        (start, _) if start > 0 && start >= bytes.len() => bytes.extend_from_slice(new),
+        _ => return Err(BAD_ARGUMENT),
+    }
+    Ok(())
+}
+
+fn edit_body(body: &mut Body, half: &Half, start: usize, length: usize, new: &[u8]) -> Result<(), u32> {
+    let (hidden, shown) = body.bytes().split_at_checked(half.hidden).unwrap_or((&[], body.bytes()));
+    if hidden.is_empty() && start == 0 && length >= shown.len() && length > 0 {
+        // The usual edit: no copy of what was there.
+        body.replace(new);
+        return Ok(());
+    }
+    let mut bytes = shown.to_vec();
+    edit(&mut bytes, start, length, new)?;
+    let whole = [hidden, &bytes].concat();
+    body.replace(&whole);
+    Ok(())
+}
+
+const _: () = assert!(REQUEST_TRAILERS == 1 && RESPONSE_HEADERS == 2, "maps are bits of `Passing::maps`");

@@ -1,0 +1,171 @@
+//! What toolchains expect of a system: output, clocks, chance and the environment. There are no files.
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use postrider_telemetry::log::{Component, Level, enabled};
+use wasmtime::{ExternType, Linker, Module, Val, ValType};
+
+use super::general::{wall_nanos, write_log};
+use super::{Answer, Guest, NOT_CAPABLE, bytes, put, split};
+use crate::data::Data;
+use crate::status::OK;
+
+/// Both names of the one interface.
+const MODULES: [&str; 2] = ["wasi_unstable", "wasi_snapshot_preview1"];
+
+const BAD_DESCRIPTOR: u32 = 8;
+const FAULT: u32 = 21;
+const NOT_SUPPORTED: u32 = 58;
+
+/// Most random bytes at once.
+const MAX_RANDOM: u32 = 1 << 20;
+
+pub(super) fn define(linker: &mut Linker<Data>, module: &Module) -> wasmtime::Result<()> {
+    for name in MODULES {
+        linker.func_wrap(name, "fd_write", fd_write)?;
+        linker.func_wrap(name, "fd_fdstat_get", fd_fdstat_get)?;
+        linker.func_wrap(name, "fd_prestat_get", |_: Guest<'_>, _: u32, _: u32| BAD_DESCRIPTOR)?;
+        linker.func_wrap(name, "fd_prestat_dir_name", |_: Guest<'_>, _: u32, _: u32, _: u32| BAD_DESCRIPTOR)?;
+        linker.func_wrap(name, "fd_close", |_: Guest<'_>, _: u32| OK)?;
+        linker.func_wrap(name, "environ_sizes_get", environ_sizes_get)?;
+        linker.func_wrap(name, "environ_get", environ_get)?;
+        linker.func_wrap(name, "args_sizes_get", args_sizes_get)?;
+        linker.func_wrap(name, "args_get", |_: Guest<'_>, _: u32, _: u32| OK)?;
+        linker.func_wrap(name, "clock_time_get", clock_time_get)?;
+        linker.func_wrap(name, "random_get", random_get)?;
+        linker.func_wrap(name, "sched_yield", |_: Guest<'_>| OK)?;
+        linker.func_wrap(name, "poll_oneoff", poll_oneoff)?;
+        linker.func_wrap(name, "proc_exit", proc_exit)?;
+    }
+    // Everything else is there and says no.
+    for import in module.imports().filter(|import| MODULES.contains(&import.module())) {
+        let ExternType::Func(kind) = import.ty() else { continue };
+        let known = [
+            "fd_write",
+            "fd_fdstat_get",
+            "fd_prestat_get",
+            "fd_prestat_dir_name",
+            "fd_close",
+            "environ_sizes_get",
+            "environ_get",
+            "args_sizes_get",
+            "args_get",
+            "clock_time_get",
+            "random_get",
+            "sched_yield",
+            "poll_oneoff",
+            "proc_exit",
+        ];
+        if known.contains(&import.name()) || !kind.results().all(|result| matches!(result, ValType::I32)) {
+            continue;
+        }
+        linker.func_new(import.module(), import.name(), kind, |_, _, results| {
+            if let Some(result) = results.first_mut() {
+                *result = Val::I32(NOT_CAPABLE as i32);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Standard output and error become lines of the log.
+fn fd_write(mut guest: Guest<'_>, descriptor: u32, vectors: u32, count: u32, out: u32) -> Answer {
+    let level = match descriptor {
+        1 => Level::Info,
+        2 => Level::Error,
+        _ => return Ok(BAD_DESCRIPTOR),
+    };
+    let (memory, data) = split(&mut guest);
+    let mut text = Vec::new();
+    for index in 0..count {
+        let at = vectors.wrapping_add(index.wrapping_mul(8));
+        let Ok(vector) = bytes(memory, at, 8) else { return Ok(FAULT) };
+        let (Some(place), Some(length)) = (number(vector.get(..4)), number(vector.get(4..))) else {
+            return Ok(FAULT);
+        };
+        let Ok(part) = bytes(memory, place, length) else { return Ok(FAULT) };
+        text.extend_from_slice(part);
+    }
+    let written = text.len() as u32;
+    if !text.is_empty() && enabled(Component::Filter, level) {
+        write_log(data, level, text.strip_suffix(b"\n").unwrap_or(&text));
+    }
+    Ok(if put(memory, out, &written.to_le_bytes()) == OK { OK } else { FAULT })
+}
+
+fn number(bytes: Option<&[u8]>) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes?.try_into().ok()?))
+}
+
+/// Both can be written to.
+fn fd_fdstat_get(mut guest: Guest<'_>, descriptor: u32, out: u32) -> Answer {
+    if !matches!(descriptor, 1 | 2) {
+        return Ok(BAD_DESCRIPTOR);
+    }
+    let mut about = [0; 24];
+    if let Some(rights) = about.get_mut(8) {
+        *rights = 64;
+    }
+    put(split(&mut guest).0, out, &about);
+    Ok(OK)
+}
+
+fn environ_sizes_get(mut guest: Guest<'_>, out_count: u32, out_bytes: u32) -> Answer {
+    let (memory, data) = split(&mut guest);
+    let all = &data.program.environment;
+    let length: usize = all.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    let told = [
+        put(memory, out_count, &(all.len() as u32).to_le_bytes()),
+        put(memory, out_bytes, &(length as u32).to_le_bytes()),
+    ];
+    Ok(if told == [OK; 2] { OK } else { FAULT })
+}
+
+fn environ_get(mut guest: Guest<'_>, places: u32, texts: u32) -> Answer {
+    let (memory, data) = split(&mut guest);
+    let (mut place, mut at) = (places, texts);
+    for (name, value) in &data.program.environment {
+        let text = format!("{name}={value}\0");
+        if put(memory, place, &at.to_le_bytes()) != OK || put(memory, at, text.as_bytes()) != OK {
+            return Ok(FAULT);
+        }
+        place = place.wrapping_add(4);
+        at = at.wrapping_add(text.len() as u32);
+    }
+    Ok(OK)
+}
+
+fn args_sizes_get(mut guest: Guest<'_>, out_count: u32, out_bytes: u32) -> Answer {
+    let memory = split(&mut guest).0;
+    let told = [put(memory, out_count, &[0; 4]), put(memory, out_bytes, &[0; 4])];
+    Ok(if told == [OK; 2] { OK } else { FAULT })
+}
+
+fn clock_time_get(mut guest: Guest<'_>, clock: u32, _precision: u64, out: u32) -> Answer {
+    let (memory, data) = split(&mut guest);
+    let time = match clock {
+        0 => wall_nanos(data),
+        1 => {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+            (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+        }
+        _ => return Ok(NOT_SUPPORTED),
+    };
+    Ok(if put(memory, out, &time.to_le_bytes()) == OK { OK } else { FAULT })
+}
+
+fn random_get(mut guest: Guest<'_>, at: u32, length: u32) -> Answer {
+    let memory = split(&mut guest).0;
+    let place = memory.get_mut(at as usize..).and_then(|rest| rest.get_mut(..length as usize));
+    let Some(place) = place.filter(|_| length <= MAX_RANDOM) else { return Ok(FAULT) };
+    Ok(if SystemRandom::new().fill(place).is_ok() { OK } else { FAULT })
+}
+
+/// Nothing is waited for here: nothing happened.
+fn poll_oneoff(mut guest: Guest<'_>, _in: u32, _out: u32, _count: u32, out_events: u32) -> Answer {
+    Ok(if put(split(&mut guest).0, out_events, &[0; 4]) == OK { OK } else { FAULT })
+}
+
+fn proc_exit(_: Guest<'_>, code: u32) -> wasmtime::Result<()> {
+    Err(wasmtime::Error::msg(format!("the module called proc_exit({code})")))
+}

@@ -1,0 +1,220 @@
+//! What host functions work on: everything of one virtual machine that is not its memory.
+
+use std::ptr;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use postrider_filter_api::{Ended, Host, Stream};
+use postrider_filter_plugin::Metrics;
+use postrider_http::{Fields, RequestHead, ResponseHead};
+use wasmtime::{Memory, ResourceLimiter, TypedFunc};
+
+use crate::contexts::{Contexts, Root};
+use crate::program::Program;
+use crate::properties::Paths;
+use crate::vm::Vm;
+
+pub(crate) struct Data {
+    pub(crate) program: Arc<Program>,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) malloc: Option<TypedFunc<u32, u32>>,
+    pub(crate) contexts: Contexts,
+    /// The context that the module was entered for.
+    pub(crate) current: u32,
+    /// The one that it named instead; 0 for none.
+    pub(crate) effective: u32,
+    pub(crate) present: Present,
+    /// Room for what is handed to the module.
+    pub(crate) scratch: Vec<u8>,
+    /// What a call of the module's brought, while the module is told about it.
+    pub(crate) received: Received,
+    /// What `proxy_get_status` says.
+    pub(crate) status: (u32, Vec<u8>),
+    /// `None` while a configuration is tried out.
+    pub(crate) metrics: Option<Metrics>,
+    pub(crate) limiter: Limiter,
+    /// CPU time of the thread when the call under way was first looked at.
+    pub(crate) watched_from: Option<u64>,
+    /// CPU time that a call may take, in nanoseconds.
+    pub(crate) budget: u64,
+    /// `None` while a configuration is tried out.
+    pub(crate) host: Option<Rc<dyn Host>>,
+    pub(crate) vm: Weak<Vm>,
+    pub(crate) last_http_call: u32,
+    pub(crate) last_grpc_call: u32,
+    pub(crate) paths: Paths,
+}
+
+/// An answer to a call, in parts.
+#[derive(Default)]
+pub(crate) struct Received {
+    pub(crate) head: Option<ResponseHead>,
+    pub(crate) body: Vec<u8>,
+    /// A message of a gRPC call or conversation.
+    pub(crate) message: Vec<u8>,
+}
+
+/// The memory that a machine may have.
+#[derive(Default)]
+pub(crate) struct Limiter {
+    most: usize,
+    /// What it has.
+    pub(crate) bytes: usize,
+    /// It wanted more than it may have.
+    pub(crate) refused: bool,
+}
+
+/// Most entries of a table: indirect calls of large modules have some ten thousand.
+const MAX_TABLE: usize = 1_000_000;
+
+impl Limiter {
+    pub(crate) fn new(most: usize) -> Limiter {
+        Limiter { most, ..Limiter::default() }
+    }
+}
+
+impl ResourceLimiter for Limiter {
+    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let fits = desired <= self.most;
+        if fits {
+            self.bytes = desired;
+        }
+        self.refused |= !fits;
+        Ok(fits)
+    }
+
+    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(desired <= MAX_TABLE)
+    }
+}
+
+impl Data {
+    /// The context that a host function is about.
+    pub(crate) fn target(&self) -> u32 {
+        match self.effective {
+            0 => self.current,
+            // One that is gone is not the target any more.
+            id => self.contexts.get(id).map_or(self.current, |context| context.id),
+        }
+    }
+
+    /// The root context behind the target, with its number.
+    pub(crate) fn root(&mut self) -> Option<(u32, &mut Root)> {
+        let id = self.contexts.root_id(self.target());
+        Some((id, self.contexts.root(id)?))
+    }
+
+    /// Lets `act` use the worker: `None` while a configuration is tried out.
+    pub(crate) fn with_host<T>(&mut self, act: impl FnOnce(&dyn Host) -> T) -> Option<T> {
+        match &self.host {
+            Some(host) => Some(act(&**host)),
+            None => self.present.any_stream(|stream| act(stream.host)),
+        }
+    }
+}
+
+/// The stream that the module was entered for, as long as it runs.
+pub(crate) struct Present {
+    stream: *mut Stream<'static>,
+    ended: *const Ended<'static>,
+    id: u32,
+}
+
+/// What a call is about.
+pub(crate) enum At<'a, 's> {
+    Nowhere,
+    Stream(&'a mut Stream<'s>),
+    Ended(&'a Ended<'s>),
+}
+
+impl At<'_, '_> {
+    pub(crate) fn again(&mut self) -> At<'_, '_> {
+        // The lifetimes inside stay what they are: only the borrow is a shorter one.
+        match self {
+            At::Nowhere => At::Nowhere,
+            At::Stream(stream) => {
+                let stream: *mut Stream<'_> = *stream;
+                // SAFETY: a reborrow for as long as `self` is borrowed; the shorter lifetime inside is hidden again by
+                // `Present`, which hands streams out to closures that know nothing about it.
+                At::Stream(unsafe { &mut *stream.cast() })
+            }
+            At::Ended(ended) => At::Ended(ended),
+        }
+    }
+}
+
+impl Default for Present {
+    fn default() -> Present {
+        Present { stream: ptr::null_mut(), ended: ptr::null(), id: 0 }
+    }
+}
+
+impl Present {
+    /// What the context `id` is about from now on, until [`Present::clear`], which must come before `at` ends.
+    pub(crate) fn set(&mut self, id: u32, at: At<'_, '_>) {
+        *self = Present { id, ..Present::default() };
+        match at {
+            At::Nowhere => {}
+            At::Stream(stream) => self.stream = ptr::from_mut(stream).cast(),
+            At::Ended(ended) => self.ended = ptr::from_ref(ended).cast(),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Present::default();
+    }
+
+    /// Lets `act` work on the stream of that context; `None` when it is not at hand.
+    pub(crate) fn stream<T>(&mut self, id: u32, act: impl FnOnce(&mut Stream<'_>) -> T) -> Option<T> {
+        if id == self.id { self.any_stream(act) } else { None }
+    }
+
+    fn any_stream<T>(&mut self, act: impl FnOnce(&mut Stream<'_>) -> T) -> Option<T> {
+        // SAFETY: `Vm::enter` sets the pointer from an exclusive reference that it holds for as long as the pointer is
+        // set, on this thread, and uses the stream for nothing else meanwhile. This borrows the one `Present`, so no
+        // second reference comes of it, and `act`, which knows nothing about the lifetime, can leave nothing in it.
+        unsafe { self.stream.as_mut() }.map(act)
+    }
+
+    /// The parts of the stream of that context, at hand or over.
+    pub(crate) fn parts<T>(&mut self, id: u32, act: impl FnOnce(Parts<'_>) -> T) -> Option<T> {
+        if id != self.id {
+            return None;
+        }
+        // SAFETY: as in `any_stream`.
+        if let Some(ended) = unsafe { self.ended.as_ref() } {
+            return Some(act(Parts {
+                request: ended.request,
+                response: Some(ended.response).filter(|_| ended.info.status != 0),
+                request_trailers: ended.request_trailers,
+                response_trailers: ended.response_trailers,
+                info: ended.info,
+                route: ended.route,
+            }));
+        }
+        self.any_stream(|stream| {
+            act(Parts {
+                request: stream.request,
+                response: Some(&*stream.response).filter(|_| stream.info.status != 0),
+                request_trailers: stream.request_trailers,
+                response_trailers: stream.response_trailers,
+                info: stream.info,
+                route: stream.route,
+            })
+        })
+    }
+
+    pub(crate) fn is_ended(&self, id: u32) -> bool {
+        id == self.id && !self.ended.is_null()
+    }
+}
+
+/// A stream to look at.
+pub(crate) struct Parts<'a> {
+    pub(crate) request: &'a RequestHead,
+    pub(crate) response: Option<&'a ResponseHead>,
+    pub(crate) request_trailers: &'a Fields,
+    pub(crate) response_trailers: &'a Fields,
+    pub(crate) info: &'a postrider_filter_api::StreamInfo,
+    pub(crate) route: Option<&'a postrider_filter_api::RouteFacts>,
+}

@@ -1,0 +1,130 @@
+//! What comes for a module from outside: answers to its calls. It is told about them in its root context, with the stream
+//! that made the call at hand when that waits.
+
+use postrider_filter_api::{Answer, CallFailure, GrpcStatus};
+
+use crate::data::At;
+use crate::status::BROKEN_CONNECTION;
+use crate::vm::{Fault, Vm};
+
+/// Something to tell a root context.
+pub(crate) struct Delivery {
+    pub(crate) root: u32,
+    pub(crate) token: u32,
+    /// The context that made the call.
+    pub(crate) stream: u32,
+    pub(crate) what: What,
+}
+
+pub(crate) enum What {
+    Http(Result<Answer, CallFailure>),
+    /// The outcome of a call with one message each way.
+    Grpc(Result<Vec<u8>, GrpcStatus>),
+    /// Something happened to a conversation.
+    Conversation,
+}
+
+impl Delivery {
+    /// Of a conversation, one look takes in all that came.
+    fn says_as_much_as(&self, other: &Delivery) -> bool {
+        self.token == other.token && matches!((&self.what, &other.what), (What::Conversation, What::Conversation))
+    }
+}
+
+impl Vm {
+    /// Takes what came: hands it to the stream that waits for it, or to the module at once.
+    pub(crate) fn deliver(&self, delivery: Delivery) {
+        let waits = self.with(|data| {
+            if let Some(root) = data.contexts.root(delivery.root)
+                && let Some(at) = root.calls.iter().position(|(token, _)| *token == delivery.token)
+            {
+                // It came: there is nothing to abandon.
+                root.calls.swap_remove(at).1.detach();
+            }
+            let stream = data.contexts.stream(delivery.stream)?;
+            [&stream.request, &stream.response].into_iter().find_map(|half| half.bell.clone())
+        });
+        match waits {
+            Some(Some(bell)) => {
+                let put = self.with(|data| {
+                    if let Some(stream) = data.contexts.stream(delivery.stream)
+                        && !stream.inbox.iter().any(|waiting| waiting.says_as_much_as(&delivery))
+                    {
+                        stream.inbox.push_back(delivery);
+                    }
+                });
+                if put.is_some() {
+                    bell.resume();
+                }
+            }
+            Some(None) => {
+                // A machine that fails says so to whoever uses it next.
+                let _ = self.tell(delivery, At::Nowhere);
+            }
+            None => {}
+        }
+    }
+
+    /// Calls the module's function for it.
+    pub(crate) fn tell(&self, delivery: Delivery, at: At<'_, '_>) -> Result<(), Fault> {
+        let Delivery { root, token, stream, what } = delivery;
+        match what {
+            What::Http(outcome) => {
+                let Some(function) = &self.functions.on_http_call_response else { return Ok(()) };
+                let (mut headers, mut body) = (0, 0);
+                self.with(|data| match outcome {
+                    Ok(answer) => {
+                        headers = 1 + answer.head.fields.len() as u32;
+                        body = answer.body.len() as u32;
+                        data.received.head = Some(answer.head);
+                        data.received.body = answer.body;
+                    }
+                    // Envoy knows one reason.
+                    Err(CallFailure::Timeout | CallFailure::Upstream) => {
+                        data.status = (BROKEN_CONNECTION, b"reset".to_vec());
+                    }
+                });
+                let told = self.enter_for(root, stream, at, function, (root, token, headers, body, 0));
+                self.with(|data| {
+                    data.received = Default::default();
+                    data.status.1.clear();
+                });
+                told
+            }
+            What::Grpc(Ok(message)) => self.tell_message(root, token, stream, message, at),
+            What::Grpc(Err(status)) => self.tell_close(root, token, stream, &status, at),
+            What::Conversation => self.converse(root, token, stream, at),
+        }
+    }
+
+    pub(crate) fn tell_message(
+        &self,
+        root: u32,
+        token: u32,
+        stream: u32,
+        message: Vec<u8>,
+        at: At<'_, '_>,
+    ) -> Result<(), Fault> {
+        let Some(function) = &self.functions.on_grpc_receive else { return Ok(()) };
+        let length = message.len() as u32;
+        self.with(|data| data.received.message = message);
+        let told = self.enter_for(root, stream, at, function, (root, token, length));
+        self.with(|data| data.received = Default::default());
+        told
+    }
+
+    pub(crate) fn tell_close(
+        &self,
+        root: u32,
+        token: u32,
+        stream: u32,
+        status: &GrpcStatus,
+        at: At<'_, '_>,
+    ) -> Result<(), Fault> {
+        let Some(function) = &self.functions.on_grpc_close else { return Ok(()) };
+        self.with(|data| data.status = (status.code, status.message.clone().into_bytes()));
+        let told = self.enter_for(root, stream, at, function, (root, token, status.code));
+        self.with(|data| data.status.1.clear());
+        told
+    }
+}

@@ -1,0 +1,82 @@
+//! gRPC of modules: calls with one message each way, and conversations.
+
+use postrider_filter_api::{GrpcStatus, GrpcStream};
+
+use crate::data::At;
+use crate::vm::{Fault, Vm};
+
+/// A conversation that a module opened.
+pub(crate) struct Conversation {
+    pub(crate) stream: GrpcStream,
+    /// What did not fit in the queue yet.
+    pub(crate) unsent: Vec<Vec<u8>>,
+    /// The module says nothing more.
+    pub(crate) finished: bool,
+    /// The module heard how it ended.
+    pub(crate) closed: bool,
+}
+
+/// Most messages that wait for room in a conversation's queue.
+pub(crate) const MAX_UNSENT: usize = 1000;
+
+impl Conversation {
+    pub(crate) fn new(stream: GrpcStream) -> Conversation {
+        Conversation { stream, unsent: Vec::new(), finished: false, closed: false }
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(crate) fn flush(&mut self) {
+        let mut sent = 0;
+        while self.stream.has_room()
+            && let Some(message) = self.unsent.get_mut(sent)
+        {
+            self.stream.send(std::mem::take(message));
+            sent += 1;
+        }
+        self.unsent.drain(..sent);
+        if self.finished && self.unsent.is_empty() {
+            self.stream.finish();
+        }
+    }
+}
+
+/// What a conversation has to tell next.
+enum Heard {
+    Message(Vec<u8>),
+    End(GrpcStatus),
+}
+
+impl Vm {
+    /// Tells the module everything that a conversation has to tell.
+    pub(crate) fn converse(&self, root: u32, token: u32, stream: u32, mut at: At<'_, '_>) -> Result<(), Fault> {
+        loop {
+            // The module may cancel it from within: it is looked up again each time.
+            let heard = self.with(|data| {
+                let known = data.contexts.root(root)?.conversations.iter_mut();
+                let (_, conversation) = known.into_iter().find(|(known, _)| *known == token)?;
+                conversation.flush();
+                if conversation.closed {
+                    return None;
+                }
+                if let Some(message) = conversation.stream.receive() {
+                    return Some(Heard::Message(message));
+                }
+                let status = conversation.stream.status()?;
+                conversation.closed = true;
+                Some(Heard::End(status))
+            });
+            match heard.flatten() {
+                Some(Heard::Message(message)) => self.tell_message(root, token, stream, message, at.again())?,
+                Some(Heard::End(status)) => {
+                    self.tell_close(root, token, stream, &status, at.again())?;
+                    self.with(|data| {
+                        if let Some(root) = data.contexts.root(root) {
+                            root.conversations.retain(|(known, _)| *known != token);
+                        }
+                    });
+                }
+                None => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The proxy-wasm host: modules in WebAssembly as filters, on wasmtime.
+//!
+//! ```text
+//! filter ── hooks ──> seat ── machine ──> vm (an instance per VM key and worker)
+//!                      │ one per plugin     │ the module calls through `abi`, on `data`:
+//!                      │ and worker         └──> contexts, the current Stream, calls under way
+//!                      └ counts, circuit, failure policy
+//! ```
+//!
+//! What it is for: modules that were made for proxies with this ABI (0.1.0, 0.2.0, 0.2.1) run as they are. Code is compiled
+//! once, on the thread that reads the configuration (`program`, `cache`); a worker makes an instance of it and enters that.
+//!
+//! What it must never do: compile, or read a file, on a worker; enter a machine that failed; call into a machine while it
+//! runs.
+
+mod abi;
+mod analysis;
+mod cache;
+mod config;
+mod contexts;
+mod data;
+mod delivery;
+mod edits;
+mod engine;
+mod flow;
+mod grpc;
+mod hooks;
+mod maps;
+mod pairs;
+mod program;
+mod properties;
+mod queues;
+mod seat;
+mod shared;
+mod status;
+mod ticker;
+mod vm;
+
+pub use config::register;
+
+#[cfg(test)]
+mod tests;

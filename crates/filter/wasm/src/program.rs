@@ -1,0 +1,163 @@
+//! What runs, as its configuration says: the same on every worker.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use postrider_filter_api::plugin::Facts;
+use sha2::{Digest, Sha256};
+use wasmtime::{InstancePre, Module};
+
+use crate::abi;
+use crate::analysis::{Abi, Analysis};
+use crate::cache::Cache;
+use crate::data::Data;
+use crate::engine::engine;
+use crate::shared::Space;
+
+/// Code with everything that makes one virtual machine another.
+pub(crate) struct Program {
+    /// Equal keys share a machine on each worker.
+    pub(crate) key: [u8; 32],
+    pub(crate) vm_id: String,
+    pub(crate) configuration: Vec<u8>,
+    pub(crate) environment: Vec<(String, String)>,
+    /// What the module may call and be called by; `None` is everything.
+    pub(crate) capabilities: Option<Vec<String>>,
+    /// Bytes of memory, per worker.
+    pub(crate) memory: usize,
+    /// CPU time of one call.
+    pub(crate) cpu: Duration,
+    pub(crate) analysis: Arc<Analysis>,
+    pub(crate) pre: InstancePre<Data>,
+    /// What machines of the same `vm_id` share.
+    pub(crate) space: Arc<Space>,
+}
+
+/// A plugin with one configuration: what a root context stands for.
+pub(crate) struct Plugin {
+    /// Distinct for each that was read.
+    pub(crate) id: u64,
+    pub(crate) program: Arc<Program>,
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) root_id: String,
+    pub(crate) configuration: Vec<u8>,
+    pub(crate) failure: Failure,
+    /// A head that the module stops stays while its body is shown to the module; otherwise everything stops.
+    pub(crate) stops_heads_alone: bool,
+    /// `phases` of a manifest: the only hooks that are called; none means all.
+    pub(crate) phases: Vec<String>,
+}
+
+/// What becomes of streams when the machine is gone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Failure {
+    /// They are answered with 503.
+    Closed,
+    /// They pass by.
+    Open,
+    /// The machine is made again after so much time, which doubles with each failure up to the second; until then as
+    /// [`Failure::Closed`].
+    Reload(Duration, Duration),
+    /// The rules of the plugin model: see [`postrider_filter_api::plugin::Policy`].
+    Policy,
+}
+
+/// What a program is made from.
+pub(crate) struct Source<'a> {
+    pub(crate) code: &'a [u8],
+    pub(crate) vm_id: &'a str,
+    pub(crate) configuration: Vec<u8>,
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) capabilities: Option<Vec<String>>,
+    pub(crate) memory: usize,
+    pub(crate) cpu: Duration,
+}
+
+impl Program {
+    /// Compiles the code, unless it is compiled already, and looks up what it imports.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn new(source: Source<'_>) -> Result<Program, String> {
+        let (module, analysis) = compiled(source.code)?;
+        let pre = abi::link(&module, analysis.abi, source.capabilities.as_deref())?;
+        if module.get_export("memory").and_then(|export| export.memory().map(|_| ())).is_none() {
+            return Err("the module exports no memory named `memory`".to_owned());
+        }
+        if !analysis.exports("malloc") && !analysis.exports("proxy_on_memory_allocate") {
+            return Err(
+                "the module exports neither `malloc` nor `proxy_on_memory_allocate`: it could be given nothing"
+                    .to_owned(),
+            );
+        }
+        Ok(Program {
+            key: key(&source),
+            vm_id: source.vm_id.to_owned(),
+            configuration: source.configuration,
+            environment: source.environment,
+            capabilities: source.capabilities,
+            memory: source.memory,
+            cpu: source.cpu,
+            analysis,
+            pre,
+            space: Space::of(source.vm_id),
+        })
+    }
+
+    /// Whether a callback is there, may be called, and may do something other than return `nothing`.
+    pub(crate) fn acts(&self, name: &str, nothing: i32) -> bool {
+        self.may(name) && self.analysis.acts(name, nothing)
+    }
+
+    /// Whether the capability is given.
+    pub(crate) fn may(&self, name: &str) -> bool {
+        self.capabilities.as_ref().is_none_or(|given| given.iter().any(|known| known == name))
+    }
+
+    pub(crate) fn abi(&self) -> Abi {
+        self.analysis.abi
+    }
+}
+
+fn key(source: &Source<'_>) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hasher.update((bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    part(source.vm_id.as_bytes());
+    part(&source.configuration);
+    part(source.code);
+    // Beyond what Envoy's key has: machines that differ in these are not the same.
+    part(format!("{:?}{:?}", source.environment, source.capabilities).as_bytes());
+    part(format!("{} {:?}", source.memory, source.cpu).as_bytes());
+    hasher.finalize().into()
+}
+
+type Compiled = (Module, Arc<Analysis>);
+
+/// Modules that are kept although nobody uses them: what reads a configuration tries it out before it runs it.
+const KEPT_MODULES: usize = 8;
+
+/// The module, which configurations with the same code share.
+fn compiled(code: &[u8]) -> Result<Compiled, String> {
+    static KNOWN: Mutex<Vec<([u8; 32], Compiled)>> = Mutex::new(Vec::new());
+    // A panic with the lock held leaves a whole list behind.
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let digest: [u8; 32] = Sha256::digest(code).into();
+    if let Some((_, compiled)) = known().iter().find(|(known, _)| *known == digest) {
+        return Ok(compiled.clone());
+    }
+    let analysis = Arc::new(Analysis::of(code)?);
+    let module = Cache::of_user().module(engine()?, code)?;
+    let mut known = known();
+    known.push((digest, (module.clone(), analysis.clone())));
+    let unused = |(_, (_, analysis)): &([u8; 32], Compiled)| Arc::strong_count(analysis) == 1;
+    let mut surplus = known.iter().filter(|module| unused(module)).count().saturating_sub(KEPT_MODULES);
+    known.retain(|module| {
+        let goes = surplus > 0 && unused(module);
+        surplus -= usize::from(goes);
+        !goes
+    });
+    Ok((module, analysis))
+}

@@ -1,0 +1,227 @@
+//! What modules read by path: what is known of a stream, of this proxy and of the plugin; and what they write for others.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use postrider_filter_api::cel::{Facts, Path, write_value};
+use postrider_filter_api::{RouteFacts, StreamInfo};
+use postrider_model::cel::Expression;
+use postrider_model::{Node, Value};
+
+use crate::data::{Data, Parts};
+use crate::status::{BAD_ARGUMENT, NOT_FOUND};
+
+/// Most paths that a machine keeps read: a module uses a handful.
+const KEPT: usize = 256;
+
+/// What modules write goes under this name.
+const PREFIX: &str = "wasm.";
+
+/// Paths that were read before.
+#[derive(Default)]
+pub(crate) struct Paths {
+    known: HashMap<Vec<u8>, Rc<Property>>,
+    /// What `declare_property` said: those that are written once.
+    pub(crate) write_once: Vec<String>,
+    /// What `expr_create` read, by number.
+    pub(crate) expressions: Vec<(u32, Expression)>,
+}
+
+/// Where a path leads.
+enum Property {
+    Stream(Path),
+    /// The stream's cluster, which may not have been reached yet.
+    ClusterName,
+    Node(Vec<String>),
+    PluginName,
+    PluginRootId,
+    PluginVmId,
+    Direction,
+    /// What a module wrote.
+    Written(String),
+    Nothing,
+}
+
+/// What modules wrote that is no text.
+#[derive(Default)]
+struct Raw(RefCell<Vec<(String, Vec<u8>)>>);
+
+impl Property {
+    fn read(path: &[u8]) -> Property {
+        let Ok(path) = std::str::from_utf8(path) else { return Property::Nothing };
+        // SDKs may close each word by a zero.
+        let words: Vec<&str> = path.strip_suffix('\0').unwrap_or(path).split('\0').collect();
+        match words.as_slice() {
+            ["plugin_name"] => Property::PluginName,
+            ["plugin_root_id"] => Property::PluginRootId,
+            ["plugin_vm_id"] => Property::PluginVmId,
+            ["cluster_name"] | ["xds", "cluster_name"] => Property::ClusterName,
+            ["listener_direction"] | ["xds", "listener_direction"] => Property::Direction,
+            ["node", rest @ ..] | ["xds", "node", rest @ ..] => {
+                Property::Node(rest.iter().map(|word| (*word).to_owned()).collect())
+            }
+            words => match (Path::parse(words), words) {
+                (Some(path), _) => Property::Stream(path),
+                (None, [name]) => Property::Written((*name).to_owned()),
+                (None, _) => Property::Nothing,
+            },
+        }
+    }
+}
+
+/// Puts the value at `path` into `scratch`; `false` when there is none.
+pub(crate) fn read(data: &mut Data, path: &[u8]) -> bool {
+    data.scratch.clear();
+    let property = match data.paths.known.get(path) {
+        Some(known) => known.clone(),
+        None => {
+            let property = Rc::new(Property::read(path));
+            if data.paths.known.len() >= KEPT {
+                data.paths.known.clear();
+            }
+            data.paths.known.insert(path.to_owned(), property.clone());
+            property
+        }
+    };
+    let target = data.target();
+    match &*property {
+        Property::Stream(path) => {
+            let scratch = &mut data.scratch;
+            data.present.parts(target, |parts| path.write(&facts(&parts), scratch)).unwrap_or(false)
+        }
+        Property::ClusterName => {
+            let scratch = &mut data.scratch;
+            let written = data.present.parts(target, |parts| {
+                let name = cluster(parts.info, parts.route);
+                name.map(|name| scratch.extend_from_slice(name.as_bytes())).is_some()
+            });
+            written.unwrap_or(false)
+        }
+        Property::Written(name) => {
+            let scratch = &mut data.scratch;
+            data.present.parts(target, |parts| find_written(parts.info, name, scratch)).unwrap_or(false)
+        }
+        Property::Node(words) => {
+            let Some(node) = data.with_host(|host| host.node()) else { return false };
+            write_node(&node, words, &mut data.scratch)
+        }
+        Property::PluginName => with_plugin(data, |plugin| plugin.facts.name.clone()),
+        Property::PluginRootId => with_plugin(data, |plugin| plugin.root_id.clone()),
+        Property::PluginVmId => {
+            let program = data.program.clone();
+            data.scratch.extend_from_slice(program.vm_id.as_bytes());
+            true
+        }
+        // `UNSPECIFIED`: listeners have no traffic direction here.
+        Property::Direction => {
+            data.scratch.extend_from_slice(&0i64.to_le_bytes());
+            true
+        }
+        Property::Nothing => false,
+    }
+}
+
+pub(crate) fn facts<'a>(parts: &Parts<'a>) -> Facts<'a> {
+    Facts {
+        request: Some(parts.request),
+        response: parts.response,
+        trailers: Some(parts.response_trailers),
+        info: parts.info,
+        route: parts.route,
+        server_name: parts.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
+    }
+}
+
+/// The cluster that the request went to, or that its route names.
+fn cluster<'a>(info: &'a StreamInfo, route: Option<&'a RouteFacts>) -> Option<&'a str> {
+    match (&info.upstream_cluster, route.map(|route| &route.target)) {
+        (Some(name), _) => Some(name),
+        (None, Some(postrider_filter_api::RouteTarget::Cluster(name))) => Some(name),
+        _ => None,
+    }
+}
+
+fn with_plugin(data: &mut Data, part: impl FnOnce(&crate::program::Plugin) -> String) -> bool {
+    let Some(text) = data.root().map(|(_, root)| part(&root.plugin)) else { return false };
+    data.scratch.extend_from_slice(text.as_bytes());
+    true
+}
+
+fn write_node(node: &Node, words: &[String], out: &mut Vec<u8>) -> bool {
+    let text = |text: &str, out: &mut Vec<u8>| {
+        out.extend_from_slice(text.as_bytes());
+        true
+    };
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["id"] => text(&node.id, out),
+        ["cluster"] => text(&node.cluster, out),
+        ["locality", "region"] => text(&node.region, out),
+        ["locality", "zone"] => text(&node.zone, out),
+        ["locality", "sub_zone"] => text(&node.sub_zone, out),
+        ["metadata", rest @ ..] => {
+            let mut value = &node.metadata;
+            for word in rest {
+                let next = match value {
+                    Value::Map(entries) => entries.iter().find(|(key, _)| key == word).map(|(_, value)| value),
+                    Value::List(items) => word.parse().ok().and_then(|index: usize| items.get(index)),
+                    _ => None,
+                };
+                let Some(next) = next else { return false };
+                value = next;
+            }
+            write_value(value, None, out)
+        }
+        _ => false,
+    }
+}
+
+fn find_written(info: &StreamInfo, name: &str, out: &mut Vec<u8>) -> bool {
+    let raw = info.shared.iter().find_map(|shared| shared.downcast_ref::<Raw>());
+    if let Some(raw) = raw
+        && let Some((_, bytes)) = raw.0.borrow().iter().find(|(known, _)| known == name)
+    {
+        out.extend_from_slice(bytes);
+        return true;
+    }
+    let is_it = |(known, _): &&(String, Value)| known.strip_prefix(PREFIX) == Some(name);
+    match info.filter_state.iter().find(is_it) {
+        Some((_, Value::String(text))) => {
+            out.extend_from_slice(text.as_bytes());
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Writes a property of the stream: a text into its filter state, where logs and expressions find it; other bytes where
+/// modules alone do.
+pub(crate) fn write(data: &mut Data, path: &[u8], value: &[u8]) -> Result<(), u32> {
+    let name = String::from_utf8_lossy(path).into_owned();
+    let once = data.paths.write_once.contains(&name);
+    let target = data.target();
+    let written = data.present.stream(target, |stream| {
+        let info = &mut *stream.info;
+        if once && find_written(info, &name, &mut Vec::new()) {
+            return Err(BAD_ARGUMENT);
+        }
+        let raw = info.shared.iter().find_map(|shared| shared.clone().downcast::<Raw>().ok());
+        if let Some(raw) = &raw {
+            raw.0.borrow_mut().retain(|(known, _)| *known != name);
+        }
+        match std::str::from_utf8(value) {
+            Ok(text) => info.set_state(&format!("{PREFIX}{name}"), Value::String(text.to_owned())),
+            Err(_) => {
+                let raw = raw.unwrap_or_else(|| {
+                    let raw = Rc::new(Raw::default());
+                    info.shared.push(raw.clone());
+                    raw
+                });
+                raw.0.borrow_mut().push((name, value.to_owned()));
+            }
+        }
+        Ok(())
+    });
+    written.unwrap_or(Err(NOT_FOUND))
+}

@@ -1,0 +1,304 @@
+//! A plugin on one worker: its machine, what it counts, and what happens when the machine failed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_filter_api::plugin::OnError;
+use postrider_filter_api::{Host, Moment, Place, RouteFacts, Sampling, stat_part};
+use postrider_filter_plugin::stat::route as account;
+use postrider_filter_plugin::{Account, Circuit, Metrics};
+use postrider_telemetry::log::Level;
+use postrider_telemetry::{Block, WorkerStats};
+
+use crate::program::{Failure, Plugin, Program};
+use crate::vm::{Fault, Vm, Worker, log};
+
+postrider_telemetry::stat_set! {
+    /// Machines; prefix: the engine.
+    mod machines = "wasm";
+    counters { CREATED = "created" }
+    gauges { ACTIVE = "active" }
+}
+
+postrider_telemetry::stat_set! {
+    /// Machines that are made again; prefix: the plugin.
+    mod reloads = "wasm";
+    counters { RELOAD_BACKOFF = "vm_reload_backoff", RELOAD_FAILURE = "vm_reload_failure", RELOAD_SUCCESS = "vm_reload_success" }
+}
+
+/// The name that the engine's statistics have.
+const ENGINE: &str = "envoy.wasm.runtime.wasmtime";
+
+pub(crate) struct Seat {
+    pub(crate) plugin: Arc<Plugin>,
+    pub(crate) account: Account,
+    pub(crate) circuit: Circuit,
+    /// Chooses the calls whose time is taken.
+    sampling: Sampling,
+    stats: WorkerStats,
+    host: Rc<dyn Host>,
+    machine: RefCell<Option<Rc<Machine>>>,
+    /// The machine failed: when it is made again.
+    again: Cell<Option<Moment>>,
+    /// How often in a row.
+    failures: Cell<u32>,
+}
+
+/// A machine with this plugin's root context in it.
+pub(crate) struct Machine {
+    pub(crate) vm: Rc<Vm>,
+    pub(crate) root: u32,
+    block: Rc<Block>,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.vm.remove_root(self.root);
+        if Rc::strong_count(&self.vm) == 1 {
+            self.block.gauge_sub(machines::ACTIVE, 1);
+        }
+    }
+}
+
+/// Why there is no machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// Streams pass by.
+    Bypassed,
+    /// Streams are answered with this status.
+    Failing(u16),
+}
+
+thread_local! {
+    /// Machines of this worker by their keys.
+    static MACHINES: RefCell<HashMap<[u8; 32], Weak<Vm>>> = RefCell::default();
+    /// Plugins of this worker by their numbers.
+    static SEATS: RefCell<HashMap<u64, Weak<Seat>>> = RefCell::default();
+}
+
+impl Seat {
+    /// This worker's seat of a plugin, with a machine in it if that starts.
+    pub(crate) fn of(plugin: &Arc<Plugin>, place: &Place<'_>) -> Rc<Seat> {
+        let known = SEATS.with_borrow(|seats| seats.get(&plugin.id).and_then(Weak::upgrade));
+        if let Some(known) = known {
+            return known;
+        }
+        let seat = Rc::new(Seat {
+            plugin: plugin.clone(),
+            account: Account::new(place.stats, &plugin.facts.name),
+            circuit: Circuit::new(plugin.facts.policy.circuit),
+            sampling: Sampling::default(),
+            stats: place.stats.clone(),
+            host: place.host.clone(),
+            machine: RefCell::default(),
+            again: Cell::default(),
+            failures: Cell::default(),
+        });
+        SEATS.with_borrow_mut(|seats| {
+            seats.retain(|_, seat| seat.strong_count() > 0);
+            seats.insert(plugin.id, Rc::downgrade(&seat));
+        });
+        if let Err(fault) = seat.make() {
+            seat.failed(&fault);
+        }
+        seat
+    }
+
+    /// The machine, or what streams get in its place.
+    #[inline]
+    pub(crate) fn machine(&self, now: &dyn Fn() -> Moment) -> Result<Rc<Machine>, Absent> {
+        if self.circuit.is_closed()
+            && let Some(machine) = &*self.machine.borrow()
+            && !machine.vm.is_dead()
+        {
+            return Ok(machine.clone());
+        }
+        self.machine_again(now())
+    }
+
+    /// The machine of that number, unless it failed or another one took its place.
+    #[inline]
+    pub(crate) fn alive(&self, serial: u32) -> Option<Rc<Machine>> {
+        let machine = self.machine.borrow();
+        machine.as_ref().filter(|machine| machine.vm.serial == serial && !machine.vm.is_dead()).cloned()
+    }
+
+    /// The machine that there is.
+    pub(crate) fn made(&self) -> Option<Rc<Machine>> {
+        self.machine.borrow().clone()
+    }
+
+    /// What a stream is answered with whose machine failed; `None` lets it pass.
+    pub(crate) fn answers_faults(&self) -> Option<u16> {
+        match (self.plugin.failure, self.plugin.facts.policy.on_error) {
+            (Failure::Policy, OnError::Continue) => None,
+            (Failure::Policy, OnError::Respond(status)) => Some(status),
+            // As Envoy does, even where it fails open.
+            (Failure::Closed | Failure::Open | Failure::Reload(..), _) => Some(503),
+        }
+    }
+
+    #[cold]
+    fn machine_again(&self, now: Moment) -> Result<Rc<Machine>, Absent> {
+        let policy = &self.plugin.facts.policy;
+        match self.plugin.failure {
+            Failure::Open => return Err(Absent::Bypassed),
+            Failure::Closed => return Err(Absent::Failing(503)),
+            Failure::Reload(base, most) => {
+                let due = *self.again.get().get_or_insert_with(|| now + backoff(base, most, self.failures.get()));
+                self.again.set(Some(due));
+                if now < due {
+                    self.reloads().inc(reloads::RELOAD_BACKOFF);
+                    return Err(Absent::Failing(503));
+                }
+            }
+            Failure::Policy => {
+                if !self.circuit.is_closed() && self.circuit.is_open(now) {
+                    return Err(self.absent());
+                }
+            }
+        }
+        let alive = self.machine.borrow().clone().filter(|machine| !machine.vm.is_dead());
+        if let Some(machine) = alive {
+            return Ok(machine);
+        }
+        match self.make() {
+            Ok(machine) => {
+                self.again.set(None);
+                if matches!(self.plugin.failure, Failure::Reload(..)) {
+                    self.reloads().inc(reloads::RELOAD_SUCCESS);
+                }
+                log(Level::Info, &format!("the WebAssembly plugin {} was started again", self.plugin.facts.name));
+                Ok(machine)
+            }
+            Err(fault) => {
+                self.failed(&fault);
+                self.failures.set(self.failures.get().saturating_add(1));
+                self.again.set(match self.plugin.failure {
+                    Failure::Reload(base, most) => {
+                        self.reloads().inc(reloads::RELOAD_FAILURE);
+                        Some(now + backoff(base, most, self.failures.get()))
+                    }
+                    _ => None,
+                });
+                if self.plugin.failure == Failure::Policy && self.circuit.fault(now) {
+                    self.account.set_circuit_open(true);
+                }
+                match policy.on_error {
+                    OnError::Respond(status) if self.plugin.failure == Failure::Policy => Err(Absent::Failing(status)),
+                    OnError::Continue if self.plugin.failure == Failure::Policy => Err(Absent::Bypassed),
+                    _ => Err(Absent::Failing(503)),
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn reloads(&self) -> Rc<Block> {
+        self.stats.block(&reloads::SET, &stat_part(&self.plugin.facts.name))
+    }
+
+    /// What the plugin model says about a plugin that is not there.
+    fn absent(&self) -> Absent {
+        match self.plugin.facts.policy.on_error {
+            OnError::Continue => Absent::Bypassed,
+            OnError::Respond(status) => Absent::Failing(status),
+        }
+    }
+
+    fn make(&self) -> Result<Rc<Machine>, Fault> {
+        let program = &self.plugin.program;
+        let block = self.stats.block(&machines::SET, ENGINE);
+        // The old one's root context goes before another one comes.
+        self.machine.take();
+        let vm = match shared(program) {
+            Some(vm) => vm,
+            None => {
+                let metrics = Metrics::new(&self.stats, "wasmcustom".to_owned(), "wasm");
+                let vm = Vm::start(program, Some(Worker { host: self.host.clone(), metrics }))?;
+                MACHINES.with_borrow_mut(|machines| {
+                    machines.retain(|_, vm| vm.strong_count() > 0);
+                    machines.insert(program.key, Rc::downgrade(&vm));
+                });
+                block.inc(machines::CREATED);
+                block.gauge_add(machines::ACTIVE, 1);
+                vm
+            }
+        };
+        let root = match vm.add_root(&self.plugin) {
+            Ok(root) => root,
+            Err(fault) => {
+                if Rc::strong_count(&vm) == 1 {
+                    block.gauge_sub(machines::ACTIVE, 1);
+                }
+                return Err(fault);
+            }
+        };
+        let machine = Rc::new(Machine { vm, root, block });
+        self.account.set_memory(machine.vm.memory());
+        *self.machine.borrow_mut() = Some(machine.clone());
+        Ok(machine)
+    }
+
+    fn failed(&self, fault: &Fault) {
+        log(Level::Error, &format!("the WebAssembly plugin {} does not start: {fault}", self.plugin.facts.name));
+    }
+
+    /// When a call begins, if its time is to be taken.
+    #[inline]
+    pub(crate) fn begin(&self, host: &dyn Host) -> Option<Moment> {
+        self.sampling.take().map(|_| host.now())
+    }
+
+    /// A call ended.
+    #[inline]
+    pub(crate) fn ended(&self, route: Option<&RouteFacts>, took: Option<Duration>, machine: &Machine) {
+        self.account.called(route, took);
+        if took.is_some() {
+            self.account.set_memory(machine.vm.memory());
+        }
+        if self.circuit.succeed() {
+            self.account.set_circuit_open(false);
+            self.failures.set(0);
+        }
+    }
+
+    /// A call failed.
+    #[cold]
+    pub(crate) fn fault(&self, route: Option<&RouteFacts>, fault: &Fault, now: Moment) {
+        let block = self.account.of(route);
+        block.inc(account::ERRORS);
+        match fault {
+            Fault::Cpu => block.inc(account::CPU_KILLS),
+            Fault::Memory => block.inc(account::MEMORY_KILLS),
+            Fault::Trap(_) | Fault::Dead | Fault::Refused(_) => {}
+        }
+        if self.plugin.failure == Failure::Policy && self.circuit.fault(now) {
+            block.inc(account::CIRCUIT_OPENED);
+            if self.account.set_circuit_open(true) {
+                let name = &self.plugin.facts.name;
+                log(Level::Warning, &format!("the plugin {name} failed too often and is passed by for a while"));
+            }
+        }
+    }
+
+    /// A stream went without the plugin.
+    #[cold]
+    pub(crate) fn bypassed(&self, route: Option<&RouteFacts>) {
+        self.account.of(route).inc(account::BYPASSED);
+    }
+}
+
+/// This worker's machine for a program, if there is one that works.
+fn shared(program: &Program) -> Option<Rc<Vm>> {
+    let known = MACHINES.with_borrow(|machines| machines.get(&program.key).and_then(Weak::upgrade));
+    known.filter(|vm| !vm.is_dead())
+}
+
+/// Doubles with each failure.
+fn backoff(base: Duration, most: Duration, failures: u32) -> Duration {
+    base.saturating_mul(1 << failures.min(20)).min(most)
+}

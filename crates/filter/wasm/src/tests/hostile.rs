@@ -1,0 +1,168 @@
+//! Modules that trap, loop and want everything: they end their machine, and what becomes of streams is the policy's.
+
+use std::time::SystemTime;
+
+use postrider_filter_api::Moment;
+
+use super::*;
+
+/// Traps, loops or grows without end, as the request's path says; otherwise notes that it ran.
+const WILD: &str = r#"
+    (func $path (result i32)
+        (drop (call $get (i32.const 0) $":path" (i32.const 16) (i32.const 20)))
+        (i32.load8_u (i32.add (call $place) (i32.const 1))))
+    (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+        (if (i32.eq (call $path) (i32.const 0x74)) (then (unreachable)))
+        (if (i32.eq (call $path) (i32.const 0x6c)) (then (loop $again (br $again))))
+        (if (i32.eq (call $path) (i32.const 0x6d)) (then
+            (if (i32.eq (memory.grow (i32.const 60000)) (i32.const -1)) (then (unreachable)))))
+        (call $note $"ran" (i32.const 1))
+        (i32.const 0))"#;
+
+fn to(path: &str) -> FakeStream {
+    FakeStream::new("GET", path, &[])
+}
+
+fn policy(failure: &str) -> Trial {
+    Trial::with("", &module(WILD), &[("failure_policy", text(failure))])
+}
+
+#[test]
+fn a_trap_answers_its_request_and_the_policy_the_next_ones() {
+    for (failure, next) in [("FAIL_CLOSED", Some(503)), ("UNSPECIFIED", Some(503)), ("FAIL_OPEN", None)] {
+        let mut trial = policy(failure);
+        trial.stream = to("/trap");
+        assert_eq!(status(trial.head(true)), 503, "{failure}");
+        trial.end();
+        trial.stream = to("/fine");
+        match (trial.head(true), next) {
+            (Action::Respond(reply), Some(expected)) => assert_eq!(reply.status, expected, "{failure}"),
+            (Action::Done, None) => assert_eq!(trial.noted("ran"), None, "{failure}"),
+            (other, _) => panic!("{failure}: {other:?}"),
+        }
+    }
+}
+
+thread_local! {
+    static NOW: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+fn clock() -> (Moment, SystemTime) {
+    (Moment::from_nanos(NOW.get() * 1_000_000), SystemTime::UNIX_EPOCH)
+}
+
+#[test]
+fn a_machine_is_made_again_after_a_while_where_that_is_wanted() {
+    let mut trial = policy("FAIL_RELOAD");
+    let mut ask = |path: &str, at: u64| {
+        NOW.set(at);
+        trial.stream = to(path);
+        trial.stream.host.clock = clock;
+        let action = trial.head(true);
+        let ran = trial.noted("ran").is_some();
+        trial.end();
+        (matches!(action, Action::Respond(_)), ran)
+    };
+    assert_eq!(ask("/fine", 0), (false, true));
+    assert_eq!(ask("/trap", 0), (true, false));
+    assert_eq!(ask("/fine", 10), (true, false));
+    assert_eq!(ask("/fine", 900), (true, false));
+    assert_eq!(ask("/fine", 1020), (false, true), "a second after the first that missed it");
+    assert_eq!(ask("/fine", 1021), (false, true));
+}
+
+fn manifest(fields: &[(&str, Value)]) -> Trial {
+    let mut all = vec![
+        ("name".to_owned(), text("wild")),
+        ("runtime".to_owned(), text("wasm")),
+        ("code".to_owned(), code(&module(WILD))),
+    ];
+    all.extend(fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+    Trial::of(
+        build(postrider_filter_plugin::KIND, &Value::Map(all)).unwrap_or_else(|errors| panic!("{errors:?}")),
+        None,
+    )
+}
+
+#[test]
+fn loops_and_memory_hogs_are_stopped_and_the_next_request_is_fine() {
+    let budget = map([("cpu", text("0.02s")), ("memory_bytes", Value::Integer(1 << 20))]);
+    let mut trial = manifest(&[("budget", budget)]);
+    for (path, cell) in [("/loop", 2), ("/memory", 3), ("/trap", 1)] {
+        trial.stream = to(path);
+        assert!(matches!(trial.head(true), Action::Done), "{path}: it goes on without the plugin");
+        assert_eq!(trial.counter("plugin.wild.default.", cell).max(1), 1, "{path}");
+        trial.end();
+        trial.stream = to("/fine");
+        assert!(matches!(trial.head(true), Action::Continue), "{path}");
+        assert_eq!(trial.noted("ran").as_deref(), Some("1"), "{path}");
+        trial.end();
+    }
+}
+
+#[test]
+fn a_failing_plugin_is_left_alone_and_answers_as_it_is_told_to() {
+    let circuit = map([("faults", Value::Integer(2)), ("retry", text("1s"))]);
+    let mut trial = manifest(&[("circuit", circuit), ("on_error", text("502"))]);
+    let mut ask = |path: &str, at: u64| {
+        NOW.set(at);
+        trial.stream = to(path);
+        trial.stream.host.clock = clock;
+        let action = trial.head(true);
+        trial.end();
+        match action {
+            Action::Respond(reply) => reply.status,
+            _ => 0,
+        }
+    };
+    assert_eq!([ask("/trap", 0), ask("/fine", 1), ask("/trap", 2), ask("/fine", 3)], [502, 0, 502, 502]);
+    assert_eq!([ask("/fine", 900), ask("/fine", 1100), ask("/fine", 1101)], [502, 0, 0]);
+}
+
+#[test]
+fn streams_in_a_machine_that_another_stream_ended_end_with_it() {
+    let mut trial = policy("FAIL_CLOSED");
+    trial.stream = to("/fine");
+    trial.head(false);
+    let mut other = State::default();
+    let mut wild = to("/trap");
+    let action = wild.with(|stream| trial.filter.on_request_headers(&mut other, stream, true));
+    assert_eq!(status(action), 503);
+    assert_eq!(status(trial.response(true)), 503);
+}
+
+#[test]
+fn an_allocator_that_lies_ends_in_a_status_or_a_trap() {
+    let text = r#"(module
+        (import "env" "proxy_get_header_map_pairs" (func $get_pairs (param i32 i32 i32) (result i32)))
+        (import "env" "proxy_send_local_response" (func $respond (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (func (export "proxy_abi_version_0_2_0"))
+        (func (export "proxy_on_memory_allocate") (param i32) (result i32) (i32.const -16))
+        (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+            (drop (call $respond
+                (i32.add (i32.const 400) (call $get_pairs (i32.const 0) (i32.const 0) (i32.const 4)))
+                (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const -1)))
+            (i32.const 0)))"#;
+    let mut trial = Trial::new(&wat::parse_str(text).unwrap());
+    assert_eq!(status(trial.head(true)), 406);
+}
+
+#[test]
+fn a_capability_that_was_not_given_is_not_there() {
+    let allowed = ["proxy_on_request_headers", "proxy_get_header_map_value", "proxy_set_property"];
+    let allowed = Value::Map(allowed.map(|name| (name.to_owned(), Value::Map(Vec::new()))).into());
+    let module = module(
+        r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+            (call $note $"read" (call $get (i32.const 0) $"x-one" (i32.const 16) (i32.const 20)))
+            (call $note $"changed" (i32.eq (call $add (i32.const 0) $"x" $"y") (i32.const 10)))
+            (i32.const 0))
+        (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32) (unreachable))"#,
+    );
+    let restriction = map([("allowed_capabilities", allowed)]);
+    let vm = map([("code", map([("local", code(&module))])), ("capability_restriction_config", restriction)]);
+    let mut trial = Trial::of(build(ENVOY, &map([("config", map([("vm_config", vm)]))])).unwrap(), None);
+    assert!(matches!(trial.head(true), Action::Continue));
+    assert_eq!((trial.noted("read").as_deref(), trial.noted("changed").as_deref()), (Some("0"), Some("1")));
+    assert!(matches!(trial.response(true), Action::Continue), "its callback is not one");
+}

@@ -1,0 +1,435 @@
+//! Modules of a few lines for the proxy-wasm ABI, which run here and in Envoy: what becomes of requests, and what modules see.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_tests::kit::config::extension;
+use postrider_tests::kit::proxy::accepted;
+use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
+use postrider_tests::plugins::{self, MANIFEST_ROUTE};
+use postrider_tests::site::{self, Site};
+use postrider_tests::{envoy, get, postrider_only};
+use serde_json::{Value, json};
+
+const PRELUDE: &str = r#"
+(import "env" "proxy_get_property" (func $get_property (param i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_set_property" (func $set_property (param i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_get_header_map_value" (func $get (param i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_add_header_map_value" (func $add (param i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_replace_header_map_value" (func $replace (param i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_remove_header_map_value" (func $remove (param i32 i32 i32) (result i32)))
+(import "env" "proxy_get_buffer_bytes" (func $get_buffer (param i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_set_buffer_bytes" (func $set_buffer (param i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_send_local_response" (func $respond (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_continue_stream" (func $continue (param i32) (result i32)))
+(import "env" "proxy_close_stream" (func $close (param i32) (result i32)))
+(import "env" "proxy_set_effective_context" (func $effective (param i32) (result i32)))
+(import "env" "proxy_http_call" (func $http_call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_define_metric" (func $define_metric (param i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_increment_metric" (func $increment (param i32 i64) (result i32)))
+(import "env" "proxy_record_metric" (func $record (param i32 i64) (result i32)))
+(import "env" "proxy_set_tick_period_milliseconds" (func $tick_period (param i32) (result i32)))
+(memory (export "memory") 4)
+(global $heap (mut i32) (i32.const 131072))
+(func (export "malloc") (param i32) (result i32)
+    (if (i32.gt_u (global.get $heap) (i32.const 200000)) (then (global.set $heap (i32.const 131072))))
+    (global.get $heap)
+    (global.set $heap (i32.add (global.get $heap) (i32.and (i32.add (local.get 0) (i32.const 15)) (i32.const -8)))))
+(func $place (result i32) (i32.load (i32.const 16)))
+(func $length (result i32) (i32.load (i32.const 20)))
+;; Adds a digit to a map.
+(func $digit (param i32 i32 i32 i32)
+    (i32.store8 (i32.const 0) (i32.add (local.get 3) (i32.const 48)))
+    (drop (call $add (local.get 0) (local.get 1) (local.get 2) (i32.const 0) (i32.const 1))))
+"#;
+
+/// A module with these functions, in base64. `$"text"` stands for the place and length of a text.
+fn module(abi: &str, functions: &str) -> Vec<u8> {
+    let (mut data, mut place) = (String::new(), 1024);
+    let mut parts = functions.split("$\"");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (literal, rest) = part.split_once('"').expect("a text ends");
+        let length = literal.len() - literal.matches('\\').count() * 2;
+        data.push_str(&format!("(data (i32.const {place}) \"{literal}\")\n"));
+        text.push_str(&format!("(i32.const {place}) (i32.const {length}){rest}"));
+        place += length + 1;
+    }
+    let abi = format!("(func (export \"proxy_abi_version_{abi}\"))");
+    wat::parse_str(format!("(module {PRELUDE}\n{abi}\n{text}\n{data})")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn filter(module: &[u8], more: Value) -> Value {
+    let mut config = json!({
+        "name": "plugin", "root_id": "root",
+        "vm_config": {
+            "vm_id": "vm", "runtime": "envoy.wasm.runtime.v8",
+            "code": {"local": {"inline_bytes": STANDARD.encode(module)}},
+        },
+    });
+    for (key, value) in more.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    extension("envoy.filters.http.wasm", "filters.http.wasm.v3.Wasm", json!({"config": config}))
+}
+
+/// A site whose one filter is a module with these functions.
+fn site(functions: &str) -> Site {
+    site::with([filter(&module("0_2_1", functions), json!({}))]).start()
+}
+
+const ON_REQUEST: &str = r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)"#;
+const ON_RESPONSE: &str = r#"(func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32)"#;
+
+#[test]
+fn headers_change_both_ways() {
+    let site = site(&format!(
+        r#"{ON_REQUEST}
+            (drop (call $get (i32.const 0) $":path" (i32.const 16) (i32.const 20)))
+            (drop (call $add (i32.const 0) $"x-path" (call $place) (call $length)))
+            (drop (call $replace (i32.const 0) $"x-old" $"new"))
+            (drop (call $remove (i32.const 0) $"x-gone"))
+            (i32.const 0))
+        {ON_RESPONSE}
+            (drop (call $get (i32.const 2) $":status" (i32.const 16) (i32.const 20)))
+            (drop (call $add (i32.const 2) $"x-status" (call $place) (call $length)))
+            (i32.const 0))"#
+    ));
+    let answer = site.get("/a?b", "x-old: 1\r\nx-gone: 1\r\n");
+    assert_eq!((answer.status, answer.header("x-status")), (200, "200"));
+    let seen = &site.origin.requests()[0].headers;
+    let values = ["x-path", "x-old", "x-gone"].map(|name| seen.values(name).join("|"));
+    assert_eq!(values, ["/a?b", "new", ""]);
+    assert_eq!(site.logged(1), "200 - via_upstream");
+}
+
+#[test]
+fn an_answer_of_the_modules_passes_its_own_response_callbacks() {
+    let functions = format!(
+        r#"{ON_REQUEST}
+            (drop (call $respond (i32.const 418) $"because" $"no\0a" $"\01\00\00\00\03\00\00\00\01\00\00\00x-a\001\00"
+                (i32.const -1)))
+            (i32.const 0))
+        {ON_RESPONSE}
+            (drop (call $add (i32.const 2) $"x-seen" $"yes"))
+            (i32.const 0))"#
+    );
+    let site = site(&functions);
+    let answer = site.get("/", "");
+    assert_eq!((answer.status, answer.text()), (418, "no\n"));
+    assert_eq!((answer.header("x-a"), answer.header("x-seen")), ("1", "yes"));
+    assert_eq!(site.logged(1), "418 - because");
+    assert!(site.origin.requests().is_empty());
+}
+
+#[test]
+fn an_answer_takes_the_place_of_the_upstreams() {
+    let functions =
+        format!(r#"{ON_RESPONSE} (drop (call $respond (i32.const 502) $"" $"bad" $"" (i32.const -1))) (i32.const 1))"#);
+    let site = site(&functions);
+    let answer = site.get("/", "");
+    assert_eq!((answer.status, answer.text()), (502, "bad"));
+}
+
+/// Traps on `/trap`.
+const TRAPS: &str = r#"
+    (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+        (drop (call $get (i32.const 0) $":path" (i32.const 16) (i32.const 20)))
+        (if (i32.eq (i32.load8_u (i32.add (call $place) (i32.const 1))) (i32.const 0x74)) (then (unreachable)))
+        (drop (call $add (i32.const 0) $"x-ran" $"yes"))
+        (i32.const 0))"#;
+
+#[test]
+fn a_trap_answers_503_and_then_the_policy_decides() {
+    for (policy, next) in [("FAIL_CLOSED", 503), ("FAIL_OPEN", 200), ("FAIL_RELOAD", 503)] {
+        let filter = filter(&module("0_2_0", TRAPS), json!({"failure_policy": policy}));
+        let site = site::with([filter]).start();
+        assert_eq!(site.get("/fine", "").status, 200, "{policy}");
+        let answer = site.get("/trap", "");
+        assert_eq!((answer.status, answer.text()), (503, ""), "{policy}");
+        assert_eq!(site.logged(2), "503 - wasm_fail_stream", "{policy}");
+        assert_eq!(site.get("/fine", "").status, next, "{policy}");
+        if next == 200 {
+            assert_eq!(site.origin.requests().pop().unwrap().headers.values("x-ran"), [""; 0], "it is passed by");
+        }
+    }
+}
+
+#[test]
+fn bodies_are_gathered_and_replaced_both_ways() {
+    let half = |name: &str, buffer: u32| {
+        format!(
+            r#"(func (export "proxy_on_{name}_headers") (param i32 i32 i32) (result i32)
+                (drop (call $remove (i32.const {}) $"content-length")) (i32.const 0))
+            (func (export "proxy_on_{name}_body") (param i32 i32 i32) (result i32)
+                (if (i32.eqz (local.get 2)) (then (return (i32.const 1))))
+                (drop (call $set_buffer (i32.const {buffer}) (i32.const 0) (i32.const 0) $"<"))
+                (drop (call $set_buffer (i32.const {buffer}) (i32.const 100000) (i32.const 0) $">"))
+                (i32.const 0))"#,
+            buffer * 2
+        )
+    };
+    let origin = Origin::start(|connection| {
+        while connection.request().is_some() {
+            connection.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n");
+        }
+    });
+    let filter = filter(&module("0_2_1", &(half("request", 0) + &half("response", 1))), json!({}));
+    let site = site::with([filter]).start_before(origin);
+    let answer = site.ask("POST", "/", "transfer-encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n");
+    assert_eq!((answer.status, answer.text()), (200, "<abcd>"));
+    assert_eq!(String::from_utf8_lossy(&site.origin.requests()[0].body), "<onetwo>");
+}
+
+/// Asks `service` with the request's `x-ask` as its path, and goes on or answers by the status. The token of a call is the
+/// stream's place in a table.
+const ASKS: &str = r#"
+    (global $pairs (mut i32) (i32.const 0))
+    (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+        (if (call $http_call $"service"
+                $"\03\00\00\00\05\00\00\00\02\00\00\00\07\00\00\00\03\00\00\00\0a\00\00\00\01\00\00\00:path\00/c\00:method\00GET\00:authority\00a\00"
+                (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 5000) (i32.const 32))
+            (then
+                (drop (call $respond (i32.const 500) $"" $"no call" $"" (i32.const -1)))
+                (return (i32.const 1))))
+        (i32.store (i32.add (i32.const 40000) (i32.mul (i32.load (i32.const 32)) (i32.const 4))) (local.get 0))
+        (i32.const 1))
+    (func (export "proxy_on_http_call_response") (param i32 i32 i32 i32 i32)
+        (drop (call $effective
+            (i32.load (i32.add (i32.const 40000) (i32.mul (local.get 1) (i32.const 4))))))
+        (if (i32.eqz (local.get 2)) (then
+            (drop (call $respond (i32.const 504) $"" $"no answer" $"" (i32.const -1)))
+            (return)))
+        (drop (call $get_buffer (i32.const 4) (i32.const 0) (i32.const 99) (i32.const 16) (i32.const 20)))
+        (drop (call $add (i32.const 0) $"x-answer" (call $place) (call $length)))
+        (drop (call $continue (i32.const 0))))"#;
+
+#[test]
+fn a_call_lets_its_stream_go_on() {
+    let service = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine");
+    let filter = filter(&module("0_2_1", ASKS), json!({}));
+    let site = site::with([filter]).cluster("service", &[service.address], json!({})).start();
+    for number in 0..3 {
+        let answer = site.ask("POST", "/", "content-length: 5\r\n\r\nhello");
+        assert_eq!(answer.status, 200, "{number}");
+    }
+    let requests = site.origin.requests();
+    assert_eq!(requests.len(), 3);
+    assert_eq!((requests[2].headers.values("x-answer"), &requests[2].body[..]), (vec!["fine"], &b"hello"[..]));
+    assert_eq!(service.requests()[0].target, "/c");
+}
+
+#[test]
+fn a_call_that_fails_is_told_so() {
+    let dead = Origin::start(|_| {});
+    let filter = filter(&module("0_2_1", ASKS), json!({}));
+    let site = site::with([filter]).cluster("service", &[dead.address], json!({})).start();
+    let answer = site.get("/", "");
+    // An answer of the proxy's own is one, too: 503 for a connection that broke.
+    assert!(matches!(answer.status, 200 | 504), "{answer:?}");
+}
+
+#[test]
+fn what_the_route_depends_on_is_looked_at_again() {
+    let functions = format!(r#"{ON_REQUEST} (drop (call $replace (i32.const 0) $"x-route" $"b")) (i32.const 0))"#);
+    let routes = json!([
+        {"match": {"prefix": "/", "headers": [{"name": "x-route", "string_match": {"exact": "b"}}]},
+         "direct_response": {"status": 202}},
+        {"match": {"prefix": "/"}, "direct_response": {"status": 201}},
+    ]);
+    let site = site::with([filter(&module("0_2_0", &functions), json!({}))]).routes(routes).start();
+    assert_eq!(site.get("/", "").status, 202);
+}
+
+#[test]
+fn properties_are_what_envoy_says() {
+    let paths = [
+        (r"request\00path", "path"),
+        (r"request\00method", "method"),
+        (r"request\00headers\00x-a", "header"),
+        (r"request\00protocol", "protocol"),
+        (r"plugin_name", "plugin"),
+        (r"plugin_root_id", "root"),
+        (r"plugin_vm_id", "vm"),
+        (r"xds\00cluster_name", "cluster"),
+        (r"xds\00route_name", "route"),
+        (r"metadata\00filter_metadata\00none", "metadata"),
+        (r"nothing", "nothing"),
+    ];
+    let mut body = String::new();
+    for (path, name) in paths {
+        body += &format!(
+            r#"(i32.store (i32.const 20) (i32.const 0))
+            (if (i32.eqz (call $get_property $"{path}" (i32.const 16) (i32.const 20)))
+                (then (drop (call $add (i32.const 0) $"p-{name}" (call $place) (call $length)))))"#
+        );
+    }
+    // Numbers are eight bytes.
+    body += r#"(drop (call $get_property $"destination\00port" (i32.const 16) (i32.const 20)))
+        (call $digit (i32.const 0) $"p-port" (call $length))"#;
+    let filter = filter(&module("0_2_1", &format!("{ON_REQUEST} {body} (i32.const 0))")), json!({}));
+    let site = site::with([filter])
+        .routes(json!([{"name": "named", "match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .start();
+    assert_eq!(site.get("/a?b", "x-a: 1\r\n").status, 200);
+    let seen = &site.origin.requests()[0].headers;
+    let names = ["path", "method", "header", "protocol", "plugin", "root", "vm", "cluster", "route", "nothing", "port"];
+    let values = names.map(|name| seen.values(&format!("p-{name}")).join("|"));
+    let expected = ["/a?b", "GET", "1", "HTTP/1.1", "plugin", "root", "vm", "origin", "named", "", "8"];
+    assert_eq!(values, expected);
+}
+
+#[test]
+fn statistics_and_written_properties_are_seen_outside() {
+    let functions = format!(
+        r#"(func (export "proxy_on_configure") (param i32 i32) (result i32)
+            (drop (call $define_metric (i32.const 0) $"things" (i32.const 32)))
+            (drop (call $define_metric (i32.const 1) $"level" (i32.const 36)))
+            (i32.const 1))
+        {ON_REQUEST}
+            (drop (call $increment (i32.load (i32.const 32)) (i64.const 3)))
+            (drop (call $record (i32.load (i32.const 36)) (i64.const 7)))
+            (drop (call $set_property $"mine" $"words"))
+            (i32.const 0))"#
+    );
+    let filter = filter(&module("0_2_1", &functions), json!({}));
+    let site = site::with([filter]).log("%FILTER_STATE(wasm.mine:PLAIN)%").start();
+    site.get("/", "");
+    site.get("/", "");
+    assert_eq!((site.stat("wasmcustom.things"), site.stat("wasmcustom.level")), (6, 7));
+    assert_eq!(site.logged(1), "words");
+}
+
+#[test]
+fn callbacks_come_in_their_order() {
+    let step = |name: &str| format!(r#"(call $step $"{name}")"#);
+    let functions = format!(
+        r#"(global $end (mut i32) (i32.const 50000))
+        (func $step (param i32 i32)
+            (memory.copy (global.get $end) (local.get 0) (local.get 1))
+            (global.set $end (i32.add (global.get $end) (local.get 1))))
+        (func (export "proxy_on_vm_start") (param i32 i32) (result i32) {} (i32.const 1))
+        (func (export "proxy_on_configure") (param i32 i32) (result i32) {} (i32.const 1))
+        (func (export "proxy_on_context_create") (param i32 i32)
+            (if (local.get 1) (then {}) (else {})))
+        {ON_REQUEST} {}
+            (drop (call $add (i32.const 0) $"x-steps" (i32.const 50000)
+                (i32.sub (global.get $end) (i32.const 50000))))
+            (i32.const 0))
+        {ON_RESPONSE} {} (i32.const 0))
+        (func (export "proxy_on_log") (param i32) {})
+        (func (export "proxy_on_done") (param i32) (result i32) {} (i32.const 1))
+        (func (export "proxy_on_delete") (param i32) {})"#,
+        step("start "),
+        step("configure "),
+        step("stream "),
+        step("root "),
+        step("request "),
+        step("response "),
+        step("log "),
+        step("done "),
+        step("delete "),
+    );
+    let site = site(&functions);
+    site.get("/", "");
+    site.logged(1);
+    let later = || {
+        site.get("/", "");
+        site.origin.requests().pop().unwrap().headers.values("x-steps").join("")
+    };
+    assert_eq!(site.origin.requests()[0].headers.values("x-steps"), ["root start configure stream request"]);
+    let mut steps = String::new();
+    wait_until("the first stream's end", || {
+        steps = later();
+        steps.contains("delete")
+    });
+    let first = "root start configure stream request response log done delete ";
+    assert!(steps.starts_with(first), "{steps}");
+}
+
+#[test]
+fn a_module_that_refuses_its_configuration_keeps_the_proxy_from_starting() {
+    let refuses = module("0_2_1", r#"(func (export "proxy_on_configure") (param i32 i32) (result i32) (i32.const 0))"#);
+    let config = Config::new().http(json!({
+        "http_filters": [filter(&refuses, json!({})), postrider_tests::kit::config::router()],
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+            {"match": {"prefix": "/"}, "direct_response": {"status": 200}},
+        ]}]},
+    }));
+    let folder = TempDir::new();
+    let path = folder.path().join("config.yaml");
+    std::fs::write(&path, config.to_yaml()).unwrap();
+    if envoy() {
+        return;
+    }
+    let finished = postrider_tests::kit::proxy::run(&["validate", "-c", path.to_str().unwrap()]);
+    assert_ne!(finished.code, Some(0));
+    let text = format!("{}{}", finished.stdout, finished.stderr);
+    assert!(text.contains("`proxy_on_configure` returned false"), "{text}");
+}
+
+#[test]
+fn code_that_changes_is_loaded_beside_the_old_one() {
+    if !postrider_only() {
+        return;
+    }
+    let names = |name: &str| {
+        let body = format!(r#"{ON_REQUEST} (drop (call $add (i32.const 0) $"x-code" $"{name}")) (i32.const 0))"#);
+        module("0_2_1", &body)
+    };
+    let folder = TempDir::new();
+    let code = folder.path().join("plugin.wasm");
+    std::fs::write(&code, names("one")).unwrap();
+    let origin = Origin::echo("a");
+    let plugin = plugins::manifest("p", json!({"runtime": "wasm", "code": {"filename": code}}));
+    let config = plugins::config(&[plugin], plugins::everything(), &origin);
+    let proxy = Proxy::start(&config);
+    assert_eq!(plugins::seen(&proxy, &origin, "/", "x-code"), "one");
+    let new = folder.path().join("new");
+    std::fs::write(&new, names("two")).unwrap();
+    std::fs::rename(&new, &code).unwrap();
+    wait_until("the new code", || plugins::seen(&proxy, &origin, "/", "x-code") == "two");
+    let shown = proxy.admin_json("/plugins");
+    assert!(shown.to_string().contains("wasm"), "{shown}");
+}
+
+#[test]
+fn routes_configure_a_plugin_at_four_scopes() {
+    if !postrider_only() {
+        return;
+    }
+    let functions = format!(
+        r#"{ON_REQUEST}
+            (drop (call $get_buffer (i32.const 7) (i32.const 0) (i32.const 99) (i32.const 16) (i32.const 20)))
+            (drop (call $add (i32.const 0) $"x-config" (call $place) (call $length)))
+            (i32.const 0))"#
+    );
+    let code = json!({"inline_bytes": STANDARD.encode(module("0_2_1", &functions))});
+    let plugin = plugins::manifest("p", json!({"runtime": "wasm", "code": code, "config": {"of": "gateway"}}));
+    let own = |of: &str| json!({"p": {"@type": MANIFEST_ROUTE, "config": {"of": of}}});
+    let routes = json!([
+        {"match": {"prefix": "/route"}, "route": {"cluster": "origin"}, "typed_per_filter_config": own("route")},
+        {"match": {"prefix": "/off"}, "route": {"cluster": "origin"},
+         "typed_per_filter_config": {"p": {"@type": MANIFEST_ROUTE, "disabled": true}}},
+        {"match": {"prefix": "/cluster"}, "route": {"weighted_clusters": {"clusters": [
+            {"name": "origin", "weight": 1, "typed_per_filter_config": own("cluster")}]}},
+         "typed_per_filter_config": own("route")},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let origin = Origin::echo("a");
+    let mut proxy = Proxy::start(&plugins::config(&[plugin.clone()], routes.clone(), &origin));
+    let seen = |proxy: &Proxy, path: &str| plugins::seen(proxy, &origin, path, "x-config");
+    let all = ["/route", "/off", "/cluster", "/"].map(|path| seen(&proxy, path));
+    assert_eq!(all, [r#"{"of":"route"}"#, "", r#"{"of":"cluster"}"#, r#"{"of":"gateway"}"#]);
+    let mut changed = plugin;
+    changed["typed_config"]["config"] = json!({"of": "new"});
+    assert!(accepted(&proxy.reload(plugins::config(&[changed], routes, &origin).to_yaml())));
+    assert_eq!(seen(&proxy, "/"), r#"{"of":"new"}"#);
+}
+
+#[test]
+fn a_stream_that_is_closed_gets_no_answer() {
+    let site = site(&format!("{ON_REQUEST} (drop (call $close (i32.const 0))) (i32.const 1))"));
+    let mut client = site.proxy.client();
+    client.send(get("/"));
+    assert!(client.closed());
+}
