@@ -37,6 +37,7 @@ test: build $(GRPC_TOOLS)/built $(PEBBLE) ## pass all tests (unit, wire, end to 
 	@.ci/need curl openssl nginx wrk ab python3 nghttp h2load chromium testssl
 	@.ci/autobahn $(TOOLS)/autobahn
 	@.ci/envoy $(TOOLS)/envoy
+	@.ci/golang $(TOOLS)/golang
 	@.ci/wasm $(TOOLS)/wasm
 	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} ENVOY_BIN=$${ENVOY_BIN:-$(TOOLS)/envoy/bin/envoy} PEBBLE=$(PEBBLE) cargo test --locked --workspace
 	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}

@@ -8,6 +8,7 @@
 pub use postrider_testkit as kit;
 
 pub mod attack;
+pub mod golang;
 pub mod grpc;
 pub mod grpc_origin;
 pub mod h2_client;

@@ -20,6 +20,7 @@ const DATA_PATH: &[&str] = &[
     "filter-api",
     "filter-native",
     "filter-plugin",
+    "filter-golang",
     "filter-lua",
     "filter-module",
     "filter-wasm",

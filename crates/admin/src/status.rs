@@ -182,9 +182,9 @@ pub struct PluginStatus {
     pub digest: String,
     /// `continue`, or the status that the request is answered with.
     pub on_error: String,
-    /// For one call.
+    /// For one call; [`Duration::MAX`] when nothing bounds it.
     pub cpu: Duration,
-    /// Bytes, per worker.
+    /// Bytes, per worker; [`usize::MAX`] when nothing bounds them.
     pub memory: usize,
     pub circuit: CircuitStatus,
     /// The clusters that it may call; `None` is any.

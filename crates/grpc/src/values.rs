@@ -1,6 +1,7 @@
 //! `google.protobuf.Struct` and plain values of the model, each as the other.
 
 use postrider_model::Value;
+use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct};
 
@@ -31,6 +32,11 @@ pub fn value_of(kind: Kind) -> prost_types::Value {
 /// A Struct as a map. How deep it may nest is `prost`'s affair, which refuses to decode more than a hundred levels.
 pub fn from_struct(value: &Struct) -> Value {
     Value::Map(value.fields.iter().map(|(key, value)| (key.clone(), from_value(value))).collect())
+}
+
+/// A serialised `google.protobuf.Value`; `None` when it is none.
+pub fn decode_value(bytes: &[u8]) -> Option<Value> {
+    prost_types::Value::decode(bytes).ok().as_ref().map(from_value)
 }
 
 fn from_value(value: &prost_types::Value) -> Value {

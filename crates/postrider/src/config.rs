@@ -154,11 +154,16 @@ pub fn filters() -> Registry {
     for kind in ["envoy.extensions.filters.http.wasm.v3.Wasm"] {
         registry.register(kind, |_, _| Err(left_out("WebAssembly", "wasm")));
     }
+    #[cfg(feature = "golang")]
+    postrider_filter_golang::register(&mut registry);
+    #[cfg(not(feature = "golang"))]
+    registry
+        .register("envoy.extensions.filters.http.golang.v3alpha.Config", |_, _| Err(left_out("Go filters", "golang")));
     registry
 }
 
 /// Why a filter that people know of is not there.
-#[cfg(not(all(feature = "modules", feature = "wasm")))]
+#[cfg(not(all(feature = "golang", feature = "modules", feature = "wasm")))]
 fn left_out(what: &str, feature: &str) -> Vec<ValueError> {
     let message = format!("this binary was built without {what}: build it with the feature `{feature}`");
     vec![ValueError { path: String::new(), message }]
@@ -171,6 +176,8 @@ fn left_out(what: &str, feature: &str) -> Vec<ValueError> {
 pub fn check(input: &Input, previous: Option<&Plan>, workers: usize) -> Result<Checked, ReadError> {
     #[cfg(feature = "modules")]
     postrider_filter_module::set_concurrency(u32::try_from(workers).unwrap_or(u32::MAX));
+    #[cfg(feature = "golang")]
+    postrider_filter_golang::settle_workers(workers);
     let registry = filters();
     library().check();
     let outcome = load(input, &registry)?;

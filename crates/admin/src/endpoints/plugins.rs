@@ -146,8 +146,8 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
         "digest": plugin.digest,
         "policy": {
             "on_error": plugin.on_error,
-            "cpu_ms": millis(plugin.cpu),
-            "memory_bytes": plugin.memory,
+            "cpu_ms": (plugin.cpu != Duration::MAX).then(|| millis(plugin.cpu)),
+            "memory_bytes": (plugin.memory != usize::MAX).then_some(plugin.memory),
             "circuit": {
                 "faults": plugin.circuit.faults,
                 "window_ms": millis(plugin.circuit.window),
@@ -187,13 +187,11 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
             format!("circuit opens at {faults} faults in {} for {}", seconds(policy.window), seconds(policy.retry))
         }
     };
-    let memory = plugin.memory >> 20;
-    writeln!(
-        out,
-        "  on error {}; a call has {} ms, a worker {memory} MiB; {circuit}",
-        plugin.on_error,
-        millis(plugin.cpu)
-    )?;
+    let budget = match plugin.cpu {
+        Duration::MAX => "no budget".to_owned(),
+        cpu => format!("a call has {} ms, a worker {} MiB", millis(cpu), plugin.memory >> 20),
+    };
+    writeln!(out, "  on error {}; {budget}; {circuit}", plugin.on_error)?;
     if let Some(clusters) = &plugin.clusters {
         writeln!(out, "  may call {}", clusters.join(", "))?;
     }

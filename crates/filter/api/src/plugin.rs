@@ -28,9 +28,9 @@ pub struct Facts {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     pub on_error: OnError,
-    /// For one call of a hook, between two waits.
+    /// For one call of a hook, between two waits; [`Duration::MAX`] where nothing bounds it.
     pub cpu: Duration,
-    /// Bytes of its virtual machine, per worker.
+    /// Bytes of its virtual machine, per worker; [`usize::MAX`] where nothing bounds them.
     pub memory: usize,
     pub circuit: CircuitRule,
     /// The clusters that it may call; `None` is any.

@@ -98,6 +98,24 @@ impl Code {
         }
     }
 
+    /// Machine code: `filename` alone, which is looked at but neither kept nor watched, since it is loaded by its path.
+    ///
+    /// # Errors
+    /// No `filename`, one that cannot be read, and every other field.
+    pub fn machine(mut source: Fields<'_>) -> Result<Code, ConfigError> {
+        let path = source.string("filename").map_err(|error| vec![error])?.unwrap_or_default();
+        let code = match fs::read(path) {
+            _ if path.is_empty() => Err("machine code is loaded from a file: set `filename`".to_owned()),
+            Ok(content) => Ok(Code { text: Vec::new(), ..Code::inline(content, path) }),
+            Err(error) => Err(format!("cannot read {path}: {error}")),
+        };
+        let code = code.map_err(|message| vec![source.error("filename", message)]);
+        match (code, source.finish()) {
+            (Ok(code), Ok(())) => Ok(code),
+            (code, rest) => Err(code.err().into_iter().chain(rest.err()).flatten().collect()),
+        }
+    }
+
     /// What tells later whether code that was fetched is still what its place has; `None` for other code.
     pub fn edition(&self) -> Option<Edition> {
         self.remote.clone().map(|remote| Edition { remote, digest: self.digest.clone() })

@@ -74,13 +74,24 @@ impl Manifest {
     /// # Errors
     /// As for [`Manifest::read`].
     pub fn read_up_to(value: &Value, max_code: u64) -> Result<Manifest, ConfigError> {
+        Manifest::read_with(value, |source| Code::read_anywhere(source, max_code))
+    }
+
+    /// The same, for a runtime whose code is read another way.
+    ///
+    /// # Errors
+    /// As for [`Manifest::read`].
+    pub fn read_with(
+        value: &Value,
+        read_code: impl FnOnce(Fields<'_>) -> Result<Code, ConfigError>,
+    ) -> Result<Manifest, ConfigError> {
         let mut fields = value.fields().map_err(|error| vec![error])?;
         let mut errors = Vec::new();
         let name = required(&mut fields, "name", "the name that routes and statistics know it by", &mut errors);
         let version = keep(fields.string("version"), &mut errors).flatten().unwrap_or_default().to_owned();
         let runtime = required(&mut fields, "runtime", "what runs it, such as `rider`", &mut errors);
         let code = match keep(fields.map("code"), &mut errors) {
-            Some(Some(source)) => Code::read_anywhere(source, max_code).map_err(|found| errors.extend(found)).ok(),
+            Some(Some(source)) => read_code(source).map_err(|found| errors.extend(found)).ok(),
             Some(None) => {
                 errors.push(fields.error("code", "there is no `code`"));
                 None

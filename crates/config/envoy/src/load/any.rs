@@ -18,13 +18,19 @@ const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.Typed
 /// chain.
 pub const OPTIONAL: &str = "envoy.config.route.v3.FilterConfig.config";
 
+/// Fields in which a TypedStruct is what the extension's own code reads, not a detour to a message that is known here.
+const OPAQUE: [&str; 2] = [
+    "envoy.extensions.filters.http.golang.v3alpha.Config.plugin_config",
+    "envoy.extensions.filters.http.golang.v3alpha.RouterPlugin.config",
+];
+
 /// An `Any` without a type.
 pub fn untyped() -> Value {
     unresolved(String::new(), None)
 }
 
 /// Reads an `Any`. Without a usable type the result has no message, and the reason is reported.
-pub fn decode(decoder: &mut Decoder<'_>, node: &Node) -> Value {
+pub fn decode(decoder: &mut Decoder<'_>, node: &Node, field: &str) -> Value {
     let NodeKind::Map(pairs) = &node.kind else {
         decoder.wrong_type(node, "a mapping with an `@type`");
         return unresolved(String::new(), None);
@@ -39,6 +45,9 @@ pub fn decode(decoder: &mut Decoder<'_>, node: &Node) -> Value {
         decoder.report(Diagnostic::error("wrong-type", message).at(pair.value.span));
         return unresolved(String::new(), Some(pair.value.span));
     };
+    if OPAQUE.contains(&field) && TYPED_STRUCTS.contains(&type_name(url)) {
+        return typed(decoder, node, pairs, url, pair.value.span);
+    }
     resolve(decoder, node, pairs, url, pair.value.span, None)
 }
 
@@ -90,6 +99,15 @@ fn resolve(
         Some(decoder.fields(node.span, pairs, &descriptor))
     };
     Value::Any(Box::new(Any { type_url: url.to_owned(), type_url_span: Some(span), message, wrapper }))
+}
+
+/// Reads a TypedStruct as what it is.
+fn typed(decoder: &mut Decoder<'_>, node: &Node, pairs: &[Pair], url: &str, span: Span) -> Value {
+    let Some(descriptor) = decoder.pool.get_message_by_name(type_name(url)) else {
+        return unresolved(url.to_owned(), Some(span));
+    };
+    let message = Some(decoder.fields(node.span, pairs, &descriptor));
+    Value::Any(Box::new(Any { type_url: url.to_owned(), type_url_span: Some(span), message, wrapper: None }))
 }
 
 /// Reads `value` as the message that `type_url` names: the Struct between is a detour for those who lack the type.

@@ -159,7 +159,11 @@ impl<'d> Decoder<'d> {
         match (&kind, &node.kind) {
             (Kind::Message(descriptor), _) if descriptor.full_name() == "google.protobuf.Any" => {
                 let empty = matches!(&node.kind, NodeKind::Map(pairs) if pairs.is_empty());
-                if empty && field.full_name() == any::OPTIONAL { any::untyped() } else { any::decode(self, node) }
+                if empty && field.full_name() == any::OPTIONAL {
+                    any::untyped()
+                } else {
+                    any::decode(self, node, field.full_name())
+                }
             }
             (Kind::Message(descriptor), _) => {
                 let message = self.message(node, descriptor);

@@ -151,6 +151,16 @@ fn supply<'m>(
     }
     let asks = asks || asks_for_generic(message.type_name());
     for field in &message.fields {
+        if let Wire::List(items) = &field.value {
+            let name = field.descriptor.name();
+            let Some((_, Value::List(below))) = entries.iter_mut().find(|(key, _)| key == name) else { continue };
+            for (index, (item, below)) in items.iter().zip(below).enumerate() {
+                if let Wire::Message(inner) = &item.value {
+                    supply(cx, config, inner, &format!("{path}.{name}[{index}]"), asks, below);
+                }
+            }
+            continue;
+        }
         let inner = match &field.value {
             Wire::Message(inner) => Some(&**inner),
             Wire::Any(any) => any.message.as_ref(),

@@ -1,0 +1,77 @@
+//! What Go filters are given: configurations that only their own code can read, and secrets.
+
+use postrider_config_core::{SourceFile, render};
+use postrider_config_envoy::{LoadOptions, Outcome, load};
+use postrider_model::{ConnectionHandler, Value};
+
+fn outcome(fields: &str) -> Outcome {
+    let text = format!(
+        r#"
+static_resources:
+  secrets: [{{ name: s, generic_secret: {{ secret: {{ inline_string: hush }} }} }}]
+  listeners:
+  - name: l
+    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 1 }} }}
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: x
+          route_config: {{}}
+          http_filters:
+          - name: go
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.golang.v3alpha.Config
+              library_id: l
+              library_path: l.so
+              plugin_name: p
+              {fields}
+          - name: router
+            typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
+"#
+    );
+    let knows = |kind: &str| kind.ends_with("golang.v3alpha.Config");
+    load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &knows)
+}
+
+/// What the filter gets; panics when it is refused.
+fn given(fields: &str, key: &str) -> Value {
+    let outcome = outcome(fields);
+    assert_eq!(render::text(&outcome.diagnostics, &outcome.sources, false), "");
+    let snapshot = outcome.snapshot.unwrap();
+    let ConnectionHandler::Http(http) = &snapshot.listeners[0].filter_chains[0].handler else { panic!() };
+    http.filters[0].config.fields().unwrap().value(key).unwrap().clone()
+}
+
+fn map(entries: &[(&str, Value)]) -> Value {
+    Value::Map(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
+}
+
+fn text(text: &str) -> Value {
+    Value::String(text.to_owned())
+}
+
+#[test]
+fn a_struct_reaches_the_plugin_as_it_is_whatever_type_it_names() {
+    let url = "type.googleapis.com/xds.type.v3.TypedStruct";
+    for (name, named) in [("", None), ("type_url: x/only.Plugins.Know, ", Some("x/only.Plugins.Know"))] {
+        let fields = format!(r#"plugin_config: {{ "@type": {url}, {name}value: {{ a: [1, b] }} }}"#);
+        let inner = map(&[("a", Value::List(vec![Value::Integer(1), text("b")]))]);
+        let mut wanted = vec![("@type", text(url))];
+        wanted.extend(named.map(|named| ("type_url", text(named))));
+        wanted.push(("value", inner));
+        assert_eq!(given(&fields, "plugin_config"), map(&wanted));
+    }
+}
+
+#[test]
+fn secrets_stand_beside_their_names() {
+    let secret = map(&[("secret", map(&[("inline_string", text("hush"))]))]);
+    let wanted = Value::List(vec![map(&[("name", text("s")), ("generic_secret", secret)])]);
+    assert_eq!(given("generic_secrets: [{ name: s }]", "generic_secrets"), wanted);
+    let refused = outcome("generic_secrets: [{ name: other }]");
+    let said = render::text(&refused.diagnostics, &refused.sources, false);
+    assert!(said.contains("there is no generic secret `other`"), "{said}");
+    assert!(said.contains("generic_secrets[0].name"), "{said}");
+}

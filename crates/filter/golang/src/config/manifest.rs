@@ -1,0 +1,120 @@
+//! Plugin manifests whose runtime is Go.
+
+use std::sync::Arc;
+
+use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY, Facts};
+use postrider_filter_api::{ConfigError, Factory};
+use postrider_filter_plugin::read::keep;
+use postrider_filter_plugin::{Code, Manifest};
+use postrider_model::{Value, ValueError};
+
+use super::routes::{MergePolicy, Overrides};
+use super::{GoFactory, Wanted, any, unbounded};
+use crate::filter::Recipe;
+use crate::questions::Secrets;
+
+/// The name of this runtime in manifests.
+pub(super) const RUNTIME: &str = "go";
+
+/// Phases that Go code only comes to through the head of the message.
+const BEHIND_HEADS: [(&str, &str); 4] = [
+    ("request_body", "request_headers"),
+    ("request_trailers", "request_headers"),
+    ("response_body", "response_headers"),
+    ("response_trailers", "response_headers"),
+];
+
+/// Reads a manifest, and has its library read the configuration.
+pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+    let manifest = Manifest::read_with(value, Code::machine)?;
+    let mut errors = refused(&manifest);
+    let plugin = plugin_name(&manifest, &mut errors);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let wanted = Wanted {
+        path: &manifest.code.source,
+        plugin: &plugin,
+        config: any::of_object(&manifest.config),
+        merge: MergePolicy::MostSpecific,
+        overrides: Overrides::Manifest(manifest.schema.clone()),
+        files: Vec::new(),
+    };
+    let facts = manifest.facts(RUNTIME);
+    let facts = Facts { policy: unbounded(facts.policy.clone()), ..facts };
+    let recipe = |_: &crate::library::Library| Recipe {
+        facts: Arc::new(facts),
+        secrets: Secrets::default(),
+        answers_as_envoy: false,
+        phases: manifest.phases.clone(),
+    };
+    GoFactory::new(wanted, recipe, ["code.filename", "config"])
+}
+
+/// What a manifest may say and Go code cannot be held to.
+fn refused(manifest: &Manifest) -> ConfigError {
+    let mut errors = Vec::new();
+    let mut refuse = |path: &str, message: &str| {
+        errors.push(ValueError { path: path.to_owned(), message: message.to_owned() });
+    };
+    if manifest.policy.cpu != DEFAULT_CPU || manifest.policy.memory != DEFAULT_MEMORY {
+        refuse("budget", "Go code cannot be stopped or bounded from outside: the runtime `go` takes no budget");
+    }
+    if manifest.policy.clusters.is_some() {
+        refuse("clusters", "Go code makes its calls by itself: the runtime `go` cannot bound them to clusters");
+    }
+    let names = |phase: &str| manifest.phases.iter().any(|named| named == phase);
+    for (phase, head) in BEHIND_HEADS {
+        if names(phase) && !names(head) {
+            refuse("phases", &format!("`{phase}` needs `{head}` beside it: Go code sees the head of a message first"));
+        }
+    }
+    errors
+}
+
+/// The name that the library knows the plugin by: the manifest's, unless `options.plugin_name` says another.
+fn plugin_name(manifest: &Manifest, errors: &mut ConfigError) -> String {
+    let mut options = match manifest.options.fields() {
+        Ok(options) => options,
+        Err(error) => {
+            errors.push(error);
+            return String::new();
+        }
+    };
+    let mut found = Vec::new();
+    let name = keep(options.string("plugin_name"), &mut found).flatten().filter(|name| !name.is_empty());
+    let name = name.unwrap_or(&manifest.name).to_owned();
+    match keep(options.string("isolation"), &mut found).flatten() {
+        None | Some("none") => {}
+        Some("process") => {
+            found.push(options.error("isolation", "Go plugins in processes of their own are not supported yet"));
+        }
+        Some(other) => found.push(options.error("isolation", format!("expected `none`, found `{other}`"))),
+    }
+    found.extend(options.finish().err().into_iter().flatten());
+    let below = |error: ValueError| ValueError { path: format!("options.{}", error.path), message: error.message };
+    errors.extend(found.into_iter().map(below));
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_filter_plugin::json::from_json_text;
+
+    use super::*;
+
+    #[test]
+    fn what_go_code_cannot_be_held_to_is_refused() {
+        let own = std::env::current_exe().unwrap();
+        let text = format!(
+            r#"{{"name": "n", "runtime": "go", "code": {{"filename": {own:?}}}, "budget": {{"cpu": "0.010s"}},
+                "clusters": ["a"], "phases": ["request_body"], "options": {{"isolation": "process", "x": 1}}}}"#
+        );
+        let errors = build("", &from_json_text(&text).unwrap()).err().unwrap();
+        let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
+        assert_eq!(paths, ["budget", "clusters", "phases", "options.isolation", "options.x"]);
+        let inline = r#"{"name": "n", "runtime": "go", "code": {"inline_string": "x"}}"#;
+        let errors = build("", &from_json_text(inline).unwrap()).err().unwrap();
+        assert_eq!((errors[0].path.as_str(), errors.len()), ("code.filename", 2), "{errors:?}");
+    }
+}

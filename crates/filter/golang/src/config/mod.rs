@@ -1,0 +1,168 @@
+//! Configurations: Envoy's Go filter, and plugin manifests whose runtime is Go.
+
+mod any;
+mod envoy;
+mod manifest;
+mod routes;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use postrider_filter_api::plugin::{Facts, Policy};
+use postrider_filter_api::{
+    ConfigError, Factory, Filter, Place, Registry, RouteConfig, Sampling, ScopedConfigs, WatchedFile,
+};
+use postrider_filter_plugin::{Account, Circuit, register_runtimes};
+use postrider_model::{Value, ValueError};
+
+use crate::filter::{GoFilter, Plugin, Recipe, stat};
+use crate::library::{self, Library};
+use crate::metrics::Metrics;
+use crate::parsed::{self, Parsed};
+use crate::pool::Pool;
+use routes::{MergePolicy, Override, Overrides};
+
+/// Makes the Go filter known by the type of its configuration, and the runtime by its name in manifests.
+pub fn register(registry: &mut Registry) {
+    registry.register(envoy::KIND, envoy::build);
+    register_runtimes(registry, &[manifest::RUNTIME], manifest::build);
+}
+
+/// The workers of this process: the first number that is said stays.
+static WORKERS: AtomicU32 = AtomicU32::new(0);
+
+/// How many workers there will be at most. Go code is told once, with the first configuration of each library; so whoever
+/// starts workers says it before any configuration is read.
+pub fn settle_workers(workers: usize) {
+    let workers = u32::try_from(workers).unwrap_or(u32::MAX).max(1);
+    // Only the first counts.
+    let _ = WORKERS.compare_exchange(0, workers, Ordering::AcqRel, Ordering::Acquire);
+}
+
+fn workers() -> u32 {
+    WORKERS.load(Ordering::Acquire).max(1)
+}
+
+/// Nothing bounds what Go code takes.
+fn unbounded(policy: Policy) -> Policy {
+    Policy { cpu: Duration::MAX, memory: usize::MAX, ..policy }
+}
+
+/// A plugin with its own configuration, which Go code has parsed.
+struct GoFactory {
+    /// Distinct for each configuration that was read.
+    id: u64,
+    library: &'static Library,
+    recipe: Arc<Recipe>,
+    base: Arc<Parsed>,
+    metrics: Arc<Metrics>,
+    merge: MergePolicy,
+    overrides: Overrides,
+    files: Vec<WatchedFile>,
+}
+
+/// What a factory is made from.
+struct Wanted<'w> {
+    path: &'w str,
+    plugin: &'w str,
+    /// A serialised `Any`; empty when there is none.
+    config: Vec<u8>,
+    merge: MergePolicy,
+    overrides: Overrides,
+    files: Vec<WatchedFile>,
+}
+
+impl GoFactory {
+    /// Loads the library and has Go code read the configuration. `at` says where a failure belongs: the path, and the
+    /// configuration.
+    fn new(
+        wanted: Wanted<'_>,
+        recipe: impl FnOnce(&Library) -> Recipe,
+        at: [&str; 2],
+    ) -> Result<Arc<dyn Factory>, ConfigError> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let refused = |path: &str, message: String| vec![ValueError { path: path.to_owned(), message }];
+        let [path_at, config_at] = at;
+        let library = library::load(Path::new(wanted.path)).map_err(|message| refused(path_at, message))?;
+        let plugin = parsed::name(wanted.plugin);
+        let metrics = Arc::new(Metrics::default());
+        let base = Parsed::of_filter(library, plugin, &wanted.config, &metrics, workers());
+        let Some(base) = base else {
+            let message = format!("the Go plugin `{plugin}` refuses this configuration; what it says is in the log");
+            return Err(refused(config_at, message));
+        };
+        Ok(Arc::new(GoFactory {
+            id: LAST.fetch_add(1, Ordering::Relaxed),
+            library,
+            recipe: Arc::new(recipe(library)),
+            base,
+            metrics,
+            merge: wanted.merge,
+            overrides: wanted.overrides,
+            files: wanted.files,
+        }))
+    }
+
+    /// This worker's plugin.
+    fn plugin(&self, place: &Place<'_>) -> Rc<Plugin> {
+        thread_local! {
+            static PLUGINS: RefCell<HashMap<(u64, String), Weak<Plugin>>> = RefCell::default();
+        }
+        let key = (self.id, place.stat_prefix.to_owned());
+        PLUGINS.with_borrow_mut(|plugins| {
+            if let Some(known) = plugins.get(&key).and_then(Weak::upgrade) {
+                return known;
+            }
+            plugins.retain(|_, plugin| plugin.strong_count() > 0);
+            let pool = Pool::here(place.worker, || place.host.remote());
+            self.metrics.serve(place.stats, pool.remote());
+            let facts = &self.recipe.facts;
+            let plugin = Rc::new(Plugin {
+                recipe: self.recipe.clone(),
+                pool,
+                account: Account::new(place.stats, &facts.name),
+                circuit: Circuit::new(facts.policy.circuit),
+                stats: place.stats.block(&stat::SET, &format!("{}.golang", place.stat_prefix)),
+                sampling: Sampling::default(),
+                limit: if place.buffer_limit == 0 { usize::MAX } else { place.buffer_limit },
+            });
+            plugins.insert(key, Rc::downgrade(&plugin));
+            plugin
+        })
+    }
+}
+
+impl Factory for GoFactory {
+    fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
+        let read = self.overrides.read(kind, value, self.library, self.base.plugin, workers())?;
+        Ok(RouteConfig::new(read, value))
+    }
+
+    fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        let scopes: Vec<&Override> = configs.specific_first().collect();
+        let served = place.worker < workers();
+        if !served {
+            // Go code would index its tables out of bounds.
+            postrider_telemetry::error!(
+                Filter,
+                "worker {} is one more than Go plugins were told of: they are passed by on it",
+                place.worker
+            );
+        }
+        let config = if served { self.merge.merged(&self.base, &scopes) } else { None };
+        Rc::new(GoFilter { plugin: self.plugin(place), config })
+    }
+
+    fn files(&self) -> &[WatchedFile] {
+        &self.files
+    }
+
+    fn plugin(&self) -> Option<&Facts> {
+        Some(&self.recipe.facts)
+    }
+}

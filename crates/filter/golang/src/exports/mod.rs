@@ -1,0 +1,157 @@
+//! The functions that libraries find in this process, under the names that Envoy's SDK calls them by.
+//!
+//! Each may be called from the worker's thread, within a call into Go, or from any of Go's threads at any time. None may
+//! call into Go with a stream's lock held.
+
+mod body;
+mod config;
+mod fields;
+mod flow;
+mod others;
+mod stream;
+
+use std::ffi::{c_int, c_void};
+use std::sync::MutexGuard;
+
+use crate::abi::{ProcessState, status};
+use crate::bells::Side;
+use crate::request::{Request, Shared};
+
+/// The address of a function, which the linker keeps for it.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Address(*const c_void);
+
+// SAFETY: it is never read through.
+unsafe impl Sync for Address {}
+
+macro_rules! table {
+    ($($module:ident: $name:ident),* $(,)?) => {
+        /// By their names in C.
+        pub(crate) const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+        /// Keeps them in the executable, where nothing else calls them.
+        #[used]
+        pub(crate) static TABLE: [Address; NAMES.len()] = [$(Address($module::$name as *const c_void)),*];
+    };
+}
+
+table! {
+    flow: envoyGoFilterHttpContinue,
+    flow: envoyGoFilterHttpSendLocalReply,
+    flow: envoyGoFilterHttpSendPanicReply,
+    flow: envoyGoFilterHttpAddData,
+    flow: envoyGoFilterHttpInjectData,
+    fields: envoyGoFilterHttpGetHeader,
+    fields: envoyGoFilterHttpCopyHeaders,
+    fields: envoyGoFilterHttpSetHeaderHelper,
+    fields: envoyGoFilterHttpRemoveHeader,
+    fields: envoyGoFilterHttpCopyTrailers,
+    fields: envoyGoFilterHttpSetTrailer,
+    fields: envoyGoFilterHttpRemoveTrailer,
+    body: envoyGoFilterHttpGetBuffer,
+    body: envoyGoFilterHttpDrainBuffer,
+    body: envoyGoFilterHttpSetBufferHelper,
+    stream: envoyGoFilterHttpSetUpstreamOverrideHost,
+    stream: envoyGoFilterHttpClearRouteCache,
+    stream: envoyGoFilterHttpGetStringValue,
+    stream: envoyGoFilterHttpGetIntegerValue,
+    stream: envoyGoFilterHttpGetDynamicMetadata,
+    stream: envoyGoFilterHttpSetDynamicMetadata,
+    stream: envoyGoFilterHttpSetStringFilterState,
+    stream: envoyGoFilterHttpGetStringFilterState,
+    stream: envoyGoFilterHttpGetStringProperty,
+    stream: envoyGoFilterHttpGetStringSecret,
+    stream: envoyGoFilterHttpSetDrainConnectionUponCompletion,
+    stream: envoyGoFilterHttpFinalize,
+    config: envoyGoFilterHttpDefineMetric,
+    config: envoyGoFilterHttpIncrementMetric,
+    config: envoyGoFilterHttpGetMetric,
+    config: envoyGoFilterHttpRecordMetric,
+    config: envoyGoConfigHttpFinalize,
+    config: envoyGoFilterLog,
+    config: envoyGoFilterLogLevel,
+    others: envoyGoFilterDownstreamClose,
+    others: envoyGoFilterDownstreamWrite,
+    others: envoyGoFilterDownstreamFinalize,
+    others: envoyGoFilterDownstreamInfo,
+    others: envoyGoFilterUpstreamConnect,
+    others: envoyGoFilterUpstreamConnEnableHalfClose,
+    others: envoyGoFilterUpstreamWrite,
+    others: envoyGoFilterUpstreamClose,
+    others: envoyGoFilterUpstreamFinalize,
+    others: envoyGoFilterUpstreamInfo,
+    others: envoyGoFilterSetFilterState,
+    others: envoyGoFilterGetFilterState,
+    others: envoyGoClusterSpecifierGetNumHeadersAndByteSize,
+    others: envoyGoClusterSpecifierGetHeader,
+    others: envoyGoClusterSpecifierGetAllHeaders,
+    others: envoyGoClusterSpecifierLogError,
+    others: envoyGoHttpTcpBridgeCopyHeaders,
+    others: envoyGoHttpTcpBridgeSetRespHeader,
+    others: envoyGoHttpTcpBridgeRemoveRespHeader,
+    others: envoyGoHttpTcpBridgeGetBuffer,
+    others: envoyGoHttpTcpBridgeDrainBuffer,
+    others: envoyGoHttpTcpBridgeSetBufferHelper,
+    others: envoyGoHttpTcpBridgeGetStringValue,
+    others: envoyGoHttpTcpBridgeSetSelfHalfCloseForUpstreamConn,
+}
+
+/// Bytes of Go's, for the time of the call.
+///
+/// # Safety
+/// Go code passes them with their length.
+unsafe fn bytes<'c>(start: *const c_void, len: c_int) -> &'c [u8] {
+    let len = usize::try_from(len).unwrap_or_default();
+    if start.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: as promised.
+    unsafe { std::slice::from_raw_parts(start.cast(), len) }
+}
+
+/// # Safety
+/// As for [`bytes`].
+unsafe fn text(start: *const c_void, len: c_int) -> String {
+    // SAFETY: as promised.
+    String::from_utf8_lossy(unsafe { bytes(start, len) }).into_owned()
+}
+
+/// The stream of one of its two states, locked, while Go code has that message; or what else to answer.
+///
+/// # Safety
+/// `state` is one that the library was given, of a stream that it has not finalized.
+unsafe fn of_state<'c>(state: *mut c_void) -> Result<(&'c Request, MutexGuard<'c, Shared>, Side), c_int> {
+    // SAFETY: the states are part of the stream's object, which lives until it is finalized.
+    let (request, side) = unsafe {
+        let state = &*state.cast::<ProcessState>();
+        let side = if state.is_encoding == 0 { Side::Request } else { Side::Response };
+        (&*state.request.cast::<Request>(), side)
+    };
+    let shared = request.lock();
+    match () {
+        () if shared.destroyed => Err(status::DESTROYED),
+        () if !request.is_in_go(side) => Err(status::NOT_IN_GO),
+        () => Ok((request, shared, side)),
+    }
+}
+
+/// The same of the stream itself, while Go code has one of its messages.
+///
+/// # Safety
+/// `request` is one that the library was given, and has not finalized.
+unsafe fn of_request<'c>(request: *mut c_void) -> Result<(&'c Request, MutexGuard<'c, Shared>), c_int> {
+    // SAFETY: it lives until it is finalized.
+    let request = unsafe { &*request.cast::<Request>() };
+    let shared = request.lock();
+    match () {
+        () if shared.destroyed => Err(status::DESTROYED),
+        () if !Side::BOTH.into_iter().any(|side| request.is_in_go(side)) => Err(status::NOT_IN_GO),
+        () => Ok((request, shared)),
+    }
+}
+
+/// What a function answers that goes on or says why not.
+fn told(result: Result<c_int, c_int>) -> c_int {
+    result.unwrap_or_else(|status| status)
+}

@@ -1,0 +1,293 @@
+//! What is known about a stream, and what else Go code changes about it.
+
+use std::ffi::{c_int, c_void};
+use std::net::{IpAddr, SocketAddr};
+use std::ptr;
+
+use postrider_filter_api::UpstreamOverride;
+use postrider_grpc::decode_value;
+
+use super::{bytes, of_request, of_state, text, told};
+use crate::abi::status;
+use crate::bells::Side;
+use crate::questions::{Answer, Question};
+use crate::request::{self, Out, Post};
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpSetUpstreamOverrideHost(
+    state: *mut c_void,
+    host: *const c_void,
+    host_len: c_int,
+    strict: bool,
+) -> c_int {
+    // SAFETY: Go code passes a state of its own, and a text with its length.
+    unsafe {
+        told(of_state(state).and_then(|(request, mut shared, side)| {
+            if side == Side::Response {
+                return Err(status::INVALID_PHASE);
+            }
+            let address = address(&text(host, host_len)).ok_or(status::INVALID_ADDRESS)?;
+            request.carry_out(&mut shared, Post::Host(UpstreamOverride { address, strict }));
+            Ok(status::OK)
+        }))
+    }
+}
+
+/// An address with its port; without one it is HTTP's.
+fn address(host: &str) -> Option<SocketAddr> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.parse().ok().or_else(|| bare.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, 80)))
+}
+
+/// Libraries before E5 have no second argument. The route is looked up again before it is next used, which is all that
+/// refreshing at once would add.
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpClearRouteCache(request: *mut c_void, _refresh: bool) -> c_int {
+    // SAFETY: Go code passes a stream of its own.
+    told(unsafe { of_request(request) }.map(|(request, mut shared)| {
+        request.carry_out(&mut shared, Post::ClearRoute);
+        status::OK
+    }))
+}
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpGetStringValue(
+    request: *mut c_void,
+    id: c_int,
+    value: *mut u64,
+    value_len: *mut c_int,
+) -> c_int {
+    // SAFETY: Go code passes a stream of its own, and places for the answer.
+    unsafe {
+        told(of_request(request).and_then(|(_, mut shared)| {
+            let shared = &mut *shared;
+            shared.slot.clear();
+            shared.facts.text(id, &mut shared.slot).ok_or(status::NOT_FOUND)?;
+            Out { start: value, len: value_len, status: ptr::null_mut() }.point_at(&shared.slot);
+            Ok(status::OK)
+        }))
+    }
+}
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpGetIntegerValue(
+    request: *mut c_void,
+    id: c_int,
+    value: *mut u64,
+) -> c_int {
+    // SAFETY: Go code passes a stream of its own, and a place for the answer.
+    unsafe {
+        told(of_request(request).and_then(|(_, shared)| {
+            *value = shared.facts.integer(id).ok_or(status::NOT_FOUND)?;
+            Ok(status::OK)
+        }))
+    }
+}
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpGetDynamicMetadata(
+    request: *mut c_void,
+    namespace: *const c_void,
+    namespace_len: c_int,
+    value: *mut u64,
+    value_len: *mut c_int,
+) -> c_int {
+    // SAFETY: Go code passes a stream of its own, a text with its length, and places that stay until it is answered.
+    unsafe {
+        let out = Out { start: value, len: value_len, status: ptr::null_mut() };
+        ask(request, Question::Metadata(text(namespace, namespace_len)), out)
+    }
+}
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpSetDynamicMetadata(
+    request: *mut c_void,
+    namespace: *const c_void,
+    namespace_len: c_int,
+    key: *const c_void,
+    key_len: c_int,
+    value: *const c_void,
+    value_len: c_int,
+) -> c_int {
+    // SAFETY: Go code passes a stream of its own, and texts with their lengths.
+    unsafe {
+        told(of_request(request).map(|(request, mut shared)| {
+            let (namespace, key) = (text(namespace, namespace_len), text(key, key_len));
+            // The SDK made it: it can be read.
+            let value = decode_value(bytes(value, value_len)).unwrap_or_default();
+            request.carry_out(&mut shared, Post::Metadata { namespace, key, value });
+            status::OK
+        }))
+    }
+}
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpSetStringFilterState(
+    request: *mut c_void,
+    key: *const c_void,
+    key_len: c_int,
+    value: *const c_void,
+    value_len: c_int,
+    _kind: c_int,
+    _span: c_int,
+    _sharing: c_int,
+) -> c_int {
+    // SAFETY: Go code passes a stream of its own, and texts with their lengths.
+    unsafe {
+        told(of_request(request).map(|(request, mut shared)| {
+            let (key, value) = (text(key, key_len), text(value, value_len));
+            request.carry_out(&mut shared, Post::FilterState { key, value });
+            status::OK
+        }))
+    }
+}
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpGetStringFilterState(
+    request: *mut c_void,
+    key: *const c_void,
+    key_len: c_int,
+    value: *mut u64,
+    value_len: *mut c_int,
+) -> c_int {
+    // SAFETY: Go code passes a stream of its own, a text with its length, and places that stay until it is answered.
+    unsafe {
+        let out = Out { start: value, len: value_len, status: ptr::null_mut() };
+        ask(request, Question::FilterState(text(key, key_len)), out)
+    }
+}
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpGetStringProperty(
+    request: *mut c_void,
+    path: *const c_void,
+    path_len: c_int,
+    value: *mut u64,
+    value_len: *mut c_int,
+    status: *mut c_int,
+) -> c_int {
+    // SAFETY: Go code passes a stream of its own, a text with its length, and places that stay until it is answered.
+    unsafe {
+        let out = Out { start: value, len: value_len, status };
+        ask(request, Question::Property(text(path, path_len)), out)
+    }
+}
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpGetStringSecret(
+    request: *mut c_void,
+    name: *const c_void,
+    name_len: c_int,
+    value: *mut u64,
+    value_len: *mut c_int,
+) -> c_int {
+    // SAFETY: Go code passes a stream of its own, a text with its length, and places that stay until it is answered.
+    unsafe {
+        let out = Out { start: value, len: value_len, status: ptr::null_mut() };
+        ask(request, Question::Secret(text(name, name_len)), out)
+    }
+}
+
+/// Answers at once where the stream is at hand; otherwise its worker does, and wakes the goroutine.
+///
+/// # Safety
+/// `request` is a stream of Go code's, and the places stay until it is answered.
+unsafe fn ask(request: *mut c_void, question: Question, out: Out) -> c_int {
+    // SAFETY: as promised; the stream is only looked at on its worker.
+    unsafe {
+        told(of_request(request).map(|(request, mut shared)| {
+            let shared = &mut *shared;
+            let view = shared.view;
+            let answer = request.pool.is_here().then(|| view.with_seen(|seen| question.answer(seen, &shared.secrets)));
+            match answer.flatten() {
+                Some(answer) => out.fill(&question, answer, &mut shared.slot),
+                None => {
+                    request.post(shared, Post::Question(question, out));
+                    status::YIELD
+                }
+            }
+        }))
+    }
+}
+
+impl Out {
+    /// Leaves an answer in `slot` and says where; what it answers is how it went.
+    ///
+    /// # Safety
+    /// Whoever asked waits for it.
+    pub(crate) unsafe fn fill(self, question: &Question, answer: Answer, slot: &mut Vec<u8>) -> c_int {
+        // SAFETY: as promised.
+        unsafe {
+            let went = match answer {
+                Answer::Found(found) => {
+                    *slot = found;
+                    self.point_at(slot);
+                    status::OK
+                }
+                Answer::Missing => {
+                    if let Question::Secret(_) = question {
+                        *self.len = -1;
+                    }
+                    status::NOT_FOUND
+                }
+                Answer::NoText => status::SERIALIZATION,
+            };
+            if self.status.is_null() {
+                // Only of properties is it told whether there were any.
+                return status::OK;
+            }
+            *self.status = went;
+            went
+        }
+    }
+
+    /// # Safety
+    /// The places are Go code's, and there.
+    unsafe fn point_at(self, slot: &[u8]) {
+        // SAFETY: as promised.
+        unsafe {
+            *self.start = slot.as_ptr() as u64;
+            *self.len = c_int::try_from(slot.len()).unwrap_or(c_int::MAX);
+        }
+    }
+}
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpSetDrainConnectionUponCompletion(request: *mut c_void) -> c_int {
+    // SAFETY: Go code passes a stream of its own.
+    told(unsafe { of_request(request) }.map(|(request, mut shared)| {
+        request.carry_out(&mut shared, Post::DrainConnection);
+        status::OK
+    }))
+}
+
+// SAFETY: the name is the SDK's, and nothing else has it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn envoyGoFilterHttpFinalize(request: *mut c_void, _reason: c_int) {
+    // SAFETY: Go's collector does this once, when nothing refers to the stream any more.
+    unsafe { request::finalize(request) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_an_address_with_a_port_or_without() {
+        assert_eq!(address("127.0.0.1:81"), Some("127.0.0.1:81".parse().unwrap()));
+        assert_eq!(address("[::1]"), Some("[::1]:80".parse().unwrap()));
+        assert_eq!(address("127.0.0.1"), Some("127.0.0.1:80".parse().unwrap()));
+        assert_eq!(address("example.org:80"), None);
+    }
+}

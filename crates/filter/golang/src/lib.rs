@@ -1,0 +1,34 @@
+//! The host of Envoy's Go filters: shared libraries built with Envoy's Go SDK, loaded unmodified.
+//!
+//! ```text
+//! filter ── hooks ──> session ── entry points ──> library (Go)
+//!    ^                   ^ posts                     │ host functions, from the worker's thread or a goroutine's
+//!    └── resumed ── bells ── pool <── shared <───────┘
+//! ```
+//!
+//! A stream stays on its worker. What Go code does from the worker's own thread, inside one of our calls, is done at once;
+//! what comes from a goroutine is noted under the stream's lock ([`request`]) and done by the worker when it is woken.
+//! Headers that a goroutine looks at are a copy ([`mirror`]), since the stream's own are out of reach between two hooks.
+//!
+//! It must never let Go code see a stream that is over, and never call into Go with a stream's lock held.
+
+mod abi;
+mod bells;
+mod config;
+mod elf;
+mod epoch;
+mod exports;
+mod facts;
+mod filter;
+mod heads;
+mod library;
+mod metrics;
+mod mirror;
+mod parsed;
+mod pool;
+mod questions;
+mod request;
+mod session;
+mod way;
+
+pub use config::{register, settle_workers};

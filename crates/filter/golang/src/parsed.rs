@@ -1,0 +1,140 @@
+//! Configurations that Go code parsed: each is a number there, and goes when nobody needs it any more.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::abi::HttpConfig;
+use crate::library::Library;
+use crate::metrics::Metrics;
+
+/// One parsed or merged configuration.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) library: &'static Library,
+    /// Stays for good: Go code may read it when the configuration is gone.
+    pub(crate) plugin: &'static str,
+    pub(crate) id: u64,
+    /// What it was merged from, which it may still use.
+    _from: Vec<Arc<Parsed>>,
+}
+
+/// What Go code keeps of a filter's own configuration until it finalizes it.
+#[repr(C)]
+pub(crate) struct ConfigSlot {
+    config: HttpConfig,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Parsed {
+    /// Has Go code parse a filter's own configuration, a serialised `Any`. `None` when it refuses, which it logs.
+    pub(crate) fn of_filter(
+        library: &'static Library,
+        plugin: &'static str,
+        any: &[u8],
+        metrics: &Arc<Metrics>,
+        workers: u32,
+    ) -> Option<Arc<Parsed>> {
+        let slot = ConfigSlot { config: config(plugin, any, 0, workers), metrics: metrics.clone() };
+        // Go code gives it back by `finalize`.
+        let slot = Box::into_raw(Box::new(slot));
+        // SAFETY: the texts outlive the call, in which Go code copies them; the structure lives until it is finalized.
+        let id = unsafe { (library.entries.new_config)(slot.cast()) };
+        Parsed::with(library, plugin, id, Vec::new())
+    }
+
+    /// The same for a route's.
+    pub(crate) fn of_route(
+        library: &'static Library,
+        plugin: &'static str,
+        any: &[u8],
+        workers: u32,
+    ) -> Option<Arc<Parsed>> {
+        let mut config = config(plugin, any, 1, workers);
+        // SAFETY: as above; of a route's configuration Go code keeps nothing of ours.
+        let id = unsafe { (library.entries.new_config)(&raw mut config) };
+        Parsed::with(library, plugin, id, Vec::new())
+    }
+
+    fn with(library: &'static Library, plugin: &'static str, id: u64, from: Vec<Arc<Parsed>>) -> Option<Arc<Parsed>> {
+        (id != 0).then(|| Arc::new(Parsed { library, plugin, id, _from: from }))
+    }
+}
+
+/// The name of a plugin, for good.
+pub(crate) fn name(plugin: &str) -> &'static str {
+    static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    // A panic with the lock held leaves a whole list behind.
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.iter().find(|known| **known == plugin) {
+        return known;
+    }
+    let name: &'static str = plugin.to_owned().leak();
+    names.push(name);
+    name
+}
+
+fn config(plugin: &str, any: &[u8], is_route_config: c_int, workers: u32) -> HttpConfig {
+    HttpConfig {
+        plugin_name: plugin.as_ptr() as u64,
+        plugin_name_len: plugin.len() as u64,
+        config: any.as_ptr() as u64,
+        config_len: any.len() as u64,
+        is_route_config,
+        concurrency: workers,
+    }
+}
+
+/// Go code has forgotten a filter's own configuration.
+///
+/// # Safety
+/// `slot` is one of [`Parsed::of_filter`], and finalized once.
+pub(crate) unsafe fn finalize(slot: *mut c_void) {
+    if !slot.is_null() {
+        // SAFETY: as promised.
+        drop(unsafe { Box::from_raw(slot.cast::<ConfigSlot>()) });
+    }
+}
+
+impl Drop for Parsed {
+    fn drop(&mut self) {
+        // SAFETY: the number is of this library, and nobody uses it any more.
+        unsafe { (self.library.entries.destroy_config)(self.id, 0) };
+    }
+}
+
+/// What a route says for a plugin, with what came of merging it.
+#[derive(Debug)]
+pub(crate) struct RouteParsed {
+    pub(crate) own: Arc<Parsed>,
+    /// One per configuration that it was merged into: merging is done once for all workers.
+    merged: Mutex<Vec<(u64, Weak<Parsed>)>>,
+}
+
+impl RouteParsed {
+    pub(crate) fn new(own: Arc<Parsed>) -> RouteParsed {
+        RouteParsed { own, merged: Mutex::default() }
+    }
+
+    /// This on top of `parent`.
+    pub(crate) fn on_top_of(&self, parent: &Arc<Parsed>) -> Arc<Parsed> {
+        // A panic with the lock held leaves a whole list behind.
+        let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = merged.iter().find(|(id, _)| *id == parent.id).and_then(|(_, merged)| merged.upgrade()) {
+            return known;
+        }
+        merged.retain(|(_, merged)| merged.strong_count() > 0);
+        let (library, plugin) = (self.own.library, self.own.plugin);
+        // SAFETY: the name outlives the call, and both numbers are of this library and in use.
+        let id = unsafe {
+            (library.entries.merge_config)(plugin.as_ptr().cast(), plugin.len() as u64, parent.id, self.own.id)
+        };
+        match Parsed::with(library, plugin, id, vec![parent.clone(), self.own.clone()]) {
+            Some(made) => {
+                merged.push((parent.id, Arc::downgrade(&made)));
+                made
+            }
+            // Numbers only grow: there is always one.
+            None => self.own.clone(),
+        }
+    }
+}

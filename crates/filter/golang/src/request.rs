@@ -1,0 +1,392 @@
+//! A stream as Go code holds it: what its threads may touch at any time, under one lock.
+//!
+//! ```text
+//! HttpRequest   (Go reads it)          at offset 0
+//! ProcessState  request, response      (Go reads them)
+//! Shared        behind a lock          ours
+//! ```
+//!
+//! The object lives until Go's collector finalizes it, long after its stream. What is dear in it goes with the stream.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use postrider_filter_api::{Ended, LocalReply, Stream, UpstreamOverride};
+use postrider_model::Value;
+
+use crate::abi::{HttpRequest, Phase, ProcessState, Verdict};
+use crate::bells::Side;
+use crate::facts::Facts;
+use crate::heads::{self, Edit};
+use crate::library::Library;
+use crate::mirror::Mirror;
+use crate::pool::Pool;
+use crate::questions::{Question, Secrets, Seen};
+
+#[repr(C)]
+pub(crate) struct Request {
+    pub(crate) go: HttpRequest,
+    pub(crate) states: [ProcessState; 2],
+    pub(crate) pool: &'static Pool,
+    shared: Mutex<Shared>,
+}
+
+/// What Go's threads and the worker share of a stream.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) destroyed: bool,
+    /// Distinct on the worker; 0 while the stream cannot be woken.
+    pub(crate) stream: u64,
+    /// The worker was woken, and has not looked yet.
+    woken: bool,
+    pub(crate) view: View,
+    pub(crate) courses: [Course; 2],
+    pub(crate) facts: Facts,
+    /// The one place for answers that are texts: Go code copies them before it asks again.
+    pub(crate) slot: Vec<u8>,
+    pub(crate) posts: VecDeque<Post>,
+    /// What runs it; the last one that did when the stream is over.
+    pub(crate) library: Option<&'static Library>,
+    pub(crate) secrets: Secrets,
+}
+
+/// The stream itself, while the worker is in a call into Go.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum View {
+    #[default]
+    None,
+    Stream(*mut Stream<'static>),
+    Ended(*const Ended<'static>),
+}
+
+/// What Go's threads may touch of one message.
+#[derive(Debug, Default)]
+pub(crate) struct Course {
+    pub(crate) headers: Mirror,
+    pub(crate) trailers: Mirror,
+    /// Go code may look at them and change them.
+    pub(crate) headers_open: bool,
+    pub(crate) trailers_open: bool,
+    /// The headers have gone on: changes come too late.
+    pub(crate) headers_gone: bool,
+    /// Parts of the body that Go code was shown and that have not gone on.
+    pub(crate) buffers: VecDeque<Buffer>,
+    last_buffer: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub(crate) id: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Which fields of a message are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Headers,
+    Trailers,
+}
+
+/// What the worker is to do for Go code, in order.
+#[derive(Debug)]
+pub(crate) enum Post {
+    Continue(Side, Verdict),
+    Reply(Side, Box<LocalReply>),
+    Panic(Side, String),
+    AddData(Side, Vec<u8>),
+    Inject(Side, Vec<u8>),
+    Edit(Side, Part, Edit),
+    Metadata { namespace: String, key: String, value: Value },
+    FilterState { key: String, value: String },
+    ClearRoute,
+    Host(UpstreamOverride),
+    DrainConnection,
+    Question(Question, Out),
+}
+
+/// Where an answer goes: memory of a goroutine that waits for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Out {
+    pub(crate) start: *mut u64,
+    pub(crate) len: *mut i32,
+    /// Of properties: how it went.
+    pub(crate) status: *mut i32,
+}
+
+// SAFETY: the pointers lead into memory that stays until the goroutine is woken; see `Post::Question`.
+unsafe impl Send for Out {}
+// SAFETY: what the views lead to is touched under the lock, while the worker that it belongs to is in a call into Go.
+unsafe impl Send for Shared {}
+
+impl Request {
+    pub(crate) fn new(pool: &'static Pool) -> Request {
+        let state = |is_encoding| ProcessState {
+            request: ptr::null_mut(),
+            is_encoding,
+            state: AtomicI32::new(Phase::WaitingHeader as i32),
+        };
+        Request {
+            go: HttpRequest {
+                plugin_name: ptr::null(),
+                plugin_name_len: 0,
+                config_id: 0,
+                worker_id: pool.worker,
+                is_processing_log: AtomicI32::new(0),
+            },
+            states: [state(0), state(1)],
+            pool,
+            shared: Mutex::default(),
+        }
+    }
+
+    /// Nothing that can panic in a way that matters runs behind the lock.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state(&self, side: Side) -> &ProcessState {
+        let [request, response] = &self.states;
+        match side {
+            Side::Request => request,
+            Side::Response => response,
+        }
+    }
+
+    pub(crate) fn phase(&self, side: Side) -> Phase {
+        Phase::of(self.state(side).state.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_phase(&self, side: Side, phase: Phase) {
+        self.state(side).state.store(phase as i32, Ordering::Release);
+    }
+
+    pub(crate) fn is_logging(&self) -> bool {
+        self.go.is_processing_log.load(Ordering::Acquire) != 0
+    }
+
+    /// Go code has this message.
+    pub(crate) fn is_in_go(&self, side: Side) -> bool {
+        self.phase(side).is_in_go() || self.is_logging()
+    }
+
+    /// Notes what the worker is to do, and wakes it unless it is in a call into Go for this stream.
+    pub(crate) fn post(&self, shared: &mut Shared, post: Post) {
+        shared.posts.push_back(post);
+        let looks_anyway = !matches!(shared.view, View::None);
+        if !looks_anyway && !shared.woken && shared.stream != 0 {
+            shared.woken = true;
+            self.pool.wake(shared.stream);
+        }
+    }
+
+    /// Does it at once where the stream is at hand, and notes it otherwise.
+    pub(crate) fn carry_out(&self, shared: &mut Shared, post: Post) {
+        if self.pool.is_here()
+            // SAFETY: this thread is the stream's worker, and the lock keeps others off.
+            && let Some(stream) = unsafe { shared.view.stream() }
+        {
+            post.apply(shared, stream);
+        } else {
+            self.post(shared, post);
+        }
+    }
+
+    /// What was posted since the worker last looked.
+    pub(crate) fn take_posts(&self) -> VecDeque<Post> {
+        let mut shared = self.lock();
+        shared.woken = false;
+        std::mem::take(&mut shared.posts)
+    }
+}
+
+impl Shared {
+    pub(crate) fn course(&mut self, side: Side) -> &mut Course {
+        let [request, response] = &mut self.courses;
+        match side {
+            Side::Request => request,
+            Side::Response => response,
+        }
+    }
+
+    /// Copies a message's fields, if that is still to be done and can be.
+    pub(crate) fn mirror(&mut self, side: Side, part: Part) -> &mut Mirror {
+        let view = self.view;
+        let course = self.course(side);
+        let mirror = match part {
+            Part::Headers => &mut course.headers,
+            Part::Trailers => &mut course.trailers,
+        };
+        if !mirror.is_built() {
+            // SAFETY: the view is only set while the worker is in a call into Go, and changed under this lock.
+            unsafe { view.with_fields(side, part, |each| mirror.build(each)) };
+        }
+        mirror
+    }
+
+    /// The object serves another stream.
+    pub(crate) fn begin(&mut self) {
+        self.destroyed = false;
+        for course in &mut self.courses {
+            course.headers.reset();
+            course.trailers.reset();
+            course.headers_open = false;
+            course.trailers_open = false;
+            course.headers_gone = false;
+        }
+    }
+
+    /// The stream is over. Go code may still hold what it read of its fields, until it gives the object back.
+    pub(crate) fn end(&mut self) {
+        self.destroyed = true;
+        self.view = View::None;
+        self.posts.clear();
+        self.woken = false;
+        self.stream = 0;
+        self.secrets = Secrets::default();
+        self.courses.iter_mut().for_each(|course| course.buffers = VecDeque::new());
+    }
+}
+
+impl Course {
+    pub(crate) fn push(&mut self, bytes: Vec<u8>) -> u64 {
+        self.last_buffer += 1;
+        self.buffers.push_back(Buffer { id: self.last_buffer, bytes });
+        self.last_buffer
+    }
+
+    pub(crate) fn buffer(&mut self, id: u64) -> Option<&mut Vec<u8>> {
+        self.buffers.iter_mut().find(|buffer| buffer.id == id).map(|buffer| &mut buffer.bytes)
+    }
+}
+
+impl Post {
+    /// Changes the stream. Other posts are the session's.
+    pub(crate) fn apply(self, shared: &mut Shared, stream: &mut Stream<'_>) {
+        match self {
+            Post::Edit(side, part, edit) => {
+                let gone = part == Part::Headers && shared.course(side).headers_gone;
+                match (part, side) {
+                    _ if gone => {}
+                    (Part::Headers, Side::Request) => heads::edit_request(stream.request, &edit),
+                    (Part::Headers, Side::Response) => heads::edit_response(stream.response, &edit),
+                    (Part::Trailers, Side::Request) => heads::edit_fields(stream.request_trailers, &edit),
+                    (Part::Trailers, Side::Response) => heads::edit_fields(stream.response_trailers, &edit),
+                }
+            }
+            Post::Metadata { namespace, key, value } => stream.info.metadata.set(&namespace, &key, value),
+            Post::FilterState { key, value } => stream.info.set_state(&key, Value::String(value)),
+            Post::ClearRoute => stream.info.route_is_stale = true,
+            Post::Host(chosen) => stream.info.upstream_override = Some(chosen),
+            Post::DrainConnection => stream.info.drain_connection = true,
+            Post::Continue(..)
+            | Post::Reply(..)
+            | Post::Panic(..)
+            | Post::AddData(..)
+            | Post::Inject(..)
+            | Post::Question(..) => {}
+        }
+    }
+}
+
+impl View {
+    pub(crate) fn of(stream: &mut Stream<'_>) -> View {
+        View::Stream(ptr::from_mut(stream).cast())
+    }
+
+    pub(crate) fn of_ended(ended: &Ended<'_>) -> View {
+        View::Ended(ptr::from_ref(ended).cast())
+    }
+
+    /// # Safety
+    /// The view is that of the locked stream, whose worker is in a call into Go.
+    unsafe fn with_fields(self, side: Side, part: Part, build: impl FnOnce(&dyn Fn(&mut dyn FnMut(&[u8], &[u8])))) {
+        // SAFETY: as promised: the worker touches neither while it is in Go but through this lock.
+        let (request, response, trailers, tls) = match self {
+            View::None => return,
+            View::Stream(stream) => {
+                let stream = unsafe { &*stream };
+                let trailers = match side {
+                    Side::Request => &*stream.request_trailers,
+                    Side::Response => &*stream.response_trailers,
+                };
+                (&*stream.request, &*stream.response, trailers, stream.info.tls.is_some())
+            }
+            // SAFETY: the same.
+            View::Ended(ended) => {
+                let ended = unsafe { &*ended };
+                let trailers = match side {
+                    Side::Request => ended.request_trailers,
+                    Side::Response => ended.response_trailers,
+                };
+                (ended.request, ended.response, trailers, ended.info.tls.is_some())
+            }
+        };
+        match (part, side) {
+            (Part::Headers, Side::Request) => build(&|call| heads::each_of_request(request, tls, call)),
+            (Part::Headers, Side::Response) => build(&|call| heads::each_of_response(response, call)),
+            (Part::Trailers, _) => build(&|call| heads::each_of(trailers, call)),
+        }
+    }
+
+    /// Calls with the stream as it is; `None` outside of calls into Go.
+    ///
+    /// # Safety
+    /// This thread is the stream's worker, and holds its lock.
+    pub(crate) unsafe fn with_seen<T>(self, call: impl FnOnce(&Seen<'_>) -> T) -> Option<T> {
+        match self {
+            View::None => None,
+            View::Stream(stream) => {
+                // SAFETY: the call into Go that this thread is in was given the stream.
+                let stream = unsafe { &*stream };
+                Some(call(&Seen {
+                    request: stream.request,
+                    response: stream.response,
+                    trailers: stream.response_trailers,
+                    info: stream.info,
+                    route: stream.route,
+                }))
+            }
+            View::Ended(ended) => {
+                // SAFETY: the same.
+                let ended = unsafe { &*ended };
+                Some(call(&Seen {
+                    request: ended.request,
+                    response: ended.response,
+                    trailers: ended.response_trailers,
+                    info: ended.info,
+                    route: ended.route,
+                }))
+            }
+        }
+    }
+
+    /// The stream, to change it; `None` outside of calls into Go, and at its end.
+    ///
+    /// # Safety
+    /// As for [`View::with_seen`], and nobody else uses the stream meanwhile.
+    pub(crate) unsafe fn stream<'s>(self) -> Option<&'s mut Stream<'static>> {
+        match self {
+            // SAFETY: as promised.
+            View::Stream(stream) => unsafe { stream.as_mut() },
+            View::None | View::Ended(_) => None,
+        }
+    }
+}
+
+/// Go's collector has found that nobody refers to the stream any more.
+///
+/// # Safety
+/// `request` is an object that a library was given, and this is the last that it does with it.
+pub(crate) unsafe fn finalize(request: *mut c_void) {
+    let request = request.cast::<Request>();
+    if request.is_null() {
+        return;
+    }
+    // SAFETY: the object lives until it is given back here.
+    let pool = unsafe { (*request).pool };
+    pool.give_back(request);
+}

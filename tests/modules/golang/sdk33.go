@@ -1,0 +1,7 @@
+//go:build !sdk38
+
+package main
+
+func (s *script) operateNew(op string, _ map[string]any, _ place) {
+	panic("this SDK has no operation " + op)
+}

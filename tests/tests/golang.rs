@@ -1,0 +1,597 @@
+//! Envoy's Go filters: libraries built with two releases of its SDK, unmodified.
+//!
+//! Real Envoy's pip build has no Go filter, so what is right here is what the SDK's own code expects.
+
+use postrider_tests::golang::{NAME, ROUTE_KIND, Site, filter, gateway, library, per_route, site};
+use postrider_tests::kit::message::Request;
+use postrider_tests::kit::{Origin, Proxy, RawClient, Response, wait_until};
+use postrider_tests::{ask, envoy};
+use serde_json::{Value, json};
+
+const SDKS: [&str; 2] = ["sdk33", "sdk38"];
+
+/// Answers with the body and the trailers of the request.
+fn echo() -> Origin {
+    Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let mut answer = b"HTTP/1.1 200 OK\r\nx-old: old\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+            for chunk in request.body.chunks(50_000) {
+                answer.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                answer.extend_from_slice(chunk);
+                answer.extend_from_slice(b"\r\n");
+            }
+            answer.extend_from_slice(b"0\r\n");
+            for (name, value) in &request.trailers.0 {
+                answer.extend_from_slice(format!("{name}: ").as_bytes());
+                answer.extend_from_slice(value);
+                answer.extend_from_slice(b"\r\n");
+            }
+            answer.extend_from_slice(b"\r\n");
+            connection.write(&answer);
+        }
+    })
+}
+
+fn script(sdk: &str, fields: &Value) -> Site {
+    site(&[filter(sdk, "script", fields)], echo(), json!({}))
+}
+
+fn post(site: &Site, body: &[u8]) -> Response {
+    let mut client = RawClient::connect(site.proxy.address("http"));
+    client.send(format!("POST /up HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n", body.len()));
+    client.send(body);
+    client.response("POST").unwrap()
+}
+
+fn post_with_trailer(site: &Site, body: &str) -> Response {
+    let chunks = format!("{:x}\r\n{body}\r\n0\r\nx-trailer: t\r\n\r\n", body.len());
+    let head = "POST /up HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\ntrailer: x-trailer\r\n\r\n";
+    let mut client = RawClient::connect(site.proxy.address("http"));
+    client.send(format!("{head}{chunks}"));
+    client.response("POST").unwrap()
+}
+
+fn arrived(site: &Site) -> Request {
+    site.origin.wait_requests(1);
+    site.origin.requests().remove(0)
+}
+
+/// The same configuration with its phases at once, and on goroutines.
+fn both_ways(fields: &Value) -> [Value; 2] {
+    let mut later = fields.clone();
+    let phases =
+        ["decode_headers", "decode_data", "decode_trailers", "encode_headers", "encode_data", "encode_trailers"];
+    later["async"] = json!(phases);
+    [fields.clone(), later]
+}
+
+/// Each SDK, each way.
+fn everywhere(fields: &Value, check: impl Fn(&str, &Site)) {
+    if envoy() {
+        return;
+    }
+    for sdk in SDKS {
+        for fields in both_ways(fields) {
+            check(
+                &format!("{sdk} {}", if fields.get("async").is_some() { "later" } else { "at once" }),
+                &script(sdk, &fields),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_passthrough_changes_nothing() {
+    if envoy() {
+        return;
+    }
+    let site = site(
+        &[filter("sdk33", "passthrough", &json!({})), filter("sdk38", "passthrough", &json!({}))],
+        echo(),
+        json!({}),
+    );
+    assert_eq!(site.proxy.get("/").status, 200);
+    let answer = post(&site, b"hello");
+    assert_eq!((answer.status, answer.text()), (200, "hello"));
+    let answer = post_with_trailer(&site, "hello");
+    assert_eq!((answer.text(), answer.trailers.value("x-trailer")), ("hello", Some("t")));
+    let body: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 31) as u8).collect();
+    assert!(post(&site, &body).body == body);
+}
+
+#[test]
+fn basic_authentication_lets_known_users_pass() {
+    if envoy() {
+        return;
+    }
+    for sdk in SDKS {
+        for later in [false, true] {
+            let fields = json!({"user": "a", "password": "b", "async": later});
+            let site = site(&[filter(sdk, "basic", &fields)], echo(), json!({}));
+            let refused = site.proxy.get("/");
+            assert_eq!((refused.status, refused.text()), (401, "who are you?"), "{sdk} {later}");
+            assert_eq!(refused.header("www-authenticate"), "Basic realm=\"tests\"");
+            let wrong = ask(&site.proxy, "GET", "test", "/", "authorization: Basic YTpj\r\n");
+            assert_eq!(wrong.status, 401);
+            let known = ask(&site.proxy, "GET", "test", "/", "authorization: Basic YTpi\r\n");
+            assert_eq!(known.status, 200, "{sdk} {later}");
+            assert_eq!(arrived(&site).headers.value("x-user"), Some("a"));
+        }
+    }
+}
+
+#[test]
+fn headers_of_both_messages_are_read_and_changed() {
+    let fields = json!({
+        "decode_headers": [
+            {"op": "get", "key": "x-two", "to": "x-got"},
+            {"op": "values", "key": "x-two", "to": "x-values"},
+            {"op": "raw", "key": "x-none", "to": "x-raw"},
+            {"op": "raw", "key": "x-two", "to": "x-raw-two"},
+            {"op": "names", "to": "x-names"},
+            {"op": "set", "key": "x-set", "value": "1"},
+            {"op": "add", "key": "x-set", "value": "2"},
+            {"op": "del", "key": "x-gone"},
+            {"op": "set", "key": ":path", "value": "/other"},
+        ],
+        "encode_headers": [
+            {"op": "del", "key": "x-old"},
+            {"op": "set", "key": "x-new", "value": "new"},
+            {"op": "get", "key": ":status", "to": "x-status"},
+            {"op": "set", "key": ":status", "value": "201"},
+        ],
+    });
+    everywhere(&fields, |which, site| {
+        let answer = ask(&site.proxy, "GET", "test", "/a?b", "x-two: 1\r\nx-two: 2\r\nx-gone: 1\r\n");
+        assert_eq!((answer.status, answer.header("x-new")), (201, "new"), "{which}");
+        assert_eq!((answer.header("x-status"), answer.headers.contains("x-old")), ("200,true", false), "{which}");
+        let arrived = arrived(site);
+        assert_eq!(arrived.target, "/other", "{which}");
+        let value = |name: &str| arrived.headers.values(name).join("&");
+        assert_eq!((value("x-got").as_str(), value("x-values").as_str()), ("1,true", "1|2"), "{which}");
+        assert_eq!((value("x-raw").as_str(), value("x-raw-two").as_str()), ("", "1"), "{which}");
+        assert_eq!((value("x-set").as_str(), value("x-gone").as_str()), ("1&2", ""), "{which}");
+        assert!(value("x-names").contains(":authority|:method|:path|:scheme"), "{which}: {}", value("x-names"));
+    });
+}
+
+#[test]
+fn bodies_are_changed_piece_by_piece() {
+    let fields = json!({
+        "decode_data": [{"op": "upper"}, {"op": "prepend", "value": ""}],
+        "encode_data": [{"op": "upper"}],
+    });
+    everywhere(&fields, |which, site| {
+        let answer = post(site, b"hello");
+        assert_eq!((answer.status, answer.text()), (200, "HELLO"), "{which}");
+        assert_eq!(arrived(site).body, b"HELLO", "{which}");
+        let body = vec![b'x'; 2_000_000];
+        assert!(post(site, &body).body.iter().all(|byte| *byte == b'X'), "{which}");
+    });
+}
+
+#[test]
+fn a_body_is_gathered_and_changed_with_its_head() {
+    let fields = json!({
+        "status": {"decode_headers": "stop_and_buffer", "encode_headers": "stop_and_buffer"},
+        "decode_data": [{"op": "length", "to": "len"}, {"op": "drain", "count": 2}, {"op": "append", "value": "!"}],
+        "encode_data": [{"op": "prepend", "value": "<"}, {"op": "append", "value": ">"}],
+    });
+    everywhere(&fields, |which, site| {
+        let mut client = RawClient::connect(site.proxy.address("http"));
+        client.send("POST /up HTTP/1.1\r\nhost: test\r\ncontent-length: 6\r\n\r\nhel");
+        client.send("lo1");
+        let answer = client.response("POST").unwrap();
+        assert_eq!(answer.text(), "<llo1len=6;!>", "{which}");
+        assert_eq!(answer.header("content-length"), "13", "{which}");
+        let arrived = arrived(site);
+        assert_eq!(
+            (arrived.body.as_slice(), arrived.headers.value("content-length")),
+            (&b"llo1len=6;!"[..], Some("11"))
+        );
+    });
+}
+
+#[test]
+fn what_is_gathered_is_bounded() {
+    if envoy() {
+        return;
+    }
+    let fields = json!({"status": {"decode_headers": "stop_and_buffer"}});
+    let origin = echo();
+    let gateway = gateway(&[filter("sdk38", "script", &fields)], &origin, json!({}))
+        .overlay_listener("http", json!({"per_connection_buffer_limit_bytes": 65536}));
+    let site = Site { proxy: Proxy::start(&gateway), origin };
+    assert_eq!(post(&site, &vec![b'x'; 40_000]).status, 200);
+    assert_eq!(post(&site, &vec![b'x'; 400_000]).status, 413);
+    let fields = json!({"status": {"encode_headers": "stop_and_buffer"}});
+    let origin = echo();
+    let gateway = postrider_tests::golang::gateway(&[filter("sdk38", "script", &fields)], &origin, json!({}))
+        .overlay_listener("http", json!({"per_connection_buffer_limit_bytes": 65536}));
+    let site = Site { proxy: Proxy::start(&gateway), origin };
+    assert_eq!(post(&site, &vec![b'x'; 400_000]).status, 500);
+}
+
+#[test]
+fn trailers_are_read_and_changed() {
+    let fields = json!({
+        "decode_trailers": [
+            {"op": "get", "key": "x-trailer", "to": "x-got"},
+            {"op": "set", "key": "x-more", "value": "m"},
+            {"op": "del", "key": "x-trailer"},
+        ],
+        "encode_trailers": [{"op": "add", "key": "x-more", "value": "n"}],
+    });
+    everywhere(&fields, |which, site| {
+        let answer = post_with_trailer(site, "hello");
+        assert_eq!((answer.status, answer.text()), (200, "hello"), "{which}");
+        assert_eq!(answer.trailers.values("x-more").join("|"), "m|n", "{which}");
+        let arrived = arrived(site);
+        assert_eq!(arrived.trailers.value("x-got"), Some("t,true"), "{which}");
+        assert!(arrived.trailers.value("x-trailer").is_none(), "{which}");
+    });
+}
+
+#[test]
+fn data_is_added_behind_a_head_and_in_front_of_trailers() {
+    let fields = json!({
+        "decode_headers": [{"op": "add_data", "value": "first:"}],
+        "encode_trailers": [{"op": "add_data", "value": ":last"}],
+    });
+    everywhere(&fields, |which, site| {
+        assert_eq!(site.proxy.get("/").status, 200, "{which}");
+        assert_eq!(arrived(site).body, b"first:", "{which}");
+        site.origin.forget();
+        assert_eq!(post_with_trailer(site, "hello").text(), "first:hello:last", "{which}");
+    });
+}
+
+#[test]
+fn requests_are_answered_in_every_phase() {
+    let phases = ["decode_headers", "decode_data", "decode_trailers", "encode_headers"];
+    for phase in phases {
+        let reply = json!([{"op": "reply", "code": 418, "body": "no", "key": "x-why", "value": "w", "details": "a b"}]);
+        let fields = json!({phase: reply, "status": {"encode_headers": "stop_and_buffer"}});
+        everywhere(&fields, |which, site| {
+            let answer = post_with_trailer(site, "hello");
+            assert_eq!((answer.status, answer.text()), (418, "no"), "{which} {phase}");
+            assert_eq!(answer.headers.values("x-why").join("|"), "w|w2", "{which} {phase}");
+        });
+    }
+}
+
+#[test]
+fn a_panic_is_answered_with_500_and_the_next_request_is_served() {
+    for phase in ["decode_headers", "decode_data", "decode_trailers", "encode_headers"] {
+        everywhere(&json!({phase: [{"op": "panic", "value": "told to"}]}), |which, site| {
+            for count in 1..=2 {
+                let answer = post_with_trailer(site, "hello");
+                let wanted = (500, "error happened in filter\r\n");
+                assert_eq!((answer.status, answer.text()), wanted, "{which} {phase}");
+                site.proxy.wait_stat("http.ingress_http.golang.panic_error", count);
+            }
+            assert!(site.proxy.stderr().contains("filter paniced with error details: told to"), "{which} {phase}");
+        });
+    }
+}
+
+#[test]
+fn notes_for_other_filters_are_written_and_read() {
+    let fields = json!({
+        "decode_headers": [
+            {"op": "metadata_set", "ns": "n", "key": "k", "value": {"a": [1, "b", true]}},
+            {"op": "metadata_get", "ns": "n", "key": "k", "to": "x-note"},
+            {"op": "metadata_get", "ns": "none", "key": "k", "to": "x-none"},
+            {"op": "state_set", "key": "s", "value": "t"},
+            {"op": "state_get", "key": "s", "to": "x-state"},
+            {"op": "state_get", "key": "none", "to": "x-no-state"},
+            {"op": "property", "key": "request.path", "to": "x-path"},
+            {"op": "property", "key": "request.headers.x-a", "to": "x-a-again"},
+            {"op": "property", "key": "metadata.filter_metadata.n.k.a.1", "to": "x-deep"},
+            {"op": "property", "key": "request.headers", "to": "x-map"},
+            {"op": "property", "key": "request.nothing", "to": "x-nothing"},
+        ],
+    });
+    everywhere(&fields, |which, site| {
+        assert_eq!(ask(&site.proxy, "GET", "test", "/p?q", "x-a: 1\r\n").status, 200, "{which}");
+        let arrived = arrived(site);
+        let value = |name: &str| arrived.headers.values(name).join("&");
+        assert_eq!((value("x-note").as_str(), value("x-none").as_str()), ("map[a:[1 b true]]", "<nil>"), "{which}");
+        assert_eq!((value("x-state").as_str(), value("x-no-state").as_str()), ("t", ""), "{which}");
+        assert_eq!((value("x-path").as_str(), value("x-a-again").as_str()), ("/p?q", "1"), "{which}");
+        assert_eq!(value("x-deep"), "b", "{which}");
+        assert!(value("x-map").starts_with("error: "), "{which}: {}", value("x-map"));
+        assert!(value("x-nothing").starts_with("error: value not found"), "{which}: {}", value("x-nothing"));
+    });
+}
+
+#[test]
+fn facts_about_a_stream_are_known() {
+    let facts = |names: &[&str]| -> Value {
+        names
+            .iter()
+            .map(|name| json!({"op": "info", "key": name, "to": format!("x-{}", name.replace('_', "-"))}))
+            .collect()
+    };
+    let fields = json!({
+        "decode_headers": facts(&["route", "protocol", "code", "details", "local", "remote", "cluster", "upstream_remote", "attempts"]),
+        "encode_headers": facts(&["code", "details", "cluster", "upstream_remote", "attempts", "virtual_cluster"]),
+    });
+    everywhere(&fields, |which, site| {
+        let answer = site.proxy.get("/");
+        let arrived = arrived(site);
+        let up = |name: &str| arrived.headers.values(name).join("&");
+        assert_eq!((up("x-route").as_str(), up("x-protocol").as_str()), ("all", "HTTP/1.1,true"), "{which}");
+        assert_eq!((up("x-code").as_str(), up("x-details").as_str()), ("0,false", ",false"), "{which}");
+        assert_eq!(up("x-local"), site.proxy.address("http").to_string(), "{which}");
+        assert!(up("x-remote").starts_with("127.0.0.1:"), "{which}");
+        assert_eq!((up("x-cluster").as_str(), up("x-upstream-remote").as_str()), ("origin,true", ",false"), "{which}");
+        assert_eq!((answer.header("x-code"), answer.header("x-details")), ("200,true", "via_upstream,true"), "{which}");
+        let remote = format!("{},true", site.origin.address);
+        assert_eq!(
+            (answer.header("x-upstream-remote"), answer.header("x-attempts")),
+            (remote.as_str(), "1"),
+            "{which}"
+        );
+        assert_eq!(answer.header("x-virtual-cluster"), ",false", "{which}");
+    });
+}
+
+#[test]
+fn a_cleared_route_is_looked_up_again() {
+    for op in ["clear_route", "refresh_route"] {
+        let fields = json!({"decode_headers": [{"op": "set", "key": ":path", "value": "/moved"}, {"op": op}]});
+        everywhere(&fields, |which, site| assert_eq!(site.proxy.get("/").status, 299, "{which} {op}"));
+    }
+}
+
+#[test]
+fn statistics_are_counted_from_any_thread() {
+    let fields = json!({
+        "metrics": "of.mine",
+        "decode_headers": [
+            {"op": "count", "by": 2},
+            {"op": "gauge", "by": 7},
+            {"op": "gauge_add", "by": -3},
+            {"op": "counted", "to": "x-counted"},
+        ],
+    });
+    everywhere(&fields, |which, site| {
+        for _ in 0..2 {
+            assert_eq!(site.proxy.get("/").status, 200, "{which}");
+        }
+        site.proxy.wait_stat("of.mine.counter", 4);
+        site.proxy.wait_stat("of.mine.gauge", 4);
+        let seen: Vec<_> = site.origin.requests().iter().map(|it| it.headers.values("x-counted").join("")).collect();
+        assert_eq!(seen, ["2", "4"], "{which}");
+    });
+}
+
+#[test]
+fn the_end_is_logged_with_its_headers() {
+    let fields = json!({"log": [], "destroy": true, "complete": []});
+    everywhere(&fields, |which, site| {
+        assert_eq!(site.proxy.get("/logged").status, 200, "{which}");
+        wait_until("the log", || site.proxy.stderr().contains("script: destroyed 0"));
+        assert!(site.proxy.stderr().contains("script: log /logged 200"), "{which}: {}", site.proxy.stderr());
+    });
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_stream_in_go() {
+    if envoy() {
+        return;
+    }
+    let fields = json!({"destroy": true, "status": {"decode_headers": "stop_and_buffer"}});
+    let site = script("sdk38", &fields);
+    let mut client = RawClient::connect(site.proxy.address("http"));
+    client.send("POST /up HTTP/1.1\r\nhost: test\r\ncontent-length: 6\r\n\r\nhel");
+    site.proxy.wait_stat("http.ingress_http.downstream_rq_active", 1);
+    client.reset();
+    wait_until("the end", || site.proxy.stderr().contains("script: destroyed"));
+    assert_eq!(site.proxy.get("/").status, 200);
+}
+
+#[test]
+fn what_the_newer_sdk_has_works() {
+    if envoy() {
+        return;
+    }
+    let fields = json!({
+        "async": ["encode_data"],
+        "decode_headers": [
+            {"op": "tls", "to": "x-tls"},
+            {"op": "secret", "key": "s", "to": "x-secret"},
+            {"op": "secret", "key": "none", "to": "x-none"},
+            {"op": "override", "value": "nobody", "to": "x-refused"},
+            {"op": "drain_connection"},
+        ],
+        "encode_data": [{"op": "inject", "value": "injected:"}],
+    });
+    let mut filter = filter("sdk38", "script", &fields);
+    filter["typed_config"]["generic_secrets"] = json!([{"name": "s"}]);
+    let origin = echo();
+    let gateway = gateway(&[filter], &origin, json!({})).overlay(json!({"static_resources": {"secrets": [
+        {"name": "s", "generic_secret": {"secret": {"inline_string": "hush"}}},
+    ]}}));
+    let site = Site { proxy: Proxy::start(&gateway), origin };
+    let answer = post(&site, b"hello");
+    assert_eq!((answer.text(), answer.header("connection")), ("injected:hello", "close"));
+    let arrived = arrived(&site);
+    let value = |name: &str| arrived.headers.values(name).join("&");
+    assert_eq!(
+        (value("x-tls").as_str(), value("x-secret").as_str(), value("x-none").as_str()),
+        ("none", "hush,true", ",false")
+    );
+    assert!(!value("x-refused").is_empty());
+}
+
+#[test]
+fn routes_configure_and_switch_off() {
+    if envoy() {
+        return;
+    }
+    let set = |key: &str, value: &str| json!([{"op": "set", "key": key, "value": value}]);
+    let route = |path: &str, config: Value| json!({"match": {"prefix": path}, "route": {"cluster": "origin"}, "typed_per_filter_config": config});
+    let off = json!({NAME: {"@type": ROUTE_KIND, "plugins_config": {"script": {"disabled": true}}}});
+    let plain = json!({"match": {"prefix": "/"}, "route": {"cluster": "origin"}});
+    for (policy, merged) in [
+        ("MERGE_VIRTUALHOST_ROUTER_FILTER", "base|host|route"),
+        ("MERGE_VIRTUALHOST_ROUTER", "|host|route"),
+        ("OVERRIDE", "||route"),
+    ] {
+        let mut filter = filter(
+            "sdk33",
+            "script",
+            &json!({"decode_headers": set("x-down", "base"), "encode_headers": set("x-base", "base")}),
+        );
+        filter["typed_config"]["merge_policy"] = json!(policy);
+        let of_host = json!({"decode_headers": set("x-down", "host"), "encode_trailers": [], "encode_data": [], "decode_data": [], "a": 1});
+        let http = json!({"route_config": {"virtual_hosts": [{
+            "name": "all", "domains": ["*"],
+            "typed_per_filter_config": per_route("script", &of_host),
+            "routes": [
+                route("/route", per_route("script", &json!({"decode_headers": set("x-down", "route")}))),
+                route("/off", off.clone()),
+                route("/other", per_route("other", &json!({}))),
+                plain.clone(),
+            ],
+        }]}});
+        let site = site(&[filter], echo(), http);
+        let seen = |path: &str| {
+            site.origin.forget();
+            let answer = site.proxy.get(path);
+            let down = site.origin.requests()[0].headers.values("x-down").join("");
+            (down, answer.headers.values("x-base").join(""))
+        };
+        let base = if merged.starts_with("base") { "base" } else { "" };
+        assert_eq!(seen("/route"), ("route".into(), base.into()), "{policy}");
+        assert_eq!(seen("/off"), (String::new(), String::new()), "{policy}");
+        assert_eq!(seen("/plain"), ("host".into(), base.into()), "{policy}");
+        assert_eq!(seen("/other"), ("host".into(), base.into()), "{policy}");
+    }
+}
+
+#[test]
+fn a_manifest_has_its_own_rules_for_failures() {
+    if envoy() {
+        return;
+    }
+    let manifest = |more: Value| {
+        let mut fields =
+            json!({"runtime": "go", "code": {"filename": library("sdk38")}, "options": {"plugin_name": "script"}});
+        for (key, value) in more.as_object().unwrap() {
+            fields[key] = value.clone();
+        }
+        postrider_tests::plugins::manifest("mine", fields)
+    };
+    let panics = json!({"decode_headers": [{"op": "panic", "value": "x"}]});
+    let passed = site(&[manifest(json!({"config": panics}))], echo(), json!({}));
+    let answer = post_with_trailer(&passed, "hello");
+    assert_eq!((answer.status, answer.text(), answer.trailers.value("x-trailer")), (200, "hello", Some("t")));
+    passed.proxy.wait_stat("plugin.mine.all.errors", 1);
+
+    let rules =
+        json!({"config": panics, "on_error": "503", "circuit": {"faults": 2, "window": "600s", "retry": "600s"}});
+    let refused = site(&[manifest(rules)], echo(), json!({}));
+    for _ in 0..3 {
+        assert_eq!(refused.proxy.get("/").status, 503);
+    }
+    refused.proxy.wait_stat("plugin.mine.all.bypassed", 1);
+    assert_eq!(refused.proxy.stats().value("plugin.mine.all.errors"), 2);
+
+    let phases = json!({"phases": ["request_headers"], "config": {
+        "decode_headers": [{"op": "set", "key": "x-up", "value": "1"}],
+        "decode_data": [{"op": "upper"}],
+        "encode_headers": [{"op": "set", "key": "x-down", "value": "1"}],
+    }});
+    let some = site(&[manifest(phases)], echo(), json!({}));
+    let answer = post(&some, b"hello");
+    assert_eq!((answer.text(), answer.headers.contains("x-down")), ("hello", false));
+    assert_eq!(arrived(&some).headers.value("x-up"), Some("1"));
+}
+
+#[test]
+fn configurations_change_while_streams_run() {
+    if envoy() {
+        return;
+    }
+    let fields = |value: &str| json!({"encode_headers": [{"op": "set", "key": "x-version", "value": value}]});
+    let origin = echo();
+    let mut proxy = Proxy::start(&gateway(&[filter("sdk38", "script", &fields("one"))], &origin, json!({})));
+    assert_eq!(proxy.get("/").header("x-version"), "one");
+    let verdict = proxy.reload(gateway(&[filter("sdk38", "script", &fields("two"))], &origin, json!({})).to_yaml());
+    assert_eq!(verdict["outcome"], "accepted", "{verdict}");
+    assert_eq!(proxy.get("/").header("x-version"), "two");
+    let refused =
+        proxy.reload(gateway(&[filter("sdk38", "script", &json!({"refuse": 1}))], &origin, json!({})).to_yaml());
+    assert_eq!(refused["outcome"], "refused", "{refused}");
+    assert!(refused.to_string().contains("the Go plugin `script` refuses this configuration"), "{refused}");
+    assert_eq!(proxy.get("/").header("x-version"), "two");
+    // Other code stands beside the old under a path of its own.
+    let verdict = proxy.reload(gateway(&[filter("sdk33", "script", &fields("three"))], &origin, json!({})).to_yaml());
+    assert_eq!(verdict["outcome"], "accepted", "{verdict}");
+    assert_eq!(proxy.get("/").header("x-version"), "three");
+    let plugins = proxy.admin_get("/plugins").text().to_owned();
+    assert!(plugins.contains("envoy-golang") && plugins.contains("sdk33.so"), "{plugins}");
+    proxy.signal("TERM");
+    assert!(proxy.wait_exit().success());
+}
+
+#[test]
+fn a_library_that_cannot_be_run_is_refused_with_the_reason() {
+    if envoy() {
+        return;
+    }
+    let mut filter = filter("sdk38", "script", &json!({}));
+    filter["typed_config"]["library_path"] = json!("/no/such.so");
+    let origin = echo();
+    let folder = postrider_tests::kit::TempDir::new();
+    let file = folder.path().join("c.yaml");
+    std::fs::write(&file, gateway(&[filter], &origin, json!({})).to_yaml()).unwrap();
+    let ran = postrider_tests::kit::proxy::run(&["validate", file.to_str().unwrap()]);
+    assert!(ran.stderr.contains("cannot read /no/such.so"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_large_body_passes_in_bounded_memory() {
+    if envoy() {
+        return;
+    }
+    let drain = Origin::start(|connection| {
+        while let Some(request) = connection.request_head() {
+            let mut count = 0;
+            if !connection.body(&request, &mut |piece| count += piece.len()) {
+                return;
+            }
+            let text = count.to_string();
+            connection.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len()).as_bytes());
+        }
+    });
+    let fields = json!({"async": ["decode_data"], "decode_data": [{"op": "upper"}]});
+    let site = site(&[filter("sdk38", "script", &fields)], drain, json!({}));
+    assert_eq!(site.proxy.get("/").status, 200);
+    let before = site.proxy.resident_kib();
+    let mut client = RawClient::connect(site.proxy.address("http"));
+    let size = 64 << 20;
+    client.send(format!("POST /up HTTP/1.1\r\nhost: test\r\ncontent-length: {size}\r\n\r\n"));
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..64 {
+        client.send(&piece);
+    }
+    let answer = client.response("POST").unwrap();
+    assert_eq!(answer.text(), size.to_string());
+    let grown = site.proxy.resident_kib().saturating_sub(before);
+    assert!(grown < 48 << 10, "{grown} KiB more");
+}
+
+#[test]
+fn htnn_runs_its_plugins() {
+    if envoy() {
+        return;
+    }
+    let deny = json!({"plugins": [{"name": "celScript", "config": {"allowIf": "request.path() == \"/yes\""}}]});
+    let site = site(&[filter("htnn", "fm", &deny)], echo(), json!({}));
+    assert_eq!(site.proxy.get("/yes").status, 200);
+    assert_eq!(site.proxy.get("/no").status, 403);
+}
