@@ -73,6 +73,7 @@ impl RouteBlocks {
     }
 
     /// Where calls on this route are counted.
+    #[inline(never)]
     pub fn of(&self, route: Option<&RouteFacts>) -> Rc<Block> {
         let Some(route) = route else {
             return Rc::clone(self.unrouted.get_or_init(|| self.block(UNROUTED)));
@@ -113,7 +114,7 @@ impl RouteBlocks {
     pub fn count(&self, route: Option<&RouteFacts>, count: impl FnOnce(&Block)) {
         if let Some(route) = route
             && let Some(Some(entry)) = self.listed.borrow().get(route.index as usize)
-            && entry.is_of(route)
+            && entry.is_of_this(route)
         {
             return count(&entry.block);
         }
@@ -126,7 +127,14 @@ impl RouteBlocks {
 }
 
 impl Entry {
+    /// Whether it was made for this very route, by its texts' addresses: they are kept, so no other text has those.
     #[inline]
+    fn is_of_this(&self, route: &RouteFacts) -> bool {
+        let address = |text: &Arc<str>| Arc::as_ptr(text).cast::<u8>();
+        address(&self.virtual_host) == address(&route.virtual_host)
+            && self.name.as_ref().map(address) == route.name.as_ref().map(address)
+    }
+
     fn is_of(&self, route: &RouteFacts) -> bool {
         let same = |a: &Arc<str>, b: &Arc<str>| Arc::ptr_eq(a, b) || a == b;
         let named = match (&self.name, &route.name) {

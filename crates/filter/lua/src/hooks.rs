@@ -85,6 +85,9 @@ impl Filter for Scripted {
 
 impl Scripted {
     fn on_head(&self, side: Side, end: bool, state: &mut State, stream: &mut Stream<'_>) -> Action {
+        if matches!(state, State::Empty) && self.passes_by(side, stream) {
+            return Action::Done;
+        }
         self.show(side, state, stream, |entry| entry.on_head(end))
     }
 
@@ -94,6 +97,41 @@ impl Scripted {
             Event::Trailers => entry.on_trailers(),
             Event::Resumed => entry.on_resumed(),
         })
+    }
+
+    /// Whether all that the script has for a side is a function without a statement: then the call is counted, and that
+    /// is all.
+    #[inline(always)]
+    fn passes_by(&self, side: Side, stream: &Stream<'_>) -> bool {
+        let Some(plugin) = &self.view.plugin else { return false };
+        let Some(worker) = &plugin.worker else { return false };
+        if !plugin.idles_on(side)
+            || !worker.circuit.is_closed()
+            || observe::is_on()
+            || self.view.skipped != [false; 4]
+            || self.skips_head(plugin, &self.view, side, stream)
+        {
+            return false;
+        }
+        if let Some(envoy) = &worker.envoy {
+            envoy.inc(stat::EXECUTIONS);
+        }
+        worker.account.called(stream.route, None);
+        true
+    }
+
+    /// Rider's rule: without a route that leads to a cluster there are no header hooks, and on responses none without an
+    /// entry for the plugin.
+    #[inline]
+    fn skips_head(&self, plugin: &Plugin, view: &View, side: Side, stream: &Stream<'_>) -> bool {
+        if plugin.program.dialect != Dialect::Rider || self.allow_no_route {
+            return false;
+        }
+        let forwards = stream.route.is_some_and(|route| route.forwards);
+        match side {
+            Side::Request => !forwards,
+            Side::Response => !forwards || !view.is_named,
+        }
     }
 
     /// Lets the stream's script `act`.
@@ -152,27 +190,13 @@ impl Entry<'_, '_> {
             Side::Request => Hook::RequestHeaders,
             Side::Response => Hook::ResponseHeaders,
         };
-        if self.skips_head() {
+        if self.filter.skips_head(self.plugin, self.view, self.side, self.stream) {
             self.script.half_mut(self.side).headless = true;
             return self.behind_head(&machine);
         }
         match self.enter(&machine, hook) {
             Ran::Finished => self.behind_head(&machine),
             Ran::Stopped(coroutine, stop) => self.settle(&machine, coroutine, stop),
-        }
-    }
-
-    /// Rider's rule: without a route that leads to a cluster there are no header hooks, and on responses none without an
-    /// entry for the plugin.
-    #[inline]
-    fn skips_head(&self) -> bool {
-        if self.plugin.program.dialect != Dialect::Rider || self.filter.allow_no_route {
-            return false;
-        }
-        let forwards = self.stream.route.is_some_and(|route| route.forwards);
-        match self.side {
-            Side::Request => !forwards,
-            Side::Response => !forwards || !self.view.is_named,
         }
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Machine {
     /// Out while a script of this machine runs. Boxed: it is moved for each entry.
     pub(crate) scratch: Cell<Option<Box<Scratch>>>,
     hooks: [Option<EntryPoint>; 4],
+    /// By side: all that there is for it is a function on the head without a statement.
+    idle: [bool; 2],
     /// Called with the number of a stream that is over and for which something is kept.
     forget: Option<Ref>,
     last_turn: Cell<i32>,
@@ -106,8 +108,13 @@ impl Machine {
         let entry_points =
             [c"request_headers", c"request_body", c"response_headers", c"response_body"].map(entry_point);
         let forget = find(c"forget");
+        let [request_head, request_body, response_head, response_body] = entry_points;
+        let idles = |head: Option<EntryPoint>, body: Option<EntryPoint>| {
+            body.is_none() && head.is_some_and(|entry_point| entry_point.does_nothing)
+        };
         Ok(Machine {
             hooks: entry_points,
+            idle: [idles(request_head, request_body), idles(response_head, response_body)],
             forget,
             vm,
             context,
@@ -129,6 +136,11 @@ impl Machine {
     #[inline]
     pub(crate) fn hook(&self, hook: Hook) -> Option<EntryPoint> {
         self.hooks.get(hook as usize).copied().flatten()
+    }
+
+    #[inline]
+    pub(crate) fn idles_on(&self, side: Side) -> bool {
+        self.idle.get(side as usize).copied().unwrap_or(false)
     }
 
     /// Whether this entry's time is taken.

@@ -12,7 +12,7 @@ use postrider_filter_plugin::{Account, Circuit, Metrics};
 use postrider_telemetry::log::{Component, Level};
 use postrider_telemetry::{Block, WorkerStats};
 
-use crate::abi::{Scratch, Turn};
+use crate::abi::{Scratch, Side, Turn};
 use crate::file_log::FileLog;
 use crate::machine::Machine;
 use crate::observe::{self, Event};
@@ -121,6 +121,12 @@ impl Plugin {
     #[inline]
     pub(crate) fn made_machine(&self) -> Option<Rc<Machine>> {
         self.machine.borrow().clone()
+    }
+
+    /// Whether the script has nothing for a side but a function without a statement. Not before it was needed once.
+    #[inline]
+    pub(crate) fn idles_on(&self, side: Side) -> bool {
+        self.machine.borrow().as_ref().is_some_and(|machine| machine.idles_on(side))
     }
 
     #[cold]

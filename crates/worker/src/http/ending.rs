@@ -297,6 +297,7 @@ impl Exchange {
     }
 
     /// Gives the upstream connection back, or closes it, and settles the cluster's counts.
+    #[inline(always)]
     pub(super) fn release_upstream(&mut self, connection: &Connection, now: Moment) {
         let (Some(cluster), Some(host)) = (self.cluster.clone(), self.host.take()) else { return };
         let worker = &connection.worker;
