@@ -38,8 +38,9 @@ test: build $(GRPC_TOOLS)/built $(PEBBLE) ## pass all tests (unit, wire, end to 
 	@.ci/autobahn $(TOOLS)/autobahn
 	@.ci/envoy $(TOOLS)/envoy
 	@.ci/golang $(TOOLS)/golang
+	@.ci/pyvoy $(TOOLS)/pyvoy
 	@.ci/wasm $(TOOLS)/wasm
-	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} ENVOY_BIN=$${ENVOY_BIN:-$(TOOLS)/envoy/bin/envoy} PEBBLE=$(PEBBLE) cargo test --locked --workspace
+	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} ENVOY_BIN=$${ENVOY_BIN:-$(TOOLS)/envoy/bin/envoy} PEBBLE=$(PEBBLE) PYVOY=$(TOOLS)/pyvoy cargo test --locked --workspace
 	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}
 
 # gRPC's own interoperability client and server, grpcurl and h2spec: see tests/grpc/README.md.

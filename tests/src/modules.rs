@@ -10,13 +10,14 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// `tests/modules/native/<name>.c` as a shared object.
-pub fn built(name: &str, folder: &Path) -> PathBuf {
+/// `tests/modules/native/<name>.c` as a shared object, with more arguments for the compiler.
+pub fn built(name: &str, folder: &Path, more: &[&str]) -> PathBuf {
     let source = root().join(format!("tests/modules/native/{name}.c"));
     let object = folder.join(format!("lib{name}.so"));
     let done = Command::new("cc")
         .args(["-O1", "-g", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror", "-I"])
         .arg(root().join("include"))
+        .args(more)
         .arg("-o")
         .arg(&object)
         .arg(source)
@@ -30,7 +31,7 @@ pub fn filters() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, object) = BUILT.get_or_init(|| {
         let folder = TempDir::new();
-        let object = built("filters", folder.path());
+        let object = built("filters", folder.path(), &[]);
         (folder, object)
     });
     object

@@ -1,8 +1,10 @@
 //! Native modules, as Envoy runs them: the same shared object in both.
 
 use postrider_tests::kit::config::extension;
-use postrider_tests::kit::{Origin, Response};
-use postrider_tests::modules::filters;
+use postrider_tests::kit::{Origin, Response, TempDir, wait_until};
+use postrider_tests::modules::{built, filters};
+use postrider_tests::plugins::{MANIFEST_ROUTE, manifest};
+use postrider_tests::postrider_only;
 use postrider_tests::site::{self, Plan, Site};
 use serde_json::{Value, json};
 
@@ -224,4 +226,93 @@ fn a_stream_is_cut_off() {
     client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
     assert_eq!(client.read_to_end().unwrap_or_default(), b"");
     assert_eq!(site.origin.requests().len(), 0);
+}
+
+#[test]
+fn a_module_that_cannot_make_its_part_of_a_stream() {
+    let site = with("failing", "").start();
+    for _ in 0..3 {
+        assert_eq!(site.get("/", "").status, 500);
+    }
+    assert_eq!(site.logged(3), "500 - dynamic_module_filter_init_failed");
+}
+
+fn native(file: &std::path::Path, more: Value) -> Value {
+    let mut fields = json!({
+        "runtime": "native", "code": {"filename": file}, "config": {"of": "gateway"}, "options": {"filter_name": "notes"},
+    });
+    postrider_tests::kit::config::overlay(&mut fields, more);
+    manifest("noted", fields)
+}
+
+#[test]
+fn a_manifest_has_configurations_at_every_scope() {
+    if !postrider_only() {
+        return;
+    }
+    let of = |config: Value| json!({"noted": {"@type": MANIFEST_ROUTE, "config": config}});
+    let routes = json!([
+        {"match": {"prefix": "/route"}, "route": {"cluster": "origin"}, "typed_per_filter_config": of(json!({"of": "route"}))},
+        {
+            "match": {"prefix": "/off"}, "route": {"cluster": "origin"},
+            "typed_per_filter_config": {"noted": {"@type": MANIFEST_ROUTE, "disabled": true}},
+        },
+        {
+            "match": {"prefix": "/weighted"},
+            "route": {"weighted_clusters": {"clusters": [{
+                "name": "origin", "weight": 1, "typed_per_filter_config": of(json!({"of": "weighted"})),
+            }]}},
+        },
+        site::rest(),
+    ]);
+    let host = json!({"typed_per_filter_config": of(json!({"of": "host"}))});
+    let site = site::with([native(filters(), json!({}))]).routes(routes.clone()).host(host).start();
+    for (path, config) in [
+        ("/route", r#"{"of":"route"}"#),
+        ("/weighted", r#"{"of":"weighted"}"#),
+        ("/other", r#"{"of":"host"}"#),
+        ("/off", ""),
+    ] {
+        assert_eq!(site.get(path, "").status, 200);
+        assert_eq!(seen(&site, "x-config"), config, "{path}");
+    }
+    let plain = site::with([native(filters(), json!({}))]).routes(routes).start();
+    assert_eq!(plain.get("/other", "").status, 200);
+    assert_eq!(seen(&plain, "x-config"), r#"{"of":"gateway"}"#);
+    let plugins = plain.proxy.admin_json("/plugins?format=json").to_string();
+    assert!(plugins.contains("native"), "{plugins}");
+}
+
+#[test]
+fn a_module_whose_file_changes_is_loaded_anew() {
+    if !postrider_only() {
+        return;
+    }
+    let folder = TempDir::new();
+    let (first, second) = (folder.path().join("1"), folder.path().join("2"));
+    std::fs::create_dir(&first).unwrap();
+    std::fs::create_dir(&second).unwrap();
+    let object = built("filters", &first, &[]);
+    let other = built("filters", &second, &["-DMARK=\"second\""]);
+    let site = site::with([native(&object, json!({}))]).start();
+    assert_eq!(site.get("/", "").status, 200);
+    assert_eq!(seen(&site, "x-mark"), "first");
+    std::fs::rename(other, &object).unwrap();
+    wait_until("the new code serves", || {
+        site.get("/", "");
+        seen(&site, "x-mark") == "second"
+    });
+}
+
+#[test]
+fn a_plugin_that_keeps_failing_is_passed_by() {
+    if !postrider_only() {
+        return;
+    }
+    let fields = json!({"options": {"filter_name": "failing"}, "circuit": {"faults": 2, "retry": "60s"}});
+    let site = site::with([native(filters(), fields)]).start();
+    for _ in 0..4 {
+        assert_eq!(site.get("/", "").status, 200, "the policy is to go on");
+    }
+    assert_eq!(site.stat("plugin.noted.circuit_open"), 1);
 }

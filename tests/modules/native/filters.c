@@ -8,6 +8,7 @@
  * callout       asks the cluster of the configuration; only its 200 lets a request go on
  * scheduler     another thread lets a request go on
  * pieces        answers itself, in pieces, from another thread
+ * failing       cannot make its part of a stream
  * notes         metadata, filter state, statistics, the route's configuration
  * reset         cuts the stream off */
 
@@ -20,6 +21,11 @@
 
 #define CALL(name) envoy_dynamic_module_callback_##name
 #define ON(name) envoy_dynamic_module_on_##name
+
+/* Tells two builds apart. */
+#ifndef MARK
+#define MARK "first"
+#endif
 
 typedef struct {
   char name[32];
@@ -81,6 +87,7 @@ const void *ON(http_filter_per_route_config_new)(pr_bytes name, pr_bytes text) {
 void ON(http_filter_per_route_config_destroy)(const void *own) { free((void *)own); }
 
 const void *ON(http_filter_new)(const void *own, pr_stream stream) {
+  if (!strcmp(((const settings *)own)->name, "failing")) return NULL;
   filter *made = calloc(1, sizeof(filter));
   made->settings = own;
   made->stream = stream;
@@ -262,6 +269,8 @@ static void notes(pr_stream stream, const filter *own) {
   CALL(http_get_metadata_string)(stream, PR_METADATA_DYNAMIC, bytes("module"), bytes("text"), &value);
   snprintf(text, sizeof text, "%.*s %.1f %d %d", (int)value.length, value.start, number, truth, wrong);
   set(stream, PR_REQUEST_HEADERS, "x-metadata", bytes(text));
+  set(stream, PR_REQUEST_HEADERS, "x-config", bytes(own->settings->text));
+  set(stream, PR_REQUEST_HEADERS, "x-mark", bytes(MARK));
   value = bytes("none");
   CALL(http_get_metadata_string)(stream, PR_METADATA_ROUTE, bytes("module"), bytes("of"), &value);
   set(stream, PR_REQUEST_HEADERS, "x-of-route", value);

@@ -31,6 +31,8 @@ pub(crate) struct Config {
     /// What the names of its statistics begin with.
     pub(crate) namespace: String,
     pub(crate) phases: Phases,
+    /// What the log says of an answer to a stream that the module could not make its part of.
+    pub(crate) failure: &'static str,
     /// The module's own.
     own: AtomicPtr<std::ffi::c_void>,
     this: Weak<Config>,
@@ -86,6 +88,7 @@ impl Config {
         phases: Phases,
         name: &str,
         config: &[u8],
+        failure: &'static str,
     ) -> Result<Arc<Config>, String> {
         let entries = Entries::of(&library);
         let Some(make) = entries.config_new.filter(|_| entries.new.is_some() && entries.destroy.is_some()) else {
@@ -96,6 +99,7 @@ impl Config {
             facts: Arc::new(facts),
             namespace: namespace.to_owned(),
             phases,
+            failure,
             own: AtomicPtr::new(ptr::null_mut()),
             this: this.clone(),
             defining: Mutex::new(Some(Vec::new())),
@@ -203,6 +207,19 @@ impl Phases {
         request_trailers: true,
         response_trailers: true,
     };
+
+    /// The ones with these names; all when there are none.
+    pub(crate) fn named(names: &[String]) -> Phases {
+        let has = |phase: &str| names.is_empty() || names.iter().any(|name| name == phase);
+        Phases {
+            request_headers: has("request_headers"),
+            response_headers: has("response_headers"),
+            request_body: has("request_body"),
+            response_body: has("response_body"),
+            request_trailers: has("request_trailers"),
+            response_trailers: has("response_trailers"),
+        }
+    }
 
     pub(crate) fn limit(self, all: Hooks) -> Hooks {
         Hooks {

@@ -23,6 +23,9 @@ const ROUTE_KIND: &str = "envoy.extensions.filters.http.dynamic_modules.v3.Dynam
 /// What the names of a module's statistics begin with, as Envoy has it.
 const NAMESPACE: &str = "dynamicmodulescustom";
 
+/// Envoy's word for a module that cannot make its part of a stream.
+const FAILED: &str = "dynamic_module_filter_init_failed";
+
 /// Loads the module and has it make its configuration.
 pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let mut fields = value.fields().map_err(|error| vec![error])?;
@@ -45,7 +48,7 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
         config: Value::Map(Vec::new()),
         schema: None,
     };
-    let made = Config::new(module.library, facts, &module.namespace, Phases::ALL, &filter, &config);
+    let made = Config::new(module.library, facts, &module.namespace, Phases::ALL, &filter, &config, FAILED);
     let config = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
     Ok(Arc::new(Modular { config }))
 }

@@ -52,7 +52,18 @@ impl Hosted {
     }
 
     fn on_head(&self, side: Side, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
-        let Some(instance) = self.instance(state, stream) else { return self.without_instance(stream) };
+        let is_new = !matches!(state, State::Any(_));
+        if is_new && self.place.is_bypassed(stream) {
+            // Nothing of it is called for this stream.
+            *state = State::Any(Box::new(()));
+            return self.place.by_policy();
+        }
+        let Some(instance) = self.instance(state, stream) else {
+            return if is_new { self.without_instance(stream) } else { Action::Done };
+        };
+        if is_new {
+            self.place.succeeded();
+        }
         if instance.replied.get() {
             return if side == Side::Response && instance.has_pieces() { Action::Take } else { Action::Done };
         }

@@ -23,14 +23,17 @@ mod envoy;
 mod hooks;
 mod instance;
 mod library;
+mod manifest;
 mod on_worker;
 mod others;
 
 use postrider_filter_api::Registry;
+use postrider_filter_plugin::register_runtimes;
 
 pub use callbacks::{set_concurrency, set_validating};
 
 /// Makes filters of modules known by the types of their configurations.
 pub fn register(registry: &mut Registry) {
     registry.register(envoy::KIND, envoy::build);
+    register_runtimes(registry, &[manifest::RUNTIME], manifest::build);
 }

@@ -1,7 +1,9 @@
 //! A module in the process: found, checked, loaded once, initialised once.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
+use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::{env, fs};
@@ -66,6 +68,32 @@ impl Library {
         let content = fs::read(&path).map_err(|error| format!("cannot read {source}: {error}"))?;
         elf::check(&content).map_err(|error| format!("{source}: {error}"))?;
         Library::open(path.as_os_str(), &source, options)
+    }
+
+    /// Loads a file's content from a copy of its own, so that a file with other content is another module although it has
+    /// the same name. Answers what tells one content from another, too.
+    ///
+    /// # Errors
+    /// As for [`Library::named`].
+    pub(crate) fn copied(path: &Path, content: &[u8], options: Options) -> Result<(Library, String), String> {
+        let source = path.display().to_string();
+        elf::check(content).map_err(|error| format!("{source}: {error}"))?;
+        let digest = postrider_filter_plugin::Code::inline(content, &source).digest;
+        let name = path.file_name().unwrap_or(OsStr::new("module.so"));
+        let folder = env::temp_dir().join(format!("postrider-module-{}-{digest}", std::process::id()));
+        let copy = folder.join(name);
+        let failed = |error: std::io::Error| format!("cannot copy {source} to {}: {error}", copy.display());
+        // Two configurations may have the same module: the folder is one thread's at a time.
+        static COPYING: Mutex<()> = Mutex::new(());
+        let _copying = COPYING.lock().unwrap_or_else(PoisonError::into_inner);
+        DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
+        let opened = fs::write(&copy, content).map_err(failed).and_then(|()| {
+            // The loader knows the one that it has by this name, whether or not the file is still there.
+            Library::open(copy.as_os_str(), &source, options)
+        });
+        // What is loaded stays without its file.
+        let _ = fs::remove_dir_all(&folder);
+        Ok((opened?, digest))
     }
 
     fn open(file: &OsStr, source: &str, options: Options) -> Result<Library, String> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use postrider_filter_api::plugin::OnError;
 use postrider_filter_api::{Action, Host, LocalReply, Place, Stream};
-use postrider_filter_plugin::{Account, Metrics, stat};
+use postrider_filter_plugin::{Account, Circuit, Metrics, stat};
+use postrider_telemetry::log::{Component, Level};
 
 use crate::config::{Config, RouteSettings};
 
@@ -17,6 +18,7 @@ pub(crate) struct OnWorker {
     /// 0 when there is none.
     pub(crate) buffer_limit: usize,
     pub(crate) account: Account,
+    pub(crate) circuit: Circuit,
     pub(crate) metrics: Metrics,
     pub(crate) host: Rc<dyn Host>,
 }
@@ -35,6 +37,7 @@ impl OnWorker {
             worker: place.worker,
             buffer_limit: place.buffer_limit,
             account: Account::new(place.stats, &config.facts.name),
+            circuit: Circuit::new(config.facts.policy.circuit),
             metrics,
             host: place.host.clone(),
         }
@@ -42,12 +45,40 @@ impl OnWorker {
 
     /// The module could not make its part of a stream.
     pub(crate) fn failed(&self, stream: &Stream<'_>) -> Action {
-        self.account.of(stream.route).inc(stat::route::ERRORS);
+        let counts = self.account.of(stream.route);
+        counts.inc(stat::route::ERRORS);
+        if self.circuit.fault(stream.host.now()) {
+            counts.inc(stat::route::CIRCUIT_OPENED);
+            self.account.set_circuit_open(true);
+            let name = &self.config.facts.name;
+            let line = format_args!("{name}: failed too often and is passed by for a while");
+            postrider_telemetry::log::write(Component::Filter, Level::Warning, line);
+        }
+        self.by_policy()
+    }
+
+    /// Whether the plugin is to be passed by for now.
+    pub(crate) fn is_bypassed(&self, stream: &Stream<'_>) -> bool {
+        let bypassed = !self.circuit.is_closed() && self.circuit.is_open(stream.host.now());
+        if bypassed {
+            self.account.of(stream.route).inc(stat::route::BYPASSED);
+        }
+        bypassed
+    }
+
+    /// The module made its part of a stream.
+    pub(crate) fn succeeded(&self) {
+        if !self.circuit.is_closed() && self.circuit.succeed() {
+            self.account.set_circuit_open(false);
+        }
+    }
+
+    pub(crate) fn by_policy(&self) -> Action {
         match self.config.facts.policy.on_error {
             OnError::Continue => Action::Done,
             OnError::Respond(status) => Action::Respond(Box::new(LocalReply {
                 status,
-                details: "plugin_failed".into(),
+                details: self.config.failure.into(),
                 ..LocalReply::default()
             })),
         }
