@@ -2,9 +2,9 @@
 //! that made the call at hand when that waits.
 
 use postrider_filter_api::{Answer, CallFailure, GrpcStatus};
+use postrider_http::{HeaderId, ResponseHead};
 
 use crate::data::At;
-use crate::status::BROKEN_CONNECTION;
 use crate::vm::{Fault, Vm};
 
 /// Something to tell a root context.
@@ -17,7 +17,7 @@ pub(crate) struct Delivery {
 }
 
 pub(crate) enum What {
-    Http(Result<Answer, CallFailure>),
+    Http(Box<Result<Answer, CallFailure>>),
     /// The outcome of a call with one message each way.
     Grpc(Result<Vec<u8>, GrpcStatus>),
     /// Something happened to a conversation.
@@ -29,6 +29,19 @@ impl Delivery {
     fn says_as_much_as(&self, other: &Delivery) -> bool {
         self.token == other.token && matches!((&self.what, &other.what), (What::Conversation, What::Conversation))
     }
+}
+
+/// What modules are told in the place of an answer that did not come: the proxy's own.
+fn in_its_place(failure: CallFailure) -> Answer {
+    let (status, body) = match failure {
+        CallFailure::Timeout => (504, "upstream request timeout"),
+        CallFailure::Upstream => (503, "upstream connect error or disconnect/reset before headers"),
+    };
+    let mut head = ResponseHead::new();
+    head.set_status(status);
+    let _ = head.fields.append(HeaderId::ContentLength, body.len().to_string().as_bytes());
+    let _ = head.fields.append(HeaderId::ContentType, b"text/plain");
+    Answer { head, body: body.as_bytes().to_vec() }
 }
 
 impl Vm {
@@ -71,24 +84,14 @@ impl Vm {
         match what {
             What::Http(outcome) => {
                 let Some(function) = &self.functions.on_http_call_response else { return Ok(()) };
-                let (mut headers, mut body) = (0, 0);
-                self.with(|data| match outcome {
-                    Ok(answer) => {
-                        headers = 1 + answer.head.fields.len() as u32;
-                        body = answer.body.len() as u32;
-                        data.received.head = Some(answer.head);
-                        data.received.body = answer.body;
-                    }
-                    // Envoy knows one reason.
-                    Err(CallFailure::Timeout | CallFailure::Upstream) => {
-                        data.status = (BROKEN_CONNECTION, b"reset".to_vec());
-                    }
+                let answer = (*outcome).unwrap_or_else(|failure| in_its_place(failure));
+                let (headers, body) = (1 + answer.head.fields.len() as u32, answer.body.len() as u32);
+                self.with(|data| {
+                    data.received.head = Some(answer.head);
+                    data.received.body = answer.body;
                 });
                 let told = self.enter_for(root, stream, at, function, (root, token, headers, body, 0));
-                self.with(|data| {
-                    data.received = Default::default();
-                    data.status.1.clear();
-                });
+                self.with(|data| data.received = Default::default());
                 told
             }
             What::Grpc(Ok(message)) => self.tell_message(root, token, stream, message, at),

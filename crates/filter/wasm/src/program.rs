@@ -55,8 +55,8 @@ pub(crate) enum Failure {
     Closed,
     /// They pass by.
     Open,
-    /// The machine is made again after so much time, which doubles with each failure up to the second; until then as
-    /// [`Failure::Closed`].
+    /// The machine is made again so much time after it was last made, which doubles with each failure up to the second;
+    /// until then as [`Failure::Closed`].
     Reload(Duration, Duration),
     /// The rules of the plugin model: see [`postrider_filter_api::plugin::Policy`].
     Policy,

@@ -41,8 +41,8 @@ pub(crate) struct Seat {
     stats: WorkerStats,
     host: Rc<dyn Host>,
     machine: RefCell<Option<Rc<Machine>>>,
-    /// The machine failed: when it is made again.
-    again: Cell<Option<Moment>>,
+    /// When it was last made, or that was tried.
+    made_at: Cell<Moment>,
     /// How often in a row.
     failures: Cell<u32>,
 }
@@ -94,7 +94,7 @@ impl Seat {
             stats: place.stats.clone(),
             host: place.host.clone(),
             machine: RefCell::default(),
-            again: Cell::default(),
+            made_at: Cell::new(place.host.now()),
             failures: Cell::default(),
         });
         SEATS.with_borrow_mut(|seats| {
@@ -148,8 +148,7 @@ impl Seat {
             Failure::Open => return Err(Absent::Bypassed),
             Failure::Closed => return Err(Absent::Failing(503)),
             Failure::Reload(base, most) => {
-                let due = *self.again.get().get_or_insert_with(|| now + backoff(base, most, self.failures.get()));
-                self.again.set(Some(due));
+                let due = self.made_at.get() + backoff(base, most, self.failures.get());
                 if now < due {
                     self.reloads().inc(reloads::RELOAD_BACKOFF);
                     return Err(Absent::Failing(503));
@@ -165,9 +164,10 @@ impl Seat {
         if let Some(machine) = alive {
             return Ok(machine);
         }
+        self.made_at.set(now);
         match self.make() {
             Ok(machine) => {
-                self.again.set(None);
+                self.failures.set(0);
                 if matches!(self.plugin.failure, Failure::Reload(..)) {
                     self.reloads().inc(reloads::RELOAD_SUCCESS);
                 }
@@ -177,13 +177,9 @@ impl Seat {
             Err(fault) => {
                 self.failed(&fault);
                 self.failures.set(self.failures.get().saturating_add(1));
-                self.again.set(match self.plugin.failure {
-                    Failure::Reload(base, most) => {
-                        self.reloads().inc(reloads::RELOAD_FAILURE);
-                        Some(now + backoff(base, most, self.failures.get()))
-                    }
-                    _ => None,
-                });
+                if matches!(self.plugin.failure, Failure::Reload(..)) {
+                    self.reloads().inc(reloads::RELOAD_FAILURE);
+                }
                 if self.plugin.failure == Failure::Policy && self.circuit.fault(now) {
                     self.account.set_circuit_open(true);
                 }

@@ -300,7 +300,8 @@ impl Vm {
     /// The plugin is not used any more.
     pub(crate) fn remove_root(&self, id: u32) {
         let done = match &self.functions.on_done {
-            Some(done) => self.enter(id, At::Nowhere, done, id).map_or(true, |done| done != 0),
+            // One that fails has nothing more to do.
+            Some(done) => !self.enter(id, At::Nowhere, done, id).is_ok_and(|done| done == 0),
             None => true,
         };
         if done {

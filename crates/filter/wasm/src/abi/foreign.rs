@@ -27,7 +27,6 @@ pub(super) fn define(linker: &mut Linker<Data>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-#[expect(clippy::too_many_arguments, reason = "the ABI's")]
 fn call(
     mut guest: Guest<'_>,
     name: u32,

@@ -35,27 +35,27 @@ fn a_call_has_head_body_and_timeout_and_is_refused_without_them() {
 }
 
 #[test]
-fn a_failed_call_is_told_with_its_status() {
+fn a_call_without_an_answer_is_told_the_proxys_own() {
     let vm_id = "failed-call";
     let module = module(&format!(
         r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
             (drop (call $http_call $"service" {HEAD} $"" $"" (i32.const 250) (i32.const 32)))
             (i32.const 0))
         (func (export "proxy_on_http_call_response") (param i32 i32 i32 i32 i32)
-            (drop (call $get_status (i32.const 24) (i32.const 16) (i32.const 20)))
-            (i32.store8 (i32.const 0) (i32.add (local.get 2) (i32.const 48)))
-            (drop (call $set_shared $"headers" (i32.const 0) (i32.const 1) (i32.const 0)))
-            (i32.store8 (i32.const 0) (i32.add (i32.load (i32.const 24)) (i32.const 48)))
-            (drop (call $set_shared $"code" (i32.const 0) (i32.const 1) (i32.const 0)))
-            (drop (call $set_shared $"reason" (call $place) (call $length) (i32.const 0))))"#
+            (drop (call $get (i32.const 6) $":status" (i32.const 16) (i32.const 20)))
+            (drop (call $set_shared $"status" (call $place) (call $length) (i32.const 0)))
+            (drop (call $get_buffer (i32.const 4) (i32.const 0) (i32.const 99) (i32.const 16) (i32.const 20)))
+            (drop (call $set_shared $"body" (call $place) (call $length) (i32.const 0))))"#
     ));
     let mut trial = Trial::with(vm_id, &module, &[]);
-    trial.head(true);
-    trial.end();
-    // The stream is over: the call belongs to the plugin.
-    assert!(trial.host.answer(Err(CallFailure::Timeout)));
-    let told = ["headers", "code", "reason"].map(|key| shared(vm_id, key).unwrap());
-    assert_eq!(told, ["0", ";", "reset"], "`;` is the digit behind nine and ten: 11");
+    for (failure, status) in [(CallFailure::Timeout, "504"), (CallFailure::Upstream, "503")] {
+        trial.head(true);
+        trial.restart();
+        // The stream is over: the call belongs to the plugin.
+        assert!(trial.host.answer(Err(failure)));
+        assert_eq!(shared(vm_id, "status").as_deref(), Some(status));
+    }
+    assert!(shared(vm_id, "body").unwrap().starts_with("upstream connect error"));
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn a_machine_is_made_again_after_a_while_where_that_is_wanted() {
     assert_eq!(ask("/trap", 0), (true, false));
     assert_eq!(ask("/fine", 10), (true, false));
     assert_eq!(ask("/fine", 900), (true, false));
-    assert_eq!(ask("/fine", 1020), (false, true), "a second after the first that missed it");
+    assert_eq!(ask("/fine", 1020), (false, true), "a second after it was made");
     assert_eq!(ask("/fine", 1021), (false, true));
 }
 
