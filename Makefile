@@ -40,7 +40,7 @@ test: build $(GRPC_TOOLS)/built $(PEBBLE) ## pass all tests (unit, wire, end to 
 	@.ci/golang $(TOOLS)/golang
 	@.ci/pyvoy $(TOOLS)/pyvoy
 	@.ci/wasm $(TOOLS)/wasm
-	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} ENVOY_BIN=$${ENVOY_BIN:-$(TOOLS)/envoy/bin/envoy} PEBBLE=$(PEBBLE) PYVOY=$(TOOLS)/pyvoy cargo test --locked --workspace
+	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} ENVOY_BIN=$${ENVOY_BIN:-$(TOOLS)/envoy/bin/envoy} PEBBLE=$(PEBBLE) PYVOY=$(TOOLS)/pyvoy cargo test --locked --workspace --no-fail-fast
 	cargo xtask examples $${POSTRIDER_BIN:-$(POSTRIDER)}
 
 # gRPC's own interoperability client and server, grpcurl and h2spec: see tests/grpc/README.md.

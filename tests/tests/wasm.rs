@@ -425,7 +425,7 @@ fn routes_configure_a_plugin_at_four_scopes() {
         {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
     ]);
     let origin = Origin::echo("a");
-    let mut proxy = Proxy::start(&plugins::config(&[plugin.clone()], routes.clone(), &origin));
+    let mut proxy = Proxy::start(&plugins::config(std::slice::from_ref(&plugin), routes.clone(), &origin));
     let seen = |proxy: &Proxy, path: &str| plugins::seen(proxy, &origin, path, "x-config");
     let all = ["/route", "/off", "/cluster", "/"].map(|path| seen(&proxy, path));
     assert_eq!(all, [r#"{"of":"route"}"#, "", r#"{"of":"cluster"}"#, r#"{"of":"gateway"}"#]);

@@ -84,7 +84,7 @@ impl Vm {
         match what {
             What::Http(outcome) => {
                 let Some(function) = &self.functions.on_http_call_response else { return Ok(()) };
-                let answer = (*outcome).unwrap_or_else(|failure| in_its_place(failure));
+                let answer = (*outcome).unwrap_or_else(in_its_place);
                 let (headers, body) = (1 + answer.head.fields.len() as u32, answer.body.len() as u32);
                 self.with(|data| {
                     data.received.head = Some(answer.head);

@@ -70,7 +70,7 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         answers_as_envoy: true,
         phases: Vec::new(),
     };
-    GoFactory::new(wanted, recipe, ["library_path", "plugin_config"])
+    GoFactory::load(wanted, recipe, ["library_path", "plugin_config"])
 }
 
 /// The plugin's own configuration, as the admin shows it.

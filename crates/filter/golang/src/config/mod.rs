@@ -80,7 +80,7 @@ struct Wanted<'w> {
 impl GoFactory {
     /// Loads the library and has Go code read the configuration. `at` says where a failure belongs: the path, and the
     /// configuration.
-    fn new(
+    fn load(
         wanted: Wanted<'_>,
         recipe: impl FnOnce(&Library) -> Recipe,
         at: [&str; 2],

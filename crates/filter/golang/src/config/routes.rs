@@ -67,7 +67,7 @@ impl MergePolicy {
                 Some(first) => configs.fold(first.own.clone(), |parent, config| config.on_top_of(&parent)),
                 None => base.clone(),
             },
-            MergePolicy::MostSpecific => configs.last().map_or_else(|| base.clone(), |config| config.own.clone()),
+            MergePolicy::MostSpecific => configs.next_back().map_or_else(|| base.clone(), |config| config.own.clone()),
         })
     }
 }
