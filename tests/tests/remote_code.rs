@@ -8,7 +8,7 @@ use postrider_tests::plugins::{config, everything, manifest};
 use postrider_tests::registry::{Shelf, gzip, ok, registry, sha256, tar};
 use postrider_tests::tls::{Authority, upstream};
 use postrider_tests::tls_origin::Serving;
-use postrider_tests::{get, postrider_only};
+use postrider_tests::{get, postrider_only, wasm};
 use serde_json::{Value, json};
 
 /// A plugin that says its version in each response.
@@ -143,6 +143,30 @@ fn at_the_start_a_plugin_without_its_code_fails_by_its_policy_until_it_is_there(
     assert_eq!(proxy.exchange(get("/without")).status, 200);
     shelf.put("/plugin.lua", script(1));
     wait_until("the plugins", || version(&proxy) == (200, "1".to_owned()));
+}
+
+#[test]
+fn a_module_that_is_not_there_lets_nothing_pass_unless_it_fails_open() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    let module = std::fs::read(wasm::module("c", "passthrough")).unwrap();
+    let site = |policy: &str| {
+        let uri = json!({"uri": "http://code.test/module.wasm", "cluster": "code", "timeout": "5s"});
+        let code = json!({"remote": {"http_uri": uri, "sha256": sha256(&module), "retry_policy": {"num_retries": 0}}});
+        let filter = wasm::with_code(code, &json!({}), json!({"failure_policy": policy}));
+        config(&[filter], everything(), &origin).cluster("code", &[shelf.origin.address])
+    };
+    let status = |proxy: &Proxy| proxy.exchange(get("/")).status;
+    for (policy, wanted) in [("FAIL_OPEN", 200), ("UNSPECIFIED", 503), ("FAIL_RELOAD", 503), ("FAIL_CLOSED", 503)] {
+        let proxy = Proxy::start_with(&site(policy), launch(&cache));
+        assert_eq!(status(&proxy), wanted, "{policy}");
+        if policy == "FAIL_CLOSED" {
+            shelf.put("/module.wasm", &module);
+            wait_until("the module", || status(&proxy) == 200);
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY, Facts, Policy};
+use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY, Facts, OnError, Policy};
 use postrider_filter_api::{ConfigError, Factory};
 use postrider_filter_plugin::read::keep;
 use postrider_filter_plugin::{Code, Missing, json};
@@ -65,7 +65,11 @@ fn read(filter: &str, mut fields: Fields<'_>, errors: &mut ConfigError) -> Optio
     let path = fields.path().to_owned();
     errors.extend(fields.finish().err().into_iter().flatten());
     let vm = vm?;
-    let policy = Policy { cpu: DEFAULT_CPU, memory: DEFAULT_MEMORY, ..Policy::default() };
+    let on_error = match failure {
+        Failure::Open => OnError::Continue,
+        _ => OnError::Respond(503),
+    };
+    let policy = Policy { on_error, cpu: DEFAULT_CPU, memory: DEFAULT_MEMORY, ..Policy::default() };
     let facts = Arc::new(Facts {
         name: if name.is_empty() { filter.to_owned() } else { name },
         version: String::new(),

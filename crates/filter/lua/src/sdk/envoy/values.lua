@@ -204,7 +204,7 @@ end
 -- The same values as the bytes that they were made of: `TlvsMetadata` of the PROXY protocol.
 function kit.connection_typed_metadata(name)
   if type(name) ~= "string" then name = text(name, 1, "dynamicTypedMetadata") end
-  if value_get(border.CONNECTION, name, #name, "", 0, value) ~= 0 then return end
+  if value_get(border.CONNECTION, name, #name, "", 0, value) ~= 0 then return nil end
   local all, found = taken(), nil
   for key in pairs(all) do
     if value_get(border.CONNECTION_BYTES, name, #name, key, #key, value) == 0 then
