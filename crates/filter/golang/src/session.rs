@@ -266,9 +266,15 @@ impl Session {
             return Flow::Piece;
         }
         let (complete, pending) = (way.is_complete(), way.pending.len() + way.out.len());
-        let shown: usize = self.request().lock().course(side).buffers.iter().map(|buffer| buffer.bytes.len()).sum();
+        let shown = self.shown(side);
         self.wait(side, stream);
-        if complete || pending + shown >= limit { Flow::Wait } else { Flow::Want }
+        // Not at the limit: whoever wants all of a message learns from one byte more that it is too large.
+        if complete || pending + shown > limit { Flow::Wait } else { Flow::Want }
+    }
+
+    /// Bytes of the body that Go code was shown and that have not gone on.
+    fn shown(&self, side: Side) -> usize {
+        self.request().lock().course(side).buffers.iter().map(|buffer| buffer.bytes.len()).sum()
     }
 
     /// Everything that is held goes on, and what follows passes by.
@@ -288,7 +294,7 @@ impl Session {
     fn pump(&mut self, side: Side, stream: &mut Stream<'_>) {
         while !self.failed && self.way(side).reply.is_none() {
             let phase = self.request().phase(side);
-            let limit = self.plugin.limit;
+            let room = self.plugin.limit.saturating_sub(self.shown(side));
             let way = self.way(side);
             match phase {
                 Phase::ProcessingData | Phase::ProcessingTrailer => {
@@ -313,7 +319,7 @@ impl Session {
                     }
                     self.show_trailers(side, stream);
                 }
-                Phase::WaitingAllData if way.pending.len() > limit => {
+                Phase::WaitingAllData if way.pending.len() > room => {
                     way.reply = Some(too_large(side));
                 }
                 Phase::Done => {
