@@ -4,14 +4,15 @@
 //! all, and what it says is checked whenever it is read: one that is not as it was written is fetched again. An image's
 //! file of another kind remembers which code its name stands for. Without such a folder nothing is kept.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use postrider_filter_plugin::own_folder;
 use postrider_telemetry::{info, warning};
 
 use crate::client::MAX_CODE_BYTES;
@@ -48,7 +49,7 @@ impl Cache {
 
     /// In this folder, which is made; none when it is not ours alone.
     pub fn at(folder: &Path) -> Cache {
-        match own(folder) {
+        match own_folder(folder) {
             Ok(()) => Cache(Some(folder.to_owned())),
             Err(error) => {
                 info!(Config, "fetched code is not kept: {}: {error}", folder.display());
@@ -107,23 +108,6 @@ impl Cache {
 
 fn name_of(reference: &str) -> String {
     format!("{NAMED}{}", sum(reference.as_bytes()))
-}
-
-/// Makes the folder, and looks whether it is this user's alone.
-fn own(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let about = fs::symlink_metadata(folder)?;
-    let refused = |why: &str| Err(io::Error::other(why.to_owned()));
-    if !about.is_dir() {
-        return refused("it is no folder");
-    }
-    if about.uid() != rustix::process::geteuid().as_raw() {
-        return refused("it belongs to somebody else");
-    }
-    if about.mode() & 0o077 != 0 {
-        return refused("others may open it (expected mode 0700)");
-    }
-    Ok(())
 }
 
 fn contents(path: &Path, limit: usize) -> io::Result<Vec<u8>> {

@@ -4,13 +4,14 @@
 //! named after the code and after everything that the compiler's output depends on, and ends with a digest of itself. One
 //! that is not as it was written is compiled again. Without such a folder everything is compiled at every start.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use postrider_filter_plugin::own_folder;
 use postrider_telemetry::log::{Component, Level};
 use sha2::{Digest, Sha256};
 use wasmtime::{Engine, Module};
@@ -47,7 +48,7 @@ impl Cache {
 
     fn at(folder: Option<PathBuf>) -> Cache {
         let Some(folder) = folder else { return Cache(None) };
-        match own(&folder) {
+        match own_folder(&folder) {
             Ok(()) => Cache(Some(folder)),
             Err(error) => {
                 let folder = folder.display();
@@ -107,23 +108,6 @@ fn name(engine: &Engine, code: &[u8]) -> String {
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Makes the folder, and looks whether it is this user's alone.
-fn own(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let about = fs::symlink_metadata(folder)?;
-    let refused = |why: &str| Err(io::Error::other(why.to_owned()));
-    if !about.is_dir() {
-        return refused("it is no folder");
-    }
-    if about.uid() != rustix::process::geteuid().as_raw() {
-        return refused("it belongs to somebody else");
-    }
-    if about.mode() & 0o077 != 0 {
-        return refused("others may look into it: its mode must be 0700");
-    }
-    Ok(())
 }
 
 /// `None` when there is none.
