@@ -20,6 +20,8 @@ pub enum Command {
     List,
     /// User instructions per request by callgrind; exit 1 above the limit
     GateInstructions(Gate),
+    /// User instructions per request by callgrind in each shape of scenarios, and what they add to the first
+    Instructions(Instructions),
     /// System calls per request by strace; exit 1 above the limit
     GateSyscalls(Gate),
     /// The bench's own upstream, started by the bench
@@ -79,6 +81,15 @@ pub struct Gate {
     /// Trace another proxy instead, to compare
     #[arg(long, value_name = "NAME", default_value = "postrider")]
     pub peer: String,
+}
+
+#[derive(Args)]
+pub struct Instructions {
+    /// Load scenarios over HTTP/1.1 without TLS (may be repeated or separated by commas)
+    #[arg(long = "scenario", value_name = "NAME", value_delimiter = ',', num_args = 1.., required = true)]
+    pub scenarios: Vec<String>,
+    #[command(flatten)]
+    pub of: Gate,
 }
 
 #[cfg(test)]

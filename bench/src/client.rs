@@ -33,13 +33,14 @@ struct Connection {
 }
 
 impl Client {
-    /// Every request is a GET of `path`.
-    pub fn new(port: u16, path: &str) -> Result<Self> {
+    /// Every request is a GET of `path` with these lines in its head.
+    pub fn new(port: u16, path: &str, headers: &[&str]) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| Error::io("creating an epoll instance")(errno.into()))?;
+        let lines: String = headers.iter().flat_map(|line| [line, "\r\n"]).collect();
         Ok(Self {
             target: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-            request: format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n").into_bytes(),
+            request: format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{lines}\r\n").into_bytes(),
             epoll,
             connections: Vec::new(),
             buffer: vec![0; READ_BUFFER],
@@ -207,7 +208,7 @@ mod tests {
         let origin = Origin::open(4000, 0).unwrap();
         let port = origin.port().unwrap();
         std::thread::spawn(move || origin.serve());
-        let mut client = Client::new(port, "/").unwrap();
+        let mut client = Client::new(port, "/", &[]).unwrap();
         client.connect(8).unwrap();
         client.run(100).unwrap();
         client.run(3).unwrap();
@@ -219,7 +220,7 @@ mod tests {
         let origin = Origin::open(1, 5).unwrap();
         let port = origin.port().unwrap();
         std::thread::spawn(move || origin.serve());
-        let mut client = Client::new(port, "/").unwrap();
+        let mut client = Client::new(port, "/", &[]).unwrap();
         client.connect(1).unwrap();
         client.run(1).unwrap();
         client.connect(3).unwrap();

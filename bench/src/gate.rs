@@ -1,7 +1,8 @@
 //! The two gates that noise cannot move: user instructions and system calls per request.
 //!
 //! A fixed number of requests goes through a traced proxy from the bench's own client to its own origin, once N and
-//! once 3 N; the difference leaves out start and end. CI holds their limits.
+//! once 3 N; the difference leaves out start and end. CI holds their limits. The same count tells what a scenario's shapes
+//! cost, filters above all: instructions are a guide for changes too small for a clock, not the figure that is promised.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +16,8 @@ use crate::origin::Origin;
 use crate::peer::{Peer, on_path};
 use crate::probe::Probe;
 use crate::rig::{Rig, Wrap};
-use crate::shape::Shape;
+use crate::scenario::{LoadPlan, Sends};
+use crate::shape::{Http, Protocol, Shape};
 
 /// User instructions that the finished gateway may spend on a request with a 4 KB answer.
 pub const INSTRUCTION_LIMIT: f64 = 9_000.0;
@@ -35,8 +37,35 @@ const END_PATIENCE: Duration = Duration::from_secs(60);
 /// One call and how often it was made per request.
 pub type CallCount = (String, f64);
 
+/// What every request of a counted run is.
+#[derive(Clone, Copy)]
+pub struct Counted<'a> {
+    pub shape: Shape,
+    pub path: &'a str,
+    /// Bytes of the answer's body.
+    pub body: usize,
+    pub headers: &'a [&'a str],
+}
+
+impl Counted<'static> {
+    /// What the limits are for.
+    pub const GATE: Self = Self { shape: Shape::HTTP, path: "/4k", body: BODY, headers: &[] };
+
+    /// Each shape of a scenario with its label; empty for what the bench's own client and origin do not speak.
+    pub fn shapes_of(plan: &LoadPlan) -> Vec<(&'static str, Self)> {
+        let of = |shape| Self { shape, path: plan.path, body: plan.body, headers: plan.headers };
+        let plain = |shape: &Shape| {
+            shape.protocol == Protocol::Http
+                && (shape.downstream, shape.upstream) == (Http::One, Http::One)
+                && shape.tls.is_none()
+        };
+        let variants = plan.variants.iter().filter(|variant| plan.sends == Sends::Nothing && plain(&variant.shape));
+        variants.map(|variant| (variant.label, of(variant.shape))).collect()
+    }
+}
+
 /// User instructions per request, by callgrind.
-pub fn instructions(rig: &Rig, peer: Peer) -> Result<f64> {
+pub fn instructions(rig: &Rig, peer: Peer, counted: Counted) -> Result<f64> {
     let valgrind = on_path("valgrind").ok_or(Error::Missing { program: "valgrind", hint: "run bench/install.sh" })?;
     let wrap = |command: &Command, directory: &Path| {
         let mut traced = Command::new(&valgrind);
@@ -46,7 +75,7 @@ pub fn instructions(rig: &Rig, peer: Peer) -> Result<f64> {
         with_command(traced, command)
     };
     let count = |requests| {
-        run(rig, peer, requests, &wrap, false, |directory| {
+        run(rig, peer, counted, requests, &wrap, false, |directory| {
             let text =
                 fs::read_to_string(directory.join("callgrind.out")).map_err(Error::io("reading callgrind's output"))?;
             parse_callgrind(&text).ok_or(Error::Unreadable { tool: "callgrind", output: first_lines(&text) })
@@ -65,7 +94,7 @@ pub fn syscalls(rig: &Rig, peer: Peer) -> Result<(f64, Vec<CallCount>)> {
         with_command(traced, command)
     };
     let count = |requests| {
-        run(rig, peer, requests, &wrap, true, |directory| {
+        run(rig, peer, Counted::GATE, requests, &wrap, true, |directory| {
             let text =
                 fs::read_to_string(directory.join("strace.out")).map_err(Error::io("reading strace's output"))?;
             let calls = parse_strace(&text);
@@ -89,12 +118,13 @@ pub fn syscalls(rig: &Rig, peer: Peer) -> Result<(f64, Vec<CallCount>)> {
 fn run<T>(
     rig: &Rig,
     peer: Peer,
+    counted: Counted,
     requests: usize,
     wrap: &dyn Fn(&Command, &Path) -> Command,
     tracer_is_parent: bool,
     read: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<T> {
-    let origin = Origin::open(BODY, 0).map_err(Error::io("opening the origin"))?;
+    let origin = Origin::open(counted.body, 0).map_err(Error::io("opening the origin"))?;
     let origin_port = origin.port().map_err(Error::io("opening the origin"))?;
     thread::Builder::new()
         .name("origin".into())
@@ -104,9 +134,9 @@ fn run<T>(
             }
         })
         .map_err(Error::io("starting the origin"))?;
-    let probe = Probe::get("/4k", BODY);
-    let proxy = rig.start_proxy(peer, Shape::HTTP, origin_port, probe, Wrap::Traced(wrap))?;
-    let mut client = Client::new(proxy.port, "/4k")?;
+    let probe = Probe { headers: counted.headers, ..Probe::get(counted.path, counted.body) };
+    let proxy = rig.start_proxy(peer, counted.shape, origin_port, probe, Wrap::Traced(wrap))?;
+    let mut client = Client::new(proxy.port, counted.path, counted.headers)?;
     client.connect(CONNECTIONS)?;
     client.run(WARM_UP)?;
     client.run(requests)?;

@@ -111,7 +111,7 @@ pub fn connections(rig: &Rig, idle: Idle, peers: &[Peer], effort: Effort) -> Res
 
 /// Open connections, on each of which a request was answered, a few at a time.
 fn use_in_turn(port: u16, units: usize) -> Result<Client> {
-    let mut client = Client::new(port, PROBE.path)?;
+    let mut client = Client::new(port, PROBE.path, &[])?;
     for first in (0..units).step_by(STEP) {
         let count = STEP.min(units - first);
         client.connect(count)?;
@@ -123,7 +123,7 @@ fn use_in_turn(port: u16, units: usize) -> Result<Client> {
 
 /// The same with all requests in flight together.
 fn use_at_once(port: u16, units: usize) -> Result<Client> {
-    let mut client = Client::new(port, PROBE.path)?;
+    let mut client = Client::new(port, PROBE.path, &[])?;
     for first in (0..units).step_by(STEP) {
         client.connect(STEP.min(units - first))?;
         client.ask(first)?;

@@ -45,8 +45,9 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, Gate, Run};
+use crate::cli::{Cli, Command, Gate, Instructions, Run};
 use crate::error::{Error, Result};
+use crate::gate::Counted;
 use crate::load::{Effort, FOREIGN_LIMIT};
 use crate::origin::Origin;
 use crate::peer::{Peer, Tools};
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run(&arguments),
         Command::List => list(),
         Command::GateInstructions(arguments) => gate_instructions(&arguments),
+        Command::Instructions(arguments) => instructions(&arguments),
         Command::GateSyscalls(arguments) => gate_syscalls(&arguments),
         Command::ServeOrigin { body, hold } => serve_origin(body, hold),
         Command::ServeGrpc => serve_grpc(),
@@ -127,9 +129,31 @@ fn list() -> Result<ExitCode> {
 fn gate_instructions(arguments: &Gate) -> Result<ExitCode> {
     let rig = open_rig(Tools::find(arguments.postrider.clone()))?;
     let peer = Peer::by_name(&arguments.peer)?;
-    let count = gate::instructions(&rig, peer)?;
+    let count = gate::instructions(&rig, peer, Counted::GATE)?;
     println!("{}: {count:.0} user instructions per request, limit {:.0}", peer.name(), gate::INSTRUCTION_LIMIT);
     Ok(verdict(count <= gate::INSTRUCTION_LIMIT))
+}
+
+fn instructions(arguments: &Instructions) -> Result<ExitCode> {
+    let rig = open_rig(Tools::find(arguments.of.postrider.clone()))?;
+    let peer = Peer::by_name(&arguments.of.peer)?;
+    for scenario in scenario::select(&arguments.scenarios)? {
+        println!("{}, user instructions per request of {}", scenario.name, peer.name());
+        let shapes = match &scenario.kind {
+            Kind::Load(plan) => Counted::shapes_of(plan),
+            _ => Vec::new(),
+        };
+        if shapes.is_empty() {
+            println!("  not counted: this client sends GET over HTTP/1.1 without TLS");
+        }
+        let mut bare = None;
+        for (label, counted) in shapes.into_iter().filter(|(_, counted)| peer.can_be(&counted.shape)) {
+            let count = gate::instructions(&rig, peer, counted)?;
+            let bare = *bare.get_or_insert(count);
+            println!("  {label:<20} {count:>8.0} {:>+8.0}", count - bare);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn gate_syscalls(arguments: &Gate) -> Result<ExitCode> {
@@ -219,7 +243,10 @@ fn measure(rig: &Rig, scenario: &Scenario, peers: &[Peer], effort: Effort) -> Re
         Kind::IdleClusters => Outcome::Idle(idle::clusters(rig, peers, effort)?),
         Kind::HandshakeStall => Outcome::Stall(stall::measure(rig, peers, effort)?),
         Kind::Instructions => Outcome::Instructions(
-            traced.iter().map(|&peer| Ok((peer, gate::instructions(rig, peer)?))).collect::<Result<_>>()?,
+            traced
+                .iter()
+                .map(|&peer| Ok((peer, gate::instructions(rig, peer, Counted::GATE)?)))
+                .collect::<Result<_>>()?,
         ),
         Kind::Syscalls => Outcome::Syscalls(
             traced
