@@ -11,6 +11,23 @@ pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&b| token_lower_of(b) != 0)
 }
 
+/// Runs `act` with `name` in lower case. Allocates only for a long name that has capitals.
+#[inline]
+pub fn with_lower_case<T>(name: &[u8], act: impl FnOnce(&[u8]) -> T) -> T {
+    if !name.iter().any(u8::is_ascii_uppercase) {
+        return act(name);
+    }
+    let mut short = [0; 64];
+    match short.get_mut(..name.len()) {
+        Some(room) => {
+            room.copy_from_slice(name);
+            room.make_ascii_lowercase();
+            act(room)
+        }
+        None => act(&name.to_ascii_lowercase()),
+    }
+}
+
 /// Whether `value` may stand in a field: no control but HTAB, no DEL (RFC 9110 5.5).
 #[inline]
 pub fn is_field_value(value: &[u8]) -> bool {

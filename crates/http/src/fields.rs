@@ -399,10 +399,23 @@ impl Fields {
         self.index.get(from..).unwrap_or_default().iter().filter(|entry| entry.is_live())
     }
 
+    /// Whether an entry has this lower-case name, which is not well known. Names of a family (`x-acme-…`) are often of
+    /// one length and differ at their end.
+    #[inline]
+    fn is_unknown(&self, entry: &Entry, name: &[u8]) -> bool {
+        entry.id == HeaderId::Unknown && entry.name_len as usize == name.len() && {
+            let own = self.name_of(entry);
+            own.last() == name.last() && own == name
+        }
+    }
+
     /// The values of the fields with `id`, and for [`HeaderId::Unknown`] with this lower-case name.
     fn all_named<'f, 'n>(&'f self, id: HeaderId, name: &'n [u8]) -> impl Iterator<Item = &'f [u8]> + use<'f, 'n> {
         self.entries_from(0)
-            .filter(move |entry| entry.id == id && (id != HeaderId::Unknown || self.name_of(entry) == name))
+            .filter(move |entry| match id {
+                HeaderId::Unknown => self.is_unknown(entry, name),
+                id => entry.id == id,
+            })
             .map(|entry| self.value_of(entry))
     }
 
@@ -528,6 +541,25 @@ mod tests {
         assert_eq!(fields.len(), 3);
         fields.clear();
         assert!(fields.is_empty() && fields.get(HeaderId::Via).is_none());
+    }
+
+    #[test]
+    fn names_of_a_family_are_told_apart_in_any_case() {
+        let long = format!("X-{}", "Long-".repeat(20));
+        let mut fields = loaded(&["x-a-1: 1", "x-a-2: 2", "x-a-11: 3", "X-A-1: 4", "user-agent: curl"]);
+        fields.set_name(b"X-A-2", b"two").unwrap();
+        fields.set_name(b"x-a-1", b"one").unwrap();
+        fields.set_name(b"USER-AGENT", b"wget").unwrap();
+        fields.set_name(long.as_bytes(), b"far").unwrap();
+        fields.set_name(long.as_bytes(), b"farther").unwrap();
+        assert_eq!(fields.set_name(b"x a", b"v"), Err(FieldError::Name));
+        let long = long.to_ascii_lowercase();
+        let want = [("x-a-1", "one"), ("x-a-2", "two"), ("x-a-11", "3"), ("user-agent", "wget"), (&*long, "farther")];
+        assert_eq!(shown(&fields), want.map(|(n, v)| (n.to_owned(), v.to_owned())));
+        assert!(fields.remove_name(b"X-a-1") && fields.remove_name(b"User-Agent") && !fields.remove_name(b"x-a-3"));
+        assert_eq!(fields.get(HeaderId::UserAgent), None);
+        assert!(fields.remove_name(long.as_bytes()));
+        assert_eq!(fields.len(), 2);
     }
 
     #[test]

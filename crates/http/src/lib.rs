@@ -39,7 +39,7 @@ mod rules;
 mod uri;
 mod write;
 
-pub use chars::{is_field_value, is_token, list_members, trim_ows};
+pub use chars::{is_field_value, is_token, list_members, trim_ows, with_lower_case};
 pub use fields::{FieldLine, FieldRef, Fields, MAX_INDEXED_FIELDS, MAX_NAME_BYTES, UsualHead};
 pub use framing::{BodyFraming, content_length, request_framing, response_framing};
 pub use header_id::{HeaderId, HeaderName};

@@ -3,7 +3,7 @@
 use super::{
     ADDED, Entry, FieldLine, FieldRef, Fields, LINE, MAX_NAME_BYTES, REMOVED, VALUE_IN_ARENA, checked_value, position,
 };
-use crate::chars::{is_token, token_lower_of};
+use crate::chars::{is_token, token_lower_of, with_lower_case};
 use crate::{FieldError, HeaderId, HeaderName};
 
 impl Fields {
@@ -90,16 +90,17 @@ impl Fields {
     /// # Errors
     /// As [`Fields::append_name`]; nothing is changed then.
     pub fn set_name(&mut self, name: &[u8], value: &[u8]) -> Result<(), FieldError> {
-        if !is_token(name) {
-            return Err(FieldError::Name);
-        }
-        let is_same = |fields: &Self, entry: &Entry| fields.name_of(entry).eq_ignore_ascii_case(name);
-        let Some(at) = self.index.iter().position(|entry| entry.is_live() && is_same(self, entry)) else {
-            return self.append_name(name, value);
-        };
-        self.overwrite(at, value)?;
-        self.remove_matching(at + 1, is_same);
-        Ok(())
+        with_lower_case(name, |name| match HeaderId::from_lower(name) {
+            HeaderId::Unknown => {
+                let Some(at) = self.unknown_from(0, name) else {
+                    return self.append_name(name, value);
+                };
+                self.overwrite(at, value)?;
+                self.remove_unknown_from(at + 1, name);
+                Ok(())
+            }
+            id => self.set(id, value),
+        })
     }
 
     /// [`Fields::set`] for a name resolved at configuration time.
@@ -128,20 +129,16 @@ impl Fields {
 
     /// Removes every field called `name` (any case); true when there was one.
     pub fn remove_name(&mut self, name: &[u8]) -> bool {
-        match HeaderId::from_any_case(name) {
-            HeaderId::Unknown => self.remove_matching(0, |fields, entry| {
-                entry.id == HeaderId::Unknown && fields.name_of(entry).eq_ignore_ascii_case(name)
-            }),
+        with_lower_case(name, |name| match HeaderId::from_lower(name) {
+            HeaderId::Unknown => self.remove_unknown_from(0, name),
             id => self.remove(id),
-        }
+        })
     }
 
     /// Removes every field with this resolved name; true when there was one.
     pub fn remove_header(&mut self, name: &HeaderName) -> bool {
         match name.id() {
-            HeaderId::Unknown => self.remove_matching(0, |fields, entry| {
-                entry.id == HeaderId::Unknown && fields.name_of(entry) == name.as_bytes()
-            }),
+            HeaderId::Unknown => self.remove_unknown_from(0, name.as_bytes()),
             id => self.remove(id),
         }
     }
@@ -168,6 +165,21 @@ impl Fields {
     }
 
     // ---- inside ----------------------------------------------------------------------------------------
+
+    /// The first live entry from position `from` on with this lower-case name, which is not well known.
+    fn unknown_from(&self, from: usize, name: &[u8]) -> Option<usize> {
+        let rest = self.index.get(from..)?;
+        Some(from + rest.iter().position(|entry| entry.is_live() && self.is_unknown(entry, name))?)
+    }
+
+    fn remove_unknown_from(&mut self, from: usize, name: &[u8]) -> bool {
+        let mut next = from;
+        while let Some(at) = self.unknown_from(next, name) {
+            self.tombstone(at, HeaderId::Unknown);
+            next = at + 1;
+        }
+        next > from
+    }
 
     fn overwrite(&mut self, at: usize, value: &[u8]) -> Result<(), FieldError> {
         let (start, len) = self.store_value(value)?;

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::io::Write;
 
 use postrider_filter_api::Stream;
-use postrider_http::{Fields, RequestHead, ResponseHead, Scheme};
+use postrider_http::{Fields, RequestHead, ResponseHead, Scheme, with_lower_case};
 
 use super::text::{put, take};
 use super::turn::{Turn, with, with_stream};
@@ -88,29 +88,13 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Runs `act` with the name in lower case.
-fn lower<T>(name: &[u8], act: impl FnOnce(&[u8]) -> T) -> T {
-    if !name.iter().any(u8::is_ascii_uppercase) {
-        return act(name);
-    }
-    let mut short = [0; 64];
-    match short.get_mut(..name.len()) {
-        Some(room) => {
-            room.copy_from_slice(name);
-            room.make_ascii_lowercase();
-            act(room)
-        }
-        None => act(&name.to_ascii_lowercase()),
-    }
-}
-
 /// All values of a field, joined by commas.
 pub(super) unsafe extern "C" fn get(map: c_int, name: *const c_char, length: usize, out: *mut Text) -> c_int {
     with_stream(|stream, scratch, script| {
         let Some(map) = read(map, stream, script) else { return NOT_HERE };
         // SAFETY: the SDK passes a Lua string with its length, and a place of its own for the answer.
         let name = unsafe { take(name, length) };
-        lower(name, |name| {
+        with_lower_case(name, |name| {
             if let Some(value) = map.pseudo(name, &mut scratch.bytes) {
                 // SAFETY: as above.
                 unsafe { put(out, value) };
@@ -143,7 +127,7 @@ pub(super) unsafe extern "C" fn count(map: c_int, name: *const c_char, length: u
     with_stream(|stream, scratch, script| {
         let Some(map) = read(map, stream, script) else { return 0 };
         // SAFETY: as in `get`.
-        lower(unsafe { take(name, length) }, |name| match map.pseudo(name, &mut scratch.bytes) {
+        with_lower_case(unsafe { take(name, length) }, |name| match map.pseudo(name, &mut scratch.bytes) {
             Some(value) => c_int::from(!value.is_empty()),
             None => c_int::try_from(map.fields().get_all_name(name).count()).unwrap_or(c_int::MAX),
         })
@@ -162,7 +146,7 @@ pub(super) unsafe extern "C" fn at(
         let Some(map) = read(map, stream, script) else { return NOT_HERE };
         let Ok(index) = usize::try_from(index) else { return NONE };
         // SAFETY: as in `get`.
-        lower(unsafe { take(name, length) }, |name| {
+        with_lower_case(unsafe { take(name, length) }, |name| {
             let value = match map.pseudo(name, &mut scratch.bytes) {
                 Some(value) => Some(value).filter(|value| index == 0 && !value.is_empty()),
                 None => map.fields().get_all_name(name).nth(index),
@@ -245,9 +229,9 @@ fn edit(map: c_int, edit: Edit, name: &[u8], value: &[u8], turn: &mut Turn<'_, '
         RESPONSE if script.half(Side::Response).headless => return NOT_HERE,
         REQUEST if script.is_released(Side::Request) => return LOCKED,
         RESPONSE if script.is_released(Side::Response) => return LOCKED,
-        REQUEST => lower(name, |name| edit_request(stream.request, edit, name, value)),
+        REQUEST => with_lower_case(name, |name| edit_request(stream.request, edit, name, value)),
         RESPONSE if !script.has_response => return NOT_HERE,
-        RESPONSE => lower(name, |name| edit_response(stream.response, edit, name, value)),
+        RESPONSE => with_lower_case(name, |name| edit_response(stream.response, edit, name, value)),
         REQUEST_TRAILERS => edit_fields(stream.request_trailers, edit, name, value),
         RESPONSE_TRAILERS => edit_fields(stream.response_trailers, edit, name, value),
         REPLY => {
@@ -259,7 +243,7 @@ fn edit(map: c_int, edit: Edit, name: &[u8], value: &[u8], turn: &mut Turn<'_, '
             reply.headers.push((name.into(), value.to_vec().into()));
             true
         }
-        CALL => lower(name, |name| edit_request(&mut scratch.call.head, edit, name, value)),
+        CALL => with_lower_case(name, |name| edit_request(&mut scratch.call.head, edit, name, value)),
         _ => return NOT_HERE,
     };
     if done { OK } else { INVALID }
