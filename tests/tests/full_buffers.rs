@@ -1,12 +1,16 @@
 //! Connections whose peer leaves what is for it waiting (`per_connection_buffer_high_watermark_timeout`).
 
-use postrider_tests::get;
+use postrider_tests::h2_frames::{self, Frames, window_update};
 use postrider_tests::kit::config::{file_access_log, overlay};
 use postrider_tests::kit::net::connect_with_small_buffer;
 use postrider_tests::kit::{Config, Gate, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::{envoy, get};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
+
+/// SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 section 6.5.2).
+const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// More than all buffers on the way hold.
 const MUCH: usize = 64 << 20;
@@ -60,6 +64,22 @@ impl Scene {
         wait_until("a line in the log", || read(&path).ends_with('\n'));
         read(&path).trim_end().to_owned()
     }
+}
+
+#[test]
+fn a_client_of_http_2_that_takes_nothing_is_closed() {
+    let origin = generous();
+    let scene = scene(&origin, limit(), json!({}));
+    let socket = connect_with_small_buffer(scene.proxy.address("http"), 4096);
+    // Its windows are open: only the connection is full.
+    let mut client = Frames::over(socket, &[(INITIAL_WINDOW_SIZE, i32::MAX as u32)]);
+    client.send([window_update(0, i32::MAX as u32 - 65535), h2_frames::get(1, "/")].concat());
+    let reason = match envoy() {
+        true => "downstream_local_disconnect(buffer_high_watermark_timeout_reached)",
+        false => "downstream_remote_disconnect",
+    };
+    assert_eq!(scene.line("http"), format!("200 DC {reason}"));
+    wait_until("the origin is let go", || origin.open_connections() == 0);
 }
 
 #[test]

@@ -1,9 +1,15 @@
 //! TLVs of the PROXY protocol: where they are noted, who sees them, and what of them upstreams are told.
 
+use postrider_grpc::Message;
+use postrider_grpc::auth::{CheckRequest, CheckResponse, OkHttpResponse, check_response::HttpResponse};
+use postrider_grpc::core::{Metadata, Status};
+use postrider_grpc::value::Kind;
 use postrider_tests::get;
+use postrider_tests::grpc::http2;
 use postrider_tests::kit::config::{extension, file_access_log, overlay, router};
 use postrider_tests::kit::origin::echo_answer;
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::kit::{Config, GrpcOrigin, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::processor::{Processor, plain};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -298,4 +304,84 @@ fn tlvs_that_do_not_fit_are_left_out_and_counted() {
     assert_eq!((&kinds[..], rest), (&[0xf0, 2][..], &b"ping"[..]));
     let name = "cluster.origin.upstream.proxyprotocol.v2_tlvs_exceed_max_length";
     wait_until("it is counted", || proxy.stats().value(name) == 1);
+}
+
+/// What a service was told of the values that were noted, sorted by key.
+fn shown(metadata: Option<Metadata>) -> Vec<(String, String)> {
+    let mut all = metadata.expect("metadata").filter_metadata;
+    let noted = all.remove("envoy.filters.listener.proxy_protocol").expect("what was noted");
+    assert!(all.is_empty(), "what was not asked for: {all:?}");
+    let text = |kind| match kind {
+        Some(Kind::StringValue(text)) => text,
+        other => panic!("{other:?} is no text"),
+    };
+    noted.fields.into_iter().map(|(key, value)| (key, text(value.kind))).collect()
+}
+
+/// An HTTP listener that notes, with a filter that asks the cluster `service`.
+fn asking(service: std::net::SocketAddr, filter_of_service: Value) -> (Proxy, Origin) {
+    let origin = Origin::echo("a");
+    let listener = json!({"listener_filters": [filter(json!({"rules": rules(), "tlv_location": "DYNAMIC_METADATA"}))]});
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .overlay_filter("http", json!({"http_filters": [filter_of_service, router()]}))
+        .overlay_listener("http", listener)
+        .cluster("origin", &[origin.address])
+        .cluster_with("service", &[service], http2());
+    (Proxy::start(&config), origin)
+}
+
+/// Two requests on one connection.
+fn ask_twice(proxy: &Proxy) {
+    let mut client = RawClient::connect(proxy.address("http"));
+    client.send(header(SAID));
+    for _ in 0..2 {
+        assert_eq!(client.exchange(get("/")).status, 200);
+    }
+}
+
+const SHOWN: [(&str, &str); 4] = [("a", "one"), ("c", "//4="), ("d", "x!!!y"), ("later", "five")];
+
+fn expected() -> Vec<(String, String)> {
+    SHOWN.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn an_authorization_service_is_told_what_was_noted() {
+    let answer = CheckResponse {
+        status: Some(Status::default()),
+        http_response: Some(HttpResponse::OkResponse(OkHttpResponse::default())),
+        ..CheckResponse::default()
+    };
+    let service = GrpcOrigin::fixed(answer.encode_to_vec());
+    let fields = json!({
+        "grpc_service": {"envoy_grpc": {"cluster_name": "service"}, "timeout": "10s"}, "transport_api_version": "V3",
+        "metadata_context_namespaces": ["envoy.filters.listener.proxy_protocol"],
+    });
+    let authz = extension("envoy.filters.http.ext_authz", "filters.http.ext_authz.v3.ExtAuthz", fields);
+    let (proxy, _origin) = asking(service.address, authz);
+    ask_twice(&proxy);
+    let messages = service.messages();
+    assert_eq!(messages.len(), 2);
+    for message in messages {
+        let attributes = CheckRequest::decode(message.as_slice()).unwrap().attributes.unwrap();
+        assert_eq!(shown(attributes.metadata_context), expected());
+    }
+}
+
+#[test]
+fn a_processor_is_told_what_was_noted() {
+    let processor = Processor::answering(plain);
+    let fields = json!({
+        "grpc_service": {"envoy_grpc": {"cluster_name": "service"}}, "message_timeout": "20s",
+        "metadata_options": {"forwarding_namespaces": {"untyped": ["envoy.filters.listener.proxy_protocol"]}},
+    });
+    let filter = extension("envoy.filters.http.ext_proc", "filters.http.ext_proc.v3.ExternalProcessor", fields);
+    let (proxy, _origin) = asking(processor.address, filter);
+    ask_twice(&proxy);
+    processor.wait_messages(4);
+    for heard in processor.calls() {
+        for request in heard.requests {
+            assert_eq!(shown(request.metadata_context), expected());
+        }
+    }
 }
