@@ -107,6 +107,12 @@ impl EndpointStatus {
         }
     }
 
+    /// It takes traffic like any other.
+    pub fn is_healthy(&self) -> bool {
+        let minor = |flag: &HealthFlag| matches!(flag, HealthFlag::PendingRemoval | HealthFlag::ActiveCheckTimeout);
+        self.health.iter().all(minor)
+    }
+
     /// Name and value of each counter, in order.
     pub(crate) fn counters(&self) -> [(&'static str, u64); 6] {
         [

@@ -27,6 +27,8 @@ pub struct Cluster {
     pub high_thresholds: Thresholds,
     /// Connections are made before they are needed.
     pub preconnect: Option<Box<Preconnect>>,
+    /// What is measured of tries besides the usual.
+    pub measures: Measures,
     /// Bytes buffered per connection and direction.
     pub buffer_limit: u32,
     /// A connection whose buffer stays full for so long is closed; `None` is never.
@@ -37,6 +39,24 @@ pub struct Cluster {
     /// Connections begin by saying where they come from, before TLS.
     pub proxy_header: Option<Box<ProxyHeader>>,
     pub origin: Origin,
+}
+
+/// What clusters measure only where somebody wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Measures {
+    /// How much of the timeouts of a request and of a try was used.
+    pub timeout_budgets: bool,
+    /// Sizes of heads and bodies, both ways.
+    pub sizes: bool,
+    /// Endpoints are told apart.
+    pub endpoints: bool,
+}
+
+impl Measures {
+    /// Something is measured of each try.
+    pub fn is_of_tries(self) -> bool {
+        self.timeout_budgets || self.sizes
+    }
 }
 
 /// For how many requests there is to be room, for each that is there; 1 is no more than is needed.

@@ -397,6 +397,10 @@ pub struct RouterOptions {
     pub respects_expected_timeout: bool,
     /// What requests and answers pass at each try, on the way to clusters that say nothing themselves.
     pub upstream_filters: Vec<FilterSlot>,
+    /// Has a record of every try.
+    pub upstream_log: Vec<AccessLog>,
+    /// When it is written besides at the end of a try. It knows no start.
+    pub upstream_log_moments: LogMoments,
 }
 
 #[cfg(test)]

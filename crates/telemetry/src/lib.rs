@@ -18,4 +18,4 @@ pub mod sink;
 pub mod stats;
 pub mod time;
 
-pub use stats::{Block, KnownScope, Registry, StatSet, WorkerStats};
+pub use stats::{Block, KnownScope, Registry, ScopeTags, StatSet, WorkerStats};

@@ -86,7 +86,7 @@ fn tell_scope(
             let _ = write!(name, "{code}");
         }
         let shown = manner.filter.is_none_or(|shows| shows(name));
-        shown.then(|| manner.tagger.tag(name, &scope, stem, code))
+        shown.then(|| manner.tagger.tag(name, (&scope, now.tags.as_deref()), stem, code))
     };
     let mut used = Vec::with_capacity(now.cells.len());
     for (at, stat) in now.set.cells.iter().enumerate() {

@@ -106,6 +106,8 @@ pub struct HostTotals {
     pub requests: Cell<u64>,
     pub successes: Cell<u64>,
     pub errors: Cell<u64>,
+    /// Tries, and requests at their last try, that took too long.
+    pub timeouts: Cell<u64>,
 }
 
 /// Somebody in the queue for a connection.
@@ -431,6 +433,7 @@ impl<C> Host<C> {
         host.totals.requests.set(totals.requests.get());
         host.totals.successes.set(totals.successes.get());
         host.totals.errors.set(totals.errors.get());
+        host.totals.timeouts.set(totals.timeouts.get());
         host.since.set(self.since.get());
         Host { shared: self.shared.clone(), peak: self.peak.clone(), ..host }
     }

@@ -53,6 +53,10 @@ pub(crate) struct Http {
     pub(crate) stats: Rc<Block>,
     pub(crate) listener_stats: Rc<Block>,
     pub(crate) logs: Logs,
+    /// Those of the router, with a record of every try.
+    pub(crate) try_logs: Logs,
+    /// There are such logs, so that what becomes of each try is to be known.
+    pub(crate) logs_tries: bool,
     /// Somebody logs requests, or the connections that they came on.
     pub(crate) notes_ends: Cell<bool>,
     /// Requests are logged before their end, too.
@@ -239,6 +243,8 @@ impl Http {
             stats: worker.stats.block(&http::SET, &prefix),
             listener_stats: worker.stats.block(&listener_http::SET, &format!("{listener}.http.{prefix}")),
             logs: Logs::new(&model.access_log, worker),
+            try_logs: Logs::new(&model.router.upstream_log, worker),
+            logs_tries: !model.router.upstream_log.is_empty(),
             routes: RefCell::new(Rc::new(routes)),
             stat_prefix: prefix,
             server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),
@@ -246,6 +252,7 @@ impl Http {
             notes_begins: !model.access_log.is_empty()
                 && (model.log_moments.start || model.log_moments.every.is_some()),
             names_matter: !model.access_log.is_empty()
+                || !model.router.upstream_log.is_empty()
                 || !model.filters.is_empty()
                 || model.identity.local_replies.is_some(),
             identifies_as_usual: crate::http::is_usual(&model.identity),

@@ -18,7 +18,8 @@ use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::OWN_ROOT;
 use postrider_telemetry::stats::sets::{
-    cluster as stat, cluster_health, cluster_http2, cluster_outlier, cluster_subsets, cluster_zones,
+    cluster as stat, cluster_health, cluster_http2, cluster_outlier, cluster_sizes, cluster_subsets,
+    cluster_timeout_budget, cluster_zones,
 };
 use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Random, Surroundings};
 
@@ -50,6 +51,8 @@ pub(crate) struct Cluster {
     pub(crate) destinations: Option<Box<Destinations>>,
     /// Connections are made before they are needed.
     pub(crate) preconnects: bool,
+    /// More is measured of tries than usual.
+    pub(crate) is_measured: bool,
     /// Not every connection serves every request.
     parting: Option<Parting>,
     /// Connections that carry many requests at once.
@@ -73,6 +76,9 @@ pub(crate) struct Cluster {
     subset_stats: OnceCell<Rc<Block>>,
     /// Where it is known in which zone the proxy stands.
     zone_stats: OnceCell<Rc<Block>>,
+    /// Made with the first try, where they are wanted.
+    budget_stats: OnceCell<Rc<Block>>,
+    size_stats: OnceCell<Rc<Block>>,
     /// What its filters made when they came into force.
     _arrived: Box<[Rc<dyn Any>]>,
 }
@@ -101,6 +107,9 @@ impl Cluster {
             socket_options: io::system_options(&plan.model.upstream.socket_options),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             preconnects: plan.model.preconnect.is_some(),
+            is_measured: plan.model.measures.is_of_tries(),
+            budget_stats: OnceCell::new(),
+            size_stats: OnceCell::new(),
             parting: parting(&plan.model),
             destinations: match &plan.model.discovery {
                 Discovery::Original(model) => Some(Box::new(Destinations::new(model))),
@@ -125,6 +134,20 @@ impl Cluster {
 
     pub(crate) fn health_stats(&self, worker: &Worker) -> &Rc<Block> {
         self.health_stats.get_or_init(|| worker.stats.block(&cluster_health::SET, &self.stat_prefix()))
+    }
+
+    /// `None` where nobody wants to know.
+    #[cold]
+    pub(crate) fn budget_stats(&self, worker: &Worker) -> Option<&Rc<Block>> {
+        let make = || worker.stats.block(&cluster_timeout_budget::SET, &self.stat_prefix());
+        self.plan.model.measures.timeout_budgets.then(|| self.budget_stats.get_or_init(make))
+    }
+
+    /// `None` where nobody wants to know.
+    #[cold]
+    pub(crate) fn size_stats(&self, worker: &Worker) -> Option<&Rc<Block>> {
+        let make = || worker.stats.block(&cluster_sizes::SET, &self.stat_prefix());
+        self.plan.model.measures.sizes.then(|| self.size_stats.get_or_init(make))
     }
 
     pub(crate) fn outlier_stats(&self, worker: &Worker) -> &Rc<Block> {

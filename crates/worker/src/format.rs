@@ -49,6 +49,9 @@ pub(crate) enum EntryMoment {
     DownstreamPeriodic,
     DownstreamTunnelEstablished,
     DownstreamEnd,
+    UpstreamPoolReady,
+    UpstreamPeriodic,
+    UpstreamEnd,
 }
 
 impl EntryMoment {
@@ -63,6 +66,9 @@ impl EntryMoment {
             EntryMoment::DownstreamPeriodic => "DownstreamPeriodic",
             EntryMoment::DownstreamTunnelEstablished => "DownstreamTunnelSuccessfullyEstablished",
             EntryMoment::DownstreamEnd => "DownstreamEnd",
+            EntryMoment::UpstreamPoolReady => "UpstreamPoolReady",
+            EntryMoment::UpstreamPeriodic => "UpstreamPeriodic",
+            EntryMoment::UpstreamEnd => "UpstreamEnd",
         }
     }
 }
@@ -247,6 +253,9 @@ impl Context<'_> {
                     let Logged::OfListener(protocol) = info.logged else { return None };
                     return text(protocol, out);
                 }
+                if info.logged.is_try() {
+                    return text(info.upstream_protocol, out);
+                }
                 out.extend_from_slice(self.request.version().as_str().as_bytes());
             }
             Command::UpstreamProtocol => {
@@ -267,9 +276,15 @@ impl Context<'_> {
             Command::RequestDuration => millis(Some(info.started), info.request_received, out)?,
             Command::RequestTxDuration => millis(Some(info.started), info.request_sent, out)?,
             Command::ResponseDuration => millis(Some(info.started), info.response_began, out)?,
+            // A try ends where its client's part begins.
+            Command::ResponseTxDuration if info.logged.is_try() => return None,
             Command::ResponseTxDuration => millis(info.response_began, info.ended, out)?,
             Command::UpstreamHost => text(info.upstream_remote.as_deref()?, out)?,
             Command::UpstreamHostName { port } => self.upstream.name(info.upstream_remote.as_deref()?, *port, out),
+            // A try is of one host, and only of one that it could connect to.
+            Command::UpstreamHostsTried { .. } if info.logged.is_try() && info.upstream_connection_id == 0 => {
+                return None;
+            }
             Command::UpstreamHostsTried { names, port } => {
                 self.upstream.all(info.upstream_remote.as_deref()?, *names, *port, out);
             }
@@ -304,7 +319,7 @@ impl Context<'_> {
             Command::Hostname => text(hostname(), out)?,
             Command::ConnectionId => number(info.connection_id, out),
             Command::AccessLogType => text(self.kind().name(), out)?,
-            Command::StreamId if matches!(info.logged, Logged::OfListener(_)) => return None,
+            Command::StreamId if matches!(info.logged, Logged::OfListener(_)) || info.logged.is_try() => return None,
             Command::StreamId => match self.request.fields.get(HeaderId::XRequestId) {
                 Some(id) => out.extend_from_slice(id),
                 None => number(info.stream_id, out),
@@ -343,7 +358,7 @@ impl Context<'_> {
             StreamMoment::RequestReceived => self.info.request_received,
             StreamMoment::RequestSent => self.info.request_sent,
             StreamMoment::ResponseBegan => self.info.response_began,
-            StreamMoment::Ended => self.info.ended,
+            StreamMoment::Ended => self.info.ended.filter(|_| !self.info.logged.is_try()),
         }
     }
 
@@ -359,6 +374,9 @@ impl Context<'_> {
             (Logged::Periodic, false) => EntryMoment::TcpPeriodic,
             (Logged::Connected, true) => EntryMoment::DownstreamTunnelEstablished,
             (Logged::Connected, false) => EntryMoment::TcpUpstreamConnected,
+            (Logged::TryReady, _) => EntryMoment::UpstreamPoolReady,
+            (Logged::TryPeriodic, _) => EntryMoment::UpstreamPeriodic,
+            (Logged::TryEnd, _) => EntryMoment::UpstreamEnd,
         }
     }
 

@@ -139,4 +139,8 @@ pub struct HostReport {
     pub requests_total: u64,
     pub requests_success: u64,
     pub requests_error: u64,
+    /// Those that took too long.
+    pub requests_late: u64,
+    /// Those that wait for a connection.
+    pub requests_waiting: u64,
 }

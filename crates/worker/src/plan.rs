@@ -163,7 +163,7 @@ impl Plan {
     /// Every access log that some part of the plan writes.
     pub fn access_logs(&self) -> impl Iterator<Item = &AccessLog> {
         self.listeners.iter().flat_map(|listener| {
-            listener.each_chain().flat_map(|chain| chain.access_log()).chain(&listener.model.access_log)
+            listener.each_chain().flat_map(|chain| chain.access_logs()).chain(&listener.model.access_log)
         })
     }
 }
@@ -278,12 +278,14 @@ impl ChainPlan {
         }
     }
 
-    pub fn access_log(&self) -> &[AccessLog] {
-        match &self.handler {
-            HandlerPlan::Http(http) => &http.model.access_log,
-            HandlerPlan::Tcp(tcp) => &tcp.access_log,
-            HandlerPlan::Echo | HandlerPlan::Say(_) => &[],
-        }
+    /// Those of its connections and requests, and of their tries.
+    pub fn access_logs(&self) -> impl Iterator<Item = &AccessLog> {
+        let (own, of_tries): (&[AccessLog], &[AccessLog]) = match &self.handler {
+            HandlerPlan::Http(http) => (&http.model.access_log, &http.model.router.upstream_log),
+            HandlerPlan::Tcp(tcp) => (&tcp.access_log, &[]),
+            HandlerPlan::Echo | HandlerPlan::Say(_) => (&[], &[]),
+        };
+        own.iter().chain(of_tries)
     }
 
     /// Connections of `other` may go on under this plan: at most the routes differ.

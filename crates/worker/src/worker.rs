@@ -551,6 +551,8 @@ impl Worker {
                     requests_total: host.totals.requests.get(),
                     requests_success: host.totals.successes.get(),
                     requests_error: host.totals.errors.get(),
+                    requests_late: host.totals.timeouts.get(),
+                    requests_waiting: u64::from(host.waiting.get()),
                 });
             });
             hosts

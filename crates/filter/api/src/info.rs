@@ -115,6 +115,19 @@ pub enum Logged {
     Periodic,
     /// A connection as its listener saw it, whoever served it: what was spoken, which may be empty.
     OfListener(&'static str),
+    /// One try of a request, which has got a connection to its upstream.
+    TryReady,
+    /// One try of a request, which goes on.
+    TryPeriodic,
+    /// One try of a request, which is over.
+    TryEnd,
+}
+
+impl Logged {
+    /// Of a try, and of nothing that its client sees.
+    pub fn is_try(self) -> bool {
+        matches!(self, Logged::TryReady | Logged::TryPeriodic | Logged::TryEnd)
+    }
 }
 
 /// A host that a filter chose.

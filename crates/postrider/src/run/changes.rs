@@ -50,6 +50,7 @@ mod tests {
             thresholds: Thresholds::default(),
             high_thresholds: Thresholds::default(),
             preconnect: None,
+            measures: Default::default(),
             buffer_limit: 0,
             full_buffer_timeout: None,
             upstream: UpstreamOptions {

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
+use postrider_admin::EndpointStatus;
 use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener, Priority, StatsSink};
-use postrider_telemetry::KnownScope;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
+use postrider_telemetry::{KnownScope, ScopeTags};
 use postrider_upstream::Limited;
 use postrider_worker::{ClusterPlan, Plan, TlsPlace, named_check_prefix};
 
@@ -65,6 +66,16 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     scopes.extend(watched.map(|cluster| KnownScope::new(&sets::cluster_outlier::SET, cluster_prefix(&cluster.model))));
     let divided = plan.clusters.iter().filter(|cluster| cluster.model.balancing.subsets.is_some());
     scopes.extend(divided.map(|cluster| KnownScope::new(&sets::cluster_subsets::SET, cluster_prefix(&cluster.model))));
+    let measuring = plan.clusters.iter().filter(|cluster| cluster.model.measures.is_of_tries());
+    for cluster in measuring {
+        let (measures, prefix) = (cluster.model.measures, cluster_prefix(&cluster.model));
+        let wanted = [
+            (measures.timeout_budgets, &sets::cluster_timeout_budget::SET),
+            (measures.sizes, &sets::cluster_sizes::SET),
+        ];
+        let wanted = wanted.into_iter().filter(|(wanted, _)| *wanted);
+        scopes.extend(wanted.map(|(_, set)| KnownScope::new(set, prefix.clone())));
+    }
     let introducing = plan.clusters.iter().filter(|cluster| cluster.model.proxy_header.is_some());
     scopes
         .extend(introducing.map(|cluster| KnownScope::new(&sets::cluster_proxy::SET, cluster_prefix(&cluster.model))));
@@ -146,6 +157,36 @@ fn of_certificates(plan: &Plan, running: &[(String, Vec<Address>)]) -> Vec<Known
 /// The prefix of a cluster's statistics.
 pub fn cluster_prefix(cluster: &Cluster) -> String {
     scope_of_address(cluster.stat_name.as_deref().unwrap_or(&cluster.name))
+}
+
+/// What workers say of an endpoint together.
+pub fn of_endpoint(cluster: &Cluster, endpoint: &EndpointStatus) -> KnownScope {
+    use sets::cluster_endpoint::*;
+    let address = endpoint.address.to_string();
+    let place = scope_of_address(&address);
+    let tail = place.len();
+    let mut tags = vec![("envoy.endpoint_address", address)];
+    if !endpoint.hostname.is_empty() {
+        tags.push(("envoy.endpoint_hostname", endpoint.hostname.clone()));
+    }
+    KnownScope {
+        computed: vec![
+            (CX_ACTIVE, endpoint.cx_active),
+            (HEALTHY, u64::from(endpoint.is_healthy())),
+            (RQ_ACTIVE, endpoint.rq_active),
+            (RQ_PENDING_ACTIVE, endpoint.rq_pending_active),
+        ],
+        counted: vec![
+            (CX_CONNECT_FAIL, endpoint.cx_connect_fail),
+            (CX_TOTAL, endpoint.cx_total),
+            (RQ_ERROR, endpoint.rq_error),
+            (RQ_SUCCESS, endpoint.rq_success),
+            (RQ_TIMEOUT, endpoint.rq_timeout),
+            (RQ_TOTAL, endpoint.rq_total),
+        ],
+        tags: Some(Box::new(ScopeTags { tail, tags })),
+        ..KnownScope::new(&SET, format!("{}.endpoint.{place}", cluster_prefix(cluster)))
+    }
 }
 
 /// What the breakers of a cluster have left, where that is asked for.

@@ -187,7 +187,11 @@ impl Control for State {
 
     fn known_scopes(&self) -> Vec<KnownScope> {
         match self.fleet.plan() {
-            Some(plan) => scopes::known(&plan, &self.fleet.listeners(), self.fleet.workers()),
+            Some(plan) => {
+                let mut known = scopes::known(&plan, &self.fleet.listeners(), self.fleet.workers());
+                known.extend(self.endpoint_scopes());
+                known
+            }
             None => Vec::new(),
         }
     }
@@ -217,6 +221,23 @@ impl Control for State {
         if let Some(log) = &mut *self.admin_log.lock().unwrap_or_else(PoisonError::into_inner) {
             log.write(served);
         }
+    }
+}
+
+impl State {
+    /// Those of clusters whose endpoints are told apart. Workers are asked only where there are some.
+    fn endpoint_scopes(&self) -> Vec<KnownScope> {
+        let Some(snapshot) = self.snapshot() else { return Vec::new() };
+        let told: Vec<_> = snapshot.clusters.iter().filter(|cluster| cluster.measures.endpoints).collect();
+        if told.is_empty() {
+            return Vec::new();
+        }
+        let reports = self.reports();
+        let of_cluster = |cluster: &Arc<postrider_model::Cluster>| {
+            let endpoints = cluster_status(cluster, &reports).endpoints;
+            endpoints.into_iter().map(|endpoint| scopes::of_endpoint(cluster, &endpoint)).collect::<Vec<_>>()
+        };
+        told.into_iter().flat_map(of_cluster).collect()
     }
 }
 
@@ -251,6 +272,8 @@ fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> Clu
         status.rq_total += host.requests_total;
         status.rq_success += host.requests_success;
         status.rq_error += host.requests_error;
+        status.rq_timeout += host.requests_late;
+        status.rq_pending_active += host.requests_waiting;
     }
     ClusterStatus {
         name: cluster.name.clone(),

@@ -106,8 +106,12 @@ fn plan(scopes: &Scopes) -> (Vec<Family>, Vec<Entry>, Vec<String>) {
     for (at, scope) in scopes.scopes.iter().enumerate() {
         let set = scope.values.set;
         let cuts = tags::scope(&scope.name);
-        labels.push(tags::labels(cuts.iter().map(|cut| (cut.tag, &scope.name[cut.value.clone()]))));
-        families.entry((tags::without(&scope.name, &cuts), set.id)).or_default().push(at as u32);
+        let own = scope.values.tags.as_deref();
+        let found = cuts.iter().map(|cut| (cut.tag, &scope.name[cut.value.clone()]));
+        let told = own.iter().flat_map(|own| &own.tags).map(|(tag, value)| (*tag, value.as_str()));
+        labels.push(tags::labels(found.chain(told)));
+        let gone = cuts.iter().map(|cut| cut.gone.clone()).chain(own.map(|own| tags::tail(&scope.name, own)));
+        families.entry((tags::remove(&scope.name, gone.collect()), set.id)).or_default().push(at as u32);
         forms.entry(set.id).or_insert_with(|| Arc::new(Forms::new(set)));
     }
     let named = families.into_iter().filter_map(|((rest, set), scopes)| {

@@ -104,5 +104,5 @@ impl Custom {
 fn tag(tagger: &Tagger, scopes: &Scopes, at: At, name: &str) -> Tagged {
     let scope = &scopes.scopes[at.0 as usize];
     let (stem, code) = scope.stem(at.1);
-    tagger.tag(name, &scope.name, stem, code)
+    tagger.tag(name, (&scope.name, scope.values.tags.as_deref()), stem, code)
 }

@@ -1,6 +1,7 @@
 //! The tags of a statistic: Envoy's own, and those that a configuration adds.
 
 use super::tags::{self, Cut};
+use crate::stats::ScopeTags;
 use std::ops::Range;
 
 /// Makes tags of names.
@@ -54,8 +55,15 @@ impl Tagger {
         self.defaults == DefaultTags::All && self.rules.is_empty()
     }
 
-    /// The tags of `full`, which is the scope's name, then `stem` and the digits of `code`.
-    pub(crate) fn tag(&self, full: &str, scope: &str, stem: &str, code: Option<u16>) -> Tagged {
+    /// The tags of `full`, which is the name of the scope, that may have some of its own, then `stem` and the digits of
+    /// `code`.
+    pub(crate) fn tag(
+        &self,
+        full: &str,
+        (scope, own): (&str, Option<&ScopeTags>),
+        stem: &str,
+        code: Option<u16>,
+    ) -> Tagged {
         let mut cuts = tags::scope(scope);
         cuts.extend(tags::response_code(stem, code).map(|cut| cut.moved(scope.len())));
         if let DefaultTags::Only(names) = &self.defaults {
@@ -66,6 +74,9 @@ impl Tagger {
         first.into_iter().for_each(|cut| tagging.cut(cut));
         self.rules.iter().filter(|rule| !rule.rooted).for_each(|rule| tagging.rule(rule));
         last.into_iter().for_each(|cut| tagging.cut(cut));
+        if let Some(own) = own {
+            tagging.own(own, scope, &self.defaults);
+        }
         self.rules.iter().filter(|rule| rule.rooted).for_each(|rule| tagging.rule(rule));
         Tagged { name: tags::remove(full, tagging.gone), tags: tagging.tags }
     }
@@ -81,6 +92,20 @@ struct Tagging<'a> {
 impl Tagging<'_> {
     fn cut(&mut self, cut: Cut) {
         self.found(cut.tag, cut.value, cut.gone);
+    }
+
+    /// Those that the scope brings.
+    fn own(&mut self, own: &ScopeTags, scope: &str, wanted: &DefaultTags) {
+        let is_wanted = |tag: &str| match wanted {
+            DefaultTags::All => true,
+            DefaultTags::Only(names) => names.iter().any(|name| name == tag),
+        };
+        for (tag, value) in own.tags.iter().filter(|(tag, _)| is_wanted(tag)) {
+            if !self.has(tag) {
+                self.tags.push(((*tag).to_owned(), value.clone()));
+            }
+        }
+        self.gone.push(tags::tail(scope, own));
     }
 
     fn rule(&mut self, rule: &TagRule) {
@@ -122,10 +147,22 @@ mod tests {
 
     #[test]
     fn default_tags_are_those_of_scope_and_status() {
-        let tagged = Tagger::default().tag("cluster.a.upstream_rq_404", "cluster.a.", "upstream_rq_", Some(404));
+        let tagged =
+            Tagger::default().tag("cluster.a.upstream_rq_404", ("cluster.a.", None), "upstream_rq_", Some(404));
         assert_eq!(text(&tagged), "cluster.upstream_rq envoy.response_code=404,envoy.cluster_name=a");
-        let tagged = Tagger::default().tag("http.a.x.rq_2xx", "http.a.x.", "rq_2xx", None);
+        let tagged = Tagger::default().tag("http.a.x.rq_2xx", ("http.a.x.", None), "rq_2xx", None);
         assert_eq!(text(&tagged), "http.x.rq_2xx envoy.http_conn_manager_prefix=a");
+    }
+
+    /// Seen on a real Envoy 1.40.
+    #[test]
+    fn a_scope_may_bring_tags_that_its_name_does_not_tell() {
+        let tags = vec![("envoy.endpoint_address", "127.0.0.1:80".to_owned())];
+        let own = ScopeTags { tail: "127.0.0.1_80".len(), tags };
+        let full = "cluster.a.endpoint.127.0.0.1_80.rq_total";
+        let scope = full.strip_suffix("rq_total").unwrap();
+        let tagged = Tagger::default().tag(full, (scope, Some(&own)), "rq_total", None);
+        assert_eq!(text(&tagged), "cluster.endpoint.rq_total envoy.cluster_name=a,envoy.endpoint_address=127.0.0.1:80");
     }
 
     /// The order was seen on a real Envoy 1.40.
@@ -145,8 +182,9 @@ mod tests {
             rule("none", find("nothing"), false),
         ];
         let mut tagger = Tagger { defaults: DefaultTags::All, rules };
-        let tag =
-            |tagger: &Tagger| text(&tagger.tag("cluster.a.upstream_rq_404", "cluster.a.", "upstream_rq_", Some(404)));
+        let tag = |tagger: &Tagger| {
+            text(&tagger.tag("cluster.a.upstream_rq_404", ("cluster.a.", None), "upstream_rq_", Some(404)))
+        };
         assert_eq!(
             tag(&tagger),
             "cluster.rq envoy.response_code=404,fleet=blue,code=_404,envoy.cluster_name=a,way=upstream_"

@@ -4,6 +4,7 @@
 //! then its worker or its connection manager. Only the first part: `cluster.a.b.x` is `envoy_cluster_b_x` with the cluster
 //! `a`, as in Envoy.
 
+use crate::stats::ScopeTags;
 use std::ops::Range;
 
 /// A part of a name that is a tag's value, and goes.
@@ -42,6 +43,11 @@ pub(crate) fn scope(name: &str) -> Vec<Cut> {
     }
     cuts.reverse();
     cuts
+}
+
+/// What leaves a scope's name, which has a closing dot, for tags of its own.
+pub(crate) fn tail(name: &str, own: &ScopeTags) -> Range<usize> {
+    name.len().saturating_sub(own.tail + 1)..name.len()
 }
 
 /// The code in `upstream_rq_200` or the class in `downstream_rq_2xx`, of a name within its scope. `code` is what follows

@@ -8,7 +8,7 @@ pub mod sets;
 
 pub use block::Block;
 pub use histogram::{DEFAULT_BOUNDS, Distribution, QUANTILES};
-pub use registry::{KnownScope, Registry, ScopeValues, WorkerStats};
+pub use registry::{KnownScope, Registry, ScopeTags, ScopeValues, WorkerStats};
 #[doc(hidden)]
 pub use set::construct;
 pub use set::{Codes, Counter, Gauge, Histogram, HistogramStat, Kind, OWN_ROOT, Part, Stat, StatSet, Sums, Unit};

@@ -7,7 +7,7 @@
 
 use super::block::{Block, Cells};
 use super::histogram::Distribution;
-use super::set::{Gauge, Kind, Part, StatSet, Sums};
+use super::set::{Counter, Gauge, Kind, Part, StatSet, Sums};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::{Rc, Weak};
@@ -27,11 +27,23 @@ pub struct KnownScope {
     pub prefix: String,
     /// Added to what the workers counted.
     pub computed: Vec<(Gauge, u64)>,
+    /// The same for what only grows, where it is counted elsewhere.
+    pub counted: Vec<(Counter, u64)>,
+    pub tags: Option<Box<ScopeTags>>,
+}
+
+/// Tags of a scope that its name alone does not tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScopeTags {
+    /// So many bytes at the end of the scope's prefix stand for them, and are no part of a name without tags.
+    pub tail: usize,
+    /// Named as Envoy names them, with dots.
+    pub tags: Vec<(&'static str, String)>,
 }
 
 impl KnownScope {
     pub fn new(set: &'static StatSet, prefix: impl Into<String>) -> Self {
-        Self { set, prefix: prefix.into(), computed: Vec::new() }
+        Self { set, prefix: prefix.into(), computed: Vec::new(), counted: Vec::new(), tags: None }
     }
 }
 
@@ -58,6 +70,8 @@ pub struct ScopeValues {
     pub histograms: Vec<Distribution>,
     /// Family (position in [`StatSet::codes`]), status, how many; ascending.
     pub codes: Vec<(u16, u16, u64)>,
+    /// What its name does not tell.
+    pub tags: Option<Box<ScopeTags>>,
 }
 
 impl Registry {
@@ -124,13 +138,21 @@ impl Registry {
                 cells: Vec::new(),
                 histograms: Vec::new(),
                 codes: Vec::new(),
+                tags: None,
             });
-            if !scope.computed.is_empty() {
+            values.tags.clone_from(&scope.tags);
+            if !scope.computed.is_empty() || !scope.counted.is_empty() {
                 values.cells.resize(scope.set.cells.len(), 0);
             }
             for (gauge, value) in &scope.computed {
                 debug_assert_eq!(gauge.set, scope.set.id, "a gauge of another set");
                 if let Some(cell) = values.cells.get_mut(gauge.cell as usize) {
+                    *cell = cell.wrapping_add(*value);
+                }
+            }
+            for (counter, value) in &scope.counted {
+                debug_assert_eq!(counter.set, scope.set.id, "a counter of another set");
+                if let Some(cell) = values.cells.get_mut(counter.cell as usize) {
                     *cell = cell.wrapping_add(*value);
                 }
             }
@@ -335,7 +357,8 @@ impl Totals {
         if self.histograms.iter().all(|distribution| distribution.count() == 0) {
             self.histograms = Vec::new();
         }
-        ScopeValues { set, prefix, cells: self.cells, histograms: self.histograms, codes: self.codes }
+        let Self { cells, histograms, codes, .. } = self;
+        ScopeValues { set, prefix, cells, histograms, codes, tags: None }
     }
 }
 

@@ -14,6 +14,7 @@ use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
 use postrider_upstream::{LocalBreakers, Permit, Random};
 
+use super::attempt_record::AttemptRecord;
 use super::upside::Upside;
 use crate::call::Feeder;
 use crate::cluster::Host;
@@ -73,6 +74,8 @@ pub(super) struct Attempts {
     pub(super) mirrors: Vec<Feeder>,
     /// What each try passes on its way.
     pub(super) upside: Option<Box<Upside>>,
+    /// What is known of the try under way, where somebody wants it.
+    pub(super) record: Option<Box<AttemptRecord>>,
 }
 
 /// Why there is no answer.
@@ -154,6 +157,7 @@ impl Attempts {
             may_redirect: false,
             mirrors: Vec::new(),
             upside: None,
+            record: None,
         }
     }
 

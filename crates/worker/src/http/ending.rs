@@ -45,6 +45,7 @@ impl Exchange {
         }
         if self.answered || self.response_pass.open {
             self.report_failure();
+            self.record_flags(Flags::UPSTREAM_CONNECTION_TERMINATION);
         }
         if self.answered {
             self.fail(
@@ -122,6 +123,7 @@ impl Exchange {
 
     #[cold]
     pub(super) fn overflow(&mut self) -> End {
+        self.record_flags(Flags::UPSTREAM_OVERFLOW);
         self.fail(Flags::UPSTREAM_OVERFLOW, "upstream_reset_before_response_started{overflow}");
         let mut end = self.upstream_reset(503, "overflow");
         if let End::Reply(reply) = &mut end {
@@ -133,6 +135,7 @@ impl Exchange {
     /// The host may not have connections: as if there were none.
     #[cold]
     fn no_pool(&mut self, connection: &Connection) -> End {
+        self.forget_record();
         self.fail(Flags::NO_HEALTHY_UPSTREAM, "no_healthy_upstream");
         if let Some(cluster) = &self.cluster {
             sets::count_upstream_response(cluster.stats(&connection.worker), 503, self.internal);
@@ -154,16 +157,17 @@ impl Exchange {
             cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
         }
         self.report(Outcome::Failed, &connection.worker);
+        if let NoConnection::Failed(cause) = &failure {
+            self.info.upstream_failure = Some(format!("delayed_connect_error:_{}", cause.replace(' ', "_")).into());
+        }
         if self.again_after_reset(Reset::ConnectFailure, &connection.worker) {
             return End::Again;
         }
         if let Some(host) = &self.host {
             self.info.upstream_remote.get_or_insert_with(|| host.endpoint.address.to_string().into());
         }
-        let details = match &failure {
-            NoConnection::Failed(cause) => {
-                let cause = format!("delayed_connect_error:_{}", cause.replace(' ', "_"));
-                self.info.upstream_failure = Some(cause.as_str().into());
+        let details = match (&failure, &self.info.upstream_failure) {
+            (NoConnection::Failed(_), Some(cause)) => {
                 format!("upstream_reset_before_response_started{{remote_connection_failure|{cause}}}")
             }
             _ => "upstream_reset_before_response_started{connection_timeout}".to_owned(),
@@ -209,6 +213,22 @@ impl Exchange {
     pub(super) fn report(&self, outcome: Outcome, worker: &Worker) {
         if let (Some(cluster), Some(host)) = (&self.cluster, &self.host) {
             outlier::report(cluster, host, outcome, worker);
+        }
+    }
+
+    /// The request ends without an answer of its host.
+    #[cold]
+    pub(super) fn count_unanswered(&self) {
+        if let Some(host) = self.host.as_ref().filter(|_| self.info.response_began.is_none()) {
+            host.totals.errors.set(host.totals.errors.get() + 1);
+        }
+    }
+
+    /// The host did not answer in time.
+    #[cold]
+    pub(super) fn count_late(&self) {
+        if let Some(host) = &self.host {
+            host.totals.timeouts.set(host.totals.timeouts.get() + 1);
         }
     }
 

@@ -334,6 +334,9 @@ impl Exchange {
         let worker = &connection.worker;
         let now = worker.clock.now();
         self.info.ended = Some(now);
+        if self.attempts.is_some() {
+            self.end_record(connection, http);
+        }
         self.release_upstream(connection, now);
         let stats = &http.stats;
         stats.gauge_dec(stat::DOWNSTREAM_RQ_ACTIVE);

@@ -37,6 +37,7 @@ impl Exchange {
                     Ok(Standing::Piece) => {
                         if self.attempts.is_some() {
                             self.keep_filtered_piece(&connection.worker);
+                            self.record_sent(self.request_pass.held.bytes().len());
                         }
                         self.upload.write(self.request_pass.held.bytes(), &mut self.up);
                         self.request_pass.delivered();

@@ -6,6 +6,7 @@
 //! ```
 
 mod age;
+mod attempt_record;
 mod attempts;
 mod choice;
 mod client_certificate;

@@ -178,6 +178,7 @@ impl Exchange {
         self.info.ended = Some(now);
         self.info.status = self.response.status();
         self.info.details = "internal_redirect".into();
+        self.end_record(connection, http);
         if is_detour {
             self.put_aside(connection, now);
         } else if let Some(host) = self.host.take() {

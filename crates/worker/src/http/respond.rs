@@ -216,6 +216,7 @@ impl Exchange {
     /// A local reply of plain text with the reset's reason, as Envoy words it.
     #[cold]
     pub(super) fn upstream_reset(&self, status: u16, reason: &str) -> End {
+        self.count_unanswered();
         let retried = if self.info.upstream_attempts > 1 { "retried and the latest " } else { "" };
         let text =
             format!("upstream connect error or disconnect/reset before headers. {retried}reset reason: {reason}");

@@ -59,6 +59,7 @@ impl Exchange {
             self.upload = Transfer::filtered(self.facts.framing, http.model.http1.enable_trailers);
         }
         self.attempts = Some(attempts);
+        self.begin_record(&connection.worker, http);
         self.tell_upstream(connection, http, forward);
     }
 
@@ -106,6 +107,7 @@ impl Exchange {
             self.request_framing = *attempts.framing.get_or_insert(self.request_framing);
             self.upload.leave_as(self.request_framing);
         }
+        self.record_connection(connection, http);
         self.rearm(connection, http);
         self.enter_upside(connection, http)
     }
@@ -118,6 +120,10 @@ impl Exchange {
         let passes_filters = attempts.upside.as_ref().is_some_and(|upside| upside.takes_body());
         if self.info.upstream_attempts < 2 || passes_filters {
             return;
+        }
+        let kept = attempts.kept().len();
+        if let Some(record) = &mut attempts.record {
+            record.add_sent(kept);
         }
         let out = &mut self.up.bytes;
         if self.request_framing != BodyFraming::Chunked {
@@ -143,6 +149,7 @@ impl Exchange {
         };
         self.info.bytes_received += read.bytes as u64;
         self.keep_piece(piece.bytes(), &connection.worker);
+        self.record_sent(piece.bytes().len());
         self.upload.write(piece.bytes(), &mut self.up);
         if read.ended {
             self.upload.finish(&mut self.request_trailers, &mut self.up);
@@ -173,6 +180,14 @@ impl Exchange {
     pub(super) fn again_after_reset(&mut self, reset: Reset, worker: &Worker) -> bool {
         let Some(attempts) = &self.attempts else { return false };
         let wanted = attempts.wants_after_reset(reset);
+        self.record_flags(match reset {
+            Reset::ConnectFailure => Flags::UPSTREAM_CONNECTION_FAILURE,
+            Reset::ConnectionTermination => Flags::UPSTREAM_CONNECTION_TERMINATION,
+            Reset::Stream | Reset::RefusedStream => Flags::UPSTREAM_REMOTE_RESET,
+            Reset::ProtocolError => Flags::UPSTREAM_PROTOCOL_ERROR,
+            // Which of its limits it was is known there.
+            Reset::Timeout => Flags::default(),
+        });
         let again = self.judge(wanted, worker);
         if again && let Some(attempts) = &mut self.attempts {
             attempts.timed_out = reset == Reset::Timeout;
@@ -183,6 +198,7 @@ impl Exchange {
     /// `true` when there is another try instead of passing on the answer whose head came.
     #[cold]
     pub(super) fn again_after_head(&mut self, facts: ResponseFacts, worker: &Worker) -> bool {
+        self.record_answer(worker);
         let Some(attempts) = &self.attempts else { return false };
         let wanted = attempts.wants_after(&self.response);
         let again = self.judge(wanted, worker);
@@ -245,6 +261,7 @@ impl Exchange {
     ) -> Result<(), End> {
         let Some(cluster) = self.cluster.clone() else { return Err(End::Gone) };
         let worker = connection.worker.clone();
+        self.end_record(connection, http);
         self.end_attempt(&worker, &cluster);
         let stats = cluster.stats(&worker).clone();
         let wait = self.attempts.as_mut().map(|attempts| attempts.wait(&stats, &worker.random)).unwrap_or_default();
@@ -260,7 +277,9 @@ impl Exchange {
             // A name that was checked with the configuration.
             let _ = self.request.set_authority(host.endpoint.hostname.as_bytes());
         }
+        self.begin_record(&worker, http);
         self.tell_upstream(connection, http, forward);
+        self.rearm(connection, http);
         Ok(())
     }
 
@@ -352,16 +371,18 @@ impl Exchange {
         if passed(whole) {
             return None;
         }
-        let (counter, details) = if passed(due) {
-            (stat::UPSTREAM_RQ_PER_TRY_TIMEOUT, "upstream_per_try_timeout")
+        let (counter, details, flag) = if passed(due) {
+            (stat::UPSTREAM_RQ_PER_TRY_TIMEOUT, "upstream_per_try_timeout", Flags::UPSTREAM_REQUEST_TIMEOUT)
         } else if passed(idle_due) {
-            (stat::UPSTREAM_RQ_PER_TRY_IDLE_TIMEOUT, "upstream_per_try_idle_timeout")
+            (stat::UPSTREAM_RQ_PER_TRY_IDLE_TIMEOUT, "upstream_per_try_idle_timeout", Flags::STREAM_IDLE_TIMEOUT)
         } else {
             return None;
         };
         if let Some(cluster) = &self.cluster {
             cluster.stats(worker).inc(counter);
         }
+        self.record_flags(flag);
+        self.count_late();
         if self.info.response_began.is_none() {
             self.report(Outcome::TimedOut, worker);
         }
@@ -369,6 +390,7 @@ impl Exchange {
         if !began && self.again_after_reset(Reset::Timeout, worker) {
             return Some(End::Again);
         }
+        self.count_unanswered();
         self.fail(Flags::UPSTREAM_REQUEST_TIMEOUT, details);
         if self.answered {
             return Some(End::Broken);

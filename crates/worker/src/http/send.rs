@@ -127,7 +127,8 @@ impl Exchange {
         if from.has_body() && !filtered {
             self.upload = Transfer::new(from, from, http.model.http1.enable_trailers);
         }
-        if plan.remembers || self.request.fields.asks_for_attempts() {
+        let measured = self.cluster.as_ref().is_some_and(|cluster| cluster.is_measured);
+        if plan.remembers || http.logs_tries || measured || self.request.fields.asks_for_attempts() {
             self.prepare_attempts(connection, http, forward, plan);
         }
     }
@@ -263,6 +264,9 @@ impl Exchange {
         match self.upload.step(input, &mut self.up, &mut self.request_trailers, buffers) {
             Ok(count) => {
                 self.info.bytes_received += count;
+                if self.attempts.is_some() {
+                    self.record_sent(count as usize);
+                }
                 Ok(())
             }
             Err(error) => Err(self.malformed_request(error)),
@@ -309,6 +313,9 @@ impl Exchange {
         match download.step(&mut upstream.input, down, response_trailers, buffers) {
             Ok(count) => {
                 self.info.bytes_sent += count;
+                if self.attempts.is_some() {
+                    self.record_received(count as usize);
+                }
                 Ok(())
             }
             Err(_) => Err(self.malformed_response()),
@@ -324,6 +331,9 @@ impl Exchange {
         match download.read(&mut upstream.input, &mut response_pass.held, response_trailers, buffers, hears) {
             Ok(read) => {
                 response_pass.feed(read.ended, !response_trailers.is_empty());
+                if self.attempts.is_some() {
+                    self.record_received(read.bytes);
+                }
                 Ok(())
             }
             Err(_) => Err(self.malformed_response()),
@@ -333,6 +343,7 @@ impl Exchange {
     #[cold]
     pub(super) fn malformed_response(&mut self) -> End {
         self.report_failure();
+        self.record_flags(Flags::UPSTREAM_PROTOCOL_ERROR);
         self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_after_response_started{protocol_error}");
         match self.answered {
             true => End::Broken,
@@ -388,7 +399,8 @@ impl Exchange {
     #[cold]
     fn next_attempt_limit(&self, first: Option<Moment>) -> Option<Moment> {
         let (due, quiet) = self.attempt_deadlines();
-        first.into_iter().chain(due).chain(quiet).min()
+        let record = self.attempts.as_ref().and_then(|attempts| attempts.record.as_ref()?.next);
+        first.into_iter().chain(due).chain(quiet).chain(record).min()
     }
 
     #[inline(always)]
@@ -442,10 +454,11 @@ impl Exchange {
         if self.next_record.is_some() {
             self.note_progress(connection, http);
         }
-        if self.attempts.is_some()
-            && let Some(end) = self.overdue_attempt(&connection.worker)
-        {
-            return Some(end);
+        if self.attempts.is_some() {
+            self.record_progress(connection, http);
+            if let Some(end) = self.overdue_attempt(&connection.worker) {
+                return Some(end);
+            }
         }
         let now = connection.worker.clock.now();
         let timeouts = &http.model.timeouts;
@@ -462,6 +475,8 @@ impl Exchange {
             if let Some(groups) = &self.groups {
                 groups.count(group::UPSTREAM_RQ_TIMEOUT);
             }
+            self.count_late();
+            self.count_unanswered();
             if self.info.response_began.is_none() {
                 self.report(Outcome::TimedOut, &connection.worker);
             }

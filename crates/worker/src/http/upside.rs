@@ -302,8 +302,12 @@ impl Exchange {
     /// A piece has passed all filters.
     fn send_piece(&mut self) {
         let Exchange { attempts, up, request_framing, .. } = self;
-        let Some(upside) = attempts.as_mut().and_then(|attempts| attempts.upside.as_mut()) else { return };
+        let Some(attempts) = attempts.as_mut() else { return };
+        let Some(upside) = attempts.upside.as_mut() else { return };
         let piece = upside.request_pass.held.bytes();
+        if let Some(record) = &mut attempts.record {
+            record.add_sent(piece.len());
+        }
         match request_framing {
             BodyFraming::Chunked => write_chunk(piece, &mut up.bytes),
             _ => up.bytes.extend_from_slice(piece),

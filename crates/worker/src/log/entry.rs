@@ -54,6 +54,7 @@ fn tcp(context: &Context<'_>) -> TcpAccessLogEntry {
 fn http(wanted: &LogEntries, context: &Context<'_>) -> HttpAccessLogEntry {
     let version = match context.request.version() {
         _ if !context.http => HttpVersion::ProtocolUnspecified,
+        _ if context.info.logged.is_try() => spoken(context.info.upstream_protocol),
         Version::Http10 => HttpVersion::Http10,
         Version::Http11 => HttpVersion::Http11,
         Version::Http2 => HttpVersion::Http2,
@@ -63,6 +64,15 @@ fn http(wanted: &LogEntries, context: &Context<'_>) -> HttpAccessLogEntry {
         protocol_version: version as i32,
         request: Some(request(wanted, context)),
         response: Some(response(wanted, context)),
+    }
+}
+
+/// What is spoken with an upstream, by its name; a try without a connection speaks nothing.
+fn spoken(protocol: &str) -> HttpVersion {
+    match protocol {
+        "HTTP/1.1" => HttpVersion::Http11,
+        "HTTP/2" => HttpVersion::Http2,
+        _ => HttpVersion::ProtocolUnspecified,
     }
 }
 
@@ -124,7 +134,11 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
         EntryMoment::DownstreamPeriodic => AccessLogType::DownstreamPeriodic,
         EntryMoment::DownstreamTunnelEstablished => AccessLogType::DownstreamTunnelSuccessfullyEstablished,
         EntryMoment::DownstreamEnd => AccessLogType::DownstreamEnd,
+        EntryMoment::UpstreamPoolReady => AccessLogType::UpstreamPoolReady,
+        EntryMoment::UpstreamPeriodic => AccessLogType::UpstreamPeriodic,
+        EntryMoment::UpstreamEnd => AccessLogType::UpstreamEnd,
     };
+    let id = context.request.fields.get_name(b"x-request-id").filter(|_| !info.logged.is_try());
     AccessLogCommon {
         downstream_remote_address: info.downstream_remote.map(address),
         downstream_local_address: info.downstream_local.map(address),
@@ -134,7 +148,7 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
         time_to_last_rx_byte: since(info.request_received),
         time_to_last_upstream_tx_byte: since(info.request_sent),
         time_to_first_upstream_rx_byte: since(info.response_began),
-        time_to_last_downstream_tx_byte: since(info.ended.filter(|_| info.status != 0)),
+        time_to_last_downstream_tx_byte: since(info.ended.filter(|_| info.status != 0 && !info.logged.is_try())),
         duration: since(info.ended),
         upstream_remote_address: upstream(info),
         upstream_local_address: info.upstream_local.map(address),
@@ -148,7 +162,7 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
         }),
         route_name: info.route_name.as_deref().unwrap_or_default().to_owned(),
         connection_termination_details: info.termination_details.to_string(),
-        stream_id: context.request.fields.get_name(b"x-request-id").map(text).unwrap_or_default(),
+        stream_id: id.map(text).unwrap_or_default(),
         access_log_type: kind as i32,
         ..AccessLogCommon::default()
     }

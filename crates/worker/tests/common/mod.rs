@@ -238,6 +238,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
         thresholds: Thresholds::default(),
         high_thresholds: Thresholds::default(),
         preconnect: None,
+        measures: Default::default(),
         buffer_limit: 200 << 10,
         full_buffer_timeout: None,
         upstream: UpstreamOptions {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use postrider_config_core::Severity;
 use postrider_model::{
-    AccessLogSink, Balancing, CheckKind, Cluster, Discovery, Preconnect, Thresholds, UpstreamProtocol,
+    AccessLogSink, Balancing, CheckKind, Cluster, Discovery, Measures, Preconnect, Thresholds, UpstreamProtocol,
 };
 
 use super::context::{Lowering, origin, timeout};
@@ -57,6 +57,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
         thresholds,
         high_thresholds,
         preconnect,
+        measures: measures(at),
         buffer_limit,
         full_buffer_timeout: timeout(at, listener::FULL_BUFFER_TIMEOUT, None),
         upstream,
@@ -91,6 +92,19 @@ fn discovery(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Discovery> {
             cx.refuse_value(at, "type", &format!("clusters of type {other}"));
             None
         }
+    }
+}
+
+/// `track_cluster_stats`, and the field that came before it.
+fn measures(at: &Reader<'_>) -> Measures {
+    let older = at.bool("track_timeout_budgets");
+    let Some(tracked) = at.message("track_cluster_stats") else {
+        return Measures { timeout_budgets: older, ..Measures::default() };
+    };
+    Measures {
+        timeout_budgets: older || tracked.bool("timeout_budgets"),
+        sizes: tracked.bool("request_response_sizes"),
+        endpoints: tracked.bool("per_endpoint_stats"),
     }
 }
 

@@ -1,12 +1,12 @@
 //! HTTP filters: the chain of a connection manager, and what routes change about it.
 
 use postrider_config_core::{Diagnostic, Severity, nearest};
-use postrider_model::{FilterConfig, FilterOverride, FilterSlot, Origin, RouterOptions, Value};
+use postrider_model::{FilterConfig, FilterOverride, FilterSlot, LogMoments, Origin, RouterOptions, Value};
 
 use super::callees;
 use super::context::{ClusterUse, Lowering};
 use super::locate::locate;
-use super::{secrets, upstream_filters, value};
+use super::{access_log, secrets, upstream_filters, value};
 use crate::reader::{AnyReader, Reader};
 
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
@@ -73,12 +73,19 @@ fn is_terminal(filter: &Reader<'_>) -> bool {
 fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {
     config.ignore("start_child_span", "there is no tracing");
     config.ignore("suppress_grpc_request_failure_code_stats", "gRPC status codes are not counted");
+    let moments = config.message("upstream_log_options").map(|options| LogMoments {
+        start: false,
+        connected: options.bool("flush_upstream_log_on_upstream_stream"),
+        every: options.duration("upstream_log_flush_interval"),
+    });
     RouterOptions {
         suppress_x_headers: config.bool("suppress_envoy_headers"),
         dynamic_stats: config.bool_wrapper("dynamic_stats").unwrap_or(true),
         strict_fields: config.strings("strict_check_headers").iter().map(|name| name.value.to_owned()).collect(),
         respects_expected_timeout: config.bool("respect_expected_rq_timeout"),
         upstream_filters: upstream_filters::of_router(cx, config),
+        upstream_log: access_log::loggers(cx, config, "upstream_log"),
+        upstream_log_moments: moments.unwrap_or_default(),
     }
 }
 

@@ -23,6 +23,48 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// How much of its time a request used, in percent of its timeouts, where one cluster wants it; prefix: its name.
+    pub mod cluster_timeout_budget = "cluster";
+    histograms {
+        PER_TRY_PERCENT_USED = "upstream_rq_timeout_budget_per_try_percent_used" Unspecified,
+        PERCENT_USED = "upstream_rq_timeout_budget_percent_used" Unspecified,
+    }
+}
+
+crate::stat_set! {
+    /// How large requests and answers are, by try, where one cluster wants it; prefix: its name.
+    pub mod cluster_sizes = "cluster";
+    histograms {
+        RQ_BODY = "upstream_rq_body_size" Bytes,
+        RQ_HEADERS_COUNT = "upstream_rq_headers_count" Unspecified,
+        RQ_HEADERS = "upstream_rq_headers_size" Bytes,
+        RS_BODY = "upstream_rs_body_size" Bytes,
+        RS_HEADERS_COUNT = "upstream_rs_headers_count" Unspecified,
+        RS_HEADERS = "upstream_rs_headers_size" Bytes,
+    }
+}
+
+crate::stat_set! {
+    /// One endpoint of a cluster that wants them told apart, computed when read; prefix: that of the cluster, `.endpoint.` and
+    /// the address with `:` as `_`.
+    pub mod cluster_endpoint = "cluster";
+    counters {
+        CX_CONNECT_FAIL = "cx_connect_fail",
+        CX_TOTAL = "cx_total",
+        RQ_ERROR = "rq_error",
+        RQ_SUCCESS = "rq_success",
+        RQ_TIMEOUT = "rq_timeout",
+        RQ_TOTAL = "rq_total",
+    }
+    gauges {
+        CX_ACTIVE = "cx_active",
+        HEALTHY = "healthy",
+        RQ_ACTIVE = "rq_active",
+        RQ_PENDING_ACTIVE = "rq_pending_active",
+    }
+}
+
+crate::stat_set! {
     /// HTTP/2 with the hosts of one cluster; prefix: its name.
     pub mod cluster_http2 = "cluster";
     counters {

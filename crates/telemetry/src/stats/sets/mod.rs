@@ -10,8 +10,9 @@ mod listeners;
 mod process;
 
 pub use clusters::{
-    cluster, cluster_certificate, cluster_health, cluster_health_named, cluster_http2, cluster_manager,
-    cluster_outlier, cluster_proxy, cluster_remaining, cluster_ssl, cluster_subsets, cluster_zones,
+    cluster, cluster_certificate, cluster_endpoint, cluster_health, cluster_health_named, cluster_http2,
+    cluster_manager, cluster_outlier, cluster_proxy, cluster_remaining, cluster_sizes, cluster_ssl, cluster_subsets,
+    cluster_timeout_budget, cluster_zones,
 };
 pub use groups::{count_group_response, group};
 pub use http_connections::{http, http1, http2};
@@ -97,7 +98,7 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 25] = [
+    const ALL: [&StatSet; 28] = [
         &access_log::SET,
         &cluster::SET,
         &cluster_health::SET,
@@ -105,6 +106,9 @@ mod tests {
         &cluster_manager::SET,
         &cluster_ssl::SET,
         &cluster_proxy::SET,
+        &cluster_endpoint::SET,
+        &cluster_sizes::SET,
+        &cluster_timeout_budget::SET,
         &connection_limit::SET,
         &local_rate_limit::SET,
         &filesystem::SET,

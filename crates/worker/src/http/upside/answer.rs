@@ -244,6 +244,7 @@ impl Exchange {
         match download.read(&mut upstream.input, &mut response_pass.held, response_trailers, buffers, true) {
             Ok(read) => {
                 response_pass.feed(read.ended, !response_trailers.is_empty());
+                self.record_received(read.bytes);
                 Ok(Fed::Some)
             }
             Err(_) => Err(self.malformed_response()),
