@@ -119,6 +119,9 @@ const void *envoy_dynamic_module_on_http_filter_config_new(pr_config config, pr_
 void envoy_dynamic_module_on_http_filter_config_destroy(const void *own);
 const void *envoy_dynamic_module_on_http_filter_per_route_config_new(pr_bytes name, pr_bytes text);
 void envoy_dynamic_module_on_http_filter_per_route_config_destroy(const void *own);
+/* Not of Envoy's interface: which of the six hooks on messages the filter wants, as bits in the order in which they stand
+ * below (request_headers is 1). Without it, those that the module has. */
+uint32_t postrider_module_on_http_filter_hooks(const void *own);
 /* A stream begins, and is over. */
 const void *envoy_dynamic_module_on_http_filter_new(const void *own, pr_stream stream);
 void envoy_dynamic_module_on_http_filter_destroy(const void *filter);

@@ -36,3 +36,22 @@ pub fn filters() -> &'static Path {
     });
     object
 }
+
+/// An example of the crate that modules in Rust are written with, as a shared object.
+pub fn in_rust(name: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let folder =
+        BUILT.get_or_init(|| cargo(&root().join("crates/module"), &["build", "--examples"]).join("debug/examples"));
+    folder.join(format!("lib{name}.so"))
+}
+
+/// Runs Cargo in a folder, with a target of its own: the one of these tests may be locked. Answers that target.
+pub fn cargo(folder: &Path, arguments: &[&str]) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let target = target.join("tools/native-rust");
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(folder).args(arguments).args(["--quiet", "--offline", "--target-dir"]).arg(&target);
+    let done = command.status().expect("cargo starts");
+    assert!(done.success(), "cargo {arguments:?} failed in {}", folder.display());
+    target
+}

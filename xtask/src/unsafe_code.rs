@@ -7,8 +7,9 @@ use crate::source::{self, Line};
 use crate::workspace::Workspace;
 use crate::{Checked, Finding};
 
-/// System calls, and the borders to LuaJIT, which is C, to native modules, to Go libraries and to compiled WebAssembly.
-const HOMES: [&str; 5] = ["sys", "filter-golang", "filter-lua", "filter-module", "filter-wasm"];
+/// System calls, and the borders to LuaJIT, which is C, to native modules (from both sides), to Go libraries and to compiled
+/// WebAssembly.
+const HOMES: [&str; 6] = ["sys", "filter-golang", "filter-lua", "filter-module", "filter-wasm", "module"];
 
 /// How far above an `unsafe` its `SAFETY:` line may begin: the length of a long argument.
 const ARGUMENT_LINES: usize = 8;

@@ -30,7 +30,10 @@ pub(crate) struct Config {
     pub(crate) facts: Arc<Facts>,
     /// What the names of its statistics begin with.
     pub(crate) namespace: String,
-    pub(crate) phases: Phases,
+    /// As the configuration has it.
+    phases: Phases,
+    /// As the module has it.
+    wanted: OnceLock<Phases>,
     /// What the log says of an answer to a stream that the module could not make its part of.
     pub(crate) failure: &'static str,
     /// The module's own.
@@ -99,6 +102,7 @@ impl Config {
             facts: Arc::new(facts),
             namespace: namespace.to_owned(),
             phases,
+            wanted: OnceLock::new(),
             failure,
             own: AtomicPtr::new(ptr::null_mut()),
             this: this.clone(),
@@ -118,7 +122,18 @@ impl Config {
         if own.is_null() {
             return Err(format!("{} refuses the configuration of its filter `{name}`", made._library.source));
         }
+        if let Some(wanted) = made.entries.wanted {
+            // SAFETY: as above, on what it made.
+            let bits = unsafe { wanted(own) };
+            // It was empty until now.
+            let _ = made.wanted.set(Phases::of_bits(bits));
+        }
         Ok(made)
+    }
+
+    /// The hooks on messages that are called.
+    pub(crate) fn phases(&self) -> Phases {
+        self.wanted.get().map_or(self.phases, |wanted| self.phases.and(*wanted))
     }
 
     pub(crate) fn own(&self) -> Own {
@@ -218,6 +233,30 @@ impl Phases {
             response_body: has("response_body"),
             request_trailers: has("request_trailers"),
             response_trailers: has("response_trailers"),
+        }
+    }
+
+    /// As a module says it: one bit each, the request's head, body and trailers first, then the response's.
+    pub(crate) fn of_bits(bits: u32) -> Phases {
+        let has = |at: u32| bits >> at & 1 == 1;
+        Phases {
+            request_headers: has(0),
+            request_body: has(1),
+            request_trailers: has(2),
+            response_headers: has(3),
+            response_body: has(4),
+            response_trailers: has(5),
+        }
+    }
+
+    fn and(self, other: Phases) -> Phases {
+        Phases {
+            request_headers: self.request_headers && other.request_headers,
+            request_body: self.request_body && other.request_body,
+            request_trailers: self.request_trailers && other.request_trailers,
+            response_headers: self.response_headers && other.response_headers,
+            response_body: self.response_body && other.response_body,
+            response_trailers: self.response_trailers && other.response_trailers,
         }
     }
 

@@ -44,6 +44,8 @@ entries! {
         unsafe extern "C" fn(Buffer, Buffer) -> Own;
     route_config_destroy = c"envoy_dynamic_module_on_http_filter_per_route_config_destroy":
         unsafe extern "C" fn(Own);
+    /// Not of the interface: which hooks on messages the filter wants, as bits ([`crate::config::Phases::of_bits`]).
+    wanted = c"postrider_module_on_http_filter_hooks": unsafe extern "C" fn(Own) -> u32;
     new = c"envoy_dynamic_module_on_http_filter_new": unsafe extern "C" fn(Own, StreamRef) -> Own;
     destroy = c"envoy_dynamic_module_on_http_filter_destroy": unsafe extern "C" fn(Own);
     request_headers = c"envoy_dynamic_module_on_http_filter_request_headers": OnHead;

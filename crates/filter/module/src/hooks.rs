@@ -13,6 +13,7 @@ use std::rc::Rc;
 use postrider_filter_api::{Action, Body, Filter, Flow, Hooks, LocalReply, State, Stream, StreamInfo};
 
 use crate::abi::{Buffer, body, head};
+use crate::config::Phases;
 use crate::deliver;
 use crate::instance::{Event, Instance, Side};
 use crate::on_worker::OnWorker;
@@ -20,6 +21,7 @@ use crate::on_worker::OnWorker;
 /// A module's filter as the pipeline sees it.
 pub(crate) struct Hosted {
     place: Rc<OnWorker>,
+    phases: Phases,
     hooks: Hooks,
 }
 
@@ -38,7 +40,8 @@ impl Hosted {
             complete: entries.stream_complete.is_some(),
             keeps_bodies: false,
         };
-        Hosted { hooks: place.config.phases.limit(hooks), place: Rc::new(place) }
+        let phases = place.config.phases();
+        Hosted { hooks: phases.limit(hooks), phases, place: Rc::new(place) }
     }
 
     /// The stream's instance, made when it is first asked for. `None` when the module could not make its part of it.
@@ -288,8 +291,8 @@ impl Hosted {
 
     fn wants_head(&self, side: Side) -> bool {
         match side {
-            Side::Request => self.place.config.phases.request_headers,
-            Side::Response => self.place.config.phases.response_headers,
+            Side::Request => self.phases.request_headers,
+            Side::Response => self.phases.response_headers,
         }
     }
 

@@ -26,11 +26,13 @@ mod library;
 mod manifest;
 mod on_worker;
 mod others;
+mod template;
 
 use postrider_filter_api::Registry;
 use postrider_filter_plugin::register_runtimes;
 
 pub use callbacks::{set_concurrency, set_validating};
+pub use template::template;
 
 /// Makes filters of modules known by the types of their configurations.
 pub fn register(registry: &mut Registry) {

@@ -29,33 +29,45 @@ pub struct Arguments {
 pub enum RuntimeName {
     Rider,
     EnvoyLua,
+    /// A crate in Rust
+    #[cfg(feature = "modules")]
+    Native,
 }
 
 pub fn run(arguments: &Arguments) -> Exit {
-    let runtime = match arguments.runtime {
-        RuntimeName::Rider => Runtime::Rider,
-        RuntimeName::EnvoyLua => Runtime::EnvoyLua,
-    };
-    let Some(files) = tool::template(&arguments.name, runtime) else {
+    let Some(files) = files(&arguments.name, arguments.runtime) else {
         eprintln!("error: `{}` is no name: a letter, then letters, digits, `-` and `_`", arguments.name);
         return Exit::Usage;
     };
     let folder = arguments.dir.join(&arguments.name);
-    if let Some(there) = files.iter().map(|file| folder.join(file.name)).find(|path| path.exists()) {
+    if let Some(there) = files.iter().map(|(name, _)| folder.join(name)).find(|path| path.exists()) {
         return terminal::fail(format_args!("{} is there already: nothing was written", there.display()));
     }
-    if let Err(error) = fs::create_dir_all(&folder) {
-        return terminal::fail(format_args!("cannot make {}: {error}", folder.display()));
-    }
     let mut written = String::new();
-    for file in files {
-        let path = folder.join(file.name);
+    for (name, text) in files {
+        let path = folder.join(name);
+        let within = path.parent().unwrap_or(&folder);
+        if let Err(error) = fs::create_dir_all(within) {
+            return terminal::fail(format_args!("cannot make {}: {error}", within.display()));
+        }
         // Made new: whoever was quicker keeps what they wrote.
         let made = OpenOptions::new().write(true).create_new(true).open(&path);
-        if let Err(error) = made.and_then(|mut made| made.write_all(file.text.as_bytes())) {
+        if let Err(error) = made.and_then(|mut made| made.write_all(text.as_bytes())) {
             return terminal::fail(format_args!("cannot write {}: {error}", path.display()));
         }
         written.push_str(&format!("{}\n", path.display()));
     }
     terminal::print(&written)
+}
+
+/// What there is in the plugin's folder; `None` when its name is none.
+fn files(name: &str, runtime: RuntimeName) -> Option<Vec<(&'static str, String)>> {
+    let runtime = match runtime {
+        RuntimeName::Rider => Runtime::Rider,
+        RuntimeName::EnvoyLua => Runtime::EnvoyLua,
+        #[cfg(feature = "modules")]
+        RuntimeName::Native => return postrider_filter_module::template(name),
+    };
+    let files = tool::template(name, runtime)?;
+    Some(files.into_iter().map(|file| (file.name, file.text)).collect())
 }

@@ -1,0 +1,223 @@
+//! What the smaller examples leave out, one thing for each `filter_name`: a module with several filters.
+//!
+//! - `notes`: facts, metadata, filter state, statistics, the route's configuration
+//! - `thread`: another thread lets a request go on
+//! - `pieces`: an answer in pieces, from another thread
+//! - `fetch`: the answer of a cluster's `/` is handed on in pieces
+//! - `background`: the configuration asks a cluster by itself, and requests see what it said
+//! - `panic`: panics in the hook that the configuration names
+
+use std::sync::Mutex;
+use std::thread;
+
+use postrider_module::{
+    Answer, Attribute, Background, Call, CallId, Counter, Failure, Gauge, Head, Histogram, HttpFilter, Level,
+    MetadataSource, MetricError, Piece, Refusal, Reply, RouteConfig, Setup, Stream, log,
+};
+
+struct Everything {
+    kind: Kind,
+    text: String,
+    seen: Counter,
+    level: Gauge,
+    sizes: Histogram,
+    /// What the configuration's own call brought.
+    learned: Mutex<Option<String>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Notes,
+    Thread,
+    Pieces,
+    Fetch,
+    Background,
+    Panic,
+}
+
+/// What a route says.
+struct OfRoute(String);
+
+#[derive(Default)]
+struct State {
+    call: Option<CallId>,
+    pieces: u64,
+    began: bool,
+}
+
+impl HttpFilter for Everything {
+    type State = State;
+
+    fn new(setup: &mut Setup<'_>) -> Result<Everything, Refusal> {
+        let kind = match setup.name() {
+            "notes" => Kind::Notes,
+            "thread" => Kind::Thread,
+            "pieces" => Kind::Pieces,
+            "fetch" => Kind::Fetch,
+            "background" => Kind::Background,
+            "panic" => Kind::Panic,
+            other => return Err(format!("there is no filter `{other}`").into()),
+        };
+        let text = std::str::from_utf8(setup.config())?.to_owned();
+        assert!(text != "new", "the configuration wants a panic");
+        if kind == Kind::Background {
+            setup.background_scheduler().commit(1);
+        }
+        Ok(Everything {
+            kind,
+            text,
+            seen: setup.counter("seen", &["kind"])?,
+            level: setup.gauge("level", &[])?,
+            sizes: setup.histogram("sizes", &[])?,
+            learned: Mutex::new(None),
+        })
+    }
+
+    fn begin(&self) -> Option<State> {
+        self.panics("begin");
+        Some(State::default())
+    }
+
+    fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Head {
+        self.panics("request_headers");
+        match self.kind {
+            Kind::Notes => self.note(stream).unwrap_or_else(|error| log(Level::Error, format_args!("{error}"))),
+            Kind::Thread | Kind::Pieces => {
+                let scheduler = stream.scheduler();
+                let events = if self.kind == Kind::Thread { 1 } else { 3 };
+                thread::spawn(move || (1..=events).for_each(|event| scheduler.commit(event)));
+                return Head::StopAllAndBuffer;
+            }
+            Kind::Fetch => {
+                match stream.open_call(&Call::new(&*self.text, "POST", "there", "/"), end) {
+                    Ok(call) => state.call = Some(call),
+                    Err(refused) => stream.reply(Reply::new(500).body(refused.to_string())),
+                }
+                return Head::Stop;
+            }
+            Kind::Background => {
+                let learned = self.learned.lock().map(|learned| learned.clone()).unwrap_or_default();
+                stream.request_headers_mut().set("x-learned", learned.as_deref().unwrap_or("nothing yet"));
+            }
+            Kind::Panic => {}
+        }
+        Head::Continue
+    }
+
+    fn on_request_body(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Piece {
+        self.panics("request_body");
+        let Some(call) = state.call else { return Piece::Continue };
+        // The request's body becomes the call's.
+        state.pieces += 1;
+        let data = stream.received_request_body().to_vec();
+        stream.send_call_body(call, &data, end);
+        Piece::StopNoBuffer
+    }
+
+    fn on_response_headers(&self, _: &mut State, stream: &mut Stream<'_>, _: bool) -> Head {
+        self.panics("response_headers");
+        if self.kind == Kind::Notes {
+            let code = stream.number(Attribute::ResponseCode).unwrap_or(0);
+            stream.response_headers_mut().set("x-code", code.to_string());
+        }
+        Head::Continue
+    }
+
+    fn on_response_body(&self, _: &mut State, _: &mut Stream<'_>, _: bool) -> Piece {
+        self.panics("response_body");
+        Piece::Continue
+    }
+
+    fn on_complete(&self, _: &mut State, _: &mut Stream<'_>) {
+        self.panics("complete");
+    }
+
+    fn on_scheduled(&self, _: &mut State, stream: &mut Stream<'_>, event: u64) {
+        if self.kind == Kind::Thread {
+            stream.request_headers_mut().set("x-scheduled", "yes");
+            stream.continue_request();
+            return;
+        }
+        match event {
+            1 => stream.begin_reply(Reply::new(202).header("x-from", "pieces").body("one "), false),
+            2 => stream.reply_piece("two ", false),
+            _ => stream.reply_piece("three", true),
+        }
+    }
+
+    fn on_call_headers(&self, state: &mut State, stream: &mut Stream<'_>, _: CallId, head: Answer<'_>, end: bool) {
+        state.began = true;
+        stream.begin_reply(Reply::new(head.status()).header("x-pieces", state.pieces.to_string()), end);
+    }
+
+    fn on_call_body(&self, _: &mut State, stream: &mut Stream<'_>, _: CallId, piece: &[&[u8]], end: bool) {
+        stream.reply_piece(piece.concat(), end);
+    }
+
+    fn on_call_end(&self, state: &mut State, stream: &mut Stream<'_>, _: CallId, end: Result<(), Failure>) {
+        if let (Err(failure), false) = (end, state.began) {
+            stream.reply(Reply::new(503).body(failure.to_string()));
+        }
+    }
+
+    fn on_background_event(&self, background: &Background<'_>, _: u64) {
+        if let Err(refused) = background.call(&Call::new(&*self.text, "GET", "there", "/fact")) {
+            log(Level::Error, format_args!("{refused}"));
+        }
+    }
+
+    fn on_background_call_done(&self, _: &Background<'_>, _: CallId, answer: Result<Answer<'_>, Failure>) {
+        let Ok(answer) = answer else { return };
+        if let Ok(mut learned) = self.learned.lock() {
+            *learned = Some(String::from_utf8_lossy(&answer.body()).into_owned());
+        }
+    }
+}
+
+impl RouteConfig for OfRoute {
+    fn new(_: &str, config: &[u8]) -> Result<OfRoute, Refusal> {
+        Ok(OfRoute(std::str::from_utf8(config)?.to_owned()))
+    }
+}
+
+impl Everything {
+    fn panics(&self, hook: &str) {
+        assert!(self.kind != Kind::Panic || self.text != hook, "the configuration wants a panic in {hook}");
+    }
+
+    fn note(&self, stream: &mut Stream<'_>) -> Result<(), MetricError> {
+        stream.set_metadata_text("module", "text", "noted");
+        stream.set_metadata_number("module", "number", 2.5);
+        stream.set_metadata_truth("module", "truth", true);
+        stream.set_filter_state("module.state", "kept");
+        let metadata = format!(
+            "{:?} {:?} {:?}",
+            stream.metadata_number(MetadataSource::Dynamic, "module", "number"),
+            stream.metadata_truth(MetadataSource::Dynamic, "module", "truth"),
+            stream.metadata_number(MetadataSource::Dynamic, "module", "text"),
+        );
+        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let facts = [
+            ("x-metadata", metadata),
+            ("x-text", stream.metadata_text(MetadataSource::Dynamic, "module", "text").map_or_else(String::new, lossy)),
+            ("x-of-route", stream.metadata_text(MetadataSource::Route, "module", "of").map_or_else(String::new, lossy)),
+            ("x-state", stream.filter_state("module.state").map_or_else(String::new, lossy)),
+            ("x-route-config", stream.route_config::<OfRoute>().map_or("none", |route| &route.0).to_owned()),
+            ("x-path", stream.text(Attribute::RequestUrlPath).unwrap_or_default().to_owned()),
+            ("x-values", stream.request_headers().values("x-many").len().to_string()),
+            ("x-mtls", format!("{:?}", stream.truth(Attribute::ConnectionMtls))),
+        ];
+        for (name, value) in facts {
+            stream.request_headers_mut().set(name, value);
+        }
+        stream.count(self.seen, &["request"], 3)?;
+        stream.increase(self.level, &[], 5)?;
+        stream.decrease(self.level, &[], 2)?;
+        stream.record(self.sizes, &[], 7)?;
+        let refused = format!("{:?}", stream.count(self.seen, &[], 1));
+        stream.request_headers_mut().set("x-refused", refused);
+        Ok(())
+    }
+}
+
+postrider_module::entry!(Everything, route = OfRoute);

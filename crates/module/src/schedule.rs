@@ -1,0 +1,60 @@
+//! The ways into a stream and a configuration from other threads.
+
+use std::ffi::c_void;
+
+use crate::abi::{self, ConfigRef, StreamRef};
+
+/// Reaches a stream from any thread. It may outlive the stream: then nobody hears of its events.
+pub struct Scheduler(*mut c_void);
+
+/// Reaches a configuration from any thread.
+pub struct BackgroundScheduler(*mut c_void);
+
+// SAFETY: the interface lets schedulers be used on any thread.
+unsafe impl Send for Scheduler {}
+// SAFETY: as above, on several at once.
+unsafe impl Sync for Scheduler {}
+// SAFETY: as above.
+unsafe impl Send for BackgroundScheduler {}
+// SAFETY: as above.
+unsafe impl Sync for BackgroundScheduler {}
+
+impl Scheduler {
+    pub(crate) fn open(stream: StreamRef) -> Scheduler {
+        // SAFETY: the handle is that of a stream in a hook.
+        Scheduler(unsafe { abi::scheduler_new(stream) })
+    }
+
+    /// Has the stream's worker call [`HttpFilter::on_scheduled`](crate::HttpFilter::on_scheduled) with this number.
+    pub fn commit(&self, event: u64) {
+        // SAFETY: it was made by `open` and is not closed yet.
+        unsafe { abi::scheduler_commit(self.0, event) };
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `open`, and is closed once.
+        unsafe { abi::scheduler_delete(self.0) };
+    }
+}
+
+impl BackgroundScheduler {
+    pub(crate) fn open(config: ConfigRef) -> BackgroundScheduler {
+        // SAFETY: the handle is that of a configuration which is there.
+        BackgroundScheduler(unsafe { abi::config_scheduler_new(config) })
+    }
+
+    /// Has a worker call [`HttpFilter::on_background_event`](crate::HttpFilter::on_background_event) with this number.
+    pub fn commit(&self, event: u64) {
+        // SAFETY: it was made by `open` and is not closed yet.
+        unsafe { abi::config_scheduler_commit(self.0, event) };
+    }
+}
+
+impl Drop for BackgroundScheduler {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `open`, and is closed once.
+        unsafe { abi::config_scheduler_delete(self.0) };
+    }
+}

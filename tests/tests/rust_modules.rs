@@ -1,0 +1,250 @@
+//! Native modules in Rust, by the crate `postrider-module`: its examples, in Postrider and in Envoy.
+
+use postrider_tests::kit::config::extension;
+use postrider_tests::kit::proxy::{Launch, run};
+use postrider_tests::kit::{Origin, Proxy, RawClient, Response, TempDir, wait_until};
+use postrider_tests::modules::{cargo, in_rust};
+use postrider_tests::site::{self, Plan, Site};
+use postrider_tests::{get, postrider_only};
+use serde_json::{Value, json};
+
+const NAME: &str = "envoy.filters.http.dynamic_modules";
+const TYPE: &str = "filters.http.dynamic_modules.v3.DynamicModuleFilter";
+
+fn fields(module: &str, name: &str, config: &str) -> Value {
+    json!({
+        "dynamic_module_config": {"module": {"local": {"filename": in_rust(module)}}}, "filter_name": name,
+        "filter_config": {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": config},
+    })
+}
+
+fn with(module: &str, name: &str, config: &str) -> Plan {
+    site::with([extension(NAME, TYPE, fields(module, name, config))])
+}
+
+/// What the origin got of the last request.
+fn seen(site: &Site, name: &str) -> String {
+    let requests = site.origin.requests();
+    requests.last().unwrap().headers.values(name).join("|")
+}
+
+fn post(site: &Site, path: &str, body: &str) -> Response {
+    let head = format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n", body.len());
+    site.proxy.exchange(head + body)
+}
+
+/// An origin that answers with what it got.
+fn mirror() -> Origin {
+    Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", request.body.len());
+            connection.write(&[head.as_bytes(), &request.body].concat());
+        }
+    })
+}
+
+#[test]
+fn a_filter_that_wants_no_bodies_leaves_them_alone() {
+    let site = with("passthrough", "", "").start_before(mirror());
+    let answer = post(&site, "/p?q", "hello");
+    assert_eq!((answer.status, answer.text()), (200, "hello"));
+    assert_eq!(answer.header("content-length"), "5");
+    assert_eq!(seen(&site, "content-length"), "5");
+    assert_eq!(site.logged(1), "200 - via_upstream");
+}
+
+#[test]
+fn basic_authentication() {
+    let site = with("basic_auth", "", "dXNlcjpwYXNz").start();
+    let refused = site.get("/", "");
+    assert_eq!((refused.status, refused.text()), (401, "who are you?"));
+    assert_eq!(refused.header("www-authenticate"), "Basic realm=\"module\"");
+    assert_eq!(site.logged(1), "401 - no_credentials");
+    assert_eq!(site.get("/", "authorization: Basic dXNlcjpwYXNy\r\n").status, 401);
+    assert_eq!(site.origin.requests().len(), 0);
+    assert_eq!(site.get("/", "authorization: Basic dXNlcjpwYXNz\r\n").status, 200);
+    assert_eq!(seen(&site, "x-user"), "known");
+}
+
+#[test]
+fn heads_and_bodies_are_rewritten() {
+    let site = with("rewrite", "", "").start_before(mirror());
+    let answer = post(&site, "/", "hello");
+    assert_eq!((answer.status, answer.text()), (200, "HELLO"));
+    assert_eq!(answer.header("x-rewritten"), "response");
+    assert_eq!(site.origin.requests()[0].body, b"HELLO");
+    assert_eq!(seen(&site, "x-rewritten"), "request");
+    let mut client = site.proxy.client();
+    client.send("POST / HTTP/1.1\r\nhost: test\r\nx-secret: 1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    client.send("6\r\n world\r\n0\r\n\r\n");
+    assert_eq!(client.response("POST").unwrap().text(), "HELLO WORLD");
+    assert_eq!(site.origin.requests()[1].body, b"HELLO WORLD");
+    assert_eq!(seen(&site, "x-secret"), "");
+    assert_eq!(site.get("/", "").status, 200);
+}
+
+#[test]
+fn a_call_decides_about_the_request() {
+    let check = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let status = if request.target == "/yes" { "200 OK" } else { "401 No" };
+            connection.write(format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nby").as_bytes());
+        }
+    });
+    let site = with("callout", "", "check").cluster("check", &[check.address], json!({})).start();
+    assert_eq!(post(&site, "/yes", "body").status, 200);
+    assert_eq!(seen(&site, "x-checked"), "by");
+    assert_eq!(site.origin.requests()[0].body, b"body");
+    let refused = site.get("/no", "");
+    assert_eq!((refused.status, refused.text()), (403, "no"));
+    assert_eq!(site.logged(2), "403 - not_allowed");
+    drop(site);
+    let nowhere = with("callout", "", "nowhere").start();
+    let answer = nowhere.get("/", "");
+    assert_eq!((answer.status, answer.text()), (500, "there is no such cluster"));
+}
+
+#[test]
+fn facts_notes_statistics_and_routes() {
+    let metadata = json!({"filter_metadata": {"module": {"of": "the route"}}});
+    let mut of_route = fields("everything", "notes", "for this route");
+    of_route["@type"] = json!(format!("type.googleapis.com/envoy.extensions.{TYPE}PerRoute"));
+    let routes = json!([
+        {
+            "match": {"prefix": "/own"}, "route": {"cluster": "origin"}, "metadata": metadata,
+            "typed_per_filter_config": {NAME: of_route},
+        },
+        site::rest(),
+    ]);
+    let line = "%DYNAMIC_METADATA(module:text)% %FILTER_STATE(module.state:PLAIN)%";
+    let site = with("everything", "notes", "").routes(routes).log(line).start();
+    let answer = site.get("/own?a", "x-many: 1\r\nx-many: 2\r\n");
+    assert_eq!((answer.status, answer.header("x-code")), (200, "200"));
+    for (name, value) in [
+        ("x-metadata", "Some(2.5) Some(true) None"),
+        ("x-text", "noted"),
+        ("x-of-route", "the route"),
+        ("x-state", "kept"),
+        ("x-route-config", "for this route"),
+        ("x-path", "/own"),
+        ("x-values", "2"),
+        ("x-refused", "Err(Unknown)"),
+    ] {
+        assert_eq!(seen(&site, name), value, "{name}");
+    }
+    assert_eq!(site.logged(1), "noted kept");
+    assert_eq!(site.get("/other", "").status, 200);
+    assert_eq!(seen(&site, "x-route-config"), "none");
+    let stats = site.proxy.stats();
+    assert_eq!(stats.value("dynamicmodulescustom.seen.kind.request"), 6);
+    assert_eq!(stats.value("dynamicmodulescustom.level"), 6);
+}
+
+#[test]
+fn another_thread_lets_a_request_go_on() {
+    let site = with("everything", "thread", "").start();
+    for _ in 0..20 {
+        assert_eq!(post(&site, "/", "body").status, 200);
+        assert_eq!(seen(&site, "x-scheduled"), "yes");
+    }
+    assert_eq!(site.origin.requests()[19].body, b"body");
+}
+
+#[test]
+fn an_answer_comes_in_pieces_from_another_thread() {
+    let site = with("everything", "pieces", "").start();
+    let answer = site.get("/", "");
+    assert_eq!((answer.status, answer.text(), answer.header("x-from")), (202, "one two three", "pieces"));
+    assert_eq!(site.origin.requests().len(), 0);
+}
+
+#[test]
+fn the_answer_of_a_call_is_handed_on_in_pieces() {
+    let there = mirror();
+    let site = with("everything", "fetch", "there").cluster("there", &[there.address], json!({})).start();
+    let answer = post(&site, "/", "hello");
+    assert_eq!((answer.status, answer.text()), (200, "hello"));
+    assert_eq!(site.get("/", "").text(), "");
+    assert_eq!(there.requests()[0].body, b"hello");
+    assert_eq!(site.origin.requests().len(), 0);
+}
+
+#[test]
+fn a_configuration_makes_a_call_of_its_own() {
+    let there = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfact");
+    let site = with("everything", "background", "there").cluster("there", &[there.address], json!({})).start();
+    wait_until("the configuration learned it", || {
+        site.get("/", "");
+        seen(&site, "x-learned") == "fact"
+    });
+    assert_eq!(there.requests()[0].target, "/fact");
+}
+
+#[test]
+fn a_panic_ends_its_stream_and_nothing_else() {
+    for hook in ["request_headers", "response_headers"] {
+        let site = with("everything", "panic", hook).start();
+        for _ in 0..2 {
+            assert_eq!(site.get("/", "").status, 500, "{hook}");
+        }
+        assert_eq!(site.logged(2), "500 - module_panicked", "{hook}");
+    }
+    let site = with("everything", "panic", "request_body").start();
+    assert_eq!(post(&site, "/", "hello").status, 500);
+    assert_eq!(site.get("/", "").status, 200);
+    let site = with("everything", "panic", "begin").start();
+    assert_eq!(site.get("/", "").status, 500);
+    assert_eq!(site.logged(1), "500 - dynamic_module_filter_init_failed");
+    let site = with("everything", "panic", "complete").start();
+    assert_eq!((site.get("/", "").status, site.get("/", "").status), (200, 200));
+}
+
+#[test]
+fn a_panic_behind_the_answer_s_head_cuts_it_off() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+    let site = with("everything", "panic", "response_body").start_before(Origin::fixed(answer));
+    let mut client = site.proxy.client();
+    client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+    let read = client.read_to_end().unwrap_or_default();
+    assert!(!String::from_utf8_lossy(&read).contains("hello"), "{read:?}");
+}
+
+#[test]
+fn a_plugin_from_nothing_is_built_tested_and_served() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    let folder = directory.path().join("greeter");
+    let new = ["plugin", "new", "greeter", "--runtime", "native", "--dir", directory.path().to_str().unwrap()];
+    let made = run(&new);
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    assert_eq!(run(&new).code, Some(1), "nothing is overwritten");
+    // The crate of this tree in the place of the one that was published.
+    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/module").canonicalize().unwrap();
+    let line = manifest.lines().find(|line| line.starts_with("postrider-module")).unwrap();
+    let manifest = manifest.replace(line, &format!("postrider-module = {{ path = {here:?} }}"));
+    std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    cargo(&folder, &["test"]);
+    let object = cargo(&folder, &["build"]).join("debug/libplugin.so");
+
+    let origin = Origin::echo("a");
+    let text = std::fs::read_to_string(folder.join("proxy.yaml")).unwrap();
+    let text = text
+        .replace("127.0.0.1:8080", "127.0.0.1:0")
+        .replace("127.0.0.1:9901", "127.0.0.1:0")
+        .replace("127.0.0.1:9000", &origin.address.to_string())
+        .replace("target/release/libplugin.so", object.to_str().unwrap());
+    let config = directory.write("served.yaml", text);
+    let proxy = Proxy::start_file(directory, config, Launch::default());
+    let listeners = proxy.admin_json("/listeners?format=json");
+    let name = listeners["listener_statuses"][0]["name"].as_str().unwrap().to_owned();
+    let ask = |request: &str| RawClient::connect(proxy.address(&name)).exchange(request);
+    let response = ask(&get("/hello"));
+    assert_eq!((response.status, response.header("x-plugin")), (200, "greeter"));
+    assert_eq!(origin.requests()[0].header("x-greeting"), r#"{"greeting":"hello"}"#);
+    let refused = ask("GET / HTTP/1.1\r\nhost: test\r\nx-refuse: 1\r\n\r\n");
+    assert_eq!((refused.status, refused.text()), (403, "refused by greeter\n"));
+    assert_eq!(ask(&get("/quiet")).header("x-plugin"), "");
+}
