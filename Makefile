@@ -17,6 +17,7 @@ PEBBLE         := $(TOOLS)/bin/pebble
 PEBBLE_VERSION := v2.10.1
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 1800
+SOAK_UPDATES ?= 1000
 
 .PHONY: help run build test ratelimit prometheus soak lint fmt qq qa bench gates fuzz deny examples clean
 
@@ -62,9 +63,13 @@ ratelimit: build ## pass the test with the real rate limit service on Redis
 		cargo test --locked -p postrider-tests --test ratelimit_service -- --ignored
 
 # Not part of `test`: it takes as long as it is told to.
-soak: build ## change plugins a thousand times in SOAK_SECONDS, and see that the process is as large as before
+soak: build ## change plugins a thousand times in SOAK_SECONDS, then SOAK_UPDATES times in each runtime, and see that the process is as large as before
+	@.ci/golang $(TOOLS)/golang
+	@.ci/wasm $(TOOLS)/wasm
 	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} SOAK_SECONDS=$(SOAK_SECONDS) \
 		cargo test --locked -p postrider-tests --test plugin_soak -- --ignored --nocapture
+	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} SOAK_UPDATES=$(SOAK_UPDATES) \
+		cargo test --locked -p postrider-tests --test plugin_runtimes -- --ignored --nocapture
 
 # A real Prometheus reads the metrics and answers the Grafana board. Not part of `test`: it is built from the network, by Go.
 prometheus: build ## pass the test with a real Prometheus

@@ -20,6 +20,7 @@ pub mod pebble;
 pub mod plugins;
 pub mod processor;
 pub mod registry;
+pub mod runtimes;
 pub mod site;
 pub mod tls;
 pub mod tls_origin;

@@ -26,6 +26,41 @@ pub fn built(name: &str, folder: &Path, more: &[&str]) -> PathBuf {
     object
 }
 
+/// The same for `<name>.rs`, by the compiler that built this.
+fn built_from_rust(name: &str, folder: &Path) -> PathBuf {
+    let object = folder.join(format!("lib{name}.so"));
+    let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let done = Command::new(compiler)
+        .args(["--edition", "2024", "--crate-type", "cdylib", "-O", "-D", "warnings", "-o"])
+        .arg(&object)
+        .arg(root().join(format!("tests/modules/native/{name}.rs")))
+        .status();
+    assert!(done.expect("a Rust compiler called rustc").success(), "the module {name} does not build");
+    object
+}
+
+/// The module in C with the plugins that are written for every runtime.
+pub fn plugins_in_c() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, object) = BUILT.get_or_init(|| {
+        let folder = TempDir::new();
+        let object = built("plugins", folder.path(), &[]);
+        (folder, object)
+    });
+    object
+}
+
+/// The same in Rust.
+pub fn plugins_in_rust() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, object) = BUILT.get_or_init(|| {
+        let folder = TempDir::new();
+        let object = built_from_rust("plugins", folder.path());
+        (folder, object)
+    });
+    object
+}
+
 /// The module with all the filters that tests use.
 pub fn filters() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();

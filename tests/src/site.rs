@@ -25,6 +25,7 @@ pub struct Plan {
     manager: Value,
     clusters: Vec<(String, Vec<std::net::SocketAddr>, Value)>,
     upstream: Value,
+    listener: Value,
     whole: Value,
 }
 
@@ -40,6 +41,7 @@ pub fn with(filters: impl IntoIterator<Item = Value>) -> Plan {
         manager: json!({}),
         clusters: Vec::new(),
         upstream: json!({}),
+        listener: json!({}),
         whole: json!({}),
     }
 }
@@ -90,6 +92,12 @@ impl Plan {
         self
     }
 
+    /// Lays `fields` over the listener.
+    pub fn listener(mut self, fields: Value) -> Plan {
+        overlay(&mut self.listener, fields);
+        self
+    }
+
     /// Lays `fields` over the whole configuration.
     pub fn whole(mut self, fields: Value) -> Plan {
         overlay(&mut self.whole, fields);
@@ -121,7 +129,8 @@ impl Plan {
         for (name, endpoints, fields) in self.clusters {
             config = config.cluster_with(&name, &endpoints, fields);
         }
-        Site { proxy: Proxy::start_with(&config.overlay(self.whole), launch), origin, log, _folder: folder }
+        let config = config.overlay_listener("http", self.listener).overlay(self.whole);
+        Site { proxy: Proxy::start_with(&config, launch), origin, log, _folder: folder }
     }
 }
 

@@ -57,6 +57,12 @@ impl Stats {
     pub fn value(&self, name: &str) -> u64 {
         self.0.get(name).and_then(|value| value.parse().ok()).unwrap_or(0)
     }
+
+    /// The sum of the counters whose names begin and end so.
+    pub fn sum(&self, prefix: &str, suffix: &str) -> u64 {
+        let named = self.0.iter().filter(|(name, _)| name.starts_with(prefix) && name.ends_with(suffix));
+        named.filter_map(|(_, value)| value.parse::<u64>().ok()).sum()
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,97 @@
+//! New configurations of a plugin under load, in every runtime: no request is lost, each takes effect, and what the old ones took
+//! is given back.
+//!
+//! `make soak` runs the whole, a thousand for each runtime (`SOAK_UPDATES` says how many).
+
+use postrider_tests::kit::proxy::{Launch, accepted};
+use postrider_tests::kit::{Config, Origin, Proxy, wait_until};
+use postrider_tests::load::Load;
+use postrider_tests::plugins::{config, everything};
+use postrider_tests::runtimes::Runtime;
+use postrider_tests::{get, postrider_only};
+use serde_json::json;
+
+in_every_runtime! { updates_under_load_lose_no_request }
+
+/// How many in the ordinary run.
+const FEW: u32 = 50;
+
+/// How many in the whole, without an order from outside.
+const MANY: u32 = 1_000;
+
+/// In the first of so many parts the process may still grow: workers meet their machines, allocators their sizes.
+const WARM_UP: usize = 5;
+
+/// What the process may have grown by between the two halves of the rest, in the whole run.
+const MAX_GROWTH: f64 = 0.05;
+
+/// The same after few updates, in KiB for each: a machine or a library that stayed would be more.
+const MAX_KIB_PER_UPDATE: u64 = 256;
+
+/// A plugin that renames a field of the answer to one with the update's number.
+fn with(runtime: Runtime, update: u32, origin: &Origin) -> Config {
+    let headers = json!({"from": "x-old-", "to": format!("x-{update}-")});
+    config(&[runtime.manifest("headers", &headers, json!({}))], everything(), origin)
+}
+
+/// How large the process was after each of so many updates under load, in KiB.
+fn update(runtime: Runtime, updates: u32) -> Vec<u64> {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\nx-old-mark: set\r\ncontent-length: 2\r\n\r\nok");
+    let launch = Launch { concurrency: 2, ..Launch::default() };
+    runtime.compile(&[("headers", json!({"from": "x-old-", "to": "x-new-"}))]);
+    let mut proxy = Proxy::start_with(&with(runtime, 0, &origin), launch);
+    let load = Load::start(proxy.address("http"), 2, "GET", get("/"));
+    let mut sizes = Vec::new();
+    for update in 1..=updates {
+        let verdict = proxy.reload(with(runtime, update, &origin).to_yaml());
+        assert!(accepted(&verdict), "{runtime:?}: {verdict}");
+        let field = format!("x-{update}-mark");
+        wait_until("the new one serves", || proxy.exchange(get("/")).header(&field) == "set");
+        load.wait_progress(5);
+        sizes.push(proxy.resident_kib());
+        // What they got would fill the test's own memory.
+        origin.forget();
+    }
+    let failures = load.finish();
+    assert!(failures.is_empty(), "{runtime:?}: {} failures, first {:?}", failures.len(), failures.first());
+    sizes
+}
+
+/// The medians of the two halves of what follows the warm-up.
+fn medians(sizes: &[u64]) -> (u64, u64) {
+    let median = |part: &[u64]| {
+        let mut part = part.to_vec();
+        part.sort_unstable();
+        part[part.len() / 2]
+    };
+    let rest = &sizes[sizes.len() / WARM_UP..];
+    let (first, second) = rest.split_at(rest.len() / 2);
+    (median(first), median(second))
+}
+
+fn updates_under_load_lose_no_request(runtime: Runtime) {
+    let sizes = update(runtime, FEW);
+    let (first, second) = medians(&sizes);
+    println!("{runtime:?}: {FEW} updates, medians of {first} and {second} KiB");
+    let bound = MAX_KIB_PER_UPDATE * u64::from(FEW) / 2;
+    assert!(second < first + bound, "{runtime:?}: it grew from {first} to {second} KiB: {sizes:?}");
+}
+
+#[test]
+#[ignore = "many minutes: make soak"]
+fn a_thousand_updates_under_load_leave_the_process_as_large_as_it_was() {
+    if !postrider_only() {
+        return;
+    }
+    let updates = std::env::var("SOAK_UPDATES").ok().and_then(|text| text.parse().ok()).unwrap_or(MANY);
+    let mut grown = Vec::new();
+    for runtime in Runtime::all() {
+        let (first, second) = medians(&update(runtime, updates));
+        let growth = second as f64 / first as f64 - 1.0;
+        println!("{runtime:?}: {updates} updates, medians of {first} and {second} KiB: {:+.2}%", growth * 100.0);
+        if growth >= MAX_GROWTH {
+            grown.push(runtime);
+        }
+    }
+    assert!(grown.is_empty(), "{grown:?} grew");
+}
