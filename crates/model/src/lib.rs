@@ -166,6 +166,8 @@ pub enum LogOutput {
     Lines { sink: AccessLogSink, format: LogFormat },
     /// Messages, to a service.
     Entries(LogEntries),
+    /// What a plugin makes of it.
+    Plugin(FilterSlot),
 }
 
 impl AccessLog {
@@ -173,7 +175,15 @@ impl AccessLog {
     pub fn sink(&self) -> Option<&AccessLogSink> {
         match &self.output {
             LogOutput::Lines { sink, .. } => Some(sink),
-            LogOutput::Entries(_) => None,
+            LogOutput::Entries(_) | LogOutput::Plugin(_) => None,
+        }
+    }
+
+    /// The plugin that is told of it.
+    pub fn plugin(&self) -> Option<&FilterSlot> {
+        match &self.output {
+            LogOutput::Plugin(slot) => Some(slot),
+            LogOutput::Lines { .. } | LogOutput::Entries(_) => None,
         }
     }
 }

@@ -180,7 +180,7 @@ pub struct FilterChain {
     pub tls: Option<Arc<DownstreamTls>>,
     /// A connection has to fit all of them, in this order.
     pub limits: Vec<ChainLimit>,
-    /// Filters that may turn a connection away, in the order in which they are asked.
+    /// Filters that may turn a connection away or look at its bytes, in the order in which they are asked.
     pub guards: Vec<FilterSlot>,
     pub handler: ConnectionHandler,
     pub origin: Origin,

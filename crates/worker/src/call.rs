@@ -294,7 +294,7 @@ impl<'a> Attempt<'a> {
         match &mut upstream.io {
             // One that takes no more streams shows when its answer is read.
             Io::Http2(stream) => drop(stream.send_request(head, framing, false)),
-            Io::Plain(_) | Io::Tls(_) => {
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => {
                 write_request(head, &options, &mut out);
                 if cluster.names == NameForm::ProperCase {
                     capitalize_names(&mut out);

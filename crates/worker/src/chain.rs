@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{Filter, Guard, Hooks, Place};
+use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
 use postrider_model::{Codec, HttpConnection, NameForm, TcpProxy};
 use postrider_telemetry::Block;
@@ -20,7 +20,7 @@ use crate::limit::Limit;
 use crate::listener::Arrival;
 use crate::log::Logs;
 use crate::plain;
-use crate::plan::{ChainPlan, FilterChainPlan, HandlerPlan, RoutesPlan, UpstreamFilters};
+use crate::plan::{ChainPlan, FilterChainPlan, HandlerPlan, RoutesPlan, UpstreamFilters, WatchPlan};
 use crate::worker::Worker;
 
 pub(crate) struct Chain {
@@ -29,7 +29,8 @@ pub(crate) struct Chain {
     pub(crate) name: Option<Rc<str>>,
     pub(crate) handler: Handler,
     pub(crate) limits: Vec<Limit>,
-    pub(crate) guards: Vec<Rc<dyn Guard>>,
+    /// What sees a connection before it is served, in the order of the configuration.
+    pub(crate) guards: Vec<Watch>,
     /// Bytes that one read from a client may bring.
     pub(crate) buffer_limit: usize,
     /// What new connections agree on; `None` for plain ones. Replaced when certificates change.
@@ -38,6 +39,13 @@ pub(crate) struct Chain {
     pub(crate) draining: Cell<bool>,
     /// For good: the configuration dropped this chain.
     dropped: Cell<bool>,
+}
+
+/// A filter in front of the one that serves.
+pub(crate) enum Watch {
+    Guard(Rc<dyn Guard>),
+    /// It sees the bytes as well.
+    Bytes(Rc<dyn NetworkFilter>),
 }
 
 pub(crate) enum Handler {
@@ -152,7 +160,11 @@ impl Chain {
         let limits = limits.filter_map(|(limit, quota)| Limit::new(limit, quota, worker)).collect();
         let buffer_limit = buffer_limit as usize;
         let place = worker.place(listener, buffer_limit);
-        let guards = plan.guards.iter().map(|guard| guard.guard(&place)).collect();
+        let guards = plan.guards.iter().map(|plan| match plan {
+            WatchPlan::Guard(guard) => Watch::Guard(guard.guard(&place)),
+            WatchPlan::Bytes(filter) => Watch::Bytes(filter.network_filter(&place)),
+        });
+        let guards = guards.collect();
         let name = (!plan.name.is_empty()).then(|| (*plan.name).into());
         let tls = RefCell::new(plan.tls.clone());
         Rc::new(Chain {

@@ -1,11 +1,12 @@
-//! What a chain's guards say of its connections, and those that they turn away.
+//! What a chain's guards say of its connections, how filters of bytes begin with them, and those that are turned away.
 
 use postrider_filter_api::{Admission, Noted, StreamInfo, Visit};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::LogFormat;
 
-use crate::chain::{Chain, Handler};
+use crate::chain::{Chain, Handler, Watch};
 use crate::format::{Context, OfUpstream};
+use crate::io::{Filtered, Io};
 use crate::listener::Arrival;
 use crate::worker::Worker;
 use crate::{plain, tcp};
@@ -32,7 +33,8 @@ pub(crate) async fn admit(
             Context { request, response, trailers, info, route: None, upstream, reply_body: &[], http: false, now };
         context.write_log(format, out);
     };
-    for guard in &chain.guards {
+    for watch in &chain.guards {
+        let Watch::Guard(guard) = watch else { continue };
         let visit = &mut Visit { info: &mut info, server_name, write: &write };
         if let Admission::Close { after, details } = guard.on_connection(visit) {
             info.termination_details = details;
@@ -44,11 +46,47 @@ pub(crate) async fn admit(
             return None;
         }
     }
+    // Bytes are looked at once nobody turns the connection away.
+    if chain.guards.iter().any(|watch| matches!(watch, Watch::Bytes(_))) {
+        let (taken, begun) = begin(worker, chain, arrival, &mut info, server_name).await;
+        arrival = taken;
+        if !begun {
+            turn_away(worker, chain, arrival, info).await;
+            return None;
+        }
+    }
     arrival.noted = noted(info, arrival.noted);
     if let (Some(noted), Some(record)) = (&arrival.noted, &arrival.record) {
         record.keep(noted);
     }
     Some(arrival)
+}
+
+/// Lets the filters of bytes begin with the connection; `false` when one of them ended it.
+async fn begin(
+    worker: &Rc<Worker>,
+    chain: &Chain,
+    arrival: Arrival,
+    info: &mut StreamInfo,
+    server_name: Option<&str>,
+) -> (Arrival, bool) {
+    let mut own = tcp::info_of(worker, chain, &arrival);
+    own.metadata = std::mem::take(&mut info.metadata);
+    own.filter_state = std::mem::take(&mut info.filter_state);
+    let Arrival { io, mut ahead, .. } = arrival;
+    // A client of HTTP that ends its side is gone.
+    let half_closes = !matches!(chain.handler, Handler::Http(_));
+    let limits = (chain.buffer_limit, half_closes);
+    let mut filtered = Filtered::new(io, ahead.bytes(), own, server_name, worker.host.clone(), limits);
+    ahead.release(&worker.buffers);
+    for watch in &chain.guards {
+        if let Watch::Bytes(filter) = watch {
+            filtered.add(&**filter);
+        }
+    }
+    let begun = std::future::poll_fn(|cx| filtered.poll_begin(cx)).await.is_ok();
+    filtered.tell(info);
+    (Arrival { io: Io::Filtered(Box::new(filtered)), ahead, ..arrival }, begun)
 }
 
 async fn turn_away(worker: &Rc<Worker>, chain: &Chain, mut arrival: Arrival, info: StreamInfo) {

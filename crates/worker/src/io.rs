@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use postrider_filter_api::StreamInfo;
 use postrider_http::Fields;
 use postrider_model::{Address, NumberedOption};
 use postrider_sys::OptionMoment;
@@ -21,10 +22,12 @@ use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::task::coop::has_budget_remaining;
 
+mod filtered;
 mod patience;
 mod session;
 mod tls;
 
+pub(crate) use filtered::Filtered;
 pub(crate) use session::{with_client, with_upstream};
 pub(crate) use tls::{Arriving, TlsStream, Unverified, verify_failure};
 
@@ -38,6 +41,8 @@ pub(crate) enum Io {
     Tls(Box<TlsStream>),
     /// One stream of a connection.
     Http2(Box<h2::Stream>),
+    /// A client's, with filters of its bytes.
+    Filtered(Box<Filtered>),
 }
 
 #[derive(Debug)]
@@ -73,6 +78,7 @@ impl Io {
             Io::Plain(socket) => socket.poll_read(cx, room),
             Io::Tls(stream) => stream.poll_read(cx, room),
             Io::Http2(stream) => stream.poll_read(cx, room),
+            Io::Filtered(filtered) => filtered.poll_read(cx, room),
         }
     }
 
@@ -83,6 +89,10 @@ impl Io {
             Io::Plain(socket) => socket.poll_read_lent(cx, room),
             Io::Tls(stream) => stream.poll_read(cx, room.room()),
             Io::Http2(stream) => stream.poll_read(cx, room.room()),
+            Io::Filtered(filtered) => {
+                ready!(filtered.poll_readable(cx))?;
+                filtered.poll_read(cx, room.room())
+            }
         }
     }
 
@@ -93,6 +103,7 @@ impl Io {
             Io::Plain(socket) => socket.poll_readable(cx),
             Io::Tls(stream) => stream.poll_readable(cx),
             Io::Http2(stream) => stream.poll_readable(cx),
+            Io::Filtered(filtered) => filtered.poll_readable(cx),
         }
     }
 
@@ -103,6 +114,7 @@ impl Io {
             Io::Plain(socket) => socket.poll_write(cx, bytes),
             Io::Tls(stream) => stream.poll_write(cx, &[bytes]),
             Io::Http2(stream) => stream.poll_write(cx, &[bytes]),
+            Io::Filtered(filtered) => filtered.poll_write(cx, &[bytes]),
         }
     }
 
@@ -112,6 +124,7 @@ impl Io {
             Io::Plain(socket) => socket.poll_write_slices(cx, &[IoSlice::new(a), IoSlice::new(b)]),
             Io::Tls(stream) => stream.poll_write(cx, &[a, b]),
             Io::Http2(stream) => stream.poll_write(cx, &[a, b]),
+            Io::Filtered(filtered) => filtered.poll_write(cx, &[a, b]),
         }
     }
 
@@ -124,6 +137,7 @@ impl Io {
                 stream.end();
                 Poll::Ready(Ok(()))
             }
+            Io::Filtered(filtered) => filtered.poll_finish(cx),
         }
     }
 
@@ -131,7 +145,7 @@ impl Io {
     pub(crate) fn take_trailers(&mut self) -> Fields {
         match self {
             Io::Http2(stream) => stream.take_trailers(),
-            Io::Plain(_) | Io::Tls(_) => Fields::new(),
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => Fields::new(),
         }
     }
 
@@ -145,6 +159,7 @@ impl Io {
             Io::Http2(stream) => stream.reset(),
             Io::Plain(socket) => socket.reset_on_close(),
             Io::Tls(stream) => stream.reset_on_close(),
+            Io::Filtered(filtered) => filtered.inner_mut().reset_on_close(),
         }
     }
 
@@ -158,6 +173,21 @@ impl Io {
             Io::Plain(socket) => Some(socket),
             Io::Tls(stream) => Some(stream.socket()),
             Io::Http2(_) => None,
+            Io::Filtered(filtered) => filtered.inner().socket(),
+        }
+    }
+
+    /// Filters of its bytes learn what became of its upstream.
+    pub(crate) fn teach(&mut self, info: &StreamInfo) {
+        if let Io::Filtered(filtered) = self {
+            filtered.learn(info);
+        }
+    }
+
+    /// What such filters noted.
+    pub(crate) fn noted(&self, info: &mut StreamInfo) {
+        if let Io::Filtered(filtered) = self {
+            filtered.tell(info);
         }
     }
 }

@@ -70,6 +70,6 @@ pub use log::{AdminRequest, target as log_target, write_admin_line};
 pub use message::{ClusterReport, HostReport, Report};
 pub use overload::{Shed, Strain};
 pub use plan::{
-    ChainPlan, ClusterPlan, FilterChainPlan, FilterPlan, HandlerPlan, HttpPlan, KnownCertificate, ListenerPlan, Plan,
-    PlanError, RoutePlan, RoutesPlan, TlsContext, TlsPlace,
+    ChainPlan, ClusterPlan, FilterChainPlan, FilterPlan, HandlerPlan, HttpPlan, KnownCertificate, ListenerPlan,
+    LoggerPlan, Plan, PlanError, RoutePlan, RoutesPlan, TlsContext, TlsPlace, WatchPlan,
 };

@@ -2,6 +2,7 @@
 
 mod condition;
 mod entry;
+mod plugin;
 mod service;
 
 use std::cell::RefCell;
@@ -18,6 +19,7 @@ use crate::format::{Context, OfUpstream};
 use crate::worker::Worker;
 pub(crate) use condition::Condition;
 pub(crate) use entry::who;
+pub(crate) use plugin::{PluginLog, PluginLogs};
 pub(crate) use service::ServiceLog;
 
 /// Loggers in the order of the configuration; usually none or one.
@@ -32,6 +34,7 @@ struct Logger {
 enum Output {
     Lines { format: LogFormat, buffer: Rc<RefCell<LogBuffer>> },
     Entries { wanted: LogEntries, service: Rc<ServiceLog> },
+    Plugin(Rc<PluginLog>),
 }
 
 impl Logs {
@@ -45,6 +48,7 @@ impl Logs {
                 LogOutput::Entries(wanted) => {
                     Output::Entries { wanted: wanted.clone(), service: worker.log_service(&wanted.service) }
                 }
+                LogOutput::Plugin(slot) => Output::Plugin(worker.log_plugins.of(slot)?),
             };
             Some(Logger { output, condition: log.condition.as_ref().map(Condition::compile) })
         };
@@ -65,6 +69,7 @@ impl Logs {
                     buffer.borrow_mut().line(|out| context.write_log(format, out));
                 }
                 Output::Entries { wanted, service } => service.write(|out| entry::append(wanted, context, out)),
+                Output::Plugin(plugin) => plugin.write(context),
             }
         }
     }

@@ -9,6 +9,7 @@ mod errors;
 mod files;
 mod filters;
 mod groups;
+mod loggers;
 mod routes;
 mod upstream;
 
@@ -16,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use postrider_filter_api::{GuardFactory, Registry, WatchedFile, plugin};
+use postrider_filter_api::{GuardFactory, NetworkFactory, Registry, WatchedFile, plugin};
 use postrider_model::{
-    AccessLog, ChainMatch, ConnectionHandler, FilterChain, HttpConnection, Listener, Snapshot, TcpProxy,
+    AccessLog, ChainMatch, ConnectionHandler, FilterChain, FilterSlot, HttpConnection, Listener, Snapshot, TcpProxy,
 };
 use postrider_tls::ServerTls;
 
@@ -28,6 +29,7 @@ pub use certificates::{KnownCertificate, TlsContext, TlsPlace};
 pub use clusters::ClusterPlan;
 pub use errors::PlanError;
 pub use filters::{FilterChainPlan, FilterPlan};
+pub use loggers::LoggerPlan;
 pub use routes::{AttemptsPlan, RoutePlan, RoutesPlan};
 pub use upstream::UpstreamFilters;
 
@@ -40,6 +42,8 @@ pub struct Plan {
     pub snapshot: Arc<Snapshot>,
     pub listeners: Vec<Arc<ListenerPlan>>,
     pub clusters: Vec<Arc<ClusterPlan>>,
+    /// The plugins that access logs are told to, each distinct one once.
+    pub loggers: Vec<LoggerPlan>,
 }
 
 pub struct ListenerPlan {
@@ -70,10 +74,53 @@ pub struct ChainPlan {
     /// What all workers keep of each limit of the model.
     pub quotas: Vec<Quota>,
     /// In the order of the model's.
-    pub guards: Vec<Arc<dyn GuardFactory>>,
+    pub guards: Vec<WatchPlan>,
     pub tls: Option<Arc<ServerTls>>,
     /// What filters and certificates were read from.
     pub files: Vec<WatchedFile>,
+}
+
+/// A filter in front of the one that serves.
+pub enum WatchPlan {
+    Guard(Arc<dyn GuardFactory>),
+    /// It sees the bytes as well.
+    Bytes(Arc<dyn NetworkFactory>),
+}
+
+impl WatchPlan {
+    fn files(&self) -> &[WatchedFile] {
+        match self {
+            WatchPlan::Guard(guard) => guard.files(),
+            WatchPlan::Bytes(filter) => filter.files(),
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        match self {
+            WatchPlan::Guard(_) => true,
+            WatchPlan::Bytes(filter) => filter.is_current(),
+        }
+    }
+
+    fn plugin(&self) -> Option<&plugin::Facts> {
+        match self {
+            WatchPlan::Guard(_) => None,
+            WatchPlan::Bytes(filter) => filter.plugin(),
+        }
+    }
+
+    fn build(slot: &FilterSlot, registry: &Registry, errors: &mut Vec<PlanError>) -> Option<WatchPlan> {
+        let built = if let Some(build) = registry.find_guard(&slot.kind) {
+            build(&slot.config).map(WatchPlan::Guard)
+        } else if let Some(build) = registry.find_network(&slot.kind) {
+            build(&slot.name, &slot.config).map(WatchPlan::Bytes)
+        } else {
+            let message = format!("{} is no filter of connections", slot.kind);
+            errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
+            return None;
+        };
+        built.map_err(|refused| report(errors, &slot.origin.0, refused)).ok()
+    }
 }
 
 pub enum HandlerPlan {
@@ -136,7 +183,9 @@ impl Plan {
                 },
             }
         }
-        if errors.is_empty() { Ok(Plan { snapshot, listeners, clusters }) } else { Err(errors) }
+        let logs = listeners.iter().flat_map(|listener| listener.access_logs());
+        let loggers = loggers::compile(logs, previous.map_or(&[][..], |plan| &plan.loggers), registry, &mut errors);
+        if errors.is_empty() { Ok(Plan { snapshot, listeners, clusters, loggers }) } else { Err(errors) }
     }
 
     pub fn listener(&self, name: &str) -> Option<&Arc<ListenerPlan>> {
@@ -146,7 +195,8 @@ impl Plan {
     /// Every file that a filter's configuration or a certificate was read from.
     pub fn files(&self) -> impl Iterator<Item = &WatchedFile> {
         let of_chains = self.listeners.iter().flat_map(|listener| listener.each_chain()).flat_map(|chain| &chain.files);
-        of_chains.chain(self.clusters.iter().flat_map(|cluster| &cluster.files))
+        let of_loggers = self.loggers.iter().flat_map(|logger| logger.factory.files());
+        of_chains.chain(self.clusters.iter().flat_map(|cluster| &cluster.files)).chain(of_loggers)
     }
 
     /// Every plugin, with the names of its listener and its chain.
@@ -154,7 +204,9 @@ impl Plan {
         self.listeners.iter().flat_map(|listener| {
             listener.each_chain().flat_map(|chain| {
                 let factories = chain.routes().map_or(&[][..], |routes| &routes.factories);
-                let plugins = factories.iter().filter_map(|factory| factory.plugin());
+                let of_requests = factories.iter().filter_map(|factory| factory.plugin());
+                let of_bytes = chain.guards.iter().filter_map(WatchPlan::plugin);
+                let plugins = of_bytes.chain(of_requests);
                 plugins.map(|facts| (listener.model.name.as_str(), &*chain.name, facts))
             })
         })
@@ -162,9 +214,7 @@ impl Plan {
 
     /// Every access log that some part of the plan writes.
     pub fn access_logs(&self) -> impl Iterator<Item = &AccessLog> {
-        self.listeners.iter().flat_map(|listener| {
-            listener.each_chain().flat_map(|chain| chain.access_logs()).chain(&listener.model.access_log)
-        })
+        self.listeners.iter().flat_map(|listener| listener.access_logs())
     }
 }
 
@@ -212,6 +262,10 @@ impl ListenerPlan {
         self.chains.iter().map(|chain| &chain.model.matches)
     }
 
+    fn access_logs(&self) -> impl Iterator<Item = &AccessLog> {
+        self.each_chain().flat_map(|chain| chain.access_logs()).chain(&self.model.access_log)
+    }
+
     pub fn each_chain(&self) -> impl Iterator<Item = &Arc<ChainPlan>> {
         self.chains.iter().chain(&self.default_chain)
     }
@@ -221,7 +275,9 @@ impl ChainPlan {
     /// Nothing that it was made from changed since.
     fn is_current(&self) -> bool {
         let mut factories = self.routes().into_iter().flat_map(RoutesPlan::every_factory);
-        are_current(&self.files) && factories.all(|factory| factory.is_current())
+        are_current(&self.files)
+            && factories.all(|factory| factory.is_current())
+            && self.guards.iter().all(WatchPlan::is_current)
     }
 
     fn compile(model: &Arc<FilterChain>, surroundings: &Surroundings<'_>) -> Result<ChainPlan, Vec<PlanError>> {
@@ -251,13 +307,7 @@ impl ChainPlan {
         };
         let mut guards = Vec::new();
         for slot in &model.guards {
-            let Some(build) = registry.find_guard(&slot.kind) else {
-                let message = format!("{} is no filter of connections", slot.kind);
-                errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
-                continue;
-            };
-            let built = build(&slot.config).map_err(|refused| report(&mut errors, &slot.origin.0, refused)).ok();
-            if let Some(guard) = built {
+            if let Some(guard) = WatchPlan::build(slot, registry, &mut errors) {
                 remember(&mut files, guard.files());
                 guards.push(guard);
             }

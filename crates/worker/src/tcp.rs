@@ -119,6 +119,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     session.run(tcp).await;
     let worker = session.worker.clone();
     worker.busy.set(worker.busy.get().saturating_sub(1));
+    session.client.noted(&mut session.info);
     session.log(tcp, Logged::End);
     drop(counted);
     if let Some(record) = record {
@@ -161,12 +162,16 @@ impl Session {
             self.note_end(tcp, &over);
             return;
         }
-        let Some((cluster, mut upstream)) = self.connect(tcp).await else { return };
+        // A filter may have noted where it goes.
+        self.client.noted(&mut self.info);
+        let connected = self.connect(tcp).await;
+        let Some((cluster, mut upstream)) = connected else { return self.client.teach(&self.info) };
         let stats = cluster.stats(&self.worker).clone();
         self.info.upstream_remote = Some(upstream.name.clone());
         self.info.upstream_local = upstream.local();
         self.info.upstream_connection_id = upstream.id;
         self.info.upstream_tls = upstream.tls().cloned();
+        self.client.teach(&self.info);
         if tcp.model.log_moments.connected {
             self.log(tcp, Logged::Connected);
         }

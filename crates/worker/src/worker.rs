@@ -28,7 +28,7 @@ use crate::host::Detached;
 use crate::http::Exchange;
 use crate::idle_memory::IdleMemory;
 use crate::listener::Listener;
-use crate::log::ServiceLog;
+use crate::log::{PluginLogs, ServiceLog};
 use crate::message::{Apply, ClusterReport, HostReport, Message, Report, Warm};
 use crate::overload::Overload;
 use crate::plan::ClusterPlan;
@@ -65,6 +65,8 @@ pub(crate) struct Worker {
     log_buffers: RefCell<HashMap<AccessLogSink, Rc<RefCell<LogBuffer>>>>,
     /// As long as a chain writes to them.
     log_services: RefCell<Vec<Weak<ServiceLog>>>,
+    /// The plugins that access logs are told to.
+    pub(crate) log_plugins: PluginLogs,
     /// What carries statistics to their sinks.
     carriers: RefCell<Vec<JoinHandle<()>>>,
     /// For streams of HTTP/2.
@@ -150,6 +152,7 @@ impl Worker {
             log_files: RefCell::default(),
             log_buffers: RefCell::default(),
             log_services: RefCell::default(),
+            log_plugins: PluginLogs::default(),
             carriers: RefCell::default(),
             lanes: Lanes::default(),
             idle_memory: IdleMemory::default(),
@@ -296,6 +299,7 @@ impl Worker {
         *self.log_files.borrow_mut() = logs;
         *self.node.borrow_mut() = Rc::new(plan.snapshot.node.clone());
         self.log_buffers.borrow_mut().retain(|sink, _| self.log_files.borrow().contains_key(sink));
+        self.log_plugins.apply(&plan.loggers, &self.place("", 0));
         let mut old = self.clusters.take();
         let mut clusters = HashMap::with_capacity(plan.clusters.len());
         let is_local = |cluster: &&Arc<ClusterPlan>| plan.snapshot.local_cluster.as_deref() == Some(&*cluster.name);

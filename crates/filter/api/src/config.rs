@@ -10,7 +10,7 @@ use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::WorkerStats;
 
-use crate::{Filter, GuardFactory, Host};
+use crate::{BuildLogger, BuildNetwork, Filter, GuardFactory, Host};
 
 /// Why a filter refuses its configuration: one or more errors, each with its place below the filter's own value.
 pub type ConfigError = Vec<ValueError>;
@@ -130,7 +130,7 @@ impl ScopedConfigs {
 }
 
 /// What of this binary runs by configuration, by the full name of its configuration's type: filters, code that judges
-/// texts, code that chooses clusters, code that turns connections away.
+/// texts, code that chooses clusters, code that turns connections away or looks at their bytes, and access loggers.
 #[derive(Default)]
 pub struct Registry {
     entries: Vec<(&'static str, Build)>,
@@ -138,6 +138,8 @@ pub struct Registry {
     judges: Vec<(&'static str, BuildJudge)>,
     choosers: Vec<(&'static str, BuildChooser)>,
     guards: Vec<(&'static str, BuildGuard)>,
+    network: Vec<(&'static str, BuildNetwork)>,
+    loggers: Vec<(&'static str, BuildLogger)>,
     runtimes: Vec<(&'static str, Build)>,
 }
 
@@ -195,6 +197,14 @@ impl Registry {
         self.guards.push((kind, build));
     }
 
+    pub fn register_network(&mut self, kind: &'static str, build: BuildNetwork) {
+        self.network.push((kind, build));
+    }
+
+    pub fn register_logger(&mut self, kind: &'static str, build: BuildLogger) {
+        self.loggers.push((kind, build));
+    }
+
     /// A runtime of plugins, by the name that manifests give it.
     pub fn register_runtime(&mut self, name: &'static str, build: Build) {
         self.runtimes.push((name, build));
@@ -215,6 +225,8 @@ impl Registry {
             || self.find_judge(kind).is_some()
             || self.find_chooser(kind).is_some()
             || self.find_guard(kind).is_some()
+            || self.find_network(kind).is_some()
+            || self.find_logger(kind).is_some()
     }
 
     /// All that is wrong with a configuration of that type.
@@ -223,7 +235,10 @@ impl Registry {
         let judge = || self.find_judge(kind).map(|build| build(config).err());
         let chooser = || self.find_chooser(kind).map(|build| build(config).err());
         let guard = || self.find_guard(kind).map(|build| build(config).err());
-        filter.or_else(judge).or_else(chooser).or_else(guard).flatten().unwrap_or_default()
+        let network = || self.find_network(kind).map(|build| build(name, config).err());
+        let logger = || self.find_logger(kind).map(|build| build(name, config).err());
+        let found = filter.or_else(judge).or_else(chooser).or_else(guard).or_else(network).or_else(logger);
+        found.flatten().unwrap_or_default()
     }
 
     pub fn find_judge(&self, kind: &str) -> Option<BuildJudge> {
@@ -236,6 +251,14 @@ impl Registry {
 
     pub fn find_guard(&self, kind: &str) -> Option<BuildGuard> {
         self.guards.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
+    }
+
+    pub fn find_network(&self, kind: &str) -> Option<BuildNetwork> {
+        self.network.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
+    }
+
+    pub fn find_logger(&self, kind: &str) -> Option<BuildLogger> {
+        self.loggers.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
     }
 
     /// The filter called `name` with a configuration of that type; `None` when no filter has it.

@@ -25,7 +25,9 @@ mod grpc;
 mod guard;
 mod host;
 mod info;
+mod logger;
 mod moment;
+mod network;
 mod outcome;
 pub mod plugin;
 mod remote;
@@ -47,7 +49,12 @@ pub use host::{
     UnknownCluster,
 };
 pub use info::{Flags, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
+pub use logger::{AccessLogger, BuildLogger, LoggerFactory};
 pub use moment::Moment;
+pub use network::{
+    BuildNetwork, ClosedBy, Connection, ConnectionControl, ConnectionHandle, MAX_NETWORK_FILTERS, NetworkFactory,
+    NetworkFilter, NetworkSession, Passage,
+};
 pub use outcome::{Action, Detour, Flow, LocalReply, Resumer};
 pub use remote::{Gone, Job, Jobs, Remote};
 pub use route_blocks::{RouteBlocks, stat_part};

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use postrider_admin::EndpointStatus;
-use postrider_model::{Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener, Priority, StatsSink};
+use postrider_model::{
+    Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener, LogOutput, Priority, StatsSink,
+};
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_telemetry::{KnownScope, ScopeTags};
 use postrider_upstream::Limited;
@@ -26,7 +28,7 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
         KnownScope::new(&sets::filesystem::SET, ""),
         KnownScope::new(&sets::access_log::SET, ""),
     ];
-    if plan.access_logs().any(|log| log.sink().is_none()) {
+    if plan.access_logs().any(|log| matches!(log.output, LogOutput::Entries(_))) {
         scopes.push(KnownScope::new(&sets::grpc_access_log::SET, ""));
     }
     let mut sinks = snapshot.stats_sinks.iter().flat_map(|sinks| &sinks.sinks);

@@ -85,7 +85,7 @@ impl Upstream {
     pub(crate) fn protocol(&self) -> &'static str {
         match self.io {
             Io::Http2(_) => "HTTP/2",
-            Io::Plain(_) | Io::Tls(_) => "HTTP/1.1",
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => "HTTP/1.1",
         }
     }
 

@@ -486,7 +486,7 @@ impl Exchange {
         self.continue_sent = true;
         match &mut connection.io {
             Io::Http2(stream) => stream.send_continue(),
-            Io::Plain(_) | Io::Tls(_) => self.down.bytes.extend_from_slice(CONTINUE),
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => self.down.bytes.extend_from_slice(CONTINUE),
         }
     }
 

@@ -13,11 +13,12 @@ const HTTP: &str = "envoy.extensions.filters.network.http_connection_manager.v3.
 const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const ECHO: &str = "envoy.extensions.filters.network.echo.v3.Echo";
 const RESPONSE: &str = "envoy.extensions.filters.network.direct_response.v3.Config";
-/// Filters of the registry that look at a connection before it is served.
-const GUARDS: [&str; 3] = [
+/// Filters of the registry that look at a connection before it is served, or at its bytes.
+const GUARDS: [&str; 4] = [
     "envoy.extensions.filters.network.rbac.v3.RBAC",
     "envoy.extensions.filters.network.set_filter_state.v3.Config",
     "envoy.extensions.filters.network.sni_cluster.v3.SniCluster",
+    "envoy.extensions.filters.network.wasm.v3.Wasm",
 ];
 const LIMIT: &str = "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
 

@@ -1,0 +1,358 @@
+//! A client's connection with filters of its bytes between it and whoever serves it.
+//!
+//! ```text
+//! client ── inner ──> held ── filters, first to last ──> ready ──> poll_read
+//!           inner <── ready <── filters, last to first ── held <── poll_write
+//! ```
+//!
+//! A write is answered once the client took all that filters made of it, so that nothing waits here when a connection ends.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use postrider_filter_api::{
+    ClosedBy, Connection, ConnectionControl, ConnectionHandle, Host, MAX_NETWORK_FILTERS, NetworkFilter,
+    NetworkSession, Passage, StreamInfo,
+};
+
+use super::Io;
+
+/// What one read from the client may bring.
+const READ_BYTES: usize = 16 * 1024;
+
+pub(crate) struct Filtered {
+    inner: Io,
+    sessions: Vec<Placed>,
+    control: Rc<ConnectionControl>,
+    pub(crate) info: StreamInfo,
+    server_name: Option<String>,
+    host: Rc<dyn Host>,
+    received: Direction,
+    sent: Direction,
+    /// Bytes that may be held in one direction.
+    limit: usize,
+    /// The client may end its side and still hear ours.
+    half_closes: bool,
+    /// What a write took that is not answered yet.
+    taken: Option<usize>,
+    closed_by: ClosedBy,
+    /// Filters were told of the connection.
+    started: bool,
+}
+
+struct Placed {
+    session: Box<dyn NetworkSession>,
+    handle: ConnectionHandle,
+    /// It heard of the connection.
+    began: bool,
+}
+
+/// One direction of the connection.
+#[derive(Default)]
+struct Direction {
+    /// What filters did not let through yet.
+    held: Vec<u8>,
+    /// What they did.
+    ready: Vec<u8>,
+    /// So much of it is gone.
+    gone: usize,
+    ended: bool,
+    /// The end went through as well.
+    end_passed: bool,
+}
+
+impl Direction {
+    fn rest(&self) -> &[u8] {
+        self.ready.get(self.gone..).unwrap_or_default()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.gone += count;
+        if self.gone >= self.ready.len() {
+            self.ready.clear();
+            self.gone = 0;
+        }
+    }
+
+    fn let_through(&mut self) {
+        if self.ready.is_empty() {
+            std::mem::swap(&mut self.ready, &mut self.held);
+        } else {
+            self.ready.append(&mut self.held);
+        }
+        self.end_passed = self.ended;
+    }
+
+    fn has_news(&self) -> bool {
+        !self.held.is_empty() || (self.ended && !self.end_passed)
+    }
+}
+
+impl Filtered {
+    /// `ahead` was received already.
+    pub(crate) fn new(
+        inner: Io,
+        ahead: &[u8],
+        info: StreamInfo,
+        server_name: Option<&str>,
+        host: Rc<dyn Host>,
+        (limit, half_closes): (usize, bool),
+    ) -> Filtered {
+        Filtered {
+            inner,
+            sessions: Vec::new(),
+            control: Rc::default(),
+            info,
+            server_name: server_name.map(str::to_owned),
+            host,
+            received: Direction { held: ahead.to_vec(), ..Direction::default() },
+            sent: Direction::default(),
+            limit: limit.max(READ_BYTES),
+            half_closes,
+            taken: None,
+            closed_by: ClosedBy::Proxy,
+            started: false,
+        }
+    }
+
+    /// Adds a filter behind the others, if it wants to see this connection; before [`Filtered::poll_begin`].
+    pub(crate) fn add(&mut self, filter: &dyn NetworkFilter) {
+        if self.sessions.len() >= MAX_NETWORK_FILTERS {
+            return;
+        }
+        let handle = ConnectionHandle::new(&self.control, self.sessions.len());
+        let Filtered { info, server_name, host, .. } = self;
+        let connection = &mut Connection { info, server_name: server_name.as_deref(), handle: &handle, host: &**host };
+        if let Some(session) = filter.begin(connection) {
+            self.sessions.push(Placed { session, handle, began: false });
+        }
+    }
+
+    /// Ready when every filter let the connection begin; the first call tells them of it.
+    ///
+    /// # Errors
+    /// One of them ended it, or the client did.
+    pub(crate) fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !std::mem::replace(&mut self.started, true) {
+            self.receive(0);
+        }
+        self.poll_until(cx, Filtered::has_begun)
+    }
+
+    fn has_begun(&self) -> bool {
+        self.sessions.iter().all(|placed| placed.began)
+    }
+
+    /// What is received, through the filters; 0 is the end of the stream.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_readable(cx))?;
+        let rest = self.received.rest();
+        let count = rest.len().min(room.len());
+        if let (Some(from), Some(to)) = (rest.get(..count), room.get_mut(..count)) {
+            to.copy_from_slice(from);
+        }
+        self.received.consume(count);
+        Poll::Ready(Ok(count))
+    }
+
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_until(cx, |filtered| !filtered.received.rest().is_empty() || filtered.received.end_passed)
+    }
+
+    /// Reads and shows filters what comes until `done`.
+    fn poll_until(&mut self, cx: &mut Context<'_>, done: impl Fn(&Filtered) -> bool) -> Poll<io::Result<()>> {
+        loop {
+            self.control.watch(cx.waker());
+            if let Some(place) = self.control.take_continued()
+                && !self.control.is_closed()
+            {
+                if let Some(placed) = self.sessions.get_mut(place) {
+                    placed.began = true;
+                }
+                self.receive(place + 1);
+            }
+            if self.control.is_closed() {
+                // What was let through before is still sent.
+                ready!(self.poll_flush(cx))?;
+                return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
+            }
+            if done(self) {
+                return Poll::Ready(Ok(()));
+            }
+            if self.received.ended || self.received.held.len() >= self.limit {
+                return Poll::Pending;
+            }
+            ready!(self.poll_receive(cx))?;
+            self.receive(0);
+        }
+    }
+
+    /// Reads once from the client.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let held = &mut self.received.held;
+        let before = held.len();
+        held.resize(before + READ_BYTES, 0);
+        let read = self.inner.poll_read(cx, held.get_mut(before..).unwrap_or_default());
+        let count = match &read {
+            Poll::Ready(Ok(count)) => *count,
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        };
+        held.truncate(before + count);
+        match ready!(read) {
+            Ok(0) => {
+                self.received.ended = true;
+                if !self.half_closes || self.sent.ended {
+                    self.closed_by = ClosedBy::Client;
+                }
+                if !self.half_closes {
+                    // It hears nothing any more: what was held goes nowhere, and nobody asks filters about the end.
+                    self.received.held.clear();
+                    self.received.end_passed = true;
+                    self.sessions.iter_mut().for_each(|placed| placed.began = true);
+                }
+                Poll::Ready(Ok(()))
+            }
+            Ok(count) => {
+                self.info.bytes_received += count as u64;
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => {
+                self.closed_by = ClosedBy::Client;
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+
+    /// Shows filters, from that one on, what is held of what came, and lets it through if all of them do.
+    fn receive(&mut self, first: usize) {
+        let Filtered { sessions, control, info, server_name, host, received, .. } = self;
+        for Placed { session, handle, began } in sessions.iter_mut().skip(first) {
+            let connection = &mut Connection { info, server_name: server_name.as_deref(), handle, host: &**host };
+            if !std::mem::replace(began, true)
+                && (session.on_connection(connection) == Passage::Stop || control.is_closed())
+            {
+                return;
+            }
+            if received.has_news()
+                && (session.on_received(connection, &mut received.held, received.ended) == Passage::Stop
+                    || control.is_closed())
+            {
+                return;
+            }
+        }
+        received.let_through();
+    }
+
+    /// Sends `parts`, through the filters.
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, parts: &[&[u8]]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_flush(cx))?;
+            if let Some(taken) = self.taken.take() {
+                return Poll::Ready(Ok(taken));
+            }
+            if self.control.is_closed() {
+                return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
+            }
+            if self.sent.held.len() >= self.limit {
+                self.control.watch(cx.waker());
+                return Poll::Pending;
+            }
+            parts.iter().for_each(|part| self.sent.held.extend_from_slice(part));
+            self.taken = Some(parts.iter().map(|part| part.len()).sum());
+            self.send();
+        }
+    }
+
+    /// Tells the client that nothing follows, if the filters let that through.
+    pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush(cx))?;
+        if !std::mem::replace(&mut self.sent.ended, true) && !self.control.is_closed() {
+            self.send();
+            ready!(self.poll_flush(cx))?;
+        }
+        if self.sent.end_passed || self.control.is_closed() {
+            return self.inner.poll_finish(cx);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn send(&mut self) {
+        let Filtered { sessions, control, info, server_name, host, sent, .. } = self;
+        for Placed { session, handle, .. } in sessions.iter_mut().rev() {
+            let connection = &mut Connection { info, server_name: server_name.as_deref(), handle, host: &**host };
+            if session.on_sent(connection, &mut sent.held, sent.ended) == Passage::Stop || control.is_closed() {
+                return;
+            }
+        }
+        sent.let_through();
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.sent.rest().is_empty() {
+            let written = ready!(self.inner.poll_write(cx, self.sent.rest()));
+            match written {
+                Ok(count @ 1..) => {
+                    self.info.bytes_sent += count as u64;
+                    self.sent.consume(count);
+                }
+                Ok(0) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                Err(error) => {
+                    self.closed_by = ClosedBy::Client;
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(crate) fn inner(&self) -> &Io {
+        &self.inner
+    }
+
+    pub(crate) fn inner_mut(&mut self) -> &mut Io {
+        &mut self.inner
+    }
+
+    /// Filters learn what became of the connection's upstream.
+    pub(crate) fn learn(&mut self, info: &StreamInfo) {
+        self.info.upstream_local = info.upstream_local;
+        self.info.upstream_remote.clone_from(&info.upstream_remote);
+        self.info.upstream_cluster.clone_from(&info.upstream_cluster);
+        self.info.upstream_connection_id = info.upstream_connection_id;
+        self.info.upstream_tls.clone_from(&info.upstream_tls);
+        self.info.upstream_failure.clone_from(&info.upstream_failure);
+        self.info.flags = info.flags;
+    }
+
+    /// What filters noted, for logs of the connection.
+    pub(crate) fn tell(&self, info: &mut StreamInfo) {
+        info.metadata.clone_from(&self.info.metadata);
+        for (name, value) in &self.info.filter_state {
+            info.set_state(name, value.clone());
+        }
+        for shared in &self.info.shared {
+            if !info.shared.iter().any(|known| Rc::ptr_eq(known, shared)) {
+                info.shared.push(shared.clone());
+            }
+        }
+    }
+}
+
+impl Drop for Filtered {
+    fn drop(&mut self) {
+        let Filtered { sessions, info, server_name, host, closed_by, .. } = self;
+        info.ended = Some(host.now());
+        for Placed { session, handle, .. } in sessions.iter_mut() {
+            let connection = &mut Connection { info, server_name: server_name.as_deref(), handle, host: &**host };
+            session.on_closed(connection, *closed_by);
+        }
+    }
+}
+
+impl fmt::Debug for Filtered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filtered").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
