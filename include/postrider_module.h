@@ -79,7 +79,7 @@ enum { /* the piece that is being shown, and what was kept before */
 enum { PR_CALL_STARTED = 0, PR_CALL_LACKS_HEADERS = 1, PR_CALL_NO_CLUSTER = 2, PR_CALL_TWICE = 3, PR_CALL_FAILED = 4 };
 enum { PR_CALL_ANSWERED = 0, PR_CALL_RESET = 1, PR_CALL_TOO_LARGE = 2 };
 enum { PR_METRIC_OK = 0, PR_METRIC_UNKNOWN = 1, PR_METRIC_LABELS = 2, PR_METRIC_FROZEN = 3 };
-enum { PR_LOG_TRACE, PR_LOG_DEBUG, PR_LOG_INFO, PR_LOG_WARN, PR_LOG_ERROR, PR_LOG_CRITICAL };
+enum { PR_LOG_TRACE, PR_LOG_DEBUG, PR_LOG_INFO, PR_LOG_WARN, PR_LOG_ERROR, PR_LOG_CRITICAL, PR_LOG_OFF };
 enum { PR_METADATA_DYNAMIC = 0, PR_METADATA_ROUTE = 1 };
 
 enum { /* facts about a stream: (s)tring, (i)nteger, (b)oolean */
@@ -217,6 +217,8 @@ bool envoy_dynamic_module_callback_http_get_metadata_bool(pr_stream stream, int 
                                                           bool *value);
 bool envoy_dynamic_module_callback_http_set_filter_state_bytes(pr_stream stream, pr_bytes key, pr_bytes value);
 bool envoy_dynamic_module_callback_http_get_filter_state_bytes(pr_stream stream, pr_bytes key, pr_bytes *value);
+/* Interface 0.2. */
+bool envoy_dynamic_module_callback_http_has_filter_state(pr_stream stream, pr_bytes key);
 
 /* ---- statistics: a value for each label comes with each change ---- */
 
@@ -263,7 +265,11 @@ void envoy_dynamic_module_callback_http_filter_reset_http_stream(pr_stream strea
 /* ---- the process ---- */
 
 void envoy_dynamic_module_callback_log(int level, pr_bytes text);
+/* With the place in the module that the line comes from; an empty file is none. Interface 0.2. */
+void envoy_dynamic_module_callback_log_v2(int level, pr_bytes text, pr_bytes file, uint32_t line);
 bool envoy_dynamic_module_callback_log_enabled(int level);
+/* The least level of lines that are written. Interface 0.2. */
+int envoy_dynamic_module_callback_get_log_level(void);
 uint32_t envoy_dynamic_module_callback_get_concurrency(void);
 bool envoy_dynamic_module_callback_is_validation_mode(void);
 bool envoy_dynamic_module_callback_register_function(pr_bytes key, void *function);

@@ -208,6 +208,11 @@ fn notes_and_statistics() {
     assert_eq!(seen(&site, "x-metadata"), "noted 2.5 1 0");
     assert_eq!(seen(&site, "x-of-route"), "the route");
     assert_eq!(seen(&site, "x-state"), "kept");
+    // That state, no other; the least level is written, the one below it not.
+    assert_eq!(seen(&site, "x-asked"), "1 0 1 0");
+    let log = site.proxy.stderr();
+    assert!(log.contains("a module wrote this") && log.contains("and this"), "{log}");
+    assert!(log.contains("filters.c:7"), "{log}");
     assert_eq!(seen(&site, "x-route-config"), "for this route");
     assert_eq!(seen(&site, "x-metrics"), "1 1");
     assert_eq!(site.logged(1), "noted 2.5 true kept");

@@ -278,6 +278,13 @@ static void notes(pr_stream stream, const filter *own) {
   value = bytes("none");
   CALL(http_get_filter_state_bytes)(stream, bytes("module.state"), &value);
   set(stream, PR_REQUEST_HEADERS, "x-state", value);
+  bool has = CALL(http_has_filter_state)(stream, bytes("module.state"));
+  int level = CALL(get_log_level)();
+  snprintf(text, sizeof text, "%d %d %d %d", has, CALL(http_has_filter_state)(stream, bytes("module.other")),
+           CALL(log_enabled)(level), level > PR_LOG_TRACE && CALL(log_enabled)(level - 1));
+  set(stream, PR_REQUEST_HEADERS, "x-asked", bytes(text));
+  CALL(log_v2)(PR_LOG_CRITICAL, bytes("a module wrote this"), bytes("filters.c"), 7);
+  CALL(log_v2)(PR_LOG_CRITICAL, bytes("and this"), bytes(""), 0);
   const char *route = CALL(get_most_specific_route_config)(stream);
   set(stream, PR_REQUEST_HEADERS, "x-route-config", bytes(route ? route : "none"));
   CALL(http_filter_increment_counter)(stream, own->settings->counter, &label, 1, 3);

@@ -237,3 +237,9 @@ pub(super) unsafe fn state(handle: StreamRef, key: Buffer, out: *mut Buffer) -> 
     // SAFETY: as in `stream`.
     unsafe { answer(state.and_then(|(_, value)| as_text(value)), out) }
 }
+
+pub(super) unsafe fn has_state(handle: StreamRef, key: Buffer) -> bool {
+    // SAFETY: as in `stream`.
+    let (stream, key) = unsafe { (stream(handle), name(key)) };
+    stream.is_some_and(|stream| stream.info.filter_state.iter().any(|(known, _)| known == key))
+}

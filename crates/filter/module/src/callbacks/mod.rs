@@ -81,6 +81,8 @@ macro_rules! exported {
 
 exported! {
     envoy_dynamic_module_callback_log = process::log(level: c_int, text: Buffer);
+    envoy_dynamic_module_callback_log_v2 = process::log_at(level: c_int, text: Buffer, file: Buffer, line: u32);
+    envoy_dynamic_module_callback_get_log_level = process::log_level() -> c_int;
     envoy_dynamic_module_callback_log_enabled = process::log_enabled(level: c_int) -> bool;
     envoy_dynamic_module_callback_get_concurrency = process::concurrency() -> u32;
     envoy_dynamic_module_callback_is_validation_mode = process::is_validating() -> bool;
@@ -181,6 +183,8 @@ exported! {
         = metadata::set_state(handle: StreamRef, key: Buffer, value: Buffer) -> bool;
     envoy_dynamic_module_callback_http_get_filter_state_bytes
         = metadata::state(handle: StreamRef, key: Buffer, out: *mut Buffer) -> bool;
+    envoy_dynamic_module_callback_http_has_filter_state
+        = metadata::has_state(handle: StreamRef, key: Buffer) -> bool;
 
     envoy_dynamic_module_callback_http_filter_config_define_counter
         = metrics::counter(handle: ConfigRef, name: Buffer, labels: *const Buffer, count: usize, out: *mut usize) -> c_int;

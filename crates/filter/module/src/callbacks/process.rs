@@ -47,6 +47,25 @@ pub(super) unsafe fn log(number: c_int, text: Buffer) {
     }
 }
 
+/// A line with the place in the module that it comes from, where the module says one.
+pub(super) unsafe fn log_at(number: c_int, text: Buffer, file: Buffer, line: u32) {
+    // SAFETY: as in `log`.
+    let (text, file) = unsafe { (text.bytes(), file.bytes()) };
+    let Some(level) = level(number).filter(|level| enabled(Component::Filter, *level)) else { return };
+    let (text, file) = (String::from_utf8_lossy(text), String::from_utf8_lossy(file));
+    if file.is_empty() {
+        write(Component::Filter, level, format_args!("{text}"));
+    } else {
+        write(Component::Filter, level, format_args!("{file}:{line}: {text}"));
+    }
+}
+
+/// The least level of lines that are written.
+pub(super) unsafe fn log_level() -> c_int {
+    // The interface has the same levels in the same order.
+    postrider_telemetry::log::level(Component::Filter) as c_int
+}
+
 pub(super) unsafe fn log_enabled(number: c_int) -> bool {
     level(number).is_some_and(|level| enabled(Component::Filter, level))
 }
