@@ -182,6 +182,37 @@ fn an_entry_tells_what_a_line_could() {
 }
 
 #[test]
+fn an_entry_of_a_try_tells_the_upstreams_side() {
+    let (origin, service) = (hello(), GrpcOrigin::silent());
+    let fields = json!({
+        "upstream_log": [http_logger(soon(), json!({"additional_response_headers_to_log": ["x-kind"]}))],
+        "upstream_log_options": {"flush_upstream_log_on_upstream_stream": true},
+    });
+    let router = extension("envoy.filters.http.router", "filters.http.router.v3.Router", fields);
+    let config = site(&http_logger(never(), json!({})), origin.address, service.address);
+    let proxy = Proxy::start(&config.overlay_filter("http", json!({"access_log": [], "http_filters": [router]})));
+    let request = "POST /old/a HTTP/1.1\r\nhost: test\r\nx-request-id: known\r\ncontent-length: 7\r\n\r\n1234567";
+    assert_eq!(proxy.exchange(request).status, 200);
+    let entries = await_entries(&service, 2);
+    let kinds = entries.iter().map(|entry| common(entry).access_log_type).collect::<Vec<_>>();
+    assert_eq!(kinds, [AccessLogType::UpstreamPoolReady as i32, AccessLogType::UpstreamEnd as i32]);
+    for entry in &entries {
+        assert_eq!(entry.protocol_version, HttpVersion::Http11 as i32);
+        assert_eq!(path(entry), "/new/a");
+        let common = common(entry);
+        assert_eq!(place(common.upstream_remote_address.as_ref()).1, u32::from(origin.address.port()));
+        assert_eq!((common.route_name.as_str(), common.stream_id.as_str()), ("moved", ""));
+        assert!(common.time_to_last_rx_byte.is_none() && common.time_to_last_downstream_tx_byte.is_none());
+    }
+    let [ready, end] = [0, 1].map(|index| entries[index].response.clone().unwrap());
+    assert_eq!((ready.response_code.unwrap_or_default(), end.response_code), (0, Some(200)));
+    assert_eq!(end.response_headers["x-kind"], "a,b");
+    // What was received came from the upstream, as in a line.
+    assert_eq!((entries[1].request.as_ref().unwrap().request_body_bytes, end.response_body_bytes), (5, 7));
+    assert!(common(&entries[1]).time_to_first_upstream_rx_byte.is_some());
+}
+
+#[test]
 fn flags_say_what_went_wrong() {
     let (origin, service) = (Origin::start(|connection| drop(connection.request())), GrpcOrigin::silent());
     let proxy = Proxy::start(&site(&http_logger(soon(), json!({})), origin.address, service.address));
