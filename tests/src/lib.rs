@@ -8,6 +8,7 @@
 pub use postrider_testkit as kit;
 
 pub mod attack;
+pub mod dns;
 pub mod golang;
 pub mod grpc;
 pub mod grpc_origin;

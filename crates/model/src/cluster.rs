@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Address, Balancing, EndpointCheck, FilterSlot, HealthRules, Http2Options, Metadata, MetadataMatch, NameForm,
-    NumberedOption, Origin, OutlierDetection, TcpKeepalive, TlvChoice, UpstreamTls,
+    Address, Balancing, DnsResolver, EndpointCheck, FilterSlot, HealthRules, Http2Options, Metadata, MetadataMatch,
+    NameForm, NumberedOption, Origin, OutlierDetection, TcpKeepalive, TlvChoice, UpstreamTls,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -121,10 +121,13 @@ pub struct OriginalDestination {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DnsDiscovery {
     pub names: Vec<DnsName>,
+    pub resolver: Arc<DnsResolver>,
     pub family: DnsFamily,
     pub refresh: Duration,
     /// Refresh when the answer's TTL ends instead.
     pub respect_ttl: bool,
+    /// But not sooner than this.
+    pub shortest_ttl: Duration,
     /// Up to so much longer, at random.
     pub jitter: Duration,
     /// After a failure: at most, doubled with each further one up to the second, at random.
@@ -274,8 +277,8 @@ pub struct UpstreamOptions {
     pub protocol: UpstreamProtocol,
     pub http2: Http2Options,
     pub keepalive: Option<TcpKeepalive>,
-    /// The local address to connect from.
-    pub bind: Option<IpAddr>,
+    /// Local addresses to connect from: the one of the host's family, or else the first. None leaves it to the system.
+    pub sources: Vec<SourceAddress>,
     /// Options of the sockets that connect, none of them for listening ones.
     pub socket_options: Vec<NumberedOption>,
     /// Set Host to the endpoint's name on each request.
@@ -284,6 +287,15 @@ pub struct UpstreamOptions {
     pub address_order: AddressOrder,
     /// What requests and answers pass at each try, in place of what the router says; `None` where it has the word.
     pub filters: Option<Vec<FilterSlot>>,
+}
+
+/// A local address to connect from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceAddress {
+    /// An unspecified one stands for whatever the system takes.
+    pub ip: IpAddr,
+    /// In the place of those of all sockets, none of them for listening ones.
+    pub options: Option<Vec<NumberedOption>>,
 }
 
 /// In which order the addresses of an endpoint are tried: a run of one family, then one of the other, and so on.

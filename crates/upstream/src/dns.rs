@@ -4,11 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hickory_resolver::TokioResolver;
-use hickory_resolver::config::LookupIpStrategy;
-use postrider_model::{Address, Discovery, DnsDiscovery, DnsFamily, DnsName, Endpoint, EndpointHealth};
+use postrider_model::{Address, Discovery, DnsDiscovery, DnsName, Endpoint, EndpointHealth};
 
 use crate::health::draw;
+use crate::resolver::{Answer, Resolver};
 use crate::{Endpoints, Random};
 
 /// A TTL below this is treated as this, so that a zero TTL is no busy loop.
@@ -16,61 +15,6 @@ const SHORTEST_TTL: Duration = Duration::from_secs(1);
 
 /// Nor is a wait between two lookups.
 const SHORTEST_WAIT: Duration = Duration::from_millis(10);
-
-/// Resolves names by the system's configuration (`/etc/resolv.conf`, `/etc/hosts`).
-#[derive(Clone)]
-pub struct Resolver {
-    /// One a strategy: the library fixes it when a resolver is built.
-    by_family: [Arc<TokioResolver>; 5],
-}
-
-/// What a name resolved to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    pub addresses: Vec<IpAddr>,
-    /// How long the answer holds.
-    pub ttl: Duration,
-}
-
-impl Resolver {
-    /// # Errors
-    /// The system's configuration cannot be read.
-    pub fn new() -> Result<Resolver, String> {
-        let with = |strategy| {
-            let mut builder = TokioResolver::builder_tokio().map_err(|error| error.to_string())?;
-            builder.options_mut().ip_strategy = strategy;
-            builder.build().map(Arc::new).map_err(|error| error.to_string())
-        };
-        Ok(Resolver {
-            by_family: [
-                with(LookupIpStrategy::Ipv6thenIpv4)?,
-                with(LookupIpStrategy::Ipv4Only)?,
-                with(LookupIpStrategy::Ipv6Only)?,
-                with(LookupIpStrategy::Ipv4thenIpv6)?,
-                with(LookupIpStrategy::Ipv4AndIpv6)?,
-            ],
-        })
-    }
-
-    /// # Errors
-    /// The name does not exist, or no server answers, in the resolver's words.
-    pub async fn resolve(&self, host: &str, family: DnsFamily) -> Result<Answer, String> {
-        let [auto, v4, v6, v4_first, all] = &self.by_family;
-        let resolver = match family {
-            DnsFamily::Auto => auto,
-            DnsFamily::V4Only => v4,
-            DnsFamily::V6Only => v6,
-            DnsFamily::V4Preferred => v4_first,
-            DnsFamily::All => all,
-        };
-        if let Ok(address) = host.parse::<IpAddr>() {
-            return Ok(Answer { addresses: vec![address], ttl: Duration::MAX });
-        }
-        let found = resolver.lookup_ip(host).await.map_err(|error| error.to_string())?;
-        let addresses = found.iter().collect();
-        Ok(Answer { addresses, ttl: found.valid_until().saturating_duration_since(Instant::now()) })
-    }
-}
 
 /// Follows the names of a cluster for as long as the future is polled: `publish` gets each new set of endpoints, first
 /// as soon as every name was answered or failed once. A name that fails keeps its last addresses. Returns at once for
@@ -93,8 +37,11 @@ pub async fn follow(resolver: &Resolver, discovery: &Discovery, mut publish: imp
         for ((name, addresses), back_off) in names.names.iter().zip(&mut known).zip(&mut back_off) {
             match resolver.resolve(&name.host, names.family).await {
                 Ok(answer) => {
-                    *addresses = answer.addresses;
-                    wait = wait.min(if names.respect_ttl { answer.ttl.max(SHORTEST_TTL) } else { names.refresh });
+                    wait = wait.min(next_look(names, &answer));
+                    // As in Envoy, one logical host stays when its name has no addresses any more; others go.
+                    if !(logical && answer.addresses.is_empty()) {
+                        *addresses = answer.addresses;
+                    }
                     *back_off = first_failure;
                 }
                 Err(error) => {
@@ -118,6 +65,14 @@ pub async fn follow(resolver: &Resolver, discovery: &Discovery, mut publish: imp
             // Literal addresses only: they will not change.
             None => return,
         }
+    }
+}
+
+/// How long an answer is relied on.
+fn next_look(names: &DnsDiscovery, answer: &Answer) -> Duration {
+    match names.respect_ttl && !answer.addresses.is_empty() && !answer.ttl.is_zero() {
+        true => answer.ttl.max(SHORTEST_TTL).max(names.shortest_ttl),
+        false => names.refresh,
     }
 }
 
@@ -174,6 +129,8 @@ fn endpoint(name: &DnsName, address: IpAddr, additional: Vec<IpAddr>) -> Endpoin
 
 #[cfg(test)]
 mod tests {
+    use postrider_model::DnsFamily;
+
     use super::*;
 
     fn names(hosts: &[&str]) -> DnsDiscovery {
@@ -192,9 +149,11 @@ mod tests {
             .collect();
         DnsDiscovery {
             names,
+            resolver: Arc::default(),
             family: DnsFamily::V4Only,
             refresh: Duration::from_secs(5),
             respect_ttl: false,
+            shortest_ttl: Duration::ZERO,
             jitter: Duration::ZERO,
             failure_refresh: (Duration::ZERO, Duration::ZERO),
             wait_for_first: true,
@@ -232,10 +191,17 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_file_is_read_and_a_name_that_fails_is_reported() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let resolver = runtime.block_on(async { Resolver::new() }).unwrap();
-        let answer = runtime.block_on(resolver.resolve("localhost", DnsFamily::V4Only)).unwrap();
-        assert_eq!(answer.addresses, [IpAddr::from([127, 0, 0, 1])]);
+    fn an_answer_is_relied_on_as_long_as_it_says_where_that_counts() {
+        let answer =
+            |ttl, addresses: &[IpAddr]| Answer { addresses: addresses.to_vec(), ttl: Duration::from_secs(ttl) };
+        let some: [IpAddr; 1] = [[10, 0, 0, 1].into()];
+        let by_rate = names(&["x"]);
+        let by_ttl = DnsDiscovery { respect_ttl: true, ..names(&["x"]) };
+        let floored = DnsDiscovery { shortest_ttl: Duration::from_secs(30), ..by_ttl.clone() };
+        assert_eq!(next_look(&by_rate, &answer(20, &some)).as_secs(), 5);
+        assert_eq!(next_look(&by_ttl, &answer(20, &some)).as_secs(), 20);
+        assert_eq!(next_look(&floored, &answer(20, &some)).as_secs(), 30);
+        // Nothing is said, or there is nothing to rely on.
+        assert_eq!([answer(0, &some), answer(20, &[])].map(|answer| next_look(&by_ttl, &answer).as_secs()), [5, 5]);
     }
 }

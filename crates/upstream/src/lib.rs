@@ -1,6 +1,6 @@
 //! Where traffic goes: endpoints and their discovery, load balancing, pools, circuit breakers.
 //!
-//! Control threads resolve names ([`dns`]) and publish [`Endpoints`]; each worker holds its own [`Cluster`] with hosts,
+//! Control threads resolve names ([`dns`], [`resolver`]) and publish [`Endpoints`]; each worker holds its own [`Cluster`] with hosts,
 //! picker and pooled connections, shared with nobody but for the [`Breaker`]s' counts. The type of a connection is the
 //! worker's business: pools only keep them.
 
@@ -21,6 +21,7 @@ pub mod outlier;
 mod peak;
 mod priorities;
 mod random;
+pub mod resolver;
 mod subsets;
 mod zones;
 

@@ -33,6 +33,7 @@ use crate::plan::ClusterPlan;
 use crate::worker::Worker;
 
 pub(crate) use connect::{NoConnection, alpn};
+use open::Source;
 pub(crate) use upstream::{Account, Active, Upstream};
 
 pub(crate) type Hosts = postrider_upstream::Cluster<Box<Upstream>>;
@@ -59,6 +60,8 @@ pub(crate) struct Cluster {
     pub(crate) streams: Pool,
     keepalive: Option<TcpKeepalive>,
     socket_options: Vec<postrider_sys::NumberedOption>,
+    /// Where its connections come from, if anything is said of it.
+    sources: Vec<Source>,
     /// Made with the first request: a cluster without traffic holds no statistics.
     stats: OnceCell<Rc<Block>>,
     /// Checks of hosts, each a task: on the worker that checks.
@@ -105,6 +108,7 @@ impl Cluster {
             subset_stats: OnceCell::new(),
             zone_stats: OnceCell::new(),
             socket_options: io::system_options(&plan.model.upstream.socket_options),
+            sources: plan.model.upstream.sources.iter().map(Source::new).collect(),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             preconnects: plan.model.preconnect.is_some(),
             is_measured: plan.model.measures.is_of_tries(),

@@ -6,6 +6,7 @@
 
 /// Types that lowering itself understands, beside the filters of the registry.
 pub const SUPPORTED: &[&str] = &[
+    "envoy.config.upstream.local_address_selector.v3.DefaultLocalAddressSelector",
     "envoy.extensions.access_loggers.file.v3.FileAccessLog",
     "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig",
     "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig",
@@ -31,6 +32,9 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash",
     "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
     "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
+    "envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+    "envoy.extensions.network.dns_resolver.getaddrinfo.v3.GetAddrInfoDnsResolverConfig",
+    "envoy.extensions.network.dns_resolver.hickory.v3.HickoryDnsResolverConfig",
     "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
     "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
     "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",

@@ -9,9 +9,9 @@ use postrider_config_core::{SourceFile, render};
 use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome, load};
 use postrider_model::{
-    Action, AddressOrder, ConnectionHandler, Discovery, EscapedSlashes, FilterOverride, HeaderCondition, HostRewrite,
-    HttpConnection, Listener, LoadBalancing, LogFormat, LogOutput, PathMatch, PathRewrite, ResponseBody, Snapshot,
-    StringKind, Target, Underscores, Value, ValueError,
+    Action, AddressOrder, ConnectionHandler, Discovery, DnsClient, DnsResolver, EscapedSlashes, FilterOverride,
+    HeaderCondition, HostRewrite, HttpConnection, Listener, LoadBalancing, LogFormat, LogOutput, PathMatch,
+    PathRewrite, ResponseBody, Snapshot, StringKind, Target, Underscores, Value, ValueError,
 };
 
 fn outcome(name: &str, text: &str) -> Outcome {
@@ -122,6 +122,80 @@ fn routes_keep_their_meaning() {
     let config = host.filter_overrides[0].config.as_ref().unwrap();
     assert!(config.kind.ends_with("HeaderMutationPerRoute"));
     assert!(matches!(&config.value, Value::Map(fields) if fields[0].0 == "mutations"));
+}
+
+#[test]
+fn resolvers_and_sources_keep_their_meaning() {
+    let snapshot = snapshot(
+        r#"
+use_tcp_for_dns_lookups: true
+stats_eviction_interval: 10s
+cluster_manager: { upstream_bind_config: { source_address: { address: 127.0.0.9, port_value: 0 }, freebind: true } }
+static_resources:
+  clusters:
+  - name: default
+    type: STRICT_DNS
+    load_assignment: { cluster_name: a }
+  - name: own
+    type: STRICT_DNS
+    dns_resolvers: [{ socket_address: { address: 127.0.0.1, port_value: 5353, protocol: UDP } }]
+    load_assignment: { cluster_name: b }
+    upstream_bind_config:
+      source_address: { address: 127.0.0.1, port_value: 0 }
+      extra_source_addresses: [{ address: { address: "::1", port_value: 0 }, socket_options: {} }]
+  - name: typed
+    cluster_type:
+      name: envoy.cluster.dns
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.clusters.dns.v3.DnsCluster
+        respect_dns_ttl: true
+        dns_min_refresh_rate: 7s
+        typed_dns_resolver_config:
+          name: envoy.network.dns_resolver.cares
+          typed_config:
+            "@type": type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig
+            resolvers: [{ socket_address: { address: "::1", port_value: 0 } }]
+            use_resolvers_as_fallback: true
+            filter_unroutable_families: true
+            dns_resolver_options: { no_default_search_domain: true }
+            udp_max_queries: 100
+            query_timeout_seconds: 2
+            query_tries: 3
+            rotate_nameservers: true
+            edns0_max_payload_size: 1232
+            qcache_max_ttl: 60
+    load_assignment: { cluster_name: c }
+"#,
+    );
+    let names = |index: usize| match &snapshot.clusters[index].discovery {
+        Discovery::StrictDns(names) => names.clone(),
+        _ => panic!("no names"),
+    };
+    let client = |index: usize| match &*names(index).resolver {
+        DnsResolver::Client(client) => client.clone(),
+        DnsResolver::System { .. } => panic!("no client"),
+    };
+    assert_eq!(client(0), DnsClient { tcp_only: true, ..DnsClient::default() });
+    assert_eq!(client(1), DnsClient { servers: vec!["127.0.0.1:5353".parse().unwrap()], ..DnsClient::default() });
+    let typed = DnsClient {
+        servers: vec!["[::1]:53".parse().unwrap()],
+        servers_are_fallback: true,
+        tcp_only: false,
+        searches: false,
+        routable_only: true,
+        timeout: Duration::from_secs(2),
+        tries: 3,
+        rotates: true,
+        datagram_bytes: Some(1232),
+        keeps_answers: Some(Duration::from_secs(60)),
+    };
+    assert_eq!((client(2), names(2).shortest_ttl), (typed, Duration::from_secs(7)));
+    let upstream = |index: usize| &snapshot.clusters[index].upstream;
+    let sources = |index: usize| upstream(index).sources.iter().map(|source| source.ip.to_string()).collect::<Vec<_>>();
+    assert_eq!([0, 1, 2].map(sources), [vec!["127.0.0.9"], vec!["127.0.0.1", "::1"], vec!["127.0.0.9"]]);
+    let option = &upstream(0).socket_options[0];
+    assert_eq!((option.level, option.name, &option.value[..]), (0, 15, &1i32.to_ne_bytes()[..]));
+    assert_eq!(upstream(1).sources[1].options.as_deref(), Some(&[][..]));
 }
 
 #[test]
@@ -393,7 +467,7 @@ fn clusters_keep_their_meaning() {
     assert_eq!(one.high_thresholds.max_requests, 1024);
     assert_eq!(one.upstream.max_requests_per_connection, Some(7));
     assert_eq!(one.upstream.max_response_head_bytes, 8 << 10);
-    assert!(one.upstream.enable_trailers && one.upstream.keepalive.is_some() && one.upstream.bind.is_some());
+    assert!(one.upstream.enable_trailers && one.upstream.keepalive.is_some() && one.upstream.sources.len() == 1);
     let Discovery::Static(endpoints) = &one.discovery else { panic!() };
     assert_eq!((endpoints[0].weight, endpoints[1].priority), (5, 1));
     assert_eq!(endpoints[0].additional.iter().map(ToString::to_string).collect::<Vec<_>>(), ["[::1]:1"]);

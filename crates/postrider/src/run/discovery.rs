@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_model::{Cluster, Discovery};
+use postrider_model::{Cluster, Discovery, DnsDiscovery, DnsResolver};
 use postrider_upstream::Endpoints;
-use postrider_upstream::dns::{self, Resolver};
+use postrider_upstream::dns;
+use postrider_upstream::resolver::{Families, Resolver};
 use postrider_worker::Fleet;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -17,7 +18,8 @@ const FIRST_ANSWER: Duration = Duration::from_secs(5);
 /// The clusters that are followed, each by a task.
 #[derive(Default)]
 pub struct Followers {
-    resolver: Option<Resolver>,
+    /// One for each way in which names are resolved.
+    resolvers: HashMap<Arc<DnsResolver>, Resolver>,
     tasks: HashMap<String, (Arc<Cluster>, Follower)>,
 }
 
@@ -38,10 +40,7 @@ impl Followers {
     pub async fn prepare(&mut self, clusters: &[Arc<Cluster>], fleet: &Arc<Fleet>) -> HashMap<Arc<str>, Endpoints> {
         let mut endpoints = HashMap::new();
         let mut fresh = Vec::new();
-        for cluster in clusters
-            .iter()
-            .filter(|cluster| !matches!(cluster.discovery, Discovery::Static(_) | Discovery::Original(_)))
-        {
+        for (cluster, names) in clusters.iter().filter_map(|cluster| Some((cluster, names(cluster)?))) {
             if self.tasks.get(&cluster.name).is_some_and(|(known, _)| known.discovery == cluster.discovery) {
                 if let Some((known, follower)) = self.tasks.get_mut(&cluster.name) {
                     *known = cluster.clone();
@@ -51,9 +50,9 @@ impl Followers {
                 }
                 continue;
             }
-            let Some(resolver) = self.resolver() else { continue };
+            let Some(resolver) = self.resolver(&names.resolver) else { continue };
             let follower = follow(cluster, resolver, fleet.clone());
-            if waits_for_first(cluster) {
+            if names.wait_for_first {
                 fresh.push((cluster.name.clone(), follower.latest.clone()));
             }
             self.tasks.insert(cluster.name.clone(), (cluster.clone(), follower));
@@ -73,23 +72,45 @@ impl Followers {
     /// Stops following clusters that are not in force.
     pub fn retain(&mut self, clusters: &[Arc<Cluster>]) {
         self.tasks.retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
+        let in_use = |model: &Arc<DnsResolver>| {
+            clusters.iter().filter_map(|cluster| names(cluster)).any(|names| names.resolver == *model)
+        };
+        self.resolvers.retain(|model, _| in_use(model));
     }
 
-    fn resolver(&mut self) -> Option<Resolver> {
-        if self.resolver.is_none() {
-            match Resolver::new() {
-                Ok(resolver) => self.resolver = Some(resolver),
-                Err(error) => postrider_telemetry::error!(Dns, "the system's resolver cannot be set up: {error}"),
+    fn resolver(&mut self, model: &Arc<DnsResolver>) -> Option<Resolver> {
+        if let Some(resolver) = self.resolvers.get(model) {
+            return Some(resolver.clone());
+        }
+        match Resolver::new(model, families) {
+            Ok(resolver) => {
+                self.resolvers.insert(model.clone(), resolver.clone());
+                Some(resolver)
+            }
+            Err(error) => {
+                postrider_telemetry::error!(Dns, "the system's resolver cannot be set up: {error}");
+                None
             }
         }
-        self.resolver.clone()
     }
 }
 
-fn waits_for_first(cluster: &Cluster) -> bool {
+/// What a cluster resolves, if anything.
+fn names(cluster: &Cluster) -> Option<&DnsDiscovery> {
     match &cluster.discovery {
-        Discovery::Static(_) | Discovery::Original(_) => false,
-        Discovery::StrictDns(names) | Discovery::LogicalDns(names) => names.wait_for_first,
+        Discovery::Static(_) | Discovery::Original(_) => None,
+        Discovery::StrictDns(names) | Discovery::LogicalDns(names) => Some(names),
+    }
+}
+
+/// What can be reached; all where the system does not tell.
+fn families() -> Families {
+    match postrider_sys::interface_addresses() {
+        Ok(addresses) => {
+            let has = |v6: bool| addresses.iter().any(|ip| !ip.is_loopback() && ip.is_ipv6() == v6);
+            Families { v4: has(false), v6: has(true) }
+        }
+        Err(_) => Families { v4: true, v6: true },
     }
 }
 

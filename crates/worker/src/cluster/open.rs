@@ -1,9 +1,11 @@
 //! Reaching a host: its addresses, the socket's options, what is said before anything else, and TLS.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use postrider_filter_api::TlsSession;
-use postrider_model::{Address, Endpoint, ProxyHeader};
+use postrider_model::{Address, Endpoint, ProxyHeader, SourceAddress};
+use postrider_sys::NumberedOption;
 use postrider_telemetry::stats::sets::{cluster as stat, cluster_proxy, cluster_ssl};
 use postrider_tls::{Target, rustls};
 
@@ -13,6 +15,18 @@ use crate::io::{self, Io, Socket, TlsStream, Unverified};
 use crate::party::Party;
 use crate::proxy_protocol;
 use crate::worker::Worker;
+
+/// A local address to connect from, with options of its own if it has some.
+pub(super) struct Source {
+    ip: IpAddr,
+    options: Option<Vec<NumberedOption>>,
+}
+
+impl Source {
+    pub(super) fn new(model: &SourceAddress) -> Source {
+        Source { ip: model.ip, options: model.options.as_deref().map(io::system_options) }
+    }
+}
 
 /// A connection that was just made.
 pub(super) struct Reached {
@@ -70,8 +84,8 @@ impl Cluster {
         alpn: Option<&[&[u8]]>,
         party: Option<&Party>,
     ) -> std::io::Result<(Io, Option<Rc<TlsSession>>)> {
-        let options = &self.plan.model.upstream;
-        let mut socket = io::connect(address, options.bind, self.keepalive.as_ref(), &self.socket_options).await?;
+        let (source, options) = self.source(address);
+        let mut socket = io::connect(address, source, self.keepalive.as_ref(), options).await?;
         if self.plan.model.full_buffer_timeout.is_some() {
             socket.limit_waiting(self.plan.model.full_buffer_timeout, self.plan.model.buffer_limit as usize);
         }
@@ -108,6 +122,20 @@ impl Cluster {
                 });
                 Err(std::io::Error::new(error.kind(), format!("TLS error: {error}")))
             }
+        }
+    }
+
+    /// The local address for a connection to `address`, and the options of its socket.
+    fn source(&self, address: &Address) -> (Option<IpAddr>, &[NumberedOption]) {
+        let all = self.socket_options.as_slice();
+        let Address::Tcp(remote) = address else { return (None, all) };
+        let of_family = self.sources.iter().find(|source| source.ip.is_ipv4() == remote.is_ipv4());
+        match of_family.or(self.sources.first()) {
+            Some(source) => {
+                let ip = Some(source.ip).filter(|ip| !ip.is_unspecified());
+                (ip, source.options.as_deref().unwrap_or(all))
+            }
+            None => (None, all),
         }
     }
 

@@ -254,7 +254,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             protocol: UpstreamProtocol::Http1,
             http2: Http2Options::default(),
             keepalive: None,
-            bind: None,
+            sources: Vec::new(),
             socket_options: Vec::new(),
             auto_host_sni: false,
             address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },

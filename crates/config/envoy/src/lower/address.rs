@@ -27,8 +27,20 @@ pub(super) fn bound(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Addre
     }
 }
 
-/// Any address; `None` after an error.
+/// Any address of a stream; `None` after an error.
 pub(super) fn place(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Place> {
+    if let Some(socket) = address.message("socket_address")
+        && socket.enum_name("protocol") == "UDP"
+    {
+        socket.read_whole();
+        cx.refuse_value(&socket, "protocol", "UDP");
+        return None;
+    }
+    unresolved(cx, address)
+}
+
+/// The same whatever the protocol.
+pub(super) fn unresolved(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Place> {
     if address.has("envoy_internal_address") {
         cx.refuse(address, "envoy_internal_address", "internal listeners and their addresses");
         return None;
@@ -47,10 +59,6 @@ pub(super) fn place(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Place
     };
     let text = socket.str("address");
     let port = socket.u32("port_value");
-    if socket.enum_name("protocol") == "UDP" {
-        cx.refuse_value(&socket, "protocol", "UDP");
-        return None;
-    }
     if socket.has("named_port") {
         cx.refuse(&socket, "named_port", "a port by name");
         return None;
@@ -77,14 +85,14 @@ pub(super) fn keepalive(at: &Reader<'_>) -> TcpKeepalive {
     }
 }
 
-/// Numeric socket options: those that have a name in the model, which `keepalive` gets, and the others.
+/// Numeric socket options: those that have a name in the model, which `keepalive` gets if it is there, and the others.
 ///
 /// The numbers are Linux's: SOL_SOCKET 1 (SO_REUSEADDR 2, SO_KEEPALIVE 9, SO_REUSEPORT 15) and IPPROTO_TCP 6
 /// (TCP_NODELAY 1, TCP_KEEPIDLE 4, TCP_KEEPINTVL 5, TCP_KEEPCNT 6).
 pub(super) fn socket_options(
     cx: &mut Lowering<'_>,
     at: &Reader<'_>,
-    keepalive: &mut Option<TcpKeepalive>,
+    mut keepalive: Option<&mut Option<TcpKeepalive>>,
 ) -> Vec<NumberedOption> {
     let mut others = Vec::new();
     for option in at.list("socket_options") {
@@ -105,20 +113,20 @@ pub(super) fn socket_options(
             continue;
         }
         let number = u32::try_from(value).ok();
-        match (level, name, number) {
-            (1, 2 | 15, Some(1)) | (6, 1, Some(1)) => {
+        match (level, name, number, &mut keepalive) {
+            (1, 2 | 15, Some(1), _) | (6, 1, Some(1), _) => {
                 option.ignore("int_value", "always set");
             }
-            (1, 9, Some(1)) => {
+            (1, 9, Some(1), Some(keepalive)) => {
                 keepalive.get_or_insert_default();
             }
-            (6, 4, Some(seconds)) => {
+            (6, 4, Some(seconds), Some(keepalive)) => {
                 keepalive.get_or_insert_default().time = Some(Duration::from_secs(seconds.into()));
             }
-            (6, 5, Some(seconds)) => {
+            (6, 5, Some(seconds), Some(keepalive)) => {
                 keepalive.get_or_insert_default().interval = Some(Duration::from_secs(seconds.into()));
             }
-            (6, 6, Some(probes)) => keepalive.get_or_insert_default().probes = Some(probes),
+            (6, 6, Some(probes), Some(keepalive)) => keepalive.get_or_insert_default().probes = Some(probes),
             _ => match i32::try_from(value) {
                 Ok(value) => others.extend(numbered(cx, &option, value.to_ne_bytes().to_vec(), when)),
                 Err(_) => cx.error(&option, "int_value", "invalid-value", format!("{value} does not fit an int")),

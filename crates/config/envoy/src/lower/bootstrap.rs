@@ -5,7 +5,10 @@ use std::sync::Arc;
 use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Node, Snapshot};
 
 use super::context::{ClusterUse, Lowering};
-use super::{access_log, acme, address, checks, cluster, listener, overload, runtime, statistics, stats_sinks, value};
+use super::{
+    access_log, acme, address, bind, checks, cluster, dns_resolver, listener, overload, runtime, statistics,
+    stats_sinks, value,
+};
 use crate::reader::Reader;
 
 pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
@@ -19,6 +22,10 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     let stats = root.message("stats_config").and_then(|config| statistics::rules(cx, &config)).map(Arc::new);
     let stats_sinks = stats_sinks::sinks(cx, root).map(Arc::new);
     let local_cluster = local_cluster(cx, root);
+    cx.resolver = dns_resolver::of_bootstrap(cx, root);
+    let manager = root.message("cluster_manager");
+    cx.bind = manager.and_then(|at| at.message("upstream_bind_config")).map(|at| bind::binding(cx, &at));
+    eviction(cx, root);
     let version = root.u64_wrapper("stats_server_version_override");
     let pins_workers = root.bool("enable_worker_cpu_affinity");
     let mut snapshot = Snapshot {
@@ -71,6 +78,18 @@ fn local_cluster(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<String> {
     let (span, path) = (at.span_of(FIELD), at.path_of(FIELD));
     cx.cluster_uses.push(ClusterUse { name: name.clone(), span, path, required: true });
     Some(name)
+}
+
+/// What a scope has to allow before any of its statistics goes. Those that do in Envoy belong to the access logger that
+/// counts, which does not exist here.
+fn eviction(cx: &mut Lowering<'_>, root: &Reader<'_>) {
+    const FIELD: &str = "stats_eviction_interval";
+    let Some(interval) = root.duration(FIELD) else { return };
+    root.ignore(FIELD, "as in Envoy, only what the access logger `envoy.access_loggers.stats` counts would ever go");
+    let flush = root.duration("stats_flush_interval").unwrap_or(stats_sinks::INTERVAL);
+    if interval.as_nanos() % flush.as_nanos().max(1) != 0 {
+        cx.error(root, FIELD, "conflict", "the interval is no multiple of `stats_flush_interval`");
+    }
 }
 
 fn identity(node: &Reader<'_>) -> Node {

@@ -1,11 +1,13 @@
 //! What the lowering of one bootstrap carries along: findings, recorded differences, names to check at the end.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use postrider_config_core::{Diagnostic, Diagnostics, Severity, Sources, Span};
-use postrider_model::{Format, Origin, Regex};
+use postrider_model::{DnsResolver, Format, Origin, Regex};
 
 use super::FilterKinds;
+use super::bind::Binding;
 use super::secrets::Secrets;
 use crate::extensions;
 use crate::known::VERSION;
@@ -48,6 +50,10 @@ pub(super) struct Lowering<'c> {
     pub cluster_filters: Vec<String>,
     /// It is said which cluster lists the proxies of this one's kind.
     pub has_local_cluster: bool,
+    /// From where connections are made to clusters that say nothing of it.
+    pub bind: Option<Binding>,
+    /// Who resolves names for clusters that say nothing of it.
+    pub resolver: Arc<DnsResolver>,
     pub secrets: Secrets<'c>,
     broken: Vec<String>,
     sources: &'c Sources,
@@ -70,6 +76,8 @@ impl<'c> Lowering<'c> {
             connection_limits: HashMap::new(),
             cluster_filters: Vec::new(),
             has_local_cluster: false,
+            bind: None,
+            resolver: Arc::default(),
             secrets,
             broken,
             sources,

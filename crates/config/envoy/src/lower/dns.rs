@@ -1,13 +1,14 @@
 //! Clusters whose endpoints are resolved by name.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_config_core::Severity;
-use postrider_model::{Address, Discovery, DnsDiscovery, DnsFamily, DnsName};
+use postrider_model::{Address, Discovery, DnsDiscovery, DnsFamily, DnsName, DnsResolver};
 
 use super::address::Place;
 use super::context::Lowering;
-use super::{endpoints, original_dst};
+use super::{dns_resolver, endpoints, original_dst};
 use crate::reader::Reader;
 
 /// `dns_refresh_rate` where it is absent.
@@ -18,9 +19,9 @@ const DNS_CLUSTER: &str = "envoy.extensions.clusters.dns.v3.DnsCluster";
 
 /// The names and settings of a STRICT_DNS or LOGICAL_DNS (`single`) cluster.
 pub(super) fn of_cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, single: bool) -> Option<DnsDiscovery> {
-    at.ignore("use_tcp_for_dns_lookups", "the system's resolver decides");
+    let resolver = dns_resolver::of_cluster(cx, at);
     let family = at.enum_name("dns_lookup_family");
-    build(cx, at, at, &family, single)
+    build(cx, at, at, (resolver, &family), single)
 }
 
 /// A cluster of a custom type; of these the DNS cluster exists here.
@@ -41,23 +42,22 @@ pub(super) fn custom(cx: &mut Lowering<'_>, at: &Reader<'_>, custom: &Reader<'_>
     }
     unused(at);
     let single = config.bool("all_addresses_in_single_endpoint");
+    let resolver = dns_resolver::of_custom(cx, config);
     let family = config.enum_name("dns_lookup_family");
-    let discovery = build(cx, at, config, &family, single)?;
+    let discovery = build(cx, at, config, (resolver, &family), single)?;
+    let shortest_ttl = config.duration("dns_min_refresh_rate").unwrap_or_default();
+    let discovery = DnsDiscovery { shortest_ttl, ..discovery };
     Some(if single { Discovery::LogicalDns(discovery) } else { Discovery::StrictDns(discovery) })
 }
 
 /// DNS settings of a cluster that resolves nothing by them.
 pub(super) fn unused(at: &Reader<'_>) {
-    for field in [
-        "dns_lookup_family",
-        "dns_refresh_rate",
-        "dns_jitter",
-        "dns_failure_refresh_rate",
-        "respect_dns_ttl",
-        "use_tcp_for_dns_lookups",
-    ] {
+    for field in ["dns_lookup_family", "dns_refresh_rate", "dns_jitter", "dns_failure_refresh_rate", "respect_dns_ttl"]
+    {
+        at.whole(field);
         at.ignore(field, "the cluster resolves no names by it");
     }
+    dns_resolver::unused(at);
 }
 
 /// `settings` is the cluster itself or the configuration of its custom type.
@@ -65,7 +65,7 @@ fn build(
     cx: &mut Lowering<'_>,
     at: &Reader<'_>,
     settings: &Reader<'_>,
-    family: &str,
+    (resolver, family): (Arc<DnsResolver>, &str),
     single: bool,
 ) -> Option<DnsDiscovery> {
     let refresh = settings.duration("dns_refresh_rate").unwrap_or(REFRESH);
@@ -79,6 +79,7 @@ fn build(
     });
     let discovery = DnsDiscovery {
         names: Vec::new(),
+        resolver,
         family: match family {
             "V4_ONLY" => DnsFamily::V4Only,
             "V6_ONLY" => DnsFamily::V6Only,
@@ -88,6 +89,7 @@ fn build(
         },
         refresh,
         respect_ttl: settings.bool("respect_dns_ttl"),
+        shortest_ttl: Duration::ZERO,
         jitter: settings.duration("dns_jitter").unwrap_or_default(),
         failure_refresh: failure.unwrap_or_default(),
         wait_for_first: at.bool_wrapper("wait_for_warm_on_init").unwrap_or(true),

@@ -29,7 +29,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         keepalive,
         numbered: Vec::new(),
     };
-    socket.numbered = address::socket_options(cx, at, &mut socket.keepalive);
+    socket.numbered = address::socket_options(cx, at, Some(&mut socket.keepalive));
     let (filter_chains, default_filter_chain) = chains(cx, at);
     let inspection = inspection::inspection(cx, at, filter_chains.iter().map(|chain| &chain.matches));
     let buffer_limit = buffer_limit(cx, at);

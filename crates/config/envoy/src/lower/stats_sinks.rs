@@ -15,7 +15,7 @@ const METRICS: &str = "envoy.config.metrics.v3.MetricsServiceConfig";
 const OPEN_TELEMETRY: &str = "envoy.extensions.stat_sinks.open_telemetry.v3.SinkConfig";
 
 /// What is sent between flushes unless something else is written.
-const INTERVAL: Duration = Duration::from_secs(5);
+pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// What a name begins with unless something else is written.
 const PREFIX: &str = "envoy";

@@ -1,15 +1,11 @@
 //! Options of the connections to a cluster: HTTP protocol options, keep-alive, source address.
 
-use std::net::IpAddr;
-
-use postrider_model::{
-    AddressOrder, Http2Options, NameForm, NumberedOption, OptionMoment, TcpKeepalive, UpstreamOptions, UpstreamProtocol,
-};
+use postrider_model::{AddressOrder, Http2Options, NameForm, TcpKeepalive, UpstreamOptions, UpstreamProtocol};
 
 use super::address;
 use super::context::{Lowering, timeout};
 use super::http::{CONNECTION_IDLE_TIMEOUT, MAX_HEAD_KIB, MAX_HEADERS};
-use super::{http2, names, upstream_filters};
+use super::{bind, http2, names, upstream_filters};
 use crate::reader::Reader;
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
@@ -40,7 +36,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         protocol: UpstreamProtocol::Http1,
         http2: Http2Options::default(),
         keepalive: None,
-        bind: None,
+        sources: Vec::new(),
         socket_options: Vec::new(),
         auto_host_sni: false,
         address_order: AddressOrder { v6_first: None, run: 1 },
@@ -82,10 +78,24 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         }
         connection.message("tcp_keepalive").map(|keepalive| address::keepalive(&keepalive))
     });
-    if let Some(bind) = at.message("upstream_bind_config") {
-        (options.bind, options.socket_options) = self::bind(cx, &bind, &mut options.keepalive);
+    let bind = at.message("upstream_bind_config").map(|own| bind::binding(cx, &own));
+    if let Some(bind) = bind.or_else(|| cx.bind.clone()) {
+        (options.sources, options.socket_options) = (bind.sources, bind.options);
+        options.keepalive = merged(options.keepalive, bind.keepalive);
     }
     (options, names)
+}
+
+/// Keep-alive as the connection's options say it, changed by options of its socket.
+fn merged(said: Option<TcpKeepalive>, by_number: Option<TcpKeepalive>) -> Option<TcpKeepalive> {
+    match (said, by_number) {
+        (Some(said), Some(by_number)) => Some(TcpKeepalive {
+            probes: by_number.probes.or(said.probes),
+            time: by_number.time.or(said.time),
+            interval: by_number.interval.or(said.interval),
+        }),
+        (said, by_number) => by_number.or(said),
+    }
 }
 
 /// `HappyEyeballsConfig`.
@@ -207,37 +217,4 @@ fn request_names<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> RequestNames<'m>
 /// 0 is no limit.
 fn requests(at: &Reader<'_>, field: &str) -> Option<u32> {
     at.u32_wrapper(field).filter(|requests| *requests != 0)
-}
-
-fn bind(
-    cx: &mut Lowering<'_>,
-    at: &Reader<'_>,
-    keepalive: &mut Option<TcpKeepalive>,
-) -> (Option<IpAddr>, Vec<NumberedOption>) {
-    let options = address::socket_options(cx, at, keepalive);
-    if options.iter().any(|option| option.when == OptionMoment::WhenListening) {
-        cx.error(
-            at,
-            "socket_options",
-            "conflict",
-            "a socket that connects never listens: `STATE_LISTENING` never comes",
-        );
-    }
-    (source(cx, at), options)
-}
-
-fn source(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<IpAddr> {
-    let source = at.message("source_address")?;
-    source.ignore("ipv4_compat", "it is about listeners");
-    if source.u32("port_value") != 0 {
-        cx.refuse_value(&source, "port_value", "a fixed source port");
-    }
-    let text = source.str("address");
-    match text.parse::<IpAddr>() {
-        Ok(ip) => (!ip.is_unspecified()).then_some(ip),
-        Err(_) => {
-            cx.error(&source, "address", "invalid-address", format!("`{text}` is no IP address"));
-            None
-        }
-    }
 }

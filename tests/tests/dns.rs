@@ -1,0 +1,182 @@
+//! Names of clusters: who is asked for their addresses, how, and what answers mean. As in Envoy.
+
+use std::net::SocketAddr;
+
+use postrider_tests::dns::DnsServer;
+use postrider_tests::kit::config::{overlay, socket_address};
+use postrider_tests::kit::{Config, Origin, Proxy, wait_until};
+use serde_json::{Value, json};
+
+const CARES: &str = "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig";
+const SYSTEM: &str =
+    "type.googleapis.com/envoy.extensions.network.dns_resolver.getaddrinfo.v3.GetAddrInfoDnsResolverConfig";
+const CLUSTER: &str = "type.googleapis.com/envoy.extensions.clusters.dns.v3.DnsCluster";
+
+fn at(address: SocketAddr) -> Value {
+    socket_address(&address.ip().to_string(), address.port())
+}
+
+fn typed(kind: &str, mut fields: Value) -> Value {
+    fields["@type"] = json!(kind);
+    json!({"name": "resolver", "typed_config": fields})
+}
+
+fn cares(servers: &[&DnsServer], mut fields: Value) -> Value {
+    fields["resolvers"] = servers.iter().map(|server| at(server.address)).collect();
+    typed(CARES, fields)
+}
+
+/// A cluster whose only endpoint is a name, on the port of `origin`.
+fn of_name(name: &str, origin: SocketAddr, fields: Value) -> Config {
+    let mut cluster = json!({
+        "name": "origin",
+        "type": "STRICT_DNS",
+        "dns_lookup_family": "V4_ONLY",
+        "dns_refresh_rate": "0.03s",
+        "load_assignment": {"cluster_name": "origin", "endpoints": [{"lb_endpoints": [
+            {"endpoint": {"address": socket_address(name, origin.port())}},
+        ]}]},
+    });
+    overlay(&mut cluster, fields);
+    Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .overlay(json!({"static_resources": {"clusters": [cluster]}}))
+}
+
+fn hosts(proxy: &Proxy) -> Vec<String> {
+    let text = proxy.admin_get("/clusters").text().to_owned();
+    let found = text.lines().filter_map(|line| line.strip_prefix("origin::")?.strip_suffix("::health_flags::healthy"));
+    let mut hosts: Vec<String> = found.map(|host| host.rsplit_once(':').unwrap().0.to_owned()).collect();
+    hosts.sort();
+    hosts
+}
+
+#[test]
+fn a_cluster_asks_the_servers_that_it_names_in_each_of_the_forms() {
+    let origin = Origin::echo("a");
+    let server = DnsServer::start();
+    server.set("site.test", &["127.0.0.1"]);
+    let servers = json!([at(server.address)]);
+    for fields in [
+        json!({"typed_dns_resolver_config": cares(&[&server], json!({}))}),
+        json!({"dns_resolution_config": {"resolvers": servers}}),
+        json!({"dns_resolvers": servers}),
+        json!({"type": null, "dns_lookup_family": null, "dns_refresh_rate": null, "cluster_type": {
+            "name": "envoy.cluster.dns",
+            "typed_config": {
+                "@type": CLUSTER,
+                "dns_lookup_family": "V4_ONLY",
+                "typed_dns_resolver_config": cares(&[&server], json!({})),
+            },
+        }}),
+    ] {
+        let asked = server.queries().len();
+        let proxy = Proxy::start(&of_name("site.test", origin.address, fields.clone()));
+        assert_eq!(proxy.get("/").status, 200, "{fields}");
+        let queries = server.queries().split_off(asked);
+        assert!(!queries.is_empty() && queries.iter().all(|query| !query.v6 && !query.tcp), "{fields}: {queries:?}");
+    }
+}
+
+#[test]
+fn the_bootstraps_resolver_is_that_of_clusters_that_name_none() {
+    let origin = Origin::echo("a");
+    let (everywhere, own) = (DnsServer::start(), DnsServer::start());
+    everywhere.set("site.test", &["127.0.0.1"]);
+    own.set("site.test", &["127.0.0.1"]);
+    let top = json!({"typed_dns_resolver_config": cares(&[&everywhere], json!({}))});
+    // Without servers, this says nothing.
+    let config = of_name("site.test", origin.address, json!({"use_tcp_for_dns_lookups": true}));
+    let proxy = Proxy::start(&config.overlay(top.clone()));
+    assert_eq!(proxy.get("/").status, 200);
+    assert!(everywhere.queries().iter().all(|query| !query.tcp) && own.queries().is_empty());
+    let asked = everywhere.queries().len();
+    drop(proxy);
+    let fields = json!({"dns_resolvers": [at(own.address)], "use_tcp_for_dns_lookups": true});
+    let proxy = Proxy::start(&of_name("site.test", origin.address, fields).overlay(top));
+    assert_eq!(proxy.get("/").status, 200);
+    assert!(!own.queries().is_empty() && own.queries().iter().all(|query| query.tcp), "{:?}", own.queries());
+    assert!(everywhere.queries().len() <= asked + 1, "one may have been under way");
+}
+
+#[test]
+fn hosts_come_and_go_with_the_answers_although_they_hold_for_long() {
+    let origin = Origin::echo("a");
+    let server = DnsServer::start();
+    server.set("site.test", &["127.0.0.1"]);
+    let fields = json!({"typed_dns_resolver_config": cares(&[&server], json!({}))});
+    let proxy = Proxy::start(&of_name("site.test", origin.address, fields));
+    wait_until("the first host", || hosts(&proxy) == ["127.0.0.1"]);
+    server.set("site.test", &["127.0.0.1", "127.0.0.2"]);
+    wait_until("another host", || hosts(&proxy) == ["127.0.0.1", "127.0.0.2"]);
+    // A name that is nobody's is an answer, too.
+    server.forget("site.test");
+    wait_until("no host", || hosts(&proxy).is_empty());
+    server.set("site.test", &["127.0.0.1"]);
+    wait_until("the host again", || hosts(&proxy) == ["127.0.0.1"]);
+    assert_eq!(proxy.get("/").status, 200);
+}
+
+#[test]
+fn the_next_server_is_asked_when_one_does_not_answer() {
+    let origin = Origin::echo("a");
+    let (dead, alive) = (DnsServer::silent(), DnsServer::start());
+    alive.set("site.test", &["127.0.0.1"]);
+    let resolver = cares(&[&dead, &alive], json!({"query_timeout_seconds": 1, "query_tries": 2}));
+    let fields = json!({"typed_dns_resolver_config": resolver});
+    let proxy = Proxy::start(&of_name("site.test", origin.address, fields));
+    wait_until("an answer", || proxy.get("/").status == 200);
+    assert!(!dead.queries().is_empty());
+}
+
+#[test]
+fn servers_take_turns_when_they_are_to() {
+    let origin = Origin::echo("a");
+    let (one, other) = (DnsServer::start(), DnsServer::start());
+    for server in [&one, &other] {
+        server.set("site.test", &["127.0.0.1"]);
+    }
+    let resolver = cares(&[&one, &other], json!({"rotate_nameservers": true}));
+    let proxy = Proxy::start(&of_name("site.test", origin.address, json!({"typed_dns_resolver_config": resolver})));
+    wait_until("both are asked", || !one.queries().is_empty() && !other.queries().is_empty());
+    assert_eq!(proxy.get("/").status, 200);
+}
+
+#[test]
+fn families_are_asked_for_in_their_order() {
+    let origin = Origin::echo("a");
+    let server = DnsServer::start();
+    server.set("both.test", &["127.0.0.1", "::1"]);
+    server.set("four.test", &["127.0.0.1"]);
+    for (family, name, wanted) in [
+        ("V4_PREFERRED", "both.test", &["127.0.0.1"][..]),
+        ("AUTO", "both.test", &["[::1]"]),
+        ("AUTO", "four.test", &["127.0.0.1"]),
+        ("V6_ONLY", "both.test", &["[::1]"]),
+        ("ALL", "both.test", &["127.0.0.1", "[::1]"]),
+    ] {
+        let resolver = cares(&[&server], json!({}));
+        let fields = json!({"dns_lookup_family": family, "typed_dns_resolver_config": resolver});
+        let proxy = Proxy::start(&of_name(name, origin.address, fields));
+        wait_until(family, || hosts(&proxy) == wanted);
+    }
+}
+
+#[test]
+fn search_domains_are_left_alone_when_they_are_to() {
+    let origin = Origin::echo("a");
+    let server = DnsServer::start();
+    server.set("short", &["127.0.0.1"]);
+    let options = json!({"dns_resolver_options": {"no_default_search_domain": true, "use_tcp_for_dns_lookups": true}});
+    let fields = json!({"typed_dns_resolver_config": cares(&[&server], options)});
+    let proxy = Proxy::start(&of_name("short", origin.address, fields));
+    assert_eq!(proxy.get("/").status, 200);
+    assert!(server.queries().iter().all(|query| query.name == "short" && query.tcp), "{:?}", server.queries());
+}
+
+#[test]
+fn the_systems_function_reads_the_file_of_hosts() {
+    let origin = Origin::echo("a");
+    let fields = json!({"typed_dns_resolver_config": typed(SYSTEM, json!({"num_retries": 1}))});
+    let proxy = Proxy::start(&of_name("localhost", origin.address, fields));
+    wait_until("an answer", || proxy.get("/").status == 200);
+}
