@@ -1,8 +1,9 @@
 //! Limits that the proxy keeps by itself, as Envoy keeps them.
 
-use postrider_tests::kit::config::extension;
+use postrider_tests::dns::DnsServer;
+use postrider_tests::kit::config::{extension, router, socket_address};
 use postrider_tests::kit::proxy::Launch;
-use postrider_tests::kit::{Origin, Response};
+use postrider_tests::kit::{Config, Origin, Proxy, Response, wait_until};
 use postrider_tests::site::{self, Plan, Site};
 use serde_json::{Value, json};
 
@@ -279,4 +280,59 @@ fn a_bucket_fills_again() {
     let site = limit(json!({"token_bucket": {"max_tokens": 1, "fill_interval": "0.05s"}})).start();
     assert_eq!(site.get("/", "").status, 200);
     postrider_tests::kit::wait_until("the bucket to fill", || site.get("/", "").status == 200);
+}
+
+/// A bucket of five that does not fill, shared by the proxies that `cluster` lists.
+fn shared(cluster: Value) -> Proxy {
+    let limit = fields(json!({
+        "token_bucket": bucket(5), "local_cluster_rate_limit": {}, "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
+    }));
+    let config = Config::new()
+        .http(json!({
+            "http_filters": [extension(NAME, TYPE, limit), router()],
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                {"match": {"prefix": "/"}, "direct_response": {"status": 200}},
+            ]}]},
+        }))
+        .overlay(json!({
+            "cluster_manager": {"local_cluster_name": "proxies"}, "static_resources": {"clusters": [cluster]},
+        }));
+    Proxy::start(&config)
+}
+
+fn proxies(kind: &str, hosts: &[&str]) -> Value {
+    let endpoint = |host: &&str| json!({"endpoint": {"address": socket_address(host, 1)}});
+    let endpoints: Vec<Value> = hosts.iter().map(endpoint).collect();
+    json!({
+        "name": "proxies", "type": kind,
+        "load_assignment": {"cluster_name": "proxies", "endpoints": [{"lb_endpoints": endpoints}]},
+    })
+}
+
+#[test]
+fn proxies_of_a_cluster_have_even_shares_of_a_limit() {
+    let proxy = shared(proxies("STATIC", &["127.0.0.1", "127.0.0.2"]));
+    let answers = [(); 3].map(|()| proxy.get("/"));
+    assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 200, 429]);
+    assert_eq!(answers.each_ref().map(|answer| quota(answer)[1]), ["3", "1", "1"]);
+}
+
+#[test]
+fn a_share_follows_the_number_of_proxies() {
+    let server = DnsServer::start();
+    server.set("proxies.test", &["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
+    let mut cluster = proxies("STRICT_DNS", &["proxies.test"]);
+    let at = server.address;
+    cluster["dns_resolvers"] = json!([socket_address(&at.ip().to_string(), at.port())]);
+    cluster["dns_lookup_family"] = json!("V4_ONLY");
+    cluster["dns_refresh_rate"] = json!("0.03s");
+    let proxy = shared(cluster);
+    let members = |number: u64| {
+        wait_until("the proxies are known", || proxy.stats().value("cluster.proxies.membership_total") == number);
+    };
+    members(3);
+    assert_eq!([(); 2].map(|()| proxy.get("/").status), [200, 429], "five are not enough for two of three each");
+    server.set("proxies.test", &["127.0.0.1"]);
+    members(1);
+    assert_eq!([(); 3].map(|()| proxy.get("/").status), [200, 200, 429], "two are left");
 }

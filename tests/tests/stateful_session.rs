@@ -1,7 +1,9 @@
 //! Clients that stay with their host, and requests that go round in circles, as Envoy has it.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use postrider_tests::ask;
-use postrider_tests::kit::config::{extension, router};
+use postrider_tests::kit::config::{extension, router, socket_address};
 use postrider_tests::kit::{Config, Origin, Proxy, Response};
 use serde_json::{Value, json};
 
@@ -105,4 +107,63 @@ fn an_envelope_holds_what_the_upstream_says() {
     }
     let asked: Vec<_> = [a.requests(), b.requests()].concat();
     assert_eq!(asked.iter().filter(|request| request.header("x-sess") == "mine").count(), 4);
+}
+
+#[test]
+fn what_becomes_of_sessions_is_counted_and_a_host_that_is_gone_has_a_status_of_its_own() {
+    let origin = Origin::echo("a");
+    let state = json!({"name": "x-sess"});
+    let fields = json!({"strict": true, "stat_prefix": "keep", "status_on_strict_destination_not_found": 404});
+    let proxy = site(session("header", "HeaderBasedSessionState", state.clone(), fields), &[&origin]);
+    let counts = |proxy: &Proxy| {
+        ["routed", "failed_closed", "failed_open", "no_session"]
+            .map(|name| proxy.stats().value(&format!("http.ingress_http.stateful_session.keep.{name}")))
+    };
+    let value = get(&proxy, "/", "").header("x-sess").to_owned();
+    assert_eq!(counts(&proxy), [0; 4], "a strict one counts no new sessions");
+    assert_eq!(get(&proxy, "/", &format!("x-sess: {value}\r\n")).status, 200);
+    assert_eq!(get(&proxy, "/", "x-sess: MTI3LjAuMC4xOjE=\r\n").status, 404);
+    assert_eq!(get(&proxy, "/off", "x-sess: MTI3LjAuMC4xOjE=\r\n").status, 200);
+    assert_eq!(counts(&proxy), [1, 1, 0, 0]);
+
+    let proxy = site(session("header", "HeaderBasedSessionState", state, json!({"stat_prefix": "keep"})), &[&origin]);
+    for fields in ["", "x-sess: MTI3LjAuMC4xOjE=\r\n"] {
+        assert_eq!(get(&proxy, "/", fields).status, 200);
+    }
+    assert_eq!(counts(&proxy), [0, 0, 2, 0]);
+
+    let cookie = json!({"cookie": {"name": "sess", "path": "/p"}});
+    let proxy = site(session("cookie", "CookieBasedSessionState", cookie, json!({"stat_prefix": "keep"})), &[&origin]);
+    for path in ["/q", "/p"] {
+        assert_eq!(get(&proxy, path, "").status, 200);
+    }
+    assert_eq!(counts(&proxy), [0, 0, 1, 1]);
+
+    // An envelope that stays closed changes nothing.
+    let envelope = json!({"header": {"name": "x-sess"}});
+    let proxy = site(session("envelope", "EnvelopeSessionState", envelope, json!({"stat_prefix": "keep"})), &[&origin]);
+    assert_eq!(get(&proxy, "/", "").status, 200);
+    assert_eq!(counts(&proxy)[2..], [0, 0]);
+}
+
+#[test]
+fn a_host_that_is_there_and_may_not_be_used_is_answered_with_503() {
+    let origin = Origin::echo("a");
+    let fields = json!({"strict": true, "status_on_strict_destination_not_found": 404});
+    let filter = session("header", "HeaderBasedSessionState", json!({"name": "x-sess"}), fields);
+    let address = origin.address;
+    let endpoints = json!([{"lb_endpoints": [{
+        "health_status": "UNHEALTHY",
+        "endpoint": {"address": socket_address(&address.ip().to_string(), address.port())},
+    }]}]);
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .overlay_filter("http", json!({"http_filters": [filter, router()]}))
+        .cluster_with("origin", &[], json!({
+            "load_assignment": {"endpoints": endpoints}, "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        }));
+    let proxy = Proxy::start(&config);
+    for (host, status) in [(address.to_string(), 503), ("127.0.0.1:1".to_owned(), 404)] {
+        let value = STANDARD.encode(host);
+        assert_eq!(get(&proxy, "/", &format!("x-sess: {value}\r\n")).status, status);
+    }
 }

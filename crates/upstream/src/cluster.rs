@@ -324,6 +324,11 @@ impl<C> Cluster<C> {
         hosts.all.iter().find(|host| host.endpoint.address == *address).filter(|host| may(host)).cloned()
     }
 
+    /// Whether there is a host with this address, in whatever state.
+    pub fn has(&self, address: &Address) -> bool {
+        self.hosts.borrow().all.iter().any(|host| host.endpoint.address == *address)
+    }
+
     /// Every host as it is shared.
     pub fn all(&self) -> Vec<Rc<Host<C>>> {
         self.hosts.borrow().all.clone()

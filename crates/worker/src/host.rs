@@ -64,6 +64,10 @@ impl Host for Services<'_> {
         Some(ClusterHealth { all: members.all, available: members.healthy + members.degraded })
     }
 
+    fn proxies(&self) -> usize {
+        self.worker.peers()
+    }
+
     fn fails_health(&self) -> bool {
         self.worker.fails_health.get()
     }
@@ -146,6 +150,10 @@ impl Host for Detached {
 
     fn cluster_health(&self, name: &str) -> Option<ClusterHealth> {
         self.with(|services| services.cluster_health(name)).flatten()
+    }
+
+    fn proxies(&self) -> usize {
+        self.with(|services| services.proxies()).unwrap_or_default()
     }
 
     fn fails_health(&self) -> bool {

@@ -416,6 +416,13 @@ impl Worker {
         }
     }
 
+    /// How many hosts the cluster has that lists the proxies of this one's kind; 0 without one.
+    pub(crate) fn peers(&self) -> usize {
+        let local = self.local_cluster.borrow();
+        let cluster = local.as_ref().and_then(|name| self.clusters.borrow().get(name).cloned());
+        cluster.map_or(0, |cluster| cluster.hosts.members().all)
+    }
+
     pub(crate) fn cluster(&self, name: &str) -> Option<Rc<Cluster>> {
         self.clusters.borrow().get(name).cloned()
     }

@@ -42,6 +42,8 @@ pub struct FakeHost {
     pub clusters: Vec<String>,
     /// What every cluster that exists has.
     pub health: ClusterHealth,
+    /// Of the cluster that this one belongs to.
+    pub proxies: usize,
     pub fails_health: bool,
     /// No route takes any request.
     pub routeless: bool,
@@ -65,6 +67,7 @@ impl Default for FakeHost {
             timers: RefCell::default(),
             clusters: Vec::new(),
             health: ClusterHealth::default(),
+            proxies: 0,
             fails_health: false,
             routeless: false,
             node: Rc::default(),
@@ -186,6 +189,10 @@ impl Host for FakeHost {
 
     fn cluster_health(&self, name: &str) -> Option<ClusterHealth> {
         self.find(name).is_ok().then_some(self.health)
+    }
+
+    fn proxies(&self) -> usize {
+        self.proxies
     }
 
     fn fails_health(&self) -> bool {

@@ -42,6 +42,9 @@ pub trait Host {
     /// The hosts of a cluster; `None` when the configuration has no such cluster.
     fn cluster_health(&self, name: &str) -> Option<ClusterHealth>;
 
+    /// How many proxies the cluster lists that this one belongs to; 0 where none is named.
+    fn proxies(&self) -> usize;
+
     /// An operator wants this proxy to say of itself that it is not healthy.
     fn fails_health(&self) -> bool;
 

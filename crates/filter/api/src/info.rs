@@ -134,8 +134,16 @@ impl Logged {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamOverride {
     pub address: SocketAddr,
-    /// Without it there is no answer but 503; otherwise the load balancer picks another.
+    /// No other host will do; otherwise the load balancer picks one.
     pub strict: bool,
+    /// What is answered where it is strict and the cluster has no such host; 503 where the host is there and may not be used.
+    pub missing_status: u16,
+}
+
+impl UpstreamOverride {
+    pub fn new(address: SocketAddr, strict: bool) -> UpstreamOverride {
+        UpstreamOverride { address, strict, missing_status: 503 }
+    }
 }
 
 /// What [`StreamInfo::details`] are while nothing went otherwise than an upstream answered.

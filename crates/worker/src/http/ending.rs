@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_http::Reject;
 use postrider_http::grpc::Status;
+use postrider_model::Address;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::outlier::Outcome;
 
@@ -110,15 +111,26 @@ impl Exchange {
     #[cold]
     pub(super) fn no_host(&mut self, connection: &Connection, stats: &postrider_telemetry::Block) -> End {
         stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
+        let status = self.status_without_host();
         self.find_groups(connection);
         if let Some(groups) = self.groups.as_ref().filter(|_| self.count_by_status) {
-            groups.count_response(503, None);
+            groups.count_response(status, None);
         }
         self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
-        sets::count_upstream_response(stats, 503, self.internal);
+        sets::count_upstream_response(stats, status, self.internal);
         let body = Cow::Borrowed(b"no healthy upstream".as_slice());
         let details = "no_healthy_upstream".into();
-        End::Reply(Box::new(LocalReply { status: 503, body, details, ..LocalReply::default() }))
+        End::Reply(Box::new(LocalReply { status, body, details, ..LocalReply::default() }))
+    }
+
+    /// A filter may want another one where the host that it chose is none of the cluster's.
+    fn status_without_host(&self) -> u16 {
+        match (&self.info.upstream_override, &self.cluster) {
+            (Some(wanted), Some(cluster)) if wanted.strict && !cluster.hosts.has(&Address::Tcp(wanted.address)) => {
+                wanted.missing_status
+            }
+            _ => 503,
+        }
     }
 
     #[cold]

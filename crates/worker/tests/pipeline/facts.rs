@@ -75,7 +75,7 @@ fn a_filter_may_choose_the_host() {
             b"/strict" => (nowhere, true),
             _ => (nowhere, false),
         };
-        stream.info.upstream_override = Some(UpstreamOverride { address, strict });
+        stream.info.upstream_override = Some(UpstreamOverride::new(address, strict));
         Action::Continue
     });
     let mut site = site(one.address, aside.address, &[&script]);

@@ -14,6 +14,9 @@ const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 /// A native module.
 const MODULE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
 
+/// Shares its buckets with the other proxies of a cluster, if asked to.
+const LOCAL_RATE_LIMIT: &str = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit";
+
 /// Wraps an override to switch the filter or to make it optional.
 const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
 
@@ -115,8 +118,9 @@ pub(super) fn slot(
         }));
     }
     let config = checked(cx, filter, any);
-    if let Some(called) = &any.reader {
-        callees::note(cx, called.as_message(), &filter.path_of("typed_config"));
+    if let Some(config) = &any.reader {
+        callees::note(cx, config.as_message(), &filter.path_of("typed_config"));
+        needs_local_cluster(cx, config);
     }
     Some(FilterSlot {
         name: filter.str("name").to_owned(),
@@ -152,6 +156,7 @@ pub(super) fn overrides(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]
             switched(cx, name, config)
         } else {
             callees::note(cx, config.as_message(), config.path());
+            needs_local_cluster(cx, config);
             Some((Some(override_config(&any, config)), false, false))
         };
         let Some((override_config, disabled, optional)) = built else { continue };
@@ -194,7 +199,20 @@ fn switched(cx: &mut Lowering<'_>, name: &str, wrapper: &Reader<'_>) -> Option<S
     }
     let config = any.reader.as_ref()?;
     callees::note(cx, config.as_message(), config.path());
+    needs_local_cluster(cx, config);
     Some((Some(override_config(&any, config)), disabled, optional))
+}
+
+/// A limit that proxies share is only known where it is known who they are.
+fn needs_local_cluster(cx: &mut Lowering<'_>, config: &Reader<'_>) {
+    const FIELD: &str = "local_cluster_rate_limit";
+    if config.type_name() == LOCAL_RATE_LIMIT && !cx.has_local_cluster && config.has(FIELD) {
+        let text = "nothing says with whom the limit is shared";
+        let diagnostic = config.diagnostic_at(FIELD, Severity::Error, "conflict", text).help(
+            "name the cluster that lists the proxies as `local_cluster_name` in the bootstrap's `cluster_manager`",
+        );
+        cx.push(diagnostic);
+    }
 }
 
 /// Of an override's type only the filter itself knows whether it fits; it is asked when the chain is built.

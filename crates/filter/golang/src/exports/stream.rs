@@ -28,7 +28,7 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpSetUpstreamOverrideHost(
                 return Err(status::INVALID_PHASE);
             }
             let address = address(&text(host, host_len)).ok_or(status::INVALID_ADDRESS)?;
-            request.carry_out(&mut shared, Post::Host(UpstreamOverride { address, strict }));
+            request.carry_out(&mut shared, Post::Host(UpstreamOverride::new(address, strict)));
             Ok(status::OK)
         }))
     }

@@ -124,7 +124,7 @@ pub(super) unsafe extern "C" fn override_host(host: *const c_char, length: usize
             bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0))
         });
         let Ok(address) = address else { return INVALID };
-        stream.info.upstream_override = Some(UpstreamOverride { address, strict: strict != 0 });
+        stream.info.upstream_override = Some(UpstreamOverride::new(address, strict != 0));
         OK
     })
 }

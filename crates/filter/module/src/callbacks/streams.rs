@@ -99,6 +99,6 @@ pub(super) unsafe fn override_host(handle: StreamRef, host: Buffer, strict: bool
     let (stream, host) = unsafe { (instance(handle).and_then(|instance| instance.stream()), host.bytes()) };
     let address = std::str::from_utf8(host).ok().and_then(|host| host.parse().ok());
     let (Some(stream), Some(address)) = (stream, address) else { return false };
-    stream.info.upstream_override = Some(UpstreamOverride { address, strict });
+    stream.info.upstream_override = Some(UpstreamOverride::new(address, strict));
     true
 }

@@ -27,6 +27,8 @@ pub(super) struct Config {
     pub(super) limits: Rules,
     pub(super) stage: u32,
     pub(super) per_connection: bool,
+    /// Buckets are those of all proxies together: each has its even share.
+    pub(super) shared: bool,
     pub(super) quota_headers: bool,
     pub(super) virtual_host: HostRules,
     pub(super) exhausted: bool,
@@ -42,12 +44,15 @@ pub(super) fn read(value: &Value, of_route: bool) -> Result<Config, ConfigError>
         if stat_prefix.is_empty() {
             at.error("stat_prefix", "the name for statistics is required");
         }
-        at.refuse("local_cluster_rate_limit", "sharing a limit with the other proxies of a cluster");
         let default = at.map("token_bucket", bucket).flatten();
         if of_route && !at.has("token_bucket") {
             at.error("token_bucket", "an override needs a bucket");
         }
         let per_connection = at.flag("local_rate_limit_per_downstream_connection");
+        let shared = at.map("local_cluster_rate_limit", |_| ()).is_some();
+        if shared && per_connection {
+            at.error("local_cluster_rate_limit", "what each connection may do is not shared among proxies");
+        }
         let stage = at.number("stage").unwrap_or(0);
         if stage > 10 {
             at.error("stage", format!("{stage} is no stage: they are 0 to 10"));
@@ -76,6 +81,7 @@ pub(super) fn read(value: &Value, of_route: bool) -> Result<Config, ConfigError>
             },
             stage: u32::try_from(stage).unwrap_or(0),
             per_connection,
+            shared,
             quota_headers: at.text("enable_x_ratelimit_headers") == Some("DRAFT_VERSION_03"),
             virtual_host: HostRules::read(at),
             exhausted: at.flag("rate_limited_as_resource_exhausted"),

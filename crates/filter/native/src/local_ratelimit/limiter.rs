@@ -90,15 +90,16 @@ impl Limiter {
         Limiter { default: rules.default.map(Plan::bucket), rules: rules.rules.iter().map(own).collect() }
     }
 
-    /// Takes what the request costs.
-    pub(super) fn judge(&self, rules: &Rules, descriptors: &[Descriptor], now: Moment) -> Verdict {
+    /// Takes what the request costs: `proxies` times as much where the buckets are meant for so many, as Envoy shares them.
+    pub(super) fn judge(&self, rules: &Rules, descriptors: &[Descriptor], proxies: usize, now: Moment) -> Verdict {
+        let proxies = proxies as f64;
         let mut found: Vec<(Arc<Bucket>, bool, f64)> =
             descriptors.iter().filter_map(|descriptor| self.find(rules, descriptor)).collect();
         // The slowest one first: what it refuses costs the others nothing.
         found.sort_by(|(a, ..), (b, ..)| a.rate().total_cmp(&b.rate()));
         let mut shadowed = None;
         for (bucket, shadow, hits) in &found {
-            if bucket.take(now, *hits) {
+            if bucket.take(now, *hits * proxies) {
                 continue;
             }
             if !shadow {
@@ -116,7 +117,7 @@ impl Limiter {
         }
         match &self.default {
             None => allowed(first),
-            Some(default) if default.take(now, 1.0) => allowed(first.or_else(|| Some(default.clone()))),
+            Some(default) if default.take(now, proxies) => allowed(first.or_else(|| Some(default.clone()))),
             Some(default) => Verdict { allowed: false, shadow: false, bucket: Some(default.clone()) },
         }
     }

@@ -157,12 +157,13 @@ impl Gate {
         let now = stream.host.now();
         let limits = &self.scope.config.limits;
         if !self.scope.config.per_connection {
-            return self.scope.limiter.judge(limits, descriptors, now);
+            let proxies = if self.scope.config.shared { stream.host.proxies().max(1) } else { 1 };
+            return self.scope.limiter.judge(limits, descriptors, proxies, now);
         }
         let mut connections = self.connections.borrow_mut();
         connections.sweep(now);
         let limiter = connections.limiters.entry(stream.info.connection_id).or_insert_with(|| Limiter::new(limits));
-        limiter.judge(limits, descriptors, now)
+        limiter.judge(limits, descriptors, 1, now)
     }
 
     /// What the request counts as: by the filter's own rules, else by those of its route.

@@ -102,7 +102,7 @@ fn connections_whose_buckets_are_full_again_are_forgotten() {
     let mut connections = Connections { limiters: HashMap::new(), sweep_at: 2 };
     let at = |seconds| Moment::default() + Duration::from_secs(seconds);
     for (id, seconds) in [(1, 0), (2, 100)] {
-        connections.limiters.entry(id).or_insert_with(|| Limiter::new(&rules)).judge(&rules, &[], at(seconds));
+        connections.limiters.entry(id).or_insert_with(|| Limiter::new(&rules)).judge(&rules, &[], 1, at(seconds));
     }
     connections.sweep(at(100));
     assert_eq!(connections.limiters.keys().collect::<Vec<_>>(), [&2]);
@@ -144,7 +144,8 @@ fn a_rule_covers_the_same_entries_and_an_open_value_has_a_bucket_for_each() {
         max_dynamic: 2,
     };
     let limiter = Limiter::new(&rules);
-    let allowed = |entries: &[(&str, &str)]| limiter.judge(&rules, &[descriptor(entries)], Moment::default()).allowed;
+    let allowed =
+        |entries: &[(&str, &str)]| limiter.judge(&rules, &[descriptor(entries)], 1, Moment::default()).allowed;
     assert!(allowed(&[("path", "/a")]) && !allowed(&[("path", "/a")]));
     assert!(allowed(&[("path", "/b")]) && allowed(&[("path", "/b")]));
     let user = |name| allowed(&[("user", name), ("path", "/a")]);
@@ -166,18 +167,18 @@ fn the_slowest_bucket_is_asked_first_and_the_default_one_last() {
     let both = [descriptor(&[("a", "1")]), descriptor(&[("b", "1")])];
     let limiter = Limiter::new(&rules);
     let tokens = |bucket: &Bucket| bucket.tokens(Moment::default());
-    let first = limiter.judge(&rules, &both, Moment::default());
+    let first = limiter.judge(&rules, &both, 1, Moment::default());
     assert!(first.allowed && first.bucket.as_ref().is_some_and(|bucket| bucket.max() == 1.0));
-    let second = limiter.judge(&rules, &both, Moment::default());
+    let second = limiter.judge(&rules, &both, 1, Moment::default());
     assert!(!second.allowed && second.bucket.as_ref().is_some_and(|bucket| bucket.max() == 1.0));
-    let quick = limiter.judge(&rules, &both[..1], Moment::default());
+    let quick = limiter.judge(&rules, &both[..1], 1, Moment::default());
     assert_eq!(quick.bucket.as_deref().map(tokens), Some(7.0), "what was refused cost the quick one nothing");
-    let other = |rules: &Rules| limiter.judge(rules, &[descriptor(&[("c", "1")])], Moment::default());
+    let other = |rules: &Rules| limiter.judge(rules, &[descriptor(&[("c", "1")])], 1, Moment::default());
     assert_eq!(other(&rules).bucket.as_deref().map(tokens), Some(2.0), "the others drew nothing of the default");
     rules.always_default = true;
-    assert!(limiter.judge(&rules, &both[..1], Moment::default()).allowed);
+    assert!(limiter.judge(&rules, &both[..1], 1, Moment::default()).allowed);
     assert_eq!(other(&rules).bucket.as_deref().map(tokens), Some(0.0));
-    assert!(!limiter.judge(&rules, &both[..1], Moment::default()).allowed);
+    assert!(!limiter.judge(&rules, &both[..1], 1, Moment::default()).allowed);
 }
 
 #[test]
@@ -191,7 +192,11 @@ fn a_configuration_is_refused_with_all_its_errors() {
     let twice = object([("entries", list([object([("key", text("k"))])])), ("token_bucket", bucket(1, "1s"))]);
     assert_eq!(paths(&config(vec![("descriptors", list([twice.clone(), twice]))])), ["descriptors"]);
     assert_eq!(
-        paths(&config(vec![("descriptors", list([object([])])), ("local_cluster_rate_limit", object([]))])),
+        paths(&config(vec![
+            ("local_rate_limit_per_downstream_connection", Value::Bool(true)),
+            ("local_cluster_rate_limit", object([])),
+            ("descriptors", list([object([])])),
+        ])),
         ["local_cluster_rate_limit", "descriptors[0].entries", "descriptors[0].token_bucket"]
     );
     let factory = build("limit", &config(vec![])).ok().unwrap();

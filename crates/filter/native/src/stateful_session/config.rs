@@ -13,6 +13,10 @@ pub(super) struct Config {
     /// `None`: nothing sticks.
     pub(super) session: Option<Session>,
     pub(super) strict: bool,
+    /// What is answered where it is strict and the host is none of the cluster's.
+    pub(super) missing_status: u16,
+    /// For counters; `None` counts nothing.
+    pub(super) stat_prefix: Option<String>,
 }
 
 /// Where the client keeps the host that it is served by.
@@ -57,8 +61,6 @@ pub(super) fn read_route(value: &Value) -> Result<Override, ConfigError> {
 }
 
 fn config(at: &mut Reading<'_>) -> Config {
-    at.refuse("stat_prefix", "counters of sessions");
-    at.refuse("status_on_strict_destination_not_found", "another status than 503");
     let session = at.map("session_state", |at| {
         at.text("name");
         at.map("typed_config", |at| {
@@ -84,7 +86,13 @@ fn config(at: &mut Reading<'_>) -> Config {
     if session.as_ref().is_some_and(|session| !matches!(session, Some(Some(_)))) {
         at.error("session_state", "where the session is kept, is required");
     }
-    Config { session: session.flatten().flatten(), strict: at.flag("strict") }
+    let stat_prefix = at.text("stat_prefix").filter(|prefix| !prefix.is_empty()).map(str::to_owned);
+    let status = at.number("status_on_strict_destination_not_found").filter(|status| *status != 0);
+    let missing_status = status.and_then(|status| u16::try_from(status).ok()).unwrap_or(503);
+    if status.is_some_and(|status| !(200..600).contains(&status)) {
+        at.error("status_on_strict_destination_not_found", "a status is a number from 200 to 599");
+    }
+    Config { session: session.flatten().flatten(), strict: at.flag("strict"), missing_status, stat_prefix }
 }
 
 fn header(at: &mut Reading<'_>) -> Option<HeaderName> {

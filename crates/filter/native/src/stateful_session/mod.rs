@@ -14,9 +14,11 @@ use std::time::UNIX_EPOCH;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::{
-    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream, UpstreamOverride,
+    Action, ConfigError, Factory, Filter, Flags, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
+    UpstreamOverride,
 };
 use postrider_model::{Value, ValueError};
+use postrider_telemetry::Block;
 
 use crate::request_parts::cookie;
 use config::{Config, Cookie, Override, Session};
@@ -43,13 +45,26 @@ impl Factory for StatefulSession {
         Ok(RouteConfig::new(config::read_route(value)?, value))
     }
 
-    fn filter(&self, configs: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {
+    fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
         let config = match configs.most_specific::<Override>() {
             Some(Override(own)) => own.clone(),
             None => Some(self.0.clone()),
         };
-        let strict = config.as_ref().is_some_and(|config| config.strict);
-        Rc::new(Keeper { session: config.and_then(|config| config.session), strict })
+        // Where it is switched off, nothing is counted; otherwise all counts, under the name of the gateway's.
+        let name = self.0.stat_prefix.as_ref().filter(|_| config.is_some());
+        let stats =
+            name.map(|name| place.stats.block(&stat::SET, &format!("{}.stateful_session.{name}", place.stat_prefix)));
+        let (strict, missing_status) = config.as_ref().map_or((false, 503), |own| (own.strict, own.missing_status));
+        Rc::new(Keeper { session: config.and_then(|config| config.session), strict, missing_status, stats })
+    }
+}
+
+postrider_telemetry::stat_set! {
+    /// Answers by what became of the host that a client showed; prefix: the connection manager's, then
+    /// `stateful_session` and the configuration's own.
+    mod stat = "http";
+    counters {
+        FAILED_CLOSED = "failed_closed", FAILED_OPEN = "failed_open", NO_SESSION = "no_session", ROUTED = "routed",
     }
 }
 
@@ -57,6 +72,9 @@ impl Factory for StatefulSession {
 struct Keeper {
     session: Option<Session>,
     strict: bool,
+    missing_status: u16,
+    /// `None` counts nothing.
+    stats: Option<Rc<Block>>,
 }
 
 /// The address that a client showed, if it did.
@@ -65,7 +83,7 @@ struct Shown(Option<String>);
 impl Filter for Keeper {
     fn hooks(&self) -> Hooks {
         let sticks = self.session.is_some();
-        Hooks { request_headers: sticks, response_headers: sticks, ..Hooks::default() }
+        Hooks { request_headers: sticks, response_headers: sticks || self.stats.is_some(), ..Hooks::default() }
     }
 
     fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
@@ -88,11 +106,11 @@ impl Filter for Keeper {
         };
         if let Some(shown) = &shown {
             match shown.parse() {
-                Ok(address) => stream.info.upstream_override = Some(UpstreamOverride { address, strict: self.strict }),
+                Ok(address) => stream.info.upstream_override = Some(self.wanted(address)),
                 // An address that no host has.
                 Err(_) if self.strict => {
                     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-                    stream.info.upstream_override = Some(UpstreamOverride { address, strict: true });
+                    stream.info.upstream_override = Some(self.wanted(address));
                 }
                 Err(_) => {}
             }
@@ -102,8 +120,14 @@ impl Filter for Keeper {
     }
 
     fn on_response_headers(&self, state: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
-        let State::Any(shown) = state else { return Action::Done };
-        let (Some(Shown(shown)), Some(host)) = (shown.downcast_ref(), stream.info.upstream_remote.clone()) else {
+        let shown = match state {
+            State::Any(shown) => shown.downcast_ref::<Shown>(),
+            _ => None,
+        };
+        if let Some(stats) = &self.stats {
+            self.count(stats, shown, stream);
+        }
+        let (Some(Shown(shown)), Some(host)) = (shown, stream.info.upstream_remote.clone()) else {
             return Action::Done;
         };
         let is_known = shown.as_deref() == Some(&*host);
@@ -125,6 +149,37 @@ impl Filter for Keeper {
             _ => Ok(()),
         };
         Action::Done
+    }
+}
+
+impl Keeper {
+    fn wanted(&self, address: SocketAddr) -> UpstreamOverride {
+        UpstreamOverride { address, strict: self.strict, missing_status: self.missing_status }
+    }
+
+    /// As Envoy counts: a client that showed no host and gets one counts as one whose host was replaced.
+    fn count(&self, stats: &Block, shown: Option<&Shown>, stream: &Stream<'_>) {
+        let counter = match (shown, &stream.info.upstream_remote) {
+            (None, Some(_)) => stat::NO_SESSION,
+            (Some(Shown(shown)), Some(host)) => {
+                let stays = shown.as_deref() == Some(&**host) || self.leaves_answer_alone(stream);
+                match (stays, self.strict) {
+                    (true, _) => stat::ROUTED,
+                    (false, false) => stat::FAILED_OPEN,
+                    (false, true) => return,
+                }
+            }
+            (Some(_), None) if self.strict && stream.info.flags.contains(Flags::NO_HEALTHY_UPSTREAM) => {
+                stat::FAILED_CLOSED
+            }
+            _ => return,
+        };
+        stats.inc(counter);
+    }
+
+    /// The upstream said nothing in the header that would carry the host.
+    fn leaves_answer_alone(&self, stream: &Stream<'_>) -> bool {
+        matches!(&self.session, Some(Session::Envelope(name)) if stream.response.fields.find(name).is_none())
     }
 }
 
