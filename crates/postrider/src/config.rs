@@ -151,8 +151,14 @@ pub fn filters() -> Registry {
     #[cfg(feature = "wasm")]
     postrider_filter_wasm::register(&mut registry);
     #[cfg(not(feature = "wasm"))]
-    for kind in ["envoy.extensions.filters.http.wasm.v3.Wasm"] {
-        registry.register(kind, |_, _| Err(left_out("WebAssembly", "wasm")));
+    {
+        registry.register("envoy.extensions.filters.http.wasm.v3.Wasm", |_, _| Err(left_out("WebAssembly", "wasm")));
+        registry.register_network("envoy.extensions.filters.network.wasm.v3.Wasm", |_, _| {
+            Err(left_out("WebAssembly", "wasm"))
+        });
+        registry.register_logger("envoy.extensions.access_loggers.wasm.v3.WasmAccessLog", |_, _| {
+            Err(left_out("WebAssembly", "wasm"))
+        });
     }
     #[cfg(feature = "golang")]
     postrider_filter_golang::register(&mut registry);

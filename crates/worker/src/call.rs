@@ -462,7 +462,11 @@ impl<'a> Attempt<'a> {
                 self.cluster.gone();
             }
         }
-        Answer { head: std::mem::take(&mut self.head), body: std::mem::take(&mut self.body) }
+        Answer {
+            head: std::mem::take(&mut self.head),
+            body: std::mem::take(&mut self.body),
+            trailers: std::mem::take(&mut self.trailers),
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_http::RequestHead;
 use postrider_http::grpc::Code;
+use postrider_http::{Fields, RequestHead, ResponseHead};
 
 use crate::CallHandle;
 pub use pipe::GrpcPipe;
@@ -108,6 +108,21 @@ impl GrpcStream {
     /// The next message. While filters leave messages in the queue, the service is not read.
     pub fn receive(&self) -> Option<Vec<u8>> {
         self.pipe.receive()
+    }
+
+    /// From now on the metadata of the service is kept for whoever takes it: called before this hook ends.
+    pub fn keep_metadata(&self) {
+        self.pipe.keep_metadata();
+    }
+
+    /// What the service said in front of its messages, once, when it came; inside it `None` where it said all in one.
+    pub fn take_initial(&self) -> Option<Option<ResponseHead>> {
+        self.pipe.take_initial()
+    }
+
+    /// What it said behind them, once, when the conversation has ended.
+    pub fn take_trailing(&self) -> Option<Fields> {
+        self.pipe.take_trailing()
     }
 
     /// How the conversation ended, once every message of it was received.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use postrider_http::{RequestHead, ResponseHead};
+use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{Format, LogFormat, Metadata, Node, RateLimit, Redirect};
 
 use crate::{GrpcCall, GrpcOpen, GrpcStream, Moment, Remote, Stream};
@@ -96,6 +96,8 @@ pub struct Call {
 pub struct Answer {
     pub head: ResponseHead,
     pub body: Vec<u8>,
+    /// Behind the body.
+    pub trailers: Fields,
 }
 
 /// Why there is no answer.

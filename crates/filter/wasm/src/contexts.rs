@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use postrider_filter_api::{CallHandle, LocalReply, Resumer};
+use postrider_filter_api::{CallHandle, ConnectionHandle, LocalReply, Resumer};
 
 use crate::delivery::Delivery;
 use crate::edits::Edit;
@@ -23,7 +23,7 @@ pub(crate) struct Contexts {
 
 pub(crate) struct Context {
     pub(crate) id: u32,
-    /// The root context of a stream; 0 for a root context.
+    /// The root context of a stream or connection; 0 for a root context.
     pub(crate) parent: u32,
     pub(crate) kind: Kind,
 }
@@ -31,6 +31,7 @@ pub(crate) struct Context {
 pub(crate) enum Kind {
     Root(Box<Root>),
     Stream(Passing),
+    Connection(ConnectionHandle),
 }
 
 /// What belongs to a plugin with one configuration.
@@ -144,14 +145,22 @@ impl Contexts {
     pub(crate) fn stream(&mut self, id: u32) -> Option<&mut Passing> {
         match &mut self.get_mut(id)?.kind {
             Kind::Stream(stream) => Some(stream),
-            Kind::Root(_) => None,
+            Kind::Root(_) | Kind::Connection(_) => None,
+        }
+    }
+
+    /// How the connection of that context is let go on, or ended.
+    pub(crate) fn connection(&self, id: u32) -> Option<&ConnectionHandle> {
+        match &self.get(id)?.kind {
+            Kind::Connection(handle) => Some(handle),
+            Kind::Root(_) | Kind::Stream(_) => None,
         }
     }
 
     pub(crate) fn root(&mut self, id: u32) -> Option<&mut Root> {
         match &mut self.get_mut(id)?.kind {
             Kind::Root(root) => Some(root),
-            Kind::Stream(_) => None,
+            Kind::Stream(_) | Kind::Connection(_) => None,
         }
     }
 
@@ -164,9 +173,18 @@ impl Contexts {
     pub(crate) fn bells(&self) -> Vec<Resumer> {
         let of = |context: &Context| match &context.kind {
             Kind::Stream(stream) => [stream.request.bell.clone(), stream.response.bell.clone()],
-            Kind::Root(_) => [None, None],
+            Kind::Root(_) | Kind::Connection(_) => [None, None],
         };
         self.slots.iter().flatten().flat_map(of).flatten().collect()
+    }
+
+    /// Connections whose filters are gone end.
+    pub(crate) fn close_connections(&self) {
+        for context in self.slots.iter().flatten() {
+            if let Kind::Connection(handle) = &context.kind {
+                handle.close();
+            }
+        }
     }
 
     /// The numbers of the root contexts.

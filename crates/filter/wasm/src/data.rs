@@ -1,10 +1,11 @@
 //! What host functions work on: everything of one virtual machine that is not its memory.
 
+use std::marker::PhantomData;
 use std::ptr;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use postrider_filter_api::{Ended, Host, Stream};
+use postrider_filter_api::{Connection, Ended, Host, RouteFacts, Stream, StreamInfo};
 use postrider_filter_plugin::Metrics;
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use wasmtime::{Memory, ResourceLimiter, TypedFunc};
@@ -50,8 +51,13 @@ pub(crate) struct Data {
 pub(crate) struct Received {
     pub(crate) head: Option<ResponseHead>,
     pub(crate) body: Vec<u8>,
+    /// Behind that body.
+    pub(crate) trailers: Fields,
     /// A message of a gRPC call or conversation.
     pub(crate) message: Vec<u8>,
+    /// What a service says in front of its messages, and behind them.
+    pub(crate) initial: Option<ResponseHead>,
+    pub(crate) trailing: Fields,
 }
 
 /// The memory that a machine may have.
@@ -113,10 +119,38 @@ impl Data {
     }
 }
 
+/// A connection with what is held of one of its directions.
+pub(crate) struct Link<'a, 'c> {
+    pub(crate) connection: &'a mut Connection<'c>,
+    pub(crate) data: Option<(Flow, &'a mut Vec<u8>)>,
+}
+
+impl Link<'_, '_> {
+    /// What a call about this connection is about.
+    pub(crate) fn at(&mut self) -> At<'_, 'static> {
+        At::Link(Lent(ptr::from_mut(self).cast(), PhantomData))
+    }
+}
+
+/// A [`Link`] that is lent: what is inside hides its lifetimes until `Present` hands it to closures that know nothing of them.
+pub(crate) struct Lent<'a>(*mut Link<'static, 'static>, PhantomData<&'a mut ()>);
+
+/// A direction of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// From the client.
+    Down,
+    /// From whoever serves it.
+    Up,
+}
+
 /// The stream that the module was entered for, as long as it runs.
 pub(crate) struct Present {
     stream: *mut Stream<'static>,
     ended: *const Ended<'static>,
+    link: *mut Link<'static, 'static>,
+    /// The messages are a request's.
+    http: bool,
     id: u32,
 }
 
@@ -125,6 +159,9 @@ pub(crate) enum At<'a, 's> {
     Nowhere,
     Stream(&'a mut Stream<'s>),
     Ended(&'a Ended<'s>),
+    /// A record of an access log; `false` for one about a connection.
+    Record(&'a Ended<'s>, bool),
+    Link(Lent<'a>),
 }
 
 impl At<'_, '_> {
@@ -139,13 +176,16 @@ impl At<'_, '_> {
                 At::Stream(unsafe { &mut *stream.cast() })
             }
             At::Ended(ended) => At::Ended(ended),
+            At::Record(ended, http) => At::Record(ended, *http),
+            // For as long as `self` is borrowed, so that there is one to use it at a time.
+            At::Link(Lent(link, _)) => At::Link(Lent(*link, PhantomData)),
         }
     }
 }
 
 impl Default for Present {
     fn default() -> Present {
-        Present { stream: ptr::null_mut(), ended: ptr::null(), id: 0 }
+        Present { stream: ptr::null_mut(), ended: ptr::null(), link: ptr::null_mut(), http: true, id: 0 }
     }
 }
 
@@ -157,6 +197,11 @@ impl Present {
             At::Nowhere => {}
             At::Stream(stream) => self.stream = ptr::from_mut(stream).cast(),
             At::Ended(ended) => self.ended = ptr::from_ref(ended).cast(),
+            At::Record(ended, http) => {
+                self.ended = ptr::from_ref(ended).cast();
+                self.http = http;
+            }
+            At::Link(Lent(link, _)) => self.link = link,
         }
     }
 
@@ -176,6 +221,23 @@ impl Present {
         unsafe { self.stream.as_mut() }.map(act)
     }
 
+    /// Lets `act` work on the connection of that context; `None` when it is not at hand.
+    pub(crate) fn link<T>(&mut self, id: u32, act: impl FnOnce(&mut Link<'_, '_>) -> T) -> Option<T> {
+        if id != self.id {
+            return None;
+        }
+        // SAFETY: as in `any_stream`.
+        unsafe { self.link.as_mut() }.map(act)
+    }
+
+    /// What is known of the stream or connection of that context.
+    pub(crate) fn info<T>(&mut self, id: u32, act: impl FnOnce(&mut StreamInfo) -> T) -> Option<T> {
+        if id == self.id && !self.link.is_null() {
+            return self.link(id, |link| act(link.connection.info));
+        }
+        self.stream(id, |stream| act(stream.info))
+    }
+
     /// The parts of the stream of that context, at hand or over.
     pub(crate) fn parts<T>(&mut self, id: u32, act: impl FnOnce(Parts<'_>) -> T) -> Option<T> {
         if id != self.id {
@@ -184,22 +246,37 @@ impl Present {
         // SAFETY: as in `any_stream`.
         if let Some(ended) = unsafe { self.ended.as_ref() } {
             return Some(act(Parts {
-                request: ended.request,
+                request: Some(ended.request).filter(|_| self.http),
                 response: Some(ended.response).filter(|_| ended.info.status != 0),
                 request_trailers: ended.request_trailers,
                 response_trailers: ended.response_trailers,
                 info: ended.info,
                 route: ended.route,
+                server_name: None,
+            }));
+        }
+        // SAFETY: as in `any_stream`.
+        if let Some(link) = unsafe { self.link.as_mut() } {
+            let none = no_fields();
+            return Some(act(Parts {
+                request: None,
+                response: None,
+                request_trailers: none,
+                response_trailers: none,
+                info: link.connection.info,
+                route: None,
+                server_name: link.connection.server_name,
             }));
         }
         self.any_stream(|stream| {
             act(Parts {
-                request: stream.request,
+                request: Some(stream.request),
                 response: Some(&*stream.response).filter(|_| stream.info.status != 0),
                 request_trailers: stream.request_trailers,
                 response_trailers: stream.response_trailers,
                 info: stream.info,
                 route: stream.route,
+                server_name: None,
             })
         })
     }
@@ -211,10 +288,19 @@ impl Present {
 
 /// A stream to look at.
 pub(crate) struct Parts<'a> {
-    pub(crate) request: &'a RequestHead,
+    /// `None` of a connection.
+    pub(crate) request: Option<&'a RequestHead>,
     pub(crate) response: Option<&'a ResponseHead>,
     pub(crate) request_trailers: &'a Fields,
     pub(crate) response_trailers: &'a Fields,
-    pub(crate) info: &'a postrider_filter_api::StreamInfo,
-    pub(crate) route: Option<&'a postrider_filter_api::RouteFacts>,
+    pub(crate) info: &'a StreamInfo,
+    pub(crate) route: Option<&'a RouteFacts>,
+    /// What the client of a connection asked for.
+    pub(crate) server_name: Option<&'a str>,
+}
+
+/// For what has none.
+pub(crate) fn no_fields() -> &'static Fields {
+    static NONE: OnceLock<Fields> = OnceLock::new();
+    NONE.get_or_init(Fields::new)
 }

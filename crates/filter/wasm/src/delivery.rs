@@ -2,7 +2,7 @@
 //! that made the call at hand when that waits.
 
 use postrider_filter_api::{Answer, CallFailure, GrpcStatus};
-use postrider_http::{HeaderId, ResponseHead};
+use postrider_http::{Fields, HeaderId, ResponseHead};
 
 use crate::data::At;
 use crate::vm::{Fault, Vm};
@@ -41,7 +41,7 @@ fn in_its_place(failure: CallFailure) -> Answer {
     head.set_status(status);
     let _ = head.fields.append(HeaderId::ContentLength, body.len().to_string().as_bytes());
     let _ = head.fields.append(HeaderId::ContentType, b"text/plain");
-    Answer { head, body: body.as_bytes().to_vec() }
+    Answer { head, body: body.as_bytes().to_vec(), trailers: Fields::new() }
 }
 
 impl Vm {
@@ -86,11 +86,13 @@ impl Vm {
                 let Some(function) = &self.functions.on_http_call_response else { return Ok(()) };
                 let answer = (*outcome).unwrap_or_else(in_its_place);
                 let (headers, body) = (1 + answer.head.fields.len() as u32, answer.body.len() as u32);
+                let trailers = answer.trailers.len() as u32;
                 self.with(|data| {
                     data.received.head = Some(answer.head);
                     data.received.body = answer.body;
+                    data.received.trailers = answer.trailers;
                 });
-                let told = self.enter_for(root, stream, at, function, (root, token, headers, body, 0));
+                let told = self.enter_for(root, stream, at, function, (root, token, headers, body, trailers));
                 self.with(|data| data.received = Default::default());
                 told
             }
@@ -98,6 +100,40 @@ impl Vm {
             What::Grpc(Err(status)) => self.tell_close(root, token, stream, &status, at),
             What::Conversation => self.converse(root, token, stream, at),
         }
+    }
+
+    /// What a service says in front of its messages.
+    pub(crate) fn tell_initial(
+        &self,
+        root: u32,
+        token: u32,
+        stream: u32,
+        head: Option<ResponseHead>,
+        at: At<'_, '_>,
+    ) -> Result<(), Fault> {
+        let Some(function) = &self.functions.on_grpc_initial else { return Ok(()) };
+        let count = head.as_ref().map_or(0, |head| 1 + head.fields.len() as u32);
+        self.with(|data| data.received.initial = head);
+        let told = self.enter_for(root, stream, at, function, (root, token, count));
+        self.with(|data| data.received = Default::default());
+        told
+    }
+
+    /// And behind them.
+    pub(crate) fn tell_trailing(
+        &self,
+        root: u32,
+        token: u32,
+        stream: u32,
+        trailing: Fields,
+        at: At<'_, '_>,
+    ) -> Result<(), Fault> {
+        let Some(function) = &self.functions.on_grpc_trailing else { return Ok(()) };
+        let count = trailing.len() as u32;
+        self.with(|data| data.received.trailing = trailing);
+        let told = self.enter_for(root, stream, at, function, (root, token, count));
+        self.with(|data| data.received = Default::default());
+        told
     }
 
     pub(crate) fn tell_message(

@@ -1,6 +1,7 @@
 //! gRPC of modules: calls with one message each way, and conversations.
 
 use postrider_filter_api::{GrpcStatus, GrpcStream};
+use postrider_http::{Fields, ResponseHead};
 
 use crate::data::At;
 use crate::vm::{Fault, Vm};
@@ -42,8 +43,10 @@ impl Conversation {
 
 /// What a conversation has to tell next.
 enum Heard {
+    Initial(Option<ResponseHead>),
     Message(Vec<u8>),
-    End(GrpcStatus),
+    /// With what the service said behind its messages.
+    End(GrpcStatus, Fields),
 }
 
 impl Vm {
@@ -58,16 +61,22 @@ impl Vm {
                 if conversation.closed {
                     return None;
                 }
+                if let Some(head) = conversation.stream.take_initial() {
+                    return Some(Heard::Initial(head));
+                }
                 if let Some(message) = conversation.stream.receive() {
                     return Some(Heard::Message(message));
                 }
                 let status = conversation.stream.status()?;
                 conversation.closed = true;
-                Some(Heard::End(status))
+                let trailing = conversation.stream.take_trailing().unwrap_or_default();
+                Some(Heard::End(status, trailing))
             });
             match heard.flatten() {
+                Some(Heard::Initial(head)) => self.tell_initial(root, token, stream, head, at.again())?,
                 Some(Heard::Message(message)) => self.tell_message(root, token, stream, message, at.again())?,
-                Some(Heard::End(status)) => {
+                Some(Heard::End(status, trailing)) => {
+                    self.tell_trailing(root, token, stream, trailing, at.again())?;
                     self.tell_close(root, token, stream, &status, at.again())?;
                     self.with(|data| {
                         if let Some(root) = data.contexts.root(root) {

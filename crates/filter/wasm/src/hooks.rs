@@ -13,20 +13,17 @@
 
 use std::rc::Rc;
 
-use postrider_filter_api::{Action, Ended, Filter, Flow, Hooks, LocalReply, State, Stream, StreamInfo};
+use postrider_filter_api::{Action, Ended, Filter, Flow, Hooks, State, Stream, StreamInfo};
 
+use crate::asked::Phase;
 use crate::contexts::{Half, Kind, Passing};
 use crate::data::At;
 use crate::flow::Verdict;
-use crate::maps::{REQUEST_HEADERS, REQUEST_TRAILERS, RESPONSE_HEADERS, RESPONSE_TRAILERS, View};
+use crate::maps::View;
+use crate::replies::{closed, failure};
 use crate::seat::{Absent, Machine, Seat};
+use crate::side::{Side, held};
 use crate::vm::{Fault, OnHeaders};
-
-/// What an answer is called that a failure makes.
-const FAILED: &str = "wasm_fail_stream";
-
-/// What a module that closes a stream leaves.
-const CLOSED: &str = "wasm_close_stream";
 
 /// A plugin as the pipeline sees it.
 pub(crate) struct Hosted {
@@ -34,36 +31,6 @@ pub(crate) struct Hosted {
     pub(crate) hooks: Hooks,
     /// Bytes of a message that may be held; 0 is no limit.
     pub(crate) limit: usize,
-}
-
-/// A message of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Request,
-    Response,
-}
-
-impl Side {
-    fn half(self, stream: &mut Passing) -> &mut Half {
-        match self {
-            Side::Request => &mut stream.request,
-            Side::Response => &mut stream.response,
-        }
-    }
-
-    fn headers(self) -> u32 {
-        match self {
-            Side::Request => REQUEST_HEADERS,
-            Side::Response => RESPONSE_HEADERS,
-        }
-    }
-
-    fn trailers(self) -> u32 {
-        match self {
-            Side::Request => REQUEST_TRAILERS,
-            Side::Response => RESPONSE_TRAILERS,
-        }
-    }
 }
 
 /// A stream that this plugin has nothing to do with any more.
@@ -187,7 +154,7 @@ impl Hosted {
     }
 
     /// The machine that a stream began in, and its context there; `None` when the stream is none of this plugin's.
-    fn known(&self, state: State) -> Option<(Rc<Machine>, u32)> {
+    pub(crate) fn known(&self, state: State) -> Option<(Rc<Machine>, u32)> {
         let State::Number(number) = state else { return None };
         let machine = self.seat.alive(u32::try_from(number >> 32).ok()?)?;
         Some((machine, number as u32))
@@ -221,7 +188,7 @@ impl Hosted {
 
     /// The machine failed with this stream in hand.
     #[cold]
-    fn fail(&self, state: &mut State, stream: &Stream<'_>, fault: &Fault) -> Action {
+    pub(crate) fn fail(&self, state: &mut State, stream: &Stream<'_>, fault: &Fault) -> Action {
         *state = DONE;
         if *fault != Fault::Dead {
             self.seat.fault(stream.route, fault, stream.host.now());
@@ -274,7 +241,7 @@ impl Hosted {
     }
 
     /// A head that goes on, with what follows it.
-    fn after_head(&self, half: &mut Half, side: Side, machine: &Machine, end: bool) -> Action {
+    pub(crate) fn after_head(&self, half: &mut Half, side: Side, machine: &Machine, end: bool) -> Action {
         if end || !self.looks_at_bodies(side, machine) || !machine.vm.program.analysis.continues_streams {
             return Action::Continue;
         }
@@ -296,7 +263,7 @@ impl Hosted {
         Action::Take
     }
 
-    fn pause(&self, half: &mut Half, stream: &Stream<'_>) -> Action {
+    pub(crate) fn pause(&self, half: &mut Half, stream: &Stream<'_>) -> Action {
         half.bell = Some(stream.resumer.clone());
         Action::Pause
     }
@@ -480,195 +447,5 @@ impl Hosted {
             }
             action => Ok(action),
         }
-    }
-
-    /// A pause is over, or something came for whoever waits.
-    fn on_resumed(&self, side: Side, machine: &Machine, id: u32, stream: &mut Stream<'_>) -> Result<Action, Fault> {
-        self.hear(machine, id, stream)?;
-        let vm = &machine.vm;
-        let settled = vm.with(|data| {
-            let passing = data.contexts.stream(id)?;
-            for edit in passing.edits.drain(..) {
-                stream.info.route_is_stale |= edit.map() == REQUEST_HEADERS;
-                edit.apply(stream);
-            }
-            if let Some(reply) = passing.reply.take() {
-                return Some(Action::Respond(reply));
-            }
-            if passing.closed {
-                return Some(Action::Respond(closed()));
-            }
-            let half = side.half(passing);
-            if std::mem::take(&mut half.continued) {
-                half.stopped = false;
-                half.bell = None;
-                half.hidden = 0;
-                half.kept = 0;
-                return Some(match half.head_waits.take() {
-                    Some(end) => self.after_head(half, side, machine, end),
-                    None => Action::Continue,
-                });
-            }
-            Some(self.pause(half, stream))
-        });
-        Ok(settled.flatten().unwrap_or(Action::Done))
-    }
-
-    /// Tells the module what came for this stream.
-    fn hear(&self, machine: &Machine, id: u32, stream: &mut Stream<'_>) -> Result<(), Fault> {
-        loop {
-            let next = machine.vm.with(|data| data.contexts.stream(id)?.inbox.pop_front());
-            match next.flatten() {
-                Some(delivery) => machine.vm.tell(delivery, At::Stream(stream))?,
-                None => return Ok(()),
-            }
-        }
-    }
-
-    /// What goes on of a message that was taken over.
-    fn flow(&self, side: Side, state: &mut State, stream: &mut Stream<'_>) -> Flow {
-        let number = match state {
-            State::Number(number) if *number != u64::MAX => *number,
-            _ => return Flow::Release,
-        };
-        let Some((machine, id)) = self.known(State::Number(number)) else {
-            return as_flow(self.fail(state, stream, &Fault::Dead));
-        };
-        if let Err(fault) = self.hear(&machine, id, stream) {
-            return as_flow(self.fail(state, stream, &fault));
-        }
-        let limit = if self.limit == 0 { usize::MAX } else { self.limit };
-        let flow = machine.vm.with(|data| {
-            let passing = data.contexts.stream(id)?;
-            for edit in passing.edits.drain(..) {
-                stream.info.route_is_stale |= edit.map() == REQUEST_HEADERS;
-                edit.apply(stream);
-            }
-            if let Some(reply) = passing.reply.take() {
-                return Some(Flow::Respond(reply));
-            }
-            if passing.closed {
-                return Some(Flow::Respond(closed()));
-            }
-            let half = side.half(passing);
-            let course = half.course.as_mut()?;
-            if std::mem::take(&mut half.continued) {
-                half.stopped = false;
-                course.release();
-            }
-            let flow = course.next(half.stopped, &mut |piece| held(side, stream).replace(piece));
-            if let Some(flow) = flow {
-                if matches!(flow, Flow::Release) {
-                    half.course = None;
-                    half.bell = None;
-                }
-                return Some(flow);
-            }
-            half.bell = Some(stream.resumer.clone());
-            let is_full = course.waiting() >= limit;
-            if is_full && course.gathers() {
-                return Some(Flow::Respond(too_large(side)));
-            }
-            Some(if is_full || course.ended { Flow::Wait } else { Flow::Want })
-        });
-        flow.flatten().unwrap_or(Flow::Release)
-    }
-}
-
-/// The hooks that a manifest may leave out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Head,
-    Body,
-    Trailers,
-}
-
-impl Seat {
-    /// Whether a hook is to be called: a manifest may name those that are.
-    #[inline]
-    pub(crate) fn wants(&self, side: Side, phase: Phase) -> bool {
-        let phases = &self.plugin.phases;
-        phases.is_empty() || {
-            let name = match (side, phase) {
-                (Side::Request, Phase::Head) => "request_headers",
-                (Side::Request, Phase::Body) => "request_body",
-                (Side::Request, Phase::Trailers) => "request_trailers",
-                (Side::Response, Phase::Head) => "response_headers",
-                (Side::Response, Phase::Body) => "response_body",
-                (Side::Response, Phase::Trailers) => "response_trailers",
-            };
-            phases.iter().any(|known| known == name)
-        }
-    }
-}
-
-fn held<'a>(side: Side, stream: &'a mut Stream<'_>) -> &'a mut postrider_filter_api::Body {
-    match side {
-        Side::Request => stream.request_body,
-        Side::Response => stream.response_body,
-    }
-}
-
-fn as_flow(action: Action) -> Flow {
-    match action {
-        Action::Respond(reply) => Flow::Respond(reply),
-        _ => Flow::Release,
-    }
-}
-
-fn failure(status: u16) -> Box<LocalReply> {
-    Box::new(LocalReply { status, details: FAILED.into(), ..LocalReply::default() })
-}
-
-fn closed() -> Box<LocalReply> {
-    // No answer: the stream is cut off.
-    Box::new(LocalReply { status: 0, details: CLOSED.into(), ..LocalReply::default() })
-}
-
-fn too_large(side: Side) -> Box<LocalReply> {
-    let (status, body, details) = match side {
-        Side::Request => (413, &b"Payload Too Large"[..], "request_payload_too_large"),
-        Side::Response => (500, &b"Internal Server Error"[..], "response_payload_too_large"),
-    };
-    Box::new(LocalReply { status, body: body.into(), details: details.into(), ..LocalReply::default() })
-}
-
-/// What the pipeline is asked for.
-pub(crate) fn hooks_of(seat: &Seat, machine: Option<&Machine>) -> Hooks {
-    let Some(machine) = machine else {
-        // Whether it comes back is for each request to see.
-        return Hooks {
-            request_headers: true,
-            request_body: true,
-            request_trailers: true,
-            response_headers: true,
-            response_body: true,
-            response_trailers: true,
-            complete: true,
-            ..Hooks::default()
-        };
-    };
-    let functions = &machine.vm.functions;
-    if !functions.sees_streams() {
-        // It counts all the same whether its machine works.
-        let fails = !matches!(seat.plugin.failure, crate::program::Failure::Open);
-        return Hooks { request_headers: fails, ..Hooks::default() };
-    }
-    let stops = seat.plugin.stops_heads_alone;
-    Hooks {
-        request_headers: true,
-        request_body: functions.on_request_body.is_some() && seat.wants(Side::Request, Phase::Body)
-            || stops && functions.on_request_headers.is_some(),
-        request_trailers: functions.on_request_trailers.is_some() && seat.wants(Side::Request, Phase::Trailers)
-            || functions.on_request_body.is_some()
-            || stops,
-        response_headers: functions.on_response_headers.is_some() || functions.on_response_body.is_some(),
-        response_body: functions.on_response_body.is_some() && seat.wants(Side::Response, Phase::Body)
-            || stops && functions.on_response_headers.is_some(),
-        response_trailers: functions.on_response_trailers.is_some() && seat.wants(Side::Response, Phase::Trailers)
-            || functions.on_response_body.is_some()
-            || stops,
-        complete: true,
-        ..Hooks::default()
     }
 }

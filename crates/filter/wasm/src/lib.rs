@@ -1,7 +1,9 @@
 //! The proxy-wasm host: modules in WebAssembly as filters, on wasmtime.
 //!
 //! ```text
-//! filter ── hooks ──> seat ── machine ──> vm (an instance per VM key and worker)
+//! requests    ── hooks ──────> seat ── machine ──> vm (an instance per VM key and worker)
+//! connections ── connections ─>│
+//! access logs ── logger ──────>│
 //!                      │ one per plugin     │ the module calls through `abi`, on `data`:
 //!                      │ and worker         └──> contexts, the current Stream, calls under way
 //!                      └ counts, circuit, failure policy
@@ -15,8 +17,10 @@
 
 mod abi;
 mod analysis;
+mod asked;
 mod cache;
 mod config;
+mod connections;
 mod contexts;
 mod data;
 mod delivery;
@@ -25,13 +29,18 @@ mod engine;
 mod flow;
 mod grpc;
 mod hooks;
+mod logger;
 mod maps;
+mod message;
 mod pairs;
 mod program;
 mod properties;
 mod queues;
+mod replies;
+mod resumed;
 mod seat;
 mod shared;
+mod side;
 mod status;
 mod ticker;
 mod vm;

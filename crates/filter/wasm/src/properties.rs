@@ -10,7 +10,8 @@ use postrider_model::cel::Expression;
 use postrider_model::{Node, Value};
 
 use crate::data::{Data, Parts};
-use crate::status::{BAD_ARGUMENT, NOT_FOUND};
+use crate::message;
+use crate::status::{BAD_ARGUMENT, NOT_FOUND, SERIALIZATION_FAILURE};
 
 /// Most paths that a machine keeps read: a module uses a handful.
 const KEPT: usize = 256;
@@ -31,6 +32,12 @@ pub(crate) struct Paths {
 /// Where a path leads.
 enum Property {
     Stream(Path),
+    /// Metadata as the message that it is.
+    Message(Path),
+    /// The node as the message that it is.
+    WholeNode,
+    /// A group of properties, which is no value itself.
+    Group,
     /// The stream's cluster, which may not have been reached yet.
     ClusterName,
     Node(Vec<String>),
@@ -42,6 +49,9 @@ enum Property {
     Written(String),
     Nothing,
 }
+
+/// What stands in front of properties.
+const GROUPS: [&str; 7] = ["request", "response", "connection", "source", "destination", "upstream", "xds"];
 
 /// What modules wrote that is no text.
 #[derive(Default)]
@@ -58,11 +68,17 @@ impl Property {
             ["plugin_vm_id"] => Property::PluginVmId,
             ["cluster_name"] | ["xds", "cluster_name"] => Property::ClusterName,
             ["listener_direction"] | ["xds", "listener_direction"] => Property::Direction,
+            ["node"] | ["xds", "node"] => Property::WholeNode,
             ["node", rest @ ..] | ["xds", "node", rest @ ..] => {
                 Property::Node(rest.iter().map(|word| (*word).to_owned()).collect())
             }
             words => match (Path::parse(words), words) {
                 (Some(path), _) => Property::Stream(path),
+                (None, [group]) if GROUPS.contains(group) => Property::Group,
+                (None, [.., name]) if name.ends_with("metadata") => {
+                    let inside: Vec<&str> = words.iter().copied().chain(["filter_metadata"]).collect();
+                    Path::parse(&inside).map_or(Property::Nothing, Property::Message)
+                }
                 (None, [name]) => Property::Written((*name).to_owned()),
                 (None, _) => Property::Nothing,
             },
@@ -70,8 +86,11 @@ impl Property {
     }
 }
 
-/// Puts the value at `path` into `scratch`; `false` when there is none.
-pub(crate) fn read(data: &mut Data, path: &[u8]) -> bool {
+/// Puts the value at `path` into `scratch`.
+///
+/// # Errors
+/// There is none, or it cannot be handed over.
+pub(crate) fn read(data: &mut Data, path: &[u8]) -> Result<(), u32> {
     data.scratch.clear();
     let property = match data.paths.known.get(path) {
         Some(known) => known.clone(),
@@ -84,8 +103,29 @@ pub(crate) fn read(data: &mut Data, path: &[u8]) -> bool {
             property
         }
     };
+    if matches!(*property, Property::Group) {
+        return Err(SERIALIZATION_FAILURE);
+    }
+    if find(data, &property) { Ok(()) } else { Err(NOT_FOUND) }
+}
+
+fn find(data: &mut Data, property: &Property) -> bool {
     let target = data.target();
-    match &*property {
+    match property {
+        Property::Message(path) => {
+            let scratch = &mut data.scratch;
+            let written = data.present.parts(target, |parts| {
+                let metadata = path.metadata(&facts(&parts))?;
+                message::metadata(metadata, scratch);
+                Some(())
+            });
+            written.flatten().is_some()
+        }
+        Property::WholeNode => {
+            let Some(node) = data.with_host(|host| host.node()) else { return false };
+            message::node(&node, &mut data.scratch);
+            true
+        }
         Property::Stream(path) => {
             let scratch = &mut data.scratch;
             data.present.parts(target, |parts| path.write(&facts(&parts), scratch)).unwrap_or(false)
@@ -118,18 +158,18 @@ pub(crate) fn read(data: &mut Data, path: &[u8]) -> bool {
             data.scratch.extend_from_slice(&0i64.to_le_bytes());
             true
         }
-        Property::Nothing => false,
+        Property::Group | Property::Nothing => false,
     }
 }
 
 pub(crate) fn facts<'a>(parts: &Parts<'a>) -> Facts<'a> {
     Facts {
-        request: Some(parts.request),
+        request: parts.request,
         response: parts.response,
         trailers: Some(parts.response_trailers),
         info: parts.info,
         route: parts.route,
-        server_name: parts.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
+        server_name: parts.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()).or(parts.server_name),
     }
 }
 
@@ -201,8 +241,7 @@ pub(crate) fn write(data: &mut Data, path: &[u8], value: &[u8]) -> Result<(), u3
     let name = String::from_utf8_lossy(path).into_owned();
     let once = data.paths.write_once.contains(&name);
     let target = data.target();
-    let written = data.present.stream(target, |stream| {
-        let info = &mut *stream.info;
+    let written = data.present.info(target, |info| {
         if once && find_written(info, &name, &mut Vec::new()) {
             return Err(BAD_ARGUMENT);
         }

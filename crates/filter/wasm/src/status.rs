@@ -9,3 +9,4 @@ pub(crate) const INVALID_MEMORY_ACCESS: u32 = 6;
 pub(crate) const EMPTY: u32 = 7;
 pub(crate) const CAS_MISMATCH: u32 = 8;
 pub(crate) const INTERNAL_FAILURE: u32 = 10;
+pub(crate) const UNIMPLEMENTED: u32 = 12;

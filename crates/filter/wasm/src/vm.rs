@@ -88,8 +88,15 @@ pub(crate) struct Functions {
     pub(crate) on_log: Call<u32>,
     pub(crate) on_done: Call<u32, u32>,
     on_delete: Call<u32>,
+    pub(crate) on_new_connection: Call<u32, u32>,
+    pub(crate) on_downstream_data: Call<(u32, u32, u32), u32>,
+    pub(crate) on_upstream_data: Call<(u32, u32, u32), u32>,
+    pub(crate) on_downstream_close: Call<(u32, u32)>,
+    pub(crate) on_upstream_close: Call<(u32, u32)>,
     pub(crate) on_http_call_response: Call<(u32, u32, u32, u32, u32)>,
+    pub(crate) on_grpc_initial: Call<(u32, u32, u32)>,
     pub(crate) on_grpc_receive: Call<(u32, u32, u32)>,
+    pub(crate) on_grpc_trailing: Call<(u32, u32, u32)>,
     pub(crate) on_grpc_close: Call<(u32, u32, u32)>,
 }
 
@@ -111,7 +118,14 @@ impl Functions {
             on_log: finder.find("proxy_on_log", 0)?,
             on_done: finder.find("proxy_on_done", 1)?,
             on_delete: finder.find("proxy_on_delete", 0)?,
+            on_new_connection: finder.find("proxy_on_new_connection", 0)?,
+            on_downstream_data: finder.find("proxy_on_downstream_data", 0)?,
+            on_upstream_data: finder.find("proxy_on_upstream_data", 0)?,
+            on_downstream_close: finder.find("proxy_on_downstream_connection_close", 0)?,
+            on_upstream_close: finder.find("proxy_on_upstream_connection_close", 0)?,
             on_http_call_response: finder.find("proxy_on_http_call_response", 0)?,
+            on_grpc_initial: finder.find("proxy_on_grpc_receive_initial_metadata", 0)?,
+            on_grpc_trailing: finder.find("proxy_on_grpc_receive_trailing_metadata", 0)?,
             on_grpc_receive: finder.find("proxy_on_grpc_receive", 0)?,
             on_grpc_close: finder.find("proxy_on_grpc_close", 0)?,
         })
@@ -125,6 +139,17 @@ impl Functions {
             || self.on_response_headers.is_some()
             || self.on_response_body.is_some()
             || self.on_response_trailers.is_some()
+            || self.ends_streams()
+            || self.on_context_create.is_some()
+    }
+
+    /// Some function is called for each connection, whatever it brings.
+    pub(crate) fn sees_connections(&self) -> bool {
+        self.on_new_connection.is_some()
+            || self.on_downstream_data.is_some()
+            || self.on_upstream_data.is_some()
+            || self.on_downstream_close.is_some()
+            || self.on_upstream_close.is_some()
             || self.ends_streams()
             || self.on_context_create.is_some()
     }
@@ -426,6 +451,7 @@ impl Vm {
         for bell in left.iter().flat_map(Contexts::bells) {
             bell.resume();
         }
+        left.iter().for_each(Contexts::close_connections);
         // With the contexts go timers and calls.
     }
 }

@@ -272,6 +272,7 @@ impl Exchange<'_> {
                 ResponseParse::Complete { consumed, facts } => {
                     upstream.input.consume(consumed, buffers);
                     if !facts.interim {
+                        self.pipe.hear_initial(&self.head, !facts.framing.has_body());
                         self.decoder = Some(BodyDecoder::new(facts.framing, limits));
                     }
                     Ok(!facts.interim && !facts.framing.has_body())
@@ -317,6 +318,8 @@ impl Exchange<'_> {
     fn end(&self) -> Ended {
         let http = self.head.status();
         let of = |fields: &Fields| status(fields);
+        let all_in_one = self.trailers.is_empty() && of(&self.head.fields).is_some();
+        self.pipe.hear_trailing(if all_in_one { &self.head.fields } else { &self.trailers });
         let said = of(&self.trailers).or_else(|| of(&self.head.fields));
         let status = match said {
             Some(status) if status.is_ok() && !self.unframer.is_empty() => {

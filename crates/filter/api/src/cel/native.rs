@@ -42,6 +42,14 @@ impl Path {
         })
     }
 
+    /// The metadata that it leads to, where it leads to a whole one.
+    pub fn metadata<'a>(&self, facts: &Facts<'a>) -> Option<&'a Metadata> {
+        match facts.attribute(self.root) {
+            Some(Data::Metadata(metadata)) if self.words.is_empty() => Some(metadata),
+            _ => None,
+        }
+    }
+
     /// Appends its value; `false` when there is none now.
     pub fn write(&self, facts: &Facts<'_>, out: &mut Vec<u8>) -> bool {
         let Some(mut value) = facts.attribute(self.root) else { return false };

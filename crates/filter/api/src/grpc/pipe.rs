@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use postrider_http::{Fields, ResponseHead};
+
 use super::GrpcStatus;
 
 /// Bytes that may wait in one direction. A message that finds the queue below this is taken whole.
@@ -23,6 +25,10 @@ pub struct GrpcPipe {
     /// The filter has gone, and the service has so much time to go as well.
     left: Cell<Option<Duration>>,
     ended: RefCell<Option<GrpcStatus>>,
+    /// The filter wants to see these.
+    keeps_metadata: Cell<bool>,
+    initial: RefCell<Option<Option<ResponseHead>>>,
+    trailing: RefCell<Option<Fields>>,
     /// Of the task.
     waker: RefCell<Option<Waker>>,
     /// Of the filter.
@@ -67,6 +73,9 @@ impl GrpcPipe {
             finished: Cell::new(false),
             left: Cell::new(None),
             ended: RefCell::default(),
+            keeps_metadata: Cell::new(false),
+            initial: RefCell::default(),
+            trailing: RefCell::default(),
             waker: RefCell::default(),
             wake,
         }
@@ -170,6 +179,33 @@ impl GrpcPipe {
         if self.left.get().is_none() {
             self.incoming.push(message);
             self.wake_filter();
+        }
+    }
+
+    pub(super) fn keep_metadata(&self) {
+        self.keeps_metadata.set(true);
+    }
+
+    pub(super) fn take_initial(&self) -> Option<Option<ResponseHead>> {
+        self.initial.take()
+    }
+
+    pub(super) fn take_trailing(&self) -> Option<Fields> {
+        self.trailing.take()
+    }
+
+    /// For the task: the service began to answer. With nothing behind its head, that is metadata of the end.
+    pub fn hear_initial(&self, head: &ResponseHead, end: bool) {
+        if self.keeps_metadata.get() {
+            *self.initial.borrow_mut() = Some((!end).then(|| head.clone()));
+            self.wake_filter();
+        }
+    }
+
+    /// For the task: what stands behind the answers, before [`GrpcPipe::end`].
+    pub fn hear_trailing(&self, fields: &Fields) {
+        if self.keeps_metadata.get() {
+            *self.trailing.borrow_mut() = Some(fields.clone());
         }
     }
 

@@ -14,7 +14,7 @@ fn answer(status: u16, lines: &[(&str, &str)], body: &str) -> Answer {
     for (name, value) in lines {
         head.fields.append_name(name.as_bytes(), value.as_bytes()).unwrap();
     }
-    Answer { head, body: body.as_bytes().to_vec() }
+    Answer { head, body: body.as_bytes().to_vec(), trailers: Default::default() }
 }
 
 /// A call in each hook, whose answer goes to `x-out` of the message of that side.

@@ -148,7 +148,7 @@ fn authz() {
         for (name, value) in lines {
             head.fields.append_name(name.as_bytes(), value.as_bytes()).unwrap();
         }
-        Ok(Answer { head, body: body.as_bytes().to_vec() })
+        Ok(Answer { head, body: body.as_bytes().to_vec(), trailers: Default::default() })
     };
     let cases = [
         (json!({ "cluster": "authz" }), answer(200, &[("x-user", "alice")], ""), Outcome::Passed),

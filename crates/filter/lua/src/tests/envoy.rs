@@ -73,7 +73,7 @@ fn origin(call: &Call) -> Result<Answer, CallFailure> {
         body.push_str(&format!("{}: {}|", text(field.name), text(field.value)));
     }
     let body = if path == "/empty" { Vec::new() } else { [body.as_bytes(), &call.body].concat() };
-    Ok(Answer { head, body })
+    Ok(Answer { head, body, trailers: Default::default() })
 }
 
 fn trial(script: &str) -> Trial {

@@ -58,7 +58,7 @@ fn another_service_decides_who_may_pass() {
             assert_eq!(call.head.fields.get_name(b"x-user"), Some(&b"eve"[..]));
             let mut head = ResponseHead::new();
             head.set_status(status);
-            Ok(Answer { head, body: b"no".to_vec() })
+            Ok(Answer { head, body: b"no".to_vec(), trailers: Default::default() })
         });
         assert_eq!(outcome, expected);
         assert_eq!(trial.request_header("x-allowed").is_some(), status == 200);

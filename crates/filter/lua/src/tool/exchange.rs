@@ -222,7 +222,7 @@ fn answer(outcome: CannedOutcome) -> Result<Answer, CallFailure> {
                 // One that no message can carry would not have arrived.
                 let _ = head.fields.append_name(name.as_bytes(), &value);
             }
-            Ok(Answer { head, body })
+            Ok(Answer { head, body, trailers: Default::default() })
         }
         CannedOutcome::Timeout => Err(CallFailure::Timeout),
         CannedOutcome::Failure => Err(CallFailure::Upstream),

@@ -313,6 +313,11 @@ fn grpc_stream(
         None => {}
         Some(Err(_)) => return Ok(INTERNAL_FAILURE),
         Some(Ok(stream)) => {
+            if data.program.acts("proxy_on_grpc_receive_initial_metadata", 0)
+                || data.program.acts("proxy_on_grpc_receive_trailing_metadata", 0)
+            {
+                stream.keep_metadata();
+            }
             if let Some(root) = data.contexts.root(root) {
                 root.conversations.push((token, Conversation::new(stream)));
             }

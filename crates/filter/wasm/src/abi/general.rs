@@ -9,7 +9,7 @@ use super::{Answer, Guest, bytes, give, put, put_number, split, status};
 use crate::analysis::Abi;
 use crate::data::Data;
 use crate::properties;
-use crate::status::{BAD_ARGUMENT, INVALID_MEMORY_ACCESS, NOT_FOUND, OK};
+use crate::status::{BAD_ARGUMENT, INVALID_MEMORY_ACCESS, OK};
 use crate::vm::schedule_tick;
 
 pub(super) fn define(linker: &mut Linker<Data>, abi: Abi) -> wasmtime::Result<()> {
@@ -99,8 +99,8 @@ fn get_property(mut guest: Guest<'_>, path: u32, length: u32, out: u32, out_leng
         Ok(path) => path,
         Err(status) => return Ok(status),
     };
-    if !properties::read(data, path) {
-        return Ok(NOT_FOUND);
+    if let Err(status) = properties::read(data, path) {
+        return Ok(status);
     }
     give(&mut guest, out, out_length)
 }

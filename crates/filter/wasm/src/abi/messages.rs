@@ -1,12 +1,11 @@
 //! Headers, trailers, bodies and other buffers.
 
 use postrider_filter_api::Body;
-use postrider_http::Fields;
 use wasmtime::Linker;
 
 use super::{Answer, Guest, allocate, bytes, give, put_number, split, status, tell};
 use crate::contexts::Half;
-use crate::data::Data;
+use crate::data::{Data, Flow};
 use crate::edits::{Edit, MAX_EDITS};
 use crate::maps::{
     CALL_HEADERS, CALL_TRAILERS, GRPC_INITIAL, GRPC_TRAILING, REQUEST_HEADERS, REQUEST_TRAILERS, RESPONSE_HEADERS,
@@ -31,7 +30,6 @@ pub(super) fn define(linker: &mut Linker<Data>) -> wasmtime::Result<()> {
 
 /// Lets `act` look at a map; `None` for one that is not to be seen now.
 fn with_map<T>(data: &mut Data, map: u32, act: impl FnOnce(View<'_>, &mut Vec<u8>) -> T) -> Option<T> {
-    static NO_FIELDS: std::sync::OnceLock<Fields> = std::sync::OnceLock::new();
     let target = data.target();
     let scratch = &mut data.scratch;
     match map {
@@ -43,7 +41,7 @@ fn with_map<T>(data: &mut Data, map: u32, act: impl FnOnce(View<'_>, &mut Vec<u8
             }
             data.present.parts(target, |parts| {
                 let view = match map {
-                    REQUEST_HEADERS => View::Request(parts.request),
+                    REQUEST_HEADERS => parts.request.map_or(View::Nothing, View::Request),
                     REQUEST_TRAILERS => View::Trailers(parts.request_trailers),
                     RESPONSE_HEADERS => parts.response.map_or(View::Nothing, View::Response),
                     _ => View::Trailers(parts.response_trailers),
@@ -52,10 +50,9 @@ fn with_map<T>(data: &mut Data, map: u32, act: impl FnOnce(View<'_>, &mut Vec<u8
             })
         }
         CALL_HEADERS => data.received.head.as_ref().map(|head| act(View::Response(head), scratch)),
-        // The worker tells an answer's head and body, and of a conversation its messages.
-        GRPC_INITIAL | GRPC_TRAILING | CALL_TRAILERS => {
-            Some(act(View::Trailers(NO_FIELDS.get_or_init(Fields::new)), scratch))
-        }
+        CALL_TRAILERS => Some(act(View::Trailers(&data.received.trailers), scratch)),
+        GRPC_INITIAL => Some(act(data.received.initial.as_ref().map_or(View::Nothing, View::Response), scratch)),
+        GRPC_TRAILING => Some(act(View::Trailers(&data.received.trailing), scratch)),
         _ => None,
     }
 }
@@ -162,6 +159,8 @@ fn change(guest: &mut Guest<'_>, map: u32, edit: impl FnOnce(&[u8]) -> Result<Ed
 /// The types of buffers.
 const REQUEST_BODY: u32 = 0;
 const RESPONSE_BODY: u32 = 1;
+const DOWNSTREAM_DATA: u32 = 2;
+const UPSTREAM_DATA: u32 = 3;
 const CALL_BODY: u32 = 4;
 const GRPC_MESSAGE: u32 = 5;
 const VM_CONFIGURATION: u32 = 6;
@@ -188,6 +187,14 @@ fn with_buffer<T>(data: &mut Data, buffer: u32, act: impl FnOnce(&[u8], &mut Vec
                 }),
             }
         }
+        DOWNSTREAM_DATA | UPSTREAM_DATA => {
+            contexts.connection(target).ok_or(NOT_FOUND)?;
+            let wanted = flow(buffer);
+            present.link(target, |link| match &link.data {
+                Some((at, held)) if *at == wanted => act(held, scratch),
+                _ => act(&[], scratch),
+            })
+        }
         CALL_BODY => Some(act(&received.body, scratch)).filter(|_| received.head.is_some()),
         GRPC_MESSAGE => Some(act(&received.message, scratch)),
         VM_CONFIGURATION => Some(act(&program.configuration, scratch)),
@@ -195,6 +202,10 @@ fn with_buffer<T>(data: &mut Data, buffer: u32, act: impl FnOnce(&[u8], &mut Vec
         _ => None,
     };
     found.ok_or(NOT_FOUND)
+}
+
+fn flow(buffer: u32) -> Flow {
+    if buffer == DOWNSTREAM_DATA { Flow::Down } else { Flow::Up }
 }
 
 fn get_buffer_status(mut guest: Guest<'_>, buffer: u32, out_length: u32, out_flags: u32) -> Answer {
@@ -231,6 +242,13 @@ fn set_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, length: u32, 
     };
     let target = data.target();
     let Data { contexts, present, .. } = data;
+    if matches!(buffer, DOWNSTREAM_DATA | UPSTREAM_DATA) {
+        let done = present.link(target, |link| match &mut link.data {
+            Some((at, held)) if *at == flow(buffer) => edit(held, start as usize, length as usize, new),
+            _ => Err(NOT_FOUND),
+        });
+        return status(done.unwrap_or(Err(NOT_FOUND)));
+    }
     if buffer > RESPONSE_BODY {
         return Ok(if buffer > LAST { BAD_ARGUMENT } else { NOT_FOUND });
     }

@@ -12,11 +12,12 @@ use crate::contexts::Passing;
 use crate::data::Data;
 use crate::maps::{REQUEST_HEADERS, REQUEST_TRAILERS};
 use crate::pairs;
-use crate::status::{BAD_ARGUMENT, INVALID_MEMORY_ACCESS, NOT_FOUND, OK};
+use crate::status::{BAD_ARGUMENT, INVALID_MEMORY_ACCESS, NOT_FOUND, OK, UNIMPLEMENTED};
 
 /// The types of streams.
 const REQUEST: u32 = 0;
 const RESPONSE: u32 = 1;
+const DOWNSTREAM: u32 = 2;
 const UPSTREAM: u32 = 3;
 
 pub(super) fn define(linker: &mut Linker<Data>, abi: Abi) -> wasmtime::Result<()> {
@@ -40,8 +41,17 @@ pub(super) fn define(linker: &mut Linker<Data>, abi: Abi) -> wasmtime::Result<()
 fn continue_stream(mut guest: Guest<'_>, kind: u32) -> Answer {
     let data = guest.data_mut();
     let target = data.target();
-    if !matches!(kind, REQUEST | RESPONSE) {
-        return Ok(BAD_ARGUMENT);
+    match kind {
+        REQUEST | RESPONSE => {}
+        DOWNSTREAM => {
+            if let Some(handle) = data.contexts.connection(target) {
+                handle.resume();
+            }
+            return Ok(OK);
+        }
+        // As in Envoy: what stops there goes on with what comes next.
+        UPSTREAM => return Ok(UNIMPLEMENTED),
+        _ => return Ok(BAD_ARGUMENT),
     }
     let Some(stream) = data.contexts.stream(target) else { return Ok(OK) };
     let half = if kind == REQUEST { &mut stream.request } else { &mut stream.response };
@@ -61,6 +71,12 @@ fn close_stream(mut guest: Guest<'_>, kind: u32) -> Answer {
         (REQUEST | RESPONSE, Some(stream)) => {
             stream.closed = true;
             ring(stream);
+            Ok(OK)
+        }
+        (DOWNSTREAM | UPSTREAM, _) => {
+            if let Some(handle) = data.contexts.connection(target) {
+                handle.close();
+            }
             Ok(OK)
         }
         (..=UPSTREAM, _) => Ok(OK),

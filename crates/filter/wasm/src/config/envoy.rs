@@ -1,4 +1,4 @@
-//! `envoy.filters.http.wasm` (`envoy.extensions.filters.http.wasm.v3.Wasm`).
+//! `envoy.extensions.wasm.v3.PluginConfig`, which Envoy's filters and loggers have.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,14 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY, Facts, OnError, Policy};
-use postrider_filter_api::{ConfigError, Factory};
+use postrider_filter_api::{ConfigError, WatchedFile};
 use postrider_filter_plugin::read::keep;
-use postrider_filter_plugin::{Code, Missing, json};
+use postrider_filter_plugin::{Code, Edition, json};
 use postrider_model::{Fields, Value, ValueError};
 
 use super::MAX_MODULE_BYTES;
-use super::factory::{Wasm, next_id, try_out};
+use super::factory::{next_id, try_out};
 use crate::program::{Failure, Plugin, Program, Source};
-
-pub(super) const KIND: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
 
 /// Engines that modules may be meant for: each of them runs what the other ones run.
 const RUNTIMES: [&str; 3] = ["envoy.wasm.runtime.v8", "envoy.wasm.runtime.wasmtime", "envoy.wasm.runtime.wamr"];
@@ -26,27 +24,47 @@ const RELOAD_BASE: Duration = Duration::from_secs(1);
 /// How much longer in the end.
 const RELOAD_GROWTH: u32 = 10;
 
-/// Reads a configuration, compiles its code and tries it out.
-pub(super) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    let mut fields = value.fields().map_err(|error| vec![error])?;
-    let mut errors = Vec::new();
-    let plugin = match keep(fields.map("config"), &mut errors) {
-        Some(Some(config)) => read(name, config, &mut errors),
-        Some(None) => {
-            errors.push(fields.error("config", "there is no `config`"));
-            None
+/// A plugin as `PluginConfig` describes it, tried out.
+pub(super) struct Read {
+    pub(super) facts: Arc<Facts>,
+    /// `None` while its code is not here.
+    pub(super) plugin: Option<Arc<Plugin>>,
+    pub(super) files: Vec<WatchedFile>,
+    pub(super) edition: Option<Edition>,
+}
+
+impl Read {
+    /// Reads what has a `config` and nothing else, compiles its code and tries it out. `name` is the place's, for a plugin
+    /// without one.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(super) fn of(name: &str, value: &Value) -> Result<Read, ConfigError> {
+        let mut fields = value.fields().map_err(|error| vec![error])?;
+        let mut errors = Vec::new();
+        let plugin = match keep(fields.map("config"), &mut errors) {
+            Some(Some(config)) => read(name, config, &mut errors),
+            Some(None) => {
+                errors.push(fields.error("config", "there is no `config`"));
+                None
+            }
+            None => None,
+        };
+        errors.extend(fields.finish().err().into_iter().flatten());
+        match plugin {
+            Some(plugin) if errors.is_empty() => Ok(plugin),
+            _ => Err(errors),
         }
-        None => None,
-    };
-    errors.extend(fields.finish().err().into_iter().flatten());
-    match plugin {
-        Some(plugin) if errors.is_empty() => Ok(plugin),
-        _ => Err(errors),
+    }
+
+    /// Whether reading it now would give the same.
+    pub(super) fn is_current(&self) -> bool {
+        self.plugin.is_some() && self.edition.as_ref().is_none_or(Edition::is_current)
     }
 }
 
 /// `PluginConfig`
-fn read(filter: &str, mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Arc<dyn Factory>> {
+fn read(place: &str, mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Read> {
     let name = text(&mut fields, "name", errors);
     let root_id = text(&mut fields, "root_id", errors);
     let configuration = any(&mut fields, "configuration", errors);
@@ -71,7 +89,7 @@ fn read(filter: &str, mut fields: Fields<'_>, errors: &mut ConfigError) -> Optio
     };
     let policy = Policy { on_error, cpu: DEFAULT_CPU, memory: DEFAULT_MEMORY, ..Policy::default() };
     let facts = Arc::new(Facts {
-        name: if name.is_empty() { filter.to_owned() } else { name },
+        name: if name.is_empty() { place.to_owned() } else { name },
         version: String::new(),
         runtime: "wasm",
         source: vm.code.source.clone(),
@@ -81,7 +99,7 @@ fn read(filter: &str, mut fields: Fields<'_>, errors: &mut ConfigError) -> Optio
         schema: None,
     });
     if vm.code.missing.is_some() {
-        return Some(Arc::new(Missing::new((*facts).clone(), None)));
+        return Some(Read { facts, plugin: None, files: Vec::new(), edition: None });
     }
     let source = Source {
         code: &vm.code.text,
@@ -102,7 +120,7 @@ fn read(filter: &str, mut fields: Fields<'_>, errors: &mut ConfigError) -> Optio
     let plugin = Arc::new(Plugin {
         id: next_id(),
         program,
-        facts,
+        facts: facts.clone(),
         root_id,
         configuration,
         failure,
@@ -116,7 +134,7 @@ fn read(filter: &str, mut fields: Fields<'_>, errors: &mut ConfigError) -> Optio
         return None;
     }
     let edition = vm.code.edition();
-    Some(Arc::new(Wasm { plugin, schema: None, files: vm.code.files, edition }))
+    Some(Read { facts, plugin: Some(plugin), files: vm.code.files, edition })
 }
 
 /// What `VmConfig` says.

@@ -1,4 +1,5 @@
-//! A plugin with the configurations that routes may see.
+//! `envoy.filters.http.wasm` (`envoy.extensions.filters.http.wasm.v3.Wasm`): a plugin with the configurations that routes
+//! may see.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -9,13 +10,26 @@ use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream, WatchedFile,
 };
-use postrider_filter_plugin::{Edition, Override, Schema, json};
+use postrider_filter_plugin::{Edition, Missing, Override, Schema, json};
 use postrider_model::{Value, ValueError};
 
-use crate::hooks::{Hosted, hooks_of};
+use super::envoy::Read;
+use crate::asked::hooks_of;
+use crate::hooks::Hosted;
 use crate::program::Plugin;
 use crate::seat::Seat;
 use crate::vm::Vm;
+
+pub(super) const KIND: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
+
+/// Builds the filter of requests.
+pub(super) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+    let Read { facts, plugin, files, edition } = Read::of(name, value)?;
+    Ok(match plugin {
+        Some(plugin) => Arc::new(Wasm { plugin, schema: None, files, edition }),
+        None => Arc::new(Missing::new((*facts).clone(), None)),
+    })
+}
 
 pub(super) struct Wasm {
     pub(super) plugin: Arc<Plugin>,

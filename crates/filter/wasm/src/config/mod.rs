@@ -1,7 +1,9 @@
-//! From configurations to filters: Envoy's Wasm filter, and plugin manifests.
+//! From configurations to filters and loggers: Envoy's, and plugin manifests.
 
+mod connections;
 mod envoy;
 mod factory;
+mod logger;
 mod manifest;
 
 use postrider_filter_api::Registry;
@@ -12,6 +14,8 @@ const MAX_MODULE_BYTES: u64 = 64 << 20;
 
 /// Makes the host known by the types of its configurations.
 pub fn register(registry: &mut Registry) {
-    registry.register(envoy::KIND, envoy::build);
+    registry.register(factory::KIND, factory::build);
+    registry.register_network(connections::KIND, connections::build);
+    registry.register_logger(logger::KIND, logger::build);
     register_runtimes(registry, &["wasm"], manifest::build);
 }

@@ -224,5 +224,9 @@ fn what_a_plugin_may_not_call_it_does_not() {
     let mut trial = Trial::of(build(postrider_filter_plugin::KIND, &manifest).unwrap(), None);
     trial.head(true);
     assert_eq!((trial.noted("other").as_deref(), trial.noted("service").as_deref()), (Some("2"), Some("0")));
-    assert!(trial.host.answer(Ok(Answer { head: ResponseHead::new(), body: Vec::new() })));
+    assert!(trial.host.answer(Ok(Answer {
+        head: ResponseHead::new(),
+        body: Vec::new(),
+        trailers: Default::default()
+    })));
 }

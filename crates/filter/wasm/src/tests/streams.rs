@@ -249,7 +249,7 @@ const WAITS: &str = r#"
 fn answer(body: &str) -> postrider_filter_api::Answer {
     let mut head = postrider_http::ResponseHead::new();
     head.set_status(202);
-    postrider_filter_api::Answer { head, body: body.as_bytes().to_vec() }
+    postrider_filter_api::Answer { head, body: body.as_bytes().to_vec(), trailers: Default::default() }
 }
 
 #[test]
