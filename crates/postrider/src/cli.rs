@@ -10,6 +10,8 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use postrider_telemetry::log::Level;
 
+#[cfg(feature = "golang")]
+use crate::commands::go_process;
 use crate::commands::{
     certs, completion, convert, demo_upstream, doctor, explain, migrate, plugin, top, validate, version,
 };
@@ -56,6 +58,10 @@ enum Named {
     Version(version::Arguments),
     /// Serve a small HTTP origin to try things with
     DemoUpstream(demo_upstream::Arguments),
+    /// Serve a Go library to the proxy that starts this
+    #[cfg(feature = "golang")]
+    #[command(name = postrider_filter_golang::PROCESS_COMMAND, hide = true)]
+    GoProcess(go_process::Arguments),
 }
 
 /// What is to be done.
@@ -73,6 +79,8 @@ pub enum Invocation {
     Completion(completion::Arguments),
     Version(version::Arguments),
     DemoUpstream(demo_upstream::Arguments),
+    #[cfg(feature = "golang")]
+    GoProcess(go_process::Arguments),
 }
 
 /// `run`, by name or without.
@@ -139,6 +147,8 @@ fn named(command: Command, arguments: &[OsString], program: &OsStr) -> Result<In
         Named::Completion(arguments) => Invocation::Completion(arguments),
         Named::Version(arguments) => Invocation::Version(arguments),
         Named::DemoUpstream(arguments) => Invocation::DemoUpstream(arguments),
+        #[cfg(feature = "golang")]
+        Named::GoProcess(arguments) => Invocation::GoProcess(arguments),
     })
 }
 

@@ -7,6 +7,8 @@ pub mod convert;
 pub mod demo_upstream;
 pub mod doctor;
 pub mod explain;
+#[cfg(feature = "golang")]
+pub mod go_process;
 pub mod migrate;
 pub mod plugin;
 pub mod run;

@@ -15,6 +15,8 @@ mod version;
 use std::process::ExitCode;
 
 use cli::Invocation;
+#[cfg(feature = "golang")]
+use commands::go_process;
 use commands::{certs, completion, convert, demo_upstream, doctor, explain, migrate, plugin, top, validate};
 
 /// Half of an HTTP/2 stream's small allocations miss the few that glibc keeps at hand per size; this one keeps them all.
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
         Ok(Invocation::Completion(arguments)) => completion::run(&arguments),
         Ok(Invocation::Version(arguments)) => commands::version::run(&arguments),
         Ok(Invocation::DemoUpstream(arguments)) => demo_upstream::run(&arguments),
+        #[cfg(feature = "golang")]
+        Ok(Invocation::GoProcess(arguments)) => go_process::run(&arguments),
         Err(error) => error.exit(),
     };
     exit.into()

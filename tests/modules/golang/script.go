@@ -2,9 +2,13 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/envoyproxy/envoy/contrib/golang/common/go/api"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -119,6 +123,12 @@ func (s *script) isAsync(name string) bool {
 	return false
 }
 
+// Whether the file is there that a test makes.
+func released(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // Whether the request was answered.
 func (s *script) run(name string, at place) bool {
 	operations, _ := s.config.fields[name].([]any)
@@ -163,6 +173,19 @@ func (s *script) operate(operation map[string]any, at place) bool {
 		return true
 	case "panic":
 		panic(value)
+	case "exit":
+		os.Exit(number("code"))
+	case "fatal":
+		// What Go's runtime ends the process for; nothing recovers it.
+		(&sync.Mutex{}).Unlock()
+	case "hold":
+		for !released(value) {
+			runtime.Gosched()
+		}
+	case "free":
+		for range 3 {
+			debug.FreeOSMemory()
+		}
 	case "metadata_set":
 		info.DynamicMetadata().Set(text("ns"), key, operation["value"])
 	case "metadata_get":

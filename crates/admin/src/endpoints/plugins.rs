@@ -56,6 +56,8 @@ pub(super) fn plugins(control: &dyn Control, request: &Request) -> Reply {
 #[derive(Default)]
 struct Usage {
     memory: u64,
+    /// How often its process was started anew.
+    restarts: u64,
     circuit_open: bool,
     routes: Vec<RouteUsage>,
 }
@@ -94,6 +96,7 @@ fn usages(plugins: &[PluginStatus], counted: &[ScopeValues]) -> Vec<Usage> {
             let Some(route) = behind(prefix).filter(|_| prefix == owner) else { continue };
             if is_whole {
                 usage.memory = cell(scope, "memory_bytes").unwrap_or(0);
+                usage.restarts = cell(scope, "restarts").unwrap_or(0);
                 usage.circuit_open = cell(scope, "circuit_open").unwrap_or(0) != 0;
                 continue;
             }
@@ -156,6 +159,7 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
             "clusters": plugin.clusters,
         },
         "memory_bytes": usage.memory,
+        "restarts": usage.restarts,
         "circuit": circuit(usage),
         "routes": routes.collect::<Vec<_>>(),
         "config": plugin.config,
@@ -172,7 +176,12 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
     if !plugin.version.is_empty() {
         write!(out, " {}", plugin.version)?;
     }
-    writeln!(out, " ({}): circuit {}, {} KiB", plugin.runtime, circuit(usage), usage.memory.div_ceil(1024))?;
+    write!(out, " ({}): circuit {}, {} KiB", plugin.runtime, circuit(usage), usage.memory.div_ceil(1024))?;
+    match usage.restarts {
+        0 => out.push('\n'),
+        1 => writeln!(out, ", its process was started again once")?,
+        times => writeln!(out, ", its process was started again {times} times")?,
+    }
     for place in &plugin.places {
         match place.chain.as_str() {
             "" => writeln!(out, "  in listener {}", place.listener)?,

@@ -91,6 +91,18 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Verdict::Running => 0,
+            Verdict::Replied => 1,
+            Verdict::Continue => 2,
+            Verdict::StopAndBuffer => 3,
+            Verdict::StopAndBufferWatermark => 4,
+            Verdict::StopNoBuffer => 5,
+            Verdict::Unknown(other) => other,
+        }
+    }
+
     pub(crate) fn of(number: u64) -> Verdict {
         match number {
             0 => Verdict::Running,

@@ -10,6 +10,8 @@ use postrider_filter_api::{RouteFacts, StreamInfo, TlsSession};
 use postrider_http::{RequestHead, Version};
 use postrider_model::CertificatePart;
 
+use crate::apart::{Put, Take};
+
 /// Most connections whose certificates are remembered; then all are forgotten.
 const MAX_REMEMBERED: usize = 1024;
 
@@ -88,6 +90,58 @@ impl Facts {
         if info.tls.is_some() || self.tls.is_some() {
             self.tls = info.tls.as_deref().map(|session| Tls::of(info.connection_id, session));
         }
+    }
+
+    pub(crate) fn put(&self, put: &mut Put) {
+        put.number(self.protocol).number(self.status.into()).number(self.attempts.into());
+        for address in [self.downstream_local, self.downstream_remote, self.upstream_local] {
+            put.optional(address.map(|address| address.to_string()).as_ref().map(String::as_bytes));
+        }
+        for text in
+            [&self.upstream_remote, &self.details, &self.route, &self.chain, &self.cluster, &self.virtual_cluster]
+        {
+            put.optional(text.get().map(str::as_bytes));
+        }
+        put.flag(self.tls.is_some());
+        if let Some(tls) = &self.tls {
+            put.number(tls.integers.len() as u64);
+            for (id, value) in &tls.integers {
+                put.number(*id as u64).number(*value);
+            }
+            put.number(tls.texts.len() as u64);
+            for (id, text) in &tls.texts {
+                put.number(*id as u64).bytes(text.as_bytes());
+            }
+        }
+    }
+
+    /// Becomes what was written; stays in part as it was where that is cut off.
+    pub(crate) fn take_from(&mut self, from: &mut Take<'_>) -> Option<()> {
+        self.protocol = from.number()?;
+        self.status = u16::try_from(from.number()?).ok()?;
+        self.attempts = u32::try_from(from.number()?).ok()?;
+        for address in [&mut self.downstream_local, &mut self.downstream_remote, &mut self.upstream_local] {
+            *address = from.optional()?.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        }
+        let texts = [
+            &mut self.upstream_remote,
+            &mut self.details,
+            &mut self.route,
+            &mut self.chain,
+            &mut self.cluster,
+            &mut self.virtual_cluster,
+        ];
+        for text in texts {
+            text.set(from.optional()?.and_then(|text| std::str::from_utf8(text).ok()));
+        }
+        self.tls = None;
+        if from.flag()? {
+            let id = |from: &mut Take<'_>| i32::try_from(from.number()?).ok();
+            let integers = (0..from.number()?).map(|_| Some((id(from)?, from.number()?))).collect::<Option<_>>()?;
+            let texts = (0..from.number()?).map(|_| Some((id(from)?, from.text()?))).collect::<Option<_>>()?;
+            self.tls = Some(Arc::new(Tls { integers, texts }));
+        }
+        Some(())
     }
 
     /// By the SDK's numbers; `None` where there is nothing to tell.
@@ -170,5 +224,26 @@ impl Tls {
             (119, session.of_us(DnsNames).join("\0")),
         ];
         Tls { integers, texts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_taken_as_they_were_put() {
+        let mut facts = Facts { protocol: 2, status: 404, attempts: 3, ..Facts::default() };
+        facts.downstream_remote = Some("127.0.0.1:7".parse().unwrap());
+        facts.details.set(Some("via_upstream"));
+        facts.tls = Some(Arc::new(Tls { integers: vec![(101, 1)], texts: vec![(111, "TLSv1.3".into())] }));
+        let mut put = Put::default();
+        facts.put(&mut put);
+        let mut taken = Facts::default();
+        assert_eq!(taken.take_from(&mut Take(&put.0)), Some(()));
+        assert_eq!(format!("{taken:?}"), format!("{facts:?}"));
+        for cut in 0..put.0.len() {
+            assert_eq!(Facts::default().take_from(&mut Take(&put.0[..cut])), None, "{cut}");
+        }
     }
 }

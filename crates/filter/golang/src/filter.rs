@@ -10,11 +10,12 @@ use postrider_filter_plugin::stat::route as account;
 use postrider_filter_plugin::{Account, Circuit};
 use postrider_telemetry::{Block, info, warning};
 
+use crate::apart::{self, Child, Lane};
 use crate::bells::Side;
 use crate::parsed::Parsed;
 use crate::pool::Pool;
 use crate::questions::Secrets;
-use crate::session::Session;
+use crate::session::{Down, Session};
 
 /// What clients are told of a panic, in Envoy's words.
 const PANIC_BODY: &str = "error happened in filter\r\n";
@@ -118,6 +119,27 @@ impl Plugin {
         }
     }
 
+    /// Its process ended with this stream in hand. The circuit hears nothing of it: there is no calling what is not there.
+    pub(crate) fn lost(&self, stream: &Stream<'_>) {
+        self.account.of(stream.route).inc(account::ERRORS);
+    }
+
+    /// It is not called for a stream.
+    #[cold]
+    #[inline(never)]
+    fn pass_by(&self, stream: &Stream<'_>) -> Action {
+        self.account.of(stream.route).inc(account::BYPASSED);
+        match self.recipe.facts.policy.on_error {
+            OnError::Continue => Action::Done,
+            OnError::Respond(status) => Action::Respond(Box::new(self.recipe.reply(status))),
+        }
+    }
+
+    /// The way to its process from this worker; `None` while it is not there.
+    pub(crate) fn lane(&self, child: &Child, stream: &Stream<'_>) -> Option<Rc<Lane>> {
+        apart::lane_here(child, self.pool.worker, || stream.host.remote())
+    }
+
     fn succeed(&self) {
         if self.circuit.succeed() && self.account.set_circuit_open(false) {
             info!(Filter, "{} works again: its circuit is closed", self.recipe.facts.name);
@@ -139,14 +161,14 @@ impl GoFilter {
             let plugin = &self.plugin;
             if !plugin.circuit.is_closed() && plugin.circuit.is_open(stream.host.now()) {
                 *state = State::Number(PASSED_BY);
-                plugin.account.of(stream.route).inc(account::BYPASSED);
-                return Err(match plugin.recipe.facts.policy.on_error {
-                    OnError::Continue => Action::Done,
-                    OnError::Respond(status) => Action::Respond(Box::new(plugin.recipe.reply(status))),
-                });
+                return Err(plugin.pass_by(stream));
             }
-            if let Some(session) = Session::new(plugin, config) {
-                *state = State::Any(Box::new(session));
+            match Session::new(plugin, config, stream) {
+                Ok(session) => *state = State::Any(Box::new(session)),
+                Err(Down) => {
+                    *state = State::Number(PASSED_BY);
+                    return Err(plugin.pass_by(stream));
+                }
             }
         }
         session(state).ok_or(Action::Done)

@@ -10,9 +10,12 @@
 //! what comes from a goroutine is noted under the stream's lock ([`request`]) and done by the worker when it is woken.
 //! Headers that a goroutine looks at are a copy ([`mirror`]), since the stream's own are out of reach between two hooks.
 //!
+//! A library may run in a process of its own ([`apart`]): then everything that its Go code does is noted.
+//!
 //! It must never let Go code see a stream that is over, and never call into Go with a stream's lock held.
 
 mod abi;
+mod apart;
 mod bells;
 mod config;
 mod elf;
@@ -31,4 +34,5 @@ mod request;
 mod session;
 mod way;
 
+pub use apart::{COMMAND as PROCESS_COMMAND, serve_library};
 pub use config::{register, settle_workers};

@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use postrider_telemetry::{info, warning};
 
-use crate::abi::{HttpConfig, HttpRequest, ProcessState};
+use crate::abi::{HttpConfig, HttpRequest, LOG_AT_END, ProcessState};
 use crate::elf::{self, Inspected};
 use crate::epoch::{Epoch, Sdk};
 use crate::exports;
+use crate::request::{Ends, Request};
 
 /// Most libraries of a process. Each has a runtime of its own, with threads and a heap, for as long as the process lives.
 pub(crate) const MAX_LIBRARIES: usize = 32;
@@ -38,8 +39,9 @@ pub(crate) struct Library {
     file: FileIdentity,
 }
 
+/// Tells files apart, and one that was replaced from what it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileIdentity {
+pub(crate) struct FileIdentity {
     device: u64,
     inode: u64,
     size: u64,
@@ -88,13 +90,7 @@ pub(crate) fn load(path: &Path) -> Result<&'static Library, String> {
     let shown = path.display();
     // A bare name would be looked for where the system's libraries are.
     let path = &std::path::absolute(path).map_err(|error| format!("cannot find {shown}: {error}"))?;
-    let about = std::fs::metadata(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-    let file = FileIdentity {
-        device: about.dev(),
-        inode: about.ino(),
-        size: about.size(),
-        changed: (about.mtime(), about.mtime_nsec()),
-    };
+    let file = FileIdentity::of(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
     // A panic with the lock held leaves a whole list behind.
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = loaded.iter().find(|library| library.path == *path) {
@@ -112,23 +108,16 @@ pub(crate) fn load(path: &Path) -> Result<&'static Library, String> {
             "there are {MAX_LIBRARIES} Go libraries in this process, and none can be unloaded: restart it to load {shown}"
         ));
     }
-    if about.size() > MAX_BYTES {
-        return Err(format!("{shown} has {} bytes; at most {MAX_BYTES} are taken", about.size()));
-    }
-    let content = std::fs::read(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-    let refused = |reason: String| format!("cannot load {shown}: {reason}");
-    let inspected = elf::inspect(&content).map_err(|error| refused(error.to_string()))?;
-    let sdk = Sdk::of(&inspected).map_err(refused)?;
-    check_symbols(&inspected).map_err(refused)?;
+    let examined = examine(path)?;
     let began = Instant::now();
-    let entries = open(path).map_err(refused)?;
+    let entries = open(path).map_err(|reason| format!("cannot load {shown}: {reason}"))?;
     let library: &'static Library = Box::leak(Box::new(Library {
         path: path.to_owned(),
-        passes_strings: contains(&content, PASSES_STRINGS),
+        passes_strings: examined.passes_strings,
         entries,
-        digest: digest(&content),
+        digest: examined.digest,
         file,
-        sdk,
+        sdk: examined.sdk,
     }));
     loaded.push(library);
     info!(
@@ -137,10 +126,79 @@ pub(crate) fn load(path: &Path) -> Result<&'static Library, String> {
         began.elapsed(),
         library.sdk.version.as_deref().unwrap_or("of unknown version"),
         library.sdk.epoch,
-        inspected.go.as_deref().unwrap_or("Go of unknown version"),
+        examined.go.as_deref().unwrap_or("Go of unknown version"),
         loaded.len(),
     );
     Ok(library)
+}
+
+/// What a library's file says of itself. Nothing of it is run.
+pub(crate) struct Examined {
+    pub(crate) sdk: Sdk,
+    pub(crate) digest: String,
+    go: Option<String>,
+    passes_strings: bool,
+}
+
+/// Looks at the library at this path.
+///
+/// # Errors
+/// Why it cannot be what this host runs.
+pub(crate) fn examine(path: &Path) -> Result<Examined, String> {
+    let shown = path.display();
+    let unreadable = |error: std::io::Error| format!("cannot read {shown}: {error}");
+    let size = std::fs::metadata(path).map_err(unreadable)?.size();
+    if size > MAX_BYTES {
+        return Err(format!("{shown} has {size} bytes; at most {MAX_BYTES} are taken"));
+    }
+    let content = std::fs::read(path).map_err(unreadable)?;
+    let refused = |reason: String| format!("cannot load {shown}: {reason}");
+    let inspected = elf::inspect(&content).map_err(|error| refused(error.to_string()))?;
+    let sdk = Sdk::of(&inspected).map_err(refused)?;
+    check_symbols(&inspected).map_err(refused)?;
+    Ok(Examined { sdk, digest: digest(&content), go: inspected.go, passes_strings: contains(&content, PASSES_STRINGS) })
+}
+
+impl FileIdentity {
+    pub(crate) fn of(path: &Path) -> std::io::Result<FileIdentity> {
+        let about = std::fs::metadata(path)?;
+        Ok(FileIdentity {
+            device: about.dev(),
+            inode: about.ino(),
+            size: about.size(),
+            changed: (about.mtime(), about.mtime_nsec()),
+        })
+    }
+}
+
+impl Entries {
+    /// Tells of a stream's end, and has it logged.
+    ///
+    /// # Safety
+    /// The stream is one that this library was given and that is not destroyed, and has so many fields.
+    pub(crate) unsafe fn end(&self, request: *mut Request, ends: &Ends) {
+        // SAFETY: as promised; the states are part of the stream's object.
+        unsafe {
+            if let Some(on_complete) = self.on_complete {
+                on_complete(request.cast());
+            }
+            let states = (&raw mut (*request).states).cast::<ProcessState>();
+            (self.on_log)(
+                request.cast(),
+                LOG_AT_END,
+                states,
+                states.add(1),
+                ends.request_head.0 as u64,
+                ends.request_head.1 as u64,
+                ends.request_trailers.0 as u64,
+                ends.request_trailers.1 as u64,
+                ends.response_head.0 as u64,
+                ends.response_head.1 as u64,
+                ends.response_trailers.0 as u64,
+                ends.response_trailers.1 as u64,
+            );
+        }
+    }
 }
 
 impl Library {

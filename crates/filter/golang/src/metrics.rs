@@ -13,6 +13,8 @@ use postrider_filter_api::Remote;
 use postrider_telemetry::stats::{HistogramStat, Kind, Stat, StatSet, Unit, construct};
 use postrider_telemetry::{Block, WorkerStats};
 
+use crate::apart::statistics;
+
 /// Most statistics that Go code of this process may name: each costs a little memory for good.
 const MAX_NAMED: usize = 10_000;
 
@@ -21,7 +23,11 @@ const MAX_WAITING: usize = 10_000;
 
 /// The statistics of one filter configuration.
 #[derive(Debug, Default)]
-pub(crate) struct Metrics(Mutex<Inner>);
+pub(crate) struct Metrics {
+    inner: Mutex<Inner>,
+    /// Who counts is the proxy, which is another process and knows the configuration by this number.
+    elsewhere: Option<u64>,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -62,20 +68,36 @@ struct Here {
 }
 
 impl Metrics {
+    /// Those of a configuration, in the process of its library.
+    pub(crate) fn elsewhere(key: u64) -> Metrics {
+        Metrics { inner: Mutex::default(), elsewhere: Some(key) }
+    }
+
     /// A number for a statistic of that name, the same for the same name; `None` when there are too many.
     pub(crate) fn define(&self, sort: Sort, name: &str) -> Option<u32> {
         let set = set_of(sort, name)?;
         let mut inner = self.lock();
+        let known = inner.named.len();
         let at = inner.named.iter().position(|named| named.sort == sort && named.set == set).unwrap_or_else(|| {
             inner.named.push(Arc::new(Named { sort, set, value: AtomicU64::new(0) }));
             inner.named.len() - 1
         });
-        u32::try_from(at).ok()
+        let id = u32::try_from(at).ok()?;
+        if let Some(key) = self.elsewhere.filter(|_| at == known) {
+            statistics::define(key, id, sort, name);
+        }
+        Some(id)
     }
 
     /// Counters only grow.
     pub(crate) fn increment(&self, id: u32, offset: i64) {
         let Some(named) = self.named(id) else { return };
+        if let Some(key) = self.elsewhere {
+            if named.sort == Sort::Gauge || offset > 0 {
+                named.value.fetch_add(offset as u64, Ordering::Relaxed);
+            }
+            return statistics::increment(key, id, offset);
+        }
         match named.sort {
             Sort::Counter if offset > 0 => self.add(named, offset.unsigned_abs()),
             Sort::Gauge => self.add(named, offset as u64),
@@ -85,6 +107,14 @@ impl Metrics {
 
     pub(crate) fn record(&self, id: u32, value: u64) {
         let Some(named) = self.named(id) else { return };
+        if let Some(key) = self.elsewhere {
+            match named.sort {
+                Sort::Counter => drop(named.value.fetch_add(value, Ordering::Relaxed)),
+                Sort::Gauge => named.value.store(value, Ordering::Relaxed),
+                Sort::Histogram => {}
+            }
+            return statistics::record(key, id, value);
+        }
         match named.sort {
             Sort::Counter => self.add(named, value),
             Sort::Gauge => {
@@ -140,7 +170,7 @@ impl Metrics {
 
     /// A panic with the lock held leaves whole lists behind.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

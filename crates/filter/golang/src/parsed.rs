@@ -4,13 +4,23 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::abi::HttpConfig;
+use crate::apart::Child;
 use crate::library::Library;
 use crate::metrics::Metrics;
+
+/// Where a library runs.
+#[derive(Debug, Clone)]
+pub(crate) enum Home {
+    /// In this process.
+    Here(&'static Library),
+    /// In one of its own.
+    Apart(Arc<Child>),
+}
 
 /// One parsed or merged configuration.
 #[derive(Debug)]
 pub(crate) struct Parsed {
-    pub(crate) library: &'static Library,
+    pub(crate) home: Home,
     /// Stays for good: Go code may read it when the configuration is gone.
     pub(crate) plugin: &'static str,
     pub(crate) id: u64,
@@ -25,39 +35,69 @@ pub(crate) struct ConfigSlot {
     pub(crate) metrics: Arc<Metrics>,
 }
 
+/// Why there is no parsed configuration: Go code refuses it, and has logged why, or what else it is.
+pub(crate) type Refused = Option<String>;
+
 impl Parsed {
-    /// Has Go code parse a filter's own configuration, a serialised `Any`. `None` when it refuses, which it logs.
+    /// Has Go code parse a filter's own configuration, a serialised `Any`.
     pub(crate) fn of_filter(
-        library: &'static Library,
+        home: &Home,
         plugin: &'static str,
         any: &[u8],
         metrics: &Arc<Metrics>,
         workers: u32,
-    ) -> Option<Arc<Parsed>> {
-        let slot = ConfigSlot { config: config(plugin, any, 0, workers), metrics: metrics.clone() };
-        // Go code gives it back by `finalize`.
-        let slot = Box::into_raw(Box::new(slot));
-        // SAFETY: the texts outlive the call, in which Go code copies them; the structure lives until it is finalized.
-        let id = unsafe { (library.entries.new_config)(slot.cast()) };
-        Parsed::with(library, plugin, id, Vec::new())
+    ) -> Result<Arc<Parsed>, Refused> {
+        let id = match home {
+            Home::Here(library) => accepted(parse_filter(library, plugin, any, metrics, workers))?,
+            Home::Apart(child) => child.parse(plugin, any, Some(metrics))?,
+        };
+        Ok(Parsed::with(home, plugin, id, Vec::new()))
     }
 
     /// The same for a route's.
     pub(crate) fn of_route(
-        library: &'static Library,
+        home: &Home,
         plugin: &'static str,
         any: &[u8],
         workers: u32,
-    ) -> Option<Arc<Parsed>> {
-        let mut config = config(plugin, any, 1, workers);
-        // SAFETY: as above; of a route's configuration Go code keeps nothing of ours.
-        let id = unsafe { (library.entries.new_config)(&raw mut config) };
-        Parsed::with(library, plugin, id, Vec::new())
+    ) -> Result<Arc<Parsed>, Refused> {
+        let id = match home {
+            Home::Here(library) => accepted(parse_route(library, plugin, any, workers))?,
+            Home::Apart(child) => child.parse(plugin, any, None)?,
+        };
+        Ok(Parsed::with(home, plugin, id, Vec::new()))
     }
 
-    fn with(library: &'static Library, plugin: &'static str, id: u64, from: Vec<Arc<Parsed>>) -> Option<Arc<Parsed>> {
-        (id != 0).then(|| Arc::new(Parsed { library, plugin, id, _from: from }))
+    fn with(home: &Home, plugin: &'static str, id: u64, from: Vec<Arc<Parsed>>) -> Arc<Parsed> {
+        Arc::new(Parsed { home: home.clone(), plugin, id, _from: from })
     }
+}
+
+/// Numbers of configurations begin with 1.
+fn accepted(id: u64) -> Result<u64, Refused> {
+    if id == 0 { Err(None) } else { Ok(id) }
+}
+
+/// The number that a library in this process gives a filter's own configuration; 0 when it refuses, which it logs.
+pub(crate) fn parse_filter(
+    library: &Library,
+    plugin: &'static str,
+    any: &[u8],
+    metrics: &Arc<Metrics>,
+    workers: u32,
+) -> u64 {
+    let slot = ConfigSlot { config: config(plugin, any, 0, workers), metrics: metrics.clone() };
+    // Go code gives it back by `finalize`.
+    let slot = Box::into_raw(Box::new(slot));
+    // SAFETY: the texts outlive the call, in which Go code copies them; the structure lives until it is finalized.
+    unsafe { (library.entries.new_config)(slot.cast()) }
+}
+
+/// The same of a route's.
+pub(crate) fn parse_route(library: &Library, plugin: &'static str, any: &[u8], workers: u32) -> u64 {
+    let mut config = config(plugin, any, 1, workers);
+    // SAFETY: as above; of a route's configuration Go code keeps nothing of ours.
+    unsafe { (library.entries.new_config)(&raw mut config) }
 }
 
 /// The name of a plugin, for good.
@@ -97,8 +137,11 @@ pub(crate) unsafe fn finalize(slot: *mut c_void) {
 
 impl Drop for Parsed {
     fn drop(&mut self) {
-        // SAFETY: the number is of this library, and nobody uses it any more.
-        unsafe { (self.library.entries.destroy_config)(self.id, 0) };
+        match &self.home {
+            // SAFETY: the number is of this library, and nobody uses it any more.
+            Home::Here(library) => unsafe { (library.entries.destroy_config)(self.id, 0) },
+            Home::Apart(child) => child.forget(self.id),
+        }
     }
 }
 
@@ -123,18 +166,23 @@ impl RouteParsed {
             return known;
         }
         merged.retain(|(_, merged)| merged.strong_count() > 0);
-        let (library, plugin) = (self.own.library, self.own.plugin);
-        // SAFETY: the name outlives the call, and both numbers are of this library and in use.
-        let id = unsafe {
-            (library.entries.merge_config)(plugin.as_ptr().cast(), plugin.len() as u64, parent.id, self.own.id)
+        let plugin = self.own.plugin;
+        let id = match &self.own.home {
+            // SAFETY: the name outlives the call, and both numbers are of this library and in use.
+            Home::Here(library) => unsafe {
+                (library.entries.merge_config)(plugin.as_ptr().cast(), plugin.len() as u64, parent.id, self.own.id)
+            },
+            // Manifests, which alone have libraries apart, take the most specific configuration as it is.
+            Home::Apart(_) => 0,
         };
-        match Parsed::with(library, plugin, id, vec![parent.clone(), self.own.clone()]) {
-            Some(made) => {
+        match id {
+            1.. => {
+                let made = Parsed::with(&self.own.home, plugin, id, vec![parent.clone(), self.own.clone()]);
                 merged.push((parent.id, Arc::downgrade(&made)));
                 made
             }
             // Numbers only grow: there is always one.
-            None => self.own.clone(),
+            0 => self.own.clone(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use postrider_filter_api::Remote;
 
+use crate::apart::Outlet;
 use crate::bells::{Bells, Side};
 use crate::request::Request;
 
@@ -18,9 +19,17 @@ const MAX_FREE: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) worker: u32,
-    remote: Remote,
+    way: Way,
     /// Objects that Go's collector gave back.
     free: Mutex<Vec<Free>>,
+}
+
+/// The way back to the worker from other threads.
+#[derive(Debug)]
+enum Way {
+    Thread(Remote),
+    /// It is in another process.
+    Process(Outlet),
 }
 
 /// An object that nobody uses.
@@ -44,15 +53,27 @@ impl Pool {
     /// The pool of the calling worker. It stays for as long as the process lives: Go's collector gives objects back when it
     /// likes.
     pub(crate) fn here(worker: u32, remote: impl FnOnce() -> Remote) -> &'static Pool {
-        HERE.get().unwrap_or_else(|| {
-            let pool: &'static Pool = Box::leak(Box::new(Pool { worker, remote: remote(), free: Mutex::default() }));
-            HERE.set(Some(pool));
-            pool
-        })
+        HERE.get().unwrap_or_else(|| Pool::make(worker, Way::Thread(remote())))
     }
 
-    pub(crate) fn remote(&self) -> &Remote {
-        &self.remote
+    /// The pool of a worker's streams in a process of their own, for the thread that does what the worker says.
+    pub(crate) fn of_process(worker: u32, outlet: Outlet) -> &'static Pool {
+        Pool::make(worker, Way::Process(outlet))
+    }
+
+    fn make(worker: u32, way: Way) -> &'static Pool {
+        let pool: &'static Pool = Box::leak(Box::new(Pool { worker, way, free: Mutex::default() }));
+        HERE.set(Some(pool));
+        pool
+    }
+
+    /// Where the worker is in another process, the way there.
+    #[inline]
+    pub(crate) fn outlet(&self) -> Option<&Outlet> {
+        match &self.way {
+            Way::Thread(_) => None,
+            Way::Process(outlet) => Some(outlet),
+        }
     }
 
     /// The calling thread is this pool's worker.
@@ -88,18 +109,23 @@ impl Pool {
 
     /// Rings the bells of a stream, on its worker and not within this call.
     pub(crate) fn wake(&self, stream: u64) {
-        // Of a worker that has ended, the streams have, too.
-        let _ = self.remote.post(move || {
-            let bells = WAITING.with_borrow(|waiting| waiting.get(&stream).cloned());
-            if let Some(bells) = bells {
-                Side::BOTH.into_iter().for_each(|side| bells.ring(side));
-            }
-        });
+        if let Way::Thread(remote) = &self.way {
+            // Of a worker that has ended, the streams have, too.
+            let _ = remote.post(move || ring(stream));
+        }
     }
 
     /// A panic with the lock held leaves a whole list behind.
     fn lock(&self) -> MutexGuard<'_, Vec<Free>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Rings the bells of a stream of this worker.
+pub(crate) fn ring(stream: u64) {
+    let bells = WAITING.with_borrow(|waiting| waiting.get(&stream).cloned());
+    if let Some(bells) = bells {
+        Side::BOTH.into_iter().for_each(|side| bells.ring(side));
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) enum Question {
     Secret(String),
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Found(Vec<u8>),
     Missing,

@@ -22,7 +22,7 @@ use crate::bells::Side;
 use crate::facts::Facts;
 use crate::heads::{self, Edit};
 use crate::library::Library;
-use crate::mirror::Mirror;
+use crate::mirror::{Mirror, Size};
 use crate::pool::Pool;
 use crate::questions::{Question, Secrets, Seen};
 
@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     /// The one place for answers that are texts: Go code copies them before it asks again.
     pub(crate) slot: Vec<u8>,
     pub(crate) posts: VecDeque<Post>,
+    /// Questions of goroutines on their way to another process.
+    pub(crate) asked: Vec<Asked>,
     /// What runs it; the last one that did when the stream is over.
     pub(crate) library: Option<&'static Library>,
     pub(crate) secrets: Secrets,
@@ -99,12 +101,58 @@ pub(crate) enum Post {
     AddData(Side, Vec<u8>),
     Inject(Side, Vec<u8>),
     Edit(Side, Part, Edit),
-    Metadata { namespace: String, key: String, value: Value },
-    FilterState { key: String, value: String },
+    Metadata {
+        namespace: String,
+        key: String,
+        value: Value,
+    },
+    FilterState {
+        key: String,
+        value: String,
+    },
     ClearRoute,
     Host(UpstreamOverride),
     DrainConnection,
-    Question(Question, Out),
+    Question(Question, Asker),
+    /// Go code in another process changed a part of a body that it was shown.
+    Body(Side, u64, Splice),
+    /// The process that had the stream is gone.
+    Lost,
+}
+
+/// A change of bytes.
+#[derive(Debug, Clone)]
+pub(crate) enum Splice {
+    /// So many at the front are taken away.
+    Drain(usize),
+    Set(Vec<u8>),
+    Prepend(Vec<u8>),
+    Append(Vec<u8>),
+}
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub(crate) enum Asker {
+    Goroutine(Out),
+    /// Somebody in the stream's process, by a number.
+    Process(u64),
+}
+
+/// A goroutine's question, by the number that the proxy knows it by.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) id: u64,
+    pub(crate) question: Question,
+    pub(crate) out: Out,
+}
+
+/// What is told of a stream's fields at its end.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ends {
+    pub(crate) request_head: Size,
+    pub(crate) request_trailers: Size,
+    pub(crate) response_head: Size,
+    pub(crate) response_trailers: Size,
 }
 
 /// Where an answer goes: memory of a goroutine that waits for it.
@@ -142,6 +190,32 @@ impl Request {
         }
     }
 
+    /// Another stream begins, with a plugin's configuration of that number.
+    pub(crate) fn prepare(
+        &mut self,
+        plugin: &'static str,
+        config: u64,
+        stream: u64,
+        library: Option<&'static Library>,
+        secrets: Secrets,
+    ) {
+        self.go.plugin_name = plugin.as_ptr().cast();
+        self.go.plugin_name_len = plugin.len() as u64;
+        self.go.config_id = config;
+        let at = ptr::from_mut(&mut self.go);
+        for (side, state) in Side::BOTH.into_iter().zip(&mut self.states) {
+            state.request = at;
+            state.is_encoding = crate::library::flag(side == Side::Response);
+            *state.state.get_mut() = Phase::WaitingHeader as i32;
+        }
+        *self.go.is_processing_log.get_mut() = 0;
+        let mut shared = self.lock();
+        shared.begin();
+        shared.stream = stream;
+        shared.library = library;
+        shared.secrets = secrets;
+    }
+
     /// Nothing that can panic in a way that matters runs behind the lock.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -175,6 +249,9 @@ impl Request {
 
     /// Notes what the worker is to do, and wakes it unless it is in a call into Go for this stream.
     pub(crate) fn post(&self, shared: &mut Shared, post: Post) {
+        if let Some(outlet) = self.pool.outlet() {
+            return outlet.post(self, shared, post);
+        }
         shared.posts.push_back(post);
         let looks_anyway = !matches!(shared.view, View::None);
         if !looks_anyway && !shared.woken && shared.stream != 0 {
@@ -239,11 +316,29 @@ impl Shared {
         }
     }
 
+    pub(crate) fn announce_all(&mut self, ends: &Ends) {
+        let [request, response] = &mut self.courses;
+        request.headers.announce(ends.request_head);
+        request.trailers.announce(ends.request_trailers);
+        response.headers.announce(ends.response_head);
+        response.trailers.announce(ends.response_trailers);
+    }
+
+    /// Go code is told of all fields once more, to log them. `answered`: there is a response.
+    pub(crate) fn open_all(&mut self, ends: &Ends, answered: bool) {
+        for (side, trailers) in [(Side::Request, ends.request_trailers), (Side::Response, ends.response_trailers)] {
+            let course = self.course(side);
+            course.headers_open = side == Side::Request || answered;
+            course.trailers_open = trailers.0 > 0;
+        }
+    }
+
     /// The stream is over. Go code may still hold what it read of its fields, until it gives the object back.
     pub(crate) fn end(&mut self) {
         self.destroyed = true;
         self.view = View::None;
         self.posts.clear();
+        self.asked.clear();
         self.woken = false;
         self.stream = 0;
         self.secrets = Secrets::default();
@@ -256,6 +351,16 @@ impl Course {
         self.last_buffer += 1;
         self.buffers.push_back(Buffer { id: self.last_buffer, bytes });
         self.last_buffer
+    }
+
+    /// A part of a body that has this number elsewhere, where only those in `held` have not gone on.
+    pub(crate) fn show(&mut self, id: u64, bytes: Vec<u8>, held: &[u64]) {
+        self.keep(held);
+        self.buffers.push_back(Buffer { id, bytes });
+    }
+
+    pub(crate) fn keep(&mut self, held: &[u64]) {
+        self.buffers.retain(|buffer| held.contains(&buffer.id));
     }
 
     pub(crate) fn buffer(&mut self, id: u64) -> Option<&mut Vec<u8>> {
@@ -282,12 +387,29 @@ impl Post {
             Post::ClearRoute => stream.info.route_is_stale = true,
             Post::Host(chosen) => stream.info.upstream_override = Some(chosen),
             Post::DrainConnection => stream.info.drain_connection = true,
+            Post::Body(side, id, splice) => {
+                if let Some(buffer) = shared.course(side).buffer(id) {
+                    splice.make(buffer);
+                }
+            }
             Post::Continue(..)
             | Post::Reply(..)
             | Post::Panic(..)
             | Post::AddData(..)
             | Post::Inject(..)
-            | Post::Question(..) => {}
+            | Post::Question(..)
+            | Post::Lost => {}
+        }
+    }
+}
+
+impl Splice {
+    pub(crate) fn make(self, buffer: &mut Vec<u8>) {
+        match self {
+            Splice::Drain(count) => drop(buffer.drain(..count.min(buffer.len()))),
+            Splice::Set(bytes) => *buffer = bytes,
+            Splice::Prepend(bytes) => drop(buffer.splice(..0, bytes)),
+            Splice::Append(bytes) => buffer.extend_from_slice(&bytes),
         }
     }
 }

@@ -18,70 +18,88 @@ use std::borrow::Cow;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use postrider_filter_api::plugin::OnError;
 use postrider_filter_api::{Action, Body, Ended, Flow, LocalReply, Stream};
 use postrider_http::{HeaderId, Method};
 use postrider_telemetry::error;
 
-use crate::abi::{DESTROYED_EARLY, DESTROYED_NORMALLY, LOG_AT_END, Phase, ProcessState, Verdict};
+use crate::abi::{DESTROYED_EARLY, DESTROYED_NORMALLY, Phase, Verdict};
+use crate::apart::Lane;
 use crate::bells::{Bells, Side};
 use crate::epoch::Epoch;
 use crate::filter::Plugin;
 use crate::heads;
-use crate::library::Entries;
-use crate::mirror::size_of;
-use crate::parsed::Parsed;
+use crate::library::Library;
+use crate::mirror::{Each, Size, size_of};
+use crate::parsed::{Home, Parsed};
 use crate::pool;
 use crate::questions::Seen;
-use crate::request::{Part, Post, Request, View};
+use crate::request::{Asker, Ends, Part, Post, Request, View};
 use crate::way::Way;
 
 pub(crate) struct Session {
     /// Ours until it is destroyed; then Go's collector says when it is free.
     request: NonNull<Request>,
     stream: u64,
+    /// The way to the process that the library runs in.
+    lane: Option<Rc<Lane>>,
     bells: Rc<Bells>,
     ways: [Way; 2],
     config: Arc<Parsed>,
     plugin: Rc<Plugin>,
     /// The plugin failed, and its policy is that the stream goes on without it.
     failed: bool,
+    /// The process that had the stream is gone, and it was answered for that.
+    gone: bool,
     /// It failed, whatever its policy is.
     pub(crate) faulted: bool,
     destroyed: bool,
 }
 
+/// The process of the stream's library is not there now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Down;
+
+/// What Go code is shown.
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    Head { end: bool, size: Size },
+    Data { end: bool, buffer: u64, len: usize },
+    Trailers { size: Size },
+}
+
 impl Session {
-    pub(crate) fn new(plugin: &Rc<Plugin>, config: &Arc<Parsed>) -> Option<Session> {
-        let request = NonNull::new(plugin.pool.take())?;
+    /// # Errors
+    /// The library runs in a process of its own, which is not there.
+    pub(crate) fn new(plugin: &Rc<Plugin>, config: &Arc<Parsed>, stream: &Stream<'_>) -> Result<Session, Down> {
+        let lane = match &config.home {
+            Home::Here(_) => None,
+            Home::Apart(child) => Some(plugin.lane(child, stream).ok_or(Down)?),
+        };
+        let request = NonNull::new(plugin.pool.take()).ok_or(Down)?;
         let stream = pool::next_stream();
+        let library = match &config.home {
+            Home::Here(library) => Some(*library),
+            Home::Apart(_) => None,
+        };
         // SAFETY: nobody else has the object.
-        let go = unsafe { &mut *request.as_ptr() };
-        go.go.plugin_name = config.plugin.as_ptr().cast();
-        go.go.plugin_name_len = config.plugin.len() as u64;
-        go.go.config_id = config.id;
-        let at = ptr::from_mut(&mut go.go);
-        for (side, state) in Side::BOTH.into_iter().zip(&mut go.states) {
-            state.request = at;
-            state.is_encoding = crate::library::flag(side == Side::Response);
-            *state.state.get_mut() = Phase::WaitingHeader as i32;
+        let prepared = unsafe { &mut *request.as_ptr() };
+        prepared.prepare(config.plugin, config.id, stream, library, plugin.recipe.secrets.clone());
+        if let Some(lane) = &lane {
+            lane.begin(stream, config.id, request);
         }
-        *go.go.is_processing_log.get_mut() = 0;
-        let mut shared = go.lock();
-        shared.begin();
-        shared.stream = stream;
-        shared.library = Some(config.library);
-        shared.secrets = plugin.recipe.secrets.clone();
-        drop(shared);
-        Some(Session {
+        Ok(Session {
             request,
             stream,
+            lane,
             bells: Rc::default(),
             ways: Default::default(),
             config: config.clone(),
             plugin: plugin.clone(),
             failed: false,
+            gone: false,
             faulted: false,
             destroyed: false,
         })
@@ -102,7 +120,7 @@ impl Session {
 
     /// A head came.
     pub(crate) fn head(&mut self, side: Side, stream: &mut Stream<'_>, end: bool) -> Action {
-        if self.failed {
+        if self.failed || self.gone {
             return Action::Done;
         }
         let tunnel = stream.request.method() == Method::Connect
@@ -127,10 +145,7 @@ impl Session {
             course.headers.announce(size);
             course.headers_open = true;
         }
-        let verdict = self.enter(side, stream, |entries, state| {
-            // SAFETY: the state is of the stream's object; the fields are announced as they are.
-            unsafe { (entries.on_header)(state, u64::from(end), size.0 as u64, size.1 as u64) }
-        });
+        let verdict = self.enter(side, stream, Call::Head { end, size });
         self.drain(side, stream);
         self.after_head(side, stream, verdict)
     }
@@ -336,13 +351,10 @@ impl Session {
         let way = self.way(side);
         let (bytes, end) = (std::mem::take(&mut way.pending), way.ended);
         way.told_end = end;
-        let len = bytes.len() as u64;
+        let len = bytes.len();
         self.request().set_phase(side, Phase::ProcessingData);
         let buffer = self.request().lock().course(side).push(bytes);
-        let verdict = self.enter(side, stream, |entries, state| {
-            // SAFETY: the state is of the stream's object; the buffer is one of its.
-            unsafe { (entries.on_data)(state, u64::from(end), buffer, len) }
-        });
+        let verdict = self.enter(side, stream, Call::Data { end, buffer, len });
         self.drain(side, stream);
         if !self.failed && self.way(side).reply.is_none() {
             self.data_went(side, verdict);
@@ -389,10 +401,7 @@ impl Session {
             course.trailers.announce(size);
             course.trailers_open = true;
         }
-        let verdict = self.enter(side, stream, |entries, state| {
-            // SAFETY: the state is of the stream's object; the fields are announced as they are.
-            unsafe { (entries.on_header)(state, 1, size.0 as u64, size.1 as u64) }
-        });
+        let verdict = self.enter(side, stream, Call::Trailers { size });
         self.drain(side, stream);
         if !self.failed && self.way(side).reply.is_none() {
             self.trailers_went(side, verdict);
@@ -443,12 +452,11 @@ impl Session {
     }
 
     /// Calls into Go.
-    fn enter(
-        &self,
-        side: Side,
-        stream: &mut Stream<'_>,
-        call: impl FnOnce(&Entries, *mut ProcessState) -> u64,
-    ) -> Verdict {
+    fn enter(&self, side: Side, stream: &mut Stream<'_>, call: Call) -> Verdict {
+        let Home::Here(library) = self.config.home else {
+            self.enter_apart(side, stream, call);
+            return Verdict::Running;
+        };
         let began = self.plugin.sampling.take().map(|_| stream.host.now());
         let request = self.request();
         {
@@ -458,7 +466,15 @@ impl Session {
             shared.view = View::of(stream);
         }
         let state = ptr::from_ref(request.state(side)).cast_mut();
-        let verdict = Verdict::of(call(&self.config.library.entries, state));
+        let entries = &library.entries;
+        // SAFETY: the state is of the stream's object; fields are announced as they are, and the buffer is one of its.
+        let verdict = Verdict::of(unsafe {
+            match call {
+                Call::Head { end, size } => (entries.on_header)(state, u64::from(end), size.0 as u64, size.1 as u64),
+                Call::Data { end, buffer, len } => (entries.on_data)(state, u64::from(end), buffer, len as u64),
+                Call::Trailers { size } => (entries.on_header)(state, 1, size.0 as u64, size.1 as u64),
+            }
+        });
         let took = began.map(|began| stream.host.now().saturating_duration_since(began));
         self.plugin.account.called(stream.route, took);
         let mut shared = request.lock();
@@ -477,6 +493,48 @@ impl Session {
         }
         shared.view = View::None;
         verdict
+    }
+
+    /// The same where Go code is in a process of its own: what it decides is posted.
+    #[inline(never)]
+    fn enter_apart(&self, side: Side, stream: &mut Stream<'_>, call: Call) {
+        self.plugin.account.called(stream.route, None);
+        let lane = self.lane.as_ref().filter(|lane| lane.has(self.stream));
+        let mut shared = self.request().lock();
+        let Some(lane) = lane else {
+            // It ended since the stream last had to do with it.
+            shared.posts.push_back(Post::Lost);
+            return;
+        };
+        match call {
+            Call::Head { end, .. } => {
+                let cluster = stream.cluster();
+                shared.facts.take(stream.request, stream.info, stream.route, cluster.as_deref());
+                let tls = stream.info.tls.is_some();
+                match side {
+                    Side::Request => lane.head(self.stream, side, end, &shared.facts, &|call| {
+                        heads::each_of_request(stream.request, tls, call);
+                    }),
+                    Side::Response => lane.head(self.stream, side, end, &shared.facts, &|call| {
+                        heads::each_of_response(stream.response, call);
+                    }),
+                }
+            }
+            Call::Data { end, buffer, .. } => {
+                let course = shared.course(side);
+                let held: Vec<u64> = course.buffers.iter().map(|held| held.id).filter(|id| *id != buffer).collect();
+                let bytes = course.buffer(buffer).map(|bytes| bytes.as_slice()).unwrap_or_default();
+                lane.data(self.stream, side, end, buffer, &held, bytes);
+            }
+            Call::Trailers { .. } => {
+                let held: Vec<u64> = shared.course(side).buffers.iter().map(|held| held.id).collect();
+                let fields = match side {
+                    Side::Request => &*stream.request_trailers,
+                    Side::Response => &*stream.response_trailers,
+                };
+                lane.trailers(self.stream, side, &held, &|call| heads::each_of(fields, call));
+            }
+        }
     }
 
     /// Does what Go code asked for, in order.
@@ -506,23 +564,33 @@ impl Session {
                 way.out.extend_from_slice(&bytes);
                 way.head_free = true;
             }
-            Post::Question(question, out) => {
-                {
-                    let mut shared = self.request().lock();
-                    let seen = Seen {
-                        request: stream.request,
-                        response: stream.response,
-                        trailers: stream.response_trailers,
-                        info: stream.info,
-                        route: stream.route,
-                    };
-                    let answer = question.answer(&seen, &shared.secrets);
-                    // SAFETY: the goroutine that asked waits until it is woken below.
-                    unsafe { out.fill(&question, answer, &mut shared.slot) };
+            Post::Question(question, asker) => {
+                let seen = Seen {
+                    request: stream.request,
+                    response: stream.response,
+                    trailers: stream.response_trailers,
+                    info: stream.info,
+                    route: stream.route,
+                };
+                let mut shared = self.request().lock();
+                let answer = question.answer(&seen, &shared.secrets);
+                match (asker, &self.config.home) {
+                    (Asker::Goroutine(out), Home::Here(library)) => {
+                        // SAFETY: the goroutine that asked waits until it is woken below.
+                        unsafe { out.fill(&question, answer, &mut shared.slot) };
+                        drop(shared);
+                        // SAFETY: the stream is the library's, and not destroyed.
+                        unsafe { (library.entries.answered)(self.request.as_ptr().cast()) };
+                    }
+                    (Asker::Process(number), _) => {
+                        if let Some(lane) = &self.lane {
+                            lane.answer(self.stream, number, &answer);
+                        }
+                    }
+                    (Asker::Goroutine(_), Home::Apart(_)) => {}
                 }
-                // SAFETY: the stream is the library's, and not destroyed.
-                unsafe { (self.config.library.entries.answered)(self.request.as_ptr().cast()) };
             }
+            Post::Lost => self.lost(stream),
             other => other.apply(&mut self.request().lock(), stream),
         }
     }
@@ -541,71 +609,82 @@ impl Session {
         }
     }
 
+    /// The process that had the stream is gone, and what Go code knew of it.
+    #[cold]
+    fn lost(&mut self, stream: &Stream<'_>) {
+        let waits = Side::BOTH.into_iter().find(|side| self.request().phase(*side).is_in_go());
+        // Where nothing waits for Go code, whatever it is next to see fails.
+        let Some(side) = waits.filter(|_| !self.failed) else { return };
+        if !self.faulted {
+            self.plugin.lost(stream);
+        }
+        self.faulted = true;
+        match self.plugin.recipe.facts.policy.on_error {
+            OnError::Continue => self.failed = true,
+            OnError::Respond(status) => {
+                self.gone = true;
+                let reply = self.plugin.recipe.reply(status);
+                self.way(side).reply = Some(Box::new(reply));
+            }
+        }
+    }
+
     /// The stream is over.
     pub(crate) fn end(&mut self, ended: &Ended<'_>) {
-        let library = self.config.library;
-        let recipe = &self.plugin.recipe;
-        if recipe.watches_end() && !self.failed {
-            let request = self.request();
-            {
-                let mut shared = request.lock();
-                shared.facts.take(ended.request, ended.info, ended.route, None);
-                shared.view = View::of_ended(ended);
-                shared.posts.clear();
+        if self.plugin.recipe.watches_end() && !self.failed {
+            match self.config.home {
+                Home::Here(library) => self.end_here(library, ended),
+                Home::Apart(_) => self.end_apart(ended),
             }
-            request.go.is_processing_log.store(1, std::sync::atomic::Ordering::Release);
-            if let Some(on_complete) = library.entries.on_complete {
-                // SAFETY: the stream is the library's, and not destroyed.
-                unsafe { on_complete(self.request.as_ptr().cast()) };
-            }
-            self.log(ended);
-            request.go.is_processing_log.store(0, std::sync::atomic::Ordering::Release);
         }
         self.destroy();
     }
 
-    fn log(&self, ended: &Ended<'_>) {
-        let library = self.config.library;
+    fn end_here(&self, library: &Library, ended: &Ended<'_>) {
         let tls = ended.info.tls.is_some();
         let answered = ended.info.status != 0;
-        let request_head = size_of(&|call| heads::each_of_request(ended.request, tls, call));
-        let response_head = match answered {
-            true => size_of(&|call| heads::each_of_response(ended.response, call)),
-            false => (0, 0),
+        let ends = Ends {
+            request_head: size_of(&|call| heads::each_of_request(ended.request, tls, call)),
+            request_trailers: size_of(&|call| heads::each_of(ended.request_trailers, call)),
+            response_head: match answered {
+                true => size_of(&|call| heads::each_of_response(ended.response, call)),
+                false => (0, 0),
+            },
+            response_trailers: size_of(&|call| heads::each_of(ended.response_trailers, call)),
         };
-        let request_trailers = size_of(&|call| heads::each_of(ended.request_trailers, call));
-        let response_trailers = size_of(&|call| heads::each_of(ended.response_trailers, call));
         let request = self.request();
-        if library.has(Epoch::E4) {
+        {
             let mut shared = request.lock();
-            let sizes =
-                [(Side::Request, request_head, request_trailers), (Side::Response, response_head, response_trailers)];
-            for (side, head, trailers) in sizes {
-                let course = shared.course(side);
-                course.headers.announce(head);
-                course.trailers.announce(trailers);
-                course.headers_open = side == Side::Request || answered;
-                course.trailers_open = trailers.0 > 0;
+            shared.facts.take(ended.request, ended.info, ended.route, None);
+            shared.view = View::of_ended(ended);
+            shared.posts.clear();
+            if library.has(Epoch::E4) {
+                shared.announce_all(&ends);
+                shared.open_all(&ends, answered);
             }
         }
-        let [decoding, encoding] = Side::BOTH.map(|side| ptr::from_ref(request.state(side)).cast_mut());
-        // SAFETY: the stream and its states are the library's, and not destroyed; the fields are announced as they are.
-        unsafe {
-            (library.entries.on_log)(
-                self.request.as_ptr().cast(),
-                LOG_AT_END,
-                decoding,
-                encoding,
-                request_head.0 as u64,
-                request_head.1 as u64,
-                request_trailers.0 as u64,
-                request_trailers.1 as u64,
-                response_head.0 as u64,
-                response_head.1 as u64,
-                response_trailers.0 as u64,
-                response_trailers.1 as u64,
-            );
-        }
+        request.go.is_processing_log.store(1, Ordering::Release);
+        // SAFETY: the stream is the library's, and not destroyed; the fields are announced as they are.
+        unsafe { library.entries.end(self.request.as_ptr(), &ends) };
+        request.go.is_processing_log.store(0, Ordering::Release);
+    }
+
+    #[inline(never)]
+    fn end_apart(&self, ended: &Ended<'_>) {
+        let Some(lane) = self.lane.as_ref().filter(|lane| lane.has(self.stream)) else { return };
+        let mut shared = self.request().lock();
+        shared.facts.take(ended.request, ended.info, ended.route, None);
+        let tls = ended.info.tls.is_some();
+        let response: Each<'_> = &|call| heads::each_of_response(ended.response, call);
+        lane.log(
+            self.stream,
+            &shared.facts,
+            &|call| heads::each_of_request(ended.request, tls, call),
+            (ended.info.status != 0).then_some(response),
+            [&|call| heads::each_of(ended.request_trailers, call), &|call| {
+                heads::each_of(ended.response_trailers, call)
+            }],
+        );
     }
 
     /// Nothing of Go's touches the stream from here on. Goroutines that wait for an answer are woken.
@@ -621,9 +700,19 @@ impl Session {
             let mut shared = request.lock();
             shared.end();
         }
+        let library = match (self.config.home.clone(), &self.lane) {
+            (Home::Here(library), _) => library,
+            (Home::Apart(_), lane) => {
+                if let Some(lane) = lane {
+                    lane.leave(self.stream, early);
+                }
+                // Its process has objects of its own: nobody else has this one.
+                return self.plugin.pool.give_back(self.request.as_ptr());
+            }
+        };
         let reason = if early { DESTROYED_EARLY } else { DESTROYED_NORMALLY };
         // SAFETY: the stream is the library's, and is destroyed once.
-        unsafe { (self.config.library.entries.on_destroy)(self.request.as_ptr().cast(), reason) };
+        unsafe { (library.entries.on_destroy)(self.request.as_ptr().cast(), reason) };
         // Go's collector may have the object from here on.
     }
 }

@@ -26,6 +26,7 @@ pub mod stat {
     postrider_telemetry::stat_set! {
         /// The plugin as a whole; prefix: the plugin.
         pub mod plugin = "plugin";
+        counters { RESTARTS = "restarts" }
         gauges { MEMORY_BYTES = "memory_bytes" }
         flags { CIRCUIT_OPEN = "circuit_open" }
     }
@@ -93,6 +94,11 @@ impl Account {
         true
     }
 
+    /// The process that it runs in was started anew.
+    pub fn restarted(&self) {
+        self.whole().inc(stat::plugin::RESTARTS);
+    }
+
     fn whole(&self) -> &Block {
         self.whole.get_or_init(|| self.stats.block(&stat::plugin::SET, &self.plugin))
     }
@@ -114,7 +120,7 @@ mod tests {
     use super::*;
 
     fn scopes(registry: &Registry) -> Vec<(String, u64)> {
-        registry.read(&[]).iter().map(|scope| (scope.set.scope_name(&scope.prefix), scope.cell(0))).collect()
+        registry.read(&[]).iter().map(|scope| (scope.set.scope_name(&scope.prefix), scope.cell(1))).collect()
     }
 
     #[test]
@@ -135,7 +141,7 @@ mod tests {
         let registry = Registry::new();
         let worker = registry.worker(0);
         let (old, new) = (Account::new(&worker, "p"), Account::new(&worker, "p"));
-        let shown = || registry.read(&[]).iter().map(|scope| scope.cell(1)).max().unwrap_or(0);
+        let shown = || registry.read(&[]).iter().map(|scope| scope.cell(2)).max().unwrap_or(0);
         assert!(old.set_circuit_open(true) && !old.set_circuit_open(true), "told once");
         assert_eq!(shown(), 1);
         assert!(new.set_circuit_open(true));

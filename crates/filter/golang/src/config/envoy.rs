@@ -49,14 +49,15 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         return Err(errors);
     }
     let shown = value.clone();
-    let wanted = Wanted { path: &path, plugin: &plugin, config, merge, overrides: Overrides::Envoy, files };
-    let recipe = |library: &crate::library::Library| Recipe {
+    let wanted =
+        Wanted { path: &path, apart: false, plugin: &plugin, config, merge, overrides: Overrides::Envoy, files };
+    let recipe = |loaded: &super::Loaded<'_>| Recipe {
         facts: Arc::new(Facts {
             name: plugin.clone(),
             version: String::new(),
             runtime: "envoy-golang",
-            source: library.path.display().to_string(),
-            digest: library.digest.clone(),
+            source: loaded.path.display().to_string(),
+            digest: loaded.digest.to_owned(),
             policy: Policy {
                 on_error: OnError::Respond(PANIC_STATUS),
                 // Envoy has none: a plugin that panics is called again with the next request.

@@ -28,12 +28,13 @@ const BEHIND_HEADS: [(&str, &str); 4] = [
 pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let manifest = Manifest::read_with(value, Code::machine)?;
     let mut errors = refused(&manifest);
-    let plugin = plugin_name(&manifest, &mut errors);
+    let Options { plugin, apart } = options(&manifest, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
     }
     let wanted = Wanted {
         path: &manifest.code.source,
+        apart,
         plugin: &plugin,
         config: any::of_object(&manifest.config),
         merge: MergePolicy::MostSpecific,
@@ -42,7 +43,7 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     };
     let facts = manifest.facts(RUNTIME);
     let facts = Facts { policy: unbounded(facts.policy.clone()), ..facts };
-    let recipe = |_: &crate::library::Library| Recipe {
+    let recipe = |_: &super::Loaded<'_>| Recipe {
         facts: Arc::new(facts),
         secrets: Secrets::default(),
         answers_as_envoy: false,
@@ -72,29 +73,38 @@ fn refused(manifest: &Manifest) -> ConfigError {
     errors
 }
 
-/// The name that the library knows the plugin by: the manifest's, unless `options.plugin_name` says another.
-fn plugin_name(manifest: &Manifest, errors: &mut ConfigError) -> String {
+/// What `options` say.
+#[derive(Default)]
+struct Options {
+    /// The name that the library knows the plugin by: the manifest's, unless `plugin_name` says another.
+    plugin: String,
+    /// `isolation: process`: the library runs in a process of its own.
+    apart: bool,
+}
+
+fn options(manifest: &Manifest, errors: &mut ConfigError) -> Options {
     let mut options = match manifest.options.fields() {
         Ok(options) => options,
         Err(error) => {
             errors.push(error);
-            return String::new();
+            return Options::default();
         }
     };
     let mut found = Vec::new();
     let name = keep(options.string("plugin_name"), &mut found).flatten().filter(|name| !name.is_empty());
-    let name = name.unwrap_or(&manifest.name).to_owned();
-    match keep(options.string("isolation"), &mut found).flatten() {
-        None | Some("none") => {}
-        Some("process") => {
-            found.push(options.error("isolation", "Go plugins in processes of their own are not supported yet"));
+    let plugin = name.unwrap_or(&manifest.name).to_owned();
+    let apart = match keep(options.string("isolation"), &mut found).flatten() {
+        None | Some("none") => false,
+        Some("process") => true,
+        Some(other) => {
+            found.push(options.error("isolation", format!("expected `none` or `process`, found `{other}`")));
+            false
         }
-        Some(other) => found.push(options.error("isolation", format!("expected `none`, found `{other}`"))),
-    }
+    };
     found.extend(options.finish().err().into_iter().flatten());
     let below = |error: ValueError| ValueError { path: format!("options.{}", error.path), message: error.message };
     errors.extend(found.into_iter().map(below));
-    name
+    Options { plugin, apart }
 }
 
 #[cfg(test)]
@@ -108,7 +118,7 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         let text = format!(
             r#"{{"name": "n", "runtime": "go", "code": {{"filename": {own:?}}}, "budget": {{"cpu": "0.010s"}},
-                "clusters": ["a"], "phases": ["request_body"], "options": {{"isolation": "process", "x": 1}}}}"#
+                "clusters": ["a"], "phases": ["request_body"], "options": {{"isolation": "thread", "x": 1}}}}"#
         );
         let errors = build("", &from_json_text(&text).unwrap()).err().unwrap();
         let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();

@@ -20,10 +20,11 @@ use postrider_filter_api::{
 use postrider_filter_plugin::{Account, Circuit, register_runtimes};
 use postrider_model::{Value, ValueError};
 
+use crate::apart::{self, Child};
 use crate::filter::{GoFilter, Plugin, Recipe, stat};
-use crate::library::{self, Library};
+use crate::library;
 use crate::metrics::Metrics;
-use crate::parsed::{self, Parsed};
+use crate::parsed::{self, Home, Parsed, Refused};
 use crate::pool::Pool;
 use routes::{MergePolicy, Override, Overrides};
 
@@ -57,7 +58,7 @@ fn unbounded(policy: Policy) -> Policy {
 struct GoFactory {
     /// Distinct for each configuration that was read.
     id: u64,
-    library: &'static Library,
+    home: Home,
     recipe: Arc<Recipe>,
     base: Arc<Parsed>,
     metrics: Arc<Metrics>,
@@ -69,6 +70,8 @@ struct GoFactory {
 /// What a factory is made from.
 struct Wanted<'w> {
     path: &'w str,
+    /// In a process of its own.
+    apart: bool,
     plugin: &'w str,
     /// A serialised `Any`; empty when there is none.
     config: Vec<u8>,
@@ -77,29 +80,50 @@ struct Wanted<'w> {
     files: Vec<WatchedFile>,
 }
 
+/// A library that runs somewhere.
+struct Loaded<'l> {
+    path: &'l Path,
+    digest: &'l str,
+}
+
+/// Why a configuration was not parsed.
+fn in_words(plugin: &str, why: Refused) -> String {
+    why.map_or_else(
+        || format!("the Go plugin `{plugin}` refuses this configuration; what it says is in the log"),
+        |why| format!("the Go plugin `{plugin}` did not parse this configuration: {why}"),
+    )
+}
+
 impl GoFactory {
     /// Loads the library and has Go code read the configuration. `at` says where a failure belongs: the path, and the
     /// configuration.
     fn load(
         wanted: Wanted<'_>,
-        recipe: impl FnOnce(&Library) -> Recipe,
+        recipe: impl FnOnce(&Loaded<'_>) -> Recipe,
         at: [&str; 2],
     ) -> Result<Arc<dyn Factory>, ConfigError> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let refused = |path: &str, message: String| vec![ValueError { path: path.to_owned(), message }];
         let [path_at, config_at] = at;
-        let library = library::load(Path::new(wanted.path)).map_err(|message| refused(path_at, message))?;
+        let path = Path::new(wanted.path);
+        let home = match wanted.apart {
+            false => library::load(path).map(Home::Here),
+            true => Child::of(path, workers()).map(Home::Apart),
+        };
+        let home = home.map_err(|message| refused(path_at, message))?;
         let plugin = parsed::name(wanted.plugin);
         let metrics = Arc::new(Metrics::default());
-        let base = Parsed::of_filter(library, plugin, &wanted.config, &metrics, workers());
-        let Some(base) = base else {
-            let message = format!("the Go plugin `{plugin}` refuses this configuration; what it says is in the log");
-            return Err(refused(config_at, message));
+        let base = Parsed::of_filter(&home, plugin, &wanted.config, &metrics, workers())
+            .map_err(|why| refused(config_at, in_words(plugin, why)))?;
+        let loaded = match &home {
+            Home::Here(library) => Loaded { path: &library.path, digest: &library.digest },
+            Home::Apart(child) => Loaded { path: child.path(), digest: &child.digest },
         };
+        let recipe = Arc::new(recipe(&loaded));
         Ok(Arc::new(GoFactory {
             id: LAST.fetch_add(1, Ordering::Relaxed),
-            library,
-            recipe: Arc::new(recipe(library)),
+            home,
+            recipe,
             base,
             metrics,
             merge: wanted.merge,
@@ -120,7 +144,8 @@ impl GoFactory {
             }
             plugins.retain(|_, plugin| plugin.strong_count() > 0);
             let pool = Pool::here(place.worker, || place.host.remote());
-            self.metrics.serve(place.stats, pool.remote());
+            let remote = place.host.remote();
+            self.metrics.serve(place.stats, &remote);
             let facts = &self.recipe.facts;
             let plugin = Rc::new(Plugin {
                 recipe: self.recipe.clone(),
@@ -131,6 +156,9 @@ impl GoFactory {
                 sampling: Sampling::default(),
                 limit: if place.buffer_limit == 0 { usize::MAX } else { place.buffer_limit },
             });
+            if let Home::Apart(child) = &self.home {
+                apart::watch(child, &plugin, &remote);
+            }
             plugins.insert(key, Rc::downgrade(&plugin));
             plugin
         })
@@ -139,7 +167,7 @@ impl GoFactory {
 
 impl Factory for GoFactory {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
-        let read = self.overrides.read(kind, value, self.library, self.base.plugin, workers())?;
+        let read = self.overrides.read(kind, value, &self.home, self.base.plugin, workers())?;
         Ok(RouteConfig::new(read, value))
     }
 

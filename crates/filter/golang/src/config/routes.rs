@@ -8,8 +8,7 @@ use postrider_filter_plugin::read::keep;
 use postrider_model::{Value, ValueError};
 
 use super::any;
-use crate::library::Library;
-use crate::parsed::{Parsed, RouteParsed};
+use crate::parsed::{Home, Parsed, RouteParsed};
 
 pub(super) const ROUTE_KIND: &str = "envoy.extensions.filters.http.golang.v3alpha.ConfigsPerRoute";
 
@@ -81,7 +80,7 @@ impl Overrides {
         &self,
         kind: &str,
         value: &Value,
-        library: &'static Library,
+        home: &Home,
         plugin: &'static str,
         workers: u32,
     ) -> Result<Override, ConfigError> {
@@ -104,13 +103,9 @@ impl Overrides {
                 Said::Config(config) => (config, format!("plugins_config.{plugin}.config")),
             },
         };
-        match Parsed::of_route(library, plugin, &config, workers) {
-            Some(own) => Ok(Override::Config(RouteParsed::new(own))),
-            None => {
-                let message =
-                    format!("the Go plugin `{plugin}` refuses this configuration; what it says is in the log");
-                Err(vec![ValueError { path, message }])
-            }
+        match Parsed::of_route(home, plugin, &config, workers) {
+            Ok(own) => Ok(Override::Config(RouteParsed::new(own))),
+            Err(why) => Err(vec![ValueError { path, message: super::in_words(plugin, why) }]),
         }
     }
 }

@@ -7,6 +7,7 @@ use postrider_telemetry::log::{self, Component, Level};
 
 use super::{bytes, text};
 use crate::abi::status;
+use crate::apart;
 use crate::metrics::{Metrics, Sort};
 use crate::parsed::{self, ConfigSlot};
 
@@ -94,9 +95,12 @@ pub(super) unsafe extern "C" fn envoyGoFilterLog(level: u32, message: *const c_v
         5 => Level::Critical,
         _ => return,
     };
-    if log::enabled(Component::Filter, level) {
-        // SAFETY: Go code passes a text with its length.
-        let message = String::from_utf8_lossy(unsafe { bytes(message, len) });
+    // SAFETY: Go code passes a text with its length.
+    let said = || String::from_utf8_lossy(unsafe { bytes(message, len) });
+    if apart::log_level().is_some() {
+        apart::forward_log(level as u32, said().trim_end());
+    } else if log::enabled(Component::Filter, level) {
+        let message = said();
         log::write(Component::Filter, level, format_args!("{}", message.trim_end()));
     }
 }
@@ -105,5 +109,5 @@ pub(super) unsafe extern "C" fn envoyGoFilterLog(level: u32, message: *const c_v
 // SAFETY: the name is the SDK's, and nothing else has it.
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn envoyGoFilterLogLevel() -> u32 {
-    log::level(Component::Filter) as u32
+    apart::log_level().unwrap_or(log::level(Component::Filter) as u32)
 }

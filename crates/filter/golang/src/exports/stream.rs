@@ -11,7 +11,7 @@ use super::{bytes, of_request, of_state, text, told};
 use crate::abi::status;
 use crate::bells::Side;
 use crate::questions::{Answer, Question};
-use crate::request::{self, Out, Post};
+use crate::request::{self, Asker, Out, Post};
 
 // SAFETY: the name is the SDK's, and nothing else has it.
 #[unsafe(no_mangle)]
@@ -211,10 +211,18 @@ unsafe fn ask(request: *mut c_void, question: Question, out: Out) -> c_int {
             let answer = request.pool.is_here().then(|| view.with_seen(|seen| question.answer(seen, &shared.secrets)));
             match answer.flatten() {
                 Some(answer) => out.fill(&question, answer, &mut shared.slot),
-                None => {
-                    request.post(shared, Post::Question(question, out));
-                    status::YIELD
-                }
+                None => match request.pool.outlet().filter(|_| request.pool.is_here()) {
+                    // The worker is in another process: it is waited for.
+                    Some(outlet) => match outlet.ask(shared.stream, &question) {
+                        Some(answer) => out.fill(&question, answer, &mut shared.slot),
+                        None if request.is_logging() => out.fill(&question, Answer::Missing, &mut shared.slot),
+                        None => status::DESTROYED,
+                    },
+                    None => {
+                        request.post(shared, Post::Question(question, Asker::Goroutine(out)));
+                        status::YIELD
+                    }
+                },
             }
         }))
     }
