@@ -331,11 +331,13 @@ mod abi {
         }
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
         c"v0.1.0".as_ptr()
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
         _: *mut c_void,
@@ -347,23 +349,27 @@ mod abi {
         Box::into_raw(Box::new(Config::read(name, &text)))
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(own: *mut Config) {
         // SAFETY: it came from `config_new`, and this is the last that is heard of it.
         drop(unsafe { Box::from_raw(own) });
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(own: &Config, _: Stream) -> *const Filter {
         Filter::new(own).map_or(std::ptr::null(), |filter| Box::into_raw(Box::new(filter)))
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(own: *mut Filter) {
         // SAFETY: it came from `filter_new`, and this is the last that is heard of it.
         drop(unsafe { Box::from_raw(own) });
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
         stream: Stream,
@@ -373,6 +379,7 @@ mod abi {
         own.on_request_headers(stream, end)
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
         stream: Stream,
@@ -382,11 +389,13 @@ mod abi {
         own.on_request_body(stream, end)
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: Stream, _: &mut Filter) -> c_int {
         HEAD_CONTINUE
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
         stream: Stream,
@@ -396,6 +405,7 @@ mod abi {
         own.on_response_headers(stream, end)
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
         stream: Stream,
@@ -405,11 +415,13 @@ mod abi {
         own.on_response_body(stream, end)
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: Stream, _: &mut Filter) -> c_int {
         HEAD_CONTINUE
     }
 
+    // SAFETY: nothing else in the module has a name of the interface.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn envoy_dynamic_module_on_http_filter_http_callout_done(
         stream: Stream,
