@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 1800
 SOAK_UPDATES ?= 1000
 
-.PHONY: help run build test ratelimit prometheus soak lint fmt qq qa bench gates fuzz deny examples clean
+.PHONY: help run build test ratelimit prometheus soak lint fmt qq qa bench runtimes coldstart modules gates fuzz deny examples clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -99,7 +99,23 @@ qq: ## quick check while you work: formatting, clippy, the rules that need no bu
 
 qa: lint test ## everything that a change must pass before it is proposed
 
-bench: build ## measure against the peers (installs them; see bench/README.md)
+# What the bench runs in plugin runtimes.
+modules:
+	@.ci/wasm $(TOOLS)/wasm c go rust
+	@.ci/golang $(TOOLS)/golang
+	@.ci/native $(TOOLS)/native
+
+runtimes: build modules ## measure every plugin runtime side by side, Postrider beside Envoy (installs it)
+	@.ci/need cargo cc
+	bench/install.sh
+	cargo run --locked --release --package postrider-bench -- r1 --postrider $(POSTRIDER) $(BENCH)
+
+coldstart: build modules ## measure how long a module of WebAssembly takes until it serves
+	@.ci/need cargo cc
+	bench/install.sh
+	cargo run --locked --release --package postrider-bench -- cold-start --postrider $(POSTRIDER) $(BENCH)
+
+bench: build modules ## measure against the peers (installs them; see bench/README.md)
 	@.ci/need cargo cc
 	bench/install.sh
 	cargo run --locked --release --package postrider-bench -- run --postrider $(POSTRIDER) --out bench $(BENCH)

@@ -16,6 +16,10 @@ pub struct Cli {
 pub enum Command {
     /// Run scenarios and print a report
     Run(Run),
+    /// Measure every plugin runtime side by side and print the table of scenario R1; Postrider and Envoy unless others are named
+    R1(Run),
+    /// How long a module of WebAssembly takes until it serves: compiled at the start, and kept from the start before
+    ColdStart(ColdStart),
     /// List the scenarios and the proxies
     List,
     /// User instructions per request by callgrind; exit 1 above the limit
@@ -56,6 +60,9 @@ pub struct Run {
     /// How often a sample that other programs disturbed is taken again at once
     #[arg(long, default_value_t = 1)]
     pub retries: u8,
+    /// Of scenarios that compare several things only these and what they are compared with
+    #[arg(long = "variant", value_name = "NAME")]
+    pub variants: Vec<String>,
     /// Only these proxies [default: all that are installed]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', num_args = 1..)]
     pub peers: Vec<String>,
@@ -69,6 +76,22 @@ pub struct Run {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Exit 1 when a target was measured and missed
+    #[arg(long)]
+    pub check: bool,
+}
+
+#[derive(Args)]
+pub struct ColdStart {
+    /// Starts of each kind; medians are printed
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: u16,
+    /// The postrider program, a release build [default: the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub postrider: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Exit 1 when a limit is missed
     #[arg(long)]
     pub check: bool,
 }

@@ -126,7 +126,14 @@ impl Subject {
 }
 
 /// All rounds of a scenario. A subject that fails is reported and left out of later rounds.
-pub fn measure(rig: &Rig, plan: &LoadPlan, peers: &[Peer], effort: Effort) -> Result<Vec<Subject>> {
+/// Of the variants only the first and those of these labels take part, all when there are none.
+pub fn measure(
+    rig: &Rig,
+    plan: &LoadPlan,
+    peers: &[Peer],
+    variants: &[String],
+    effort: Effort,
+) -> Result<Vec<Subject>> {
     let Some(first) = plan.variants.first() else { return Ok(Vec::new()) };
     let (upstream, upstream_port) = match plan.sends {
         Sends::Message(_) => rig.start_own_origin(&["serve-grpc".to_owned()])?,
@@ -136,9 +143,10 @@ pub fn measure(rig: &Rig, plan: &LoadPlan, peers: &[Peer], effort: Effort) -> Re
         .variants
         .iter()
         .flat_map(|&variant| peers.iter().map(move |&peer| (peer, variant)))
-        // A peer that cannot be the first two shapes has nothing to compare.
-        .filter(|(peer, variant)| {
-            peer.can_be(&variant.shape) && plan.variants.iter().take(2).all(|variant| peer.can_be(&variant.shape))
+        .filter(|(peer, variant)| peer.can_be(&variant.shape) && has_to_compare(*peer, plan.variants))
+        .filter(|(_, variant)| {
+            let wanted = |name: &String| name == variant.label;
+            variants.is_empty() || variant.label == first.label || variants.iter().any(wanted)
         })
         .map(|(peer, variant)| Subject { peer, variant, samples: Vec::new(), failure: None })
         .collect();
@@ -170,9 +178,19 @@ pub fn measure(rig: &Rig, plan: &LoadPlan, peers: &[Peer], effort: Effort) -> Re
     Ok(subjects)
 }
 
+/// A peer that can be the first shape alone, or not that, has nothing to compare.
+fn has_to_compare(peer: Peer, variants: &[Variant]) -> bool {
+    match variants {
+        [first, more @ ..] => {
+            peer.can_be(&first.shape) && (more.is_empty() || more.iter().any(|variant| peer.can_be(&variant.shape)))
+        }
+        [] => false,
+    }
+}
+
 fn tell(subject: &Subject, sample: &Sample) {
     eprintln!(
-        "  round {}: {:<12}{:<14} {:>7.2} us/req  {:>7.0} req/s  foreign {:>3.0} %",
+        "  round {}: {:<12}{:<18} {:>7.2} us/req  {:>7.0} req/s  foreign {:>3.0} %",
         sample.round + 1,
         subject.peer.name(),
         subject.variant.label,

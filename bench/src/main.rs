@@ -6,6 +6,7 @@
 mod bursts;
 mod cli;
 mod client;
+mod cold_start;
 mod config;
 mod error;
 mod gate;
@@ -21,6 +22,7 @@ mod pacer;
 mod pause;
 mod peer;
 mod pin;
+mod plugin;
 mod probe;
 mod proc_stat;
 mod process;
@@ -45,7 +47,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, Gate, Instructions, Run};
+use crate::cli::{Cli, ColdStart, Command, Gate, Instructions, Run};
 use crate::error::{Error, Result};
 use crate::gate::Counted;
 use crate::load::{Effort, FOREIGN_LIMIT};
@@ -59,6 +61,8 @@ use crate::scenario::{Kind, SCENARIOS, Scenario};
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(arguments) => run(&arguments),
+        Command::R1(arguments) => r1(arguments),
+        Command::ColdStart(arguments) => cold_start(&arguments),
         Command::List => list(),
         Command::GateInstructions(arguments) => gate_instructions(&arguments),
         Command::Instructions(arguments) => instructions(&arguments),
@@ -76,6 +80,44 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Run) -> Result<ExitCode> {
+    run_scenarios(arguments).map(|(_, code)| code)
+}
+
+fn r1(arguments: Run) -> Result<ExitCode> {
+    let or = |named: Vec<String>, usual: &[&str]| {
+        if named.is_empty() { usual.iter().map(|&name| name.to_owned()).collect() } else { named }
+    };
+    let tools = Tools::find(arguments.postrider.clone());
+    let usual: Vec<&str> = postrider_and_envoy(&tools).into_iter().map(Peer::name).collect();
+    let arguments =
+        Run { scenarios: or(arguments.scenarios, &scenario::R1), peers: or(arguments.peers, &usual), ..arguments };
+    let (results, code) = run_scenarios(&arguments)?;
+    if let Some(table) = report::r1::table(&results) {
+        println!("\n{table}");
+    }
+    Ok(code)
+}
+
+fn cold_start(arguments: &ColdStart) -> Result<ExitCode> {
+    let rig = open_rig(Tools::find(arguments.postrider.clone()))?;
+    let peers = postrider_and_envoy(&rig.tools);
+    warn_about(&rig, &peers);
+    let outcome = cold_start::measure(&rig, &peers, arguments.rounds.into())?;
+    if arguments.json {
+        println!("{:#}", outcome.json());
+    } else {
+        print!("{}", outcome.table());
+    }
+    Ok(if arguments.check && !outcome.passed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The two that have the runtimes; Envoy only where it is installed.
+fn postrider_and_envoy(tools: &Tools) -> Vec<Peer> {
+    let envoy = tools.path(Peer::Envoy).is_ok().then_some(Peer::Envoy);
+    [Peer::Postrider].into_iter().chain(envoy).collect()
+}
+
+fn run_scenarios(arguments: &Run) -> Result<(Results, ExitCode)> {
     let scenarios = scenario::select(&arguments.scenarios)?;
     let tools = Tools::find(arguments.postrider.clone()).with_relay_buffer(arguments.relay_buffer);
     let rig = open_rig(tools)?;
@@ -93,7 +135,7 @@ fn run(arguments: &Run) -> Result<ExitCode> {
         .push(("effort".to_owned(), format!("{} rounds of {} s for each proxy", effort.rounds, effort.seconds)));
     for scenario in scenarios {
         eprintln!("{}: {}", scenario.name, scenario.title);
-        let outcome = measure(&rig, &scenario, &peers, effort).unwrap_or_else(|error| {
+        let outcome = measure(&rig, &scenario, &peers, &arguments.variants, effort).unwrap_or_else(|error| {
             eprintln!("  {error}");
             Outcome::Failed(error.to_string())
         });
@@ -111,7 +153,8 @@ fn run(arguments: &Run) -> Result<ExitCode> {
         println!("{verdict}");
     }
     let missed = verdicts.iter().any(|verdict| verdict.word() == "FAIL");
-    Ok(if arguments.check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let code = if arguments.check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    Ok((results, code))
 }
 
 fn list() -> Result<ExitCode> {
@@ -234,11 +277,11 @@ fn warn_about(rig: &Rig, peers: &[Peer]) {
     }
 }
 
-fn measure(rig: &Rig, scenario: &Scenario, peers: &[Peer], effort: Effort) -> Result<Outcome> {
+fn measure(rig: &Rig, scenario: &Scenario, peers: &[Peer], variants: &[String], effort: Effort) -> Result<Outcome> {
     // The tracers are slow and the limits are Postrider's: the gates trace it alone, or the peers if it is not there.
     let traced = if peers.contains(&Peer::Postrider) { &[Peer::Postrider] } else { peers };
     Ok(match scenario.kind {
-        Kind::Load(plan) => Outcome::Load(plan, load::measure(rig, &plan, peers, effort)?),
+        Kind::Load(plan) => Outcome::Load(plan, load::measure(rig, &plan, peers, variants, effort)?),
         Kind::IdleConnections(idle) => Outcome::Idle(idle::connections(rig, idle, peers, effort)?),
         Kind::IdleClusters => Outcome::Idle(idle::clusters(rig, peers, effort)?),
         Kind::HandshakeStall => Outcome::Stall(stall::measure(rig, peers, effort)?),

@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::config::nginx::Buffers;
 use crate::config::{envoy, haproxy, nginx};
 use crate::error::{Error, Result};
+use crate::plugin::{Plugin, Runtime};
 use crate::shape::{Dialect, Filter, Http, Protocol, Setup, Shape};
 
 /// A proxy in the comparison.
@@ -49,9 +50,10 @@ impl Peer {
     /// and users and cannot turn one protocol into another.
     pub fn can_be(self, shape: &Shape) -> bool {
         match (self, shape.filter) {
-            (Self::Nginx, Filter::Lua(..)) | (Self::Envoy | Self::Haproxy, Filter::Lua(_, Dialect::Rider)) => {
-                return false;
-            }
+            (Self::Nginx, Filter::Lua(..))
+            | (Self::Envoy | Self::Haproxy, Filter::Lua(_, Dialect::Rider))
+            | (Self::Nginx | Self::Haproxy, Filter::Plugin(_))
+            | (Self::Envoy, Filter::Plugin(Plugin { runtime: Runtime::Golang, .. })) => return false,
             // HAProxy logs to a log daemon only, and gives requests no ids by default, as nginx.
             (Self::Haproxy, _) if shape.access_log || shape.request_ids => return false,
             (Self::Nginx | Self::NginxTuned, _) if shape.request_ids => return false,
@@ -90,6 +92,8 @@ impl Peer {
             Self::Postrider => {
                 let file = write("envoy.yaml", envoy::bootstrap(setup))?;
                 command.args(["run", "--concurrency", "1", "-c"]).arg(file);
+                // Never what an earlier run left in the user's own folder.
+                command.env("POSTRIDER_WASM_CACHE", setup.compiled);
             }
             Self::Envoy => {
                 let file = write("envoy.yaml", envoy::bootstrap(setup))?;
@@ -144,6 +148,8 @@ pub struct Tools {
     envoy: Option<PathBuf>,
     wrk: Option<PathBuf>,
     h2load: Option<PathBuf>,
+    /// What `.ci/` builds plugins into.
+    modules: PathBuf,
 }
 
 impl Tools {
@@ -162,6 +168,7 @@ impl Tools {
             envoy: find_envoy(),
             wrk: on_path("wrk"),
             h2load: on_path("h2load"),
+            modules: modules(),
         }
     }
 
@@ -193,9 +200,21 @@ impl Tools {
         self.h2load.as_deref().ok_or(Error::Missing { program: "h2load", hint: "run bench/install.sh" })
     }
 
+    /// The file of a plugin.
+    pub fn module(&self, plugin: Plugin) -> Result<PathBuf> {
+        plugin.module(&self.modules)
+    }
+
     pub fn upstream(&self) -> Result<&Path> {
         self.path(Peer::Nginx)
     }
+}
+
+/// `target/tools` of the build that this program belongs to.
+fn modules() -> PathBuf {
+    let own = std::env::current_exe().ok();
+    let target = own.as_deref().and_then(Path::parent).and_then(Path::parent).unwrap_or(Path::new("target"));
+    target.join("tools")
 }
 
 /// A program on `PATH`, or in the places of system programs that an ordinary user's `PATH` leaves out.
@@ -235,6 +254,7 @@ pub fn first_line(program: &Path, argument: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugin::Task;
     use crate::shape::Key;
 
     #[test]
@@ -243,6 +263,21 @@ mod tests {
         assert!(Peer::Relay.can_be(&Shape::HTTP) && Peer::Relay.can_be(&Shape::TCP) && Peer::Relay.can_be(&both));
         assert!(!Peer::Relay.can_be(&Shape { downstream: Http::Two, ..Shape::HTTP }));
         assert!(!Peer::Relay.can_be(&Shape { tls: Some(Key::Ecdsa), ..Shape::HTTP }));
+    }
+
+    #[test]
+    fn only_who_has_a_runtime_is_asked_to_run_its_plugins() {
+        let runs = |peer: Peer, runtime| {
+            peer.can_be(&Shape { filter: Filter::Plugin(Plugin { runtime, task: Task::Passthrough }), ..Shape::HTTP })
+        };
+        for runtime in [Runtime::WasmC, Runtime::Golang, Runtime::Native] {
+            assert!(runs(Peer::Postrider, runtime));
+            assert!(
+                [Peer::Relay, Peer::Nginx, Peer::NginxTuned, Peer::Haproxy].iter().all(|&peer| !runs(peer, runtime))
+            );
+        }
+        assert!(runs(Peer::Envoy, Runtime::WasmC) && runs(Peer::Envoy, Runtime::Native));
+        assert!(!runs(Peer::Envoy, Runtime::Golang));
     }
 
     #[test]

@@ -151,6 +151,10 @@ impl Scratch {
         Ok(Self(path))
     }
 
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// A new empty directory inside.
     pub fn subdirectory(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);

@@ -35,6 +35,12 @@ impl Results {
         subjects.iter().find(|subject| subject.peer == peer && subject.variant.label == label)
     }
 
+    /// The same by the label of the variant.
+    pub fn variant(&self, scenario: &str, peer: Peer, label: &str) -> Option<&Subject> {
+        let Outcome::Load(_, subjects) = self.outcome(scenario)? else { return None };
+        subjects.iter().find(|subject| subject.peer == peer && subject.variant.label == label)
+    }
+
     pub fn idle(&self, scenario: &str, peer: Peer) -> Option<&IdleSubject> {
         let Outcome::Idle(subjects) = self.outcome(scenario)? else { return None };
         subjects.iter().find(|subject| subject.peer == peer)

@@ -23,6 +23,9 @@ use crate::tls::Certificates;
 /// How long a proxy may take from its start to its first correct answer; Envoy with 10,000 routes needs some.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
+/// Where Postrider keeps the WebAssembly that it compiled, in the run's own directory.
+const COMPILED: &str = "compiled";
+
 /// What all measurements share.
 pub struct Rig {
     pub tools: Tools,
@@ -117,6 +120,17 @@ impl Rig {
         }
     }
 
+    /// The next start compiles WebAssembly anew.
+    pub fn forget_compiled(&self) -> Result<()> {
+        let folder = self.scratch.path().join(COMPILED);
+        match fs::remove_dir_all(&folder) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                Err(Error::Io { doing: format!("removing {}", folder.display()), cause })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A file of the run that belongs to no proxy.
     pub fn log(&self, name: &str) -> Result<PathBuf> {
         Ok(self.next_directory(name)?.join("log"))
@@ -126,6 +140,8 @@ impl Rig {
         let directory = self.next_directory(peer.name())?;
         let [listen, admin, plain] = free_ports()?;
         let certificate = shape.tls.map(|key| self.certificates.of(key));
+        let module = shape.filter.plugin().map(|plugin| self.tools.module(plugin)).transpose()?;
+        let compiled = self.scratch.path().join(COMPILED);
         let setup = Setup {
             shape,
             directory: &directory,
@@ -134,6 +150,8 @@ impl Rig {
             upstream,
             plain,
             certificate,
+            module: module.as_deref(),
+            compiled: &compiled,
             single_process: matches!(wrap, Wrap::Traced(_)),
             file_limit: self.file_limit,
         };

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::generator::Generator;
 use crate::grpc;
 use crate::handshakes::Handshake;
+use crate::plugin::{Plugin, Runtime, Task};
 use crate::shape::{AUTHORIZATION, Dialect, Filter, Http, Key, Script, Shape};
 
 /// Bodies that the upstream serves; `4k` is the 4,000 bytes of the reference scenario R2.
@@ -50,10 +51,10 @@ pub enum Idle {
     Tls,
 }
 
-/// A load on a proxy in one or two shapes.
+/// A load on a proxy in one shape or several.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadPlan {
-    /// The first is what the second is compared with.
+    /// The first is what the others are compared with.
     pub variants: &'static [Variant],
     pub path: &'static str,
     pub body: usize,
@@ -132,6 +133,43 @@ scripted!(LUA_NORMAL, Normal);
 scripted!(LUA_COMPLEX, Complex);
 scripted!(LUA_BODY100, Body100);
 
+const BARE: Variant = Variant { label: "bare", shape: Shape::HTTP };
+
+const fn with(label: &'static str, filter: Filter) -> Variant {
+    Variant { label, shape: Shape { filter, ..Shape::HTTP } }
+}
+
+const fn plugin(label: &'static str, runtime: Runtime, task: Task) -> Variant {
+    with(label, Filter::Plugin(Plugin { runtime, task }))
+}
+
+/// Scenario R1: the same task in every runtime, beside none.
+const R1_PASSTHROUGH: &[Variant] = &[
+    BARE,
+    with("Lua", Filter::Lua(Script::Passthrough, Dialect::Usual)),
+    with("Lua, a statement", Filter::Lua(Script::Entry, Dialect::Usual)),
+    plugin("Wasm, C", Runtime::WasmC, Task::Passthrough),
+    plugin("Wasm, Go", Runtime::WasmGo, Task::Passthrough),
+    plugin("Wasm, Rust", Runtime::WasmRust, Task::Passthrough),
+    plugin("Go filter", Runtime::Golang, Task::Passthrough),
+    plugin("native module", Runtime::Native, Task::Passthrough),
+];
+const R1_BASIC_AUTH: &[Variant] = &[
+    BARE,
+    with("built-in filter", Filter::BasicAuth),
+    with("Lua", Filter::Lua(Script::BasicAuthPlain, Dialect::Usual)),
+    with("Lua, JIT-friendly", Filter::Lua(Script::BasicAuthJit, Dialect::Usual)),
+    plugin("Wasm, C", Runtime::WasmC, Task::BasicAuth),
+    plugin("Wasm, Go", Runtime::WasmGo, Task::BasicAuth),
+    plugin("Wasm, Rust", Runtime::WasmRust, Task::BasicAuth),
+    plugin("Go filter", Runtime::Golang, Task::BasicAuth),
+    plugin("native module", Runtime::Native, Task::BasicAuth),
+];
+const GOROUTINE: &[Variant] = &[BARE, plugin("goroutine", Runtime::Golang, Task::BasicAuthOnGoroutine)];
+
+/// Requests in flight where a filter answers from a goroutine.
+const IN_FLIGHT: usize = 32;
+
 /// A load of scenario R1's kind: 13-byte answers, 100 connections, a password.
 const fn script(variants: &'static [Variant], sends: Sends) -> Kind {
     let headers = &[AUTHORIZATION];
@@ -161,6 +199,9 @@ const fn get(
 ) -> LoadPlan {
     LoadPlan { variants, path, body, connections, headers: &[], sends: Sends::Nothing, generator }
 }
+
+/// The scenarios of the table of R1, in its order.
+pub const R1: [&str; 2] = ["r1-passthrough", "r1-basic-auth"];
 
 /// All scenarios, in the order of a full run.
 pub const SCENARIOS: &[Scenario] = &[
@@ -281,6 +322,20 @@ pub const SCENARIOS: &[Scenario] = &[
         kind: script(LUA_BODY100, Sends::Bytes(1024)),
     },
     Scenario {
+        name: R1[0],
+        title: "a plugin that does nothing, in every runtime (R1)",
+        kind: script(R1_PASSTHROUGH, Sends::Nothing),
+    },
+    Scenario { name: R1[1], title: "basic auth, in every runtime (R1)", kind: script(R1_BASIC_AUTH, Sends::Nothing) },
+    Scenario {
+        name: "go-goroutine",
+        title: "basic auth by a Go filter on a goroutine, 32 requests in flight",
+        kind: Kind::Load(LoadPlan {
+            headers: &[AUTHORIZATION],
+            ..get(GOROUTINE, "/13", 13, IN_FLIGHT, Generator::Wrk)
+        }),
+    },
+    Scenario {
         name: "idle-connections",
         title: "10,000 idle downstream connections after one request each",
         kind: Kind::IdleConnections(Idle::Nothing),
@@ -345,6 +400,16 @@ mod tests {
             {
                 let name = plan.path.rsplit('/').next().unwrap();
                 assert!(BODIES.iter().any(|body| body.name == name && body.bytes == plan.body), "{}", scenario.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_variants_of_a_plan_have_names_of_their_own() {
+        for scenario in SCENARIOS {
+            if let Kind::Load(plan) = scenario.kind {
+                let labels: std::collections::HashSet<_> = plan.variants.iter().map(|variant| variant.label).collect();
+                assert_eq!(labels.len(), plan.variants.len(), "{}", scenario.name);
             }
         }
     }

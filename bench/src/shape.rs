@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::plugin::{Plugin, Task};
 use crate::tls::Certificate;
 
 /// The user and password of the reference scenario R1.
@@ -54,6 +55,8 @@ pub enum Filter {
     BasicAuth,
     /// A script of `lua/`.
     Lua(Script, Dialect),
+    /// Code that was compiled before the run.
+    Plugin(Plugin),
 }
 
 /// Whose objects a script uses.
@@ -81,7 +84,19 @@ pub enum Script {
 impl Filter {
     /// Whether a request without a password is answered with 401.
     pub fn asks_for_password(self) -> bool {
-        matches!(self, Self::BasicAuth | Self::Lua(Script::BasicAuthJit | Script::BasicAuthPlain, _))
+        match self {
+            Self::BasicAuth | Self::Lua(Script::BasicAuthJit | Script::BasicAuthPlain, _) => true,
+            Self::Plugin(plugin) => plugin.task != Task::Passthrough,
+            Self::None | Self::Lua(..) => false,
+        }
+    }
+
+    /// The plugin, if it is one.
+    pub fn plugin(self) -> Option<Plugin> {
+        match self {
+            Self::Plugin(plugin) => Some(plugin),
+            Self::None | Self::BasicAuth | Self::Lua(..) => None,
+        }
     }
 }
 
@@ -181,6 +196,10 @@ pub struct Setup<'a> {
     pub plain: u16,
     /// The certificate to show, if the shape has TLS.
     pub certificate: Option<&'a Certificate>,
+    /// The file of the plugin, if the shape has one.
+    pub module: Option<&'a Path>,
+    /// Where WebAssembly that is compiled is kept, for the next start.
+    pub compiled: &'a Path,
     /// One process only, because a tracer wants it so (nginx: no master).
     pub single_process: bool,
     /// Open files that a process may have.

@@ -6,6 +6,7 @@ use crate::gate::{INSTRUCTION_LIMIT, SYSCALL_LIMIT};
 use crate::load::Subject;
 use crate::peer::Peer;
 use crate::results::Results;
+use crate::scenario::R1;
 use crate::stall::{self, StallSubject};
 
 /// A target with what was measured for it.
@@ -76,6 +77,13 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         let measured = added(Peer::Postrider).zip(added(Envoy)).map(|(own, envoys)| own / envoys);
         Verdict { target, unit: "x", limit: 0.5, measured, disturbed: pair(scenario).1 }
     };
+    let plugin = |target, scenario: &str, label: &str, limit| {
+        let bare = results.load(scenario, Peer::Postrider, 0);
+        let compared = bare.zip(results.variant(scenario, Peer::Postrider, label));
+        let measured = compared.and_then(|(bare, more)| Some(more.excess_over(bare)?.median));
+        Verdict { target, unit: "us", limit, measured, disturbed: disturbed(compared) }
+    };
+    let (passthrough, basic_auth) = (R1[0], R1[1]);
     let (routes, routes_disturbed) = pair("routes");
     let (auth, auth_disturbed) = pair("basic-auth");
     let plain = |target, unit, limit, measured| Verdict { target, unit, limit, measured, disturbed: false };
@@ -135,6 +143,15 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         of_envoys("CPU that 10 reads add, of what they add to Envoy", "lua-simple"),
         of_envoys("CPU that the normal script adds, of what it adds to Envoy", "lua-normal"),
         of_envoys("CPU that the complex script adds, of what it adds to Envoy", "lua-complex"),
+        plugin("CPU that a Wasm module in C adds that does nothing", passthrough, "Wasm, C", 0.6),
+        plugin("CPU that a Wasm module in Go adds that does nothing", passthrough, "Wasm, Go", 1.5),
+        plugin("CPU that a Go filter adds that does nothing", passthrough, "Go filter", 1.5),
+        plugin("CPU that a native module adds that does nothing", passthrough, "native module", 0.1),
+        plugin("CPU that basic auth by a Wasm module in C adds", basic_auth, "Wasm, C", 1.5),
+        plugin("CPU that basic auth by a Wasm module in Go adds", basic_auth, "Wasm, Go", 3.0),
+        plugin("CPU that basic auth by a Go filter adds", basic_auth, "Go filter", 3.0),
+        plugin("CPU that basic auth by a native module adds", basic_auth, "native module", 0.5),
+        plugin("CPU that basic auth on a goroutine adds", "go-goroutine", "goroutine", 9.0),
         plain(
             "resident memory at 64 connections",
             "MB",
@@ -200,6 +217,36 @@ mod tests {
 
     fn word(results: &Results, target: &str) -> &'static str {
         judge(results).iter().find(|verdict| verdict.target == target).expect("a target").word()
+    }
+
+    #[test]
+    fn every_plugin_that_has_a_target_is_a_variant_of_its_scenario() {
+        let sample = |cpu_us| run_of(cpu_us, 1.0).scenarios.remove(0);
+        let of = |name: &str| {
+            let scenario = select(&[name.to_owned()]).unwrap()[0];
+            let Kind::Load(plan) = scenario.kind else { panic!("not a load scenario") };
+            let Outcome::Load(_, mut subjects) = sample(10.0).outcome else { panic!("not a load") };
+            let template = subjects.remove(0);
+            let subjects = plan.variants.iter().enumerate().map(|(index, &variant)| Subject {
+                variant,
+                samples: template
+                    .samples
+                    .iter()
+                    .map(|sample| Sample { cpu_us: 10.0 + index as f64, ..sample.clone() })
+                    .collect(),
+                peer: template.peer,
+                failure: None,
+            });
+            Measured { scenario, outcome: Outcome::Load(plan, subjects.collect()) }
+        };
+        let scenarios = ["r1-passthrough", "r1-basic-auth", "go-goroutine"].map(of);
+        let results = Results { circumstances: Vec::new(), scenarios: scenarios.into() };
+        let verdicts = judge(&results);
+        let added = |target: &str| verdicts.iter().find(|verdict| verdict.target == target).unwrap().measured;
+        // What was put in as the place among the variants.
+        assert_eq!(added("CPU that a Wasm module in C adds that does nothing"), Some(3.0));
+        assert_eq!(added("CPU that basic auth by a native module adds"), Some(8.0));
+        assert_eq!(verdicts.iter().filter(|verdict| verdict.measured.is_some()).count(), 9);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::config::plugin;
 use crate::shape::{Dialect, Filter, Http, PASSWORD_SHA, Protocol, Script, Setup, Shape, USER, route_prefix};
 use crate::tls::Certificate;
 
@@ -133,6 +134,11 @@ fn http_connection_manager(yaml: &mut String, setup: &Setup) {
             );
         }
         Filter::Lua(script, dialect) => lua(yaml, script, dialect),
+        Filter::Plugin(of) => {
+            if let Some(module) = setup.module {
+                yaml.push_str(&plugin::filter(of, module));
+            }
+        }
     }
     yaml.push_str(
         "          - name: envoy.filters.http.router

@@ -16,7 +16,7 @@ pub fn proxy(setup: &Setup) -> String {
     let connections = (setup.shape.connections as u64 + 100).min(setup.file_limit.saturating_sub(OWN_FILES) / 2);
     let lua = match setup.shape.filter {
         Filter::Lua(..) => format!("  lua-load {}\n", setup.directory.join("bench.lua").display()),
-        Filter::None | Filter::BasicAuth => String::new(),
+        Filter::None | Filter::BasicAuth | Filter::Plugin(_) => String::new(),
     };
     let mut text = format!(
         "global
@@ -53,7 +53,7 @@ pub fn proxy(setup: &Setup) -> String {
         let _ = writeln!(text, "  bind 127.0.0.1:{} backlog 4096", setup.plain);
     }
     match setup.shape.filter {
-        Filter::None => {}
+        Filter::None | Filter::Plugin(_) => {}
         Filter::BasicAuth => text.push_str("  http-request auth unless { http_auth(bench) }\n"),
         Filter::Lua(script, _) => {
             text.push_str("  http-request lua.bench_request\n");

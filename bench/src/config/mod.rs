@@ -3,3 +3,4 @@
 pub mod envoy;
 pub mod haproxy;
 pub mod nginx;
+pub mod plugin;

@@ -6,6 +6,7 @@ use crate::idle::IdleSubject;
 use crate::load::{FOREIGN_LIMIT, Subject};
 use crate::pacer::PACE;
 use crate::peer::Peer;
+use crate::report::r1;
 use crate::results::{Measured, Outcome, Results};
 use crate::scenario::Variant;
 use crate::stall::StallSubject;
@@ -24,6 +25,9 @@ pub fn render(results: &Results) -> String {
     }
     text.push_str("\n## Targets\n\n");
     text.push_str(&targets(&judge(results)));
+    if let Some(plugins) = r1::table(results) {
+        let _ = write!(text, "\n## Plugins in every runtime (R1)\n\n{plugins}");
+    }
     for measured in &results.scenarios {
         text.push('\n');
         text.push_str(&scenario(measured));
@@ -126,7 +130,7 @@ fn load(subjects: &[Subject]) -> String {
     text
 }
 
-/// In a scenario of two shapes, what the second costs beyond the first.
+/// In a scenario of several shapes, what each costs beyond the first.
 fn added(text: &mut String, subjects: &[Subject]) {
     for more in subjects {
         let base = subjects.iter().find(|base| base.peer == more.peer);
@@ -239,7 +243,7 @@ fn dash() -> String {
 }
 
 /// A Markdown table; the first column to the left, the others too, all padded to their widest cell.
-fn table(heads: &[&str], rows: Vec<Vec<String>>) -> String {
+pub fn table(heads: &[&str], rows: Vec<Vec<String>>) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([heads[column].chars().count()]).max().unwrap_or(0)

@@ -1,4 +1,5 @@
-//! The three forms of the outcome: Markdown (also what the terminal shows) and JSON.
+//! The forms of the outcome: Markdown (also what the terminal shows), the table of scenario R1 in it, and JSON.
 
 pub mod json;
 pub mod markdown;
+pub mod r1;

@@ -1,0 +1,74 @@
+//! The filters of Envoy that run plugins.
+
+use std::path::Path;
+
+use crate::plugin::{Plugin, Runtime, Task};
+use crate::shape::{PASSWORD, USER};
+
+/// The entry of `http_filters` for a plugin with this file, indented for the connection manager of the bootstrap.
+pub fn filter(plugin: Plugin, module: &Path) -> String {
+    let module = module.display();
+    match plugin.runtime {
+        Runtime::WasmC | Runtime::WasmGo | Runtime::WasmRust => {
+            let configuration = match plugin.task {
+                Task::Passthrough => "{}".to_owned(),
+                Task::BasicAuth | Task::BasicAuthOnGoroutine => {
+                    format!(r#"{{ "username": "{USER}", "password": "{PASSWORD}" }}"#)
+                }
+            };
+            format!(
+                "          - name: envoy.filters.http.wasm
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+              config:
+                name: bench
+                configuration:
+                  \"@type\": type.googleapis.com/google.protobuf.StringValue
+                  value: '{configuration}'
+                vm_config:
+                  runtime: envoy.wasm.runtime.v8
+                  code: {{ local: {{ filename: {module} }} }}
+"
+            )
+        }
+        Runtime::Golang => {
+            let (name, configuration) = match plugin.task {
+                Task::Passthrough => ("passthrough", "{}".to_owned()),
+                Task::BasicAuth => ("basic", format!("{{ user: {USER}, password: {PASSWORD} }}")),
+                Task::BasicAuthOnGoroutine => {
+                    ("basic", format!("{{ user: {USER}, password: {PASSWORD}, async: true }}"))
+                }
+            };
+            format!(
+                "          - name: envoy.filters.http.golang
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.golang.v3alpha.Config
+              library_id: bench
+              library_path: {module}
+              plugin_name: {name}
+              plugin_config:
+                \"@type\": type.googleapis.com/xds.type.v3.TypedStruct
+                value: {configuration}
+"
+            )
+        }
+        Runtime::Native => {
+            let (name, configuration) = match plugin.task {
+                Task::Passthrough => ("passthrough", String::new()),
+                Task::BasicAuth | Task::BasicAuthOnGoroutine => ("basic_auth", format!("{USER}:{PASSWORD}")),
+            };
+            format!(
+                "          - name: envoy.filters.http.dynamic_modules
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter
+              dynamic_module_config:
+                module: {{ local: {{ filename: {module} }} }}
+              filter_name: {name}
+              filter_config:
+                \"@type\": type.googleapis.com/google.protobuf.StringValue
+                value: \"{configuration}\"
+"
+            )
+        }
+    }
+}
