@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use postrider_filter_api::{Flags, Logged, Moment, StreamInfo};
-use postrider_http::{Fields, RequestHead, ResponseHead, Scheme};
+use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead, Scheme};
 use postrider_telemetry::stats::sets::{cluster_sizes as sizes, cluster_timeout_budget as budget};
 
 use super::Connection;
@@ -281,7 +281,9 @@ impl HeadSize {
     }
 
     fn with_fields(self, fields: &Fields) -> HeadSize {
-        fields.iter().fold(self, |size, line| size.with(line.name.len() + line.value.len()))
+        // The authority stands for `host`.
+        let lines = fields.iter().filter(|line| line.id != HeaderId::Host);
+        lines.fold(self, |size, line| size.with(line.name.len() + line.value.len()))
     }
 }
 
