@@ -45,7 +45,7 @@ fn carried(origin: Origin, filters: &[Value], tcp: Value) -> Line {
     let filters: Vec<Value> = filters.iter().cloned().chain([tcp_filter(fields)]).collect();
     let config = Config::new()
         .listener("tcp", json!({"filter_chains": [{"filters": filters}]}))
-        .cluster("origin", &[origin.address()]);
+        .cluster("origin", &[origin.address]);
     Line { proxy: Proxy::start(&config), origin }
 }
 
@@ -177,7 +177,7 @@ fn requests_pass_a_filter_of_bytes() {
     let filters = [network(&functions, json!({})), http];
     let config = Config::new()
         .listener("http", json!({"filter_chains": [{"filters": filters}]}))
-        .cluster("origin", &[origin.address()]);
+        .cluster("origin", &[origin.address]);
     let proxy = Proxy::start(&config);
     let mut client = RawClient::connect(proxy.address("http"));
     client.send(get("/first"));
@@ -270,7 +270,7 @@ fn properties_of_a_connection_are_known_and_written_ones_reach_its_log() {
     client.read_exact(1).unwrap();
     client.half_close();
     assert!(client.closed());
-    let expected = format!("{peer} none {}\n", line.origin.address());
+    let expected = format!("{peer} none {}\n", line.origin.address);
     wait_until("the line is there", || std::fs::read_to_string(&path).is_ok_and(|text| text == expected));
 }
 
@@ -308,7 +308,7 @@ fn a_module_logs_requests() {
             {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
         ]}]},
     });
-    let proxy = Proxy::start(&Config::new().http(hcm).cluster("origin", &[origin.address()]));
+    let proxy = Proxy::start(&Config::new().http(hcm).cluster("origin", &[origin.address]));
     assert_eq!(proxy.get("/one").status, 200);
     assert_eq!(proxy.get("/one").status, 200);
     assert_eq!(proxy.get("/own").status, 404);

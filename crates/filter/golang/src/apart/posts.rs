@@ -112,7 +112,7 @@ pub(super) fn read(mut take: Take<'_>) -> Option<Post> {
         },
         FILTER_STATE => Post::FilterState { key: take.text()?, value: take.text()? },
         CLEAR_ROUTE => Post::ClearRoute,
-        HOST => Post::Host(UpstreamOverride { address: take.text()?.parse().ok()?, strict: take.flag()? }),
+        HOST => Post::Host(UpstreamOverride::new(take.text()?.parse().ok()?, take.flag()?)),
         DRAIN_CONNECTION => Post::DrainConnection,
         QUESTION => {
             let asker = Asker::Process(take.number()?);
@@ -182,7 +182,7 @@ mod tests {
             Post::Metadata { namespace: "n".into(), key: "k".into(), value: Value::List(vec![Value::Bool(true)]) },
             Post::FilterState { key: "k".into(), value: "v".into() },
             Post::ClearRoute,
-            Post::Host(UpstreamOverride { address: "[::1]:80".parse().unwrap(), strict: true }),
+            Post::Host(UpstreamOverride::new("[::1]:80".parse().unwrap(), true)),
             Post::DrainConnection,
             Post::Question(Question::Property("a.b".into()), Asker::Process(7)),
             Post::Body(side, 3, Splice::Drain(4)),

@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{lines, list, object, place, request, text};
 use postrider_filter_api::testing::FakeStream;
 use postrider_filter_api::{Answer, CallFailure, Moment};
-use postrider_http::ResponseHead;
+use postrider_http::{Fields, ResponseHead};
 use std::time::SystemTime;
 
 const GENERIC: &str = "type.googleapis.com/envoy.extensions.http.injected_credentials.generic.v3.Generic";
@@ -95,7 +95,7 @@ fn without_a_credential_a_request_goes_on_only_where_that_is_allowed() {
 fn issue(stream: &FakeStream, status: u16, body: &str) {
     let mut head = ResponseHead::new();
     head.reply(status);
-    assert!(stream.host.answer(Ok(Answer { head, body: body.into() })));
+    assert!(stream.host.answer(Ok(Answer { head, body: body.into(), trailers: Fields::new() })));
 }
 
 fn at_second(stream: &mut FakeStream, clock: fn() -> (Moment, SystemTime)) {

@@ -6,7 +6,7 @@ use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use postrider_filter_api::testing::FakeStream;
 use postrider_filter_api::{Answer, CallFailure, Moment};
-use postrider_http::ResponseHead;
+use postrider_http::{Fields, ResponseHead};
 
 use super::token::BASE64URL;
 use super::*;
@@ -351,7 +351,7 @@ fn elsewhere(more: Vec<(&str, Value)>) -> Value {
 fn answered(body: &str) -> Result<Answer, CallFailure> {
     let mut head = ResponseHead::new();
     head.set_status(200);
-    Ok(Answer { head, body: body.as_bytes().to_vec() })
+    Ok(Answer { head, body: body.as_bytes().to_vec(), trailers: Fields::new() })
 }
 
 /// What becomes of a request whose call for keys, if it makes one, is answered so.
