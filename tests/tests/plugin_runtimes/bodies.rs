@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 in_every_runtime! {
     a_large_body_passes_a_plugin_that_does_not_hold_it
     a_body_that_is_too_large_to_hold_is_refused_in_bounded_memory
+    a_body_a_little_too_large_to_hold_is_refused_by_its_last_piece
     a_large_body_is_rewritten_where_it_may_be_held
 }
 
@@ -208,6 +209,17 @@ fn a_body_that_is_too_large_to_hold_is_refused_in_bounded_memory(runtime: Runtim
     let grown = peak_kib(&site.proxy) - before;
     println!("{runtime:?} body: refused, {before} KiB before and {grown} more at the peak");
     assert!(grown < PASSING, "{runtime:?}: {grown} KiB more than {before}");
+}
+
+fn a_body_a_little_too_large_to_hold_is_refused_by_its_last_piece(runtime: Runtime) {
+    let gate = Gate::default();
+    gate.open();
+    let config = json!({"find": FIND, "replace": REPLACE});
+    let site = site(runtime, "body", &config, LIMIT, json!({}), origin(&gate, false));
+    let body = "x".repeat(LIMIT as usize + 1);
+    let request = format!("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let answer = RawClient::once(site.proxy.address("http"), request).unwrap();
+    assert_eq!((answer.status, answer.text()), (413, "Payload Too Large"), "{runtime:?}");
 }
 
 fn a_large_body_is_rewritten_where_it_may_be_held(runtime: Runtime) {

@@ -323,6 +323,10 @@ impl Session {
                 Phase::WaitingData if !way.pending.is_empty() || way.ended && !way.told_end => {
                     self.show_data(side, stream);
                 }
+                // Before its end is told: the last piece may be the one too many.
+                Phase::WaitingAllData if way.pending.len() > room => {
+                    way.reply = Some(too_large(side));
+                }
                 Phase::WaitingAllData if way.ended && !way.told_end || way.trailers_came && !way.pending.is_empty() => {
                     self.show_data(side, stream);
                 }
@@ -333,9 +337,6 @@ impl Session {
                         self.flush(side);
                     }
                     self.show_trailers(side, stream);
-                }
-                Phase::WaitingAllData if way.pending.len() > room => {
-                    way.reply = Some(too_large(side));
                 }
                 Phase::Done => {
                     let pending = std::mem::take(&mut way.pending);

@@ -22,6 +22,8 @@ pub(crate) struct Course {
     pub(crate) bodiless: Cell<bool>,
     /// No more is taken until the module lets go of what it has.
     pub(crate) full: Cell<bool>,
+    /// The module wants the whole body, within the limit.
+    pub(crate) gathers: Cell<bool>,
     /// A piece is being shown.
     pub(crate) shows: Cell<bool>,
     /// The pause is about the head.

@@ -150,7 +150,12 @@ impl Hosted {
         };
         let held = held(side, stream);
         let mut kept = course.kept.borrow_mut();
+        let gathered = course.gathers.replace(answer == body::STOP_AND_BUFFER);
         match answer {
+            // The last piece of a body that the module gathered, and one too many.
+            body::CONTINUE if gathered && kept.len() + held.bytes().len() > limit => {
+                return Action::Respond(Box::new(too_large(side)));
+            }
             body::CONTINUE if course.taken.get() => {
                 course.stopped.set(false);
                 course.head_free.set(true);
