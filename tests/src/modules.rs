@@ -64,9 +64,19 @@ pub fn plugins_in_rust() -> &'static Path {
 /// The module with all the filters that tests use.
 pub fn filters() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, object) = BUILT.get_or_init(|| {
+    once(&BUILT, "filters")
+}
+
+/// The module with the filter `script`, which does what each request's `x-do` says.
+pub fn script() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    once(&BUILT, "script")
+}
+
+fn once(built_once: &'static OnceLock<(TempDir, PathBuf)>, name: &str) -> &'static Path {
+    let (_, object) = built_once.get_or_init(|| {
         let folder = TempDir::new();
-        let object = built("filters", folder.path(), &[]);
+        let object = built(name, folder.path(), &[]);
         (folder, object)
     });
     object

@@ -214,12 +214,50 @@ pub static ALL: &[Allowed] = &[
     allowed("`grpc_http1_bridge`: an empty request", &["grpc-bridge"], &["content-length: 0"], &[]),
     allowed("what the proxy adds to its own calls", &["ext-authz", "ext-authz-body"], &[], &["authz got"]),
     allowed(
+        "native modules: a message whose body passes",
+        NATIVE,
+        &[],
+        &["field content-length", "field transfer-encoding"],
+    ),
+    allowed(
+        "native modules: an answer in pieces: the log",
+        &["native-pieces"],
+        &[],
+        &["log details", "log trace", "trace "],
+    ),
+    allowed(
+        "what the proxy adds to its own calls",
+        CALLS,
+        &[],
+        &["authz got #0 field x-envoy-", "authz got #0 field x-forwarded-for"],
+    ),
+    allowed("`wasm`: `%RESPONSE_CODE_DETAILS%` of an answer without", &["wasm-replies"], &["~ "], &["log details"]),
+    allowed(
         "the log of a request whose redirect the proxy followed",
         &["internal-redirects"],
         &["redirect"],
         &["log cluster", "log path", "log original_path"],
     ),
 ];
+
+/// Scenes of native modules, and of calls of plugins.
+const NATIVE: &[&str] = &[
+    "native-fields",
+    "native-edits",
+    "native-bodies",
+    "native-answer-bodies",
+    "native-trailers",
+    "native-replies",
+    "native-pieces",
+    "native-holds",
+    "native-facts",
+    "native-notes",
+    "native-calls",
+    "native-metrics",
+    "native-others",
+    "native-streams",
+];
+const CALLS: &[&str] = &["wasm-calls", "wasm-answer-calls", "wasm-streams", "native-calls", "native-streams"];
 
 impl Allowed {
     fn is_about(&self, scene: &str, request: &str) -> bool {

@@ -16,6 +16,7 @@ mod made;
 mod origins;
 mod packing;
 mod pair;
+mod plugins;
 mod policies;
 mod protocol;
 mod retries;
@@ -88,6 +89,16 @@ fn filters_judge_as_in_envoy() {
 #[test]
 fn filters_change_as_in_envoy() {
     check(&filters::changes());
+}
+
+#[test]
+fn webassembly_runs_as_in_envoy() {
+    check(&plugins::wasm());
+}
+
+#[test]
+fn native_modules_run_as_in_envoy() {
+    check(&plugins::native());
 }
 
 #[test]

@@ -189,8 +189,10 @@ impl Side {
     /// Those that a scene can move: all of a page with many scenes would take long to read.
     fn stats(&self, scene: &Scene) -> Stats {
         let name = &scene.name;
-        // (http.NAME.|NAME.|cluster.|vhost.|json_to_metadata.)
-        let filter = format!("%28http%5C.{name}%5C.%7C{name}%5C.%7Ccluster%5C.%7Cvhost%5C.%7Cjson_to_metadata%5C.%29");
+        // (http.NAME.|NAME.|cluster.|vhost.|json_to_metadata.|wasmcustom.|dynamicmodulescustom.)
+        let filter = format!(
+            "%28http%5C.{name}%5C.%7C{name}%5C.%7Ccluster%5C.%7Cvhost%5C.%7Cjson_to_metadata%5C.%7Cwasmcustom%5C.%7Cdynamicmodulescustom%5C.%29"
+        );
         Stats::parse(self.proxy.admin_get(&format!("/stats?filter={filter}")).text())
     }
 

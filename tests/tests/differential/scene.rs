@@ -120,7 +120,12 @@ impl Scene {
 
     /// The answers that origins have a name for: see [`crate::origins`].
     pub fn answers(self, path: &str, names: &[&str]) -> Self {
-        names.iter().fold(self, |scene, name| scene.get_with(path, &format!("x-answer: {name}\r\n")))
+        self.answers_with(path, "", names)
+    }
+
+    /// The same to requests with these fields, too.
+    pub fn answers_with(self, path: &str, fields: &str, names: &[&str]) -> Self {
+        names.iter().fold(self, |scene, name| scene.get_with(path, &format!("x-answer: {name}\r\n{fields}")))
     }
 }
 

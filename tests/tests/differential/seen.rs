@@ -226,13 +226,55 @@ pub fn log_format() -> Value {
 
 pub fn note_log(seen: &mut Seen, mask: &Mask, line: &Value) {
     for (name, value) in line.as_object().into_iter().flatten() {
-        seen.push(format!("log {name}: {}", mask.apply(&value.to_string())));
+        match value.as_str().filter(|_| name == "trace") {
+            Some(trace) => note_trace(seen, mask, trace),
+            None => seen.push(format!("log {name}: {}", mask.apply(&value.to_string()))),
+        }
     }
+}
+
+/// What a module wrote down: each operation, behind the callback that did it.
+///
+/// Into which pieces a body falls, in which order fields stand, what framing says of a message and how long it took is not
+/// compared.
+fn note_trace(seen: &mut Seen, mask: &Mask, trace: &str) {
+    let mut callback = "";
+    let mut pieces: Seen = Vec::new();
+    for part in mask.apply(trace).split(' ').filter(|part| !part.is_empty()) {
+        let entered = part.ends_with(')').then(|| part.split_once('(')).flatten();
+        if let Some((name, _)) = entered {
+            callback = name;
+        }
+        let of_body = matches!(callback, "qb" | "ab");
+        let line = match (entered, part.split_once("pairs")) {
+            (Some(_), _) if of_body => continue,
+            (Some(_), _) => format!("trace {callback}"),
+            (None, Some((_, fields))) => format!("trace {callback} pairs {}", sorted(fields)),
+            (None, None) => format!("trace {callback} {part}"),
+        };
+        if of_body {
+            pieces.push(line);
+        } else {
+            seen.push(line);
+        }
+    }
+    pieces.sort_unstable();
+    pieces.dedup();
+    seen.extend(pieces);
+}
+
+fn sorted(fields: &str) -> String {
+    let about_the_message = ["content-length=", "transfer-encoding=", "x-envoy-upstream-service-time="];
+    let mut fields: Vec<&str> = fields.trim_start_matches(':').split(',').collect();
+    fields.retain(|field| !about_the_message.iter().any(|name| field.starts_with(name)));
+    fields.sort_unstable();
+    fields.join(",")
 }
 
 /// The counters of a scene, its filters and its clusters that moved.
 pub fn counted(scene: &str, before: &Stats, after: &Stats) -> Seen {
-    let own = [format!("http.{scene}."), "cluster.".into(), "vhost.".into(), "json_to_metadata.".into()];
+    let shared = ["cluster.", "vhost.", "json_to_metadata.", "wasmcustom.", "dynamicmodulescustom."].map(String::from);
+    let own: Vec<String> = shared.into_iter().chain([format!("http.{scene}.")]).collect();
     // Named by the configuration, which takes the scene's name.
     let named = |name: &str| name.starts_with(&format!("{scene}.")) && name.contains("http_local_rate_limit.");
     let moved = |(name, value): (&String, &String)| {
