@@ -343,7 +343,7 @@ fn a_module_that_refuses_its_configuration_is_refused() {
         let folder = TempDir::new();
         let path = folder.path().join("proxy.yaml");
         std::fs::write(&path, config.to_yaml()).unwrap();
-        let checked = postrider_tests::kit::proxy::run(&["check", path.to_str().unwrap()]);
+        let checked = postrider_tests::kit::proxy::run(&["validate", path.to_str().unwrap()]);
         let text = format!("{}{}", checked.stdout, checked.stderr);
         assert!(text.contains("the module refuses its configuration"), "{text}");
     }

@@ -129,7 +129,16 @@ impl Hosted {
             Side::Request => entries.request_body,
             Side::Response => entries.response_body,
         };
+        let own_limit = stream.info.request_buffer_limit.filter(|_| side == Side::Request);
+        let limit = match self.place.buffer_limit {
+            0 => usize::MAX,
+            limit => own_limit.map_or(limit, |own| own as usize),
+        };
         let course = instance.course(side);
+        // The last piece of a body may be one too many.
+        if course.gathers.get() && course.kept.borrow().len() + held(side, stream).bytes().len() > limit {
+            return Action::Respond(Box::new(too_large(side)));
+        }
         let answer = match hook {
             Some(hook) => {
                 course.shows.set(true);
@@ -143,19 +152,10 @@ impl Hosted {
         if let Some(reply) = instance.take_reply(stream) {
             return Action::Respond(reply);
         }
-        let own_limit = stream.info.request_buffer_limit.filter(|_| side == Side::Request);
-        let limit = match self.place.buffer_limit {
-            0 => usize::MAX,
-            limit => own_limit.map_or(limit, |own| own as usize),
-        };
         let held = held(side, stream);
         let mut kept = course.kept.borrow_mut();
-        let gathered = course.gathers.replace(answer == body::STOP_AND_BUFFER);
+        course.gathers.set(answer == body::STOP_AND_BUFFER);
         match answer {
-            // The last piece of a body that the module gathered, and one too many.
-            body::CONTINUE if gathered && kept.len() + held.bytes().len() > limit => {
-                return Action::Respond(Box::new(too_large(side)));
-            }
             body::CONTINUE if course.taken.get() => {
                 course.stopped.set(false);
                 course.head_free.set(true);

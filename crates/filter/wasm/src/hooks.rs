@@ -13,14 +13,14 @@
 
 use std::rc::Rc;
 
-use postrider_filter_api::{Action, Ended, Filter, Flow, Hooks, State, Stream, StreamInfo};
+use postrider_filter_api::{Action, Ended, Filter, Flow, Hooks, LocalReply, State, Stream, StreamInfo};
 
 use crate::asked::Phase;
 use crate::contexts::{Half, Kind, Passing};
 use crate::data::At;
 use crate::flow::Verdict;
 use crate::maps::View;
-use crate::replies::{closed, failure};
+use crate::replies::{closed, failure, too_large};
 use crate::seat::{Absent, Machine, Seat};
 use crate::side::{Side, held};
 use crate::vm::{Fault, OnHeaders};
@@ -327,14 +327,18 @@ impl Hosted {
             Side::Response => &functions.on_response_body,
         };
         let function = function.as_ref().filter(|_| self.seat.wants(side, Phase::Body));
+        let limit = if self.limit == 0 { usize::MAX } else { self.limit };
+        let mut is_too_large = false;
         let length = machine.vm.with(|data| {
             let passing = data.contexts.stream(id)?;
             let half = side.half(passing);
             let held = held(side, stream).bytes();
             Some(match &mut half.course {
                 Some(course) => {
+                    let gathers = course.gathers();
                     course.take(held);
                     course.ended |= end;
+                    is_too_large = gathers && course.window.len() > limit;
                     course.window.len()
                 }
                 None => {
@@ -347,6 +351,10 @@ impl Hosted {
                 }
             })
         });
+        if is_too_large {
+            self.reply_in_flow(machine, id, too_large(side));
+            return Ok(Action::Continue);
+        }
         let length = u32::try_from(length.flatten().unwrap_or(0)).unwrap_or(u32::MAX);
         let status = match function {
             None => 0,
@@ -386,15 +394,20 @@ impl Hosted {
         // An answer of a message that was taken over counts in its flow.
         match action {
             Action::Respond(reply) if self.is_taken(side, machine, id) => {
-                machine.vm.with(|data| {
-                    if let Some(passing) = data.contexts.stream(id) {
-                        passing.reply = Some(reply);
-                    }
-                });
+                self.reply_in_flow(machine, id, reply);
                 Ok(Action::Continue)
             }
             action => Ok(action),
         }
+    }
+
+    /// The answer to a message that was taken over.
+    fn reply_in_flow(&self, machine: &Machine, id: u32, reply: Box<LocalReply>) {
+        machine.vm.with(|data| {
+            if let Some(passing) = data.contexts.stream(id) {
+                passing.reply = Some(reply);
+            }
+        });
     }
 
     fn is_taken(&self, side: Side, machine: &Machine, id: u32) -> bool {
@@ -438,11 +451,7 @@ impl Hosted {
             });
         match action {
             Action::Respond(reply) if self.is_taken(side, machine, id) => {
-                machine.vm.with(|data| {
-                    if let Some(passing) = data.contexts.stream(id) {
-                        passing.reply = Some(reply);
-                    }
-                });
+                self.reply_in_flow(machine, id, reply);
                 Ok(Action::Continue)
             }
             action => Ok(action),
