@@ -231,6 +231,25 @@ pub static ALL: &[Allowed] = &[
         &[],
         &["authz got #0 field x-envoy-", "authz got #0 field x-forwarded-for"],
     ),
+    allowed(
+        "`wasm`: a message whose body passes a module's body function",
+        WASM,
+        &[],
+        &["field content-length", "field transfer-encoding"],
+    ),
+    allowed(
+        "the order in which plugins see pseudo-fields",
+        &["native-streams", "wasm-streams"],
+        &["pairs"],
+        &["trace qh pairs"],
+    ),
+    allowed("`wasm`: a stream that a module closes", &["wasm-pauses"], &["close"], &["log cluster", "log flags"]),
+    allowed(
+        "`wasm`: a stream that a module closes",
+        &["wasm-pauses"],
+        &[COUNTERS],
+        &["rq_reset_after_downstream_response_started"],
+    ),
     allowed("`wasm`: `%RESPONSE_CODE_DETAILS%` of an answer without", &["wasm-replies"], &["~ "], &["log details"]),
     allowed(
         "the log of a request whose redirect the proxy followed",
@@ -256,6 +275,26 @@ const NATIVE: &[&str] = &[
     "native-metrics",
     "native-others",
     "native-streams",
+];
+const WASM: &[&str] = &[
+    "wasm-fields",
+    "wasm-edits",
+    "wasm-maps",
+    "wasm-bodies",
+    "wasm-answer-bodies",
+    "wasm-trailers",
+    "wasm-replies",
+    "wasm-pauses",
+    "wasm-properties",
+    "wasm-calls",
+    "wasm-answer-calls",
+    "wasm-shared",
+    "wasm-metrics",
+    "wasm-foreign",
+    "wasm-others",
+    "wasm-streams",
+    "wasm-fails-open",
+    "wasm-fails-closed",
 ];
 const CALLS: &[&str] = &["wasm-calls", "wasm-answer-calls", "wasm-streams", "native-calls", "native-streams"];
 

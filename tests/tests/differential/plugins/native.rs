@@ -233,7 +233,6 @@ fn calls() -> Scene {
             "qh call authz ~ ~ 1000 :method=GET :path=/x",
             "qh call authz ~ ~ 1000 :path=/x :authority=a",
             "qh call authz /x ~ 5000; qh answer 1; call set 0 x-added 1; call get 0 :path; call resume q",
-            "qh call authz /x ~ 5000; qh answer 3; call respond 401 asked no x-a=1",
             "qh call authz /x ~ 5000; qh answer 3; call note own text 1; call resume q",
             "ah call authz /x ~ 5000; ah answer 3; call set 2 x-added 1; call resume a",
         ],

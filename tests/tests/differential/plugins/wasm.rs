@@ -196,28 +196,22 @@ fn replies() -> Scene {
                 "ah respond 200 late ~ -1; ah add 2 x-late 1",
             ],
         )
-        .sends("/", "", "hello", &["qh respond 418 early no -1", "qb respond 418 early no -1"])
+        // Not from the body's function: whether the upstream had a connection then is a matter of time.
+        .sends("/", "", "hello", &["qh respond 418 early no -1"])
         .ask("HEAD", "test", "/", "x-do: qh respond 418 teapot body -1\r\n")
         .get_with("/", "content-type: application/grpc\r\nx-do: qh respond 403 no no 7\r\n")
         .get_with("/", "content-type: application/grpc\r\nx-do: qh respond 403 no no -1\r\n")
         .does("/direct", "", &["ah respond 418 instead body -1; ah pause"])
 }
 
+/// Not those that resume a message within the hook about its head: Envoy 1.40 sends the request twice then, or half an answer.
 fn pauses() -> Scene {
-    scene("wasm-pauses")
-        .does(
-            "/",
-            "",
-            &[
-                "qh resume 0",
-                "qh pause; qh resume 0",
-                "ah resume 1",
-                "ah pause; ah resume 1",
-                "qh close 0",
-                "qh pause; qh close 0",
-            ],
-        )
-        .sends("/", "", "hello", &["qb resume 0", "qb pause; qe resume 0", "qb close 0"])
+    scene("wasm-pauses").does("/", "", &["qh close 0", "qh pause; qh close 0"]).sends(
+        "/",
+        "",
+        "hello",
+        &["qb resume 0", "qb pause; qe resume 0", "qb close 0"],
+    )
 }
 
 fn properties() -> Scene {
