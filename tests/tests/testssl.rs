@@ -43,7 +43,9 @@ fn testssl_finds_nothing_to_be_done() {
     for attack in ["heartbleed", "ROBOT", "secure_client_renego", "CRIME_TLS", "POODLE_SSL", "SWEET32", "DROWN"] {
         assert!(finding(attack).contains("not vulnerable"), "{attack}: {}", finding(attack));
     }
+    // What it says before it knows an address is about the OpenSSL that it found to ask with.
+    let of_the_proxy = findings.iter().filter(|finding| finding["ip"] != "/");
     let bad: Vec<&Value> =
-        findings.iter().filter(|finding| !GOOD.iter().any(|good| finding["severity"] == *good)).collect();
+        of_the_proxy.filter(|finding| !GOOD.iter().any(|good| finding["severity"] == *good)).collect();
     assert!(bad.is_empty(), "{bad:#?}");
 }
