@@ -90,15 +90,39 @@ fn over_http1(mut stream: impl Read + Write, port: u16, probe: Probe) -> io::Res
         let received = stream.read(&mut buffer)?;
         answer.extend_from_slice(&buffer[..received]);
         let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
-        let body = end.map_or(0, |end| answer.len() - end - 4);
-        let announced = end.and_then(|end| header_length(&String::from_utf8_lossy(&answer[..end])));
-        if received == 0 || announced.is_some_and(|announced| body >= announced) {
+        let head = end.map(|end| String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase()).unwrap_or_default();
+        let sent = end.map_or(&[][..], |end| &answer[end + 4..]);
+        // A plugin that may change a body makes it chunked.
+        let (body, is_whole) = if head.contains("\r\ntransfer-encoding: chunked") {
+            chunked_length(sent)
+        } else {
+            (sent.len(), header_length(&head).is_some_and(|announced| sent.len() >= announced))
+        };
+        if received == 0 || is_whole {
             let status = answer.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
             return match (end, status) {
                 (Some(_), Some(status)) => Ok((status, body)),
                 _ => Err(invalid("not an HTTP/1.1 answer")),
             };
         }
+    }
+}
+
+/// Bytes of data in chunks (RFC 9112 section 7.1), and whether the last one is there.
+fn chunked_length(mut bytes: &[u8]) -> (usize, bool) {
+    let mut length = 0;
+    loop {
+        let Some(end) = bytes.windows(2).position(|window| window == b"\r\n") else { return (length, false) };
+        let Some(size) = std::str::from_utf8(&bytes[..end]).ok().and_then(|size| usize::from_str_radix(size, 16).ok())
+        else {
+            return (length, false);
+        };
+        let Some(rest) = bytes.get(end + 2 + size + 2..) else { return (length, false) };
+        if size == 0 {
+            return (length, true);
+        }
+        length += size;
+        bytes = rest;
     }
 }
 
@@ -168,6 +192,13 @@ fn invalid(what: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunks_are_counted_without_their_sizes() {
+        assert_eq!(chunked_length(b"d\r\nhello, world!\r\n0\r\n\r\n"), (13, true));
+        assert_eq!(chunked_length(b"5\r\nhello\r\nA\r\n0123"), (5, false));
+        assert_eq!(chunked_length(b""), (0, false));
+    }
     use http::HeaderValue;
 
     #[test]
