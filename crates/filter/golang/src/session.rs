@@ -74,16 +74,12 @@ impl Session {
     /// # Errors
     /// The library runs in a process of its own, which is not there.
     pub(crate) fn new(plugin: &Rc<Plugin>, config: &Arc<Parsed>, stream: &Stream<'_>) -> Result<Session, Down> {
-        let lane = match &config.home {
-            Home::Here(_) => None,
-            Home::Apart(child) => Some(plugin.lane(child, stream).ok_or(Down)?),
+        let (library, lane) = match &config.home {
+            Home::Here(library) => (Some(*library), None),
+            Home::Apart(child) => (None, Some(plugin.lane(child, stream).ok_or(Down)?)),
         };
         let request = NonNull::new(plugin.pool.take()).ok_or(Down)?;
         let stream = pool::next_stream();
-        let library = match &config.home {
-            Home::Here(library) => Some(*library),
-            Home::Apart(_) => None,
-        };
         // SAFETY: nobody else has the object.
         let prepared = unsafe { &mut *request.as_ptr() };
         prepared.prepare(config.plugin, config.id, stream, library, plugin.recipe.secrets.clone());

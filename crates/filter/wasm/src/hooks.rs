@@ -29,7 +29,7 @@ use crate::vm::{Fault, OnHeaders};
 pub(crate) struct Hosted {
     pub(crate) seat: Rc<Seat>,
     pub(crate) hooks: Hooks,
-    /// Bytes of a message that may be held; 0 is no limit.
+    /// Bytes of a message that may be held.
     pub(crate) limit: usize,
 }
 
@@ -327,7 +327,6 @@ impl Hosted {
             Side::Response => &functions.on_response_body,
         };
         let function = function.as_ref().filter(|_| self.seat.wants(side, Phase::Body));
-        let limit = if self.limit == 0 { usize::MAX } else { self.limit };
         let mut is_too_large = false;
         let length = machine.vm.with(|data| {
             let passing = data.contexts.stream(id)?;
@@ -338,7 +337,7 @@ impl Hosted {
                     let gathers = course.gathers();
                     course.take(held);
                     course.ended |= end;
-                    is_too_large = gathers && course.window.len() > limit;
+                    is_too_large = gathers && course.window.len() > self.limit;
                     course.window.len()
                 }
                 None => {

@@ -72,7 +72,6 @@ impl Hosted {
         if let Err(fault) = self.hear(&machine, id, stream) {
             return as_flow(self.fail(state, stream, &fault));
         }
-        let limit = if self.limit == 0 { usize::MAX } else { self.limit };
         let flow = machine.vm.with(|data| {
             let passing = data.contexts.stream(id)?;
             for edit in passing.edits.drain(..) {
@@ -100,7 +99,7 @@ impl Hosted {
                 return Some(flow);
             }
             half.bell = Some(stream.resumer.clone());
-            let is_full = course.waiting() >= limit;
+            let is_full = course.waiting() >= self.limit;
             if is_full && course.gathers() {
                 return Some(Flow::Respond(too_large(side)));
             }

@@ -96,7 +96,11 @@ impl Factory for Wasm {
         let plugin = own.and_then(|own| own.plugin.as_ref()).unwrap_or(&self.plugin);
         let seat = Seat::of(plugin, place);
         let hooks = hooks_of(&seat, seat.made().as_deref());
-        Rc::new(Hosted { seat, hooks, limit: place.buffer_limit })
+        let limit = match place.buffer_limit {
+            0 => usize::MAX,
+            limit => limit,
+        };
+        Rc::new(Hosted { seat, hooks, limit })
     }
 
     /// The machine is made now: it may tick without any request.
