@@ -1,5 +1,6 @@
-/* The native module of the bench: a filter that does nothing, and basic authentication by the user and password that are its
- * configuration, `USER:PASSWORD`. */
+/* The native module of the bench, for the yardstick of what scripts cost: a filter that does nothing, basic authentication by
+ * the user and password that are its configuration (`USER:PASSWORD`), and what `lua/simple.lua`, `normal.lua`, `complex.lua`
+ * and `body100.lua` do. */
 
 #include <string.h>
 #include <stdlib.h>
@@ -11,18 +12,27 @@
 
 typedef struct {
   bool asks;
+  /* Fields test1 to testN that are set and removed again, fields that are read, and times that the body is. */
+  int set, get, bodies;
   size_t length;
   char credentials[];
 } settings;
 
 static pr_bytes bytes(const char *text) { return (pr_bytes){text, strlen(text)}; }
 
+static bool is(pr_bytes name, const char *wanted) {
+  return name.length == strlen(wanted) && !memcmp(name.start, wanted, name.length);
+}
+
 const char *ON(program_init)(void) { return PR_VERSION; }
 
 const void *ON(http_filter_config_new)(pr_config config, pr_bytes name, pr_bytes text) {
   (void)config;
   settings *made = malloc(sizeof(settings) + text.length);
-  made->asks = name.length == 10 && !memcmp(name.start, "basic_auth", 10);
+  made->asks = is(name, "basic_auth");
+  made->set = is(name, "normal") || is(name, "complex") ? 20 : 0;
+  made->get = made->set || is(name, "simple") ? 10 : 0;
+  made->bodies = is(name, "complex") ? 30 : is(name, "body100") ? 100 : 0;
   made->length = text.length;
   if (text.length) memcpy(made->credentials, text.start, text.length);
   return made;
@@ -62,10 +72,49 @@ static bool is_known(const settings *own, const char *encoded, size_t size) {
   return length == own->length && !memcmp(decoded, own->credentials, length);
 }
 
+/* The name of a field, made each time as a script makes it; `room` holds eight bytes. */
+static pr_bytes numbered(char *room, int number) {
+  size_t length = 4;
+  memcpy(room, "test", 4);
+  if (number >= 10) room[length++] = (char)('0' + number / 10);
+  room[length++] = (char)('0' + number % 10);
+  return (pr_bytes){room, length};
+}
+
+static void edit(const settings *own, pr_stream stream) {
+  char room[8];
+  pr_bytes value, none = {NULL, 0};
+  for (int i = 1; i <= own->set; i++)
+    CALL(http_set_header)(stream, PR_REQUEST_HEADERS, numbered(room, i), bytes("value"));
+  for (int i = 1; i <= own->get; i++)
+    CALL(http_get_header)(stream, PR_REQUEST_HEADERS, numbered(room, i), &value, 0, NULL);
+  for (int i = 1; i <= own->set; i++) CALL(http_set_header)(stream, PR_REQUEST_HEADERS, numbered(room, i), none);
+}
+
+/* Copies the body out, as a script gets it: first what was kept, then the piece that ended it. */
+static void read_body(pr_stream stream) {
+  static const int parts[] = {PR_REQUEST_KEPT, PR_REQUEST_RECEIVED};
+  char copy[4096];
+  pr_bytes chunks[16];
+  size_t length = 0;
+  for (int part = 0; part < 2; part++) {
+    size_t count = CALL(http_get_body_chunks_size)(stream, parts[part]);
+    if (count > 16 || (count && !CALL(http_get_body_chunks)(stream, parts[part], chunks))) abort();
+    for (size_t i = 0; i < count; i++) {
+      if (chunks[i].length > sizeof copy - length) abort();
+      memcpy(copy + length, chunks[i].start, chunks[i].length);
+      length += chunks[i].length;
+    }
+  }
+  /* So that the copy is made. */
+  __asm__ volatile("" : : "r"(copy) : "memory");
+}
+
 int ON(http_filter_request_headers)(pr_stream stream, const void *filter, bool end) {
   const settings *own = filter;
   pr_bytes field;
-  (void)end;
+  if (own->get) edit(own, stream);
+  if (own->bodies && !end) return PR_HEAD_STOP;
   if (!own->asks) return PR_HEAD_CONTINUE;
   if (CALL(http_get_header)(stream, PR_REQUEST_HEADERS, bytes("authorization"), &field, 0, NULL) && field.length > 6
       && !memcmp(field.start, "Basic ", 6) && is_known(own, field.start + 6, field.length - 6))
@@ -76,8 +125,10 @@ int ON(http_filter_request_headers)(pr_stream stream, const void *filter, bool e
 }
 
 /* The others go on; Envoy wants them to be there. */
-int ON(http_filter_request_body)(pr_stream stream, const void *own, bool end) {
-  (void)stream, (void)own, (void)end;
+int ON(http_filter_request_body)(pr_stream stream, const void *filter, bool end) {
+  const settings *own = filter;
+  if (own->bodies && !end) return PR_BODY_STOP_AND_BUFFER;
+  for (int i = 0; i < own->bodies; i++) read_body(stream);
   return PR_BODY_CONTINUE;
 }
 int ON(http_filter_request_trailers)(pr_stream stream, const void *own) {

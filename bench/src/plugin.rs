@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::shape::Script;
 
 /// One task in one runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub enum Task {
     BasicAuth,
     /// The same on a goroutine of its own.
     BasicAuthOnGoroutine,
+    /// What this script does. In the native module alone.
+    Like(Script),
 }
 
 impl Plugin {
@@ -39,10 +42,7 @@ impl Plugin {
     /// # Errors
     /// It was not built.
     pub fn module(self, tools: &Path) -> Result<PathBuf> {
-        let task = match self.task {
-            Task::Passthrough => "passthrough",
-            Task::BasicAuth | Task::BasicAuthOnGoroutine => "basic_auth",
-        };
+        let task = self.task.name();
         let (file, program, hint) = match self.runtime {
             Runtime::WasmC => {
                 (format!("wasm/c/{task}.wasm"), "a WebAssembly module in C", ".ci/wasm target/tools/wasm c")
@@ -60,5 +60,21 @@ impl Plugin {
         };
         let path = tools.join(file);
         if path.is_file() { Ok(path) } else { Err(Error::Missing { program, hint }) }
+    }
+}
+
+impl Task {
+    /// What the modules call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Passthrough => "passthrough",
+            Self::BasicAuth | Self::BasicAuthOnGoroutine => "basic_auth",
+            Self::Like(script) => script.name(),
+        }
+    }
+
+    /// Whether a request without a password is answered with 401.
+    pub fn asks_for_password(self) -> bool {
+        matches!(self, Self::BasicAuth | Self::BasicAuthOnGoroutine)
     }
 }

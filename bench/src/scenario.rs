@@ -108,30 +108,26 @@ const H2_TLS: &[Variant] =
 /// Bytes of a gRPC message.
 const MESSAGE: usize = 100;
 
-/// Without a filter, with the script, and with the same for Rider.
-macro_rules! scripted {
-    ($name:ident, $script:ident) => {
-        const $name: &[Variant] = &[
-            Variant { label: "bare", shape: Shape::HTTP },
-            Variant {
-                label: "Lua",
-                shape: Shape { filter: Filter::Lua(Script::$script, Dialect::Usual), ..Shape::HTTP },
-            },
-            Variant {
-                label: "Rider",
-                shape: Shape { filter: Filter::Lua(Script::$script, Dialect::Rider), ..Shape::HTTP },
-            },
-        ];
-    };
+/// The label of a variant that runs the native module.
+pub const NATIVE_MODULE: &str = "native module";
+
+/// Without a filter, with the script, and with the same for Rider and in C.
+const fn scripted(script: Script, native: Task) -> [Variant; 4] {
+    [
+        BARE,
+        with("Lua", Filter::Lua(script, Dialect::Usual)),
+        with("Rider", Filter::Lua(script, Dialect::Rider)),
+        plugin(NATIVE_MODULE, Runtime::Native, native),
+    ]
 }
-scripted!(LUA_PASSTHROUGH, Passthrough);
-scripted!(LUA_ENTRY, Entry);
-scripted!(LUA_BASIC_AUTH_JIT, BasicAuthJit);
-scripted!(LUA_BASIC_AUTH_PLAIN, BasicAuthPlain);
-scripted!(LUA_SIMPLE, Simple);
-scripted!(LUA_NORMAL, Normal);
-scripted!(LUA_COMPLEX, Complex);
-scripted!(LUA_BODY100, Body100);
+const LUA_PASSTHROUGH: &[Variant] = &scripted(Script::Passthrough, Task::Passthrough);
+const LUA_ENTRY: &[Variant] = &scripted(Script::Entry, Task::Passthrough);
+const LUA_BASIC_AUTH_JIT: &[Variant] = &scripted(Script::BasicAuthJit, Task::BasicAuth);
+const LUA_BASIC_AUTH_PLAIN: &[Variant] = &scripted(Script::BasicAuthPlain, Task::BasicAuth);
+const LUA_SIMPLE: &[Variant] = &scripted(Script::Simple, Task::Like(Script::Simple));
+const LUA_NORMAL: &[Variant] = &scripted(Script::Normal, Task::Like(Script::Normal));
+const LUA_COMPLEX: &[Variant] = &scripted(Script::Complex, Task::Like(Script::Complex));
+const LUA_BODY100: &[Variant] = &scripted(Script::Body100, Task::Like(Script::Body100));
 
 const BARE: Variant = Variant { label: "bare", shape: Shape::HTTP };
 
@@ -152,7 +148,7 @@ const R1_PASSTHROUGH: &[Variant] = &[
     plugin("Wasm, Go", Runtime::WasmGo, Task::Passthrough),
     plugin("Wasm, Rust", Runtime::WasmRust, Task::Passthrough),
     plugin("Go filter", Runtime::Golang, Task::Passthrough),
-    plugin("native module", Runtime::Native, Task::Passthrough),
+    plugin(NATIVE_MODULE, Runtime::Native, Task::Passthrough),
 ];
 const R1_BASIC_AUTH: &[Variant] = &[
     BARE,
@@ -163,7 +159,7 @@ const R1_BASIC_AUTH: &[Variant] = &[
     plugin("Wasm, Go", Runtime::WasmGo, Task::BasicAuth),
     plugin("Wasm, Rust", Runtime::WasmRust, Task::BasicAuth),
     plugin("Go filter", Runtime::Golang, Task::BasicAuth),
-    plugin("native module", Runtime::Native, Task::BasicAuth),
+    plugin(NATIVE_MODULE, Runtime::Native, Task::BasicAuth),
 ];
 const GOROUTINE: &[Variant] = &[BARE, plugin("goroutine", Runtime::Golang, Task::BasicAuthOnGoroutine)];
 

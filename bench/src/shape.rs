@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::plugin::{Plugin, Task};
+use crate::plugin::Plugin;
 use crate::tls::Certificate;
 
 /// The user and password of the reference scenario R1.
@@ -86,7 +86,7 @@ impl Filter {
     pub fn asks_for_password(self) -> bool {
         match self {
             Self::BasicAuth | Self::Lua(Script::BasicAuthJit | Script::BasicAuthPlain, _) => true,
-            Self::Plugin(plugin) => plugin.task != Task::Passthrough,
+            Self::Plugin(plugin) => plugin.task.asks_for_password(),
             Self::None | Self::Lua(..) => false,
         }
     }
@@ -108,6 +108,20 @@ macro_rules! sources {
 }
 
 impl Script {
+    /// Its file in `lua/`, without what ends it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Passthrough => "passthrough",
+            Self::Entry => "entry",
+            Self::BasicAuthJit => "basic_auth_jit",
+            Self::BasicAuthPlain => "basic_auth_plain",
+            Self::Simple => "simple",
+            Self::Normal => "normal",
+            Self::Complex => "complex",
+            Self::Body100 => "body100",
+        }
+    }
+
     /// For Postrider and Envoy.
     pub fn source(self, dialect: Dialect) -> &'static str {
         let (usual, rider) = match self {

@@ -6,7 +6,7 @@ use crate::gate::{INSTRUCTION_LIMIT, SYSCALL_LIMIT};
 use crate::load::Subject;
 use crate::peer::Peer;
 use crate::results::Results;
-use crate::scenario::R1;
+use crate::scenario::{NATIVE_MODULE, R1};
 use crate::stall::{self, StallSubject};
 
 /// A target with what was measured for it.
@@ -77,6 +77,13 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         let measured = added(Peer::Postrider).zip(added(Envoy)).map(|(own, envoys)| own / envoys);
         Verdict { target, unit: "x", limit: 0.5, measured, disturbed: pair(scenario).1 }
     };
+    // R5 compares what a proxy carries in all, not what a filter adds.
+    let of_natives = |target, scenario: &str| {
+        let script = results.load(scenario, Peer::Postrider, 1);
+        let compared = script.zip(results.variant(scenario, Peer::Postrider, NATIVE_MODULE));
+        let measured = compared.and_then(|(script, native)| Some(script.ratio_to(native)?.median));
+        Verdict { target, unit: "x", limit: 1.15, measured, disturbed: disturbed(compared) }
+    };
     let plugin = |target, scenario: &str, label: &str, limit| {
         let bare = results.load(scenario, Peer::Postrider, 0);
         let compared = bare.zip(results.variant(scenario, Peer::Postrider, label));
@@ -143,14 +150,17 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         of_envoys("CPU that 10 reads add, of what they add to Envoy", "lua-simple"),
         of_envoys("CPU that the normal script adds, of what it adds to Envoy", "lua-normal"),
         of_envoys("CPU that the complex script adds, of what it adds to Envoy", "lua-complex"),
+        of_natives("CPU with 10 reads by a script, of the same in C", "lua-simple"),
+        of_natives("CPU with the normal script, of the same in C", "lua-normal"),
+        of_natives("CPU with the complex script, of the same in C", "lua-complex"),
         plugin("CPU that a Wasm module in C adds that does nothing", passthrough, "Wasm, C", 0.6),
         plugin("CPU that a Wasm module in Go adds that does nothing", passthrough, "Wasm, Go", 1.5),
         plugin("CPU that a Go filter adds that does nothing", passthrough, "Go filter", 1.5),
-        plugin("CPU that a native module adds that does nothing", passthrough, "native module", 0.1),
+        plugin("CPU that a native module adds that does nothing", passthrough, NATIVE_MODULE, 0.1),
         plugin("CPU that basic auth by a Wasm module in C adds", basic_auth, "Wasm, C", 1.5),
         plugin("CPU that basic auth by a Wasm module in Go adds", basic_auth, "Wasm, Go", 3.0),
         plugin("CPU that basic auth by a Go filter adds", basic_auth, "Go filter", 3.0),
-        plugin("CPU that basic auth by a native module adds", basic_auth, "native module", 0.5),
+        plugin("CPU that basic auth by a native module adds", basic_auth, NATIVE_MODULE, 0.5),
         plugin("CPU that basic auth on a goroutine adds", "go-goroutine", "goroutine", 9.0),
         plain(
             "resident memory at 64 connections",

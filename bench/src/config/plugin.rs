@@ -11,10 +11,10 @@ pub fn filter(plugin: Plugin, module: &Path) -> String {
     match plugin.runtime {
         Runtime::WasmC | Runtime::WasmGo | Runtime::WasmRust => {
             let configuration = match plugin.task {
-                Task::Passthrough => "{}".to_owned(),
                 Task::BasicAuth | Task::BasicAuthOnGoroutine => {
                     format!(r#"{{ "username": "{USER}", "password": "{PASSWORD}" }}"#)
                 }
+                Task::Passthrough | Task::Like(_) => "{}".to_owned(),
             };
             format!(
                 "          - name: envoy.filters.http.wasm
@@ -33,7 +33,7 @@ pub fn filter(plugin: Plugin, module: &Path) -> String {
         }
         Runtime::Golang => {
             let (name, configuration) = match plugin.task {
-                Task::Passthrough => ("passthrough", "{}".to_owned()),
+                Task::Passthrough | Task::Like(_) => (plugin.task.name(), "{}".to_owned()),
                 Task::BasicAuth => ("basic", format!("{{ user: {USER}, password: {PASSWORD} }}")),
                 Task::BasicAuthOnGoroutine => {
                     ("basic", format!("{{ user: {USER}, password: {PASSWORD}, async: true }}"))
@@ -53,10 +53,9 @@ pub fn filter(plugin: Plugin, module: &Path) -> String {
             )
         }
         Runtime::Native => {
-            let (name, configuration) = match plugin.task {
-                Task::Passthrough => ("passthrough", String::new()),
-                Task::BasicAuth | Task::BasicAuthOnGoroutine => ("basic_auth", format!("{USER}:{PASSWORD}")),
-            };
+            let name = plugin.task.name();
+            let configuration =
+                if plugin.task.asks_for_password() { format!("{USER}:{PASSWORD}") } else { String::new() };
             format!(
                 "          - name: envoy.filters.http.dynamic_modules
             typed_config:
