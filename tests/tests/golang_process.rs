@@ -99,6 +99,7 @@ fn both_messages_are_read_and_changed_from_another_process() {
             {"op": "get", "key": "x-two", "to": "x-got"},
             {"op": "set", "key": "x-up", "value": "1"},
             {"op": "del", "key": "x-gone"},
+            {"op": "del", "key": "content-length"},
             {"op": "set", "key": ":path", "value": "/changed"},
         ],
         "decode_data": [{"op": "upper"}, {"op": "append", "value": "!"}],

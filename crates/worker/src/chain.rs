@@ -407,6 +407,7 @@ fn merge(a: Hooks, b: Hooks) -> Hooks {
         response_trailers: a.response_trailers || b.response_trailers,
         complete: a.complete || b.complete,
         keeps_bodies: a.keeps_bodies && b.keeps_bodies,
+        declares_length: a.declares_length || b.declares_length,
     }
 }
 

@@ -82,6 +82,10 @@ pub struct Hooks {
     pub complete: bool,
     /// The body hooks look at bodies or delay them, and never change them: their framing may be settled beforehand.
     pub keeps_bodies: bool,
+    /// The body hooks may change bodies, and whoever changes a length has taken `content-length` away, or set it anew,
+    /// when the head goes on: a message is sent with the length that its head declares then, and one that turns out longer
+    /// or shorter is cut off.
+    pub declares_length: bool,
 }
 
 /// One filter with one configuration, on one worker. `end` is true when nothing of the message follows: no body behind

@@ -92,6 +92,7 @@ impl Recipe {
             response_trailers: response_body,
             complete: request || response,
             keeps_bodies: false,
+            declares_length: true,
         }
     }
 

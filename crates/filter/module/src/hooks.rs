@@ -39,6 +39,7 @@ impl Hosted {
             response_trailers: entries.response_trailers.is_some(),
             complete: entries.stream_complete.is_some(),
             keeps_bodies: false,
+            declares_length: true,
         };
         let phases = place.config.phases();
         Hosted { hooks: phases.limit(hooks), phases, place: Rc::new(place) }

@@ -17,6 +17,7 @@ pub(crate) fn hooks_of(seat: &Seat, machine: Option<&Machine>) -> Hooks {
             response_body: true,
             response_trailers: true,
             complete: true,
+            declares_length: true,
             ..Hooks::default()
         };
     };
@@ -41,6 +42,7 @@ pub(crate) fn hooks_of(seat: &Seat, machine: Option<&Machine>) -> Hooks {
             || functions.on_response_body.is_some()
             || stops,
         complete: true,
+        declares_length: true,
         ..Hooks::default()
     }
 }

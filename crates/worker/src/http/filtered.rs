@@ -35,6 +35,9 @@ impl Exchange {
                     Err(barred) => return Err(self.barred(Side::Request, http, barred)),
                     Ok(Standing::Paused) => {}
                     Ok(Standing::Piece) => {
+                        if self.upload.admit(self.request_pass.held.bytes().len()).is_err() {
+                            return Err(self.length_differs(Side::Request, http));
+                        }
                         if self.attempts.is_some() {
                             self.keep_filtered_piece(&connection.worker);
                             self.record_sent(self.request_pass.held.bytes().len());
@@ -45,6 +48,9 @@ impl Exchange {
                         continue;
                     }
                     Ok(Standing::Finished) => {
+                        if self.upload.check_end().is_err() {
+                            return Err(self.length_differs(Side::Request, http));
+                        }
                         self.upload.finish(&mut self.request_trailers, &mut self.up);
                         self.request_pass.open = false;
                         self.move_request(connection, http, cx)?;
@@ -114,6 +120,9 @@ impl Exchange {
                     Standing::Paused => {}
                     Standing::Piece => {
                         let piece = self.response_pass.held.bytes();
+                        if self.download.admit(piece.len()).is_err() {
+                            return Err(self.length_differs(Side::Response, http));
+                        }
                         self.info.bytes_sent += piece.len() as u64;
                         self.download.write(piece, &mut self.down);
                         self.response_pass.delivered();
@@ -121,6 +130,9 @@ impl Exchange {
                         continue;
                     }
                     Standing::Finished => {
+                        if self.download.check_end().is_err() {
+                            return Err(self.length_differs(Side::Response, http));
+                        }
                         self.download.finish(&mut self.response_trailers, &mut self.down);
                         self.response_pass.open = false;
                         self.move_response(connection, http, cx)?;

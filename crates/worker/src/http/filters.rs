@@ -378,6 +378,15 @@ impl Exchange {
         End::Broken
     }
 
+    /// What filters let pass of a body is not as long as its head says: whoever got the head must not take what came for
+    /// the whole message.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn length_differs(&mut self, side: Side, http: &Http) -> End {
+        let details = "filtered_length_differs".into();
+        self.barred(side, http, Barred::Reply(Box::new(LocalReply { status: 500, details, ..LocalReply::default() })))
+    }
+
     /// Last call for the filters' states, and everything of theirs is forgotten.
     pub(super) fn complete_filters(&mut self, clock: &Clock) {
         if self.attempts.is_some() {

@@ -13,6 +13,7 @@
 use std::task::{Poll, Waker};
 
 use postrider_filter_api::{Action, Body, Flow, Hooks, Resumer};
+use postrider_http::{Fields, content_length};
 
 use super::taken::{Taken, Turn};
 use crate::chain::Filters;
@@ -422,6 +423,22 @@ impl Passage {
     pub(super) fn is_changeable(&self, side: Side, filters: &Filters) -> bool {
         let changes = |at: usize| filters.all.get(at).is_some_and(|placed| !placed.hooks.keeps_bodies);
         (0..filters.all.len()).any(|at| changes(at) && self.wants(side, filters, at, Hook::Body))
+    }
+
+    /// The length that a body has when it leaves before all of it is here, where it came with `came`: what the head says
+    /// of it by now. `None`: it is not known.
+    pub(super) fn declared_length(&self, side: Side, filters: &Filters, came: u64, fields: &Fields) -> Option<u64> {
+        if !filters.hooks.declares_length {
+            return (!self.changed && !self.is_changeable(side, filters)).then_some(came);
+        }
+        let is_silent = |hooks: Hooks| !hooks.keeps_bodies && !hooks.declares_length;
+        let silent = (0..filters.all.len()).any(|at| {
+            let hooks = filters.all.get(at).map(|placed| placed.hooks).unwrap_or_default();
+            // One that is done may be who changed it.
+            is_silent(hooks)
+                && (self.wants(side, filters, at, Hook::Body) || self.changed && is_wanted_behind(hooks, side))
+        });
+        if silent { None } else { content_length(fields).ok().flatten() }
     }
 
     pub(super) fn is_paused(&self) -> bool {

@@ -122,8 +122,9 @@ impl Exchange {
                 from
             }
             (_, Some(length)) => BodyFraming::Length(length),
-            (BodyFraming::Length(_), None) if !pass.is_changeable(Side::Response, filters) && !pass.is_changed() => {
-                from
+            (BodyFraming::Length(came), None) => {
+                let length = pass.declared_length(Side::Response, filters, came, &self.response.fields);
+                length.map_or(streamed, BodyFraming::Length)
             }
             (_, None) => streamed,
         };

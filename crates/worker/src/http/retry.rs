@@ -51,6 +51,9 @@ impl Exchange {
         attempts.may_redirect = forward.redirects.is_some() && !self.facts.upgrade;
         attempts.mirrors = self.start_mirrors(connection, forward);
         attempts.upside = self.find_upside(connection, http);
+        if attempts.upside.is_some() && self.request_pass.open {
+            self.doubt_length();
+        }
         if (attempts.reads_body() || attempts.upside.is_some())
             && self.facts.framing.has_body()
             && !matches!(self.upload, Transfer::Filtered { .. })
@@ -61,6 +64,16 @@ impl Exchange {
         self.attempts = Some(attempts);
         self.begin_record(&connection.worker, http);
         self.tell_upstream(connection, http, forward);
+    }
+
+    /// Filters of the upstream side get no length that only other filters' word stands for.
+    fn doubt_length(&mut self) {
+        let Some(filters) = self.filters.as_ref().filter(|filters| filters.hooks.declares_length) else { return };
+        let is_word = self.request_pass.whole(super::passage::Side::Request, filters, false).is_none();
+        if is_word && matches!(self.request_framing, BodyFraming::Length(_)) {
+            self.request_framing = BodyFraming::Chunked;
+            self.upload.leave_as(BodyFraming::Chunked);
+        }
     }
 
     /// What each try tells the upstream about itself.
@@ -127,6 +140,8 @@ impl Exchange {
         }
         let out = &mut self.up.bytes;
         if self.request_framing != BodyFraming::Chunked {
+            // What was sent once was within the length.
+            let _ = self.upload.admit(kept);
             out.extend_from_slice(attempts.kept());
             return;
         }

@@ -178,7 +178,10 @@ impl Exchange {
             (BodyFraming::Chunked, Some(_)) if !pass.is_changed() => from,
             (BodyFraming::None, Some(0)) => from,
             (_, Some(length)) => BodyFraming::Length(length),
-            (BodyFraming::Length(_), None) if !pass.is_changeable(Side::Request, filters) && !pass.is_changed() => from,
+            (BodyFraming::Length(came), None) => {
+                let length = pass.declared_length(Side::Request, filters, came, &self.request.fields);
+                length.map_or(BodyFraming::Chunked, BodyFraming::Length)
+            }
             (_, None) => BodyFraming::Chunked,
         };
         pass.open = true;

@@ -28,8 +28,14 @@ pub(crate) enum Transfer {
         decoder: BodyDecoder,
         chunked: bool,
         keep_trailers: bool,
+        /// What the head promises that still has to leave.
+        promised: Option<u64>,
     },
 }
+
+/// Filters let more or less of a body pass than the head promised.
+#[derive(Debug)]
+pub(crate) struct LengthDiffers;
 
 /// What was read of a body that filters see.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +65,7 @@ impl Transfer {
     /// A body that filters see; how it leaves is known later.
     pub(crate) fn filtered(from: BodyFraming, keep_trailers: bool) -> Transfer {
         let decoder = BodyDecoder::new(from, HeadLimits::default());
-        Transfer::Filtered { decoder, chunked: false, keep_trailers }
+        Transfer::Filtered { decoder, chunked: false, keep_trailers, promised: None }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -79,7 +85,7 @@ impl Transfer {
     #[cold]
     pub(crate) fn leave_plain(&mut self, from: BodyFraming) {
         match self {
-            Transfer::Filtered { chunked, .. } => *chunked = false,
+            Transfer::Filtered { chunked, promised, .. } => (*chunked, *promised) = (false, None),
             Transfer::Done => {}
             Transfer::Raw(_) | Transfer::Chunks { .. } | Transfer::Pieces { .. } => {
                 let decoder = BodyDecoder::new(from, HeadLimits::default());
@@ -90,8 +96,34 @@ impl Transfer {
 
     /// For a body that filters see: how it leaves.
     pub(crate) fn leave_as(&mut self, to: BodyFraming) {
-        if let Transfer::Filtered { chunked, .. } = self {
+        if let Transfer::Filtered { chunked, promised, .. } = self {
             *chunked = to == BodyFraming::Chunked;
+            *promised = match to {
+                BodyFraming::Length(length) => Some(length),
+                BodyFraming::None | BodyFraming::Chunked | BodyFraming::UntilClose => None,
+            };
+        }
+    }
+
+    /// So much of a body that filters see is about to leave.
+    ///
+    /// # Errors
+    /// It is more than the head promised.
+    pub(crate) fn admit(&mut self, count: usize) -> Result<(), LengthDiffers> {
+        if let Transfer::Filtered { promised: Some(promised), .. } = self {
+            *promised = promised.checked_sub(count as u64).ok_or(LengthDiffers)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing more of such a body is to leave.
+    ///
+    /// # Errors
+    /// The head promised more.
+    pub(crate) fn check_end(&self) -> Result<(), LengthDiffers> {
+        match self {
+            Transfer::Filtered { promised: Some(1..), .. } => Err(LengthDiffers),
+            _ => Ok(()),
         }
     }
 
@@ -253,5 +285,29 @@ fn finish(chunked: bool, keep_trailers: bool, trailers: &mut Fields, out: &mut V
     }
     if chunked {
         write_last_chunk(trailers, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_of_a_filtered_body_is_what_its_head_promised() {
+        let filtered = |to| {
+            let mut transfer = Transfer::filtered(BodyFraming::Length(9), false);
+            transfer.leave_as(to);
+            transfer
+        };
+        let mut transfer = filtered(BodyFraming::Length(3));
+        assert!(transfer.check_end().is_err());
+        assert!(transfer.admit(2).is_ok() && transfer.admit(1).is_ok() && transfer.check_end().is_ok());
+        assert!(transfer.admit(1).is_err());
+        let mut transfer = filtered(BodyFraming::Length(3));
+        assert!(transfer.admit(4).is_err());
+        for to in [BodyFraming::Chunked, BodyFraming::UntilClose] {
+            let mut transfer = filtered(to);
+            assert!(transfer.admit(100).is_ok() && transfer.check_end().is_ok());
+        }
     }
 }

@@ -158,6 +158,7 @@ impl Filter for Limiter {
             response_trailers: on && response,
             complete: on && (request || response),
             keeps_bodies: self.scope.config.trailers.is_none(),
+            declares_length: false,
         }
     }
 

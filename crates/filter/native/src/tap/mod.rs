@@ -123,6 +123,7 @@ impl Filter for Tapper {
             response_trailers: true,
             complete: true,
             keeps_bodies: true,
+            declares_length: false,
         }
     }
 

@@ -19,6 +19,7 @@ const EVERYTHING: Hooks = Hooks {
     response_trailers: true,
     complete: false,
     keeps_bodies: false,
+    declares_length: false,
 };
 
 impl Filter for Everything {
