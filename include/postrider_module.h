@@ -105,9 +105,9 @@ enum { /* facts about a stream: (s)tring, (i)nteger, (b)oolean */
   PR_TLS_VERSION = 31,            /* s */
   PR_UPSTREAM_ADDRESS = 41,       /* s */
   PR_UPSTREAM_PORT = 42,          /* i */
-  PR_CLUSTER_NAME = 58,           /* s */
-  PR_ROUTE_NAME = 62,             /* s */
-  PR_VIRTUAL_HOST_NAME = 64,      /* s */
+  PR_CLUSTER_NAME = 57,           /* s */
+  PR_ROUTE_NAME = 61,             /* s */
+  PR_VIRTUAL_HOST_NAME = 63,      /* s */
 };
 
 /* ---- the module's functions ---- */
@@ -132,7 +132,7 @@ int envoy_dynamic_module_on_http_filter_response_headers(pr_stream stream, const
 int envoy_dynamic_module_on_http_filter_response_body(pr_stream stream, const void *filter, bool end);
 int envoy_dynamic_module_on_http_filter_response_trailers(pr_stream stream, const void *filter);
 void envoy_dynamic_module_on_http_filter_stream_complete(pr_stream stream, const void *filter);
-/* The proxy answers itself; 1 cuts the stream off instead. */
+/* The proxy answers itself, or the module did by send_response; 1 cuts the stream off instead. */
 int envoy_dynamic_module_on_http_filter_local_reply(pr_stream stream, const void *filter, uint32_t status,
                                                     pr_bytes details, bool reset_imminent);
 /* A scheduler committed an event. */
@@ -163,7 +163,7 @@ bool envoy_dynamic_module_callback_http_get_header(pr_stream stream, int map, pr
 size_t envoy_dynamic_module_callback_http_get_headers_size(pr_stream stream, int map);
 /* `out` has room for as many as the function above says. */
 bool envoy_dynamic_module_callback_http_get_headers(pr_stream stream, int map, pr_header *out);
-/* A null value removes the field. */
+/* An empty value is not added, which is told; set, it removes the field. */
 bool envoy_dynamic_module_callback_http_add_header(pr_stream stream, int map, pr_bytes name, pr_bytes value);
 bool envoy_dynamic_module_callback_http_set_header(pr_stream stream, int map, pr_bytes name, pr_bytes value);
 

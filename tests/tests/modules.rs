@@ -1,8 +1,9 @@
 //! Native modules, as Envoy runs them: the same shared object in both.
 
+use postrider_tests::h2_client::{H2Client, request};
 use postrider_tests::kit::config::extension;
 use postrider_tests::kit::{Origin, Response, TempDir, wait_until};
-use postrider_tests::modules::{built, filters};
+use postrider_tests::modules::{built, filters, script};
 use postrider_tests::plugins::{MANIFEST_ROUTE, manifest};
 use postrider_tests::postrider_only;
 use postrider_tests::site::{self, Plan, Site};
@@ -84,8 +85,8 @@ fn fields_and_facts_of_both_messages() {
         ("x-query", "by=module"),
         ("x-agent", "tests"),
         ("x-tls", "none"),
-        ("x-cluster", "none"),
-        ("x-route", "none"),
+        ("x-cluster", "origin"),
+        ("x-route", ""),
     ] {
         assert_eq!(seen(&site, name), value, "{name}");
     }
@@ -320,4 +321,106 @@ fn a_plugin_that_keeps_failing_is_passed_by() {
         assert_eq!(site.get("/", "").status, 200, "the policy is to go on");
     }
     assert_eq!(site.stat("plugin.noted.circuit_open"), 1);
+}
+
+/// Does what requests say in `x-do`; the log has what came of it.
+fn scripted() -> Plan {
+    let module = json!({"module": {"local": {"filename": script()}}});
+    let filter = extension(NAME, TYPE, json!({"dynamic_module_config": module, "filter_name": "script"}));
+    site::with([filter]).log("%RESPONSE_CODE% %DYNAMIC_METADATA(module:trace)%")
+}
+
+#[test]
+fn an_answer_in_pieces_ends_over_http2_with_all_that_belongs_to_it() {
+    let site = scripted().start();
+    let mut client = H2Client::connect(site.proxy.address("http"));
+    let mut ask = |what: &str| client.exchange(request("GET", "/").header("x-do", what).body(()).unwrap(), b"");
+    let answer = ask("qh head 0 :status=202; qh data 0 one; qh trailers x-t=1; qh answer 3");
+    assert_eq!((answer.status, answer.text()), (202, "one"));
+    assert_eq!(answer.trailers.get("x-t").unwrap(), "1");
+    let answer = ask("qh head 0 :status=202; qh data 0 one; qh data 1 two; qh answer 3");
+    assert_eq!((answer.status, answer.text(), answer.trailers.len()), (202, "onetwo", 0));
+    let answer = ask("qh head 0 :status=202; qh trailers x-t=1; qh answer 3");
+    assert_eq!((answer.status, answer.text()), (202, ""));
+    assert_eq!(answer.trailers.get("x-t").unwrap(), "1");
+}
+
+#[test]
+fn a_module_is_told_of_its_own_answers() {
+    let line =
+        "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %DYNAMIC_METADATA(module:status)% %DYNAMIC_METADATA(module:local)%";
+    let site = scripted().log(line).start();
+    let mut asked = 0;
+    for (script, logged) in [
+        ("qh respond 418 teapot body; qh answer 1", "418 teapot 418 teapot"),
+        ("qh respond 418 short+and++stout body; qh answer 1", "418 short_and__stout 418 short and  stout"),
+        ("qh respond 418 ~ body; qh answer 1", "418 dynamic_module 418 dynamic_module"),
+        ("ah respond 502 late body; ah answer 1", "502 late 502 late"),
+    ] {
+        site.get("/", &format!("x-do: {script}\r\n"));
+        asked += 1;
+        assert_eq!(site.logged(asked), logged);
+    }
+}
+
+#[test]
+fn a_module_answers_grpc_with_status_0() {
+    let site = scripted().start();
+    let mut client = H2Client::connect(site.proxy.address("http"));
+    let head = request("POST", "/p.S/M").header("content-type", "application/grpc");
+    let head = head.header("x-do", "qh respond 403 no body; qh answer 1").body(()).unwrap();
+    let answer = client.exchange(head, b"");
+    let status = answer.trailers.get("grpc-status").or(answer.headers.get("grpc-status")).unwrap();
+    assert_eq!((answer.status, status.to_str().unwrap()), (200, "0"));
+}
+
+#[test]
+fn a_field_that_is_set_to_nothing_is_gone() {
+    let site = scripted().start();
+    site.get(
+        "/",
+        "x-a: 1\r\nx-b: 1\r\nx-do: qh set 0 x-a ~; qh set 0 x-new ~; qh add 0 x-b ~; qh get 0 x-a; qh get 0 x-b\r\n",
+    );
+    let logged = site.logged(1);
+    assert!(logged.contains("set:1 set:1 add:0 get/none:0 get:1:1 ah"), "{logged}");
+    assert!(site.origin.requests()[0].headers.value("x-a").is_none());
+    assert_eq!(seen(&site, "x-b"), "1");
+}
+
+#[test]
+fn a_call_that_fails_finds_what_a_client_would() {
+    // It takes connections and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let slow = silent.local_addr().unwrap();
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let site = scripted()
+        .cluster("slow", &[slow], json!({}))
+        .cluster("gone", &[gone], json!({}))
+        .cluster("empty", &[], json!({}))
+        .start();
+    for (line, (call, said)) in [
+        ("slow /x ~ 100", "call:0 answer call(0,1) answered504:upstream request timeout resume"),
+        (
+            "gone /x ~ 5000",
+            "call:0 answer call(0,1) answered503:upstream connect error or disconnect/reset before headers",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let script = format!("qh call {call}; qh answer 3; call resume q");
+        assert_eq!(site.get("/", &format!("x-do: {script}\r\n")).status, 200);
+        let logged = site.logged(line + 1);
+        assert!(logged.contains(said), "{logged}");
+    }
+    site.get("/", "x-do: qh call empty /x ~ 5000\r\n");
+    assert!(site.logged(3).contains("call:4"), "{}", site.logged(3));
+}
+
+#[test]
+fn the_cluster_is_known_with_the_route() {
+    let site = scripted().start();
+    site.get("/", "x-do: qh text 57; qh text 61; qh text 63; ah text 57\r\n");
+    let logged = site.logged(1);
+    assert!(logged.contains("text:origin text: text:all ah") && logged.contains("text:origin ab"), "{logged}");
 }

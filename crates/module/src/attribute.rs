@@ -76,9 +76,9 @@ pub enum Attribute {
     /// Number.
     UpstreamPort = 42,
     /// Text.
-    ClusterName = 58,
+    ClusterName = 57,
     /// Text.
-    RouteName = 62,
+    RouteName = 61,
     /// Text.
-    VirtualHostName = 64,
+    VirtualHostName = 63,
 }

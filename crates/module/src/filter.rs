@@ -63,7 +63,8 @@ pub trait HttpFilter: Sized + Send + Sync + 'static {
         Trailers::Continue
     }
 
-    /// The proxy answers in the upstream's place, with this status and for this reason.
+    /// The proxy answers in the upstream's place, with this status and for this reason. So it is told of the filter's own
+    /// [`Stream::reply`], too.
     fn on_local_reply(&self, state: &mut Self::State, stream: &mut Stream<'_>, status: u16, details: &str) {
         let _ = (state, stream, status, details);
     }

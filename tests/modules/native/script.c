@@ -315,7 +315,11 @@ int ON(http_filter_response_trailers)(pr_stream stream, const void *own) {
 }
 
 int ON(http_filter_local_reply)(pr_stream stream, const void *own, uint32_t status, pr_bytes details, bool reset) {
-  (void)stream, (void)own, (void)status, (void)details, (void)reset;
+  const filter *of = own;
+  (void)reset;
+  if (!of->script.used) return 0;
+  CALL(http_set_dynamic_metadata_string)(stream, literal("module"), literal("local"), details);
+  CALL(http_set_dynamic_metadata_number)(stream, literal("module"), literal("status"), status);
   return 0;
 }
 

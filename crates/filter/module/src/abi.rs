@@ -125,7 +125,6 @@ pub(crate) mod outcome {
     use super::c_int;
 
     pub(crate) const SUCCESS: c_int = 0;
-    pub(crate) const RESET: c_int = 1;
 }
 
 /// What became of a statistic.

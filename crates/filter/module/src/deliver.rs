@@ -78,6 +78,14 @@ fn reset(entries: &Entries, handle: StreamRef, own: Own, id: u64, reason: std::f
     }
 }
 
+/// What a module finds where there is no answer: as in Envoy, the one that a client would get.
+fn instead(failure: CallFailure) -> (&'static [u8], &'static [u8]) {
+    match failure {
+        CallFailure::Timeout => (b"504", b"upstream request timeout"),
+        CallFailure::Upstream => (b"503", b"upstream connect error or disconnect/reset before headers"),
+    }
+}
+
 /// Calls `act` with a call's outcome as modules take it.
 pub(crate) fn with_answer(
     answer: &Result<Answer, CallFailure>,
@@ -93,6 +101,15 @@ pub(crate) fn with_answer(
             let body = if answer.body.is_empty() { &[] } else { &body[..] };
             act(outcome::SUCCESS, &headers, body);
         }
-        Err(_) => act(outcome::RESET, &[], &[]),
+        Err(failure) => {
+            let (status, body) = instead(*failure);
+            let length = Decimal::new(body.len() as u64);
+            let headers = [
+                Header::of(b":status", status),
+                Header::of(b"content-length", length.as_bytes()),
+                Header::of(b"content-type", b"text/plain"),
+            ];
+            act(outcome::SUCCESS, &headers, &[Buffer::of(body)]);
+        }
     }
 }

@@ -179,13 +179,13 @@ impl Hosted {
             _ => {}
         }
         let is_full = kept.len() > limit;
-        if is_full && answer == body::STOP_AND_BUFFER {
-            return Action::Respond(Box::new(too_large(side)));
-        }
         if !held.bytes().is_empty() {
             held.replace(&[]);
         }
         drop(kept);
+        if is_full && answer == body::STOP_AND_BUFFER {
+            return Action::Respond(Box::new(too_large(side)));
+        }
         course.stopped.set(true);
         if course.taken.get() {
             course.freed.set(false);
@@ -366,15 +366,41 @@ impl Filter for Hosted {
 
 impl Instance {
     /// What the module answered, if it did.
+    #[inline]
     pub(crate) fn take_reply(&self, stream: &mut Stream<'_>) -> Option<Box<LocalReply>> {
-        let reply = if self.cut_off.get() { Some(Box::default()) } else { self.reply.borrow_mut().take() };
-        if reply.is_some() {
-            stream.info.streams_reply = self.has_pieces();
-            self.request.goes();
-            self.response.goes();
+        let reply = if self.cut_off.get() { Box::default() } else { self.reply.borrow_mut().take()? };
+        Some(self.give_reply(reply, stream))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_reply(&self, reply: Box<LocalReply>, stream: &mut Stream<'_>) -> Box<LocalReply> {
+        let in_pieces = self.has_pieces();
+        // As in Envoy, an answer in pieces is no local reply.
+        let mut reply = if in_pieces { reply } else { self.told_of(reply, stream) };
+        if let Some(word) = as_word(&reply.details) {
+            reply.details = word.into();
         }
+        stream.info.streams_reply = in_pieces;
+        self.request.goes();
+        self.response.goes();
         reply
     }
+
+    /// Tells the module of an answer that is given in its own name; what is answered then.
+    fn told_of(&self, reply: Box<LocalReply>, stream: &mut Stream<'_>) -> Box<LocalReply> {
+        let Some(notify) = self.config().entries.local_reply.filter(|_| reply.status != 0) else { return reply };
+        let (status, details) = (u32::from(reply.status), Buffer::of(reply.details.as_bytes()));
+        // SAFETY: the function of a loaded module, as the interface says; the details outlive the call.
+        let answer = self.enter(stream, |handle, own| unsafe { notify(handle, own, status, details, false) });
+        if answer != 0 || self.cut_off.get() { Box::default() } else { reply }
+    }
+}
+
+/// Details as logs have them, where they are not so already.
+fn as_word(details: &str) -> Option<String> {
+    let is_space = |letter: char| letter.is_ascii_whitespace() || letter == '\x0b';
+    details.contains(is_space).then(|| details.replace(is_space, "_"))
 }
 
 /// The message waits for the module.
@@ -450,5 +476,16 @@ pub(crate) fn held<'b>(side: Side, stream: &'b mut Stream<'_>) -> &'b mut Body {
     match side {
         Side::Request => stream.request_body,
         Side::Response => stream.response_body,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_are_one_word() {
+        assert_eq!(as_word("a b\t\r\nc\x0bd\x0c").as_deref(), Some("a_b___c_d_"));
+        assert_eq!((as_word("plain"), as_word("")), (None, None));
     }
 }

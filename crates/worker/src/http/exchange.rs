@@ -229,6 +229,10 @@ impl Exchange {
                 break;
             }
         }
+        if self.streaming.is_some() && self.response_done && connection.is_stream() {
+            // Its end is said once all of it has left: nothing told beforehand how long it is.
+            Box::pin(connection.flush()).await;
+        }
         let after = self.after(connection);
         if let Io::Http2(stream) = &mut connection.io
             && self.response_done

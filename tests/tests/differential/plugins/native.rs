@@ -170,10 +170,12 @@ fn facts() -> Scene {
             scene = scene.get_with("/named/p?q=1", &fields);
         }
     }
+    let placed = "text 57; qh text 61; qh text 63; qh truth 67";
+    scene = scene.does("/named", "", &[&format!("qh {placed}"), "ah text 57; ah text 61; ah text 63; ah truth 67"]);
     scene.does("/named", "", &["qh cluster ~; ah cluster ~", "qh worker ~", "qh route ~"]).does(
         "/direct",
         "",
-        &["ah text 16; ah number 15; ah text 62; ah text 58"],
+        &["ah text 16; ah number 15; ah text 61; ah text 57"],
     )
 }
 

@@ -119,6 +119,8 @@ pub(super) unsafe fn call(
     let policy = instance.config().facts.policy.clusters.as_deref();
     // SAFETY: as above.
     match unsafe { request(policy, cluster, headers, count, body, timeout) } {
+        // As in Envoy, nothing is begun that nobody could answer.
+        Ok(request) if has_no_hosts(instance, &request.cluster) => answer::CANNOT_CREATE,
         Ok(request) => {
             let number = next(instance);
             // SAFETY: as above.
@@ -127,6 +129,10 @@ pub(super) unsafe fn call(
         }
         Err(error) => error,
     }
+}
+
+fn has_no_hosts(instance: &Instance, cluster: &str) -> bool {
+    instance.place.host.cluster_health(cluster).is_some_and(|health| health.all == 0)
 }
 
 /// A request that may come in pieces, and whose answer is told in pieces.

@@ -18,7 +18,9 @@ pub(super) unsafe fn text(handle: StreamRef, attribute: c_int, out: *mut Buffer)
         let info = instance.info()?;
         // SAFETY: no other function of this module's runs.
         let stream = unsafe { instance.stream() };
-        of_messages(stream.as_deref(), attribute).or_else(|| of_stream(instance, info, attribute))
+        let stream = stream.as_deref();
+        let route = || of_route(instance, stream?, attribute);
+        of_messages(stream, attribute).or_else(|| of_stream(instance, info, attribute)).or_else(route)
     });
     // SAFETY: as above.
     found.map(|found| unsafe { put(out, found) }).is_some()
@@ -39,10 +41,15 @@ fn of_messages(stream: Option<&Stream<'_>>, attribute: c_int) -> Option<Buffer> 
         9 => lent(request.fields.get(HeaderId::XRequestId)?),
         10 => lent(request.version().as_str().as_bytes()),
         11 => lent(request.query().unwrap_or_default()),
-        62 => lent(stream.route?.name.as_deref().filter(|name| !name.is_empty())?.as_bytes()),
-        64 => lent(stream.route?.virtual_host.as_bytes()),
+        61 => lent(stream.route?.name.as_deref().unwrap_or_default().as_bytes()),
+        63 => lent(stream.route?.virtual_host.as_bytes()),
         _ => None,
     }
+}
+
+/// What the route says before the upstream is chosen.
+fn of_route(instance: &Instance, stream: &Stream<'_>, attribute: c_int) -> Option<Buffer> {
+    (attribute == 57).then(|| stream.cluster()).flatten().map(|name| instance.lend(name.as_bytes()))
 }
 
 fn of_stream(instance: &Instance, info: &StreamInfo, attribute: c_int) -> Option<Buffer> {
@@ -79,10 +86,10 @@ fn of_stream(instance: &Instance, info: &StreamInfo, attribute: c_int) -> Option
         50 => first(of_upstream(CertificatePart::Sha256)),
         51 => address(info.upstream_local),
         52 => lent(info.upstream_failure.as_deref()?),
-        58 => lent(info.upstream_cluster.as_deref()?),
-        62 => lent(info.route_name.as_deref().filter(|name| !name.is_empty())?),
-        64 => lent(info.virtual_host.as_deref()?),
-        67 => lent(info.filter_chain.as_deref().unwrap_or_default()),
+        57 => lent(info.upstream_cluster.as_deref()?),
+        61 => lent(info.route_name.as_deref()?),
+        63 => lent(info.virtual_host.as_deref()?),
+        66 => lent(info.filter_chain.as_deref().unwrap_or_default()),
         _ => None,
     }
 }
@@ -118,7 +125,7 @@ pub(super) unsafe fn truth(handle: StreamRef, attribute: c_int, out: *mut bool) 
         let info = instance.info()?;
         match attribute {
             29 => Some(info.tls.as_deref().is_some_and(|session| session.peer.is_some())),
-            68 => Some(info.is_health_check),
+            67 => Some(info.is_health_check),
             _ => None,
         }
     });

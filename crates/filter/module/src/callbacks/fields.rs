@@ -173,18 +173,21 @@ enum Edit {
     Remove,
 }
 
-/// Adds a value to a field; without one, removes the field.
+/// Adds a value to a field. As in Envoy, an empty one is not added.
 pub(super) unsafe fn add(handle: StreamRef, map: c_int, name: Buffer, value: Buffer) -> bool {
-    let edit = if value.start.is_null() { Edit::Remove } else { Edit::Add };
+    // SAFETY: as in `get`.
+    !is_none(value) && unsafe { change(handle, map, Edit::Add, name, value) }
+}
+
+/// Replaces all values of a field by one; without one, removes the field. An empty value is none, as in Envoy.
+pub(super) unsafe fn set(handle: StreamRef, map: c_int, name: Buffer, value: Buffer) -> bool {
+    let edit = if is_none(value) { Edit::Remove } else { Edit::Set };
     // SAFETY: as in `get`.
     unsafe { change(handle, map, edit, name, value) }
 }
 
-/// Replaces all values of a field by one; without one, removes the field.
-pub(super) unsafe fn set(handle: StreamRef, map: c_int, name: Buffer, value: Buffer) -> bool {
-    let edit = if value.start.is_null() { Edit::Remove } else { Edit::Set };
-    // SAFETY: as in `get`.
-    unsafe { change(handle, map, edit, name, value) }
+fn is_none(value: Buffer) -> bool {
+    value.start.is_null() || value.length == 0
 }
 
 unsafe fn change(handle: StreamRef, map: c_int, edit: Edit, name: Buffer, value: Buffer) -> bool {

@@ -1,7 +1,7 @@
 //! Answers that a module gives itself, at once or in pieces.
 
 use postrider_filter_api::LocalReply;
-use postrider_http::{HeaderName, is_field_value};
+use postrider_http::{HeaderName, grpc, is_field_value};
 
 use super::fields::status;
 use super::instance;
@@ -21,10 +21,16 @@ pub(super) unsafe fn send(
     let Some(instance) = (unsafe { instance(handle) }) else { return };
     // SAFETY: as above.
     let (headers, body, details) = unsafe { (items(headers, count), body.bytes(), details.bytes()) };
+    let details = match details.is_empty() {
+        true => "dynamic_module".into(),
+        false => String::from_utf8_lossy(details).into_owned().into(),
+    };
     let mut reply = LocalReply {
         status: u16::try_from(status).ok().filter(|status| (200..=599).contains(status)).unwrap_or(500),
+        // As in Envoy, whatever the status is.
+        grpc_status: Some(grpc::Code::Ok),
         body: body.to_vec().into(),
-        details: String::from_utf8_lossy(details).into_owned().into(),
+        details,
         ..LocalReply::default()
     };
     // SAFETY: as above.
