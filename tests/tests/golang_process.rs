@@ -324,6 +324,18 @@ fn a_process_goes_with_its_last_configuration() {
 }
 
 #[test]
+fn checking_a_configuration_starts_no_process_that_is_started_again() {
+    if envoy() {
+        return;
+    }
+    let mut site = script(&json!({}));
+    assert_eq!(site.proxy.get("/").status, 200);
+    site.proxy.signal("TERM");
+    assert!(site.proxy.wait_exit().success());
+    assert_eq!(site.proxy.stderr().matches(" runs in process ").count(), 1, "{}", site.proxy.stderr());
+}
+
+#[test]
 fn a_process_goes_with_the_proxy() {
     if envoy() {
         return;

@@ -20,6 +20,17 @@ impl Body {
         self.changed = true;
     }
 
+    /// As [`Body::replace`], without a copy.
+    pub fn put(&mut self, bytes: Vec<u8>) {
+        self.bytes = bytes;
+        self.changed = true;
+    }
+
+    /// The held bytes, which are no longer held: for a filter that took the message over, or one that puts them back.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
     /// The held part of the body stays as it is and counts as replaced: with all of it held, the message goes on with its
     /// length, whatever it came with.
     pub fn measure(&mut self) {

@@ -18,6 +18,7 @@ mod abi;
 mod apart;
 mod bells;
 mod config;
+mod dear;
 mod elf;
 mod epoch;
 mod exports;
@@ -34,5 +35,5 @@ mod request;
 mod session;
 mod way;
 
-pub use apart::{COMMAND as PROCESS_COMMAND, serve_library};
+pub use apart::{COMMAND as PROCESS_COMMAND, Keep as KeepProcesses, serve_library};
 pub use config::{register, settle_workers};

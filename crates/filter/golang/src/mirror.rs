@@ -3,9 +3,7 @@
 //! What Go code is given of it may be a pointer: texts are never moved or freed until the stream is over.
 
 use crate::abi::GoString;
-
-/// What of a large stream's memory is kept for the next.
-const KEPT: usize = 16 * 1024;
+use crate::dear::Left;
 
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
@@ -158,15 +156,19 @@ impl Mirror {
         }
     }
 
-    /// The stream is over.
-    pub(crate) fn reset(&mut self) {
-        self.built = false;
-        self.lines.clear();
-        self.arena.clear();
-        self.arena.shrink_to(KEPT);
-        self.added.clear();
-        self.old.clear();
+    /// The stream is over. What Go code may still read goes to `left`.
+    pub(crate) fn reset(&mut self, left: &mut Left) {
         self.announced = (0, 0);
+        self.built = false;
+        if self.lines.capacity() == 0 && self.added.is_empty() {
+            return;
+        }
+        self.lines.clear();
+        left.texts.append(&mut self.old);
+        if !self.arena.is_empty() {
+            left.texts.push(std::mem::take(&mut self.arena));
+        }
+        left.added.append(&mut self.added);
     }
 }
 
@@ -218,7 +220,12 @@ mod tests {
         assert_eq!(copied(&mirror, 3, 18), [":authority", "x", "empty", "", "", ""]);
         mirror.remove(b"a");
         assert!(mirror.get(b"a").is_none());
-        mirror.reset();
+        let mut left = Left::default();
+        mirror.reset(&mut left);
         assert!(mirror.get(b"empty").is_none());
+        // Whoever holds the old value can still read it.
+        assert_eq!((before.bytes(), left.texts.len(), left.added.len()), (&b"1"[..], 1, 4));
+        mirror.reset(&mut left);
+        assert_eq!(left.texts.len(), 1);
     }
 }

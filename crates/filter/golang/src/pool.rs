@@ -97,6 +97,8 @@ impl Pool {
 
     /// Nobody uses the object any more. On any thread.
     pub(crate) fn give_back(&self, request: *mut Request) {
+        // SAFETY: it was made by `take`, and nobody uses it any more.
+        unsafe { (*request).lock().forget() };
         let mut free = self.lock();
         if free.len() < MAX_FREE {
             free.push(Free(request));

@@ -6,7 +6,8 @@
 //! Shared        behind a lock          ours
 //! ```
 //!
-//! The object lives until Go's collector finalizes it, long after its stream. What is dear in it goes with the stream.
+//! The object lives until Go's collector finalizes it, long after its stream: thousands of them may wait for that at any
+//! time. What is dear in it goes with the stream ([`Dear`]), so that the next stream finds it warm, too.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -19,12 +20,16 @@ use postrider_model::Value;
 
 use crate::abi::{HttpRequest, Phase, ProcessState, Verdict};
 use crate::bells::Side;
+use crate::dear::{self, Dear, Left};
 use crate::facts::Facts;
 use crate::heads::{self, Edit};
 use crate::library::Library;
 use crate::mirror::{Mirror, Size};
 use crate::pool::Pool;
 use crate::questions::{Question, Secrets, Seen};
+
+/// Bytes that an object keeps for the answers to another stream.
+const KEPT_SLOT: usize = 256;
 
 #[repr(C)]
 pub(crate) struct Request {
@@ -43,10 +48,12 @@ pub(crate) struct Shared {
     /// The worker was woken, and has not looked yet.
     woken: bool,
     pub(crate) view: View,
-    pub(crate) courses: [Course; 2],
-    pub(crate) facts: Facts,
+    /// `None` while there is no stream.
+    dear: Option<Box<Dear>>,
     /// The one place for answers that are texts: Go code copies them before it asks again.
     pub(crate) slot: Vec<u8>,
+    /// What Go code may still read of the fields of a stream that is over.
+    left: Left,
     pub(crate) posts: VecDeque<Post>,
     /// Questions of goroutines on their way to another process.
     pub(crate) asked: Vec<Asked>,
@@ -281,12 +288,30 @@ impl Request {
 }
 
 impl Shared {
+    fn dear(&mut self) -> &mut Dear {
+        self.dear.get_or_insert_with(dear::take)
+    }
+
     pub(crate) fn course(&mut self, side: Side) -> &mut Course {
-        let [request, response] = &mut self.courses;
+        let [request, response] = &mut self.dear().courses;
         match side {
             Side::Request => request,
             Side::Response => response,
         }
+    }
+
+    pub(crate) fn courses(&mut self) -> &mut [Course; 2] {
+        &mut self.dear().courses
+    }
+
+    pub(crate) fn facts(&mut self) -> &mut Facts {
+        &mut self.dear().facts
+    }
+
+    /// The facts, and the place for answers.
+    pub(crate) fn facts_and_slot(&mut self) -> (&Facts, &mut Vec<u8>) {
+        let Shared { dear, slot, .. } = self;
+        (&dear.get_or_insert_with(dear::take).facts, slot)
     }
 
     /// Copies a message's fields, if that is still to be done and can be.
@@ -307,17 +332,11 @@ impl Shared {
     /// The object serves another stream.
     pub(crate) fn begin(&mut self) {
         self.destroyed = false;
-        for course in &mut self.courses {
-            course.headers.reset();
-            course.trailers.reset();
-            course.headers_open = false;
-            course.trailers_open = false;
-            course.headers_gone = false;
-        }
+        self.dear = Some(dear::take());
     }
 
     pub(crate) fn announce_all(&mut self, ends: &Ends) {
-        let [request, response] = &mut self.courses;
+        let [request, response] = self.courses();
         request.headers.announce(ends.request_head);
         request.trailers.announce(ends.request_trailers);
         response.headers.announce(ends.response_head);
@@ -342,11 +361,30 @@ impl Shared {
         self.woken = false;
         self.stream = 0;
         self.secrets = Secrets::default();
-        self.courses.iter_mut().for_each(|course| course.buffers = VecDeque::new());
+        if let Some(dear) = self.dear.take() {
+            dear::give_back(dear, &mut self.left);
+        }
+    }
+
+    /// Go code has let go of all that it read.
+    pub(crate) fn forget(&mut self) {
+        self.left = Left::default();
+        self.slot.clear();
+        self.slot.shrink_to(KEPT_SLOT);
     }
 }
 
 impl Course {
+    /// The stream is over. What Go code may still read of it goes to `left`.
+    pub(crate) fn reset(&mut self, left: &mut Left) {
+        self.headers.reset(left);
+        self.trailers.reset(left);
+        self.headers_open = false;
+        self.trailers_open = false;
+        self.headers_gone = false;
+        self.buffers.clear();
+    }
+
     pub(crate) fn push(&mut self, bytes: Vec<u8>) -> u64 {
         self.last_buffer += 1;
         self.buffers.push_back(Buffer { id: self.last_buffer, bytes });

@@ -8,6 +8,8 @@ use crate::abi::Verdict;
 
 #[derive(Debug, Default)]
 pub(crate) struct Way {
+    /// The message was taken over: its parts come here, and go on from here.
+    pub(crate) taken: bool,
     /// Nothing can follow the head, or nothing that is looked at.
     pub(crate) bodiless: bool,
     /// The end came, with no trailers.
@@ -44,6 +46,7 @@ impl Way {
 
     /// Another message takes this one's place.
     pub(crate) fn abandon(&mut self) {
+        self.taken = false;
         self.pending.clear();
         self.added.clear();
         self.out.clear();

@@ -70,7 +70,7 @@ impl Stage {
             Order::Head { side, end, facts, fields } => {
                 let size = {
                     let mut shared = request.lock();
-                    shared.facts.take_from(&mut Take(facts));
+                    shared.facts().take_from(&mut Take(facts));
                     let course = shared.course(side);
                     course.headers_open = true;
                     fill(&mut course.headers, &fields)
@@ -104,9 +104,9 @@ impl Stage {
             Order::Log { facts, request: head, response, trailers: [request_trailers, response_trailers] } => {
                 let sizes = {
                     let mut shared = request.lock();
-                    shared.facts.take_from(&mut Take(facts));
+                    shared.facts().take_from(&mut Take(facts));
                     shared.posts.clear();
-                    let [decoding, encoding] = &mut shared.courses;
+                    let [decoding, encoding] = shared.courses();
                     Ends {
                         request_head: fill(&mut decoding.headers, &head),
                         request_trailers: fill(&mut decoding.trailers, &request_trailers),

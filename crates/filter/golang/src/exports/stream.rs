@@ -65,7 +65,8 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpGetStringValue(
         told(of_request(request).and_then(|(_, mut shared)| {
             let shared = &mut *shared;
             shared.slot.clear();
-            shared.facts.text(id, &mut shared.slot).ok_or(status::NOT_FOUND)?;
+            let (facts, slot) = shared.facts_and_slot();
+            facts.text(id, slot).ok_or(status::NOT_FOUND)?;
             Out { start: value, len: value_len, status: ptr::null_mut() }.point_at(&shared.slot);
             Ok(status::OK)
         }))
@@ -81,8 +82,8 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpGetIntegerValue(
 ) -> c_int {
     // SAFETY: Go code passes a stream of its own, and a place for the answer.
     unsafe {
-        told(of_request(request).and_then(|(_, shared)| {
-            *value = shared.facts.integer(id).ok_or(status::NOT_FOUND)?;
+        told(of_request(request).and_then(|(_, mut shared)| {
+            *value = shared.facts().integer(id).ok_or(status::NOT_FOUND)?;
             Ok(status::OK)
         }))
     }
