@@ -277,6 +277,160 @@ bool envoy_dynamic_module_callback_get_function(pr_bytes key, void **function);
 bool envoy_dynamic_module_callback_register_shared_data(pr_bytes key, void *data);
 bool envoy_dynamic_module_callback_get_shared_data(pr_bytes key, void **data);
 
+/* ---- access loggers: the module's functions ---- */
+
+/* An access logger on one worker. */
+typedef void *pr_logger;
+
+/* When the parts of a stream came and went: nanoseconds since its start, -1 for what is not known or did not happen. */
+typedef struct {
+  int64_t start; /* since 1970 */
+  int64_t complete;
+  int64_t first_sent_upstream;
+  int64_t last_sent_upstream;
+  int64_t first_received_upstream;
+  int64_t last_received_upstream;
+  int64_t first_sent_downstream;
+  int64_t last_sent_downstream;
+} pr_times;
+
+/* Bytes of bodies; the last two as they passed the upstream's connection. */
+typedef struct {
+  uint64_t received, sent, wire_received, wire_sent;
+} pr_sizes;
+
+enum { /* what a record is about: Envoy's AccessLogType */
+  PR_TCP_CONNECTED = 1,
+  PR_TCP_PERIODIC = 2,
+  PR_TCP_END = 3,
+  PR_REQUEST_START = 4,
+  PR_REQUEST_PERIODIC = 5,
+  PR_REQUEST_END = 6,
+  PR_TRY_READY = 7,
+  PR_TRY_PERIODIC = 8,
+  PR_TRY_END = 9,
+  PR_TUNNEL_OPEN = 10,
+  PR_TCP_START = 14,
+};
+
+/* Null refuses the configuration. Statistics are defined here and at no other time. */
+const void *envoy_dynamic_module_on_access_logger_config_new(pr_config config, pr_bytes name, pr_bytes text);
+void envoy_dynamic_module_on_access_logger_config_destroy(const void *own);
+/* One for each worker; null is told nothing. */
+const void *envoy_dynamic_module_on_access_logger_new(const void *own, pr_logger logger);
+/* What is known of the record can be had until this returns. At other times Postrider has none; Envoy must not be asked. */
+void envoy_dynamic_module_on_access_logger_log(pr_logger logger, const void *own, int moment);
+/* Before it goes; needs not be there. */
+void envoy_dynamic_module_on_access_logger_flush(const void *own);
+void envoy_dynamic_module_on_access_logger_destroy(const void *own);
+
+/* ---- access loggers: the proxy's functions ---- */
+
+/* Statistics are changed from within the functions above. */
+int envoy_dynamic_module_callback_access_logger_config_define_counter(pr_config config, pr_bytes name, size_t *id);
+int envoy_dynamic_module_callback_access_logger_config_define_gauge(pr_config config, pr_bytes name, size_t *id);
+int envoy_dynamic_module_callback_access_logger_config_define_histogram(pr_config config, pr_bytes name, size_t *id);
+int envoy_dynamic_module_callback_access_logger_increment_counter(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_access_logger_increment_gauge(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_access_logger_decrement_gauge(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_access_logger_set_gauge(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_access_logger_record_histogram_value(pr_config config, size_t id, uint64_t value);
+
+/* Texts lie in the record, or in the logger until its next hook. Validity is in seconds since 1970. */
+size_t envoy_dynamic_module_callback_access_logger_get_headers_size(pr_logger logger, int map);
+bool envoy_dynamic_module_callback_access_logger_get_headers(pr_logger logger, int map, pr_header *out);
+bool envoy_dynamic_module_callback_access_logger_get_header_value(
+    pr_logger logger, int map, pr_bytes name, pr_bytes *out, size_t index, size_t *count);
+bool envoy_dynamic_module_callback_access_logger_has_response_flag(pr_logger logger, int flag);
+uint64_t envoy_dynamic_module_callback_access_logger_get_response_flags(pr_logger logger);
+void envoy_dynamic_module_callback_access_logger_get_timing_info(pr_logger logger, pr_times *out);
+void envoy_dynamic_module_callback_access_logger_get_bytes_info(pr_logger logger, pr_sizes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_remote_address(pr_logger logger, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_local_address(pr_logger logger, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_direct_remote_address(
+    pr_logger logger, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_direct_local_address(
+    pr_logger logger, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_remote_address(pr_logger logger, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_local_address(pr_logger logger, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_host(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_cluster(pr_logger logger, pr_bytes *out);
+uint64_t envoy_dynamic_module_callback_access_logger_get_upstream_connection_id(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_protocol(pr_logger logger, pr_bytes *out);
+int64_t envoy_dynamic_module_callback_access_logger_get_upstream_pool_ready_duration_ns(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_tls_cipher(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_tls_session_id(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_issuer(pr_logger logger, pr_bytes *out);
+int64_t envoy_dynamic_module_callback_access_logger_get_downstream_peer_cert_v_start(pr_logger logger);
+int64_t envoy_dynamic_module_callback_access_logger_get_downstream_peer_cert_v_end(pr_logger logger);
+size_t envoy_dynamic_module_callback_access_logger_get_downstream_peer_uri_san_size(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_uri_san(pr_logger logger, pr_bytes *out);
+size_t envoy_dynamic_module_callback_access_logger_get_downstream_peer_dns_san_size(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_dns_san(pr_logger logger, pr_bytes *out);
+size_t envoy_dynamic_module_callback_access_logger_get_downstream_local_uri_san_size(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_local_uri_san(pr_logger logger, pr_bytes *out);
+size_t envoy_dynamic_module_callback_access_logger_get_downstream_local_dns_san_size(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_local_dns_san(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_tls_cipher(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_tls_session_id(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_peer_issuer(pr_logger logger, pr_bytes *out);
+int64_t envoy_dynamic_module_callback_access_logger_get_upstream_peer_cert_v_start(pr_logger logger);
+int64_t envoy_dynamic_module_callback_access_logger_get_upstream_peer_cert_v_end(pr_logger logger);
+size_t envoy_dynamic_module_callback_access_logger_get_upstream_peer_uri_san_size(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_peer_uri_san(pr_logger logger, pr_bytes *out);
+size_t envoy_dynamic_module_callback_access_logger_get_upstream_peer_dns_san_size(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_peer_dns_san(pr_logger logger, pr_bytes *out);
+size_t envoy_dynamic_module_callback_access_logger_get_upstream_local_uri_san_size(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_local_uri_san(pr_logger logger, pr_bytes *out);
+size_t envoy_dynamic_module_callback_access_logger_get_upstream_local_dns_san_size(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_local_dns_san(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_serial(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_fingerprint_1(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_cert_presented(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_cert_validated(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_dynamic_metadata(
+    pr_logger logger, pr_bytes namespace, pr_bytes path, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_dynamic_metadata_number(
+    pr_logger logger, pr_bytes namespace, pr_bytes path, double *out);
+bool envoy_dynamic_module_callback_access_logger_get_dynamic_metadata_bool(
+    pr_logger logger, pr_bytes namespace, pr_bytes path, bool *out);
+bool envoy_dynamic_module_callback_access_logger_get_filter_state(pr_logger logger, pr_bytes key, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_local_reply_body(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_trace_id(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_span_id(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_is_trace_sampled(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_ja3_hash(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_ja4_hash(pr_logger logger, pr_bytes *out);
+uint64_t envoy_dynamic_module_callback_access_logger_get_request_headers_bytes(pr_logger logger);
+uint64_t envoy_dynamic_module_callback_access_logger_get_response_headers_bytes(pr_logger logger);
+uint64_t envoy_dynamic_module_callback_access_logger_get_response_trailers_bytes(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_get_attribute_string(pr_logger logger, int attribute, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_attribute_int(pr_logger logger, int attribute, uint64_t *out);
+bool envoy_dynamic_module_callback_access_logger_get_attribute_bool(pr_logger logger, int attribute, bool *out);
+bool envoy_dynamic_module_callback_access_logger_get_response_code_details(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_protocol(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_route_name(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_virtual_cluster_name(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_connection_termination_details(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_transport_failure_reason(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_tls_version(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_peer_subject(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_local_subject(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_peer_cert_digest(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_requested_server_name(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_tls_version(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_subject(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_cert_digest(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_local_subject(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_request_id(pr_logger logger, pr_bytes *out);
+bool envoy_dynamic_module_callback_access_logger_get_downstream_transport_failure_reason(pr_logger logger, pr_bytes *out);
+uint32_t envoy_dynamic_module_callback_access_logger_get_response_code(pr_logger logger);
+uint32_t envoy_dynamic_module_callback_access_logger_get_attempt_count(pr_logger logger);
+uint64_t envoy_dynamic_module_callback_access_logger_get_connection_id(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_is_mtls(pr_logger logger);
+bool envoy_dynamic_module_callback_access_logger_is_health_check(pr_logger logger);
+uint32_t envoy_dynamic_module_callback_access_logger_get_worker_index(pr_logger logger);
+
 #ifdef __cplusplus
 }
 #endif

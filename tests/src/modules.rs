@@ -73,6 +73,12 @@ pub fn script() -> &'static Path {
     once(&BUILT, "script")
 }
 
+/// The module with the access logger `lines`, which writes to the file that its configuration names.
+pub fn logger() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    once(&BUILT, "logger")
+}
+
 fn once(built_once: &'static OnceLock<(TempDir, PathBuf)>, name: &str) -> &'static Path {
     let (_, object) = built_once.get_or_init(|| {
         let folder = TempDir::new();

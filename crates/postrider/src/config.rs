@@ -145,9 +145,15 @@ pub fn filters() -> Registry {
     #[cfg(feature = "modules")]
     postrider_filter_module::register(&mut registry);
     #[cfg(not(feature = "modules"))]
-    registry.register("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", |_, _| {
-        Err(left_out("native modules", "modules"))
-    });
+    {
+        registry.register("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", |_, _| {
+            Err(left_out("native modules", "modules"))
+        });
+        registry
+            .register_logger("envoy.extensions.access_loggers.dynamic_modules.v3.DynamicModuleAccessLog", |_, _| {
+                Err(left_out("native modules", "modules"))
+            });
+    }
     #[cfg(feature = "wasm")]
     postrider_filter_wasm::register(&mut registry);
     #[cfg(not(feature = "wasm"))]

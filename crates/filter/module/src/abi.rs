@@ -29,6 +29,9 @@ pub(crate) type StreamRef = *mut c_void;
 /// The filter's configuration in the proxy.
 pub(crate) type ConfigRef = *mut c_void;
 
+/// An access logger on one worker, as modules hold it.
+pub(crate) type LoggerRef = *mut c_void;
+
 /// Something of the module's own.
 pub(crate) type Own = *const c_void;
 

@@ -8,14 +8,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{Hooks, Host, Remote};
-use postrider_filter_plugin::Sort;
 
 use crate::abi::{Buffer, Own};
+use crate::definitions::Definitions;
 use crate::entry::Entries;
 use crate::library::Library;
-
-/// Most statistics that one configuration may define.
-const MAX_DEFINED: usize = 1000;
 
 /// Most events that wait for the first worker.
 const MAX_WAITING: usize = 10_000;
@@ -39,21 +36,11 @@ pub(crate) struct Config {
     /// The module's own.
     own: AtomicPtr<std::ffi::c_void>,
     this: Weak<Config>,
-    /// While the module makes its part; then as it is.
-    defining: Mutex<Option<Vec<Defined>>>,
-    defined: OnceLock<Vec<Defined>>,
+    pub(crate) definitions: Definitions,
     reach: Mutex<Reach>,
     last_call: AtomicU64,
     /// Last: its code runs until everything else is gone.
     _library: Arc<Library>,
-}
-
-/// A statistic that the module named.
-#[derive(Debug, Clone)]
-pub(crate) struct Defined {
-    pub(crate) sort: Sort,
-    pub(crate) name: String,
-    pub(crate) labels: Vec<String>,
 }
 
 /// The hooks that are called although the module has others.
@@ -106,8 +93,7 @@ impl Config {
             failure,
             own: AtomicPtr::new(ptr::null_mut()),
             this: this.clone(),
-            defining: Mutex::new(Some(Vec::new())),
-            defined: OnceLock::new(),
+            definitions: Definitions::default(),
             reach: Mutex::default(),
             last_call: AtomicU64::new(0),
             _library: library,
@@ -115,9 +101,7 @@ impl Config {
         let handle = Arc::as_ptr(&made).cast_mut().cast();
         // SAFETY: the function of a loaded module, as the interface says; the bytes are there for the time of the call.
         let own = unsafe { make(handle, Buffer::of(name.as_bytes()), Buffer::of(config)) };
-        let defined = made.defining.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // It was empty until now.
-        let _ = made.defined.set(defined.unwrap_or_default());
+        made.definitions.close();
         made.own.store(own.cast_mut(), Ordering::Release);
         if own.is_null() {
             return Err(format!("{} refuses the configuration of its filter `{name}`", made._library.source));
@@ -142,23 +126,6 @@ impl Config {
 
     pub(crate) fn weak(&self) -> Weak<Config> {
         self.this.clone()
-    }
-
-    /// A number for the statistic; `None` when the time for that is over.
-    pub(crate) fn define(&self, defined: Defined) -> Option<usize> {
-        let mut defining = self.defining.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = defining.as_mut().filter(|all| all.len() < MAX_DEFINED)?;
-        all.push(defined);
-        Some(all.len())
-    }
-
-    pub(crate) fn defined(&self, id: usize) -> Option<&Defined> {
-        self.all_defined().get(id.checked_sub(1)?)
-    }
-
-    /// Every statistic that the module defined.
-    pub(crate) fn all_defined(&self) -> &[Defined] {
-        self.defined.get().map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn next_call(&self) -> u64 {

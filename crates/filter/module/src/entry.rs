@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::abi::{Buffer, ConfigRef, Header, Own, StreamRef};
+use crate::abi::{Buffer, ConfigRef, Header, LoggerRef, Own, StreamRef};
 use crate::library::Library;
 
 type OnHead = unsafe extern "C" fn(StreamRef, Own, bool) -> c_int;
@@ -15,16 +15,16 @@ pub(crate) const INIT: &CStr = c"envoy_dynamic_module_on_program_init";
 pub(crate) type Init = unsafe extern "C" fn() -> *const c_char;
 
 macro_rules! entries {
-    ($($(#[$about:meta])* $field:ident = $name:literal: $kind:ty;)*) => {
-        /// One module's functions, by what they are for.
+    ($(#[$whole:meta])* $entries:ident; $($(#[$about:meta])* $field:ident = $name:literal: $kind:ty;)*) => {
+        $(#[$whole])*
         #[derive(Debug, Clone, Copy)]
-        pub(crate) struct Entries {
+        pub(crate) struct $entries {
             $($(#[$about])* pub(crate) $field: Option<$kind>,)*
         }
 
-        impl Entries {
-            pub(crate) fn of(library: &Library) -> Entries {
-                Entries {
+        impl $entries {
+            pub(crate) fn of(library: &Library) -> $entries {
+                $entries {
                     $($field: library.find($name).map(|found| {
                         // SAFETY: the interface says what a function of this name takes and answers, and a module's
                         // author says by exporting it that it is one.
@@ -37,6 +37,8 @@ macro_rules! entries {
 }
 
 entries! {
+    /// One module's functions for HTTP filters, by what they are for.
+    Entries;
     config_new = c"envoy_dynamic_module_on_http_filter_config_new":
         unsafe extern "C" fn(ConfigRef, Buffer, Buffer) -> Own;
     config_destroy = c"envoy_dynamic_module_on_http_filter_config_destroy": unsafe extern "C" fn(Own);
@@ -74,4 +76,16 @@ entries! {
         unsafe extern "C" fn(ConfigRef, Own, u64);
     config_callout_done = c"envoy_dynamic_module_on_http_filter_config_http_callout_done":
         unsafe extern "C" fn(ConfigRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
+}
+
+entries! {
+    /// One module's functions for access loggers.
+    LoggerEntries;
+    config_new = c"envoy_dynamic_module_on_access_logger_config_new":
+        unsafe extern "C" fn(ConfigRef, Buffer, Buffer) -> Own;
+    config_destroy = c"envoy_dynamic_module_on_access_logger_config_destroy": unsafe extern "C" fn(Own);
+    new = c"envoy_dynamic_module_on_access_logger_new": unsafe extern "C" fn(Own, LoggerRef) -> Own;
+    log = c"envoy_dynamic_module_on_access_logger_log": unsafe extern "C" fn(LoggerRef, Own, c_int);
+    flush = c"envoy_dynamic_module_on_access_logger_flush": unsafe extern "C" fn(Own);
+    destroy = c"envoy_dynamic_module_on_access_logger_destroy": unsafe extern "C" fn(Own);
 }

@@ -32,7 +32,7 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
     let mut errors = Vec::new();
     let module = module(&mut fields, &mut errors);
     let filter = keep(fields.string("filter_name"), &mut errors).flatten().unwrap_or_default().to_owned();
-    let config = bytes(&mut fields, &mut errors);
+    let config = bytes(&mut fields, "filter_config", &mut errors);
     // Nothing but the order of filters says that one is terminal here.
     let _ = keep(fields.bool("terminal_filter"), &mut errors);
     errors.extend(fields.finish().err().into_iter().flatten());
@@ -72,7 +72,7 @@ impl Factory for Modular {
         let module = module(&mut fields, &mut errors);
         let old_name = keep(fields.string("per_route_config_name"), &mut errors).flatten().unwrap_or_default();
         let name = keep(fields.string("filter_name"), &mut errors).flatten().filter(|name| !name.is_empty());
-        let config = bytes(&mut fields, &mut errors);
+        let config = bytes(&mut fields, "filter_config", &mut errors);
         errors.extend(fields.finish().err().into_iter().flatten());
         let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
         let made = RouteSettings::new(module.library, name.unwrap_or(old_name), &config);
@@ -91,12 +91,12 @@ impl Factory for Modular {
 }
 
 /// `DynamicModuleConfig`, loaded.
-struct Module {
-    library: Arc<Library>,
-    namespace: String,
+pub(crate) struct Module {
+    pub(crate) library: Arc<Library>,
+    pub(crate) namespace: String,
 }
 
-fn module(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Module> {
+pub(crate) fn module(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Module> {
     let Some(mut module) = keep(fields.map("dynamic_module_config"), errors).flatten() else {
         errors.push(fields.error("dynamic_module_config", "there is no `dynamic_module_config`"));
         return None;
@@ -146,14 +146,14 @@ fn module(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Module> {
     }
 }
 
-/// `filter_config` as modules get it: a text or bytes as they are, everything else as JSON.
-fn bytes(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Vec<u8> {
-    let Some(value) = fields.value("filter_config") else { return Vec::new() };
+/// A module's configuration as it gets it: a text or bytes as they are, everything else as JSON.
+pub(crate) fn bytes(fields: &mut Fields<'_>, name: &str, errors: &mut ConfigError) -> Vec<u8> {
+    let Some(value) = fields.value(name) else { return Vec::new() };
     let Value::Map(entries) = value else {
-        errors.push(fields.error("filter_config", "expected a typed configuration"));
+        errors.push(fields.error(name, "expected a typed configuration"));
         return Vec::new();
     };
-    let of = |name: &str| entries.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+    let of = |wanted: &str| entries.iter().find(|(key, _)| key == wanted).map(|(_, value)| value);
     let kind = match of("@type") {
         Some(Value::String(kind)) => kind.rsplit('/').next().unwrap_or_default(),
         _ => "",
@@ -161,7 +161,7 @@ fn bytes(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Vec<u8> {
     match (kind, of("value")) {
         ("google.protobuf.StringValue", Some(Value::String(text))) => text.clone().into_bytes(),
         ("google.protobuf.BytesValue", Some(Value::String(text))) => STANDARD.decode(text).unwrap_or_else(|error| {
-            errors.push(fields.error("filter_config", format!("no base64: {error}")));
+            errors.push(fields.error(name, format!("no base64: {error}")));
             Vec::new()
         }),
         ("google.protobuf.StringValue" | "google.protobuf.BytesValue", _) => Vec::new(),
@@ -175,7 +175,7 @@ fn bytes(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Vec<u8> {
         }
         (kind, _) => {
             let message = format!("expected a StringValue, BytesValue, Struct or TypedStruct, found `{kind}`");
-            errors.push(fields.error("filter_config", message));
+            errors.push(fields.error(name, message));
             Vec::new()
         }
     }

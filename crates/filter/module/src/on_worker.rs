@@ -28,7 +28,7 @@ impl OnWorker {
         config.serve(place.host);
         let metrics = Metrics::new(place.stats, config.namespace.clone(), "module");
         // Those without labels are shown from the start.
-        for defined in config.all_defined().iter().filter(|defined| defined.labels.is_empty()) {
+        for defined in config.definitions.all().iter().filter(|defined| defined.labels.is_empty()) {
             let _ = metrics.define(defined.sort, &defined.name);
         }
         OnWorker {

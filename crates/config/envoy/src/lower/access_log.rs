@@ -18,7 +18,10 @@ const HTTP_SERVICE: &str = "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAcce
 const TCP_SERVICE: &str = "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig";
 
 /// Loggers that are plugins.
-const PLUGINS: [&str; 1] = ["envoy.extensions.access_loggers.wasm.v3.WasmAccessLog"];
+const PLUGINS: [&str; 2] = [
+    "envoy.extensions.access_loggers.wasm.v3.WasmAccessLog",
+    "envoy.extensions.access_loggers.dynamic_modules.v3.DynamicModuleAccessLog",
+];
 
 const EXPRESSION: &str = "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter";
 

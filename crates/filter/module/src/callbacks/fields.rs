@@ -7,11 +7,10 @@ use postrider_http::{Decimal, FieldRef, Fields, HeaderId, RequestHead, ResponseH
 
 use super::{instance, put};
 use crate::abi::{Buffer, Header, StreamRef, map as kind};
-use crate::instance::Instance;
 
 /// Fields to read.
 #[derive(Clone, Copy)]
-enum Map<'a> {
+pub(super) enum Map<'a> {
     Request(&'a RequestHead),
     Response(&'a ResponseHead),
     Plain(&'a Fields),
@@ -31,9 +30,12 @@ fn read<'a>(map: c_int, stream: &'a Stream<'_>) -> Option<Map<'a>> {
     })
 }
 
+/// Makes a text for the module that lies nowhere else.
+type Lend<'l> = &'l dyn Fn(&[u8]) -> Buffer;
+
 impl<'a> Map<'a> {
     /// The value of a pseudo field; `None` when `name` is not one of this map. `host` is the authority.
-    fn pseudo(self, name: &[u8], instance: &Instance) -> Option<Buffer> {
+    fn pseudo(self, name: &[u8], lend: Lend<'_>) -> Option<Buffer> {
         match self {
             Map::Request(head) => Some(Buffer::of(match name {
                 b":authority" | b"host" => head.authority(),
@@ -42,9 +44,7 @@ impl<'a> Map<'a> {
                 b":scheme" => head.scheme().map_or("http", Scheme::as_str).as_bytes(),
                 _ => return None,
             })),
-            Map::Response(head) if name == b":status" => {
-                Some(instance.lend(Decimal::new(u64::from(head.status())).as_bytes()))
-            }
+            Map::Response(head) if name == b":status" => Some(lend(Decimal::new(u64::from(head.status())).as_bytes())),
             Map::Response(_) | Map::Plain(_) => None,
         }
     }
@@ -70,6 +70,40 @@ impl<'a> Map<'a> {
         let is_request = matches!(self, Map::Request(_));
         self.fields().iter().filter(move |field| !(is_request && field.id == HeaderId::Host))
     }
+
+    /// How many fields there are, pseudo ones included.
+    pub(super) fn count(self) -> usize {
+        self.pseudo_names().len() + self.plain().count()
+    }
+
+    /// Every field, pseudo ones first.
+    fn pairs(self, lend: Lend<'_>) -> impl Iterator<Item = Header> {
+        let pseudo = self.pseudo_names().iter().map(move |name| {
+            let value = self.pseudo(name.as_bytes(), lend).unwrap_or(Buffer::NOTHING);
+            Header {
+                name: name.as_ptr().cast(),
+                name_length: name.len(),
+                value: value.start,
+                value_length: value.length,
+            }
+        });
+        pseudo.chain(self.plain().map(|field| Header::of(field.name, field.value)))
+    }
+
+    /// # Safety
+    /// There is room for as many as [`Map::count`] says.
+    pub(super) unsafe fn put_all(self, lend: Lend<'_>, out: *mut Header) -> bool {
+        for (at, header) in self.pairs(lend).enumerate() {
+            // SAFETY: by the contract above.
+            unsafe { put(out.add(at), header) };
+        }
+        true
+    }
+
+    /// Bytes of all names and values.
+    pub(super) fn bytes(self, lend: Lend<'_>) -> u64 {
+        self.pairs(lend).map(|header| (header.name_length + header.value_length) as u64).sum()
+    }
 }
 
 /// Runs `act` with the name in lower case.
@@ -90,14 +124,31 @@ pub(super) unsafe fn get(
     count: *mut usize,
 ) -> bool {
     // SAFETY: the caller is a module that follows the interface, here and below.
-    let (instance, name) = unsafe { (instance(handle), name.bytes()) };
-    let found = instance.and_then(|instance| {
-        // SAFETY: no other function of this module's runs.
-        let stream = unsafe { instance.stream() }?;
-        let map = read(map, stream)?;
+    let instance = unsafe { instance(handle) };
+    // SAFETY: no other function of this module's runs.
+    let stream = instance.and_then(|instance| unsafe { instance.stream() });
+    let map = stream.as_ref().and_then(|stream| read(map, stream));
+    let lend = |text: &[u8]| instance.map_or(Buffer::NOTHING, |instance| instance.lend(text));
+    // SAFETY: as above.
+    unsafe { put_one(map, &lend, name, out, index, count) }
+}
+
+/// # Safety
+/// The name is there; so is room for a text and a number where they are not null.
+pub(super) unsafe fn put_one(
+    map: Option<Map<'_>>,
+    lend: Lend<'_>,
+    name: Buffer,
+    out: *mut Buffer,
+    index: usize,
+    count: *mut usize,
+) -> bool {
+    // SAFETY: by the contract above.
+    let name = unsafe { name.bytes() };
+    let found = map.map(|map| {
         lower(name, |name| {
-            if let Some(value) = map.pseudo(name, instance) {
-                return Some(((index == 0).then_some(value), 1));
+            if let Some(value) = map.pseudo(name, lend) {
+                return ((index == 0).then_some(value), 1);
             }
             let fields = map.fields();
             let mut values = fields.get_all_name(name);
@@ -108,11 +159,11 @@ pub(super) unsafe fn get(
                 (Some(_), false) => seen + values.count(),
                 (None, false) => fields.get_all_name(name).count(),
             };
-            Some((value, all))
+            (value, all)
         })
     });
     let (value, all) = found.unwrap_or_default();
-    // SAFETY: as above.
+    // SAFETY: by the contract above.
     unsafe {
         put(count, all);
         put(out, value.unwrap_or(Buffer::NOTHING));
@@ -128,7 +179,7 @@ pub(super) unsafe fn values(handle: StreamRef, map: c_int, name: Buffer, out: *m
     let Some(stream) = (unsafe { instance.stream() }) else { return false };
     let Some(map) = read(map, stream) else { return false };
     lower(name, |name| {
-        if let Some(value) = map.pseudo(name, instance) {
+        if let Some(value) = map.pseudo(name, &|text| instance.lend(text)) {
             // SAFETY: the module has room for as many as `get` counts.
             unsafe { put(out, value) };
             return true;
@@ -146,7 +197,7 @@ pub(super) unsafe fn count(handle: StreamRef, map: c_int) -> usize {
     // SAFETY: as in `get`.
     let stream = unsafe { instance(handle).and_then(|instance| instance.stream()) };
     let map = stream.as_ref().and_then(|stream| read(map, stream));
-    map.map_or(0, |map| map.pseudo_names().len() + map.plain().count())
+    map.map_or(0, Map::count)
 }
 
 /// Every field, pseudo ones first.
@@ -156,15 +207,8 @@ pub(super) unsafe fn all(handle: StreamRef, map: c_int, out: *mut Header) -> boo
     // SAFETY: as in `get`.
     let Some(stream) = (unsafe { instance.stream() }) else { return false };
     let Some(map) = read(map, stream) else { return false };
-    let pseudo = map.pseudo_names().iter().map(|name| {
-        let value = map.pseudo(name.as_bytes(), instance).unwrap_or(Buffer::NOTHING);
-        Header { name: name.as_ptr().cast(), name_length: name.len(), value: value.start, value_length: value.length }
-    });
-    for (at, header) in pseudo.chain(map.plain().map(|field| Header::of(field.name, field.value))).enumerate() {
-        // SAFETY: the module has room for as many as `count` says.
-        unsafe { put(out.add(at), header) };
-    }
-    true
+    // SAFETY: the module has room for as many as `count` says.
+    unsafe { map.put_all(&|text| instance.lend(text), out) }
 }
 
 enum Edit {

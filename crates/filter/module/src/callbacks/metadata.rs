@@ -75,7 +75,7 @@ pub(super) unsafe fn set_bool(handle: StreamRef, namespace: Buffer, key: Buffer,
     unsafe { note(handle, namespace, key, Value::Bool(truth)) };
 }
 
-fn as_number(value: &Value) -> Option<f64> {
+pub(super) fn as_number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => Some(*number),
         Value::Integer(number) => Some(*number as f64),
@@ -83,14 +83,14 @@ fn as_number(value: &Value) -> Option<f64> {
     }
 }
 
-fn as_text(value: &Value) -> Option<Buffer> {
+pub(super) fn as_text(value: &Value) -> Option<Buffer> {
     match value {
         Value::String(text) => Some(Buffer::of(text.as_bytes())),
         _ => None,
     }
 }
 
-fn as_bool(value: &Value) -> Option<bool> {
+pub(super) fn as_bool(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(truth) => Some(*truth),
         _ => None,

@@ -3,12 +3,13 @@
 
 use std::ffi::c_int;
 
-use postrider_filter_plugin::{Named, Sort};
+use postrider_filter_plugin::{Metrics, Named, Sort};
 
 use super::{config, instance, put};
 use crate::abi::{Buffer, ConfigRef, StreamRef, items, metric};
-use crate::config::{Config, Defined};
-use crate::on_worker::OnWorker;
+use crate::config::Config;
+use crate::definitions::{Defined, Definitions};
+use crate::logger::{LoggerConfig, Telling};
 
 pub(super) unsafe fn counter(
     handle: ConfigRef,
@@ -57,7 +58,12 @@ unsafe fn define(
     let text = |buffer: &Buffer| String::from_utf8_lossy(unsafe { buffer.bytes() }).into_owned();
     // SAFETY: as above.
     let labels = unsafe { items(labels, count) }.iter().map(text).collect();
-    match config.define(Defined { sort, name: text(&name), labels }) {
+    // SAFETY: as above.
+    unsafe { number(&config.definitions, Defined { sort, name: text(&name), labels }, out) }
+}
+
+unsafe fn number(definitions: &Definitions, defined: Defined, out: *mut usize) -> c_int {
+    match definitions.define(defined) {
         Some(id) => {
             // SAFETY: as above.
             unsafe { put(out, id) };
@@ -128,23 +134,23 @@ unsafe fn change(
     let Some(place) = instance.map(|instance| &instance.place) else { return metric::NOT_FOUND };
     match name_of(&place.config, change, id, labels) {
         Ok((sort, name)) => {
-            count_on(place, change, sort, &name, value);
+            count_on(&place.metrics, change, sort, &name, value);
             metric::SUCCESS
         }
         Err(error) => error,
     }
 }
 
-fn count_on(place: &OnWorker, change: Change, sort: Sort, name: &str, value: u64) {
+fn count_on(metrics: &Metrics, change: Change, sort: Sort, name: &str, value: u64) {
     // Beyond the most names that there may be, nothing is counted.
-    if let Some(id) = place.metrics.define(sort, name) {
-        place.metrics.with(id, |named| change.apply(named, value));
+    if let Some(id) = metrics.define(sort, name) {
+        metrics.with(id, |named| change.apply(named, value));
     }
 }
 
 /// The statistic's name: behind its own the names of its labels, each with its value.
 fn name_of(config: &Config, change: Change, id: usize, labels: &[Buffer]) -> Result<(Sort, String), c_int> {
-    let Some(defined) = config.defined(id).filter(|defined| change.fits(defined.sort)) else {
+    let Some(defined) = config.definitions.get(id).filter(|defined| change.fits(defined.sort)) else {
         return Err(metric::NOT_FOUND);
     };
     // As in Envoy, those without labels are others than those with some.
@@ -161,4 +167,60 @@ fn name_of(config: &Config, change: Change, id: usize, labels: &[Buffer]) -> Res
         name.extend([".", label, ".", &value]);
     }
     Ok((defined.sort, name))
+}
+
+/// # Safety
+/// A pointer that a module got for a logger's configuration which is not gone.
+unsafe fn logger_config<'a>(handle: ConfigRef) -> Option<&'a LoggerConfig> {
+    // SAFETY: by the contract above; configurations are only ever borrowed shared.
+    unsafe { handle.cast::<LoggerConfig>().cast_const().as_ref() }
+}
+
+macro_rules! of_loggers {
+    (define { $($function:ident = $sort:expr;)* } change { $($changes:ident = $change:ident;)* }) => {
+        $(
+            pub(super) unsafe fn $function(handle: ConfigRef, name: Buffer, out: *mut usize) -> c_int {
+                // SAFETY: the caller is a module that follows the interface, here and below.
+                let Some(config) = (unsafe { logger_config(handle) }) else { return metric::NOT_FOUND };
+                // SAFETY: as above.
+                let name = String::from_utf8_lossy(unsafe { name.bytes() }).into_owned();
+                // SAFETY: as above.
+                unsafe { number(&config.definitions, Defined { sort: $sort, name, labels: Vec::new() }, out) }
+            }
+        )*
+        $(
+            pub(super) unsafe fn $changes(handle: ConfigRef, id: usize, value: u64) -> c_int {
+                // SAFETY: as above.
+                unsafe { change_of_logger(handle, Change::$change, id, value) }
+            }
+        )*
+    };
+}
+
+of_loggers! {
+    define {
+        logger_counter = Sort::Counter;
+        logger_gauge = Sort::Gauge;
+        logger_histogram = Sort::Histogram(postrider_telemetry::stats::Unit::Unspecified);
+    }
+    change {
+        logger_increment = Increment;
+        logger_increase = Increase;
+        logger_decrease = Decrease;
+        logger_set = Set;
+        logger_record = Record;
+    }
+}
+
+/// Counts on the worker whose logger is told a record. Elsewhere there is nothing to count on, which the module is told.
+unsafe fn change_of_logger(handle: ConfigRef, change: Change, id: usize, value: u64) -> c_int {
+    // SAFETY: as above.
+    let Some(config) = (unsafe { logger_config(handle) }) else { return metric::NOT_FOUND };
+    let Some(defined) = config.definitions.get(id).filter(|defined| change.fits(defined.sort)) else {
+        return metric::NOT_FOUND;
+    };
+    let counted = Telling::with_current(config, |told| {
+        count_on(&told.metrics, change, defined.sort, &defined.name, value);
+    });
+    if counted.is_some() { metric::SUCCESS } else { metric::FROZEN }
 }

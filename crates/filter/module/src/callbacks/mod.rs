@@ -13,6 +13,7 @@ mod fields;
 mod metadata;
 mod metrics;
 mod process;
+mod records;
 mod replies;
 mod schedule;
 mod streams;
@@ -22,6 +23,7 @@ use std::ffi::{c_char, c_int, c_void};
 pub(crate) use absent::ABSENT;
 pub(crate) use calls::Pending;
 pub use process::{set_concurrency, set_validating};
+pub(crate) use records::OF_RECORDS;
 
 use crate::abi::{Buffer, ConfigRef, Header, Own, StreamRef};
 use crate::config::Config;
@@ -202,6 +204,23 @@ exported! {
         = metrics::set(handle: StreamRef, id: usize, labels: *const Buffer, count: usize, value: u64) -> c_int;
     envoy_dynamic_module_callback_http_filter_record_histogram_value
         = metrics::record(handle: StreamRef, id: usize, labels: *const Buffer, count: usize, value: u64) -> c_int;
+
+    envoy_dynamic_module_callback_access_logger_config_define_counter
+        = metrics::logger_counter(handle: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    envoy_dynamic_module_callback_access_logger_config_define_gauge
+        = metrics::logger_gauge(handle: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    envoy_dynamic_module_callback_access_logger_config_define_histogram
+        = metrics::logger_histogram(handle: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    envoy_dynamic_module_callback_access_logger_increment_counter
+        = metrics::logger_increment(handle: ConfigRef, id: usize, value: u64) -> c_int;
+    envoy_dynamic_module_callback_access_logger_increment_gauge
+        = metrics::logger_increase(handle: ConfigRef, id: usize, value: u64) -> c_int;
+    envoy_dynamic_module_callback_access_logger_decrement_gauge
+        = metrics::logger_decrease(handle: ConfigRef, id: usize, value: u64) -> c_int;
+    envoy_dynamic_module_callback_access_logger_set_gauge
+        = metrics::logger_set(handle: ConfigRef, id: usize, value: u64) -> c_int;
+    envoy_dynamic_module_callback_access_logger_record_histogram_value
+        = metrics::logger_record(handle: ConfigRef, id: usize, value: u64) -> c_int;
 
     envoy_dynamic_module_callback_http_filter_scheduler_new = schedule::open(handle: StreamRef) -> *mut c_void;
     envoy_dynamic_module_callback_http_filter_scheduler_commit = schedule::commit(scheduler: *mut c_void, event: u64);

@@ -1,0 +1,132 @@
+//! Native modules as access loggers, as Envoy has them: the same shared object in both.
+
+use std::path::Path;
+
+use postrider_tests::kit::config::extension;
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::modules::{logger, script};
+use postrider_tests::{postrider_only, site};
+use serde_json::{Value, json};
+
+const TYPE: &str = "access_loggers.dynamic_modules.v3.DynamicModuleAccessLog";
+
+/// That logger, writing there.
+fn lines(name: &str, path: &str) -> Value {
+    let fields = json!({
+        "dynamic_module_config": {"module": {"local": {"filename": logger()}}}, "logger_name": name,
+        "logger_config": {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": path},
+    });
+    extension("envoy.access_loggers.dynamic_modules", TYPE, fields)
+}
+
+/// The line with that number, from 1.
+fn line(path: &Path, number: usize) -> String {
+    let read = || std::fs::read_to_string(path).unwrap_or_default();
+    wait_until("the module's line", || read().lines().filter(|line| line.starts_with("moment")).count() >= number);
+    read().lines().filter(|line| line.starts_with("moment")).nth(number - 1).unwrap().to_owned()
+}
+
+/// Its parts with those names.
+fn parts(line: &str, names: &[&str]) -> String {
+    let wanted = |part: &&str| names.contains(&part.split('=').next().unwrap_or_default());
+    line.split(' ').filter(wanted).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn requests_are_told_with_all_that_is_known_of_them() {
+    let folder = TempDir::new();
+    let path = folder.path().join("lines");
+    let filter =
+        json!({"dynamic_module_config": {"module": {"local": {"filename": script()}}}, "filter_name": "script"});
+    let filter =
+        extension("envoy.filters.http.dynamic_modules", "filters.http.dynamic_modules.v3.DynamicModuleFilter", filter);
+    let routes = json!([
+        {"match": {"prefix": "/direct"}, "direct_response": {"status": 204}},
+        {"match": {"prefix": "/nowhere"}, "route": {"cluster": "nowhere"}},
+        {"match": {"prefix": "/"}, "name": "named", "route": {"cluster": "origin"}},
+    ]);
+    let manager = json!({
+        "access_log": [lines("lines", path.to_str().unwrap())],
+        "route_config": {"validate_clusters": false},
+    });
+    let origin = Origin::start(|connection| {
+        while connection.request().is_some() {
+            connection.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-end: 1\r\n\r\n");
+        }
+    });
+    let trailers = json!({"http_protocol_options": {"enable_trailers": true}});
+    let options = json!({"typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http_protocol_options": {"enable_trailers": true}},
+    }}});
+    let plan = site::with([filter]).routes(routes).manager(manager).manager(trailers).upstream(options);
+    let site = plan.start_before(origin);
+    let script = "qh note own text value; qh notenumber own number 10; qh notetruth own truth 1";
+    let fields = format!("x-many: one\r\nx-many: two\r\nx-do: {script}\r\n");
+    assert_eq!(site.get("/a?b", &fields).status, 200);
+    assert_eq!(
+        line(&path, 1),
+        "moment=6 code=200 flags=0 no_route=0 details=via_upstream protocol=HTTP/1.1 route=named cluster=origin \
+         spoken=HTTP/1.1 tries=1 method=GET/1 many=one/2 status=200/1 trailer=1/1 unknown=none/0 listed=2 text=value \
+         number=1/2.5 truth=1/1 absent=none client=127.0.0.1:port here=127.0.0.1:port host=127.0.0.1:port tls=none mtls=0 \
+         names=0 attribute=via_upstream code=1/200 received=0 sent=2 began=1 over=1 asked=1 answered=1 counted=000 unknown=1"
+    );
+    assert_eq!(site.get("/direct", "").status, 204);
+    let names =
+        ["moment", "code", "details", "route", "cluster", "spoken", "tries", "host", "asked", "answered", "text"];
+    assert_eq!(
+        parts(&line(&path, 2), &names),
+        "moment=6 code=204 details=direct_response route= cluster=none spoken=none tries=0 text=none \
+         host=none:none code=1/204 asked=0 answered=0"
+    );
+    assert_eq!(site.get("/nowhere", "").status, 503);
+    assert_eq!(parts(&line(&path, 3), &["details", "cluster"]), "details=cluster_not_found cluster=none");
+    let stats = site.proxy.stats();
+    assert_eq!((stats.value("dynamicmodulescustom.told"), stats.value("dynamicmodulescustom.level")), (6, 7));
+}
+
+#[test]
+fn connections_are_told_without_messages() {
+    let folder = TempDir::new();
+    let path = folder.path().join("lines");
+    let fields = json!({"stat_prefix": "t", "cluster": "c", "access_log": [lines("lines", path.to_str().unwrap())]});
+    let origin = Origin::tcp_echo("");
+    let config = Config::new().tcp("tcp", fields).cluster("c", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send("hello");
+    assert_eq!(client.read_exact(5).unwrap(), b"hello");
+    drop(client);
+    let names =
+        ["moment", "protocol", "route", "cluster", "method", "status", "client", "host", "received", "sent", "listed"];
+    assert_eq!(
+        parts(&line(&path, 1), &names),
+        "moment=3 protocol=none route=none cluster=c method=none/0 status=none/0 listed=0 client=127.0.0.1:port host=127.0.0.1:port \
+         received=5 sent=5"
+    );
+}
+
+#[test]
+fn a_logger_that_refuses_its_configuration_makes_all_of_it_invalid() {
+    if !postrider_only() {
+        return;
+    }
+    for (name, text) in [("lines", ""), ("others", "/x")] {
+        let fields = json!({"stat_prefix": "t", "cluster": "c", "access_log": [lines(name, text)]});
+        let said = validated(fields);
+        assert!(said.contains(&format!("refuses the configuration of its logger `{name}`")), "{said}");
+    }
+    let mut other = lines("lines", "/x");
+    other["typed_config"]["dynamic_module_config"]["module"]["local"]["filename"] = json!(script());
+    let said = validated(json!({"stat_prefix": "t", "cluster": "c", "access_log": [other]}));
+    assert!(said.contains("has no access loggers"), "{said}");
+}
+
+/// What `validate` says of a TCP proxy with these fields.
+fn validated(fields: Value) -> String {
+    let folder = TempDir::new();
+    let path = folder.path().join("proxy.yaml");
+    std::fs::write(&path, Config::new().tcp("tcp", fields).cluster("c", &[]).to_yaml()).unwrap();
+    let checked = postrider_tests::kit::proxy::run(&["validate", path.to_str().unwrap()]);
+    format!("{}{}", checked.stdout, checked.stderr)
+}
