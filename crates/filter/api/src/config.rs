@@ -1,10 +1,10 @@
 //! From configuration to filters.
 
 use std::any::Any;
-use std::hash::{DefaultHasher, Hasher};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
@@ -52,9 +52,22 @@ impl WatchedFile {
 }
 
 fn digest(content: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(content);
-    hasher.finish()
+    fingerprint(0, content)
+}
+
+/// A number that tells contents apart, and orders of contents where one's is the `seed` of the next. It is quick, since
+/// modules of megabytes are told apart by it, and no help against somebody who looks for two contents with one number.
+pub fn fingerprint(seed: u64, content: &[u8]) -> u64 {
+    // Each step can be undone, so one other word gives another number for certain.
+    let step = |hash: u64, word: u64| {
+        let product = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        product ^ product >> 32
+    };
+    let (words, rest) = content.as_chunks();
+    let mut last = [0; 8];
+    last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+    let hash = words.iter().fold(seed, |hash, word| step(hash, u64::from_le_bytes(*word)));
+    step(step(hash, u64::from_le_bytes(last)), content.len() as u64)
 }
 
 /// A filter with its gateway-level configuration. Lives as long as the snapshot; shared by the workers.
@@ -141,6 +154,16 @@ pub struct Registry {
     network: Vec<(&'static str, BuildNetwork)>,
     loggers: Vec<(&'static str, BuildLogger)>,
     runtimes: Vec<(&'static str, Build)>,
+    /// Filters that were built to check their configurations and not taken yet, the oldest first.
+    checked: Mutex<VecDeque<Checked>>,
+}
+
+/// A filter with what it was built from.
+struct Checked {
+    name: String,
+    kind: String,
+    config: Value,
+    factory: Arc<dyn Factory>,
 }
 
 /// Whether a text matches.
@@ -229,9 +252,17 @@ impl Registry {
             || self.find_logger(kind).is_some()
     }
 
-    /// All that is wrong with a configuration of that type.
+    /// All that is wrong with a configuration of that type. A filter whose configuration is good is kept for whoever builds
+    /// it from this registry next: some are slow to build.
     pub fn check(&self, name: &str, kind: &str, config: &Value) -> ConfigError {
-        let filter = self.build(name, kind, config).map(Result::err);
+        let filter = self.build_anew(name, kind, config).map(|built| match built {
+            Ok(factory) => {
+                let (name, kind, config) = (name.to_owned(), kind.to_owned(), config.clone());
+                self.checked().push_back(Checked { name, kind, config, factory });
+                None
+            }
+            Err(errors) => Some(errors),
+        });
         let judge = || self.find_judge(kind).map(|build| build(config).err());
         let chooser = || self.find_chooser(kind).map(|build| build(config).err());
         let guard = || self.find_guard(kind).map(|build| build(config).err());
@@ -261,8 +292,20 @@ impl Registry {
         self.loggers.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
     }
 
-    /// The filter called `name` with a configuration of that type; `None` when no filter has it.
+    /// The filter called `name` with a configuration of that type, as [`Registry::check`] built it if it did; `None` when
+    /// no filter has it.
     pub fn build(&self, name: &str, kind: &str, config: &Value) -> Option<Result<Arc<dyn Factory>, ConfigError>> {
+        let mut checked = self.checked();
+        // They are built in the order in which they were checked: it is one of the first.
+        let known = checked.iter().position(|it| it.name == name && it.kind == kind && it.config == *config);
+        if let Some(known) = known.and_then(|index| checked.remove(index)) {
+            return Some(Ok(known.factory));
+        }
+        drop(checked);
+        self.build_anew(name, kind, config)
+    }
+
+    fn build_anew(&self, name: &str, kind: &str, config: &Value) -> Option<Result<Arc<dyn Factory>, ConfigError>> {
         if let Some((_, build)) = self.entries.iter().find(|(known, _)| *known == kind) {
             return Some(build(name, config));
         }
@@ -276,7 +319,65 @@ impl Registry {
         self.entries.iter().map(|(kind, _)| *kind).chain(wrappers)
     }
 
+    /// A panic with the lock held leaves a whole list behind.
+    fn checked(&self) -> MutexGuard<'_, VecDeque<Checked>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn is_filter(&self, kind: &str) -> bool {
         self.kinds().any(|known| known == kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn contents_that_differ_in_anything_have_other_fingerprints() {
+        let contents: [&[u8]; 8] =
+            [b"", b"\0", b"\0\0", b"abcdefgh", b"abcdefgi", b"abcdefgh\0", b"habcdefg", &[0; 64]];
+        let all: Vec<u64> = contents.iter().map(|content| fingerprint(0, content)).collect();
+        let mut distinct = all.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), all.len());
+        let chained = |first, second| fingerprint(fingerprint(0, first), second);
+        assert_ne!(chained(b"ab", b"c"), chained(b"a", b"bc"));
+        assert_ne!(chained(b"a", b"b"), chained(b"b", b"a"));
+    }
+
+    #[test]
+    fn a_filter_that_was_checked_is_not_built_again() {
+        static BUILT: AtomicUsize = AtomicUsize::new(0);
+        struct Plain;
+        impl Factory for Plain {
+            fn route_config(&self, _: &str, _: &Value) -> Result<RouteConfig, ConfigError> {
+                Err(Vec::new())
+            }
+            fn filter(&self, _: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {
+                unreachable!("nothing is served here")
+            }
+        }
+        let mut registry = Registry::default();
+        registry.register("kind", |_, config| {
+            BUILT.fetch_add(1, Ordering::Relaxed);
+            match config {
+                Value::Null => Err(vec![ValueError { path: String::new(), message: "no".to_owned() }]),
+                _ => Ok(Arc::new(Plain)),
+            }
+        });
+        let (one, two) = (Value::Bool(true), Value::Bool(false));
+        assert!(registry.check("a", "kind", &one).is_empty() && registry.check("b", "kind", &one).is_empty());
+        assert_eq!(registry.check("a", "kind", &Value::Null).len(), 1);
+        let built = || BUILT.load(Ordering::Relaxed);
+        let build = |name, value| registry.build(name, "kind", value).unwrap().is_ok();
+        assert_eq!(built(), 3);
+        assert!(build("a", &one) && build("b", &one));
+        assert_eq!(built(), 3, "both were kept");
+        assert!(build("a", &one) && build("a", &two) && !build("a", &Value::Null));
+        assert_eq!(built(), 6, "nothing was kept for these");
     }
 }

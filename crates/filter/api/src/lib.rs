@@ -40,7 +40,7 @@ pub use body::Body;
 pub use bucket::Bucket;
 pub use config::{
     Build, BuildChooser, BuildGuard, BuildJudge, BuildWrapper, Chooser, ClusterLoad, Clusters, ConfigError, Factory,
-    Judge, Place, Registry, RouteConfig, ScopedConfigs, WatchedFile,
+    Judge, Place, Registry, RouteConfig, ScopedConfigs, WatchedFile, fingerprint,
 };
 pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
 pub use guard::{Admission, Guard, GuardFactory, TCP_CLUSTER, Visit};

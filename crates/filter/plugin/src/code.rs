@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_filter_api::{ConfigError, WatchedFile};
+use postrider_filter_api::{ConfigError, WatchedFile, fingerprint};
 use postrider_model::{Fields, ValueError};
 
 use crate::library::{Found, library};
@@ -313,20 +313,13 @@ fn too_large(what: &str, bytes: u64, limit: u64) -> String {
     format!("{what} has {bytes} bytes; at most {limit} are read")
 }
 
-/// FNV-1a over parts, each closed by its length, so that moving a byte from one to the next changes it.
+/// Of parts, each closed by its length, so that moving a byte from one to the next changes it.
+#[derive(Default)]
 struct Digest(u64);
-
-impl Default for Digest {
-    fn default() -> Digest {
-        Digest(0xcbf2_9ce4_8422_2325)
-    }
-}
 
 impl Digest {
     fn and(self, part: &[u8]) -> Digest {
-        let length = (part.len() as u64).to_le_bytes();
-        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        Digest(part.iter().chain(&length).fold(self.0, step))
+        Digest(fingerprint(self.0, part))
     }
 
     fn hex(&self) -> String {

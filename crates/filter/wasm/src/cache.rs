@@ -1,12 +1,15 @@
 //! Compiled modules on the disk, so that code is compiled once per machine.
 //!
 //! What lies there runs as it is, so only a folder of our own is used: this user's, closed to everybody else. A file is
-//! named after the code and after everything that the compiler's output depends on, and ends with a digest of itself. One
+//! named after the code and after everything that the compiler's output depends on, and ends with a checksum of itself. One
 //! that is not as it was written is compiled again. Without such a folder everything is compiled at every start.
+//!
+//! A file is never changed, only replaced, so it is mapped: what a machine never runs is never read into memory, and
+//! processes that run the same modules share what they do run.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{Hash, Hasher};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +18,7 @@ use postrider_filter_plugin::own_folder;
 use postrider_telemetry::log::{Component, Level};
 use sha2::{Digest, Sha256};
 use wasmtime::{Engine, Module};
+use zlib_rs::crc32::crc32;
 
 /// Most files kept; the one that was not used for longest goes first.
 const MAX_FILES: usize = 64;
@@ -25,7 +29,9 @@ const MAX_FILE_BYTES: u64 = 256 << 20;
 /// Names the folder; empty turns the cache off.
 const FOLDER_VARIABLE: &str = "POSTRIDER_WASM_CACHE";
 
-const DIGEST_BYTES: usize = 32;
+/// At the end of a file: the CRC-32 of what stands before it, the lowest byte first. It tells of damage; who may write here
+/// is a matter of the folder.
+const CHECKSUM_BYTES: usize = 4;
 
 /// The folder of this user, or `None`: then nothing is kept.
 pub(crate) struct Cache(Option<PathBuf>);
@@ -58,30 +64,26 @@ impl Cache {
         }
     }
 
-    /// The module, compiled now or before.
+    /// The module, compiled now or before. `digest` is the SHA-256 of `code`.
     ///
     /// # Errors
     /// What the compiler says.
-    pub(crate) fn module(&self, engine: &Engine, code: &[u8]) -> Result<Module, String> {
+    pub(crate) fn module(&self, engine: &Engine, code: &[u8], digest: &[u8; 32]) -> Result<Module, String> {
         let Some(folder) = &self.0 else { return compile(engine, code) };
-        let file = folder.join(name(engine, code));
-        match read(&file) {
-            Ok(Some(artifact)) => {
-                // SAFETY: the bytes are what `write` wrote: the file lies in a folder that nobody but this user can open,
-                // belongs to this user, and its digest is that of its content.
-                match unsafe { Module::deserialize(engine, artifact) } {
-                    Ok(module) => return Ok(module),
-                    Err(error) => tell(Level::Info, format_args!("{}: {error:#}", file.display())),
-                }
-            }
+        let path = folder.join(name(engine, digest));
+        match open(&path) {
+            Ok(Some(file)) => match load(engine, file) {
+                Ok(module) => return Ok(module),
+                Err(error) => tell(Level::Info, format_args!("{}: {error}", path.display())),
+            },
             Ok(None) => {}
-            Err(error) => tell(Level::Warning, format_args!("{}: {error}", file.display())),
+            Err(error) => tell(Level::Warning, format_args!("{}: {error}", path.display())),
         }
         let module = compile(engine, code)?;
         let written = module.serialize().map_err(|error| format!("{error:#}"));
-        let written = written.and_then(|artifact| write(folder, &file, &artifact).map_err(|error| error.to_string()));
+        let written = written.and_then(|artifact| write(folder, &path, &artifact).map_err(|error| error.to_string()));
         if let Err(error) = written {
-            tell(Level::Warning, format_args!("{}: {error}", file.display()));
+            tell(Level::Warning, format_args!("{}: {error}", path.display()));
         }
         Ok(module)
     }
@@ -91,7 +93,23 @@ fn compile(engine: &Engine, code: &[u8]) -> Result<Module, String> {
     Module::from_binary(engine, code).map_err(|error| format!("{error:#}"))
 }
 
-fn name(engine: &Engine, code: &[u8]) -> String {
+/// What was compiled before, from a file that [`open`] found good.
+fn load(engine: &Engine, file: File) -> Result<Module, String> {
+    let copy = file.try_clone();
+    // SAFETY: the file is what `write` wrote: it lies in a folder that nobody but this user can open, belongs to this user
+    // and has its checksum. Nobody changes it any more: `write` puts another one in its place, and `tidy` takes it away.
+    let mapped = unsafe { Module::deserialize_open_file(engine, file) };
+    mapped.or_else(|error| {
+        // Perhaps a file system that lets nothing run from it: a copy in memory may.
+        let mut copy = copy.map_err(|_| format!("{error:#}"))?;
+        let mut artifact = Vec::new();
+        copy.rewind().and_then(|()| copy.read_to_end(&mut artifact)).map_err(|error| error.to_string())?;
+        // SAFETY: as above.
+        unsafe { Module::deserialize(engine, artifact) }.map_err(|error| format!("{error:#}"))
+    })
+}
+
+fn name(engine: &Engine, digest: &[u8; 32]) -> String {
     struct Fold(Sha256);
     impl Hasher for Fold {
         fn write(&mut self, bytes: &[u8]) {
@@ -103,15 +121,15 @@ fn name(engine: &Engine, code: &[u8]) -> String {
     }
     let mut settings = Fold(Sha256::new());
     engine.precompile_compatibility_hash().hash(&mut settings);
-    format!("{}-{}.cwasm", hex(&Sha256::digest(code)), hex(settings.0.finalize().get(..8).unwrap_or_default()))
+    format!("{}-{}.cwasm", hex(digest), hex(settings.0.finalize().get(..8).unwrap_or_default()))
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// `None` when there is none.
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+/// A file as it was written; `None` when there is none.
+fn open(path: &Path) -> io::Result<Option<File>> {
     const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     let mut file = match OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(path) {
         Ok(file) => file,
@@ -123,16 +141,30 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     if !is_ours || about.len() > MAX_FILE_BYTES {
         return Err(io::Error::other("the file is not one of ours; it is replaced"));
     }
-    let mut bytes = Vec::with_capacity(about.len() as usize);
-    file.read_to_end(&mut bytes)?;
-    let content = bytes.len().saturating_sub(DIGEST_BYTES);
-    let digest = bytes.split_off(content);
-    if Sha256::digest(&bytes).as_slice() != digest.as_slice() {
+    if !is_whole(&mut file, about.len())? {
         return Err(io::Error::other("the file is damaged; it is replaced"));
     }
     // For what was not used for longest: not being able to say so is no harm.
     let _ = file.set_modified(std::time::SystemTime::now());
-    Ok(Some(bytes))
+    Ok(Some(file))
+}
+
+/// Whether a file of so many bytes ends with the checksum of what stands before it.
+fn is_whole(file: &mut File, length: u64) -> io::Result<bool> {
+    /// Fits the processor's cache.
+    const PIECE: usize = 256 << 10;
+    let Some(content) = length.checked_sub(CHECKSUM_BYTES as u64) else { return Ok(false) };
+    let (mut left, mut sum, mut piece) = (content, 0, vec![0; PIECE]);
+    while left > 0 {
+        let most = PIECE.min(usize::try_from(left).unwrap_or(PIECE));
+        let Some(place) = piece.get_mut(..most) else { return Ok(false) };
+        file.read_exact(place)?;
+        sum = crc32(sum, place);
+        left -= most as u64;
+    }
+    let mut noted = [0; CHECKSUM_BYTES];
+    file.read_exact(&mut noted)?;
+    Ok(u32::from_le_bytes(noted) == sum)
 }
 
 fn write(folder: &Path, path: &Path, artifact: &[u8]) -> io::Result<()> {
@@ -144,7 +176,7 @@ fn write(folder: &Path, path: &Path, artifact: &[u8]) -> io::Result<()> {
     let written = (|| {
         let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
         file.write_all(artifact)?;
-        file.write_all(&Sha256::digest(artifact))?;
+        file.write_all(&crc32(0, artifact).to_le_bytes())?;
         fs::rename(&unfinished, path)
     })();
     if written.is_err() {
@@ -201,20 +233,24 @@ mod tests {
         }
     }
 
+    fn module(cache: &Cache, code: &[u8]) -> Result<Module, String> {
+        cache.module(engine().unwrap(), code, &Sha256::digest(code).into())
+    }
+
     const CODE: &str = r#"(module (func (export "f") (result i32) i32.const 7))"#;
 
     #[test]
     fn what_was_compiled_is_kept_and_used_again() {
         let folder = Folder::new("kept");
         let cache = Cache::at(Some(folder.0.clone()));
-        let (engine, code) = (engine().unwrap(), wat::parse_str(CODE).unwrap());
-        cache.module(engine, &code).unwrap();
+        let code = wat::parse_str(CODE).unwrap();
+        module(&cache, &code).unwrap();
         let files = folder.files();
         assert_eq!(files.len(), 1, "{files:?}");
         assert_eq!(fs::metadata(&files[0]).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(&folder.0).unwrap().mode() & 0o777, 0o700);
-        assert!(read(&files[0]).unwrap().is_some());
-        assert!(cache.module(engine, &code).unwrap().get_export("f").is_some());
+        assert!(open(&files[0]).unwrap().is_some());
+        assert!(module(&cache, &code).unwrap().get_export("f").is_some());
         assert_eq!(folder.files(), files);
     }
 
@@ -222,27 +258,27 @@ mod tests {
     fn a_damaged_file_is_compiled_again() {
         let folder = Folder::new("damaged");
         let cache = Cache::at(Some(folder.0.clone()));
-        let (engine, code) = (engine().unwrap(), wat::parse_str(CODE).unwrap());
-        cache.module(engine, &code).unwrap();
+        let code = wat::parse_str(CODE).unwrap();
+        module(&cache, &code).unwrap();
         let file = folder.files().remove(0);
         let mut bytes = fs::read(&file).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         fs::write(&file, &bytes).unwrap();
-        assert!(read(&file).unwrap_err().to_string().contains("damaged"));
-        assert!(cache.module(engine, &code).is_ok());
-        assert!(read(&file).unwrap().is_some(), "it was replaced");
+        assert!(open(&file).unwrap_err().to_string().contains("damaged"));
+        assert!(module(&cache, &code).is_ok());
+        assert!(open(&file).unwrap().is_some(), "it was replaced");
     }
 
     #[test]
     fn a_file_or_folder_that_others_may_change_is_not_used() {
         let folder = Folder::new("open");
         let cache = Cache::at(Some(folder.0.clone()));
-        let (engine, code) = (engine().unwrap(), wat::parse_str(CODE).unwrap());
-        cache.module(engine, &code).unwrap();
+        let code = wat::parse_str(CODE).unwrap();
+        module(&cache, &code).unwrap();
         let file = folder.files().remove(0);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(read(&file).unwrap_err().to_string().contains("not one of ours"));
+        assert!(open(&file).unwrap_err().to_string().contains("not one of ours"));
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(Cache::at(Some(folder.0.clone())).0.is_none());
     }
@@ -255,7 +291,7 @@ mod tests {
             fs::write(folder.0.join(format!("{number}.cwasm")), b"").unwrap();
         }
         let code = wat::parse_str(CODE).unwrap();
-        cache.module(engine().unwrap(), &code).unwrap();
+        module(&cache, &code).unwrap();
         assert_eq!(folder.files().len(), MAX_FILES);
     }
 }

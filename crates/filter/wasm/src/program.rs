@@ -79,7 +79,8 @@ impl Program {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn new(source: Source<'_>) -> Result<Program, String> {
-        let (module, analysis) = compiled(source.code)?;
+        let digest = Sha256::digest(source.code).into();
+        let (module, analysis) = compiled(source.code, digest)?;
         let pre = abi::link(&module, analysis.abi, source.capabilities.as_deref())?;
         if module.get_export("memory").and_then(|export| export.memory().map(|_| ())).is_none() {
             return Err("the module exports no memory named `memory`".to_owned());
@@ -91,7 +92,7 @@ impl Program {
             );
         }
         Ok(Program {
-            key: key(&source),
+            key: key(&source, &digest),
             vm_id: source.vm_id.to_owned(),
             configuration: source.configuration,
             environment: source.environment,
@@ -119,7 +120,7 @@ impl Program {
     }
 }
 
-fn key(source: &Source<'_>) -> [u8; 32] {
+fn key(source: &Source<'_>, digest: &[u8; 32]) -> [u8; 32] {
     let mut hasher = Sha256::new();
     let mut part = |bytes: &[u8]| {
         hasher.update((bytes.len() as u64).to_le_bytes());
@@ -127,7 +128,7 @@ fn key(source: &Source<'_>) -> [u8; 32] {
     };
     part(source.vm_id.as_bytes());
     part(&source.configuration);
-    part(source.code);
+    part(digest);
     // Beyond what Envoy's key has: machines that differ in these are not the same.
     part(format!("{:?}{:?}", source.environment, source.capabilities).as_bytes());
     part(format!("{} {:?}", source.memory, source.cpu).as_bytes());
@@ -140,16 +141,15 @@ type Compiled = (Module, Arc<Analysis>);
 const KEPT_MODULES: usize = 8;
 
 /// The module, which configurations with the same code share.
-fn compiled(code: &[u8]) -> Result<Compiled, String> {
+fn compiled(code: &[u8], digest: [u8; 32]) -> Result<Compiled, String> {
     static KNOWN: Mutex<Vec<([u8; 32], Compiled)>> = Mutex::new(Vec::new());
     // A panic with the lock held leaves a whole list behind.
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let digest: [u8; 32] = Sha256::digest(code).into();
     if let Some((_, compiled)) = known().iter().find(|(known, _)| *known == digest) {
         return Ok(compiled.clone());
     }
     let analysis = Arc::new(Analysis::of(code)?);
-    let module = Cache::of_user().module(engine()?, code)?;
+    let module = Cache::of_user().module(engine()?, code, &digest)?;
     let mut known = known();
     known.push((digest, (module.clone(), analysis.clone())));
     let unused = |(_, (_, analysis)): &([u8; 32], Compiled)| Arc::strong_count(analysis) == 1;

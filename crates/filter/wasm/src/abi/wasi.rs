@@ -1,6 +1,5 @@
 //! What toolchains expect of a system: output, clocks, chance and the environment. There are no files.
 
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use postrider_telemetry::log::{Component, Level, enabled};
 use wasmtime::{ExternType, Linker, Module, Val, ValType};
 
@@ -158,7 +157,8 @@ fn random_get(mut guest: Guest<'_>, at: u32, length: u32) -> Answer {
     let memory = split(&mut guest).0;
     let place = memory.get_mut(at as usize..).and_then(|rest| rest.get_mut(..length as usize));
     let Some(place) = place.filter(|_| length <= MAX_RANDOM) else { return Ok(FAULT) };
-    Ok(if SystemRandom::new().fill(place).is_ok() { OK } else { FAULT })
+    // From the system: the generator of the cryptographic library takes longer to be made than some modules to start.
+    Ok(if getrandom::fill(place).is_ok() { OK } else { FAULT })
 }
 
 /// Nothing is waited for here: nothing happened.
