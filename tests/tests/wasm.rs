@@ -59,7 +59,7 @@ fn headers_change_both_ways() {
 fn an_answer_of_the_modules_passes_its_own_response_callbacks() {
     let functions = format!(
         r#"{ON_REQUEST}
-            (drop (call $respond (i32.const 418) $"because" $"no\0a" $"\01\00\00\00\03\00\00\00\01\00\00\00x-a\001\00"
+            (drop (call $respond (i32.const 418) $"because I can" $"no\0a" $"\01\00\00\00\03\00\00\00\01\00\00\00x-a\001\00"
                 (i32.const -1)))
             (i32.const 0))
         {ON_RESPONSE}
@@ -70,7 +70,7 @@ fn an_answer_of_the_modules_passes_its_own_response_callbacks() {
     let answer = site.get("/", "");
     assert_eq!((answer.status, answer.text()), (418, "no\n"));
     assert_eq!((answer.header("x-a"), answer.header("x-seen")), ("1", "yes"));
-    assert_eq!(site.logged(1), "418 - because");
+    assert_eq!(site.logged(1), "418 - because_I_can");
     assert!(site.origin.requests().is_empty());
 }
 

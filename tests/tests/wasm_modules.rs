@@ -1,7 +1,9 @@
 //! The same plugins, written in several languages with their public SDKs, run as they are and answer alike.
 //! `POSTRIDER_BIN=envoy` shows that they describe Envoy.
 
-use postrider_tests::kit::{Origin, Response};
+use postrider_tests::envoy;
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{Origin, RawClient, Response, TempDir, wait_until};
 use postrider_tests::site::{self, Site};
 use postrider_tests::wasm::{filter, languages, module};
 use serde_json::{Value, json};
@@ -150,4 +152,50 @@ fn one_machine_runs_two_configurations() {
         let seen = &site.origin.requests()[0].headers;
         assert_eq!(["x-c-name", "x-c-other"].map(|name| seen.values(name).join("|")), ["1", "2"], "{language}");
     }
+}
+
+/// What `/plugins` says of a module that the optimizing compiler is at work on.
+const QUICK: &str = "compiled quickly";
+
+#[test]
+fn a_start_does_not_wait_for_the_optimizing_compiler() {
+    if envoy() {
+        return;
+    }
+    let folder = TempDir::new();
+    let kept = folder.path().join("kept");
+    let start = |first: &str| {
+        let environment = [("POSTRIDER_WASM_CACHE", kept.to_str().unwrap()), ("POSTRIDER_OPTIMIZE_WASM_FIRST", first)];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let plan = site::with([filter(&module("go", "basic_auth"), &user())]);
+        plan.start_with(Origin::echo("a"), Launch { environment, ..Launch::default() })
+    };
+    let is_quick = |site: &Site| site.proxy.admin_get("/plugins").text().contains(QUICK);
+    let files = || std::fs::read_dir(&kept).unwrap().count();
+    let known = "authorization: Basic Zm9vbmFtZTp2YWxpZHBhc3N3b3Jk\r\n";
+
+    let site = start("false");
+    assert!(is_quick(&site));
+    assert_eq!((site.get("/", known).status, site.get("/", "").status), (200, 401));
+    let mut under_way = RawClient::connect(site.proxy.address("http"));
+    under_way.send(format!("POST /slow HTTP/1.1\r\nhost: test\r\n{known}content-length: 4\r\n\r\nab"));
+    // A build for debugging takes its time.
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while std::time::Instant::now() < patience && is_quick(&site) {
+        assert_eq!((site.get("/", known).status, site.get("/", "").status), (200, 401));
+    }
+    wait_until("the better code", || !is_quick(&site));
+    assert_eq!((site.get("/", known).status, site.get("/", "").status), (200, 401));
+    under_way.send("cd");
+    assert_eq!(under_way.response("POST").unwrap().status, 200, "it ends where it began");
+    assert_eq!(files(), 1, "only the better code is kept");
+    drop(site);
+
+    let site = start("false");
+    assert!(!is_quick(&site), "it was kept");
+    assert_eq!((site.get("/", known).status, site.get("/", "").status), (200, 401));
+    drop(site);
+
+    std::fs::remove_dir_all(&kept).unwrap();
+    assert!(!is_quick(&start("true")), "somebody wanted to wait");
 }

@@ -186,6 +186,8 @@ pub struct PluginStatus {
     pub source: String,
     /// Tells two versions of its code apart.
     pub digest: String,
+    /// What is to be known of its code for the time being; nearly always `None`.
+    pub note: Option<String>,
     /// `continue`, or the status that the request is answered with.
     pub on_error: String,
     /// For one call; [`Duration::MAX`] when nothing bounds it.

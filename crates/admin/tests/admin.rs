@@ -90,6 +90,7 @@ impl Control for Process {
             places: vec![PluginPlace { listener: "web".into(), chain: "default".into() }],
             source: "/etc/plugins/mark.lua".into(),
             digest: "00c0ffee00c0ffee".into(),
+            note: (name == "mark.er").then(|| "being made".into()),
             on_error: "continue".into(),
             cpu: Duration::from_millis(100),
             memory: 64 << 20,

@@ -110,6 +110,11 @@ impl Input {
         }
     }
 
+    /// Whether it can be read once more.
+    pub fn lasts(&self) -> bool {
+        !matches!(self.source, Source::Stdin)
+    }
+
     /// As diagnostics name it.
     pub fn name(&self) -> String {
         match &self.source {

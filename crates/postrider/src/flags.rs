@@ -31,6 +31,8 @@ pub struct RunOptions {
     pub pin: bool,
     /// Reload when the file of `input` changes; false when there is no file to watch.
     pub watch: bool,
+    /// Compile WebAssembly well before serving.
+    pub optimize_wasm_first: bool,
     /// Where the admin's address is written once it is bound.
     pub admin_address_path: Option<PathBuf>,
     pub drain_time: Duration,
@@ -72,6 +74,7 @@ impl RunOptions {
             pin: flags.pin,
             watch: input.path().is_some() && !flags.no_watch && flags.watch.unwrap_or(true),
             input,
+            optimize_wasm_first: flags.optimize_wasm_first,
             admin_address_path: flags.admin_address_path.clone(),
             drain_time: Duration::from_secs(flags.drain_time_s.into()),
             drain_strategy: flags.drain_strategy,

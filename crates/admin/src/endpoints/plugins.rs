@@ -147,6 +147,7 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
         "places": places.collect::<Vec<_>>(),
         "source": plugin.source,
         "digest": plugin.digest,
+        "note": plugin.note,
         "policy": {
             "on_error": plugin.on_error,
             "cpu_ms": (plugin.cpu != Duration::MAX).then(|| millis(plugin.cpu)),
@@ -189,6 +190,9 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
         }
     }
     writeln!(out, "  code {} from {}", plugin.digest, plugin.source)?;
+    if let Some(note) = &plugin.note {
+        writeln!(out, "  {note}")?;
+    }
     let policy = &plugin.circuit;
     let circuit = match policy.faults {
         0 => "no circuit".to_owned(),

@@ -102,6 +102,11 @@ pub trait Factory: Send + Sync {
     fn plugin(&self) -> Option<&crate::plugin::Facts> {
         None
     }
+
+    /// What the admin tells about a plugin's state for the time being.
+    fn note(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Where a filter runs.

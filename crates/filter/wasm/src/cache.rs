@@ -52,7 +52,7 @@ impl Cache {
         Cache::at(folder)
     }
 
-    fn at(folder: Option<PathBuf>) -> Cache {
+    pub(crate) fn at(folder: Option<PathBuf>) -> Cache {
         let Some(folder) = folder else { return Cache(None) };
         match own_folder(&folder) {
             Ok(()) => Cache(Some(folder)),
@@ -64,33 +64,64 @@ impl Cache {
         }
     }
 
-    /// The module, compiled now or before. `digest` is the SHA-256 of `code`.
-    ///
-    /// # Errors
-    /// What the compiler says.
-    pub(crate) fn module(&self, engine: &Engine, code: &[u8], digest: &[u8; 32]) -> Result<Module, String> {
-        let Some(folder) = &self.0 else { return compile(engine, code) };
-        let path = folder.join(name(engine, digest));
+    /// What that engine compiled before, if it is here. `digest` is the SHA-256 of the code.
+    pub(crate) fn kept(&self, engine: &Engine, digest: &[u8; 32]) -> Option<Module> {
+        let path = self.path(engine, digest)?;
         match open(&path) {
             Ok(Some(file)) => match load(engine, file) {
-                Ok(module) => return Ok(module),
+                Ok(module) => return Some(module),
                 Err(error) => tell(Level::Info, format_args!("{}: {error}", path.display())),
             },
             Ok(None) => {}
             Err(error) => tell(Level::Warning, format_args!("{}: {error}", path.display())),
         }
-        let module = compile(engine, code)?;
-        let written = module.serialize().map_err(|error| format!("{error:#}"));
-        let written = written.and_then(|artifact| write(folder, &path, &artifact).map_err(|error| error.to_string()));
-        if let Err(error) = written {
-            tell(Level::Warning, format_args!("{}: {error}", path.display()));
+        None
+    }
+
+    /// Compiles a module, and keeps it.
+    ///
+    /// # Errors
+    /// What the compiler says.
+    pub(crate) fn compile(&self, engine: &Engine, code: &[u8], digest: &[u8; 32]) -> Result<Module, String> {
+        let module = Module::from_binary(engine, code).map_err(|error| format!("{error:#}"))?;
+        if self.0.is_some() {
+            match module.serialize() {
+                Ok(artifact) => self.keep(engine, &artifact, digest),
+                Err(error) => tell(Level::Warning, format_args!("compiled WebAssembly is not kept: {error:#}")),
+            }
         }
         Ok(module)
     }
-}
 
-fn compile(engine: &Engine, code: &[u8]) -> Result<Module, String> {
-    Module::from_binary(engine, code).map_err(|error| format!("{error:#}"))
+    /// Keeps what the compiler made for that engine elsewhere; the module.
+    ///
+    /// # Errors
+    /// The engine does not take it.
+    pub(crate) fn adopt(&self, engine: &Engine, artifact: Vec<u8>, digest: &[u8; 32]) -> Result<Module, String> {
+        self.keep(engine, &artifact, digest);
+        self.kept(engine, digest).map_or_else(
+            // SAFETY: the caller has it from the compiler.
+            || unsafe { Module::deserialize(engine, artifact) }.map_err(|error| format!("{error:#}")),
+            Ok,
+        )
+    }
+
+    /// What that engine compiled is not needed any more.
+    pub(crate) fn forget(&self, engine: &Engine, digest: &[u8; 32]) {
+        // It may never have been kept.
+        let _ = self.path(engine, digest).map(fs::remove_file);
+    }
+
+    fn keep(&self, engine: &Engine, artifact: &[u8], digest: &[u8; 32]) {
+        let (Some(folder), Some(path)) = (&self.0, self.path(engine, digest)) else { return };
+        if let Err(error) = write(folder, &path, artifact) {
+            tell(Level::Warning, format_args!("{}: {error}", path.display()));
+        }
+    }
+
+    fn path(&self, engine: &Engine, digest: &[u8; 32]) -> Option<PathBuf> {
+        Some(self.0.as_ref()?.join(name(engine, digest)))
+    }
 }
 
 /// What was compiled before, from a file that [`open`] found good.
@@ -207,16 +238,16 @@ fn tell(level: Level, message: std::fmt::Arguments<'_>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
     use crate::engine::engine;
 
-    struct Folder(PathBuf);
+    pub(crate) struct Folder(pub(crate) PathBuf);
 
     impl Folder {
-        fn new(name: &str) -> Folder {
+        pub(crate) fn new(name: &str) -> Folder {
             let path = std::env::temp_dir().join(format!("postrider-wasm-cache-{}-{name}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             Folder(path)
@@ -234,7 +265,8 @@ mod tests {
     }
 
     fn module(cache: &Cache, code: &[u8]) -> Result<Module, String> {
-        cache.module(engine().unwrap(), code, &Sha256::digest(code).into())
+        let (engine, digest) = (engine()?, Sha256::digest(code).into());
+        cache.kept(engine, &digest).map_or_else(|| cache.compile(engine, code, &digest), Ok)
     }
 
     const CODE: &str = r#"(module (func (export "f") (result i32) i32.const 7))"#;

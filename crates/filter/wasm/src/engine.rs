@@ -1,15 +1,15 @@
-//! The one engine of the process: how modules are compiled, and the clock by which calls are stopped.
+//! The engines of the process: how modules are compiled, and the clock by which calls are stopped.
 
 use std::sync::OnceLock;
 
-use wasmtime::{Config, Engine};
+use wasmtime::{Config, Engine, Strategy};
 
 use crate::ticker;
 
 /// Stack of a guest: what proxies that host these modules give them.
 const MAX_GUEST_STACK: usize = 512 << 10;
 
-/// The engine, made when the first module is loaded.
+/// The engine whose code runs fast, made when the first module is loaded.
 ///
 /// # Errors
 /// What is missing on this machine.
@@ -21,6 +21,30 @@ pub(crate) fn engine() -> Result<&'static Engine, String> {
         Ok(engine)
     });
     made.as_ref().map_err(Clone::clone)
+}
+
+/// The engine whose compiler is fast: a sixth of the time, for code that takes two or three times as long. `None` where
+/// there is none.
+pub(crate) fn quick_engine() -> Option<&'static Engine> {
+    static ENGINE: OnceLock<Option<Engine>> = OnceLock::new();
+    let made = ENGINE.get_or_init(|| {
+        // On other processors it does not know every instruction of modules.
+        if !cfg!(target_arch = "x86_64") {
+            return None;
+        }
+        let engine = Engine::new(settings().strategy(Strategy::Winch)).ok()?;
+        ticker::start(engine.clone());
+        Some(engine)
+    });
+    made.as_ref()
+}
+
+/// An engine that makes what [`engine`] runs on one processor, beside workers that need the others.
+///
+/// # Errors
+/// As [`engine`].
+pub(crate) fn background_engine() -> Result<Engine, String> {
+    Engine::new(settings().parallel_compilation(false)).map_err(|error| format!("{error:#}"))
 }
 
 fn settings() -> Config {

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! What it is for: modules that were made for proxies with this ABI (0.1.0, 0.2.0, 0.2.1) run as they are. Code is compiled
-//! once, on the thread that reads the configuration (`program`, `cache`); a worker makes an instance of it and enters that.
+//! once, on the thread that reads the configuration or one of its own (`program`, `compiled`, `cache`); a worker makes an
+//! instance of it and enters that.
 //!
 //! What it must never do: compile, or read a file, on a worker; enter a machine that failed; call into a machine while it
 //! runs.
@@ -19,6 +20,7 @@ mod abi;
 mod analysis;
 mod asked;
 mod cache;
+mod compiled;
 mod config;
 mod connections;
 mod contexts;
@@ -45,6 +47,7 @@ mod status;
 mod ticker;
 mod vm;
 
+pub use compiled::{hurry, settle};
 pub use config::register;
 
 #[cfg(test)]

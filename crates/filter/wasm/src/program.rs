@@ -1,17 +1,17 @@
 //! What runs, as its configuration says: the same on every worker.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use postrider_filter_api::plugin::Facts;
 use sha2::{Digest, Sha256};
-use wasmtime::{InstancePre, Module};
+use wasmtime::InstancePre;
 
 use crate::abi;
 use crate::analysis::{Abi, Analysis};
-use crate::cache::Cache;
+use crate::compiled::{Compiled, compiled};
 use crate::data::Data;
-use crate::engine::engine;
 use crate::shared::Space;
 
 /// Code with everything that makes one virtual machine another.
@@ -31,6 +31,8 @@ pub(crate) struct Program {
     pub(crate) pre: InstancePre<Data>,
     /// What machines of the same `vm_id` share.
     pub(crate) space: Arc<Space>,
+    /// See [`Compiled::outdated`].
+    outdated: Option<Arc<AtomicBool>>,
 }
 
 /// A plugin with one configuration: what a root context stands for.
@@ -80,7 +82,7 @@ impl Program {
     /// What is wrong with it.
     pub(crate) fn new(source: Source<'_>) -> Result<Program, String> {
         let digest = Sha256::digest(source.code).into();
-        let (module, analysis) = compiled(source.code, digest)?;
+        let Compiled { module, analysis, outdated } = compiled(source.code, digest)?;
         let pre = abi::link(&module, analysis.abi, source.capabilities.as_deref())?;
         if module.get_export("memory").and_then(|export| export.memory().map(|_| ())).is_none() {
             return Err("the module exports no memory named `memory`".to_owned());
@@ -102,6 +104,7 @@ impl Program {
             analysis,
             pre,
             space: Space::of(source.vm_id),
+            outdated,
         })
     }
 
@@ -113,6 +116,16 @@ impl Program {
     /// Whether the capability is given.
     pub(crate) fn may(&self, name: &str) -> bool {
         self.capabilities.as_ref().is_none_or(|given| given.iter().any(|known| known == name))
+    }
+
+    /// Whether the code was compiled well, and not quickly for the start.
+    pub(crate) fn is_optimized(&self) -> bool {
+        self.outdated.is_none()
+    }
+
+    /// Whether there is no better code for the module by now.
+    pub(crate) fn is_current(&self) -> bool {
+        self.outdated.as_ref().is_none_or(|outdated| !outdated.load(Ordering::Relaxed))
     }
 
     pub(crate) fn abi(&self) -> Abi {
@@ -133,31 +146,4 @@ fn key(source: &Source<'_>, digest: &[u8; 32]) -> [u8; 32] {
     part(format!("{:?}{:?}", source.environment, source.capabilities).as_bytes());
     part(format!("{} {:?}", source.memory, source.cpu).as_bytes());
     hasher.finalize().into()
-}
-
-type Compiled = (Module, Arc<Analysis>);
-
-/// Modules that are kept although nobody uses them: what reads a configuration tries it out before it runs it.
-const KEPT_MODULES: usize = 8;
-
-/// The module, which configurations with the same code share.
-fn compiled(code: &[u8], digest: [u8; 32]) -> Result<Compiled, String> {
-    static KNOWN: Mutex<Vec<([u8; 32], Compiled)>> = Mutex::new(Vec::new());
-    // A panic with the lock held leaves a whole list behind.
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, compiled)) = known().iter().find(|(known, _)| *known == digest) {
-        return Ok(compiled.clone());
-    }
-    let analysis = Arc::new(Analysis::of(code)?);
-    let module = Cache::of_user().module(engine()?, code, &digest)?;
-    let mut known = known();
-    known.push((digest, (module.clone(), analysis.clone())));
-    let unused = |(_, (_, analysis)): &([u8; 32], Compiled)| Arc::strong_count(analysis) == 1;
-    let mut surplus = known.iter().filter(|module| unused(module)).count().saturating_sub(KEPT_MODULES);
-    known.retain(|module| {
-        let goes = surplus > 0 && unused(module);
-        surplus -= usize::from(goes);
-        !goes
-    });
-    Ok((module, analysis))
 }

@@ -1,4 +1,4 @@
-//! Moves the engine's clock on while guests run, so that one that runs too long is looked at.
+//! Moves the engines' clocks on while guests run, so that one that runs too long is looked at.
 //!
 //! A call costs two stores and one load. The thread looks every few milliseconds at what workers are in, and sleeps when
 //! nothing was called for a while.
@@ -35,6 +35,7 @@ impl Drop for Registered {
 static SLOTS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 static TICKER: OnceLock<Option<Thread>> = OnceLock::new();
+static ENGINES: Mutex<Vec<Engine>> = Mutex::new(Vec::new());
 
 /// A guest runs on this thread as long as this lives.
 pub(crate) struct Running(());
@@ -74,9 +75,11 @@ fn lock() -> MutexGuard<'static, Vec<Slot>> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Moves the clock of one more engine.
 pub(crate) fn start(engine: Engine) {
+    ENGINES.lock().unwrap_or_else(PoisonError::into_inner).push(engine);
     TICKER.get_or_init(|| {
-        let thread = std::thread::Builder::new().name("wasm-ticker".to_owned()).spawn(move || tick(&engine));
+        let thread = std::thread::Builder::new().name("wasm-ticker".to_owned()).spawn(tick);
         thread.ok().map(|handle| handle.thread().clone())
     });
 }
@@ -91,7 +94,7 @@ fn wake() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a thread of its own that does nothing but tick")]
-fn tick(engine: &Engine) {
+fn tick() {
     let (mut before, mut quiet) = (0, 0);
     loop {
         std::thread::sleep(TICK);
@@ -103,7 +106,7 @@ fn tick(engine: &Engine) {
             runs |= calls % 2 == 1;
         }
         if runs {
-            engine.increment_epoch();
+            ENGINES.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Engine::increment_epoch);
         }
         quiet = if runs || seen != before { 0 } else { quiet + 1 };
         before = seen;

@@ -15,7 +15,6 @@ use wasmtime::{Instance, Store, Trap, TypedFunc, UpdateDeadline, WasmParams, Was
 use crate::analysis::Abi;
 use crate::contexts::{Contexts, Kind, Root};
 use crate::data::{At, Data, Limiter, Present, Received};
-use crate::engine::engine;
 use crate::program::{Plugin, Program};
 use crate::ticker::Running;
 
@@ -192,7 +191,6 @@ impl Vm {
         thread_local! {
             static LAST: Cell<u32> = const { Cell::new(0) };
         }
-        let engine = engine().map_err(Fault::Trap)?;
         let (host, metrics) = worker.map(|worker| (worker.host, worker.metrics)).unzip();
         let data = Data {
             program: program.clone(),
@@ -215,7 +213,7 @@ impl Vm {
             paths: Default::default(),
             budget: 0,
         };
-        let mut store = Store::new(engine, data);
+        let mut store = Store::new(program.pre.module().engine(), data);
         store.limiter(|data| &mut data.limiter);
         store.epoch_deadline_callback(|mut store| {
             let now = cpu_time();

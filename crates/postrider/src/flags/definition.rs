@@ -78,6 +78,10 @@ pub struct RunFlags {
     #[arg(long, help_heading = "Workers")]
     pub pin: bool,
 
+    /// Compile large WebAssembly modules well before serving, instead of quickly at first
+    #[arg(long, help_heading = "Workers")]
+    pub optimize_wasm_first: bool,
+
     /// Write the admin's address to this file once it is bound
     #[arg(long, value_name = "FILE", help_heading = "Admin")]
     pub admin_address_path: Option<PathBuf>,

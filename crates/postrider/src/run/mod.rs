@@ -143,6 +143,7 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
         overload.follow(first.snapshot.overload.clone());
     }
     loader.apply(first, &state, &logs).await.map_err(Failure::Refused)?;
+    loader.settle();
     state.enter(ServerState::Live);
     for (name, addresses) in fleet.listeners() {
         for address in addresses {

@@ -27,9 +27,10 @@ pub fn statuses(plan: &Plan) -> Vec<PluginStatus> {
     for listener in &plan.listeners {
         for chain in listener.each_chain() {
             let Some(routes) = chain.routes() else { continue };
-            for facts in routes.factories.iter().filter_map(|factory| factory.plugin()) {
+            let plugins = routes.factories.iter().filter_map(|factory| Some((factory.plugin()?, factory.note())));
+            for (facts, note) in plugins {
                 let at = all.iter().position(|(known, _)| *known == facts).unwrap_or_else(|| {
-                    all.push((facts, status(facts)));
+                    all.push((facts, status(facts, note)));
                     all.len() - 1
                 });
                 let Some((_, status)) = all.get_mut(at) else { continue };
@@ -105,7 +106,7 @@ pub fn is_gone(set: &StatSet, prefix: &str, plugins: &[String], filters: &HashSe
     }
 }
 
-fn status(facts: &Facts) -> PluginStatus {
+fn status(facts: &Facts, note: Option<&str>) -> PluginStatus {
     let policy = &facts.policy;
     PluginStatus {
         name: facts.name.clone(),
@@ -114,6 +115,7 @@ fn status(facts: &Facts) -> PluginStatus {
         places: Vec::new(),
         source: facts.source.clone(),
         digest: facts.digest.clone(),
+        note: note.map(str::to_owned),
         on_error: match policy.on_error {
             OnError::Continue => "continue".to_owned(),
             OnError::Respond(status) => status.to_string(),

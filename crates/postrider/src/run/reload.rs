@@ -16,6 +16,7 @@ use postrider_telemetry::access_log::LogWriter;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_telemetry::{Block, Registry, error, info};
 use postrider_worker::Plan;
+use tokio::sync::Notify;
 
 use super::code::Deliveries;
 use super::discovery::Followers;
@@ -33,6 +34,8 @@ pub struct Loader<'a> {
     counts: [Rc<Block>; 3],
     followers: Followers,
     code: Deliveries,
+    /// Told when plugins can be built better than they were.
+    better: Arc<Notify>,
     plan: Option<Arc<Plan>>,
     /// What was read last, good or bad.
     text: Option<Vec<u8>>,
@@ -97,7 +100,8 @@ impl<'a> Loader<'a> {
         ];
         let code = Deliveries::new(&stats);
         let (followers, files) = (Followers::default(), Vec::new());
-        Loader { options, registry, counts, followers, code, plan: None, text: None, files }
+        let better = Arc::default();
+        Loader { options, registry, counts, followers, code, better, plan: None, text: None, files }
     }
 
     /// The configuration file, or one that its filters were made from, differs from what was read last. One that cannot
@@ -120,6 +124,11 @@ impl<'a> Loader<'a> {
     /// Reads the first configuration, and fetches the code that its plugins have elsewhere. A plugin whose code cannot be
     /// had is left out: it does what its failure policy says, and its code is tried again.
     pub async fn first(&mut self) -> Result<Candidate, Refused> {
+        #[cfg(feature = "wasm")]
+        if !self.options.optimize_wasm_first && self.options.input.lasts() {
+            let better = self.better.clone();
+            postrider_filter_wasm::hurry(move || better.notify_one());
+        }
         library().begin_round();
         let candidate = self.read()?;
         let wanted = library().wanted();
@@ -134,10 +143,22 @@ impl<'a> Loader<'a> {
         candidate
     }
 
-    /// Waits until code came, or could not be had, that a configuration waits for. Whoever gives up waiting misses nothing
-    /// by it.
+    /// Waits until code came, or could not be had, that a configuration waits for, or until there is better code for what
+    /// it has. Whoever gives up waiting misses nothing by it.
     pub async fn code_came(&mut self) {
-        while !self.code.changed().await {}
+        loop {
+            tokio::select! {
+                came = self.code.changed() => if came { return },
+                // What somebody changed is not read before he wants that; then the better code is used, too.
+                () = self.better.notified() => if !self.is_outdated() { return },
+            }
+        }
+    }
+
+    /// Something serves: nobody waits for what is built from now on.
+    pub fn settle(&self) {
+        #[cfg(feature = "wasm")]
+        postrider_filter_wasm::settle();
     }
 
     /// Reads and checks the configuration as it is now.

@@ -17,7 +17,6 @@ use wasmtime::{AsContextMut, Caller, Extern, ExternType, InstancePre, Linker, Mo
 
 use crate::analysis::Abi;
 use crate::data::Data;
-use crate::engine::engine;
 use crate::status::{INTERNAL_FAILURE, INVALID_MEMORY_ACCESS, OK};
 use crate::vm::log;
 
@@ -35,7 +34,7 @@ const NOT_CAPABLE: u32 = 76;
 /// It imports something under another type than it has.
 pub(crate) fn link(module: &Module, abi: Abi, capabilities: Option<&[String]>) -> Result<InstancePre<Data>, String> {
     let linked = (|| {
-        let mut linker = Linker::new(engine().map_err(wasmtime::Error::msg)?);
+        let mut linker = Linker::new(module.engine());
         linker.allow_shadowing(true);
         general::define(&mut linker, abi)?;
         messages::define(&mut linker)?;

@@ -124,7 +124,8 @@ fn send_local_response(
         grpc_status: Code::from_number(grpc),
         body: Cow::Owned(body.to_vec()),
         headers: pairs::read(headers).into_iter().map(header).collect(),
-        details: Cow::Owned(String::from_utf8_lossy(details).into_owned()),
+        // One word of the log, as in Envoy.
+        details: Cow::Owned(String::from_utf8_lossy(details).replace([' ', '\t', '\n', '\x0b', '\x0c', '\r'], "_")),
     };
     let target = data.target();
     if let Some(stream) = data.contexts.stream(target) {

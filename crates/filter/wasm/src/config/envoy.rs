@@ -59,7 +59,8 @@ impl Read {
 
     /// Whether reading it now would give the same.
     pub(super) fn is_current(&self) -> bool {
-        self.plugin.is_some() && self.edition.as_ref().is_none_or(Edition::is_current)
+        self.plugin.as_ref().is_some_and(|plugin| plugin.program.is_current())
+            && self.edition.as_ref().is_none_or(Edition::is_current)
     }
 }
 

@@ -113,7 +113,11 @@ impl Factory for Wasm {
     }
 
     fn is_current(&self) -> bool {
-        self.edition.as_ref().is_none_or(Edition::is_current)
+        self.plugin.program.is_current() && self.edition.as_ref().is_none_or(Edition::is_current)
+    }
+
+    fn note(&self) -> Option<&'static str> {
+        (!self.plugin.program.is_optimized()).then_some("compiled quickly; it is replaced when it was compiled well")
     }
 
     fn plugin(&self) -> Option<&Facts> {

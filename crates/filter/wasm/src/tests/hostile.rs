@@ -72,10 +72,14 @@ fn a_machine_is_made_again_after_a_while_where_that_is_wanted() {
 }
 
 fn manifest(fields: &[(&str, Value)]) -> Trial {
+    manifest_of(WILD, fields)
+}
+
+fn manifest_of(functions: &str, fields: &[(&str, Value)]) -> Trial {
     let mut all = vec![
         ("name".to_owned(), text("wild")),
         ("runtime".to_owned(), text("wasm")),
-        ("code".to_owned(), code(&module(WILD))),
+        ("code".to_owned(), code(&module(functions))),
     ];
     all.extend(fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
     Trial::of(
@@ -84,10 +88,9 @@ fn manifest(fields: &[(&str, Value)]) -> Trial {
     )
 }
 
-#[test]
-fn loops_and_memory_hogs_are_stopped_and_the_next_request_is_fine() {
+fn stops_what_is_wild(functions: &str) -> Trial {
     let budget = map([("cpu", text("0.02s")), ("memory_bytes", Value::Integer(1 << 20))]);
-    let mut trial = manifest(&[("budget", budget)]);
+    let mut trial = manifest_of(functions, &[("budget", budget)]);
     for (path, cell) in [("/loop", 2), ("/memory", 3), ("/trap", 1)] {
         trial.stream = to(path);
         assert!(matches!(trial.head(true), Action::Done), "{path}: it goes on without the plugin");
@@ -98,6 +101,22 @@ fn loops_and_memory_hogs_are_stopped_and_the_next_request_is_fine() {
         assert_eq!(trial.noted("ran").as_deref(), Some("1"), "{path}");
         trial.end();
     }
+    trial
+}
+
+#[test]
+fn loops_and_memory_hogs_are_stopped_and_the_next_request_is_fine() {
+    let trial = stops_what_is_wild(WILD);
+    assert!(trial.factory.note().is_none() && trial.factory.is_current());
+}
+
+#[test]
+fn code_that_was_compiled_quickly_is_stopped_just_as_well() {
+    crate::compiled::hurry_now();
+    // Distinct in each run: what was compiled before is kept.
+    let distinct = format!("{:?} {}", SystemTime::now(), "x".repeat(300_000)).replace('"', "");
+    let trial = stops_what_is_wild(&format!(r#"{WILD} (data "{distinct}")"#));
+    assert!(trial.factory.note().unwrap().contains("quickly"));
 }
 
 #[test]
