@@ -204,10 +204,6 @@ func (s *script) operate(operation map[string]any, at place) bool {
 		at.put(to, s.info(key))
 	case "clear_route":
 		s.callbacks.ClearRouteCache()
-	case "refresh_route":
-		s.callbacks.RefreshRouteCache()
-	case "add_data":
-		at.side.AddData([]byte(value), false)
 	case "replace":
 		at.buffer.SetString(value)
 	case "append":
@@ -237,7 +233,9 @@ func (s *script) operate(operation map[string]any, at place) bool {
 	case "traced":
 		at.put(to, strings.Join(s.trace, ","))
 	default:
-		s.operateNew(text("op"), operation, at)
+		if !s.operateSince33(text("op"), value, at) {
+			s.operateNew(text("op"), operation, at)
+		}
 	}
 	return false
 }
@@ -297,25 +295,6 @@ func (s *script) EncodeData(buffer api.BufferInstance, end bool) api.StatusType 
 
 func (s *script) EncodeTrailers(trailers api.ResponseTrailerMap) api.StatusType {
 	return s.phase("encode_trailers", place{header: trailers, side: s.callbacks.EncoderFilterCallbacks()}, true)
-}
-
-func (s *script) OnLog(request api.RequestHeaderMap, _ api.RequestTrailerMap, response api.ResponseHeaderMap, _ api.ResponseTrailerMap) {
-	if _, wanted := s.config.fields["log"]; !wanted {
-		return
-	}
-	path := request.Path()
-	status := "none"
-	if response != nil {
-		code, _ := response.Status()
-		status = strconv.Itoa(code)
-	}
-	api.LogCriticalf("script: log %s %s", path, status)
-	s.run("log", place{})
-}
-
-func (s *script) OnLogDownstreamStart(api.RequestHeaderMap) {}
-
-func (s *script) OnLogDownstreamPeriodic(api.RequestHeaderMap, api.RequestTrailerMap, api.ResponseHeaderMap, api.ResponseTrailerMap) {
 }
 
 func (s *script) OnStreamComplete() {
