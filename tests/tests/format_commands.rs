@@ -15,6 +15,56 @@ fn expressions_have_values() {
 }
 
 #[test]
+fn expressions_know_the_proxy_the_listener_and_the_upstream() {
+    let line = concat!(
+        "%CEL(xds.node.id)%|%CEL(xds.node.cluster)%|%CEL(xds.node.metadata.role)%|%CEL(xds.node.metadata.list[1])%|",
+        "%CEL(xds.node.locality.region)%|%CEL(has(xds.node.locality.sub_zone))%|%CEL(xds.node.locality.sub_zone)%|",
+        "%CEL(xds.listener_direction)%|%CEL(xds.listener_metadata.filter_metadata.l.key)%|",
+        "%CEL(has(xds.listener_metadata.filter_metadata.none))%|%CEL(xds.cluster_metadata.filter_metadata.c.key)%|",
+        "%CEL(xds.upstream_host_metadata.filter_metadata.h.number)%|%CEL(upstream.locality.region)%|",
+        "%CEL(has(upstream.locality.zone))%|%CEL(upstream.num_endpoints)%",
+    );
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let endpoints = json!([{
+        "locality": {"region": "there"},
+        "lb_endpoints": [{
+            "endpoint": {"address": {"socket_address": {
+                "address": origin.address.ip().to_string(), "port_value": origin.address.port()}}},
+            "metadata": {"filter_metadata": {"h": {"number": 1.5}}},
+        }],
+    }]);
+    let routes = json!([
+        {"match": {"prefix": "/own"}, "direct_response": {"status": 200}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "other"}},
+    ]);
+    let site = site::with([])
+        .log(line)
+        .routes(routes)
+        .cluster(
+            "other",
+            &[],
+            json!({
+                "metadata": {"filter_metadata": {"c": {"key": "of cluster"}}},
+                "load_assignment": {"cluster_name": "other", "endpoints": endpoints},
+            }),
+        )
+        .listener(json!({
+            "traffic_direction": "OUTBOUND",
+            "metadata": {"filter_metadata": {"l": {"key": "of listener"}}},
+        }))
+        .whole(json!({"node": {
+            "id": "one", "cluster": "many", "locality": {"region": "here"},
+            "metadata": {"role": "edge", "list": [1, "two"]},
+        }}))
+        .start();
+    site.get("/", "");
+    site.get("/own", "");
+    let own = "one|many|edge|two|here|false||2|of listener|false|";
+    assert_eq!(site.logged(1), format!("{own}of cluster|1.5|there|false|1"));
+    assert_eq!(site.logged(2), format!("{own}-|-|-|-|-"));
+}
+
+#[test]
 fn the_first_of_several_commands_with_a_value_counts() {
     let line = concat!(
         r#"%COALESCE({"operators": ["REQUESTED_SERVER_NAME", {"command": "REQ", "param": "x-a"}, "#,

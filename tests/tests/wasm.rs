@@ -216,6 +216,8 @@ fn properties_are_what_envoy_says() {
         (r"xds\00route_name", "route"),
         (r"metadata\00filter_metadata\00none", "metadata"),
         (r"nothing", "nothing"),
+        (r"xds\00node\00id", "node"),
+        (r"xds\00listener_metadata\00filter_metadata\00l\00key", "xds"),
     ];
     let mut body = String::new();
     for (path, name) in paths {
@@ -231,6 +233,8 @@ fn properties_are_what_envoy_says() {
     let filter = filter(&module("0_2_1", &format!("{ON_REQUEST} {body} (i32.const 0))")), json!({}));
     let site = site::with([filter])
         .routes(json!([{"name": "named", "match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .listener(json!({"metadata": {"filter_metadata": {"l": {"key": "told"}}}}))
+        .whole(json!({"node": {"id": "one", "cluster": "many"}}))
         .start();
     assert_eq!(site.get("/a?b", "x-a: 1\r\n").status, 200);
     let seen = &site.origin.requests()[0].headers;
@@ -238,6 +242,8 @@ fn properties_are_what_envoy_says() {
     let values = names.map(|name| seen.values(&format!("p-{name}")).join("|"));
     let expected = ["/a?b", "GET", "1", "HTTP/1.1", "plugin", "root", "vm", "origin", "named", "", "8"];
     assert_eq!(values, expected);
+    let of_listener = ["node", "xds"].map(|name| seen.values(&format!("p-{name}")).join("|"));
+    assert_eq!(of_listener, ["one", "told"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, Address, DownstreamTls, FilterSlot, HttpConnection, Origin, TcpProxy};
+use crate::{AccessLog, Address, DownstreamTls, FilterSlot, HttpConnection, Metadata, Origin, TcpProxy};
 
 /// An address to accept on and what to do with what arrives there.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +38,8 @@ pub struct Listener {
     pub inspection: Inspection,
     pub socket: SocketOptions,
     pub direction: Direction,
+    /// What the configuration says about it for expressions and plugins; `None` is nothing.
+    pub metadata: Option<Arc<Metadata>>,
     /// Written once for each connection, when it ends.
     pub access_log: Vec<AccessLog>,
     pub origin: Origin,

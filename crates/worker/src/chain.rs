@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place};
+use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place, StreamInfo, Surroundings};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
 use postrider_model::{Codec, HttpConnection, NameForm, TcpProxy};
 use postrider_telemetry::Block;
@@ -39,6 +39,8 @@ pub(crate) struct Chain {
     pub(crate) draining: Cell<bool>,
     /// For good: the configuration dropped this chain.
     dropped: Cell<bool>,
+    /// What its streams may ask about.
+    surroundings: Rc<dyn Surroundings>,
 }
 
 /// A filter in front of the one that serves.
@@ -143,7 +145,13 @@ pub(crate) struct Placed {
 }
 
 impl Chain {
-    pub(crate) fn new(plan: &Arc<ChainPlan>, listener: &str, buffer_limit: u32, worker: &Rc<Worker>) -> Rc<Chain> {
+    pub(crate) fn new(
+        plan: &Arc<ChainPlan>,
+        listener: &str,
+        buffer_limit: u32,
+        surroundings: Rc<dyn Surroundings>,
+        worker: &Rc<Worker>,
+    ) -> Rc<Chain> {
         let handler = match &plan.handler {
             HandlerPlan::Http(http) => {
                 Handler::Http(Http::new(&http.model, &http.routes, listener, buffer_limit as usize, worker))
@@ -177,7 +185,17 @@ impl Chain {
             tls,
             draining: Cell::new(false),
             dropped: Cell::new(false),
+            surroundings,
         })
+    }
+
+    /// Lets a stream ask about its listener. Most streams were told before: on one connection, each follows another.
+    #[inline]
+    pub(crate) fn surround(&self, info: &mut StreamInfo) {
+        let known = info.surroundings.as_ref();
+        if !known.is_some_and(|known| std::ptr::addr_eq(Rc::as_ptr(known), Rc::as_ptr(&self.surroundings))) {
+            info.surroundings = Some(self.surroundings.clone());
+        }
     }
 
     /// Starts the task of a connection.

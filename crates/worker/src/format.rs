@@ -290,7 +290,10 @@ impl Context<'_> {
             }
             Command::Nothing => return None,
             Command::First(pieces) => self.first(pieces, out)?,
-            Command::Expression(expression) => text(&cel::text_of(expression, &self.facts())?, out)?,
+            // A text that is empty is one.
+            Command::Expression(expression) => {
+                out.extend_from_slice(cel::text_of(expression, &self.facts())?.as_bytes());
+            }
             Command::UpstreamCluster => text(info.upstream_cluster.as_deref()?, out)?,
             Command::UpstreamLocalAddress(part) => address(info.upstream_local, *part, out)?,
             Command::UpstreamRemoteAddress(part) => {

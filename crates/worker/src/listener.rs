@@ -1,6 +1,7 @@
 //! A listener on one worker: accepts, balances, chooses the filter chain and starts the connection's task.
 
 mod handed;
+mod surroundings;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io::ErrorKind;
@@ -40,6 +41,8 @@ use crate::proxy_protocol::Version;
 use crate::record::Record;
 use crate::worker::Worker;
 
+use surroundings::Around;
+
 /// How long accepting rests when the process is out of descriptors: trying at once would only burn the processor.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
 
@@ -53,6 +56,8 @@ pub(crate) struct Listener {
     logs: RefCell<Option<Rc<Logs>>>,
     /// In the order of [`ListenerPlan::each_chain`].
     chains: RefCell<Vec<Rc<Chain>>>,
+    /// For those who ask about it.
+    around: Rc<Around>,
     stats: Rc<Block>,
     worker_stats: Rc<Block>,
     /// Made with the first TLS connection.
@@ -97,11 +102,14 @@ impl Listener {
     pub(crate) fn start(plan: &Arc<ListenerPlan>, sockets: Vec<Bound>, worker: &Rc<Worker>) -> Rc<Listener> {
         let stat_prefix = stat_prefix(plan, &sockets);
         let limit = plan.model.buffer_limit;
-        let chains = plan.each_chain().map(|chain| Chain::new(chain, &stat_prefix, limit, worker)).collect();
+        let around = Rc::new(Around::new(plan, worker));
+        let new = |chain| Chain::new(chain, &stat_prefix, limit, around.clone(), worker);
+        let chains = plan.each_chain().map(new).collect();
         let listener = Rc::new(Listener {
             plan: RefCell::new(plan.clone()),
             logs: RefCell::default(),
             chains: RefCell::new(chains),
+            around,
             stats: worker.stats.block(&stat::SET, &stat_prefix),
             worker_stats: worker.stats.block(&worker_stat::SET, &format!("{stat_prefix}.worker_{}", worker.id)),
             ssl_stats: OnceCell::new(),
@@ -136,6 +144,7 @@ impl Listener {
         if Arc::ptr_eq(&self.plan.borrow(), plan) {
             return;
         }
+        self.around.replace_plan(plan);
         let mut old = self.chains.take();
         if self.plan.borrow().model.buffer_limit != plan.model.buffer_limit {
             old.drain(..).for_each(|chain| chain.drop_out());
@@ -150,7 +159,10 @@ impl Listener {
                         known.replace_routes(chain, worker);
                         known
                     }
-                    None => Chain::new(chain, &self.stat_prefix, plan.model.buffer_limit, worker),
+                    None => {
+                        let limit = plan.model.buffer_limit;
+                        Chain::new(chain, &self.stat_prefix, limit, self.around.clone(), worker)
+                    }
                 }
             })
             .collect();
@@ -356,7 +368,10 @@ impl Listener {
         if let Some(record) = &newcomer.record {
             match &chain {
                 None => record.no_chain(),
-                Some(chain) => record.note(|info| info.filter_chain.clone_from(&chain.name)),
+                Some(chain) => record.note(|info| {
+                    info.filter_chain.clone_from(&chain.name);
+                    chain.surround(info);
+                }),
             }
         }
         chain

@@ -143,6 +143,7 @@ pub(crate) fn info_of(worker: &Worker, chain: &Chain, arrival: &Arrival) -> Stre
     info.downstream_remote = arrival.remote;
     info.downstream_direct_remote = arrival.direct_remote;
     info.filter_chain.clone_from(&chain.name);
+    chain.surround(&mut info);
     info.tls.clone_from(&arrival.tls);
     info
 }

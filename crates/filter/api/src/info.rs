@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use postrider_model::{Metadata, Tlv, Value};
 
-use crate::{Moment, TlsSession};
+use crate::{Moment, Surroundings, TlsSession};
 
 /// Facts about one stream, for filters, formats and logs.
 #[derive(Debug)]
@@ -55,6 +55,8 @@ pub struct StreamInfo {
     /// The virtual cluster that the request counts in, once its cluster is known.
     pub virtual_cluster: Option<Rc<str>>,
     pub filter_chain: Option<Rc<str>>,
+    /// Of the listener that the client came to; `None` for what no client asked for. It stays when a stream begins anew.
+    pub surroundings: Option<Rc<dyn Surroundings>>,
     pub bytes_received: u64,
     pub bytes_sent: u64,
     pub request_head_bytes: u64,
@@ -250,6 +252,7 @@ impl StreamInfo {
             virtual_host: None,
             virtual_cluster: None,
             filter_chain: None,
+            surroundings: None,
             bytes_received: 0,
             bytes_sent: 0,
             request_head_bytes: 0,

@@ -34,6 +34,7 @@ mod remote;
 mod route_blocks;
 mod sampling;
 mod state;
+mod surroundings;
 mod tls;
 
 pub use body::Body;
@@ -60,6 +61,7 @@ pub use remote::{Gone, Job, Jobs, Remote};
 pub use route_blocks::{RouteBlocks, stat_part};
 pub use sampling::Sampling;
 pub use state::State;
+pub use surroundings::{ClusterFacts, Surroundings};
 pub use tls::{Certificates, Forwarded, TlsSession};
 
 /// The name by which the tests of filters know it.

@@ -44,7 +44,7 @@ enum Property {
     PluginName,
     PluginRootId,
     PluginVmId,
-    Direction,
+    Direction(Path),
     /// What a module wrote.
     Written(String),
     Nothing,
@@ -67,7 +67,9 @@ impl Property {
             ["plugin_root_id"] => Property::PluginRootId,
             ["plugin_vm_id"] => Property::PluginVmId,
             ["cluster_name"] | ["xds", "cluster_name"] => Property::ClusterName,
-            ["listener_direction"] | ["xds", "listener_direction"] => Property::Direction,
+            words @ (["listener_direction"] | ["xds", "listener_direction"]) => {
+                Path::parse(words).map_or(Property::Nothing, Property::Direction)
+            }
             ["node"] | ["xds", "node"] => Property::WholeNode,
             ["node", rest @ ..] | ["xds", "node", rest @ ..] => {
                 Property::Node(rest.iter().map(|word| (*word).to_owned()).collect())
@@ -116,7 +118,7 @@ fn find(data: &mut Data, property: &Property) -> bool {
             let scratch = &mut data.scratch;
             let written = data.present.parts(target, |parts| {
                 let metadata = path.metadata(&facts(&parts))?;
-                message::metadata(metadata, scratch);
+                message::metadata(&metadata, scratch);
                 Some(())
             });
             written.flatten().is_some()
@@ -153,9 +155,13 @@ fn find(data: &mut Data, property: &Property) -> bool {
             data.scratch.extend_from_slice(program.vm_id.as_bytes());
             true
         }
-        // `UNSPECIFIED`: listeners have no traffic direction here.
-        Property::Direction => {
-            data.scratch.extend_from_slice(&0i64.to_le_bytes());
+        Property::Direction(path) => {
+            let scratch = &mut data.scratch;
+            let found = data.present.parts(target, |parts| path.write(&facts(&parts), scratch));
+            // Outside of streams nothing is said of it: `UNSPECIFIED`.
+            if found != Some(true) {
+                data.scratch.extend_from_slice(&0i64.to_le_bytes());
+            }
             true
         }
         Property::Group | Property::Nothing => false,

@@ -64,6 +64,10 @@ attributes! {
     UpstreamPeerDigest = "upstream.sha256_peer_certificate_digest";
     UpstreamFailure = "upstream.transport_failure_reason";
     UpstreamAttempts = "upstream.request_attempt_count";
+    UpstreamEndpoints = "upstream.num_endpoints";
+    UpstreamRegion = "upstream.locality.region";
+    UpstreamZone = "upstream.locality.zone";
+    UpstreamSubZone = "upstream.locality.sub_zone";
     Metadata = "metadata.filter_metadata";
     FilterState = "filter_state";
     ClusterName = "xds.cluster_name";
@@ -72,12 +76,29 @@ attributes! {
     FilterChainName = "xds.filter_chain_name";
     RouteMetadata = "xds.route_metadata.filter_metadata";
     VirtualHostMetadata = "xds.virtual_host_metadata.filter_metadata";
+    ClusterMetadata = "xds.cluster_metadata.filter_metadata";
+    UpstreamHostMetadata = "xds.upstream_host_metadata.filter_metadata";
+    ListenerMetadata = "xds.listener_metadata.filter_metadata";
+    ListenerDirection = "xds.listener_direction";
+    NodeId = "xds.node.id";
+    NodeCluster = "xds.node.cluster";
+    NodeMetadata = "xds.node.metadata";
+    NodeRegion = "xds.node.locality.region";
+    NodeZone = "xds.node.locality.zone";
+    NodeSubZone = "xds.node.locality.sub_zone";
 }
 
 impl Attribute {
     /// The one of that full name.
     pub fn named(name: &str) -> Option<Attribute> {
         KNOWN.iter().find(|(known, _)| *known == name).map(|(_, attribute)| *attribute)
+    }
+
+    /// Whether it is a text of a message, which has it only when it is not empty.
+    pub fn is_text_of_message(self) -> bool {
+        use Attribute::*;
+        let of_upstream = matches!(self, UpstreamRegion | UpstreamZone | UpstreamSubZone);
+        of_upstream || matches!(self, NodeId | NodeCluster | NodeRegion | NodeZone | NodeSubZone)
     }
 
     /// Whether names of attributes begin with these words.

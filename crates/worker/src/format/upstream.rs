@@ -20,7 +20,7 @@ pub(crate) struct OfUpstream<'a> {
 
 impl<'a> OfUpstream<'a> {
     /// The host with this address.
-    fn endpoint(&self, address: &str) -> Option<Arc<Endpoint>> {
+    pub(crate) fn endpoint(&self, address: &str) -> Option<Arc<Endpoint>> {
         let mut found = None;
         self.cluster?.hosts.each_host(|host| {
             let mut all = std::iter::once(&host.endpoint.address).chain(&host.endpoint.additional);

@@ -211,6 +211,7 @@ impl Exchange {
         info.downstream_remote = whole.downstream_remote;
         info.tls.clone_from(&whole.tls);
         info.filter_chain.clone_from(&whole.filter_chain);
+        info.surroundings.clone_from(&whole.surroundings);
         info.route_name.clone_from(&whole.route_name);
         info.virtual_host.clone_from(&whole.virtual_host);
         info.is_health_check = whole.is_health_check;

@@ -295,6 +295,7 @@ impl Exchange {
         self.info.downstream_connection_remote = connection.remote;
         self.info.downstream_remote = connection.remote;
         self.info.filter_chain.clone_from(&connection.chain.name);
+        connection.chain.surround(&mut self.info);
         self.info.tls.clone_from(&connection.tls);
         if let Some(noted) = &connection.noted {
             self.info.filter_state.clone_from(&noted.state);

@@ -92,6 +92,7 @@ fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
         inspection: Inspection::default(),
         socket: SocketOptions::default(),
         direction: Direction::Unspecified,
+        metadata: None,
         access_log: Vec::new(),
         origin: Origin::default(),
     }

@@ -7,7 +7,7 @@ use postrider_model::{
 };
 
 use super::context::{Lowering, origin, timeout};
-use super::{access_log, address, chain_match, inspection, network, transport};
+use super::{access_log, address, chain_match, inspection, metadata, network, transport};
 use crate::reader::Reader;
 
 /// Bytes buffered per connection and direction where the field is absent. Envoy's default is 1 MiB, which lets a client
@@ -56,6 +56,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         inspection,
         socket,
         direction: direction(at),
+        metadata: at.has("metadata").then(|| Arc::new(metadata::metadata(cx, at))),
         access_log: access_log::loggers(cx, at, "access_log"),
         origin: origin(at),
         addresses,
@@ -120,8 +121,6 @@ fn balance(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ConnectionBalance {
 }
 
 fn without_meaning_here(at: &Reader<'_>) {
-    at.whole("metadata");
-    at.ignore("metadata", "no supported part reads it");
     at.approximate("max_connections_to_accept_per_socket_event", "a worker accepts in small batches of its own");
     if at.bool_wrapper("enable_reuse_port") == Some(false) {
         at.approximate("enable_reuse_port", "each worker has a socket of its own all the same");

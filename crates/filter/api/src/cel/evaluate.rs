@@ -22,7 +22,7 @@ pub(super) fn evaluate<'a>(node: &'a Node, allowed: Allowed, facts: &Facts<'a>) 
             Constant::Bytes(bytes) => Data::Bytes(Cow::Borrowed(bytes)),
         }),
         Node::Attribute(attribute) => facts.attribute(*attribute).ok_or(Failed),
-        Node::HasAttribute(attribute) => Ok(Data::Bool(facts.attribute(*attribute).is_some())),
+        Node::HasAttribute(attribute) => facts.has(*attribute).map(Data::Bool).ok_or(Failed),
         Node::Type(name) => Ok(Data::Type(name)),
         Node::Field(operand, field) => value(operand)?.entry(field, facts)?.ok_or(Failed),
         Node::Has(operand, field) => Ok(Data::Bool(value(operand)?.entry(field, facts)?.is_some())),

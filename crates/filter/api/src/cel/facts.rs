@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use postrider_http::grpc::{Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead, Scheme};
 use postrider_model::cel::Attribute;
-use postrider_model::{CertificatePart, Expression, Input, Inputs, Metadata, MetadataMatch, Unavailable, Value};
+use postrider_model::{
+    CertificatePart, Direction, Expression, Input, Inputs, Metadata, MetadataMatch, Unavailable, Value,
+};
 
 use super::is_true;
 use super::value::{Data, joined};
@@ -171,7 +174,79 @@ impl<'a> Facts<'a> {
             VirtualHostMetadata => {
                 Data::Metadata(self.route.map_or(&NO_METADATA, |route| &*route.virtual_host_metadata))
             }
+            UpstreamEndpoints | UpstreamRegion | UpstreamZone | UpstreamSubZone | ClusterMetadata
+            | UpstreamHostMetadata | ListenerMetadata | ListenerDirection | NodeId | NodeCluster | NodeMetadata
+            | NodeRegion | NodeZone | NodeSubZone => self.around(attribute)?,
         })
+    }
+
+    /// Whether it is there to be read; `None` where the message that it is a field of is not there itself.
+    pub(super) fn has(&self, attribute: Attribute) -> Option<bool> {
+        use Attribute::*;
+        let found = self.attribute(attribute);
+        let of_message = matches!(attribute, ClusterMetadata | UpstreamHostMetadata | ListenerMetadata);
+        if !of_message && !attribute.is_text_of_message() {
+            return Some(found.is_some());
+        }
+        // An empty field is none.
+        Some(match found? {
+            Data::Text(text) => !text.is_empty(),
+            Data::Map(entries) => !entries.is_empty(),
+            _ => true,
+        })
+    }
+
+    /// What only the surroundings know.
+    #[cold]
+    #[inline(never)]
+    fn around(&self, attribute: Attribute) -> Option<Data<'a>> {
+        use Attribute::*;
+        let around = self.info.surroundings.as_deref()?;
+        let text = |text: &str| Some(Data::Text(Cow::Owned(text.to_owned())));
+        let place = || {
+            let info = self.info;
+            let host = around.endpoint(info.upstream_cluster.as_deref()?, info.upstream_remote.as_deref()?)?;
+            Some(host.place.as_deref().cloned().unwrap_or_default())
+        };
+        match attribute {
+            NodeId => text(&around.node().id),
+            NodeCluster => text(&around.node().cluster),
+            NodeMetadata => match &around.node().metadata {
+                metadata @ Value::Map(_) => Some(Data::held(metadata)),
+                _ => None,
+            },
+            NodeRegion => text(&around.node().region),
+            NodeZone => text(&around.node().zone),
+            NodeSubZone => text(&around.node().sub_zone),
+            ListenerDirection => Some(Data::Int(match around.direction() {
+                Direction::Unspecified => 0,
+                Direction::Inbound => 1,
+                Direction::Outbound => 2,
+            })),
+            UpstreamRegion => text(&place()?.region),
+            UpstreamZone => text(&place()?.zone),
+            UpstreamSubZone => text(&place()?.sub_zone),
+            UpstreamEndpoints => {
+                Some(Data::Uint(around.cluster(self.info.upstream_cluster.as_deref()?)?.endpoints as u64))
+            }
+            _ => Some(Data::map(self.metadata_around(attribute)?.iter())),
+        }
+    }
+
+    /// Metadata that the configuration gives to what is around; empty where it gives none.
+    pub(super) fn metadata_around(&self, attribute: Attribute) -> Option<Arc<Metadata>> {
+        let info = self.info;
+        let around = info.surroundings.as_deref()?;
+        let cluster = || info.upstream_cluster.as_deref();
+        let found = match attribute {
+            Attribute::ListenerMetadata => around.listener_metadata(),
+            Attribute::ClusterMetadata => around.cluster(cluster()?)?.metadata,
+            Attribute::UpstreamHostMetadata => {
+                around.endpoint(cluster()?, info.upstream_remote.as_deref()?)?.metadata.clone()
+            }
+            _ => return None,
+        };
+        Some(found.unwrap_or_default())
     }
 
     /// An object of the filter state, as the bytes that it is written as.

@@ -1,6 +1,9 @@
 //! Values as plugins read them: looked up by a path of words, and written as bytes. Numbers are eight bytes, the lowest
 //! first, times and durations nanoseconds, maps and lists pairs, each closed by a zero, behind their number and lengths.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use postrider_model::cel::Attribute;
 use postrider_model::{Expression, Metadata, Value};
 
@@ -20,7 +23,19 @@ const SHORT: &[(&str, Attribute)] = &[
     ("cluster_name", Attribute::ClusterName),
     ("route_name", Attribute::RouteName),
     ("connection_id", Attribute::ConnectionId),
+    ("listener_direction", Attribute::ListenerDirection),
 ];
+
+/// The same for metadata, which lies below `filter_metadata`.
+const SHORT_METADATA: &[(&str, Attribute)] = &[
+    ("route_metadata", Attribute::RouteMetadata),
+    ("cluster_metadata", Attribute::ClusterMetadata),
+    ("upstream_host_metadata", Attribute::UpstreamHostMetadata),
+    ("listener_metadata", Attribute::ListenerMetadata),
+];
+
+/// The most words that the name of an attribute has.
+const LONGEST: usize = 4;
 
 impl Path {
     /// `None` where no attribute stands at its beginning.
@@ -30,22 +45,28 @@ impl Path {
         if let Some((_, root)) = SHORT.iter().find(|(name, _)| name == first) {
             return Some(of(*root, rest));
         }
-        if *first == "route_metadata" {
+        if let Some((_, root)) = SHORT_METADATA.iter().find(|(name, _)| name == first) {
             return match rest {
-                ["filter_metadata", rest @ ..] => Some(of(Attribute::RouteMetadata, rest)),
+                ["filter_metadata", rest @ ..] => Some(of(*root, rest)),
                 _ => None,
             };
         }
-        (1..=words.len().min(3)).rev().find_map(|count| {
+        (1..=words.len().min(LONGEST)).rev().find_map(|count| {
             let (name, rest) = words.split_at_checked(count)?;
             Attribute::named(&name.join(".")).map(|root| of(root, rest))
         })
     }
 
     /// The metadata that it leads to, where it leads to a whole one.
-    pub fn metadata<'a>(&self, facts: &Facts<'a>) -> Option<&'a Metadata> {
+    pub fn metadata<'a>(&self, facts: &Facts<'a>) -> Option<Cow<'a, Metadata>> {
+        if !self.words.is_empty() {
+            return None;
+        }
+        if let Some(around) = facts.metadata_around(self.root) {
+            return Some(Cow::Owned(Arc::unwrap_or_clone(around)));
+        }
         match facts.attribute(self.root) {
-            Some(Data::Metadata(metadata)) if self.words.is_empty() => Some(metadata),
+            Some(Data::Metadata(metadata)) => Some(Cow::Borrowed(metadata)),
             _ => None,
         }
     }

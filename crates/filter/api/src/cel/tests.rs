@@ -1,10 +1,13 @@
+use std::rc::Rc;
+use std::sync::Arc;
+
 use postrider_http::{Fields, HeaderId, ResponseHead};
 use postrider_model::cel::Allowed;
-use postrider_model::{Expression, Value};
+use postrider_model::{Address, Direction, Endpoint, EndpointHealth, Expression, Locality, Metadata, Node, Value};
 
 use super::{Facts, is_true};
-use crate::Flags;
 use crate::testing::FakeStream;
+use crate::{ClusterFacts, Flags, Surroundings};
 
 fn stream() -> FakeStream {
     let lines = [("x-a", "1"), ("x-m", "p"), ("x-m", "q"), ("user-agent", "ua"), ("content-length", "3")];
@@ -165,4 +168,86 @@ fn no_expression_makes_more_than_a_bounded_text() {
     assert_eq!(verdict(&format!("'a'{}.size() == 4096", step.repeat(3)), ALL), Some(true));
     assert_eq!(verdict(&format!("'a'{}.size() > 0", step.repeat(6)), ALL), None);
     assert_eq!(verdict("timestamp('9999-12-31T23:59:59Z') + duration('1h') > timestamp(0)", ALL), None);
+}
+
+/// Each row was observed on Envoy 1.40.
+#[test]
+fn what_is_around_a_stream_is_asked_of_its_surroundings() {
+    let mut stream = stream();
+    stream.info.surroundings = Some(Rc::new(Around));
+    let truth = |stream: &FakeStream, text: &str| {
+        let expression = Expression::parse(text, ALL).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        let facts =
+            Facts { request: None, response: None, trailers: None, info: &stream.info, route: None, server_name: None };
+        is_true(&expression, &facts)
+    };
+    for text in [
+        "xds.node.id == 'n' && xds.node.cluster == '' && xds.node.locality.region == 'r'",
+        "has(xds.node.id) && !has(xds.node.cluster) && !has(xds.node.locality.zone)",
+        "xds.node.metadata.deep.k[1] == 'two'",
+        "!has(xds.node.metadata.none)",
+        "xds.listener_direction == 2",
+        "!has(xds.listener_metadata.filter_metadata.a)",
+        "!has(upstream.num_endpoints)",
+    ] {
+        assert!(truth(&stream, text), "{text}");
+    }
+    for text in ["has(xds.cluster_metadata.filter_metadata)", "has(upstream.locality.zone)"] {
+        assert!(!truth(&stream, text) && !truth(&stream, &format!("!{text}")), "{text}");
+    }
+    stream.info.upstream_cluster = Some("c".into());
+    stream.info.upstream_remote = Some("127.0.0.1:1".into());
+    for text in [
+        "upstream.num_endpoints == 3u",
+        "xds.cluster_metadata.filter_metadata.a.b == 'c'",
+        "xds.cluster_metadata.filter_metadata == {'a': {'b': 'c'}}",
+        "upstream.locality.region == 'r' && upstream.locality.sub_zone == ''",
+        "has(upstream.locality.region) && !has(upstream.locality.sub_zone)",
+        "size(xds.upstream_host_metadata.filter_metadata) == 0",
+    ] {
+        assert!(truth(&stream, text), "{text}");
+    }
+    let whole = Expression::parse("xds.node", ALL).unwrap_err();
+    assert!(whole.message.contains("no value by itself"), "{whole:?}");
+}
+
+struct Around;
+
+impl Surroundings for Around {
+    fn node(&self) -> Rc<Node> {
+        let list = Value::List(vec![Value::Integer(1), Value::String("two".into())]);
+        let deep = Value::Map(vec![("k".into(), list)]);
+        let metadata = Value::Map(vec![("deep".into(), deep)]);
+        Rc::new(Node { id: "n".into(), region: "r".into(), metadata, ..Node::default() })
+    }
+
+    fn direction(&self) -> Direction {
+        Direction::Outbound
+    }
+
+    fn listener_metadata(&self) -> Option<Arc<Metadata>> {
+        None
+    }
+
+    fn cluster(&self, name: &str) -> Option<ClusterFacts> {
+        let mut metadata = Metadata::default();
+        metadata.set("a", "b", Value::String("c".into()));
+        (name == "c").then(|| ClusterFacts { metadata: Some(Arc::new(metadata)), endpoints: 3 })
+    }
+
+    fn endpoint(&self, _: &str, address: &str) -> Option<Arc<Endpoint>> {
+        let place = Locality { region: "r".into(), ..Locality::default() };
+        Some(Arc::new(Endpoint {
+            address: Address::Tcp(address.parse().unwrap()),
+            additional: Vec::new(),
+            hostname: String::new(),
+            weight: 1,
+            priority: 0,
+            health: EndpointHealth::Healthy,
+            check: None,
+            place: Some(Arc::new(place)),
+            hash_key: None,
+            metadata: None,
+        }))
+    }
 }

@@ -53,6 +53,23 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// The same, for a value that does not outlive the question.
+    pub(super) fn held(value: &Value) -> Data<'static> {
+        match value {
+            Value::Null => Data::Null,
+            Value::Bool(value) => Data::Bool(*value),
+            Value::Number(number) => Data::Double(*number),
+            Value::Integer(number) => Data::Double(*number as f64),
+            Value::String(text) => Data::Text(Cow::Owned(text.clone())),
+            Value::List(items) => Data::List(items.iter().map(Data::held).collect()),
+            Value::Map(entries) => Data::map(entries.iter().map(|(key, value)| (key.as_str(), value))),
+        }
+    }
+
+    pub(super) fn map<'v>(entries: impl Iterator<Item = (&'v str, &'v Value)>) -> Data<'static> {
+        Data::Map(entries.map(|(key, value)| (Data::Text(Cow::Owned(key.to_owned())), Data::held(value))).collect())
+    }
+
     pub(super) fn text(bytes: &'a [u8]) -> Data<'a> {
         Data::Text(String::from_utf8_lossy(bytes))
     }
