@@ -237,3 +237,38 @@ fn tries_are_numbered() {
     assert_eq!(scene.proxy.get("/a").status, 200);
     assert_eq!(scene.lines(3), ["1", "2", "3"]);
 }
+
+#[test]
+fn copies_have_records_without_a_client() {
+    let format = "%ACCESS_LOG_TYPE% %REQ(:PATH)% %REQ(:AUTHORITY)% %RESPONSE_CODE% %RESPONSE_FLAGS% %RESP(x-b)% %BYTES_SENT% \
+        %BYTES_RECEIVED% %RESPONSE_HEADERS_BYTES% %UPSTREAM_HOST% %UPSTREAM_CLUSTER% %UPSTREAM_REQUEST_ATTEMPT_COUNT% \
+        %UPSTREAM_PROTOCOL% %ROUTE_NAME% %DOWNSTREAM_REMOTE_ADDRESS% %CONNECTION_ID% \
+        %UPSTREAM_TRANSPORT_FAILURE_REASON% %METADATA(CLUSTER:a:b)%\n";
+    let origin = origin(&[]);
+    let (copies, dead) = (self::origin(&[]), net::refusing_address());
+    let mirrors = ["copies", "gone", "none"].map(|cluster| json!({"cluster": cluster}));
+    let routes = Config::routes(json!([{
+        "name": "named", "match": {"prefix": "/"},
+        "route": {"cluster": "origin", "request_mirror_policies": mirrors},
+    }]))
+    .cluster_with("copies", &[copies.address], json!({"metadata": {"filter_metadata": {"a": {"b": "c"}}}}))
+    .cluster("gone", &[dead])
+    .cluster_with("none", &[], json!({"load_assignment": {"endpoints": []}}));
+    let fields = json!({"upstream_log_options": {"flush_upstream_log_on_upstream_stream": true}});
+    let scene = scene(routes, &origin, format, fields);
+    let request = "POST /a HTTP/1.1\r\nhost: test\r\ncontent-length: 8\r\n\r\n12345678";
+    assert_eq!(scene.proxy.exchange(request).text(), "hello");
+    let mut lines = scene.lines(5);
+    lines.retain(|line| !line.contains(" named "));
+    lines.sort();
+    assert_eq!(
+        lines,
+        [
+            format!(
+                "UpstreamEnd /a test-shadow 0 UF - 0 0 0 {dead} gone 0 - - - 0 delayed_connect_error:_Connection_refused -"
+            ),
+            format!("UpstreamEnd /a test-shadow 200 - good 8 5 32 {} copies 0 HTTP/1.1 - - 0 - c", copies.address),
+            format!("UpstreamPoolReady /a test-shadow 0 - - 0 0 0 {} copies 0 HTTP/1.1 - - 0 - c", copies.address),
+        ]
+    );
+}

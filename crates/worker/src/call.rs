@@ -3,6 +3,7 @@
 //! It takes the same way as a forwarded one: load balancer, circuit breakers, pool, counters. It ends with its answer,
 //! at its timeout, or when the filter drops the handle; nothing of it outlives that.
 
+mod copy;
 mod feed;
 pub(crate) mod frame;
 pub(crate) mod grpc;
@@ -28,6 +29,7 @@ use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::io::Io;
 use crate::party::{Caller, Party};
 use crate::worker::Worker;
+pub(crate) use copy::{Copied, CopyRecord};
 use feed::Fed;
 pub(crate) use feed::{Feed, Feeder};
 
@@ -40,17 +42,20 @@ pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) -> Cal
     CallHandle::new(move || task.abort())
 }
 
-/// Sends a copy of a request that is under way: what comes back is thrown away. `feed` brings its body, of `framing`.
+/// Sends a copy of a request that is under way: what comes back is thrown away.
 pub(crate) fn mirror(
     worker: Rc<Worker>,
     cluster: Rc<Cluster>,
     head: RequestHead,
-    (framing, feed): (BodyFraming, Rc<Feed>),
+    copied: Copied,
     timeout: Option<Duration>,
 ) {
     tokio::task::spawn_local(async move {
         // Whether it went well, the cluster's counters tell.
-        drop(ask(&worker, &cluster, &head, Payload::Fed(framing, &feed), timeout).await);
+        let outcome = ask(&worker, &cluster, &head, Payload::Fed(&copied), timeout).await;
+        if let Some(record) = &copied.record {
+            record.end(&head, outcome.as_ref().ok().map(|answer| &answer.trailers));
+        }
     });
 }
 
@@ -64,7 +69,17 @@ async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) {
 enum Payload<'a> {
     Whole(&'a [u8]),
     /// It comes piece by piece, and its answer is thrown away.
-    Fed(BodyFraming, &'a Feed),
+    Fed(&'a Copied),
+}
+
+impl<'a> Payload<'a> {
+    /// What a log is to be told of it.
+    fn record(self) -> Option<&'a CopyRecord> {
+        match self {
+            Payload::Whole(_) => None,
+            Payload::Fed(copied) => copied.record.as_ref(),
+        }
+    }
 }
 
 async fn ask(
@@ -112,22 +127,39 @@ async fn exchange(
         stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
         return Err(CallFailure::Upstream);
     };
+    let record = body.record();
+    if let Some(record) = record {
+        record.chosen(&host, head);
+    }
     let protocol = cluster.protocol_for(Version::Http11);
     let party = cluster.party(Some(head), Caller::default);
     let mut underway = None;
     let mut retried = false;
     loop {
         let way = Way { worker, cluster, host: &host, protocol, party: party.as_deref() };
-        let upstream = way.connection(!retried).await.map_err(|_| CallFailure::Upstream)?;
+        let upstream = way.connection(!retried).await.map_err(|failure| {
+            if let Some(record) = record {
+                record.unreached(&failure);
+            }
+            CallFailure::Upstream
+        })?;
         let upstream = match &underway {
             Some(_) => upstream,
             None => {
-                let (upstream, begun) = way.begin(upstream, settled).ok_or(CallFailure::Upstream)?;
+                let Some((upstream, begun)) = way.begin(upstream, settled) else {
+                    if let Some(record) = record {
+                        record.turned_away();
+                    }
+                    return Err(CallFailure::Upstream);
+                };
                 underway = Some(begun);
                 upstream
             }
         };
         upstream.begin_request();
+        if let Some(record) = record {
+            record.connected(&upstream, head);
+        }
         let mut attempt = Attempt::new(worker, cluster, upstream, head, body);
         match std::future::poll_fn(|cx| attempt.poll(cx)).await {
             Ok(()) => {
@@ -138,12 +170,17 @@ async fn exchange(
             }
             // RFC 9110 section 9.2.2: what is idempotent may be sent again; a pooled connection that its owner closed
             // meanwhile is the common case.
-            Err(Broken { heard: false })
+            Err(Broken { heard: false, .. })
                 if attempt.is_reused() && !retried && !attempt.fed && head.method().is_idempotent() =>
             {
                 retried = true;
             }
-            Err(_) => {
+            Err(Broken { ended, .. }) => {
+                if let Some(record) = record
+                    && !attempt.given_up
+                {
+                    record.broke(ended);
+                }
                 host.totals.errors.set(host.totals.errors.get() + 1);
                 settled.set(true);
                 return Err(CallFailure::Upstream);
@@ -254,7 +291,9 @@ struct Attempt<'a> {
     /// Some of an answer came.
     heard: bool,
     /// What brings the body, where it comes piece by piece.
-    feed: Option<&'a Feed>,
+    copied: Option<&'a Copied>,
+    /// The rest of that does not come.
+    given_up: bool,
     chunked: bool,
     /// Some of that was taken, so that it cannot be sent once more.
     fed: bool,
@@ -265,6 +304,8 @@ struct Attempt<'a> {
 /// The connection or the answer is no good.
 struct Broken {
     heard: bool,
+    /// The peer closed the connection, or it broke.
+    ended: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -277,10 +318,10 @@ impl<'a> Attempt<'a> {
     ) -> Attempt<'a> {
         let (body, fed) = match body {
             Payload::Whole(body) => (body, None),
-            Payload::Fed(framing, feed) => (&[][..], Some((framing, feed))),
+            Payload::Fed(copied) => (&[][..], Some(copied)),
         };
         let framing = match (body.len(), head.method()) {
-            _ if let Some((framing, _)) = fed => framing,
+            _ if let Some(copied) = fed => copied.framing,
             // RFC 9110 section 8.6: a method that means a body says that there is none.
             (0, Method::Post | Method::Put | Method::Patch) => BodyFraming::Length(0),
             // A filter may want to say it, too.
@@ -317,7 +358,8 @@ impl<'a> Attempt<'a> {
             trailers: Fields::new(),
             body: Vec::new(),
             heard: false,
-            feed: fed.map(|(_, feed)| feed),
+            copied: fed,
+            given_up: false,
             chunked,
             fed: false,
             complete: fed.is_none(),
@@ -370,7 +412,8 @@ impl<'a> Attempt<'a> {
                 Poll::Ready(ended) => {
                     upstream.peer_ended();
                     let complete = ended.is_ok() && self.decoder.as_mut().is_some_and(|d| d.end_of_input().is_ok());
-                    return Poll::Ready(if complete { Ok(()) } else { Err(self.broken()) });
+                    let broken = Broken { heard: self.heard, ended: true };
+                    return Poll::Ready(if complete { Ok(()) } else { Err(broken) });
                 }
             }
         }
@@ -378,16 +421,25 @@ impl<'a> Attempt<'a> {
 
     /// Takes what came of a body that comes piece by piece; `false` when there is nothing to send.
     fn take_fed(&mut self, upstream: &mut Upstream, cx: &mut Context<'_>) -> Result<bool, Broken> {
-        let Some(feed) = self.feed else { return Ok(false) };
+        let Some(copied) = self.copied else { return Ok(false) };
         if self.complete {
             // All of it was handed over: a stream is told that nothing follows.
             if let Io::Http2(stream) = &mut upstream.io {
                 stream.finish(&Fields::new());
             }
+            if let Some(record) = &copied.record {
+                record.complete();
+            }
             return Ok(false);
         }
-        let Poll::Ready(fed) = feed.poll_take(cx) else { return Ok(false) };
-        let Some(Fed { bytes, ended }) = fed else { return Err(self.broken()) };
+        let Poll::Ready(fed) = copied.feed.poll_take(cx) else { return Ok(false) };
+        let Some(Fed { bytes, ended }) = fed else {
+            self.given_up = true;
+            return Err(self.broken());
+        };
+        if let Some(record) = &copied.record {
+            record.add_sent(bytes.len());
+        }
         self.out.clear();
         self.sent = 0;
         self.fed |= !bytes.is_empty();
@@ -418,6 +470,9 @@ impl<'a> Attempt<'a> {
                         return Err(self.broken());
                     }
                     if !facts.interim {
+                        if let Some(record) = self.copied.and_then(|copied| copied.record.as_ref()) {
+                            record.answered(&self.head);
+                        }
                         self.facts = facts;
                         self.decoder = Some(BodyDecoder::new(facts.framing, limits));
                     }
@@ -430,20 +485,22 @@ impl<'a> Attempt<'a> {
             };
         };
         let Ok(decoded) = decoder.decode(upstream.input.bytes(), &mut self.trailers) else {
-            return Err(Broken { heard: true });
+            return Err(Broken { heard: true, ended: false });
         };
-        if self.feed.is_none() {
-            self.body.extend_from_slice(upstream.input.bytes().get(decoded.data.clone()).unwrap_or_default());
+        match self.copied {
+            None => self.body.extend_from_slice(upstream.input.bytes().get(decoded.data.clone()).unwrap_or_default()),
+            Some(Copied { record: Some(record), .. }) => record.add_received(decoded.data.len()),
+            Some(_) => {}
         }
         upstream.input.consume(decoded.consumed, buffers);
         if self.body.len() > MAX_ANSWER_BYTES {
-            return Err(Broken { heard: true });
+            return Err(Broken { heard: true, ended: false });
         }
         Ok(decoded.done)
     }
 
     fn broken(&self) -> Broken {
-        Broken { heard: self.heard }
+        Broken { heard: self.heard, ended: false }
     }
 
     fn is_reused(&self) -> bool {

@@ -251,14 +251,14 @@ fn used(since: Moment, now: Moment, limit: Option<Duration>) -> u64 {
 
 /// How much a head says, however it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct HeadSize {
+pub(crate) struct HeadSize {
     /// Of names and values.
-    bytes: u64,
+    pub(crate) bytes: u64,
     fields: u64,
 }
 
 /// With the pseudo-header fields that HTTP/2 would have (RFC 9113 section 8.3.1), which is what Envoy counts.
-fn size_of_request(head: &RequestHead) -> HeadSize {
+pub(crate) fn size_of_request(head: &RequestHead) -> HeadSize {
     let scheme = head.scheme().map_or("http", Scheme::as_str).as_bytes();
     let pseudo: [(&str, &[u8]); 4] = [
         (":method", head.method_bytes()),
@@ -272,7 +272,7 @@ fn size_of_request(head: &RequestHead) -> HeadSize {
 }
 
 /// The same (RFC 9113 section 8.3.2).
-fn size_of_response(head: &ResponseHead) -> HeadSize {
+pub(crate) fn size_of_response(head: &ResponseHead) -> HeadSize {
     HeadSize { bytes: 0, fields: 0 }.with(":status".len() + 3).with_fields(&head.fields)
 }
 

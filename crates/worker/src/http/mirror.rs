@@ -5,7 +5,8 @@ use postrider_model::{Forward, Mirror, MirrorTarget};
 
 use super::exchange::Exchange;
 use super::{Connection, edits};
-use crate::call::{self, Feeder};
+use crate::call::{self, Copied, CopyRecord, Feeder};
+use crate::chain::Handler;
 
 /// What a fraction is a fraction of.
 const MILLION: u64 = 1_000_000;
@@ -50,7 +51,10 @@ impl Exchange {
             feeder.end();
         }
         let timeout = forward.timeout.filter(|timeout| !timeout.is_zero());
-        call::mirror(worker.clone(), cluster, head, (self.request_framing, feed), timeout);
+        let logs_tries = matches!(&connection.chain.handler, Handler::Http(http) if http.logs_tries);
+        let record = logs_tries.then(|| CopyRecord::new(&connection.chain, worker, &cluster));
+        let copied = Copied { framing: self.request_framing, feed, record };
+        call::mirror(worker.clone(), cluster, head, copied, timeout);
         Some(feeder)
     }
 
