@@ -294,6 +294,13 @@ typedef struct {
   int64_t last_sent_downstream;
 } pr_times;
 
+/* More of them, each with whether it is known. Postrider knows two. */
+enum { PR_MOMENT_START = 0, PR_MOMENT_COMPLETE = 17 };
+typedef struct {
+  int64_t times[19];
+  bool known[24];
+} pr_moments;
+
 /* Bytes of bodies; the last two as they passed the upstream's connection. */
 typedef struct {
   uint64_t received, sent, wire_received, wire_sent;
@@ -344,6 +351,7 @@ bool envoy_dynamic_module_callback_access_logger_get_header_value(
 bool envoy_dynamic_module_callback_access_logger_has_response_flag(pr_logger logger, int flag);
 uint64_t envoy_dynamic_module_callback_access_logger_get_response_flags(pr_logger logger);
 void envoy_dynamic_module_callback_access_logger_get_timing_info(pr_logger logger, pr_times *out);
+void envoy_dynamic_module_callback_access_logger_get_timing_info_v2(pr_logger logger, pr_moments *out);
 void envoy_dynamic_module_callback_access_logger_get_bytes_info(pr_logger logger, pr_sizes *out);
 bool envoy_dynamic_module_callback_access_logger_get_downstream_remote_address(pr_logger logger, pr_bytes *out, uint32_t *port);
 bool envoy_dynamic_module_callback_access_logger_get_downstream_local_address(pr_logger logger, pr_bytes *out, uint32_t *port);

@@ -69,7 +69,7 @@ fn requests_are_told_with_all_that_is_known_of_them() {
         "moment=6 code=200 flags=0 no_route=0 details=via_upstream protocol=HTTP/1.1 route=named cluster=origin \
          spoken=HTTP/1.1 tries=1 method=GET/1 many=one/2 status=200/1 trailer=1/1 unknown=none/0 listed=2 text=value \
          number=1/2.5 truth=1/1 absent=none client=127.0.0.1:port here=127.0.0.1:port host=127.0.0.1:port tls=none mtls=0 \
-         names=0 attribute=via_upstream code=1/200 received=0 sent=2 began=1 over=1 asked=1 answered=1 counted=000 unknown=1"
+         names=0 attribute=via_upstream code=1/200 received=0 sent=2 began=1 over=1 asked=1 answered=1 same=11 counted=000 unknown=1"
     );
     assert_eq!(site.get("/direct", "").status, 204);
     let names =

@@ -74,6 +74,7 @@ void ON(log)(pr_logger told, const void *own, int moment) {
   pr_bytes text = {NULL, 0};
   pr_header all[64];
   pr_times times = {0};
+  pr_moments moments;
   pr_sizes sizes = {0};
   uint32_t port = 0;
   uint64_t whole = 0;
@@ -119,6 +120,9 @@ void ON(log)(pr_logger told, const void *own, int moment) {
   ABOUT(get_timing_info)(told, &times);
   fprintf(file, " began=%d over=%d", times.start > 1000000000, times.complete >= 0);
   fprintf(file, " asked=%d answered=%d", times.last_sent_upstream >= 0, times.first_received_upstream >= 0);
+  ABOUT(get_timing_info_v2)(told, &moments);
+  fprintf(file, " same=%d%d", moments.known[PR_MOMENT_START] && moments.times[PR_MOMENT_START] == times.start,
+          moments.known[PR_MOMENT_COMPLETE] && moments.times[PR_MOMENT_COMPLETE] == times.complete);
   fprintf(file, " counted=%d%d%d", ABOUT(increment_counter)(of->settings->config, of->settings->told, 2),
           ABOUT(set_gauge)(of->settings->config, of->settings->level, 7),
           ABOUT(record_histogram_value)(of->settings->config, of->settings->sizes, 5));

@@ -38,7 +38,6 @@ macro_rules! others {
 }
 
 others! {
-    envoy_dynamic_module_callback_access_logger_get_timing_info_v2
     envoy_dynamic_module_callback_bootstrap_extension_admin_set_response
     envoy_dynamic_module_callback_bootstrap_extension_config_decrement_gauge
     envoy_dynamic_module_callback_bootstrap_extension_config_define_counter

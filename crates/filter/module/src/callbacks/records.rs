@@ -29,6 +29,18 @@ struct Times {
     last_sent_downstream: i64,
 }
 
+/// Times in Envoy's second form: more of them, each with whether it is known. Of those that Envoy has, these are here.
+#[repr(C)]
+struct Moments {
+    times: [i64; 19],
+    known: [bool; 24],
+}
+
+impl Moments {
+    const START: usize = 0;
+    const COMPLETE: usize = 17;
+}
+
 /// Bytes, the last two as they passed the upstream's connection.
 #[repr(C)]
 struct Sizes {
@@ -78,6 +90,8 @@ told! {
         = |told| flags(told).into();
     envoy_dynamic_module_callback_access_logger_get_timing_info(out: *mut Times) -> ()
         = |told, out| put(out, times(told));
+    envoy_dynamic_module_callback_access_logger_get_timing_info_v2(out: *mut Moments) -> ()
+        = |told, out| put(out, moments(told));
     envoy_dynamic_module_callback_access_logger_get_bytes_info(out: *mut Sizes) -> ()
         = |told, out| put(out, sizes(told));
     envoy_dynamic_module_callback_access_logger_get_downstream_remote_address(out: *mut Buffer, port: *mut u32) -> bool
@@ -295,6 +309,17 @@ fn times(told: &Telling) -> Times {
         first_sent_downstream: UNKNOWN,
         last_sent_downstream: UNKNOWN,
     }
+}
+
+fn moments(told: &Telling) -> Moments {
+    let Times { start, complete, .. } = times(told);
+    let mut moments = Moments { times: [UNKNOWN; 19], known: [false; 24] };
+    for (place, time) in [(Moments::START, start), (Moments::COMPLETE, complete)] {
+        if let (Some(to), Some(known)) = (moments.times.get_mut(place), moments.known.get_mut(place)) {
+            (*to, *known) = (time, time != UNKNOWN);
+        }
+    }
+    moments
 }
 
 fn sizes(told: &Telling) -> Sizes {
