@@ -8,20 +8,20 @@ mod feed;
 pub(crate) mod frame;
 pub(crate) mod grpc;
 pub(crate) mod target;
+mod underway;
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use postrider_filter_api::{Answer, Call, CallFailure, CallHandle, Moment};
+use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response, write_chunk, write_last_chunk};
 use postrider_http::{
     Asked, BodyFraming, Connection as Persistence, Fields, HeaderId, Method, RequestHead, RequestWrite, ResponseFacts,
     ResponseHead, ResponseRules, Scheme, Version, capitalize_names, write_request,
 };
 use postrider_model::{NameForm, Priority, UpstreamProtocol};
-use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
 
@@ -32,6 +32,7 @@ use crate::worker::Worker;
 pub(crate) use copy::{Copied, CopyRecord};
 use feed::Fed;
 pub(crate) use feed::{Feed, Feeder};
+use underway::Underway;
 
 /// An answer with a larger body is a failure: filters hold it in memory.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
@@ -226,48 +227,6 @@ impl<'a> Way<'a> {
                 self.cluster.put_back(upstream, self.worker.clock.now());
                 None
             }
-        }
-    }
-}
-
-/// Counts a request while it is under way, however it ends.
-struct Underway<'a> {
-    host: Rc<Host>,
-    stats: Rc<Block>,
-    /// What became of it is known: its filter did not abandon it.
-    settled: &'a Cell<bool>,
-    began: Moment,
-    worker: &'a Worker,
-    _permit: Permit,
-}
-
-impl<'a> Underway<'a> {
-    fn begin(
-        host: &Rc<Host>,
-        stats: &Rc<Block>,
-        settled: &'a Cell<bool>,
-        permit: Permit,
-        worker: &'a Worker,
-    ) -> Underway<'a> {
-        host.active.set(host.active.get() + 1);
-        host.totals.requests.set(host.totals.requests.get() + 1);
-        stats.inc(stat::UPSTREAM_RQ_TOTAL);
-        stats.gauge_inc(stat::UPSTREAM_RQ_ACTIVE);
-        let began = worker.clock.now();
-        Underway { host: host.clone(), stats: stats.clone(), settled, began, worker, _permit: permit }
-    }
-}
-
-impl Drop for Underway<'_> {
-    fn drop(&mut self) {
-        self.host.active.set(self.host.active.get().saturating_sub(1));
-        self.stats.gauge_dec(stat::UPSTREAM_RQ_ACTIVE);
-        if self.host.is_timed() {
-            let took = self.worker.clock.now().saturating_duration_since(self.began);
-            self.host.observe(took, self.settled.get());
-        }
-        if !self.settled.get() {
-            self.stats.inc(stat::UPSTREAM_RQ_CANCELLED);
         }
     }
 }
