@@ -125,9 +125,6 @@ impl Session {
                 Phase::WaitingTrailer | Phase::WaitingData | Phase::WaitingAllData
                     if way.trailers_came && !way.trailers_done =>
                 {
-                    if phase != Phase::WaitingData {
-                        self.flush(side);
-                    }
                     self.show_trailers(side, stream);
                 }
                 Phase::Done => {
