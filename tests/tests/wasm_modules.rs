@@ -159,7 +159,8 @@ const QUICK: &str = "compiled quickly";
 
 #[test]
 fn a_start_does_not_wait_for_the_optimizing_compiler() {
-    if envoy() {
+    // Elsewhere there is no fast compiler that knows every instruction.
+    if envoy() || !cfg!(target_arch = "x86_64") {
         return;
     }
     let folder = TempDir::new();

@@ -163,6 +163,7 @@ mod tests {
         (code, digest)
     }
 
+    #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_start_takes_quick_code_until_there_is_better_one() {
         let folder = Folder::new("tiers");
@@ -188,6 +189,7 @@ mod tests {
         assert!(compile(&cache, b"\0asm\x01\0\0\0\x0a", &[1; 32], true).is_err(), "neither compiler takes it");
     }
 
+    #[cfg(target_arch = "x86_64")]
     #[test]
     fn whoever_has_quick_code_learns_of_better_one() {
         let (code, digest) = source("learns");

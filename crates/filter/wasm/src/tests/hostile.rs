@@ -110,6 +110,7 @@ fn loops_and_memory_hogs_are_stopped_and_the_next_request_is_fine() {
     assert!(trial.factory.note().is_none() && trial.factory.is_current());
 }
 
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn code_that_was_compiled_quickly_is_stopped_just_as_well() {
     crate::compiled::hurry_now();
