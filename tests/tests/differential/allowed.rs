@@ -214,9 +214,9 @@ pub static ALL: &[Allowed] = &[
     allowed("`grpc_http1_bridge`: an empty request", &["grpc-bridge"], &["content-length: 0"], &[]),
     allowed("what the proxy adds to its own calls", &["ext-authz", "ext-authz-body"], &[], &["authz got"]),
     allowed(
-        "native modules: a message whose body passes",
-        NATIVE,
-        &[],
+        "the length of a body that a plugin held whole",
+        &["native-bodies", "native-answer-bodies"],
+        &["remove 0 content-length", "remove 2 content-length"],
         &["field content-length", "field transfer-encoding"],
     ),
     allowed(
@@ -230,12 +230,6 @@ pub static ALL: &[Allowed] = &[
         CALLS,
         &[],
         &["authz got #0 field x-envoy-", "authz got #0 field x-forwarded-for"],
-    ),
-    allowed(
-        "`wasm`: a message whose body passes a module's body function",
-        WASM,
-        &[],
-        &["field content-length", "field transfer-encoding"],
     ),
     allowed(
         "the order in which plugins see pseudo-fields",
@@ -259,43 +253,7 @@ pub static ALL: &[Allowed] = &[
     ),
 ];
 
-/// Scenes of native modules, and of calls of plugins.
-const NATIVE: &[&str] = &[
-    "native-fields",
-    "native-edits",
-    "native-bodies",
-    "native-answer-bodies",
-    "native-trailers",
-    "native-replies",
-    "native-pieces",
-    "native-holds",
-    "native-facts",
-    "native-notes",
-    "native-calls",
-    "native-metrics",
-    "native-others",
-    "native-streams",
-];
-const WASM: &[&str] = &[
-    "wasm-fields",
-    "wasm-edits",
-    "wasm-maps",
-    "wasm-bodies",
-    "wasm-answer-bodies",
-    "wasm-trailers",
-    "wasm-replies",
-    "wasm-pauses",
-    "wasm-properties",
-    "wasm-calls",
-    "wasm-answer-calls",
-    "wasm-shared",
-    "wasm-metrics",
-    "wasm-foreign",
-    "wasm-others",
-    "wasm-streams",
-    "wasm-fails-open",
-    "wasm-fails-closed",
-];
+/// Scenes of calls of plugins.
 const CALLS: &[&str] = &["wasm-calls", "wasm-answer-calls", "wasm-streams", "native-calls", "native-streams"];
 
 impl Allowed {
