@@ -335,6 +335,21 @@ fn checking_a_configuration_starts_no_process_that_is_started_again() {
     assert_eq!(site.proxy.stderr().matches(" runs in process ").count(), 1, "{}", site.proxy.stderr());
 }
 
+/// Where Go's scheduler has as many processors as there are workers, its own thread interrupts these all the time.
+#[test]
+fn workers_share_no_processor_with_goroutines() {
+    if envoy() {
+        return;
+    }
+    let site = script(&json!({}));
+    assert_eq!(site.proxy.get("/").status, 200);
+    let [process] = children(&site.proxy)[..] else { panic!("one process") };
+    let environment = std::fs::read_to_string(format!("/proc/{process}/environ")).unwrap();
+    let said = environment.split('\0').find_map(|each| each.strip_prefix("GOMAXPROCS="));
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    assert!(said.is_some_and(|said| said.parse::<usize>().unwrap() > cpus), "{said:?} for {cpus} CPUs");
+}
+
 #[test]
 fn a_process_goes_with_the_proxy() {
     if envoy() {

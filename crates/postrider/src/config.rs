@@ -195,9 +195,6 @@ pub fn check(input: &Input, previous: Option<&Plan>, workers: usize) -> Result<C
     postrider_filter_module::set_concurrency(u32::try_from(workers).unwrap_or(u32::MAX));
     #[cfg(feature = "golang")]
     postrider_filter_golang::settle_workers(workers);
-    // Lowering makes each plugin to check it, and the plan makes it again.
-    #[cfg(feature = "golang")]
-    let _kept = postrider_filter_golang::KeepProcesses::begin();
     let registry = filters();
     library().check();
     let outcome = load(input, &registry)?;

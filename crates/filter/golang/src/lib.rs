@@ -32,8 +32,10 @@ mod parsed;
 mod pool;
 mod questions;
 mod request;
+mod scheduler;
 mod session;
 mod way;
 
-pub use apart::{COMMAND as PROCESS_COMMAND, Keep as KeepProcesses, serve_library};
+pub use apart::{COMMAND as PROCESS_COMMAND, serve_library};
 pub use config::{register, settle_workers};
+pub use scheduler::settle_processors;

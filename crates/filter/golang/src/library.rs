@@ -13,6 +13,7 @@ use crate::elf::{self, Inspected};
 use crate::epoch::{Epoch, Sdk};
 use crate::exports;
 use crate::request::{Ends, Request};
+use crate::scheduler;
 
 /// Most libraries of a process. Each has a runtime of its own, with threads and a heap, for as long as the process lives.
 pub(crate) const MAX_LIBRARIES: usize = 32;
@@ -227,7 +228,7 @@ fn open(path: &Path) -> Result<Entries, String> {
     // The table keeps the linker from dropping what only libraries call.
     std::hint::black_box(&exports::TABLE);
     // SAFETY: the name is a string of C. Loading runs the library's initialisers, which is what the user asks for.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+    let handle = scheduler::with_slack(|| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) });
     if handle.is_null() {
         return Err(last_error());
     }

@@ -52,6 +52,9 @@ const CERTIFICATES_TOLD: Duration = Duration::from_secs(86_400);
 
 /// Serves until told to stop.
 pub fn run(options: RunOptions) -> ExitCode {
+    // While there is one thread.
+    #[cfg(feature = "golang")]
+    postrider_filter_golang::settle_processors(options.workers.get());
     outcome(&options).into()
 }
 

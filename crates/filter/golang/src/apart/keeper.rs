@@ -92,38 +92,6 @@ pub(super) struct LaneEnds {
 
 static CHILDREN: Mutex<Vec<Weak<Child>>> = Mutex::new(Vec::new());
 
-/// The processes that last as long as a [`Keep`] does, and how many of those there are.
-static KEPT: Mutex<(usize, Vec<Arc<Child>>)> = Mutex::new((0, Vec::new()));
-
-/// While there is one, processes stay that nobody uses: what checks a configuration drops its plugins before those that
-/// serve are made, and starting a process takes long.
-#[derive(Debug)]
-#[must_use = "processes stay as long as it is there"]
-pub struct Keep(());
-
-impl Keep {
-    pub fn begin() -> Keep {
-        kept().0 += 1;
-        Keep(())
-    }
-}
-
-impl Drop for Keep {
-    fn drop(&mut self) {
-        let mut kept = kept();
-        kept.0 -= 1;
-        let gone = if kept.0 == 0 { std::mem::take(&mut kept.1) } else { Vec::new() };
-        // A process may end with them, which is not for others to wait for.
-        drop(kept);
-        drop(gone);
-    }
-}
-
-/// A panic with the lock held leaves a whole list behind.
-fn kept() -> MutexGuard<'static, (usize, Vec<Arc<Child>>)> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Child {
     /// The process of the library at this path, started if there is none yet. Another file under the same path is another
     /// library.
@@ -163,10 +131,6 @@ impl Child {
             Err(_) => return Err(format!("the process for {shown} does not say that it is ready")),
         }
         children.push(Arc::downgrade(&child));
-        let mut kept = kept();
-        if kept.0 > 0 {
-            kept.1.push(child.clone());
-        }
         Ok(child)
     }
 

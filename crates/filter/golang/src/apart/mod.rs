@@ -26,7 +26,6 @@ mod stage;
 mod wire;
 
 pub(crate) use keeper::Child;
-pub use keeper::Keep;
 pub(crate) use lane::{Lane, here as lane_here, watch};
 pub(crate) use outlet::Outlet;
 pub use serve::{COMMAND, serve_library};
