@@ -7,29 +7,43 @@ local now = api.now
 
 local Handle = kit.class("StreamHandle", "message")
 
--- Fields of a handle: its message, its side, the objects that it gave out in this turn, whether the script has seen a
--- body, and the keys that it imported.
-local MESSAGE, SIDE, HEADERS, BODY, INFO, STATS, METADATA, SEEN, KEYS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+-- Fields of a handle: its message, its side, whether the script has seen a body, and the keys that it imported.
+local MESSAGE, SIDE, SEEN, KEYS = 1, 2, 3, 4
+
+-- A constant in the list would have the table copied from a template, which takes longer than filling it.
+local unseen = false
 
 local function handle(side)
-  return setmetatable({ ctx.message, side, false, false, false, false, false, false, false }, Handle)
+  return setmetatable({ ctx.message, side, unseen }, Handle)
 end
 
--- The same object for every call of one turn.
-local function once(slot, method, make)
+-- The same object for every call of one turn. A turn has one message, so the last object of each kind is enough, and
+-- handles, which every stream has, stay small.
+local last_headers = false
+
+function Handle:headers()
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "headers") end
+  local object = last_headers
+  if object and object[1] == ctx.turn then return object end
+  object = kit.headers(self[SIDE])
+  last_headers = object
+  return object
+end
+
+local function once(method, make)
+  local last = false
   Handle[method] = function(self)
     if self[MESSAGE] ~= ctx.message then dead(self, Handle, method) end
-    local object = self[slot]
+    local object = last
     if object and object[1] == ctx.turn then return object end
     object = make(self[SIDE])
-    self[slot] = object
+    last = object
     return object
   end
 end
-once(HEADERS, "headers", kit.headers)
-once(INFO, "streamInfo", kit.stream_info)
-once(STATS, "stats", kit.stats)
-once(METADATA, "metadata", function() return kit.metadata(border.ROUTE) end)
+once("streamInfo", kit.stream_info)
+once("stats", kit.stats)
+once("metadata", function() return kit.metadata(border.ROUTE) end)
 
 for method, make in pairs {
   route = kit.route, virtualHost = kit.virtual_host, connection = kit.connection,
@@ -45,13 +59,15 @@ for method, make in pairs {
   end
 end
 
+local last_body = false
+
 function Handle:body(always_wrap)
   if self[MESSAGE] ~= ctx.message then dead(self, Handle, "body") end
-  local object = self[BODY]
+  local object = last_body
   if object and object[1] == ctx.turn then return object end
   object = kit.body(self[SIDE], self[SEEN], always_wrap)
   if not object then return end
-  self[BODY], self[SEEN] = object, true
+  last_body, self[SEEN] = object, true
   return object
 end
 

@@ -12,8 +12,11 @@ local TURN, MAP, OPEN = 1, 2, 3
 
 local Headers = kit.class("HeaderMap", "turn")
 
+-- A constant in the list would have the table copied from a template, which takes longer than filling it.
+local closed = false
+
 function kit.headers(map)
-  return setmetatable({ ctx.turn, map, false }, Headers)
+  return setmetatable({ ctx.turn, map, closed }, Headers)
 end
 
 -- Why an edit was not made.
