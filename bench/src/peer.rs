@@ -53,7 +53,9 @@ impl Peer {
             (Self::Nginx, Filter::Lua(..))
             | (Self::Envoy | Self::Haproxy, Filter::Lua(_, Dialect::Rider))
             | (Self::Nginx | Self::Haproxy, Filter::Plugin(_))
-            | (Self::Envoy, Filter::Plugin(Plugin { runtime: Runtime::Golang, .. })) => return false,
+            | (Self::Envoy, Filter::Plugin(Plugin { runtime: Runtime::Golang | Runtime::GolangApart, .. })) => {
+                return false;
+            }
             // HAProxy logs to a log daemon only, and gives requests no ids by default, as nginx.
             (Self::Haproxy, _) if shape.access_log || shape.request_ids => return false,
             (Self::Nginx | Self::NginxTuned, _) if shape.request_ids => return false,
@@ -270,14 +272,14 @@ mod tests {
         let runs = |peer: Peer, runtime| {
             peer.can_be(&Shape { filter: Filter::Plugin(Plugin { runtime, task: Task::Passthrough }), ..Shape::HTTP })
         };
-        for runtime in [Runtime::WasmC, Runtime::Golang, Runtime::Native] {
+        for runtime in [Runtime::WasmC, Runtime::Golang, Runtime::GolangApart, Runtime::Native] {
             assert!(runs(Peer::Postrider, runtime));
             assert!(
                 [Peer::Relay, Peer::Nginx, Peer::NginxTuned, Peer::Haproxy].iter().all(|&peer| !runs(peer, runtime))
             );
         }
         assert!(runs(Peer::Envoy, Runtime::WasmC) && runs(Peer::Envoy, Runtime::Native));
-        assert!(!runs(Peer::Envoy, Runtime::Golang));
+        assert!(!runs(Peer::Envoy, Runtime::Golang) && !runs(Peer::Envoy, Runtime::GolangApart));
     }
 
     #[test]

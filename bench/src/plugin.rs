@@ -20,6 +20,8 @@ pub enum Runtime {
     WasmRust,
     /// Envoy's Go filter. The Envoy of the comparison is built without it.
     Golang,
+    /// The same library in a process of its own, which only Postrider has.
+    GolangApart,
     /// A shared object in C, by Envoy's interface of dynamic modules.
     Native,
 }
@@ -53,7 +55,7 @@ impl Plugin {
             Runtime::WasmRust => {
                 (format!("wasm/rust/{task}.wasm"), "a WebAssembly module in Rust", ".ci/wasm target/tools/wasm rust")
             }
-            Runtime::Golang => {
+            Runtime::Golang | Runtime::GolangApart => {
                 ("golang/sdk38.so".to_owned(), "the library of Go filters", ".ci/golang target/tools/golang")
             }
             Runtime::Native => ("native/filters.so".to_owned(), "the native module", ".ci/native target/tools/native"),

@@ -148,6 +148,7 @@ const R1_PASSTHROUGH: &[Variant] = &[
     plugin("Wasm, Go", Runtime::WasmGo, Task::Passthrough),
     plugin("Wasm, Rust", Runtime::WasmRust, Task::Passthrough),
     plugin("Go filter", Runtime::Golang, Task::Passthrough),
+    plugin("Go filter, own process", Runtime::GolangApart, Task::Passthrough),
     plugin(NATIVE_MODULE, Runtime::Native, Task::Passthrough),
 ];
 const R1_BASIC_AUTH: &[Variant] = &[
@@ -159,6 +160,7 @@ const R1_BASIC_AUTH: &[Variant] = &[
     plugin("Wasm, Go", Runtime::WasmGo, Task::BasicAuth),
     plugin("Wasm, Rust", Runtime::WasmRust, Task::BasicAuth),
     plugin("Go filter", Runtime::Golang, Task::BasicAuth),
+    plugin("Go filter, own process", Runtime::GolangApart, Task::BasicAuth),
     plugin(NATIVE_MODULE, Runtime::Native, Task::BasicAuth),
 ];
 const GOROUTINE: &[Variant] = &[BARE, plugin("goroutine", Runtime::Golang, Task::BasicAuthOnGoroutine)];

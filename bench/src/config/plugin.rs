@@ -32,13 +32,7 @@ pub fn filter(plugin: Plugin, module: &Path) -> String {
             )
         }
         Runtime::Golang => {
-            let (name, configuration) = match plugin.task {
-                Task::Passthrough | Task::Like(_) => (plugin.task.name(), "{}".to_owned()),
-                Task::BasicAuth => ("basic", format!("{{ user: {USER}, password: {PASSWORD} }}")),
-                Task::BasicAuthOnGoroutine => {
-                    ("basic", format!("{{ user: {USER}, password: {PASSWORD}, async: true }}"))
-                }
-            };
+            let (name, configuration) = go(plugin.task);
             format!(
                 "          - name: envoy.filters.http.golang
             typed_config:
@@ -49,6 +43,20 @@ pub fn filter(plugin: Plugin, module: &Path) -> String {
               plugin_config:
                 \"@type\": type.googleapis.com/xds.type.v3.TypedStruct
                 value: {configuration}
+"
+            )
+        }
+        Runtime::GolangApart => {
+            let (name, configuration) = go(plugin.task);
+            format!(
+                "          - name: bench
+            typed_config:
+              \"@type\": type.googleapis.com/postrider.filters.http.plugin.v1.Plugin
+              name: bench
+              runtime: go
+              code: {{ filename: {module} }}
+              config: {configuration}
+              options: {{ plugin_name: {name}, isolation: process }}
 "
             )
         }
@@ -69,5 +77,14 @@ pub fn filter(plugin: Plugin, module: &Path) -> String {
 "
             )
         }
+    }
+}
+
+/// What the library calls a plugin, and its configuration.
+fn go(task: Task) -> (&'static str, String) {
+    match task {
+        Task::Passthrough | Task::Like(_) => (task.name(), "{}".to_owned()),
+        Task::BasicAuth => ("basic", format!("{{ user: {USER}, password: {PASSWORD} }}")),
+        Task::BasicAuthOnGoroutine => ("basic", format!("{{ user: {USER}, password: {PASSWORD}, async: true }}")),
     }
 }
