@@ -1,4 +1,4 @@
-/* Native modules for Postrider: HTTP filters in shared objects.
+/* Native modules for Postrider: filters and access loggers in shared objects.
  *
  * This is the binary interface that Envoy calls dynamic modules, versions 0.1 and 0.2: the same shared object runs in
  * Postrider and in Envoy 1.38 to 1.40. Functions called `…_on_…` are the module's to write; a module has those that it
@@ -438,6 +438,169 @@ uint64_t envoy_dynamic_module_callback_access_logger_get_connection_id(pr_logger
 bool envoy_dynamic_module_callback_access_logger_is_mtls(pr_logger logger);
 bool envoy_dynamic_module_callback_access_logger_is_health_check(pr_logger logger);
 uint32_t envoy_dynamic_module_callback_access_logger_get_worker_index(pr_logger logger);
+
+/* ---- filters of connections: the module's functions ---- */
+
+/* A connection. */
+typedef void *pr_connection;
+
+enum { /* on a connection and its bytes */
+  PR_PASS = 0,
+  /* What is held comes again with more, or goes on behind this filter when the connection is continued. */
+  PR_STOP = 1,
+};
+
+enum { PR_CLOSED_BY_CLIENT = 0, PR_CLOSED_BY_PROXY = 1, PR_CONNECTED = 2 };
+
+enum { /* how a connection ends */
+  PR_CLOSE_FLUSHED = 0,  /* when the client took what was sent to it */
+  PR_CLOSE = 1,          /* behind what it takes at once */
+  PR_CLOSE_DELAYED = 2,  /* as PR_CLOSE_FLUSHED */
+  PR_CLOSE_DROPPED = 3,  /* without what it did not take yet */
+  PR_CLOSE_RESET = 4,    /* the same by a reset */
+};
+
+enum { PR_STATE_OPEN = 0, PR_STATE_CLOSING = 1, PR_STATE_CLOSED = 2 };
+enum { PR_READING_SAME = 0, PR_READING_STILL_STOPPED = 1, PR_READING_BEGUN = 2, PR_READING_STOPPED = 3 };
+
+/* All but the last five must be there. Null refuses the configuration; statistics are defined here and at no other time. */
+const void *envoy_dynamic_module_on_network_filter_config_new(pr_config config, pr_bytes name, pr_bytes text);
+void envoy_dynamic_module_on_network_filter_config_destroy(const void *own);
+/* A connection begins; null ends it. */
+const void *envoy_dynamic_module_on_network_filter_new(const void *own, pr_connection connection);
+void envoy_dynamic_module_on_network_filter_destroy(const void *filter);
+int envoy_dynamic_module_on_network_filter_new_connection(pr_connection connection, const void *filter);
+/* Bytes came from the client, or go to it; with `end` nothing follows. */
+int envoy_dynamic_module_on_network_filter_read(pr_connection connection, const void *filter, size_t length, bool end);
+int envoy_dynamic_module_on_network_filter_write(pr_connection connection, const void *filter, size_t length, bool end);
+/* PR_CONNECTED comes behind the hook for new connections. */
+void envoy_dynamic_module_on_network_filter_event(pr_connection connection, const void *filter, int event);
+void envoy_dynamic_module_on_network_filter_http_callout_done(
+    pr_connection connection, const void *filter, uint64_t id, int result, const pr_header *headers, size_t header_count,
+    const pr_bytes *body, size_t body_count);
+void envoy_dynamic_module_on_network_filter_scheduled(pr_connection connection, const void *filter, uint64_t event);
+void envoy_dynamic_module_on_network_filter_config_scheduled(const void *own, uint64_t event);
+/* More waits for the client than the connection's buffer limit, or half of that again. */
+void envoy_dynamic_module_on_network_filter_above_write_buffer_high_watermark(pr_connection connection, const void *filter);
+void envoy_dynamic_module_on_network_filter_below_write_buffer_low_watermark(pr_connection connection, const void *filter);
+
+/* ---- filters of connections: the proxy's functions ---- */
+
+/* What is held: in the hooks about it, in those of schedulers and calls both ways. Draining and adding answer false elsewhere. */
+size_t envoy_dynamic_module_callback_network_filter_get_read_buffer_size(pr_connection connection);
+size_t envoy_dynamic_module_callback_network_filter_get_read_buffer_chunks_size(pr_connection connection);
+bool envoy_dynamic_module_callback_network_filter_get_read_buffer_chunks(pr_connection connection, pr_bytes *out);
+bool envoy_dynamic_module_callback_network_filter_drain_read_buffer(pr_connection connection, size_t length);
+bool envoy_dynamic_module_callback_network_filter_prepend_read_buffer(pr_connection connection, pr_bytes data);
+bool envoy_dynamic_module_callback_network_filter_append_read_buffer(pr_connection connection, pr_bytes data);
+size_t envoy_dynamic_module_callback_network_filter_get_write_buffer_size(pr_connection connection);
+size_t envoy_dynamic_module_callback_network_filter_get_write_buffer_chunks_size(pr_connection connection);
+bool envoy_dynamic_module_callback_network_filter_get_write_buffer_chunks(pr_connection connection, pr_bytes *out);
+bool envoy_dynamic_module_callback_network_filter_drain_write_buffer(pr_connection connection, size_t length);
+bool envoy_dynamic_module_callback_network_filter_prepend_write_buffer(pr_connection connection, pr_bytes data);
+bool envoy_dynamic_module_callback_network_filter_append_write_buffer(pr_connection connection, pr_bytes data);
+/* To the client through all filters, or through those behind this one; and from the client to the filters behind this one.
+ * It is done when the hook has returned, in the order of the calls. What another filter stops of it is dropped. */
+void envoy_dynamic_module_callback_network_filter_write(pr_connection connection, pr_bytes data, bool end);
+void envoy_dynamic_module_callback_network_filter_inject_read_data(pr_connection connection, pr_bytes data, bool end);
+void envoy_dynamic_module_callback_network_filter_inject_write_data(pr_connection connection, pr_bytes data, bool end);
+void envoy_dynamic_module_callback_network_filter_continue_reading(pr_connection connection);
+void envoy_dynamic_module_callback_network_filter_close(pr_connection connection, int kind);
+void envoy_dynamic_module_callback_network_filter_close_with_details(pr_connection connection, int kind, pr_bytes details);
+/* Postrider has no such thing, and says so in its log. */
+void envoy_dynamic_module_callback_network_filter_disable_close(pr_connection connection, bool disabled);
+int envoy_dynamic_module_callback_network_filter_get_connection_state(pr_connection connection);
+/* Reading goes on when it was enabled as often as it was disabled. */
+int envoy_dynamic_module_callback_network_filter_read_disable(pr_connection connection, bool disabled);
+bool envoy_dynamic_module_callback_network_filter_read_enabled(pr_connection connection);
+bool envoy_dynamic_module_callback_network_filter_is_half_close_enabled(pr_connection connection);
+void envoy_dynamic_module_callback_network_filter_enable_half_close(pr_connection connection, bool enabled);
+uint32_t envoy_dynamic_module_callback_network_filter_get_buffer_limit(pr_connection connection);
+void envoy_dynamic_module_callback_network_filter_set_buffer_limits(pr_connection connection, uint32_t limit);
+bool envoy_dynamic_module_callback_network_filter_above_high_watermark(pr_connection connection);
+uint64_t envoy_dynamic_module_callback_network_filter_get_connection_id(pr_connection connection);
+/* The address without the port. */
+bool envoy_dynamic_module_callback_network_filter_get_remote_address(
+    pr_connection connection, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_network_filter_get_direct_remote_address(
+    pr_connection connection, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_network_filter_get_local_address(pr_connection connection, pr_bytes *out, uint32_t *port);
+uint32_t envoy_dynamic_module_callback_network_filter_get_worker_index(pr_connection connection);
+bool envoy_dynamic_module_callback_network_filter_is_ssl(pr_connection connection);
+bool envoy_dynamic_module_callback_network_filter_get_requested_server_name(pr_connection connection, pr_bytes *out);
+size_t envoy_dynamic_module_callback_network_filter_get_ssl_uri_sans_size(pr_connection connection);
+bool envoy_dynamic_module_callback_network_filter_get_ssl_uri_sans(pr_connection connection, pr_bytes *out);
+size_t envoy_dynamic_module_callback_network_filter_get_ssl_dns_sans_size(pr_connection connection);
+bool envoy_dynamic_module_callback_network_filter_get_ssl_dns_sans(pr_connection connection, pr_bytes *out);
+bool envoy_dynamic_module_callback_network_filter_get_ssl_subject(pr_connection connection, pr_bytes *out);
+/* Once there is one. Postrider does not know its name. */
+bool envoy_dynamic_module_callback_network_filter_has_upstream_host(pr_connection connection);
+bool envoy_dynamic_module_callback_network_filter_get_upstream_host_address(
+    pr_connection connection, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_network_filter_get_upstream_host_hostname(pr_connection connection, pr_bytes *out);
+bool envoy_dynamic_module_callback_network_filter_get_upstream_host_cluster(pr_connection connection, pr_bytes *out);
+uint64_t envoy_dynamic_module_callback_network_filter_get_upstream_connection_id(pr_connection connection);
+/* False: Postrider has no transport that begins in the clear. */
+bool envoy_dynamic_module_callback_network_filter_start_downstream_secure_transport(pr_connection connection);
+bool envoy_dynamic_module_callback_network_filter_start_upstream_secure_transport(pr_connection connection);
+bool envoy_dynamic_module_callback_network_filter_get_cluster_host_count(
+    pr_connection connection, pr_bytes cluster, uint32_t priority, size_t *all, size_t *healthy, size_t *degraded);
+bool envoy_dynamic_module_callback_network_filter_get_attribute_string(
+    pr_connection connection, int attribute, pr_bytes *out);
+bool envoy_dynamic_module_callback_network_filter_get_attribute_int(pr_connection connection, int attribute, uint64_t *out);
+bool envoy_dynamic_module_callback_network_filter_get_attribute_bool(pr_connection connection, int attribute, bool *out);
+void envoy_dynamic_module_callback_network_set_dynamic_metadata_string(
+    pr_connection connection, pr_bytes namespace, pr_bytes key, pr_bytes value);
+void envoy_dynamic_module_callback_network_set_dynamic_metadata_string_batch(
+    pr_connection connection, pr_bytes namespace, const pr_header *entries, size_t count);
+void envoy_dynamic_module_callback_network_set_dynamic_metadata_number(
+    pr_connection connection, pr_bytes namespace, pr_bytes key, double value);
+void envoy_dynamic_module_callback_network_set_dynamic_metadata_bool(
+    pr_connection connection, pr_bytes namespace, pr_bytes key, bool value);
+bool envoy_dynamic_module_callback_network_get_dynamic_metadata_string(
+    pr_connection connection, pr_bytes namespace, pr_bytes key, pr_bytes *out);
+bool envoy_dynamic_module_callback_network_get_dynamic_metadata_number(
+    pr_connection connection, pr_bytes namespace, pr_bytes key, double *out);
+bool envoy_dynamic_module_callback_network_get_dynamic_metadata_bool(
+    pr_connection connection, pr_bytes namespace, pr_bytes key, bool *out);
+/* Texts. With a type, Postrider has `envoy.tcp_proxy.cluster` only: where TCP goes. */
+bool envoy_dynamic_module_callback_network_set_filter_state_bytes(pr_connection connection, pr_bytes key, pr_bytes value);
+bool envoy_dynamic_module_callback_network_get_filter_state_bytes(pr_connection connection, pr_bytes key, pr_bytes *out);
+bool envoy_dynamic_module_callback_network_set_filter_state_typed(pr_connection connection, pr_bytes key, pr_bytes value);
+bool envoy_dynamic_module_callback_network_get_filter_state_typed(pr_connection connection, pr_bytes key, pr_bytes *out);
+int envoy_dynamic_module_callback_network_filter_http_callout(
+    pr_connection connection, uint64_t *id, pr_bytes cluster, const pr_header *headers, size_t count, pr_bytes body, uint64_t timeout);
+int envoy_dynamic_module_callback_network_filter_increment_counter(pr_connection connection, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_network_filter_increment_gauge(pr_connection connection, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_network_filter_decrement_gauge(pr_connection connection, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_network_filter_set_gauge(pr_connection connection, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_network_filter_record_histogram_value(pr_connection connection, size_t id, uint64_t value);
+void *envoy_dynamic_module_callback_network_filter_scheduler_new(pr_connection connection);
+/* Postrider sets no options of sockets for modules, says so in its log, and has none to answer. */
+void envoy_dynamic_module_callback_network_set_socket_option_int(
+    pr_connection connection, int64_t level, int64_t name, int state, int64_t value);
+void envoy_dynamic_module_callback_network_set_socket_option_bytes(
+    pr_connection connection, int64_t level, int64_t name, int state, pr_bytes value);
+bool envoy_dynamic_module_callback_network_get_socket_option_int(
+    pr_connection connection, int64_t level, int64_t name, int state, int64_t *out);
+bool envoy_dynamic_module_callback_network_get_socket_option_bytes(
+    pr_connection connection, int64_t level, int64_t name, int state, pr_bytes *out);
+size_t envoy_dynamic_module_callback_network_get_socket_options_size(pr_connection connection);
+void envoy_dynamic_module_callback_network_get_socket_options(pr_connection connection, void *out);
+/* Statistics of a configuration; those below may be changed from any thread, and count a little later. */
+int envoy_dynamic_module_callback_network_filter_config_define_counter(pr_config config, pr_bytes name, size_t *out);
+int envoy_dynamic_module_callback_network_filter_config_define_gauge(pr_config config, pr_bytes name, size_t *out);
+int envoy_dynamic_module_callback_network_filter_config_define_histogram(pr_config config, pr_bytes name, size_t *out);
+int envoy_dynamic_module_callback_network_filter_config_increment_counter(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_network_filter_config_increment_gauge(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_network_filter_config_decrement_gauge(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_network_filter_config_set_gauge(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_network_filter_config_record_histogram_value(pr_config config, size_t id, uint64_t value);
+void envoy_dynamic_module_callback_network_filter_scheduler_commit(void *scheduler, uint64_t event);
+void envoy_dynamic_module_callback_network_filter_scheduler_delete(void *scheduler);
+void *envoy_dynamic_module_callback_network_filter_config_scheduler_new(pr_config config);
+void envoy_dynamic_module_callback_network_filter_config_scheduler_commit(void *scheduler, uint64_t event);
+void envoy_dynamic_module_callback_network_filter_config_scheduler_delete(void *scheduler);
 
 #ifdef __cplusplus
 }

@@ -79,6 +79,12 @@ pub fn logger() -> &'static Path {
     once(&BUILT, "logger")
 }
 
+/// The module with filters of connections.
+pub fn connections() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    once(&BUILT, "connections")
+}
+
 fn once(built_once: &'static OnceLock<(TempDir, PathBuf)>, name: &str) -> &'static Path {
     let (_, object) = built_once.get_or_init(|| {
         let folder = TempDir::new();

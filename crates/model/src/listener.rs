@@ -197,6 +197,8 @@ pub enum ConnectionHandler {
     Echo,
     /// Everybody is told this, and the connection ends.
     Say(Arc<[u8]>),
+    /// The filters of its bytes: the last of [`FilterChain::guards`] is one that answers by itself.
+    Filters,
 }
 
 /// A limit of a chain's connections, over all workers.

@@ -55,6 +55,8 @@ pub(crate) enum Handler {
     Tcp(Tcp),
     Echo,
     Say(Arc<[u8]>),
+    /// Filters of its bytes.
+    Filters,
 }
 
 pub(crate) struct Http {
@@ -163,6 +165,7 @@ impl Chain {
             }),
             HandlerPlan::Echo => Handler::Echo,
             HandlerPlan::Say(said) => Handler::Say(said.clone()),
+            HandlerPlan::Filters => Handler::Filters,
         };
         let limits = plan.model.limits.iter().zip(&plan.quotas);
         let limits = limits.filter_map(|(limit, quota)| Limit::new(limit, quota, worker)).collect();
@@ -205,7 +208,7 @@ impl Chain {
                 manager.count_connection();
                 tokio::task::spawn_local(crate::http::serve(worker, self.clone(), arrival, 0));
             }
-            Handler::Http(_) | Handler::Tcp(_) | Handler::Echo | Handler::Say(_) => {
+            Handler::Http(_) | Handler::Tcp(_) | Handler::Echo | Handler::Say(_) | Handler::Filters => {
                 tokio::task::spawn_local(self.serve(worker, arrival));
             }
         }
@@ -225,6 +228,7 @@ impl Chain {
             Handler::Tcp(_) => crate::tcp::serve(worker, self.clone(), arrival).await,
             Handler::Echo => plain::echo(worker, self.buffer_limit, arrival).await,
             Handler::Say(said) => plain::say(worker, said, self.buffer_limit, arrival).await,
+            Handler::Filters => plain::hold(worker, arrival).await,
         }
     }
 

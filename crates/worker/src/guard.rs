@@ -6,7 +6,7 @@ use postrider_model::LogFormat;
 
 use crate::chain::{Chain, Handler, Watch};
 use crate::format::{Context, OfUpstream};
-use crate::io::{Filtered, Io};
+use crate::io::{Filtered, Io, Service};
 use crate::listener::Arrival;
 use crate::worker::Worker;
 use crate::{plain, tcp};
@@ -74,10 +74,14 @@ async fn begin(
     own.metadata = std::mem::take(&mut info.metadata);
     own.filter_state = std::mem::take(&mut info.filter_state);
     let Arrival { io, mut ahead, .. } = arrival;
-    // A client of HTTP that ends its side is gone.
-    let half_closes = !matches!(chain.handler, Handler::Http(_));
-    let limits = (chain.buffer_limit, half_closes);
-    let mut filtered = Filtered::new(io, ahead.bytes(), own, server_name, worker.host.clone(), limits);
+    let service = Service {
+        limit: chain.buffer_limit,
+        // A client of HTTP that ends its side is gone.
+        half_closes: !matches!(chain.handler, Handler::Http(_) | Handler::Filters),
+        ends_here: matches!(chain.handler, Handler::Filters),
+        reads_late: matches!(&chain.handler, Handler::Tcp(tcp) if tcp.model.awaits_data.is_none()),
+    };
+    let mut filtered = Filtered::new(io, ahead.bytes(), own, server_name, worker.host.clone(), service);
     ahead.release(&worker.buffers);
     for watch in &chain.guards {
         if let Watch::Bytes(filter) = watch {
@@ -94,7 +98,7 @@ async fn turn_away(worker: &Rc<Worker>, chain: &Chain, mut arrival: Arrival, inf
     plain::say(worker.clone(), b"", chain.buffer_limit, arrival).await;
     let info = match &chain.handler {
         Handler::Tcp(tcp) => tcp::turned_away(worker, tcp, info),
-        Handler::Http(_) | Handler::Echo | Handler::Say(_) => info,
+        Handler::Http(_) | Handler::Echo | Handler::Say(_) | Handler::Filters => info,
     };
     if let Some(record) = record {
         record.settle(info);

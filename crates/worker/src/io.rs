@@ -27,7 +27,7 @@ mod patience;
 mod session;
 mod tls;
 
-pub(crate) use filtered::Filtered;
+pub(crate) use filtered::{Filtered, Service};
 pub(crate) use session::{with_client, with_upstream};
 pub(crate) use tls::{Arriving, TlsStream, Unverified, verify_failure};
 

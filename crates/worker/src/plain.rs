@@ -1,4 +1,5 @@
-//! Connections that the proxy answers itself without reading them: what came goes back, or everybody is told the same.
+//! Connections that the proxy answers itself without reading them: what came goes back, everybody is told the same, or
+//! filters of the bytes answer.
 
 use std::rc::Rc;
 use std::task::{Poll, ready};
@@ -66,6 +67,23 @@ pub(crate) async fn say(worker: Rc<Worker>, said: &[u8], limit: usize, arrival: 
     ahead.release(&worker.buffers);
     if let Some(record) = record {
         record.note(|info| (info.bytes_received, info.bytes_sent) = (received, sent as u64));
+    }
+    drop(counted);
+}
+
+/// Keeps a connection that its filters serve, until they or the client end it.
+pub(crate) async fn hold(worker: Rc<Worker>, arrival: Arrival) {
+    let Arrival { io, mut ahead, counted, record, .. } = arrival;
+    ahead.release(&worker.buffers);
+    // A chain without such filters has nothing to keep it for.
+    let Io::Filtered(mut filtered) = io else { return };
+    // However it ended, it is over.
+    let _ = std::future::poll_fn(|cx| filtered.poll_over(cx)).await;
+    if let Some(record) = record {
+        record.note(|info| {
+            (info.bytes_received, info.bytes_sent) = (filtered.info.bytes_received, filtered.info.bytes_sent);
+            filtered.tell(info);
+        });
     }
     drop(counted);
 }

@@ -128,6 +128,7 @@ pub enum HandlerPlan {
     Tcp(Arc<TcpProxy>),
     Echo,
     Say(Arc<[u8]>),
+    Filters,
 }
 
 pub struct HttpPlan {
@@ -304,6 +305,7 @@ impl ChainPlan {
             ConnectionHandler::Tcp(tcp) => Some(HandlerPlan::Tcp(tcp.clone())),
             ConnectionHandler::Echo => Some(HandlerPlan::Echo),
             ConnectionHandler::Say(said) => Some(HandlerPlan::Say(said.clone())),
+            ConnectionHandler::Filters => Some(HandlerPlan::Filters),
         };
         let mut guards = Vec::new();
         for slot in &model.guards {
@@ -324,7 +326,7 @@ impl ChainPlan {
     pub fn routes(&self) -> Option<&RoutesPlan> {
         match &self.handler {
             HandlerPlan::Http(http) => Some(&http.routes),
-            HandlerPlan::Tcp(_) | HandlerPlan::Echo | HandlerPlan::Say(_) => None,
+            HandlerPlan::Tcp(_) | HandlerPlan::Echo | HandlerPlan::Say(_) | HandlerPlan::Filters => None,
         }
     }
 
@@ -333,7 +335,7 @@ impl ChainPlan {
         let (own, of_tries): (&[AccessLog], &[AccessLog]) = match &self.handler {
             HandlerPlan::Http(http) => (&http.model.access_log, &http.model.router.upstream_log),
             HandlerPlan::Tcp(tcp) => (&tcp.access_log, &[]),
-            HandlerPlan::Echo | HandlerPlan::Say(_) => (&[], &[]),
+            HandlerPlan::Echo | HandlerPlan::Say(_) | HandlerPlan::Filters => (&[], &[]),
         };
         own.iter().chain(of_tries)
     }

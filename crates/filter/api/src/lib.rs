@@ -53,8 +53,8 @@ pub use info::{Flags, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM}
 pub use logger::{AccessLogger, BuildLogger, LoggerFactory};
 pub use moment::Moment;
 pub use network::{
-    BuildNetwork, ClosedBy, Connection, ConnectionControl, ConnectionHandle, MAX_NETWORK_FILTERS, NetworkFactory,
-    NetworkFilter, NetworkSession, Passage,
+    BuildNetwork, ClosedBy, Connection, ConnectionControl, ConnectionHandle, Ending, MAX_NETWORK_FILTERS,
+    NetworkFactory, NetworkFilter, NetworkSession, Passage, Reading, Wish,
 };
 pub use outcome::{Action, Detour, Flow, LocalReply, Resumer};
 pub use remote::{Gone, Job, Jobs, Remote};

@@ -8,7 +8,7 @@
 //! What a filter stops stays in front of all of them, and is shown again, from the first one on, with what comes next; or
 //! goes on behind the filter that stopped it, when that one says so.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,6 +61,12 @@ pub trait NetworkSession {
         Passage::Continue
     }
 
+    /// It was asked for by [`ConnectionHandle::ask`]: what is held of both directions, which is in front of all filters.
+    fn on_asked(&mut self, _: &mut Connection<'_>, _received: &mut Vec<u8>, _sent: &mut Vec<u8>) {}
+
+    /// More waits for the client to take it than the connection allows (`much`), or half of that again.
+    fn on_congested(&mut self, _: &mut Connection<'_>, _much: bool) {}
+
     /// It is over; the last call.
     fn on_closed(&mut self, _: &mut Connection<'_>, _by: ClosedBy) {}
 }
@@ -91,7 +97,7 @@ pub struct Connection<'a> {
     pub host: &'a dyn Host,
 }
 
-/// How a filter lets its connection go on, or ends it, at once or later, from the same worker.
+/// What a filter wants of its connection, now or later, on the same worker. It is done when the hook that runs has returned.
 #[derive(Clone)]
 pub struct ConnectionHandle {
     control: Rc<ConnectionControl>,
@@ -103,8 +109,59 @@ pub struct ConnectionHandle {
 pub struct ConnectionControl {
     /// Places of filters behind which what was stopped goes on, a bit for each.
     continued: Cell<u64>,
-    closed: Cell<bool>,
+    /// Those that want to be called.
+    asked: Cell<u64>,
+    wishes: RefCell<Vec<Wish>>,
+    /// How often reading was stopped without being begun again.
+    stopped: Cell<u32>,
+    /// The client may end its side and still hear ours.
+    pub half_closes: Cell<bool>,
+    /// Bytes that may be held in one direction.
+    pub limit: Cell<usize>,
+    /// More than that waits for the client.
+    pub congested: Cell<bool>,
     waker: Cell<Option<Waker>>,
+}
+
+/// Done in the order in which filters had them.
+#[derive(Debug)]
+pub enum Wish {
+    /// These bytes go to the client, through the filters in front of that place, the last of them first; with `end` nothing
+    /// follows.
+    Send {
+        below: usize,
+        data: Vec<u8>,
+        end: bool,
+    },
+    /// These go to the filters from that place on, and to who serves the connection.
+    Receive {
+        from: usize,
+        data: Vec<u8>,
+        end: bool,
+    },
+    End(Ending),
+}
+
+/// How a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// When the client took what was let through to it.
+    Flushed,
+    /// Behind what the client takes of that at once.
+    AtOnce,
+    /// Without the rest of that.
+    Dropped,
+    /// The same by a reset.
+    Reset,
+}
+
+/// What became of the wish to read, or not to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// Others want it stopped as well, or nobody did.
+    Same,
+    Begun,
+    Stopped,
 }
 
 impl ConnectionHandle {
@@ -116,14 +173,60 @@ impl ConnectionHandle {
     /// What this filter stopped of what was received goes on.
     pub fn resume(&self) {
         let control = &self.control;
-        control.continued.set(control.continued.get() | 1 << self.place.min(MAX_NETWORK_FILTERS - 1));
+        control.continued.set(control.continued.get() | self.bit());
         control.wake();
+    }
+
+    /// The filter is called with what is held: see [`NetworkSession::on_asked`].
+    pub fn ask(&self) {
+        let control = &self.control;
+        control.asked.set(control.asked.get() | self.bit());
+        control.wake();
+    }
+
+    fn bit(&self) -> u64 {
+        1 << self.place.min(MAX_NETWORK_FILTERS - 1)
     }
 
     /// The connection ends; what was let through to the client is still sent.
     pub fn close(&self) {
-        self.control.closed.set(true);
+        self.end(Ending::Flushed);
+    }
+
+    pub fn end(&self, ending: Ending) {
+        self.control.wish(Wish::End(ending));
+    }
+
+    /// Bytes of the filter's own go to the client, through all filters. What one of them stops is dropped.
+    pub fn send(&self, data: Vec<u8>, end: bool) {
+        self.control.wish(Wish::Send { below: MAX_NETWORK_FILTERS, data, end });
+    }
+
+    /// The same through those only that see what is sent after this one.
+    pub fn send_behind(&self, data: Vec<u8>, end: bool) {
+        self.control.wish(Wish::Send { below: self.place, data, end });
+    }
+
+    /// Bytes go on behind this filter as if they were received.
+    pub fn receive_behind(&self, data: Vec<u8>, end: bool) {
+        self.control.wish(Wish::Receive { from: self.place + 1, data, end });
+    }
+
+    /// Nothing is read from the client until it is to be read as often as it was not to be.
+    pub fn read(&self, reads: bool) -> Reading {
+        let stopped = self.control.stopped.get();
+        let now = if reads { stopped.saturating_sub(1) } else { stopped.saturating_add(1) };
+        self.control.stopped.set(now);
         self.control.wake();
+        match (stopped, now) {
+            (0, 1) => Reading::Stopped,
+            (1, 0) => Reading::Begun,
+            _ => Reading::Same,
+        }
+    }
+
+    pub fn control(&self) -> &ConnectionControl {
+        &self.control
     }
 }
 
@@ -131,20 +234,45 @@ impl ConnectionHandle {
 pub const MAX_NETWORK_FILTERS: usize = 64;
 
 impl ConnectionControl {
-    pub fn is_closed(&self) -> bool {
-        self.closed.get()
-    }
-
     /// The last filter that lets something go on, which is then forgotten.
     pub fn take_continued(&self) -> Option<usize> {
         let places = self.continued.replace(0);
         places.checked_ilog2().map(|place| place as usize)
     }
 
+    /// The first filter that wants to be called, which is then forgotten.
+    pub fn take_asked(&self) -> Option<usize> {
+        let places = self.asked.get();
+        if places == 0 {
+            return None;
+        }
+        self.asked.set(places & (places - 1));
+        Some(places.trailing_zeros() as usize)
+    }
+
+    #[inline]
+    pub fn has_wishes(&self) -> bool {
+        !self.wishes.borrow().is_empty()
+    }
+
+    /// All of them, in the order in which they were had.
+    pub fn take_wishes(&self) -> Vec<Wish> {
+        self.wishes.take()
+    }
+
+    pub fn reads(&self) -> bool {
+        self.stopped.get() == 0
+    }
+
     /// `waker` hears of the next wish.
     pub fn watch(&self, waker: &Waker) {
         let known = self.waker.take().filter(|known| known.will_wake(waker));
         self.waker.set(Some(known.unwrap_or_else(|| waker.clone())));
+    }
+
+    fn wish(&self, wish: Wish) {
+        self.wishes.borrow_mut().push(wish);
+        self.wake();
     }
 
     fn wake(&self) {
@@ -156,7 +284,7 @@ impl ConnectionControl {
 
 impl fmt::Debug for ConnectionControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectionControl").field("closed", &self.closed).finish_non_exhaustive()
+        f.debug_struct("ConnectionControl").field("wishes", &self.wishes).finish_non_exhaustive()
     }
 }
 
@@ -175,8 +303,27 @@ mod tests {
         handles[0].resume();
         handles[1].clone().resume();
         assert_eq!((control.take_continued(), control.take_continued()), (Some(1), None));
-        assert!(!control.is_closed());
+    }
+
+    #[test]
+    fn wishes_are_kept_in_their_order_and_those_who_ask_in_that_of_the_chain() {
+        let control = Rc::new(ConnectionControl::default());
+        let handles: Vec<_> = (0..3).map(|place| ConnectionHandle::new(&control, place)).collect();
+        handles[1].receive_behind(b"on".to_vec(), false);
         handles[2].close();
-        assert!(control.is_closed());
+        assert!(matches!(control.take_wishes()[..], [Wish::Receive { from: 2, .. }, Wish::End(Ending::Flushed)]));
+        assert!(!control.has_wishes());
+        handles[2].ask();
+        handles[0].ask();
+        assert_eq!([control.take_asked(), control.take_asked(), control.take_asked()], [Some(0), Some(2), None]);
+    }
+
+    #[test]
+    fn reading_goes_on_when_it_was_begun_as_often_as_it_was_stopped() {
+        let control = Rc::new(ConnectionControl::default());
+        let handle = ConnectionHandle::new(&control, 0);
+        let answers = [false, false, true, true, true].map(|reads| handle.read(reads));
+        assert_eq!(answers, [Reading::Stopped, Reading::Same, Reading::Same, Reading::Begun, Reading::Same]);
+        assert!(control.reads());
     }
 }

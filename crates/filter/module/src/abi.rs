@@ -113,6 +113,15 @@ pub(crate) mod map {
     pub(crate) const RESPONSE_TRAILERS: c_int = 3;
 }
 
+/// What a module is told of a connection.
+pub(crate) mod event {
+    use super::c_int;
+
+    pub(crate) const REMOTE_CLOSE: c_int = 0;
+    pub(crate) const LOCAL_CLOSE: c_int = 1;
+    pub(crate) const CONNECTED: c_int = 2;
+}
+
 /// What became of the wish for a call.
 pub(crate) mod call {
     use super::c_int;

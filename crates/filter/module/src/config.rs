@@ -1,25 +1,18 @@
 //! A module's filter with its configuration, shared by the workers.
 
-use std::cell::RefCell;
 use std::ptr;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use postrider_filter_api::Hooks;
 use postrider_filter_api::plugin::Facts;
-use postrider_filter_api::{Hooks, Host, Remote};
 
 use crate::abi::{Buffer, Own};
+use crate::callbacks::ConfigEvents;
 use crate::definitions::Definitions;
 use crate::entry::Entries;
 use crate::library::Library;
-
-/// Most events that wait for the first worker.
-const MAX_WAITING: usize = 10_000;
-
-type Act = Box<dyn FnOnce() + Send>;
-
-type WithHost = Box<dyn FnOnce(&dyn Host) + Send>;
+use crate::reach::Reach;
 
 /// A filter's configuration. Its address is the module's handle, so it never moves: it is made behind an [`Arc`].
 pub(crate) struct Config {
@@ -37,7 +30,7 @@ pub(crate) struct Config {
     own: AtomicPtr<std::ffi::c_void>,
     this: Weak<Config>,
     pub(crate) definitions: Definitions,
-    reach: Mutex<Reach>,
+    pub(crate) reach: Reach,
     last_call: AtomicU64,
     /// Last: its code runs until everything else is gone.
     _library: Arc<Library>,
@@ -52,18 +45,6 @@ pub(crate) struct Phases {
     pub(crate) response_body: bool,
     pub(crate) request_trailers: bool,
     pub(crate) response_trailers: bool,
-}
-
-/// The worker that events of the configuration run on.
-#[derive(Default)]
-struct Reach {
-    remote: Option<Remote>,
-    waiting: Vec<Act>,
-}
-
-thread_local! {
-    /// What this worker does for configurations.
-    static HOST: RefCell<Option<Rc<dyn Host>>> = const { RefCell::new(None) };
 }
 
 impl Config {
@@ -94,7 +75,7 @@ impl Config {
             own: AtomicPtr::new(ptr::null_mut()),
             this: this.clone(),
             definitions: Definitions::default(),
-            reach: Mutex::default(),
+            reach: Reach::default(),
             last_call: AtomicU64::new(0),
             _library: library,
         });
@@ -131,42 +112,19 @@ impl Config {
     pub(crate) fn next_call(&self) -> u64 {
         self.last_call.fetch_add(1, Ordering::Relaxed) + 1
     }
+}
 
-    /// A worker serves with it: the first one runs what the configuration does by itself.
-    pub(crate) fn serve(&self, host: &Rc<dyn Host>) {
-        HOST.with_borrow_mut(|known| *known = Some(host.clone()));
-        let mut reach = self.reach.lock().unwrap_or_else(PoisonError::into_inner);
-        if reach.remote.is_none() {
-            let remote = host.remote();
-            // It is the calling worker's own, which is there.
-            for act in reach.waiting.drain(..) {
-                let _ = remote.post(act);
-            }
-            reach.remote = Some(remote);
-        }
+impl ConfigEvents for Config {
+    fn reach(&self) -> &Reach {
+        &self.reach
     }
 
-    /// Has a worker do something, as soon as there is one.
-    pub(crate) fn post(&self, act: Act) {
-        let mut reach = self.reach.lock().unwrap_or_else(PoisonError::into_inner);
-        match &reach.remote {
-            // The process ends when its workers do: nobody misses it.
-            Some(remote) => {
-                let _ = remote.post(act);
-            }
-            None if reach.waiting.len() < MAX_WAITING => reach.waiting.push(act),
-            None => {}
+    fn on_scheduled(&self, event: u64) {
+        if let Some(scheduled) = self.entries.config_scheduled {
+            let handle = ptr::from_ref(self).cast_mut().cast();
+            // SAFETY: the function of a loaded module, on a configuration that it made, as the interface says.
+            unsafe { scheduled(handle, self.own(), event) };
         }
-    }
-
-    /// The same with the worker's services.
-    pub(crate) fn call(&self, act: WithHost) {
-        self.post(Box::new(move || {
-            let host = HOST.with_borrow(Clone::clone);
-            if let Some(host) = host {
-                act(&*host);
-            }
-        }));
     }
 }
 

@@ -7,6 +7,7 @@ use crate::library::Library;
 
 type OnHead = unsafe extern "C" fn(StreamRef, Own, bool) -> c_int;
 type OnTrailers = unsafe extern "C" fn(StreamRef, Own) -> c_int;
+type OnBytes = unsafe extern "C" fn(StreamRef, Own, usize, bool) -> c_int;
 type OnEvent = unsafe extern "C" fn(StreamRef, Own);
 
 /// What the interface calls the function that is called when a module is loaded.
@@ -76,6 +77,26 @@ entries! {
         unsafe extern "C" fn(ConfigRef, Own, u64);
     config_callout_done = c"envoy_dynamic_module_on_http_filter_config_http_callout_done":
         unsafe extern "C" fn(ConfigRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
+}
+
+entries! {
+    /// One module's functions for filters of connections.
+    NetworkEntries;
+    config_new = c"envoy_dynamic_module_on_network_filter_config_new":
+        unsafe extern "C" fn(ConfigRef, Buffer, Buffer) -> Own;
+    config_destroy = c"envoy_dynamic_module_on_network_filter_config_destroy": unsafe extern "C" fn(Own);
+    new = c"envoy_dynamic_module_on_network_filter_new": unsafe extern "C" fn(Own, StreamRef) -> Own;
+    destroy = c"envoy_dynamic_module_on_network_filter_destroy": unsafe extern "C" fn(Own);
+    new_connection = c"envoy_dynamic_module_on_network_filter_new_connection": OnTrailers;
+    read = c"envoy_dynamic_module_on_network_filter_read": OnBytes;
+    write = c"envoy_dynamic_module_on_network_filter_write": OnBytes;
+    event = c"envoy_dynamic_module_on_network_filter_event": unsafe extern "C" fn(StreamRef, Own, c_int);
+    scheduled = c"envoy_dynamic_module_on_network_filter_scheduled": unsafe extern "C" fn(StreamRef, Own, u64);
+    callout_done = c"envoy_dynamic_module_on_network_filter_http_callout_done":
+        unsafe extern "C" fn(StreamRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
+    above_watermark = c"envoy_dynamic_module_on_network_filter_above_write_buffer_high_watermark": OnEvent;
+    below_watermark = c"envoy_dynamic_module_on_network_filter_below_write_buffer_low_watermark": OnEvent;
+    config_scheduled = c"envoy_dynamic_module_on_network_filter_config_scheduled": unsafe extern "C" fn(Own, u64);
 }
 
 entries! {

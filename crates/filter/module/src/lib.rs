@@ -7,7 +7,8 @@
 //!                        └──────── callbacks <─────────┘ the proxy's functions, exported by the executable
 //! ```
 //!
-//! Access loggers go the same way: `logger` in the place of the instance, and functions of their own.
+//! Access loggers and filters of connections go the same way: `logger` and `connection` in the place of the instance, and
+//! functions of their own.
 //!
 //! What it must never do: keep a module's bytes beyond a call, or call into a module while one of the proxy's functions
 //! runs for it. A module is machine code in this process: what it does wrong, nobody can stop.
@@ -17,6 +18,7 @@
 mod abi;
 mod callbacks;
 mod config;
+mod connection;
 mod course;
 mod definitions;
 mod deliver;
@@ -28,8 +30,10 @@ mod instance;
 mod library;
 mod logger;
 mod manifest;
+mod network;
 mod on_worker;
 mod others;
+mod reach;
 mod template;
 
 use postrider_filter_api::Registry;
@@ -38,9 +42,10 @@ use postrider_filter_plugin::register_runtimes;
 pub use callbacks::{set_concurrency, set_validating};
 pub use template::template;
 
-/// Makes filters and access loggers of modules known by the types of their configurations.
+/// Makes filters, those of connections too, and access loggers of modules known by the types of their configurations.
 pub fn register(registry: &mut Registry) {
     registry.register(envoy::KIND, envoy::build);
+    registry.register_network(network::KIND, network::build);
     registry.register_logger(logger::KIND, logger::build);
     register_runtimes(registry, &[manifest::RUNTIME], manifest::build);
 }

@@ -1,4 +1,4 @@
-//! Functions of the interface for extensions other than HTTP filters and access loggers: clusters, network filters and so on.
+//! Functions of the interface for extensions other than filters and access loggers: clusters, listeners and so on.
 //!
 //! A module with several extensions in it wants them all, but calls them from hooks of those extensions only, which are
 //! never called here. They are there so that such a module loads; a call of one is a fault of the module's that it cannot
@@ -343,93 +343,6 @@ others! {
     envoy_dynamic_module_callback_matcher_get_headers
     envoy_dynamic_module_callback_matcher_get_headers_size
     envoy_dynamic_module_callback_matcher_set_error
-    envoy_dynamic_module_callback_network_filter_above_high_watermark
-    envoy_dynamic_module_callback_network_filter_append_read_buffer
-    envoy_dynamic_module_callback_network_filter_append_write_buffer
-    envoy_dynamic_module_callback_network_filter_close
-    envoy_dynamic_module_callback_network_filter_close_with_details
-    envoy_dynamic_module_callback_network_filter_config_decrement_gauge
-    envoy_dynamic_module_callback_network_filter_config_define_counter
-    envoy_dynamic_module_callback_network_filter_config_define_gauge
-    envoy_dynamic_module_callback_network_filter_config_define_histogram
-    envoy_dynamic_module_callback_network_filter_config_increment_counter
-    envoy_dynamic_module_callback_network_filter_config_increment_gauge
-    envoy_dynamic_module_callback_network_filter_config_record_histogram_value
-    envoy_dynamic_module_callback_network_filter_config_scheduler_commit
-    envoy_dynamic_module_callback_network_filter_config_scheduler_delete
-    envoy_dynamic_module_callback_network_filter_config_scheduler_new
-    envoy_dynamic_module_callback_network_filter_config_set_gauge
-    envoy_dynamic_module_callback_network_filter_continue_reading
-    envoy_dynamic_module_callback_network_filter_decrement_gauge
-    envoy_dynamic_module_callback_network_filter_disable_close
-    envoy_dynamic_module_callback_network_filter_drain_read_buffer
-    envoy_dynamic_module_callback_network_filter_drain_write_buffer
-    envoy_dynamic_module_callback_network_filter_enable_half_close
-    envoy_dynamic_module_callback_network_filter_get_attribute_bool
-    envoy_dynamic_module_callback_network_filter_get_attribute_int
-    envoy_dynamic_module_callback_network_filter_get_attribute_string
-    envoy_dynamic_module_callback_network_filter_get_buffer_limit
-    envoy_dynamic_module_callback_network_filter_get_cluster_host_count
-    envoy_dynamic_module_callback_network_filter_get_connection_id
-    envoy_dynamic_module_callback_network_filter_get_connection_state
-    envoy_dynamic_module_callback_network_filter_get_direct_remote_address
-    envoy_dynamic_module_callback_network_filter_get_local_address
-    envoy_dynamic_module_callback_network_filter_get_read_buffer_chunks
-    envoy_dynamic_module_callback_network_filter_get_read_buffer_chunks_size
-    envoy_dynamic_module_callback_network_filter_get_read_buffer_size
-    envoy_dynamic_module_callback_network_filter_get_remote_address
-    envoy_dynamic_module_callback_network_filter_get_requested_server_name
-    envoy_dynamic_module_callback_network_filter_get_ssl_dns_sans
-    envoy_dynamic_module_callback_network_filter_get_ssl_dns_sans_size
-    envoy_dynamic_module_callback_network_filter_get_ssl_subject
-    envoy_dynamic_module_callback_network_filter_get_ssl_uri_sans
-    envoy_dynamic_module_callback_network_filter_get_ssl_uri_sans_size
-    envoy_dynamic_module_callback_network_filter_get_upstream_connection_id
-    envoy_dynamic_module_callback_network_filter_get_upstream_host_address
-    envoy_dynamic_module_callback_network_filter_get_upstream_host_cluster
-    envoy_dynamic_module_callback_network_filter_get_upstream_host_hostname
-    envoy_dynamic_module_callback_network_filter_get_worker_index
-    envoy_dynamic_module_callback_network_filter_get_write_buffer_chunks
-    envoy_dynamic_module_callback_network_filter_get_write_buffer_chunks_size
-    envoy_dynamic_module_callback_network_filter_get_write_buffer_size
-    envoy_dynamic_module_callback_network_filter_has_upstream_host
-    envoy_dynamic_module_callback_network_filter_http_callout
-    envoy_dynamic_module_callback_network_filter_increment_counter
-    envoy_dynamic_module_callback_network_filter_increment_gauge
-    envoy_dynamic_module_callback_network_filter_inject_read_data
-    envoy_dynamic_module_callback_network_filter_inject_write_data
-    envoy_dynamic_module_callback_network_filter_is_half_close_enabled
-    envoy_dynamic_module_callback_network_filter_is_ssl
-    envoy_dynamic_module_callback_network_filter_prepend_read_buffer
-    envoy_dynamic_module_callback_network_filter_prepend_write_buffer
-    envoy_dynamic_module_callback_network_filter_read_disable
-    envoy_dynamic_module_callback_network_filter_read_enabled
-    envoy_dynamic_module_callback_network_filter_record_histogram_value
-    envoy_dynamic_module_callback_network_filter_scheduler_commit
-    envoy_dynamic_module_callback_network_filter_scheduler_delete
-    envoy_dynamic_module_callback_network_filter_scheduler_new
-    envoy_dynamic_module_callback_network_filter_set_buffer_limits
-    envoy_dynamic_module_callback_network_filter_set_gauge
-    envoy_dynamic_module_callback_network_filter_start_downstream_secure_transport
-    envoy_dynamic_module_callback_network_filter_start_upstream_secure_transport
-    envoy_dynamic_module_callback_network_filter_write
-    envoy_dynamic_module_callback_network_get_dynamic_metadata_bool
-    envoy_dynamic_module_callback_network_get_dynamic_metadata_number
-    envoy_dynamic_module_callback_network_get_dynamic_metadata_string
-    envoy_dynamic_module_callback_network_get_filter_state_bytes
-    envoy_dynamic_module_callback_network_get_filter_state_typed
-    envoy_dynamic_module_callback_network_get_socket_option_bytes
-    envoy_dynamic_module_callback_network_get_socket_option_int
-    envoy_dynamic_module_callback_network_get_socket_options
-    envoy_dynamic_module_callback_network_get_socket_options_size
-    envoy_dynamic_module_callback_network_set_dynamic_metadata_bool
-    envoy_dynamic_module_callback_network_set_dynamic_metadata_number
-    envoy_dynamic_module_callback_network_set_dynamic_metadata_string
-    envoy_dynamic_module_callback_network_set_dynamic_metadata_string_batch
-    envoy_dynamic_module_callback_network_set_filter_state_bytes
-    envoy_dynamic_module_callback_network_set_filter_state_typed
-    envoy_dynamic_module_callback_network_set_socket_option_bytes
-    envoy_dynamic_module_callback_network_set_socket_option_int
     envoy_dynamic_module_callback_route_specifier_add_request_header
     envoy_dynamic_module_callback_route_specifier_add_response_header
     envoy_dynamic_module_callback_route_specifier_config_decrement_gauge

@@ -106,7 +106,7 @@ fn route_count(chain: &std::sync::Arc<postrider_worker::ChainPlan>) -> usize {
     use postrider_worker::HandlerPlan;
     match &chain.handler {
         HandlerPlan::Http(http) => http.routes.table.route_count(),
-        HandlerPlan::Tcp(_) | HandlerPlan::Echo | HandlerPlan::Say(_) => 0,
+        HandlerPlan::Tcp(_) | HandlerPlan::Echo | HandlerPlan::Say(_) | HandlerPlan::Filters => 0,
     }
 }
 

@@ -306,12 +306,12 @@ impl<'a> Loader<'a> {
 const CONTROL: u32 = u32::MAX;
 
 fn stat_prefixes(snapshot: &Snapshot) -> HashSet<String> {
-    use postrider_model::ConnectionHandler::{Echo, Http, Say, Tcp};
+    use postrider_model::ConnectionHandler::{Echo, Filters, Http, Say, Tcp};
     let chains = snapshot.listeners.iter().flat_map(|l| l.filter_chains.iter().chain(&l.default_filter_chain));
     let prefix = |chain: &Arc<postrider_model::FilterChain>| match &chain.handler {
         Http(http) => Some(scope_of_address(&http.stat_prefix)),
         Tcp(tcp) => Some(scope_of_address(&tcp.stat_prefix)),
-        Echo | Say(_) => None,
+        Echo | Say(_) | Filters => None,
     };
     chains.filter_map(prefix).collect()
 }

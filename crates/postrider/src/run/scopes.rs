@@ -55,7 +55,7 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
                 ConnectionHandler::Tcp(tcp) => {
                     scopes.push(KnownScope::new(&sets::tcp::SET, scope_of_address(&tcp.stat_prefix)));
                 }
-                ConnectionHandler::Echo | ConnectionHandler::Say(_) => {}
+                ConnectionHandler::Echo | ConnectionHandler::Say(_) | ConnectionHandler::Filters => {}
             }
         }
         scopes.push(KnownScope::new(&sets::listener::SET, prefix));

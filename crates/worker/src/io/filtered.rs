@@ -6,6 +6,7 @@
 //! ```
 //!
 //! A write is answered once the client took all that filters made of it, so that nothing waits here when a connection ends.
+//! What filters want beside that (see `wishes`) is done when the hook that wanted it has returned.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -13,11 +14,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use postrider_filter_api::{
-    ClosedBy, Connection, ConnectionControl, ConnectionHandle, Host, MAX_NETWORK_FILTERS, NetworkFilter,
+    ClosedBy, Connection, ConnectionControl, ConnectionHandle, Ending, Host, MAX_NETWORK_FILTERS, NetworkFilter,
     NetworkSession, Passage, StreamInfo,
 };
 
 use super::Io;
+
+mod wishes;
 
 /// What one read from the client may bring.
 const READ_BYTES: usize = 16 * 1024;
@@ -31,15 +34,33 @@ pub(crate) struct Filtered {
     host: Rc<dyn Host>,
     received: Direction,
     sent: Direction,
-    /// Bytes that may be held in one direction.
-    limit: usize,
-    /// The client may end its side and still hear ours.
-    half_closes: bool,
+    service: Service,
+    /// Whoever serves the connection may know of it: no filter holds it back.
+    begun: bool,
     /// What a write took that is not answered yet.
     taken: Option<usize>,
+    /// A filter wants the connection ended.
+    ending: Option<Ending>,
+    /// The client heard that nothing follows.
+    finished: bool,
     closed_by: ClosedBy,
     /// Filters were told of the connection.
     started: bool,
+    /// Wishes that are being done, one within the other.
+    nested: u32,
+}
+
+/// What is served behind the filters, and how much of the connection they may hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Service {
+    /// Bytes that may be held in one direction.
+    pub(crate) limit: usize,
+    /// The client may end its side and still hear ours.
+    pub(crate) half_closes: bool,
+    /// Nobody reads but the filters: what they leave stays with them.
+    pub(crate) ends_here: bool,
+    /// As in Envoy, a TCP proxy reads nothing before it knows of the connection.
+    pub(crate) reads_late: bool,
 }
 
 struct Placed {
@@ -82,11 +103,7 @@ impl Direction {
         } else {
             self.ready.append(&mut self.held);
         }
-        self.end_passed = self.ended;
-    }
-
-    fn has_news(&self) -> bool {
-        !self.held.is_empty() || (self.ended && !self.end_passed)
+        self.end_passed |= self.ended;
     }
 }
 
@@ -98,22 +115,28 @@ impl Filtered {
         info: StreamInfo,
         server_name: Option<&str>,
         host: Rc<dyn Host>,
-        (limit, half_closes): (usize, bool),
+        service: Service,
     ) -> Filtered {
+        let control = ConnectionControl::default();
+        control.limit.set(service.limit);
+        control.half_closes.set(service.half_closes);
         Filtered {
             inner,
             sessions: Vec::new(),
-            control: Rc::default(),
+            control: Rc::new(control),
             info,
             server_name: server_name.map(str::to_owned),
             host,
             received: Direction { held: ahead.to_vec(), ..Direction::default() },
             sent: Direction::default(),
-            limit: limit.max(READ_BYTES),
-            half_closes,
+            service,
+            begun: false,
             taken: None,
+            ending: None,
+            finished: false,
             closed_by: ClosedBy::Proxy,
             started: false,
+            nested: 0,
         }
     }
 
@@ -142,7 +165,7 @@ impl Filtered {
     }
 
     fn has_begun(&self) -> bool {
-        self.sessions.iter().all(|placed| placed.began)
+        self.begun || self.service.ends_here
     }
 
     /// What is received, through the filters; 0 is the end of the stream.
@@ -161,27 +184,47 @@ impl Filtered {
         self.poll_until(cx, |filtered| !filtered.received.rest().is_empty() || filtered.received.end_passed)
     }
 
+    /// Ready when both sides ended, where nobody but the filters serves the connection.
+    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_until(cx, |filtered| {
+            filtered.received.end_passed || filtered.received.ended && (filtered.finished || !filtered.half_closes())
+        })
+    }
+
+    fn half_closes(&self) -> bool {
+        self.control.half_closes.get()
+    }
+
+    /// Bytes that may be held in one direction.
+    fn limit(&self) -> usize {
+        self.control.limit.get().max(READ_BYTES)
+    }
+
     /// Reads and shows filters what comes until `done`.
     fn poll_until(&mut self, cx: &mut Context<'_>, done: impl Fn(&Filtered) -> bool) -> Poll<io::Result<()>> {
         loop {
             self.control.watch(cx.waker());
+            self.attend();
             if let Some(place) = self.control.take_continued()
-                && !self.control.is_closed()
+                && self.ending.is_none()
             {
                 if let Some(placed) = self.sessions.get_mut(place) {
                     placed.began = true;
                 }
                 self.receive(place + 1);
             }
-            if self.control.is_closed() {
-                // What was let through before is still sent.
-                ready!(self.poll_flush(cx))?;
+            if let Some(ending) = self.ending {
+                ready!(self.poll_end(cx, ending))?;
                 return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
+            }
+            if self.sends_by_itself() {
+                self.poll_aside(cx)?;
             }
             if done(self) {
                 return Poll::Ready(Ok(()));
             }
-            if self.received.ended || self.received.held.len() >= self.limit {
+            let is_held = self.service.reads_late && !self.begun || !self.control.reads();
+            if is_held || self.received.ended || self.received.held.len() >= self.limit() {
                 return Poll::Pending;
             }
             ready!(self.poll_receive(cx))?;
@@ -203,14 +246,15 @@ impl Filtered {
         match ready!(read) {
             Ok(0) => {
                 self.received.ended = true;
-                if !self.half_closes || self.sent.ended {
+                if !self.half_closes() || self.sent.ended {
                     self.closed_by = ClosedBy::Client;
                 }
-                if !self.half_closes {
+                if !self.half_closes() {
                     // It hears nothing any more: what was held goes nowhere, and nobody asks filters about the end.
                     self.received.held.clear();
                     self.received.end_passed = true;
                     self.sessions.iter_mut().for_each(|placed| placed.began = true);
+                    self.begun = true;
                 }
                 Poll::Ready(Ok(()))
             }
@@ -225,42 +269,79 @@ impl Filtered {
         }
     }
 
+    /// Calls a filter, and does what it wants.
+    fn call<T>(
+        &mut self,
+        place: usize,
+        hook: impl FnOnce(&mut dyn NetworkSession, &mut Connection<'_>) -> T,
+    ) -> Option<T> {
+        let Filtered { sessions, info, server_name, host, .. } = self;
+        let Placed { session, handle, .. } = sessions.get_mut(place)?;
+        let connection = &mut Connection { info, server_name: server_name.as_deref(), handle, host: &**host };
+        let answer = hook(&mut **session, connection);
+        if self.control.has_wishes() {
+            self.perform();
+        }
+        Some(answer)
+    }
+
     /// Shows filters, from that one on, what is held of what came, and lets it through if all of them do.
     fn receive(&mut self, first: usize) {
-        let Filtered { sessions, control, info, server_name, host, received, .. } = self;
-        for Placed { session, handle, began } in sessions.iter_mut().skip(first) {
-            let connection = &mut Connection { info, server_name: server_name.as_deref(), handle, host: &**host };
-            if !std::mem::replace(began, true)
-                && (session.on_connection(connection) == Passage::Stop || control.is_closed())
-            {
-                return;
+        let mut data = std::mem::take(&mut self.received.held);
+        let end = self.received.ended && !self.received.end_passed;
+        let passed = self.pass_received(first, &mut data, end);
+        self.received.held = data;
+        self.begun |= passed;
+        if passed && !self.service.ends_here {
+            self.received.let_through();
+        }
+    }
+
+    /// Whether all filters from that one on let it pass.
+    fn pass_received(&mut self, first: usize, data: &mut Vec<u8>, end: bool) -> bool {
+        for place in first..self.sessions.len() {
+            let began = self.sessions.get_mut(place).is_none_or(|placed| std::mem::replace(&mut placed.began, true));
+            if !began {
+                let passage = self.call(place, |session, connection| session.on_connection(connection));
+                if passage == Some(Passage::Stop) || self.ending.is_some() {
+                    return false;
+                }
             }
-            if received.has_news()
-                && (session.on_received(connection, &mut received.held, received.ended) == Passage::Stop
-                    || control.is_closed())
-            {
-                return;
+            if !data.is_empty() || end {
+                let passage = self.call(place, |session, connection| session.on_received(connection, data, end));
+                if passage == Some(Passage::Stop) || self.ending.is_some() {
+                    return false;
+                }
             }
         }
-        received.let_through();
+        true
     }
 
     /// Sends `parts`, through the filters.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, parts: &[&[u8]]) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.poll_flush(cx))?;
+            self.attend();
+            match self.ending {
+                None => ready!(self.poll_flush(cx))?,
+                Some(ending) => ready!(self.poll_end(cx, ending))?,
+            }
             if let Some(taken) = self.taken.take() {
                 return Poll::Ready(Ok(taken));
             }
-            if self.control.is_closed() {
+            if self.ending.is_some() {
                 return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
             }
-            if self.sent.held.len() >= self.limit {
+            let length = parts.iter().map(|part| part.len()).sum();
+            if self.sent.end_passed {
+                // A filter told the client that nothing follows.
+                return Poll::Ready(Ok(length));
+            }
+            if self.sent.held.len() >= self.limit() {
                 self.control.watch(cx.waker());
                 return Poll::Pending;
             }
             parts.iter().for_each(|part| self.sent.held.extend_from_slice(part));
-            self.taken = Some(parts.iter().map(|part| part.len()).sum());
+            self.taken = Some(length);
             self.send();
         }
     }
@@ -268,30 +349,41 @@ impl Filtered {
     /// Tells the client that nothing follows, if the filters let that through.
     pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flush(cx))?;
-        if !std::mem::replace(&mut self.sent.ended, true) && !self.control.is_closed() {
+        if !std::mem::replace(&mut self.sent.ended, true) && self.ending.is_none() {
             self.send();
             ready!(self.poll_flush(cx))?;
         }
-        if self.sent.end_passed || self.control.is_closed() {
-            return self.inner.poll_finish(cx);
+        if self.sent.end_passed || self.ending.is_some() {
+            let done = ready!(self.inner.poll_finish(cx));
+            self.finished = true;
+            return Poll::Ready(done);
         }
         Poll::Ready(Ok(()))
     }
 
     fn send(&mut self) {
-        let Filtered { sessions, control, info, server_name, host, sent, .. } = self;
-        for Placed { session, handle, .. } in sessions.iter_mut().rev() {
-            let connection = &mut Connection { info, server_name: server_name.as_deref(), handle, host: &**host };
-            if session.on_sent(connection, &mut sent.held, sent.ended) == Passage::Stop || control.is_closed() {
-                return;
-            }
+        let mut data = std::mem::take(&mut self.sent.held);
+        let passed = self.pass_sent(self.sessions.len(), &mut data, self.sent.ended);
+        self.sent.held = data;
+        if passed {
+            self.sent.let_through();
         }
-        sent.let_through();
+    }
+
+    /// Whether all filters in front of that place let it pass.
+    fn pass_sent(&mut self, below: usize, data: &mut Vec<u8>, end: bool) -> bool {
+        (0..below.min(self.sessions.len())).rev().all(|place| {
+            let passage = self.call(place, |session, connection| session.on_sent(connection, data, end));
+            passage != Some(Passage::Stop) && self.ending.is_none()
+        })
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.sent.rest().is_empty() {
-            let written = ready!(self.inner.poll_write(cx, self.sent.rest()));
+            let Poll::Ready(written) = self.inner.poll_write(cx, self.sent.rest()) else {
+                self.weigh();
+                return Poll::Pending;
+            };
             match written {
                 Ok(count @ 1..) => {
                     self.info.bytes_sent += count as u64;
@@ -303,6 +395,9 @@ impl Filtered {
                     return Poll::Ready(Err(error));
                 }
             }
+        }
+        if self.control.congested.get() {
+            self.weigh();
         }
         Poll::Ready(Ok(()))
     }
@@ -331,6 +426,9 @@ impl Filtered {
         info.metadata.clone_from(&self.info.metadata);
         for (name, value) in &self.info.filter_state {
             info.set_state(name, value.clone());
+        }
+        if !self.info.termination_details.is_empty() {
+            info.termination_details.clone_from(&self.info.termination_details);
         }
         for shared in &self.info.shared {
             if !info.shared.iter().any(|known| Rc::ptr_eq(known, shared)) {

@@ -13,8 +13,10 @@ const HTTP: &str = "envoy.extensions.filters.network.http_connection_manager.v3.
 const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const ECHO: &str = "envoy.extensions.filters.network.echo.v3.Echo";
 const RESPONSE: &str = "envoy.extensions.filters.network.direct_response.v3.Config";
+const MODULE: &str = "envoy.extensions.filters.network.dynamic_modules.v3.DynamicModuleNetworkFilter";
 /// Filters of the registry that look at a connection before it is served, or at its bytes.
-const GUARDS: [&str; 4] = [
+const GUARDS: [&str; 5] = [
+    MODULE,
     "envoy.extensions.filters.network.rbac.v3.RBAC",
     "envoy.extensions.filters.network.set_filter_state.v3.Config",
     "envoy.extensions.filters.network.sni_cluster.v3.SniCluster",
@@ -49,6 +51,8 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
         let last = index + 1 == filters.len();
         let is_guard = GUARDS.contains(&any.type_name) && cx.kinds.known(any.type_name);
         if [LIMIT, RATE].contains(&any.type_name) || is_guard {
+            // It answers by itself.
+            let serves = any.type_name == MODULE && config.bool("terminal_filter");
             if is_guard {
                 guards.push(guard(cx, filter, &any));
             } else if any.type_name == LIMIT {
@@ -56,7 +60,10 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
             } else {
                 limits.extend(rate(cx, config).map(ChainLimit::Rate));
             }
-            if last {
+            if serves {
+                handler = Some(ConnectionHandler::Filters);
+                not_last(cx, filter, last);
+            } else if last {
                 let text = "this filter serves no connection: behind it stands one that does, such as `tcp_proxy`";
                 cx.error(filter, "name", "not-terminal", text);
             }
@@ -66,13 +73,18 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
             cx.refuse_extension(filter, "typed_config", &any);
             continue;
         };
-        if !last {
-            let text = "this filter ends the chain, so it must be the last one";
-            cx.error(filter, "name", "terminal-not-last", text);
-        }
+        not_last(cx, filter, last);
         handler = built;
     }
     (limits, guards, handler)
+}
+
+/// A filter that serves the connection may only be the last one.
+fn not_last(cx: &mut Lowering<'_>, filter: &Reader<'_>, last: bool) {
+    if !last {
+        let text = "this filter ends the chain, so it must be the last one";
+        cx.error(filter, "name", "terminal-not-last", text);
+    }
 }
 
 /// Limits, filters that look at a connection first, and the one that serves it.

@@ -120,7 +120,7 @@ pub(super) unsafe fn call(
     // SAFETY: as above.
     match unsafe { request(policy, cluster, headers, count, body, timeout) } {
         // As in Envoy, nothing is begun that nobody could answer.
-        Ok(request) if has_no_hosts(instance, &request.cluster) => answer::CANNOT_CREATE,
+        Ok(request) if has_no_hosts(&*instance.place.host, &request.cluster) => answer::CANNOT_CREATE,
         Ok(request) => {
             let number = next(instance);
             // SAFETY: as above.
@@ -131,8 +131,8 @@ pub(super) unsafe fn call(
     }
 }
 
-fn has_no_hosts(instance: &Instance, cluster: &str) -> bool {
-    instance.place.host.cluster_health(cluster).is_some_and(|health| health.all == 0)
+pub(super) fn has_no_hosts(host: &dyn Host, cluster: &str) -> bool {
+    host.cluster_health(cluster).is_some_and(|health| health.all == 0)
 }
 
 /// A request that may come in pieces, and whose answer is told in pieces.

@@ -30,7 +30,7 @@ pub(super) unsafe fn call(
     // SAFETY: as above.
     unsafe { put(id, number) };
     let weak = config.weak();
-    config.call(Box::new(move |host| {
+    config.reach.call(Box::new(move |host| {
         let done = Box::new(move |outcome| {
             let Some(config) = weak.upgrade() else { return };
             let Some(done) = config.entries.config_callout_done else { return };

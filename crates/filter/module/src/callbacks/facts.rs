@@ -20,7 +20,8 @@ pub(super) unsafe fn text(handle: StreamRef, attribute: c_int, out: *mut Buffer)
         let stream = unsafe { instance.stream() };
         let stream = stream.as_deref();
         let route = || of_route(instance, stream?, attribute);
-        of_messages(stream, attribute).or_else(|| of_stream(instance, info, attribute)).or_else(route)
+        let known = || of_stream(&|text| instance.lend(text), info, attribute);
+        of_messages(stream, attribute).or_else(known).or_else(route)
     });
     // SAFETY: as above.
     found.map(|found| unsafe { put(out, found) }).is_some()
@@ -52,10 +53,11 @@ fn of_route(instance: &Instance, stream: &Stream<'_>, attribute: c_int) -> Optio
     (attribute == 57).then(|| stream.cluster()).flatten().map(|name| instance.lend(name.as_bytes()))
 }
 
-fn of_stream(instance: &Instance, info: &StreamInfo, attribute: c_int) -> Option<Buffer> {
+/// What is known of any stream or connection; `lend` keeps what lies nowhere else.
+pub(super) fn of_stream(lend: &dyn Fn(String) -> Buffer, info: &StreamInfo, attribute: c_int) -> Option<Buffer> {
     let lent = |text: &str| Some(Buffer::of(text.as_bytes()));
-    let address = |address: Option<SocketAddr>| Some(instance.lend(address?.to_string()));
-    let first = |values: Vec<String>| Some(instance.lend(values.into_iter().next()?));
+    let address = |address: Option<SocketAddr>| Some(lend(address?.to_string()));
+    let first = |values: Vec<String>| Some(lend(values.into_iter().next()?));
     let of_us = |part| info.tls.as_deref().map(|session| session.of_us(part)).unwrap_or_default();
     let of_peer = |part| info.tls.as_deref().map(|session| session.of_peer(part)).unwrap_or_default();
     let of_us_there = |part| info.upstream_tls.as_deref().map(|session| session.of_us(part)).unwrap_or_default();
@@ -97,38 +99,40 @@ fn of_stream(instance: &Instance, info: &StreamInfo, attribute: c_int) -> Option
 /// Whole numbers.
 pub(super) unsafe fn number(handle: StreamRef, attribute: c_int, out: *mut u64) -> bool {
     // SAFETY: as in `text`.
-    let found = unsafe { instance(handle) }.and_then(|instance| {
-        let info = instance.info()?;
-        let port = |address: Option<SocketAddr>| Some(u64::from(address?.port()));
-        match attribute {
-            13 => Some(info.bytes_received),
-            14 => Some(info.bytes_received + info.request_head_bytes),
-            15 if info.status != 0 => Some(u64::from(info.status)),
-            17 => Some(u64::from(info.flags.bits())),
-            21 => Some(info.bytes_sent),
-            22 => Some(info.bytes_sent + info.response_head_bytes),
-            25 => port(info.downstream_remote),
-            27 => port(info.downstream_local),
-            28 => Some(info.connection_id),
-            42 => info.upstream_remote.as_deref()?.rsplit_once(':')?.1.parse().ok(),
-            53 => Some(u64::from(info.upstream_attempts)),
-            _ => None,
-        }
-    });
+    let found = unsafe { instance(handle) }.and_then(|instance| number_of(instance.info()?, attribute));
     // SAFETY: as above.
     found.map(|found| unsafe { put(out, found) }).is_some()
 }
 
 pub(super) unsafe fn truth(handle: StreamRef, attribute: c_int, out: *mut bool) -> bool {
     // SAFETY: as in `text`.
-    let found = unsafe { instance(handle) }.and_then(|instance| {
-        let info = instance.info()?;
-        match attribute {
-            29 => Some(info.tls.as_deref().is_some_and(|session| session.peer.is_some())),
-            67 => Some(info.is_health_check),
-            _ => None,
-        }
-    });
+    let found = unsafe { instance(handle) }.and_then(|instance| truth_of(instance.info()?, attribute));
     // SAFETY: as above.
     found.map(|found| unsafe { put(out, found) }).is_some()
+}
+
+pub(super) fn number_of(info: &StreamInfo, attribute: c_int) -> Option<u64> {
+    let port = |address: Option<SocketAddr>| Some(u64::from(address?.port()));
+    match attribute {
+        13 => Some(info.bytes_received),
+        14 => Some(info.bytes_received + info.request_head_bytes),
+        15 if info.status != 0 => Some(u64::from(info.status)),
+        17 => Some(u64::from(info.flags.bits())),
+        21 => Some(info.bytes_sent),
+        22 => Some(info.bytes_sent + info.response_head_bytes),
+        25 => port(info.downstream_remote),
+        27 => port(info.downstream_local),
+        28 => Some(info.connection_id),
+        42 => info.upstream_remote.as_deref()?.rsplit_once(':')?.1.parse().ok(),
+        53 => Some(u64::from(info.upstream_attempts)),
+        _ => None,
+    }
+}
+
+pub(super) fn truth_of(info: &StreamInfo, attribute: c_int) -> Option<bool> {
+    match attribute {
+        29 => Some(info.tls.as_deref()?.peer.is_some()),
+        67 => Some(info.is_health_check),
+        _ => None,
+    }
 }

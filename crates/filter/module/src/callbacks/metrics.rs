@@ -62,7 +62,9 @@ unsafe fn define(
     unsafe { number(&config.definitions, Defined { sort, name: text(&name), labels }, out) }
 }
 
-unsafe fn number(definitions: &Definitions, defined: Defined, out: *mut usize) -> c_int {
+/// # Safety
+/// There is room for a number.
+pub(super) unsafe fn number(definitions: &Definitions, defined: Defined, out: *mut usize) -> c_int {
     match definitions.define(defined) {
         Some(id) => {
             // SAFETY: as above.
@@ -84,7 +86,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    fn fits(self, sort: Sort) -> bool {
+    pub(super) fn fits(self, sort: Sort) -> bool {
         match self {
             Change::Increment => sort == Sort::Counter,
             Change::Increase | Change::Decrease | Change::Set => sort == Sort::Gauge,
@@ -141,7 +143,7 @@ unsafe fn change(
     }
 }
 
-fn count_on(metrics: &Metrics, change: Change, sort: Sort, name: &str, value: u64) {
+pub(super) fn count_on(metrics: &Metrics, change: Change, sort: Sort, name: &str, value: u64) {
     // Beyond the most names that there may be, nothing is counted.
     if let Some(id) = metrics.define(sort, name) {
         metrics.with(id, |named| change.apply(named, value));

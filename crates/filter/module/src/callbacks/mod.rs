@@ -4,10 +4,41 @@
 //! Each takes the pointer that the module got with its stream or its configuration. Bytes that they hand out lie in the
 //! message or in the instance, until the hook ends or something changes.
 
+/// Functions that take the pointer to something of the proxy's, of that type; without it they find nothing.
+macro_rules! about {
+    ($(#[$about:meta])* $names:ident: $of:ty; $($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty = $act:expr;)*) => {
+        $(#[$about])*
+        pub(crate) static $names: &[&str] = &[$(stringify!($name)),*];
+
+        $(
+            /// # Safety
+            /// The arguments are what the interface says for the function of this name.
+            // SAFETY: nothing else in the executable has a name of the interface.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(handle: *mut std::ffi::c_void, $($argument: $kind),*) -> $answer {
+                // SAFETY: by the contract above: what it points to is there, and places have room for what is put there.
+                unsafe {
+                    let act: fn(&$of, $($kind),*) -> $answer = $act;
+                    match handle.cast::<$of>().cast_const().as_ref() {
+                        Some(known) => act(known, $($argument),*),
+                        None => Default::default(),
+                    }
+                }
+            }
+        )*
+
+        const _: () = {
+            #[used]
+            static KEPT: &[Symbol] = &[$(Symbol($name as *const ())),*];
+        };
+    };
+}
+
 mod absent;
 mod bodies;
 mod calls;
 mod configs;
+mod connections;
 mod facts;
 mod fields;
 mod metadata;
@@ -22,8 +53,10 @@ use std::ffi::{c_char, c_int, c_void};
 
 pub(crate) use absent::ABSENT;
 pub(crate) use calls::Pending;
+pub(crate) use connections::{OF_CONNECTIONS, OF_NETWORK_CONFIGS};
 pub use process::{set_concurrency, set_validating};
 pub(crate) use records::OF_RECORDS;
+pub(crate) use schedule::{ConfigEvents, Scheduled};
 
 use crate::abi::{Buffer, ConfigRef, Header, Own, StreamRef};
 use crate::config::Config;
@@ -52,6 +85,13 @@ unsafe fn put<T>(out: *mut T, value: T) {
         // SAFETY: by the contract above.
         unsafe { out.write(value) };
     }
+}
+
+/// # Safety
+/// As for [`put`].
+unsafe fn give<T>(out: *mut T, found: Option<T>) -> bool {
+    // SAFETY: by the contract above.
+    found.map(|found| unsafe { put(out, found) }).is_some()
 }
 
 /// A function's address, so that nothing between here and the executable drops it.
@@ -230,6 +270,14 @@ exported! {
     envoy_dynamic_module_callback_http_filter_config_scheduler_commit
         = schedule::commit_config(scheduler: *mut c_void, event: u64);
     envoy_dynamic_module_callback_http_filter_config_scheduler_delete = schedule::close_config(scheduler: *mut c_void);
+
+    envoy_dynamic_module_callback_network_filter_scheduler_commit = schedule::commit(scheduler: *mut c_void, event: u64);
+    envoy_dynamic_module_callback_network_filter_scheduler_delete = schedule::close(scheduler: *mut c_void);
+    envoy_dynamic_module_callback_network_filter_config_scheduler_new
+        = schedule::open_network_config(handle: ConfigRef) -> *mut c_void;
+    envoy_dynamic_module_callback_network_filter_config_scheduler_commit
+        = schedule::commit_config(scheduler: *mut c_void, event: u64);
+    envoy_dynamic_module_callback_network_filter_config_scheduler_delete = schedule::close_config(scheduler: *mut c_void);
 
     envoy_dynamic_module_callback_http_filter_http_callout = calls::call(
         handle: StreamRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer, timeout: u64

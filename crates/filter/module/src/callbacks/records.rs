@@ -11,8 +11,8 @@ use postrider_model::{CertificatePart, Value};
 
 use super::fields::{self, Map};
 use super::metadata::{as_bool, as_number, as_text};
-use super::{Symbol, put};
-use crate::abi::{Buffer, Header, LoggerRef, map as kind};
+use super::{Symbol, give, put};
+use crate::abi::{Buffer, Header, map as kind};
 use crate::logger::Telling;
 
 /// When the parts of a stream came and went: nanoseconds since it began, -1 for what is not known.
@@ -50,34 +50,9 @@ struct Sizes {
     wire_sent: u64,
 }
 
-macro_rules! told {
-    ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty = $act:expr;)*) => {
-        /// Their names.
-        pub(crate) static OF_RECORDS: &[&str] = &[$(stringify!($name)),*];
-
-        $(
-            /// # Safety
-            /// The arguments are what the interface says for the function of this name.
-            // SAFETY: nothing else in the executable has a name of the interface.
-            #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name(handle: LoggerRef, $($argument: $kind),*) -> $answer {
-                // SAFETY: by the contract above: the logger is there, and places have room for what is put there.
-                unsafe {
-                    let act: fn(&Telling, $($kind),*) -> $answer = $act;
-                    match handle.cast::<Telling>().cast_const().as_ref() {
-                        Some(told) => act(told, $($argument),*),
-                        None => Default::default(),
-                    }
-                }
-            }
-        )*
-
-        #[used]
-        static KEPT: &[Symbol] = &[$(Symbol($name as *const ())),*];
-    };
-}
-
-told! {
+about! {
+    /// Their names.
+    OF_RECORDS: Telling;
     envoy_dynamic_module_callback_access_logger_get_headers_size(map: c_int) -> usize
         = |told, map| headers(told, map).map_or(0, Map::count);
     envoy_dynamic_module_callback_access_logger_get_headers(map: c_int, out: *mut Header) -> bool
@@ -262,13 +237,6 @@ const UNKNOWN: i64 = -1;
 /// Whose certificate.
 const PEER: bool = true;
 const OURS: bool = false;
-
-/// # Safety
-/// There is room for a `T`.
-unsafe fn give<T>(out: *mut T, found: Option<T>) -> bool {
-    // SAFETY: by the contract above.
-    found.map(|found| unsafe { put(out, found) }).is_some()
-}
 
 fn some(text: &str) -> Option<Buffer> {
     (!text.is_empty()).then(|| Buffer::of(text.as_bytes()))

@@ -71,7 +71,10 @@ pub fn timeouts(winner: &Winner<'_>, journey: &Journey<'_>) -> Vec<(String, Opti
 pub fn tcp_clusters<'j>(journey: &'j Journey<'_>) -> impl Iterator<Item = (&'j str, u32)> {
     let tcp = journey.chain.and_then(|chain| match &chain.model.handler {
         ConnectionHandler::Tcp(tcp) => Some(tcp),
-        ConnectionHandler::Http(_) | ConnectionHandler::Echo | ConnectionHandler::Say(_) => None,
+        ConnectionHandler::Http(_)
+        | ConnectionHandler::Echo
+        | ConnectionHandler::Say(_)
+        | ConnectionHandler::Filters => None,
     });
     tcp.into_iter().flat_map(|tcp| tcp.clusters.iter().map(|cluster| (cluster.cluster.as_str(), cluster.weight)))
 }

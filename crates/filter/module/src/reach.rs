@@ -1,0 +1,68 @@
+//! How a module's configuration, which belongs to no thread, has a worker do something.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+
+use postrider_filter_api::{Host, Remote};
+
+/// Most events that wait for the first worker.
+const MAX_WAITING: usize = 10_000;
+
+type Act = Box<dyn FnOnce() + Send>;
+
+type WithHost = Box<dyn FnOnce(&dyn Host) + Send>;
+
+/// The worker that a configuration's own events run on: the first one that serves with it.
+#[derive(Default)]
+pub(crate) struct Reach(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    remote: Option<Remote>,
+    waiting: Vec<Act>,
+}
+
+thread_local! {
+    /// What this worker does for configurations.
+    static HOST: RefCell<Option<Rc<dyn Host>>> = const { RefCell::new(None) };
+}
+
+impl Reach {
+    /// A worker serves with the configuration: the first one runs what it does by itself.
+    pub(crate) fn serve(&self, host: &Rc<dyn Host>) {
+        HOST.with_borrow_mut(|known| *known = Some(host.clone()));
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.remote.is_none() {
+            let remote = host.remote();
+            // It is the calling worker's own, which is there.
+            for act in known.waiting.drain(..) {
+                let _ = remote.post(act);
+            }
+            known.remote = Some(remote);
+        }
+    }
+
+    /// Has a worker do something, as soon as there is one.
+    pub(crate) fn post(&self, act: Act) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &known.remote {
+            // The process ends when its workers do: nobody misses it.
+            Some(remote) => {
+                let _ = remote.post(act);
+            }
+            None if known.waiting.len() < MAX_WAITING => known.waiting.push(act),
+            None => {}
+        }
+    }
+
+    /// The same with the worker's services.
+    pub(crate) fn call(&self, act: WithHost) {
+        self.post(Box::new(move || {
+            let host = HOST.with_borrow(Clone::clone);
+            if let Some(host) = host {
+                act(&*host);
+            }
+        }));
+    }
+}

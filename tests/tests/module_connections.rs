@@ -1,0 +1,291 @@
+//! Native modules as filters of connections, as Envoy has them: the same shared object in both.
+
+use std::path::Path;
+
+use postrider_tests::kit::config::{extension, file_access_log, http_filter, tcp_filter};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, proxy, wait_until};
+use postrider_tests::modules::{connections, script};
+use postrider_tests::{get, postrider_only};
+use serde_json::{Value, json};
+
+const TYPE: &str = "filters.network.dynamic_modules.v3.DynamicModuleNetworkFilter";
+
+/// A filter of that module's.
+fn of(module: &Path, name: &str, config: &str, terminal: bool) -> Value {
+    let fields = json!({
+        "dynamic_module_config": {"module": {"local": {"filename": module}}}, "filter_name": name,
+        "filter_config": {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": config},
+        "terminal_filter": terminal,
+    });
+    extension("envoy.filters.network.dynamic_modules", TYPE, fields)
+}
+
+fn module(name: &str) -> Value {
+    of(connections(), name, "", false)
+}
+
+/// A listener with these filters.
+struct Line {
+    proxy: Proxy,
+    origin: Origin,
+}
+
+impl Line {
+    fn of(filters: &[Value]) -> Line {
+        let origin = Origin::tcp_echo("");
+        let fields = json!({"filter_chains": [{"filters": filters}], "per_connection_buffer_limit_bytes": 100_000});
+        let config = Config::new().listener("tcp", fields).cluster("origin", &[origin.address]);
+        Line { proxy: Proxy::start(&config), origin }
+    }
+
+    /// In front of a TCP proxy.
+    fn carried(filters: &[Value]) -> Line {
+        let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "origin"}));
+        Line::of(&[filters, &[tcp]].concat())
+    }
+
+    /// With the script alone.
+    fn served() -> Line {
+        Line::of(&[of(connections(), "script", "", true)])
+    }
+
+    fn client(&self) -> RawClient {
+        RawClient::connect(self.proxy.address("tcp"))
+    }
+
+    fn counted(&self, name: &str) -> u64 {
+        self.proxy.stats().value(&format!("dynamicmodulescustom.{name}"))
+    }
+}
+
+/// What the client hears up to the end of the line.
+fn line(client: &mut RawClient) -> String {
+    let mut line = String::new();
+    loop {
+        match client.read_exact(1).unwrap()[0] {
+            b'\n' => return line,
+            byte => line.push(char::from(byte)),
+        }
+    }
+}
+
+fn ask(client: &mut RawClient, command: &str) -> String {
+    client.send(format!("!{command}\n"));
+    line(client)
+}
+
+#[test]
+fn bytes_are_seen_and_changed_both_ways() {
+    let site = Line::carried(&[module("loud")]);
+    let mut client = site.client();
+    client.send("hello");
+    assert_eq!(client.read_exact(7).unwrap(), b"[HELLO]");
+    assert_eq!(site.origin.bytes(0), b"HELLO");
+    client.half_close();
+    assert!(client.closed());
+    wait_until("the end", || site.counted("by_proxy") == 1);
+    assert_eq!((site.counted("by_client"), site.counted("connected")), (0, 1));
+}
+
+#[test]
+fn what_is_stopped_comes_again_with_what_follows() {
+    let site = Line::carried(&[module("eights"), module("loud")]);
+    let mut client = site.client();
+    client.send("one");
+    site.origin.wait_connections(1);
+    client.send("two34");
+    assert_eq!(client.read_exact(10).unwrap(), b"[ONETWO34]");
+}
+
+#[test]
+fn a_module_serves_connections_by_itself() {
+    let site = Line::served();
+    let mut client = site.client();
+    assert_eq!(ask(&mut client, "say hello"), "hello");
+    assert_eq!(
+        ask(&mut client, "facts"),
+        "remote=here direct=here own=here same=1 tls=0 name=none subject=none uris=0 dns=0 upstream=none/0 \
+         cluster=none host=0 state=0 reads=1 half=0 limit=100000 full=0 held=0 worker=0 address=1 number=1 mutual=0/0 \
+         secure=00"
+    );
+    assert_eq!(ask(&mut client, "note"), "value two 2.5 1 1 kept kept 0 0");
+    assert_eq!(ask(&mut client, "reading"), "3112");
+    // What it does not take stays with it.
+    client.send("!later\nfive!");
+    assert_eq!(line(&mut client), "event 7 held 5");
+    drop(client);
+    wait_until("the end", || site.counted("by_client") == 1);
+}
+
+#[test]
+fn bytes_of_a_module_s_own_go_both_ways() {
+    // The last filter sees first what goes to the client.
+    let site = Line::carried(&[module("loud"), module("script"), module("loud")]);
+    let mut client = site.client();
+    client.send("!say a\n");
+    assert_eq!(client.read_exact(6).unwrap(), b"[[A\n]]");
+    client.send("!back a\n");
+    assert_eq!(client.read_exact(4).unwrap(), b"[A\n]");
+    client.send("!forth a\n");
+    assert_eq!(client.read_exact(6).unwrap(), b"[[A\n]]");
+    assert_eq!(site.origin.bytes(0), b"A\n");
+}
+
+#[test]
+fn a_filter_that_holds_a_connection_back_chooses_its_cluster() {
+    let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "nowhere"}));
+    let site = Line::of(&[of(connections(), "script", "wait", false), tcp]);
+    let mut client = site.client();
+    client.send("through");
+    assert_eq!(client.read_exact(7).unwrap(), b"through");
+    let facts = ask(&mut client, "facts");
+    assert!(facts.contains("upstream=here/1 cluster=origin host=0"), "{facts}");
+}
+
+#[test]
+fn what_serves_a_connection_that_is_held_back_begins_when_something_passes() {
+    let echo = extension("envoy.filters.network.echo", "filters.network.echo.v3.Echo", json!({}));
+    let site = Line::of(&[of(connections(), "script", "pass", false), echo]);
+    let mut client = site.client();
+    assert_eq!(ask(&mut client, "say first"), "first");
+    client.send("through");
+    assert_eq!(client.read_exact(7).unwrap(), b"through");
+}
+
+#[test]
+fn a_module_hears_of_threads_and_calls() {
+    let origin = Origin::fixed("HTTP/1.1 201 Made\r\ncontent-length: 3\r\n\r\nyes");
+    let config = Config::new()
+        .listener("tcp", json!({"filter_chains": [{"filters": [of(connections(), "script", "", true)]}]}))
+        .cluster("origin", &[origin.address])
+        .cluster("empty", &[]);
+    let site = Line { proxy: Proxy::start(&config), origin };
+    let mut client = site.client();
+    assert_eq!(ask(&mut client, "later"), "event 7 held 0");
+    assert_eq!(ask(&mut client, "call origin /x"), "call 0");
+    assert_eq!(line(&mut client), "done 0 201 yes");
+    assert_eq!(site.origin.requests()[0].target, "/x");
+    for (command, answer) in [("origin none", "call 1"), ("nowhere /x", "call 2"), ("empty /x", "call 4")] {
+        assert_eq!(ask(&mut client, &format!("call {command}")), answer);
+    }
+    assert_eq!(ask(&mut client, "hosts origin"), "1 1 1 0 0");
+    assert_eq!(ask(&mut client, "hosts nowhere"), "0 9 9 9 0");
+    assert_eq!(ask(&mut client, "deaf"), "event 7 held 0");
+    assert_eq!(ask(&mut client, "gauge"), "1");
+    assert_eq!((site.counted("level"), site.counted("lines")), (7, 9));
+    client.send("!background\n");
+    wait_until("the configuration's event", || site.counted("heard") == 3);
+    wait_until("its gauge", || site.counted("level") == 11);
+}
+
+#[test]
+fn a_module_ends_connections() {
+    for kind in ["0", "1", "2"] {
+        let site = Line::served();
+        let mut client = site.client();
+        client.send(format!("!close {kind}\n"));
+        assert_eq!(client.read_to_end().unwrap(), b"bye\n", "{kind}");
+        wait_until("the end", || site.counted("by_proxy") == 1);
+    }
+    let site = Line::served();
+    let mut client = site.client();
+    client.send("!close 4\n");
+    assert!(client.read_exact(5).is_err());
+    wait_until("the end", || site.counted("by_proxy") == 1);
+}
+
+#[test]
+fn a_module_ends_its_side_and_still_hears() {
+    let site = Line::served();
+    let mut client = site.client();
+    client.send("!half\n!finish\n");
+    assert_eq!(client.read_to_end().unwrap(), b"last\n");
+    client.send("!background\n");
+    wait_until("what came behind the end", || site.counted("heard") == 3);
+    client.half_close();
+    wait_until("the end", || site.counted("by_client") == 1);
+}
+
+#[test]
+fn what_the_client_does_not_take_is_told() {
+    let site = Line::served();
+    let mut client = site.client();
+    client.send("!flood 20000000\n");
+    wait_until("much to wait", || site.counted("above") == 1);
+    assert_eq!(site.counted("below"), 0);
+    client.read_exact(20_000_000).unwrap();
+    wait_until("less to wait", || site.counted("below") == 1);
+    assert_eq!(ask(&mut client, "say on"), "on");
+}
+
+#[test]
+fn logs_know_what_a_module_noted_and_why_it_ended_a_connection() {
+    let folder = TempDir::new();
+    let path = folder.path().join("log");
+    let format = "%DYNAMIC_METADATA(own:text)% %FILTER_STATE(own.state:PLAIN)% %CONNECTION_TERMINATION_DETAILS%\n";
+    let log = file_access_log(&path, json!({"log_format": {"text_format_source": {"inline_string": format}}}));
+    let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "origin", "access_log": [log]}));
+    let site = Line::of(&[module("script"), tcp]);
+    let mut client = site.client();
+    ask(&mut client, "note");
+    client.send("!because enough said\n");
+    assert!(client.closed());
+    wait_until("the log", || std::fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n')));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "value kept enough said\n");
+}
+
+#[test]
+fn a_module_stands_in_front_of_requests() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+    let manager = http_filter(json!({"stat_prefix": "h", "route_config": {"virtual_hosts": [
+        {"name": "all", "domains": ["*"], "routes": routes},
+    ]}}));
+    let config = Config::new()
+        .listener("tcp", json!({"filter_chains": [{"filters": [module("script"), manager]}]}))
+        .cluster("origin", &[origin.address]);
+    let site = Line { proxy: Proxy::start(&config), origin };
+    let mut client = site.client();
+    assert_eq!(ask(&mut client, "say before"), "before");
+    for _ in 0..2 {
+        let answer = client.exchange(get("/x"));
+        assert_eq!((answer.status, answer.text()), (200, "ok"));
+        assert_eq!(ask(&mut client, "later"), "event 7 held 0");
+    }
+    assert_eq!(site.origin.requests().len(), 2);
+}
+
+#[test]
+fn a_connection_that_the_module_makes_nothing_for_ends() {
+    let site = Line::carried(&[of(connections(), "script", "none", false)]);
+    let mut client = site.client();
+    assert!(client.closed());
+    assert_eq!(site.origin.connection_count(), 0);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    if !postrider_only() {
+        return;
+    }
+    let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "origin"}));
+    for (filters, wanted) in [
+        (vec![module("script")], "this filter serves no connection"),
+        (vec![of(connections(), "script", "", true), tcp.clone()], "this filter ends the chain"),
+        (vec![module("nothing"), tcp.clone()], "refuses the configuration of its filter `nothing`"),
+        (
+            vec![of(script(), "script", "", false), tcp],
+            "has no network filters: it lacks envoy_dynamic_module_on_network_filter_config_new, ",
+        ),
+    ] {
+        let config = Config::new()
+            .listener("tcp", json!({"filter_chains": [{"filters": filters}]}))
+            .cluster("origin", &["127.0.0.1:9".parse().unwrap()]);
+        let folder = TempDir::new();
+        let path = folder.path().join("proxy.yaml");
+        std::fs::write(&path, config.to_yaml()).unwrap();
+        let checked = proxy::run(&["validate", path.to_str().unwrap()]);
+        let said = format!("{}{}", checked.stdout, checked.stderr);
+        assert!(said.contains(wanted), "{said}");
+    }
+}
