@@ -1,8 +1,8 @@
 //! Native modules in Rust, by the crate `postrider-module`: its examples, in Postrider and in Envoy.
 
-use postrider_tests::kit::config::extension;
+use postrider_tests::kit::config::{extension, tcp_filter};
 use postrider_tests::kit::proxy::{Launch, run};
-use postrider_tests::kit::{Origin, Proxy, RawClient, Response, TempDir, wait_until};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, Response, TempDir, wait_until};
 use postrider_tests::modules::{cargo, in_rust};
 use postrider_tests::site::{self, Plan, Site};
 use postrider_tests::{get, postrider_only};
@@ -247,4 +247,92 @@ fn a_plugin_from_nothing_is_built_tested_and_served() {
     let refused = ask("GET / HTTP/1.1\r\nhost: test\r\nx-refuse: 1\r\n\r\n");
     assert_eq!((refused.status, refused.text()), (403, "refused by greeter\n"));
     assert_eq!(ask(&get("/quiet")).header("x-plugin"), "");
+}
+
+/// A TCP proxy to an origin that answers with what it got, behind a password, with a log by the module `lines`.
+fn behind_a_password(log: &std::path::Path) -> (Proxy, Origin) {
+    let text = |text: &str| json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": text});
+    let of = |name: &str| json!({"module": {"local": {"filename": in_rust(name)}}});
+    let knock = extension(
+        "envoy.filters.network.dynamic_modules",
+        "filters.network.dynamic_modules.v3.DynamicModuleNetworkFilter",
+        json!({"dynamic_module_config": of("knock"), "filter_name": "knock", "filter_config": text("open")}),
+    );
+    let lines = extension(
+        "envoy.access_loggers.dynamic_modules",
+        "access_loggers.dynamic_modules.v3.DynamicModuleAccessLog",
+        json!({"dynamic_module_config": of("lines"), "logger_name": "lines", "logger_config": text(log.to_str().unwrap())}),
+    );
+    let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "origin", "access_log": [lines]}));
+    let origin = Origin::tcp_echo("");
+    let config = Config::new()
+        .listener("tcp", json!({"filter_chains": [{"filters": [knock, tcp]}]}))
+        .cluster("origin", &[origin.address]);
+    (Proxy::start(&config), origin)
+}
+
+fn lines_of(path: &std::path::Path, count: usize) -> Vec<String> {
+    let read = || std::fs::read_to_string(path).unwrap_or_default();
+    wait_until("the module's lines", || read().lines().count() >= count);
+    read().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_connection_passes_with_a_password() {
+    let folder = TempDir::new();
+    let log = folder.path().join("lines");
+    let (proxy, origin) = behind_a_password(&log);
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send("open\nfirst");
+    assert_eq!(client.read_exact(13).unwrap(), b"welcome\nfirst");
+    client.send("second");
+    assert_eq!(client.read_exact(6).unwrap(), b"second");
+    assert_eq!(origin.bytes(0), b"firstsecond");
+    client.half_close();
+    assert!(client.closed());
+    assert_eq!(lines_of(&log, 1), ["3 0 - - - origin 16 19 known true"]);
+    let stats = proxy.stats();
+    let counted = |name: &str| stats.value(&format!("dynamicmodulescustom.{name}"));
+    assert_eq!([counted("passed"), counted("refused"), counted("sent"), counted("written")], [1, 0, 19, 1]);
+    wait_until("the end", || proxy.stats().value("dynamicmodulescustom.ended") == 1);
+}
+
+#[test]
+fn a_wrong_password_and_a_panic_end_a_connection() {
+    let folder = TempDir::new();
+    let (proxy, origin) = behind_a_password(&folder.path().join("lines"));
+    for (said, heard) in [("open?\n", &b"no\n"[..]), ("panic\n", b"")] {
+        let mut client = RawClient::connect(proxy.address("tcp"));
+        client.send(said);
+        assert_eq!(client.read_to_end().unwrap(), heard);
+    }
+    assert!(origin.bytes(0).is_empty());
+    let stats = proxy.stats();
+    assert_eq!(stats.value("dynamicmodulescustom.refused"), 1);
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send("open\n");
+    assert_eq!(client.read_exact(8).unwrap(), b"welcome\n", "others go on");
+}
+
+#[test]
+fn a_logger_is_told_of_requests_until_it_panics() {
+    let folder = TempDir::new();
+    let log = folder.path().join("lines");
+    let lines = extension(
+        "envoy.access_loggers.dynamic_modules",
+        "access_loggers.dynamic_modules.v3.DynamicModuleAccessLog",
+        json!({
+            "dynamic_module_config": {"module": {"local": {"filename": in_rust("lines")}}}, "logger_name": "lines",
+            "logger_config": {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": log.to_str().unwrap()},
+        }),
+    );
+    let site = site::with([]).manager(json!({"access_log": [lines]})).start();
+    assert_eq!(site.get("/", "user-agent: tests\r\n").status, 200);
+    let line = lines_of(&log, 1).remove(0);
+    assert!(line.starts_with("6 200 GET tests via_upstream origin 0 "), "{line}");
+    assert!(line.ends_with(" - true"), "{line}");
+    assert_eq!(site.get("/", "user-agent: panic\r\n").status, 200);
+    assert_eq!(site.get("/", "user-agent: after\r\n").status, 200);
+    drop(site);
+    assert_eq!(lines_of(&log, 1).len(), 1, "it is not told of anything again");
 }

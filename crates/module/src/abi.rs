@@ -24,7 +24,25 @@ pub struct Header {
     value_length: usize,
 }
 
-/// The proxy's handle of a stream.
+/// When the parts of a stream came and went: nanoseconds since it began, which is said since 1970; -1 for what is not known.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Times {
+    pub(crate) start: i64,
+    pub(crate) complete: i64,
+    others: [i64; 6],
+}
+
+/// Bytes, the last two as they passed the upstream's connection.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sizes {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    on_wire: [u64; 2],
+}
+
+/// The proxy's handle of a stream, a connection or a logger.
 pub type StreamRef = *mut c_void;
 
 /// The proxy's handle of a filter's configuration.
@@ -211,6 +229,135 @@ proxy! {
     config_http_callout = "envoy_dynamic_module_callback_http_filter_config_http_callout"(
         config: ConfigRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer,
         timeout: u64) -> c_int;
+    get_read_buffer_size = "envoy_dynamic_module_callback_network_filter_get_read_buffer_size"(
+        connection: StreamRef) -> usize;
+    get_read_buffer_chunks_size = "envoy_dynamic_module_callback_network_filter_get_read_buffer_chunks_size"(
+        connection: StreamRef) -> usize;
+    get_read_buffer_chunks = "envoy_dynamic_module_callback_network_filter_get_read_buffer_chunks"(
+        connection: StreamRef, out: *mut Buffer) -> bool;
+    drain_read_buffer = "envoy_dynamic_module_callback_network_filter_drain_read_buffer"(
+        connection: StreamRef, count: usize) -> bool;
+    prepend_read_buffer = "envoy_dynamic_module_callback_network_filter_prepend_read_buffer"(
+        connection: StreamRef, data: Buffer) -> bool;
+    append_read_buffer = "envoy_dynamic_module_callback_network_filter_append_read_buffer"(
+        connection: StreamRef, data: Buffer) -> bool;
+    get_write_buffer_size = "envoy_dynamic_module_callback_network_filter_get_write_buffer_size"(
+        connection: StreamRef) -> usize;
+    get_write_buffer_chunks_size = "envoy_dynamic_module_callback_network_filter_get_write_buffer_chunks_size"(
+        connection: StreamRef) -> usize;
+    get_write_buffer_chunks = "envoy_dynamic_module_callback_network_filter_get_write_buffer_chunks"(
+        connection: StreamRef, out: *mut Buffer) -> bool;
+    drain_write_buffer = "envoy_dynamic_module_callback_network_filter_drain_write_buffer"(
+        connection: StreamRef, count: usize) -> bool;
+    prepend_write_buffer = "envoy_dynamic_module_callback_network_filter_prepend_write_buffer"(
+        connection: StreamRef, data: Buffer) -> bool;
+    append_write_buffer = "envoy_dynamic_module_callback_network_filter_append_write_buffer"(
+        connection: StreamRef, data: Buffer) -> bool;
+    connection_write = "envoy_dynamic_module_callback_network_filter_write"(
+        connection: StreamRef, data: Buffer, end: bool);
+    inject_read_data = "envoy_dynamic_module_callback_network_filter_inject_read_data"(
+        connection: StreamRef, data: Buffer, end: bool);
+    inject_write_data = "envoy_dynamic_module_callback_network_filter_inject_write_data"(
+        connection: StreamRef, data: Buffer, end: bool);
+    continue_reading = "envoy_dynamic_module_callback_network_filter_continue_reading"(
+        connection: StreamRef);
+    close_with_details = "envoy_dynamic_module_callback_network_filter_close_with_details"(
+        connection: StreamRef, kind: c_int, details: Buffer);
+    read_disable = "envoy_dynamic_module_callback_network_filter_read_disable"(
+        connection: StreamRef, disabled: bool) -> c_int;
+    enable_half_close = "envoy_dynamic_module_callback_network_filter_enable_half_close"(
+        connection: StreamRef, enabled: bool);
+    get_connection_buffer_limit = "envoy_dynamic_module_callback_network_filter_get_buffer_limit"(
+        connection: StreamRef) -> u32;
+    set_connection_buffer_limits = "envoy_dynamic_module_callback_network_filter_set_buffer_limits"(
+        connection: StreamRef, limit: u32);
+    get_connection_id = "envoy_dynamic_module_callback_network_filter_get_connection_id"(
+        connection: StreamRef) -> u64;
+    get_connection_remote_address = "envoy_dynamic_module_callback_network_filter_get_remote_address"(
+        connection: StreamRef, out: *mut Buffer, port: *mut u32) -> bool;
+    get_connection_direct_remote_address = "envoy_dynamic_module_callback_network_filter_get_direct_remote_address"(
+        connection: StreamRef, out: *mut Buffer, port: *mut u32) -> bool;
+    get_connection_local_address = "envoy_dynamic_module_callback_network_filter_get_local_address"(
+        connection: StreamRef, out: *mut Buffer, port: *mut u32) -> bool;
+    get_upstream_host_address = "envoy_dynamic_module_callback_network_filter_get_upstream_host_address"(
+        connection: StreamRef, out: *mut Buffer, port: *mut u32) -> bool;
+    is_ssl = "envoy_dynamic_module_callback_network_filter_is_ssl"(
+        connection: StreamRef) -> bool;
+    get_requested_server_name = "envoy_dynamic_module_callback_network_filter_get_requested_server_name"(
+        connection: StreamRef, out: *mut Buffer) -> bool;
+    get_connection_string = "envoy_dynamic_module_callback_network_filter_get_attribute_string"(
+        connection: StreamRef, attribute: c_int, out: *mut Buffer) -> bool;
+    get_connection_int = "envoy_dynamic_module_callback_network_filter_get_attribute_int"(
+        connection: StreamRef, attribute: c_int, out: *mut u64) -> bool;
+    get_connection_bool = "envoy_dynamic_module_callback_network_filter_get_attribute_bool"(
+        connection: StreamRef, attribute: c_int, out: *mut bool) -> bool;
+    get_connection_worker = "envoy_dynamic_module_callback_network_filter_get_worker_index"(
+        connection: StreamRef) -> u32;
+    set_connection_metadata = "envoy_dynamic_module_callback_network_set_dynamic_metadata_string"(
+        connection: StreamRef, namespace: Buffer, key: Buffer, value: Buffer);
+    get_connection_metadata = "envoy_dynamic_module_callback_network_get_dynamic_metadata_string"(
+        connection: StreamRef, namespace: Buffer, key: Buffer, out: *mut Buffer) -> bool;
+    set_connection_state = "envoy_dynamic_module_callback_network_set_filter_state_bytes"(
+        connection: StreamRef, key: Buffer, value: Buffer) -> bool;
+    get_connection_state_bytes = "envoy_dynamic_module_callback_network_get_filter_state_bytes"(
+        connection: StreamRef, key: Buffer, out: *mut Buffer) -> bool;
+    set_connection_state_typed = "envoy_dynamic_module_callback_network_set_filter_state_typed"(
+        connection: StreamRef, key: Buffer, value: Buffer) -> bool;
+    connection_callout = "envoy_dynamic_module_callback_network_filter_http_callout"(
+        connection: StreamRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer,
+        timeout: u64) -> c_int;
+    network_define_counter = "envoy_dynamic_module_callback_network_filter_config_define_counter"(
+        config: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    network_define_gauge = "envoy_dynamic_module_callback_network_filter_config_define_gauge"(
+        config: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    network_define_histogram = "envoy_dynamic_module_callback_network_filter_config_define_histogram"(
+        config: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    connection_increment_counter = "envoy_dynamic_module_callback_network_filter_increment_counter"(
+        connection: StreamRef, id: usize, value: u64) -> c_int;
+    connection_increment_gauge = "envoy_dynamic_module_callback_network_filter_increment_gauge"(
+        connection: StreamRef, id: usize, value: u64) -> c_int;
+    connection_decrement_gauge = "envoy_dynamic_module_callback_network_filter_decrement_gauge"(
+        connection: StreamRef, id: usize, value: u64) -> c_int;
+    connection_record_histogram = "envoy_dynamic_module_callback_network_filter_record_histogram_value"(
+        connection: StreamRef, id: usize, value: u64) -> c_int;
+    connection_scheduler_new = "envoy_dynamic_module_callback_network_filter_scheduler_new"(
+        connection: StreamRef) -> *mut c_void;
+    connection_scheduler_commit = "envoy_dynamic_module_callback_network_filter_scheduler_commit"(
+        scheduler: *mut c_void, event: u64);
+    connection_scheduler_delete = "envoy_dynamic_module_callback_network_filter_scheduler_delete"(
+        scheduler: *mut c_void);
+
+    logger_define_counter = "envoy_dynamic_module_callback_access_logger_config_define_counter"(
+        config: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    logger_define_gauge = "envoy_dynamic_module_callback_access_logger_config_define_gauge"(
+        config: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    logger_define_histogram = "envoy_dynamic_module_callback_access_logger_config_define_histogram"(
+        config: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    logger_increment_counter = "envoy_dynamic_module_callback_access_logger_increment_counter"(
+        config: ConfigRef, id: usize, value: u64) -> c_int;
+    logger_set_gauge = "envoy_dynamic_module_callback_access_logger_set_gauge"(
+        config: ConfigRef, id: usize, value: u64) -> c_int;
+    logger_record_histogram = "envoy_dynamic_module_callback_access_logger_record_histogram_value"(
+        config: ConfigRef, id: usize, value: u64) -> c_int;
+    logger_header = "envoy_dynamic_module_callback_access_logger_get_header_value"(
+        logger: StreamRef, map: c_int, name: Buffer, out: *mut Buffer, index: usize, count: *mut usize) -> bool;
+    logger_string = "envoy_dynamic_module_callback_access_logger_get_attribute_string"(
+        logger: StreamRef, attribute: c_int, out: *mut Buffer) -> bool;
+    logger_int = "envoy_dynamic_module_callback_access_logger_get_attribute_int"(
+        logger: StreamRef, attribute: c_int, out: *mut u64) -> bool;
+    logger_bool = "envoy_dynamic_module_callback_access_logger_get_attribute_bool"(
+        logger: StreamRef, attribute: c_int, out: *mut bool) -> bool;
+    logger_status = "envoy_dynamic_module_callback_access_logger_get_response_code"(
+        logger: StreamRef) -> u32;
+    logger_cluster = "envoy_dynamic_module_callback_access_logger_get_upstream_cluster"(
+        logger: StreamRef, out: *mut Buffer) -> bool;
+    logger_metadata = "envoy_dynamic_module_callback_access_logger_get_dynamic_metadata"(
+        logger: StreamRef, namespace: Buffer, path: Buffer, out: *mut Buffer) -> bool;
+    logger_sizes = "envoy_dynamic_module_callback_access_logger_get_bytes_info"(
+        logger: StreamRef, out: *mut Sizes);
+    logger_times = "envoy_dynamic_module_callback_access_logger_get_timing_info"(
+        logger: StreamRef, out: *mut Times);
+
     start_http_stream = "envoy_dynamic_module_callback_http_filter_start_http_stream"(
         stream: StreamRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer,
         end: bool, timeout: u64) -> c_int;

@@ -1,18 +1,101 @@
-//! The macro that makes a module of a filter.
+//! The macro that makes a module of filters and loggers.
 
 /// Exports the functions that the proxy looks for in a module.
 ///
 /// - `entry!(Filter)`: a filter, whatever `filter_name` says. [`Setup::name`](crate::Setup::name) tells the name.
 /// - `entry!(Filter, route = Route)`: with a [`RouteConfig`](crate::RouteConfig) of its own for routes.
+/// - `entry!(connections = Filter)`: a [`NetworkFilter`](crate::NetworkFilter).
+/// - `entry!(logger = Logger)`: an [`AccessLogger`](crate::AccessLogger).
+///
+/// They go together, in this order: `entry!(Filter, route = Route, connections = Other, logger = Logger)`.
 ///
 /// Once per module, which is a crate of the type `cdylib`. In test builds it is left out: what they lack is the proxy.
 #[macro_export]
 macro_rules! entry {
-    ($filter:ty) => {
-        $crate::entry!(@exported $filter,);
+    (connections = $connections:ty $(, logger = $logger:ty)?) => {
+        $crate::entry!(@init);
+        $crate::entry!(@connections $connections);
+        $($crate::entry!(@logger $logger);)?
     };
-    ($filter:ty, route = $route:ty) => {
-        $crate::entry!(@exported $filter, $route);
+    (logger = $logger:ty) => {
+        $crate::entry!(@init);
+        $crate::entry!(@logger $logger);
+    };
+    ($filter:ty $(, route = $route:ty)? $(, connections = $connections:ty)? $(, logger = $logger:ty)?) => {
+        $crate::entry!(@init);
+        $crate::entry!(@exported $filter, $($route)?);
+        $($crate::entry!(@connections $connections);)?
+        $($crate::entry!(@logger $logger);)?
+    };
+    (@init) => {
+        #[cfg(not(test))]
+        const _: () = {
+            // SAFETY: nothing else in the module has a name of the interface.
+            #[unsafe(no_mangle)]
+            extern "C" fn envoy_dynamic_module_on_program_init() -> *const ::std::ffi::c_char {
+                $crate::hooks::version()
+            }
+        };
+    };
+    (@connections $filter:ty) => {
+        // What nothing calls in a test build is used all the same.
+        #[cfg(test)]
+        const _: fn() = || {
+            let _ = <$filter as $crate::NetworkFilter>::new;
+        };
+
+        #[cfg(not(test))]
+        const _: () = {
+            use ::std::ffi::c_int;
+            use $crate::abi::{Buffer, ConfigRef, Header, Own, StreamRef};
+
+            $crate::entry!(@of network_hooks, $filter:
+                envoy_dynamic_module_on_network_filter_config_new
+                    = config_new(config: ConfigRef, name: Buffer, text: Buffer) -> Own;
+                envoy_dynamic_module_on_network_filter_config_destroy = config_destroy(own: Own);
+                envoy_dynamic_module_on_network_filter_new = new(own: Own, connection: StreamRef) -> Own;
+                envoy_dynamic_module_on_network_filter_destroy = destroy(own: Own);
+                envoy_dynamic_module_on_network_filter_new_connection
+                    = connected(connection: StreamRef, own: Own) -> c_int;
+                envoy_dynamic_module_on_network_filter_read
+                    = received(connection: StreamRef, own: Own, length: usize, end: bool) -> c_int;
+                envoy_dynamic_module_on_network_filter_write
+                    = sent(connection: StreamRef, own: Own, length: usize, end: bool) -> c_int;
+                envoy_dynamic_module_on_network_filter_event = event(connection: StreamRef, own: Own, event: c_int);
+                envoy_dynamic_module_on_network_filter_scheduled
+                    = scheduled(connection: StreamRef, own: Own, event: u64);
+                envoy_dynamic_module_on_network_filter_http_callout_done = call_done(
+                    connection: StreamRef, own: Own, id: u64, result: c_int, headers: *const Header, header_count: usize,
+                    body: *const Buffer, body_count: usize);
+                envoy_dynamic_module_on_network_filter_above_write_buffer_high_watermark
+                    = above(connection: StreamRef, own: Own);
+                envoy_dynamic_module_on_network_filter_below_write_buffer_low_watermark
+                    = below(connection: StreamRef, own: Own);
+            );
+        };
+    };
+    (@logger $logger:ty) => {
+        // As above.
+        #[cfg(test)]
+        const _: fn() = || {
+            let _ = <$logger as $crate::AccessLogger>::new;
+        };
+
+        #[cfg(not(test))]
+        const _: () = {
+            use ::std::ffi::c_int;
+            use $crate::abi::{Buffer, ConfigRef, Own, StreamRef};
+
+            $crate::entry!(@of logger, $logger:
+                envoy_dynamic_module_on_access_logger_config_new
+                    = config_new(config: ConfigRef, name: Buffer, text: Buffer) -> Own;
+                envoy_dynamic_module_on_access_logger_config_destroy = config_destroy(own: Own);
+                envoy_dynamic_module_on_access_logger_new = new(own: Own, logger: StreamRef) -> Own;
+                envoy_dynamic_module_on_access_logger_log = log(logger: StreamRef, own: Own, moment: c_int);
+                envoy_dynamic_module_on_access_logger_flush = flush(own: Own);
+                envoy_dynamic_module_on_access_logger_destroy = destroy(own: Own);
+            );
+        };
     };
     (@exported $filter:ty, $($route:ty)?) => {
         // What nothing calls in a test build is used all the same.
@@ -24,17 +107,11 @@ macro_rules! entry {
 
         #[cfg(not(test))]
         const _: () = {
-            use ::std::ffi::{c_char, c_int};
+            use ::std::ffi::c_int;
             use $crate::abi::{Buffer, ConfigRef, Header, Own, StreamRef};
             use $crate::hooks;
 
-            // SAFETY: nothing else in the module has a name of the interface.
-            #[unsafe(no_mangle)]
-            extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
-                hooks::version()
-            }
-
-            $crate::entry!(@functions $filter:
+            $crate::entry!(@of hooks, $filter:
                 envoy_dynamic_module_on_http_filter_config_new
                     = config_new(config: ConfigRef, name: Buffer, text: Buffer) -> Own;
                 envoy_dynamic_module_on_http_filter_config_destroy = config_destroy(own: Own);
@@ -156,7 +233,7 @@ macro_rules! entry {
             )?
         };
     };
-    (@functions $filter:ty:
+    (@of $hooks:ident, $filter:ty:
         $($name:ident = $hook:ident($($argument:ident: $kind:ty),*) $(-> $answer:ty)?;)*
     ) => {
         $(
@@ -164,7 +241,7 @@ macro_rules! entry {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($argument: $kind),*) $(-> $answer)? {
                 // SAFETY: the proxy calls it as the interface says.
-                unsafe { $crate::hooks::$hook::<$filter>($($argument),*) }
+                unsafe { $crate::$hooks::$hook::<$filter>($($argument),*) }
             }
         )*
     };

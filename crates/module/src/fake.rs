@@ -109,3 +109,37 @@ extern "C" fn envoy_dynamic_module_callback_http_send_response_data(_: StreamRef
 extern "C" fn envoy_dynamic_module_callback_http_send_response_trailers(_: StreamRef, _: *const Header, count: usize) {
     note(format!("{count} trailers"));
 }
+
+// SAFETY: nothing else in the test has a name of the interface.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_network_filter_write(_: StreamRef, data: Buffer, end: bool) {
+    note(format!("write {}, end {end}", text(data)));
+}
+
+// SAFETY: nothing else in the test has a name of the interface.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_network_filter_inject_write_data(_: StreamRef, data: Buffer, end: bool) {
+    note(format!("behind {}, end {end}", text(data)));
+}
+
+// SAFETY: nothing else in the test has a name of the interface.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_network_filter_inject_read_data(_: StreamRef, data: Buffer, end: bool) {
+    note(format!("forth {}, end {end}", text(data)));
+}
+
+// SAFETY: nothing else in the test has a name of the interface.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_network_filter_continue_reading(_: StreamRef) {
+    note("go on".to_owned());
+}
+
+// SAFETY: nothing else in the test has a name of the interface.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_network_filter_close_with_details(
+    _: StreamRef,
+    kind: c_int,
+    details: Buffer,
+) {
+    note(format!("close {kind} {}", text(details)));
+}

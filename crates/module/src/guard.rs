@@ -10,36 +10,34 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::abi::{self, Buffer, Header, StreamRef};
-use crate::calls::{Answer, CallId, Failure};
-use crate::filter::HttpFilter;
+use crate::abi::{Buffer, Header, StreamRef};
+use crate::calls::Answer;
 use crate::process::{Level, log};
-use crate::reply::{Reply, fields};
-use crate::stream::Stream;
 
-/// Envoy's number for a stream that its own side ends.
-const LOCAL_RESET: c_int = 0;
+/// What filters of requests and of connections differ in here.
+pub(crate) trait Kind: 'static {
+    type Filter: 'static;
+    type State: 'static;
+    /// What a hook wants done when it has returned: a proxy may call other hooks at once when it is asked for one of these.
+    type Later;
+    /// What came while a hook ran.
+    type Event;
+    /// What hooks are lent.
+    type Lent<'l>;
 
-/// What a hook wants done when it has returned: a proxy may call other hooks at once when it is asked for one of these.
-pub(crate) enum Later {
-    Reply(Reply),
-    BeginReply(Reply, bool),
-    ReplyPiece(Vec<u8>, bool),
-    EndReply(Vec<(String, Vec<u8>)>),
-    ContinueRequest,
-    ContinueResponse,
-    Reset(String),
-}
+    fn lend(handle: StreamRef, later: &RefCell<Vec<Self::Later>>) -> Self::Lent<'_>;
 
-/// What came while a hook ran.
-pub(crate) enum Event {
-    Done(CallId, Result<OwnedAnswer, Failure>),
-    Headers(CallId, OwnedAnswer, bool),
-    Body(CallId, Vec<u8>, bool),
-    End(CallId, Result<(), Failure>),
+    /// Whether nothing is left to decide for the hook behind this.
+    fn is_end(later: &Self::Later) -> bool;
+
+    fn perform(later: Self::Later, handle: StreamRef);
+
+    /// What is done about a stream whose hook panicked.
+    fn after_panic() -> Self::Later;
+
+    fn tell(event: Self::Event, filter: &Self::Filter, state: &mut Self::State, lent: &mut Self::Lent<'_>);
 }
 
 /// An answer that outlives the call that it came with.
@@ -49,12 +47,12 @@ pub(crate) struct OwnedAnswer {
 }
 
 /// What the proxy keeps of a stream for the module.
-pub(crate) struct Held<F: HttpFilter> {
+pub(crate) struct Held<K: Kind> {
     /// The configuration, which the proxy keeps longer than its streams.
-    filter: *const F,
-    state: RefCell<F::State>,
-    later: RefCell<Vec<Later>>,
-    events: RefCell<VecDeque<Event>>,
+    filter: *const K::Filter,
+    state: RefCell<K::State>,
+    later: RefCell<Vec<K::Later>>,
+    events: RefCell<VecDeque<K::Event>>,
     /// Hooks that run now, one within the other.
     depth: Cell<u32>,
     /// The proxy is done with the stream.
@@ -72,13 +70,13 @@ pub(crate) enum Outcome<T> {
     Not,
 }
 
-impl<F: HttpFilter> Held<F> {
-    pub(crate) fn new(filter: *const F, state: F::State) -> *mut Held<F> {
+impl<K: Kind> Held<K> {
+    pub(crate) fn new(filter: *const K::Filter, state: K::State) -> *mut Held<K> {
         Box::into_raw(Box::new(Held {
             filter,
             state: RefCell::new(state),
-            later: RefCell::default(),
-            events: RefCell::default(),
+            later: RefCell::new(Vec::new()),
+            events: RefCell::new(VecDeque::new()),
             depth: Cell::new(0),
             gone: Cell::new(false),
             failed: Cell::new(false),
@@ -91,9 +89,9 @@ impl<F: HttpFilter> Held<F> {
     /// `held` is what [`Held::new`] answered and was not destroyed; `stream` is its stream's handle, in a hook.
     #[inline]
     pub(crate) unsafe fn enter<T>(
-        held: *mut Held<F>,
+        held: *mut Held<K>,
         stream: StreamRef,
-        hook: impl FnOnce(&F, &mut F::State, &mut Stream<'_>) -> T,
+        hook: impl FnOnce(&K::Filter, &mut K::State, &mut K::Lent<'_>) -> T,
     ) -> Outcome<T> {
         // SAFETY: by the contract above. It stays until `leave`, because `depth` says so.
         let this = unsafe { &*held };
@@ -118,9 +116,9 @@ impl<F: HttpFilter> Held<F> {
     /// # Safety
     /// As for [`Held::enter`].
     pub(crate) unsafe fn finish(
-        held: *mut Held<F>,
+        held: *mut Held<K>,
         stream: StreamRef,
-        hook: impl FnOnce(&F, &mut F::State, &mut Stream<'_>),
+        hook: impl FnOnce(&K::Filter, &mut K::State, &mut K::Lent<'_>),
     ) {
         // SAFETY: by the contract above.
         let this = unsafe { &*held };
@@ -136,7 +134,7 @@ impl<F: HttpFilter> Held<F> {
     ///
     /// # Safety
     /// As for [`Held::enter`].
-    pub(crate) unsafe fn notify(held: *mut Held<F>, stream: StreamRef, event: Event) {
+    pub(crate) unsafe fn notify(held: *mut Held<K>, stream: StreamRef, event: K::Event) {
         // SAFETY: by the contract above.
         let this = unsafe { &*held };
         this.events.borrow_mut().push_back(event);
@@ -152,7 +150,7 @@ impl<F: HttpFilter> Held<F> {
     ///
     /// # Safety
     /// As for [`Held::enter`].
-    pub(crate) unsafe fn is_busy(held: *mut Held<F>) -> bool {
+    pub(crate) unsafe fn is_busy(held: *mut Held<K>) -> bool {
         // SAFETY: by the contract above.
         unsafe { &*held }.state.try_borrow_mut().is_err()
     }
@@ -161,7 +159,7 @@ impl<F: HttpFilter> Held<F> {
     ///
     /// # Safety
     /// As for [`Held::enter`], once.
-    pub(crate) unsafe fn destroy(held: *mut Held<F>) {
+    pub(crate) unsafe fn destroy(held: *mut Held<K>) {
         // SAFETY: by the contract above.
         let this = unsafe { &*held };
         this.gone.set(true);
@@ -172,7 +170,7 @@ impl<F: HttpFilter> Held<F> {
 
     /// # Safety
     /// As for [`Held::enter`]; `held` is not used any more when it is gone.
-    unsafe fn leave(held: *mut Held<F>) {
+    unsafe fn leave(held: *mut Held<K>) {
         // SAFETY: by the contract above.
         let this = unsafe { &*held };
         this.depth.set(this.depth.get() - 1);
@@ -185,7 +183,11 @@ impl<F: HttpFilter> Held<F> {
         }
     }
 
-    fn run<T>(&self, stream: StreamRef, hook: impl FnOnce(&F, &mut F::State, &mut Stream<'_>) -> T) -> Outcome<T> {
+    fn run<T>(
+        &self,
+        stream: StreamRef,
+        hook: impl FnOnce(&K::Filter, &mut K::State, &mut K::Lent<'_>) -> T,
+    ) -> Outcome<T> {
         if self.failed.get() || self.gone.get() {
             return Outcome::Not;
         }
@@ -194,8 +196,8 @@ impl<F: HttpFilter> Held<F> {
         let filter = unsafe { &*self.filter };
         // What a panic leaves half done is not looked at again: `failed` sees to it.
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut stream = Stream::new(stream, &self.later);
-            hook(filter, &mut state, &mut stream)
+            let mut lent = K::lend(stream, &self.later);
+            hook(filter, &mut state, &mut lent)
         }));
         result.map_or_else(
             |panic| {
@@ -212,7 +214,7 @@ impl<F: HttpFilter> Held<F> {
         complain("a hook", panic);
         let mut later = self.later.borrow_mut();
         later.clear();
-        later.push(Later::Reply(Reply::new(500).details("module_panicked")));
+        later.push(K::after_panic());
     }
 
     /// Answers whether the stream has another answer now, or is cut off.
@@ -228,8 +230,8 @@ impl<F: HttpFilter> Held<F> {
                 if self.gone.get() {
                     return true;
                 }
-                replied |= act.is_reply();
-                act.perform(stream);
+                replied |= K::is_end(&act);
+                K::perform(act, stream);
             }
         }
     }
@@ -239,71 +241,11 @@ impl<F: HttpFilter> Held<F> {
         loop {
             let Some(event) = self.events.borrow_mut().pop_front() else { return };
             // What a panic wants is done below.
-            let _ = self.run(stream, |filter, state, stream| event.tell(filter, state, stream));
+            let _ = self.run(stream, |filter, state, lent| K::tell(event, filter, state, lent));
             self.do_later(stream);
             if self.gone.get() {
                 return;
             }
-        }
-    }
-}
-
-impl Later {
-    fn is_reply(&self) -> bool {
-        matches!(self, Later::Reply(_) | Later::BeginReply(..) | Later::Reset(_))
-    }
-
-    fn perform(self, stream: StreamRef) {
-        match self {
-            Later::Reply(reply) => {
-                let (fields, body, details) = (reply.fields(), Buffer::of(&reply.body), reply.details.as_bytes());
-                let (status, details) = (u32::from(reply.status), Buffer::of(details));
-                // SAFETY: the handle is that of a stream in a hook; everything else is there during the call. So below.
-                unsafe { abi::send_response(stream, status, fields.as_ptr(), fields.len(), body, details) };
-            }
-            Later::BeginReply(reply, end) => {
-                let status = reply.status.to_string();
-                let status = Header::of(b":status", status.as_bytes());
-                let fields: Vec<Header> = [status].into_iter().chain(reply.fields()).collect();
-                let has_body = !reply.body.is_empty();
-                // SAFETY: as above.
-                unsafe { abi::send_response_headers(stream, fields.as_ptr(), fields.len(), end && !has_body) };
-                if has_body {
-                    // SAFETY: as above.
-                    unsafe { abi::send_response_data(stream, Buffer::of(&reply.body), end) };
-                }
-            }
-            // SAFETY: as above.
-            Later::ReplyPiece(data, end) => unsafe { abi::send_response_data(stream, Buffer::of(&data), end) },
-            Later::EndReply(trailers) => {
-                let fields = fields(&trailers);
-                // SAFETY: as above.
-                unsafe { abi::send_response_trailers(stream, fields.as_ptr(), fields.len()) };
-            }
-            // SAFETY: as above.
-            Later::ContinueRequest => unsafe { abi::continue_decoding(stream) },
-            // SAFETY: as above.
-            Later::ContinueResponse => unsafe { abi::continue_encoding(stream) },
-            // SAFETY: as above.
-            Later::Reset(details) => unsafe {
-                abi::reset_stream(stream, LOCAL_RESET, Buffer::of(details.as_bytes()));
-            },
-        }
-    }
-}
-
-impl Event {
-    fn tell<F: HttpFilter>(self, filter: &F, state: &mut F::State, stream: &mut Stream<'_>) {
-        match self {
-            Event::Done(call, Ok(answer)) => {
-                answer.lend(|answer| filter.on_call_done(state, stream, call, Ok(answer)));
-            }
-            Event::Done(call, Err(failure)) => filter.on_call_done(state, stream, call, Err(failure)),
-            Event::Headers(call, head, end) => {
-                head.lend(|head| filter.on_call_headers(state, stream, call, head, end));
-            }
-            Event::Body(call, data, end) => filter.on_call_body(state, stream, call, &[&data], end),
-            Event::End(call, end) => filter.on_call_end(state, stream, call, end),
         }
     }
 }
@@ -316,7 +258,7 @@ impl OwnedAnswer {
         }
     }
 
-    fn lend(&self, act: impl FnOnce(Answer<'_>)) {
+    pub(crate) fn lend(&self, act: impl FnOnce(Answer<'_>)) {
         let headers: Vec<Header> = self.headers.iter().map(|(name, value)| Header::of(name, value)).collect();
         let body = [Buffer::of(&self.body)];
         act(Answer::new(&headers, if self.body.is_empty() { &[] } else { &body }));

@@ -10,9 +10,13 @@ use crate::abi::{Buffer, ConfigRef, Header, Own, StreamRef, items};
 use crate::background::Background;
 use crate::calls::{Answer, CallId, Failure};
 use crate::filter::{Head, HttpFilter, Piece, RouteConfig, Trailers};
-use crate::guard::{Event, Held, Outcome, OwnedAnswer, complain};
+use crate::guard::{self, Outcome, OwnedAnswer, complain};
+use crate::http::{Event, Http};
 use crate::process::{Level, log};
 use crate::setup::{Refusal, Setup};
+
+/// What the proxy keeps of a stream for such a filter.
+pub(crate) type Held<F> = guard::Held<Http<F>>;
 
 /// What the interface's version is that this crate is built on: the oldest, which all proxies take.
 pub const VERSION: &std::ffi::CStr = c"v0.1.0";
@@ -23,7 +27,7 @@ pub fn version() -> *const c_char {
 }
 
 /// What somebody's constructor made, on the heap; null when it did not.
-fn made<T>(what: &str, make: impl FnOnce() -> Result<T, Refusal>) -> *const T {
+pub(crate) fn made<T>(what: &str, make: impl FnOnce() -> Result<T, Refusal>) -> *const T {
     match catch_unwind(AssertUnwindSafe(make)) {
         Ok(Ok(value)) => Box::into_raw(Box::new(value)).cast_const(),
         Ok(Err(refusal)) => {
@@ -39,7 +43,7 @@ fn made<T>(what: &str, make: impl FnOnce() -> Result<T, Refusal>) -> *const T {
 
 /// # Safety
 /// `own` is what [`made`] answered, once; nobody uses it any more.
-unsafe fn unmade<T>(what: &str, own: Own) {
+pub(crate) unsafe fn unmade<T>(what: &str, own: Own) {
     if own.is_null() {
         return;
     }
@@ -99,7 +103,7 @@ pub unsafe fn new<F: HttpFilter>(config: Own, _: StreamRef) -> Own {
     // SAFETY: what `config_new` answered.
     let begin = AssertUnwindSafe(|| unsafe { &*filter }.begin());
     match catch_unwind(begin) {
-        Ok(Some(state)) => Held::new(filter, state).cast_const().cast(),
+        Ok(Some(state)) => Held::<F>::new(filter, state).cast_const().cast(),
         Ok(None) => ptr::null(),
         Err(panic) => {
             complain("the beginning of a stream", &*panic);
@@ -113,7 +117,7 @@ pub unsafe fn new<F: HttpFilter>(config: Own, _: StreamRef) -> Own {
 pub unsafe fn destroy<F: HttpFilter>(own: Own) {
     if !own.is_null() {
         // SAFETY: what `new` answered, once.
-        unsafe { Held::destroy(held::<F>(own)) };
+        unsafe { Held::<F>::destroy(held::<F>(own)) };
     }
 }
 
@@ -190,7 +194,7 @@ pub unsafe fn congested<F: HttpFilter>(stream: StreamRef, own: Own, much: bool) 
     };
 }
 
-fn outcome<'a>(result: c_int, answer: Answer<'a>) -> Result<Answer<'a>, Failure> {
+pub(crate) fn outcome<'a>(result: c_int, answer: Answer<'a>) -> Result<Answer<'a>, Failure> {
     match result {
         0 => Ok(answer),
         2 => Err(Failure::TooLarge),
@@ -217,10 +221,10 @@ pub unsafe fn call_done<F: HttpFilter>(
     let (held, call) = (held::<F>(own), CallId(id));
     // SAFETY: by the contract above. So below.
     unsafe {
-        if Held::is_busy(held) {
-            Held::notify(held, stream, Event::Done(call, answer.map(OwnedAnswer::of)));
+        if Held::<F>::is_busy(held) {
+            Held::<F>::notify(held, stream, Event::Done(call, answer.map(OwnedAnswer::of)));
         } else {
-            Held::enter(held, stream, |filter, state, stream| filter.on_call_done(state, stream, call, answer));
+            Held::<F>::enter(held, stream, |filter, state, stream| filter.on_call_done(state, stream, call, answer));
         }
     }
 }
@@ -240,10 +244,12 @@ pub unsafe fn call_headers<F: HttpFilter>(
     let (held, call) = (held::<F>(own), CallId(id));
     // SAFETY: by the contract above.
     unsafe {
-        if Held::is_busy(held) {
-            Held::notify(held, stream, Event::Headers(call, OwnedAnswer::of(head), end));
+        if Held::<F>::is_busy(held) {
+            Held::<F>::notify(held, stream, Event::Headers(call, OwnedAnswer::of(head), end));
         } else {
-            Held::enter(held, stream, |filter, state, stream| filter.on_call_headers(state, stream, call, head, end));
+            Held::<F>::enter(held, stream, |filter, state, stream| {
+                filter.on_call_headers(state, stream, call, head, end)
+            });
         }
     }
 }
@@ -263,10 +269,12 @@ pub unsafe fn call_body<F: HttpFilter>(
     let (held, call) = (held::<F>(own), CallId(id));
     // SAFETY: by the contract above.
     unsafe {
-        if Held::is_busy(held) {
-            Held::notify(held, stream, Event::Body(call, chunks.concat(), end));
+        if Held::<F>::is_busy(held) {
+            Held::<F>::notify(held, stream, Event::Body(call, chunks.concat(), end));
         } else {
-            Held::enter(held, stream, |filter, state, stream| filter.on_call_body(state, stream, call, &chunks, end));
+            Held::<F>::enter(held, stream, |filter, state, stream| {
+                filter.on_call_body(state, stream, call, &chunks, end)
+            });
         }
     }
 }

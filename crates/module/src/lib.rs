@@ -1,8 +1,9 @@
-//! HTTP filters in Rust for [Postrider], as native modules: shared objects with the binary interface that Envoy calls
+//! Filters of requests and connections, and access loggers, in Rust for [Postrider], as native modules: shared objects with the binary interface that Envoy calls
 //! dynamic modules, versions 0.1 and 0.2. What is built with this crate runs in Postrider and in Envoy 1.38 to 1.40.
 //!
 //! A module has one type that implements [`HttpFilter`]: a value of it is one configuration of the filter, its
-//! [`State`](HttpFilter::State) is what one stream has. [`entry!`] exports the functions that the proxy looks for.
+//! [`State`](HttpFilter::State) is what one stream has. [`entry!`] exports the functions that the proxy looks for. So for
+//! [`NetworkFilter`], which sees the bytes of connections, and [`AccessLogger`]; a module may have all three.
 //!
 //! ```no_run
 //! use postrider_module::{Head, HttpFilter, Refusal, Setup, Stream};
@@ -60,14 +61,21 @@ mod attribute;
 mod background;
 mod body;
 mod calls;
+mod connection;
 mod entry;
 mod filter;
 mod guard;
 mod headers;
 #[doc(hidden)]
 pub mod hooks;
+mod http;
+#[doc(hidden)]
+pub mod logger;
 mod metadata;
 mod metrics;
+mod network;
+#[doc(hidden)]
+pub mod network_hooks;
 mod process;
 mod reply;
 mod schedule;
@@ -77,17 +85,22 @@ mod stream;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
+mod network_tests;
+#[cfg(test)]
 mod tests;
 
 pub use attribute::Attribute;
 pub use background::Background;
 pub use body::{Body, BodyMut};
 pub use calls::{Answer, Call, CallId, CallRefused, Failure};
+pub use connection::{Connection, Held};
 pub use filter::{Head, Hooks, HttpFilter, Piece, RouteConfig, Trailers};
 pub use headers::{Headers, HeadersMut};
+pub use logger::{AccessLogger, Fields, Record};
 pub use metrics::{Counter, Gauge, Histogram, MetricError};
+pub use network::{ConnectionEvent, Ending, NetworkFilter, Passage};
 pub use process::{Level, concurrency, log, log_enabled};
 pub use reply::Reply;
-pub use schedule::{BackgroundScheduler, Scheduler};
-pub use setup::{Refusal, Setup};
+pub use schedule::{BackgroundScheduler, ConnectionScheduler, Scheduler};
+pub use setup::{LoggerSetup, NetworkSetup, Refusal, Setup};
 pub use stream::{MetadataSource, Stream};

@@ -7,6 +7,9 @@ use crate::abi::{self, ConfigRef, StreamRef};
 /// Reaches a stream from any thread. It may outlive the stream: then nobody hears of its events.
 pub struct Scheduler(*mut c_void);
 
+/// Reaches a connection from any thread. It may outlive the connection.
+pub struct ConnectionScheduler(*mut c_void);
+
 /// Reaches a configuration from any thread.
 pub struct BackgroundScheduler(*mut c_void);
 
@@ -14,6 +17,10 @@ pub struct BackgroundScheduler(*mut c_void);
 unsafe impl Send for Scheduler {}
 // SAFETY: as above, on several at once.
 unsafe impl Sync for Scheduler {}
+// SAFETY: as above.
+unsafe impl Send for ConnectionScheduler {}
+// SAFETY: as above.
+unsafe impl Sync for ConnectionScheduler {}
 // SAFETY: as above.
 unsafe impl Send for BackgroundScheduler {}
 // SAFETY: as above.
@@ -36,6 +43,26 @@ impl Drop for Scheduler {
     fn drop(&mut self) {
         // SAFETY: it was made by `open`, and is closed once.
         unsafe { abi::scheduler_delete(self.0) };
+    }
+}
+
+impl ConnectionScheduler {
+    pub(crate) fn open(connection: StreamRef) -> ConnectionScheduler {
+        // SAFETY: the handle is that of a connection in a hook.
+        ConnectionScheduler(unsafe { abi::connection_scheduler_new(connection) })
+    }
+
+    /// Has the connection's worker call [`NetworkFilter::on_scheduled`](crate::NetworkFilter::on_scheduled) with this number.
+    pub fn commit(&self, event: u64) {
+        // SAFETY: it was made by `open` and is not closed yet.
+        unsafe { abi::connection_scheduler_commit(self.0, event) };
+    }
+}
+
+impl Drop for ConnectionScheduler {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `open`, and is closed once.
+        unsafe { abi::connection_scheduler_delete(self.0) };
     }
 }
 

@@ -74,6 +74,79 @@ impl<'a> Setup<'a> {
     }
 }
 
+macro_rules! plain_setup {
+    ($(#[$about:meta])* $name:ident, $counter:ident, $gauge:ident, $histogram:ident) => {
+        $(#[$about])*
+        pub struct $name<'a> {
+            handle: ConfigRef,
+            name: &'a str,
+            config: &'a [u8],
+            /// It belongs to the thread that reads the configuration.
+            _local: PhantomData<*mut ()>,
+        }
+
+        impl<'a> $name<'a> {
+            pub(crate) fn new(handle: ConfigRef, name: &'a str, config: &'a [u8]) -> $name<'a> {
+                $name { handle, name, config, _local: PhantomData }
+            }
+
+            /// The name in the configuration: a module with several chooses by it.
+            pub fn name(&self) -> &'a str {
+                self.name
+            }
+
+            /// A text or bytes as they are, everything else as JSON.
+            pub fn config(&self) -> &'a [u8] {
+                self.config
+            }
+
+            /// Defines a counter.
+            ///
+            /// # Errors
+            /// There are too many.
+            pub fn counter(&mut self, name: &str) -> Result<Counter, MetricError> {
+                define_plain(abi::$counter, self.handle, name).map(Counter)
+            }
+
+            /// Defines a gauge.
+            ///
+            /// # Errors
+            /// There are too many.
+            pub fn gauge(&mut self, name: &str) -> Result<Gauge, MetricError> {
+                define_plain(abi::$gauge, self.handle, name).map(Gauge)
+            }
+
+            /// Defines a histogram.
+            ///
+            /// # Errors
+            /// There are too many.
+            pub fn histogram(&mut self, name: &str) -> Result<Histogram, MetricError> {
+                define_plain(abi::$histogram, self.handle, name).map(Histogram)
+            }
+        }
+    };
+}
+
+plain_setup! {
+    /// What a configuration of a filter of connections is made of.
+    NetworkSetup, network_define_counter, network_define_gauge, network_define_histogram
+}
+
+plain_setup! {
+    /// What a configuration of an access logger is made of.
+    LoggerSetup, logger_define_counter, logger_define_gauge, logger_define_histogram
+}
+
+fn define_plain(
+    define: unsafe extern "C" fn(ConfigRef, Buffer, *mut usize) -> c_int,
+    config: ConfigRef,
+    name: &str,
+) -> Result<usize, MetricError> {
+    let mut id = 0;
+    // SAFETY: the handle is that of the configuration that is being made; the name is there during the call.
+    result(unsafe { define(config, Buffer::of(name.as_bytes()), &raw mut id) }).map(|()| id)
+}
+
 /// Why a configuration is refused, for people.
 #[derive(Debug)]
 pub struct Refusal(String);

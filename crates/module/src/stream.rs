@@ -7,8 +7,8 @@ use std::ffi::c_int;
 use crate::abi::{self, Buffer, StreamRef};
 use crate::attribute::Attribute;
 use crate::body::{Body, BodyMut, Part};
-use crate::guard::Later;
 use crate::headers::{Headers, HeadersMut, Map};
+use crate::http::Later;
 use crate::reply::Reply;
 use crate::schedule::Scheduler;
 

@@ -123,10 +123,10 @@ fn a_panic_is_answered_with_500_and_nothing_is_called_again() {
 
 #[test]
 fn an_answer_in_pieces_begins_with_its_status() {
-    let held = crate::guard::Held::new(config().cast::<Filter>(), State::default());
+    let held = crate::hooks::Held::<Filter>::new(config().cast::<Filter>(), State::default());
     // SAFETY: as above.
     let _ = unsafe {
-        crate::guard::Held::<Filter>::enter(held, ptr::null_mut(), |_, _, stream| {
+        crate::hooks::Held::<Filter>::enter(held, ptr::null_mut(), |_, _, stream| {
             stream.begin_reply(Reply::new(200).header("a", "b").body("one"), false);
             stream.reply_piece("two", false);
             stream.end_reply(vec![("x".to_owned(), b"y".to_vec())]);

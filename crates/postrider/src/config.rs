@@ -154,6 +154,10 @@ pub fn filters() -> Registry {
         registry.register("envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter", |_, _| {
             Err(left_out("native modules", "modules"))
         });
+        registry.register_network(
+            "envoy.extensions.filters.network.dynamic_modules.v3.DynamicModuleNetworkFilter",
+            |_, _| Err(left_out("native modules", "modules")),
+        );
         registry
             .register_logger("envoy.extensions.access_loggers.dynamic_modules.v3.DynamicModuleAccessLog", |_, _| {
                 Err(left_out("native modules", "modules"))

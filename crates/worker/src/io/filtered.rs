@@ -421,8 +421,10 @@ impl Filtered {
         self.info.flags = info.flags;
     }
 
-    /// What filters noted, for logs of the connection.
+    /// What filters noted, for logs of the connection, and the bytes as the client has them.
     pub(crate) fn tell(&self, info: &mut StreamInfo) {
+        info.bytes_received = self.info.bytes_received;
+        info.bytes_sent = self.info.bytes_sent;
         info.metadata.clone_from(&self.info.metadata);
         for (name, value) in &self.info.filter_state {
             info.set_state(name, value.clone());
