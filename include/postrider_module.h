@@ -201,6 +201,11 @@ bool envoy_dynamic_module_callback_http_filter_get_attribute_bool(pr_stream stre
 bool envoy_dynamic_module_callback_http_get_cluster_name(pr_stream stream, pr_bytes *name);
 bool envoy_dynamic_module_callback_http_set_upstream_override_host(pr_stream stream, pr_bytes host, bool strict);
 
+/* With their ports. Interface 0.2. */
+bool envoy_dynamic_module_callback_http_get_downstream_direct_remote_address(pr_stream stream, pr_bytes *out);
+bool envoy_dynamic_module_callback_http_get_upstream_remote_address(pr_stream stream, pr_bytes *out);
+uint64_t envoy_dynamic_module_callback_http_get_upstream_connection_id(pr_stream stream);
+
 /* ---- metadata and filter state ---- */
 
 void envoy_dynamic_module_callback_http_set_dynamic_metadata_string(pr_stream stream, pr_bytes space, pr_bytes key,
@@ -238,6 +243,18 @@ int envoy_dynamic_module_callback_http_filter_set_gauge(pr_stream stream, size_t
                                                         uint64_t value);
 int envoy_dynamic_module_callback_http_filter_record_histogram_value(pr_stream stream, size_t id, const pr_bytes *labels,
                                                                      size_t count, uint64_t value);
+
+/* Of the configuration, from any thread; they count a little later. */
+int envoy_dynamic_module_callback_http_filter_config_increment_counter(
+    pr_config config, size_t id, const pr_bytes *labels, size_t count, uint64_t value);
+int envoy_dynamic_module_callback_http_filter_config_increment_gauge(
+    pr_config config, size_t id, const pr_bytes *labels, size_t count, uint64_t value);
+int envoy_dynamic_module_callback_http_filter_config_decrement_gauge(
+    pr_config config, size_t id, const pr_bytes *labels, size_t count, uint64_t value);
+int envoy_dynamic_module_callback_http_filter_config_set_gauge(
+    pr_config config, size_t id, const pr_bytes *labels, size_t count, uint64_t value);
+int envoy_dynamic_module_callback_http_filter_config_record_histogram_value(
+    pr_config config, size_t id, const pr_bytes *labels, size_t count, uint64_t value);
 
 /* ---- other threads ---- */
 

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use postrider_tests::kit::config::{extension, file_access_log, http_filter, tcp_filter};
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, proxy, wait_until};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, Transport, proxy, wait_until};
 use postrider_tests::modules::{connections, script};
+use postrider_tests::tls::{Authority, Client, secured, tls_inspector};
 use postrider_tests::{get, postrider_only};
 use serde_json::{Value, json};
 
@@ -59,7 +60,7 @@ impl Line {
 }
 
 /// What the client hears up to the end of the line.
-fn line(client: &mut RawClient) -> String {
+fn line<S: Transport>(client: &mut RawClient<S>) -> String {
     let mut line = String::new();
     loop {
         match client.read_exact(1).unwrap()[0] {
@@ -69,7 +70,7 @@ fn line(client: &mut RawClient) -> String {
     }
 }
 
-fn ask(client: &mut RawClient, command: &str) -> String {
+fn ask<S: Transport>(client: &mut RawClient<S>, command: &str) -> String {
     client.send(format!("!{command}\n"));
     line(client)
 }
@@ -115,6 +116,26 @@ fn a_module_serves_connections_by_itself() {
     assert_eq!(line(&mut client), "event 7 held 5");
     drop(client);
     wait_until("the end", || site.counted("by_client") == 1);
+}
+
+#[test]
+fn a_module_knows_the_client_by_its_certificate() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let validation = json!({"trusted_ca": {"inline_string": clients.pem()}});
+    let context = json!({
+        "require_client_certificate": true, "common_tls_context": {"validation_context": validation},
+    });
+    let filters = [of(connections(), "script", "", true)];
+    let fields = json!({"listener_filters": [tls_inspector()], "filter_chains": [{"filters": filters}]});
+    let config = Config::new().listener("http", fields);
+    let proxy = Proxy::start(&secured(config, &servers.issue(&["site.test"]), context));
+    let showing = clients.issue(&["client.test", "other.test"]);
+    let mut client = Client::showing(&servers, &showing).connect(proxy.address("http"), "site.test");
+    let facts = ask(&mut client, "facts");
+    for wanted in [" tls=1 name=site.test subject=CN=", " uris=0 dns=2 ", " mutual=1/1 secure=00"] {
+        assert!(facts.contains(wanted), "{facts}");
+    }
+    assert_eq!(proxy.stats().value("dynamicmodulescustom.connected"), 1);
 }
 
 #[test]

@@ -169,6 +169,18 @@ fn a_call_to_a_cluster_that_is_not_there_cannot_be_made() {
 }
 
 #[test]
+fn a_configuration_counts_by_itself() {
+    let site = with("tasks", "").start();
+    let answer = site.get("/", "");
+    assert_eq!(answer.header("x-addresses"), format!("1 {} 1", site.origin.address));
+    let counted = |name: &str| site.proxy.stats().value(&format!("dynamicmodulescustom.{name}"));
+    wait_until("the task", || counted("level") == 23);
+    // The configuration may have been made more than once, as for a look at it before.
+    assert_eq!(counted("seen.kind.task") % 5, 0);
+    assert!((5..1000).contains(&counted("seen.kind.task")));
+}
+
+#[test]
 fn another_thread_lets_a_request_go_on() {
     let site = with("scheduler", "").start();
     for _ in 0..20 {

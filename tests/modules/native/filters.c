@@ -10,7 +10,8 @@
  * pieces        answers itself, in pieces, from another thread
  * failing       cannot make its part of a stream
  * notes         metadata, filter state, statistics, the route's configuration
- * reset         cuts the stream off */
+ * reset         cuts the stream off
+ * tasks         the configuration counts by itself, from a thread of its own; answers say both ends' addresses */
 
 #include <pthread.h>
 #include <stdio.h>
@@ -31,6 +32,8 @@ typedef struct {
   char name[32];
   char *text;
   size_t counter, gauge, histogram;
+  void *scheduler;
+  pthread_t thread;
 } settings;
 
 typedef struct {
@@ -58,6 +61,11 @@ static void set(pr_stream stream, int map, const char *name, pr_bytes value) {
 
 const char *ON(program_init)(void) { return PR_VERSION; }
 
+static void *commit_task(void *scheduler) {
+  CALL(http_filter_config_scheduler_commit)(scheduler, 5);
+  return NULL;
+}
+
 const void *ON(http_filter_config_new)(pr_config config, pr_bytes name, pr_bytes text) {
   settings *made = calloc(1, sizeof(settings));
   snprintf(made->name, sizeof made->name, "%.*s", (int)name.length, name.start ? name.start : "");
@@ -71,12 +79,21 @@ const void *ON(http_filter_config_new)(pr_config config, pr_bytes name, pr_bytes
   CALL(http_filter_config_define_counter)(config, bytes("seen"), &label, 1, &made->counter);
   CALL(http_filter_config_define_gauge)(config, bytes("level"), NULL, 0, &made->gauge);
   CALL(http_filter_config_define_histogram)(config, bytes("sizes"), NULL, 0, &made->histogram);
+  if (!strcmp(made->name, "tasks")) {
+    made->scheduler = CALL(http_filter_config_scheduler_new)(config);
+    pthread_create(&made->thread, NULL, commit_task, made->scheduler);
+  }
   return made;
 }
 
 void ON(http_filter_config_destroy)(const void *own) {
-  free(((settings *)own)->text);
-  free((void *)own);
+  settings *gone = (settings *)own;
+  if (gone->scheduler) {
+    pthread_join(gone->thread, NULL);
+    CALL(http_filter_config_scheduler_delete)(gone->scheduler);
+  }
+  free(gone->text);
+  free(gone);
 }
 
 const void *ON(http_filter_per_route_config_new)(pr_bytes name, pr_bytes text) {
@@ -166,6 +183,18 @@ static void response_headers(pr_stream stream) {
   set(stream, PR_RESPONSE_HEADERS, "x-code", bytes(text));
   set(stream, PR_RESPONSE_HEADERS, ":status", bytes("201"));
   tell(stream, PR_RESPONSE_HEADERS, "x-details", PR_RESPONSE_CODE_DETAILS);
+}
+
+/* ---- tasks ---- */
+
+static void tell_addresses(pr_stream stream) {
+  pr_bytes direct, upstream;
+  char text[128];
+  bool has_direct = CALL(http_get_downstream_direct_remote_address)(stream, &direct);
+  bool has_upstream = CALL(http_get_upstream_remote_address)(stream, &upstream);
+  snprintf(text, sizeof text, "%d %.*s %d", has_direct && direct.length > 10 && !memcmp(direct.start, "127.0.0.1:", 10),
+           has_upstream ? (int)upstream.length : 0, upstream.start, CALL(http_get_upstream_connection_id)(stream) > 0);
+  set(stream, PR_RESPONSE_HEADERS, "x-addresses", bytes(text));
 }
 
 /* ---- body, stream ---- */
@@ -326,6 +355,7 @@ int ON(http_filter_request_trailers)(pr_stream stream, const void *own) {
 
 int ON(http_filter_response_headers)(pr_stream stream, const void *own, bool end) {
   if (is(own, "headers")) response_headers(stream);
+  if (is(own, "tasks")) tell_addresses(stream);
   if (is(own, "body") && !end) {
     set(stream, PR_RESPONSE_HEADERS, "content-length", (pr_bytes){NULL, 0});
     return PR_HEAD_STOP;
@@ -375,7 +405,16 @@ void envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_water
   (void)stream, (void)own;
 }
 void ON(http_filter_config_scheduled)(pr_config config, const void *own, uint64_t event) {
-  (void)config, (void)own, (void)event;
+  const settings *known = own;
+  pr_bytes label = bytes("task");
+  CALL(http_filter_config_increment_counter)(config, known->counter, &label, 1, event);
+  CALL(http_filter_config_set_gauge)(config, known->gauge, NULL, 0, 20);
+  CALL(http_filter_config_increment_gauge)(config, known->gauge, NULL, 0, 4);
+  CALL(http_filter_config_decrement_gauge)(config, known->gauge, NULL, 0, 1);
+  CALL(http_filter_config_record_histogram_value)(config, known->histogram, NULL, 0, 1);
+  /* Two labels where there is one. */
+  pr_bytes labels[] = {label, label};
+  CALL(http_filter_config_increment_counter)(config, known->counter, labels, 2, 1000);
 }
 void ON(http_filter_config_http_callout_done)(pr_config config, const void *own, uint64_t id, int result,
                                               const pr_header *headers, size_t header_count, const pr_bytes *chunks,

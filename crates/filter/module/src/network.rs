@@ -1,9 +1,8 @@
 //! `envoy.filters.network.dynamic_modules`: a module that sees the bytes of connections.
 
-use std::cell::RefCell;
 use std::ffi::CStr;
 use std::ptr;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Weak as SharedWeak};
 
@@ -75,7 +74,7 @@ pub(crate) struct NetworkConfig {
     own: AtomicPtr<std::ffi::c_void>,
     this: SharedWeak<NetworkConfig>,
     pub(crate) definitions: Definitions,
-    reach: Reach,
+    pub(crate) reach: Reach,
     /// Last: its code runs until everything else is gone.
     _library: Arc<Library>,
 }
@@ -136,16 +135,6 @@ impl NetworkConfig {
     pub(crate) fn events(&self) -> SharedWeak<dyn ConfigEvents> {
         self.this.clone()
     }
-
-    /// Has a worker count something.
-    pub(crate) fn count(&self, count: impl FnOnce(&Metrics) + Send + 'static) {
-        let this = self.this.clone();
-        self.reach.post(Box::new(move || {
-            if let Some(place) = this.upgrade().and_then(|config| Watching::of(&config)) {
-                count(&place.metrics);
-            }
-        }));
-    }
 }
 
 impl ConfigEvents for NetworkConfig {
@@ -175,41 +164,27 @@ impl Drop for NetworkConfig {
 pub(crate) struct Watching {
     pub(crate) config: Arc<NetworkConfig>,
     pub(crate) worker: u32,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Rc<Metrics>,
     pub(crate) account: Account,
     pub(crate) host: Rc<dyn Host>,
 }
 
-thread_local! {
-    /// Those of this worker.
-    static WATCHING: RefCell<Vec<Weak<Watching>>> = const { RefCell::new(Vec::new()) };
-}
-
 impl Watching {
     fn new(config: &Arc<NetworkConfig>, place: &Place<'_>) -> Rc<Watching> {
-        config.reach.serve(place.host);
-        let metrics = Metrics::new(place.stats, config.namespace.clone(), "module");
-        for defined in config.definitions.all() {
-            let _ = metrics.define(defined.sort, &defined.name);
-        }
-        let made = Rc::new(Watching {
+        let metrics = config.reach.serve(place.host, || {
+            let metrics = Metrics::new(place.stats, config.namespace.clone(), "module");
+            for defined in config.definitions.all() {
+                let _ = metrics.define(defined.sort, &defined.name);
+            }
+            metrics
+        });
+        Rc::new(Watching {
             config: config.clone(),
             worker: place.worker,
             metrics,
             account: Account::new(place.stats, &config.facts.name),
             host: place.host.clone(),
-        });
-        WATCHING.with_borrow_mut(|all| {
-            all.retain(|known| known.strong_count() > 0);
-            all.push(Rc::downgrade(&made));
-        });
-        made
-    }
-
-    /// The configuration's on this worker.
-    fn of(config: &Arc<NetworkConfig>) -> Option<Rc<Watching>> {
-        let all = WATCHING.with_borrow(|all| all.iter().filter_map(Weak::upgrade).collect::<Vec<_>>());
-        all.into_iter().find(|place| Arc::ptr_eq(&place.config, config))
+        })
     }
 }
 

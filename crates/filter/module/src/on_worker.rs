@@ -19,18 +19,20 @@ pub(crate) struct OnWorker {
     pub(crate) buffer_limit: usize,
     pub(crate) account: Account,
     pub(crate) circuit: Circuit,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Rc<Metrics>,
     pub(crate) host: Rc<dyn Host>,
 }
 
 impl OnWorker {
     pub(crate) fn new(config: &Arc<Config>, route: Option<Arc<RouteSettings>>, place: &Place<'_>) -> OnWorker {
-        config.reach.serve(place.host);
-        let metrics = Metrics::new(place.stats, config.namespace.clone(), "module");
-        // Those without labels are shown from the start.
-        for defined in config.definitions.all().iter().filter(|defined| defined.labels.is_empty()) {
-            let _ = metrics.define(defined.sort, &defined.name);
-        }
+        let metrics = config.reach.serve(place.host, || {
+            let metrics = Metrics::new(place.stats, config.namespace.clone(), "module");
+            // Those without labels are shown from the start.
+            for defined in config.definitions.all().iter().filter(|defined| defined.labels.is_empty()) {
+                let _ = metrics.define(defined.sort, &defined.name);
+            }
+            metrics
+        });
         OnWorker {
             config: config.clone(),
             route,

@@ -1,10 +1,11 @@
-//! How a module's configuration, which belongs to no thread, has a worker do something.
+//! How a module's configuration, which belongs to no thread, has a worker do something, and count.
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use postrider_filter_api::{Host, Remote};
+use postrider_filter_plugin::Metrics;
 
 /// Most events that wait for the first worker.
 const MAX_WAITING: usize = 10_000;
@@ -15,7 +16,11 @@ type WithHost = Box<dyn FnOnce(&dyn Host) + Send>;
 
 /// The worker that a configuration's own events run on: the first one that serves with it.
 #[derive(Default)]
-pub(crate) struct Reach(Mutex<Known>);
+pub(crate) struct Reach {
+    known: Mutex<Known>,
+    /// Tells one configuration from another.
+    token: Arc<()>,
+}
 
 #[derive(Default)]
 struct Known {
@@ -26,13 +31,16 @@ struct Known {
 thread_local! {
     /// What this worker does for configurations.
     static HOST: RefCell<Option<Rc<dyn Host>>> = const { RefCell::new(None) };
+    /// What configurations count on this worker.
+    static COUNTED: RefCell<Vec<(Weak<()>, Rc<Metrics>)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Reach {
-    /// A worker serves with the configuration: the first one runs what it does by itself.
-    pub(crate) fn serve(&self, host: &Rc<dyn Host>) {
+    /// A worker serves with the configuration: the first one runs what it does by itself. Answers what is counted there, which
+    /// `make` makes once for a worker.
+    pub(crate) fn serve(&self, host: &Rc<dyn Host>, make: impl FnOnce() -> Metrics) -> Rc<Metrics> {
         HOST.with_borrow_mut(|known| *known = Some(host.clone()));
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.remote.is_none() {
             let remote = host.remote();
             // It is the calling worker's own, which is there.
@@ -41,11 +49,35 @@ impl Reach {
             }
             known.remote = Some(remote);
         }
+        drop(known);
+        COUNTED.with_borrow_mut(|all| {
+            all.retain(|(token, _)| token.strong_count() > 0);
+            let token = Arc::downgrade(&self.token);
+            if let Some((_, metrics)) = all.iter().find(|(other, _)| other.ptr_eq(&token)) {
+                return metrics.clone();
+            }
+            let metrics = Rc::new(make());
+            all.push((token, metrics.clone()));
+            metrics
+        })
+    }
+
+    /// Has a worker count something, as soon as there is one.
+    pub(crate) fn count(&self, act: impl FnOnce(&Metrics) + Send + 'static) {
+        let token = Arc::downgrade(&self.token);
+        self.post(Box::new(move || {
+            let find = |all: &Vec<(Weak<()>, Rc<Metrics>)>| {
+                all.iter().find(|(other, _)| other.ptr_eq(&token)).map(|(_, metrics)| metrics.clone())
+            };
+            if let Some(metrics) = COUNTED.with_borrow(find) {
+                act(&metrics);
+            }
+        }));
     }
 
     /// Has a worker do something, as soon as there is one.
     pub(crate) fn post(&self, act: Act) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match &known.remote {
             // The process ends when its workers do: nobody misses it.
             Some(remote) => {

@@ -433,6 +433,6 @@ fn change(session: &Session, change: Change, id: usize, value: u64) -> c_int {
 fn change_later(config: &NetworkConfig, change: Change, id: usize, value: u64) -> c_int {
     let known = config.definitions.get(id).filter(|known| change.fits(known.sort));
     let Some(known) = known.cloned() else { return metric::NOT_FOUND };
-    config.count(move |metrics| count_on(metrics, change, known.sort, &known.name, value));
+    config.reach.count(move |metrics| count_on(metrics, change, known.sort, &known.name, value));
     metric::SUCCESS
 }

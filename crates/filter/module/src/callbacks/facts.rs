@@ -7,7 +7,7 @@ use postrider_filter_api::{Stream, StreamInfo};
 use postrider_http::{HeaderId, Scheme};
 use postrider_model::CertificatePart;
 
-use super::{instance, put};
+use super::{give, instance, put};
 use crate::abi::{Buffer, StreamRef};
 use crate::instance::Instance;
 
@@ -135,4 +135,28 @@ pub(super) fn truth_of(info: &StreamInfo, attribute: c_int) -> Option<bool> {
         67 => Some(info.is_health_check),
         _ => None,
     }
+}
+
+pub(super) unsafe fn direct_remote(handle: StreamRef, out: *mut Buffer) -> bool {
+    // SAFETY: as in `text`.
+    let address = unsafe { instance(handle) }.and_then(|instance| {
+        let address = instance.info()?.downstream_direct_remote?;
+        Some(instance.lend(address.to_string()))
+    });
+    // SAFETY: as in `text`.
+    unsafe { give(out, address) }
+}
+
+pub(super) unsafe fn upstream_remote(handle: StreamRef, out: *mut Buffer) -> bool {
+    // SAFETY: as in `text`.
+    let instance = unsafe { instance(handle) };
+    let address = instance.and_then(|instance| instance.info()?.upstream_remote.as_deref());
+    // SAFETY: as in `text`.
+    unsafe { give(out, address.map(|address| Buffer::of(address.as_bytes()))) }
+}
+
+pub(super) unsafe fn upstream_connection(handle: StreamRef) -> u64 {
+    // SAFETY: as in `text`.
+    let instance = unsafe { instance(handle) };
+    instance.and_then(|instance| instance.info()).map_or(0, |info| info.upstream_connection_id)
 }

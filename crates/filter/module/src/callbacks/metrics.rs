@@ -143,6 +143,46 @@ unsafe fn change(
     }
 }
 
+macro_rules! changes_of_configurations {
+    ($($function:ident = $change:ident;)*) => {$(
+        pub(super) unsafe fn $function(
+            handle: ConfigRef, id: usize, labels: *const Buffer, count: usize, value: u64,
+        ) -> c_int {
+            // SAFETY: as above.
+            unsafe { change_later(handle, Change::$change, id, labels, count, value) }
+        }
+    )*};
+}
+
+changes_of_configurations! {
+    config_increment = Increment;
+    config_increase = Increase;
+    config_decrease = Decrease;
+    config_set = Set;
+    config_record = Record;
+}
+
+/// From wherever a module is: a worker counts.
+unsafe fn change_later(
+    handle: ConfigRef,
+    change: Change,
+    id: usize,
+    labels: *const Buffer,
+    count: usize,
+    value: u64,
+) -> c_int {
+    // SAFETY: as above.
+    let (config, labels) = unsafe { (config(handle), items(labels, count)) };
+    let Some(config) = config else { return metric::NOT_FOUND };
+    match name_of(config, change, id, labels) {
+        Ok((sort, name)) => {
+            config.reach.count(move |metrics| count_on(metrics, change, sort, &name, value));
+            metric::SUCCESS
+        }
+        Err(error) => error,
+    }
+}
+
 pub(super) fn count_on(metrics: &Metrics, change: Change, sort: Sort, name: &str, value: u64) {
     // Beyond the most names that there may be, nothing is counted.
     if let Some(id) = metrics.define(sort, name) {

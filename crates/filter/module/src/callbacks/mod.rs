@@ -185,6 +185,12 @@ exported! {
     envoy_dynamic_module_callback_http_filter_get_attribute_bool
         = facts::truth(handle: StreamRef, attribute: c_int, out: *mut bool) -> bool;
 
+    envoy_dynamic_module_callback_http_get_downstream_direct_remote_address
+        = facts::direct_remote(handle: StreamRef, out: *mut Buffer) -> bool;
+    envoy_dynamic_module_callback_http_get_upstream_remote_address
+        = facts::upstream_remote(handle: StreamRef, out: *mut Buffer) -> bool;
+    envoy_dynamic_module_callback_http_get_upstream_connection_id = facts::upstream_connection(handle: StreamRef) -> u64;
+
     envoy_dynamic_module_callback_http_set_dynamic_metadata_number
         = metadata::set_number(handle: StreamRef, namespace: Buffer, key: Buffer, value: f64);
     envoy_dynamic_module_callback_http_set_dynamic_metadata_string
@@ -244,6 +250,17 @@ exported! {
         = metrics::set(handle: StreamRef, id: usize, labels: *const Buffer, count: usize, value: u64) -> c_int;
     envoy_dynamic_module_callback_http_filter_record_histogram_value
         = metrics::record(handle: StreamRef, id: usize, labels: *const Buffer, count: usize, value: u64) -> c_int;
+
+    envoy_dynamic_module_callback_http_filter_config_increment_counter = metrics::config_increment(
+        handle: ConfigRef, id: usize, labels: *const Buffer, count: usize, value: u64) -> c_int;
+    envoy_dynamic_module_callback_http_filter_config_increment_gauge = metrics::config_increase(
+        handle: ConfigRef, id: usize, labels: *const Buffer, count: usize, value: u64) -> c_int;
+    envoy_dynamic_module_callback_http_filter_config_decrement_gauge = metrics::config_decrease(
+        handle: ConfigRef, id: usize, labels: *const Buffer, count: usize, value: u64) -> c_int;
+    envoy_dynamic_module_callback_http_filter_config_set_gauge
+        = metrics::config_set(handle: ConfigRef, id: usize, labels: *const Buffer, count: usize, value: u64) -> c_int;
+    envoy_dynamic_module_callback_http_filter_config_record_histogram_value = metrics::config_record(
+        handle: ConfigRef, id: usize, labels: *const Buffer, count: usize, value: u64) -> c_int;
 
     envoy_dynamic_module_callback_access_logger_config_define_counter
         = metrics::logger_counter(handle: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
