@@ -2,7 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_tests::kit::config::extension;
+use postrider_tests::h2_origin::H2Origin;
+use postrider_tests::kit::config::{extension, upstream_http_options};
 use postrider_tests::kit::proxy::accepted;
 use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
 use postrider_tests::plugins::{self, MANIFEST_ROUTE};
@@ -91,6 +92,67 @@ const TRAPS: &str = r#"
         (drop (call $add (i32.const 0) $"x-ran" $"yes"))
         (i32.const 0))"#;
 
+/// What a module does in functions that this and the next one name.
+fn answers(request: &str, response: &str) -> Site {
+    site(&format!("{ON_REQUEST} {request} (i32.const 0)) {ON_RESPONSE} {response} (i32.const 0))"))
+}
+
+fn answer(status: u32, details: &str, body: &str) -> String {
+    format!(r#"(drop (call $respond (i32.const {status}) $"{details}" $"{body}" $"" (i32.const -1)))"#)
+}
+
+#[test]
+fn of_several_answers_at_once_the_first_is_sent_and_the_last_names_it() {
+    let site = answers(&(answer(418, "first", "a") + &answer(500, "second", "bb")), "");
+    let got = site.get("/", "");
+    assert_eq!((got.status, got.text()), (418, "a"));
+    assert_eq!(site.logged(1), "418 - second");
+}
+
+#[test]
+fn an_answer_of_the_modules_may_be_answered_in_its_turn() {
+    let site = answers(&answer(418, "first", "a"), &answer(500, "second", "bb"));
+    let got = site.get("/", "");
+    assert_eq!((got.status, got.text()), (500, "bb"));
+    assert_eq!(site.logged(1), "500 - second");
+}
+
+#[test]
+fn an_answer_without_details_is_logged_without_any() {
+    for (request, response) in [(answer(418, "", "a"), String::new()), (String::new(), answer(418, "", "a"))] {
+        let site = answers(&request, &response);
+        assert_eq!(site.get("/", "").status, 418);
+        assert_eq!(site.logged(1), "418 - ");
+    }
+}
+
+#[test]
+fn an_answer_while_the_upstreams_passes_cuts_it_off() {
+    let functions = format!(
+        r#"(func (export "proxy_on_response_body") (param i32 i32 i32) (result i32) {} (i32.const 0))"#,
+        answer(418, "late", "body")
+    );
+    let (seen, sees) = std::sync::mpsc::sync_channel::<()>(1);
+    let sees = std::sync::Mutex::new(sees);
+    let origin = Origin::start(move |connection| {
+        if connection.request().is_some() {
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n");
+            // The head has gone before any of the body comes.
+            let _ = sees.lock().unwrap().recv();
+            connection.write(b"first");
+        }
+    });
+    let site = site::with([filter(&module("0_2_1", &functions), json!({}))]).start_before(origin);
+    let mut client = site.proxy.client();
+    client.send(get("/"));
+    assert_eq!(client.response_head("GET").unwrap().status, 200);
+    seen.send(()).unwrap();
+    assert!(client.closed(), "nothing of either body comes");
+    let logged = site.logged(1);
+    let flags = if envoy() { "-" } else { "LR" };
+    assert_eq!(logged, format!("200 {flags} late"));
+}
+
 #[test]
 fn a_trap_answers_503_and_then_the_policy_decides() {
     for (policy, next) in [("FAIL_CLOSED", 503), ("FAIL_OPEN", 200)] {
@@ -178,6 +240,56 @@ fn a_call_lets_its_stream_go_on() {
     assert_eq!(requests.len(), 3);
     assert_eq!((requests[2].headers.values("x-answer"), &requests[2].body[..]), (vec!["fine"], &b"hello"[..]));
     assert_eq!(service.requests()[0].target, "/c");
+}
+
+/// Asks `service` about each request with a body and a trailer, which nobody sends, as in Envoy; the request goes on with the
+/// answer's body and trailer.
+const ASKS_WITH_TRAILERS: &str = r#"
+    (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+        (i32.store (i32.const 48) (local.get 0))
+        (i32.store (i32.const 20) (i32.const 0))
+        (drop (call $get (i32.const 0) $"x-body" (i32.const 16) (i32.const 20)))
+        (drop (call $http_call $"service"
+            $"\03\00\00\00\05\00\00\00\02\00\00\00\07\00\00\00\03\00\00\00\0a\00\00\00\01\00\00\00:path\00/c\00:method\00PUT\00:authority\00a\00"
+            (call $place) (call $length)
+            $"\01\00\00\00\05\00\00\00\01\00\00\00x-sum\007\00" (i32.const 5000) (i32.const 32)))
+        (i32.const 1))
+    (func (export "proxy_on_http_call_response") (param i32 i32 i32 i32 i32)
+        (drop (call $effective (i32.load (i32.const 48))))
+        (drop (call $get_buffer (i32.const 4) (i32.const 0) (i32.const 99) (i32.const 16) (i32.const 20)))
+        (drop (call $add (i32.const 0) $"x-answer" (call $place) (call $length)))
+        (i32.store (i32.const 20) (i32.const 0))
+        (drop (call $get (i32.const 7) $"x-checked" (i32.const 16) (i32.const 20)))
+        (drop (call $add (i32.const 0) $"x-checked" (call $place) (call $length)))
+        (call $digit (i32.const 0) $"x-count" (local.get 4))
+        (drop (call $continue (i32.const 0))))"#;
+
+#[test]
+fn trailers_of_an_answer_are_read_and_those_of_a_call_stay_here() {
+    let service = H2Origin::start(10);
+    let http2 = upstream_http_options(
+        json!({"explicit_http_config": {"http_protocol_options": null, "http2_protocol_options": {}}}),
+    );
+    let plan = site::with([filter(&module("0_2_1", ASKS_WITH_TRAILERS), json!({}))]);
+    let site = plan.cluster("service", &[service.address], http2).start();
+    for (body, length) in [("", 0), ("hello", 5)] {
+        assert_eq!(site.get("/", &format!("x-body: {body}\r\n")).status, 200);
+        let seen = site.origin.requests().pop().unwrap().headers;
+        let told = ["x-answer", "x-checked", "x-count"].map(|name| seen.values(name).join("|"));
+        assert_eq!(told, [&*format!("PUT /c a te=- body={length} x-sum=-"), "yes", "1"]);
+    }
+}
+
+#[test]
+fn trailers_change_nothing_of_a_call_over_http1() {
+    let service = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine");
+    let plan = site::with([filter(&module("0_2_1", ASKS_WITH_TRAILERS), json!({}))]);
+    let site = plan.cluster("service", &[service.address], json!({})).start();
+    assert_eq!(site.get("/", "x-body: hello\r\n").status, 200);
+    let asked = service.requests();
+    assert_eq!((asked[0].body.as_slice(), asked[0].headers.values("content-length")), (&b"hello"[..], vec!["5"]));
+    let seen = site.origin.requests().pop().unwrap().headers;
+    assert_eq!((seen.values("x-answer"), seen.values("x-count")), (vec!["fine"], vec!["0"]));
 }
 
 #[test]

@@ -263,6 +263,7 @@ impl Context<'_> {
                 text(info.upstream_protocol, out)?;
             }
             Command::ResponseCode => number(u64::from(info.status), out),
+            Command::ResponseCodeDetails if info.blank_details && info.details.is_empty() => {}
             Command::ResponseCodeDetails => text(&info.details, out)?,
             Command::GrpcStatus(form) => self.grpc_status(*form, out)?,
             Command::ConnectionTerminationDetails => text(&info.termination_details, out)?,

@@ -244,7 +244,6 @@ pub static ALL: &[Allowed] = &[
         &[COUNTERS],
         &["rq_reset_after_downstream_response_started"],
     ),
-    allowed("`wasm`: `%RESPONSE_CODE_DETAILS%` of an answer without", &["wasm-replies"], &["~ "], &["log details"]),
     allowed(
         "the log of a request whose redirect the proxy followed",
         &["internal-redirects"],

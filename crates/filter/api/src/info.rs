@@ -65,6 +65,8 @@ pub struct StreamInfo {
     pub status: u16,
     /// A token such as `via_upstream`; empty means none.
     pub details: Cow<'static, str>,
+    /// A plugin answered and gave no details: empty ones are shown as what they are, and not as if there were none.
+    pub blank_details: bool,
     /// A token; empty means none.
     pub termination_details: Cow<'static, str>,
     pub flags: Flags,
@@ -200,6 +202,7 @@ impl StreamInfo {
         self.response_head_bytes = 0;
         self.status = 0;
         self.details = Cow::Borrowed("");
+        self.blank_details = false;
         self.termination_details = Cow::Borrowed("");
         self.flags = Flags::default();
         if !self.metadata.is_empty() {
@@ -259,6 +262,7 @@ impl StreamInfo {
             response_head_bytes: 0,
             status: 0,
             details: Cow::Borrowed(""),
+            blank_details: false,
             termination_details: Cow::Borrowed(""),
             flags: Flags::default(),
             metadata: Metadata::default(),

@@ -20,7 +20,7 @@ use crate::contexts::{Half, Kind, Passing};
 use crate::data::At;
 use crate::flow::Verdict;
 use crate::maps::View;
-use crate::replies::{closed, failure, too_large};
+use crate::replies::{closed, failure, of_module, too_large};
 use crate::seat::{Absent, Machine, Seat};
 use crate::side::{Side, held};
 use crate::vm::{Fault, OnHeaders};
@@ -282,7 +282,7 @@ impl Hosted {
         let settled = machine.vm.with(|data| {
             let passing = data.contexts.stream(id)?;
             if let Some(reply) = passing.reply.take() {
-                return Some(Action::Respond(reply));
+                return Some(Action::Respond(of_module(reply, stream.info)));
             }
             if passing.closed {
                 return Some(Action::Respond(closed()));

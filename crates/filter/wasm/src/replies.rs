@@ -1,6 +1,6 @@
 //! The answers that the host gives in a module's place.
 
-use postrider_filter_api::LocalReply;
+use postrider_filter_api::{LocalReply, StreamInfo};
 
 use crate::side::Side;
 
@@ -9,6 +9,15 @@ const FAILED: &str = "wasm_fail_stream";
 
 /// What a module that closes a stream leaves.
 const CLOSED: &str = "wasm_close_stream";
+
+/// What a module answers with. One that calls it nothing is logged so, as in Envoy, whatever was known before.
+pub(crate) fn of_module(reply: Box<LocalReply>, info: &mut StreamInfo) -> Box<LocalReply> {
+    if reply.details.is_empty() {
+        info.details = "".into();
+        info.blank_details = true;
+    }
+    reply
+}
 
 /// What a stream gets whose machine failed.
 pub(crate) fn failure(status: u16) -> Box<LocalReply> {

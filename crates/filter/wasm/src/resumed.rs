@@ -5,7 +5,7 @@ use postrider_filter_api::{Action, Flow, State, Stream};
 use crate::data::At;
 use crate::hooks::Hosted;
 use crate::maps::REQUEST_HEADERS;
-use crate::replies::{closed, too_large};
+use crate::replies::{closed, of_module, too_large};
 use crate::seat::Machine;
 use crate::side::{Side, held};
 use crate::vm::Fault;
@@ -28,7 +28,7 @@ impl Hosted {
                 edit.apply(stream);
             }
             if let Some(reply) = passing.reply.take() {
-                return Some(Action::Respond(reply));
+                return Some(Action::Respond(of_module(reply, stream.info)));
             }
             if passing.closed {
                 return Some(Action::Respond(closed()));
@@ -79,7 +79,7 @@ impl Hosted {
                 edit.apply(stream);
             }
             if let Some(reply) = passing.reply.take() {
-                return Some(Flow::Respond(reply));
+                return Some(Flow::Respond(of_module(reply, stream.info)));
             }
             if passing.closed {
                 return Some(Flow::Respond(closed()));

@@ -43,6 +43,7 @@ fn may_call(data: &mut Data, cluster: &str) -> bool {
     allowed
 }
 
+/// The trailers have to be there, and nobody sends them, as in Envoy.
 #[expect(clippy::too_many_arguments, reason = "the ABI's")]
 fn http_call(
     mut guest: Guest<'_>,

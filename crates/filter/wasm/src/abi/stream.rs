@@ -10,7 +10,7 @@ use super::{Answer, Guest, bytes, split};
 use crate::analysis::Abi;
 use crate::contexts::Passing;
 use crate::data::Data;
-use crate::maps::{REQUEST_HEADERS, REQUEST_TRAILERS};
+use crate::maps::{REQUEST_HEADERS, REQUEST_TRAILERS, RESPONSE_HEADERS};
 use crate::pairs;
 use crate::status::{BAD_ARGUMENT, INVALID_MEMORY_ACCESS, NOT_FOUND, OK, UNIMPLEMENTED};
 
@@ -129,10 +129,16 @@ fn send_local_response(
     };
     let target = data.target();
     if let Some(stream) = data.contexts.stream(target) {
-        // Envoy takes the first one.
-        if !stream.replied {
-            stream.replied = true;
-            stream.reply = Some(Box::new(reply));
+        let sees_answer = stream.maps & (1 << RESPONSE_HEADERS) != 0;
+        match &mut stream.reply {
+            // As in Envoy: of several at once the first one is sent, and logged under the name of the last.
+            Some(first) => first.details = reply.details,
+            // One that it gave before may be answered in its turn, while it sees the head of that.
+            None if !stream.replied || sees_answer => {
+                stream.replied = true;
+                stream.reply = Some(Box::new(reply));
+            }
+            None => {}
         }
         ring(stream);
     }
