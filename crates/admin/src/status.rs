@@ -182,6 +182,8 @@ pub struct PluginStatus {
     pub version: String,
     pub runtime: String,
     pub places: Vec<PluginPlace>,
+    /// It runs without any listener.
+    pub is_service: bool,
     /// Where its code came from.
     pub source: String,
     /// Tells two versions of its code apart.

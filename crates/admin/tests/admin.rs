@@ -88,6 +88,7 @@ impl Control for Process {
             version: "1.2".into(),
             runtime: "rider".into(),
             places: vec![PluginPlace { listener: "web".into(), chain: "default".into() }],
+            is_service: false,
             source: "/etc/plugins/mark.lua".into(),
             digest: "00c0ffee00c0ffee".into(),
             note: (name == "mark.er").then(|| "being made".into()),

@@ -93,6 +93,8 @@ pub struct Snapshot {
     pub version: Option<u64>,
     /// Each worker stays on a processor of its own, where there are enough.
     pub pins_workers: bool,
+    /// What runs on workers without any listener, in the order of the document.
+    pub services: Vec<FilterSlot>,
     /// Certificates that the proxy gets itself.
     pub acme: Option<Acme>,
     /// What is done when the process runs short of something; `None` is nothing.

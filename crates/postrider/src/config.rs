@@ -174,6 +174,7 @@ pub fn filters() -> Registry {
         registry.register_logger("envoy.extensions.access_loggers.wasm.v3.WasmAccessLog", |_, _| {
             Err(left_out("WebAssembly", "wasm"))
         });
+        registry.register_service("envoy.extensions.wasm.v3.WasmService", |_, _| Err(left_out("WebAssembly", "wasm")));
     }
     #[cfg(feature = "golang")]
     postrider_filter_golang::register(&mut registry);

@@ -13,6 +13,7 @@
 //! | `http/` | the HTTP pipeline |
 //! | `h2/` | HTTP/2 connections and their streams |
 //! | `tcp` | connections carried without being read |
+//! | `services` | what runs without any listener |
 //! | `overload` | what is done when the process is short of something |
 //! | `host`, `call` | what the worker does for filters |
 //! | `chain`, `cluster` | configuration and pools as one worker runs them |
@@ -51,6 +52,7 @@ mod plain;
 mod plan;
 mod proxy_protocol;
 mod record;
+mod services;
 mod sinks;
 mod tcp;
 mod timers;
@@ -71,5 +73,5 @@ pub use message::{ClusterReport, HostReport, Report};
 pub use overload::{Shed, Strain};
 pub use plan::{
     ChainPlan, ClusterPlan, FilterChainPlan, FilterPlan, HandlerPlan, HttpPlan, KnownCertificate, ListenerPlan,
-    LoggerPlan, Plan, PlanError, RoutePlan, RoutesPlan, TlsContext, TlsPlace, WatchPlan,
+    LoggerPlan, Plan, PlanError, RoutePlan, RoutesPlan, ServicePlan, TlsContext, TlsPlace, WatchPlan,
 };

@@ -11,6 +11,7 @@ mod filters;
 mod groups;
 mod loggers;
 mod routes;
+mod services;
 mod upstream;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub use errors::PlanError;
 pub use filters::{FilterChainPlan, FilterPlan};
 pub use loggers::LoggerPlan;
 pub use routes::{AttemptsPlan, RoutePlan, RoutesPlan};
+pub use services::ServicePlan;
 pub use upstream::UpstreamFilters;
 
 use errors::{FILTER, TlsOrigins, report};
@@ -44,6 +46,8 @@ pub struct Plan {
     pub clusters: Vec<Arc<ClusterPlan>>,
     /// The plugins that access logs are told to, each distinct one once.
     pub loggers: Vec<LoggerPlan>,
+    /// What runs without any listener.
+    pub services: Vec<ServicePlan>,
 }
 
 pub struct ListenerPlan {
@@ -186,7 +190,9 @@ impl Plan {
         }
         let logs = listeners.iter().flat_map(|listener| listener.access_logs());
         let loggers = loggers::compile(logs, previous.map_or(&[][..], |plan| &plan.loggers), registry, &mut errors);
-        if errors.is_empty() { Ok(Plan { snapshot, listeners, clusters, loggers }) } else { Err(errors) }
+        let known = previous.map_or(&[][..], |plan| &plan.services);
+        let services = services::compile(&snapshot.services, known, registry, &mut errors);
+        if errors.is_empty() { Ok(Plan { snapshot, listeners, clusters, loggers, services }) } else { Err(errors) }
     }
 
     pub fn listener(&self, name: &str) -> Option<&Arc<ListenerPlan>> {
@@ -197,7 +203,8 @@ impl Plan {
     pub fn files(&self) -> impl Iterator<Item = &WatchedFile> {
         let of_chains = self.listeners.iter().flat_map(|listener| listener.each_chain()).flat_map(|chain| &chain.files);
         let of_loggers = self.loggers.iter().flat_map(|logger| logger.factory.files());
-        of_chains.chain(self.clusters.iter().flat_map(|cluster| &cluster.files)).chain(of_loggers)
+        let of_services = self.services.iter().flat_map(|service| service.factory.files());
+        of_chains.chain(self.clusters.iter().flat_map(|cluster| &cluster.files)).chain(of_loggers).chain(of_services)
     }
 
     /// Every plugin, with the names of its listener and its chain.
@@ -211,6 +218,12 @@ impl Plan {
                 plugins.map(|facts| (listener.model.name.as_str(), &*chain.name, facts))
             })
         })
+    }
+
+    /// Every plugin that stands in no chain: services, and those that access logs are told to.
+    pub fn plugins_beside_chains(&self) -> impl Iterator<Item = &plugin::Facts> {
+        let of_loggers = self.loggers.iter().filter_map(|logger| logger.factory.plugin());
+        self.services.iter().filter_map(|service| service.factory.plugin()).chain(of_loggers)
     }
 
     /// Every access log that some part of the plan writes.

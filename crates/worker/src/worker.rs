@@ -32,6 +32,7 @@ use crate::log::{PluginLogs, ServiceLog};
 use crate::message::{Apply, ClusterReport, HostReport, Message, Report, Warm};
 use crate::overload::Overload;
 use crate::plan::ClusterPlan;
+use crate::services::Services;
 use crate::sinks;
 use crate::timers::Timers;
 
@@ -67,6 +68,8 @@ pub(crate) struct Worker {
     log_services: RefCell<Vec<Weak<ServiceLog>>>,
     /// The plugins that access logs are told to.
     pub(crate) log_plugins: PluginLogs,
+    /// What runs without any listener.
+    services: Services,
     /// What carries statistics to their sinks.
     carriers: RefCell<Vec<JoinHandle<()>>>,
     /// For streams of HTTP/2.
@@ -153,6 +156,7 @@ impl Worker {
             log_buffers: RefCell::default(),
             log_services: RefCell::default(),
             log_plugins: PluginLogs::default(),
+            services: Services::default(),
             carriers: RefCell::default(),
             lanes: Lanes::default(),
             idle_memory: IdleMemory::default(),
@@ -186,6 +190,7 @@ impl Worker {
                 _ = housekeeping.tick() => self.keep_house(),
             }
         }
+        self.services.end();
         self.flush_logs();
         tokio::join!(self.finish_log_services(), self.finish_carriers());
         // Pooled connections and listeners' tasks hold the worker that holds them: the rings are cut here.
@@ -332,6 +337,8 @@ impl Worker {
         *self.local_cluster.borrow_mut() = local.map(|cluster| cluster.name.clone());
         drop(self.warming.take());
         self.cluster_epoch.set(self.cluster_epoch.get() + 1);
+        // They may call clusters, and listeners' filters may count on them.
+        self.services.apply(&plan.services, &self.place("", 0));
         let mut old = self.listeners.take();
         for listener in &plan.listeners {
             let name = listener.model.name.clone();

@@ -145,6 +145,7 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
         "version": plugin.version,
         "runtime": plugin.runtime,
         "places": places.collect::<Vec<_>>(),
+        "service": plugin.is_service,
         "source": plugin.source,
         "digest": plugin.digest,
         "note": plugin.note,
@@ -188,6 +189,9 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
             "" => writeln!(out, "  in listener {}", place.listener)?,
             chain => writeln!(out, "  in listener {}, filter chain {chain}", place.listener)?,
         }
+    }
+    if plugin.is_service {
+        writeln!(out, "  without a listener")?;
     }
     writeln!(out, "  code {} from {}", plugin.digest, plugin.source)?;
     if let Some(note) = &plugin.note {

@@ -41,6 +41,34 @@ fn http(listener: &Listener) -> &HttpConnection {
     }
 }
 
+#[test]
+fn a_service_of_the_bootstrap_is_kept_whole_where_somebody_runs_it() {
+    const KIND: &str = "envoy.extensions.wasm.v3.WasmService";
+    let text = format!(
+        r#"
+bootstrap_extensions:
+- name: envoy.bootstrap.wasm
+  typed_config:
+    "@type": type.googleapis.com/{KIND}
+    singleton: true
+    config: {{ name: resident, vm_config: {{ code: {{ local: {{ filename: a.wasm }} }} }} }}
+"#
+    );
+    let read = |known: bool| {
+        let file = SourceFile::new("envoy.yaml", text.as_str());
+        load(&file, &LoadOptions::default(), &|kind: &str| known && kind == KIND)
+    };
+    let snapshot = read(true).snapshot.expect("a service that is known");
+    let [service] = &snapshot.services[..] else { panic!("{:?}", snapshot.services) };
+    assert_eq!((service.name.as_str(), service.kind.as_str()), ("envoy.bootstrap.wasm", KIND));
+    assert_eq!(service.origin.0, "bootstrap_extensions[0].typed_config");
+    let Value::Map(fields) = &service.config else { panic!("{:?}", service.config) };
+    assert!(fields.contains(&("singleton".to_owned(), Value::Bool(true))), "{fields:?}");
+    let unknown = read(false);
+    assert!(unknown.snapshot.is_none());
+    assert!(unknown.diagnostics.iter().any(|diagnostic| diagnostic.code == "unsupported-extension"));
+}
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lower")
 }

@@ -10,7 +10,7 @@ use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::WorkerStats;
 
-use crate::{BuildLogger, BuildNetwork, Filter, GuardFactory, Host};
+use crate::{BuildLogger, BuildNetwork, BuildService, Filter, GuardFactory, Host};
 
 /// Why a filter refuses its configuration: one or more errors, each with its place below the filter's own value.
 pub type ConfigError = Vec<ValueError>;
@@ -148,7 +148,7 @@ impl ScopedConfigs {
 }
 
 /// What of this binary runs by configuration, by the full name of its configuration's type: filters, code that judges
-/// texts, code that chooses clusters, code that turns connections away or looks at their bytes, and access loggers.
+/// texts, code that chooses clusters, code that turns connections away or looks at their bytes, access loggers, and services.
 #[derive(Default)]
 pub struct Registry {
     entries: Vec<(&'static str, Build)>,
@@ -158,6 +158,7 @@ pub struct Registry {
     guards: Vec<(&'static str, BuildGuard)>,
     network: Vec<(&'static str, BuildNetwork)>,
     loggers: Vec<(&'static str, BuildLogger)>,
+    services: Vec<(&'static str, BuildService)>,
     runtimes: Vec<(&'static str, Build)>,
     /// Filters that were built to check their configurations and not taken yet, the oldest first.
     checked: Mutex<VecDeque<Checked>>,
@@ -233,6 +234,10 @@ impl Registry {
         self.loggers.push((kind, build));
     }
 
+    pub fn register_service(&mut self, kind: &'static str, build: BuildService) {
+        self.services.push((kind, build));
+    }
+
     /// A runtime of plugins, by the name that manifests give it.
     pub fn register_runtime(&mut self, name: &'static str, build: Build) {
         self.runtimes.push((name, build));
@@ -255,6 +260,7 @@ impl Registry {
             || self.find_guard(kind).is_some()
             || self.find_network(kind).is_some()
             || self.find_logger(kind).is_some()
+            || self.find_service(kind).is_some()
     }
 
     /// All that is wrong with a configuration of that type. A filter whose configuration is good is kept for whoever builds
@@ -273,8 +279,9 @@ impl Registry {
         let guard = || self.find_guard(kind).map(|build| build(config).err());
         let network = || self.find_network(kind).map(|build| build(name, config).err());
         let logger = || self.find_logger(kind).map(|build| build(name, config).err());
+        let service = || self.find_service(kind).map(|build| build(name, config).err());
         let found = filter.or_else(judge).or_else(chooser).or_else(guard).or_else(network).or_else(logger);
-        found.flatten().unwrap_or_default()
+        found.or_else(service).flatten().unwrap_or_default()
     }
 
     pub fn find_judge(&self, kind: &str) -> Option<BuildJudge> {
@@ -295,6 +302,10 @@ impl Registry {
 
     pub fn find_logger(&self, kind: &str) -> Option<BuildLogger> {
         self.loggers.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
+    }
+
+    pub fn find_service(&self, kind: &str) -> Option<BuildService> {
+        self.services.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
     }
 
     /// The filter called `name` with a configuration of that type, as [`Registry::check`] built it if it did; `None` when

@@ -4,6 +4,7 @@
 //! requests    ── hooks ──────> seat ── machine ──> vm (an instance per VM key and worker)
 //! connections ── connections ─>│
 //! access logs ── logger ──────>│
+//! bootstrap   ── service ─────>│
 //!                      │ one per plugin     │ the module calls through `abi`, on `data`:
 //!                      │ and worker         └──> contexts, the current Stream, calls under way
 //!                      └ counts, circuit, failure policy
@@ -41,6 +42,7 @@ mod queues;
 mod replies;
 mod resumed;
 mod seat;
+mod service;
 mod shared;
 mod side;
 mod status;

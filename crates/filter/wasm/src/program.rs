@@ -119,8 +119,13 @@ impl Program {
     }
 
     /// Whether the code was compiled well, and not quickly for the start.
-    pub(crate) fn is_optimized(&self) -> bool {
+    fn is_optimized(&self) -> bool {
         self.outdated.is_none()
+    }
+
+    /// What the admin tells of the code for the time being.
+    pub(crate) fn note(&self) -> Option<&'static str> {
+        (!self.is_optimized()).then_some("compiled quickly; it is replaced when it was compiled well")
     }
 
     /// Whether there is no better code for the module by now.

@@ -46,6 +46,11 @@ pub fn statuses(plan: &Plan) -> Vec<PluginStatus> {
             }
         }
     }
+    for service in &plan.services {
+        let Some(facts) = service.factory.plugin() else { continue };
+        let status = status(facts, service.factory.note());
+        all.push((facts, PluginStatus { is_service: true, ..status }));
+    }
     all.into_iter().map(|(_, status)| status).collect()
 }
 
@@ -53,7 +58,8 @@ pub fn statuses(plan: &Plan) -> Vec<PluginStatus> {
 pub fn changes(old: Option<&Plan>, new: &Plan) -> Vec<Change> {
     let all = |plan: &Plan| -> Vec<Facts> {
         let mut all: Vec<Facts> = Vec::new();
-        for (_, _, facts) in plan.plugins() {
+        let of_chains = plan.plugins().map(|(_, _, facts)| facts);
+        for facts in of_chains.chain(plan.plugins_beside_chains()) {
             if !all.contains(facts) {
                 all.push(facts.clone());
             }
@@ -78,7 +84,11 @@ pub fn changes(old: Option<&Plan>, new: &Plan) -> Vec<Change> {
 pub fn scope_names(plan: &Plan) -> Vec<String> {
     let of_listeners = plan.plugins().map(|(_, _, facts)| facts);
     let upstream = upstream_factories(plan).filter_map(|factory| factory.plugin());
-    of_listeners.chain(upstream).map(|facts| scope_of_address(&facts.name)).collect()
+    of_listeners
+        .chain(upstream)
+        .chain(plan.plugins_beside_chains())
+        .map(|facts| scope_of_address(&facts.name))
+        .collect()
 }
 
 /// The names of a plan's other filters, as statistics have them.
@@ -113,6 +123,7 @@ fn status(facts: &Facts, note: Option<&str>) -> PluginStatus {
         version: facts.version.clone(),
         runtime: facts.runtime.to_owned(),
         places: Vec::new(),
+        is_service: false,
         source: facts.source.clone(),
         digest: facts.digest.clone(),
         note: note.map(str::to_owned),

@@ -3,13 +3,13 @@
 use postrider_config_core::Diagnostic;
 use postrider_model::cel::Allowed;
 use postrider_model::{
-    AccessLog, AccessLogSink, Compare, Comparison, EntryKind, Expression, FilterSlot, Format, HeaderCondition,
-    JsonFormat, LogCondition, LogFormat, LogOutput, Origin, StringKind, StringMatch,
+    AccessLog, AccessLogSink, Compare, Comparison, EntryKind, Expression, Format, HeaderCondition, JsonFormat,
+    LogCondition, LogFormat, LogOutput, StringKind, StringMatch,
 };
 
 use super::context::Lowering;
 use super::{data, filters, log_service, matchers};
-use crate::reader::{AnyReader, Reader};
+use crate::reader::Reader;
 
 const FILE: &str = "envoy.extensions.access_loggers.file.v3.FileAccessLog";
 const STDOUT: &str = "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog";
@@ -96,25 +96,15 @@ fn logger(cx: &mut Lowering<'_>, log: &Reader<'_>, lines_of: Option<&str>) -> Op
             cx.refuse(log, "typed_config", &format!("a plugin for the access log of {whose}"));
             return None;
         }
-        (kind, None) if PLUGINS.contains(&kind) && cx.kinds.known(kind) => LogOutput::Plugin(plugin(cx, log, &any)),
+        (kind, None) if PLUGINS.contains(&kind) && cx.kinds.known(kind) => {
+            LogOutput::Plugin(filters::whole_slot(cx, log, &any))
+        }
         _ => {
             cx.refuse_extension(log, "typed_config", &any);
             return None;
         }
     };
     Some(AccessLog { output, condition })
-}
-
-/// A logger of the registry.
-fn plugin(cx: &mut Lowering<'_>, log: &Reader<'_>, any: &AnyReader<'_>) -> FilterSlot {
-    log.whole("typed_config");
-    FilterSlot {
-        name: log.str("name").to_owned(),
-        kind: any.type_name.to_owned(),
-        config: filters::checked(cx, log, any),
-        disabled: false,
-        origin: Origin(log.path_of("typed_config")),
-    }
 }
 
 /// `envoy.config.accesslog.v3.AccessLogFilter`.

@@ -1,4 +1,4 @@
-//! Extensions of the bootstrap: there is one, the proxy's own certificates.
+//! Certificates that the proxy gets itself: an extension of the bootstrap.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,35 +9,13 @@ use postrider_model::{Acme, AcmeChallenge};
 use super::context::Lowering;
 use crate::reader::Reader;
 
-const ACME: &str = "postrider.acme.v1.Acme";
-
 const RETRY: Duration = Duration::from_secs(60);
 
 /// Longest path of a Unix socket that every system takes, without its final zero.
 const MAX_SOCKET_PATH: usize = 103;
 
-pub(super) fn extensions(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<Acme> {
-    let mut found = None;
-    for extension in root.list("bootstrap_extensions") {
-        extension.str("name");
-        let Some(any) = extension.any("typed_config") else {
-            cx.missing(&extension, "the extension has no `typed_config`", "a `typed_config` with its `@type`");
-            continue;
-        };
-        if any.type_name != ACME {
-            cx.refuse_extension(&extension, "typed_config", &any);
-            continue;
-        }
-        let Some(config) = &any.reader else { continue };
-        if found.is_some() {
-            cx.error(&extension, "typed_config", "conflict", "certificates come from one authority");
-        }
-        found = Some(acme(cx, config));
-    }
-    found
-}
-
-fn acme(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Acme {
+/// `postrider.acme.v1.Acme`
+pub(super) fn acme(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Acme {
     config.bool("terms_of_service_agreed");
     let directory = config.str("directory_url").to_owned();
     if !directory.is_empty() && !directory.starts_with("https://") {

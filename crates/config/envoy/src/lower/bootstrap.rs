@@ -5,8 +5,9 @@ use std::sync::Arc;
 use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Node, Snapshot};
 
 use super::context::{ClusterUse, Lowering};
+use super::extensions::Extensions;
 use super::{
-    access_log, acme, address, bind, checks, cluster, dns_resolver, listener, overload, runtime, statistics,
+    access_log, address, bind, checks, cluster, dns_resolver, extensions, listener, overload, runtime, statistics,
     stats_sinks, value,
 };
 use crate::reader::Reader;
@@ -16,7 +17,7 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     let admin = root.message("admin").and_then(|admin| interface(cx, &admin));
     runtime::layers(cx, root);
     without_meaning_here(cx, root);
-    let acme = acme::extensions(cx, root);
+    let Extensions { acme, services } = extensions::extensions(cx, root);
     let ejections = ejection_log(cx, root);
     let overload = overload::rules(cx, root).map(Arc::new);
     let stats = root.message("stats_config").and_then(|config| statistics::rules(cx, &config)).map(Arc::new);
@@ -31,6 +32,7 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     let mut snapshot = Snapshot {
         node,
         admin,
+        services,
         acme,
         overload,
         stats,

@@ -131,6 +131,18 @@ pub(super) fn slot(
     })
 }
 
+/// An extension of the registry that is no filter of requests, with its configuration.
+pub(super) fn whole_slot(cx: &mut Lowering<'_>, extension: &Reader<'_>, any: &AnyReader<'_>) -> FilterSlot {
+    extension.whole("typed_config");
+    FilterSlot {
+        name: extension.str("name").to_owned(),
+        kind: any.type_name.to_owned(),
+        config: checked(cx, extension, any),
+        disabled: false,
+        origin: Origin(extension.path_of("typed_config")),
+    }
+}
+
 /// The `typed_config` of an extension that is known to somebody as a value, once that somebody has looked at it.
 pub(super) fn checked(cx: &mut Lowering<'_>, extension: &Reader<'_>, any: &AnyReader<'_>) -> Value {
     let config = any.reader.as_ref().map(|config| secrets::value(cx, config)).unwrap_or_default();

@@ -27,6 +27,7 @@ mod detection;
 mod dns;
 mod dns_resolver;
 mod endpoints;
+mod extensions;
 mod filters;
 mod forward;
 mod grpc_target;

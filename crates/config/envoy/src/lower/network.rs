@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_model::{ChainLimit, ConnectionHandler, ConnectionLimit, ConnectionRate, FilterSlot, Origin};
+use postrider_model::{ChainLimit, ConnectionHandler, ConnectionLimit, ConnectionRate, FilterSlot};
 
 use super::context::Lowering;
 use super::{data, filters, http, tcp};
@@ -54,7 +54,7 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
             // It answers by itself.
             let serves = any.type_name == MODULE && config.bool("terminal_filter");
             if is_guard {
-                guards.push(guard(cx, filter, &any));
+                guards.push(filters::whole_slot(cx, filter, &any));
             } else if any.type_name == LIMIT {
                 limits.extend(limit(cx, config).map(ChainLimit::Held));
             } else {
@@ -91,17 +91,6 @@ fn not_last(cx: &mut Lowering<'_>, filter: &Reader<'_>, last: bool) {
 type Filters = (Vec<ChainLimit>, Vec<FilterSlot>, Option<ConnectionHandler>);
 
 /// A filter of the registry that looks at a connection before it is served.
-fn guard(cx: &mut Lowering<'_>, filter: &Reader<'_>, any: &AnyReader<'_>) -> FilterSlot {
-    filter.whole("typed_config");
-    FilterSlot {
-        name: filter.str("name").to_owned(),
-        kind: any.type_name.to_owned(),
-        config: filters::checked(cx, filter, any),
-        disabled: false,
-        origin: Origin(filter.path_of("typed_config")),
-    }
-}
-
 /// `Err` for a filter that is not supported, `Ok(None)` for one whose configuration is wrong.
 fn last_filter(
     cx: &mut Lowering<'_>,

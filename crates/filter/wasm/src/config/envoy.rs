@@ -1,4 +1,4 @@
-//! `envoy.extensions.wasm.v3.PluginConfig`, which Envoy's filters and loggers have.
+//! `envoy.extensions.wasm.v3.PluginConfig`, which Envoy's filters, loggers and services have.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +40,21 @@ impl Read {
     /// # Errors
     /// Everything that is wrong with it.
     pub(super) fn of(name: &str, value: &Value) -> Result<Read, ConfigError> {
+        Read::beside(name, value, |_, _| ()).map(|(read, ())| read)
+    }
+
+    /// The same of what has more fields beside `config`, which `others` reads.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(super) fn beside<T>(
+        name: &str,
+        value: &Value,
+        others: impl FnOnce(&mut Fields<'_>, &mut ConfigError) -> T,
+    ) -> Result<(Read, T), ConfigError> {
         let mut fields = value.fields().map_err(|error| vec![error])?;
         let mut errors = Vec::new();
+        let others = others(&mut fields, &mut errors);
         let plugin = match keep(fields.map("config"), &mut errors) {
             Some(Some(config)) => read(name, config, &mut errors),
             Some(None) => {
@@ -52,7 +65,7 @@ impl Read {
         };
         errors.extend(fields.finish().err().into_iter().flatten());
         match plugin {
-            Some(plugin) if errors.is_empty() => Ok(plugin),
+            Some(plugin) if errors.is_empty() => Ok((plugin, others)),
             _ => Err(errors),
         }
     }

@@ -117,7 +117,7 @@ impl Factory for Wasm {
     }
 
     fn note(&self) -> Option<&'static str> {
-        (!self.plugin.program.is_optimized()).then_some("compiled quickly; it is replaced when it was compiled well")
+        self.plugin.program.note()
     }
 
     fn plugin(&self) -> Option<&Facts> {

@@ -1,10 +1,11 @@
-//! From configurations to filters and loggers: Envoy's, and plugin manifests.
+//! From configurations to filters, loggers and services: Envoy's, and plugin manifests.
 
 mod connections;
 mod envoy;
 mod factory;
 mod logger;
 mod manifest;
+mod service;
 
 use postrider_filter_api::Registry;
 use postrider_filter_plugin::register_runtimes;
@@ -17,5 +18,6 @@ pub fn register(registry: &mut Registry) {
     registry.register(factory::KIND, factory::build);
     registry.register_network(connections::KIND, connections::build);
     registry.register_logger(logger::KIND, logger::build);
+    registry.register_service(service::KIND, service::build);
     register_runtimes(registry, &["wasm"], manifest::build);
 }
