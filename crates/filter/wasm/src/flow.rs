@@ -1,8 +1,6 @@
 //! A message that this filter took over: its pieces go to the module first, and go on when the module lets them.
 
-use std::collections::VecDeque;
-
-use postrider_filter_api::Flow;
+use postrider_filter_api::{Body, Flow};
 
 /// Where such a message is.
 #[derive(Default)]
@@ -12,7 +10,7 @@ pub(crate) struct Course {
     /// What it stopped and does not see again.
     held: Vec<u8>,
     /// What goes on.
-    out: VecDeque<Vec<u8>>,
+    out: Vec<u8>,
     /// The window is shown again with the next piece.
     gathers: bool,
     head_gone: bool,
@@ -44,12 +42,12 @@ impl Verdict {
 }
 
 impl Course {
-    /// A piece came.
-    pub(crate) fn take(&mut self, piece: &[u8]) {
-        if !self.gathers {
-            self.window.clear();
+    /// A piece came. It is moved where that goes: most pieces are not copied on their way through a module.
+    pub(crate) fn take(&mut self, piece: &mut Body) {
+        match self.gathers && !self.window.is_empty() {
+            true => self.window.extend_from_slice(piece.bytes()),
+            false => self.window = piece.take(),
         }
-        self.window.extend_from_slice(piece);
     }
 
     /// The module saw it.
@@ -58,7 +56,7 @@ impl Course {
         match verdict {
             Verdict::Continue => self.release(),
             Verdict::Gather => {}
-            Verdict::Hold => self.held.append(&mut self.window),
+            Verdict::Hold => add(&mut self.held, &mut self.window),
             Verdict::Drop => self.window.clear(),
         }
     }
@@ -66,10 +64,8 @@ impl Course {
     /// The module lets go what it stopped.
     pub(crate) fn release(&mut self) {
         self.gathers = false;
-        self.held.append(&mut self.window);
-        if !self.held.is_empty() {
-            self.out.push_back(std::mem::take(&mut self.held));
-        }
+        add(&mut self.held, &mut self.window);
+        add(&mut self.out, &mut self.held);
     }
 
     /// The module sees everything at once in the end.
@@ -82,27 +78,32 @@ impl Course {
         self.held.len() + if self.gathers { self.window.len() } else { 0 }
     }
 
-    /// What goes on now; a piece is put into `piece`. `None` when nothing does.
-    pub(crate) fn next(&mut self, stopped: bool, piece: &mut impl FnMut(&[u8])) -> Option<Flow> {
+    /// What goes on now; a piece is put into `body`. `None` when nothing does.
+    pub(crate) fn next(&mut self, stopped: bool, body: &mut Body) -> Option<Flow> {
         if stopped && !self.head_gone {
             return None;
         }
         if !self.head_gone {
             self.head_gone = true;
             // Of a message that is all here, what follows the head goes with it.
-            if !self.ended || self.out.len() > 1 {
+            if !self.ended {
                 return Some(Flow::Head);
             }
         }
-        match self.out.pop_front() {
-            Some(bytes) => {
-                piece(&bytes);
-                let is_last = self.ended && !stopped && self.out.is_empty();
-                Some(if is_last { Flow::Release } else { Flow::Piece })
-            }
-            None if self.ended && !stopped => Some(Flow::Release),
-            None => None,
+        let is_last = self.ended && !stopped;
+        if self.out.is_empty() {
+            return is_last.then_some(Flow::Release);
         }
+        body.put(std::mem::take(&mut self.out));
+        Some(if is_last { Flow::Release } else { Flow::Piece })
+    }
+}
+
+/// Moves `more` behind `bytes`.
+fn add(bytes: &mut Vec<u8>, more: &mut Vec<u8>) {
+    match bytes.is_empty() {
+        true => std::mem::swap(bytes, more),
+        false => bytes.append(more),
     }
 }
 
@@ -110,11 +111,18 @@ impl Course {
 mod tests {
     use super::*;
 
+    fn take(course: &mut Course, piece: &[u8]) {
+        let mut body = Body::default();
+        body.push(piece);
+        course.take(&mut body);
+    }
+
     fn flows(course: &mut Course, stopped: bool) -> Vec<String> {
         let mut all = Vec::new();
         loop {
-            let mut text = String::new();
-            let next = course.next(stopped, &mut |bytes| text = String::from_utf8_lossy(bytes).into_owned());
+            let mut body = Body::default();
+            let next = course.next(stopped, &mut body);
+            let text = String::from_utf8_lossy(body.bytes()).into_owned();
             match next {
                 Some(Flow::Release) => {
                     all.push(format!("release {text}"));
@@ -130,10 +138,10 @@ mod tests {
     fn pieces_go_on_one_by_one() {
         let mut course = Course::default();
         assert_eq!(flows(&mut course, false), ["Head "]);
-        course.take(b"a");
+        take(&mut course, b"a");
         course.judge(Verdict::Continue);
         assert_eq!(flows(&mut course, false), ["Piece a"]);
-        course.take(b"b");
+        take(&mut course, b"b");
         course.ended = true;
         course.judge(Verdict::Continue);
         assert_eq!(flows(&mut course, false), ["release b"]);
@@ -142,20 +150,43 @@ mod tests {
     #[test]
     fn gathered_pieces_come_again_and_held_ones_do_not() {
         let mut course = Course::default();
-        course.take(b"a");
+        take(&mut course, b"a");
         course.judge(Verdict::Gather);
         assert_eq!((flows(&mut course, true), course.waiting()), (vec![], 1));
-        course.take(b"b");
+        take(&mut course, b"b");
         assert_eq!(course.window, b"ab");
         course.judge(Verdict::Hold);
-        course.take(b"c");
+        take(&mut course, b"c");
         assert_eq!((&course.window[..], course.waiting()), (&b"c"[..], 2));
         course.judge(Verdict::Drop);
-        course.take(b"d");
+        take(&mut course, b"d");
         course.ended = true;
         course.judge(Verdict::Hold);
         assert!(flows(&mut course, true).is_empty());
         course.release();
         assert_eq!(flows(&mut course, false), ["release abd"]);
+    }
+
+    #[test]
+    fn a_piece_that_passes_is_moved_and_not_copied() {
+        let (mut course, mut body) = (Course::default(), Body::default());
+        assert!(matches!(course.next(false, &mut body), Some(Flow::Head)));
+        body.push(b"piece");
+        let place = body.bytes().as_ptr();
+        course.take(&mut body);
+        course.judge(Verdict::Continue);
+        assert!(matches!(course.next(false, &mut body), Some(Flow::Piece)));
+        assert_eq!((body.bytes(), body.bytes().as_ptr()), (&b"piece"[..], place));
+    }
+
+    #[test]
+    fn pieces_that_are_let_go_at_once_go_on_in_their_order() {
+        let mut course = Course::default();
+        assert_eq!(flows(&mut course, false), ["Head "]);
+        for piece in [b"a", b"b", b"c"] {
+            take(&mut course, piece);
+            course.judge(if piece == b"b" { Verdict::Hold } else { Verdict::Continue });
+        }
+        assert_eq!(flows(&mut course, false), ["Piece abc"]);
     }
 }

@@ -331,7 +331,7 @@ impl Hosted {
         let length = machine.vm.with(|data| {
             let passing = data.contexts.stream(id)?;
             let half = side.half(passing);
-            let held = held(side, stream).bytes();
+            let held = held(side, stream);
             Some(match &mut half.course {
                 Some(course) => {
                     let gathers = course.gathers();
@@ -345,8 +345,8 @@ impl Hosted {
                     if std::mem::take(&mut half.continued) {
                         half.hidden = half.kept;
                     }
-                    half.kept = held.len();
-                    held.len().saturating_sub(half.hidden)
+                    half.kept = held.bytes().len();
+                    half.kept.saturating_sub(half.hidden)
                 }
             })
         });

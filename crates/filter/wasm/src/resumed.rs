@@ -90,7 +90,7 @@ impl Hosted {
                 half.stopped = false;
                 course.release();
             }
-            let flow = course.next(half.stopped, &mut |piece| held(side, stream).replace(piece));
+            let flow = course.next(half.stopped, held(side, stream));
             if let Some(flow) = flow {
                 if matches!(flow, Flow::Release) {
                     half.course = None;
