@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use postrider_filter_api::plugin::{Facts, Policy};
 use postrider_filter_api::{ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, WatchedFile};
-use postrider_filter_plugin::read::{keep, object};
+use postrider_filter_plugin::read::{keep, object, within};
 use postrider_filter_plugin::{Code, Edition, MAX_CODE_BYTES, Missing};
 use postrider_model::{Fields, Value, ValueError};
 
@@ -20,21 +20,7 @@ const ROUTE_KIND: &str = "proxy.filters.http.rider.v3alpha1.RouteFilterConfig";
 
 /// Reads a gateway-level configuration and tries its plugin out.
 pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    let mut fields = value.fields().map_err(|error| vec![error])?;
-    let mut errors = Vec::new();
-    let plugin = match keep(fields.map("plugin"), &mut errors) {
-        Some(Some(plugin)) => read(plugin, &mut errors),
-        Some(None) => {
-            errors.push(fields.error("plugin", "there is no `plugin`"));
-            None
-        }
-        None => None,
-    };
-    errors.extend(fields.finish().err().into_iter().flatten());
-    match plugin {
-        Some(plugin) if errors.is_empty() => Ok(plugin),
-        _ => Err(errors),
-    }
+    within(value, "plugin", |_, _| (), read).map(|(plugin, ())| plugin)
 }
 
 fn read(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Arc<dyn Factory>> {

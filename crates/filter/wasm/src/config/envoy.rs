@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY, Facts, OnError, Policy};
 use postrider_filter_api::{ConfigError, WatchedFile};
-use postrider_filter_plugin::read::keep;
+use postrider_filter_plugin::read::{keep, within};
 use postrider_filter_plugin::{Code, Edition, json};
 use postrider_model::{Fields, Value, ValueError};
 
@@ -52,22 +52,7 @@ impl Read {
         value: &Value,
         others: impl FnOnce(&mut Fields<'_>, &mut ConfigError) -> T,
     ) -> Result<(Read, T), ConfigError> {
-        let mut fields = value.fields().map_err(|error| vec![error])?;
-        let mut errors = Vec::new();
-        let others = others(&mut fields, &mut errors);
-        let plugin = match keep(fields.map("config"), &mut errors) {
-            Some(Some(config)) => read(name, config, &mut errors),
-            Some(None) => {
-                errors.push(fields.error("config", "there is no `config`"));
-                None
-            }
-            None => None,
-        };
-        errors.extend(fields.finish().err().into_iter().flatten());
-        match plugin {
-            Some(plugin) if errors.is_empty() => Ok((plugin, others)),
-            _ => Err(errors),
-        }
+        within(value, "config", others, |config, errors| read(name, config, errors))
     }
 
     /// Whether reading it now would give the same.
