@@ -307,6 +307,9 @@ impl Context<'_> {
             }
             Command::UpstreamRequestAttemptCount => number(u64::from(info.upstream_attempts), out),
             Command::UpstreamTransportFailureReason => text(info.upstream_failure.as_deref()?, out)?,
+            Command::UpstreamWait => {
+                number(u64::try_from(info.upstream_wait?.as_millis()).unwrap_or(u64::MAX), out);
+            }
             Command::UpstreamConnectionId => number(info.upstream_connection_id, out),
             Command::DownstreamLocalAddress(part) => address(info.downstream_local, *part, out)?,
             Command::DownstreamRemoteAddress(part) => address(info.downstream_remote, *part, out)?,
@@ -360,9 +363,16 @@ impl Context<'_> {
         match which {
             StreamMoment::Began => Some(self.info.started),
             StreamMoment::RequestReceived => self.info.request_received,
+            StreamMoment::ConnectBegan => self.info.upstream_connect.began,
+            StreamMoment::Connected => self.info.upstream_connect.connected,
+            StreamMoment::Secured => self.info.upstream_connect.secured,
+            StreamMoment::RequestSendBegan => self.info.request_send_began,
             StreamMoment::RequestSent => self.info.request_sent,
             StreamMoment::ResponseBegan => self.info.response_began,
-            StreamMoment::Ended => self.info.ended.filter(|_| !self.info.logged.is_try()),
+            StreamMoment::ResponseReceived => self.info.response_received,
+            StreamMoment::ResponseSendBegan => self.info.response_send_began,
+            // A connection without requests has no answer that could end.
+            StreamMoment::Ended => self.info.ended.filter(|_| self.http && !self.info.logged.is_try()),
         }
     }
 
@@ -453,6 +463,7 @@ fn is_numeric(command: &Command) -> bool {
             | Command::UpstreamRequestAttemptCount
             | Command::ConnectionId
             | Command::UpstreamConnectionId
+            | Command::UpstreamWait
             | Command::DownstreamLocalAddress(AddressPart::Port)
             | Command::DownstreamRemoteAddress(AddressPart::Port)
             | Command::DownstreamDirectRemoteAddress(AddressPart::Port)

@@ -172,6 +172,7 @@ impl Session {
         self.info.upstream_local = upstream.local();
         self.info.upstream_connection_id = upstream.id;
         self.info.upstream_tls = upstream.tls().cloned();
+        self.info.upstream_connect = upstream.times();
         self.client.teach(&self.info);
         if tcp.model.log_moments.connected {
             self.log(tcp, Logged::Connected);
@@ -284,7 +285,9 @@ impl Session {
             };
             self.info.upstream_attempts += 1;
             self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
+            let asked = self.worker.clock.now();
             let reached = self.reach(tcp, &cluster, &host).await;
+            self.info.upstream_wait = Some(self.worker.clock.now().saturating_duration_since(asked));
             let untried = |failure: &Unreached| {
                 matches!(failure, Unreached::NoConnection(NoConnection::Overflow | NoConnection::NoPool))
             };

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use postrider_model::{Metadata, Tlv, Value};
 
@@ -17,10 +17,16 @@ pub struct StreamInfo {
     pub started: Moment,
     /// The last byte of the request was received.
     pub request_received: Option<Moment>,
+    /// The first byte of the request was sent to the upstream.
+    pub request_send_began: Option<Moment>,
     /// The last byte of the request was sent to the upstream.
     pub request_sent: Option<Moment>,
     /// The first byte of the response was received from the upstream.
     pub response_began: Option<Moment>,
+    /// What came last of the response so far, and of one that is complete its last byte, was received then.
+    pub response_received: Option<Moment>,
+    /// The first byte of the response was sent to the client.
+    pub response_send_began: Option<Moment>,
     /// The stream is over.
     pub ended: Option<Moment>,
     pub connection_id: u64,
@@ -40,6 +46,10 @@ pub struct StreamInfo {
     pub upstream_remote: Option<Rc<str>>,
     pub upstream_cluster: Option<Rc<str>>,
     pub upstream_connection_id: u64,
+    /// When the connection to the upstream was made, which may have been for an earlier request.
+    pub upstream_connect: ConnectTimes,
+    /// How long it took to get a connection to the upstream, or to learn that there is none; `None` before.
+    pub upstream_wait: Option<Duration>,
     /// What is spoken with the upstream.
     pub upstream_protocol: &'static str,
     /// What the upstream and we agreed on; `None` for a plain connection.
@@ -91,6 +101,16 @@ pub struct StreamInfo {
     pub streams_reply: bool,
     /// A filter wants so many bytes of the request held in front of filters at most, not what the connection allows.
     pub request_buffer_limit: Option<u32>,
+}
+
+/// When a connection to an upstream was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ConnectTimes {
+    pub began: Option<Moment>,
+    /// The transport's connection was there.
+    pub connected: Option<Moment>,
+    /// TLS was agreed on; `None` for a plain connection.
+    pub secured: Option<Moment>,
 }
 
 /// What the PROXY protocol and guards left behind about a connection.
@@ -178,8 +198,8 @@ impl StreamInfo {
         self.start = start;
         self.started = started;
         self.request_received = None;
-        self.request_sent = None;
-        self.response_began = None;
+        self.forget_upstream_times();
+        self.response_send_began = None;
         self.ended = None;
         self.upstream_local = None;
         self.upstream_remote = None;
@@ -225,14 +245,32 @@ impl StreamInfo {
         self.request_buffer_limit = None;
     }
 
+    /// Forgets when things happened between the upstream and us, for another try.
+    pub fn forget_upstream_times(&mut self) {
+        self.request_send_began = None;
+        self.request_sent = None;
+        self.response_began = None;
+        self.response_received = None;
+        self.upstream_connect = ConnectTimes::default();
+        self.upstream_wait = None;
+    }
+
+    /// How long the upstream had the request: from its first byte until the last one of the whole answer.
+    pub fn upstream_latency(&self) -> Option<Duration> {
+        Some(self.response_received?.saturating_duration_since(self.request_send_began?))
+    }
+
     /// A stream that begins now.
     pub fn new(started: Moment, start: SystemTime) -> StreamInfo {
         StreamInfo {
             start,
             started,
             request_received: None,
+            request_send_began: None,
             request_sent: None,
             response_began: None,
+            response_received: None,
+            response_send_began: None,
             ended: None,
             connection_id: 0,
             stream_id: 0,
@@ -245,6 +283,8 @@ impl StreamInfo {
             upstream_remote: None,
             upstream_cluster: None,
             upstream_connection_id: 0,
+            upstream_connect: ConnectTimes::default(),
+            upstream_wait: None,
             upstream_protocol: "HTTP/1.1",
             upstream_tls: None,
             upstream_attempts: 0,

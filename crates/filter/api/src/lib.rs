@@ -50,7 +50,7 @@ pub use host::{
     Answer, Call, CallFailure, CallHandle, ClusterHealth, Host, RouteFacts, RouteRateLimits, RouteTarget,
     UnknownCluster,
 };
-pub use info::{Flags, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
+pub use info::{ConnectTimes, Flags, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
 pub use logger::{AccessLogger, BuildLogger, LoggerFactory};
 pub use moment::Moment;
 pub use network::{

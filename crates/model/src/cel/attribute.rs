@@ -34,6 +34,7 @@ attributes! {
     ResponseTrailers = "response.trailers";
     ResponseSize = "response.size";
     ResponseTotalSize = "response.total_size";
+    ResponseBackendLatency = "response.backend_latency";
     SourceAddress = "source.address";
     SourcePort = "source.port";
     DestinationAddress = "destination.address";
@@ -64,6 +65,7 @@ attributes! {
     UpstreamPeerDigest = "upstream.sha256_peer_certificate_digest";
     UpstreamFailure = "upstream.transport_failure_reason";
     UpstreamAttempts = "upstream.request_attempt_count";
+    UpstreamWait = "upstream.cx_pool_ready_duration";
     UpstreamEndpoints = "upstream.num_endpoints";
     UpstreamRegion = "upstream.locality.region";
     UpstreamZone = "upstream.locality.zone";

@@ -73,6 +73,8 @@ pub enum Command {
     UpstreamRequestAttemptCount,
     UpstreamTransportFailureReason,
     UpstreamConnectionId,
+    /// Milliseconds that the request waited for a connection.
+    UpstreamWait,
     DownstreamLocalAddress(AddressPart),
     DownstreamRemoteAddress(AddressPart),
     DownstreamDirectRemoteAddress(AddressPart),
@@ -183,10 +185,22 @@ pub enum StreamMoment {
     Began,
     /// `DS_RX_END`: the last byte of the request was received.
     RequestReceived,
+    /// `US_CX_BEG`: the connection to the upstream was begun.
+    ConnectBegan,
+    /// `US_CX_END`: it was there.
+    Connected,
+    /// `US_HS_END`: TLS was agreed on over it.
+    Secured,
+    /// `US_TX_BEG`: the first byte of the request was sent on.
+    RequestSendBegan,
     /// `US_TX_END`: the last byte of the request was sent on.
     RequestSent,
     /// `US_RX_BEG`: the first byte of the answer came.
     ResponseBegan,
+    /// `US_RX_END`: the last byte of the answer came.
+    ResponseReceived,
+    /// `DS_TX_BEG`: the first byte of the answer was sent to the client.
+    ResponseSendBegan,
     /// `DS_TX_END`: it is over.
     Ended,
 }

@@ -166,6 +166,7 @@ impl Spec<'_> {
             "UPSTREAM_REQUEST_ATTEMPT_COUNT" => Command::UpstreamRequestAttemptCount,
             "UPSTREAM_TRANSPORT_FAILURE_REASON" => Command::UpstreamTransportFailureReason,
             "UPSTREAM_CONNECTION_ID" => Command::UpstreamConnectionId,
+            "UPSTREAM_CONNECTION_POOL_READY_DURATION" => Command::UpstreamWait,
             "DOWNSTREAM_LOCAL_ADDRESS" => Command::DownstreamLocalAddress(Whole),
             "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => Command::DownstreamLocalAddress(WithoutPort),
             "DOWNSTREAM_LOCAL_PORT" => Command::DownstreamLocalAddress(Port),
@@ -225,6 +226,20 @@ fn path(argument: &str) -> Result<Command, String> {
     Ok(Command::Path { query, which })
 }
 
+const MOMENTS: [(&str, StreamMoment); 11] = [
+    ("DS_RX_BEG", StreamMoment::Began),
+    ("DS_RX_END", StreamMoment::RequestReceived),
+    ("US_CX_BEG", StreamMoment::ConnectBegan),
+    ("US_CX_END", StreamMoment::Connected),
+    ("US_HS_END", StreamMoment::Secured),
+    ("US_TX_BEG", StreamMoment::RequestSendBegan),
+    ("US_TX_END", StreamMoment::RequestSent),
+    ("US_RX_BEG", StreamMoment::ResponseBegan),
+    ("US_RX_END", StreamMoment::ResponseReceived),
+    ("DS_TX_BEG", StreamMoment::ResponseSendBegan),
+    ("DS_TX_END", StreamMoment::Ended),
+];
+
 /// # Errors
 /// What is wrong with the argument of `COMMON_DURATION`.
 fn between(argument: &str) -> Result<Command, String> {
@@ -232,18 +247,12 @@ fn between(argument: &str) -> Result<Command, String> {
     let [start, end, unit] = parts.as_slice() else {
         return Err(format!("`{argument}`: expected START:END:UNIT, such as DS_RX_BEG:DS_TX_END:us"));
     };
-    let moment = |name: &str| match name {
-        "DS_RX_BEG" => Ok(StreamMoment::Began),
-        "DS_RX_END" => Ok(StreamMoment::RequestReceived),
-        "US_TX_END" => Ok(StreamMoment::RequestSent),
-        "US_RX_BEG" => Ok(StreamMoment::ResponseBegan),
-        "DS_TX_END" => Ok(StreamMoment::Ended),
-        "US_CX_BEG" | "US_CX_END" | "US_HS_END" | "US_TX_BEG" | "US_RX_END" | "DS_TX_BEG" => Err(format!(
-            "the moment {name} is not supported: expected DS_RX_BEG, DS_RX_END, US_TX_END, US_RX_BEG or DS_TX_END"
-        )),
-        other => {
-            Err(format!("`{other}` is no moment: expected DS_RX_BEG, DS_RX_END, US_TX_END, US_RX_BEG or DS_TX_END"))
-        }
+    let moment = |name: &str| {
+        let found = MOMENTS.iter().find(|(known, _)| *known == name).map(|(_, moment)| *moment);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = MOMENTS.iter().map(|(known, _)| *known).collect();
+            format!("`{name}` is no moment: expected one of {}", known.join(", "))
+        })
     };
     let unit = match *unit {
         "ms" => TimeUnit::Milliseconds,

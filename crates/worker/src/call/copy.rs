@@ -75,6 +75,7 @@ impl CopyRecord {
 
     /// It goes out on this connection.
     pub(super) fn connected(&self, upstream: &Upstream, head: &RequestHead) {
+        let now = self.worker.clock.now();
         self.note(|seen| {
             let info = &mut seen.info;
             info.upstream_local = upstream.local();
@@ -82,6 +83,9 @@ impl CopyRecord {
             info.upstream_connection_id = upstream.id;
             info.upstream_protocol = upstream.protocol();
             info.upstream_tls = upstream.tls().cloned();
+            info.upstream_connect = upstream.times();
+            info.request_send_began = Some(now);
+            info.upstream_wait = Some(now.saturating_duration_since(info.started));
         });
         if let Handler::Http(http) = &self.chain.handler
             && http.model.router.upstream_log_moments.connected

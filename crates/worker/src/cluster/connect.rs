@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use postrider_filter_api::ConnectTimes;
 use postrider_model::{Priority, Thresholds, UpstreamProtocol};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
@@ -124,20 +125,21 @@ impl Cluster {
         let endpoint = &host.endpoint;
         let connecting = self.reach(worker, host, alpn(protocol), party);
         let started = worker.clock.now();
-        let Reached { io, tls, other } = match tokio::time::timeout(self.plan.model.connect_timeout, connecting).await {
-            Ok(Ok(opened)) => opened,
-            failed => {
-                host.totals.connect_failures.set(host.totals.connect_failures.get() + 1);
-                stats.inc(stat::UPSTREAM_CX_CONNECT_FAIL);
-                return Err(match failed {
-                    Ok(Err(error)) => NoConnection::Failed(reason(&error)),
-                    _ => {
-                        stats.inc(stat::UPSTREAM_CX_CONNECT_TIMEOUT);
-                        NoConnection::Timeout
-                    }
-                });
-            }
-        };
+        let Reached { io, tls, connected, other } =
+            match tokio::time::timeout(self.plan.model.connect_timeout, connecting).await {
+                Ok(Ok(opened)) => opened,
+                failed => {
+                    host.totals.connect_failures.set(host.totals.connect_failures.get() + 1);
+                    stats.inc(stat::UPSTREAM_CX_CONNECT_FAIL);
+                    return Err(match failed {
+                        Ok(Err(error)) => NoConnection::Failed(reason(&error)),
+                        _ => {
+                            stats.inc(stat::UPSTREAM_CX_CONNECT_TIMEOUT);
+                            NoConnection::Timeout
+                        }
+                    });
+                }
+            };
         begun.succeeded();
         let now = worker.clock.now();
         stats.record(stat::UPSTREAM_CX_CONNECT_MS, millis(now.saturating_duration_since(started)));
@@ -149,6 +151,11 @@ impl Cluster {
             busy: Cell::new(0),
             ended_by_peer: Cell::new(false),
             created: now,
+            times: ConnectTimes {
+                began: Some(started),
+                connected: Some(connected),
+                secured: tls.is_some().then_some(now),
+            },
             local: io.local(),
             name: other.as_ref().unwrap_or(&endpoint.address).to_string().into(),
             tls,

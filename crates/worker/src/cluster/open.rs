@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use postrider_filter_api::TlsSession;
+use postrider_filter_api::{Moment, TlsSession};
 use postrider_model::{Address, Endpoint, ProxyHeader, SourceAddress};
 use postrider_sys::NumberedOption;
 use postrider_telemetry::stats::sets::{cluster as stat, cluster_proxy, cluster_ssl};
@@ -29,9 +29,11 @@ impl Source {
 }
 
 /// A connection that was just made.
-pub(super) struct Reached {
-    pub(super) io: Io,
+pub(crate) struct Reached {
+    pub(crate) io: Io,
     pub(super) tls: Option<Rc<TlsSession>>,
+    /// When the transport's connection was there, before anything was said on it.
+    pub(super) connected: Moment,
     /// Which address of the host it goes to, if that can be another than its first.
     pub(super) other: Option<Address>,
 }
@@ -47,8 +49,7 @@ impl Cluster {
     ) -> std::io::Result<Reached> {
         let Endpoint { address, additional, hostname, .. } = &*host.endpoint;
         if additional.is_empty() {
-            let (io, tls) = self.open(worker, address, hostname, alpn, party).await?;
-            return Ok(Reached { io, tls, other: None });
+            return self.open(worker, address, hostname, alpn, party).await;
         }
         // Boxed: most hosts have one address.
         Box::pin(self.race(worker, host, alpn, party)).await
@@ -68,8 +69,8 @@ impl Cluster {
                 self.stats(worker).inc(stat::UPSTREAM_CX_TOTAL);
                 host.totals.connections.set(host.totals.connections.get() + 1);
             }
-            let (io, tls) = self.open(worker, &address, &host.endpoint.hostname, alpn, party).await?;
-            Ok(Reached { io, tls, other: Some(address) })
+            let reached = self.open(worker, &address, &host.endpoint.hostname, alpn, party).await?;
+            Ok(Reached { other: Some(address), ..reached })
         });
         eyeballs::first(attempts).await
     }
@@ -83,9 +84,10 @@ impl Cluster {
         hostname: &str,
         alpn: Option<&[&[u8]]>,
         party: Option<&Party>,
-    ) -> std::io::Result<(Io, Option<Rc<TlsSession>>)> {
+    ) -> std::io::Result<Reached> {
         let (source, options) = self.source(address);
         let mut socket = io::connect(address, source, self.keepalive.as_ref(), options).await?;
+        let connected = worker.clock.now();
         if self.plan.model.full_buffer_timeout.is_some() {
             socket.limit_waiting(self.plan.model.full_buffer_timeout, self.plan.model.buffer_limit as usize);
         }
@@ -93,7 +95,9 @@ impl Cluster {
             // Boxed: most clusters have none.
             Box::pin(self.introduce(worker, header, address, party, &mut socket)).await?;
         }
-        let Some(tls) = &self.plan.tls else { return Ok((Io::Plain(socket), None)) };
+        let Some(tls) = &self.plan.tls else {
+            return Ok(Reached { io: Io::Plain(socket), tls: None, connected, other: None });
+        };
         let endpoint = Some(hostname).filter(|name| !name.is_empty());
         let stats = self.ssl_stats.get_or_init(|| worker.stats.block(&cluster_ssl::SET, &self.stat_prefix()));
         let ip = |address: Option<std::net::SocketAddr>| address.map(|address| address.ip());
@@ -112,7 +116,7 @@ impl Cluster {
                     stats.inc(cluster_ssl::SESSION_REUSED);
                 }
                 let session = io::with_upstream(&stream, tls, &target);
-                Ok((Io::Tls(stream), Some(Rc::new(session))))
+                Ok(Reached { io: Io::Tls(stream), tls: Some(Rc::new(session)), connected, other: None })
             }
             Err(error) => {
                 stats.inc(match io::verify_failure(&error) {

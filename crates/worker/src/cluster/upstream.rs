@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-use postrider_filter_api::{Moment, TlsSession};
+use postrider_filter_api::{ConnectTimes, Moment, TlsSession};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
 use postrider_upstream::Permit;
@@ -45,6 +45,7 @@ pub(crate) struct Account {
     /// The peer ended it.
     pub(super) ended_by_peer: Cell<bool>,
     pub(super) created: Moment,
+    pub(super) times: ConnectTimes,
     /// Our end of the connection; `None` on a Unix socket.
     pub(super) local: Option<SocketAddr>,
     /// The other end, as logs show it.
@@ -65,10 +66,22 @@ impl Upstream {
         self.account.local
     }
 
+    /// When it was made.
+    #[inline]
+    pub(crate) fn times(&self) -> ConnectTimes {
+        self.account.times
+    }
+
     /// What was agreed on; `None` for a plain connection.
     #[inline]
     pub(crate) fn tls(&self) -> Option<&Rc<TlsSession>> {
         self.account.tls.as_ref()
+    }
+
+    /// By the clock of its worker.
+    #[inline]
+    pub(crate) fn now(&self) -> Moment {
+        self.account.worker.clock.now()
     }
 
     pub(crate) fn worker(&self) -> Rc<Worker> {

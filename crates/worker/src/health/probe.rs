@@ -243,7 +243,7 @@ impl Probe {
         let own = self.plan.model.health.checks.get(self.index).map(|check| check.alpn.as_slice()).unwrap_or_default();
         let own: Vec<&[u8]> = own.iter().map(String::as_bytes).collect();
         let alpn = if own.is_empty() { cluster::alpn(protocol) } else { Some(own.as_slice()) };
-        Ok(cluster.open(worker, &self.address, &self.hostname, alpn, None).await?.0)
+        Ok(cluster.open(worker, &self.address, &self.hostname, alpn, None).await?.io)
     }
 }
 

@@ -225,6 +225,8 @@ impl Exchange {
             info.upstream_connection_id = whole.upstream_connection_id;
             info.upstream_protocol = whole.upstream_protocol;
             info.upstream_tls.clone_from(&whole.upstream_tls);
+            info.upstream_connect = whole.upstream_connect;
+            info.request_send_began = whole.request_send_began;
             info.request_sent = whole.request_sent;
         } else {
             info.upstream_failure.clone_from(&whole.upstream_failure);
@@ -234,7 +236,9 @@ impl Exchange {
             info.response_head_bytes = size_of_response(answer).bytes;
             info.status = answer.status();
         }
+        info.upstream_wait = whole.upstream_wait;
         info.response_began = record.answer_began;
+        info.response_received = whole.response_received;
         info.bytes_sent = record.sent;
         info.bytes_received = record.received;
         info.flags = record.flags;

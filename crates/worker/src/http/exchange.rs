@@ -98,6 +98,8 @@ pub(crate) struct Exchange {
     pub(super) count_by_status: bool,
     pub(super) keep_alive: bool,
     pub(super) last_activity: Moment,
+    /// When something came from the upstream.
+    pub(super) last_received: Moment,
     pub(super) route_timeout: Option<Duration>,
     /// When the next record of a stream that goes on is due.
     pub(super) next_record: Option<Moment>,
@@ -166,6 +168,7 @@ impl Exchange {
             count_by_status: true,
             keep_alive: true,
             last_activity: now,
+            last_received: now,
             route_timeout: None,
             next_record: None,
             stream_idle: None,

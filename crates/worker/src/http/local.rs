@@ -160,6 +160,7 @@ impl Exchange {
         self.decide_keep_alive(connection, http, heard_all);
         self.write_reply(connection, http);
         self.answered = true;
+        self.info.response_send_began = Some(connection.worker.clock.now());
         self.response_done = true;
     }
 

@@ -202,6 +202,7 @@ impl Exchange {
             Some(cluster) => self.give_back(&cluster, now),
             None => self.forget_answer(),
         }
+        self.info.forget_upstream_times();
         // The body is as if it had just arrived.
         let body = self.attempts.take().map(|attempts| attempts.kept().to_vec()).unwrap_or_default();
         let keeps_body = !is_detour && head.method() == self.request.method() && self.facts.framing.has_body();

@@ -149,7 +149,11 @@ impl Exchange {
         self.decide_keep_alive(connection, http, true);
         self.write_head(connection, http, if raw { BodyFraming::None } else { to });
         self.answered = true;
-        self.response_done = self.download.is_done() && !raw;
+        self.info.response_send_began = Some(connection.worker.clock.recent());
+        self.response_done = false;
+        if self.download.is_done() && !raw {
+            self.answer_is_whole();
+        }
         if raw {
             // From here on the request side carries whatever comes.
             self.upload = Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);

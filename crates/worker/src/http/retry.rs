@@ -318,7 +318,7 @@ impl Exchange {
         }
         self.give_back(cluster, now);
         self.fresh_only = self.terminates;
-        self.info.request_sent = None;
+        self.info.forget_upstream_times();
         self.info.upstream_local = None;
         self.info.upstream_remote = None;
         self.info.upstream_failure = None;

@@ -8,6 +8,7 @@
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 
 use postrider_h1::{ResponseParse, parse_response};
 use postrider_http::{Asked, HeaderId, ResponseRules, Version, list_members, reason};
@@ -26,7 +27,10 @@ use crate::h2;
 use crate::io::Io;
 
 /// A connection on its way.
-type Connecting = Pin<Box<dyn Future<Output = Result<Box<Upstream>, NoConnection>>>>;
+type Connecting = Pin<Box<dyn Future<Output = Connected>>>;
+
+/// How long it took, and what came of it.
+type Connected = (Duration, Result<Box<Upstream>, NoConnection>);
 
 impl Exchange {
     /// Sends the request, which is ready for its host, and its answer to the client.
@@ -35,11 +39,17 @@ impl Exchange {
         // What is kept in variables here makes every idle connection's task larger.
         loop {
             let upstream = match self.pooled(connection, forward.priority) {
-                Some(pooled) => Ok(pooled),
+                Some(pooled) => {
+                    self.info.upstream_wait = Some(Duration::ZERO);
+                    Ok(pooled)
+                }
                 None => {
                     let Some(connecting) = self.connecting(connection, forward.priority) else { return };
                     match self.while_connecting(connection, http, connecting).await {
-                        Ok(connected) => connected,
+                        Ok((waited, connected)) => {
+                            self.info.upstream_wait = Some(waited);
+                            connected
+                        }
                         Err(end) => return self.conclude(connection, http, end),
                     }
                 }
@@ -112,7 +122,11 @@ impl Exchange {
         let party = cluster.party(Some(&self.request), || connection.caller());
         let protocol = (!self.terminates).then(|| cluster.protocol_for(self.request.version()));
         let worker = connection.worker.clone();
-        Some(Box::pin(async move { cluster.connect(&worker, &host, priority, protocol, party.as_deref()).await }))
+        Some(Box::pin(async move {
+            let asked = worker.clock.now();
+            let connected = cluster.connect(&worker, &host, priority, protocol, party.as_deref()).await;
+            (worker.clock.now().saturating_duration_since(asked), connected)
+        }))
     }
 
     /// A pooled connection, unless the request needs one of its own.
@@ -165,6 +179,7 @@ impl Exchange {
             }
         }
         upstream.begin_request();
+        self.info.upstream_connect = upstream.times();
         self.info.upstream_local = upstream.local();
         self.info.upstream_remote = Some(upstream.name.clone());
         self.info.upstream_connection_id = upstream.id;
@@ -176,6 +191,7 @@ impl Exchange {
         if self.attempts.is_some() && self.begin_attempt(connection, http)? {
             return Ok(());
         }
+        self.info.request_send_began = Some(connection.worker.clock.now());
         self.write_request_head()
     }
 
@@ -530,7 +546,7 @@ impl Exchange {
     /// The body is all in the outbox. In a tunnel the client learns that nothing more comes.
     fn response_ended(&mut self, connection: &mut Connection, cx: &mut TaskContext<'_>) -> bool {
         if !self.tunnel {
-            self.response_done = true;
+            self.answer_is_whole();
             return true;
         }
         let [_, finished] = &mut self.finished;
@@ -541,10 +557,17 @@ impl Exchange {
         }
         // A tunnel is over when both ends have said so.
         if self.finished == [true, true] {
-            self.response_done = true;
+            self.answer_is_whole();
             return true;
         }
         moved
+    }
+
+    /// All of the answer came, and is in the outbox or sent.
+    pub(super) fn answer_is_whole(&mut self) {
+        self.response_done = true;
+        // What is read at once began, as far as anybody looked, when its head was seen.
+        self.info.response_received = self.info.response_began.map(|began| began.max(self.last_received));
     }
 
     pub(super) fn count_sent(&self, count: usize) {
@@ -553,8 +576,9 @@ impl Exchange {
         }
     }
 
-    pub(super) fn count_received(&self, count: usize) {
+    pub(super) fn count_received(&mut self, count: usize) {
         if let Some(upstream) = &self.upstream {
+            self.last_received = upstream.now();
             upstream.stats().add(stat::UPSTREAM_CX_RX_BYTES_TOTAL, count as u64);
         }
     }

@@ -91,5 +91,6 @@ impl Exchange {
         self.write_head(connection, http, to);
         self.down.move_to(&mut connection.out);
         self.answered = true;
+        self.info.response_send_began = Some(connection.worker.clock.now());
     }
 }

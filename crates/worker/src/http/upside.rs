@@ -212,6 +212,7 @@ impl Exchange {
                     Err(barred) => return Err(self.barred(Side::Request, http, barred)),
                 };
                 if self.upside().is_some_and(|upside| upside.request == Stage::Head) && self.release_request() {
+                    self.info.request_send_began = Some(connection.worker.clock.now());
                     self.write_request_head()?;
                     if !self.upside().is_some_and(Upside::takes_request) {
                         self.move_request(connection, http, cx)?;

@@ -416,6 +416,8 @@ impl Filtered {
         self.info.upstream_remote.clone_from(&info.upstream_remote);
         self.info.upstream_cluster.clone_from(&info.upstream_cluster);
         self.info.upstream_connection_id = info.upstream_connection_id;
+        self.info.upstream_connect = info.upstream_connect;
+        self.info.upstream_wait = info.upstream_wait;
         self.info.upstream_tls.clone_from(&info.upstream_tls);
         self.info.upstream_failure.clone_from(&info.upstream_failure);
         self.info.flags = info.flags;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use postrider_http::grpc::{Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead, Scheme};
@@ -131,6 +131,7 @@ impl<'a> Facts<'a> {
             ResponseTrailers => Data::Trailers(self.trailers),
             ResponseSize => Data::Int(signed(info.bytes_sent)),
             ResponseTotalSize => Data::Int(signed(info.response_head_bytes.saturating_add(info.bytes_sent))),
+            ResponseBackendLatency => duration(info.upstream_latency()?),
             SourceAddress => address(info.downstream_remote)?,
             SourcePort => port(info.downstream_remote)?,
             DestinationAddress => address(info.downstream_local)?,
@@ -164,6 +165,7 @@ impl<'a> Facts<'a> {
                 Data::Text(reached.then(|| info.upstream_failure.as_deref().unwrap_or_default())?.into())
             }
             UpstreamAttempts => Data::Uint((info.upstream_attempts != 0).then(|| u64::from(info.upstream_attempts))?),
+            UpstreamWait => duration(info.upstream_wait?),
             Attribute::Metadata => Data::Metadata(&info.metadata),
             FilterState => Data::FilterState,
             ClusterName => some_text(info.upstream_cluster.as_deref()?)?,
@@ -277,6 +279,10 @@ static NO_METADATA: Metadata = Metadata::NONE;
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn duration<'a>(time: Duration) -> Data<'a> {
+    Data::Duration(i128::try_from(time.as_nanos()).unwrap_or(i128::MAX))
 }
 
 pub(super) fn nanos(time: SystemTime) -> i128 {

@@ -90,7 +90,7 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_upstream_protocol(out: *mut Buffer) -> bool
         = |told, out| give(out, told.info().filter(|info| info.upstream_remote.is_some()).and_then(|info| some(info.upstream_protocol)));
     envoy_dynamic_module_callback_access_logger_get_upstream_pool_ready_duration_ns() -> i64
-        = |_| UNKNOWN;
+        = |told| told.info().and_then(|info| info.upstream_wait).map_or(UNKNOWN, |waited| i64::try_from(waited.as_nanos()).unwrap_or(i64::MAX));
     envoy_dynamic_module_callback_access_logger_get_downstream_tls_cipher(out: *mut Buffer) -> bool
         = |told, out| give(out, downstream_tls(told).and_then(|session| some(session.cipher)));
     envoy_dynamic_module_callback_access_logger_get_downstream_tls_session_id(out: *mut Buffer) -> bool
@@ -270,11 +270,11 @@ fn times(told: &Telling) -> Times {
     Times {
         start: info.map_or(UNKNOWN, |info| nanoseconds(info.start)),
         complete: since(|info| info.ended),
-        first_sent_upstream: UNKNOWN,
+        first_sent_upstream: since(|info| info.request_send_began),
         last_sent_upstream: since(|info| info.request_sent),
         first_received_upstream: since(|info| info.response_began),
-        last_received_upstream: UNKNOWN,
-        first_sent_downstream: UNKNOWN,
+        last_received_upstream: since(|info| info.response_received),
+        first_sent_downstream: since(|info| info.response_send_began),
         last_sent_downstream: UNKNOWN,
     }
 }
