@@ -65,6 +65,39 @@ fn expressions_know_the_proxy_the_listener_and_the_upstream() {
 }
 
 #[test]
+fn localities_have_metadata_and_are_values_as_a_whole() {
+    let line = concat!(
+        "%CEL(upstream.locality)%|%CEL(has(upstream.locality))%|%CEL(upstream.locality == xds.node.locality)%|",
+        "%CEL(upstream.locality['region'])%|%CEL(type(upstream.locality))%|",
+        "%CEL(xds.upstream_host_locality_metadata.filter_metadata.l.key)%|",
+        "%CEL(has(xds.upstream_host_locality_metadata.filter_metadata.none))%|",
+        "%CEL(xds.node.locality)%|%CEL(has(xds.node.locality))%",
+    );
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let endpoints = json!([{
+        "locality": {"region": "there", "zone": "z"},
+        "metadata": {"filter_metadata": {"l": {"key": "of locality"}}},
+        "lb_endpoints": [{"endpoint": {"address": {"socket_address": {
+            "address": origin.address.ip().to_string(), "port_value": origin.address.port()}}}}],
+    }]);
+    let site = site::with([])
+        .log(line)
+        .routes(json!([
+            {"match": {"prefix": "/own"}, "direct_response": {"status": 200}},
+            {"match": {"prefix": "/"}, "route": {"cluster": "other"}},
+        ]))
+        .cluster("other", &[], json!({"load_assignment": {"cluster_name": "other", "endpoints": endpoints}}))
+        .whole(json!({"node": {"id": "one", "cluster": "many", "locality": {"region": "here"}}}))
+        .start();
+    site.get("/", "");
+    site.get("/own", "");
+    let there = r#"region: "there" zone: "z" "#;
+    let here = r#"region: "here" |true"#;
+    assert_eq!(site.logged(1), format!("{there}|true|false|-|CelType value|of locality|false|{here}"));
+    assert_eq!(site.logged(2), format!("-|false|-|-|-|-|-|{here}"));
+}
+
+#[test]
 fn the_first_of_several_commands_with_a_value_counts() {
     let line = concat!(
         r#"%COALESCE({"operators": ["REQUESTED_SERVER_NAME", {"command": "REQ", "param": "x-a"}, "#,

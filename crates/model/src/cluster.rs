@@ -187,13 +187,15 @@ pub struct Endpoint {
 }
 
 /// Where endpoints stand.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Locality {
     pub region: String,
     pub zone: String,
     pub sub_zone: String,
     /// Among the localities of the same priority; 0 gets no traffic.
     pub weight: u32,
+    /// What else the configuration says about it; `None` is nothing.
+    pub metadata: Option<Arc<Metadata>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

@@ -67,6 +67,7 @@ attributes! {
     UpstreamAttempts = "upstream.request_attempt_count";
     UpstreamWait = "upstream.cx_pool_ready_duration";
     UpstreamEndpoints = "upstream.num_endpoints";
+    UpstreamLocality = "upstream.locality";
     UpstreamRegion = "upstream.locality.region";
     UpstreamZone = "upstream.locality.zone";
     UpstreamSubZone = "upstream.locality.sub_zone";
@@ -80,8 +81,10 @@ attributes! {
     VirtualHostMetadata = "xds.virtual_host_metadata.filter_metadata";
     ClusterMetadata = "xds.cluster_metadata.filter_metadata";
     UpstreamHostMetadata = "xds.upstream_host_metadata.filter_metadata";
+    LocalityMetadata = "xds.upstream_host_locality_metadata.filter_metadata";
     ListenerMetadata = "xds.listener_metadata.filter_metadata";
     ListenerDirection = "xds.listener_direction";
+    NodeLocality = "xds.node.locality";
     NodeId = "xds.node.id";
     NodeCluster = "xds.node.cluster";
     NodeMetadata = "xds.node.metadata";
@@ -94,6 +97,11 @@ impl Attribute {
     /// The one of that full name.
     pub fn named(name: &str) -> Option<Attribute> {
         KNOWN.iter().find(|(known, _)| *known == name).map(|(_, attribute)| *attribute)
+    }
+
+    /// Whether it is a message, which has attributes of its own.
+    pub fn is_message(self) -> bool {
+        matches!(self, Attribute::UpstreamLocality | Attribute::NodeLocality)
     }
 
     /// Whether it is a text of a message, which has it only when it is not empty.

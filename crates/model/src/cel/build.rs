@@ -43,11 +43,12 @@ impl Builder {
 
     /// The whole name of an attribute, or its beginning.
     fn attribute(&self, name: &str) -> Built {
-        if let Some(attribute) = Attribute::named(name) {
-            return Ok(Node::Attribute(attribute));
-        }
+        // A message has a value, and more may follow its name.
         if Attribute::is_prefix(name) {
             return Ok(Node::Prefix(name.to_owned()));
+        }
+        if let Some(attribute) = Attribute::named(name) {
+            return Ok(Node::Attribute(attribute));
         }
         Err(match name.rsplit_once('.') {
             Some((before, last)) => {
@@ -73,7 +74,11 @@ impl Builder {
         match operand {
             Node::Prefix(prefix) => match self.attribute(&format!("{prefix}.{field}"))? {
                 Node::Attribute(attribute) => Ok(Node::HasAttribute(attribute)),
-                // A group of attributes is always there.
+                Node::Prefix(name) => Ok(match Attribute::named(&name) {
+                    Some(message) => Node::HasAttribute(message),
+                    // A group of attributes is always there.
+                    None => Node::Constant(Constant::Bool(true)),
+                }),
                 _ => Ok(Node::Constant(Constant::Bool(true))),
             },
             operand => Ok(Node::Has(Box::new(operand), field.to_owned())),
@@ -119,6 +124,7 @@ impl Builder {
         self.count()?;
         if let (Function::Index, [Node::Prefix(prefix), Node::Constant(Constant::Text(field))]) =
             (function, operands.as_slice())
+            && Attribute::named(prefix).is_none()
         {
             return self.attribute(&format!("{prefix}.{field}"));
         }
@@ -205,7 +211,10 @@ impl Builder {
 /// A value: not the mere beginning of a name.
 pub(super) fn whole(node: Node) -> Built {
     match node {
-        Node::Prefix(prefix) => Err(format!("`{prefix}` is no value by itself; it has {}", Attribute::below(&prefix))),
+        Node::Prefix(prefix) => match Attribute::named(&prefix) {
+            Some(message) => Ok(Node::Attribute(message)),
+            None => Err(format!("`{prefix}` is no value by itself; it has {}", Attribute::below(&prefix))),
+        },
         node => Ok(node),
     }
 }

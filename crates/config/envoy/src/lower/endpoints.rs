@@ -81,10 +81,8 @@ pub(super) fn entries<'m>(cx: &mut Lowering<'_>, cluster: &Reader<'m>) -> (Vec<E
     let mut sound = true;
     for locality in assignment.list("endpoints") {
         locality.ignore("proximity", "as in Envoy, where nothing reads it");
-        locality.whole("metadata");
-        locality.ignore("metadata", "no supported part reads it");
         let priority = locality.u32("priority");
-        let place = self::locality(&locality);
+        let place = self::locality(cx, &locality);
         let list = locality.message("load_balancer_endpoints");
         let nested = list.iter().flat_map(|list| list.list("lb_endpoints"));
         for at in locality.list("lb_endpoints").into_iter().chain(nested) {
@@ -98,15 +96,16 @@ pub(super) fn entries<'m>(cx: &mut Lowering<'_>, cluster: &Reader<'m>) -> (Vec<E
 }
 
 /// Where the endpoints of a group stand, and what they weigh together.
-fn locality(at: &Reader<'_>) -> Option<Arc<Locality>> {
+fn locality(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Arc<Locality>> {
     let names = at.message("locality");
     let weight = at.u32_wrapper("load_balancing_weight");
-    if names.is_none() && weight.is_none() {
+    let metadata = Some(metadata::metadata(cx, at)).filter(|metadata| !metadata.is_empty()).map(Arc::new);
+    if names.is_none() && weight.is_none() && metadata.is_none() {
         return None;
     }
     let name = |field| names.as_ref().map(|names| names.str(field).to_owned()).unwrap_or_default();
     let (region, zone, sub_zone) = (name("region"), name("zone"), name("sub_zone"));
-    Some(Arc::new(Locality { region, zone, sub_zone, weight: weight.unwrap_or(0) }))
+    Some(Arc::new(Locality { region, zone, sub_zone, weight: weight.unwrap_or(0), metadata }))
 }
 
 fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Entry<'m>> {

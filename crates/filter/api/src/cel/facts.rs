@@ -177,8 +177,10 @@ impl<'a> Facts<'a> {
                 Data::Metadata(self.route.map_or(&NO_METADATA, |route| &*route.virtual_host_metadata))
             }
             UpstreamEndpoints | UpstreamRegion | UpstreamZone | UpstreamSubZone | ClusterMetadata
-            | UpstreamHostMetadata | ListenerMetadata | ListenerDirection | NodeId | NodeCluster | NodeMetadata
-            | NodeRegion | NodeZone | NodeSubZone => self.around(attribute)?,
+            | UpstreamHostMetadata | LocalityMetadata | ListenerMetadata | ListenerDirection | NodeId | NodeCluster
+            | NodeMetadata | NodeRegion | NodeZone | NodeSubZone | UpstreamLocality | NodeLocality => {
+                self.around(attribute)?
+            }
         })
     }
 
@@ -186,7 +188,10 @@ impl<'a> Facts<'a> {
     pub(super) fn has(&self, attribute: Attribute) -> Option<bool> {
         use Attribute::*;
         let found = self.attribute(attribute);
-        let of_message = matches!(attribute, ClusterMetadata | UpstreamHostMetadata | ListenerMetadata);
+        let of_message = matches!(
+            attribute,
+            ClusterMetadata | UpstreamHostMetadata | LocalityMetadata | ListenerMetadata | NodeLocality
+        );
         if !of_message && !attribute.is_text_of_message() {
             return Some(found.is_some());
         }
@@ -194,6 +199,7 @@ impl<'a> Facts<'a> {
         Some(match found? {
             Data::Text(text) => !text.is_empty(),
             Data::Map(entries) => !entries.is_empty(),
+            Data::Message(_, text) => !text.is_empty(),
             _ => true,
         })
     }
@@ -225,6 +231,14 @@ impl<'a> Facts<'a> {
                 Direction::Inbound => 1,
                 Direction::Outbound => 2,
             })),
+            NodeLocality => {
+                let node = around.node();
+                Some(locality([&node.region, &node.zone, &node.sub_zone]))
+            }
+            UpstreamLocality => {
+                let place = place()?;
+                Some(locality([&place.region, &place.zone, &place.sub_zone]))
+            }
             UpstreamRegion => text(&place()?.region),
             UpstreamZone => text(&place()?.zone),
             UpstreamSubZone => text(&place()?.sub_zone),
@@ -245,6 +259,10 @@ impl<'a> Facts<'a> {
             Attribute::ClusterMetadata => around.cluster(cluster()?)?.metadata,
             Attribute::UpstreamHostMetadata => {
                 around.endpoint(cluster()?, info.upstream_remote.as_deref()?)?.metadata.clone()
+            }
+            Attribute::LocalityMetadata => {
+                let host = around.endpoint(cluster()?, info.upstream_remote.as_deref()?)?;
+                host.place.as_ref().and_then(|place| place.metadata.clone())
             }
             _ => return None,
         };
@@ -290,6 +308,17 @@ pub(super) fn nanos(time: SystemTime) -> i128 {
         Ok(since) => i128::try_from(since.as_nanos()).unwrap_or(i128::MAX),
         Err(before) => -i128::try_from(before.duration().as_nanos()).unwrap_or(i128::MAX),
     }
+}
+
+/// As text of protocol buffers: what is empty is not set.
+fn locality<'a>(names: [&String; 3]) -> Data<'a> {
+    let mut text = String::new();
+    for (field, name) in ["region", "zone", "sub_zone"].into_iter().zip(names) {
+        if !name.is_empty() {
+            text.push_str(&format!("{field}: {name:?} "));
+        }
+    }
+    Data::Message("envoy.config.core.v3.Locality", text.into())
 }
 
 fn some_text(text: &str) -> Option<Data<'_>> {

@@ -53,7 +53,7 @@ impl Path {
         }
         (1..=words.len().min(LONGEST)).rev().find_map(|count| {
             let (name, rest) = words.split_at_checked(count)?;
-            Attribute::named(&name.join(".")).map(|root| of(root, rest))
+            Attribute::named(&name.join(".")).filter(|root| !root.is_message()).map(|root| of(root, rest))
         })
     }
 
@@ -138,7 +138,7 @@ fn write(value: &Data<'_>, facts: &Facts<'_>, out: &mut Vec<u8>) -> bool {
         bytes
     };
     match value {
-        Data::Null | Data::Type(_) => return false,
+        Data::Null | Data::Type(_) | Data::Message(..) => return false,
         Data::Bool(value) => out.push(u8::from(*value)),
         Data::Int(number) => out.extend_from_slice(&number.to_le_bytes()),
         Data::Uint(number) => out.extend_from_slice(&number.to_le_bytes()),

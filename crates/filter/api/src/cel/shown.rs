@@ -16,7 +16,8 @@ pub(super) fn shown(value: &Data<'_>) -> String {
         Data::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Data::Duration(nanos) => duration(*nanos),
         Data::Time(nanos) => show_moment(*nanos).replace('Z', "+00:00"),
-        Data::Type(name) => (*name).to_owned(),
+        Data::Type(_) => "CelType value".to_owned(),
+        Data::Message(_, text) => text.to_string(),
         Data::List(_) | Data::Noted(Value::List(_)) => "CelList value".to_owned(),
         _ => "CelMap value".to_owned(),
     }

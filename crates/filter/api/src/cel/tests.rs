@@ -189,10 +189,16 @@ fn what_is_around_a_stream_is_asked_of_its_surroundings() {
         "xds.listener_direction == 2",
         "!has(xds.listener_metadata.filter_metadata.a)",
         "!has(upstream.num_endpoints)",
+        "has(xds.node.locality) && xds.node.locality == xds.node.locality",
+        "!has(upstream.locality)",
     ] {
         assert!(truth(&stream, text), "{text}");
     }
-    for text in ["has(xds.cluster_metadata.filter_metadata)", "has(upstream.locality.zone)"] {
+    for text in [
+        "has(xds.cluster_metadata.filter_metadata)",
+        "has(upstream.locality.zone)",
+        "has(xds.upstream_host_locality_metadata.filter_metadata)",
+    ] {
         assert!(!truth(&stream, text) && !truth(&stream, &format!("!{text}")), "{text}");
     }
     stream.info.upstream_cluster = Some("c".into());
@@ -204,8 +210,16 @@ fn what_is_around_a_stream_is_asked_of_its_surroundings() {
         "upstream.locality.region == 'r' && upstream.locality.sub_zone == ''",
         "has(upstream.locality.region) && !has(upstream.locality.sub_zone)",
         "size(xds.upstream_host_metadata.filter_metadata) == 0",
+        "has(upstream.locality) && upstream.locality == xds.node.locality",
+        "xds.upstream_host_locality_metadata.filter_metadata.of.place == 'r'",
+        "!has(xds.upstream_host_locality_metadata.filter_metadata.none)",
     ] {
         assert!(truth(&stream, text), "{text}");
+    }
+    // Fields of a message are selected, and nothing else.
+    for text in ["upstream.locality['region'] == 'r'", "size(upstream.locality) == 2", "'region' in upstream.locality"]
+    {
+        assert!(!truth(&stream, text) && !truth(&stream, &format!("!({text})")), "{text}");
     }
     let whole = Expression::parse("xds.node", ALL).unwrap_err();
     assert!(whole.message.contains("no value by itself"), "{whole:?}");
@@ -236,7 +250,9 @@ impl Surroundings for Around {
     }
 
     fn endpoint(&self, _: &str, address: &str) -> Option<Arc<Endpoint>> {
-        let place = Locality { region: "r".into(), ..Locality::default() };
+        let mut metadata = Metadata::default();
+        metadata.set("of", "place", Value::String("r".into()));
+        let place = Locality { region: "r".into(), metadata: Some(Arc::new(metadata)), ..Locality::default() };
         Some(Arc::new(Endpoint {
             address: Address::Tcp(address.parse().unwrap()),
             additional: Vec::new(),

@@ -24,6 +24,8 @@ pub(super) enum Data<'a> {
     /// Nanoseconds since 1970.
     Time(i128),
     Type(&'static str),
+    /// A message of this type, by what is set in it. Its fields are attributes of their own.
+    Message(&'static str, Rc<str>),
     List(Rc<[Data<'a>]>),
     Map(Rc<[(Data<'a>, Data<'a>)]>),
     /// A value of metadata; its numbers are doubles.
@@ -94,6 +96,7 @@ impl<'a> Data<'a> {
             Data::Duration(_) => "google.protobuf.Duration",
             Data::Time(_) => "google.protobuf.Timestamp",
             Data::Type(_) => "type",
+            Data::Message(name, _) => name,
             Data::List(_) | Data::Noted(Value::List(_)) => "list",
             _ => "map",
         }
@@ -175,6 +178,7 @@ impl<'a> Data<'a> {
         match (self, other) {
             (Data::Null, Data::Null) => true,
             (Data::Type(one), Data::Type(other)) => one == other,
+            (Data::Message(of, one), Data::Message(of_other, other)) => of == of_other && one == other,
             (Data::List(one), Data::List(other)) => {
                 one.len() == other.len() && one.iter().zip(other.iter()).all(|(one, other)| one.equals(other))
             }
