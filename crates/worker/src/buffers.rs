@@ -193,8 +193,8 @@ impl Input {
         self.data.insert(data).get_mut(end..).unwrap_or_default()
     }
 
-    /// Gives a large buffer back that holds little.
-    fn stow(&mut self, buffers: &Buffers) {
+    /// Gives a large buffer back that holds little: for whoever is going to wait.
+    pub(crate) fn stow(&mut self, buffers: &Buffers) {
         let small = self.bytes().len() <= STOW_LIMIT;
         if let Some(large) = self.data.take_if(|data| small && data.len() >= BUFFER_BYTES) {
             let bytes: Box<[u8]> = large.get(self.start..self.end).unwrap_or_default().into();

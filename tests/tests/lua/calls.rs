@@ -1,7 +1,11 @@
 //! Calls to other clusters.
 
+use postrider_tests::get;
+use postrider_tests::kit::{Origin, RawClient};
+use serde_json::json;
+
 use crate::site::Want::{Body, Down, NotForwarded, Status, Up};
-use crate::site::{Case, check};
+use crate::site::{Case, check, lua, site};
 
 #[test]
 fn calls_answer_as_in_envoy() {
@@ -83,4 +87,38 @@ fn calls_answer_as_in_envoy() {
             &[Status(200), Up("x-out", "")],
         ),
     ]);
+}
+
+/// Each had a read buffer of 200 KiB, and when more than a few waited, a new one that was filled with zeros first.
+#[test]
+fn responses_that_wait_for_a_script_hold_little_memory() {
+    const CLIENTS: usize = 100;
+    let origin = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            if request.target == "/held" {
+                connection.read_to_end();
+                return;
+            }
+            connection.write(format!("HTTP/1.1 200 OK\r\ncontent-length: 4000\r\n\r\n{:4000}", "").as_bytes());
+        }
+    });
+    let script = "function envoy_on_response(h)
+        h:httpCall('other', {[':method'] = 'GET', [':path'] = '/held', [':authority'] = 'o'}, nil, 60000) end";
+    let proxy = site(
+        &[lua(json!({"default_source_code": {"inline_string": script}}))],
+        json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]),
+        &origin,
+    );
+    let before = proxy.resident_kib();
+    let clients: Vec<RawClient> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = RawClient::connect(proxy.address("http"));
+            client.send(get("/"));
+            client
+        })
+        .collect();
+    origin.wait_requests(2 * CLIENTS);
+    let each = proxy.resident_kib().saturating_sub(before) / CLIENTS as u64;
+    drop(clients);
+    assert!(each < 100, "{each} KiB for each response that waits");
 }

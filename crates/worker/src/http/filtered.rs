@@ -75,6 +75,7 @@ impl Exchange {
                 }
             }
             if !wants || self.upload_broken {
+                connection.input.stow(&connection.worker.buffers);
                 return Ok(moved);
             }
             if connection.half_closed {
@@ -159,6 +160,8 @@ impl Exchange {
                 }
             }
             if !wants {
+                // A filter takes its time.
+                upstream.input.stow(&connection.worker.buffers);
                 return Ok(moved);
             }
             let limit = connection.chain.buffer_limit.min(upstream.buffer_limit);

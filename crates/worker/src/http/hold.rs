@@ -95,6 +95,7 @@ impl Exchange {
                 return Poll::Ready(None);
             }
             if standing != Standing::Wants {
+                connection.input.stow(&connection.worker.buffers);
                 break;
             }
             match self.poll_request_piece(connection, http, cx) {
