@@ -16,6 +16,7 @@ const TIMER_SLACK: libc::c_ulong = 300_000;
 
 /// Chooses the number of Go's processors, unless the environment has it: one for each CPU beside those of the workers. To be
 /// called before there is a second thread; does nothing behind that, since others may read the environment.
+#[expect(clippy::disallowed_methods, reason = "Go reads its settings there alone, and there is no other thread")]
 pub fn settle_processors(workers: usize) {
     let is_alone = std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
     if !is_alone || std::env::var_os(PROCESSORS).is_some() {
