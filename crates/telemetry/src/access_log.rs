@@ -17,14 +17,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A buffer that holds this much is handed over without waiting for the next flush.
-pub const HAND_OVER_BYTES: usize = 16 * 1024;
+/// A buffer that holds this much is handed over without waiting for the next flush. As much as in Envoy: each hand-over wakes
+/// the writer, which may interrupt a worker.
+pub const HAND_OVER_BYTES: usize = 64 * 1024;
 /// Buffers that may wait for the writer, of all workers and files together; what comes beyond is dropped.
-pub const QUEUE_BUFFERS: usize = 256;
+pub const QUEUE_BUFFERS: usize = 64;
 /// Empty buffers kept for each file; more than its workers can have under way at once only after a burst.
-const POOLED_BUFFERS: usize = 32;
+const POOLED_BUFFERS: usize = 8;
 /// A buffer that one huge line has grown beyond this is not kept.
-const POOLED_CAPACITY: usize = 4 * HAND_OVER_BYTES;
+const POOLED_CAPACITY: usize = 2 * HAND_OVER_BYTES;
 /// How long a line may wait in a worker's buffer. Envoy waits ten seconds (`--file-flush-interval-msec`); an operator who
 /// follows a log expects to see what just happened.
 pub const DEFAULT_FLUSH_INTERVAL: Duration = Duration::from_secs(1);
@@ -405,7 +406,7 @@ mod tests {
                 let file = file.clone();
                 scope.spawn(move || {
                     let mut buffer = file.buffer();
-                    for n in 0..5_000 {
+                    for n in 0..20_000 {
                         buffer.line(|out| writeln!(out, "{worker} {n}").unwrap());
                     }
                 });
@@ -420,10 +421,10 @@ mod tests {
             assert_eq!(n.parse::<u32>().unwrap(), next[worker]);
             next[worker] += 1;
         }
-        assert_eq!(next, [5_000; 4]);
+        assert_eq!(next, [20_000; 4]);
         assert_eq!(total(&registry, &access_log::SET, "lines_dropped"), 0);
         let written = total(&registry, &filesystem::SET, "write_completed");
-        assert!((8..=16).contains(&written), "{written} hand-overs for 4 x 38 KB");
+        assert!((8..=16).contains(&written), "{written} hand-overs for 4 x 150 KB");
         assert_eq!(total(&registry, &filesystem::SET, "flushed_by_timer"), 4, "the last one of each worker");
     }
 
