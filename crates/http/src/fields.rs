@@ -110,10 +110,10 @@ impl Entry {
 /// A well-known field with its value, checked once and added to many heads.
 #[derive(Clone, Debug)]
 pub struct FieldLine {
-    id: HeaderId,
     /// `name: value CRLF`
     bytes: Box<[u8]>,
-    value_start: u32,
+    /// Its entry in an index, were the arena empty before.
+    entry: Entry,
 }
 
 impl FieldLine {
@@ -124,8 +124,15 @@ impl FieldLine {
             return Err(FieldError::Name);
         }
         let (start, value) = (id.line_start(), checked_value(value)?);
-        let value_start = position(start.len())?;
-        Ok(Self { id, bytes: [start, value, b"\r\n"].concat().into(), value_start })
+        let entry = Entry {
+            name_start: 0,
+            name_len: start.len().saturating_sub(2) as u16,
+            value_start: position(start.len())?,
+            value_len: position(value.len())?,
+            id,
+            flags: ADDED,
+        };
+        Ok(Self { bytes: [start, value, b"\r\n"].concat().into(), entry })
     }
 
     /// The line as it is written, its CR LF included.
@@ -135,7 +142,8 @@ impl FieldLine {
 
     /// The value.
     pub fn value(&self) -> &[u8] {
-        self.bytes.get(self.value_start as usize..self.bytes.len() - 2).unwrap_or_default()
+        let start = self.entry.value_start as usize;
+        self.bytes.get(start..start + self.entry.value_len as usize).unwrap_or_default()
     }
 }
 

@@ -201,12 +201,14 @@ impl Plan {
 fn write_fields(fields: &Fields, from: usize, skip: IdSet, out: &mut Vec<u8>) {
     let mut rest = fields.entries().get(from..).unwrap_or_default();
     while let Some((entry, mut behind)) = rest.split_first() {
-        if entry.id.is_in(skip) || !entry.is_live() {
+        if entry.id.is_in(skip) {
             rest = behind;
             continue;
         }
         if !entry.is_canonical() && !entry.is_added() {
-            write_line(fields.name_of(entry), fields.value_of(entry), out);
+            if entry.is_live() {
+                write_line(fields.name_of(entry), fields.value_of(entry), out);
+            }
             rest = behind;
             continue;
         }

@@ -1,7 +1,8 @@
 //! Editing the fields of a message: an added line goes into the arena, a removed one stays as a tombstone.
 
 use super::{
-    ADDED, Entry, FieldLine, FieldRef, Fields, LINE, MAX_NAME_BYTES, REMOVED, VALUE_IN_ARENA, checked_value, position,
+    ADDED, Entry, FieldLine, FieldRef, Fields, LINE, MAX_INDEXED_FIELDS, MAX_NAME_BYTES, REMOVED, VALUE_IN_ARENA,
+    checked_value, position,
 };
 use crate::chars::{is_token, token_lower_of, with_lower_case};
 use crate::{FieldError, HeaderId, HeaderName};
@@ -28,20 +29,22 @@ impl Fields {
     /// [`FieldError::TooLarge`]
     #[inline]
     pub fn append_line_if_absent(&mut self, line: &FieldLine) -> Result<(), FieldError> {
-        if self.has(line.id) {
-            return Ok(());
+        let mut entry = line.entry;
+        // Not by `push`, which looks once more whether there is one: each head gets a line or two.
+        let Some(first @ 0) = self.first.get_mut(entry.id as usize) else { return Ok(()) };
+        let start = self.arena.len();
+        position(start + line.bytes.len())?;
+        if self.index.len() >= MAX_INDEXED_FIELDS {
+            return Err(FieldError::TooLarge);
         }
-        let start = self.line_room(line.bytes.len())?;
         self.arena.extend_from_slice(&line.bytes);
-        let value_start = start + line.value_start as usize;
-        self.push(Entry {
-            name_start: start as u32,
-            name_len: line.value_start.saturating_sub(2) as u16,
-            value_start: value_start as u32,
-            value_len: (self.arena.len() - value_start).saturating_sub(2) as u32,
-            id: line.id,
-            flags: ADDED,
-        })
+        entry.name_start += start as u32;
+        entry.value_start += start as u32;
+        self.index.push(entry);
+        *first = self.index.len() as u16;
+        self.live += 1;
+        self.noted |= entry.id.noted_bit();
+        Ok(())
     }
 
     /// Adds a field after all others; `name` in any case.

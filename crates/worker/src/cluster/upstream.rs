@@ -78,12 +78,6 @@ impl Upstream {
         self.account.tls.as_ref()
     }
 
-    /// By the clock of its worker.
-    #[inline]
-    pub(crate) fn now(&self) -> Moment {
-        self.account.worker.clock.now()
-    }
-
     pub(crate) fn worker(&self) -> Rc<Worker> {
         self.account.worker.clone()
     }

@@ -174,7 +174,7 @@ impl Exchange {
                 }
                 Poll::Ready(Ok(count)) => {
                     moved = true;
-                    self.count_received(count);
+                    self.count_received(&connection.worker, count);
                 }
                 Poll::Ready(Err(error)) => return Err(self.upstream_broke(Some(&error))),
             }

@@ -25,6 +25,7 @@ use crate::chain::{Http, Routes};
 use crate::cluster::{Cluster, NoConnection, Upstream};
 use crate::h2;
 use crate::io::Io;
+use crate::worker::Worker;
 
 /// A connection on its way.
 type Connecting = Pin<Box<dyn Future<Output = Connected>>>;
@@ -191,7 +192,7 @@ impl Exchange {
         if self.attempts.is_some() && self.begin_attempt(connection, http)? {
             return Ok(());
         }
-        self.info.request_send_began = Some(connection.worker.clock.now());
+        self.info.request_send_began = Some(connection.worker.clock.recent());
         self.write_request_head()
     }
 
@@ -422,7 +423,7 @@ impl Exchange {
                 Poll::Ready(Ok(count)) => {
                     moved = true;
                     need_more = false;
-                    self.count_received(count);
+                    self.count_received(&connection.worker, count);
                 }
                 Poll::Ready(Err(error)) => return Err(self.upstream_broke(Some(&error))),
             }
@@ -576,9 +577,9 @@ impl Exchange {
         }
     }
 
-    pub(super) fn count_received(&mut self, count: usize) {
+    pub(super) fn count_received(&mut self, worker: &Worker, count: usize) {
+        self.last_received = worker.clock.now();
         if let Some(upstream) = &self.upstream {
-            self.last_received = upstream.now();
             upstream.stats().add(stat::UPSTREAM_CX_RX_BYTES_TOTAL, count as u64);
         }
     }
