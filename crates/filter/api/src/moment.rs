@@ -4,26 +4,21 @@ use std::num::NonZeroU64;
 use std::ops::Add;
 use std::time::Duration;
 
-/// Nanoseconds since some moment before the process served anything.
-///
-/// Never zero, so that an `Option` of it is one word: a request notes a dozen.
+/// Nanoseconds since some moment before the process served anything, and one: never zero, so that an `Option` of it is one word. A request notes
+/// a dozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(NonZeroU64);
 
 impl Default for Moment {
     /// The first of all.
     fn default() -> Moment {
-        Moment(NonZeroU64::MIN)
+        Moment::from_nanos(0)
     }
 }
 
 impl Moment {
-    /// The first moment for 0.
     pub const fn from_nanos(nanos: u64) -> Moment {
-        match NonZeroU64::new(nanos) {
-            Some(nanos) => Moment(nanos),
-            None => Moment(NonZeroU64::MIN),
-        }
+        Moment(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// How long after `earlier` this is; zero when it is before.
@@ -58,7 +53,7 @@ mod tests {
         assert_eq!(later.saturating_duration_since(start), Duration::from_millis(1500));
         assert_eq!((later.millis_since(start), start.millis_since(later)), (1500, 0));
         assert!(start + Duration::MAX > later);
-        assert_eq!(Moment::from_nanos(0), Moment::default());
+        assert_eq!(later.saturating_duration_since(Moment::default()), Duration::from_nanos(1_500_000_005));
         assert_eq!(size_of::<Option<Moment>>(), size_of::<u64>());
     }
 }
