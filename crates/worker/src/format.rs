@@ -16,8 +16,8 @@ use postrider_filter_api::{Logged, Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{
-    AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, PathOf, Piece, StateForm, StreamMoment,
-    TimeFormat, TimeUnit,
+    AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, PathOf, Piece, RequestField, StateForm,
+    StreamMoment, TimeFormat, TimeUnit,
 };
 use postrider_telemetry::json;
 use postrider_telemetry::time::{Stamper, TimePattern};
@@ -98,7 +98,7 @@ impl Context<'_> {
     pub(crate) fn write(&self, format: &Format, absent: Absent, out: &mut Vec<u8>) {
         for piece in &format.pieces {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Text(text) => append_short(text.as_bytes(), out),
                 Piece::Command { command, max_length } => {
                     let start = out.len();
                     if self.command(command, out).is_none() {
@@ -197,12 +197,12 @@ impl Context<'_> {
     fn command(&self, command: &Command, out: &mut Vec<u8>) -> Option<()> {
         let info = self.info;
         match command {
-            Command::RequestHeader(name, other) => {
-                let value = self.request_header(name).or_else(|| self.request_header(other.as_deref()?));
+            Command::RequestHeader(field, other) => {
+                let value = self.request_field(field).or_else(|| self.request_field(other.as_ref()?));
                 out.extend_from_slice(value?);
             }
-            Command::RequestHeaderWithoutQuery(name, other) => {
-                let value = self.request_header(name).or_else(|| self.request_header(other.as_deref()?))?;
+            Command::RequestHeaderWithoutQuery(field, other) => {
+                let value = self.request_field(field).or_else(|| self.request_field(other.as_ref()?))?;
                 out.extend_from_slice(value.split(|byte| *byte == b'?').next().unwrap_or_default());
             }
             Command::ResponseHeader(name, other) => {
@@ -414,13 +414,14 @@ impl Context<'_> {
         Some(())
     }
 
-    fn request_header(&self, name: &str) -> Option<&[u8]> {
-        let value = match name {
-            ":method" if self.http => self.request.method_bytes(),
-            ":path" => self.request.path(),
-            ":authority" | "host" => self.request.authority(),
-            ":scheme" if self.http => self.request.scheme().map_or("http", |scheme| scheme.as_str()).as_bytes(),
-            name => return self.request.fields.get_name(name.as_bytes()),
+    fn request_field(&self, field: &RequestField) -> Option<&[u8]> {
+        let value = match field {
+            RequestField::Method | RequestField::Scheme if !self.http => return None,
+            RequestField::Method => self.request.method_bytes(),
+            RequestField::Path => self.request.path(),
+            RequestField::Authority => self.request.authority(),
+            RequestField::Scheme => self.request.scheme().map_or("http", |scheme| scheme.as_str()).as_bytes(),
+            RequestField::Named(name) => return self.request.fields.get_name(name.as_bytes()),
         };
         Some(value).filter(|value| !value.is_empty())
     }
@@ -478,7 +479,18 @@ fn text(value: &str, out: &mut Vec<u8>) -> Option<()> {
 }
 
 fn number(value: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(postrider_http::Decimal::new(value).as_bytes());
+    append_short(postrider_http::Decimal::new(value).as_bytes(), out);
+}
+
+/// What stands between commands, and many a number, is a byte or two: a call that copies any length costs more than they do.
+#[inline(always)]
+fn append_short(bytes: &[u8], out: &mut Vec<u8>) {
+    match *bytes {
+        [a] => out.push(a),
+        [a, b] => out.extend_from_slice(&[a, b]),
+        [a, b, c] => out.extend_from_slice(&[a, b, c]),
+        _ => out.extend_from_slice(bytes),
+    }
 }
 
 fn millis(from: Option<Moment>, to: Option<Moment>, out: &mut Vec<u8>) -> Option<()> {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{Command, Format, JsonFormat, LogFormat, Node, Piece, Redirect};
+use postrider_model::{Command, Format, JsonFormat, LogFormat, Node, Piece, Redirect, RequestField};
 
 use crate::{
     Answer, Body, Call, CallFailure, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream,
@@ -227,17 +227,18 @@ impl Host for FakeHost {
 
     /// Texts, the request's head and the status; every other command stands for nothing.
     fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>) {
-        let header = |name: &str| match name {
-            ":method" => Some(stream.request.method_bytes()),
-            ":path" => Some(stream.request.path()),
-            ":authority" => Some(stream.request.authority()),
-            name => stream.request.fields.get_name(name.as_bytes()),
+        let header = |field: &RequestField| match field {
+            RequestField::Method => Some(stream.request.method_bytes()),
+            RequestField::Path => Some(stream.request.path()),
+            RequestField::Authority => Some(stream.request.authority()),
+            RequestField::Scheme => None,
+            RequestField::Named(name) => stream.request.fields.get_name(name.as_bytes()),
         };
         for piece in &format.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
                 Piece::Command { command: Command::RequestHeader(name, other), .. } => {
-                    let value = header(name).or_else(|| header(other.as_deref()?));
+                    let value = header(name).or_else(|| header(other.as_ref()?));
                     out.extend_from_slice(value.unwrap_or_default());
                 }
                 Piece::Command { command: Command::ResponseCode, .. } => {

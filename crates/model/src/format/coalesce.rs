@@ -49,17 +49,18 @@ fn operator(value: &Value) -> Result<Piece, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Command;
+    use crate::{Command, RequestField};
 
     #[test]
     fn commands_are_names_or_objects() {
         let text = r#"{ "operators": ["PROTOCOL", {"command": "REQ", "param": "x\"?y", "max_length": 3}] }"#;
-        let name = Some("y".to_owned());
+        let named = |name: &str| RequestField::Named(name.to_owned());
+        let command = Command::RequestHeader(named("x\""), Some(named("y")));
         assert_eq!(
             read(text).unwrap(),
             [
                 Piece::Command { command: Command::Protocol, max_length: None },
-                Piece::Command { command: Command::RequestHeader("x\"".into(), name), max_length: Some(3) },
+                Piece::Command { command, max_length: Some(3) },
             ]
         );
     }

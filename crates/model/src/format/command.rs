@@ -7,9 +7,9 @@ use crate::{CertificatePart, Expression, ShownBy, Side};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// The first of the two request headers that is present.
-    RequestHeader(String, Option<String>),
+    RequestHeader(RequestField, Option<RequestField>),
     /// The same up to a question mark.
-    RequestHeaderWithoutQuery(String, Option<String>),
+    RequestHeaderWithoutQuery(RequestField, Option<RequestField>),
     ResponseHeader(String, Option<String>),
     ResponseTrailer(String, Option<String>),
     /// The first query parameter of that name, percent-decoded.
@@ -116,6 +116,34 @@ pub enum Command {
         name: String,
         form: StateForm,
     },
+}
+
+/// What is called a header of a request. Names are compared when the format is read, not for every line that is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestField {
+    /// `:method`
+    Method,
+    /// `:path`
+    Path,
+    /// `:authority`, and `host`.
+    Authority,
+    /// `:scheme`
+    Scheme,
+    /// Any other, in lower case.
+    Named(String),
+}
+
+impl From<String> for RequestField {
+    /// `name` is in lower case.
+    fn from(name: String) -> RequestField {
+        match name.as_str() {
+            ":method" => RequestField::Method,
+            ":path" => RequestField::Path,
+            ":authority" | "host" => RequestField::Authority,
+            ":scheme" => RequestField::Scheme,
+            _ => RequestField::Named(name),
+        }
+    }
 }
 
 /// How a status of gRPC is written. A number that is no code is written as a number always.

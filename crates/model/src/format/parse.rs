@@ -104,11 +104,11 @@ impl Spec<'_> {
         Some(match self.name {
             "REQ" | "REQUEST_HEADER" => {
                 let (main, other) = names();
-                Command::RequestHeader(main, other)
+                Command::RequestHeader(main.into(), other.map(Into::into))
             }
             "REQ_WITHOUT_QUERY" => {
                 let (main, other) = names();
-                Command::RequestHeaderWithoutQuery(main, other)
+                Command::RequestHeaderWithoutQuery(main.into(), other.map(Into::into))
             }
             "RESP" | "RESPONSE_HEADER" => {
                 let (main, other) = names();

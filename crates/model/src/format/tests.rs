@@ -10,7 +10,7 @@ fn text_and_commands_alternate() {
         [
             Piece::Text("a ".into()),
             Piece::Command {
-                command: Command::RequestHeader("x-id".into(), Some(":path".into())),
+                command: Command::RequestHeader(RequestField::Named("x-id".into()), Some(RequestField::Path)),
                 max_length: Some(9)
             },
             Piece::Command { command: Command::Protocol, max_length: None },
