@@ -172,7 +172,7 @@ fn list() -> Result<ExitCode> {
 fn gate_instructions(arguments: &Gate) -> Result<ExitCode> {
     let rig = open_rig(Tools::find(arguments.postrider.clone()))?;
     let peer = Peer::by_name(&arguments.peer)?;
-    let count = gate::instructions(&rig, peer, Counted::GATE)?;
+    let count = gate::gate_instructions(&rig, peer)?;
     println!("{}: {count:.0} user instructions per request, limit {:.0}", peer.name(), gate::INSTRUCTION_LIMIT);
     Ok(verdict(count <= gate::INSTRUCTION_LIMIT))
 }
