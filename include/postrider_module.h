@@ -205,6 +205,13 @@ bool envoy_dynamic_module_callback_http_set_upstream_override_host(pr_stream str
 bool envoy_dynamic_module_callback_http_get_downstream_direct_remote_address(pr_stream stream, pr_bytes *out);
 bool envoy_dynamic_module_callback_http_get_upstream_remote_address(pr_stream stream, pr_bytes *out);
 uint64_t envoy_dynamic_module_callback_http_get_upstream_connection_id(pr_stream stream);
+/* The host and the connection of the last try: at most one of each. Interface 0.2, as the flag below. */
+size_t envoy_dynamic_module_callback_http_get_upstream_hosts_attempted_size(pr_stream stream);
+bool envoy_dynamic_module_callback_http_get_upstream_hosts_attempted(pr_stream stream, pr_bytes *out);
+size_t envoy_dynamic_module_callback_http_get_upstream_connection_ids_attempted_size(pr_stream stream);
+bool envoy_dynamic_module_callback_http_get_upstream_connection_ids_attempted(pr_stream stream, uint64_t *out);
+/* For `%CUSTOM_FLAGS%` of access logs: short, without spaces and commas. */
+void envoy_dynamic_module_callback_http_add_custom_flag(pr_stream stream, pr_bytes flag);
 
 /* ---- metadata and filter state ---- */
 
@@ -222,8 +229,28 @@ bool envoy_dynamic_module_callback_http_get_metadata_bool(pr_stream stream, int 
                                                           bool *value);
 bool envoy_dynamic_module_callback_http_set_filter_state_bytes(pr_stream stream, pr_bytes key, pr_bytes value);
 bool envoy_dynamic_module_callback_http_get_filter_state_bytes(pr_stream stream, pr_bytes key, pr_bytes *value);
-/* Interface 0.2. */
+/* A whole namespace at once, over what is there: a serialised google.protobuf.Struct. Interface 0.2, as all that follows
+ * up to the statistics. */
+void envoy_dynamic_module_callback_http_set_dynamic_metadata_struct(pr_stream stream, pr_bytes space, pr_bytes fields);
+/* A message in the place of a namespace: a serialised google.protobuf.Any. It is found again as its type and its bytes. */
+void envoy_dynamic_module_callback_http_set_dynamic_typed_metadata(pr_stream stream, pr_bytes space, pr_bytes any);
+bool envoy_dynamic_module_callback_http_get_typed_metadata(pr_stream stream, int source, pr_bytes space, pr_bytes *type_url,
+                                                           pr_bytes *value);
 bool envoy_dynamic_module_callback_http_has_filter_state(pr_stream stream, pr_bytes key);
+/* What Envoy's factory of the key's name makes of the bytes: `envoy.string`, `envoy.hashable_string`, `envoy.bool`. Found again
+ * as a text, as every value of the filter state is. */
+bool envoy_dynamic_module_callback_http_set_filter_state_typed(pr_stream stream, pr_bytes key, pr_bytes value);
+bool envoy_dynamic_module_callback_http_get_filter_state_typed(pr_stream stream, pr_bytes key, pr_bytes *value);
+/* Something of the connection's is not set, which is told. */
+enum { PR_SPAN_FILTER_CHAIN = 0, PR_SPAN_REQUEST = 1, PR_SPAN_CONNECTION = 2 };
+enum { PR_SHARED_NOT = 0, PR_SHARED_TRANSITIVELY = 1, PR_SHARED_ONCE = 2 };
+bool envoy_dynamic_module_callback_http_set_filter_state_value(pr_stream stream, pr_bytes key, pr_bytes value, int span,
+                                                               int shared);
+/* Something of the module's own, which `destroy` gets when nobody can ask for it any more: the stream is over, or something
+ * else has its name. Only a module's functions find it. */
+bool envoy_dynamic_module_callback_http_set_filter_state_object(pr_stream stream, pr_bytes key, void *object,
+                                                                void (*destroy)(void *object), int span);
+void *envoy_dynamic_module_callback_http_get_filter_state_object(pr_stream stream, pr_bytes key);
 
 /* ---- statistics: a value for each label comes with each change ---- */
 
@@ -255,6 +282,20 @@ int envoy_dynamic_module_callback_http_filter_config_set_gauge(
     pr_config config, size_t id, const pr_bytes *labels, size_t count, uint64_t value);
 int envoy_dynamic_module_callback_http_filter_config_record_histogram_value(
     pr_config config, size_t id, const pr_bytes *labels, size_t count, uint64_t value);
+
+/* ---- secrets, by name: generic secrets of `static_resources.secrets`. Interface 0.2, as the next ---- */
+
+/* The number by which a secret is read, while the configuration is made; 0 when it cannot be had. `source` is empty. */
+size_t envoy_dynamic_module_callback_http_filter_config_generic_secret_subscribe(pr_config config, pr_bytes name,
+                                                                                 pr_bytes source);
+bool envoy_dynamic_module_callback_http_filter_config_get_generic_secret(pr_config config, size_t number, pr_bytes *secret);
+bool envoy_dynamic_module_callback_http_filter_get_generic_secret(pr_stream stream, size_t number, pr_bytes *secret);
+
+/* ---- values of `layered_runtime`, while a configuration is made; elsewhere, and where there is none, `instead` ---- */
+
+bool envoy_dynamic_module_callback_get_runtime_bool(pr_bytes key, bool instead);
+uint64_t envoy_dynamic_module_callback_get_runtime_int(pr_bytes key, uint64_t instead);
+double envoy_dynamic_module_callback_get_runtime_number(pr_bytes key, double instead);
 
 /* ---- other threads ---- */
 
@@ -311,12 +352,27 @@ typedef struct {
   int64_t last_sent_downstream;
 } pr_times;
 
-/* More of them, each with whether it is known. Postrider knows two. */
-enum { PR_MOMENT_START = 0, PR_MOMENT_COMPLETE = 17 };
+/* More of them, each with whether it is known; what was before the stream's start is negative. Postrider knows these. */
+enum {
+  PR_MOMENT_START = 0, /* since 1970 */
+  PR_MOMENT_REQUEST_RECEIVED = 5,
+  PR_MOMENT_CONNECT_BEGAN = 6, /* to the upstream, perhaps for an earlier request */
+  PR_MOMENT_CONNECTED = 7,
+  PR_MOMENT_SECURED = 8,
+  PR_MOMENT_FIRST_SENT_UPSTREAM = 9,
+  PR_MOMENT_LAST_SENT_UPSTREAM = 10,
+  PR_MOMENT_FIRST_RECEIVED_UPSTREAM = 11,
+  PR_MOMENT_LAST_RECEIVED_UPSTREAM = 13, /* when the stream is over */
+  PR_MOMENT_FIRST_SENT_DOWNSTREAM = 14,
+  PR_MOMENT_COMPLETE = 17,
+};
 typedef struct {
   int64_t times[19];
   bool known[24];
 } pr_moments;
+
+/* Of an HTTP filter's stream, as far as it has come. Interface 0.2. */
+void envoy_dynamic_module_callback_http_get_timing_info(pr_stream stream, pr_moments *out);
 
 /* Bytes of bodies; the last two as they passed the upstream's connection. */
 typedef struct {

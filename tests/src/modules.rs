@@ -73,6 +73,12 @@ pub fn script() -> &'static Path {
     once(&BUILT, "script")
 }
 
+/// The module with the filter `asks`, which notes and asks for all that there is beside messages.
+pub fn asks() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    once(&BUILT, "asks")
+}
+
 /// The module with the access logger `lines`, which writes to the file that its configuration names.
 pub fn logger() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();

@@ -269,6 +269,10 @@ impl Context<'_> {
             Command::ConnectionTerminationDetails => text(&info.termination_details, out)?,
             Command::ResponseFlags => self.flags(|(short, _)| short, out),
             Command::ResponseFlagsLong => self.flags(|(_, long)| long, out),
+            // As in Envoy, none are an empty text.
+            Command::CustomFlags => {
+                info.custom_flags(|flags| out.extend_from_slice(flags.as_bytes()));
+            }
             Command::BytesReceived => number(info.bytes_received, out),
             Command::BytesSent => number(info.bytes_sent, out),
             Command::RequestHeadersBytes => number(info.request_head_bytes, out),

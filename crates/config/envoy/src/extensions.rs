@@ -83,7 +83,6 @@ pub(crate) fn known_command(text: &str) -> Option<&'static str> {
 const COMMANDS: &[&str] = &[
     "BYTES_RETRANSMITTED",
     "COMMON_DURATION",
-    "CUSTOM_FLAGS",
     "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
     "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT",
     "DOWNSTREAM_DETECTED_CLOSE_TYPE",

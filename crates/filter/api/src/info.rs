@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -154,6 +155,9 @@ impl Logged {
     }
 }
 
+/// What plugins flagged, in their order.
+struct CustomFlags(RefCell<String>);
+
 /// A host that a filter chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamOverride {
@@ -193,7 +197,31 @@ impl StreamInfo {
         }
     }
 
-    /// Forgets one stream and begins another, in place.
+    /// Adds a flag of a plugin's own, which says something about this stream.
+    pub fn add_custom_flag(&mut self, flag: &str) {
+        if let Some(known) = self.shared.iter().find_map(|shared| shared.downcast_ref::<CustomFlags>()) {
+            let mut known = known.0.borrow_mut();
+            known.push(',');
+            known.push_str(flag);
+            return;
+        }
+        self.shared.push(Rc::new(CustomFlags(RefCell::new(flag.to_owned()))));
+    }
+
+    /// Calls `act` with the flags of plugins, with commas between them; `None` when there are none.
+    pub fn custom_flags<T>(&self, act: impl FnOnce(&str) -> T) -> Option<T> {
+        let known = self.shared.iter().find_map(|shared| shared.downcast_ref::<CustomFlags>())?;
+        Some(act(&known.0.borrow()))
+    }
+
+    /// The stream is over, and was logged: what filters left for each other goes now, not when another one begins.
+    pub fn release(&mut self) {
+        if !self.shared.is_empty() {
+            self.shared.clear();
+        }
+    }
+
+    /// Forgets one stream, which was [released](Self::release), and begins another, in place.
     pub fn restart(&mut self, started: Moment, start: SystemTime) {
         self.start = start;
         self.started = started;
@@ -233,9 +261,6 @@ impl StreamInfo {
         }
         if self.connection.is_some() {
             self.connection = None;
-        }
-        if !self.shared.is_empty() {
-            self.shared.clear();
         }
         self.upstream_override = None;
         self.route_is_stale = false;
@@ -403,6 +428,18 @@ mod tests {
         flags.insert(Flags::NO_HEALTHY_UPSTREAM);
         let short: Vec<_> = flags.names(true).map(|(short, _)| short).collect();
         assert_eq!(short, ["UH", "UO"]);
+    }
+
+    #[test]
+    fn flags_of_plugins_stand_in_their_order_and_end_with_the_stream() {
+        let mut info = StreamInfo::new(Moment::default(), SystemTime::UNIX_EPOCH);
+        assert_eq!(info.custom_flags(str::to_owned), None);
+        for flag in ["SLOW", "ODD", "SLOW"] {
+            info.add_custom_flag(flag);
+        }
+        assert_eq!(info.custom_flags(str::to_owned).as_deref(), Some("SLOW,ODD,SLOW"));
+        info.release();
+        assert_eq!(info.custom_flags(str::to_owned), None);
     }
 
     #[test]

@@ -18,8 +18,7 @@ use crate::reach::Reach;
 pub(crate) struct Config {
     pub(crate) entries: Entries,
     pub(crate) facts: Arc<Facts>,
-    /// What the names of its statistics begin with.
-    pub(crate) namespace: String,
+    pub(crate) given: Given,
     /// As the configuration has it.
     phases: Phases,
     /// As the module has it.
@@ -35,6 +34,16 @@ pub(crate) struct Config {
     /// Last: its code runs until everything else is gone.
     _library: Arc<Library>,
 }
+
+/// What a configuration of the proxy gives to a module's.
+pub(crate) struct Given {
+    /// What the names of its statistics begin with.
+    pub(crate) namespace: String,
+    pub(crate) secrets: Secrets,
+}
+
+/// Secrets by name, or why one cannot be had.
+pub(crate) type Secrets = Vec<(String, Result<Vec<u8>, String>)>;
 
 /// The hooks that are called although the module has others.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +64,7 @@ impl Config {
     pub(crate) fn new(
         library: Arc<Library>,
         facts: Facts,
-        namespace: &str,
+        given: Given,
         phases: Phases,
         name: &str,
         config: &[u8],
@@ -68,7 +77,7 @@ impl Config {
         let made = Arc::new_cyclic(|this| Config {
             entries,
             facts: Arc::new(facts),
-            namespace: namespace.to_owned(),
+            given,
             phases,
             wanted: OnceLock::new(),
             failure,

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::plugin::{Facts, OnError, Policy};
-use postrider_filter_api::{ConfigError, Factory, Filter, Place, RouteConfig, ScopedConfigs};
+use postrider_filter_api::{ConfigError, Factory, Filter, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::json::to_json_text;
-use postrider_filter_plugin::read::keep;
+use postrider_filter_plugin::read::{data_source, keep};
 use postrider_model::{Fields, Value, ValueError};
 
-use crate::config::{Config, Phases, RouteSettings};
+use crate::callbacks::runtime;
+use crate::config::{Config, Given, Phases, RouteSettings, Secrets};
 use crate::hooks::Hosted;
 use crate::library::{Library, Options};
 use crate::on_worker::OnWorker;
@@ -33,6 +34,8 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
     let module = module(&mut fields, &mut errors);
     let filter = keep(fields.string("filter_name"), &mut errors).flatten().unwrap_or_default().to_owned();
     let config = bytes(&mut fields, "filter_config", &mut errors);
+    let mut files = Vec::new();
+    let secrets = secrets(&mut fields, &mut files, &mut errors);
     // Nothing but the order of filters says that one is terminal here.
     let _ = keep(fields.bool("terminal_filter"), &mut errors);
     errors.extend(fields.finish().err().into_iter().flatten());
@@ -48,14 +51,18 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
         config: Value::Map(Vec::new()),
         schema: None,
     };
-    let made = Config::new(module.library, facts, &module.namespace, Phases::ALL, &filter, &config, FAILED);
+    let given = Given { namespace: module.namespace, secrets };
+    let make = || Config::new(module.library, facts, given, Phases::ALL, &filter, &config, FAILED);
+    let made = runtime::known_during(module.runtime, make);
     let config = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
-    Ok(Arc::new(Modular { config }))
+    Ok(Arc::new(Modular { config, files }))
 }
 
 /// A module's filter from Envoy's configuration.
 struct Modular {
     config: Arc<Config>,
+    /// Of secrets.
+    files: Vec<WatchedFile>,
 }
 
 /// An override, as the factory keeps it.
@@ -75,7 +82,8 @@ impl Factory for Modular {
         let config = bytes(&mut fields, "filter_config", &mut errors);
         errors.extend(fields.finish().err().into_iter().flatten());
         let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
-        let made = RouteSettings::new(module.library, name.unwrap_or(old_name), &config);
+        let make = || RouteSettings::new(module.library, name.unwrap_or(old_name), &config);
+        let made = runtime::known_during(module.runtime, make);
         let made = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
         Ok(RouteConfig::new(OfRoute(Arc::new(made)), value))
     }
@@ -85,15 +93,44 @@ impl Factory for Modular {
         Rc::new(Hosted::new(OnWorker::new(&self.config, route, place)))
     }
 
+    fn files(&self) -> &[WatchedFile] {
+        &self.files
+    }
+
     fn plugin(&self) -> Option<&Facts> {
         Some(&self.config.facts)
     }
+}
+
+/// `generic_secrets`: those that the module may ask for. One that cannot be read is an error when it does.
+fn secrets(fields: &mut Fields<'_>, files: &mut Vec<WatchedFile>, errors: &mut ConfigError) -> Secrets {
+    let mut all = Vec::new();
+    for mut one in keep(fields.maps("generic_secrets"), errors).unwrap_or_default() {
+        let name = keep(one.string("name"), errors).flatten().unwrap_or_default().to_owned();
+        let mut wrong = Vec::new();
+        let mut bytes = Vec::new();
+        if let Some(mut secret) = keep(one.map("generic_secret"), &mut wrong).flatten() {
+            if secret.value("secrets").is_some() {
+                wrong.push(secret.error("secrets", "secrets of several parts are not supported"));
+            }
+            if let Some(source) = keep(secret.map("secret"), &mut wrong).flatten() {
+                bytes = data_source(source, files, &mut wrong);
+            }
+        }
+        let secret = wrong.into_iter().next().map_or(Ok(bytes), |error| Err(error.message));
+        all.push((name, secret));
+        one.value("generic_secret");
+        errors.extend(one.finish().err().into_iter().flatten());
+    }
+    all
 }
 
 /// `DynamicModuleConfig`, loaded.
 pub(crate) struct Module {
     pub(crate) library: Arc<Library>,
     pub(crate) namespace: String,
+    /// The runtime's keys with their values, for while it makes configurations.
+    pub(crate) runtime: Vec<(String, Value)>,
 }
 
 pub(crate) fn module(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Module> {
@@ -107,6 +144,10 @@ pub(crate) fn module(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Optio
         global: keep(module.bool("load_globally"), errors).flatten().unwrap_or(false),
     };
     let namespace = keep(module.string("metrics_namespace"), errors).flatten().filter(|name| !name.is_empty());
+    let runtime = match module.value("runtime") {
+        Some(Value::Map(entries)) => entries.clone(),
+        _ => Vec::new(),
+    };
     let mut at = module.path_of("name");
     let library = match keep(module.map("module"), errors).flatten() {
         None if name.is_empty() => {
@@ -137,7 +178,8 @@ pub(crate) fn module(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Optio
     errors.extend(module.finish().err().into_iter().flatten());
     match library? {
         Ok(library) => {
-            Some(Module { library: Arc::new(library), namespace: namespace.unwrap_or(NAMESPACE).to_owned() })
+            let namespace = namespace.unwrap_or(NAMESPACE).to_owned();
+            Some(Module { library: Arc::new(library), namespace, runtime })
         }
         Err(message) => {
             errors.push(ValueError { path: at, message });

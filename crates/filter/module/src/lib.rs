@@ -35,6 +35,7 @@ mod on_worker;
 mod others;
 mod reach;
 mod template;
+mod wire;
 
 use postrider_filter_api::Registry;
 use postrider_filter_plugin::register_runtimes;

@@ -16,6 +16,7 @@ use postrider_filter_plugin::read::keep;
 use postrider_model::{Value, ValueError};
 
 use crate::abi::{Buffer, LoggerRef, Own};
+use crate::callbacks::runtime;
 use crate::definitions::Definitions;
 use crate::entry::LoggerEntries;
 use crate::envoy::{bytes, module};
@@ -32,7 +33,8 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn LoggerFactory>,
     let config = bytes(&mut fields, "logger_config", &mut errors);
     errors.extend(fields.finish().err().into_iter().flatten());
     let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
-    let made = LoggerConfig::new(module.library, &module.namespace, name, &logger, &config);
+    let make = || LoggerConfig::new(module.library, &module.namespace, name, &logger, &config);
+    let made = runtime::known_during(module.runtime, make);
     let config = made.map_err(|message| vec![ValueError { path: "logger_config".to_owned(), message }])?;
     Ok(Arc::new(Factory { config }))
 }

@@ -12,7 +12,7 @@ use postrider_filter_plugin::read::keep;
 use postrider_filter_plugin::{Manifest, Override, Schema};
 use postrider_model::{Value, ValueError};
 
-use crate::config::{Config, Phases};
+use crate::config::{Config, Given, Phases};
 use crate::hooks::Hosted;
 use crate::library::{Library, Options};
 use crate::on_worker::OnWorker;
@@ -116,7 +116,8 @@ impl Plugin {
     fn configured(&self, config: &Value) -> Result<Arc<Config>, String> {
         let text = to_json_text(config);
         let (library, facts) = (self.library.clone(), self.facts.clone());
-        Config::new(library, facts, &self.namespace, self.phases, &self.name, text.as_bytes(), "plugin_failed")
+        let given = Given { namespace: self.namespace.clone(), secrets: Vec::new() };
+        Config::new(library, facts, given, self.phases, &self.name, text.as_bytes(), "plugin_failed")
     }
 }
 

@@ -14,7 +14,7 @@ use postrider_filter_plugin::{Account, Metrics, stat};
 use postrider_model::{Value, ValueError};
 
 use crate::abi::{Buffer, Own};
-use crate::callbacks::ConfigEvents;
+use crate::callbacks::{ConfigEvents, runtime};
 use crate::connection::{Hosted, Session};
 use crate::definitions::Definitions;
 use crate::entry::NetworkEntries;
@@ -47,7 +47,8 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn NetworkFactory>
     let _ = keep(fields.bool("terminal_filter"), &mut errors);
     errors.extend(fields.finish().err().into_iter().flatten());
     let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
-    let made = NetworkConfig::new(module.library, &module.namespace, name, &filter, &config);
+    let make = || NetworkConfig::new(module.library, &module.namespace, name, &filter, &config);
+    let made = runtime::known_during(module.runtime, make);
     let config = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
     Ok(Arc::new(Factory { config }))
 }

@@ -26,7 +26,7 @@ pub(crate) struct OnWorker {
 impl OnWorker {
     pub(crate) fn new(config: &Arc<Config>, route: Option<Arc<RouteSettings>>, place: &Place<'_>) -> OnWorker {
         let metrics = config.reach.serve(place.host, || {
-            let metrics = Metrics::new(place.stats, config.namespace.clone(), "module");
+            let metrics = Metrics::new(place.stats, config.given.namespace.clone(), "module");
             // Those without labels are shown from the start.
             for defined in config.definitions.all().iter().filter(|defined| defined.labels.is_empty()) {
                 let _ = metrics.define(defined.sort, &defined.name);

@@ -1,6 +1,8 @@
 //! Small readers of configurations that go on after an error.
 
-use postrider_filter_api::ConfigError;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_filter_api::{ConfigError, WatchedFile};
 use postrider_model::{Fields, Value, ValueError};
 
 /// Remembers the error and goes on.
@@ -34,6 +36,33 @@ pub fn within<T, O>(
         Some(found) if errors.is_empty() => Ok((found, others)),
         _ => Err(errors),
     }
+}
+
+/// The bytes of an `envoy.config.core.v3.DataSource`; none when there is an error. `files` gets the one that they are of.
+pub fn data_source(mut source: Fields<'_>, files: &mut Vec<WatchedFile>, errors: &mut ConfigError) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for key in ["inline_string", "inline_bytes", "filename", "environment_variable"] {
+        let Some(text) = keep(source.string(key), errors).flatten() else { continue };
+        let read = match key {
+            "inline_bytes" => STANDARD.decode(text).map_err(|error| format!("no base64: {error}")),
+            "filename" => {
+                let content = std::fs::read(text);
+                files.push(WatchedFile::new(text.as_ref(), content.as_deref().ok()));
+                content.map_err(|error| format!("cannot read {text}: {error}"))
+            }
+            "environment_variable" => {
+                std::env::var(text).map(String::into_bytes).map_err(|error| format!("{text}: {error}"))
+            }
+            _ => Ok(text.as_bytes().to_vec()),
+        };
+        match read {
+            Ok(read) => bytes = read,
+            Err(message) => errors.push(source.error(key, message)),
+        }
+    }
+    source.value("watched_directory");
+    errors.extend(source.finish().err().into_iter().flatten());
+    bytes
 }
 
 /// An object as it is; an empty one when there is none.

@@ -42,6 +42,8 @@ pub enum Command {
     AccessLogType,
     ResponseFlags,
     ResponseFlagsLong,
+    /// What filters that are no part of the proxy flagged.
+    CustomFlags,
     BytesReceived,
     BytesSent,
     RequestHeadersBytes,

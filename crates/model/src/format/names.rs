@@ -10,7 +10,6 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// Commands of Envoy that are not among ours, and why.
 pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("BYTES_RETRANSMITTED", NO_QUIC),
-    ("CUSTOM_FLAGS", "no filter sets flags of its own"),
     ("DOWNSTREAM_CX_RTT", NO_QUIC),
     ("DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED", NO_METER),
     ("DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT", NO_METER),
@@ -78,6 +77,7 @@ const NAMES: &[&str] = &[
     "ACCESS_LOG_TYPE",
     "RESPONSE_FLAGS",
     "RESPONSE_FLAGS_LONG",
+    "CUSTOM_FLAGS",
     "BYTES_RECEIVED",
     "BYTES_SENT",
     "REQUEST_HEADERS_BYTES",

@@ -139,6 +139,7 @@ impl Spec<'_> {
             "GRPC_STATUS_NUMBER" => Command::GrpcStatus(GrpcStatusForm::Number),
             "RESPONSE_FLAGS" => Command::ResponseFlags,
             "RESPONSE_FLAGS_LONG" => Command::ResponseFlagsLong,
+            "CUSTOM_FLAGS" => Command::CustomFlags,
             "BYTES_RECEIVED" => Command::BytesReceived,
             "BYTES_SENT" => Command::BytesSent,
             "REQUEST_HEADERS_BYTES" => Command::RequestHeadersBytes,

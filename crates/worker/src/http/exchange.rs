@@ -365,6 +365,7 @@ impl Exchange {
             self.note_end(connection, http);
             self.next_record = None;
         }
+        self.info.release();
         self.reset();
     }
 

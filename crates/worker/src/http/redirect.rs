@@ -195,6 +195,7 @@ impl Exchange {
         if http.notes_ends.get() {
             self.note_end(connection, http);
         }
+        self.info.release();
         http.stats.gauge_dec(stat::DOWNSTREAM_RQ_ACTIVE);
         self.replying = false;
         self.reply_body.clear();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use postrider_config_core::{Diagnostic, Diagnostics, Severity, Sources, Span};
-use postrider_model::{DnsResolver, Format, Origin, Regex};
+use postrider_model::{DnsResolver, Format, Origin, Regex, Value};
 
 use super::FilterKinds;
 use super::bind::Binding;
@@ -46,6 +46,8 @@ pub(super) struct Lowering<'c> {
     pub grpc_uses: Vec<ClusterUse>,
     /// `envoy.resource_limits.listener.<name>.connection_limit` of the runtime layers.
     pub connection_limits: HashMap<String, u64>,
+    /// Every key of the runtime layers, for native modules.
+    pub runtime: Vec<(String, Value)>,
     /// Names of the filters that clusters have, which are read before what leads to them.
     pub cluster_filters: Vec<String>,
     /// It is said which cluster lists the proxies of this one's kind.
@@ -74,6 +76,7 @@ impl<'c> Lowering<'c> {
             cluster_uses: Vec::new(),
             grpc_uses: Vec::new(),
             connection_limits: HashMap::new(),
+            runtime: Vec::new(),
             cluster_filters: Vec::new(),
             has_local_cluster: false,
             bind: None,

@@ -1,5 +1,6 @@
-//! Runtime layers: of their keys only connection limits of listeners have a meaning here.
+//! Runtime layers: of their keys only connection limits of listeners have a meaning here, and native modules may ask for any.
 
+use postrider_model::Value;
 use serde_json::Value as Json;
 
 use super::context::Lowering;
@@ -34,9 +35,12 @@ pub(super) fn layers(cx: &mut Lowering<'_>, root: &Reader<'_>) {
                     cx.error(&layer, "static_layer", "invalid-value", text);
                 }
                 (None, _) => {
-                    cx.warn(&layer, "static_layer", "no-effect", format!("the runtime key `{key}` has no effect"));
+                    let text = format!("the runtime key `{key}` has no effect but on native modules that ask for it");
+                    cx.warn(&layer, "static_layer", "no-effect", text);
                 }
             }
+            cx.runtime.retain(|(known, _)| *known != key);
+            cx.runtime.push((key, plain(&value)));
         }
     }
 }
@@ -51,6 +55,16 @@ fn flatten(prefix: &str, value: &Json, flat: &mut Vec<(String, Json)>) {
             }
         }
         value => flat.push((prefix.to_owned(), value.clone())),
+    }
+}
+
+/// As modules get it. What is no plain value stands for nothing, but hides the key of an earlier layer.
+fn plain(value: &Json) -> Value {
+    match value {
+        Json::Bool(truth) => Value::Bool(*truth),
+        Json::Number(number) => Value::Number(number.as_f64().unwrap_or_default()),
+        Json::String(text) => Value::String(text.clone()),
+        _ => Value::Null,
     }
 }
 

@@ -122,8 +122,15 @@ fn word(kind: &str) -> &'static str {
     KINDS.iter().find(|(known, _)| *known == kind).map_or("secret", |(_, word)| word)
 }
 
+/// What says which native module it is, wherever it stands.
+const MODULE: &str = "envoy.extensions.dynamic_modules.v3.DynamicModuleConfig";
+
+/// What may ask for a secret by a name that nobody knows before it asks.
+const ASKS_LATER: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
+
 /// The configuration of an extension as a plain value. Beside the name of each generic secret that it asks for stands the
-/// secret, as `generic_secret`.
+/// secret, as `generic_secret`. Native modules get what they may ask for: the runtime's keys as `runtime`, and filters the
+/// generic secrets as `generic_secrets`.
 pub(super) fn value(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Value {
     let mut plain = value::value(config.as_message());
     supply(cx, config, config.as_message(), config.path(), false, &mut plain);
@@ -149,6 +156,16 @@ fn supply<'m>(
         entries.push(("generic_secret".to_owned(), secret.unwrap_or(Value::Map(Vec::new()))));
         return;
     }
+    match message.type_name() {
+        MODULE if !cx.runtime.is_empty() => entries.push(("runtime".to_owned(), Value::Map(cx.runtime.clone()))),
+        ASKS_LATER => {
+            let secrets = generic(cx);
+            if !secrets.is_empty() {
+                entries.push(("generic_secrets".to_owned(), Value::List(secrets)));
+            }
+        }
+        _ => {}
+    }
     let asks = asks || asks_for_generic(message.type_name());
     for field in &message.fields {
         if let Wire::List(items) = &field.value {
@@ -172,6 +189,23 @@ fn supply<'m>(
             supply(cx, config, inner, &format!("{path}.{name}"), asks, below);
         }
     }
+}
+
+/// Every generic secret that has a name of its own in the configuration, with that name.
+fn generic(cx: &mut Lowering<'_>) -> Vec<Value> {
+    let mut all = Vec::new();
+    for secret in cx.secrets.fixed.clone() {
+        let Some(found) = secret.message("generic_secret").filter(|_| secret.oneof("type") == Some("generic_secret"))
+        else {
+            continue;
+        };
+        cx.secrets.used.insert(secret.path().to_owned());
+        found.read_whole();
+        let name = ("name".to_owned(), Value::String(secret.str("name").to_owned()));
+        let secret = ("generic_secret".to_owned(), value::value(found.as_message()));
+        all.push(Value::Map(vec![name, secret]));
+    }
+    all
 }
 
 /// What must hold of all secrets, and what of them nobody read. Last, when it is known which of them are used.

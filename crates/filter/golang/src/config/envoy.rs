@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::plugin::{CircuitRule, DEFAULT_CIRCUIT, Facts, OnError, Policy};
 use postrider_filter_api::{ConfigError, Factory, WatchedFile};
-use postrider_filter_plugin::read::keep;
+use postrider_filter_plugin::read::{data_source, keep};
 use postrider_model::{Fields, Value};
 
 use super::routes::{MergePolicy, Overrides};
@@ -94,7 +92,7 @@ fn secrets(fields: &mut Fields<'_>, files: &mut Vec<WatchedFile>, errors: &mut C
                 errors.push(secret.error("secrets", "secrets of several parts are not supported"));
             }
             let bytes = match keep(secret.map("secret"), errors).flatten() {
-                Some(source) => data(source, files, errors),
+                Some(source) => data_source(source, files, errors),
                 None => Vec::new(),
             };
             errors.extend(secret.finish().err().into_iter().flatten());
@@ -103,33 +101,6 @@ fn secrets(fields: &mut Fields<'_>, files: &mut Vec<WatchedFile>, errors: &mut C
         errors.extend(one.finish().err().into_iter().flatten());
     }
     all
-}
-
-/// `envoy.config.core.v3.DataSource`
-fn data(mut source: Fields<'_>, files: &mut Vec<WatchedFile>, errors: &mut ConfigError) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for key in ["inline_string", "inline_bytes", "filename", "environment_variable"] {
-        let Some(text) = keep(source.string(key), errors).flatten() else { continue };
-        let read = match key {
-            "inline_bytes" => STANDARD.decode(text).map_err(|error| format!("no base64: {error}")),
-            "filename" => {
-                let content = std::fs::read(text);
-                files.push(WatchedFile::new(text.as_ref(), content.as_deref().ok()));
-                content.map_err(|error| format!("cannot read {text}: {error}"))
-            }
-            "environment_variable" => {
-                std::env::var(text).map(String::into_bytes).map_err(|error| format!("{text}: {error}"))
-            }
-            _ => Ok(text.as_bytes().to_vec()),
-        };
-        match read {
-            Ok(read) => bytes = read,
-            Err(message) => errors.push(source.error(key, message)),
-        }
-    }
-    source.value("watched_directory");
-    errors.extend(source.finish().err().into_iter().flatten());
-    bytes
 }
 
 #[cfg(test)]

@@ -52,11 +52,6 @@ absent! {
         envoy_dynamic_module_callback_http_get_socket_option_int
         envoy_dynamic_module_callback_http_get_socket_option_bytes;
 
-    // The filter state has texts only: nothing makes an object of a type of its own.
-    bool = false =>
-        envoy_dynamic_module_callback_http_set_filter_state_typed
-        envoy_dynamic_module_callback_http_get_filter_state_typed;
-
     // A stream cannot begin anew.
     bool = false =>
         envoy_dynamic_module_callback_http_filter_recreate_stream;

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use postrider_filter_api::Stream;
 use postrider_model::{Metadata, Value};
 
-use super::{instance, put};
+use super::{instance, notes, put};
 use crate::abi::{Buffer, Header, StreamRef, items};
 
 /// Where a function looks; clusters, hosts and localities tell filters nothing here.
@@ -226,20 +226,21 @@ pub(super) unsafe fn set_state(handle: StreamRef, key: Buffer, value: Buffer) ->
     // SAFETY: as in `stream`.
     let (stream, key, text) = unsafe { (stream(handle), name(key), std::str::from_utf8(value.bytes())) };
     let (Some(stream), Ok(text)) = (stream, text) else { return false };
-    stream.info.set_state(key, Value::String(text.to_owned()));
-    true
+    notes::set_state(stream, key, Value::String(text.to_owned()))
 }
 
 pub(super) unsafe fn state(handle: StreamRef, key: Buffer, out: *mut Buffer) -> bool {
     // SAFETY: as in `stream`.
-    let (stream, key) = unsafe { (stream(handle), name(key)) };
-    let state = stream.and_then(|stream| stream.info.filter_state.iter().find(|(known, _)| known == key));
+    let (info, key) = unsafe { (instance(handle).and_then(|instance| instance.info()), name(key)) };
+    let state = info.and_then(|info| info.filter_state.iter().find(|(known, _)| known == key));
     // SAFETY: as in `stream`.
     unsafe { answer(state.and_then(|(_, value)| as_text(value)), out) }
 }
 
 pub(super) unsafe fn has_state(handle: StreamRef, key: Buffer) -> bool {
     // SAFETY: as in `stream`.
-    let (stream, key) = unsafe { (stream(handle), name(key)) };
-    stream.is_some_and(|stream| stream.info.filter_state.iter().any(|(known, _)| known == key))
+    let (info, key) = unsafe { (instance(handle).and_then(|instance| instance.info()), name(key)) };
+    info.is_some_and(|info| {
+        info.filter_state.iter().any(|(known, _)| known == key) || notes::object(info, key).is_some()
+    })
 }

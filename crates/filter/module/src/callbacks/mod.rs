@@ -43,10 +43,14 @@ mod facts;
 mod fields;
 mod metadata;
 mod metrics;
+mod moments;
+mod notes;
 mod process;
 mod records;
 mod replies;
+pub(crate) mod runtime;
 mod schedule;
+mod secrets;
 mod streams;
 
 use std::ffi::{c_char, c_int, c_void};
@@ -54,6 +58,7 @@ use std::ffi::{c_char, c_int, c_void};
 pub(crate) use absent::ABSENT;
 pub(crate) use calls::Pending;
 pub(crate) use connections::{OF_CONNECTIONS, OF_NETWORK_CONFIGS};
+pub(crate) use notes::OF_NOTES;
 pub use process::{set_concurrency, set_validating};
 pub(crate) use records::OF_RECORDS;
 pub(crate) use schedule::{ConfigEvents, Scheduled};
@@ -132,6 +137,17 @@ exported! {
     envoy_dynamic_module_callback_get_function = process::function(key: Buffer, out: *mut *mut c_void) -> bool;
     envoy_dynamic_module_callback_register_shared_data = process::register_data(key: Buffer, data: *mut c_void) -> bool;
     envoy_dynamic_module_callback_get_shared_data = process::data(key: Buffer, out: *mut *mut c_void) -> bool;
+
+    envoy_dynamic_module_callback_get_runtime_bool = runtime::get_bool(key: Buffer, instead: bool) -> bool;
+    envoy_dynamic_module_callback_get_runtime_int = runtime::get_int(key: Buffer, instead: u64) -> u64;
+    envoy_dynamic_module_callback_get_runtime_number = runtime::get_number(key: Buffer, instead: f64) -> f64;
+
+    envoy_dynamic_module_callback_http_filter_config_generic_secret_subscribe
+        = secrets::subscribe(handle: ConfigRef, name: Buffer, source: Buffer) -> usize;
+    envoy_dynamic_module_callback_http_filter_config_get_generic_secret
+        = secrets::of_config(handle: ConfigRef, number: usize, out: *mut Buffer) -> bool;
+    envoy_dynamic_module_callback_http_filter_get_generic_secret
+        = secrets::of_stream(handle: StreamRef, number: usize, out: *mut Buffer) -> bool;
 
     envoy_dynamic_module_callback_http_get_header
         = fields::get(handle: StreamRef, map: c_int, name: Buffer, out: *mut Buffer, index: usize, count: *mut usize) -> bool;

@@ -3,43 +3,18 @@
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use postrider_filter_api::{Moment, StreamInfo, TlsSession};
+use postrider_filter_api::{StreamInfo, TlsSession};
 use postrider_http::HeaderId;
 use postrider_model::{CertificatePart, Value};
 
 use super::fields::{self, Map};
 use super::metadata::{as_bool, as_number, as_text};
+use super::moments::{Moments, Times, UNKNOWN, moments, nanoseconds, times};
 use super::{Symbol, give, put};
 use crate::abi::{Buffer, Header, map as kind};
 use crate::logger::Telling;
-
-/// When the parts of a stream came and went: nanoseconds since it began, -1 for what is not known.
-#[repr(C)]
-struct Times {
-    /// Since 1970.
-    start: i64,
-    complete: i64,
-    first_sent_upstream: i64,
-    last_sent_upstream: i64,
-    first_received_upstream: i64,
-    last_received_upstream: i64,
-    first_sent_downstream: i64,
-    last_sent_downstream: i64,
-}
-
-/// Times in Envoy's second form: more of them, each with whether it is known. Of those that Envoy has, these are here.
-#[repr(C)]
-struct Moments {
-    times: [i64; 19],
-    known: [bool; 24],
-}
-
-impl Moments {
-    const START: usize = 0;
-    const COMPLETE: usize = 17;
-}
 
 /// Bytes, the last two as they passed the upstream's connection.
 #[repr(C)]
@@ -64,9 +39,9 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_response_flags() -> u64
         = |told| flags(told).into();
     envoy_dynamic_module_callback_access_logger_get_timing_info(out: *mut Times) -> ()
-        = |told, out| put(out, times(told));
+        = |told, out| put(out, times(told.info()));
     envoy_dynamic_module_callback_access_logger_get_timing_info_v2(out: *mut Moments) -> ()
-        = |told, out| put(out, moments(told));
+        = |told, out| put(out, moments(told.info()));
     envoy_dynamic_module_callback_access_logger_get_bytes_info(out: *mut Sizes) -> ()
         = |told, out| put(out, sizes(told));
     envoy_dynamic_module_callback_access_logger_get_downstream_remote_address(out: *mut Buffer, port: *mut u32) -> bool
@@ -231,9 +206,6 @@ about! {
         = |told| told.worker;
 }
 
-/// A time that is not known.
-const UNKNOWN: i64 = -1;
-
 /// Whose certificate.
 const PEER: bool = true;
 const OURS: bool = false;
@@ -254,40 +226,6 @@ fn headers(told: &Telling, map: c_int) -> Option<Map<'_>> {
 
 fn flags(told: &Telling) -> u32 {
     told.info().map_or(0, |info| info.flags.bits())
-}
-
-fn nanoseconds(time: SystemTime) -> i64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
-fn times(told: &Telling) -> Times {
-    let info = told.info();
-    let since = |moment: fn(&StreamInfo) -> Option<Moment>| {
-        let took = info.and_then(|info| Some(moment(info)?.saturating_duration_since(info.started)));
-        took.map_or(UNKNOWN, |took| i64::try_from(took.as_nanos()).unwrap_or(i64::MAX))
-    };
-    Times {
-        start: info.map_or(UNKNOWN, |info| nanoseconds(info.start)),
-        complete: since(|info| info.ended),
-        first_sent_upstream: since(|info| info.request_send_began),
-        last_sent_upstream: since(|info| info.request_sent),
-        first_received_upstream: since(|info| info.response_began),
-        last_received_upstream: since(|info| info.response_received),
-        first_sent_downstream: since(|info| info.response_send_began),
-        last_sent_downstream: UNKNOWN,
-    }
-}
-
-fn moments(told: &Telling) -> Moments {
-    let Times { start, complete, .. } = times(told);
-    let mut moments = Moments { times: [UNKNOWN; 19], known: [false; 24] };
-    for (place, time) in [(Moments::START, start), (Moments::COMPLETE, complete)] {
-        if let (Some(to), Some(known)) = (moments.times.get_mut(place), moments.known.get_mut(place)) {
-            (*to, *known) = (time, time != UNKNOWN);
-        }
-    }
-    moments
 }
 
 fn sizes(told: &Telling) -> Sizes {

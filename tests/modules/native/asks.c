@@ -1,0 +1,286 @@
+/* An HTTP filter as a native module in C that notes what can be noted of a stream, and asks for what can be asked: it tells
+ * what it found in fields of the request, and of the answer. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "postrider_module.h"
+
+#define CALL(name) envoy_dynamic_module_callback_##name
+#define ON(name) envoy_dynamic_module_on_##name
+
+static pr_bytes bytes(const char *text) { return (pr_bytes){text, strlen(text)}; }
+
+static void tell(pr_stream stream, int map, const char *name, const char *text) {
+  CALL(http_set_header)(stream, map, bytes(name), bytes(text));
+}
+
+/* What a configuration found while it was made. */
+typedef struct {
+  char runtime[512];
+  size_t token, again, of_file, absent, elsewhere;
+  bool reads;
+} settings;
+
+/* What streams left behind: their objects were destroyed, each once. */
+static int destroyed;
+static int things[8];
+
+static void destroy(void *object) {
+  int *thing = object;
+  destroyed += thing ? ++*thing : 100;
+}
+
+const char *ON(program_init)(void) { return PR_VERSION; }
+
+/* ---- the configuration: runtime values and secrets ---- */
+
+static void runtime(char *text, size_t size) {
+  const char *keys[] = {"on", "count", "share", "below", "words", "digits", "absent"};
+  text[0] = 0;
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    char key[32];
+    snprintf(key, sizeof key, "module.%s", keys[i]);
+    size_t at = strlen(text);
+    snprintf(text + at, size - at, "%s%s=%d%d,%d,%g", i ? " " : "", keys[i], CALL(get_runtime_bool)(bytes(key), false),
+             CALL(get_runtime_bool)(bytes(key), true), (int)CALL(get_runtime_int)(bytes(key), 77),
+             CALL(get_runtime_number)(bytes(key), 7.5));
+  }
+}
+
+const void *ON(http_filter_config_new)(pr_config config, pr_bytes name, pr_bytes text) {
+  (void)name, (void)text;
+  settings *made = calloc(1, sizeof(settings));
+  runtime(made->runtime, sizeof made->runtime);
+  pr_bytes secret, none = {NULL, 0};
+  made->token = CALL(http_filter_config_generic_secret_subscribe)(config, bytes("token"), none);
+  made->again = CALL(http_filter_config_generic_secret_subscribe)(config, bytes("token"), none);
+  made->of_file = CALL(http_filter_config_generic_secret_subscribe)(config, bytes("of_file"), none);
+  made->absent = CALL(http_filter_config_generic_secret_subscribe)(config, bytes("absent"), none);
+  made->elsewhere = CALL(http_filter_config_generic_secret_subscribe)(config, bytes("token"), bytes("nonsense"));
+  made->reads = CALL(http_filter_config_get_generic_secret)(config, made->token, &secret) && secret.length == 4;
+  return made;
+}
+void ON(http_filter_config_destroy)(const void *own) { free((void *)own); }
+const void *ON(http_filter_per_route_config_new)(pr_bytes name, pr_bytes text) {
+  (void)name, (void)text;
+  return "a route's";
+}
+void ON(http_filter_per_route_config_destroy)(const void *own) { (void)own; }
+const void *ON(http_filter_new)(const void *own, pr_stream stream) {
+  (void)stream;
+  return own;
+}
+void ON(http_filter_destroy)(const void *own) { (void)own; }
+
+static void secrets(pr_stream stream, const settings *own) {
+  char text[256];
+  size_t numbers[] = {own->token, own->again, own->of_file, own->absent, own->elsewhere, 99};
+  int at = snprintf(text, sizeof text, "%d", own->reads);
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    pr_bytes secret;
+    bool known = CALL(http_filter_get_generic_secret)(stream, numbers[i], &secret);
+    at += snprintf(text + at, sizeof text - at, " %.*s", known ? (int)secret.length : 4, known ? secret.start : "none");
+  }
+  tell(stream, PR_REQUEST_HEADERS, "x-secrets", text);
+}
+
+/* ---- metadata ---- */
+
+/* {"a": 1.5, "l": ["x", null], "s": {"b": true}} as a google.protobuf.Struct. */
+static const char STRUCT[] = "\x0a\x0e\x0a\x01" "a\x12\x09\x11\0\0\0\0\0\0\xf8\x3f"
+                             "\x0a\x10\x0a\x01l\x12\x0b\x32\x09\x0a\x03\x1a\x01x\x0a\x02\x08\0"
+                             "\x0a\x10\x0a\x01s\x12\x0b\x2a\x09\x0a\x07\x0a\x01" "b\x12\x02\x20\x01";
+/* A google.protobuf.Any of a type that nobody knows. */
+static const char ANY[] = "\x0a\x1etype.googleapis.com/some.Thing\x12\x03xyz";
+
+static void metadata(pr_stream stream) {
+  char text[128];
+  pr_bytes kind = bytes(""), value = bytes("");
+  CALL(http_set_dynamic_metadata_string)(stream, bytes("m"), bytes("kept"), bytes("yes"));
+  CALL(http_set_dynamic_metadata_string)(stream, bytes("m"), bytes("a"), bytes("old"));
+  CALL(http_set_dynamic_metadata_struct)(stream, bytes("m"), (pr_bytes){STRUCT, sizeof STRUCT - 1});
+  CALL(http_set_dynamic_metadata_struct)(stream, bytes("m"), bytes("nonsense"));
+  CALL(http_set_dynamic_metadata_struct)(stream, bytes("empty"), bytes(""));
+  bool before = CALL(http_get_typed_metadata)(stream, PR_METADATA_DYNAMIC, bytes("t"), &kind, &value);
+  CALL(http_set_dynamic_typed_metadata)(stream, bytes("t"), (pr_bytes){ANY, sizeof ANY - 1});
+  CALL(http_set_dynamic_typed_metadata)(stream, bytes("t"), bytes("nonsense"));
+  CALL(http_set_dynamic_metadata_string)(stream, bytes("t"), bytes("k"), bytes("v"));
+  bool after = CALL(http_get_typed_metadata)(stream, PR_METADATA_DYNAMIC, bytes("t"), &kind, &value);
+  snprintf(text, sizeof text, "%d %d %.*s %.*s", before, after, (int)kind.length, kind.start, (int)value.length, value.start);
+  tell(stream, PR_REQUEST_HEADERS, "x-typed", text);
+}
+
+/* ---- filter state ---- */
+
+static const char *text_of(pr_stream stream, const char *key) {
+  static char text[64];
+  pr_bytes value;
+  bool known = CALL(http_get_filter_state_bytes)(stream, bytes(key), &value);
+  snprintf(text, sizeof text, "%.*s", known ? (int)value.length : 4, known ? value.start : "none");
+  return text;
+}
+
+static void values(pr_stream stream) {
+  char text[256];
+  bool one = CALL(http_set_filter_state_value)(stream, bytes("value"), bytes("one"), PR_SPAN_FILTER_CHAIN, PR_SHARED_NOT);
+  bool two = CALL(http_set_filter_state_value)(stream, bytes("value"), bytes("two"), PR_SPAN_FILTER_CHAIN, PR_SHARED_NOT);
+  bool request = CALL(http_set_filter_state_value)(stream, bytes("longer"), bytes("x"), PR_SPAN_REQUEST, PR_SHARED_ONCE);
+  int at = snprintf(text, sizeof text, "%d%d%d %s", one, two, request, text_of(stream, "value"));
+  const char *typed[][2] = {{"envoy.string", "text"}, {"envoy.bool", "true"}, {"envoy.bool", "maybe"}, {"mine", "text"}};
+  for (size_t i = 0; i < sizeof typed / sizeof typed[0]; i++) {
+    pr_bytes value = bytes("");
+    bool set = CALL(http_set_filter_state_typed)(stream, bytes(typed[i][0]), bytes(typed[i][1]));
+    bool got = CALL(http_get_filter_state_typed)(stream, bytes(typed[i][0]), &value);
+    at += snprintf(text + at, sizeof text - at, " %d%d%.*s", set, got, (int)value.length, value.start);
+  }
+  tell(stream, PR_REQUEST_HEADERS, "x-state", text);
+}
+
+static void objects(pr_stream stream) {
+  char text[256];
+  int before = destroyed;
+  memset(things, 0, sizeof things);
+  bool set = CALL(http_set_filter_state_object)(stream, bytes("first"), &things[0], destroy, PR_SPAN_REQUEST);
+  bool got = CALL(http_get_filter_state_object)(stream, bytes("first")) == &things[0];
+  bool has = CALL(http_has_filter_state)(stream, bytes("first"));
+  bool none = !CALL(http_get_filter_state_object)(stream, bytes("value")) && !CALL(http_get_filter_state_object)(stream, bytes("no"));
+  /* Another one, and then a text, in its place. */
+  CALL(http_set_filter_state_object)(stream, bytes("second"), &things[1], destroy, PR_SPAN_FILTER_CHAIN);
+  CALL(http_set_filter_state_object)(stream, bytes("second"), &things[2], destroy, PR_SPAN_FILTER_CHAIN);
+  bool other = CALL(http_get_filter_state_object)(stream, bytes("second")) == &things[2];
+  CALL(http_set_filter_state_bytes)(stream, bytes("second"), bytes("text"));
+  bool gone = !CALL(http_get_filter_state_object)(stream, bytes("second"));
+  CALL(http_set_filter_state_object)(stream, bytes("third"), &things[3], NULL, PR_SPAN_REQUEST);
+  snprintf(text, sizeof text, "%d%d%d%d %d%d%d %d%d %s", set, got, has, none, other, gone, destroyed - before, things[1],
+           things[2], text_of(stream, "second"));
+  tell(stream, PR_REQUEST_HEADERS, "x-objects", text);
+  /* What an earlier stream left. */
+  snprintf(text, sizeof text, "%d", before);
+  tell(stream, PR_REQUEST_HEADERS, "x-destroyed", text);
+}
+
+/* ---- the hooks ---- */
+
+int ON(http_filter_request_headers)(pr_stream stream, const void *own, bool end) {
+  (void)end;
+  char text[512];
+  tell(stream, PR_REQUEST_HEADERS, "x-runtime", ((const settings *)own)->runtime);
+  runtime(text, sizeof text);
+  tell(stream, PR_REQUEST_HEADERS, "x-runtime-here", text);
+  secrets(stream, own);
+  metadata(stream);
+  values(stream);
+  objects(stream);
+  CALL(http_add_custom_flag)(stream, bytes("SLOW"));
+  CALL(http_add_custom_flag)(stream, bytes("ODD"));
+  pr_moments moments;
+  memset(&moments, 0x55, sizeof moments);
+  CALL(http_get_timing_info)(stream, &moments);
+  snprintf(text, sizeof text, "%d %d %zu %zu", moments.known[PR_MOMENT_START] && moments.times[PR_MOMENT_START] > 0,
+           moments.known[PR_MOMENT_FIRST_SENT_UPSTREAM] || moments.times[PR_MOMENT_FIRST_SENT_UPSTREAM] != -1,
+           CALL(http_get_upstream_hosts_attempted_size)(stream), CALL(http_get_upstream_connection_ids_attempted_size)(stream));
+  tell(stream, PR_REQUEST_HEADERS, "x-before", text);
+  return PR_HEAD_CONTINUE;
+}
+
+int ON(http_filter_response_headers)(pr_stream stream, const void *own, bool end) {
+  (void)own, (void)end;
+  char text[256];
+  pr_bytes host = bytes("none");
+  uint64_t id = 0, known_id = CALL(http_get_upstream_connection_id)(stream);
+  size_t hosts = CALL(http_get_upstream_hosts_attempted_size)(stream);
+  size_t ids = CALL(http_get_upstream_connection_ids_attempted_size)(stream);
+  if (hosts == 1) CALL(http_get_upstream_hosts_attempted)(stream, &host);
+  if (ids == 1) CALL(http_get_upstream_connection_ids_attempted)(stream, &id);
+  snprintf(text, sizeof text, "%zu %.*s %zu %d", hosts, (int)host.length, host.start, ids, ids && id == known_id);
+  tell(stream, PR_RESPONSE_HEADERS, "x-hosts", text);
+  pr_moments moments;
+  CALL(http_get_timing_info)(stream, &moments);
+  const int order[] = {PR_MOMENT_CONNECT_BEGAN, PR_MOMENT_CONNECTED, PR_MOMENT_FIRST_SENT_UPSTREAM,
+                       PR_MOMENT_LAST_SENT_UPSTREAM, PR_MOMENT_FIRST_RECEIVED_UPSTREAM};
+  bool known = moments.known[PR_MOMENT_REQUEST_RECEIVED], sorted = true;
+  for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+    known = known && moments.known[order[i]];
+    sorted = sorted && (!i || moments.times[order[i - 1]] <= moments.times[order[i]]);
+  }
+  snprintf(text, sizeof text, "%d%d %d%d%d", known, sorted, moments.known[PR_MOMENT_SECURED],
+           moments.known[PR_MOMENT_LAST_RECEIVED_UPSTREAM], moments.known[PR_MOMENT_COMPLETE]);
+  tell(stream, PR_RESPONSE_HEADERS, "x-moments", text);
+  return PR_HEAD_CONTINUE;
+}
+
+void ON(http_filter_stream_complete)(pr_stream stream, const void *own) {
+  char text[128];
+  pr_bytes secret = bytes("none");
+  pr_moments moments;
+  CALL(http_get_timing_info)(stream, &moments);
+  CALL(http_filter_get_generic_secret)(stream, ((const settings *)own)->token, &secret);
+  bool ends = moments.known[PR_MOMENT_LAST_RECEIVED_UPSTREAM] && moments.known[PR_MOMENT_FIRST_SENT_DOWNSTREAM] &&
+              moments.known[PR_MOMENT_COMPLETE] &&
+              moments.times[PR_MOMENT_LAST_RECEIVED_UPSTREAM] <= moments.times[PR_MOMENT_COMPLETE];
+  snprintf(text, sizeof text, "asks: %d %.*s %d%d", ends, (int)secret.length, secret.start,
+           CALL(http_has_filter_state)(stream, bytes("value")),
+           CALL(http_get_filter_state_object)(stream, bytes("first")) == &things[0]);
+  CALL(log)(PR_LOG_CRITICAL, bytes(text));
+}
+
+/* Envoy wants these to be there, too. */
+int ON(http_filter_request_body)(pr_stream stream, const void *own, bool end) {
+  (void)stream, (void)own, (void)end;
+  return PR_BODY_CONTINUE;
+}
+int ON(http_filter_request_trailers)(pr_stream stream, const void *own) {
+  (void)stream, (void)own;
+  return PR_TRAILERS_CONTINUE;
+}
+int ON(http_filter_response_body)(pr_stream stream, const void *own, bool end) {
+  (void)stream, (void)own, (void)end;
+  return PR_BODY_CONTINUE;
+}
+int ON(http_filter_response_trailers)(pr_stream stream, const void *own) {
+  (void)stream, (void)own;
+  return PR_TRAILERS_CONTINUE;
+}
+int ON(http_filter_local_reply)(pr_stream stream, const void *own, uint32_t status, pr_bytes details, bool reset) {
+  (void)stream, (void)own, (void)status, (void)details, (void)reset;
+  return 0;
+}
+void ON(http_filter_http_stream_headers)(pr_stream stream, const void *own, uint64_t id, const pr_header *headers,
+                                         size_t count, bool end) {
+  (void)stream, (void)own, (void)id, (void)headers, (void)count, (void)end;
+}
+void ON(http_filter_http_stream_data)(pr_stream stream, const void *own, uint64_t id, const pr_bytes *chunks, size_t count,
+                                      bool end) {
+  (void)stream, (void)own, (void)id, (void)chunks, (void)count, (void)end;
+}
+void ON(http_filter_http_stream_trailers)(pr_stream stream, const void *own, uint64_t id, const pr_header *trailers,
+                                          size_t count) {
+  (void)stream, (void)own, (void)id, (void)trailers, (void)count;
+}
+void ON(http_filter_http_stream_complete)(pr_stream stream, const void *own, uint64_t id) {
+  (void)stream, (void)own, (void)id;
+}
+void ON(http_filter_http_stream_reset)(pr_stream stream, const void *own, uint64_t id, int reason) {
+  (void)stream, (void)own, (void)id, (void)reason;
+}
+void envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(pr_stream stream, const void *own) {
+  (void)stream, (void)own;
+}
+void envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(pr_stream stream, const void *own) {
+  (void)stream, (void)own;
+}
+void ON(http_filter_scheduled)(pr_stream stream, const void *own, uint64_t event) { (void)stream, (void)own, (void)event; }
+void ON(http_filter_config_scheduled)(pr_config config, const void *own, uint64_t event) {
+  (void)config, (void)own, (void)event;
+}
+void ON(http_filter_http_callout_done)(pr_stream stream, const void *own, uint64_t id, int result, const pr_header *headers,
+                                       size_t header_count, const pr_bytes *chunks, size_t chunk_count) {
+  (void)stream, (void)own, (void)id, (void)result, (void)headers, (void)header_count, (void)chunks, (void)chunk_count;
+}
+void ON(http_filter_config_http_callout_done)(pr_config config, const void *own, uint64_t id, int result,
+                                              const pr_header *headers, size_t header_count, const pr_bytes *chunks,
+                                              size_t chunk_count) {
+  (void)config, (void)own, (void)id, (void)result, (void)headers, (void)header_count, (void)chunks, (void)chunk_count;
+}

@@ -1,0 +1,105 @@
+//! What native modules note of a stream and ask for beside its messages: the same shared object in both proxies.
+
+use postrider_tests::kit::config::extension;
+use postrider_tests::kit::{TempDir, wait_until};
+use postrider_tests::modules::asks;
+use postrider_tests::site::{self, Plan, Site};
+use serde_json::json;
+
+const NAME: &str = "envoy.filters.http.dynamic_modules";
+const TYPE: &str = "filters.http.dynamic_modules.v3.DynamicModuleFilter";
+
+fn asking() -> Plan {
+    let fields = json!({"dynamic_module_config": {"module": {"local": {"filename": asks()}}}, "filter_name": "asks"});
+    site::with([extension(NAME, TYPE, fields)])
+}
+
+/// What the origin got of the last request.
+fn seen(site: &Site, name: &str) -> String {
+    let requests = site.origin.requests();
+    requests.last().unwrap().headers.values(name).join("|")
+}
+
+#[test]
+fn structures_messages_and_flags_are_noted() {
+    let line = "%CUSTOM_FLAGS% %RESPONSE_FLAGS% %DYNAMIC_METADATA(m)% %DYNAMIC_METADATA(empty)% %DYNAMIC_METADATA(t)%";
+    let site = asking().log(line).start();
+    assert_eq!(site.get("/", "").status, 200);
+    // Before and after it was set, beside a plain value of that namespace.
+    assert_eq!(seen(&site, "x-typed"), "0 1 type.googleapis.com/some.Thing xyz");
+    // What the structure has takes the place of what was there, and the rest stays.
+    let metadata = r#"{"a":1.5,"kept":"yes","l":["x",null],"s":{"b":true}}"#;
+    assert_eq!(site.logged(1), format!(r#"SLOW,ODD - {metadata} {{}} {{"k":"v"}}"#));
+}
+
+#[test]
+fn nothing_is_flagged_where_nobody_does() {
+    let site = site::with([]).log("<%CUSTOM_FLAGS%>").start();
+    assert_eq!(site.get("/", "").status, 200);
+    assert_eq!(site.logged(1), "<>");
+}
+
+#[test]
+fn filter_state_has_values_of_types_and_objects_of_modules() {
+    let site =
+        asking().log("%FILTER_STATE(value:PLAIN)% %FILTER_STATE(envoy.bool:PLAIN)% %FILTER_STATE(first)%").start();
+    let mut client = site.proxy.client();
+    let request = "GET / HTTP/1.1\r\nhost: test\r\n\r\n";
+    assert_eq!(client.exchange(request).status, 200);
+    // A text and a truth are made and found; what is no truth leaves it; nothing makes `mine`.
+    assert_eq!(seen(&site, "x-state"), "111 two 11text 11true 01true 00");
+    // Set, found, there, and not under other names. Of those that something else replaced, each was destroyed once.
+    assert_eq!(seen(&site, "x-objects"), "1111 112 11 text");
+    assert_eq!(seen(&site, "x-destroyed"), "0");
+    assert_eq!(site.logged(1), "two true -");
+    // With the stream, what it had is destroyed.
+    assert_eq!(client.exchange(request).status, 200);
+    assert_eq!(seen(&site, "x-destroyed"), "3");
+}
+
+#[test]
+fn times_and_hosts_are_known_as_far_as_the_stream_has_come() {
+    let site = asking().start();
+    let answer = site.get("/", "");
+    // Its start, and no upstream yet.
+    assert_eq!(seen(&site, "x-before"), "1 0 0 0");
+    let host = site.origin.address;
+    assert_eq!(answer.header("x-hosts"), format!("1 {host} 1 1"));
+    // The request came, was sent and answered, in that order; without TLS, and not at its end.
+    assert_eq!(answer.header("x-moments"), "11 000");
+    wait_until("the end of the stream", || site.proxy.stderr().contains("asks: 1 none 11"));
+}
+
+#[test]
+fn secrets_are_found_by_their_names() {
+    let folder = TempDir::new();
+    let file = folder.path().join("secret");
+    std::fs::write(&file, "from a file").unwrap();
+    let secrets = json!([
+        {"name": "token", "generic_secret": {"secret": {"inline_string": "hush"}}},
+        {"name": "of_file", "generic_secret": {"secret": {"filename": file}}},
+    ]);
+    let site = asking().whole(json!({"static_resources": {"secrets": secrets}})).start();
+    assert_eq!(site.get("/", "").status, 200);
+    // Read where it was asked for; the same one twice; not one that is not there, of another source, or of another number.
+    assert_eq!(seen(&site, "x-secrets"), "1 hush hush from a file none none none");
+    let log = site.proxy.stderr();
+    assert!(log.contains("secret `absent`") || log.contains("secret 'absent'"), "{log}");
+    wait_until("the end of the stream", || site.proxy.stderr().contains("asks: 1 hush 11"));
+}
+
+#[test]
+fn runtime_values_are_known_while_a_configuration_is_made() {
+    let layers = json!([
+        {"name": "first", "static_layer": {"module": {"on": true, "count": 1, "words": "text", "below": -2}}},
+        {"name": "second", "static_layer": {"module.count": 3, "module": {"share": 0.25, "digits": "42"}}},
+    ]);
+    let site = asking().whole(json!({"layered_runtime": {"layers": layers}})).start();
+    assert_eq!(site.get("/", "").status, 200);
+    let known =
+        "on=11,77,7.5 count=11,3,3 share=01,0,0.25 below=11,77,-2 words=01,77,7.5 digits=11,42,42 absent=01,77,7.5";
+    assert_eq!(seen(&site, "x-runtime"), known);
+    // On workers there are none.
+    let names = ["on", "count", "share", "below", "words", "digits", "absent"];
+    assert_eq!(seen(&site, "x-runtime-here"), names.map(|name| format!("{name}=01,77,7.5")).join(" "));
+}
