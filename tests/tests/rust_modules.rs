@@ -116,13 +116,24 @@ fn facts_notes_statistics_and_routes() {
         },
         site::rest(),
     ]);
-    let line = "%DYNAMIC_METADATA(module:text)% %FILTER_STATE(module.state:PLAIN)%";
-    let site = with("everything", "notes", "").routes(routes).log(line).start();
+    let line = "%DYNAMIC_METADATA(module:text)% %FILTER_STATE(module.state:PLAIN)% %CUSTOM_FLAGS%";
+    let given = json!({
+        "static_resources": {"secrets": [{"name": "token", "generic_secret": {"secret": {"inline_string": "hush"}}}]},
+        "layered_runtime": {"layers": [{"name": "s", "static_layer": {"module": {"on": true, "count": 3}}}]},
+    });
+    let site = with("everything", "notes", "").routes(routes).log(line).whole(given).start();
     let answer = site.get("/own?a", "x-many: 1\r\nx-many: 2\r\n");
     assert_eq!((answer.status, answer.header("x-code")), (200, "200"));
+    assert_eq!(answer.header("x-in-order"), "true");
     for (name, value) in [
         ("x-metadata", "Some(2.5) Some(true) None"),
         ("x-text", "noted"),
+        ("x-struct", "Some(1.5)"),
+        ("x-message", "some.Any xyz"),
+        ("x-made", "[true, false] true"),
+        ("x-moments", "true None"),
+        ("x-secret", "hush"),
+        ("x-runtime", "true 3 7.5 true"),
         ("x-of-route", "the route"),
         ("x-state", "kept"),
         ("x-route-config", "for this route"),
@@ -132,7 +143,7 @@ fn facts_notes_statistics_and_routes() {
     ] {
         assert_eq!(seen(&site, name), value, "{name}");
     }
-    assert_eq!(site.logged(1), "noted kept");
+    assert_eq!(site.logged(1), "noted kept NOTED");
     assert_eq!(site.get("/other", "").status, 200);
     assert_eq!(seen(&site, "x-route-config"), "none");
     let stats = site.proxy.stats();

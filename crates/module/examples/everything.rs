@@ -12,7 +12,8 @@ use std::thread;
 
 use postrider_module::{
     Answer, Attribute, Background, Call, CallId, Counter, Failure, Gauge, Head, Histogram, HttpFilter, Level,
-    MetadataSource, MetricError, Piece, Refusal, Reply, RouteConfig, Setup, Stream, log,
+    MetadataSource, MetricError, Moment, Piece, Refusal, Reply, RouteConfig, Secret, Setup, Stream, log,
+    runtime_number, runtime_truth, runtime_whole,
 };
 
 struct Everything {
@@ -21,6 +22,9 @@ struct Everything {
     seen: Counter,
     level: Gauge,
     sizes: Histogram,
+    secret: Option<Secret>,
+    /// What the runtime's layers said when the configuration was made.
+    runtime: String,
     /// What the configuration's own call brought.
     learned: Mutex<Option<String>>,
 }
@@ -63,7 +67,17 @@ impl HttpFilter for Everything {
         if kind == Kind::Background {
             setup.background_scheduler().commit(1);
         }
+        let secret = if kind == Kind::Notes { setup.secret("token") } else { None };
+        let runtime = format!(
+            "{} {} {} {}",
+            runtime_truth("module.on", false),
+            runtime_whole("module.count", 7),
+            runtime_number("module.share", 7.5),
+            secret.and_then(|secret| setup.read(secret)).is_some_and(|secret| !secret.is_empty()),
+        );
         Ok(Everything {
+            secret,
+            runtime,
             kind,
             text,
             seen: setup.counter("seen", &["kind"])?,
@@ -119,6 +133,10 @@ impl HttpFilter for Everything {
         if self.kind == Kind::Notes {
             let code = stream.number(Attribute::ResponseCode).unwrap_or(0);
             stream.response_headers_mut().set("x-code", code.to_string());
+            let moments = stream.moments();
+            let sent = moments.nanoseconds(Moment::RequestSent).unwrap_or(-1);
+            let answered = moments.nanoseconds(Moment::ResponseBegan).unwrap_or(-1);
+            stream.response_headers_mut().set("x-in-order", (0 <= sent && sent <= answered).to_string());
         }
         Head::Continue
     }
@@ -197,7 +215,22 @@ impl Everything {
             stream.metadata_number(MetadataSource::Dynamic, "module", "text"),
         );
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        // {"a": 1.5}, and a message of a type that nobody knows.
+        stream.set_metadata_struct("module", b"\x0a\x0e\x0a\x01a\x12\x09\x11\0\0\0\0\0\0\xf8\x3f");
+        stream.set_metadata_message("module", b"\x0a\x08some.Any\x12\x03xyz");
+        let message = stream.metadata_message(MetadataSource::Dynamic, "module");
+        let message = message.map(|(kind, value)| format!("{} {}", lossy(kind), lossy(value)));
+        let made = [stream.set_typed_filter_state("envoy.bool", "yes"), stream.set_typed_filter_state("mine", "yes")];
+        stream.add_flag("NOTED");
+        let moments = stream.moments();
+        let is_new = moments.start().elapsed().is_ok_and(|since| since.as_secs() < 60);
         let facts = [
+            ("x-struct", format!("{:?}", stream.metadata_number(MetadataSource::Dynamic, "module", "a"))),
+            ("x-message", message.unwrap_or_default()),
+            ("x-made", format!("{made:?} {}", stream.typed_filter_state("envoy.bool").map_or_else(String::new, lossy))),
+            ("x-moments", format!("{is_new} {:?}", moments.nanoseconds(Moment::RequestSent))),
+            ("x-secret", self.secret.and_then(|secret| stream.secret(secret)).map_or("none".to_owned(), lossy)),
+            ("x-runtime", self.runtime.clone()),
             ("x-metadata", metadata),
             ("x-text", stream.metadata_text(MetadataSource::Dynamic, "module", "text").map_or_else(String::new, lossy)),
             ("x-of-route", stream.metadata_text(MetadataSource::Route, "module", "of").map_or_else(String::new, lossy)),

@@ -33,6 +33,14 @@ pub struct Times {
     others: [i64; 6],
 }
 
+/// More of them, with those that are known marked.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Moments {
+    pub(crate) times: [i64; 19],
+    pub(crate) known: [u8; 24],
+}
+
 /// Bytes, the last two as they passed the upstream's connection.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -195,6 +203,29 @@ proxy! {
         stream: StreamRef, key: Buffer, value: Buffer) -> bool;
     get_filter_state = "envoy_dynamic_module_callback_http_get_filter_state_bytes"(
         stream: StreamRef, key: Buffer, out: *mut Buffer) -> bool;
+
+    set_metadata_struct = "envoy_dynamic_module_callback_http_set_dynamic_metadata_struct"(
+        stream: StreamRef, namespace: Buffer, fields: Buffer);
+    set_metadata_message = "envoy_dynamic_module_callback_http_set_dynamic_typed_metadata"(
+        stream: StreamRef, namespace: Buffer, any: Buffer);
+    get_metadata_message = "envoy_dynamic_module_callback_http_get_typed_metadata"(
+        stream: StreamRef, source: c_int, namespace: Buffer, kind: *mut Buffer, value: *mut Buffer) -> bool;
+    set_typed_filter_state = "envoy_dynamic_module_callback_http_set_filter_state_typed"(
+        stream: StreamRef, key: Buffer, value: Buffer) -> bool;
+    get_typed_filter_state = "envoy_dynamic_module_callback_http_get_filter_state_typed"(
+        stream: StreamRef, key: Buffer, out: *mut Buffer) -> bool;
+    add_custom_flag = "envoy_dynamic_module_callback_http_add_custom_flag"(stream: StreamRef, flag: Buffer);
+    get_timing_info = "envoy_dynamic_module_callback_http_get_timing_info"(stream: StreamRef, out: *mut Moments);
+
+    subscribe_secret = "envoy_dynamic_module_callback_http_filter_config_generic_secret_subscribe"(
+        config: ConfigRef, name: Buffer, source: Buffer) -> usize;
+    get_config_secret = "envoy_dynamic_module_callback_http_filter_config_get_generic_secret"(
+        config: ConfigRef, number: usize, out: *mut Buffer) -> bool;
+    get_secret = "envoy_dynamic_module_callback_http_filter_get_generic_secret"(
+        stream: StreamRef, number: usize, out: *mut Buffer) -> bool;
+    get_runtime_bool = "envoy_dynamic_module_callback_get_runtime_bool"(key: Buffer, instead: bool) -> bool;
+    get_runtime_int = "envoy_dynamic_module_callback_get_runtime_int"(key: Buffer, instead: u64) -> u64;
+    get_runtime_number = "envoy_dynamic_module_callback_get_runtime_number"(key: Buffer, instead: f64) -> f64;
 
     define_counter = "envoy_dynamic_module_callback_http_filter_config_define_counter"(
         config: ConfigRef, name: Buffer, labels: *const Buffer, count: usize, out: *mut usize) -> c_int;

@@ -64,6 +64,7 @@ mod calls;
 mod connection;
 mod entry;
 mod filter;
+mod given;
 mod guard;
 mod headers;
 #[doc(hidden)]
@@ -73,6 +74,7 @@ mod http;
 pub mod logger;
 mod metadata;
 mod metrics;
+mod moments;
 mod network;
 #[doc(hidden)]
 pub mod network_hooks;
@@ -95,9 +97,11 @@ pub use body::{Body, BodyMut};
 pub use calls::{Answer, Call, CallId, CallRefused, Failure};
 pub use connection::{Connection, Held};
 pub use filter::{Head, Hooks, HttpFilter, Piece, RouteConfig, Trailers};
+pub use given::{Secret, runtime_number, runtime_truth, runtime_whole};
 pub use headers::{Headers, HeadersMut};
 pub use logger::{AccessLogger, Fields, Record};
 pub use metrics::{Counter, Gauge, Histogram, MetricError};
+pub use moments::{Moment, Moments};
 pub use network::{ConnectionEvent, Ending, NetworkFilter, Passage};
 pub use process::{Level, concurrency, log, log_enabled};
 pub use reply::Reply;

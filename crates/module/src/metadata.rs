@@ -56,6 +56,54 @@ impl Stream<'_> {
             .then_some(value)
     }
 
+    /// Notes several values of a namespace at once, over what is there: a `google.protobuf.Struct` as its bytes. What is none
+    /// changes nothing. Envoy has it from 1.40 on.
+    pub fn set_metadata_struct(&mut self, namespace: &str, fields: &[u8]) {
+        // SAFETY: as above.
+        unsafe { abi::set_metadata_struct(self.handle(), Buffer::of(namespace.as_bytes()), Buffer::of(fields)) };
+    }
+
+    /// Notes a message under a namespace, beside its plain values: a `google.protobuf.Any` as its bytes. What is none changes
+    /// nothing. Envoy has it from 1.40 on.
+    pub fn set_metadata_message(&mut self, namespace: &str, any: &[u8]) {
+        // SAFETY: as above.
+        unsafe { abi::set_metadata_message(self.handle(), Buffer::of(namespace.as_bytes()), Buffer::of(any)) };
+    }
+
+    /// The type and the bytes of a namespace's message. Envoy has it from 1.40 on.
+    pub fn metadata_message(&self, source: MetadataSource, namespace: &str) -> Option<(&[u8], &[u8])> {
+        let namespace = Buffer::of(namespace.as_bytes());
+        let (mut kind, mut value) = (Buffer::NOTHING, Buffer::NOTHING);
+        // SAFETY: as above.
+        let found = unsafe {
+            abi::get_metadata_message(self.handle(), source as c_int, namespace, &raw mut kind, &raw mut value)
+        };
+        // SAFETY: the proxy's bytes are there until the hook ends or the stream is changed.
+        found.then(|| unsafe { (kind.bytes(), value.bytes()) })
+    }
+
+    /// Flags the stream, for `%CUSTOM_FLAGS%` of access logs: a short word without commas.
+    pub fn add_flag(&mut self, flag: &str) {
+        // SAFETY: as above.
+        unsafe { abi::add_custom_flag(self.handle(), Buffer::of(flag.as_bytes())) };
+    }
+
+    /// Sets an entry of the filter state to what Envoy's factory of the key's name makes of the bytes, such as `envoy.bool`.
+    /// `false` where there is no such factory, or it makes nothing of them.
+    pub fn set_typed_filter_state(&mut self, key: &str, value: impl AsRef<[u8]>) -> bool {
+        // SAFETY: as above.
+        unsafe { abi::set_typed_filter_state(self.handle(), Buffer::of(key.as_bytes()), Buffer::of(value.as_ref())) }
+    }
+
+    /// An entry of the filter state of any type, as a text.
+    pub fn typed_filter_state(&self, key: &str) -> Option<&[u8]> {
+        let mut value = Buffer::NOTHING;
+        // SAFETY: as above.
+        let found = unsafe { abi::get_typed_filter_state(self.handle(), Buffer::of(key.as_bytes()), &raw mut value) };
+        // SAFETY: the proxy's bytes are there until the hook ends or the stream is changed.
+        found.then(|| unsafe { value.bytes() })
+    }
+
     /// Sets an entry of the filter state. `false` where it cannot be changed.
     pub fn set_filter_state(&mut self, key: &str, value: impl AsRef<[u8]>) -> bool {
         // SAFETY: as above.

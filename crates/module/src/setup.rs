@@ -24,6 +24,10 @@ impl<'a> Setup<'a> {
         Setup { handle, name, config, _local: PhantomData }
     }
 
+    pub(crate) fn handle(&self) -> ConfigRef {
+        self.handle
+    }
+
     /// `filter_name`: a module with several filters chooses by it.
     pub fn name(&self) -> &'a str {
         self.name
