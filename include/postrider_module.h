@@ -80,7 +80,14 @@ enum { PR_CALL_STARTED = 0, PR_CALL_LACKS_HEADERS = 1, PR_CALL_NO_CLUSTER = 2, P
 enum { PR_CALL_ANSWERED = 0, PR_CALL_RESET = 1, PR_CALL_TOO_LARGE = 2 };
 enum { PR_METRIC_OK = 0, PR_METRIC_UNKNOWN = 1, PR_METRIC_LABELS = 2, PR_METRIC_FROZEN = 3 };
 enum { PR_LOG_TRACE, PR_LOG_DEBUG, PR_LOG_INFO, PR_LOG_WARN, PR_LOG_ERROR, PR_LOG_CRITICAL, PR_LOG_OFF };
-enum { PR_METADATA_DYNAMIC = 0, PR_METADATA_ROUTE = 1 };
+/* The last two once a host was chosen. */
+enum {
+  PR_METADATA_DYNAMIC = 0,
+  PR_METADATA_ROUTE = 1,
+  PR_METADATA_CLUSTER = 2,
+  PR_METADATA_HOST = 3,
+  PR_METADATA_LOCALITY = 4,
+};
 
 enum { /* facts about a stream: (s)tring, (i)nteger, (b)oolean */
   PR_REQUEST_PATH = 0,            /* s */
@@ -227,6 +234,26 @@ bool envoy_dynamic_module_callback_http_get_metadata_number(pr_stream stream, in
                                                             double *value);
 bool envoy_dynamic_module_callback_http_get_metadata_bool(pr_stream stream, int source, pr_bytes space, pr_bytes key,
                                                           bool *value);
+/* What there is: `out` has room for as many as the function before says. */
+size_t envoy_dynamic_module_callback_http_get_metadata_namespaces_count(pr_stream stream, int source);
+bool envoy_dynamic_module_callback_http_get_metadata_namespaces(pr_stream stream, int source, pr_bytes *out);
+size_t envoy_dynamic_module_callback_http_get_metadata_keys_count(pr_stream stream, int source, pr_bytes space);
+bool envoy_dynamic_module_callback_http_get_metadata_keys(pr_stream stream, int source, pr_bytes space, pr_bytes *out);
+/* Lists. Adding makes one where there is nothing, and is refused where there is something else. */
+bool envoy_dynamic_module_callback_http_add_dynamic_metadata_list_string(pr_stream stream, pr_bytes space, pr_bytes key,
+                                                                         pr_bytes value);
+bool envoy_dynamic_module_callback_http_add_dynamic_metadata_list_number(pr_stream stream, pr_bytes space, pr_bytes key,
+                                                                         double value);
+bool envoy_dynamic_module_callback_http_add_dynamic_metadata_list_bool(pr_stream stream, pr_bytes space, pr_bytes key,
+                                                                       bool value);
+bool envoy_dynamic_module_callback_http_get_metadata_list_size(pr_stream stream, int source, pr_bytes space, pr_bytes key,
+                                                               size_t *size);
+bool envoy_dynamic_module_callback_http_get_metadata_list_string(pr_stream stream, int source, pr_bytes space, pr_bytes key,
+                                                                 size_t index, pr_bytes *value);
+bool envoy_dynamic_module_callback_http_get_metadata_list_number(pr_stream stream, int source, pr_bytes space, pr_bytes key,
+                                                                 size_t index, double *value);
+bool envoy_dynamic_module_callback_http_get_metadata_list_bool(pr_stream stream, int source, pr_bytes space, pr_bytes key,
+                                                               size_t index, bool *value);
 bool envoy_dynamic_module_callback_http_set_filter_state_bytes(pr_stream stream, pr_bytes key, pr_bytes value);
 bool envoy_dynamic_module_callback_http_get_filter_state_bytes(pr_stream stream, pr_bytes key, pr_bytes *value);
 /* A whole namespace at once, over what is there: a serialised google.protobuf.Struct. Interface 0.2, as all that follows

@@ -1,7 +1,7 @@
 //! What native modules note of a stream and ask for beside its messages: the same shared object in both proxies.
 
 use postrider_tests::kit::config::extension;
-use postrider_tests::kit::{TempDir, wait_until};
+use postrider_tests::kit::{Origin, TempDir, wait_until};
 use postrider_tests::modules::asks;
 use postrider_tests::site::{self, Plan, Site};
 use serde_json::json;
@@ -68,6 +68,27 @@ fn times_and_hosts_are_known_as_far_as_the_stream_has_come() {
     // The request came, was sent and answered, in that order; without TLS, and not at its end.
     assert_eq!(answer.header("x-moments"), "11 000");
     wait_until("the end of the stream", || site.proxy.stderr().contains("asks: 1 none 11"));
+}
+
+#[test]
+fn metadata_of_clusters_hosts_and_localities_is_found() {
+    let of = |name: &str| json!({"filter_metadata": {"m": {"of": name, "list": [format!("{name}s")]}}});
+    let origin = Origin::echo("a");
+    let address = json!({"socket_address": {"address": "127.0.0.1", "port_value": origin.address.port()}});
+    let host = json!({"endpoint": {"address": address}, "metadata": of("host")});
+    let endpoints = json!([{"lb_endpoints": [host], "metadata": of("locality")}]);
+    let upstream = json!({
+        "metadata": of("cluster"), "load_assignment": {"cluster_name": "origin", "endpoints": endpoints},
+    });
+    let site = asking().upstream(upstream).start_before(origin);
+    let answer = site.get("/", "");
+    assert_eq!(answer.status, 200);
+    // The host is chosen after the request's head.
+    assert_eq!(seen(&site, "x-around"), "cluster 2 clusters m, none 0 - -, none 0 - -");
+    assert_eq!(answer.header("x-around"), "cluster 2 clusters m, host 2 hosts m, locality 2 localitys m");
+    // Where they say nothing.
+    let site = asking().start();
+    assert_eq!(site.get("/", "").header("x-around"), "none 0 - -, none 0 - -, none 0 - -");
 }
 
 #[test]

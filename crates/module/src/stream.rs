@@ -28,6 +28,12 @@ pub enum MetadataSource {
     Dynamic = 0,
     /// The route's.
     Route = 1,
+    /// That of the cluster that the request goes to.
+    Cluster = 2,
+    /// That of the host that it went to, once one was chosen. So the next.
+    Host = 3,
+    /// That of the host's locality.
+    Locality = 4,
 }
 
 impl<'h> Stream<'h> {

@@ -112,6 +112,22 @@ static void metadata(pr_stream stream) {
   tell(stream, PR_REQUEST_HEADERS, "x-typed", text);
 }
 
+/* What the cluster, its host and the host's locality say: texts, how many keys, and the first item of a list. */
+static void tell_around(pr_stream stream, int map) {
+  char text[256] = "";
+  int at = 0;
+  for (int source = PR_METADATA_CLUSTER; source <= PR_METADATA_LOCALITY; source++) {
+    pr_bytes value = bytes("none"), item = bytes("-"), namespace = bytes("-");
+    CALL(http_get_metadata_string)(stream, source, bytes("m"), bytes("of"), &value);
+    CALL(http_get_metadata_list_string)(stream, source, bytes("m"), bytes("list"), 0, &item);
+    if (CALL(http_get_metadata_namespaces_count)(stream, source) == 1) CALL(http_get_metadata_namespaces)(stream, source, &namespace);
+    at += snprintf(text + at, sizeof text - at, "%s%.*s %d %.*s %.*s", at ? ", " : "", (int)value.length, value.start,
+                   (int)CALL(http_get_metadata_keys_count)(stream, source, bytes("m")), (int)item.length, item.start,
+                   (int)namespace.length, namespace.start);
+  }
+  tell(stream, map, "x-around", text);
+}
+
 /* ---- filter state ---- */
 
 static const char *text_of(pr_stream stream, const char *key) {
@@ -171,6 +187,7 @@ int ON(http_filter_request_headers)(pr_stream stream, const void *own, bool end)
   tell(stream, PR_REQUEST_HEADERS, "x-runtime-here", text);
   secrets(stream, own);
   metadata(stream);
+  tell_around(stream, PR_REQUEST_HEADERS);
   values(stream);
   objects(stream);
   CALL(http_add_custom_flag)(stream, bytes("SLOW"));
@@ -196,6 +213,7 @@ int ON(http_filter_response_headers)(pr_stream stream, const void *own, bool end
   if (ids == 1) CALL(http_get_upstream_connection_ids_attempted)(stream, &id);
   snprintf(text, sizeof text, "%zu %.*s %zu %d", hosts, (int)host.length, host.start, ids, ids && id == known_id);
   tell(stream, PR_RESPONSE_HEADERS, "x-hosts", text);
+  tell_around(stream, PR_RESPONSE_HEADERS);
   pr_moments moments;
   CALL(http_get_timing_info)(stream, &moments);
   const int order[] = {PR_MOMENT_CONNECT_BEGAN, PR_MOMENT_CONNECTED, PR_MOMENT_FIRST_SENT_UPSTREAM,

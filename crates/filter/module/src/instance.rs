@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::{Answer, CallFailure, CallHandle, LocalReply, Stream, StreamInfo};
+use postrider_model::Metadata;
 
 use crate::abi::{Buffer, Own, StreamRef};
 use crate::config::{Config, RouteSettings};
@@ -57,6 +58,8 @@ pub(crate) struct Rare {
     /// Calls in pieces whose request is not complete yet.
     pub(crate) pending: Vec<(u64, crate::callbacks::Pending)>,
     pub(crate) last_call: u64,
+    /// Metadata of the cluster, the host and its locality that the module was lent.
+    metadata: [Option<Arc<Metadata>>; 3],
     /// The answer that is being given in pieces.
     pub(crate) pieces: Option<Pieces>,
 }
@@ -202,6 +205,13 @@ impl Instance {
         let lent = Buffer::of(&text);
         self.texts.borrow_mut().push(text);
         lent
+    }
+
+    /// Keeps metadata that is lent to the module: of one place, until there is another one.
+    pub(crate) fn keep_metadata(&self, place: usize, found: Arc<Metadata>) -> Option<*const Metadata> {
+        let mut rare = self.rare.borrow_mut();
+        let kept = rare.get_or_insert_default().metadata.get_mut(place)?;
+        Some(Arc::as_ptr(kept.insert(found)))
     }
 
     /// What is known of the stream; `None` where nothing can be.

@@ -1,6 +1,7 @@
 //! Metadata and filter state: what filters note for each other and for logs.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use postrider_filter_api::Stream;
 use postrider_model::{Metadata, Value};
@@ -8,9 +9,12 @@ use postrider_model::{Metadata, Value};
 use super::{instance, notes, put};
 use crate::abi::{Buffer, Header, StreamRef, items};
 
-/// Where a function looks; clusters, hosts and localities tell filters nothing here.
+/// Where a function looks.
 const DYNAMIC: c_int = 0;
 const ROUTE: c_int = 1;
+const CLUSTER: c_int = 2;
+const HOST: c_int = 3;
+const LOCALITY: c_int = 4;
 
 unsafe fn stream<'a>(handle: StreamRef) -> Option<&'a mut Stream<'static>> {
     // SAFETY: the caller is a module that follows the interface and runs no other function of this one's meanwhile.
@@ -28,7 +32,30 @@ unsafe fn source<'a>(handle: StreamRef, source: c_int) -> Option<&'a Metadata> {
     match source {
         DYNAMIC => Some(&stream.info.metadata),
         ROUTE => stream.route.map(|route| &*route.metadata),
+        CLUSTER..=LOCALITY => {
+            let found = around(stream, source)?;
+            // SAFETY: as in `stream`.
+            let instance = unsafe { instance(handle) }?;
+            let kept = instance.keep_metadata(usize::try_from(source - CLUSTER).ok()?, found)?;
+            // SAFETY: it is kept until a hook finds another one in its place, or the stream is over.
+            unsafe { kept.as_ref() }
+        }
         _ => None,
+    }
+}
+
+/// What the cluster that the request goes to says, and the host that it went to.
+#[cold]
+fn around(stream: &Stream<'_>, source: c_int) -> Option<Arc<Metadata>> {
+    let cluster = stream.cluster()?;
+    let around = stream.info.surroundings.as_ref()?;
+    if source == CLUSTER {
+        return around.cluster(&cluster)?.metadata;
+    }
+    let host = around.endpoint(&cluster, stream.info.upstream_remote.as_deref()?)?;
+    match source {
+        HOST => host.metadata.clone(),
+        _ => host.place.as_ref()?.metadata.clone(),
     }
 }
 
