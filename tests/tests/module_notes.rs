@@ -92,6 +92,26 @@ fn metadata_of_clusters_hosts_and_localities_is_found() {
 }
 
 #[test]
+fn the_answer_of_a_stream_to_a_cluster_has_its_trailers() {
+    let there =
+        Origin::fixed("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx-after: yes\r\n\r\n");
+    let options = json!({
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http_protocol_options": {"enable_trailers": true}},
+    });
+    let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+    let cluster = json!({"typed_extension_protocol_options": {name: options}});
+    let config = json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": "there"});
+    let fields = json!({
+        "dynamic_module_config": {"module": {"local": {"filename": asks()}}}, "filter_name": "fetch", "filter_config": config,
+    });
+    let site = site::with([extension(NAME, TYPE, fields)]).cluster("there", &[there.address], cluster).start();
+    let answer = site.get("/", "");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.text(), "head 200 0; body hello 0; trailer x-after 1; is yes 1");
+}
+
+#[test]
 fn secrets_are_found_by_their_names() {
     let folder = TempDir::new();
     let file = folder.path().join("secret");

@@ -181,6 +181,20 @@ fn the_answer_of_a_call_is_handed_on_in_pieces() {
 }
 
 #[test]
+fn the_trailers_of_a_call_s_answer_come_behind_its_body() {
+    let there =
+        Origin::fixed("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx-after: that\r\n\r\n");
+    let kind = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+    let options = json!({
+        "@type": format!("type.googleapis.com/{kind}"),
+        "explicit_http_config": {"http_protocol_options": {"enable_trailers": true}},
+    });
+    let cluster = json!({"typed_extension_protocol_options": {kind: options}});
+    let site = with("everything", "fetch", "there").cluster("there", &[there.address], cluster).start();
+    assert_eq!(site.get("/", "").text(), "hello and that");
+}
+
+#[test]
 fn a_configuration_makes_a_call_of_its_own() {
     let there = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfact");
     let site = with("everything", "background", "there").cluster("there", &[there.address], json!({})).start();

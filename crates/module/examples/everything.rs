@@ -172,6 +172,10 @@ impl HttpFilter for Everything {
         stream.reply_piece(piece.concat(), end);
     }
 
+    fn on_call_trailers(&self, _: &mut State, stream: &mut Stream<'_>, _: CallId, trailers: Answer<'_>) {
+        stream.reply_piece(format!(" and {}", trailers.text("x-after").unwrap_or("nothing")), true);
+    }
+
     fn on_call_end(&self, state: &mut State, stream: &mut Stream<'_>, _: CallId, end: Result<(), Failure>) {
         if let (Err(failure), false) = (end, state.began) {
             stream.reply(Reply::new(503).body(failure.to_string()));

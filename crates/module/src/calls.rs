@@ -167,7 +167,8 @@ impl Stream<'_> {
         })
     }
 
-    /// Sends a request whose answer comes in pieces: as `on_call_headers`, `on_call_body` and `on_call_end`. Without `end`,
+    /// Sends a request whose answer comes in pieces: as `on_call_headers`, `on_call_body`, `on_call_trailers` and
+    /// `on_call_end`. Without `end`,
     /// more of the request's body follows by [`Stream::send_call_body`].
     ///
     /// # Errors

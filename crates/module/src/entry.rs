@@ -139,6 +139,8 @@ macro_rules! entry {
                     stream: StreamRef, own: Own, id: u64, headers: *const Header, count: usize, end: bool);
                 envoy_dynamic_module_on_http_filter_http_stream_data = call_body(
                     stream: StreamRef, own: Own, id: u64, chunks: *const Buffer, count: usize, end: bool);
+                envoy_dynamic_module_on_http_filter_http_stream_trailers = call_trailers(
+                    stream: StreamRef, own: Own, id: u64, trailers: *const Header, count: usize);
                 envoy_dynamic_module_on_http_filter_config_scheduled
                     = background_event(config: ConfigRef, own: Own, event: u64);
                 envoy_dynamic_module_on_http_filter_config_http_callout_done = background_call_done(
@@ -157,17 +159,6 @@ macro_rules! entry {
             ) -> c_int {
                 // SAFETY: the proxy calls it as the interface says. So below.
                 unsafe { hooks::local_reply::<$filter>(stream, own, status, details) }
-            }
-
-            // SAFETY: nothing else in the module has a name of the interface.
-            #[unsafe(no_mangle)]
-            unsafe extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_trailers(
-                _: StreamRef,
-                _: Own,
-                _: u64,
-                _: *const Header,
-                _: usize,
-            ) {
             }
 
             // SAFETY: nothing else in the module has a name of the interface.

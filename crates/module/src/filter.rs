@@ -108,6 +108,11 @@ pub trait HttpFilter: Sized + Send + Sync + 'static {
         let _ = (state, stream, call, piece, end);
     }
 
+    /// What stands behind that body: the fields of it.
+    fn on_call_trailers(&self, state: &mut Self::State, stream: &mut Stream<'_>, call: CallId, trailers: Answer<'_>) {
+        let _ = (state, stream, call, trailers);
+    }
+
     /// Such a call is over: with its answer complete, or without.
     fn on_call_end(&self, state: &mut Self::State, stream: &mut Stream<'_>, call: CallId, end: Result<(), Failure>) {
         let _ = (state, stream, call, end);

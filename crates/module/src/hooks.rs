@@ -281,6 +281,30 @@ pub unsafe fn call_body<F: HttpFilter>(
 
 /// # Safety
 /// As above.
+pub unsafe fn call_trailers<F: HttpFilter>(
+    stream: StreamRef,
+    own: Own,
+    id: u64,
+    trailers: *const Header,
+    count: usize,
+) {
+    // SAFETY: by the contract above.
+    let trailers = Answer::new(unsafe { items(trailers, count) }, &[]);
+    let (held, call) = (held::<F>(own), CallId(id));
+    // SAFETY: by the contract above.
+    unsafe {
+        if Held::<F>::is_busy(held) {
+            Held::<F>::notify(held, stream, Event::Trailers(call, OwnedAnswer::of(trailers)));
+        } else {
+            Held::<F>::enter(held, stream, |filter, state, stream| {
+                filter.on_call_trailers(state, stream, call, trailers)
+            });
+        }
+    }
+}
+
+/// # Safety
+/// As above.
 pub unsafe fn call_end<F: HttpFilter>(stream: StreamRef, own: Own, id: u64, end: Result<(), Failure>) {
     // SAFETY: by the contract above.
     unsafe { Held::notify(held::<F>(own), stream, Event::End(CallId(id), end)) };

@@ -30,6 +30,7 @@ pub(crate) enum Event {
     Done(CallId, Result<OwnedAnswer, Failure>),
     Headers(CallId, OwnedAnswer, bool),
     Body(CallId, Vec<u8>, bool),
+    Trailers(CallId, OwnedAnswer),
     End(CallId, Result<(), Failure>),
 }
 
@@ -119,6 +120,9 @@ impl Event {
                 head.lend(|head| filter.on_call_headers(state, stream, call, head, end));
             }
             Event::Body(call, data, end) => filter.on_call_body(state, stream, call, &[&data], end),
+            Event::Trailers(call, trailers) => {
+                trailers.lend(|trailers| filter.on_call_trailers(state, stream, call, trailers));
+            }
             Event::End(call, end) => filter.on_call_end(state, stream, call, end),
         }
     }

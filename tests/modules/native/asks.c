@@ -1,5 +1,6 @@
 /* An HTTP filter as a native module in C that notes what can be noted of a stream, and asks for what can be asked: it tells
- * what it found in fields of the request, and of the answer. */
+ * what it found in fields of the request, and of the answer. As `fetch`, it asks the cluster of its configuration, and answers
+ * with what it was told of that answer. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ static void tell(pr_stream stream, int map, const char *name, const char *text) 
 /* What a configuration found while it was made. */
 typedef struct {
   char runtime[512];
+  char cluster[32];
   size_t token, again, of_file, absent, elsewhere;
   bool reads;
 } settings;
@@ -50,8 +52,9 @@ static void runtime(char *text, size_t size) {
 }
 
 const void *ON(http_filter_config_new)(pr_config config, pr_bytes name, pr_bytes text) {
-  (void)name, (void)text;
   settings *made = calloc(1, sizeof(settings));
+  if (name.length == 5 && !memcmp(name.start, "fetch", 5))
+    snprintf(made->cluster, sizeof made->cluster, "%.*s", (int)text.length, text.start);
   runtime(made->runtime, sizeof made->runtime);
   pr_bytes secret, none = {NULL, 0};
   made->token = CALL(http_filter_config_generic_secret_subscribe)(config, bytes("token"), none);
@@ -177,11 +180,59 @@ static void objects(pr_stream stream) {
   tell(stream, PR_REQUEST_HEADERS, "x-destroyed", text);
 }
 
+/* ---- fetch: one request at a time ---- */
+
+static char told[512];
+
+static void tell_more(const char *what, pr_bytes bytes, bool end) {
+  size_t at = strlen(told);
+  snprintf(told + at, sizeof told - at, "%s%s %.*s %d", at ? "; " : "", what, (int)bytes.length, bytes.start, end);
+}
+
+static int fetch(pr_stream stream, const settings *own) {
+  uint64_t id;
+  told[0] = 0;
+  pr_header headers[] = {{":method", 7, "GET", 3}, {":path", 5, "/", 1}, {":authority", 10, "there", 5}};
+  int started = CALL(http_filter_start_http_stream)(stream, &id, bytes(own->cluster), headers, 3, (pr_bytes){NULL, 0}, true, 5000);
+  if (started != PR_CALL_STARTED) CALL(http_send_response)(stream, 500, NULL, 0, bytes("no call"), bytes("no_call"));
+  return PR_HEAD_STOP_ALL_AND_BUFFER;
+}
+
+void ON(http_filter_http_stream_headers)(pr_stream stream, const void *own, uint64_t id, const pr_header *headers,
+                                         size_t count, bool end) {
+  (void)stream, (void)own, (void)id;
+  for (size_t i = 0; i < count; i++)
+    if (headers[i].name_length == 7 && !memcmp(headers[i].name, ":status", 7))
+      tell_more("head", (pr_bytes){headers[i].value, headers[i].value_length}, end);
+}
+void ON(http_filter_http_stream_data)(pr_stream stream, const void *own, uint64_t id, const pr_bytes *chunks, size_t count,
+                                      bool end) {
+  (void)stream, (void)own, (void)id;
+  for (size_t i = 0; i < count; i++) tell_more("body", chunks[i], end);
+}
+void ON(http_filter_http_stream_trailers)(pr_stream stream, const void *own, uint64_t id, const pr_header *trailers,
+                                          size_t count) {
+  (void)stream, (void)own, (void)id;
+  for (size_t i = 0; i < count; i++) {
+    tell_more("trailer", (pr_bytes){trailers[i].name, trailers[i].name_length}, true);
+    tell_more("is", (pr_bytes){trailers[i].value, trailers[i].value_length}, true);
+  }
+}
+void ON(http_filter_http_stream_complete)(pr_stream stream, const void *own, uint64_t id) {
+  (void)own, (void)id;
+  CALL(http_send_response)(stream, 200, NULL, 0, bytes(told), bytes("told"));
+}
+void ON(http_filter_http_stream_reset)(pr_stream stream, const void *own, uint64_t id, int reason) {
+  (void)own, (void)id, (void)reason;
+  CALL(http_send_response)(stream, 502, NULL, 0, bytes("reset"), bytes("reset"));
+}
+
 /* ---- the hooks ---- */
 
 int ON(http_filter_request_headers)(pr_stream stream, const void *own, bool end) {
   (void)end;
   char text[512];
+  if (((const settings *)own)->cluster[0]) return fetch(stream, own);
   tell(stream, PR_REQUEST_HEADERS, "x-runtime", ((const settings *)own)->runtime);
   runtime(text, sizeof text);
   tell(stream, PR_REQUEST_HEADERS, "x-runtime-here", text);
@@ -264,24 +315,6 @@ int ON(http_filter_response_trailers)(pr_stream stream, const void *own) {
 int ON(http_filter_local_reply)(pr_stream stream, const void *own, uint32_t status, pr_bytes details, bool reset) {
   (void)stream, (void)own, (void)status, (void)details, (void)reset;
   return 0;
-}
-void ON(http_filter_http_stream_headers)(pr_stream stream, const void *own, uint64_t id, const pr_header *headers,
-                                         size_t count, bool end) {
-  (void)stream, (void)own, (void)id, (void)headers, (void)count, (void)end;
-}
-void ON(http_filter_http_stream_data)(pr_stream stream, const void *own, uint64_t id, const pr_bytes *chunks, size_t count,
-                                      bool end) {
-  (void)stream, (void)own, (void)id, (void)chunks, (void)count, (void)end;
-}
-void ON(http_filter_http_stream_trailers)(pr_stream stream, const void *own, uint64_t id, const pr_header *trailers,
-                                          size_t count) {
-  (void)stream, (void)own, (void)id, (void)trailers, (void)count;
-}
-void ON(http_filter_http_stream_complete)(pr_stream stream, const void *own, uint64_t id) {
-  (void)stream, (void)own, (void)id;
-}
-void ON(http_filter_http_stream_reset)(pr_stream stream, const void *own, uint64_t id, int reason) {
-  (void)stream, (void)own, (void)id, (void)reason;
 }
 void envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(pr_stream stream, const void *own) {
   (void)stream, (void)own;

@@ -43,17 +43,24 @@ fn tell(entries: &Entries, event: Event, handle: StreamRef, own: Own) {
             });
         }
         Event::Opened { id, outcome: Ok(answer) } => {
-            let empty = answer.body.is_empty();
-            with_answer(&Ok(answer), |_, headers, body| {
+            let (empty, trailers) = (answer.body.is_empty(), !answer.trailers.is_empty());
+            let outcome = Ok(answer);
+            with_answer(&outcome, |_, headers, body| {
                 if let Some(on_headers) = entries.stream_headers {
                     // SAFETY: as above.
-                    unsafe { on_headers(handle, own, id, headers.as_ptr(), headers.len(), empty) };
+                    unsafe { on_headers(handle, own, id, headers.as_ptr(), headers.len(), empty && !trailers) };
                 }
                 if let Some(on_data) = entries.stream_data.filter(|_| !empty) {
                     // SAFETY: as above.
-                    unsafe { on_data(handle, own, id, body.as_ptr(), body.len(), true) };
+                    unsafe { on_data(handle, own, id, body.as_ptr(), body.len(), !trailers) };
                 }
             });
+            if let (Ok(answer), Some(on_trailers), true) = (&outcome, entries.stream_trailers, trailers) {
+                let trailers: Vec<Header> =
+                    answer.trailers.iter().map(|field| Header::of(field.name, field.value)).collect();
+                // SAFETY: as above.
+                unsafe { on_trailers(handle, own, id, trailers.as_ptr(), trailers.len()) };
+            }
             if let Some(completed) = entries.stream_completed {
                 // SAFETY: as above.
                 unsafe { completed(handle, own, id) };

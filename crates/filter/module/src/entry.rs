@@ -67,6 +67,8 @@ entries! {
         unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize, bool);
     stream_data = c"envoy_dynamic_module_on_http_filter_http_stream_data":
         unsafe extern "C" fn(StreamRef, Own, u64, *const Buffer, usize, bool);
+    stream_trailers = c"envoy_dynamic_module_on_http_filter_http_stream_trailers":
+        unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize);
     stream_completed = c"envoy_dynamic_module_on_http_filter_http_stream_complete":
         unsafe extern "C" fn(StreamRef, Own, u64);
     stream_reset = c"envoy_dynamic_module_on_http_filter_http_stream_reset":
