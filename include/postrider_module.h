@@ -161,6 +161,16 @@ void envoy_dynamic_module_on_http_filter_http_stream_trailers(pr_stream stream, 
                                                               const pr_header *trailers, size_t count);
 void envoy_dynamic_module_on_http_filter_http_stream_complete(pr_stream stream, const void *filter, uint64_t id);
 void envoy_dynamic_module_on_http_filter_http_stream_reset(pr_stream stream, const void *filter, uint64_t id, int reason);
+/* The same for requests in pieces of a configuration. */
+void envoy_dynamic_module_on_http_filter_config_http_stream_headers(pr_config config, const void *own, uint64_t id,
+                                                                    const pr_header *headers, size_t count, bool end);
+void envoy_dynamic_module_on_http_filter_config_http_stream_data(pr_config config, const void *own, uint64_t id,
+                                                                 const pr_bytes *chunks, size_t count, bool end);
+void envoy_dynamic_module_on_http_filter_config_http_stream_trailers(pr_config config, const void *own, uint64_t id,
+                                                                     const pr_header *trailers, size_t count);
+void envoy_dynamic_module_on_http_filter_config_http_stream_complete(pr_config config, const void *own, uint64_t id);
+void envoy_dynamic_module_on_http_filter_config_http_stream_reset(pr_config config, const void *own, uint64_t id,
+                                                                  int reason);
 
 /* ---- the proxy's functions: fields ---- */
 
@@ -344,8 +354,22 @@ int envoy_dynamic_module_callback_http_filter_config_http_callout(pr_config conf
 int envoy_dynamic_module_callback_http_filter_start_http_stream(pr_stream stream, uint64_t *id, pr_bytes cluster,
                                                                 const pr_header *headers, size_t count, pr_bytes body,
                                                                 bool end, uint64_t timeout_milliseconds);
+/* It leaves while more of it is written. False when there is no such stream, or 64 MiB of it wait for the cluster. */
 bool envoy_dynamic_module_callback_http_stream_send_data(pr_stream stream, uint64_t id, pr_bytes data, bool end);
+/* The end of the request. Over HTTP/1 they leave where the cluster has `enable_trailers`. */
+bool envoy_dynamic_module_callback_http_stream_send_trailers(pr_stream stream, uint64_t id, const pr_header *trailers,
+                                                             size_t count);
+/* The module hears of it, in Postrider when its hook has returned. */
 void envoy_dynamic_module_callback_http_filter_reset_http_stream(pr_stream stream, uint64_t id);
+/* The same by a configuration: in Envoy on its main thread, in Postrider from anywhere. */
+int envoy_dynamic_module_callback_http_filter_config_start_http_stream(pr_config config, uint64_t *id, pr_bytes cluster,
+                                                                       const pr_header *headers, size_t count,
+                                                                       pr_bytes body, bool end,
+                                                                       uint64_t timeout_milliseconds);
+bool envoy_dynamic_module_callback_http_filter_config_stream_send_data(pr_config config, uint64_t id, pr_bytes data, bool end);
+bool envoy_dynamic_module_callback_http_filter_config_stream_send_trailers(pr_config config, uint64_t id,
+                                                                           const pr_header *trailers, size_t count);
+void envoy_dynamic_module_callback_http_filter_config_reset_http_stream(pr_config config, uint64_t id);
 
 /* ---- the process ---- */
 
@@ -701,6 +725,137 @@ void envoy_dynamic_module_callback_network_filter_scheduler_delete(void *schedul
 void *envoy_dynamic_module_callback_network_filter_config_scheduler_new(pr_config config);
 void envoy_dynamic_module_callback_network_filter_config_scheduler_commit(void *scheduler, uint64_t event);
 void envoy_dynamic_module_callback_network_filter_config_scheduler_delete(void *scheduler);
+
+/* ---- filters of listeners: the module's functions ---- */
+
+/* The proxy's: a connection that no filter chain was chosen for yet. */
+typedef void *pr_newcomer;
+
+const void *envoy_dynamic_module_on_listener_filter_config_new(pr_config config, pr_bytes name, pr_bytes text);
+void envoy_dynamic_module_on_listener_filter_config_destroy(const void *own);
+/* Null ends the connection. */
+const void *envoy_dynamic_module_on_listener_filter_new(const void *own, pr_newcomer newcomer);
+void envoy_dynamic_module_on_listener_filter_destroy(const void *filter);
+/* It is the filter's turn. PR_PASS: it is done. PR_STOP: it waits for bytes, or to be continued. */
+int envoy_dynamic_module_on_listener_filter_on_accept(pr_newcomer newcomer, const void *filter);
+/* How many bytes the filter wants to see at most; with 0 it is shown none. */
+size_t envoy_dynamic_module_on_listener_filter_get_max_read_bytes(pr_newcomer newcomer, const void *filter);
+/* More came: there are `length` bytes now. */
+int envoy_dynamic_module_on_listener_filter_on_data(pr_newcomer newcomer, const void *filter, size_t length);
+/* The client left while the filter waited for more. */
+void envoy_dynamic_module_on_listener_filter_on_close(pr_newcomer newcomer, const void *filter);
+void envoy_dynamic_module_on_listener_filter_http_callout_done(
+    pr_newcomer newcomer, const void *filter, uint64_t id, int result, const pr_header *headers, size_t header_count,
+    const pr_bytes *body, size_t body_count);
+void envoy_dynamic_module_on_listener_filter_scheduled(pr_newcomer newcomer, const void *filter, uint64_t event);
+void envoy_dynamic_module_on_listener_filter_config_scheduled(pr_config config, const void *own, uint64_t event);
+
+/* ---- filters of listeners: the proxy's functions ---- */
+
+/* What came and was not taken yet: in the hook about it. Draining takes of it in front, for good. */
+bool envoy_dynamic_module_callback_listener_filter_get_buffer_chunk(pr_newcomer newcomer, pr_bytes *out);
+bool envoy_dynamic_module_callback_listener_filter_drain_buffer(pr_newcomer newcomer, size_t length);
+/* What the module answers to get_max_read_bytes. */
+size_t envoy_dynamic_module_callback_listener_filter_max_read_bytes(pr_newcomer newcomer);
+/* What a filter chain is chosen by. `tls` is a transport protocol; other ones choose no chain in Postrider. */
+void envoy_dynamic_module_callback_listener_filter_set_detected_transport_protocol(pr_newcomer newcomer, pr_bytes protocol);
+void envoy_dynamic_module_callback_listener_filter_set_requested_server_name(pr_newcomer newcomer, pr_bytes name);
+void envoy_dynamic_module_callback_listener_filter_set_ja3_hash(pr_newcomer newcomer, pr_bytes hash);
+void envoy_dynamic_module_callback_listener_filter_set_ja4_hash(pr_newcomer newcomer, pr_bytes hash);
+void envoy_dynamic_module_callback_listener_filter_set_requested_application_protocols(
+    pr_newcomer newcomer, const pr_bytes *protocols, size_t count);
+bool envoy_dynamic_module_callback_listener_filter_get_detected_transport_protocol(pr_newcomer newcomer, pr_bytes *out);
+bool envoy_dynamic_module_callback_listener_filter_get_requested_server_name(pr_newcomer newcomer, pr_bytes *out);
+bool envoy_dynamic_module_callback_listener_filter_get_ja3_hash(pr_newcomer newcomer, pr_bytes *out);
+bool envoy_dynamic_module_callback_listener_filter_get_ja4_hash(pr_newcomer newcomer, pr_bytes *out);
+size_t envoy_dynamic_module_callback_listener_filter_get_requested_application_protocols_size(pr_newcomer newcomer);
+bool envoy_dynamic_module_callback_listener_filter_get_requested_application_protocols(pr_newcomer newcomer, pr_bytes *out);
+/* Nothing is known of certificates yet. */
+bool envoy_dynamic_module_callback_listener_filter_is_ssl(pr_newcomer newcomer);
+size_t envoy_dynamic_module_callback_listener_filter_get_ssl_uri_sans_size(pr_newcomer newcomer);
+bool envoy_dynamic_module_callback_listener_filter_get_ssl_uri_sans(pr_newcomer newcomer, pr_bytes *out);
+size_t envoy_dynamic_module_callback_listener_filter_get_ssl_dns_sans_size(pr_newcomer newcomer);
+bool envoy_dynamic_module_callback_listener_filter_get_ssl_dns_sans(pr_newcomer newcomer, pr_bytes *out);
+bool envoy_dynamic_module_callback_listener_filter_get_ssl_subject(pr_newcomer newcomer, pr_bytes *out);
+/* Addresses without their ports. */
+bool envoy_dynamic_module_callback_listener_filter_get_remote_address(pr_newcomer newcomer, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_listener_filter_get_direct_remote_address(
+    pr_newcomer newcomer, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_listener_filter_get_local_address(pr_newcomer newcomer, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_listener_filter_get_direct_local_address(
+    pr_newcomer newcomer, pr_bytes *out, uint32_t *port);
+bool envoy_dynamic_module_callback_listener_filter_get_original_dst(pr_newcomer newcomer, pr_bytes *out, uint32_t *port);
+int envoy_dynamic_module_callback_listener_filter_get_address_type(pr_newcomer newcomer);
+bool envoy_dynamic_module_callback_listener_filter_is_local_address_restored(pr_newcomer newcomer);
+/* Where the client is said to be, and where the connection was meant to go. */
+bool envoy_dynamic_module_callback_listener_filter_set_remote_address(
+    pr_newcomer newcomer, pr_bytes address, uint32_t port, bool is_v6);
+bool envoy_dynamic_module_callback_listener_filter_restore_local_address(
+    pr_newcomer newcomer, pr_bytes address, uint32_t port, bool is_v6);
+/* The filter whose turn it is is done; without success the connection ends. */
+void envoy_dynamic_module_callback_listener_filter_continue_filter_chain(pr_newcomer newcomer, bool success);
+/* Another listener serves the connection, if there is one where it was meant to go. */
+void envoy_dynamic_module_callback_listener_filter_use_original_dst(pr_newcomer newcomer, bool wanted);
+void envoy_dynamic_module_callback_listener_filter_close_socket(pr_newcomer newcomer, pr_bytes details);
+void envoy_dynamic_module_callback_listener_filter_set_downstream_transport_failure_reason(
+    pr_newcomer newcomer, pr_bytes reason);
+/* As much of it as the system takes at once, or -1. */
+int64_t envoy_dynamic_module_callback_listener_filter_write_to_socket(pr_newcomer newcomer, pr_bytes data);
+int64_t envoy_dynamic_module_callback_listener_filter_get_socket_fd(pr_newcomer newcomer);
+bool envoy_dynamic_module_callback_listener_filter_set_socket_option_int(
+    pr_newcomer newcomer, int64_t level, int64_t name, int64_t value);
+bool envoy_dynamic_module_callback_listener_filter_set_socket_option_bytes(
+    pr_newcomer newcomer, int64_t level, int64_t name, pr_bytes value);
+bool envoy_dynamic_module_callback_listener_filter_get_socket_option_int(
+    pr_newcomer newcomer, int64_t level, int64_t name, int64_t *out);
+bool envoy_dynamic_module_callback_listener_filter_get_socket_option_bytes(
+    pr_newcomer newcomer, int64_t level, int64_t name, char *value, size_t room, size_t *length);
+/* For logs and requests. */
+void envoy_dynamic_module_callback_listener_filter_set_dynamic_metadata_string(
+    pr_newcomer newcomer, pr_bytes space, pr_bytes key, pr_bytes value);
+void envoy_dynamic_module_callback_listener_filter_set_dynamic_metadata_string_batch(
+    pr_newcomer newcomer, pr_bytes space, const pr_header *entries, size_t count);
+void envoy_dynamic_module_callback_listener_filter_set_dynamic_metadata_number(
+    pr_newcomer newcomer, pr_bytes space, pr_bytes key, double value);
+bool envoy_dynamic_module_callback_listener_filter_get_dynamic_metadata_string(
+    pr_newcomer newcomer, pr_bytes space, pr_bytes key, pr_bytes *out);
+bool envoy_dynamic_module_callback_listener_filter_get_dynamic_metadata_number(
+    pr_newcomer newcomer, pr_bytes space, pr_bytes key, double *out);
+/* Texts. With a type, Postrider has `envoy.tcp_proxy.cluster` only. */
+bool envoy_dynamic_module_callback_listener_filter_set_filter_state(pr_newcomer newcomer, pr_bytes key, pr_bytes value);
+bool envoy_dynamic_module_callback_listener_filter_get_filter_state(pr_newcomer newcomer, pr_bytes key, pr_bytes *out);
+bool envoy_dynamic_module_callback_listener_filter_set_filter_state_typed(
+    pr_newcomer newcomer, pr_bytes key, pr_bytes value);
+bool envoy_dynamic_module_callback_listener_filter_get_filter_state_typed(
+    pr_newcomer newcomer, pr_bytes key, pr_bytes *out);
+bool envoy_dynamic_module_callback_listener_filter_get_attribute_string(pr_newcomer newcomer, int attribute, pr_bytes *out);
+bool envoy_dynamic_module_callback_listener_filter_get_attribute_int(pr_newcomer newcomer, int attribute, uint64_t *out);
+bool envoy_dynamic_module_callback_listener_filter_get_attribute_bool(pr_newcomer newcomer, int attribute, bool *out);
+uint64_t envoy_dynamic_module_callback_listener_filter_get_connection_start_time_ms(pr_newcomer newcomer);
+uint32_t envoy_dynamic_module_callback_listener_filter_get_worker_index(pr_newcomer newcomer);
+int envoy_dynamic_module_callback_listener_filter_http_callout(
+    pr_newcomer newcomer, uint64_t *id, pr_bytes cluster, const pr_header *headers, size_t count, pr_bytes body, uint64_t timeout);
+int envoy_dynamic_module_callback_listener_filter_increment_counter(pr_newcomer newcomer, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_listener_filter_increment_gauge(pr_newcomer newcomer, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_listener_filter_decrement_gauge(pr_newcomer newcomer, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_listener_filter_set_gauge(pr_newcomer newcomer, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_listener_filter_record_histogram_value(pr_newcomer newcomer, size_t id, uint64_t value);
+void *envoy_dynamic_module_callback_listener_filter_scheduler_new(pr_newcomer newcomer);
+/* Statistics of a configuration; those below may be changed from any thread, and count a little later. */
+int envoy_dynamic_module_callback_listener_filter_config_define_counter(pr_config config, pr_bytes name, size_t *out);
+int envoy_dynamic_module_callback_listener_filter_config_define_gauge(pr_config config, pr_bytes name, size_t *out);
+int envoy_dynamic_module_callback_listener_filter_config_define_histogram(pr_config config, pr_bytes name, size_t *out);
+int envoy_dynamic_module_callback_listener_filter_config_increment_counter(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_listener_filter_config_increment_gauge(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_listener_filter_config_decrement_gauge(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_listener_filter_config_set_gauge(pr_config config, size_t id, uint64_t value);
+int envoy_dynamic_module_callback_listener_filter_config_record_histogram_value(
+    pr_config config, size_t id, uint64_t value);
+void *envoy_dynamic_module_callback_listener_filter_config_scheduler_new(pr_config config);
+void envoy_dynamic_module_callback_listener_filter_scheduler_commit(void *scheduler, uint64_t event);
+void envoy_dynamic_module_callback_listener_filter_scheduler_delete(void *scheduler);
+void envoy_dynamic_module_callback_listener_filter_config_scheduler_commit(void *scheduler, uint64_t event);
+void envoy_dynamic_module_callback_listener_filter_config_scheduler_delete(void *scheduler);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use crate::plugins::typed;
 
 const KIND: &str = "envoy.extensions.filters.http.golang.v3alpha.Config";
+const SPECIFIER_KIND: &str = "envoy.extensions.router.cluster_specifier.golang.v3alpha.Config";
+const NETWORK_KIND: &str = "envoy.extensions.filters.network.golang.v3alpha.Config";
 /// The type of what a route says about Go filters.
 pub const ROUTE_KIND: &str = "type.googleapis.com/envoy.extensions.filters.http.golang.v3alpha.ConfigsPerRoute";
 /// Under this name stands the filter in the chain.
@@ -46,6 +48,29 @@ pub fn filter(library_name: &str, plugin: &str, fields: &Value) -> Value {
 /// What a route says for one plugin.
 pub fn per_route(plugin: &str, fields: &Value) -> Value {
     json!({NAME: {"@type": ROUTE_KIND, "plugins_config": {plugin: {"config": config(fields)}}}})
+}
+
+/// What names clusters for a route or a table, `default` by default.
+pub fn specifier(library_name: &str, name: &str, fields: &Value) -> Value {
+    let config = json!({
+        "library_id": library_name,
+        "library_path": library(library_name),
+        "default_cluster": "default",
+        "config": config(fields),
+    });
+    json!({"extension": typed(name, SPECIFIER_KIND, config)})
+}
+
+/// A filter of connections.
+pub fn network_filter(library_name: &str, plugin: &str, fields: &Value, terminal: bool) -> Value {
+    let config = json!({
+        "is_terminal_filter": terminal,
+        "library_id": library_name,
+        "library_path": library(library_name),
+        "plugin_name": plugin,
+        "plugin_config": config(fields),
+    });
+    typed("envoy.filters.network.golang", NETWORK_KIND, config)
 }
 
 /// A proxy with filters in front of an origin.

@@ -79,6 +79,12 @@ pub fn asks() -> &'static Path {
     once(&BUILT, "asks")
 }
 
+/// The module whose filters' requests to clusters travel in pieces.
+pub fn streams() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    once(&BUILT, "streams")
+}
+
 /// The module with the access logger `lines`, which writes to the file that its configuration names.
 pub fn logger() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
@@ -89,6 +95,12 @@ pub fn logger() -> &'static Path {
 pub fn connections() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     once(&BUILT, "connections")
+}
+
+/// The module with filters of listeners.
+pub fn listeners() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    once(&BUILT, "listeners")
 }
 
 fn once(built_once: &'static OnceLock<(TempDir, PathBuf)>, name: &str) -> &'static Path {

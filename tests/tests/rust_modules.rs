@@ -206,6 +206,27 @@ fn a_configuration_makes_a_call_of_its_own() {
 }
 
 #[test]
+fn a_configuration_makes_a_call_in_pieces() {
+    let there = Origin::start(|connection| {
+        if connection.request().is_some() {
+            connection.write(
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx-after: that\r\n\r\n",
+            );
+        }
+    });
+    let site = with("everything", "stream", "there").cluster("there", &[there.address], json!({})).start();
+    wait_until("the configuration learned it", || {
+        site.get("/", "");
+        // Two requests, in the order in which they end.
+        let (one, other) = ("200 hello", "Err(Reset)");
+        let learned = seen(&site, "x-learned");
+        learned.contains(one) && learned.contains(other) && learned.contains("Ok(())")
+    });
+    let whole: Vec<_> = there.requests().into_iter().filter(|request| !request.body.is_empty()).collect();
+    assert_eq!((whole.len(), whole[0].body.as_slice()), (1, &b"one two"[..]));
+}
+
+#[test]
 fn a_panic_ends_its_stream_and_nothing_else() {
     for hook in ["request_headers", "response_headers"] {
         let site = with("everything", "panic", hook).start();

@@ -56,3 +56,40 @@ fn text_has_the_same_buckets() {
     }
     assert!(line("cumulative").ends_with(",1)"), "{}", line("cumulative"));
 }
+
+#[test]
+fn the_last_interval_stands_beside_the_total() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let config = Config::proxy_to(origin.address).overlay(json!({"stats_flush_interval": "0.2s"}));
+    let proxy = Proxy::start(&config);
+    let show = |style: &str| {
+        let asked = format!("/stats?filter=ingress_http.downstream_rq_time$&histogram_buckets={style}");
+        proxy.admin_get(&asked).text().trim().to_owned()
+    };
+    // The last bucket has all: of the interval, and at all.
+    let counts = || {
+        let text = show("cumulative");
+        let (_, last) = text.rsplit_once('(')?;
+        let (new, all) = last.trim_end_matches(')').split_once(',')?;
+        Some((new.parse::<u64>().ok()?, all.parse::<u64>().ok()?))
+    };
+    counts();
+    let mut sent = 0;
+    wait_until("an interval with requests", || {
+        assert_eq!(proxy.get("/").status, 200);
+        sent += 1;
+        counts().is_some_and(|(new, all)| new > 0 && new <= all)
+    });
+    wait_until("an interval without any", || counts() == Some((0, sent)));
+    assert!(show("summary").contains("P0(nan,"), "{}", show("summary"));
+    wait_until("details of an interval with requests", || {
+        assert_eq!(proxy.get("/").status, 200);
+        let text = show("detailed");
+        text.lines().any(|line| line.trim().strip_prefix("intervals=").is_some_and(|all| !all.is_empty()))
+    });
+    wait_until("quantiles of an interval with requests", || {
+        assert_eq!(proxy.get("/").status, 200);
+        let text = show("summary");
+        text.contains("P0(") && !text.contains("P0(nan,")
+    });
+}

@@ -102,6 +102,11 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
         &["envoy", "typed config", "xds"],
         "what a tree looks at is found by the types of its inputs, whatever form the document had",
     ),
+    (
+        "crates/filter/api/src/objects.rs",
+        &["envoy"],
+        "names of objects in the filter state, and of what makes them, which filters and plugins share",
+    ),
     ("crates/model/src/cel/", &["xds"], "names of attributes, which expressions ask for"),
     (
         "crates/filter/api/src/cel/",

@@ -4,6 +4,7 @@ use crate::endpoints::Tap;
 use crate::history::HistoryEntry;
 use crate::status::{ClusterStatus, ListenerStatus, PluginStatus, ServerState, TlsContextStatus};
 use postrider_model::StatsRules;
+use postrider_telemetry::intervals::Interval;
 use postrider_telemetry::{KnownScope, Registry};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -51,6 +52,11 @@ pub trait Control: Send + Sync + 'static {
 
     /// Somebody asks for statistics: sinks may want to hear of it.
     fn asked_for_statistics(&self) {}
+
+    /// What histograms got within the last whole interval, where that is known. It is from now on.
+    fn interval(&self) -> Option<Arc<Interval>> {
+        None
+    }
 
     /// The scopes that the configuration names, so that they are shown before they count anything, and gauges that are
     /// computed when asked. `server.uptime`, `.live`, `.state` and the memory gauges are the admin's own.

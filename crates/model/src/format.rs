@@ -7,8 +7,10 @@ mod command;
 mod names;
 mod parse;
 mod tls;
+mod wire;
 
 pub use command::*;
+pub use wire::{Way, WireBytes, WirePart};
 
 use std::fmt;
 

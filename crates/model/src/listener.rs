@@ -62,6 +62,16 @@ pub struct Inspection {
     pub timeout: Option<Duration>,
     /// What is not enough in time goes on with what is known.
     pub continue_on_timeout: bool,
+    /// Filters of the registry that look as well, in their order.
+    pub filters: Vec<NewcomerSlot>,
+}
+
+/// A filter that looks at new connections.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewcomerSlot {
+    pub slot: FilterSlot,
+    /// Before the client's greeting is looked at, not behind that.
+    pub is_first: bool,
 }
 
 /// Whom the PROXY protocol is taken from (Envoy's `proxy_protocol` listener filter).
@@ -185,6 +195,8 @@ pub struct FilterChain {
     /// Filters that may turn a connection away or look at its bytes, in the order in which they are asked.
     pub guards: Vec<FilterSlot>,
     pub handler: ConnectionHandler,
+    /// What the configuration says about it, for who asks.
+    pub metadata: Option<Arc<Metadata>>,
     pub origin: Origin,
 }
 

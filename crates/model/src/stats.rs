@@ -14,6 +14,8 @@ pub struct StatsRules {
     /// Histograms with buckets of their own: the first that matches counts.
     pub buckets: Vec<BucketRule>,
     pub tags: TagRules,
+    /// How long an interval of a histogram lasts, where the configuration says it.
+    pub interval: Option<Duration>,
 }
 
 /// What tags statistics have.

@@ -5,15 +5,16 @@
 //! - `pieces`: an answer in pieces, from another thread
 //! - `fetch`: the answer of a cluster's `/` is handed on in pieces
 //! - `background`: the configuration asks a cluster by itself, and requests see what it said
+//! - `stream`: the same with a request in pieces
 //! - `panic`: panics in the hook that the configuration names
 
 use std::sync::Mutex;
 use std::thread;
 
 use postrider_module::{
-    Answer, Attribute, Background, Call, CallId, Counter, Failure, Gauge, Head, Histogram, HttpFilter, Level,
-    MetadataSource, MetricError, Moment, Piece, Refusal, Reply, RouteConfig, Secret, Setup, Stream, log,
-    runtime_number, runtime_truth, runtime_whole,
+    Answer, Attribute, Background, Call, CallId, CallRefused, Counter, Failure, Gauge, Head, Histogram, HttpFilter,
+    Level, MetadataSource, MetricError, Moment, Piece, Refusal, Reply, RouteConfig, Secret, Setup, Stream, Trailers,
+    log, runtime_number, runtime_truth, runtime_whole,
 };
 
 struct Everything {
@@ -36,6 +37,7 @@ enum Kind {
     Pieces,
     Fetch,
     Background,
+    Stream,
     Panic,
 }
 
@@ -59,12 +61,13 @@ impl HttpFilter for Everything {
             "pieces" => Kind::Pieces,
             "fetch" => Kind::Fetch,
             "background" => Kind::Background,
+            "stream" => Kind::Stream,
             "panic" => Kind::Panic,
             other => return Err(format!("there is no filter `{other}`").into()),
         };
         let text = std::str::from_utf8(setup.config())?.to_owned();
         assert!(text != "new", "the configuration wants a panic");
-        if kind == Kind::Background {
+        if matches!(kind, Kind::Background | Kind::Stream) {
             setup.background_scheduler().commit(1);
         }
         let secret = if kind == Kind::Notes { setup.secret("token") } else { None };
@@ -109,7 +112,7 @@ impl HttpFilter for Everything {
                 }
                 return Head::Stop;
             }
-            Kind::Background => {
+            Kind::Background | Kind::Stream => {
                 let learned = self.learned.lock().map(|learned| learned.clone()).unwrap_or_default();
                 stream.request_headers_mut().set("x-learned", learned.as_deref().unwrap_or("nothing yet"));
             }
@@ -126,6 +129,12 @@ impl HttpFilter for Everything {
         let data = stream.received_request_body().to_vec();
         stream.send_call_body(call, &data, end);
         Piece::StopNoBuffer
+    }
+
+    fn on_request_trailers(&self, state: &mut State, stream: &mut Stream<'_>) -> Trailers {
+        let Some(call) = state.call else { return Trailers::Continue };
+        stream.send_call_trailers(call, &[("x-behind", b"it")]);
+        Trailers::Stop
     }
 
     fn on_response_headers(&self, _: &mut State, stream: &mut Stream<'_>, _: bool) -> Head {
@@ -183,7 +192,10 @@ impl HttpFilter for Everything {
     }
 
     fn on_background_event(&self, background: &Background<'_>, _: u64) {
-        if let Err(refused) = background.call(&Call::new(&*self.text, "GET", "there", "/fact")) {
+        let call = Call::new(&*self.text, "POST", "there", "/fact");
+        let asked =
+            if self.kind == Kind::Stream { self.ask_in_pieces(background, call) } else { background.call(&call) };
+        if let Err(refused) = asked {
             log(Level::Error, format_args!("{refused}"));
         }
     }
@@ -194,6 +206,22 @@ impl HttpFilter for Everything {
             *learned = Some(String::from_utf8_lossy(&answer.body()).into_owned());
         }
     }
+
+    fn on_background_call_headers(&self, _: &Background<'_>, _: CallId, head: Answer<'_>, _: bool) {
+        self.learn(format_args!("{}", head.status()));
+    }
+
+    fn on_background_call_body(&self, _: &Background<'_>, _: CallId, piece: &[&[u8]], _: bool) {
+        self.learn(format_args!(" {}", String::from_utf8_lossy(&piece.concat())));
+    }
+
+    fn on_background_call_trailers(&self, _: &Background<'_>, _: CallId, trailers: Answer<'_>) {
+        self.learn(format_args!(" and {}", trailers.text("x-after").unwrap_or("nothing")));
+    }
+
+    fn on_background_call_end(&self, _: &Background<'_>, _: CallId, end: Result<(), Failure>) {
+        self.learn(format_args!(" {end:?}"));
+    }
 }
 
 impl RouteConfig for OfRoute {
@@ -203,6 +231,22 @@ impl RouteConfig for OfRoute {
 }
 
 impl Everything {
+    /// Two pieces and a trailer; and one that is given up at once.
+    fn ask_in_pieces(&self, background: &Background<'_>, call: Call) -> Result<CallId, CallRefused> {
+        let other = background.open_call(&call, false)?;
+        background.reset_call(other);
+        let asked = background.open_call(&call.body("one "), false)?;
+        background.send_call_body(asked, b"two", false);
+        background.send_call_trailers(asked, &[("x-behind", b"it")]);
+        Ok(asked)
+    }
+
+    fn learn(&self, what: std::fmt::Arguments<'_>) {
+        if let Ok(mut learned) = self.learned.lock() {
+            learned.get_or_insert_default().push_str(&what.to_string());
+        }
+    }
+
     fn panics(&self, hook: &str) {
         assert!(self.kind != Kind::Panic || self.text != hook, "the configuration wants a panic in {hook}");
     }

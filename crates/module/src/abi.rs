@@ -389,10 +389,81 @@ proxy! {
     logger_times = "envoy_dynamic_module_callback_access_logger_get_timing_info"(
         logger: StreamRef, out: *mut Times);
 
+    newcomer_data = "envoy_dynamic_module_callback_listener_filter_get_buffer_chunk"(
+        newcomer: StreamRef, out: *mut Buffer) -> bool;
+    newcomer_drain = "envoy_dynamic_module_callback_listener_filter_drain_buffer"(
+        newcomer: StreamRef, length: usize) -> bool;
+    set_newcomer_transport = "envoy_dynamic_module_callback_listener_filter_set_detected_transport_protocol"(
+        newcomer: StreamRef, protocol: Buffer);
+    set_newcomer_server_name = "envoy_dynamic_module_callback_listener_filter_set_requested_server_name"(
+        newcomer: StreamRef, name: Buffer);
+    set_newcomer_protocols = "envoy_dynamic_module_callback_listener_filter_set_requested_application_protocols"(
+        newcomer: StreamRef, protocols: *const Buffer, count: usize);
+    newcomer_transport = "envoy_dynamic_module_callback_listener_filter_get_detected_transport_protocol"(
+        newcomer: StreamRef, out: *mut Buffer) -> bool;
+    newcomer_server_name = "envoy_dynamic_module_callback_listener_filter_get_requested_server_name"(
+        newcomer: StreamRef, out: *mut Buffer) -> bool;
+    newcomer_remote_address = "envoy_dynamic_module_callback_listener_filter_get_remote_address"(
+        newcomer: StreamRef, out: *mut Buffer, port: *mut u32) -> bool;
+    newcomer_local_address = "envoy_dynamic_module_callback_listener_filter_get_local_address"(
+        newcomer: StreamRef, out: *mut Buffer, port: *mut u32) -> bool;
+    newcomer_original_destination = "envoy_dynamic_module_callback_listener_filter_get_original_dst"(
+        newcomer: StreamRef, out: *mut Buffer, port: *mut u32) -> bool;
+    set_newcomer_remote_address = "envoy_dynamic_module_callback_listener_filter_set_remote_address"(
+        newcomer: StreamRef, address: Buffer, port: u32, is_v6: bool) -> bool;
+    restore_newcomer_local_address = "envoy_dynamic_module_callback_listener_filter_restore_local_address"(
+        newcomer: StreamRef, address: Buffer, port: u32, is_v6: bool) -> bool;
+    continue_newcomer = "envoy_dynamic_module_callback_listener_filter_continue_filter_chain"(
+        newcomer: StreamRef, success: bool);
+    close_newcomer = "envoy_dynamic_module_callback_listener_filter_close_socket"(
+        newcomer: StreamRef, details: Buffer);
+    newcomer_send = "envoy_dynamic_module_callback_listener_filter_write_to_socket"(
+        newcomer: StreamRef, data: Buffer) -> i64;
+    newcomer_string = "envoy_dynamic_module_callback_listener_filter_get_attribute_string"(
+        newcomer: StreamRef, attribute: c_int, out: *mut Buffer) -> bool;
+    set_newcomer_metadata = "envoy_dynamic_module_callback_listener_filter_set_dynamic_metadata_string"(
+        newcomer: StreamRef, namespace: Buffer, key: Buffer, value: Buffer);
+    newcomer_metadata = "envoy_dynamic_module_callback_listener_filter_get_dynamic_metadata_string"(
+        newcomer: StreamRef, namespace: Buffer, key: Buffer, out: *mut Buffer) -> bool;
+    set_newcomer_state = "envoy_dynamic_module_callback_listener_filter_set_filter_state"(
+        newcomer: StreamRef, key: Buffer, value: Buffer) -> bool;
+    newcomer_callout = "envoy_dynamic_module_callback_listener_filter_http_callout"(
+        newcomer: StreamRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer,
+        timeout: u64) -> c_int;
+    newcomer_increment_counter = "envoy_dynamic_module_callback_listener_filter_increment_counter"(
+        newcomer: StreamRef, id: usize, value: u64) -> c_int;
+    newcomer_set_gauge = "envoy_dynamic_module_callback_listener_filter_set_gauge"(
+        newcomer: StreamRef, id: usize, value: u64) -> c_int;
+    newcomer_record_histogram = "envoy_dynamic_module_callback_listener_filter_record_histogram_value"(
+        newcomer: StreamRef, id: usize, value: u64) -> c_int;
+    newcomer_scheduler_new = "envoy_dynamic_module_callback_listener_filter_scheduler_new"(
+        newcomer: StreamRef) -> *mut c_void;
+    newcomer_scheduler_commit = "envoy_dynamic_module_callback_listener_filter_scheduler_commit"(
+        scheduler: *mut c_void, event: u64);
+    newcomer_scheduler_delete = "envoy_dynamic_module_callback_listener_filter_scheduler_delete"(
+        scheduler: *mut c_void);
+    listener_define_counter = "envoy_dynamic_module_callback_listener_filter_config_define_counter"(
+        config: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    listener_define_gauge = "envoy_dynamic_module_callback_listener_filter_config_define_gauge"(
+        config: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+    listener_define_histogram = "envoy_dynamic_module_callback_listener_filter_config_define_histogram"(
+        config: ConfigRef, name: Buffer, out: *mut usize) -> c_int;
+
     start_http_stream = "envoy_dynamic_module_callback_http_filter_start_http_stream"(
         stream: StreamRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer,
         end: bool, timeout: u64) -> c_int;
     stream_send_data = "envoy_dynamic_module_callback_http_stream_send_data"(
         stream: StreamRef, id: u64, data: Buffer, end: bool) -> bool;
+    stream_send_trailers = "envoy_dynamic_module_callback_http_stream_send_trailers"(
+        stream: StreamRef, id: u64, trailers: *const Header, count: usize) -> bool;
+    config_start_http_stream = "envoy_dynamic_module_callback_http_filter_config_start_http_stream"(
+        config: ConfigRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer,
+        end: bool, timeout: u64) -> c_int;
+    config_stream_send_data = "envoy_dynamic_module_callback_http_filter_config_stream_send_data"(
+        config: ConfigRef, id: u64, data: Buffer, end: bool) -> bool;
+    config_stream_send_trailers = "envoy_dynamic_module_callback_http_filter_config_stream_send_trailers"(
+        config: ConfigRef, id: u64, trailers: *const Header, count: usize) -> bool;
+    config_reset_http_stream = "envoy_dynamic_module_callback_http_filter_config_reset_http_stream"(
+        config: ConfigRef, id: u64);
     reset_http_stream = "envoy_dynamic_module_callback_http_filter_reset_http_stream"(stream: StreamRef, id: u64);
 }

@@ -131,6 +131,11 @@ impl<'a> Answer<'a> {
     }
 }
 
+/// Fields as the proxy takes them, for as long as they are there.
+pub(crate) fn lent(fields: &[(&str, &[u8])]) -> Vec<Header> {
+    fields.iter().map(|(name, value)| Header::of(name.as_bytes(), value)).collect()
+}
+
 impl fmt::Display for CallRefused {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
@@ -168,8 +173,8 @@ impl Stream<'_> {
     }
 
     /// Sends a request whose answer comes in pieces: as `on_call_headers`, `on_call_body`, `on_call_trailers` and
-    /// `on_call_end`. Without `end`,
-    /// more of the request's body follows by [`Stream::send_call_body`].
+    /// `on_call_end`. Without `end`, more of the request follows by [`Stream::send_call_body`]. The time for it begins with
+    /// its end.
     ///
     /// # Errors
     /// It cannot be sent.
@@ -181,10 +186,18 @@ impl Stream<'_> {
         })
     }
 
-    /// Sends more of a request's body. `false` when the call is over, or its request complete.
+    /// Sends more of a request's body, which leaves while more is written. `false` when the call is over, or far too much
+    /// waits for the cluster.
     pub fn send_call_body(&mut self, call: CallId, data: &[u8], end: bool) -> bool {
         // SAFETY: as above.
         unsafe { abi::stream_send_data(self.handle(), call.0, Buffer::of(data), end) }
+    }
+
+    /// Ends a request with fields behind its body. Over HTTP/1 they leave where the cluster has `enable_trailers`.
+    pub fn send_call_trailers(&mut self, call: CallId, trailers: &[(&str, &[u8])]) -> bool {
+        let fields = lent(trailers);
+        // SAFETY: as above.
+        unsafe { abi::stream_send_trailers(self.handle(), call.0, fields.as_ptr(), fields.len()) }
     }
 
     /// Gives a call up that was opened by [`Stream::open_call`].

@@ -5,26 +5,37 @@
 /// - `entry!(Filter)`: a filter, whatever `filter_name` says. [`Setup::name`](crate::Setup::name) tells the name.
 /// - `entry!(Filter, route = Route)`: with a [`RouteConfig`](crate::RouteConfig) of its own for routes.
 /// - `entry!(connections = Filter)`: a [`NetworkFilter`](crate::NetworkFilter).
+/// - `entry!(listener = Filter)`: a [`ListenerFilter`](crate::ListenerFilter).
 /// - `entry!(logger = Logger)`: an [`AccessLogger`](crate::AccessLogger).
 ///
-/// They go together, in this order: `entry!(Filter, route = Route, connections = Other, logger = Logger)`.
+/// They go together, in this order: `entry!(Filter, route = Route, connections = Other, listener = Third, logger = Logger)`.
 ///
 /// Once per module, which is a crate of the type `cdylib`. In test builds it is left out: what they lack is the proxy.
 #[macro_export]
 macro_rules! entry {
-    (connections = $connections:ty $(, logger = $logger:ty)?) => {
+    (connections = $connections:ty $(, listener = $listener:ty)? $(, logger = $logger:ty)?) => {
         $crate::entry!(@init);
         $crate::entry!(@connections $connections);
+        $($crate::entry!(@listener $listener);)?
+        $($crate::entry!(@logger $logger);)?
+    };
+    (listener = $listener:ty $(, logger = $logger:ty)?) => {
+        $crate::entry!(@init);
+        $crate::entry!(@listener $listener);
         $($crate::entry!(@logger $logger);)?
     };
     (logger = $logger:ty) => {
         $crate::entry!(@init);
         $crate::entry!(@logger $logger);
     };
-    ($filter:ty $(, route = $route:ty)? $(, connections = $connections:ty)? $(, logger = $logger:ty)?) => {
+    (
+        $filter:ty $(, route = $route:ty)? $(, connections = $connections:ty)? $(, listener = $listener:ty)?
+        $(, logger = $logger:ty)?
+    ) => {
         $crate::entry!(@init);
         $crate::entry!(@exported $filter, $($route)?);
         $($crate::entry!(@connections $connections);)?
+        $($crate::entry!(@listener $listener);)?
         $($crate::entry!(@logger $logger);)?
     };
     (@init) => {
@@ -71,6 +82,37 @@ macro_rules! entry {
                     = above(connection: StreamRef, own: Own);
                 envoy_dynamic_module_on_network_filter_below_write_buffer_low_watermark
                     = below(connection: StreamRef, own: Own);
+            );
+        };
+    };
+    (@listener $filter:ty) => {
+        // As above.
+        #[cfg(test)]
+        const _: fn() = || {
+            let _ = <$filter as $crate::ListenerFilter>::new;
+        };
+
+        #[cfg(not(test))]
+        const _: () = {
+            use ::std::ffi::c_int;
+            use $crate::abi::{Buffer, ConfigRef, Header, Own, StreamRef};
+
+            $crate::entry!(@of listener_hooks, $filter:
+                envoy_dynamic_module_on_listener_filter_config_new
+                    = config_new(config: ConfigRef, name: Buffer, text: Buffer) -> Own;
+                envoy_dynamic_module_on_listener_filter_config_destroy = config_destroy(own: Own);
+                envoy_dynamic_module_on_listener_filter_new = new(own: Own, newcomer: StreamRef) -> Own;
+                envoy_dynamic_module_on_listener_filter_destroy = destroy(own: Own);
+                envoy_dynamic_module_on_listener_filter_on_accept = accepted(newcomer: StreamRef, own: Own) -> c_int;
+                envoy_dynamic_module_on_listener_filter_get_max_read_bytes
+                    = most(newcomer: StreamRef, own: Own) -> usize;
+                envoy_dynamic_module_on_listener_filter_on_data
+                    = data(newcomer: StreamRef, own: Own, length: usize) -> c_int;
+                envoy_dynamic_module_on_listener_filter_on_close = closed(newcomer: StreamRef, own: Own);
+                envoy_dynamic_module_on_listener_filter_scheduled = scheduled(newcomer: StreamRef, own: Own, event: u64);
+                envoy_dynamic_module_on_listener_filter_http_callout_done = call_done(
+                    newcomer: StreamRef, own: Own, id: u64, result: c_int, headers: *const Header, header_count: usize,
+                    body: *const Buffer, body_count: usize);
             );
         };
     };
@@ -143,6 +185,16 @@ macro_rules! entry {
                     stream: StreamRef, own: Own, id: u64, trailers: *const Header, count: usize);
                 envoy_dynamic_module_on_http_filter_config_scheduled
                     = background_event(config: ConfigRef, own: Own, event: u64);
+                envoy_dynamic_module_on_http_filter_config_http_stream_headers = background_call_headers(
+                    config: ConfigRef, own: Own, id: u64, headers: *const Header, count: usize, end: bool);
+                envoy_dynamic_module_on_http_filter_config_http_stream_data = background_call_body(
+                    config: ConfigRef, own: Own, id: u64, chunks: *const Buffer, count: usize, end: bool);
+                envoy_dynamic_module_on_http_filter_config_http_stream_trailers = background_call_trailers(
+                    config: ConfigRef, own: Own, id: u64, trailers: *const Header, count: usize);
+                envoy_dynamic_module_on_http_filter_config_http_stream_complete
+                    = background_call_complete(config: ConfigRef, own: Own, id: u64);
+                envoy_dynamic_module_on_http_filter_config_http_stream_reset
+                    = background_call_reset(config: ConfigRef, own: Own, id: u64, reason: c_int);
                 envoy_dynamic_module_on_http_filter_config_http_callout_done = background_call_done(
                     config: ConfigRef, own: Own, id: u64, result: c_int, headers: *const Header, header_count: usize,
                     body: *const Buffer, body_count: usize);

@@ -132,6 +132,26 @@ pub trait HttpFilter: Sized + Send + Sync + 'static {
     fn on_background_call_done(&self, background: &Background<'_>, call: CallId, answer: Result<Answer<'_>, Failure>) {
         let _ = (background, call, answer);
     }
+
+    /// The head of the answer to a call by [`Background::open_call`]. `end`: nothing follows.
+    fn on_background_call_headers(&self, background: &Background<'_>, call: CallId, head: Answer<'_>, end: bool) {
+        let _ = (background, call, head, end);
+    }
+
+    /// A piece of the body of the answer to such a call.
+    fn on_background_call_body(&self, background: &Background<'_>, call: CallId, piece: &[&[u8]], end: bool) {
+        let _ = (background, call, piece, end);
+    }
+
+    /// What stands behind that body: the fields of it.
+    fn on_background_call_trailers(&self, background: &Background<'_>, call: CallId, trailers: Answer<'_>) {
+        let _ = (background, call, trailers);
+    }
+
+    /// Such a call is over: with its answer complete, or without.
+    fn on_background_call_end(&self, background: &Background<'_>, call: CallId, end: Result<(), Failure>) {
+        let _ = (background, call, end);
+    }
 }
 
 /// A route's own configuration of a filter: `typed_per_filter_config`. Streams find the most specific one of their route by

@@ -345,5 +345,89 @@ pub unsafe fn background_call_done<F: HttpFilter>(
     }
 }
 
+/// Tells a configuration what came of its call in pieces.
+///
+/// # Safety
+/// As above.
+unsafe fn of_background_call<F: HttpFilter>(config: ConfigRef, own: Own, tell: impl FnOnce(&F, &Background<'_>)) {
+    // SAFETY: what `config_new` answered.
+    let filter = unsafe { &*own.cast::<F>() };
+    let tell = AssertUnwindSafe(|| tell(filter, &Background::new(config)));
+    if let Err(panic) = catch_unwind(tell) {
+        complain("the answer to a configuration's call", &*panic);
+    }
+}
+
+/// # Safety
+/// As above.
+pub unsafe fn background_call_headers<F: HttpFilter>(
+    config: ConfigRef,
+    own: Own,
+    id: u64,
+    headers: *const Header,
+    count: usize,
+    end: bool,
+) {
+    // SAFETY: by the contract above. So below.
+    let head = Answer::new(unsafe { items(headers, count) }, &[]);
+    // SAFETY: as above.
+    unsafe {
+        of_background_call::<F>(config, own, |filter, at| filter.on_background_call_headers(at, CallId(id), head, end));
+    }
+}
+
+/// # Safety
+/// As above.
+pub unsafe fn background_call_body<F: HttpFilter>(
+    config: ConfigRef,
+    own: Own,
+    id: u64,
+    chunks: *const Buffer,
+    count: usize,
+    end: bool,
+) {
+    // SAFETY: as above, the array and what it points to.
+    let chunks: Vec<&[u8]> = unsafe { items(chunks, count) }.iter().map(|chunk| unsafe { chunk.bytes() }).collect();
+    // SAFETY: as above.
+    unsafe {
+        of_background_call::<F>(config, own, |filter, at| filter.on_background_call_body(at, CallId(id), &chunks, end));
+    }
+}
+
+/// # Safety
+/// As above.
+pub unsafe fn background_call_trailers<F: HttpFilter>(
+    config: ConfigRef,
+    own: Own,
+    id: u64,
+    trailers: *const Header,
+    count: usize,
+) {
+    // SAFETY: as above.
+    let trailers = Answer::new(unsafe { items(trailers, count) }, &[]);
+    // SAFETY: as above.
+    unsafe {
+        of_background_call::<F>(config, own, |filter, at| filter.on_background_call_trailers(at, CallId(id), trailers));
+    }
+}
+
+/// # Safety
+/// As above.
+pub unsafe fn background_call_complete<F: HttpFilter>(config: ConfigRef, own: Own, id: u64) {
+    // SAFETY: as above.
+    unsafe {
+        of_background_call::<F>(config, own, |filter, at| filter.on_background_call_end(at, CallId(id), Ok(())));
+    }
+}
+
+/// # Safety
+/// As above.
+pub unsafe fn background_call_reset<F: HttpFilter>(config: ConfigRef, own: Own, id: u64, _: c_int) {
+    // SAFETY: as above.
+    unsafe {
+        of_background_call::<F>(config, own, |filter, at| filter.on_background_call_end(at, CallId(id), RESET));
+    }
+}
+
 /// The failure that a call in pieces ended with.
 pub const RESET: Result<(), Failure> = Err(Failure::Reset);

@@ -71,6 +71,8 @@ mod headers;
 pub mod hooks;
 mod http;
 #[doc(hidden)]
+pub mod listener_hooks;
+#[doc(hidden)]
 pub mod logger;
 mod metadata;
 mod metrics;
@@ -78,6 +80,7 @@ mod moments;
 mod network;
 #[doc(hidden)]
 pub mod network_hooks;
+mod newcomer;
 mod process;
 mod reply;
 mod schedule;
@@ -103,8 +106,9 @@ pub use logger::{AccessLogger, Fields, Record};
 pub use metrics::{Counter, Gauge, Histogram, MetricError};
 pub use moments::{Moment, Moments};
 pub use network::{ConnectionEvent, Ending, NetworkFilter, Passage};
+pub use newcomer::{ListenerFilter, Newcomer};
 pub use process::{Level, concurrency, log, log_enabled};
 pub use reply::Reply;
-pub use schedule::{BackgroundScheduler, ConnectionScheduler, Scheduler};
-pub use setup::{LoggerSetup, NetworkSetup, Refusal, Setup};
+pub use schedule::{BackgroundScheduler, ConnectionScheduler, NewcomerScheduler, Scheduler};
+pub use setup::{ListenerSetup, LoggerSetup, NetworkSetup, Refusal, Setup};
 pub use stream::{MetadataSource, Stream};

@@ -10,6 +10,9 @@ pub struct Scheduler(*mut c_void);
 /// Reaches a connection from any thread. It may outlive the connection.
 pub struct ConnectionScheduler(*mut c_void);
 
+/// Reaches a connection that no filter chain was chosen for yet from any thread. It may outlive that.
+pub struct NewcomerScheduler(*mut c_void);
+
 /// Reaches a configuration from any thread.
 pub struct BackgroundScheduler(*mut c_void);
 
@@ -21,6 +24,10 @@ unsafe impl Sync for Scheduler {}
 unsafe impl Send for ConnectionScheduler {}
 // SAFETY: as above.
 unsafe impl Sync for ConnectionScheduler {}
+// SAFETY: as above.
+unsafe impl Send for NewcomerScheduler {}
+// SAFETY: as above.
+unsafe impl Sync for NewcomerScheduler {}
 // SAFETY: as above.
 unsafe impl Send for BackgroundScheduler {}
 // SAFETY: as above.
@@ -63,6 +70,26 @@ impl Drop for ConnectionScheduler {
     fn drop(&mut self) {
         // SAFETY: it was made by `open`, and is closed once.
         unsafe { abi::connection_scheduler_delete(self.0) };
+    }
+}
+
+impl NewcomerScheduler {
+    pub(crate) fn open(newcomer: StreamRef) -> NewcomerScheduler {
+        // SAFETY: the handle is that of a connection in a hook.
+        NewcomerScheduler(unsafe { abi::newcomer_scheduler_new(newcomer) })
+    }
+
+    /// Has the worker call [`ListenerFilter::on_scheduled`](crate::ListenerFilter::on_scheduled) with this number.
+    pub fn commit(&self, event: u64) {
+        // SAFETY: it was made by `open` and is not closed yet.
+        unsafe { abi::newcomer_scheduler_commit(self.0, event) };
+    }
+}
+
+impl Drop for NewcomerScheduler {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `open`, and is closed once.
+        unsafe { abi::newcomer_scheduler_delete(self.0) };
     }
 }
 

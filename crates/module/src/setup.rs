@@ -137,6 +137,11 @@ plain_setup! {
 }
 
 plain_setup! {
+    /// What a configuration of a filter of listeners is made of.
+    ListenerSetup, listener_define_counter, listener_define_gauge, listener_define_histogram
+}
+
+plain_setup! {
     /// What a configuration of an access logger is made of.
     LoggerSetup, logger_define_counter, logger_define_gauge, logger_define_histogram
 }

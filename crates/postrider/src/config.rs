@@ -179,8 +179,17 @@ pub fn filters() -> Registry {
     #[cfg(feature = "golang")]
     postrider_filter_golang::register(&mut registry);
     #[cfg(not(feature = "golang"))]
-    registry
-        .register("envoy.extensions.filters.http.golang.v3alpha.Config", |_, _| Err(left_out("Go filters", "golang")));
+    {
+        registry.register("envoy.extensions.filters.http.golang.v3alpha.Config", |_, _| {
+            Err(left_out("Go filters", "golang"))
+        });
+        registry.register_network("envoy.extensions.filters.network.golang.v3alpha.Config", |_, _| {
+            Err(left_out("Go filters", "golang"))
+        });
+        registry.register_chooser("envoy.extensions.router.cluster_specifier.golang.v3alpha.Config", |_| {
+            Err(left_out("Go filters", "golang"))
+        });
+    }
     registry
 }
 
@@ -199,11 +208,19 @@ pub fn check(input: &Input, previous: Option<&Plan>, workers: usize) -> Result<C
     #[cfg(feature = "modules")]
     postrider_filter_module::set_concurrency(u32::try_from(workers).unwrap_or(u32::MAX));
     #[cfg(feature = "golang")]
-    postrider_filter_golang::settle_workers(workers);
+    {
+        postrider_filter_golang::settle_checks();
+        postrider_filter_golang::settle_workers(workers);
+    }
     let registry = filters();
     library().check();
-    let outcome = load(input, &registry)?;
-    Ok(compile(input, outcome, previous, &registry, workers))
+    // What was read from a pipe cannot be read again.
+    #[cfg(feature = "golang")]
+    postrider_filter_golang::at_start(previous.is_none() && input.lasts());
+    let checked = load(input, &registry).map(|outcome| compile(input, outcome, previous, &registry, workers));
+    #[cfg(feature = "golang")]
+    postrider_filter_golang::at_start(false);
+    checked
 }
 
 fn load(input: &Input, registry: &Registry) -> Result<Outcome, ReadError> {

@@ -5,6 +5,7 @@
 //! thread read it. Nothing here may block, lock or fail on the data path; what cannot be kept is dropped and counted.
 
 pub mod access_log;
+pub mod intervals;
 pub mod json;
 pub mod log;
 #[allow(

@@ -1,4 +1,4 @@
-//! Moments as text, in UTC, without allocation: `strftime` patterns with Envoy's additions.
+//! Moments as text, in UTC or local time, without allocation: `strftime` patterns with Envoy's additions.
 //!
 //! A pattern is parsed once, when the configuration is read, and refused there if it holds a conversion that we do not
 //! know. Writing works out the calendar once per second and thread and remembers it.
@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use postrider_sys::LocalZone;
 
 /// Widest fraction of a second: nanoseconds.
 const MAX_FRACTION: u8 = 9;
@@ -30,6 +32,8 @@ const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday",
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimePattern {
     parts: Vec<Part>,
+    /// In the time zone of the machine, or of `TZ`, not in UTC.
+    local: bool,
 }
 
 /// A conversion that no pattern may hold.
@@ -44,7 +48,7 @@ pub enum TimePatternError {
 impl TimePattern {
     /// `2026-11-20T10:11:12.345Z`, Envoy's default for `%START_TIME%`.
     pub fn iso8601() -> Self {
-        Self::parse("%Y-%m-%dT%H:%M:%E3SZ").unwrap_or(Self { parts: Vec::new() })
+        Self::parse("%Y-%m-%dT%H:%M:%E3SZ").unwrap_or(Self { parts: Vec::new(), local: false })
     }
 
     /// Reads a `strftime` pattern with Envoy's additions: `%f` and `%1f`…`%9f` (fraction of the second), `%E1S`…`%E9S`
@@ -74,7 +78,12 @@ impl TimePattern {
         if !literal.is_empty() {
             parts.push(Part::Literal(literal));
         }
-        Ok(Self { parts })
+        Ok(Self { parts, local: false })
+    }
+
+    /// The same in local time.
+    pub fn in_local_time(self) -> Self {
+        Self { local: true, ..self }
     }
 }
 
@@ -95,15 +104,25 @@ impl fmt::Display for TimePatternError {
 
 impl std::error::Error for TimePatternError {}
 
-/// Appends `moment` in UTC; a moment before 1970 is written as 1970.
+/// Appends `moment`; one before 1970 is written as 1970.
 pub fn write(pattern: &TimePattern, moment: SystemTime, out: &mut Vec<u8>) {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let date = date_of(since.as_secs());
+    let (date, zone) = pattern.date_of(since.as_secs());
     for part in &pattern.parts {
         match part {
             Part::Literal(text) => out.extend_from_slice(text.as_bytes()),
-            Part::Field(field) => write_field(*field, &date, since, out),
+            Part::Field(field) => write_field(*field, &date, &zone, since, out),
         }
+    }
+}
+
+impl TimePattern {
+    fn date_of(&self, epoch: u64) -> (Date, LocalZone) {
+        if !self.local {
+            return (date_of(epoch), LocalZone::utc());
+        }
+        let zone = postrider_sys::local_zone(epoch);
+        (calendar(epoch.saturating_add_signed(zone.offset_seconds.into())), zone)
     }
 }
 
@@ -139,7 +158,7 @@ impl Stamper {
 
     /// Writes all that is the same for the rest of this second; `false` where the length of the fraction is not.
     fn begin(&mut self, since: Duration) -> bool {
-        let date = date_of(since.as_secs());
+        let (date, zone) = self.pattern.date_of(since.as_secs());
         self.second = None;
         self.text.clear();
         self.fractions.clear();
@@ -151,7 +170,7 @@ impl Stamper {
                     if let Field::Fraction(digits) = field {
                         self.fractions.push((self.text.len(), *digits));
                     }
-                    write_field(*field, &date, since, &mut self.text);
+                    write_field(*field, &date, &zone, since, &mut self.text);
                 }
             }
         }
@@ -209,6 +228,11 @@ enum Field {
     /// Second and as many digits of its fraction as are needed.
     SecondExact,
     Epoch,
+    /// `+0100`, or `+01:00`.
+    Offset {
+        colon: bool,
+    },
+    ZoneName,
 }
 
 enum Conversion {
@@ -234,8 +258,6 @@ fn conversion(rest: &mut std::str::Chars<'_>) -> Result<Conversion, TimePatternE
         'D' | 'x' => return Ok(Text("%m/%d/%y")),
         'X' => return Ok(Text("%H:%M:%S")),
         'c' => return Ok(Text("%a %b %e %H:%M:%S %Y")),
-        'z' => return Ok(Text("+0000")),
-        'Z' => return Ok(Text("UTC")),
         'Y' => Field::Year,
         'C' => Field::Century,
         'y' => Field::YearOfCentury,
@@ -263,6 +285,8 @@ fn conversion(rest: &mut std::str::Chars<'_>) -> Result<Conversion, TimePatternE
         'M' => Field::Minute,
         'S' => Field::Second,
         's' => Field::Epoch,
+        'z' => Field::Offset { colon: false },
+        'Z' => Field::ZoneName,
         'f' => Field::Fraction(MAX_FRACTION),
         '1'..='9' if rest.as_str().starts_with('f') => {
             rest.next();
@@ -283,7 +307,7 @@ fn extended(text: &str) -> Option<(Conversion, usize)> {
         ["%S", "%S.%1f", "%S.%2f", "%S.%3f", "%S.%4f", "%S.%5f", "%S.%6f", "%S.%7f", "%S.%8f", "%S.%9f"];
     let mut chars = text.chars();
     match (chars.next()?, chars.next()) {
-        ('z', _) => Some((Conversion::Text("+00:00"), 1)),
+        ('z', _) => Some((Conversion::Field(Field::Offset { colon: true }), 1)),
         ('T', _) => Some((Conversion::Literal('T'), 1)),
         ('4', Some('Y')) => Some((Conversion::Field(Field::Year), 2)),
         ('*', Some('S')) => Some((Conversion::Field(Field::SecondExact), 2)),
@@ -386,7 +410,7 @@ impl Date {
     }
 }
 
-fn write_field(field: Field, date: &Date, since: Duration, out: &mut Vec<u8>) {
+fn write_field(field: Field, date: &Date, zone: &LocalZone, since: Duration, out: &mut Vec<u8>) {
     let hour12 = match date.hour % 12 {
         0 => 12,
         hour => hour,
@@ -434,7 +458,20 @@ fn write_field(field: Field, date: &Date, since: Duration, out: &mut Vec<u8>) {
             }
         }
         Field::Epoch => number(since.as_secs(), 1, b'0', out),
+        Field::Offset { colon } => offset(zone, colon, out),
+        Field::ZoneName if zone.name.is_empty() => out.extend_from_slice(b"UTC"),
+        Field::ZoneName => out.extend_from_slice(zone.name.as_bytes()),
     }
+}
+
+fn offset(zone: &LocalZone, colon: bool, out: &mut Vec<u8>) {
+    let minutes = u64::from(zone.offset_seconds.unsigned_abs() / 60);
+    out.push(if zone.offset_seconds < 0 { b'-' } else { b'+' });
+    number(minutes / 60, 2, b'0', out);
+    if colon {
+        out.push(b':');
+    }
+    number(minutes % 60, 2, b'0', out);
 }
 
 fn fraction(since: Duration, digits: u8, out: &mut Vec<u8>) {
@@ -463,6 +500,17 @@ fn number(value: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_zone_says_how_far_it_is_from_utc() {
+        let written = |seconds, colon| {
+            let mut out = Vec::new();
+            offset(&LocalZone { offset_seconds: seconds, name: "X".into() }, colon, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!([written(0, false), written(5 * 3_600 + 45 * 60, false)], ["+0000", "+0545"]);
+        assert_eq!([written(-12_600, true), written(3_600, true)], ["-03:30", "+01:00"]);
+    }
 
     fn at(pattern: &str, seconds: u64, nanos: u32) -> String {
         let mut out = Vec::new();

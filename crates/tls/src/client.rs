@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use postrider_model::UpstreamTls;
 use rustls::client::{ClientSessionMemoryCache, Resumption};
+use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ClientConnection};
@@ -37,6 +38,7 @@ pub struct ClientTls {
     shown: Option<Arc<CertifiedKey>>,
     roots: Vec<CertificateFacts>,
     rules: Option<Arc<Rules>>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 /// What is known of a connection that is about to be made.
@@ -48,6 +50,10 @@ pub struct Target<'a> {
     pub endpoint_host: Option<&'a str>,
     /// The host of the request that opens the connection. A port is cut off.
     pub request_host: Option<&'a str>,
+    /// The name to ask for in the place of all others.
+    pub server_name: Option<&'a str>,
+    /// The certificate must have one of these, besides all that the configuration wants; empty wants none.
+    pub alt_names: &'a [String],
     pub local: Option<IpAddr>,
     pub remote: Option<IpAddr>,
 }
@@ -57,6 +63,8 @@ pub struct Target<'a> {
 pub enum ConnectError {
     /// The certificate must be good for the name that is asked for, and nothing gives a name.
     NoName,
+    /// What is to be asked for is no name of a host.
+    BadName(String),
     Tls(rustls::Error),
 }
 
@@ -64,6 +72,7 @@ impl std::fmt::Display for ConnectError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ConnectError::NoName => f.write_str("there is no name to verify the server's certificate by"),
+            ConnectError::BadName(name) => write!(f, "`{name}` is no host name to ask for"),
             ConnectError::Tls(error) => error.fmt(f),
         }
     }
@@ -126,7 +135,8 @@ impl ClientTls {
                 return None;
             }
         };
-        let verifier = ServerRules { rules: rules.clone(), verify_name: model.verify_sni, algorithms };
+        let verifier =
+            ServerRules { rules: rules.clone(), verify_name: model.verify_sni, alt_names: Vec::new(), algorithms };
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
         let certificate = identity.as_ref().map(|it| it.facts.clone());
         let shown = identity.as_ref().map(|it| it.plain.clone());
@@ -160,6 +170,7 @@ impl ClientTls {
             shown,
             roots: facts,
             rules,
+            algorithms,
         })
     }
 
@@ -173,6 +184,11 @@ impl ClientTls {
     /// # Errors
     /// When nothing gives the name that the certificate must be verified by, or rustls refuses the configuration.
     pub fn connection(&self, target: &Target<'_>) -> Result<ClientConnection, ConnectError> {
+        if let Some(wanted) = target.server_name
+            && name_of(wanted).is_none()
+        {
+            return Err(ConnectError::BadName(wanted.to_owned()));
+        }
         let name = match self.server_name(target) {
             Some(name) => name,
             None if self.verify_sni => return Err(ConnectError::NoName),
@@ -184,22 +200,54 @@ impl ClientTls {
             Some((choice, logged)) if choice.wants(target.local, target.remote) => logged,
             _ => &self.config,
         };
+        let config = self.strict(config, target);
         let made = match target.alpn {
             Some(protocols) => {
                 let protocols = protocols.iter().map(|it| it.to_vec()).collect();
-                ClientConnection::new_with_alpn(config.clone(), name, protocols)
+                ClientConnection::new_with_alpn(config, name, protocols)
             }
-            None => ClientConnection::new(config.clone(), name),
+            None => ClientConnection::new(config, name),
         };
         made.map_err(ConnectError::Tls)
     }
 
-    /// The name to ask for, and to verify where that is configured: the request's, then the endpoint's, then the
-    /// configured one, each where it is wanted and known. One that is an address is verified, but not sent (RFC 6066,
+    /// The configuration for a connection whose certificate must have one of some names. No session of it is kept, and it
+    /// resumes none: the others were begun under other rules.
+    fn strict(&self, config: &Arc<ClientConfig>, target: &Target<'_>) -> Arc<ClientConfig> {
+        let verifies_host = self.verifies_host_of(target);
+        if target.alt_names.is_empty() && verifies_host.is_none() {
+            return config.clone();
+        }
+        let mut strict = ClientConfig::clone(config);
+        let alt_names = match target.alt_names {
+            [] => verifies_host.into_iter().collect(),
+            names => names.to_vec(),
+        };
+        let rules = ServerRules {
+            rules: self.rules.clone(),
+            verify_name: self.verify_sni && !self.request_sni,
+            alt_names,
+            algorithms: self.algorithms,
+        };
+        strict.dangerous().set_certificate_verifier(Arc::new(rules));
+        strict.resumption = Resumption::disabled();
+        Arc::new(strict)
+    }
+
+    /// Where the host of the request is both asked for and verified, and another name is to be asked for: the host is verified
+    /// as it was.
+    fn verifies_host_of(&self, target: &Target<'_>) -> Option<String> {
+        target.server_name.filter(|_| self.verify_sni && self.request_sni)?;
+        target.request_host.map(|host| host.to_owned())
+    }
+
+    /// The name to ask for, and to verify where that is configured: what somebody wants, then the request's, then the
+    /// endpoint's, then the configured one, each where it is wanted and known. One that is an address is verified, but not sent (RFC 6066,
     /// section 3).
     pub fn server_name(&self, target: &Target<'_>) -> Option<ServerName<'static>> {
         let known = |wanted: bool, host: Option<&str>| host.filter(|_| wanted).and_then(name_of);
-        known(self.request_sni, target.request_host)
+        known(true, target.server_name)
+            .or_else(|| known(self.request_sni, target.request_host))
             .or_else(|| known(self.endpoint_sni, target.endpoint_host))
             .or_else(|| self.sni.clone())
     }

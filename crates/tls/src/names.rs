@@ -110,6 +110,16 @@ pub(crate) fn covers(pattern: &str, host: &str) -> bool {
     label_fits && !rest.contains('*') && rest.eq_ignore_ascii_case(host_rest)
 }
 
+/// Whether a name is the one that is wanted, whatever its kind.
+pub(crate) fn is(name: &AltName<'_>, wanted: &str) -> bool {
+    match name {
+        AltName::Dns(pattern) => covers(pattern, wanted),
+        AltName::Uri(text) | AltName::Email(text) => *text == wanted,
+        AltName::Ip(address) => wanted.parse() == Ok(*address),
+        AltName::Other(_, value) => value == wanted,
+    }
+}
+
 fn starts_with(text: &str, head: &str) -> bool {
     text.as_bytes().get(..head.len()).is_some_and(|it| it.eq_ignore_ascii_case(head.as_bytes()))
 }

@@ -233,6 +233,11 @@ fn trust_domain<'a>(leaf: &X509<'_>, alt_names: &[AltName<'a>]) -> Option<&'a st
     (!domain.is_empty() && !leaf.may_sign_certificates()).then_some(domain)
 }
 
+fn has_one_of(wanted: &[String], leaf: &CertificateDer<'_>) -> Result<bool, Error> {
+    let parsed = X509::parse(leaf).ok_or(CertificateError::BadEncoding)?;
+    Ok(names::of(&parsed).iter().any(|name| wanted.iter().any(|wanted| names::is(name, wanted))))
+}
+
 fn good_for(name: &ServerName<'_>, alt_names: &[AltName<'_>]) -> bool {
     alt_names.iter().any(|it| match (name, it) {
         (ServerName::DnsName(wanted), AltName::Dns(pattern)) => names::covers(pattern, wanted.as_ref()),
@@ -320,6 +325,8 @@ pub(crate) struct ServerRules {
     pub rules: Option<Arc<Rules>>,
     /// The certificate must be good for the name that was asked for.
     pub verify_name: bool,
+    /// The certificate must have one of these besides; empty wants none.
+    pub alt_names: Vec<String>,
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -335,6 +342,10 @@ impl ServerCertVerifier for ServerRules {
         if let Some(rules) = &self.rules {
             let name = self.verify_name.then_some(server_name);
             rules.admit(leaf, more, Asked { side: Side::Server, name, now })?;
+        }
+        let accepts_all = self.rules.as_ref().is_some_and(|rules| rules.accept_untrusted);
+        if !accepts_all && !self.alt_names.is_empty() && !has_one_of(&self.alt_names, leaf)? {
+            return Err(CertificateError::NotValidForName.into());
         }
         Ok(ServerCertVerified::assertion())
     }

@@ -74,13 +74,15 @@ pub(crate) struct Input {
     data: Option<Box<[u8]>>,
     start: usize,
     end: usize,
+    /// Bytes that were taken so far, less those that were put back in front; wraps.
+    consumed: u64,
 }
 
 impl Input {
     /// One that begins with `bytes`.
     pub(crate) fn holding(bytes: Vec<u8>) -> Input {
         let end = bytes.len();
-        Input { data: (end > 0).then(|| bytes.into_boxed_slice()), start: 0, end }
+        Input { data: (end > 0).then(|| bytes.into_boxed_slice()), start: 0, end, consumed: 0 }
     }
 
     /// The same of bytes that stay where they are.
@@ -90,7 +92,7 @@ impl Input {
         match data.get_mut(HEADROOM..end) {
             Some(room) => {
                 room.copy_from_slice(bytes);
-                Input { data: Some(data), start: HEADROOM, end }
+                Input { data: Some(data), start: HEADROOM, end, consumed: 0 }
             }
             None => {
                 buffers.give_back(data);
@@ -107,7 +109,13 @@ impl Input {
         self.start == self.end
     }
 
+    /// Bytes that were taken so far; only differences mean something.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
     pub(crate) fn consume(&mut self, count: usize, buffers: &Buffers) {
+        self.consumed = self.consumed.wrapping_add(count as u64);
         self.start = (self.start + count).min(self.end);
         if self.start == self.end {
             self.release(buffers);
@@ -212,6 +220,7 @@ impl Input {
         };
         room.copy_from_slice(head);
         self.start = start;
+        self.consumed = self.consumed.wrapping_sub(head.len() as u64);
         true
     }
 

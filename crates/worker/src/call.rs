@@ -3,6 +3,7 @@
 //! It takes the same way as a forwarded one: load balancer, circuit breakers, pool, counters. It ends with its answer,
 //! at its timeout, or when the filter drops the handle; nothing of it outlives that.
 
+mod attempt;
 mod copy;
 mod feed;
 pub(crate) mod frame;
@@ -11,36 +12,48 @@ pub(crate) mod target;
 mod underway;
 
 use std::cell::Cell;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
-use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response, write_chunk, write_last_chunk};
-use postrider_http::{
-    Asked, BodyFraming, Connection as Persistence, Fields, HeaderId, Method, RequestHead, RequestWrite, ResponseFacts,
-    ResponseHead, ResponseRules, Scheme, Version, capitalize_names, write_request,
-};
-use postrider_model::{NameForm, Priority, UpstreamProtocol};
+use postrider_filter_api::{Answer, Call, CallFailure, CallHandle, CallOpen, CallPipe, CallStream, Heard};
+use postrider_http::{BodyFraming, HeaderId, RequestHead, Version};
+use postrider_model::{Priority, UpstreamProtocol};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
 
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
-use crate::io::Io;
 use crate::party::{Caller, Party};
 use crate::worker::Worker;
+use attempt::{Attempt, Broken};
 pub(crate) use copy::{Copied, CopyRecord};
-use feed::Fed;
 pub(crate) use feed::{Feed, Feeder};
 use underway::Underway;
-
-/// An answer with a larger body is a failure: filters hold it in memory.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// Sends `call` to `cluster`.
 pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) -> CallHandle {
     let task = tokio::task::spawn_local(run(worker, cluster, call));
     CallHandle::new(move || task.abort())
+}
+
+/// Sends a request to `cluster` whose body and answer travel in pieces.
+pub(crate) fn open(worker: Rc<Worker>, cluster: Rc<Cluster>, open: CallOpen) -> CallStream {
+    let CallOpen { head, body, ended, timeout, wake, .. } = open;
+    let framing = match head.fields.get(HeaderId::ContentLength) {
+        _ if ended && body.is_empty() => None,
+        // Of any length where it does not say a number.
+        length => length
+            .and_then(|length| std::str::from_utf8(length).ok()?.parse().ok())
+            .map_or(Some(BodyFraming::Chunked), |length| Some(BodyFraming::Length(length))),
+    };
+    let pipe = Rc::new(CallPipe::new(body, ended, wake));
+    let piped = Piped { pipe: pipe.clone(), framing };
+    let task = tokio::task::spawn_local(async move {
+        let outcome = ask(&worker, &cluster, &head, Payload::Piped(&piped), timeout).await;
+        piped.pipe.deliver(Heard::Ended(outcome.map(drop)));
+    });
+    CallStream::new(pipe, CallHandle::new(move || task.abort()))
 }
 
 /// Sends a copy of a request that is under way: what comes back is thrown away.
@@ -71,13 +84,22 @@ enum Payload<'a> {
     Whole(&'a [u8]),
     /// It comes piece by piece, and its answer is thrown away.
     Fed(&'a Copied),
+    /// It comes piece by piece, and so goes its answer.
+    Piped(&'a Piped),
+}
+
+/// A request that a filter sends in pieces.
+struct Piped {
+    pipe: Rc<CallPipe>,
+    /// `None` when the head is all of it.
+    framing: Option<BodyFraming>,
 }
 
 impl<'a> Payload<'a> {
     /// What a log is to be told of it.
     fn record(self) -> Option<&'a CopyRecord> {
         match self {
-            Payload::Whole(_) => None,
+            Payload::Whole(_) | Payload::Piped(_) => None,
             Payload::Fed(copied) => copied.record.as_ref(),
         }
     }
@@ -94,8 +116,9 @@ async fn ask(
     // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
     let outcome = {
         let settled = Cell::new(false);
-        let mut exchange = std::pin::pin!(exchange(worker, cluster, head, body, &settled));
+        let mut exchange = pin!(exchange(worker, cluster, head, body, &settled));
         let outcome = match timeout {
+            Some(limit) if let Payload::Piped(piped) = body => in_time(exchange.as_mut(), piped, limit).await,
             Some(limit) => tokio::time::timeout(limit, exchange.as_mut()).await.unwrap_or(Err(CallFailure::Timeout)),
             None => exchange.as_mut().await,
         };
@@ -114,6 +137,23 @@ async fn ask(
     // The proxy's own requests come from inside.
     sets::count_upstream_response(&stats, status, true);
     outcome
+}
+
+/// What becomes of a request in pieces that is to be answered so long after it is complete.
+async fn in_time(
+    mut exchange: Pin<&mut impl Future<Output = Result<Answer, CallFailure>>>,
+    piped: &Piped,
+    limit: Duration,
+) -> Result<Answer, CallFailure> {
+    let mut late = pin!(async {
+        std::future::poll_fn(|cx| piped.pipe.poll_finished(cx)).await;
+        tokio::time::sleep(limit).await;
+    });
+    std::future::poll_fn(|cx| match exchange.as_mut().poll(cx) {
+        Poll::Ready(outcome) => Poll::Ready(outcome),
+        Poll::Pending => late.as_mut().poll(cx).map(|()| Err(CallFailure::Timeout)),
+    })
+    .await
 }
 
 async fn exchange(
@@ -227,270 +267,6 @@ impl<'a> Way<'a> {
                 self.cluster.put_back(upstream, self.worker.clock.now());
                 None
             }
-        }
-    }
-}
-
-/// The request on one connection.
-struct Attempt<'a> {
-    worker: &'a Rc<Worker>,
-    cluster: &'a Rc<Cluster>,
-    /// `None` once it went back to its pool.
-    upstream: Option<Box<Upstream>>,
-    method: Method,
-    out: Vec<u8>,
-    sent: usize,
-    scan: HeadScan,
-    head: ResponseHead,
-    facts: ResponseFacts,
-    /// `None` while the final head has not come.
-    decoder: Option<BodyDecoder>,
-    trailers: Fields,
-    body: Vec<u8>,
-    /// Some of an answer came.
-    heard: bool,
-    /// What brings the body, where it comes piece by piece.
-    copied: Option<&'a Copied>,
-    /// The rest of that does not come.
-    given_up: bool,
-    chunked: bool,
-    /// Some of that was taken, so that it cannot be sent once more.
-    fed: bool,
-    /// All of the body is in `out` or sent.
-    complete: bool,
-}
-
-/// The connection or the answer is no good.
-struct Broken {
-    heard: bool,
-    /// The peer closed the connection, or it broke.
-    ended: bool,
-}
-
-impl<'a> Attempt<'a> {
-    fn new(
-        worker: &'a Rc<Worker>,
-        cluster: &'a Rc<Cluster>,
-        mut upstream: Box<Upstream>,
-        head: &RequestHead,
-        body: Payload<'a>,
-    ) -> Attempt<'a> {
-        let (body, fed) = match body {
-            Payload::Whole(body) => (body, None),
-            Payload::Fed(copied) => (&[][..], Some(copied)),
-        };
-        let framing = match (body.len(), head.method()) {
-            _ if let Some(copied) = fed => copied.framing,
-            // RFC 9110 section 8.6: a method that means a body says that there is none.
-            (0, Method::Post | Method::Put | Method::Patch) => BodyFraming::Length(0),
-            // A filter may want to say it, too.
-            (0, _) if head.fields.has(HeaderId::ContentLength) => BodyFraming::Length(0),
-            (0, _) => BodyFraming::None,
-            (length, _) => BodyFraming::Length(length as u64),
-        };
-        let absolute = cluster.absolute_targets.then_some(head.scheme().unwrap_or(Scheme::Http));
-        let options = RequestWrite { framing, connection: Persistence::Implicit, absolute, extra: &[] };
-        let mut out = Vec::new();
-        match &mut upstream.io {
-            // One that takes no more streams shows when its answer is read.
-            Io::Http2(stream) => drop(stream.send_request(head, framing, false)),
-            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => {
-                write_request(head, &options, &mut out);
-                if cluster.names == NameForm::ProperCase {
-                    capitalize_names(&mut out);
-                }
-            }
-        }
-        let chunked = framing == BodyFraming::Chunked && !matches!(upstream.io, Io::Http2(_));
-        out.extend_from_slice(body);
-        Attempt {
-            worker,
-            cluster,
-            upstream: Some(upstream),
-            method: head.method(),
-            out,
-            sent: 0,
-            scan: HeadScan::new(),
-            head: ResponseHead::new(),
-            facts: ResponseFacts::default(),
-            decoder: None,
-            trailers: Fields::new(),
-            body: Vec::new(),
-            heard: false,
-            copied: fed,
-            given_up: false,
-            chunked,
-            fed: false,
-            complete: fed.is_none(),
-        }
-    }
-
-    /// Sends and reads as far as that goes, both at once: an answer may come before all was sent.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        let Some(mut upstream) = self.upstream.take() else { return Poll::Ready(Err(self.broken())) };
-        let polled = self.poll_with(&mut upstream, cx);
-        self.upstream = Some(upstream);
-        polled
-    }
-
-    fn poll_with(&mut self, upstream: &mut Upstream, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        loop {
-            let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) else {
-                match self.take_fed(upstream, cx) {
-                    Ok(true) => continue,
-                    Ok(false) => break,
-                    Err(broken) => return Poll::Ready(Err(broken)),
-                }
-            };
-            match upstream.io.poll_write(cx, rest) {
-                Poll::Ready(Ok(count @ 1..)) => {
-                    self.sent += count;
-                    upstream.stats().add(stat::UPSTREAM_CX_TX_BYTES_TOTAL, count as u64);
-                }
-                // It may have answered before it closed: reading will tell.
-                Poll::Ready(_) | Poll::Pending => break,
-            }
-        }
-        let buffers = &self.worker.buffers;
-        loop {
-            let before = upstream.input.bytes().len();
-            if before > 0 {
-                match self.read(upstream) {
-                    Ok(true) => return Poll::Ready(Ok(())),
-                    Ok(false) if upstream.input.bytes().len() < before => continue,
-                    Ok(false) => {}
-                    Err(broken) => return Poll::Ready(Err(broken)),
-                }
-            }
-            match upstream.input.poll_fill(cx, &mut upstream.io, upstream.buffer_limit, buffers) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(count @ 1..)) => {
-                    self.heard = true;
-                    upstream.stats().add(stat::UPSTREAM_CX_RX_BYTES_TOTAL, count as u64);
-                }
-                Poll::Ready(ended) => {
-                    upstream.peer_ended();
-                    let complete = ended.is_ok() && self.decoder.as_mut().is_some_and(|d| d.end_of_input().is_ok());
-                    let broken = Broken { heard: self.heard, ended: true };
-                    return Poll::Ready(if complete { Ok(()) } else { Err(broken) });
-                }
-            }
-        }
-    }
-
-    /// Takes what came of a body that comes piece by piece; `false` when there is nothing to send.
-    fn take_fed(&mut self, upstream: &mut Upstream, cx: &mut Context<'_>) -> Result<bool, Broken> {
-        let Some(copied) = self.copied else { return Ok(false) };
-        if self.complete {
-            // All of it was handed over: a stream is told that nothing follows.
-            if let Io::Http2(stream) = &mut upstream.io {
-                stream.finish(&Fields::new());
-            }
-            if let Some(record) = &copied.record {
-                record.complete();
-            }
-            return Ok(false);
-        }
-        let Poll::Ready(fed) = copied.feed.poll_take(cx) else { return Ok(false) };
-        let Some(Fed { bytes, ended }) = fed else {
-            self.given_up = true;
-            return Err(self.broken());
-        };
-        if let Some(record) = &copied.record {
-            record.add_sent(bytes.len());
-        }
-        self.out.clear();
-        self.sent = 0;
-        self.fed |= !bytes.is_empty();
-        match self.chunked {
-            true if bytes.is_empty() => {}
-            true => write_chunk(&bytes, &mut self.out),
-            false => self.out = bytes,
-        }
-        self.complete = ended;
-        if ended && self.chunked {
-            write_last_chunk(&Fields::new(), &mut self.out);
-        }
-        Ok(true)
-    }
-
-    /// Reads from what is there; `true` when the answer is complete.
-    fn read(&mut self, upstream: &mut Upstream) -> Result<bool, Broken> {
-        let limits = self.cluster.response_limits();
-        let buffers = &self.worker.buffers;
-        let Some(decoder) = &mut self.decoder else {
-            let asked = Asked { method: self.method, upgrade: false };
-            let rules = ResponseRules { limits };
-            return match parse_response(upstream.input.bytes(), asked, &rules, &mut self.scan, &mut self.head) {
-                ResponseParse::Partial => Ok(false),
-                ResponseParse::Complete { consumed, facts } => {
-                    upstream.input.consume(consumed, buffers);
-                    if facts.tunnel {
-                        return Err(self.broken());
-                    }
-                    if !facts.interim {
-                        if let Some(record) = self.copied.and_then(|copied| copied.record.as_ref()) {
-                            record.answered(&self.head);
-                        }
-                        self.facts = facts;
-                        self.decoder = Some(BodyDecoder::new(facts.framing, limits));
-                    }
-                    Ok(!facts.interim && !facts.framing.has_body())
-                }
-                ResponseParse::Reject(_) => {
-                    upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
-                    Err(self.broken())
-                }
-            };
-        };
-        let Ok(decoded) = decoder.decode(upstream.input.bytes(), &mut self.trailers) else {
-            return Err(Broken { heard: true, ended: false });
-        };
-        match self.copied {
-            None => self.body.extend_from_slice(upstream.input.bytes().get(decoded.data.clone()).unwrap_or_default()),
-            Some(Copied { record: Some(record), .. }) => record.add_received(decoded.data.len()),
-            Some(_) => {}
-        }
-        upstream.input.consume(decoded.consumed, buffers);
-        if self.body.len() > MAX_ANSWER_BYTES {
-            return Err(Broken { heard: true, ended: false });
-        }
-        Ok(decoded.done)
-    }
-
-    fn broken(&self) -> Broken {
-        Broken { heard: self.heard, ended: false }
-    }
-
-    fn is_reused(&self) -> bool {
-        self.upstream.as_ref().is_some_and(|upstream| upstream.is_reused())
-    }
-
-    /// Keeps the connection for the next request if it is in sync.
-    fn finish(mut self) -> Answer {
-        if let Some(upstream) = self.upstream.take() {
-            let clean =
-                self.facts.persistent && self.complete && self.sent == self.out.len() && upstream.input.is_empty();
-            if clean && self.decoder.as_ref().is_some_and(BodyDecoder::is_done) {
-                self.cluster.put_back(upstream, self.worker.clock.now());
-            } else {
-                drop(upstream);
-                self.cluster.gone();
-            }
-        }
-        Answer {
-            head: std::mem::take(&mut self.head),
-            body: std::mem::take(&mut self.body),
-            trailers: std::mem::take(&mut self.trailers),
-        }
-    }
-}
-
-impl Drop for Attempt<'_> {
-    /// An attempt that did not finish leaves a connection that cannot be used again.
-    fn drop(&mut self) {
-        if self.upstream.take().is_some() {
-            self.cluster.gone();
         }
     }
 }

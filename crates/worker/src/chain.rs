@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place, StreamInfo, Surroundings};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
-use postrider_model::{Codec, HttpConnection, NameForm, TcpProxy};
+use postrider_model::{AccessLog, Codec, HttpConnection, NameForm, TcpProxy};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{group, http, listener_http, tcp};
 use postrider_tls::ServerTls;
@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, stat_name};
 use crate::cost::Cost;
 use crate::http::LocalReplies;
 use crate::limit::Limit;
-use crate::listener::Arrival;
+use crate::listener::{Arrival, of_chain};
 use crate::log::Logs;
 use crate::plain;
 use crate::plan::{ChainPlan, FilterChainPlan, HandlerPlan, RoutesPlan, UpstreamFilters, WatchPlan};
@@ -73,6 +73,8 @@ pub(crate) struct Http {
     pub(crate) notes_ends: Cell<bool>,
     /// Requests are logged before their end, too.
     pub(crate) notes_begins: bool,
+    /// A log tells bytes on connections.
+    pub(crate) meters: bool,
     pub(crate) stat_prefix: String,
     pub(crate) server: Option<FieldLine>,
     /// Heads over HTTP/1 are looked at once more when they were read: their names go on as they came, or upgrades are
@@ -166,6 +168,10 @@ impl Chain {
             HandlerPlan::Echo => Handler::Echo,
             HandlerPlan::Say(said) => Handler::Say(said.clone()),
             HandlerPlan::Filters => Handler::Filters,
+        };
+        let surroundings = match plan.model.metadata.clone() {
+            Some(metadata) => of_chain(surroundings, metadata),
+            None => surroundings,
         };
         let limits = plan.model.limits.iter().zip(&plan.quotas);
         let limits = limits.filter_map(|(limit, quota)| Limit::new(limit, quota, worker)).collect();
@@ -271,6 +277,10 @@ impl Http {
         worker: &Rc<Worker>,
     ) -> Http {
         let prefix = stat_name(&model.stat_prefix);
+        let meters = model.access_log.iter().chain(&model.router.upstream_log).any(AccessLog::tells_wire_bytes);
+        if meters {
+            worker.meters.set(true);
+        }
         let routes = Routes::new(routes.clone(), &worker.place(&prefix, buffer_limit));
         Http {
             rules: rules(model),
@@ -285,6 +295,7 @@ impl Http {
             notes_ends: Cell::new(!model.access_log.is_empty()),
             notes_begins: !model.access_log.is_empty()
                 && (model.log_moments.start || model.log_moments.every.is_some()),
+            meters,
             names_matter: !model.access_log.is_empty()
                 || !model.router.upstream_log.is_empty()
                 || !model.filters.is_empty()

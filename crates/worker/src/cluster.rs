@@ -11,7 +11,7 @@ use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::UpstreamOverride;
+use postrider_filter_api::{UpstreamObjects, UpstreamOverride};
 use postrider_http::{HeadLimits, HeaderName, RequestHead, Version};
 use postrider_model::{Address, Discovery, Endpoint, NameForm, UpstreamProtocol};
 use postrider_sys::TcpKeepalive;
@@ -201,6 +201,19 @@ impl Cluster {
         caller: impl FnOnce() -> Caller<'c>,
     ) -> Option<Box<Party>> {
         self.parting.as_ref().map(|parting| parting.of(request, caller()))
+    }
+
+    /// The same for one upon whose objects the connection depends.
+    #[cold]
+    pub(crate) fn party_with<'c>(
+        &self,
+        request: Option<&RequestHead>,
+        caller: impl FnOnce() -> Caller<'c>,
+        objects: Option<&UpstreamObjects>,
+    ) -> Option<Box<Party>> {
+        let party = self.party(request, caller);
+        let Some(objects) = objects.filter(|objects| !objects.wishes.is_empty()) else { return party };
+        Some(Box::new(Party { wishes: objects.wishes.clone(), ..party.map(|party| *party).unwrap_or_default() }))
     }
 
     /// New endpoints; connections to those that are gone close.

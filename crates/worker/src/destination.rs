@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::Moment;
+use postrider_filter_api::{Moment, UpstreamObjects};
 use postrider_http::RequestHead;
 use postrider_model::{Address, Endpoint, EndpointHealth, OriginalDestination};
 
@@ -60,15 +60,21 @@ impl Destinations {
 
 impl Cluster {
     /// Where a request, or a connection without one, was meant to go, in a cluster that has no endpoints of its own. `meant`
-    /// is the destination of the client's connection, where that is known to be another than ours.
+    /// is the destination of the client's connection, where that is known to be another than ours. An object of the filter
+    /// state comes before both.
     #[cold]
     pub(crate) fn destination(
         &self,
         request: Option<&RequestHead>,
         meant: Option<SocketAddr>,
+        objects: Option<&UpstreamObjects>,
         worker: &Worker,
     ) -> Option<Rc<Host>> {
         let destinations = self.destinations.as_ref()?;
+        if let Some(mut address) = objects.and_then(|objects| objects.destination) {
+            address.set_port(destinations.model.port.unwrap_or(address.port()));
+            return Some(destinations.at(address, worker.clock.now()));
+        }
         let named = destinations.model.header.as_ref().zip(request);
         let named = named.and_then(|(name, request)| request.fields.get_name(name.as_bytes()));
         let mut address = match named {

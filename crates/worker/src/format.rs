@@ -16,8 +16,8 @@ use postrider_filter_api::{Logged, Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{
-    AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, PathOf, Piece, RequestField, StateForm,
-    StreamMoment, TimeFormat, TimeUnit,
+    AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, PathOf, Piece, RequestField, Side, StateForm,
+    StreamMoment, TimeFormat, TimeUnit, Way, WireBytes, WirePart,
 };
 use postrider_telemetry::json;
 use postrider_telemetry::time::{Stamper, TimePattern};
@@ -182,7 +182,13 @@ impl Context<'_> {
                 noted::typed_metadata(*of, namespace, path, self, out);
                 return;
             }
-            if is_numeric(command) || matches!(command, Command::FilterState { form: StateForm::Typed, .. }) {
+            if is_numeric(command)
+                || matches!(
+                    command,
+                    Command::FilterState { form: StateForm::Typed, .. }
+                        | Command::SharedState { form: StateForm::Typed, .. }
+                )
+            {
                 out.extend_from_slice(&value);
                 return;
             }
@@ -275,6 +281,7 @@ impl Context<'_> {
             }
             Command::BytesReceived => number(info.bytes_received, out),
             Command::BytesSent => number(info.bytes_sent, out),
+            Command::Wire(wanted) => number(self.wire_bytes(*wanted)?, out),
             Command::RequestHeadersBytes => number(info.request_head_bytes, out),
             Command::ResponseHeadersBytes => number(info.response_head_bytes, out),
             Command::Duration => millis(Some(info.started), info.ended, out)?,
@@ -294,6 +301,7 @@ impl Context<'_> {
                 self.upstream.all(info.upstream_remote.as_deref()?, *names, *port, out);
             }
             Command::Nothing => return None,
+            Command::Zero => number(0, out),
             Command::First(pieces) => self.first(pieces, out)?,
             // A text that is empty is one.
             Command::Expression(expression) => {
@@ -314,17 +322,29 @@ impl Context<'_> {
             Command::UpstreamWait => {
                 number(u64::try_from(info.upstream_wait?.as_millis()).unwrap_or(u64::MAX), out);
             }
+            Command::UpstreamConnectionIds => self.upstream.connections(info.upstream_connection_id, out)?,
             Command::UpstreamConnectionId => number(info.upstream_connection_id, out),
             Command::DownstreamLocalAddress(part) => address(info.downstream_local, *part, out)?,
+            Command::DownstreamDirectLocalAddress(part) => address(info.downstream_direct_local(), *part, out)?,
             Command::DownstreamRemoteAddress(part) => address(info.downstream_remote, *part, out)?,
             Command::DownstreamDirectRemoteAddress(part) => address(info.downstream_direct_remote, *part, out)?,
+            Command::DetectedClose(Side::Downstream) => text(info.closed.downstream.name(), out)?,
+            Command::DetectedClose(Side::Upstream) => {
+                (info.upstream_connection_id != 0).then_some(())?;
+                text(info.closed.upstream.name(), out)?;
+            }
+            Command::LocalCloseReason(Side::Downstream) => text(&info.closed.downstream_reason, out)?,
+            Command::LocalCloseReason(Side::Upstream) => text(&info.closed.upstream_reason, out)?,
             Command::Tls(side, part) => text(tls::part(*side, *part, info)?, out)?,
             Command::Certificate(side, by, part) => tls::certificate((*side, *by), *part, info, out)?,
             Command::PeerCertificateBegin(side, format) => write_time(format, tls::validity(*side, info)?.0, out),
             Command::PeerCertificateEnd(side, format) => write_time(format, tls::validity(*side, info)?.1, out),
             Command::DownstreamTransportFailureReason => text(info.downstream_failure.as_deref()?, out)?,
+            Command::RouteLookups => number(u64::from(info.route_lookups), out),
             Command::RouteName => text(info.route_name.as_deref()?, out)?,
             Command::VirtualHostName => text(info.virtual_host.as_deref()?, out)?,
+            Command::DownstreamHandshake => self.handshake(out)?,
+            Command::ListenerName => text(&info.surroundings.as_ref()?.listener_name(), out)?,
             Command::FilterChainName => text(info.filter_chain.as_deref()?, out)?,
             Command::VirtualClusterName => text(info.virtual_cluster.as_deref()?, out)?,
             Command::Hostname => text(hostname(), out)?,
@@ -342,6 +362,7 @@ impl Context<'_> {
                 noted::metadata(*of, namespace, path, self, out)?;
             }
             Command::FilterState { name, form } => noted::state(name, form, info, out)?,
+            Command::SharedState { name, form } => noted::shared_state(name, form, info, out)?,
             Command::Scheme => {
                 let scheme = self.request.scheme().map_or("http", |scheme| scheme.as_str());
                 out.extend_from_slice(scheme.as_bytes());
@@ -360,6 +381,48 @@ impl Context<'_> {
         if let Piece::Command { max_length: Some(max_length), .. } = found {
             out.truncate(out.len().min(start + max_length));
         }
+        Some(())
+    }
+
+    /// A connection that is carried without being read has no heads. What is not counted is absent.
+    pub(crate) fn wire_bytes(&self, wanted: WireBytes) -> Option<u64> {
+        let info = self.info;
+        if !self.http {
+            // Of one that carries requests they are those of the requests, as in Envoy.
+            let is_read = matches!(info.logged, Logged::OfListener(protocol) if !protocol.is_empty());
+            let reached = wanted.side == Side::Downstream || info.upstream_connection_id != 0;
+            let counts = !is_read && reached && wanted.part == WirePart::All;
+            return Some(match (wanted.side, wanted.way) {
+                _ if !counts => 0,
+                (Side::Downstream, Way::Received) | (Side::Upstream, Way::Sent) => info.bytes_received,
+                (Side::Downstream, Way::Sent) | (Side::Upstream, Way::Received) => info.bytes_sent,
+            });
+        }
+        let meters = info.meters.as_ref()?;
+        let meter = match wanted.side {
+            Side::Downstream => meters.downstream,
+            Side::Upstream => meters.upstream,
+        };
+        let bytes = match wanted.way {
+            Way::Received => meter.received,
+            Way::Sent => meter.sent,
+        };
+        Some(match wanted.part {
+            WirePart::All => bytes.wire,
+            WirePart::Head => bytes.head,
+            WirePart::PlainHead => bytes.plain_head,
+        })
+    }
+
+    /// Negative for a request, whose connection had its handshake before; so in Envoy.
+    fn handshake(&self, out: &mut Vec<u8>) -> Option<()> {
+        let agreed = self.info.tls.as_ref()?.agreed?;
+        let began = self.info.started;
+        if agreed < began {
+            out.push(b'-');
+        }
+        let apart = agreed.saturating_duration_since(began) + began.saturating_duration_since(agreed);
+        number(u64::try_from(apart.as_millis()).unwrap_or(u64::MAX), out);
         Some(())
     }
 
@@ -456,6 +519,7 @@ fn is_numeric(command: &Command) -> bool {
             | Command::GrpcStatus(GrpcStatusForm::Number)
             | Command::BytesReceived
             | Command::BytesSent
+            | Command::Wire(_)
             | Command::RequestHeadersBytes
             | Command::ResponseHeadersBytes
             | Command::ResponseTrailersBytes
@@ -467,6 +531,10 @@ fn is_numeric(command: &Command) -> bool {
             | Command::ResponseTxDuration
             | Command::UpstreamRequestAttemptCount
             | Command::ConnectionId
+            | Command::RouteLookups
+            | Command::DownstreamHandshake
+            | Command::Zero
+            | Command::DownstreamDirectLocalAddress(AddressPart::Port)
             | Command::UpstreamConnectionId
             | Command::UpstreamWait
             | Command::DownstreamLocalAddress(AddressPart::Port)
@@ -550,21 +618,26 @@ fn decode(text: &[u8], out: &mut Vec<u8>) {
 fn write_time(format: &TimeFormat, at: SystemTime, out: &mut Vec<u8>) {
     thread_local! {
         /// Patterns that were met, parsed; few, as they stand in the configuration.
-        static PATTERNS: RefCell<Vec<(String, Stamper)>> = const { RefCell::new(Vec::new()) };
+        static PATTERNS: RefCell<Vec<(TimeFormat, Stamper)>> = const { RefCell::new(Vec::new()) };
     }
-    let text = match format {
-        TimeFormat::Iso8601Millis => "",
-        TimeFormat::Pattern(pattern) => pattern,
-    };
     PATTERNS.with_borrow_mut(|patterns| {
-        if !patterns.iter().any(|(known, _)| known == text) {
-            let parsed = if text.is_empty() { Ok(TimePattern::iso8601()) } else { TimePattern::parse(text) };
-            patterns.push((text.to_owned(), Stamper::new(parsed.unwrap_or_else(|_| TimePattern::iso8601()))));
+        if !patterns.iter().any(|(known, _)| known == format) {
+            patterns.push((format.clone(), Stamper::new(pattern_of(format))));
         }
-        if let Some((_, stamper)) = patterns.iter_mut().find(|(known, _)| known == text) {
+        if let Some((_, stamper)) = patterns.iter_mut().find(|(known, _)| known == format) {
             stamper.write(at, out);
         }
     });
+}
+
+fn pattern_of(format: &TimeFormat) -> TimePattern {
+    // Patterns were checked when they were read.
+    let parse = |text: &str| TimePattern::parse(text).unwrap_or_default();
+    match format {
+        TimeFormat::Iso8601Millis => TimePattern::iso8601(),
+        TimeFormat::Pattern(text) => parse(text),
+        TimeFormat::Local(text) => parse(text).in_local_time(),
+    }
 }
 
 /// `Sat, 21 Nov 2026 10:11:12 GMT` (RFC 9110 section 5.6.7).

@@ -24,6 +24,7 @@ pub(crate) async fn admit(
     if let Some(noted) = &arrival.noted {
         info.metadata.clone_from(&noted.metadata);
         info.filter_state.clone_from(&noted.state);
+        info.upstream_objects.clone_from(&noted.objects);
     }
     let write = |info: &StreamInfo, format: &LogFormat, out: &mut Vec<u8>| {
         let now = worker.clock.wall(worker.clock.now());
@@ -73,6 +74,7 @@ async fn begin(
     let mut own = tcp::info_of(worker, chain, &arrival);
     own.metadata = std::mem::take(&mut info.metadata);
     own.filter_state = std::mem::take(&mut info.filter_state);
+    own.upstream_objects = info.upstream_objects.take();
     let Arrival { io, mut ahead, .. } = arrival;
     let service = Service {
         limit: chain.buffer_limit,
@@ -105,10 +107,14 @@ async fn turn_away(worker: &Rc<Worker>, chain: &Chain, mut arrival: Arrival, inf
     }
 }
 
-fn noted(info: StreamInfo, before: Option<Rc<Noted>>) -> Option<Rc<Noted>> {
-    let StreamInfo { metadata, filter_state: state, .. } = info;
-    let before = before.as_deref();
-    let nothing = before.is_none() && metadata.is_empty() && state.is_empty();
-    let (bytes, tlvs) = before.map(|before| (before.bytes.clone(), before.tlvs.clone())).unwrap_or_default();
-    (!nothing).then(|| Rc::new(Noted { metadata, bytes, state, tlvs }))
+/// What was noted of a connection, with what was before.
+pub(crate) fn noted(info: StreamInfo, before: Option<Rc<Noted>>) -> Option<Rc<Noted>> {
+    let StreamInfo { metadata, filter_state: state, upstream_objects: objects, .. } = info;
+    if before.is_none() && metadata.is_empty() && state.is_empty() {
+        return None;
+    }
+    let mut noted = before.unwrap_or_default();
+    let whole = Rc::make_mut(&mut noted);
+    (whole.metadata, whole.state, whole.objects) = (metadata, state, objects);
+    Some(noted)
 }

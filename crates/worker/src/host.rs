@@ -4,7 +4,8 @@ use std::rc::{Rc, Weak};
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{
-    Call, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcStream, Host, Moment, Remote, Stream, UnknownCluster,
+    Call, CallHandle, CallOpen, CallStream, ClusterHealth, ConnectionHandle, Dial, GrpcCall, GrpcOpen, GrpcStream,
+    Host, Moment, Remote, Stream, UnknownCluster,
 };
 use postrider_http::{HeaderId, RequestHead, Scheme};
 use postrider_model::{Format, LogFormat, Node, Redirect};
@@ -13,6 +14,7 @@ use postrider_router::redirect_location;
 use crate::call::{self, grpc};
 use crate::chain::Routes;
 use crate::cluster::Cluster;
+use crate::dial;
 use crate::format::{Absent, Context, OfUpstream};
 use crate::http::OfStream;
 use crate::worker::Worker;
@@ -33,6 +35,11 @@ impl Host for Services<'_> {
         Ok(call::start(self.worker.clone(), cluster, call))
     }
 
+    fn open(&self, open: CallOpen) -> Result<CallStream, UnknownCluster> {
+        let cluster = self.worker.cluster(&open.cluster).ok_or(UnknownCluster)?;
+        Ok(call::open(self.worker.clone(), cluster, open))
+    }
+
     fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster> {
         let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
         Ok(grpc::start(self.worker.clone(), cluster, call))
@@ -41,6 +48,11 @@ impl Host for Services<'_> {
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
         let cluster = self.worker.cluster(&open.cluster).ok_or(UnknownCluster)?;
         Ok(grpc::converse(self.worker.clone(), cluster, open))
+    }
+
+    fn dial(&self, dial: Dial) -> Result<ConnectionHandle, UnknownCluster> {
+        let cluster = self.worker.cluster(&dial.cluster).ok_or(UnknownCluster)?;
+        Ok(dial::start(self.worker.clone(), cluster, dial))
     }
 
     fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle {
@@ -127,12 +139,20 @@ impl Host for Detached {
         self.with(|services| services.call(call)).unwrap_or(Err(UnknownCluster))
     }
 
+    fn open(&self, open: CallOpen) -> Result<CallStream, UnknownCluster> {
+        self.with(|services| services.open(open)).unwrap_or(Err(UnknownCluster))
+    }
+
     fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster> {
         self.with(|services| services.grpc(call)).unwrap_or(Err(UnknownCluster))
     }
 
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
         self.with(|services| services.converse(open)).unwrap_or(Err(UnknownCluster))
+    }
+
+    fn dial(&self, dial: Dial) -> Result<ConnectionHandle, UnknownCluster> {
+        self.with(|services| services.dial(dial)).unwrap_or(Err(UnknownCluster))
     }
 
     fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle {
@@ -204,7 +224,7 @@ impl Services<'_> {
             reply_body,
             http: true,
             now: self.wall(),
-            upstream: OfUpstream { cluster: self.cluster, tried: &[] },
+            upstream: OfUpstream { cluster: self.cluster, tried: &[], tried_on: &[] },
         }
     }
 }

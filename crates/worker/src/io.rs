@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use postrider_filter_api::StreamInfo;
@@ -104,6 +104,17 @@ impl Io {
             Io::Tls(stream) => stream.poll_readable(cx),
             Io::Http2(stream) => stream.poll_readable(cx),
             Io::Filtered(filtered) => filtered.poll_readable(cx),
+        }
+    }
+
+    /// Nothing is there to be read, neither the end of the stream nor an error. Nobody is woken when that changes.
+    #[inline]
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        match self {
+            Io::Plain(socket) => socket.is_quiet(),
+            Io::Tls(_) | Io::Http2(_) | Io::Filtered(_) => {
+                self.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending()
+            }
         }
     }
 
@@ -238,6 +249,20 @@ impl Socket {
             Kind::Tcp(stream) => stream.poll_read_ready(cx),
             Kind::Unix(stream) => stream.poll_read_ready(cx),
         }
+    }
+
+    /// See [`Io::is_quiet`]. The system is asked only where it said that there is something.
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        let peek = |fd: BorrowedFd<'_>| match rustix::net::recv(fd, &mut [0; 1], RecvFlags::PEEK) {
+            Err(Errno::AGAIN) => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        };
+        let seen = match &self.kind {
+            Kind::Tcp(stream) => stream.try_io(Interest::READABLE, || peek(stream.as_fd())),
+            Kind::Unix(stream) => stream.try_io(Interest::READABLE, || peek(stream.as_fd())),
+        };
+        seen.is_err_and(|error: io::Error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Writes once; answers how much the system took. A socket nearly always takes something, so it is asked for readiness

@@ -29,6 +29,7 @@ mod clock;
 mod cluster;
 mod cost;
 mod destination;
+mod dial;
 mod eyeballs;
 mod filter_chain;
 mod fleet;

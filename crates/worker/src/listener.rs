@@ -1,6 +1,7 @@
 //! A listener on one worker: accepts, balances, chooses the filter chain and starts the connection's task.
 
 mod handed;
+mod introduction;
 mod surroundings;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -14,8 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use postrider_filter_api::{Moment, Noted, TlsSession};
-use postrider_model::{Address, ConnectionBalance, ProxyProtocol, ScaledTimer};
+use postrider_filter_api::{Moment, NewcomerFilter, Noted, TlsSession};
+use postrider_model::{Address, ConnectionBalance, Inspection, ProxyProtocol, ScaledTimer};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{
@@ -42,6 +43,7 @@ use crate::record::Record;
 use crate::worker::Worker;
 
 use surroundings::Around;
+pub(crate) use surroundings::of_chain;
 
 /// How long accepting rests when the process is out of descriptors: trying at once would only burn the processor.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
@@ -56,6 +58,8 @@ pub(crate) struct Listener {
     logs: RefCell<Option<Rc<Logs>>>,
     /// In the order of [`ListenerPlan::each_chain`].
     chains: RefCell<Vec<Rc<Chain>>>,
+    /// Those that look at new connections.
+    filters: RefCell<Vec<Rc<dyn NewcomerFilter>>>,
     /// For those who ask about it.
     around: Rc<Around>,
     stats: Rc<Block>,
@@ -109,6 +113,7 @@ impl Listener {
             plan: RefCell::new(plan.clone()),
             logs: RefCell::default(),
             chains: RefCell::new(chains),
+            filters: RefCell::new(newcomer_filters(plan, &stat_prefix, worker)),
             around,
             stats: worker.stats.block(&stat::SET, &stat_prefix),
             worker_stats: worker.stats.block(&worker_stat::SET, &format!("{stat_prefix}.worker_{}", worker.id)),
@@ -168,6 +173,7 @@ impl Listener {
             .collect();
         old.iter().for_each(|gone| gone.drop_out());
         *self.chains.borrow_mut() = chains;
+        self.take_filters(plan, worker);
         self.take_logs(plan, worker);
         *self.plan.borrow_mut() = plan.clone();
         self.fail_health(worker.fails_health.get());
@@ -177,6 +183,16 @@ impl Listener {
     pub(crate) fn fail_health(&self, fails: bool) {
         let fails = fails && self.plan.borrow().model.drains_unhealthy;
         self.chains.borrow().iter().for_each(|chain| chain.fail_health(fails));
+    }
+
+    /// The filters of new connections are those of `plan`.
+    fn take_filters(&self, plan: &Arc<ListenerPlan>, worker: &Rc<Worker>) {
+        let old = self.plan.borrow().clone();
+        let same = old.filters.len() == plan.filters.len()
+            && old.filters.iter().zip(&plan.filters).all(|(old, new)| Arc::ptr_eq(old, new));
+        if !same {
+            *self.filters.borrow_mut() = newcomer_filters(plan, &self.stat_prefix, worker);
+        }
     }
 
     /// The listener's own log is that of `plan`.
@@ -319,6 +335,7 @@ impl Listener {
             redirected: false,
             ahead: Vec::new(),
             handed: false,
+            hands_over: false,
             noted: None,
         };
         if newcomer.plan.is_immediate() {
@@ -380,8 +397,8 @@ impl Listener {
     /// Looks at what the client says first, agrees on TLS where the chain wants it, and serves.
     async fn receive(self: Rc<Self>, worker: Rc<Worker>, mut newcomer: Newcomer) {
         let mut ahead = std::mem::take(&mut newcomer.ahead);
-        let Some(greeting) = Box::pin(self.inspect(&worker, &mut newcomer, &mut ahead)).await else { return };
-        if newcomer.plan.model.hands_over
+        let Some(greeting) = Box::pin(self.greet(&worker, &mut newcomer, &mut ahead)).await else { return };
+        if (newcomer.plan.model.hands_over || newcomer.hands_over)
             && let Some(other) = self.meant(&worker, &newcomer)
         {
             return other.take_over(worker, newcomer, ahead);
@@ -420,7 +437,7 @@ impl Listener {
                         return;
                     }
                 };
-                let session = with_client(&stream, tls, shown, greeting);
+                let session = with_client(&stream, tls, shown, greeting, worker.clock.now());
                 (Io::Tls(stream), Some(Rc::new(session)))
             }
         };
@@ -445,7 +462,7 @@ impl Listener {
     }
 
     /// What the client says first; `None` when the connection is not to be served.
-    async fn inspect(&self, worker: &Worker, newcomer: &mut Newcomer, ahead: &mut Vec<u8>) -> Option<Greeting> {
+    async fn greet(&self, worker: &Rc<Worker>, newcomer: &mut Newcomer, ahead: &mut Vec<u8>) -> Option<Greeting> {
         let plan = newcomer.plan.clone();
         let rules = &plan.model.inspection;
         if rules.original_destination
@@ -453,6 +470,21 @@ impl Listener {
         {
             newcomer.redirect(destination);
         }
+        if plan.filters.is_empty() {
+            return self.inspect(worker, newcomer, ahead, rules).await;
+        }
+        // Boxed: few listeners have filters of their own.
+        Box::pin(self.introduce(worker, newcomer, ahead, rules)).await
+    }
+
+    /// What the client says first, as far as `rules` ask for it; `None` when the connection is not to be served.
+    async fn inspect(
+        &self,
+        worker: &Worker,
+        newcomer: &mut Newcomer,
+        ahead: &mut Vec<u8>,
+        rules: &Inspection,
+    ) -> Option<Greeting> {
         if rules.proxy.is_none() && !rules.tls && !rules.http {
             return Some(Greeting::default());
         }
@@ -463,7 +495,11 @@ impl Listener {
         self.stats.gauge_dec(stat::DOWNSTREAM_PRE_CX_ACTIVE);
         let (said, expected) = (inspector.proxied, rules.proxy.as_ref());
         let noted = inspector.noted.take();
-        newcomer.noted = noted.or(newcomer.noted.take());
+        if let Some(mut noted) = noted {
+            let direct_local = newcomer.noted.as_ref().and_then(|before| before.direct_local);
+            Rc::make_mut(&mut noted).direct_local = direct_local;
+            newcomer.noted = Some(noted);
+        }
         if let (Some(rules), Some(said)) = (expected, said) {
             let counts = self.proxy_stats(worker, rules);
             match said {
@@ -619,6 +655,8 @@ struct Newcomer {
     ahead: Vec<u8>,
     /// Another listener had it.
     handed: bool,
+    /// A filter wants it served where it was meant to go.
+    hands_over: bool,
     /// What the PROXY protocol said besides addresses.
     noted: Option<Rc<Noted>>,
 }
@@ -626,10 +664,17 @@ struct Newcomer {
 impl Newcomer {
     /// It was meant to go elsewhere.
     fn redirect(&mut self, destination: SocketAddr) {
-        self.redirected |= self.local != Some(destination);
+        if self.local != Some(destination) {
+            self.redirected = true;
+            let noted = Rc::make_mut(self.noted.get_or_insert_default());
+            noted.direct_local = noted.direct_local.or(self.local);
+        }
         self.local = Some(destination);
         if let Some(record) = &self.record {
-            record.note(|info| info.downstream_local = Some(destination));
+            record.note(|info| {
+                info.downstream_local = Some(destination);
+                info.connection.clone_from(&self.noted);
+            });
         }
     }
 }
@@ -689,6 +734,11 @@ fn local_address(plan: &ListenerPlan, socket: &Socket) -> Option<SocketAddr> {
         [Address::Tcp(only)] if !only.ip().is_unspecified() && only.port() != 0 => Some(*only),
         _ => socket.local(),
     }
+}
+
+fn newcomer_filters(plan: &ListenerPlan, stat_prefix: &str, worker: &Rc<Worker>) -> Vec<Rc<dyn NewcomerFilter>> {
+    let place = worker.place(stat_prefix, plan.model.buffer_limit as usize);
+    plan.filters.iter().map(|filter| filter.newcomer_filter(&place)).collect()
 }
 
 /// `127.0.0.1_10000`: what a listener is called in statistics.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use postrider_filter_api::ConnectionWishes;
 use postrider_http::{HeaderName, RequestHead, split_port};
 use postrider_model::{Tlv, TlvChoice};
 
@@ -16,6 +17,8 @@ pub(crate) struct Party {
     pub(crate) tlvs: Vec<Tlv>,
     /// The client's connection, which shares with no other.
     pub(crate) client: Option<u64>,
+    /// What filters want of it.
+    pub(crate) wishes: ConnectionWishes,
 }
 
 /// A client's connection: nothing of it where the proxy asks for itself.
@@ -46,7 +49,7 @@ impl Parting {
         let host = request.filter(|_| self.by_host).map(|request| self.host_of(request));
         let (ends, client) = (caller.ends.filter(|_| self.by_ends), caller.id.filter(|_| self.by_client));
         let tlvs = caller.tlvs.iter().filter(|tlv| self.passed.includes(tlv.kind)).cloned().collect();
-        Box::new(Party { host, ends, tlvs, client })
+        Box::new(Party { host, ends, tlvs, client, wishes: ConnectionWishes::default() })
     }
 
     /// In lower case, without a port.

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use postrider_filter_api::{GuardFactory, NetworkFactory, Registry, WatchedFile, plugin};
+use postrider_filter_api::{GuardFactory, NetworkFactory, NewcomerFactory, Registry, WatchedFile, plugin};
 use postrider_model::{
-    AccessLog, ChainMatch, ConnectionHandler, FilterChain, FilterSlot, HttpConnection, Listener, Snapshot, TcpProxy,
+    AccessLog, ChainMatch, ConnectionHandler, FilterChain, FilterSlot, HttpConnection, Listener, NewcomerSlot,
+    Snapshot, TcpProxy,
 };
 use postrider_tls::ServerTls;
 
@@ -56,6 +57,8 @@ pub struct ListenerPlan {
     pub loads: Arc<[Load]>,
     pub chains: Vec<Arc<ChainPlan>>,
     pub default_chain: Option<Arc<ChainPlan>>,
+    /// Those that look at new connections, in the order of the model's.
+    pub filters: Vec<Arc<dyn NewcomerFactory>>,
 }
 
 impl ListenerPlan {
@@ -204,7 +207,13 @@ impl Plan {
         let of_chains = self.listeners.iter().flat_map(|listener| listener.each_chain()).flat_map(|chain| &chain.files);
         let of_loggers = self.loggers.iter().flat_map(|logger| logger.factory.files());
         let of_services = self.services.iter().flat_map(|service| service.factory.files());
-        of_chains.chain(self.clusters.iter().flat_map(|cluster| &cluster.files)).chain(of_loggers).chain(of_services)
+        let of_newcomers =
+            self.listeners.iter().flat_map(|listener| &listener.filters).flat_map(|filter| filter.files());
+        of_chains
+            .chain(of_newcomers)
+            .chain(self.clusters.iter().flat_map(|cluster| &cluster.files))
+            .chain(of_loggers)
+            .chain(of_services)
     }
 
     /// Every plugin, with the names of its listener and its chain.
@@ -220,9 +229,11 @@ impl Plan {
         })
     }
 
-    /// Every plugin that stands in no chain: services, and those that access logs are told to.
+    /// Every plugin that stands in no chain: services, filters of listeners, and those that access logs are told to.
     pub fn plugins_beside_chains(&self) -> impl Iterator<Item = &plugin::Facts> {
         let of_loggers = self.loggers.iter().filter_map(|logger| logger.factory.plugin());
+        let of_newcomers = self.listeners.iter().flat_map(|listener| &listener.filters);
+        let of_loggers = of_loggers.chain(of_newcomers.filter_map(|filter| filter.plugin()));
         self.services.iter().filter_map(|service| service.factory.plugin()).chain(of_loggers)
     }
 
@@ -248,17 +259,19 @@ impl ListenerPlan {
         };
         let chains: Vec<_> = model.filter_chains.iter().filter_map(&mut compile).collect();
         let default_chain = model.default_filter_chain.as_ref().and_then(&mut compile);
+        let filters = newcomers(model, previous, surroundings.registry, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
         let loads = previous.map(|old| old.loads.clone());
         let loads = loads.unwrap_or_else(|| (0..workers.max(1)).map(|_| Load::default()).collect());
-        Ok(ListenerPlan { model: model.clone(), loads, chains, default_chain })
+        Ok(ListenerPlan { model: model.clone(), loads, chains, default_chain, filters })
     }
 
     /// Nothing that it was made from changed since.
     fn is_current(&self) -> bool {
         self.each_chain().all(|chain| chain.is_current())
+            && self.filters.iter().all(|filter| are_current(filter.files()))
     }
 
     /// A new connection's filter chain is known without a word from the client, speaks no TLS and has no limit.
@@ -268,6 +281,7 @@ impl ListenerPlan {
             && !inspection.original_destination
             && !inspection.tls
             && !inspection.http
+            && self.filters.is_empty()
             && self.each_chain().all(|chain| chain.tls.is_none() && chain.quotas.is_empty() && chain.guards.is_empty())
     }
 
@@ -283,6 +297,33 @@ impl ListenerPlan {
     pub fn each_chain(&self) -> impl Iterator<Item = &Arc<ChainPlan>> {
         self.chains.iter().chain(&self.default_chain)
     }
+}
+
+/// The filters of a listener that look at new connections: the known ones, where they would be the same.
+fn newcomers(
+    model: &Listener,
+    previous: Option<&ListenerPlan>,
+    registry: &Registry,
+    errors: &mut Vec<PlanError>,
+) -> Vec<Arc<dyn NewcomerFactory>> {
+    let slots = &model.inspection.filters;
+    let known = previous.filter(|old| old.model.inspection.filters == *slots);
+    if let Some(known) = known.filter(|old| old.filters.iter().all(|filter| are_current(filter.files()))) {
+        return known.filters.clone();
+    }
+    let mut filters = Vec::new();
+    for NewcomerSlot { slot, .. } in slots {
+        let Some(build) = registry.find_newcomer(&slot.kind) else {
+            let message = format!("{} is no filter of listeners", slot.kind);
+            errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
+            continue;
+        };
+        match build(&slot.name, &slot.config) {
+            Ok(built) => filters.push(built),
+            Err(refused) => report(errors, &slot.origin.0, refused),
+        }
+    }
+    filters
 }
 
 impl ChainPlan {

@@ -72,6 +72,7 @@ impl Record {
         self.note(|info| {
             info.metadata.clone_from(&noted.metadata);
             info.filter_state.clone_from(&noted.state);
+            info.upstream_objects.clone_from(&noted.objects);
         });
     }
 

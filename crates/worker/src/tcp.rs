@@ -4,9 +4,11 @@ use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use postrider_filter_api::{Flags, Logged, Moment, StreamInfo, TCP_CLUSTER};
+use postrider_filter_api::{
+    CloseType, Flags, Logged, Moment, StreamInfo, TCP_CLUSTER, TCP_IDLE_TIMEOUT, TCP_NO_TUNNEL,
+};
 use postrider_http::{Fields, RequestHead, ResponseHead, Version};
-use postrider_model::{AddedTlvs, HashSource, Priority, TcpCluster, Tlv, UpstreamProtocol, Value};
+use postrider_model::{AddedTlvs, HashSource, Priority, TcpCluster, Tlv, Tunneling, UpstreamProtocol, Value};
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
 use postrider_upstream::Choice;
 use postrider_upstream::outlier::Outcome;
@@ -52,6 +54,8 @@ struct Session {
     tlvs: Vec<Tlv>,
     /// How long it may last.
     longest: Option<Duration>,
+    /// How long nothing may come, once an endpoint is reached.
+    idle: Option<Duration>,
     /// Its chain, where it ends with that.
     chain: Option<Rc<Chain>>,
 }
@@ -84,6 +88,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     if let Some(noted) = &noted {
         info.metadata.clone_from(&noted.metadata);
         info.filter_state.clone_from(&noted.state);
+        info.connection = Some(noted.clone());
+        info.upstream_objects.clone_from(&noted.objects);
     }
     let known = noted.as_ref().and_then(|noted| noted.tlvs.as_deref());
     let tlvs = match &tcp.model.tlvs {
@@ -108,6 +114,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
             with_share(limit, tcp.model.max_connection_duration_jitter, arrival_id)
         }),
         chain: tcp.model.ends_while_draining.then(|| chain.clone()),
+        idle: tcp.model.idle_timeout,
         worker,
     };
     tcp.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
@@ -126,6 +133,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         record.settle(session.info);
     }
 }
+
+/// Why we end a connection on which nothing moved, in Envoy's words.
+const IDLE: &str = "tcp_session_idle_timeout";
 
 impl From<NoConnection> for Unreached {
     fn from(failure: NoConnection) -> Unreached {
@@ -165,6 +175,9 @@ impl Session {
         }
         // A filter may have noted where it goes.
         self.client.noted(&mut self.info);
+        if let Some(Value::Number(limit)) = object(&self.info, TCP_IDLE_TIMEOUT) {
+            self.idle = Some(Duration::from_millis(*limit as u64)).filter(|limit| !limit.is_zero());
+        }
         let connected = self.connect(tcp).await;
         let Some((cluster, mut upstream)) = connected else { return self.client.teach(&self.info) };
         let stats = cluster.stats(&self.worker).clone();
@@ -177,7 +190,7 @@ impl Session {
         if tcp.model.log_moments.connected {
             self.log(tcp, Logged::Connected);
         }
-        self.arm(tcp);
+        self.arm();
         let failing = cluster.plan.model.health.closes_connections;
         let mut failing = failing.then(|| Box::pin(cluster.failure_of(upstream.host.clone())));
         let over = std::future::poll_fn(|cx| {
@@ -188,7 +201,7 @@ impl Session {
         })
         .await;
         drop(failing);
-        if tcp.model.tunneling.as_ref().is_some_and(|tunneling| tunneling.keeps_trailers) {
+        if self.tunneling(tcp).is_some_and(|tunneling| tunneling.keeps_trailers) {
             let trailers = self.post.take().map_or_else(|| upstream.io.take_trailers(), |post| post.trailers());
             tunnel::keep_trailers(&trailers, &mut self.info);
         }
@@ -204,7 +217,7 @@ impl Session {
             }
             Over::UpstreamReset if upstream.io.gave_up() => self.client.reset_on_close(),
             Over::UpstreamReset => {
-                let flag = match tcp.model.tunneling {
+                let flag = match self.tunneling(tcp) {
                     None => Flags::UPSTREAM_REMOTE_RESET,
                     Some(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
                 };
@@ -222,9 +235,21 @@ impl Session {
     /// Counts why it is over, and notes it for logs.
     fn note_end(&mut self, tcp: &Tcp, over: &Over) {
         match over {
-            Over::Done | Over::HostFailed | Over::ClientReset | Over::UpstreamReset => {}
+            Over::Done | Over::HostFailed => {}
+            Over::ClientReset => self.info.closed.downstream = CloseType::RemoteReset,
+            // The client is told in the same way.
+            Over::UpstreamReset => {
+                self.info.closed.upstream = CloseType::RemoteReset;
+                self.info.closed.downstream = CloseType::LocalReset;
+            }
             // Its flag is for requests.
-            Over::Idle => tcp.stats.inc(stat::IDLE_TIMEOUT),
+            Over::Idle => {
+                tcp.stats.inc(stat::IDLE_TIMEOUT);
+                self.info.closed.downstream_reason = IDLE.into();
+                if self.info.upstream_connection_id != 0 {
+                    self.info.closed.upstream_reason = IDLE.into();
+                }
+            }
             Over::Draining => tcp.stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE),
             Over::TooLong => {
                 tcp.stats.inc(stat::MAX_DOWNSTREAM_CONNECTION_DURATION);
@@ -236,7 +261,7 @@ impl Session {
     /// Waits until the client said something. One that closes before has nothing to say to anybody.
     async fn first_data(&mut self, tcp: &Tcp, most: u32) -> Result<(), Over> {
         let limit = self.limit.min(most as usize).max(1);
-        self.arm(tcp);
+        self.arm();
         std::future::poll_fn(|cx| {
             if !self.upload.is_empty() {
                 return Poll::Ready(Ok(()));
@@ -256,9 +281,8 @@ impl Session {
     async fn connect(&mut self, tcp: &Tcp) -> Option<(Rc<Cluster>, Box<Upstream>)> {
         let drawn = draw(&tcp.model.clusters, self.worker.random.next())?;
         // A guard may know better.
-        let named = self.info.filter_state.iter().find(|(name, _)| name == TCP_CLUSTER);
-        let name = match named {
-            Some((_, Value::String(name))) => name,
+        let name = match object(&self.info, TCP_CLUSTER) {
+            Some(Value::String(name)) => name,
             _ => &drawn.cluster,
         };
         let Some(cluster) = self.worker.cluster(name) else {
@@ -268,9 +292,10 @@ impl Session {
         };
         self.info.upstream_cluster = Some(cluster.name.clone());
         let labels = with_noted(drawn.labels.as_ref(), &self.info.metadata);
+        let tunneling = self.tunneling(tcp);
         for _ in 0..tcp.model.max_connect_attempts.max(1) {
             // Before a host is chosen: such a connection is never shared, so there is nothing to wait for.
-            if tcp.model.tunneling.is_none() && cluster.is_full(&self.worker) {
+            if tunneling.is_none() && cluster.is_full(&self.worker) {
                 cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_OVERFLOW);
                 self.fail(Flags::UPSTREAM_OVERFLOW);
                 return None;
@@ -278,7 +303,9 @@ impl Session {
             let meant = self.info.downstream_local.filter(|_| self.redirected);
             let choice = Choice { hash: self.hash(tcp), attempt: 0, labels: labels.as_deref() };
             let host = cluster.hosts.pick_for(choice, &self.worker.random);
-            let Some(host) = host.or_else(|| cluster.destination(None, meant, &self.worker)) else {
+            let Some(host) =
+                host.or_else(|| cluster.destination(None, meant, self.info.upstream_objects.as_deref(), &self.worker))
+            else {
                 cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_NONE_HEALTHY);
                 self.fail(Flags::NO_HEALTHY_UPSTREAM);
                 return None;
@@ -286,7 +313,7 @@ impl Session {
             self.info.upstream_attempts += 1;
             self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
             let asked = self.worker.clock.now();
-            let reached = self.reach(tcp, &cluster, &host).await;
+            let reached = self.reach(tunneling, &cluster, &host).await;
             self.info.upstream_wait = Some(self.worker.clock.now().saturating_duration_since(asked));
             let untried = |failure: &Unreached| {
                 matches!(failure, Unreached::NoConnection(NoConnection::Overflow | NoConnection::NoPool))
@@ -337,16 +364,28 @@ impl Session {
         }
     }
 
+    /// The tunnel that it takes.
+    fn tunneling<'t>(&self, tcp: &'t Tcp) -> Option<&'t Tunneling> {
+        let tunneling = tcp.model.tunneling.as_ref()?;
+        let is_off = matches!(object(&self.info, TCP_NO_TUNNEL), Some(Value::Bool(true)));
+        (!is_off).then_some(tunneling)
+    }
+
     fn caller(&self) -> Caller<'_> {
         let ends = self.info.downstream_remote.zip(self.info.downstream_local);
         Caller { id: Some(self.info.connection_id), ends, tlvs: &self.tlvs }
     }
 
     /// A connection to `host`, or, where that is a proxy, to what it connects to.
-    async fn reach(&mut self, tcp: &Tcp, cluster: &Rc<Cluster>, host: &Rc<Host>) -> Result<Box<Upstream>, Unreached> {
-        let party = cluster.party(None, || self.caller());
+    async fn reach(
+        &mut self,
+        tunneling: Option<&Tunneling>,
+        cluster: &Rc<Cluster>,
+        host: &Rc<Host>,
+    ) -> Result<Box<Upstream>, Unreached> {
+        let party = cluster.party_with(None, || self.caller(), self.info.upstream_objects.as_deref());
         let party = party.as_deref();
-        let Some(tunneling) = &tcp.model.tunneling else {
+        let Some(tunneling) = tunneling else {
             return Ok(cluster.connect(&self.worker, host, Priority::Default, None, party).await?);
         };
         let mut head = tunnel::request(tunneling, &self.info, &self.worker).map_err(Unreached::NoTunnel)?;
@@ -454,8 +493,8 @@ impl Session {
         upstream.stats().add(cluster_stat::UPSTREAM_CX_RX_BYTES_TOTAL, sent as u64);
     }
 
-    fn arm(&self, tcp: &Tcp) {
-        let idle = tcp.model.idle_timeout.map(|limit| self.last_activity + limit);
+    fn arm(&self) {
+        let idle = self.idle.map(|limit| self.last_activity + limit);
         let longest = self.longest.map(|limit| self.info.started + limit);
         self.deadline.set([idle, longest, self.next_line].into_iter().flatten().min());
     }
@@ -468,7 +507,7 @@ impl Session {
         if self.longest.is_some_and(|limit| now >= self.info.started + limit) {
             return Poll::Ready(Over::TooLong);
         }
-        if tcp.model.idle_timeout.is_some_and(|limit| now >= self.last_activity + limit) {
+        if self.idle.is_some_and(|limit| now >= self.last_activity + limit) {
             return Poll::Ready(Over::Idle);
         }
         if let (Some(due), Some(interval)) = (self.next_line, tcp.model.log_moments.every)
@@ -477,7 +516,7 @@ impl Session {
             self.log(tcp, Logged::Periodic);
             self.next_line = Some(now + interval);
         }
-        self.arm(tcp);
+        self.arm();
         Poll::Pending
     }
 
@@ -504,7 +543,7 @@ fn log(worker: &Worker, tcp: &Tcp, info: &mut StreamInfo, logged: Logged) {
         reply_body: &[],
         http: false,
         now: worker.clock.wall(now),
-        upstream: OfUpstream { cluster: cluster.as_deref(), tried: &[] },
+        upstream: OfUpstream { cluster: cluster.as_deref(), tried: &[], tried_on: &[] },
     });
 }
 
@@ -524,6 +563,11 @@ fn added_to(added: &AddedTlvs, known: Option<&[Tlv]>, info: &StreamInfo, worker:
         };
         context.write_log(format, out);
     })
+}
+
+/// An object that a filter may have made of the connection.
+fn object<'i>(info: &'i StreamInfo, name: &str) -> Option<&'i Value> {
+    info.filter_state.iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
 
 /// A cluster by its weight.

@@ -63,6 +63,10 @@ pub(crate) struct Worker {
     warming: RefCell<HashMap<Arc<str>, Rc<Cluster>>>,
     listeners: RefCell<HashMap<String, Rc<Listener>>>,
     log_files: RefCell<HashMap<AccessLogSink, LogFile>>,
+    /// A log tells bytes on connections, so that those of HTTP/2 that are made from now on follow their streams.
+    pub(crate) meters: Cell<bool>,
+    /// How long lines wait at most; the same for all files.
+    flush_interval: Cell<Duration>,
     log_buffers: RefCell<HashMap<AccessLogSink, Rc<RefCell<LogBuffer>>>>,
     /// As long as a chain writes to them.
     log_services: RefCell<Vec<Weak<ServiceLog>>>,
@@ -153,6 +157,8 @@ impl Worker {
             warming: RefCell::default(),
             listeners: RefCell::default(),
             log_files: RefCell::default(),
+            flush_interval: Cell::new(HOUSEKEEPING),
+            meters: Cell::new(false),
             log_buffers: RefCell::default(),
             log_services: RefCell::default(),
             log_plugins: PluginLogs::default(),
@@ -180,7 +186,11 @@ impl Worker {
         tokio::task::spawn_local(self.timers.clone().sweep_for_ever(move || clock.clock.now()));
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut flushing = self.flushing();
         loop {
+            if flushing.period() != self.flush_interval.get() {
+                flushing = self.flushing();
+            }
             tokio::select! {
                 biased;
                 message = messages.recv() => match message {
@@ -188,6 +198,7 @@ impl Worker {
                     Some(message) => self.clone().handle(message),
                 },
                 _ = housekeeping.tick() => self.keep_house(),
+                _ = flushing.tick() => self.flush_logs(),
             }
         }
         self.services.end();
@@ -301,6 +312,9 @@ impl Worker {
     /// Takes over a new plan. What did not change is not touched.
     fn apply(self: Rc<Self>, apply: Apply) {
         let Apply { plan, mut sockets, endpoints, health, logs, done } = apply;
+        if let Some(log) = logs.values().next() {
+            self.flush_interval.set(log.flush_interval().max(Duration::from_millis(1)));
+        }
         *self.log_files.borrow_mut() = logs;
         *self.node.borrow_mut() = Rc::new(plan.snapshot.node.clone());
         self.log_buffers.borrow_mut().retain(|sink, _| self.log_files.borrow().contains_key(sink));
@@ -407,8 +421,14 @@ impl Worker {
                 panics => cluster.stats(self).add(cluster_stat::LB_HEALTHY_PANIC, panics),
             }
         });
-        self.flush_logs();
         self.idle_memory.give_back();
+    }
+
+    /// Ticks when lines of logs are to be handed over.
+    fn flushing(&self) -> tokio::time::Interval {
+        let mut flushing = tokio::time::interval(self.flush_interval.get());
+        flushing.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        flushing
     }
 
     fn flush_logs(&self) {

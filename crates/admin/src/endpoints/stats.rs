@@ -52,6 +52,9 @@ pub(super) fn stats(control: &dyn Control, request: &Request) -> Reply {
         Some("detailed") => HistogramText::Detailed,
         Some(_) => return Reply::bad_request(BUCKETS_USAGE),
     };
+    if request.has("histogram_buckets") {
+        query.interval = control.interval();
+    }
     match format {
         "text" => Reply::chunks(Content::Text, render::text(statistics(control), query)),
         "json" => Reply::chunks(Content::Json, render::json(statistics(control), query)),

@@ -75,3 +75,63 @@ fn secrets_stand_beside_their_names() {
     assert!(said.contains("there is no generic secret `other`"), "{said}");
     assert!(said.contains("generic_secrets[0].name"), "{said}");
 }
+
+/// What another kind of Go code gets, by the text of a listener's filters or routes.
+fn shown(filters: &str) -> String {
+    let text = format!(
+        r#"
+static_resources:
+  clusters: [{{ name: c, connect_timeout: 1s, type: STATIC }}]
+  listeners:
+  - name: l
+    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 1 }} }}
+    filter_chains: [{{ filters: [{filters}] }}]
+"#
+    );
+    let knows = |kind: &str| kind.ends_with("golang.v3alpha.Config") || kind.ends_with("router.v3.Router");
+    let outcome = load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &knows);
+    assert_eq!(render::text(&outcome.diagnostics, &outcome.sources, false), "");
+    format!("{:?}", outcome.snapshot.unwrap().listeners[0].filter_chains[0])
+}
+
+#[test]
+fn choosers_of_clusters_and_filters_of_connections_get_what_only_they_know() {
+    let config =
+        "{ \"@type\": type.googleapis.com/xds.type.v3.TypedStruct, type_url: x/only.They.Know, value: { a: b } }";
+    let filter = format!(
+        r#"{{ name: go, typed_config: {{
+          "@type": type.googleapis.com/envoy.extensions.filters.network.golang.v3alpha.Config,
+          is_terminal_filter: true, library_id: l, library_path: l.so, plugin_name: p, plugin_config: {config} }} }}"#
+    );
+    let chain = shown(&filter);
+    assert!(chain.contains("x/only.They.Know") && chain.contains("handler: Filters"), "{chain}");
+    let routes = format!(
+        r#"{{ name: http, typed_config: {{
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
+          stat_prefix: x,
+          http_filters: [{{ name: r, typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }} }}],
+          route_config: {{ virtual_hosts: [{{ name: v, domains: ["*"], routes: [{{ match: {{ prefix: / }}, route: {{
+            inline_cluster_specifier_plugin: {{ extension: {{ name: go, typed_config: {{
+              "@type": type.googleapis.com/envoy.extensions.router.cluster_specifier.golang.v3alpha.Config,
+              library_id: l, library_path: l.so, default_cluster: c, config: {config} }} }} }} }} }}] }}] }} }} }}"#
+    );
+    assert!(shown(&routes).contains("x/only.They.Know"));
+}
+
+#[test]
+fn the_bridge_from_http_to_tcp_is_refused_by_name() {
+    let text = r#"
+static_resources:
+  clusters:
+  - name: c
+    connect_timeout: 1s
+    type: STATIC
+    upstream_config:
+      name: envoy.upstreams.http.tcp.golang
+      typed_config: { "@type": type.googleapis.com/envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config, library_id: l }
+"#;
+    let outcome = load(&SourceFile::new("envoy.yaml", text.to_owned()), &LoadOptions::default(), &|_: &str| true);
+    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+    let named = "`envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config` is a known Envoy extension, not supported";
+    assert!(said.contains(named), "{said}");
+}

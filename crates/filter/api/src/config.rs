@@ -10,7 +10,7 @@ use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::WorkerStats;
 
-use crate::{BuildLogger, BuildNetwork, BuildService, Filter, GuardFactory, Host};
+use crate::{BuildLogger, BuildNetwork, BuildNewcomer, BuildService, Filter, GuardFactory, Host};
 
 /// Why a filter refuses its configuration: one or more errors, each with its place below the filter's own value.
 pub type ConfigError = Vec<ValueError>;
@@ -157,6 +157,7 @@ pub struct Registry {
     choosers: Vec<(&'static str, BuildChooser)>,
     guards: Vec<(&'static str, BuildGuard)>,
     network: Vec<(&'static str, BuildNetwork)>,
+    newcomers: Vec<(&'static str, BuildNewcomer)>,
     loggers: Vec<(&'static str, BuildLogger)>,
     services: Vec<(&'static str, BuildService)>,
     runtimes: Vec<(&'static str, Build)>,
@@ -230,6 +231,10 @@ impl Registry {
         self.network.push((kind, build));
     }
 
+    pub fn register_newcomer(&mut self, kind: &'static str, build: BuildNewcomer) {
+        self.newcomers.push((kind, build));
+    }
+
     pub fn register_logger(&mut self, kind: &'static str, build: BuildLogger) {
         self.loggers.push((kind, build));
     }
@@ -259,6 +264,7 @@ impl Registry {
             || self.find_chooser(kind).is_some()
             || self.find_guard(kind).is_some()
             || self.find_network(kind).is_some()
+            || self.find_newcomer(kind).is_some()
             || self.find_logger(kind).is_some()
             || self.find_service(kind).is_some()
     }
@@ -278,9 +284,11 @@ impl Registry {
         let chooser = || self.find_chooser(kind).map(|build| build(config).err());
         let guard = || self.find_guard(kind).map(|build| build(config).err());
         let network = || self.find_network(kind).map(|build| build(name, config).err());
+        let newcomer = || self.find_newcomer(kind).map(|build| build(name, config).err());
         let logger = || self.find_logger(kind).map(|build| build(name, config).err());
         let service = || self.find_service(kind).map(|build| build(name, config).err());
-        let found = filter.or_else(judge).or_else(chooser).or_else(guard).or_else(network).or_else(logger);
+        let found =
+            filter.or_else(judge).or_else(chooser).or_else(guard).or_else(network).or_else(newcomer).or_else(logger);
         found.or_else(service).flatten().unwrap_or_default()
     }
 
@@ -294,6 +302,10 @@ impl Registry {
 
     pub fn find_guard(&self, kind: &str) -> Option<BuildGuard> {
         self.guards.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
+    }
+
+    pub fn find_newcomer(&self, kind: &str) -> Option<BuildNewcomer> {
+        self.newcomers.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
     }
 
     pub fn find_network(&self, kind: &str) -> Option<BuildNetwork> {

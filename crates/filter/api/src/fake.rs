@@ -10,8 +10,9 @@ use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{Command, Format, JsonFormat, LogFormat, Node, Piece, Redirect, RequestField};
 
 use crate::{
-    Answer, Body, Call, CallFailure, CallHandle, ClusterHealth, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream,
-    Host, Jobs, Moment, Remote, Resumer, RouteFacts, Stream, StreamInfo, UnknownCluster,
+    Answer, Body, Call, CallFailure, CallHandle, CallOpen, CallPipe, CallStream, ClusterHealth, ConnectionControl,
+    ConnectionHandle, Dial, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream, Host, Jobs, Moment, Remote, Resumer,
+    RouteFacts, Stream, StreamInfo, UnknownCluster,
 };
 
 /// Everything that a [`Stream`] borrows.
@@ -33,9 +34,13 @@ pub struct FakeStream {
 pub struct FakeHost {
     /// Calls made and not answered yet.
     pub calls: RefCell<VecDeque<Call>>,
+    /// Requests in pieces that were opened, each with its cluster's end of the pipe.
+    pub streams: RefCell<Vec<(RequestHead, Rc<CallPipe>)>>,
     pub grpc_calls: RefCell<VecDeque<GrpcCall>>,
     /// Conversations that were opened, each with its service's end of the pipe.
     pub conversations: RefCell<Vec<(RequestHead, Rc<GrpcPipe>)>>,
+    /// Connections that were asked for, each with the worker's end of its handle.
+    pub dials: RefCell<Vec<(Dial, Rc<ConnectionControl>)>>,
     /// What is to be called when so much time has passed.
     pub timers: RefCell<Vec<Timer>>,
     /// The clusters that exist; any when empty.
@@ -62,8 +67,10 @@ impl Default for FakeHost {
         let clock = || (Moment::default(), SystemTime::UNIX_EPOCH);
         FakeHost {
             calls: RefCell::default(),
+            streams: RefCell::default(),
             grpc_calls: RefCell::default(),
             conversations: RefCell::default(),
+            dials: RefCell::default(),
             timers: RefCell::default(),
             clusters: Vec::new(),
             health: ClusterHealth::default(),
@@ -161,6 +168,13 @@ impl Host for FakeHost {
         Ok(CallHandle::new(|| {}))
     }
 
+    fn open(&self, open: CallOpen) -> Result<CallStream, UnknownCluster> {
+        self.find(&open.cluster)?;
+        let pipe = Rc::new(CallPipe::new(open.body, open.ended, open.wake));
+        self.streams.borrow_mut().push((open.head, pipe.clone()));
+        Ok(CallStream::new(pipe, CallHandle::new(|| {})))
+    }
+
     fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster> {
         self.find(&call.cluster)?;
         self.grpc_calls.borrow_mut().push_back(call);
@@ -172,6 +186,14 @@ impl Host for FakeHost {
         let pipe = Rc::new(GrpcPipe::new(open.wake));
         self.conversations.borrow_mut().push((open.head, pipe.clone()));
         Ok(GrpcStream::new(pipe, CallHandle::new(|| {})))
+    }
+
+    fn dial(&self, dial: Dial) -> Result<ConnectionHandle, UnknownCluster> {
+        self.find(&dial.cluster)?;
+        let control = Rc::default();
+        let handle = ConnectionHandle::new(&control, 0);
+        self.dials.borrow_mut().push((dial, control));
+        Ok(handle)
     }
 
     fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle {

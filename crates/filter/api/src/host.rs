@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{Format, LogFormat, Metadata, Node, RateLimit, Redirect};
 
-use crate::{GrpcCall, GrpcOpen, GrpcStream, Moment, Remote, Stream};
+use crate::{CallOpen, CallStream, ConnectionHandle, Dial, GrpcCall, GrpcOpen, GrpcStream, Moment, Remote, Stream};
 
 /// The worker, as far as filters may use it.
 pub trait Host {
@@ -18,7 +18,13 @@ pub trait Host {
     /// There is no such cluster.
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster>;
 
-    /// The same for a gRPC call with one message each way.
+    /// Opens a request whose body and answer travel in pieces. Its end is heard, never from within this call.
+    ///
+    /// # Errors
+    /// There is no such cluster.
+    fn open(&self, open: CallOpen) -> Result<CallStream, UnknownCluster>;
+
+    /// The same as [`Host::call`] for a gRPC call with one message each way.
     ///
     /// # Errors
     /// There is no such cluster.
@@ -29,6 +35,13 @@ pub trait Host {
     /// # Errors
     /// There is no such cluster.
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster>;
+
+    /// Opens a plain connection to a host of a cluster. What becomes of it is heard later, never from within this call; it
+    /// lasts until one side ends it, whoever keeps the handle.
+    ///
+    /// # Errors
+    /// There is no such cluster.
+    fn dial(&self, dial: Dial) -> Result<ConnectionHandle, UnknownCluster>;
 
     /// Calls `wake` on this worker when so much time has passed, unless the handle was dropped before.
     fn after(&self, time: Duration, wake: Box<dyn FnOnce()>) -> CallHandle;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_model::{Metadata, Tlv, Value};
 
-use crate::{Moment, Surroundings, TlsSession};
+use crate::{Meters, Moment, Surroundings, TlsSession, UpstreamObjects};
 
 /// Facts about one stream, for filters, formats and logs.
 #[derive(Debug)]
@@ -57,10 +57,16 @@ pub struct StreamInfo {
     pub upstream_tls: Option<Rc<TlsSession>>,
     pub upstream_attempts: u32,
     pub upstream_failure: Option<Rc<str>>,
+    /// How the connections of this one ended; as usual, of a request.
+    pub closed: Closed,
+    /// Bytes on its connections; `None` where nobody asked for them.
+    pub meters: Option<Box<Meters>>,
     /// Why the client and we did not agree on TLS.
     pub downstream_failure: Option<Rc<str>>,
     /// When a log asks.
     pub logged: Logged,
+    /// How often its route was looked up.
+    pub route_lookups: u32,
     pub route_name: Option<Rc<str>>,
     pub virtual_host: Option<Rc<str>>,
     /// The virtual cluster that the request counts in, once its cluster is known.
@@ -85,6 +91,8 @@ pub struct StreamInfo {
     pub metadata: Metadata,
     /// Named objects that filters made, as their serialised strings or structures.
     pub filter_state: Vec<(String, Value)>,
+    /// Those among them upon which connections to upstreams depend; `None` when there is none.
+    pub upstream_objects: Option<Box<UpstreamObjects>>,
     /// What was noted of the connection before its requests; `None` when there is nothing.
     pub connection: Option<Rc<Noted>>,
     /// What filters of one kind leave here for each other, each kind by a type of its own.
@@ -102,6 +110,36 @@ pub struct StreamInfo {
     pub streams_reply: bool,
     /// A filter wants so many bytes of the request held in front of filters at most, not what the connection allows.
     pub request_buffer_limit: Option<u32>,
+}
+
+/// How a client's connection, and one to an upstream that serves nobody else, ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Closed {
+    pub downstream: CloseType,
+    pub upstream: CloseType,
+    /// Why we ended the client's, as a token; empty where we did not, or had no reason of our own.
+    pub downstream_reason: Cow<'static, str>,
+    pub upstream_reason: Cow<'static, str>,
+}
+
+/// How a connection ended, as far as its socket shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CloseType {
+    #[default]
+    Normal,
+    LocalReset,
+    RemoteReset,
+}
+
+impl CloseType {
+    /// Envoy's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            CloseType::Normal => "Normal",
+            CloseType::LocalReset => "LocalReset",
+            CloseType::RemoteReset => "RemoteReset",
+        }
+    }
 }
 
 /// When a connection to an upstream was made.
@@ -122,8 +160,12 @@ pub struct Noted {
     pub bytes: Vec<(String, String, Vec<u8>)>,
     /// Begins the filter state of each of its requests.
     pub state: Vec<(String, Value)>,
+    /// Those among it upon which connections to upstreams depend.
+    pub objects: Option<Box<UpstreamObjects>>,
     /// What its PROXY header has for upstreams; `None` without a header.
     pub tlvs: Option<Vec<Tlv>>,
+    /// The address of the socket at our end, where the connection was meant to go elsewhere.
+    pub direct_local: Option<SocketAddr>,
 }
 
 /// What of a stream or connection a log is about.
@@ -189,8 +231,17 @@ impl StreamInfo {
         self.details != VIA_UPSTREAM
     }
 
-    /// Puts an object into the filter state, in the place of one of that name.
+    /// The address of the client's socket at our end, wherever the connection was meant to go.
+    pub fn downstream_direct_local(&self) -> Option<SocketAddr> {
+        let kept = self.connection.as_ref().and_then(|noted| noted.direct_local);
+        kept.or(self.downstream_local)
+    }
+
+    /// Puts a value into the filter state, in the place of one of that name.
     pub fn set_state(&mut self, name: &str, value: Value) {
+        if self.upstream_objects.is_some() {
+            self.forget_object(name);
+        }
         match self.filter_state.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = value,
             None => self.filter_state.push((name.to_owned(), value)),
@@ -238,6 +289,7 @@ impl StreamInfo {
         }
         self.upstream_attempts = 0;
         self.upstream_failure = None;
+        self.route_lookups = 0;
         self.route_name = None;
         self.virtual_host = None;
         if self.virtual_cluster.is_some() {
@@ -258,6 +310,8 @@ impl StreamInfo {
         }
         if !self.filter_state.is_empty() {
             self.filter_state.clear();
+            // Without a state there are none.
+            self.upstream_objects = None;
         }
         if self.connection.is_some() {
             self.connection = None;
@@ -314,8 +368,11 @@ impl StreamInfo {
             upstream_tls: None,
             upstream_attempts: 0,
             upstream_failure: None,
+            closed: Closed::default(),
+            meters: None,
             downstream_failure: None,
             logged: Logged::End,
+            route_lookups: 0,
             route_name: None,
             virtual_host: None,
             virtual_cluster: None,
@@ -332,6 +389,7 @@ impl StreamInfo {
             flags: Flags::default(),
             metadata: Metadata::default(),
             filter_state: Vec::new(),
+            upstream_objects: None,
             connection: None,
             shared: Vec::new(),
             upstream_override: None,

@@ -18,16 +18,21 @@
 
 mod body;
 mod bucket;
+mod call_stream;
 pub mod cel;
 mod config;
+mod dial;
 pub mod fake;
 mod grpc;
 mod guard;
 mod host;
 mod info;
 mod logger;
+mod meters;
 mod moment;
 mod network;
+mod newcomer;
+mod objects;
 mod outcome;
 pub mod plugin;
 mod remote;
@@ -40,22 +45,32 @@ mod tls;
 
 pub use body::Body;
 pub use bucket::Bucket;
+pub use call_stream::{CallOpen, CallPipe, CallStream, Heard, Outgoing};
 pub use config::{
     Build, BuildChooser, BuildGuard, BuildJudge, BuildWrapper, Chooser, ClusterLoad, Clusters, ConfigError, Factory,
     Judge, Place, Registry, RouteConfig, ScopedConfigs, WatchedFile, fingerprint,
 };
+pub use dial::{Dial, DialFailure, DialUser};
 pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
 pub use guard::{Admission, Guard, GuardFactory, TCP_CLUSTER, Visit};
 pub use host::{
     Answer, Call, CallFailure, CallHandle, ClusterHealth, Host, RouteFacts, RouteRateLimits, RouteTarget,
     UnknownCluster,
 };
-pub use info::{ConnectTimes, Flags, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
+pub use info::{CloseType, Closed, ConnectTimes, Flags, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
 pub use logger::{AccessLogger, BuildLogger, LoggerFactory};
+pub use meters::{Meter, Metered, Meters};
 pub use moment::Moment;
 pub use network::{
     BuildNetwork, ClosedBy, Connection, ConnectionControl, ConnectionHandle, Ending, MAX_NETWORK_FILTERS,
     NetworkFactory, NetworkFilter, NetworkSession, Passage, Reading, Wish,
+};
+pub use newcomer::{
+    BuildNewcomer, Known, MAX_NEWCOMER_FILTERS, Newcomer, NewcomerControl, NewcomerFactory, NewcomerFilter,
+    NewcomerHandle, NewcomerSession,
+};
+pub use objects::{
+    ConnectionWishes, FACTORIES, HITS, ObjectKind, TCP_IDLE_TIMEOUT, TCP_NO_TUNNEL, UpstreamObjects, field_of,
 };
 pub use outcome::{Action, Detour, Flow, LocalReply, Resumer};
 pub use remote::{Gone, Job, Jobs, Remote};

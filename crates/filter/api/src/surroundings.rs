@@ -11,11 +11,19 @@ pub trait Surroundings {
     /// Who this proxy says it is.
     fn node(&self) -> Rc<Node>;
 
+    /// What the listener is called.
+    fn listener_name(&self) -> String;
+
     /// Which way traffic flows through the listener.
     fn direction(&self) -> Direction;
 
     /// What the configuration says about the listener.
     fn listener_metadata(&self) -> Option<Arc<Metadata>>;
+
+    /// What the configuration says about the filter chain.
+    fn chain_metadata(&self) -> Option<Arc<Metadata>> {
+        None
+    }
 
     /// The cluster of that name; `None` when the configuration has none.
     fn cluster(&self, name: &str) -> Option<ClusterFacts>;

@@ -6,6 +6,8 @@ use std::time::SystemTime;
 
 use postrider_model::CertificatePart;
 
+use crate::Moment;
+
 /// What the two ends of a connection agreed on, and what they showed each other.
 #[derive(Debug, Default)]
 pub struct TlsSession {
@@ -29,6 +31,8 @@ pub struct TlsSession {
     pub local: Option<Box<dyn Certificates>>,
     /// What upstreams are told of the client's certificate: made with the first request that needs it.
     pub forwarded: OnceCell<Forwarded>,
+    /// When both agreed; `None` for upstreams, whose connections tell it.
+    pub agreed: Option<Moment>,
 }
 
 /// An element of `x-forwarded-client-cert`, in both of its forms.

@@ -42,6 +42,23 @@ pub(crate) struct GoString {
     pub(crate) len: isize,
 }
 
+impl GoString {
+    /// One that Go code copies while the text is there.
+    pub(crate) fn of(text: &str) -> GoString {
+        GoString { start: text.as_ptr(), len: text.len().cast_signed() }
+    }
+
+    /// # Safety
+    /// It is one of Go's, and is not used when the call that passed it is over.
+    pub(crate) unsafe fn bytes<'c>(&self) -> &'c [u8] {
+        match usize::try_from(self.len) {
+            // SAFETY: as promised.
+            Ok(len) if len > 0 => unsafe { std::slice::from_raw_parts(self.start, len) },
+            _ => &[],
+        }
+    }
+}
+
 /// Where a direction of a stream has come to. Go code derives from it which of its methods is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -121,6 +138,8 @@ pub(crate) mod status {
     use std::ffi::c_int;
 
     pub(crate) const OK: c_int = 0;
+    /// Nobody knows it any more.
+    pub(crate) const GONE: c_int = -1;
     /// The stream is over.
     pub(crate) const DESTROYED: c_int = -2;
     /// Go code has let the message go on already.

@@ -14,6 +14,9 @@ const MODULE: &str = "github.com/envoyproxy/envoy";
 /// The releases whose libraries are taken, by their minor number.
 const OLDEST: u32 = 31;
 
+/// Functions of libraries that choose clusters, and of those that filter connections.
+const OTHER_KINDS: [&str; 2] = ["envoyGoOnClusterSpecify", "envoyGoFilterOnDownstreamData"];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Epoch {
     E3,
@@ -65,6 +68,10 @@ fn by_symbols(inspected: &Inspected) -> Result<Epoch, String> {
     let exports = |name: &str| inspected.exported.iter().any(|known| known == name);
     let asks = |name: &str| inspected.undefined.iter().any(|known| known == name);
     if !exports("envoyGoFilterOnHttpHeader") {
+        // What has no filters of requests speaks an interface that is the same in all these releases.
+        if OTHER_KINDS.into_iter().any(exports) {
+            return Ok(Epoch::E6);
+        }
         return Err(format!("it is no library of Envoy's Go filters: nothing of {MODULE} is in it"));
     }
     if !exports("envoyGoFilterCleanUp") {
@@ -140,6 +147,7 @@ mod tests {
         assert_eq!(of(&header, &[]).unwrap().epoch, Epoch::E4);
         assert_eq!(of(&header[..2], &[]).unwrap().epoch, Epoch::E3);
         assert!(of(&header[..1], &[]).unwrap_err().contains("older than v1.31"));
+        assert_eq!(of(&["envoyGoOnClusterSpecify"], &[]).unwrap().epoch, Epoch::E6, "no filter of requests in it");
         assert!(of(&[], &[]).unwrap_err().contains("no library of Envoy's Go filters"));
     }
 

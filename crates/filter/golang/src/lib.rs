@@ -10,6 +10,8 @@
 //! what comes from a goroutine is noted under the stream's lock ([`request`]) and done by the worker when it is woken.
 //! Headers that a goroutine looks at are a copy ([`mirror`]), since the stream's own are out of reach between two hooks.
 //!
+//! Go code may also name the cluster of a request ([`specifier`]) and filter connections ([`network`]).
+//!
 //! A library may run in a process of its own ([`apart`]): then everything that its Go code does is noted.
 //!
 //! It must never let Go code see a stream that is over, and never call into Go with a stream's lock held.
@@ -20,6 +22,7 @@ mod bells;
 mod config;
 mod dear;
 mod elf;
+mod environment;
 mod epoch;
 mod exports;
 mod facts;
@@ -28,14 +31,18 @@ mod heads;
 mod library;
 mod metrics;
 mod mirror;
+mod network;
+mod object;
 mod parsed;
 mod pool;
 mod questions;
 mod request;
 mod scheduler;
 mod session;
+mod specifier;
 mod way;
 
 pub use apart::{COMMAND as PROCESS_COMMAND, serve_library};
 pub use config::{register, settle_workers};
+pub use environment::{at_start, settle_checks};
 pub use scheduler::settle_processors;

@@ -115,13 +115,19 @@ pub(crate) fn name(plugin: &str) -> &'static str {
 
 fn config(plugin: &str, any: &[u8], is_route_config: c_int, workers: u32) -> HttpConfig {
     HttpConfig {
-        plugin_name: plugin.as_ptr() as u64,
+        plugin_name: address(plugin.as_bytes()),
         plugin_name_len: plugin.len() as u64,
-        config: any.as_ptr() as u64,
+        config: address(any),
         config_len: any.len() as u64,
         is_route_config,
         concurrency: workers,
     }
+}
+
+/// Where bytes are that Go code is shown. Of none it is 0: Go ends the process when it meets an address as low as those
+/// that Rust has for them.
+pub(crate) fn address(bytes: &[u8]) -> u64 {
+    if bytes.is_empty() { 0 } else { bytes.as_ptr() as u64 }
 }
 
 /// Go code has forgotten a filter's own configuration.

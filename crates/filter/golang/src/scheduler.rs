@@ -7,6 +7,8 @@
 
 use postrider_telemetry::warning;
 
+use crate::environment;
+
 /// Go's variable for the number of its processors.
 const PROCESSORS: &str = "GOMAXPROCS";
 
@@ -16,15 +18,12 @@ const TIMER_SLACK: libc::c_ulong = 300_000;
 
 /// Chooses the number of Go's processors, unless the environment has it: one for each CPU beside those of the workers. To be
 /// called before there is a second thread; does nothing behind that, since others may read the environment.
-#[expect(clippy::disallowed_methods, reason = "Go reads its settings there alone, and there is no other thread")]
 pub fn settle_processors(workers: usize) {
-    let is_alone = std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
-    if !is_alone || std::env::var_os(PROCESSORS).is_some() {
+    if std::env::var_os(PROCESSORS).is_some() {
         return;
     }
     let processors = postrider_sys::processor_count().saturating_add(workers);
-    // SAFETY: no other thread reads the environment meanwhile: there is none.
-    unsafe { std::env::set_var(PROCESSORS, processors.to_string()) };
+    environment::set(PROCESSORS, processors.to_string().as_ref());
 }
 
 /// Has the threads that `start` starts woken with more slack: a thread hands it down to those that it starts.

@@ -8,7 +8,7 @@ use postrider_filter_api::Hooks;
 use postrider_filter_api::plugin::Facts;
 
 use crate::abi::{Buffer, Own};
-use crate::callbacks::ConfigEvents;
+use crate::callbacks::{ConfigEvents, Live, forget};
 use crate::definitions::Definitions;
 use crate::entry::Entries;
 use crate::library::Library;
@@ -31,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) definitions: Definitions,
     pub(crate) reach: Reach,
     last_call: AtomicU64,
+    /// Its requests in pieces.
+    pub(crate) live: Live,
     /// Last: its code runs until everything else is gone.
     _library: Arc<Library>,
 }
@@ -86,6 +88,7 @@ impl Config {
             definitions: Definitions::default(),
             reach: Reach::default(),
             last_call: AtomicU64::new(0),
+            live: Live::default(),
             _library: library,
         });
         let handle = Arc::as_ptr(&made).cast_mut().cast();
@@ -139,6 +142,7 @@ impl ConfigEvents for Config {
 
 impl Drop for Config {
     fn drop(&mut self) {
+        forget(self);
         let own = self.own();
         if let Some(destroy) = self.entries.config_destroy.filter(|_| !own.is_null()) {
             // SAFETY: the function of a loaded module, once, on what it made.

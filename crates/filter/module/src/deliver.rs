@@ -1,14 +1,13 @@
 //! Tells a module what happened outside the course of its messages: its own events, and how its calls ended.
 
-use postrider_filter_api::{Answer, CallFailure, Stream};
-use postrider_http::Decimal;
+use postrider_filter_api::{Answer, CallFailure, Heard, Stream};
+use postrider_http::{Decimal, ResponseHead};
 
 use crate::abi::{Buffer, Header, Own, StreamRef, outcome};
-use crate::entry::Entries;
+use crate::entry::{Entries, StreamEntries};
 use crate::instance::{Event, Instance};
 
-/// What a stream that ended early ended with.
-const CONNECTION_TERMINATION: std::ffi::c_int = 1;
+/// What a stream that ended early ended with: as in Envoy, which tells nothing else.
 const LOCAL_RESET: std::ffi::c_int = 2;
 
 /// With the messages at hand.
@@ -42,31 +41,11 @@ fn tell(entries: &Entries, event: Event, handle: StreamRef, own: Own) {
                 unsafe { done(handle, own, id, result, headers.as_ptr(), headers.len(), body.as_ptr(), body.len()) };
             });
         }
-        Event::Opened { id, outcome: Ok(answer) } => {
-            let (empty, trailers) = (answer.body.is_empty(), !answer.trailers.is_empty());
-            let outcome = Ok(answer);
-            with_answer(&outcome, |_, headers, body| {
-                if let Some(on_headers) = entries.stream_headers {
-                    // SAFETY: as above.
-                    unsafe { on_headers(handle, own, id, headers.as_ptr(), headers.len(), empty && !trailers) };
-                }
-                if let Some(on_data) = entries.stream_data.filter(|_| !empty) {
-                    // SAFETY: as above.
-                    unsafe { on_data(handle, own, id, body.as_ptr(), body.len(), !trailers) };
-                }
-            });
-            if let (Ok(answer), Some(on_trailers), true) = (&outcome, entries.stream_trailers, trailers) {
-                let trailers: Vec<Header> =
-                    answer.trailers.iter().map(|field| Header::of(field.name, field.value)).collect();
-                // SAFETY: as above.
-                unsafe { on_trailers(handle, own, id, trailers.as_ptr(), trailers.len()) };
-            }
-            if let Some(completed) = entries.stream_completed {
-                // SAFETY: as above.
-                unsafe { completed(handle, own, id) };
-            }
+        Event::Came { id, heard, is_answered } => {
+            came(&entries.of_streams(), handle, own, id, heard, is_answered);
         }
-        Event::Opened { id, outcome: Err(_) } => reset(entries, handle, own, id, CONNECTION_TERMINATION),
+        // It becomes what came, or nothing.
+        Event::Stirred { .. } => {}
         Event::Congested(much) => {
             let told = if much { entries.above_watermark } else { entries.below_watermark };
             if let Some(told) = told {
@@ -74,14 +53,59 @@ fn tell(entries: &Entries, event: Event, handle: StreamRef, own: Own) {
                 unsafe { told(handle, own) };
             }
         }
-        Event::Reset { id } => reset(entries, handle, own, id, LOCAL_RESET),
+        Event::Reset { id } => reset(&entries.of_streams(), handle, own, id),
     }
 }
 
-fn reset(entries: &Entries, handle: StreamRef, own: Own, id: u64, reason: std::ffi::c_int) {
-    if let Some(reset) = entries.stream_reset {
+pub(crate) fn reset(entries: &StreamEntries, handle: StreamRef, own: Own, id: u64) {
+    if let Some(reset) = entries.reset {
         // SAFETY: the function of a loaded module, as the interface says.
-        unsafe { reset(handle, own, id, reason) };
+        unsafe { reset(handle, own, id, LOCAL_RESET) };
+    }
+}
+
+/// Tells what came of a call in pieces.
+pub(crate) fn came(entries: &StreamEntries, handle: StreamRef, own: Own, id: u64, heard: Heard, is_answered: bool) {
+    match heard {
+        Heard::Head(head, end) => {
+            let Some(on_headers) = entries.headers else { return };
+            with_head(&head, |headers| {
+                // SAFETY: the function of a loaded module, as the interface says. So for the others.
+                unsafe { on_headers(handle, own, id, headers.as_ptr(), headers.len(), end) };
+            });
+        }
+        Heard::Body(bytes, end) => {
+            let Some(on_data) = entries.data else { return };
+            let piece = [Buffer::of(&bytes)];
+            let piece = if bytes.is_empty() { &[] } else { &piece[..] };
+            // SAFETY: as above.
+            unsafe { on_data(handle, own, id, piece.as_ptr(), piece.len(), end) };
+        }
+        Heard::Trailers(trailers) => {
+            let Some(on_trailers) = entries.trailers else { return };
+            let trailers: Vec<Header> = trailers.iter().map(|field| Header::of(field.name, field.value)).collect();
+            // SAFETY: as above.
+            unsafe { on_trailers(handle, own, id, trailers.as_ptr(), trailers.len()) };
+        }
+        Heard::Ended(Err(_)) if is_answered => reset(entries, handle, own, id),
+        Heard::Ended(outcome) => {
+            if let Err(failure) = outcome {
+                with_answer(&Err(failure), |_, headers, body| {
+                    if let Some(on_headers) = entries.headers {
+                        // SAFETY: as above.
+                        unsafe { on_headers(handle, own, id, headers.as_ptr(), headers.len(), false) };
+                    }
+                    if let Some(on_data) = entries.data {
+                        // SAFETY: as above.
+                        unsafe { on_data(handle, own, id, body.as_ptr(), body.len(), true) };
+                    }
+                });
+            }
+            if let Some(completed) = entries.completed {
+                // SAFETY: as above.
+                unsafe { completed(handle, own, id) };
+            }
+        }
     }
 }
 
@@ -100,13 +124,9 @@ pub(crate) fn with_answer(
 ) {
     match answer {
         Ok(answer) => {
-            let status = Decimal::new(u64::from(answer.head.status()));
-            let status = Header::of(b":status", status.as_bytes());
-            let fields = answer.head.fields.iter().map(|field| Header::of(field.name, field.value));
-            let headers: Vec<Header> = [status].into_iter().chain(fields).collect();
             let body = [Buffer::of(&answer.body)];
             let body = if answer.body.is_empty() { &[] } else { &body[..] };
-            act(outcome::SUCCESS, &headers, body);
+            with_head(&answer.head, |headers| act(outcome::SUCCESS, headers, body));
         }
         Err(failure) => {
             let (status, body) = instead(*failure);
@@ -119,4 +139,12 @@ pub(crate) fn with_answer(
             act(outcome::SUCCESS, &headers, &[Buffer::of(body)]);
         }
     }
+}
+
+/// Calls `act` with a head as modules take it.
+fn with_head(head: &ResponseHead, act: impl FnOnce(&[Header])) {
+    let status = Decimal::new(u64::from(head.status()));
+    let status = Header::of(b":status", status.as_bytes());
+    let fields = head.fields.iter().map(|field| Header::of(field.name, field.value));
+    act(&[status].into_iter().chain(fields).collect::<Vec<Header>>());
 }

@@ -3,7 +3,9 @@
 
 use object::{Object, ObjectSymbol};
 
-use crate::callbacks::{ABSENT, KNOWN, OF_CONNECTIONS, OF_NETWORK_CONFIGS, OF_NOTES, OF_RECORDS};
+use crate::callbacks::{
+    ABSENT, KNOWN, OF_CONNECTIONS, OF_LISTENER_CONFIGS, OF_NETWORK_CONFIGS, OF_NEWCOMERS, OF_NOTES, OF_RECORDS,
+};
 use crate::others::OTHERS;
 
 /// What the names of the proxy's functions begin with.
@@ -21,7 +23,16 @@ pub(crate) fn check(content: &[u8]) -> Result<(), String> {
         .filter_map(|symbol| symbol.name().ok())
         .filter(|name| name.starts_with(PREFIX) && OTHERS.binary_search(name).is_err())
         .filter(|name| {
-            let all = [KNOWN, ABSENT, OF_NOTES, OF_RECORDS, OF_CONNECTIONS, OF_NETWORK_CONFIGS];
+            let all = [
+                KNOWN,
+                ABSENT,
+                OF_NOTES,
+                OF_RECORDS,
+                OF_CONNECTIONS,
+                OF_NETWORK_CONFIGS,
+                OF_NEWCOMERS,
+                OF_LISTENER_CONFIGS,
+            ];
             all.iter().all(|known| !known.contains(name))
         })
         .collect();

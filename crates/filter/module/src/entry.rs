@@ -9,6 +9,11 @@ type OnHead = unsafe extern "C" fn(StreamRef, Own, bool) -> c_int;
 type OnTrailers = unsafe extern "C" fn(StreamRef, Own) -> c_int;
 type OnBytes = unsafe extern "C" fn(StreamRef, Own, usize, bool) -> c_int;
 type OnEvent = unsafe extern "C" fn(StreamRef, Own);
+type OnStreamHead = unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize, bool);
+type OnStreamData = unsafe extern "C" fn(StreamRef, Own, u64, *const Buffer, usize, bool);
+type OnStreamTrailers = unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize);
+type OnStreamEnd = unsafe extern "C" fn(StreamRef, Own, u64);
+type OnStreamReset = unsafe extern "C" fn(StreamRef, Own, u64, c_int);
 
 /// What the interface calls the function that is called when a module is loaded.
 pub(crate) const INIT: &CStr = c"envoy_dynamic_module_on_program_init";
@@ -63,22 +68,53 @@ entries! {
     scheduled = c"envoy_dynamic_module_on_http_filter_scheduled": unsafe extern "C" fn(StreamRef, Own, u64);
     callout_done = c"envoy_dynamic_module_on_http_filter_http_callout_done":
         unsafe extern "C" fn(StreamRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
-    stream_headers = c"envoy_dynamic_module_on_http_filter_http_stream_headers":
-        unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize, bool);
-    stream_data = c"envoy_dynamic_module_on_http_filter_http_stream_data":
-        unsafe extern "C" fn(StreamRef, Own, u64, *const Buffer, usize, bool);
-    stream_trailers = c"envoy_dynamic_module_on_http_filter_http_stream_trailers":
-        unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize);
-    stream_completed = c"envoy_dynamic_module_on_http_filter_http_stream_complete":
-        unsafe extern "C" fn(StreamRef, Own, u64);
-    stream_reset = c"envoy_dynamic_module_on_http_filter_http_stream_reset":
-        unsafe extern "C" fn(StreamRef, Own, u64, c_int);
+    stream_headers = c"envoy_dynamic_module_on_http_filter_http_stream_headers": OnStreamHead;
+    stream_data = c"envoy_dynamic_module_on_http_filter_http_stream_data": OnStreamData;
+    stream_trailers = c"envoy_dynamic_module_on_http_filter_http_stream_trailers": OnStreamTrailers;
+    stream_completed = c"envoy_dynamic_module_on_http_filter_http_stream_complete": OnStreamEnd;
+    stream_reset = c"envoy_dynamic_module_on_http_filter_http_stream_reset": OnStreamReset;
+    config_stream_headers = c"envoy_dynamic_module_on_http_filter_config_http_stream_headers": OnStreamHead;
+    config_stream_data = c"envoy_dynamic_module_on_http_filter_config_http_stream_data": OnStreamData;
+    config_stream_trailers = c"envoy_dynamic_module_on_http_filter_config_http_stream_trailers": OnStreamTrailers;
+    config_stream_completed = c"envoy_dynamic_module_on_http_filter_config_http_stream_complete": OnStreamEnd;
+    config_stream_reset = c"envoy_dynamic_module_on_http_filter_config_http_stream_reset": OnStreamReset;
     above_watermark = c"envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark": OnEvent;
     below_watermark = c"envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark": OnEvent;
     config_scheduled = c"envoy_dynamic_module_on_http_filter_config_scheduled":
         unsafe extern "C" fn(ConfigRef, Own, u64);
     config_callout_done = c"envoy_dynamic_module_on_http_filter_config_http_callout_done":
         unsafe extern "C" fn(ConfigRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
+}
+
+/// The functions that hear what comes of requests in pieces: of a stream, or of a configuration in its place.
+pub(crate) struct StreamEntries {
+    pub(crate) headers: Option<OnStreamHead>,
+    pub(crate) data: Option<OnStreamData>,
+    pub(crate) trailers: Option<OnStreamTrailers>,
+    pub(crate) completed: Option<OnStreamEnd>,
+    pub(crate) reset: Option<OnStreamReset>,
+}
+
+impl Entries {
+    pub(crate) fn of_streams(&self) -> StreamEntries {
+        StreamEntries {
+            headers: self.stream_headers,
+            data: self.stream_data,
+            trailers: self.stream_trailers,
+            completed: self.stream_completed,
+            reset: self.stream_reset,
+        }
+    }
+
+    pub(crate) fn of_config_streams(&self) -> StreamEntries {
+        StreamEntries {
+            headers: self.config_stream_headers,
+            data: self.config_stream_data,
+            trailers: self.config_stream_trailers,
+            completed: self.config_stream_completed,
+            reset: self.config_stream_reset,
+        }
+    }
 }
 
 entries! {
@@ -99,6 +135,27 @@ entries! {
     above_watermark = c"envoy_dynamic_module_on_network_filter_above_write_buffer_high_watermark": OnEvent;
     below_watermark = c"envoy_dynamic_module_on_network_filter_below_write_buffer_low_watermark": OnEvent;
     config_scheduled = c"envoy_dynamic_module_on_network_filter_config_scheduled": unsafe extern "C" fn(Own, u64);
+}
+
+entries! {
+    /// One module's functions for filters of listeners.
+    ListenerEntries;
+    config_new = c"envoy_dynamic_module_on_listener_filter_config_new":
+        unsafe extern "C" fn(ConfigRef, Buffer, Buffer) -> Own;
+    config_destroy = c"envoy_dynamic_module_on_listener_filter_config_destroy": unsafe extern "C" fn(Own);
+    new = c"envoy_dynamic_module_on_listener_filter_new": unsafe extern "C" fn(Own, StreamRef) -> Own;
+    destroy = c"envoy_dynamic_module_on_listener_filter_destroy": unsafe extern "C" fn(Own);
+    accept = c"envoy_dynamic_module_on_listener_filter_on_accept": OnTrailers;
+    data = c"envoy_dynamic_module_on_listener_filter_on_data":
+        unsafe extern "C" fn(StreamRef, Own, usize) -> c_int;
+    close = c"envoy_dynamic_module_on_listener_filter_on_close": OnEvent;
+    wants = c"envoy_dynamic_module_on_listener_filter_get_max_read_bytes":
+        unsafe extern "C" fn(StreamRef, Own) -> usize;
+    scheduled = c"envoy_dynamic_module_on_listener_filter_scheduled": unsafe extern "C" fn(StreamRef, Own, u64);
+    callout_done = c"envoy_dynamic_module_on_listener_filter_http_callout_done":
+        unsafe extern "C" fn(StreamRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
+    config_scheduled = c"envoy_dynamic_module_on_listener_filter_config_scheduled":
+        unsafe extern "C" fn(ConfigRef, Own, u64);
 }
 
 entries! {

@@ -292,7 +292,7 @@ impl Hosted {
             }
         }
         course.wait(stream.resumer);
-        if course.ended.get() || course.full.get() { Flow::Wait } else { Flow::Want }
+        if course.ended.get() || course.full.get() || instance.sends_much() { Flow::Wait } else { Flow::Want }
     }
 
     fn wants_head(&self, side: Side) -> bool {
@@ -368,7 +368,12 @@ impl Instance {
     /// What the module answered, if it did.
     #[inline]
     pub(crate) fn take_reply(&self, stream: &mut Stream<'_>) -> Option<Box<LocalReply>> {
-        let reply = if self.cut_off.get() { Box::default() } else { self.reply.borrow_mut().take()? };
+        let reply = match self.reply.borrow_mut().take() {
+            None if !self.cut_off.get() => return None,
+            // An answer in pieces that began is cut off behind what there is of it.
+            Some(reply) if !self.cut_off.get() || self.has_pieces() => reply,
+            _ => Box::default(),
+        };
         Some(self.give_reply(reply, stream))
     }
 
@@ -427,18 +432,16 @@ fn put_kept(instance: &Instance, side: Side, stream: &mut Stream<'_>) {
 /// What goes on of an answer that the module gives in pieces.
 #[cold]
 fn give_piece(instance: &Instance, stream: &mut Stream<'_>) -> Flow {
-    if instance.cut_off.get() {
-        return Flow::Respond(Box::default());
-    }
     instance.response.wait(stream.resumer);
     let mut rare = instance.rare.borrow_mut();
     let Some(pieces) = rare.as_mut().and_then(|rare| rare.pieces.as_mut()) else { return Flow::Release };
-    let relieved = std::mem::take(&mut pieces.told) && instance.config().entries.below_watermark.is_some();
+    let relieved = std::mem::take(&mut pieces.told);
+    let mut parts = false;
     if !pieces.body.is_empty() {
         stream.response_body.replace(&pieces.body);
         pieces.body.clear();
     }
-    let flow = if pieces.ended {
+    let flow = if pieces.ended && !instance.cut_off.get() {
         for (name, value) in pieces.trailers.drain(..) {
             // One that is not well-formed is left out.
             let _ = stream.response_trailers.append_name(&name, &value);
@@ -449,12 +452,22 @@ fn give_piece(instance: &Instance, stream: &mut Stream<'_>) -> Flow {
         Flow::Piece
     } else if !instance.response.head_gone.replace(true) {
         Flow::Head
+    } else if instance.cut_off.get() {
+        // What came before leaves first.
+        parts = !std::mem::replace(&mut pieces.is_parting, true);
+        if parts { Flow::Wait } else { Flow::Respond(Box::default()) }
     } else {
         Flow::Wait
     };
     drop(rare);
+    if parts {
+        instance.wake_later();
+    }
     if relieved {
-        instance.link().inbox.borrow_mut().push_back(Event::Congested(false));
+        if instance.config().entries.below_watermark.is_some() {
+            instance.link().inbox.borrow_mut().push_back(Event::Congested(false));
+        }
+        instance.relieved();
         deliver::with_messages(instance, stream);
     }
     flow

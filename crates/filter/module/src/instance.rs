@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use postrider_filter_api::{Answer, CallFailure, CallHandle, LocalReply, Stream, StreamInfo};
+use postrider_filter_api::{Answer, CallFailure, CallHandle, CallStream, Heard, LocalReply, Stream, StreamInfo};
 use postrider_model::Metadata;
 
 use crate::abi::{Buffer, Own, StreamRef};
@@ -55,13 +56,21 @@ pub(crate) struct Instance {
 pub(crate) struct Rare {
     pub(crate) link: Option<Rc<Link>>,
     pub(crate) calls: Vec<(u64, CallHandle)>,
-    /// Calls in pieces whose request is not complete yet.
-    pub(crate) pending: Vec<(u64, crate::callbacks::Pending)>,
+    /// Those in pieces.
+    pub(crate) opened: Vec<Opened>,
     pub(crate) last_call: u64,
     /// Metadata of the cluster, the host and its locality that the module was lent.
     metadata: [Option<Arc<Metadata>>; 3],
     /// The answer that is being given in pieces.
     pub(crate) pieces: Option<Pieces>,
+}
+
+/// A call in pieces.
+pub(crate) struct Opened {
+    pub(crate) id: u64,
+    pub(crate) stream: CallStream,
+    /// The module was told the head of the answer.
+    pub(crate) is_answered: bool,
 }
 
 /// What is there of an answer in pieces and did not go yet.
@@ -72,6 +81,8 @@ pub(crate) struct Pieces {
     pub(crate) ended: bool,
     /// The module was told that much waits.
     pub(crate) told: bool,
+    /// It is to be cut off when what there is of it had its chance to leave.
+    pub(crate) is_parting: bool,
 }
 
 /// How others on this worker reach a stream: it outlives the stream.
@@ -86,12 +97,18 @@ pub(crate) enum Event {
     Scheduled(u64),
     Call {
         id: u64,
-        outcome: Result<Answer, CallFailure>,
+        outcome: Box<Result<Answer, CallFailure>>,
     },
-    /// The same for one that was opened as a stream.
-    Opened {
+    /// Something may have come of a call in pieces.
+    Stirred {
         id: u64,
-        outcome: Result<Answer, CallFailure>,
+    },
+    /// It came.
+    Came {
+        id: u64,
+        heard: Heard,
+        /// Behind a head of the answer.
+        is_answered: bool,
     },
     Reset {
         id: u64,
@@ -107,13 +124,30 @@ impl Link {
 
     /// On the stream's worker: tells the module, now or as soon as its messages can be had.
     pub(crate) fn tell(&self, event: Event) {
-        let instance = self.instance.get();
-        if instance.is_null() {
+        if self.instance.get().is_null() {
             return;
         }
         self.inbox.borrow_mut().push_back(event);
+        self.deliver();
+    }
+
+    /// The same of a call in pieces, of which something may have come.
+    pub(crate) fn stir(&self, id: u64) {
+        self.push_stirred(id);
+        self.deliver();
+    }
+
+    fn push_stirred(&self, id: u64) {
+        let mut inbox = self.inbox.borrow_mut();
+        if !inbox.iter().any(|event| matches!(event, Event::Stirred { id: known } if *known == id)) {
+            inbox.push_back(Event::Stirred { id });
+        }
+    }
+
+    /// Has the module told what waits for it.
+    pub(crate) fn deliver(&self) {
         // SAFETY: the instance empties the pointer before it goes, on this thread.
-        let instance = unsafe { &*instance };
+        let Some(instance) = (unsafe { self.instance.get().as_ref() }) else { return };
         if !instance.is_in_hook() && !instance.wake() {
             deliver::without_messages(instance);
         }
@@ -244,12 +278,62 @@ impl Instance {
     /// The next thing that the module is to be told.
     pub(crate) fn next_event(&self) -> Option<Event> {
         let link = self.rare.borrow().as_ref()?.link.clone()?;
-        link.next()
+        loop {
+            let event = link.next()?;
+            let Event::Stirred { id } = event else { return Some(event) };
+            if let Some((heard, is_answered)) = self.hear(id) {
+                // There may be more of it.
+                link.inbox.borrow_mut().push_front(Event::Stirred { id });
+                return Some(Event::Came { id, heard, is_answered });
+            }
+        }
+    }
+
+    /// The next of a call in pieces, and whether a head came before. While much of the module's own answer waits for the
+    /// client, everything does: what it makes of one that comes faster would have to be kept.
+    fn hear(&self, id: u64) -> Option<(Heard, bool)> {
+        let mut rare = self.rare.borrow_mut();
+        let rare = rare.as_mut()?;
+        if rare.pieces.as_ref().is_some_and(|pieces| pieces.told && !pieces.ended) {
+            return None;
+        }
+        let at = rare.opened.iter().position(|opened| opened.id == id)?;
+        let opened = rare.opened.get_mut(at)?;
+        let heard = opened.stream.receive()?;
+        let was_answered = opened.is_answered;
+        opened.is_answered |= matches!(heard, Heard::Head(..));
+        if matches!(heard, Heard::Ended(_)) {
+            drop(rare.opened.swap_remove(at));
+        }
+        Some((heard, was_answered))
+    }
+
+    /// The client has room again for the module's own answer: what waited for that is heard now.
+    #[cold]
+    pub(crate) fn relieved(&self) {
+        let rare = self.rare.borrow();
+        let Some(rare) = rare.as_ref() else { return };
+        let Some(link) = &rare.link else { return };
+        for opened in &rare.opened {
+            link.push_stirred(opened.id);
+        }
+    }
+
+    /// Much of what the module sends to clusters waits there.
+    pub(crate) fn sends_much(&self) -> bool {
+        let rare = self.rare.borrow();
+        rare.as_ref().is_some_and(|rare| rare.opened.iter().any(|opened| opened.stream.sends_much()))
     }
 
     /// The module gives an answer in pieces.
     pub(crate) fn has_pieces(&self) -> bool {
         self.rare.borrow().as_ref().is_some_and(|rare| rare.pieces.is_some())
+    }
+
+    /// Tells the module what waits for it, and wakes its messages, when what runs now on this worker has come to rest.
+    pub(crate) fn wake_later(&self) {
+        let link = self.link();
+        self.place.host.after(Duration::ZERO, Box::new(move || link.deliver())).detach();
     }
 
     /// Wakes a message that waits for the module; `false` when none does.

@@ -7,8 +7,8 @@
 //!                        └──────── callbacks <─────────┘ the proxy's functions, exported by the executable
 //! ```
 //!
-//! Access loggers and filters of connections go the same way: `logger` and `connection` in the place of the instance, and
-//! functions of their own.
+//! Access loggers, filters of connections and filters of listeners go the same way: `logger`, `connection` and `newcomer` in
+//! the place of the instance, and functions of their own.
 //!
 //! What it must never do: keep a module's bytes beyond a call, or call into a module while one of the proxy's functions
 //! runs for it. A module is machine code in this process: what it does wrong, nobody can stop.
@@ -28,9 +28,11 @@ mod envoy;
 mod hooks;
 mod instance;
 mod library;
+mod listener;
 mod logger;
 mod manifest;
 mod network;
+mod newcomer;
 mod on_worker;
 mod others;
 mod reach;
@@ -43,10 +45,11 @@ use postrider_filter_plugin::register_runtimes;
 pub use callbacks::{set_concurrency, set_validating};
 pub use template::template;
 
-/// Makes filters, those of connections too, and access loggers of modules known by the types of their configurations.
+/// Makes filters, those of connections and of listeners too, and access loggers of modules known by the types of their configurations.
 pub fn register(registry: &mut Registry) {
     registry.register(envoy::KIND, envoy::build);
     registry.register_network(network::KIND, network::build);
+    registry.register_newcomer(listener::KIND, listener::build);
     registry.register_logger(logger::KIND, logger::build);
     register_runtimes(registry, &[manifest::RUNTIME], manifest::build);
 }

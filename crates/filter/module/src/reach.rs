@@ -35,6 +35,11 @@ thread_local! {
     static COUNTED: RefCell<Vec<(Weak<()>, Rc<Metrics>)>> = const { RefCell::new(Vec::new()) };
 }
 
+/// What the worker of the calling thread does for configurations; `None` on other threads, and where none was in force yet.
+pub(crate) fn host_here() -> Option<Rc<dyn Host>> {
+    HOST.with_borrow(Clone::clone)
+}
+
 impl Reach {
     /// A worker serves with the configuration: the first one runs what it does by itself. Answers what is counted there, which
     /// `make` makes once for a worker.
@@ -91,8 +96,7 @@ impl Reach {
     /// The same with the worker's services.
     pub(crate) fn call(&self, act: WithHost) {
         self.post(Box::new(move || {
-            let host = HOST.with_borrow(Clone::clone);
-            if let Some(host) = host {
+            if let Some(host) = host_here() {
                 act(&*host);
             }
         }));

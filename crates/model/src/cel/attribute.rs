@@ -71,12 +71,20 @@ attributes! {
     UpstreamRegion = "upstream.locality.region";
     UpstreamZone = "upstream.locality.zone";
     UpstreamSubZone = "upstream.locality.sub_zone";
+    WholeMetadata = "metadata";
     Metadata = "metadata.filter_metadata";
     FilterState = "filter_state";
     ClusterName = "xds.cluster_name";
     RouteName = "xds.route_name";
     VirtualHostName = "xds.virtual_host_name";
     FilterChainName = "xds.filter_chain_name";
+    WholeRouteMetadata = "xds.route_metadata";
+    WholeVirtualHostMetadata = "xds.virtual_host_metadata";
+    WholeClusterMetadata = "xds.cluster_metadata";
+    WholeUpstreamHostMetadata = "xds.upstream_host_metadata";
+    WholeLocalityMetadata = "xds.upstream_host_locality_metadata";
+    WholeListenerMetadata = "xds.listener_metadata";
+    Node = "xds.node";
     RouteMetadata = "xds.route_metadata.filter_metadata";
     VirtualHostMetadata = "xds.virtual_host_metadata.filter_metadata";
     ClusterMetadata = "xds.cluster_metadata.filter_metadata";
@@ -101,6 +109,15 @@ impl Attribute {
 
     /// Whether it is a message, which has attributes of its own.
     pub fn is_message(self) -> bool {
+        use Attribute::*;
+        let is_metadata = matches!(self, WholeMetadata | WholeRouteMetadata | WholeVirtualHostMetadata)
+            || matches!(self, WholeClusterMetadata | WholeUpstreamHostMetadata | WholeLocalityMetadata)
+            || matches!(self, WholeListenerMetadata);
+        is_metadata || self.is_locality() || matches!(self, Node)
+    }
+
+    /// Whether it is a message whose fields are found by a dot only.
+    pub(super) fn is_locality(self) -> bool {
         matches!(self, Attribute::UpstreamLocality | Attribute::NodeLocality)
     }
 

@@ -124,7 +124,7 @@ impl Builder {
         self.count()?;
         if let (Function::Index, [Node::Prefix(prefix), Node::Constant(Constant::Text(field))]) =
             (function, operands.as_slice())
-            && Attribute::named(prefix).is_none()
+            && !Attribute::named(prefix).is_some_and(Attribute::is_locality)
         {
             return self.attribute(&format!("{prefix}.{field}"));
         }

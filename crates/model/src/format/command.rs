@@ -1,6 +1,6 @@
 //! What commands stand for.
 
-use super::Piece;
+use super::{Piece, WireBytes};
 use crate::{CertificatePart, Expression, ShownBy, Side};
 
 /// What a command stands for. Header names are in lower case.
@@ -46,6 +46,7 @@ pub enum Command {
     CustomFlags,
     BytesReceived,
     BytesSent,
+    Wire(WireBytes),
     RequestHeadersBytes,
     ResponseHeadersBytes,
     ResponseTrailersBytes,
@@ -75,12 +76,22 @@ pub enum Command {
     UpstreamRequestAttemptCount,
     UpstreamTransportFailureReason,
     UpstreamConnectionId,
+    /// Of all connections that the request was tried on.
+    UpstreamConnectionIds,
     /// Milliseconds that the request waited for a connection.
     UpstreamWait,
     DownstreamLocalAddress(AddressPart),
+    /// Of the socket itself, wherever the connection was meant to go.
+    DownstreamDirectLocalAddress(AddressPart),
     DownstreamRemoteAddress(AddressPart),
     DownstreamDirectRemoteAddress(AddressPart),
     DownstreamTransportFailureReason,
+    /// Milliseconds from the start to the end of the TLS handshake, which of a request came before.
+    DownstreamHandshake,
+    /// How a connection ended: `Normal`, `LocalReset` or `RemoteReset`.
+    DetectedClose(Side),
+    /// Why we ended a connection.
+    LocalCloseReason(Side),
     Tls(Side, TlsPart),
     /// Several values with commas between them.
     Certificate(Side, ShownBy, CertificatePart),
@@ -88,11 +99,16 @@ pub enum Command {
     PeerCertificateBegin(Side, TimeFormat),
     PeerCertificateEnd(Side, TimeFormat),
     RouteName,
+    /// How often the route was looked up.
+    RouteLookups,
     VirtualHostName,
     FilterChainName,
+    ListenerName,
     VirtualClusterName,
     /// What there is only with tracing, or over HTTP/3.
     Nothing,
+    /// What HTTP/3 alone counts.
+    Zero,
     /// The first of these commands that has a value.
     First(Vec<Piece>),
     /// The value of an expression, as text.
@@ -115,6 +131,11 @@ pub enum Command {
     },
     /// A named object that a filter made; absent when none has that name, or not that field.
     FilterState {
+        name: String,
+        form: StateForm,
+    },
+    /// The same of one that is shared with the connection to the upstream; absent while there is none.
+    SharedState {
         name: String,
         form: StateForm,
     },
@@ -171,6 +192,10 @@ pub enum MetadataOf {
     Cluster,
     /// The host that it was sent to last.
     Host,
+    /// The listener that the client came to.
+    Listener,
+    /// The filter chain that serves the client.
+    FilterChain,
 }
 
 /// How a command shows an object of the filter state.
@@ -258,6 +283,8 @@ pub enum TimeFormat {
     Iso8601Millis,
     /// `strftime` conversions, with `%s` for seconds and `%1f` … `%9f` for fractions, in UTC.
     Pattern(String),
+    /// The same in local time.
+    Local(String),
 }
 
 impl Command {
@@ -268,6 +295,7 @@ impl Command {
             Command::UpstreamLocalAddress(_) => Command::UpstreamLocalAddress(part),
             Command::UpstreamRemoteAddress(_) => Command::UpstreamRemoteAddress(part),
             Command::DownstreamLocalAddress(_) => Command::DownstreamLocalAddress(part),
+            Command::DownstreamDirectLocalAddress(_) => Command::DownstreamDirectLocalAddress(part),
             Command::DownstreamRemoteAddress(_) => Command::DownstreamRemoteAddress(part),
             Command::DownstreamDirectRemoteAddress(_) => Command::DownstreamDirectRemoteAddress(part),
             _ => return None,

@@ -1,44 +1,18 @@
 //! Names of commands: ours, and those that only Envoy has.
 
-use super::tls;
+use super::{tls, wire};
 
 /// Every command name, for suggestions.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    NAMES.iter().copied().chain(tls::names())
+    NAMES.iter().copied().chain(tls::names()).chain(wire::NAMES)
 }
 
 /// Commands of Envoy that are not among ours, and why.
-pub(super) const ELSEWHERE: &[(&str, &str)] = &[
-    ("BYTES_RETRANSMITTED", NO_QUIC),
-    ("DOWNSTREAM_CX_RTT", NO_QUIC),
-    ("DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED", NO_METER),
-    ("DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT", NO_METER),
-    ("DOWNSTREAM_HANDSHAKE_DURATION", "the handshake is not timed"),
-    ("DOWNSTREAM_HEADER_BYTES_RECEIVED", NO_METER),
-    ("DOWNSTREAM_HEADER_BYTES_SENT", NO_METER),
-    ("DOWNSTREAM_WIRE_BYTES_RECEIVED", NO_METER),
-    ("DOWNSTREAM_WIRE_BYTES_SENT", NO_METER),
-    ("EMIT_TIME_LOCAL", "times are in UTC; write %EMIT_TIME%"),
-    ("FILE_CONTENT", "no file is read for a line"),
-    ("SECRET", "a secret is never shown"),
-    ("START_TIME_LOCAL", "times are in UTC; write %START_TIME%"),
-    ("UPSTREAM_CONNECTION_IDS_ATTEMPTED", NO_ATTEMPTS),
-    ("UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED", NO_METER),
-    ("UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT", NO_METER),
-    ("UPSTREAM_FILTER_STATE", "there are no filters on the upstream side"),
-    ("UPSTREAM_HEADER_BYTES_RECEIVED", NO_METER),
-    ("UPSTREAM_HEADER_BYTES_SENT", NO_METER),
-    ("UPSTREAM_WIRE_BYTES_RECEIVED", NO_METER),
-    ("UPSTREAM_WIRE_BYTES_SENT", NO_METER),
-];
-
-const NO_ATTEMPTS: &str =
-    "tries before the last are not kept; write %UPSTREAM_HOST% and %UPSTREAM_REQUEST_ATTEMPT_COUNT%";
-const NO_METER: &str = "bytes on the wire are not counted; write %BYTES_RECEIVED%, %BYTES_SENT%, %REQUEST_HEADERS_BYTES% and \
-     %RESPONSE_HEADERS_BYTES%";
-const NO_QUIC: &str = "only HTTP/3 measures it";
+pub(super) const ELSEWHERE: &[(&str, &str)] =
+    &[("FILE_CONTENT", "no file is read for a line"), ("SECRET", "a secret is never shown")];
 
 const NAMES: &[&str] = &[
+    "BYTES_RETRANSMITTED",
     "CEL",
     "CLUSTER_METADATA",
     "COALESCE",
@@ -67,6 +41,19 @@ const NAMES: &[&str] = &[
     "QUERY_PARAM",
     "START_TIME",
     "EMIT_TIME",
+    "DOWNSTREAM_CX_RTT",
+    "DOWNSTREAM_DETECTED_CLOSE_TYPE",
+    "DOWNSTREAM_LOCAL_CLOSE_REASON",
+    "UPSTREAM_DETECTED_CLOSE_TYPE",
+    "UPSTREAM_LOCAL_CLOSE_REASON",
+    "DOWNSTREAM_DIRECT_LOCAL_ADDRESS",
+    "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT",
+    "DOWNSTREAM_DIRECT_LOCAL_PORT",
+    "DOWNSTREAM_HANDSHAKE_DURATION",
+    "EMIT_TIME_LOCAL",
+    "LISTENER_NAME",
+    "PACKETS_RETRANSMITTED",
+    "START_TIME_LOCAL",
     "PROTOCOL",
     "UPSTREAM_PROTOCOL",
     "RESPONSE_CODE",
@@ -99,6 +86,7 @@ const NAMES: &[&str] = &[
     "UPSTREAM_REQUEST_ATTEMPT_COUNT",
     "UPSTREAM_TRANSPORT_FAILURE_REASON",
     "UPSTREAM_CONNECTION_ID",
+    "UPSTREAM_CONNECTION_IDS_ATTEMPTED",
     "UPSTREAM_CONNECTION_POOL_READY_DURATION",
     "DOWNSTREAM_LOCAL_ADDRESS",
     "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT",
@@ -111,6 +99,7 @@ const NAMES: &[&str] = &[
     "DOWNSTREAM_DIRECT_REMOTE_PORT",
     "DOWNSTREAM_TRANSPORT_FAILURE_REASON",
     "ROUTE_NAME",
+    "ROUTE_RESOLUTION_COUNT",
     "VIRTUAL_HOST_NAME",
     "FILTER_CHAIN_NAME",
     "VIRTUAL_CLUSTER_NAME",
@@ -123,6 +112,7 @@ const NAMES: &[&str] = &[
     "DYNAMIC_METADATA",
     "METADATA",
     "FILTER_STATE",
+    "UPSTREAM_FILTER_STATE",
 ];
 
 /// Levenshtein distance.

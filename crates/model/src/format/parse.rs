@@ -5,9 +5,12 @@ use super::{
     AddressPart, Command, FormatError, GrpcStatusForm, MetadataOf, PathOf, Piece, StateForm, StreamMoment, TimeFormat,
     TimeUnit,
 };
-use super::{coalesce, tls};
-use crate::Expression;
+use super::{coalesce, tls, wire};
 use crate::cel::Allowed;
+use crate::{Expression, Side};
+
+/// How local time is written where nothing is said.
+const LOCAL_TIME: &str = "%Y-%m-%dT%H:%M:%S.%3f%z";
 
 /// The parts of one `%NAME(argument):length%`.
 pub(super) struct Spec<'t> {
@@ -65,9 +68,12 @@ impl Spec<'_> {
                     let expression = Expression::parse(argument.unwrap_or_default(), Allowed::default());
                     Command::Expression(Box::new(expression.map_err(|wrong| error(wrong.message))?))
                 }
-                "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" | "CLUSTER_METADATA" | "UPSTREAM_METADATA" => {
-                    noted(self.name, argument.unwrap_or_default()).map_err(error)?
-                }
+                "DYNAMIC_METADATA"
+                | "METADATA"
+                | "FILTER_STATE"
+                | "UPSTREAM_FILTER_STATE"
+                | "CLUSTER_METADATA"
+                | "UPSTREAM_METADATA" => noted(self.name, argument.unwrap_or_default()).map_err(error)?,
                 "PATH" => path(argument.unwrap_or_default()).map_err(error)?,
                 "COMMON_DURATION" => between(argument.unwrap_or_default()).map_err(error)?,
                 "QUERY_PARAMS" if !matches!(argument, None | Some("" | "ORIG" | "DECODED")) => {
@@ -82,7 +88,7 @@ impl Spec<'_> {
                 _ => self.command(argument).ok_or_else(|| self.unknown(offset))?,
             },
         };
-        if let Some(TimeFormat::Pattern(pattern)) = command.time() {
+        if let Some(TimeFormat::Pattern(pattern) | TimeFormat::Local(pattern)) = command.time() {
             check_time_pattern(pattern).map_err(error)?;
         }
         Ok(Piece::Command { command, max_length })
@@ -93,6 +99,10 @@ impl Spec<'_> {
         let time = || match argument {
             None | Some("") => TimeFormat::Iso8601Millis,
             Some(pattern) => TimeFormat::Pattern(pattern.to_owned()),
+        };
+        let local_time = || match argument {
+            None | Some("") => TimeFormat::Local(LOCAL_TIME.to_owned()),
+            Some(pattern) => TimeFormat::Local(pattern.to_owned()),
         };
         let names = || {
             let text = argument.unwrap_or_default().to_ascii_lowercase();
@@ -124,6 +134,8 @@ impl Spec<'_> {
             "QUERY_PARAM" => Command::QueryParameter(argument.unwrap_or_default().to_owned()),
             "START_TIME" => Command::StartTime(time()),
             "EMIT_TIME" => Command::EmitTime(time()),
+            "START_TIME_LOCAL" => Command::StartTime(local_time()),
+            "EMIT_TIME_LOCAL" => Command::EmitTime(local_time()),
             "PROTOCOL" => Command::Protocol,
             "UPSTREAM_PROTOCOL" => Command::UpstreamProtocol,
             "RESPONSE_CODE" => Command::ResponseCode,
@@ -156,6 +168,8 @@ impl Spec<'_> {
             "UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT" => Command::UpstreamHostsTried { names: false, port: false },
             "UPSTREAM_HOST_NAMES_ATTEMPTED" => Command::UpstreamHostsTried { names: true, port: true },
             "UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT" => Command::UpstreamHostsTried { names: true, port: false },
+            "UPSTREAM_CONNECTION_IDS_ATTEMPTED" => Command::UpstreamConnectionIds,
+            "BYTES_RETRANSMITTED" | "PACKETS_RETRANSMITTED" | "DOWNSTREAM_CX_RTT" => Command::Zero,
             "TRACE_ID" | "SPAN_ID" | "ROUNDTRIP_DURATION" => Command::Nothing,
             "UPSTREAM_CLUSTER" | "UPSTREAM_CLUSTER_RAW" => Command::UpstreamCluster,
             "UPSTREAM_LOCAL_ADDRESS" => Command::UpstreamLocalAddress(Whole),
@@ -171,6 +185,9 @@ impl Spec<'_> {
             "DOWNSTREAM_LOCAL_ADDRESS" => Command::DownstreamLocalAddress(Whole),
             "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => Command::DownstreamLocalAddress(WithoutPort),
             "DOWNSTREAM_LOCAL_PORT" => Command::DownstreamLocalAddress(Port),
+            "DOWNSTREAM_DIRECT_LOCAL_ADDRESS" => Command::DownstreamDirectLocalAddress(Whole),
+            "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT" => Command::DownstreamDirectLocalAddress(WithoutPort),
+            "DOWNSTREAM_DIRECT_LOCAL_PORT" => Command::DownstreamDirectLocalAddress(Port),
             "DOWNSTREAM_REMOTE_ADDRESS" => Command::DownstreamRemoteAddress(Whole),
             "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => Command::DownstreamRemoteAddress(WithoutPort),
             "DOWNSTREAM_REMOTE_PORT" => Command::DownstreamRemoteAddress(Port),
@@ -178,6 +195,13 @@ impl Spec<'_> {
             "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT" => Command::DownstreamDirectRemoteAddress(WithoutPort),
             "DOWNSTREAM_DIRECT_REMOTE_PORT" => Command::DownstreamDirectRemoteAddress(Port),
             "DOWNSTREAM_TRANSPORT_FAILURE_REASON" => Command::DownstreamTransportFailureReason,
+            "DOWNSTREAM_HANDSHAKE_DURATION" => Command::DownstreamHandshake,
+            "DOWNSTREAM_DETECTED_CLOSE_TYPE" => Command::DetectedClose(Side::Downstream),
+            "DOWNSTREAM_LOCAL_CLOSE_REASON" => Command::LocalCloseReason(Side::Downstream),
+            "UPSTREAM_DETECTED_CLOSE_TYPE" => Command::DetectedClose(Side::Upstream),
+            "UPSTREAM_LOCAL_CLOSE_REASON" => Command::LocalCloseReason(Side::Upstream),
+            "LISTENER_NAME" => Command::ListenerName,
+            "ROUTE_RESOLUTION_COUNT" => Command::RouteLookups,
             "ROUTE_NAME" => Command::RouteName,
             "VIRTUAL_HOST_NAME" => Command::VirtualHostName,
             "FILTER_CHAIN_NAME" => Command::FilterChainName,
@@ -188,7 +212,7 @@ impl Spec<'_> {
             "LOCAL_REPLY_BODY" => Command::LocalReplyBody,
             "ENVIRONMENT" => Command::Environment(argument.unwrap_or_default().to_owned()),
             "SCHEME" => Command::Scheme,
-            name => return tls::command(name, time),
+            name => return wire::command(name).or_else(|| tls::command(name, time)),
         })
     }
 
@@ -271,17 +295,20 @@ fn between(argument: &str) -> Result<Command, String> {
 fn noted(name: &str, argument: &str) -> Result<Command, String> {
     let mut parts = argument.split(':').map(str::to_owned);
     let first = parts.next().unwrap_or_default();
-    if name == "FILTER_STATE" {
+    if let "FILTER_STATE" | "UPSTREAM_FILTER_STATE" = name {
         let form = match (parts.next().as_deref(), parts.next(), parts.next()) {
             (None | Some("TYPED"), None, _) => StateForm::Typed,
             (Some("PLAIN"), None, _) => StateForm::Plain,
             (Some("FIELD"), Some(field), None) if !field.is_empty() => StateForm::Field(field),
             _ => return Err(format!("`{argument}`: expected NAME, NAME:PLAIN, NAME:TYPED or NAME:FIELD:FIELD_NAME")),
         };
-        return match first.is_empty() {
-            true => Err(format!("`{argument}` names no object of the filter state")),
-            false => Ok(Command::FilterState { name: first, form }),
-        };
+        if first.is_empty() {
+            return Err(format!("`{argument}` names no object of the filter state"));
+        }
+        return Ok(match name {
+            "FILTER_STATE" => Command::FilterState { name: first, form },
+            _ => Command::SharedState { name: first, form },
+        });
     }
     let (of, namespace) = match (name, first.as_str()) {
         ("DYNAMIC_METADATA", _) => (MetadataOf::Stream, first),
@@ -291,9 +318,11 @@ fn noted(name: &str, argument: &str) -> Result<Command, String> {
         (_, "UPSTREAM_HOST") => (MetadataOf::Host, parts.next().unwrap_or_default()),
         (_, "DYNAMIC") => (MetadataOf::Stream, parts.next().unwrap_or_default()),
         (_, "ROUTE") => (MetadataOf::Route, parts.next().unwrap_or_default()),
+        (_, "LISTENER") => (MetadataOf::Listener, parts.next().unwrap_or_default()),
+        (_, "LISTENER_FILTER_CHAIN") => (MetadataOf::FilterChain, parts.next().unwrap_or_default()),
         (_, "VIRTUAL_HOST") => (MetadataOf::VirtualHost, parts.next().unwrap_or_default()),
         _ => {
-            let known = "DYNAMIC, ROUTE, VIRTUAL_HOST, CLUSTER or UPSTREAM_HOST";
+            let known = "DYNAMIC, ROUTE, VIRTUAL_HOST, CLUSTER, UPSTREAM_HOST, LISTENER or LISTENER_FILTER_CHAIN";
             return Err(format!("`{first}` has no metadata here: expected {known}"));
         }
     };
@@ -315,12 +344,15 @@ pub(super) fn takes_argument(name: &str) -> Argument {
         "REQ" | "REQUEST_HEADER" | "RESP" | "RESPONSE_HEADER" | "TRAILER" | "RESPONSE_TRAILER" | "ENVIRONMENT" => {
             Argument::Required
         }
-        "QUERY_PARAM" | "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" => Argument::Required,
+        "QUERY_PARAM" | "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" | "UPSTREAM_FILTER_STATE" => {
+            Argument::Required
+        }
         "CLUSTER_METADATA" | "UPSTREAM_METADATA" | "CEL" | "COALESCE" | "REQ_WITHOUT_QUERY" => Argument::Required,
         "UPSTREAM_HOST_NAME_WITHOUT_PORT" => Argument::None,
         name if name.ends_with("ATTEMPTED_WITHOUT_PORT") => Argument::None,
         "COMMON_DURATION" => Argument::Required,
-        "START_TIME" | "EMIT_TIME" | "PATH" | "QUERY_PARAMS" | "GRPC_STATUS" => Argument::Optional,
+        "START_TIME" | "EMIT_TIME" | "START_TIME_LOCAL" | "EMIT_TIME_LOCAL" | "PATH" | "QUERY_PARAMS"
+        | "GRPC_STATUS" => Argument::Optional,
         name if name.ends_with("_WITHOUT_PORT") => Argument::Optional,
         name if tls::is_time(name) => Argument::Optional,
         // An unknown name is reported as such, whatever argument it has.

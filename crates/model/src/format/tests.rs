@@ -1,6 +1,7 @@
 use super::names::names;
 use super::parse::{Argument, takes_argument};
 use super::*;
+use crate::Side;
 
 #[test]
 fn text_and_commands_alternate() {
@@ -74,6 +75,11 @@ fn moments_paths_and_networks_are_read_or_refused_by_name() {
         ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(16)%", Command::DownstreamRemoteAddress(AddressPart::Network(16))),
         ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT()%", Command::DownstreamRemoteAddress(AddressPart::WithoutPort)),
         ("%QUERY_PARAMS(DECODED)%", Command::QueryParameters),
+        ("%START_TIME_LOCAL(%z)%", Command::StartTime(TimeFormat::Local("%z".into()))),
+        (
+            "%UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT%",
+            Command::Wire(WireBytes { side: Side::Upstream, way: Way::Sent, part: WirePart::PlainHead }),
+        ),
     ] {
         assert_eq!(command(text), wanted, "{text}");
     }
@@ -88,7 +94,7 @@ fn moments_paths_and_networks_are_read_or_refused_by_name() {
         ("%UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT(129)%", "`129`"),
         ("%QUERY_PARAMS(X)%", "ORIG or DECODED"),
         ("%SECRET(a)%", "never shown"),
-        ("%DOWNSTREAM_WIRE_BYTES_SENT%", "on the wire"),
+        ("%DOWNSTREAM_WIRE_BYTES_LOST%", "no command known"),
     ] {
         let error = Format::parse(text).unwrap_err();
         assert!(error.message.contains(said), "{text}: {error}");
@@ -111,6 +117,8 @@ fn what_was_noted_is_named_from_the_outside_in() {
         ("%DYNAMIC_METADATA(a.b:k:sub)%", metadata(MetadataOf::Stream, "a.b", &["k", "sub"])),
         ("%METADATA(DYNAMIC:a:k)%", metadata(MetadataOf::Stream, "a", &["k"])),
         ("%METADATA(ROUTE:a:k)%", metadata(MetadataOf::Route, "a", &["k"])),
+        ("%METADATA(LISTENER:a:k)%", metadata(MetadataOf::Listener, "a", &["k"])),
+        ("%METADATA(LISTENER_FILTER_CHAIN:a)%", metadata(MetadataOf::FilterChain, "a", &[])),
         ("%METADATA(VIRTUAL_HOST:a)%", metadata(MetadataOf::VirtualHost, "a", &[])),
     ] {
         assert_eq!(command(text), (wanted, None), "{text}");
@@ -120,6 +128,7 @@ fn what_was_noted_is_named_from_the_outside_in() {
     for (text, wanted) in [
         ("%FILTER_STATE(x.y)%", state(StateForm::Typed)),
         ("%FILTER_STATE(x.y:TYPED)%", state(StateForm::Typed)),
+        ("%UPSTREAM_FILTER_STATE(x:PLAIN)%", Command::SharedState { name: "x".into(), form: StateForm::Plain }),
         ("%FILTER_STATE(x.y:PLAIN):7%", state(StateForm::Plain)),
         ("%FILTER_STATE(x.y:FIELD:f)%", state(StateForm::Field("f".into()))),
     ] {

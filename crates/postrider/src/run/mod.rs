@@ -54,7 +54,10 @@ const CERTIFICATES_TOLD: Duration = Duration::from_secs(86_400);
 pub fn run(options: RunOptions) -> ExitCode {
     // While there is one thread.
     #[cfg(feature = "golang")]
-    postrider_filter_golang::settle_processors(options.workers.get());
+    {
+        postrider_filter_golang::settle_checks();
+        postrider_filter_golang::settle_processors(options.workers.get());
+    }
     outcome(&options).into()
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use postrider_admin::{
     ClusterStatus, Control, Drain, EndpointStatus, HealthFlag, History, HistoryEntry, ListenerStatus, PluginStatus,
@@ -10,6 +10,7 @@ use postrider_admin::{
 };
 use postrider_config_envoy::Dump;
 use postrider_model::{EndpointHealth, Snapshot, StatsRules};
+use postrider_telemetry::intervals::{Interval, Intervals};
 use postrider_telemetry::{KnownScope, Registry};
 use postrider_worker::{Fleet, HostReport, Report};
 use serde_json::{Value, json};
@@ -28,12 +29,16 @@ pub enum Order {
     FailHealth(bool),
 }
 
+/// How long an interval of statistics lasts unless the configuration says otherwise.
+const INTERVAL: Duration = Duration::from_secs(5);
+
 /// Shared by the main loop and the admin's thread.
 pub struct State {
     pub fleet: Arc<Fleet>,
     pub registry: Registry,
     pub history: History,
     pub sinks: super::sinks::Sinks,
+    intervals: Intervals,
     started: SystemTime,
     command_line: Value,
     phase: AtomicU8,
@@ -58,6 +63,7 @@ impl State {
             registry,
             history: History::default(),
             sinks: super::sinks::Sinks::default(),
+            intervals: Intervals::default(),
             started: SystemTime::now(),
             command_line,
             phase: AtomicU8::new(ServerState::PreInitializing as u8),
@@ -183,6 +189,12 @@ impl Control for State {
 
     fn asked_for_statistics(&self) {
         self.sinks.asked();
+    }
+
+    fn interval(&self) -> Option<Arc<Interval>> {
+        let period = self.stats_rules().and_then(|rules| rules.interval).unwrap_or(INTERVAL);
+        let registry = self.registry.clone();
+        self.intervals.ask(period, move || registry.read(&[]))
     }
 
     fn known_scopes(&self) -> Vec<KnownScope> {

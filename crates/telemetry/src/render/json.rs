@@ -1,12 +1,13 @@
 //! Envoy's `/stats?format=json`.
 
-use super::text::Walk;
+use super::series::At;
+use super::text::{Walk, shown};
 use super::{CHUNK_BYTES, HistogramText, Query};
 use crate::json;
 use crate::stats::{Distribution, QUANTILES, ScopeValues};
 use std::io::Write;
 
-/// Streams `values` as one JSON object `{"stats":[…]}`, histograms last. An interval is `null`: none is kept.
+/// Streams `values` as one JSON object `{"stats":[…]}`, histograms last. Quantiles of an interval without values are `null`.
 pub fn json(values: Vec<ScopeValues>, query: Query) -> impl Iterator<Item = Vec<u8>> + Send {
     Json { walk: Walk::new(values, query), name: String::new(), state: State::Start }
 }
@@ -70,7 +71,7 @@ impl Iterator for Json {
                 }
                 out.extend_from_slice(b"{\"name\":");
                 json::write_string(self.name.as_bytes(), &mut out);
-                self.write_histogram(self.walk.scopes.histogram(at), &mut out);
+                self.write_histogram(at, &mut out);
             }
         }
         Some(out)
@@ -100,52 +101,66 @@ impl Json {
     }
 
     /// What follows the name of a histogram.
-    fn write_histogram(&self, recorded: Option<&Distribution>, out: &mut Vec<u8>) {
+    fn write_histogram(&self, at: At, out: &mut Vec<u8>) {
+        let recorded = self.walk.scopes.histogram(at);
+        let new = self.walk.scopes.within(self.walk.query.interval.as_deref(), at);
         let query = &self.walk.query;
         match query.histograms {
-            HistogramText::Summary => write_quantiles("values", recorded, out),
+            HistogramText::Summary => write_quantiles("values", recorded, new, out),
             HistogramText::Detailed => {
-                write_details(recorded, out);
-                write_quantiles("percentiles", recorded, out);
+                write_details(recorded, new, out);
+                write_quantiles("percentiles", recorded, new, out);
             }
-            style => query.with_bounds(&self.name, |bounds| write_buckets(recorded, style, bounds, out)),
+            style => query.with_bounds(&self.name, |bounds| write_buckets(recorded, new, (style, bounds), out)),
         }
         out.push(b'}');
     }
 }
 
-fn write_quantiles(name: &str, recorded: Option<&Distribution>, out: &mut Vec<u8>) {
+fn write_quantiles(name: &str, recorded: Option<&Distribution>, new: Option<&Distribution>, out: &mut Vec<u8>) {
     let _ = write!(out, ",\"{name}\":[");
     for (at, (quantile, _)) in QUANTILES.iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        let _ = match recorded {
-            Some(recorded) => write!(out, "{{\"cumulative\":{},\"interval\":null}}", recorded.quantile(*quantile)),
-            None => write!(out, "{{\"cumulative\":null,\"interval\":null}}"),
-        };
+        let comma = if at == 0 { "" } else { "," };
+        let _ = write!(out, "{comma}{{\"cumulative\":");
+        write_quantile(recorded, *quantile, out);
+        out.extend_from_slice(b",\"interval\":");
+        write_quantile(new, *quantile, out);
+        out.push(b'}');
     }
     out.push(b']');
 }
 
-fn write_buckets(recorded: Option<&Distribution>, style: HistogramText, bounds: &[f64], out: &mut Vec<u8>) {
+fn write_quantile(recorded: Option<&Distribution>, quantile: f64, out: &mut Vec<u8>) {
+    let _ = match recorded.filter(|recorded| recorded.count() > 0) {
+        Some(recorded) => write!(out, "{}", recorded.quantile(quantile)),
+        None => write!(out, "null"),
+    };
+}
+
+fn write_buckets(
+    recorded: Option<&Distribution>,
+    new: Option<&Distribution>,
+    (style, bounds): (HistogramText, &[f64]),
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(b",\"buckets\":[");
-    let mut before = 0;
+    let mut before = [0, 0];
     for (at, bound) in bounds.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
-        let upto = recorded.map_or(0, |recorded| recorded.at_most(*bound));
-        let n = if style == HistogramText::Disjoint { upto - before } else { upto };
-        before = upto;
-        let _ = write!(out, "{comma}{{\"upper_bound\":{bound},\"interval\":{n},\"cumulative\":{n}}}");
+        let upto = [new, recorded].map(|all| all.map_or(0, |all| all.at_most(*bound)));
+        let [new, all] = shown(style, upto, &mut before);
+        let _ = write!(out, "{comma}{{\"upper_bound\":{bound},\"interval\":{new},\"cumulative\":{all}}}");
     }
     out.push(b']');
 }
 
-fn write_details(recorded: Option<&Distribution>, out: &mut Vec<u8>) {
-    out.extend_from_slice(b",\"totals\":[");
-    for (at, (low, width, count)) in recorded.iter().flat_map(|recorded| recorded.buckets()).enumerate() {
-        let comma = if at == 0 { "" } else { "," };
-        let _ = write!(out, "{comma}{{\"lower_bound\":{low},\"width\":{width},\"count\":{count}}}");
+fn write_details(recorded: Option<&Distribution>, new: Option<&Distribution>, out: &mut Vec<u8>) {
+    for (name, all) in [("totals", recorded), ("intervals", new)] {
+        let _ = write!(out, ",\"{name}\":[");
+        for (at, (low, width, count)) in all.iter().flat_map(|all| all.buckets()).enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            let _ = write!(out, "{comma}{{\"lower_bound\":{low},\"width\":{width},\"count\":{count}}}");
+        }
+        out.push(b']');
     }
-    out.extend_from_slice(b"],\"intervals\":[]");
 }

@@ -18,6 +18,7 @@ pub use prometheus::{PrometheusForm, prometheus};
 pub use tagger::{DefaultTags, Find, TagRule, TagValue, Tagged, Tagger};
 pub use text::text;
 
+use crate::intervals::Interval;
 use crate::stats::DEFAULT_BOUNDS;
 use std::sync::Arc;
 
@@ -43,6 +44,8 @@ pub struct Query {
     pub summaries: bool,
     /// All histograms have the default buckets when there is none.
     pub bounds: Option<BoundsOf>,
+    /// What came within the last interval; nothing is known of it when there is none.
+    pub interval: Option<Arc<Interval>>,
 }
 
 impl Query {
@@ -69,8 +72,7 @@ pub enum Kinds {
     TextReadouts,
 }
 
-/// How text and JSON show a histogram, as in Envoy's `histogram_buckets=`. Envoy prints the last interval beside the total; we keep
-/// no intervals, so a summary prints `nan` for it, buckets print the total in both places, and details have an empty list.
+/// How text and JSON show a histogram, as in Envoy's `histogram_buckets=`: the last interval beside the total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HistogramText {
     /// Quantiles.

@@ -1,6 +1,7 @@
 //! The series of a list of scopes, in the order in which Envoy prints them.
 
 use super::{Kinds, Query};
+use crate::intervals::Interval;
 use crate::stats::{Distribution, Kind, ScopeValues};
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -95,6 +96,14 @@ impl Scopes {
     pub(super) fn histogram(&self, (scope, series): At) -> Option<&Distribution> {
         match series {
             Series::Histogram(at) => self.scopes[scope as usize].values.histogram(at as usize),
+            _ => None,
+        }
+    }
+
+    /// What it got within an interval.
+    pub(super) fn within<'i>(&self, interval: Option<&'i Interval>, (scope, series): At) -> Option<&'i Distribution> {
+        match series {
+            Series::Histogram(at) => interval?.of(&self.scopes[scope as usize].values, at as usize),
             _ => None,
         }
     }

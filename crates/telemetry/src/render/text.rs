@@ -70,16 +70,17 @@ impl Iterator for Text {
                 out.extend_from_slice(b": ");
                 if group.histograms {
                     let (query, recorded) = (&self.walk.query, self.walk.scopes.histogram(at));
+                    let new = self.walk.scopes.within(query.interval.as_deref(), at);
                     match (recorded, query.histograms) {
                         (None, _) => out.extend_from_slice(b"No recorded values"),
-                        (Some(recorded), HistogramText::Summary) => write_quantiles(recorded, &mut out),
+                        (Some(recorded), HistogramText::Summary) => write_quantiles(recorded, new, &mut out),
                         (Some(recorded), HistogramText::Detailed) => {
                             // The name has a line of its own.
                             out.pop();
-                            write_details(recorded, &mut out);
+                            write_details(recorded, new, &mut out);
                         }
                         (Some(recorded), style) => query.with_bounds(&self.name, |bounds| {
-                            write_buckets(recorded, style, bounds, &mut out);
+                            write_buckets(recorded, new, (style, bounds), &mut out);
                         }),
                     }
                 } else {
@@ -93,31 +94,54 @@ impl Iterator for Text {
     }
 }
 
-fn write_quantiles(recorded: &Distribution, out: &mut Vec<u8>) {
+fn write_quantiles(recorded: &Distribution, new: Option<&Distribution>, out: &mut Vec<u8>) {
     for (at, (quantile, label)) in QUANTILES.iter().enumerate() {
         let space = if at == 0 { "" } else { " " };
-        let _ = write!(out, "{space}P{label}(nan,{})", recorded.quantile(*quantile));
+        let total = recorded.quantile(*quantile);
+        let _ = match new.filter(|new| new.count() > 0) {
+            Some(new) => write!(out, "{space}P{label}({},{total})", new.quantile(*quantile)),
+            None => write!(out, "{space}P{label}(nan,{total})"),
+        };
     }
 }
 
-fn write_details(recorded: &Distribution, out: &mut Vec<u8>) {
+fn write_details(recorded: &Distribution, new: Option<&Distribution>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\n  totals=");
+    write_all(recorded, out);
+    out.extend_from_slice(b"\n  intervals=");
+    new.into_iter().for_each(|new| write_all(new, out));
+    out.extend_from_slice(b"\n  summary=");
+    write_quantiles(recorded, new, out);
+}
+
+fn write_all(recorded: &Distribution, out: &mut Vec<u8>) {
     for (at, (low, width, count)) in recorded.buckets().enumerate() {
         let comma = if at == 0 { "" } else { ", " };
         let _ = write!(out, "{comma}{low},{width}:{count}");
     }
-    out.extend_from_slice(b"\n  intervals=\n  summary=");
-    write_quantiles(recorded, out);
 }
 
-fn write_buckets(recorded: &Distribution, style: HistogramText, bounds: &[f64], out: &mut Vec<u8>) {
-    let mut before = 0;
+fn write_buckets(
+    recorded: &Distribution,
+    new: Option<&Distribution>,
+    (style, bounds): (HistogramText, &[f64]),
+    out: &mut Vec<u8>,
+) {
+    let mut before = [0, 0];
     for (at, bound) in bounds.iter().enumerate() {
         let space = if at == 0 { "" } else { " " };
-        let upto = recorded.at_most(*bound);
-        let n = if style == HistogramText::Disjoint { upto - before } else { upto };
-        before = upto;
+        let upto = [new.map_or(0, |new| new.at_most(*bound)), recorded.at_most(*bound)];
+        let [new, all] = shown(style, upto, &mut before);
         // Six digits are what Envoy gives a bound here.
-        let _ = write!(out, "{space}B{}({n},{n})", general(*bound, 6));
+        let _ = write!(out, "{space}B{}({new},{all})", general(*bound, 6));
+    }
+}
+
+/// The counts of a bucket, up to whose bound there are so many.
+pub(super) fn shown(style: HistogramText, upto: [u64; 2], before: &mut [u64; 2]) -> [u64; 2] {
+    let [new, all] = std::mem::replace(before, upto);
+    match style {
+        HistogramText::Disjoint => [upto[0] - new, upto[1] - all],
+        _ => upto,
     }
 }

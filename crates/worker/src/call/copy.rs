@@ -163,7 +163,7 @@ impl CopyRecord {
                 reply_body: &[],
                 http: true,
                 now: self.worker.clock.wall(now),
-                upstream: OfUpstream { cluster: Some(&self.cluster), tried: &[] },
+                upstream: OfUpstream { cluster: Some(&self.cluster), tried: &[], tried_on: &[] },
             });
         });
     }

@@ -83,9 +83,11 @@ impl Cluster {
                 // A connection is never shared here: there is nothing to wait for.
                 return Err(NoConnection::Overflow);
             };
-            if party.is_some()
-                && let Some(idle) = host.take_oldest_idle()
-            {
+            let useless = match party {
+                Some(_) => host.take_oldest_idle(),
+                None => host.take_idle_that(|upstream| upstream.party.is_some()),
+            };
+            if let Some(idle) = useless {
                 // It serves others only, and may do so for long: it gives way.
                 drop(idle);
                 continue;

@@ -106,7 +106,17 @@ impl Cluster {
             Address::Unix { .. } => None,
         };
         let request_host = party.and_then(|party| party.host.as_deref());
-        let target = Target { alpn, endpoint_host: endpoint, request_host, local: ip(socket.local()), remote };
+        let wishes = party.map(|party| &party.wishes);
+        let offered: Vec<&[u8]> = wishes.iter().flat_map(|it| &it.protocols).map(|it| it.as_bytes()).collect();
+        let target = Target {
+            alpn: if offered.is_empty() { alpn } else { Some(&offered) },
+            endpoint_host: endpoint,
+            request_host,
+            server_name: wishes.and_then(|wishes| wishes.server_name.as_deref()),
+            alt_names: wishes.map(|wishes| wishes.alt_names.as_slice()).unwrap_or_default(),
+            local: ip(socket.local()),
+            remote,
+        };
         let session = tls.connection(&target).map_err(std::io::Error::other)?;
         let mut stream = Box::new(TlsStream::new(socket, session, Vec::new()));
         match std::future::poll_fn(|cx| stream.poll_handshake(cx)).await {

@@ -37,6 +37,22 @@ impl Cluster {
             return self.checkout_for(host, now, party);
         }
         while let Some(mut upstream) = host.take_idle() {
+            if upstream.party.is_some() {
+                return self.checkout_for_all(host, now, upstream);
+            }
+            if upstream.is_usable(&self.plan, now) {
+                return Some(upstream);
+            }
+        }
+        None
+    }
+
+    /// The same where the last one, which is out of the pool already, serves some only.
+    #[cold]
+    #[inline(never)]
+    fn checkout_for_all(&self, host: &Rc<Host>, now: Moment, last: Box<Upstream>) -> Option<Box<Upstream>> {
+        drop(host.put_idle(last));
+        while let Some(mut upstream) = host.take_idle_that(|upstream| upstream.party.is_none()) {
             if upstream.is_usable(&self.plan, now) {
                 return Some(upstream);
             }

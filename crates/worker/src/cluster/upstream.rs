@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::task::{Context, Waker};
 
 use postrider_filter_api::{ConnectTimes, Moment, TlsSession};
 use postrider_telemetry::Block;
@@ -135,7 +134,7 @@ impl Upstream {
             return false;
         }
         // Ready to read means closed, or bytes that nobody asked for; either ends it.
-        let quiet = self.io.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending();
+        let quiet = self.io.is_quiet();
         self.account.ended_by_peer.set(!quiet);
         quiet
     }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use postrider_filter_api::StreamInfo;
+use postrider_filter_api::{ObjectKind, StreamInfo, field_of};
 use postrider_model::{Metadata, MetadataOf, StateForm, Value};
 use postrider_telemetry::json;
 
@@ -40,15 +40,23 @@ fn find<T>(
     found: impl FnOnce(&Value) -> T,
 ) -> Option<T> {
     let (info, route) = (context.info, context.route);
-    let of_host;
+    let of_other;
     let all: &Metadata = match of {
         MetadataOf::Stream => &info.metadata,
         MetadataOf::Route => &route?.metadata,
         MetadataOf::VirtualHost => &route?.virtual_host_metadata,
         MetadataOf::Cluster => context.upstream.cluster_metadata()?,
         MetadataOf::Host => {
-            of_host = context.upstream.host_metadata(info.upstream_remote.as_deref()?)?;
-            &of_host
+            of_other = context.upstream.host_metadata(info.upstream_remote.as_deref()?)?;
+            &of_other
+        }
+        MetadataOf::Listener => {
+            of_other = info.surroundings.as_ref()?.listener_metadata()?;
+            &of_other
+        }
+        MetadataOf::FilterChain => {
+            of_other = info.surroundings.as_ref()?.chain_metadata()?;
+            &of_other
         }
     };
     path.iter().try_fold(all.namespace(namespace)?, |value, key| field(value, key)).map(found)
@@ -60,11 +68,37 @@ pub(super) fn state(name: &str, form: &StateForm, info: &StreamInfo, out: &mut V
     match form {
         StateForm::Plain => plain(value, out),
         StateForm::Typed => {
-            write(value, out);
+            match ObjectKind::of(name) {
+                None
+                | Some(
+                    ObjectKind::Text
+                    | ObjectKind::HashableText
+                    | ObjectKind::Bool
+                    | ObjectKind::Number
+                    | ObjectKind::Switch,
+                ) => write(value, out),
+                // JSON has such numbers as texts.
+                Some(ObjectKind::Milliseconds) => {
+                    out.push(b'"');
+                    write(value, out);
+                    out.push(b'"');
+                }
+                // There is no message for the others.
+                Some(_) => return None,
+            }
             Some(())
         }
-        StateForm::Field(name) => plain(field(value, name)?, out),
+        StateForm::Field(part) => match field(value, part) {
+            Some(value) => plain(value, out),
+            None => plain(&field_of(name, value, part)?, out),
+        },
     }
+}
+
+/// The same of one that is shared with the connection to the upstream, once there is one.
+pub(super) fn shared_state(name: &str, form: &StateForm, info: &StreamInfo, out: &mut Vec<u8>) -> Option<()> {
+    let is_shared = info.upstream_objects.as_ref()?.shared.iter().any(|shared| shared == name);
+    (is_shared && info.upstream_connection_id != 0).then(|| state(name, form, info, out)).flatten()
 }
 
 fn field<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {

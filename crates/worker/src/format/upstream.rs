@@ -8,6 +8,7 @@ use std::sync::Arc;
 use postrider_http::split_port;
 use postrider_model::{Endpoint, Metadata};
 
+use super::number;
 use crate::cluster::{Cluster, Host};
 
 /// Where a request goes.
@@ -16,6 +17,8 @@ pub(crate) struct OfUpstream<'a> {
     pub(crate) cluster: Option<&'a Cluster>,
     /// Hosts that it was sent to before.
     pub(crate) tried: &'a [Rc<Host>],
+    /// Connections that it was sent on before, each once.
+    pub(crate) tried_on: &'a [u64],
 }
 
 impl<'a> OfUpstream<'a> {
@@ -49,6 +52,18 @@ impl<'a> OfUpstream<'a> {
             out.push(b',');
         }
         if names { self.name(last, port, out) } else { part(last, port, out) }
+    }
+
+    /// All connections, in the order in which they were used; the last has this number, 0 for none.
+    pub(super) fn connections(&self, last: u64, out: &mut Vec<u8>) -> Option<()> {
+        let before = self.tried_on.iter().copied().filter(|id| *id != last);
+        for (index, id) in before.chain((last != 0).then_some(last)).enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            number(id, out);
+        }
+        (last != 0 || !self.tried_on.is_empty()).then_some(())
     }
 
     pub(super) fn host_metadata(&self, address: &str) -> Option<Arc<Metadata>> {

@@ -14,6 +14,7 @@ use postrider_model::UpstreamOptions;
 use postrider_telemetry::stats::sets::cluster as stat;
 
 use super::keepalive::Keepalive;
+use super::meter::{ConnectionMeter, Taps};
 use super::stream::Stream;
 use super::wire::Wire;
 use super::{FRAME_BYTES, SEND_BUFFER};
@@ -42,6 +43,8 @@ pub(crate) struct Client {
     ping_after: Option<Duration>,
     ask_peer: Rc<Cell<bool>>,
     max_requests: Option<u32>,
+    /// Where a log told what streams take when it was made.
+    meter: Option<ConnectionMeter>,
 }
 
 /// The connections of one cluster, by host.
@@ -122,7 +125,8 @@ impl Client {
         cluster: &Rc<Cluster>,
         party: Option<Rc<Party>>,
     ) -> Result<Rc<Client>, h2::Error> {
-        let wire = Wire::new(io, Vec::new(), None);
+        let meter = account.worker.meters.get().then(ConnectionMeter::default);
+        let wire = Wire::new(io, Vec::new(), None, meter.clone().map(Taps::of_client));
         let mut builder = builder(options);
         if options.http2.allow_connect {
             builder.initial_max_send_streams(UNSAID_STREAMS);
@@ -139,8 +143,19 @@ impl Client {
         let idle_since = Cell::new(account.worker.clock.now());
         let max_requests = options.max_requests_per_connection;
         let closed = Cell::new(false);
-        let client =
-            Rc::new(Client { id, party, account, send, most, closed, idle_since, ping_after, ask_peer, max_requests });
+        let client = Rc::new(Client {
+            id,
+            party,
+            account,
+            send,
+            most,
+            closed,
+            idle_since,
+            ping_after,
+            ask_peer,
+            max_requests,
+            meter,
+        });
         let (of_task, cluster) = (Rc::downgrade(&client), Rc::downgrade(cluster));
         tokio::task::spawn_local(async move {
             std::future::poll_fn(|cx| {
@@ -186,7 +201,7 @@ impl Client {
             }
             self.idle_since.set(now);
         }
-        Stream::to_upstream(self.send.clone())
+        Stream::to_upstream(self.send.clone(), self.meter.clone())
     }
 }
 
@@ -219,7 +234,7 @@ pub(crate) async fn begin(
     io: Io,
     options: &UpstreamOptions,
 ) -> Result<(SendRequest<Bytes>, impl Future<Output = ()> + use<>), h2::Error> {
-    let wire = Wire::new(io, Vec::new(), None);
+    let wire = Wire::new(io, Vec::new(), None, None);
     let (send, mut connection) = builder(options).handshake::<_, Bytes>(wire.clone()).await?;
     let driver = std::future::poll_fn(move |cx| {
         let polled = Pin::new(&mut connection).poll(cx);

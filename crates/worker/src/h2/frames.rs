@@ -1,17 +1,7 @@
 //! What a client's frames are, beside what the `h2` crate makes of them: a budget for those that ask for work and carry
 //! nothing (CVE-2019-9512 to 9518, CVE-2023-44487).
 
-/// A frame's head (RFC 9113 section 4.1).
-const HEAD: usize = 9;
-
-/// The preface is no frame (RFC 9113 section 3.4).
-const PREFACE: usize = 24;
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const CONTINUATION: u8 = 9;
-const END_HEADERS: u8 = 4;
+use super::heads::{CONTINUATION, DATA, END_HEADERS, HEADERS, Head, Heads, RST_STREAM};
 
 /// Control frames that a client may send before it has sent or received anything, and for each second, for each frame
 /// with a head or a body, and for so many bytes that it received: window updates follow what was received.
@@ -26,13 +16,14 @@ const FREE_RESETS: u64 = 500;
 /// Follows a connection's bytes.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// Bytes of the preface or of a frame's body that are still to come.
-    skip: usize,
-    head: [u8; HEAD],
-    /// So much of the head is there.
-    held: usize,
+    heads: Heads,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
     /// A header block has begun and not ended.
-    pub(super) in_head: bool,
+    in_head: bool,
     control: u64,
     carrying: u64,
     streams: u64,
@@ -41,52 +32,39 @@ pub(super) struct Frames {
 
 impl Default for Frames {
     fn default() -> Self {
-        Frames {
-            skip: PREFACE,
-            head: [0; HEAD],
-            held: 0,
-            in_head: false,
-            control: 0,
-            carrying: 0,
-            streams: 0,
-            resets: 0,
-        }
+        Frames { heads: Heads::of_client(), counts: Counts::default() }
     }
 }
 
 impl Frames {
-    pub(super) fn feed(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = bytes.get(skipped..).unwrap_or_default();
-            let wanted = (HEAD - self.held).min(bytes.len());
-            let (head, rest) = bytes.split_at(wanted);
-            for (to, from) in self.head.iter_mut().skip(self.held).zip(head) {
-                *to = *from;
-            }
-            self.held += wanted;
-            bytes = rest;
-            if self.held == HEAD {
-                self.held = 0;
-                self.count();
-            }
-        }
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        self.heads.feed(bytes, |head| self.counts.count(head));
     }
 
-    fn count(&mut self) {
-        let [a, b, c, kind, flags, ..] = self.head;
-        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        self.skip = length;
-        match kind {
+    /// A header block has begun and not ended.
+    pub(super) fn in_head(&self) -> bool {
+        self.counts.in_head
+    }
+
+    /// The client asks for more than it is worth. `seconds` and `sent` are the connection's age and what it was sent.
+    pub(super) fn is_abuse(&self, seconds: u64, sent: u64) -> bool {
+        let Counts { control, carrying, streams, resets, .. } = self.counts;
+        let credit = FREE + PER_SECOND * seconds + PER_FRAME * carrying + sent / BYTES_PER_UPDATE;
+        control > credit || resets > FREE_RESETS && resets * 2 > streams
+    }
+}
+
+impl Counts {
+    fn count(&mut self, head: Head) {
+        match head.kind {
             HEADERS | CONTINUATION => {
-                self.streams += u64::from(kind == HEADERS);
-                self.carrying += u64::from(kind == HEADERS);
+                self.streams += u64::from(head.kind == HEADERS);
+                self.carrying += u64::from(head.kind == HEADERS);
                 // Empty pieces of a head are as good as none.
-                self.control += u64::from(kind == CONTINUATION);
-                self.in_head = flags & END_HEADERS == 0;
+                self.control += u64::from(head.kind == CONTINUATION);
+                self.in_head = head.flags & END_HEADERS == 0;
             }
-            DATA if length > 0 => self.carrying += 1,
+            DATA if head.length > 0 => self.carrying += 1,
             RST_STREAM => {
                 self.resets += 1;
                 self.control += 1;
@@ -94,17 +72,14 @@ impl Frames {
             _ => self.control += 1,
         }
     }
-
-    /// The client asks for more than it is worth. `seconds` and `sent` are the connection's age and what it was sent.
-    pub(super) fn is_abuse(&self, seconds: u64, sent: u64) -> bool {
-        let credit = FREE + PER_SECOND * seconds + PER_FRAME * self.carrying + sent / BYTES_PER_UPDATE;
-        self.control > credit || self.resets > FREE_RESETS && self.resets * 2 > self.streams
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::heads::PREFACE;
     use super::*;
+
+    const HEAD: usize = 9;
 
     fn frame(kind: u8, flags: u8, length: u8) -> Vec<u8> {
         let mut frame = vec![0, 0, length, kind, flags, 0, 0, 0, 1];
@@ -124,12 +99,16 @@ mod tests {
             let mut frames = Frames::default();
             frames.feed(&bytes[..cut]);
             frames.feed(&bytes[cut..]);
-            assert_eq!((frames.carrying, frames.streams, frames.control), (2, 1, 3), "cut at {cut}");
-            assert!(!frames.in_head);
+            assert_eq!(
+                (frames.counts.carrying, frames.counts.streams, frames.counts.control),
+                (2, 1, 3),
+                "cut at {cut}"
+            );
+            assert!(!frames.in_head());
         }
         let mut frames = Frames::default();
         frames.feed(&bytes[..PREFACE + HEAD + 3]);
-        assert!(frames.in_head, "the block goes on in another frame");
+        assert!(frames.in_head(), "the block goes on in another frame");
     }
 
     #[test]

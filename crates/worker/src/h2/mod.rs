@@ -12,8 +12,10 @@
 mod client;
 mod fields;
 mod frames;
+mod heads;
 mod keepalive;
 mod lane;
+mod meter;
 mod server;
 mod stream;
 mod text;

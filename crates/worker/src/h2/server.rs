@@ -22,6 +22,7 @@ use postrider_telemetry::stats::sets::{http as stat, http2};
 use super::frames::Frames;
 use super::keepalive::Keepalive;
 use super::lane;
+use super::meter::{ConnectionMeter, StreamMeter, Taps};
 use super::stream::Stream;
 use super::text;
 use super::wire::Wire;
@@ -60,6 +61,8 @@ struct Shared {
     noted: Option<Rc<Noted>>,
     requests: Cell<u32>,
     active: Cell<usize>,
+    /// Where a log tells what streams take.
+    meter: Option<ConnectionMeter>,
 }
 
 /// Serves one client until either side has enough.
@@ -68,13 +71,28 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     let Handler::Http(http) = &of_chain.handler else { return };
     let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted } = arrival;
     let (requests, active) = (Cell::new(0), Cell::new(0));
-    let shared =
-        Shared { worker, chain, local, redirected, remote, direct_remote, tls, id, record, noted, requests, active };
+    let meter = http.meters.then(ConnectionMeter::default);
+    let shared = Shared {
+        worker,
+        chain,
+        local,
+        redirected,
+        remote,
+        direct_remote,
+        tls,
+        id,
+        record,
+        noted,
+        requests,
+        active,
+        meter,
+    };
     let shared = Rc::new(shared);
     let stats = &http.stats;
     stats.inc(stat::DOWNSTREAM_CX_HTTP2_TOTAL);
     stats.gauge_inc(stat::DOWNSTREAM_CX_HTTP2_ACTIVE);
-    let wire = Wire::new(io, ahead.bytes().to_vec(), Some(Frames::default()));
+    let taps = shared.meter.clone().map(Taps::of_server);
+    let wire = Wire::new(io, ahead.bytes().to_vec(), Some(Frames::default()), taps);
     let accepted = shared.worker.clock.now();
     // Whatever broke, the client knows it or is gone.
     let _ = run(&shared, http, &wire, accepted).await;
@@ -302,13 +320,14 @@ pub(super) async fn answer(job: Job) {
     head.clear();
     let random = || shared.worker.random.next();
     let read = text::write_request(&parts, recv.is_end_stream(), random, &mut head);
+    let meter = shared.meter.as_ref().map(|of| StreamMeter::of_request(of, recv.stream_id().as_u32(), &parts));
     drop(parts);
     if read.is_err() {
         // Something that is complete is to be read, and refused.
         head.clear();
         head.extend_from_slice(b"\r\n\r\n?\r\n\r\n");
     }
-    let io = Io::Http2(Box::new(Stream::of_client(recv, respond, read)));
+    let io = Io::Http2(Box::new(Stream::of_client(recv, respond, read, meter)));
     let Shared { local, redirected, remote, direct_remote, id, .. } = *shared;
     let (tls, record, number) = (shared.tls.clone(), shared.record.clone(), shared.requests.get());
     let noted = shared.noted.clone();

@@ -9,9 +9,11 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::HeaderMap;
+use postrider_filter_api::Meter;
 use postrider_http::{BodyFraming, FieldLine, Fields, HeaderId, Method, Reject, RequestHead, ResponseHead};
 
 use super::fields;
+use super::meter::{ConnectionMeter, StreamMeter};
 use super::text::{self, Question, Reading};
 
 /// The most that one write hands to the `h2` crate, and the least room in which a chunk is worth its frame.
@@ -44,12 +46,20 @@ pub(crate) struct Stream {
     promised: Option<u64>,
     /// Nothing more may be written.
     finished: bool,
+    /// Where a log tells what the stream takes.
+    meter: Option<Box<StreamMeter>>,
 }
 
 /// Who is at the other end, and how its message or ours begins.
 enum Peer {
     Client(SendResponse<Bytes>),
-    Upstream { connection: SendRequest<Bytes>, answer: Option<ResponseFuture>, asked: Asked },
+    Upstream {
+        connection: SendRequest<Bytes>,
+        answer: Option<ResponseFuture>,
+        asked: Asked,
+        /// As [`Stream::meter`], before there is a stream.
+        metered: Option<ConnectionMeter>,
+    },
 }
 
 /// See [`Question`].
@@ -68,10 +78,16 @@ impl std::fmt::Debug for Stream {
 
 impl Stream {
     /// A client's request, whose head was read.
-    pub(super) fn of_client(recv: RecvStream, respond: SendResponse<Bytes>, read: Result<Reading, Reject>) -> Stream {
+    pub(super) fn of_client(
+        recv: RecvStream,
+        respond: SendResponse<Bytes>,
+        read: Result<Reading, Reject>,
+        meter: Option<StreamMeter>,
+    ) -> Stream {
+        let meter = meter.map(Box::new);
         let ended = recv.is_end_stream();
         let (reading, refused) = (read.unwrap_or(Reading::Plain), read.err());
-        Stream { recv: Some(recv), reading, refused, ended, ..Stream::new(Peer::Client(respond)) }
+        Stream { recv: Some(recv), reading, refused, ended, meter, ..Stream::new(Peer::Client(respond)) }
     }
 
     /// Why the request is refused although its head could be read.
@@ -80,8 +96,21 @@ impl Stream {
     }
 
     /// For one request on `connection`.
-    pub(crate) fn to_upstream(connection: SendRequest<Bytes>) -> Stream {
-        Stream::new(Peer::Upstream { connection, answer: None, asked: Asked::Usual })
+    pub(crate) fn to_upstream(connection: SendRequest<Bytes>, metered: Option<ConnectionMeter>) -> Stream {
+        Stream::new(Peer::Upstream { connection, answer: None, asked: Asked::Usual, metered })
+    }
+
+    /// What the stream took so far; `None` where nobody follows it.
+    pub(crate) fn meter(&self) -> Option<Meter> {
+        self.meter.as_ref().map(|meter| meter.read())
+    }
+
+    /// Ready when all that was said is on its way, and counted.
+    pub(crate) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.meter {
+            Some(meter) => meter.poll_sent(cx),
+            None => Poll::Ready(()),
+        }
     }
 
     fn new(peer: Peer) -> Stream {
@@ -97,6 +126,7 @@ impl Stream {
             send: None,
             promised: None,
             finished: false,
+            meter: None,
         }
     }
 
@@ -105,7 +135,7 @@ impl Stream {
     /// # Errors
     /// The upstream takes no more streams, or the request has no form in HTTP/2, or none that this upstream knows.
     pub(crate) fn send_request(&mut self, head: &RequestHead, framing: BodyFraming, upgrade: bool) -> io::Result<()> {
-        let Peer::Upstream { connection, answer, asked } = &mut self.peer else {
+        let Peer::Upstream { connection, answer, asked, metered } = &mut self.peer else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         *asked = Asked::by(head, upgrade);
@@ -120,7 +150,13 @@ impl Stream {
         let tunnel = protocol.is_some() || head.method() == Method::Connect;
         let ended = !tunnel && matches!(framing, BodyFraming::None | BodyFraming::Length(0));
         let request = fields::request(head, framing, protocol)?;
+        let parts = metered.is_some().then(|| request.clone().into_parts().0);
         let (response, send) = connection.send_request(request, ended).map_err(broken)?;
+        if let (Some(of), Some(parts)) = (metered, parts) {
+            let mut meter = StreamMeter::claim(of, send.stream_id().as_u32());
+            meter.sends_request(&parts);
+            self.meter = Some(Box::new(meter));
+        }
         *answer = Some(response);
         if tunnel {
             self.reading = Reading::Tunnel;
@@ -152,6 +188,9 @@ impl Stream {
     ) -> io::Result<()> {
         let Peer::Client(respond) = &mut self.peer else { return Err(io::ErrorKind::Unsupported.into()) };
         let response = fields::response(head, framing, keep_length, server);
+        if let Some(meter) = &mut self.meter {
+            meter.sends_answer(&response);
+        }
         self.send = Some(respond.send_response(response, ended).map_err(broken)?);
         self.promise(framing, ended);
         Ok(())
@@ -274,6 +313,9 @@ impl Stream {
         let Some(answer) = answer else { return Poll::Pending };
         let response = ready!(Pin::new(answer).poll(cx)).map_err(broken)?;
         let (parts, recv) = response.into_parts();
+        if let Some(meter) = &mut self.meter {
+            meter.receives_answer(&parts);
+        }
         self.ended = recv.is_end_stream();
         self.reading = text::write_response(&parts, self.ended, asked.question(), &mut self.words);
         self.recv = Some(recv);

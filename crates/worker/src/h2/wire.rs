@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::Frames;
+use super::meter::Taps;
 use crate::io::Io;
 
 /// Frames that may gather before the peer has to take some.
@@ -41,13 +42,15 @@ struct Ends {
     delivered: u64,
     /// Of a client's connection.
     frames: Option<Frames>,
+    /// Where a log tells what streams take.
+    taps: Option<Box<Taps>>,
 }
 
 impl Wire {
-    /// `frames` follows what is received.
-    pub(super) fn new(io: Io, ahead: Vec<u8>, frames: Option<Frames>) -> Wire {
-        let (out, sent, received, delivered) = (Vec::new(), 0, 0, 0);
-        Wire(Rc::new(RefCell::new(Ends { io, ahead, out, sent, received, delivered, frames })))
+    /// `frames` follows what is received, and `taps` both directions.
+    pub(super) fn new(io: Io, ahead: Vec<u8>, frames: Option<Frames>, taps: Option<Taps>) -> Wire {
+        let (out, sent, received, delivered, taps) = (Vec::new(), 0, 0, 0, taps.map(Box::new));
+        Wire(Rc::new(RefCell::new(Ends { io, ahead, out, sent, received, delivered, frames, taps })))
     }
 
     /// Sends what has gathered; pending while the peer takes no more.
@@ -67,7 +70,7 @@ impl Wire {
 
     /// A header block has begun and not ended.
     pub(super) fn is_in_head(&self) -> bool {
-        self.0.borrow().frames.as_ref().is_some_and(|frames| frames.in_head)
+        self.0.borrow().frames.as_ref().is_some_and(Frames::in_head)
     }
 
     /// The client asks for more than it is worth; `seconds` is the connection's age.
@@ -86,8 +89,12 @@ impl Ends {
     /// The last `count` bytes of `filled` were received.
     fn note(&mut self, filled: &[u8], count: usize) {
         self.received += count as u64;
+        let new = filled.get(filled.len().saturating_sub(count)..).unwrap_or_default();
         if let Some(frames) = &mut self.frames {
-            frames.feed(filled.get(filled.len().saturating_sub(count)..).unwrap_or_default());
+            frames.feed(new);
+        }
+        if let Some(taps) = &mut self.taps {
+            taps.received(new);
         }
     }
 
@@ -141,6 +148,9 @@ impl AsyncWrite for Wire {
             ends.out = SPARE.take();
         }
         ends.out.extend_from_slice(bytes);
+        if let Some(taps) = &mut ends.taps {
+            taps.sent(bytes);
+        }
         Poll::Ready(Ok(bytes.len()))
     }
 

@@ -156,7 +156,7 @@ impl Probe {
         let answer = match &mut link {
             Link::Plain(io) => ask(io, head, body, keep, limits, &worker.buffers).await?,
             Link::Http2 { send, .. } => {
-                let mut io = Io::Http2(Box::new(h2::Stream::to_upstream(send.clone())));
+                let mut io = Io::Http2(Box::new(h2::Stream::to_upstream(send.clone(), None)));
                 ask(&mut io, head, body, keep, limits, &worker.buffers).await?
             }
         };

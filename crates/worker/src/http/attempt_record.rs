@@ -142,6 +142,9 @@ impl Exchange {
         if self.record_mut().is_none() {
             return;
         }
+        if http.meters {
+            self.meter_upstream();
+        }
         self.measure_try(&connection.worker);
         if http.logs_tries {
             self.log_try(Logged::TryEnd, connection, http);
@@ -196,7 +199,7 @@ impl Exchange {
             reply_body: &[],
             http: true,
             now: clock.wall(now),
-            upstream: OfUpstream { cluster: self.cluster.as_deref(), tried: &[] },
+            upstream: OfUpstream { cluster: self.cluster.as_deref(), tried: &[], tried_on: &[] },
         });
     }
 
@@ -239,6 +242,7 @@ impl Exchange {
         info.upstream_wait = whole.upstream_wait;
         info.response_began = record.answer_began;
         info.response_received = whole.response_received;
+        info.meters.clone_from(&whole.meters);
         info.bytes_sent = record.sent;
         info.bytes_received = record.received;
         info.flags = record.flags;

@@ -59,6 +59,8 @@ pub(super) struct Attempts {
     pub(super) timed_out: bool,
     /// Every host that failed.
     pub(super) tried: Vec<Rc<Host>>,
+    /// Every connection that a try which failed was sent on.
+    pub(super) tried_on: Vec<u64>,
     /// Of those, how many of the last ones count for `left_out`.
     counted: usize,
     /// Priorities that the next try passes over.
@@ -148,6 +150,7 @@ impl Attempts {
             started: false,
             timed_out: false,
             tried: Vec::new(),
+            tried_on: Vec::new(),
             counted: 0,
             left_out: Vec::new(),
             framing: None,

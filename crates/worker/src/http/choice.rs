@@ -15,7 +15,8 @@ use postrider_router::{query_value, replace_all};
 use postrider_upstream::hash::xxh64;
 use postrider_upstream::{Choice, Random};
 
-use super::exchange::Exchange;
+use super::Connection;
+use super::exchange::{Exchange, Pooling};
 use crate::cluster::{Cluster, Host};
 
 /// What was found out about a request.
@@ -37,6 +38,7 @@ impl Exchange {
         forward: &Forward,
         random: &Random,
     ) -> Option<Rc<Host>> {
+        self.pool_again();
         let hashing = cluster.hosts.is_hashing() && !forward.hash_policies.is_empty();
         if hashing || cluster.hosts.has_subsets() {
             let chosen = if hashing { self.hash(&forward.hash_policies) } else { Chosen::default() };
@@ -44,6 +46,24 @@ impl Exchange {
             self.chosen = Some(Box::new(Chosen { labels, ..chosen }));
         }
         self.pick(cluster, 0, random)
+    }
+
+    /// From which pools another connection may come.
+    #[cold]
+    pub(super) fn pool_again(&mut self) {
+        let has_wishes = || self.info.upstream_objects.as_ref().is_some_and(|objects| !objects.wishes.is_empty());
+        self.pooling = match self.terminates {
+            true => Pooling::Fresh,
+            false if has_wishes() => Pooling::Apart,
+            false => Pooling::Shared,
+        };
+    }
+
+    /// A host of a cluster that has none of its own.
+    #[cold]
+    pub(super) fn destination(&self, cluster: &Cluster, connection: &Connection) -> Option<Rc<Host>> {
+        let objects = self.info.upstream_objects.as_deref();
+        cluster.destination(Some(&self.request), connection.destination(), objects, &connection.worker)
     }
 
     /// A host for another try, or for the first one; `attempt` counts those that were refused.

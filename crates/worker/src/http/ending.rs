@@ -11,7 +11,7 @@ use postrider_upstream::outlier::Outcome;
 
 use super::Connection;
 use super::attempts::Reset;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Pooling};
 use crate::chain::Http;
 use crate::cluster::{Host, NoConnection};
 use crate::outlier;
@@ -67,7 +67,8 @@ impl Exchange {
         // RFC 9110 section 9.2.2: what is idempotent may be sent again; nothing of an answer came, and a pooled
         // connection that its owner closed meanwhile is the common case.
         let fresh_body = self.request_framing == postrider_http::BodyFraming::None;
-        if upstream.is_reused() && !self.fresh_only && fresh_body && self.request.method().is_idempotent() {
+        if upstream.is_reused() && self.pooling != Pooling::Fresh && fresh_body && self.request.method().is_idempotent()
+        {
             return End::Stale;
         }
         self.report_failure();
@@ -276,6 +277,7 @@ impl Exchange {
                 }
                 self.name_cluster(connection);
                 // What the client was told until now was at most an interim answer.
+                self.meter_upstream();
                 self.upstream = None;
                 self.up.discard(&mut connection.input, &connection.worker.buffers);
                 self.reply(connection, http, *reply);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use postrider_filter_api::{Flags, Logged, Moment, State, StreamInfo};
+use postrider_filter_api::{Flags, Logged, Meter, Moment, State, StreamInfo};
 use postrider_h1::HeadScan;
 use postrider_http::{
     Aside, BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead, Version,
@@ -16,6 +16,7 @@ use super::attempts::Attempts;
 use super::choice::Chosen;
 use super::groups::Groups;
 use super::hold::Passed;
+use super::meters::Marks;
 use super::names::Names;
 use super::outbox::Outbox;
 use super::passage::Passage;
@@ -78,8 +79,7 @@ pub(crate) struct Exchange {
     pub(super) terminates: bool,
     /// In a tunnel: the end of the stream was passed on to the upstream, and to the client.
     pub(super) finished: [bool; 2],
-    /// No pooled connection serves: one has failed this request already, or it is to begin with.
-    pub(super) fresh_only: bool,
+    pub(super) pooling: Pooling,
     /// For requests that may be tried more than once, or whose tries have limits of their own.
     pub(super) attempts: Option<Box<Attempts>>,
     /// For messages that go on with the names that they came with.
@@ -120,6 +120,20 @@ pub(crate) struct Exchange {
     pub(super) upstream_status: Option<u16>,
     pub(super) reply_body: Vec<u8>,
     pub(super) scratch: Vec<u8>,
+    /// Where bytes are counted from, if they are, and what a stream to an upstream took when that was asked last.
+    pub(super) marks: Marks,
+    pub(super) metered: Meter,
+}
+
+/// Which pooled connections serve a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pooling {
+    /// Those of its cluster.
+    Shared,
+    /// Those that were made with the same wishes, which filters have.
+    Apart,
+    /// None: one has failed this request already, or it is to begin with a new one.
+    Fresh,
 }
 
 impl Exchange {
@@ -157,7 +171,7 @@ impl Exchange {
             tunnel: false,
             terminates: false,
             finished: [false; 2],
-            fresh_only: false,
+            pooling: Pooling::Shared,
             attempts: None,
             names: None,
             groups: None,
@@ -181,6 +195,8 @@ impl Exchange {
             upstream_status: None,
             reply_body: Vec::new(),
             scratch: Vec::new(),
+            marks: Marks::default(),
+            metered: Meter::default(),
         }
     }
 
@@ -243,6 +259,9 @@ impl Exchange {
         {
             stream.finish(&self.response_trailers);
         }
+        if http.meters && connection.is_stream() {
+            Box::pin(connection.wait_sent()).await;
+        }
         self.complete(connection, http);
         after
     }
@@ -302,7 +321,11 @@ impl Exchange {
         self.info.tls.clone_from(&connection.tls);
         if let Some(noted) = &connection.noted {
             self.info.filter_state.clone_from(&noted.state);
+            self.info.upstream_objects.clone_from(&noted.objects);
             self.info.connection = Some(noted.clone());
+        }
+        if http.meters {
+            self.begin_meters(connection);
         }
         self.last_activity = now;
         let stats = &http.stats;
@@ -342,6 +365,10 @@ impl Exchange {
         let worker = &connection.worker;
         let now = worker.clock.now();
         self.info.ended = Some(now);
+        if http.meters {
+            self.meter_client(connection);
+            self.meter_upstream();
+        }
         if self.attempts.is_some() {
             self.end_record(connection, http);
         }
@@ -401,6 +428,10 @@ impl Exchange {
         // It lasted until now.
         self.info.ended = Some(now);
         self.info.logged = logged;
+        if http.meters {
+            self.meter_client(connection);
+            self.meter_upstream();
+        }
         http.logs.write(&self.format_context(&self.reply_body, connection.worker.clock.wall(now)));
         self.info.ended = None;
         self.info.logged = Logged::End;
@@ -432,6 +463,7 @@ impl Exchange {
             upstream: OfUpstream {
                 cluster: self.cluster.as_deref(),
                 tried: self.attempts.as_ref().map_or(&[], |attempts| &attempts.tried),
+                tried_on: self.attempts.as_ref().map_or(&[], |attempts| &attempts.tried_on),
             },
         }
     }
@@ -472,7 +504,7 @@ impl Exchange {
         self.tunnel = false;
         self.terminates = false;
         self.finished = [false; 2];
-        self.fresh_only = false;
+        self.pooling = Pooling::Shared;
         self.attempts = None;
         self.chosen = None;
         if self.names.is_some() {

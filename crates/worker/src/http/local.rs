@@ -234,6 +234,9 @@ impl Exchange {
                 capitalize_names(head);
             }
             self.info.response_head_bytes = (out.len() - start) as u64;
+            if self.info.meters.is_some() {
+                self.meter_answer_head(out.get(start..).unwrap_or_default());
+            }
         }
         if has_body {
             out.extend_from_slice(&self.reply_body);

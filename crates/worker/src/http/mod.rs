@@ -22,6 +22,7 @@ mod hold;
 mod identity;
 mod local;
 mod local_replies;
+mod meters;
 mod mirror;
 mod names;
 mod outbox;
@@ -49,12 +50,13 @@ pub use identity::{Ends, identify};
 pub(crate) use local_replies::LocalReplies;
 pub(crate) use prepare::OfStream;
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use postrider_filter_api::{Moment, Noted, TlsSession};
+use postrider_filter_api::{CloseType, Moment, Noted, TlsSession};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
 use postrider_model::{Codec, ScaledTimer};
 use postrider_telemetry::stats::sets::http as stat;
@@ -121,6 +123,11 @@ pub(crate) enum After {
     /// Something was promised that will not come: the client must see that.
     Reset,
 }
+
+/// Why we end a connection, in Envoy's words: nothing was asked, the head was too slow, or a message said that it ends.
+const IDLE: &str = "on_idle_timeout";
+const HEADER_TIMEOUT: &str = "triggered_delayed_close_timeout";
+const DRAINED: &str = "deferred_close_on_drained_connection";
 
 /// Why no further head came.
 enum Fill {
@@ -207,15 +214,18 @@ impl Connection {
             match after {
                 After::KeepAlive if !self.is_stream() => {}
                 After::Linger if !self.is_stream() => {
+                    self.note_reason(DRAINED);
                     self.flush().await;
                     self.linger(http).await;
                     return;
                 }
                 After::KeepAlive | After::Close | After::Linger => {
+                    self.note_reason(DRAINED);
                     self.flush().await;
                     return;
                 }
                 After::Reset => {
+                    self.flush_at_once().await;
                     self.io.reset_on_close();
                     return;
                 }
@@ -252,6 +262,7 @@ impl Connection {
                     http.stats.inc(stat::DOWNSTREAM_RQ_HEADER_TIMEOUT);
                     let mut exchange = self.worker.take_exchange();
                     exchange.refuse(exchange::HEADER_TIMEOUT);
+                    self.note_reason(HEADER_TIMEOUT);
                     return Some(exchange);
                 }
             }
@@ -270,6 +281,9 @@ impl Connection {
                     let head = self.input.bytes().get(..consumed).unwrap_or_default();
                     exchange.keep_request_names(head, http.model.http1.names);
                     facts.upgrade = facts.upgrade && exchange.keeps_upgrade(&http.model.http1.ignored_upgrades);
+                }
+                if http.meters {
+                    exchange.meter_own_head(self.input.bytes().get(..consumed).unwrap_or_default());
                 }
                 self.input.consume(consumed, &self.worker.buffers);
                 exchange.accept(facts, consumed);
@@ -347,6 +361,7 @@ impl Connection {
                 return Poll::Ready(Fill::HeaderTimeout);
             }
             if !self.retires(http) {
+                self.note_reason(IDLE);
                 return Poll::Ready(Fill::Closed);
             }
         }
@@ -372,10 +387,31 @@ impl Connection {
         }
     }
 
+    /// Why we end this connection, for the log of its listener; the first reason stays.
+    #[cold]
+    #[inline(never)]
+    fn note_reason(&self, reason: &'static str) {
+        let Some(record) = self.record.as_ref().filter(|_| !self.is_stream()) else { return };
+        record.note(|info| {
+            if info.closed.downstream_reason.is_empty() {
+                info.closed.downstream_reason = reason.into();
+            }
+        });
+    }
+
+    /// The client's socket failed.
+    #[cold]
+    #[inline(never)]
+    fn note_failure(&self, error: &std::io::Error) {
+        let Some(record) = self.record.as_ref().filter(|_| error.kind() == ErrorKind::ConnectionReset) else { return };
+        record.note(|info| info.closed.downstream = CloseType::RemoteReset);
+    }
+
     /// Reads once from the client.
     pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>, http: &Http) -> Poll<std::io::Result<usize>> {
         let limit = self.chain.buffer_limit;
-        let count = ready!(self.input.poll_fill(cx, &mut self.io, limit, &self.worker.buffers))?;
+        let filled = ready!(self.input.poll_fill(cx, &mut self.io, limit, &self.worker.buffers));
+        let count = filled.inspect_err(|error| self.note_failure(error))?;
         if count == 0 {
             self.half_closed = true;
         }
@@ -386,6 +422,37 @@ impl Connection {
     /// Answers should say that this connection ends.
     pub(crate) fn is_draining(&self) -> bool {
         self.worker.is_draining() || self.chain.draining.get()
+    }
+
+    /// Sends what of the gathered bytes the client takes without being waited for: what there was of a message that breaks off.
+    #[cold]
+    async fn flush_at_once(&mut self) {
+        std::future::poll_fn(|cx| {
+            while !self.out.is_empty() {
+                match self.out.poll_flush(cx, &mut self.io, &mut self.input, &self.worker.buffers) {
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(_)) | Poll::Pending => break,
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Waits until what a stream said is on its way, for as long as anything that ends has.
+    #[cold]
+    async fn wait_sent(&mut self) {
+        let Handler::Http(http) = &self.chain.clone().handler else { return };
+        let limit = http.model.timeouts.delayed_close.max(Duration::from_secs(1));
+        self.deadline.set(Some(self.worker.clock.now() + limit));
+        std::future::poll_fn(|cx| {
+            self.deadline.watch(cx.waker());
+            match &self.io {
+                Io::Http2(stream) if !self.deadline.is_past() => stream.poll_sent(cx),
+                _ => Poll::Ready(()),
+            }
+        })
+        .await;
     }
 
     /// Sends gathered answers; a client that does not take them within the delayed-close time has gone.

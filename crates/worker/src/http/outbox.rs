@@ -23,9 +23,21 @@ pub(crate) struct Outbox {
     sent: usize,
     /// Then so many bytes from the front of the source's input.
     direct: usize,
+    /// Bytes that left so far; wraps.
+    left: u64,
 }
 
 impl Outbox {
+    /// Bytes that left or are to leave; only differences mean something.
+    pub(crate) fn produced(&self) -> u64 {
+        self.left.wrapping_add((self.bytes.len() - self.sent + self.direct) as u64)
+    }
+
+    /// Of what is to leave, what still lies in its source.
+    pub(crate) fn passing(&self) -> u64 {
+        self.direct as u64
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.sent == self.bytes.len() && self.direct == 0
     }
@@ -71,6 +83,7 @@ impl Outbox {
         if count == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
+        self.left = self.left.wrapping_add(count as u64);
         let of_own = count.min(own.len());
         self.sent += of_own;
         self.direct -= (count - of_own).min(self.direct);
@@ -89,6 +102,7 @@ impl Outbox {
         if count == 0 && !own.is_empty() {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
+        self.left = self.left.wrapping_add(count as u64);
         self.sent += count;
         if self.sent == self.bytes.len() {
             self.bytes.clear();

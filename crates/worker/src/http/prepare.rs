@@ -14,7 +14,7 @@ use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
 use super::client_certificate::{concerns, tell_certificate};
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Pooling};
 use super::identity::{Ends, Identified, identify, identify_usual};
 use super::{attempts, edits};
 use crate::chain::{Http, Routes};
@@ -143,6 +143,7 @@ impl Exchange {
     fn choose_route(&mut self, routes: &Routes, connection: &Connection, http: &Http) -> u32 {
         let worker = &connection.worker;
         let found = routes.plan.table.find_in(&self.request, &OfStream(&self.info), || worker.random.next());
+        self.info.route_lookups += 1;
         self.route = found.as_ref().map(|found| found.route);
         let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
         let mut chain = 0;
@@ -279,7 +280,7 @@ impl Exchange {
         }
         if forward.terminates_post && self.request.method() == Method::Post {
             self.terminates = true;
-            self.fresh_only = true;
+            self.pooling = Pooling::Fresh;
         }
         let cluster = self.find_cluster(connection, &routes, route, forward);
         let Some(cluster) = cluster else {
@@ -401,7 +402,7 @@ impl Exchange {
             self.terminates = true;
             self.facts.upgrade = true;
             // A pooled connection has carried HTTP.
-            self.fresh_only = true;
+            self.pooling = Pooling::Fresh;
         }
         allowed
     }

@@ -18,7 +18,7 @@ use postrider_telemetry::stats::Counter;
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, http as stat};
 
 use super::Connection;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Pooling};
 use super::filters::Barred;
 use super::passage::{Hook, Side};
 use super::prepare::OfStream;
@@ -223,7 +223,7 @@ impl Exchange {
         self.upstream_status = None;
         self.leave_groups();
         self.chosen = None;
-        self.fresh_only = false;
+        self.pooling = Pooling::Shared;
         self.request_framing = BodyFraming::None;
         true
     }

@@ -197,6 +197,11 @@ impl Exchange {
             self.form_response_names(start, http);
         }
         self.info.response_head_bytes = (self.down.bytes.len() - start) as u64;
+        if self.info.meters.is_some() {
+            let out = std::mem::take(&mut self.down.bytes);
+            self.meter_answer_head(out.get(start..).unwrap_or_default());
+            self.down.bytes = out;
+        }
     }
 
     #[inline(never)]

@@ -284,7 +284,7 @@ impl Exchange {
         self.while_connecting(connection, http, Box::pin(tokio::time::sleep(wait))).await?;
         self.info.upstream_attempts += 1;
         let host = self.host_for_retry(&cluster, &worker);
-        let host = host.or_else(|| cluster.destination(Some(&self.request), connection.destination(), &worker));
+        let host = host.or_else(|| self.destination(&cluster, connection));
         let Some(host) = host else { return Err(self.no_host(connection, &stats)) };
         self.host = Some(host.clone());
         let auto = cluster.plan.model.upstream.auto_host_sni || forward.host_rewrite == HostRewrite::Auto;
@@ -301,6 +301,7 @@ impl Exchange {
     /// Gives back all that the last try held, which has failed.
     fn end_attempt(&mut self, worker: &Worker, cluster: &Cluster) {
         let now = worker.clock.now();
+        self.meter_upstream();
         self.end_upside(&worker.clock);
         self.restore_request();
         if let Some(host) = self.host.take() {
@@ -313,11 +314,15 @@ impl Exchange {
             if let Some(attempts) = &mut self.attempts {
                 attempts.end();
                 attempts.tried.push(host);
+                let id = self.info.upstream_connection_id;
+                if id != 0 && !attempts.tried_on.contains(&id) {
+                    attempts.tried_on.push(id);
+                }
                 attempts.leave_out();
             }
         }
         self.give_back(cluster, now);
-        self.fresh_only = self.terminates;
+        self.pool_again();
         self.info.forget_upstream_times();
         self.info.upstream_local = None;
         self.info.upstream_remote = None;

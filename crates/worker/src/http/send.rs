@@ -231,6 +231,9 @@ impl Exchange {
         if form == NameForm::ProperCase || self.names.is_some() {
             self.form_request_names(start, form);
         }
+        if self.info.meters.is_some() {
+            self.meter_request_head(start);
+        }
         if self.attempts.is_some() {
             self.replay();
         }

@@ -19,7 +19,7 @@ use postrider_upstream::outlier::Outcome;
 
 use super::Connection;
 use super::ending::End;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Pooling};
 use super::names;
 use crate::chain::{Http, Routes};
 use crate::cluster::{Cluster, NoConnection, Upstream};
@@ -65,9 +65,12 @@ impl Exchange {
             };
             match ended {
                 End::Stale => {
+                    if http.meters {
+                        self.meter_upstream();
+                    }
                     self.upstream = None;
                     self.up.reset();
-                    self.fresh_only = true;
+                    self.pooling = Pooling::Fresh;
                 }
                 End::Again => {
                     // Boxed, as above.
@@ -96,13 +99,14 @@ impl Exchange {
         connection.out.move_to(&mut self.down);
         let random = &connection.worker.random;
         let picked = match (&self.info.upstream_override, forward.hash_policies.as_slice()) {
-            (None, []) if !cluster.hosts.has_subsets() => cluster.hosts.pick(random),
+            (None, []) if !cluster.hosts.has_subsets() && self.info.upstream_objects.is_none() => {
+                cluster.hosts.pick(random)
+            }
             _ => self.choose_by_request(&cluster, forward, random),
         };
         self.info.upstream_attempts = 1;
+        let picked = picked.or_else(|| self.destination(&cluster, connection));
         let cluster = self.cluster.insert(cluster);
-        let picked =
-            picked.or_else(|| cluster.destination(Some(&self.request), connection.destination(), &connection.worker));
         let Some(host) = picked else {
             let stats = cluster.stats(&connection.worker).clone();
             let end = self.no_host(connection, &stats);
@@ -120,10 +124,16 @@ impl Exchange {
     #[cold]
     fn connecting(&self, connection: &Connection, priority: Priority) -> Option<Connecting> {
         let (cluster, host) = (self.cluster.clone()?, self.host.clone()?);
-        let party = cluster.party(Some(&self.request), || connection.caller());
+        let objects = self.info.upstream_objects.as_deref();
+        let party = cluster.party_with(Some(&self.request), || connection.caller(), objects);
         let protocol = (!self.terminates).then(|| cluster.protocol_for(self.request.version()));
         let worker = connection.worker.clone();
+        let pooled = protocol.filter(|_| self.pooling == Pooling::Apart);
+        let found = pooled.and_then(|protocol| cluster.checkout(&host, worker.clock.now(), protocol, party.as_deref()));
         Some(Box::pin(async move {
+            if let Some(found) = found {
+                return (Duration::ZERO, Ok(found));
+            }
             let asked = worker.clock.now();
             let connected = cluster.connect(&worker, &host, priority, protocol, party.as_deref()).await;
             (worker.clock.now().saturating_duration_since(asked), connected)
@@ -133,7 +143,7 @@ impl Exchange {
     /// A pooled connection, unless the request needs one of its own.
     #[inline]
     fn pooled(&self, connection: &Connection, priority: Priority) -> Option<Box<Upstream>> {
-        let host = self.host.as_ref().filter(|_| !self.fresh_only)?;
+        let host = self.host.as_ref().filter(|_| self.pooling == Pooling::Shared)?;
         let cluster = self.cluster.as_ref()?;
         let protocol = cluster.protocol_for(self.request.version());
         let party = cluster.party(Some(&self.request), || connection.caller());
@@ -189,6 +199,9 @@ impl Exchange {
             self.info.upstream_tls = Some(tls.clone());
         }
         self.upstream = Some(upstream);
+        if http.meters {
+            self.begin_upstream_meter();
+        }
         if self.attempts.is_some() && self.begin_attempt(connection, http)? {
             return Ok(());
         }
@@ -443,6 +456,11 @@ impl Exchange {
                 if matches!(cluster.names, NameForm::AsReceived { .. }) && !matches!(upstream.io, Io::Http2(_)) {
                     let head = input.bytes().get(..consumed).unwrap_or_default();
                     names::keep_response(&mut self.names, &mut self.response, head, cluster.names);
+                }
+                if let Some(meters) = &mut self.info.meters
+                    && !matches!(upstream.io, Io::Http2(_))
+                {
+                    Exchange::meter_upstream_head(meters, input.bytes().get(..consumed).unwrap_or_default());
                 }
                 input.consume(consumed, &connection.worker.buffers);
                 if facts.interim {

@@ -431,6 +431,7 @@ impl Filtered {
         for (name, value) in &self.info.filter_state {
             info.set_state(name, value.clone());
         }
+        info.upstream_objects.clone_from(&self.info.upstream_objects);
         if !self.info.termination_details.is_empty() {
             info.termination_details.clone_from(&self.info.termination_details);
         }

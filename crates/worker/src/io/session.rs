@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use postrider_filter_api::{Certificates, TlsSession};
+use postrider_filter_api::{Certificates, Moment, TlsSession};
 use postrider_model::CertificatePart;
 use postrider_tls::rustls::pki_types::CertificateDer;
 use postrider_tls::rustls::sign::CertifiedKey;
@@ -21,6 +21,7 @@ pub(crate) fn with_client(
     tls: &Arc<ServerTls>,
     shown: Option<Arc<CertifiedKey>>,
     greeting: Greeting,
+    agreed: Moment,
 ) -> TlsSession {
     let name = match stream.session() {
         Connection::Server(session) => session.server_name().map(str::to_owned),
@@ -30,6 +31,7 @@ pub(crate) fn with_client(
         server_name: name.or(greeting.server_name),
         ja3: greeting.ja3,
         ja4: greeting.ja4,
+        agreed: Some(agreed),
         ..session(stream.session(), Rules::OfClients(tls.clone()), shown)
     }
 }
@@ -58,6 +60,7 @@ fn session(state: &CommonState, rules: Rules, shown: Option<Arc<CertifiedKey>>) 
         peer,
         local: shown.map(|key| Box::new(Ours(key)) as Box<_>),
         forwarded: OnceCell::new(),
+        agreed: None,
     }
 }
 

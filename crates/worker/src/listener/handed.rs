@@ -46,6 +46,7 @@ impl Listener {
             redirected,
             ahead,
             handed: true,
+            hands_over: false,
             noted,
         };
         tokio::task::spawn_local(self.receive(worker, newcomer));

@@ -32,6 +32,10 @@ impl Surroundings for Around {
         self.worker.upgrade().map(|worker| worker.node.borrow().clone()).unwrap_or_default()
     }
 
+    fn listener_name(&self) -> String {
+        self.plan.borrow().model.name.clone()
+    }
+
     fn direction(&self) -> Direction {
         self.plan.borrow().model.direction
     }
@@ -47,6 +51,46 @@ impl Surroundings for Around {
 
     fn endpoint(&self, cluster: &str, address: &str) -> Option<Arc<Endpoint>> {
         let cluster = self.worker.upgrade()?.cluster(cluster)?;
-        OfUpstream { cluster: Some(&cluster), tried: &[] }.endpoint(address)
+        OfUpstream { cluster: Some(&cluster), tried: &[], tried_on: &[] }.endpoint(address)
+    }
+}
+
+/// What streams of a chain may ask of which the configuration says something, too.
+pub(crate) fn of_chain(listener: Rc<dyn Surroundings>, metadata: Arc<Metadata>) -> Rc<dyn Surroundings> {
+    Rc::new(OfChain { listener, metadata })
+}
+
+struct OfChain {
+    listener: Rc<dyn Surroundings>,
+    metadata: Arc<Metadata>,
+}
+
+impl Surroundings for OfChain {
+    fn node(&self) -> Rc<Node> {
+        self.listener.node()
+    }
+
+    fn listener_name(&self) -> String {
+        self.listener.listener_name()
+    }
+
+    fn direction(&self) -> Direction {
+        self.listener.direction()
+    }
+
+    fn listener_metadata(&self) -> Option<Arc<Metadata>> {
+        self.listener.listener_metadata()
+    }
+
+    fn chain_metadata(&self) -> Option<Arc<Metadata>> {
+        Some(self.metadata.clone())
+    }
+
+    fn cluster(&self, name: &str) -> Option<ClusterFacts> {
+        self.listener.cluster(name)
+    }
+
+    fn endpoint(&self, cluster: &str, address: &str) -> Option<Arc<Endpoint>> {
+        self.listener.endpoint(cluster, address)
     }
 }

@@ -17,7 +17,7 @@ use postrider_grpc::log::{
 };
 use postrider_grpc::to_struct;
 use postrider_http::{Fields, Version};
-use postrider_model::{CertificatePart, EntryKind, LogEntries, Node};
+use postrider_model::{CertificatePart, EntryKind, LogEntries, Node, Side, Way, WireBytes, WirePart};
 
 use crate::format::{Context, EntryMoment};
 
@@ -138,6 +138,7 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
         EntryMoment::UpstreamPeriodic => AccessLogType::UpstreamPeriodic,
         EntryMoment::UpstreamEnd => AccessLogType::UpstreamEnd,
     };
+    let wire = |side, way| context.wire_bytes(WireBytes { side, way, part: WirePart::All }).unwrap_or_default();
     let id = context.request.fields.get_name(b"x-request-id").filter(|_| !info.logged.is_try());
     AccessLogCommon {
         downstream_remote_address: info.downstream_remote.map(address),
@@ -167,6 +168,10 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
         connection_termination_details: info.termination_details.to_string(),
         stream_id: id.map(text).unwrap_or_default(),
         access_log_type: kind as i32,
+        downstream_wire_bytes_received: wire(Side::Downstream, Way::Received),
+        downstream_wire_bytes_sent: wire(Side::Downstream, Way::Sent),
+        upstream_wire_bytes_received: wire(Side::Upstream, Way::Received),
+        upstream_wire_bytes_sent: wire(Side::Upstream, Way::Sent),
         ..AccessLogCommon::default()
     }
 }

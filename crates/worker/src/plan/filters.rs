@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use postrider_filter_api::{Chooser, Factory, Registry, RouteConfig, ScopedConfigs, WatchedFile};
-use postrider_model::{Action, FilterOverride, FilterSlot, Target};
+use postrider_model::{Action, ClusterSpecifier, FilterOverride, FilterSlot, Target};
 
 use super::errors::{FILTER, PlanError, report};
 use super::files::remember;
@@ -34,6 +34,8 @@ pub(super) struct FilterResolver<'a> {
     pub(super) chains: Vec<FilterChainPlan>,
     /// By what a chain is made of: slot and addresses of its override configurations.
     known: HashMap<Vec<[usize; 5]>, u32>,
+    /// The code that chooses clusters: one for all routes that refer to it.
+    choosers: Vec<(Arc<ClusterSpecifier>, Option<Chooser>)>,
     pub(super) files: Vec<WatchedFile>,
     pub(super) errors: Vec<PlanError>,
 }
@@ -68,7 +70,8 @@ impl<'a> FilterResolver<'a> {
     /// With filters that were built already.
     pub(super) fn with(slots: &'a [FilterSlot], factories: Vec<Option<Arc<dyn Factory>>>) -> Self {
         let (files, errors) = (Vec::new(), Vec::new());
-        FilterResolver { slots, factories, chains: Vec::new(), known: HashMap::new(), files, errors }
+        let (chains, choosers) = (Vec::new(), Vec::new());
+        FilterResolver { slots, factories, chains, known: HashMap::new(), choosers, files, errors }
     }
 
     /// The scope below `outer` with `overrides` applied; `put` says at which level.
@@ -114,8 +117,13 @@ impl<'a> FilterResolver<'a> {
     pub(super) fn chooser(&mut self, registry: &Registry, action: &Action) -> Option<Chooser> {
         let Action::Forward(forward) = action else { return None };
         let Target::Plugin(specifier) = &forward.target else { return None };
+        if let Some((_, chooser)) = self.choosers.iter().find(|(known, _)| Arc::ptr_eq(known, specifier)) {
+            return chooser.clone();
+        }
         let built = registry.find_chooser(&specifier.kind)?(&specifier.config);
-        built.map_err(|refused| report(&mut self.errors, &specifier.origin.0, refused)).ok()
+        let chooser = built.map_err(|refused| report(&mut self.errors, &specifier.origin.0, refused)).ok();
+        self.choosers.push((specifier.clone(), chooser.clone()));
+        chooser
     }
 
     /// The number of the chain that this scope sees.

@@ -71,6 +71,7 @@ fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
         matches: ChainMatch::default(),
         tls: None,
         handler: ConnectionHandler::Http(Arc::new(http)),
+        metadata: None,
         origin: Origin::default(),
     };
     Listener {

@@ -19,9 +19,11 @@ const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.Typed
 pub const OPTIONAL: &str = "envoy.config.route.v3.FilterConfig.config";
 
 /// Fields in which a TypedStruct is what the extension's own code reads, not a detour to a message that is known here.
-const OPAQUE: [&str; 2] = [
+const OPAQUE: [&str; 4] = [
     "envoy.extensions.filters.http.golang.v3alpha.Config.plugin_config",
     "envoy.extensions.filters.http.golang.v3alpha.RouterPlugin.config",
+    "envoy.extensions.filters.network.golang.v3alpha.Config.plugin_config",
+    "envoy.extensions.router.cluster_specifier.golang.v3alpha.Config.config",
 ];
 
 /// An `Any` without a type.

@@ -20,7 +20,11 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     let Extensions { acme, services } = extensions::extensions(cx, root);
     let ejections = ejection_log(cx, root);
     let overload = overload::rules(cx, root).map(Arc::new);
-    let stats = root.message("stats_config").and_then(|config| statistics::rules(cx, &config)).map(Arc::new);
+    let mut stats = root.message("stats_config").and_then(|config| statistics::rules(cx, &config));
+    if let interval @ Some(_) = root.duration("stats_flush_interval") {
+        stats.get_or_insert_default().interval = interval;
+    }
+    let stats = stats.map(Arc::new);
     let stats_sinks = stats_sinks::sinks(cx, root).map(Arc::new);
     let local_cluster = local_cluster(cx, root);
     cx.resolver = dns_resolver::of_bootstrap(cx, root);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_model::{ChainMatch, Inspection, ProxyProtocol, TlvNote, TransportMatch};
+use postrider_model::{ChainMatch, Inspection, NewcomerSlot, ProxyProtocol, TlvNote, TransportMatch};
 
 use super::context::{Lowering, timeout};
-use super::proxy_header;
+use super::{filters, proxy_header};
 use crate::reader::Reader;
 
 /// `listener_filters_timeout` where it is absent.
@@ -18,6 +18,7 @@ const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.
 const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
 const PROXY_PROTOCOL: &str = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol";
 const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
+const MODULE: &str = "envoy.extensions.filters.listener.dynamic_modules.v3.DynamicModuleListenerFilter";
 
 pub(super) fn inspection<'l>(
     cx: &mut Lowering<'_>,
@@ -30,8 +31,9 @@ pub(super) fn inspection<'l>(
     }
     // Envoy, too, asks for the destination where that decides who serves a connection, and adds the inspector where chains cannot be told apart without it.
     inspection.original_destination |= at.bool_wrapper("use_original_dst") == Some(true);
-    inspection.tls |= matches.any(needs_tls);
-    if inspection.proxy.is_none() && !inspection.tls && !inspection.http {
+    // A module may be what tells them apart.
+    inspection.tls |= inspection.filters.is_empty() && matches.any(needs_tls);
+    if inspection.proxy.is_none() && !inspection.tls && !inspection.http && inspection.filters.is_empty() {
         at.ignore("listener_filters_timeout", "nothing is looked at before a chain is chosen");
         at.ignore("continue_on_listener_filters_timeout", "nothing is looked at before a chain is chosen");
         return inspection;
@@ -63,7 +65,17 @@ fn filter(cx: &mut Lowering<'_>, filter: &Reader<'_>, inspection: &mut Inspectio
         return;
     };
     let Some(config) = &any.reader else { return };
+    if [TLS_INSPECTOR, HTTP_INSPECTOR].contains(&any.type_name)
+        && inspection.filters.iter().any(|filter| !filter.is_first)
+    {
+        let text = "a native module stands between two inspectors: it has its place before or behind both";
+        cx.error(filter, "typed_config", "conflict", text);
+    }
     match any.type_name {
+        MODULE if cx.kinds.known(MODULE) => {
+            let is_first = !inspection.tls && !inspection.http;
+            inspection.filters.push(NewcomerSlot { slot: filters::whole_slot(cx, filter, &any), is_first });
+        }
         TLS_INSPECTOR => {
             config.ignore("initial_read_buffer_size", "the buffer is as large as the client's greeting");
             config.approximate("max_client_hello_size", "the limit is 16 KiB");
@@ -78,7 +90,7 @@ fn filter(cx: &mut Lowering<'_>, filter: &Reader<'_>, inspection: &mut Inspectio
         HTTP_INSPECTOR => inspection.http = true,
         ORIGINAL_DST => inspection.original_destination = true,
         PROXY_PROTOCOL => {
-            if inspection.tls || inspection.http || inspection.proxy.is_some() {
+            if inspection.tls || inspection.http || inspection.proxy.is_some() || !inspection.filters.is_empty() {
                 let text = "a connection begins with the PROXY protocol, so this filter comes first, and once";
                 cx.error(filter, "typed_config", "conflict", text);
             }

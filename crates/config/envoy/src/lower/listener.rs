@@ -155,8 +155,7 @@ fn chains(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Chains {
 }
 
 fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, matches: ChainMatch) -> Option<FilterChain> {
-    at.whole("metadata");
-    at.ignore("metadata", "no supported part reads it");
+    let metadata = at.has("metadata").then(|| Arc::new(metadata::metadata(cx, at)));
     if at.bool_wrapper("use_proxy_proto") == Some(true) {
         let what =
             "the PROXY protocol as a field (`listener_filters` with `envoy.filters.listener.proxy_protocol` says it)";
@@ -167,5 +166,14 @@ fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, matches: ChainMatch) -> Option<
     let http1_only = matches!(&handler, Some(ConnectionHandler::Http(http)) if http.codec == Codec::Http1);
     let tls = transport::of_chain(cx, at, http1_only);
     // A chain whose transport was refused must not serve in the clear.
-    Some(FilterChain { name, matches, tls: tls?.map(Arc::new), limits, guards, handler: handler?, origin: origin(at) })
+    Some(FilterChain {
+        name,
+        matches,
+        tls: tls?.map(Arc::new),
+        limits,
+        guards,
+        handler: handler?,
+        metadata,
+        origin: origin(at),
+    })
 }

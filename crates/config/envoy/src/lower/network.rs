@@ -14,9 +14,11 @@ const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const ECHO: &str = "envoy.extensions.filters.network.echo.v3.Echo";
 const RESPONSE: &str = "envoy.extensions.filters.network.direct_response.v3.Config";
 const MODULE: &str = "envoy.extensions.filters.network.dynamic_modules.v3.DynamicModuleNetworkFilter";
+const GOLANG: &str = "envoy.extensions.filters.network.golang.v3alpha.Config";
 /// Filters of the registry that look at a connection before it is served, or at its bytes.
-const GUARDS: [&str; 5] = [
+const GUARDS: [&str; 6] = [
     MODULE,
+    GOLANG,
     "envoy.extensions.filters.network.rbac.v3.RBAC",
     "envoy.extensions.filters.network.set_filter_state.v3.Config",
     "envoy.extensions.filters.network.sni_cluster.v3.SniCluster",
@@ -52,7 +54,11 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
         let is_guard = GUARDS.contains(&any.type_name) && cx.kinds.known(any.type_name);
         if [LIMIT, RATE].contains(&any.type_name) || is_guard {
             // It answers by itself.
-            let serves = any.type_name == MODULE && config.bool("terminal_filter");
+            let serves = match any.type_name {
+                MODULE => config.bool("terminal_filter"),
+                GOLANG => config.bool("is_terminal_filter"),
+                _ => false,
+            };
             if is_guard {
                 guards.push(filters::whole_slot(cx, filter, &any));
             } else if any.type_name == LIMIT {

@@ -36,6 +36,7 @@ pub(super) fn rules(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<StatsR
         // Every one is read, so that all of their errors are told.
         tags: tags(cx, config),
         buckets: buckets.iter().filter_map(|rule| buckets_of(cx, rule)).collect(),
+        interval: None,
     };
     (rules != StatsRules::default()).then_some(rules)
 }

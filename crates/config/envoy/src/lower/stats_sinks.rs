@@ -23,7 +23,6 @@ const PREFIX: &str = "envoy";
 pub(super) fn sinks(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<StatsSinks> {
     let list = root.list("stats_sinks");
     if list.is_empty() {
-        root.ignore("stats_flush_interval", "statistics are flushed to sinks only, and there is none");
         root.ignore("stats_flush_on_admin", "statistics are flushed to sinks only, and there is none");
         return None;
     }

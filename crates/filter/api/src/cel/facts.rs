@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,9 +13,9 @@ use postrider_model::{
     CertificatePart, Direction, Expression, Input, Inputs, Metadata, MetadataMatch, Unavailable, Value,
 };
 
-use super::is_true;
 use super::value::{Data, joined};
-use crate::{RouteFacts, Stream, StreamInfo, TlsSession};
+use super::{is_true, messages};
+use crate::{ObjectKind, RouteFacts, Stream, StreamInfo, TlsSession, field_of};
 
 /// A stream as it is now.
 #[derive(Clone, Copy)]
@@ -176,11 +177,31 @@ impl<'a> Facts<'a> {
             VirtualHostMetadata => {
                 Data::Metadata(self.route.map_or(&NO_METADATA, |route| &*route.virtual_host_metadata))
             }
-            UpstreamEndpoints | UpstreamRegion | UpstreamZone | UpstreamSubZone | ClusterMetadata
-            | UpstreamHostMetadata | LocalityMetadata | ListenerMetadata | ListenerDirection | NodeId | NodeCluster
-            | NodeMetadata | NodeRegion | NodeZone | NodeSubZone | UpstreamLocality | NodeLocality => {
-                self.around(attribute)?
-            }
+            WholeMetadata => messages::metadata(&info.metadata),
+            WholeRouteMetadata => messages::metadata(&self.route?.metadata),
+            WholeVirtualHostMetadata => messages::metadata(&self.route?.virtual_host_metadata),
+            WholeClusterMetadata
+            | WholeUpstreamHostMetadata
+            | WholeLocalityMetadata
+            | WholeListenerMetadata
+            | Node
+            | UpstreamEndpoints
+            | UpstreamRegion
+            | UpstreamZone
+            | UpstreamSubZone
+            | ClusterMetadata
+            | UpstreamHostMetadata
+            | LocalityMetadata
+            | ListenerMetadata
+            | ListenerDirection
+            | NodeId
+            | NodeCluster
+            | NodeMetadata
+            | NodeRegion
+            | NodeZone
+            | NodeSubZone
+            | UpstreamLocality
+            | NodeLocality => self.around(attribute)?,
         })
     }
 
@@ -217,6 +238,11 @@ impl<'a> Facts<'a> {
             Some(host.place.as_deref().cloned().unwrap_or_default())
         };
         match attribute {
+            Node => Some(messages::node(&around.node())),
+            WholeClusterMetadata => self.message_around(ClusterMetadata),
+            WholeUpstreamHostMetadata => self.message_around(UpstreamHostMetadata),
+            WholeLocalityMetadata => self.message_around(LocalityMetadata),
+            WholeListenerMetadata => self.message_around(ListenerMetadata),
             NodeId => text(&around.node().id),
             NodeCluster => text(&around.node().cluster),
             NodeMetadata => match &around.node().metadata {
@@ -233,11 +259,11 @@ impl<'a> Facts<'a> {
             })),
             NodeLocality => {
                 let node = around.node();
-                Some(locality([&node.region, &node.zone, &node.sub_zone]))
+                Some(messages::locality([&node.region, &node.zone, &node.sub_zone]))
             }
             UpstreamLocality => {
                 let place = place()?;
-                Some(locality([&place.region, &place.zone, &place.sub_zone]))
+                Some(messages::locality([&place.region, &place.zone, &place.sub_zone]))
             }
             UpstreamRegion => text(&place()?.region),
             UpstreamZone => text(&place()?.zone),
@@ -247,6 +273,10 @@ impl<'a> Facts<'a> {
             }
             _ => Some(Data::map(self.metadata_around(attribute)?.iter())),
         }
+    }
+
+    fn message_around(&self, attribute: Attribute) -> Option<Data<'a>> {
+        Some(messages::metadata(&*self.metadata_around(attribute)?))
     }
 
     /// Metadata that the configuration gives to what is around; empty where it gives none.
@@ -272,7 +302,12 @@ impl<'a> Facts<'a> {
     /// An object of the filter state, as the bytes that it is written as.
     pub(super) fn state(&self, key: &str) -> Option<Data<'a>> {
         match self.info.filter_state.iter().find(|(known, _)| known == key).map(|(_, value)| value)? {
-            Value::String(text) => Some(Data::Bytes(Cow::Borrowed(text.as_bytes()))),
+            Value::String(text) => Some(match fields(key, text) {
+                Some(fields) => Data::Map(fields),
+                None => Data::Bytes(Cow::Borrowed(text.as_bytes())),
+            }),
+            Value::Bool(on) => Some(Data::Bytes(on.to_string().into_bytes().into())),
+            Value::Number(number) => Some(Data::Bytes(number.to_string().into_bytes().into())),
             other => Some(Data::of(other)),
         }
     }
@@ -293,6 +328,22 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// The fields of an object that has some.
+fn fields<'a>(name: &str, text: &str) -> Option<Rc<[(Data<'a>, Data<'a>)]>> {
+    // Most objects have none, and no name that is known.
+    ObjectKind::of_known(name)?;
+    let text = Value::String(text.to_owned());
+    let fields = ["ip", "port"].into_iter().filter_map(|field| {
+        let value = match field_of(name, &text, field)? {
+            Value::Number(number) => Data::Int(number as i64),
+            other => Data::held(&other),
+        };
+        Some((Data::Text(Cow::Borrowed(field)), value))
+    });
+    let fields: Rc<[_]> = fields.collect();
+    (!fields.is_empty()).then_some(fields)
+}
+
 static NO_METADATA: Metadata = Metadata::NONE;
 
 fn signed(number: u64) -> i64 {
@@ -308,17 +359,6 @@ pub(super) fn nanos(time: SystemTime) -> i128 {
         Ok(since) => i128::try_from(since.as_nanos()).unwrap_or(i128::MAX),
         Err(before) => -i128::try_from(before.duration().as_nanos()).unwrap_or(i128::MAX),
     }
-}
-
-/// As text of protocol buffers: what is empty is not set.
-fn locality<'a>(names: [&String; 3]) -> Data<'a> {
-    let mut text = String::new();
-    for (field, name) in ["region", "zone", "sub_zone"].into_iter().zip(names) {
-        if !name.is_empty() {
-            text.push_str(&format!("{field}: {name:?} "));
-        }
-    }
-    Data::Message("envoy.config.core.v3.Locality", text.into())
 }
 
 fn some_text(text: &str) -> Option<Data<'_>> {

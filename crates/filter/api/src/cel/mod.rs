@@ -5,6 +5,7 @@
 
 mod evaluate;
 mod facts;
+mod messages;
 mod native;
 mod shown;
 mod text;

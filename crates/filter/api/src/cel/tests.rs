@@ -221,7 +221,16 @@ fn what_is_around_a_stream_is_asked_of_its_surroundings() {
     {
         assert!(!truth(&stream, text) && !truth(&stream, &format!("!({text})")), "{text}");
     }
-    let whole = Expression::parse("xds.node", ALL).unwrap_err();
+    for text in [
+        "xds.node == xds.node && xds.node != xds.cluster_metadata",
+        "has(xds.node) && has(xds.cluster_metadata) && !has(xds.route_metadata)",
+        "xds.cluster_metadata != metadata && xds.upstream_host_metadata != metadata",
+        "[xds.node][0] == xds.node",
+        "metadata['filter_metadata'] == metadata.filter_metadata",
+    ] {
+        assert!(truth(&stream, text), "{text}");
+    }
+    let whole = Expression::parse("xds == 1", ALL).unwrap_err();
     assert!(whole.message.contains("no value by itself"), "{whole:?}");
 }
 
@@ -233,6 +242,10 @@ impl Surroundings for Around {
         let deep = Value::Map(vec![("k".into(), list)]);
         let metadata = Value::Map(vec![("deep".into(), deep)]);
         Rc::new(Node { id: "n".into(), region: "r".into(), metadata, ..Node::default() })
+    }
+
+    fn listener_name(&self) -> String {
+        "main".to_owned()
     }
 
     fn direction(&self) -> Direction {

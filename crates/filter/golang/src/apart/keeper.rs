@@ -21,8 +21,8 @@ use super::control::{self, News, Wish};
 use super::lane;
 use super::ring::Segment;
 use super::serve::COMMAND;
-use crate::library::{self, FileIdentity};
 use crate::metrics::{Metrics, Sort};
+use crate::object::{self, FileIdentity};
 
 /// How long a process may take to load its library, and to parse a configuration.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -109,7 +109,7 @@ impl Child {
         if let Some(known) = known.into_iter().find(|child| child.keeper.path == path && child.keeper.file == file) {
             return Ok(known);
         }
-        let examined = library::examine(&path)?;
+        let examined = object::examine(&path)?;
         static LAST: AtomicU64 = AtomicU64::new(0);
         let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         let keeper = Arc::new(Keeper {

@@ -13,7 +13,7 @@ const STRING: &str = "google.protobuf.StringValue";
 ///
 /// # Errors
 /// It is of a type that cannot be passed on.
-pub(super) fn encode(value: Option<&Value>, path: &str) -> Result<Vec<u8>, ValueError> {
+pub(crate) fn encode(value: Option<&Value>, path: &str) -> Result<Vec<u8>, ValueError> {
     let Some(value) = value.filter(|value| **value != Value::Null) else { return Ok(Vec::new()) };
     let error = |message: String| ValueError { path: path.to_owned(), message };
     let Value::Map(entries) = value else { return Err(error("expected an object with an `@type`".to_owned())) };

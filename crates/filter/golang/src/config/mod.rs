@@ -1,6 +1,6 @@
 //! Configurations: Envoy's Go filter, and plugin manifests whose runtime is Go.
 
-mod any;
+pub(crate) mod any;
 mod envoy;
 mod manifest;
 mod routes;
@@ -24,13 +24,18 @@ use crate::apart::{self, Child};
 use crate::filter::{GoFilter, Plugin, Recipe, stat};
 use crate::library;
 use crate::metrics::Metrics;
+use crate::network;
 use crate::parsed::{self, Home, Parsed, Refused};
 use crate::pool::Pool;
+use crate::specifier;
 use routes::{MergePolicy, Override, Overrides};
 
-/// Makes the Go filter known by the type of its configuration, and the runtime by its name in manifests.
+/// Makes Go filters and what chooses clusters known by the types of their configurations, and the runtime by its name in
+/// manifests.
 pub fn register(registry: &mut Registry) {
     registry.register(envoy::KIND, envoy::build);
+    registry.register_network(network::KIND, network::build);
+    registry.register_chooser(specifier::KIND, specifier::build);
     register_runtimes(registry, &[manifest::RUNTIME], manifest::build);
 }
 
@@ -116,7 +121,7 @@ impl GoFactory {
         let base = Parsed::of_filter(&home, plugin, &wanted.config, &metrics, workers())
             .map_err(|why| refused(config_at, in_words(plugin, why)))?;
         let loaded = match &home {
-            Home::Here(library) => Loaded { path: &library.path, digest: &library.digest },
+            Home::Here(library) => Loaded { path: &library.object.path, digest: &library.object.digest },
             Home::Apart(child) => Loaded { path: child.path(), digest: &child.digest },
         };
         let recipe = Arc::new(recipe(&loaded));

@@ -41,7 +41,7 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpSendLocalReply(
     // that depends on its SDK.
     unsafe {
         told(of_state(state).map(|(request, mut shared, side)| {
-            let passes_strings = shared.library.is_some_and(|library| library.passes_strings);
+            let passes_strings = shared.library.is_some_and(|library| library.object.passes_strings);
             let status = u16::try_from(code).ok().filter(|code| STATUSES.contains(code));
             let reply = LocalReply {
                 status: status.unwrap_or(500),

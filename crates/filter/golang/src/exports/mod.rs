@@ -7,7 +7,9 @@ mod body;
 mod config;
 mod fields;
 mod flow;
+mod network;
 mod others;
+mod specifier;
 mod stream;
 
 use std::ffi::{c_int, c_void};
@@ -71,22 +73,22 @@ table! {
     config: envoyGoConfigHttpFinalize,
     config: envoyGoFilterLog,
     config: envoyGoFilterLogLevel,
-    others: envoyGoFilterDownstreamClose,
-    others: envoyGoFilterDownstreamWrite,
-    others: envoyGoFilterDownstreamFinalize,
-    others: envoyGoFilterDownstreamInfo,
-    others: envoyGoFilterUpstreamConnect,
-    others: envoyGoFilterUpstreamConnEnableHalfClose,
-    others: envoyGoFilterUpstreamWrite,
-    others: envoyGoFilterUpstreamClose,
-    others: envoyGoFilterUpstreamFinalize,
-    others: envoyGoFilterUpstreamInfo,
-    others: envoyGoFilterSetFilterState,
-    others: envoyGoFilterGetFilterState,
-    others: envoyGoClusterSpecifierGetNumHeadersAndByteSize,
-    others: envoyGoClusterSpecifierGetHeader,
-    others: envoyGoClusterSpecifierGetAllHeaders,
-    others: envoyGoClusterSpecifierLogError,
+    network: envoyGoFilterDownstreamClose,
+    network: envoyGoFilterDownstreamWrite,
+    network: envoyGoFilterDownstreamFinalize,
+    network: envoyGoFilterDownstreamInfo,
+    network: envoyGoFilterUpstreamConnect,
+    network: envoyGoFilterUpstreamConnEnableHalfClose,
+    network: envoyGoFilterUpstreamWrite,
+    network: envoyGoFilterUpstreamClose,
+    network: envoyGoFilterUpstreamFinalize,
+    network: envoyGoFilterUpstreamInfo,
+    network: envoyGoFilterSetFilterState,
+    network: envoyGoFilterGetFilterState,
+    specifier: envoyGoClusterSpecifierGetNumHeadersAndByteSize,
+    specifier: envoyGoClusterSpecifierGetHeader,
+    specifier: envoyGoClusterSpecifierGetAllHeaders,
+    specifier: envoyGoClusterSpecifierLogError,
     others: envoyGoHttpTcpBridgeCopyHeaders,
     others: envoyGoHttpTcpBridgeSetRespHeader,
     others: envoyGoHttpTcpBridgeRemoveRespHeader,

@@ -1,9 +1,9 @@
-//! Functions of the SDK for what is not hosted here: network filters, cluster specifiers, bridges from HTTP to TCP.
+//! Functions of the SDK for what is not hosted here: bridges from HTTP to TCP.
 //!
 //! A library may ask for them although no configuration uses what they are for. Configurations that would are refused by
 //! name, so no plugin has reason to call them; one that does hears that this is not the time.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use crate::abi::status;
 
@@ -17,29 +17,7 @@ macro_rules! not_hosted {
     )*};
 }
 
-/// Answers with no connection.
-// SAFETY: the name is the SDK's, and nothing else has it.
-#[unsafe(no_mangle)]
-pub(super) extern "C" fn envoyGoFilterUpstreamConnect() -> *mut c_void {
-    std::ptr::null_mut()
-}
-
 not_hosted! {
-    envoyGoFilterDownstreamClose,
-    envoyGoFilterDownstreamWrite,
-    envoyGoFilterDownstreamFinalize,
-    envoyGoFilterDownstreamInfo,
-    envoyGoFilterUpstreamConnEnableHalfClose,
-    envoyGoFilterUpstreamWrite,
-    envoyGoFilterUpstreamClose,
-    envoyGoFilterUpstreamFinalize,
-    envoyGoFilterUpstreamInfo,
-    envoyGoFilterSetFilterState,
-    envoyGoFilterGetFilterState,
-    envoyGoClusterSpecifierGetNumHeadersAndByteSize,
-    envoyGoClusterSpecifierGetHeader,
-    envoyGoClusterSpecifierGetAllHeaders,
-    envoyGoClusterSpecifierLogError,
     envoyGoHttpTcpBridgeCopyHeaders,
     envoyGoHttpTcpBridgeSetRespHeader,
     envoyGoHttpTcpBridgeRemoveRespHeader,

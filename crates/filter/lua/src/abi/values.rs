@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_double, c_int};
 
+use postrider_filter_api::ObjectKind;
 use postrider_filter_plugin::json;
 use postrider_model::Value;
 
@@ -170,13 +171,15 @@ pub(super) unsafe extern "C" fn set(
         };
         match which {
             DYNAMIC => stream.info.metadata.set(&namespace, &key, value),
-            FILTER_STATE => {
-                let state = &mut stream.info.filter_state;
-                match state.iter_mut().find(|(name, _)| *name == namespace) {
-                    Some((_, old)) => *old = value,
-                    None => state.push((namespace.into_owned(), value)),
+            // The key is what makes the object: where nothing here does, a text is put there that nobody acts upon.
+            FILTER_STATE => match (ObjectKind::of(&key), &value) {
+                (Some(kind), Value::String(text)) => {
+                    if !stream.info.make_state(&namespace, kind, text.as_bytes(), false) {
+                        return INVALID;
+                    }
                 }
-            }
+                _ => stream.info.set_state(&namespace, value),
+            },
             _ => return INVALID,
         }
         OK

@@ -1,9 +1,8 @@
 //! Functions about things that streams do not have here: each says so, in the way that the interface has for it.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 
 use super::Symbol;
-use crate::abi::call::CANNOT_CREATE;
 
 macro_rules! absent {
     ($($answer:ty = $value:expr => $($name:ident)*;)*) => {
@@ -55,21 +54,4 @@ absent! {
     // A stream cannot begin anew.
     bool = false =>
         envoy_dynamic_module_callback_http_filter_recreate_stream;
-
-    // Requests of modules have no trailers.
-    bool = false =>
-        envoy_dynamic_module_callback_http_stream_send_trailers
-        envoy_dynamic_module_callback_http_filter_config_stream_send_trailers;
-
-    // Configurations make calls that are answered as a whole.
-    c_int = CANNOT_CREATE =>
-        envoy_dynamic_module_callback_http_filter_config_start_http_stream;
-
-    // As above, so there is none to send to.
-    bool = false =>
-        envoy_dynamic_module_callback_http_filter_config_stream_send_data;
-
-    // As above.
-    () = () =>
-        envoy_dynamic_module_callback_http_filter_config_reset_http_stream;
 }

@@ -1,9 +1,10 @@
 //! Requests of a module's own to clusters.
 
+use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::time::Duration;
 
-use postrider_filter_api::{Answer, Call, CallFailure, CallHandle, Host, UnknownCluster};
+use postrider_filter_api::{Answer, Call, CallFailure, CallHandle, CallOpen, CallStream, Host, UnknownCluster};
 use postrider_http::{Decimal, HeaderId, RequestHead};
 
 use super::fields::set_of_request;
@@ -11,11 +12,8 @@ use super::{instance, put};
 use crate::abi::{Buffer, Header, StreamRef, call as answer, items};
 use crate::instance::{Event, Instance, Rare};
 
-/// Largest body of a request that a module sends in pieces.
-const MAX_BODY: usize = 64 << 20;
-
-/// A request that is not complete yet.
-pub(crate) struct Pending {
+/// A request that a module wants sent.
+pub(super) struct Request {
     pub(super) cluster: String,
     head: RequestHead,
     body: Vec<u8>,
@@ -33,7 +31,7 @@ pub(super) unsafe fn request(
     count: usize,
     body: Buffer,
     timeout: u64,
-) -> Result<Pending, c_int> {
+) -> Result<Request, c_int> {
     // SAFETY: by the contract above.
     let (cluster, headers, body) = unsafe { (cluster.bytes(), items(headers, count), body.bytes()) };
     let cluster = std::str::from_utf8(cluster).map_err(|_| answer::CLUSTER_NOT_FOUND)?;
@@ -53,10 +51,39 @@ pub(super) unsafe fn request(
     if !has_method || head.path().is_empty() || head.authority().is_empty() {
         return Err(answer::MISSING_REQUIRED_HEADERS);
     }
-    Ok(Pending { cluster: cluster.to_owned(), head, body: body.to_vec(), timeout })
+    Ok(Request { cluster: cluster.to_owned(), head, body: body.to_vec(), timeout })
 }
 
-impl Pending {
+/// Sends a request for a filter of connections, which has its calls by their numbers; `tell` gets the number and what came of it.
+///
+/// # Safety
+/// There is room for a number.
+pub(super) unsafe fn begin(
+    host: &dyn Host,
+    last: &Cell<u64>,
+    calls: &RefCell<Vec<(u64, CallHandle)>>,
+    id: *mut u64,
+    request: Request,
+    tell: impl FnOnce(u64, Result<Answer, CallFailure>) + 'static,
+) -> c_int {
+    // As in Envoy, nothing is begun that nobody could answer.
+    if has_no_hosts(host, &request.cluster) {
+        return answer::CANNOT_CREATE;
+    }
+    let number = last.get() + 1;
+    last.set(number);
+    match request.send(host, Box::new(move |outcome| tell(number, outcome))) {
+        Ok(handle) => {
+            calls.borrow_mut().push((number, handle));
+            // SAFETY: by the contract above.
+            unsafe { put(id, number) };
+            answer::SUCCESS
+        }
+        Err(_) => answer::CLUSTER_NOT_FOUND,
+    }
+}
+
+impl Request {
     pub(super) fn send(
         mut self,
         host: &dyn Host,
@@ -70,30 +97,44 @@ impl Pending {
             cluster: self.cluster.into(),
             head: self.head,
             body: self.body,
-            timeout: (self.timeout > 0).then(|| Duration::from_millis(self.timeout)),
+            timeout: timeout(self.timeout),
             done,
+        })
+    }
+
+    /// Sends it in pieces; `ended` says that this is all of it.
+    pub(super) fn open(self, host: &dyn Host, ended: bool, wake: Box<dyn Fn()>) -> Result<CallStream, UnknownCluster> {
+        host.open(CallOpen {
+            cluster: self.cluster.into(),
+            head: self.head,
+            body: self.body,
+            ended,
+            timeout: timeout(self.timeout),
+            wake,
         })
     }
 }
 
-/// A number for a call.
-fn next(instance: &Instance) -> u64 {
-    let mut rare = instance.rare.borrow_mut();
-    let rare = rare.get_or_insert_default();
-    rare.last_call += 1;
-    rare.last_call
+fn timeout(milliseconds: u64) -> Option<Duration> {
+    (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
 }
 
-fn with_rare<T>(instance: &Instance, act: impl FnOnce(&mut Rare) -> T) -> T {
+/// A number for a call.
+pub(super) fn next(instance: &Instance) -> u64 {
+    with_rare(instance, |rare| {
+        rare.last_call += 1;
+        rare.last_call
+    })
+}
+
+pub(super) fn with_rare<T>(instance: &Instance, act: impl FnOnce(&mut Rare) -> T) -> T {
     act(instance.rare.borrow_mut().get_or_insert_default())
 }
 
-type Told = fn(u64, Result<Answer, CallFailure>) -> Event;
-
-/// Sends a request whose end the module hears of as `told`.
-fn send_for(instance: &Instance, id: u64, request: Pending, told: Told) -> c_int {
+/// Sends a request whose end the module hears of.
+fn send_for(instance: &Instance, id: u64, request: Request) -> c_int {
     let link = instance.link();
-    let done = Box::new(move |outcome| link.tell(told(id, outcome)));
+    let done = Box::new(move |outcome| link.tell(Event::Call { id, outcome: Box::new(outcome) }));
     let host = instance.place.host.clone();
     match request.send(&*host, done) {
         Ok(handle) => {
@@ -125,7 +166,7 @@ pub(super) unsafe fn call(
             let number = next(instance);
             // SAFETY: as above.
             unsafe { put(id, number) };
-            send_for(instance, number, request, |id, outcome| Event::Call { id, outcome })
+            send_for(instance, number, request)
         }
         Err(error) => error,
     }
@@ -133,74 +174,4 @@ pub(super) unsafe fn call(
 
 pub(super) fn has_no_hosts(host: &dyn Host, cluster: &str) -> bool {
     host.cluster_health(cluster).is_some_and(|health| health.all == 0)
-}
-
-/// A request that may come in pieces, and whose answer is told in pieces.
-pub(super) unsafe fn open(
-    handle: StreamRef,
-    id: *mut u64,
-    cluster: Buffer,
-    headers: *const Header,
-    count: usize,
-    body: Buffer,
-    end: bool,
-    timeout: u64,
-) -> c_int {
-    // SAFETY: as above.
-    let Some(instance) = (unsafe { instance(handle) }) else { return answer::CANNOT_CREATE };
-    let policy = instance.config().facts.policy.clusters.as_deref();
-    // SAFETY: as above.
-    let request = match unsafe { request(policy, cluster, headers, count, body, timeout) } {
-        Ok(request) => request,
-        Err(error) => return error,
-    };
-    if !instance.place.host.has_cluster(&request.cluster) {
-        return answer::CLUSTER_NOT_FOUND;
-    }
-    let number = next(instance);
-    // SAFETY: as above.
-    unsafe { put(id, number) };
-    if end {
-        return send_for(instance, number, request, |id, outcome| Event::Opened { id, outcome });
-    }
-    with_rare(instance, |rare| rare.pending.push((number, request)));
-    answer::SUCCESS
-}
-
-/// More of a request's body; with its end, the request is sent.
-pub(super) unsafe fn send(handle: StreamRef, id: u64, data: Buffer, end: bool) -> bool {
-    // SAFETY: as above.
-    let (Some(instance), data) = (unsafe { (instance(handle), data.bytes()) }) else { return false };
-    let complete = with_rare(instance, |rare| {
-        let at = rare.pending.iter().position(|(known, _)| *known == id)?;
-        let (_, request) = rare.pending.get_mut(at)?;
-        if request.body.len() + data.len() > MAX_BODY {
-            return None;
-        }
-        request.body.extend_from_slice(data);
-        Some(end.then(|| rare.pending.swap_remove(at).1))
-    });
-    match complete {
-        None => false,
-        Some(None) => true,
-        Some(Some(request)) => {
-            send_for(instance, id, request, |id, outcome| Event::Opened { id, outcome }) == answer::SUCCESS
-        }
-    }
-}
-
-/// Gives a request up, which the module hears of.
-pub(super) unsafe fn reset(handle: StreamRef, id: u64) {
-    // SAFETY: as above.
-    let Some(instance) = (unsafe { instance(handle) }) else { return };
-    let known = with_rare(instance, |rare| {
-        let before = rare.calls.len() + rare.pending.len();
-        rare.calls.retain(|(known, _)| *known != id);
-        rare.pending.retain(|(known, _)| *known != id);
-        before != rare.calls.len() + rare.pending.len()
-    });
-    if known {
-        instance.link().inbox.borrow_mut().push_back(Event::Reset { id });
-        instance.wake();
-    }
 }

@@ -7,18 +7,17 @@
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 
-use postrider_filter_api::{Ending, Reading, StreamInfo, TCP_CLUSTER};
+use postrider_filter_api::{Ending, ObjectKind, Reading, StreamInfo, TCP_CLUSTER};
 use postrider_filter_plugin::Sort;
 use postrider_model::{CertificatePart, Value};
 use postrider_telemetry::log::{Component, Level, write};
 use postrider_telemetry::stats::Unit;
 
 use super::metadata::{as_bool, as_number, as_text};
-use super::metrics::{Change, count_on, number};
+use super::metrics::{self, Change};
 use super::{Symbol, calls, facts, give, put, schedule};
-use crate::abi::{Buffer, Header, call as answer, items, metric};
+use crate::abi::{Buffer, Header, items};
 use crate::connection::{Event, Flow, Session};
-use crate::definitions::Defined;
 use crate::network::NetworkConfig;
 
 about! {
@@ -183,7 +182,7 @@ about! {
     envoy_dynamic_module_callback_network_get_filter_state_bytes(key: Buffer, out: *mut Buffer) -> bool
         = |session, key, out| give(out, state(session, key).and_then(as_text));
     envoy_dynamic_module_callback_network_set_filter_state_typed(key: Buffer, value: Buffer) -> bool
-        = |session, key, value| name(key) == TCP_CLUSTER && set_state(session, key, value);
+        = |session, key, value| make_state(session, key, value);
     envoy_dynamic_module_callback_network_get_filter_state_typed(key: Buffer, out: *mut Buffer) -> bool
         = |session, key, out| give(out, state(session, key).and_then(as_text));
 
@@ -385,6 +384,13 @@ fn set_state(session: &Session, key: Buffer, value: Buffer) -> bool {
     true
 }
 
+fn make_state(session: &Session, key: Buffer, value: Buffer) -> bool {
+    // SAFETY: as above.
+    let (connection, text) = unsafe { (session.connection(), value.bytes()) };
+    let (Some(connection), Some(kind)) = (connection, ObjectKind::of(name(key))) else { return false };
+    connection.info.make_state(name(key), kind, text, false)
+}
+
 fn state(session: &Session, key: Buffer) -> Option<&Value> {
     let state = session.info()?.filter_state.iter().find(|(known, _)| known == name(key));
     state.map(|(_, value)| value)
@@ -392,47 +398,25 @@ fn state(session: &Session, key: Buffer) -> Option<&Value> {
 
 /// # Safety
 /// There is room for a number.
-unsafe fn call(session: &Session, id: *mut u64, request: calls::Pending) -> c_int {
-    let host = session.place.host.clone();
-    // As in Envoy, nothing is begun that nobody could answer.
-    if calls::has_no_hosts(&*host, &request.cluster) {
-        return answer::CANNOT_CREATE;
-    }
-    let number = session.last_call.get() + 1;
-    session.last_call.set(number);
+unsafe fn call(session: &Session, id: *mut u64, request: calls::Request) -> c_int {
     let link = session.link().clone();
-    let done = Box::new(move |outcome| link.tell(Event::Call { id: number, outcome: Box::new(outcome) }));
-    match request.send(&*host, done) {
-        Ok(handle) => {
-            session.calls.borrow_mut().push((number, handle));
-            // SAFETY: by the contract above.
-            unsafe { put(id, number) };
-            answer::SUCCESS
-        }
-        Err(_) => answer::CLUSTER_NOT_FOUND,
-    }
+    let tell = move |id, outcome| link.tell(Event::Call { id, outcome: Box::new(outcome) });
+    // SAFETY: by the contract above.
+    unsafe { calls::begin(&*session.place.host, &session.last_call, &session.calls, id, request, tell) }
 }
 
 /// # Safety
 /// The name is there, and room for a number.
 unsafe fn define(config: &NetworkConfig, sort: Sort, name: Buffer, out: *mut usize) -> c_int {
     // SAFETY: by the contract above.
-    let name = String::from_utf8_lossy(unsafe { name.bytes() }).into_owned();
-    // SAFETY: by the contract above.
-    unsafe { number(&config.definitions, Defined { sort, name, labels: Vec::new() }, out) }
+    unsafe { metrics::define_plain(&config.definitions, sort, name, out) }
 }
 
 fn change(session: &Session, change: Change, id: usize, value: u64) -> c_int {
-    let known = session.place.config.definitions.get(id).filter(|known| change.fits(known.sort));
-    let Some(known) = known else { return metric::NOT_FOUND };
-    count_on(&session.place.metrics, change, known.sort, &known.name, value);
-    metric::SUCCESS
+    metrics::change_plain(&session.place.config.definitions, &session.place.metrics, change, id, value)
 }
 
 /// The same from wherever a module is.
 fn change_later(config: &NetworkConfig, change: Change, id: usize, value: u64) -> c_int {
-    let known = config.definitions.get(id).filter(|known| change.fits(known.sort));
-    let Some(known) = known.cloned() else { return metric::NOT_FOUND };
-    config.reach.count(move |metrics| count_on(metrics, change, known.sort, &known.name, value));
-    metric::SUCCESS
+    metrics::change_plain_later(&config.definitions, &config.reach, change, id, value)
 }

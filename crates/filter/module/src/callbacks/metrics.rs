@@ -10,6 +10,7 @@ use crate::abi::{Buffer, ConfigRef, StreamRef, items, metric};
 use crate::config::Config;
 use crate::definitions::{Defined, Definitions};
 use crate::logger::{LoggerConfig, Telling};
+use crate::reach::Reach;
 
 pub(super) unsafe fn counter(
     handle: ConfigRef,
@@ -86,7 +87,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    pub(super) fn fits(self, sort: Sort) -> bool {
+    fn fits(self, sort: Sort) -> bool {
         match self {
             Change::Increment => sort == Sort::Counter,
             Change::Increase | Change::Decrease | Change::Set => sort == Sort::Gauge,
@@ -188,6 +189,44 @@ pub(super) fn count_on(metrics: &Metrics, change: Change, sort: Sort, name: &str
     if let Some(id) = metrics.define(sort, name) {
         metrics.with(id, |named| change.apply(named, value));
     }
+}
+
+/// Defines a statistic without labels, of a filter of connections.
+///
+/// # Safety
+/// The name is there, and room for a number.
+pub(super) unsafe fn define_plain(definitions: &Definitions, sort: Sort, name: Buffer, out: *mut usize) -> c_int {
+    // SAFETY: by the contract above.
+    let name = String::from_utf8_lossy(unsafe { name.bytes() }).into_owned();
+    // SAFETY: by the contract above.
+    unsafe { number(definitions, Defined { sort, name, labels: Vec::new() }, out) }
+}
+
+/// Changes a statistic without labels on the worker that the filter is on.
+pub(super) fn change_plain(
+    definitions: &Definitions,
+    metrics: &Metrics,
+    change: Change,
+    id: usize,
+    value: u64,
+) -> c_int {
+    let Some(known) = definitions.get(id).filter(|known| change.fits(known.sort)) else { return metric::NOT_FOUND };
+    count_on(metrics, change, known.sort, &known.name, value);
+    metric::SUCCESS
+}
+
+/// The same from wherever a module is.
+pub(super) fn change_plain_later(
+    definitions: &Definitions,
+    reach: &Reach,
+    change: Change,
+    id: usize,
+    value: u64,
+) -> c_int {
+    let known = definitions.get(id).filter(|known| change.fits(known.sort));
+    let Some(known) = known.cloned() else { return metric::NOT_FOUND };
+    reach.count(move |metrics| count_on(metrics, change, known.sort, &known.name, value));
+    metric::SUCCESS
 }
 
 /// The statistic's name: behind its own the names of its labels, each with its value.

@@ -37,13 +37,16 @@ macro_rules! about {
 mod absent;
 mod bodies;
 mod calls;
+mod config_exchanges;
 mod configs;
 mod connections;
+mod exchanges;
 mod facts;
 mod fields;
 mod metadata;
 mod metrics;
 mod moments;
+mod newcomers;
 mod notes;
 mod process;
 mod records;
@@ -56,8 +59,9 @@ mod streams;
 use std::ffi::{c_char, c_int, c_void};
 
 pub(crate) use absent::ABSENT;
-pub(crate) use calls::Pending;
+pub(crate) use config_exchanges::{Live, forget};
 pub(crate) use connections::{OF_CONNECTIONS, OF_NETWORK_CONFIGS};
+pub(crate) use newcomers::{OF_LISTENER_CONFIGS, OF_NEWCOMERS};
 pub(crate) use notes::OF_NOTES;
 pub use process::{set_concurrency, set_validating};
 pub(crate) use records::OF_RECORDS;
@@ -312,18 +316,36 @@ exported! {
         = schedule::commit_config(scheduler: *mut c_void, event: u64);
     envoy_dynamic_module_callback_network_filter_config_scheduler_delete = schedule::close_config(scheduler: *mut c_void);
 
+    envoy_dynamic_module_callback_listener_filter_scheduler_commit = schedule::commit(scheduler: *mut c_void, event: u64);
+    envoy_dynamic_module_callback_listener_filter_scheduler_delete = schedule::close(scheduler: *mut c_void);
+    envoy_dynamic_module_callback_listener_filter_config_scheduler_commit
+        = schedule::commit_config(scheduler: *mut c_void, event: u64);
+    envoy_dynamic_module_callback_listener_filter_config_scheduler_delete = schedule::close_config(scheduler: *mut c_void);
+
     envoy_dynamic_module_callback_http_filter_http_callout = calls::call(
         handle: StreamRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer, timeout: u64
     ) -> c_int;
-    envoy_dynamic_module_callback_http_filter_start_http_stream = calls::open(
+    envoy_dynamic_module_callback_http_filter_start_http_stream = exchanges::open(
         handle: StreamRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer, end: bool,
         timeout: u64) -> c_int;
     envoy_dynamic_module_callback_http_stream_send_data
-        = calls::send(handle: StreamRef, id: u64, data: Buffer, end: bool) -> bool;
-    envoy_dynamic_module_callback_http_filter_reset_http_stream = calls::reset(handle: StreamRef, id: u64);
+        = exchanges::send(handle: StreamRef, id: u64, data: Buffer, end: bool) -> bool;
+    envoy_dynamic_module_callback_http_stream_send_trailers
+        = exchanges::trailers(handle: StreamRef, id: u64, trailers: *const Header, count: usize) -> bool;
+    envoy_dynamic_module_callback_http_filter_reset_http_stream = exchanges::reset(handle: StreamRef, id: u64);
     envoy_dynamic_module_callback_http_filter_config_http_callout = configs::call(
         handle: ConfigRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer, timeout: u64
     ) -> c_int;
+
+    envoy_dynamic_module_callback_http_filter_config_start_http_stream = config_exchanges::open(
+        handle: ConfigRef, id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer, end: bool,
+        timeout: u64) -> c_int;
+    envoy_dynamic_module_callback_http_filter_config_stream_send_data
+        = config_exchanges::send(handle: ConfigRef, id: u64, data: Buffer, end: bool) -> bool;
+    envoy_dynamic_module_callback_http_filter_config_stream_send_trailers
+        = config_exchanges::trailers(handle: ConfigRef, id: u64, trailers: *const Header, count: usize) -> bool;
+    envoy_dynamic_module_callback_http_filter_config_reset_http_stream
+        = config_exchanges::reset(handle: ConfigRef, id: u64);
 
     envoy_dynamic_module_callback_http_get_active_span = process::nothing(handle: StreamRef) -> *const c_char;
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{Stream, StreamInfo};
+use postrider_filter_api::{ObjectKind, Stream, StreamInfo};
 use postrider_model::Value;
 
 use super::metadata::as_text;
@@ -72,9 +72,13 @@ about! {
         };
     envoy_dynamic_module_callback_http_set_filter_state_typed(key: Buffer, value: Buffer) -> bool
         = |instance, key, value| {
-            let made = made(name(key), value.bytes());
-            let (Some(stream), Some(value)) = (instance.stream(), made) else { return false };
-            set_state(stream, name(key), value)
+            let key = name(key);
+            let (Some(stream), Some(kind)) = (instance.stream(), ObjectKind::of(key)) else { return false };
+            let made = stream.info.make_state(key, kind, value.bytes(), false);
+            if made {
+                drop(taken(stream.info, key));
+            }
+            made
         };
     envoy_dynamic_module_callback_http_get_filter_state_typed(key: Buffer, out: *mut Buffer) -> bool
         = |instance, key, out| give(out, instance.info().and_then(|info| serialised(info, name(key))));
@@ -172,18 +176,6 @@ pub(super) fn set_state(stream: &mut Stream<'_>, key: &str, value: Value) -> boo
     drop(taken(stream.info, key));
     stream.info.set_state(key, value);
     true
-}
-
-/// What Envoy's factory of that name makes of bytes, of those that are here.
-fn made(factory: &str, bytes: &[u8]) -> Option<Value> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let is = |words: [&str; 5]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
-    match factory {
-        "envoy.string" | "envoy.hashable_string" => Some(Value::String(text.to_owned())),
-        "envoy.bool" if is(["true", "t", "yes", "y", "1"]) => Some(Value::Bool(true)),
-        "envoy.bool" if is(["false", "f", "no", "n", "0"]) => Some(Value::Bool(false)),
-        _ => None,
-    }
 }
 
 fn serialised(info: &StreamInfo, key: &str) -> Option<Buffer> {

@@ -13,6 +13,7 @@ use crate::abi::{ConfigRef, StreamRef};
 use crate::connection::Session;
 use crate::instance::{Event, Link};
 use crate::network::NetworkConfig;
+use crate::newcomer::Introduced;
 use crate::reach::Reach;
 
 /// A stream or connection that hears of its events on its worker.
@@ -84,6 +85,11 @@ pub(super) fn open_connection(session: &Session) -> *mut c_void {
     scheduler(&*session.place.host, link)
 }
 
+pub(super) fn open_newcomer(session: &Introduced) -> *mut c_void {
+    let link: Weak<crate::newcomer::Link> = Rc::downgrade(session.link());
+    scheduler(&*session.place.host, link)
+}
+
 pub(super) unsafe fn commit(scheduler: *mut c_void, event: u64) {
     // SAFETY: as above; a scheduler lives until it is closed.
     let Some(scheduler) = (unsafe { scheduler.cast::<Scheduler>().as_ref() }) else { return };
@@ -123,6 +129,10 @@ pub(super) unsafe fn open_network_config(handle: ConfigRef) -> *mut c_void {
     Box::into_raw(Box::new(config.events())).cast()
 }
 
+pub(super) fn open_events(events: OfConfig) -> *mut c_void {
+    Box::into_raw(Box::new(events)).cast()
+}
+
 pub(super) unsafe fn commit_config(scheduler: *mut c_void, event: u64) {
     // SAFETY: as above.
     let Some(config) = (unsafe { scheduler.cast::<OfConfig>().as_ref() }) else { return };
@@ -138,7 +148,7 @@ pub(super) unsafe fn commit_config(scheduler: *mut c_void, event: u64) {
 
 pub(super) unsafe fn close_config(scheduler: *mut c_void) {
     if !scheduler.is_null() {
-        // SAFETY: as above; made by one of the two above, and closed once.
+        // SAFETY: as above; made by one of the functions above, and closed once.
         drop(unsafe { Box::from_raw(scheduler.cast::<OfConfig>()) });
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Verdict {
 }
 
 /// The message that asks about a request.
-pub(super) fn ask(domain: &str, descriptors: &[Descriptor]) -> Vec<u8> {
+pub(super) fn ask(domain: &str, descriptors: &[Descriptor], hits_addend: u32) -> Vec<u8> {
     let descriptors = descriptors.iter().map(|descriptor| {
         let entries = descriptor.entries.iter().map(|(key, value)| Entry { key: key.clone(), value: value.clone() });
         RateLimitDescriptor {
@@ -42,7 +42,7 @@ pub(super) fn ask(domain: &str, descriptors: &[Descriptor]) -> Vec<u8> {
             is_negative_hits: descriptor.hits.is_some_and(|(_, negative)| negative),
         }
     });
-    let request = RateLimitRequest { domain: domain.to_owned(), descriptors: descriptors.collect(), hits_addend: 0 };
+    let request = RateLimitRequest { domain: domain.to_owned(), descriptors: descriptors.collect(), hits_addend };
     request.encode_to_vec()
 }
 

@@ -21,8 +21,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::{
-    Action, CallHandle, ConfigError, Factory, Filter, Flags, GrpcCall, Hooks, LocalReply, Place, RouteConfig,
-    ScopedConfigs, State, Stream,
+    Action, CallHandle, ConfigError, Factory, Filter, Flags, GrpcCall, HITS, Hooks, LocalReply, Place, RouteConfig,
+    ScopedConfigs, State, Stream, StreamInfo,
 };
 use postrider_grpc::rate::{NAMESPACE, SHOULD_RATE_LIMIT};
 use postrider_http::grpc::Code;
@@ -94,6 +94,14 @@ struct Clusters {
 
 type Counters = (Rc<Block>, Rc<Block>);
 
+/// For how many hits the request counts, where a filter says so; 0 leaves it to the service.
+fn hits(info: &StreamInfo) -> u32 {
+    match info.filter_state.iter().find(|(name, _)| name == HITS) {
+        Some((_, Value::Number(number))) => *number as u32,
+        _ => 0,
+    }
+}
+
 /// One stream's.
 enum Progress {
     Asked {
@@ -131,7 +139,7 @@ impl Filter for Limiter {
         let asked = stream.host.grpc(GrpcCall {
             cluster: config.service.cluster.clone(),
             head: config.service.head(SHOULD_RATE_LIMIT, config.timeout, stream),
-            message: message::ask(domain, &descriptors),
+            message: message::ask(domain, &descriptors, hits(stream.info)),
             timeout: config.timeout,
             max_answer: config.service.max_answer,
             done: Box::new(move |answer| {

@@ -66,6 +66,25 @@ fn rules_come_from_the_override_the_filter_the_route_or_the_virtual_host() {
 }
 
 #[test]
+fn an_object_says_for_how_many_hits_a_request_counts() {
+    for (value, want) in [(None, 0), (Some(Value::Number(7.0)), 7), (Some(text("7")), 0)] {
+        let filter = build("limit", &config(Vec::new())).ok().unwrap().filter(&ScopedConfigs::default(), &place());
+        let mut stream = request("/", &[]);
+        let facts = stream.route.as_mut().unwrap();
+        facts.rate_limits.route.push(rule("r", 0));
+        facts.target = postrider_filter_api::RouteTarget::Cluster("c".into());
+        if let Some(value) = value {
+            stream.info.set_state(HITS, value);
+        }
+        let mut state = State::default();
+        stream.with(|stream| filter.on_request_headers(&mut state, stream, true));
+        let calls = stream.host.grpc_calls.borrow();
+        let message = RateLimitRequest::decode(calls.front().unwrap().message.as_slice()).unwrap();
+        assert_eq!(message.hits_addend, want);
+    }
+}
+
+#[test]
 fn only_rules_of_the_filters_stage_count() {
     let limits = || RouteRateLimits { route: vec![rule("zero", 0), rule("one", 1)], ..RouteRateLimits::default() };
     assert_eq!(asked(&config(Vec::new()), None, limits()), ["d", "zero"]);

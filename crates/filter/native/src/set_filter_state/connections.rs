@@ -5,23 +5,19 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{Admission, ConfigError, Guard, GuardFactory, Place, TCP_CLUSTER, Visit, WatchedFile};
+use postrider_filter_api::{Admission, ConfigError, Guard, GuardFactory, Place, Visit, WatchedFile};
 use postrider_model::{Reading, Value};
 
 use super::config::{self, Object};
-use super::made;
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.network.set_filter_state.v3.Config";
-
-/// Objects that those who carry connections act upon.
-const ACTED_UPON: [&str; 1] = [TCP_CLUSTER];
 
 pub(crate) fn build(value: &Value) -> Result<Arc<dyn GuardFactory>, ConfigError> {
     let mut files = Vec::new();
     let objects = Reading::all(value, |at| {
         at.refuse("on_downstream_data", "objects that are made when data comes");
-        let mut objects = config::objects(at, "on_new_connection", &ACTED_UPON, &mut files);
-        objects.extend(config::objects(at, "on_downstream_tls_handshake", &ACTED_UPON, &mut files));
+        let mut objects = config::objects(at, "on_new_connection", &mut files);
+        objects.extend(config::objects(at, "on_downstream_tls_handshake", &mut files));
         objects
     })?;
     Ok(Arc::new(SetFilterState { objects: Arc::new(objects), files }))
@@ -51,9 +47,7 @@ impl Guard for OfConnections {
         for object in &*self.0 {
             let mut text = Vec::new();
             (visit.write)(visit.info, &object.format, &mut text);
-            if let Some(value) = made(object, &text) {
-                visit.info.set_state(&object.key, value);
-            }
+            object.set(&text, visit.info);
         }
         Admission::Serve
     }

@@ -16,7 +16,7 @@ use postrider_model::{Reading, Value, ValueError};
 
 pub(crate) use connections::{KIND as CONNECTIONS_KIND, build as build_connections};
 
-use config::{Kind, Object};
+use config::Object;
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.set_filter_state.v3.Config";
 
@@ -27,7 +27,7 @@ const HOOK: &str = "on_request_headers";
 pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let mut files = Vec::new();
     let (objects, clears_route) =
-        Reading::all(value, |at| (config::objects(at, HOOK, &[], &mut files), at.flag("clear_route_cache")))?;
+        Reading::all(value, |at| (config::objects(at, HOOK, &mut files), at.flag("clear_route_cache")))?;
     Ok(Arc::new(SetFilterState { objects: Arc::new(objects), clears_route, files }))
 }
 
@@ -55,7 +55,7 @@ impl Factory for SetFilterState {
                     "has no effect here, in Envoy either: the filter's own configuration takes it",
                 );
             }
-            config::objects(at, HOOK, &[], &mut files)
+            config::objects(at, HOOK, &mut files)
         })?;
         Ok(RouteConfig { files, ..RouteConfig::new(Scope(Arc::new(objects)), value) })
     }
@@ -85,28 +85,17 @@ impl Filter for Setter {
 
     fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
         for object in self.scopes.iter().flat_map(|scope| &**scope) {
+            // What the connection has stays as it is.
+            let noted = stream.info.connection.as_ref().map(|noted| noted.state.as_slice()).unwrap_or_default();
+            if noted.iter().any(|(name, _)| *name == object.key) {
+                continue;
+            }
             let mut text = Vec::new();
             stream.host.write(stream, &object.format, &[], &mut text);
-            if let Some(value) = made(object, &text) {
-                stream.info.set_state(&object.key, value);
-            }
+            object.set(&text, stream.info);
         }
         stream.info.route_is_stale |= self.clears_route;
         Action::Done
-    }
-}
-
-/// The object; `None` when the text stands for none.
-fn made(object: &Object, text: &[u8]) -> Option<Value> {
-    if text.is_empty() && object.skips_empty {
-        return None;
-    }
-    let is = |words: [&str; 5]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
-    match object.kind {
-        Kind::Text => Some(Value::String(String::from_utf8_lossy(text).into_owned())),
-        Kind::Bool if is(["true", "t", "yes", "y", "1"]) => Some(Value::Bool(true)),
-        Kind::Bool if is(["false", "f", "no", "n", "0"]) => Some(Value::Bool(false)),
-        Kind::Bool => None,
     }
 }
 

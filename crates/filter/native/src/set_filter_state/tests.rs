@@ -78,11 +78,27 @@ fn the_route_is_looked_up_again_where_the_gateway_says_so() {
 fn objects_that_cannot_be_made_or_would_do_nothing_are_refused() {
     assert!(refused(entry("a", "x", [("factory_key", text(""))])).contains("\"a\" makes no objects here"));
     assert!(refused(entry("", "x", [])).contains("the name of the object is required"));
-    assert!(refused(entry("envoy.network.upstream_server_name", "x", [])).contains("not supported by Postrider"));
-    assert!(refused(entry("a", "x", [("factory_key", text("envoy.network.ip"))])).contains("makes no objects here"));
-    assert!(refused(entry("a", "x", [("shared_with_upstream", text("ONCE"))])).contains("no internal connections"));
+    assert!(refused(entry("envoy.upstream.dynamic_host", "x", [])).contains("not supported by Postrider"));
+    assert!(refused(entry("a", "x", [("factory_key", text("envoy.ai"))])).contains("makes no objects here"));
+    // Of a string, whoever asks for the name would take nothing.
+    let other = refused(entry("envoy.network.upstream_server_name", "x", []));
+    assert!(other.contains("takes what the factory of that name makes only"), "{other}");
     assert!(refused(entry("a", "x", [("format_string", Value::Null)])).contains("the value of the object is required"));
     assert!(refused(entry("a", "%NO%", [])).contains("format_string"));
+}
+
+#[test]
+fn objects_that_are_what_their_name_says_act() {
+    let own = |key: &str| entry(key, "%REQ(x-a)%.test", [("factory_key", Value::Null)]);
+    let shared =
+        entry("h", "1", [("factory_key", text("envoy.hashable_string")), ("shared_with_upstream", text("ONCE"))]);
+    let config = config([own("envoy.network.upstream_server_name"), shared]);
+    let filter = build("x", &config).ok().unwrap().filter(&ScopedConfigs::default(), &place());
+    let mut stream = request("/", &[("x-a", "A")]);
+    request_headers(&mut stream, &*filter);
+    let wishes = stream.info.upstream_objects.unwrap().wishes;
+    assert_eq!(wishes.server_name.as_deref(), Some("A.test"));
+    assert_eq!(wishes.shared, [("h".to_owned(), "1".to_owned())]);
 }
 
 #[test]
@@ -103,6 +119,4 @@ fn objects_of_connections_are_made_in_order() {
 
     let later = crate::testing::object([("on_downstream_data", list([entry("a", "", [])]))]);
     assert!(build_connections(&later).err().unwrap()[0].message.contains("not supported"));
-    // Requests are carried by nobody who would act upon it.
-    assert!(refused(entry("envoy.tcp_proxy.cluster", "c", [])).contains("envoy.tcp_proxy.cluster"));
 }

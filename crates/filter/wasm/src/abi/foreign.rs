@@ -4,6 +4,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::{rsa, signature};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use postrider_filter_api::ObjectKind;
 use postrider_filter_api::cel::Facts;
 use postrider_model::Value;
 use postrider_model::cel::{Allowed, Expression};
@@ -228,8 +229,15 @@ struct FilterState {
 fn set_filter_state(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
     let state = FilterState::decode(argument).map_err(|_| BAD_ARGUMENT)?;
     let target = data.target();
-    let set = data.present.stream(target, |stream| stream.info.set_state(&state.path, Value::String(state.value)));
-    set.ok_or(NOT_FOUND)
+    let set = data.present.stream(target, |stream| match ObjectKind::of(&state.path) {
+        Some(kind) if !stream.info.make_state(&state.path, kind, state.value.as_bytes(), false) => Err(BAD_ARGUMENT),
+        Some(_) => Ok(()),
+        None => {
+            stream.info.set_state(&state.path, Value::String(state.value));
+            Ok(())
+        }
+    });
+    set.unwrap_or(Err(NOT_FOUND))
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -215,10 +215,18 @@ function kit.connection_typed_metadata(name)
   return found
 end
 
--- Objects that are texts; the proxy keeps no others.
+-- What objects are made by.
 local FACTORIES = {
   ["envoy.string"] = true,
   ["envoy.hashable_string"] = true,
+  ["envoy.bool"] = true,
+  ["envoy.filters.listener.original_dst.local_ip"] = true,
+  ["envoy.filters.listener.original_dst.remote_ip"] = true,
+  ["envoy.network.ip"] = true,
+  ["envoy.network.network_namespace"] = true,
+  ["envoy.network.transport_socket.original_dst_address"] = true,
+  ["envoy.tcp_proxy.disable_tunneling"] = true,
+  ["envoy.tcp_proxy.per_connection_idle_timeout_ms"] = true,
   ["envoy.ratelimit.hits_addend"] = true,
   ["envoy.network.upstream_server_name"] = true,
   ["envoy.network.application_protocols"] = true,
@@ -249,5 +257,5 @@ function State:set(name, factory, bytes)
   if type(factory) ~= "string" then factory = text(factory, 2, "set") end
   if type(bytes) ~= "string" then bytes = text(bytes, 3, "set") end
   if not FACTORIES[factory] then error(format("'%s' does not have an object factory", factory), 2) end
-  store(border.FILTER_STATE, name, "", bytes)
+  store(border.FILTER_STATE, name, factory, bytes)
 end
