@@ -20,6 +20,7 @@ mod machine;
 mod observe;
 mod plugin;
 mod pool;
+mod power;
 mod program;
 mod schema;
 mod script;

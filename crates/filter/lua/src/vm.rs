@@ -15,6 +15,7 @@ use mlua_sys as lua;
 use mlua_sys::lua_State;
 
 use crate::heap::{self, Heap};
+use crate::power;
 use crate::watchdog;
 
 /// Coroutines kept for the next streams; more that were in use at once are left to the collector.
@@ -93,6 +94,9 @@ impl Vm {
     /// A machine with the standard libraries, whose scripts may hold `memory` bytes and run for `cpu` at a time.
     /// `None` when there is no memory for it.
     pub(crate) fn new(memory: usize, cpu: std::time::Duration) -> Option<Vm> {
+        if !power::prepare() {
+            return None;
+        }
         let heap = Box::new(Heap::new(memory));
         // SAFETY: `allocate` keeps the contract of `lua_Alloc`, and the heap is boxed and outlives the state, which
         // `Drop` closes first.
