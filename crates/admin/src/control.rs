@@ -2,7 +2,7 @@
 
 use crate::endpoints::Tap;
 use crate::history::HistoryEntry;
-use crate::status::{ClusterStatus, ListenerStatus, PluginStatus, ServerState, TlsContextStatus};
+use crate::status::{ClusterStatus, ListenerStatus, PluginStatus, RuntimeStatus, ServerState, TlsContextStatus};
 use postrider_model::StatsRules;
 use postrider_telemetry::intervals::Interval;
 use postrider_telemetry::{KnownScope, Registry};
@@ -81,9 +81,26 @@ pub trait Control: Send + Sync + 'static {
     /// Why there is none, for the client.
     fn tap(&self, request: &[u8], only_failed: bool) -> Result<Tap, String>;
 
+    /// The runtime of the configuration in force.
+    fn runtime(&self) -> RuntimeStatus {
+        RuntimeStatus::default()
+    }
+
+    /// Changes values of the runtime's admin layer, all of them or none, and answers when they are in force; an empty value
+    /// takes a key away. The one order that waits, because whoever changes a value wants to know that it holds.
+    ///
+    /// # Errors
+    /// Why they are not in force, for the client.
+    fn modify_runtime(&self, _changes: Vec<(String, String)>) -> Result<(), String> {
+        Err(NO_ADMIN_LAYER.to_owned())
+    }
+
     /// After each answer: for an access log of the admin.
     fn served(&self, _served: &Served<'_>) {}
 }
+
+/// Why no value of the runtime can be changed, in Envoy's words.
+pub const NO_ADMIN_LAYER: &str = "No admin layer specified";
 
 /// How to drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -16,7 +16,7 @@ mod response;
 mod server;
 mod status;
 
-pub use control::{Control, Drain, Served};
+pub use control::{Control, Drain, NO_ADMIN_LAYER, Served};
 pub use endpoints::{Endpoint, Handler, MAX_BATCH_BYTES, Tap, TapBatch, Trace, certificates_json, statistics, tagger};
 pub use history::{Change, ChangeKind, HISTORY_ENTRIES, History, HistoryEntry, Outcome};
 pub use request::Request;
@@ -26,5 +26,5 @@ pub use server::{
 };
 pub use status::{
     CertificateStatus, CircuitStatus, ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, PluginPlace,
-    PluginStatus, ServerState, TlsContextStatus, TlsPlace,
+    PluginStatus, RuntimeStatus, ServerState, TlsContextStatus, TlsPlace,
 };

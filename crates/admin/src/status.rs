@@ -38,6 +38,14 @@ impl ServerState {
     }
 }
 
+/// Values by keys, in layers of which the last that has one counts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RuntimeStatus {
+    pub layers: Vec<String>,
+    /// In the order of the keys, each with one value per layer; empty where a layer has none.
+    pub entries: Vec<(String, Vec<String>)>,
+}
+
 /// One cluster with what it may do and whom it knows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ClusterStatus {

@@ -144,7 +144,7 @@ impl RateLimit {
         at.refuse("x_ratelimit_option", "headers about a limit by rule");
         match of {
             RuleOf::Route => {
-                // There is no runtime that could set it.
+                // A rule that the runtime switches off is not here.
                 at.text("disable_key");
                 at.refuse("hits_addend", "weighing a request on a route: the filter's own rules may");
             }

@@ -207,7 +207,7 @@ impl<'v> Reading<'v> {
         }
     }
 
-    /// A share (`RuntimeFractionalPercent`) in parts per million. No runtime key overrides its default value.
+    /// A share (`RuntimeFractionalPercent`) in parts per million. What a runtime key says stands in place of the default value already.
     pub fn parts_per_million(&mut self, key: &str) -> Option<u32> {
         self.map(key, |runtime| {
             runtime.text("runtime_key");

@@ -3,6 +3,7 @@
 //! [`check`] reads, loads and compiles; every error of all three steps is a diagnostic with a place. It binds nothing and
 //! contacts nobody.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::{fmt, io};
 
 use postrider_config_core::{Diagnostic, SourceFile, render};
 use postrider_config_envoy::lower::FilterKinds;
-use postrider_config_envoy::{LoadOptions, Outcome};
+use postrider_config_envoy::{LoadOptions, Outcome, RuntimeOptions};
 use postrider_config_short::Short;
 use postrider_filter_api::Registry;
 use postrider_filter_plugin::library;
@@ -33,6 +34,8 @@ pub struct Input {
     overlay: Option<String>,
     allow_unknown_fields: bool,
     service: Service,
+    /// The values of the runtime's admin layer.
+    overrides: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone)]
@@ -40,6 +43,8 @@ enum Source {
     File(PathBuf),
     Stdin,
     Inline(String),
+    /// Was read before.
+    Held(SourceFile),
 }
 
 /// Who the proxy says it is, whatever the file says (`--service-*`): as in Envoy, the flag wins.
@@ -77,7 +82,13 @@ impl Input {
     /// A file as a command's argument names it; `-` is standard input.
     pub fn argument(path: &Path) -> Input {
         let source = if path == Path::new("-") { Source::Stdin } else { Source::File(path.to_owned()) };
-        Input { source, overlay: None, allow_unknown_fields: false, service: Service::default() }
+        Input {
+            source,
+            overlay: None,
+            allow_unknown_fields: false,
+            service: Service::default(),
+            overrides: BTreeMap::new(),
+        }
     }
 
     /// `-c` and `--config-yaml`; `None` when there is neither.
@@ -92,7 +103,19 @@ impl Input {
             (None, Some(inline)) => (Source::Inline(inline), None),
             (None, None) => return None,
         };
-        Some(Input { source, overlay, allow_unknown_fields, service })
+        Some(Input { source, overlay, allow_unknown_fields, service, overrides: BTreeMap::new() })
+    }
+
+    /// The same with other values in the runtime's admin layer.
+    #[must_use]
+    pub fn with_overrides(&self, overrides: &BTreeMap<String, String>) -> Input {
+        Input { overrides: overrides.clone(), ..self.clone() }
+    }
+
+    /// The same, but as it was read before instead of as it is now.
+    #[must_use]
+    pub fn held(&self, file: SourceFile) -> Input {
+        Input { source: Source::Held(file), ..self.clone() }
     }
 
     /// Unknown fields are warnings instead of errors.
@@ -106,7 +129,7 @@ impl Input {
     pub fn path(&self) -> Option<&Path> {
         match &self.source {
             Source::File(path) => Some(path),
-            Source::Stdin | Source::Inline(_) => None,
+            Source::Stdin | Source::Inline(_) | Source::Held(_) => None,
         }
     }
 
@@ -121,6 +144,7 @@ impl Input {
             Source::File(path) => path.display().to_string(),
             Source::Stdin => STDIN_NAME.to_owned(),
             Source::Inline(_) => INLINE_NAME.to_owned(),
+            Source::Held(file) => file.name().to_owned(),
         }
     }
 
@@ -136,6 +160,7 @@ impl Input {
                 io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
             }
             Source::Inline(text) => Ok(text.clone().into_bytes()),
+            Source::Held(file) => return Ok(file.clone()),
         };
         let bytes = bytes.map_err(|error| ReadError { name: self.name(), error })?;
         Ok(SourceFile::from_bytes(self.name(), bytes))
@@ -227,6 +252,7 @@ fn load(input: &Input, registry: &Registry) -> Result<Outcome, ReadError> {
     let options = LoadOptions {
         allow_unknown_static_fields: input.allow_unknown_fields,
         overlay: input.overlay.as_ref().map(|text| SourceFile::new(INLINE_NAME, text.as_str())),
+        runtime: RuntimeOptions { overrides: input.overrides.clone(), service_cluster: input.service.cluster.clone() },
         forms: vec![&Short],
         ..LoadOptions::default()
     };

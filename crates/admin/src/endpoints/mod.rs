@@ -152,7 +152,7 @@ fn own() -> Vec<Endpoint> {
         order("/reopen_logs", "reopen access logs", &[], process::reopen_logs),
         order("/reset_counters", "reset all counters to zero", &[], stats::reset_counters),
         read("/runtime", "print runtime values", &[], runtime::runtime),
-        order("/runtime_modify", "refuses to change runtime values: the configuration has them", &[], runtime::modify),
+        order("/runtime_modify", "changes runtime values; an empty one takes a change back", &[], runtime::modify),
         read("/server_info", "print server version/status information", &[], process::server_info),
         read("/stats", "print server stats", stats::PARAMETERS, stats::stats),
         read(

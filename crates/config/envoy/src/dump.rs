@@ -22,6 +22,11 @@ impl Dump {
         Dump { file, options }
     }
 
+    /// The text that was accepted.
+    pub fn source(&self) -> &SourceFile {
+        &self.file
+    }
+
     /// The sections in Envoy's order: bootstrap, clusters, listeners, routes. `last_updated` is an RFC 3339 time.
     pub fn sections(&self, last_updated: &str) -> Vec<Json> {
         let Some(bootstrap) = load_bootstrap(&self.file, &self.options).bootstrap else { return Vec::new() };

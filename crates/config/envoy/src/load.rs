@@ -33,6 +33,7 @@ pub(crate) use self::secrets::{SECRET_CONFIG, asks_for_generic, below};
 pub use self::secrets::{SecretFiles, load_secrets};
 use crate::form::Form;
 use crate::message::Message;
+use crate::runtime::RuntimeOptions;
 use crate::{form, pgv, tree};
 
 /// The type that `-c` holds.
@@ -47,6 +48,8 @@ pub struct LoadOptions {
     pub overlay: Option<SourceFile>,
     /// The format, where the name and the content must not decide.
     pub format: Option<Format>,
+    /// What of the runtime stands in no file.
+    pub runtime: RuntimeOptions,
     /// Other forms that a YAML or JSON document may have.
     pub forms: Vec<&'static dyn Form>,
 }

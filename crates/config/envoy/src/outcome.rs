@@ -16,6 +16,7 @@ use crate::dump::Dump;
 use crate::load::{LoadOptions, SecretFiles, load_bootstrap, load_secrets};
 use crate::lower::{Difference, FilterKinds, Input, locate, lower_bootstrap};
 use crate::message::Message;
+use crate::runtime::Runtime;
 use crate::write::message_to_yaml;
 
 /// A configuration as far as it could be understood.
@@ -28,7 +29,12 @@ pub struct Outcome {
     pub sources: Sources,
     /// Where absent fields mean a safer value than in Envoy.
     pub differences: Vec<Difference>,
+    /// The values that keys of the configuration stand for.
+    pub runtime: Arc<Runtime>,
+    /// With the runtime's values in their places.
     bootstrap: Option<Message>,
+    /// As it was written, where the runtime changes anything.
+    written: Option<Message>,
     secrets: SecretFiles,
     coverage: Coverage,
     dump: Dump,
@@ -44,17 +50,26 @@ pub fn load(file: &SourceFile, options: &LoadOptions, filters: &dyn FilterKinds)
         diagnostics: loaded.diagnostics,
         sources: loaded.sources,
         differences: Vec::new(),
+        runtime: Arc::default(),
         bootstrap: loaded.bootstrap,
+        written: None,
         secrets: SecretFiles::default(),
         coverage,
         dump: Dump::new(file.clone(), options.clone()),
     };
+    if let Some(written) = &outcome.bootstrap {
+        outcome.runtime = Arc::new(Runtime::read(written, &options.runtime));
+        if let Some(resolved) = outcome.runtime.resolve(written) {
+            outcome.written = outcome.bootstrap.replace(resolved);
+        }
+    }
     if let Some(bootstrap) = &outcome.bootstrap {
         outcome.secrets = load_secrets(bootstrap, options, &mut outcome.sources, &mut outcome.diagnostics);
         let input = Input {
             bootstrap,
             secrets: &outcome.secrets,
             coverage: &outcome.coverage,
+            runtime: &outcome.runtime,
             earlier: &outcome.diagnostics,
             sources: &outcome.sources,
         };
@@ -114,7 +129,7 @@ impl Outcome {
 
     /// The configuration in Envoy's v3 form, as YAML; `None` when nothing of it could be read.
     pub fn to_envoy_yaml(&self) -> Option<String> {
-        self.bootstrap.as_ref().map(message_to_yaml)
+        self.written.as_ref().or(self.bootstrap.as_ref()).map(message_to_yaml)
     }
 
     /// What is supported of the file, field by field.

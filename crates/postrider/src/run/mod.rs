@@ -14,6 +14,7 @@ mod scopes;
 mod sinks;
 mod state;
 mod tap;
+mod values;
 mod watch;
 
 use std::io;
@@ -245,6 +246,11 @@ impl Process<'_> {
                 order = self.inbox.recv() => match order {
                     None | Some(Order::Quit) => return,
                     Some(Order::ReopenLogs) => self.reopen_logs(),
+                    Some(Order::ModifyRuntime(changes, done)) => {
+                        let modified = self.modify_runtime(changes, &mut watch).await;
+                        // The admin may have given up.
+                        let _ = done.try_send(modified);
+                    }
                     Some(Order::FailHealth(fails)) => self.state.fleet.fail_health(fails).await,
                     Some(Order::Drain(drain)) if drain.graceful => {
                         let over = match self.options.drain_strategy {
@@ -272,15 +278,31 @@ impl Process<'_> {
         self.follow_settings();
     }
 
-    /// See [`Loader::reload`].
-    async fn read_again(&mut self, anew: bool, watch: &mut Option<FileWatch>) {
-        notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", postrider_sys::monotonic_nanos() / 1_000));
-        self.loader.reload(anew, self.state, self.logs).await;
+    /// See [`Loader::modify`].
+    async fn modify_runtime(
+        &mut self,
+        changes: Vec<values::Change>,
+        watch: &mut Option<FileWatch>,
+    ) -> Result<(), String> {
+        self.loader.modify(changes, self.state, self.logs).await?;
+        self.follow_files(watch);
+        self.follow_settings();
+        Ok(())
+    }
+
+    fn follow_files(&self, watch: &mut Option<FileWatch>) {
         if let Some(watch) = watch
             && let Err(error) = watch.watch(self.loader.files())
         {
             warning!(Config, "not every file of the configuration is watched: {error}; SIGHUP still reloads");
         }
+    }
+
+    /// See [`Loader::reload`].
+    async fn read_again(&mut self, anew: bool, watch: &mut Option<FileWatch>) {
+        notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", postrider_sys::monotonic_nanos() / 1_000));
+        self.loader.reload(anew, self.state, self.logs).await;
+        self.follow_files(watch);
         notify("READY=1");
     }
 

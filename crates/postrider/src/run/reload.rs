@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use postrider_admin::{HistoryEntry, Outcome};
-use postrider_config_envoy::Dump;
+use postrider_admin::{HistoryEntry, NO_ADMIN_LAYER, Outcome};
+use postrider_config_envoy::{Dump, Runtime};
 use postrider_filter_api::WatchedFile;
 use postrider_filter_plugin::library;
 use postrider_model::Snapshot;
@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use super::code::Deliveries;
 use super::discovery::Followers;
 use super::state::{Current, State};
+use super::values::{Change, Values};
 use super::{changes, plugins, scopes};
 use crate::config::{self, Checked, ReadError};
 use crate::exit::Exit;
@@ -32,6 +33,7 @@ pub struct Loader<'a> {
     registry: Registry,
     /// Clusters and listeners as configurations come and go.
     counts: [Rc<Block>; 3],
+    values: Values,
     followers: Followers,
     code: Deliveries,
     /// Told when plugins can be built better than they were.
@@ -50,6 +52,7 @@ pub struct Candidate {
     dump: Dump,
     /// Files of secrets, which are part of the document.
     secrets: Vec<WatchedFile>,
+    runtime: Arc<Runtime>,
 }
 
 /// Why a configuration was not put in force.
@@ -101,7 +104,8 @@ impl<'a> Loader<'a> {
         let code = Deliveries::new(&stats);
         let (followers, files) = (Followers::default(), Vec::new());
         let better = Arc::default();
-        Loader { options, registry, counts, followers, code, better, plan: None, text: None, files }
+        let values = Values::new(&stats);
+        Loader { options, registry, counts, values, followers, code, better, plan: None, text: None, files }
     }
 
     /// The configuration file, or one that its filters were made from, differs from what was read last. One that cannot
@@ -113,12 +117,13 @@ impl<'a> Loader<'a> {
                 let content = std::fs::read(&file.path).ok();
                 content.is_some() && !file.is_current(content.as_deref())
             })
+            || !self.values.is_current()
     }
 
     /// Every file that the configuration in force was made from, itself first.
     pub fn files(&self) -> Vec<PathBuf> {
         let own = self.options.input.path().map(Path::to_owned);
-        own.into_iter().chain(self.files.iter().map(|file| file.path.clone())).collect()
+        own.into_iter().chain(self.files.iter().map(|file| file.path.clone())).chain(self.values.watched()).collect()
     }
 
     /// Reads the first configuration, and fetches the code that its plugins have elsewhere. A plugin whose code cannot be
@@ -164,14 +169,21 @@ impl<'a> Loader<'a> {
     /// Reads and checks the configuration as it is now.
     fn read(&mut self) -> Result<Candidate, Refused> {
         self.text = self.options.input.path().and_then(|path| std::fs::read(path).ok());
+        self.check(&self.options.input.with_overrides(self.values.overrides()))
+    }
+
+    /// Reads and checks a configuration.
+    fn check(&mut self, input: &config::Input) -> Result<Candidate, Refused> {
         let workers = self.options.workers.get();
-        let checked = config::check(&self.options.input, self.plan.as_deref(), workers).map_err(Refused::Unreadable)?;
+        let checked = config::check(input, self.plan.as_deref(), workers).map_err(Refused::Unreadable)?;
         let found = checked.findings(std::io::stderr().is_terminal());
         let errors = checked.error_lines();
         let Checked { outcome, plan } = checked;
         let dump = outcome.dump();
         let watched = |path: &PathBuf| WatchedFile::new(path, std::fs::read(path).ok().as_deref());
         let secrets = outcome.files().iter().map(watched).collect();
+        let runtime = outcome.runtime.clone();
+        self.values.saw(&runtime);
         // The tree that was read is large and not needed any more.
         drop(outcome);
         postrider_sys::release_free_memory();
@@ -180,12 +192,12 @@ impl<'a> Loader<'a> {
             // Warnings: the operator reads them where the errors would stand.
             eprint!("{found}");
         }
-        Ok(Candidate { snapshot: plan.snapshot.clone(), plan: Arc::new(plan), dump, secrets })
+        Ok(Candidate { snapshot: plan.snapshot.clone(), plan: Arc::new(plan), dump, secrets, runtime })
     }
 
     /// Puts a configuration in force on all workers.
     pub async fn apply(&mut self, candidate: Candidate, state: &Arc<State>, logs: &LogWriter) -> Result<(), Refused> {
-        let Candidate { snapshot, plan, dump, secrets } = candidate;
+        let Candidate { snapshot, plan, dump, secrets, runtime } = candidate;
         let endpoints = self.followers.prepare(&snapshot.clusters, &state.fleet).await;
         let applied = state.fleet.apply(plan.clone(), endpoints, logs).await;
         applied.map_err(|error| Refused::NotApplied(error.to_string()))?;
@@ -198,7 +210,8 @@ impl<'a> Loader<'a> {
         self.files = plan.files().cloned().chain(secrets).collect();
         self.code.settle();
         let now = SystemTime::now();
-        state.set_current(Current { snapshot, dump, since: now });
+        self.values.count(&runtime);
+        state.set_current(Current { snapshot, dump, runtime, since: now });
         self.plan = Some(plan);
         let source = self.options.input.name();
         state.history.push(HistoryEntry { time: now, source, outcome: Outcome::Accepted { changes } });
@@ -243,6 +256,40 @@ impl<'a> Loader<'a> {
                 }
                 let (time, source) = (SystemTime::now(), self.options.input.name());
                 state.history.push(HistoryEntry { time, source, outcome: Outcome::Refused { errors } });
+            }
+        }
+    }
+
+    /// Puts other values of the runtime in force: the configuration stays as it was read, and is given its meaning again.
+    /// All of them hold afterwards, or none.
+    pub async fn modify(&mut self, changes: Vec<Change>, state: &Arc<State>, logs: &LogWriter) -> Result<(), String> {
+        let Some(current) = state.current() else { return Err("there is no configuration yet".to_owned()) };
+        if !current.runtime.has_admin_layer() {
+            return Err(NO_ADMIN_LAYER.to_owned());
+        }
+        let overrides = self.values.changed(changes)?;
+        let input = self.options.input.held(current.dump.source().clone()).with_overrides(&overrides);
+        // What a plugin in force has from elsewhere is here, and what was left out stays so.
+        library().be_lenient(true);
+        let candidate = self.check(&input);
+        library().be_lenient(false);
+        let outcome = match candidate {
+            Ok(candidate) => self.apply(candidate, state, logs).await,
+            Err(refused) => Err(refused),
+        };
+        match outcome {
+            Ok(()) => {
+                self.values.take(overrides);
+                info!(Runtime, "values were changed: {} differ from the other layers", self.values.overrides().len());
+                Ok(())
+            }
+            Err(refused) => {
+                self.values.saw(&current.runtime);
+                let errors = refused.errors();
+                let reason = format!("the values are not in force: {}\n", errors.join("; "));
+                let (time, source) = (SystemTime::now(), self.options.input.name());
+                state.history.push(HistoryEntry { time, source, outcome: Outcome::Refused { errors } });
+                Err(reason)
             }
         }
     }

@@ -24,6 +24,7 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
         of_server(plan),
         KnownScope::new(&sets::cluster_manager::SET, ""),
         KnownScope::new(&sets::listener_manager::SET, ""),
+        KnownScope::new(&sets::runtime::SET, ""),
         KnownScope::new(&sets::http1::SET, ""),
         KnownScope::new(&sets::filesystem::SET, ""),
         KnownScope::new(&sets::access_log::SET, ""),

@@ -1,14 +1,15 @@
 //! What the running process knows about itself, and the admin's view of it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use postrider_admin::{
     ClusterStatus, Control, Drain, EndpointStatus, HealthFlag, History, HistoryEntry, ListenerStatus, PluginStatus,
-    Served, ServerState, TlsContextStatus,
+    RuntimeStatus, Served, ServerState, TlsContextStatus,
 };
-use postrider_config_envoy::Dump;
+use postrider_config_envoy::{Dump, Runtime};
 use postrider_model::{EndpointHealth, Snapshot, StatsRules};
 use postrider_telemetry::intervals::{Interval, Intervals};
 use postrider_telemetry::{KnownScope, Registry};
@@ -16,18 +17,24 @@ use postrider_worker::{Fleet, HostReport, Report};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use super::values::Change;
 use super::{plugins, scopes};
 use crate::certificates;
 
 /// What the admin may ask of the main loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Order {
+    /// Values of the runtime; answered when they are in force or refused.
+    ModifyRuntime(Vec<Change>, std::sync::mpsc::SyncSender<Result<(), String>>),
     Drain(Drain),
     Quit,
     ReopenLogs,
     /// Whether health checks of this proxy are to fail.
     FailHealth(bool),
 }
+
+/// How long the admin waits until other values of the runtime are in force: a large configuration is read within a second.
+const MODIFY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long an interval of statistics lasts unless the configuration says otherwise.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -53,6 +60,7 @@ pub struct State {
 pub struct Current {
     pub snapshot: Arc<Snapshot>,
     pub dump: Dump,
+    pub runtime: Arc<Runtime>,
     pub since: SystemTime,
 }
 
@@ -227,6 +235,25 @@ impl Control for State {
 
     fn tap(&self, request: &[u8], only_failed: bool) -> Result<postrider_admin::Tap, String> {
         super::tap::open(request, only_failed)
+    }
+
+    fn runtime(&self) -> RuntimeStatus {
+        let Some(current) = self.current() else { return RuntimeStatus::default() };
+        let layers = current.runtime.layers().map(str::to_owned).collect();
+        RuntimeStatus { layers, entries: current.runtime.table() }
+    }
+
+    fn modify_runtime(&self, changes: Vec<Change>) -> Result<(), String> {
+        let (done, answer) = std::sync::mpsc::sync_channel(1);
+        let sent = self.orders.try_send(Order::ModifyRuntime(changes, done));
+        sent.map_err(|_| "the process is busy with other orders\n".to_owned())?;
+        match answer.recv_timeout(MODIFY_TIMEOUT) {
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout) => {
+                Err("the values will hold when the process has the time for it\n".to_owned())
+            }
+            Err(RecvTimeoutError::Disconnected) => Err("the process is about to end\n".to_owned()),
+        }
     }
 
     fn served(&self, served: &Served<'_>) {

@@ -144,7 +144,7 @@ pub(super) fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCon
         }
         Some("runtime_filter") => {
             let filter = at.message("runtime_filter")?;
-            filter.approximate("runtime_key", "no runtime key overrides the share");
+            filter.str("runtime_key");
             let independent = filter.bool("use_independent_randomness");
             let Some(share) = filter.message("percent_sampled") else {
                 return Some(LogCondition::Share { parts: 0, of: 100, independent });
@@ -228,7 +228,7 @@ fn comparison(at: Reader<'_>) -> Option<Comparison> {
         _ => Compare::Equal,
     };
     let value = at.message("value")?;
-    value.approximate("runtime_key", "no runtime key overrides the default value");
+    value.str("runtime_key");
     Some(Comparison { how, with: u64::from(value.u32("default_value")) })
 }
 

@@ -284,7 +284,7 @@ fn slow_start(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<SlowStart> {
 }
 
 fn runtime_double(at: &Reader<'_>) -> f64 {
-    at.approximate("runtime_key", "no runtime key overrides the default value");
+    at.str("runtime_key");
     at.f64("default_value")
 }
 

@@ -1,10 +1,9 @@
 //! What the lowering of one bootstrap carries along: findings, recorded differences, names to check at the end.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use postrider_config_core::{Diagnostic, Diagnostics, Severity, Sources, Span};
-use postrider_model::{DnsResolver, Format, Origin, Regex, Value};
+use postrider_model::{DnsResolver, Format, Origin, Regex};
 
 use super::FilterKinds;
 use super::bind::Binding;
@@ -13,6 +12,7 @@ use crate::extensions;
 use crate::known::VERSION;
 use crate::load::below;
 use crate::reader::{AnyReader, Element, Reader};
+use crate::runtime::Runtime;
 
 /// A place where an absent field means a safer value than in Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +44,8 @@ pub(super) struct Lowering<'c> {
     pub cluster_uses: Vec<ClusterUse>,
     /// Those of them that are called by gRPC.
     pub grpc_uses: Vec<ClusterUse>,
-    /// `envoy.resource_limits.listener.<name>.connection_limit` of the runtime layers.
-    pub connection_limits: HashMap<String, u64>,
-    /// Every key of the runtime layers, for native modules.
-    pub runtime: Vec<(String, Value)>,
+    /// For keys that no field names.
+    pub runtime: &'c Runtime,
     /// Names of the filters that clusters have, which are read before what leads to them.
     pub cluster_filters: Vec<String>,
     /// It is said which cluster lists the proxies of this one's kind.
@@ -66,6 +64,7 @@ impl<'c> Lowering<'c> {
         kinds: &'c dyn FilterKinds,
         earlier: &Diagnostics,
         sources: &'c Sources,
+        runtime: &'c Runtime,
         secrets: Secrets<'c>,
     ) -> Lowering<'c> {
         let broken = earlier.iter().filter(|d| d.severity == Severity::Error).map(|d| d.path.clone()).collect();
@@ -75,8 +74,7 @@ impl<'c> Lowering<'c> {
             differences: Vec::new(),
             cluster_uses: Vec::new(),
             grpc_uses: Vec::new(),
-            connection_limits: HashMap::new(),
-            runtime: Vec::new(),
+            runtime,
             cluster_filters: Vec::new(),
             has_local_cluster: false,
             bind: None,

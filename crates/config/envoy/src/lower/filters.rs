@@ -169,7 +169,7 @@ pub(super) fn overrides(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]
         } else {
             callees::note(cx, config.as_message(), config.path());
             needs_local_cluster(cx, config);
-            Some((Some(override_config(&any, config)), false, false))
+            Some((Some(override_config(cx, &any, config)), false, false))
         };
         let Some((override_config, disabled, optional)) = built else { continue };
         if !filters.contains(&name) && !optional {
@@ -212,7 +212,7 @@ fn switched(cx: &mut Lowering<'_>, name: &str, wrapper: &Reader<'_>) -> Option<S
     let config = any.reader.as_ref()?;
     callees::note(cx, config.as_message(), config.path());
     needs_local_cluster(cx, config);
-    Some((Some(override_config(&any, config)), disabled, optional))
+    Some((Some(override_config(cx, &any, config)), disabled, optional))
 }
 
 /// A limit that proxies share is only known where it is known who they are.
@@ -228,8 +228,12 @@ fn needs_local_cluster(cx: &mut Lowering<'_>, config: &Reader<'_>) {
 }
 
 /// Of an override's type only the filter itself knows whether it fits; it is asked when the chain is built.
-fn override_config(any: &AnyReader<'_>, config: &Reader<'_>) -> FilterConfig {
+fn override_config(cx: &Lowering<'_>, any: &AnyReader<'_>, config: &Reader<'_>) -> FilterConfig {
     // Marks all of it as read: the filter's own reader refuses what it does not know.
     config.read_whole();
-    FilterConfig { kind: any.type_name.to_owned(), value: value::value(config.as_message()) }
+    let mut value = value::value(config.as_message());
+    if let (Value::Map(entries), Some(faults)) = (&mut value, secrets::faults(cx, config.as_message())) {
+        entries.push(faults);
+    }
+    FilterConfig { kind: any.type_name.to_owned(), value }
 }

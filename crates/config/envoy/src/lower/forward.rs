@@ -191,7 +191,7 @@ fn weighted(
     rules: &TableRules<'_>,
     labels: Option<&Arc<Labels>>,
 ) -> Option<Target> {
-    at.approximate("runtime_key_prefix", "no runtime key overrides the weights");
+    at.str("runtime_key_prefix");
     at.ignore("total_weight", "the total is the sum of the weights");
     let entries = at.list("clusters");
     let mut all = Vec::new();

@@ -7,7 +7,7 @@ use postrider_model::{
 };
 
 use super::context::{Lowering, origin, timeout};
-use super::{access_log, address, chain_match, inspection, metadata, network, transport};
+use super::{access_log, address, chain_match, inspection, metadata, network, runtime, transport};
 use crate::reader::Reader;
 
 /// Bytes buffered per connection and direction where the field is absent. Envoy's default is 1 MiB, which lets a client
@@ -39,7 +39,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
     };
     let stat_prefix = at.str("stat_prefix");
     let listener = Listener {
-        connection_limit: cx.connection_limits.get(&name).copied(),
+        connection_limit: runtime::connection_limit(cx, &name),
         bypasses_overload: at.bool("bypass_overload_manager"),
         binds: at.bool_wrapper("bind_to_port").unwrap_or(true),
         hands_over: at.bool_wrapper("use_original_dst").unwrap_or(false),

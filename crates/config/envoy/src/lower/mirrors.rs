@@ -24,7 +24,7 @@ pub(super) fn mirrors(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules
 fn mirror(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Mirror> {
     at.ignore("trace_sampled", "there is no tracing");
     let fraction = at.message("runtime_fraction").and_then(|fraction| {
-        fraction.approximate("runtime_key", "no runtime key overrides the default value");
+        fraction.str("runtime_key");
         matchers::parts_per_million(&fraction.message("default_value")?)
     });
     let (cluster, header) = (at.str("cluster"), at.str("cluster_header"));

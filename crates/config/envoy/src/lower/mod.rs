@@ -79,6 +79,7 @@ use crate::coverage::{Coverage, UnsupportedPolicy};
 use crate::load::SecretFiles;
 use crate::message::Message;
 use crate::reader::Reader;
+use crate::runtime::Runtime;
 
 pub use context::Difference;
 pub use locate::locate;
@@ -122,6 +123,8 @@ pub struct Input<'i> {
     pub secrets: &'i SecretFiles,
     /// Records which fields are read, for `doctor`.
     pub coverage: &'i Coverage,
+    /// Whose values stand in the bootstrap already.
+    pub runtime: &'i Runtime,
     /// What the loader found: a message in which it already refused a field is not blamed a second time for what it
     /// lacks.
     pub earlier: &'i Diagnostics,
@@ -132,7 +135,7 @@ pub struct Input<'i> {
 pub fn lower_bootstrap(input: &Input<'_>, kinds: &dyn FilterKinds, policy: UnsupportedPolicy) -> Lowered {
     let root = Reader::root(input.bootstrap, input.coverage);
     let secrets = Secrets::new(&root, input.secrets, input.coverage);
-    let mut cx = Lowering::new(kinds, input.earlier, input.sources, secrets);
+    let mut cx = Lowering::new(kinds, input.earlier, input.sources, input.runtime, secrets);
     let snapshot = bootstrap::bootstrap(&mut cx, &root);
     secrets::finish(&mut cx, policy);
     root.finish(&mut cx.diagnostics, policy);

@@ -151,7 +151,7 @@ fn rate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionRate> {
 /// `runtime_enabled`.
 fn is_enabled(at: &Reader<'_>) -> bool {
     at.message("runtime_enabled").is_none_or(|flag| {
-        flag.ignore("runtime_key", "no runtime layer changes it, so `default_value` holds");
+        flag.str("runtime_key");
         flag.bool_wrapper("default_value").unwrap_or(true)
     })
 }

@@ -9,6 +9,7 @@ use postrider_model::{
 };
 
 use super::context::Lowering;
+use super::runtime;
 use crate::reader::Reader;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -34,7 +35,7 @@ pub(super) fn rules(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<Overload
              type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig, \
              max_heap_size_bytes: 1099511627776}}]}",
         );
-        return Some(defaults());
+        return Some(OverloadRules { max_connections: runtime::connections(cx), ..defaults() });
     };
     let tracked = at.message("buffer_factory_config");
     let least_power = tracked.map(|config| config.u32("minimum_account_to_track_power_of_two"));
@@ -52,6 +53,7 @@ pub(super) fn rules(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<Overload
         }
         monitor(cx, &each, &mut rules);
     }
+    rules.max_connections = rules.max_connections.or_else(|| runtime::connections(cx));
     let mut names = HashSet::new();
     for each in at.list("actions") {
         if !names.insert(each.str("name").to_owned()) {
@@ -106,10 +108,11 @@ fn monitor(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &mut OverloadRules) {
     };
     let resource = match kind {
         "fixed_heap.v3.FixedHeapConfig" => {
-            if config.has("max_heap_size_bytes_runtime") {
-                cx.refuse(config, "max_heap_size_bytes_runtime", "a heap's size that the runtime may change");
-            }
-            let most = config.u64("max_heap_size_bytes");
+            let of_runtime = config.message("max_heap_size_bytes_runtime").map(|size| {
+                size.str("runtime_key");
+                size.u64("default_value")
+            });
+            let most = of_runtime.unwrap_or_else(|| config.u64("max_heap_size_bytes"));
             if most == 0 {
                 cx.missing(config, "the heap has no size", "`max_heap_size_bytes` above 0");
             }

@@ -96,7 +96,7 @@ fn matches(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RouteMatch> {
     let cookies = at.list("cookies");
     let stream = stream_match(cx, at);
     let fraction = at.message("runtime_fraction").and_then(|fraction| {
-        fraction.approximate("runtime_key", "no runtime key overrides the default value");
+        fraction.str("runtime_key");
         matchers::parts_per_million(&fraction.message("default_value")?)
     });
     Some(RouteMatch {

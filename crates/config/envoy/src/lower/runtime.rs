@@ -1,80 +1,81 @@
-//! Runtime layers: of their keys only connection limits of listeners have a meaning here, and native modules may ask for any.
+//! Runtime layers: whether they can be. Their values stand in the bootstrap already, but for those that a setting of ours
+//! has another place for.
 
-use postrider_model::Value;
+use std::collections::HashSet;
+
+use postrider_model::ConnectionBound;
 use serde_json::Value as Json;
 
 use super::context::Lowering;
 use crate::reader::Reader;
+use crate::runtime::{OF_ENVOYS_CODE, flatten};
 
-const LIMIT_PREFIX: &str = "envoy.resource_limits.listener.";
-const LIMIT_SUFFIX: &str = ".connection_limit";
+/// The limit of all listeners together, where no monitor of the overload manager has one.
+const ALL_CONNECTIONS: &str = "overload.global_downstream_max_connections";
+
+/// What such a monitor is called.
+const MONITOR: &str = "envoy.resource_monitors.global_downstream_max_connections";
 
 pub(super) fn layers(cx: &mut Lowering<'_>, root: &Reader<'_>) {
-    let Some(runtime) = root.message("layered_runtime") else { return };
-    for layer in runtime.list("layers") {
-        layer.ignore("name", "layers are told apart by their order");
-        layer.ignore("admin_layer", "the admin interface changes no runtime key");
-        if layer.has("disk_layer") {
-            cx.refuse(&layer, "disk_layer", "a runtime layer on disk");
+    let Some(config) = root.message("layered_runtime") else { return };
+    let mut names = HashSet::new();
+    let mut admin_layers = 0;
+    let mut failures: Vec<Option<String>> = cx.runtime.failures().map(|reason| reason.map(str::to_owned)).collect();
+    failures.reverse();
+    for layer in config.list("layers") {
+        let name = layer.str("name");
+        if !names.insert(name.to_owned()) {
+            cx.error(&layer, "name", "duplicate-name", format!("there is a layer `{name}` already"));
         }
-        if layer.has("rtds_layer") {
-            cx.refuse(&layer, "rtds_layer", "a runtime layer from a control plane (RTDS)");
-        }
-        let Some(Json::Object(entries)) = layer.json("static_layer") else { continue };
-        layer.whole("static_layer");
-        let mut flat = Vec::new();
-        flatten("", &Json::Object(entries), &mut flat);
-        for (key, value) in flat {
-            let listener = key.strip_prefix(LIMIT_PREFIX).and_then(|rest| rest.strip_suffix(LIMIT_SUFFIX));
-            match (listener, number(&value)) {
-                (Some(listener), Some(limit)) => {
-                    cx.connection_limits.insert(listener.to_owned(), limit);
-                }
-                (Some(_), None) => {
-                    let text = format!("`{key}` must be a number of connections, not {value}");
-                    cx.error(&layer, "static_layer", "invalid-value", text);
-                }
-                (None, _) => {
-                    let text = format!("the runtime key `{key}` has no effect but on native modules that ask for it");
-                    cx.warn(&layer, "static_layer", "no-effect", text);
+        match layer.oneof("layer_specifier") {
+            Some("static_layer") => fixed(cx, &layer),
+            Some("disk_layer") => {
+                layer.whole("disk_layer");
+                if let Some(Some(reason)) = failures.pop() {
+                    cx.warn(&layer, "disk_layer", "runtime-layer", format!("the layer is left out: {reason}"));
                 }
             }
-            cx.runtime.retain(|(known, _)| *known != key);
-            cx.runtime.push((key, plain(&value)));
-        }
-    }
-}
-
-/// `{"a": {"b": 1}}` is the key `a.b`.
-fn flatten(prefix: &str, value: &Json, flat: &mut Vec<(String, Json)>) {
-    match value {
-        Json::Object(entries) if !entries.contains_key("numerator") => {
-            for (key, value) in entries {
-                let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-                flatten(&key, value, flat);
+            Some("admin_layer") => {
+                layer.whole("admin_layer");
+                admin_layers += 1;
+                if admin_layers == 2 {
+                    cx.error(&layer, "admin_layer", "conflict", "there is an admin layer already, and one at most");
+                }
             }
+            Some("rtds_layer") => cx.refuse(&layer, "rtds_layer", "a runtime layer from a control plane (RTDS)"),
+            _ => cx.missing(&layer, "the layer has no values", "`static_layer`, `disk_layer` or `admin_layer`"),
         }
-        value => flat.push((prefix.to_owned(), value.clone())),
     }
 }
 
-/// As modules get it. What is no plain value stands for nothing, but hides the key of an earlier layer.
-fn plain(value: &Json) -> Value {
-    match value {
-        Json::Bool(truth) => Value::Bool(*truth),
-        Json::Number(number) => Value::Number(number.as_f64().unwrap_or_default()),
-        Json::String(text) => Value::String(text.clone()),
-        _ => Value::Null,
+fn fixed(cx: &mut Lowering<'_>, layer: &Reader<'_>) {
+    const FIELD: &str = "static_layer";
+    layer.whole(FIELD);
+    let Some(Json::Object(entries)) = layer.json(FIELD) else { return };
+    for (key, value) in &entries {
+        flatten(key, value, &mut |key, value| {
+            if matches!(value, Json::Null | Json::Array(_)) {
+                cx.error(
+                    layer,
+                    FIELD,
+                    "invalid-value",
+                    format!("the runtime key `{key}` has no value that could be one"),
+                );
+            }
+            if OF_ENVOYS_CODE.iter().any(|prefix| key.starts_with(prefix)) {
+                let text = format!("the runtime key `{key}` has no effect: it is about code that only Envoy has");
+                cx.warn(layer, FIELD, "no-effect", text);
+            }
+        });
     }
 }
 
-fn number(value: &Json) -> Option<u64> {
-    match value {
-        Json::Number(number) => number.as_u64().or_else(|| {
-            let float = number.as_f64()?;
-            (float >= 0.0 && float.fract() == 0.0 && float < 9e15).then_some(float as u64)
-        }),
-        Json::String(text) => text.parse().ok(),
-        _ => None,
-    }
+/// `envoy.resource_limits.listener.<name>.connection_limit`.
+pub(super) fn connection_limit(cx: &Lowering<'_>, listener: &str) -> Option<u64> {
+    cx.runtime.integer(&format!("envoy.resource_limits.listener.{listener}.connection_limit"))
+}
+
+pub(super) fn connections(cx: &Lowering<'_>) -> Option<ConnectionBound> {
+    let most = cx.runtime.integer(ALL_CONNECTIONS)?;
+    Some(ConnectionBound { name: MONITOR.to_owned(), most })
 }

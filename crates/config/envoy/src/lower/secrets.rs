@@ -128,9 +128,24 @@ const MODULE: &str = "envoy.extensions.dynamic_modules.v3.DynamicModuleConfig";
 /// What may ask for a secret by a name that nobody knows before it asks.
 const ASKS_LATER: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
 
+const FAULT: &str = "envoy.extensions.filters.http.fault.v3.HTTPFault";
+
+/// The keys of the runtime by which faults are changed, of all requests and by downstream cluster.
+pub(super) fn faults(cx: &Lowering<'_>, message: &Message) -> Option<(String, Value)> {
+    if message.type_name() != FAULT {
+        return None;
+    }
+    let named = |key: &str| {
+        let mut names = message.fields.iter().filter(|field| field.descriptor.name().ends_with("_runtime"));
+        names.any(|field| matches!(&field.value, Wire::String(name) if name == key))
+    };
+    let values = cx.runtime.plain(|key| key.starts_with("fault.http.") || named(key));
+    (!values.is_empty()).then(|| ("runtime".to_owned(), Value::Map(values)))
+}
+
 /// The configuration of an extension as a plain value. Beside the name of each generic secret that it asks for stands the
 /// secret, as `generic_secret`. Native modules get what they may ask for: the runtime's keys as `runtime`, and filters the
-/// generic secrets as `generic_secrets`.
+/// generic secrets as `generic_secrets`; faults get the keys that change them.
 pub(super) fn value(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Value {
     let mut plain = value::value(config.as_message());
     supply(cx, config, config.as_message(), config.path(), false, &mut plain);
@@ -157,7 +172,13 @@ fn supply<'m>(
         return;
     }
     match message.type_name() {
-        MODULE if !cx.runtime.is_empty() => entries.push(("runtime".to_owned(), Value::Map(cx.runtime.clone()))),
+        MODULE => {
+            let all = cx.runtime.plain(|_| true);
+            if !all.is_empty() {
+                entries.push(("runtime".to_owned(), Value::Map(all)));
+            }
+        }
+        FAULT => entries.extend(faults(cx, message)),
         ASKS_LATER => {
             let secrets = generic(cx);
             if !secrets.is_empty() {

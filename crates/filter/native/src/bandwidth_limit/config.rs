@@ -45,7 +45,7 @@ pub(super) fn read(value: &Value, of_route: bool) -> Result<Config, ConfigError>
             at.error("fill_interval", "an interval from 0.02s to 1s is wanted");
         }
         let on = at.map("runtime_enabled", |flag| {
-            // There is no runtime that could set it.
+            // Its value stands in place of the default already.
             flag.text("runtime_key");
             flag.flag("default_value")
         });

@@ -146,7 +146,7 @@ fn direction(at: &mut Reading<'_>) -> Direction {
     made
 }
 
-/// `RuntimeFeatureFlag`. No runtime key overrides its default value.
+/// `RuntimeFeatureFlag`. What its key says stands in place of the default value already.
 fn enabled(at: &mut Reading<'_>, key: &str) -> bool {
     let flag = at.map(key, |flag| {
         flag.text("runtime_key");

@@ -6,6 +6,8 @@ use postrider_filter_api::ConfigError;
 use postrider_http::grpc::Code;
 use postrider_model::{Fraction, HeaderMatch, Reading, Value, header_match};
 
+use super::overrides::Overrides;
+
 #[derive(Debug, Default)]
 pub(super) struct Config {
     pub(super) delay: Option<Fault<Duration>>,
@@ -20,6 +22,7 @@ pub(super) struct Config {
     /// Count by the cluster that requests say they come from.
     pub(super) by_downstream: bool,
     pub(super) metadata: Vec<(String, Value)>,
+    pub(super) overrides: Overrides,
 }
 
 /// What is done to which share of requests.
@@ -42,22 +45,9 @@ pub(super) enum Abort {
     Grpc(Code),
 }
 
-/// Keys of a runtime that could override what is configured; none does.
-const RUNTIME_KEYS: [&str; 7] = [
-    "delay_percent_runtime",
-    "abort_percent_runtime",
-    "delay_duration_runtime",
-    "abort_http_status_runtime",
-    "max_active_faults_runtime",
-    "response_rate_limit_percent_runtime",
-    "abort_grpc_status_runtime",
-];
-
 pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
     Reading::all(value, |at| {
-        for key in RUNTIME_KEYS {
-            at.text(key);
-        }
+        let overrides = Overrides::read(at);
         let mut body = None;
         let abort = at.map("abort", |abort| {
             body = abort.text("response_body").map(str::to_owned);
@@ -95,9 +85,10 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             cluster: at.text("upstream_cluster").map(str::to_owned),
             headers: at.each("headers", header_match).into_iter().flatten().collect(),
             nodes: at.texts("downstream_nodes"),
-            max_active: at.number("max_active_faults").unwrap_or(u64::MAX),
+            max_active: overrides.max_active.or_else(|| at.number("max_active_faults")).unwrap_or(u64::MAX),
             by_downstream: !at.flag("disable_downstream_cluster_stats"),
             metadata,
+            overrides,
         }
     })
 }

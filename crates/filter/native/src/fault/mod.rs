@@ -10,6 +10,7 @@
 //! ```
 
 mod config;
+mod overrides;
 mod request;
 
 use std::cell::RefCell;
@@ -213,7 +214,7 @@ impl Injector {
 
     fn slow_down(&self, state: &mut State, stream: &mut Stream<'_>) {
         let Some(rate) = &self.config.rate else { return };
-        let share = request::share(rate, request::RATE_SHARE, stream.request);
+        let share = request::share(rate, self.config.overrides.rate_share, request::RATE_SHARE, stream.request);
         if !drawn(Some(share), stream) {
             return;
         }
@@ -229,18 +230,26 @@ impl Injector {
 
     fn delay(&self, stream: &Stream<'_>) -> Option<Duration> {
         let delay = self.config.delay.as_ref()?;
-        if !drawn(Some(request::share(delay, request::DELAY_SHARE, stream.request)), stream) {
+        let overrides = &self.config.overrides;
+        let of_request = overrides.of(stream.request);
+        let instead = of_request.and_then(|values| values.delay_share);
+        if !drawn(Some(request::share(delay, instead, request::DELAY_SHARE, stream.request)), stream) {
             return None;
         }
-        request::delay(&delay.what, stream.request).filter(|delay| !delay.is_zero())
+        let asked = request::delay(&delay.what, stream.request)?;
+        let of_runtime = of_request.and_then(|values| values.delay).or(overrides.all.delay);
+        Some(of_runtime.unwrap_or(asked)).filter(|delay| !delay.is_zero())
     }
 
     fn abort(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
         let Some(abort) = &self.config.abort else { return Action::Continue };
-        if !drawn(Some(request::share(abort, request::ABORT_SHARE, stream.request)), stream) {
+        let values = self.config.overrides.of(stream.request);
+        let instead = values.and_then(|values| values.abort_share);
+        if !drawn(Some(request::share(abort, instead, request::ABORT_SHARE, stream.request)), stream) {
             return Action::Continue;
         }
         let Some(abort) = request::abort(&abort.what, stream.request) else { return Action::Continue };
+        let abort = request::instead(abort, values);
         if !self.begin(state) {
             return Action::Continue;
         }

@@ -5,8 +5,10 @@ use std::time::Duration;
 use postrider_filter_api::Stream;
 use postrider_http::grpc::Code;
 use postrider_http::{HeaderId, RequestHead};
+use postrider_model::Fraction;
 
 use super::config::{Abort, By, Config, Fault};
+use super::overrides::Values;
 use crate::request_parts::matches_headers;
 
 pub(super) const DELAY_SHARE: &[u8] = b"x-envoy-fault-delay-request-percentage";
@@ -30,8 +32,11 @@ pub(super) fn is_meant(config: &Config, stream: &Stream<'_>) -> bool {
 }
 
 /// The share of requests that have this fault, in parts per million: where requests speak for themselves, one that asks
-/// for less gets less.
-pub(super) fn share<T>(fault: &Fault<T>, header: &[u8], request: &RequestHead) -> u32 {
+/// for less gets less. What the runtime says instead counts alone.
+pub(super) fn share<T>(fault: &Fault<T>, instead: Option<Fraction>, header: &[u8], request: &RequestHead) -> u32 {
+    if let Some(share) = instead {
+        return share.parts_per_million();
+    }
     let mut share = fault.share;
     if matches!(fault.what, By::Header)
         && let Some(asked) = request.fields.get_name(header).and_then(number)
@@ -74,6 +79,15 @@ pub(super) fn abort(what: &By<Abort>, request: &RequestHead) -> Option<Abort> {
                 code.and_then(Code::from_number).map(Abort::Grpc)
             })
         }
+    }
+}
+
+/// What is answered in place of `abort`: a status gives way to one of its kind.
+pub(super) fn instead(abort: Abort, values: Option<&Values>) -> Abort {
+    let Some(values) = values else { return abort };
+    match abort {
+        Abort::Http(_) => values.http_status.map_or(abort, Abort::Http),
+        Abort::Grpc(_) => values.grpc_status.map_or(abort, Abort::Grpc),
     }
 }
 

@@ -22,7 +22,7 @@ pub use listeners::{
 };
 pub use process::{
     access_log, filesystem, filter, grpc_access_log, load_shed, overload_action, overload_reset, overload_resource,
-    overload_shrink, remote_code, server, stats_sinks, statsd, tcp,
+    overload_shrink, remote_code, runtime, server, stats_sinks, statsd, tcp,
 };
 
 use super::block::Block;

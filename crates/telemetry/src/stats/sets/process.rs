@@ -51,6 +51,24 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// The runtime; no prefix, counted by the control plane. No feature that Envoy calls deprecated is counted.
+    pub mod runtime = "runtime";
+    counters {
+        DEPRECATED_FEATURE_USE = "deprecated_feature_use",
+        LOAD_ERROR = "load_error",
+        LOAD_SUCCESS = "load_success",
+        OVERRIDE_DIR_EXISTS = "override_dir_exists",
+        OVERRIDE_DIR_NOT_EXISTS = "override_dir_not_exists",
+    }
+    gauges {
+        ADMIN_OVERRIDES_ACTIVE = "admin_overrides_active",
+        DEPRECATED_FEATURE_SEEN_SINCE_PROCESS_START = "deprecated_feature_seen_since_process_start",
+        NUM_KEYS = "num_keys",
+        NUM_LAYERS = "num_layers",
+    }
+}
+
+crate::stat_set! {
     /// Code that plugins have from elsewhere; no prefix, counted by the control plane. The names behind the root are those
     /// that Envoy has for modules of WebAssembly.
     pub mod remote_code = "code";
