@@ -244,6 +244,32 @@ fn keys_from_elsewhere_are_asked_for_once() {
 }
 
 #[test]
+fn keys_are_refreshed_in_the_background_without_any_request() {
+    let body = jwks();
+    let keys = Origin::fixed(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+    let uri = json!({"uri": "http://issuer.test/keys", "cluster": "keys", "timeout": "5s"});
+    let remote = json!({"http_uri": uri, "cache_duration": "1s", "async_fetch": {"failed_refetch_duration": "0.2s"}});
+    let provider = json!({"issuer": "https://issuer.test", "remote_jwks": remote});
+    let site = site_with(required(provider), &[], json!([]), &keys);
+    wait_until("keys are asked for again", || keys.requests().len() >= 3);
+    let asked = keys.requests().len();
+    assert_eq!(site.status("/", &bearer(ANN)), 200);
+    // The request did not have to ask for any: at most the next round came meanwhile.
+    assert!(keys.requests().len() <= asked + 1);
+    assert!(site.stat("jwks_fetch_success") >= 3);
+}
+
+#[test]
+fn keys_that_cannot_be_had_are_asked_for_again_in_the_background() {
+    let keys = Origin::fixed("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n");
+    let uri = json!({"uri": "http://issuer.test/keys", "cluster": "keys", "timeout": "5s"});
+    let remote = json!({"http_uri": uri, "async_fetch": {"failed_refetch_duration": "0.2s"}});
+    let site = site_with(required(json!({"remote_jwks": remote})), &[], json!([]), &keys);
+    wait_until("keys are asked for again", || keys.requests().len() >= 3);
+    assert!(site.stat("jwks_fetch_failed") >= 2);
+}
+
+#[test]
 fn without_its_keys_no_token_is_good() {
     let keys = Origin::fixed("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n");
     let remote = |cluster: &str| {

@@ -1,6 +1,7 @@
 //! Whether a request has the tokens that it needs, and what good ones do to it.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use postrider_filter_api::{Moment, Stream};
@@ -21,7 +22,7 @@ use super::{NAMESPACE, stat};
 pub(super) struct NeedsKeys(pub(super) usize);
 
 /// What was got for this request while it waited; `None` is a failure.
-pub(super) type Answers = Vec<(usize, Option<Rc<Keys>>)>;
+pub(super) type Answers = Vec<(usize, Option<Arc<Keys>>)>;
 
 pub(super) struct Check<'c> {
     pub(super) config: &'c Config,

@@ -105,7 +105,8 @@ pub(super) struct Remote {
     pub(super) uri: HttpUri,
     /// How long keys are good.
     pub(super) duration: Duration,
-    /// They stay good while new ones are asked for; after a failure, that is tried again so much later.
+    /// They are asked for before they are needed, and stay good until there are new ones; after a failure, that is tried
+    /// again so much later.
     pub(super) in_background: Option<Duration>,
 }
 
@@ -289,7 +290,7 @@ fn remote(at: &mut Reading<'_>) -> Option<Remote> {
         at.error("http_uri", "where the keys are is required");
     }
     let in_background = at.map("async_fetch", |at| {
-        // Listeners do not wait for keys: the first request does.
+        // Listeners do not wait for keys: requests do.
         at.bool("fast_listener");
         at.duration("failed_refetch_duration").unwrap_or(DEFAULT_REFETCH_AFTER_FAILURE)
     });

@@ -11,6 +11,7 @@
 //!                └──> keys are elsewhere: the request pauses while one call gets them for all who wait
 //! ```
 
+mod background;
 mod check;
 mod config;
 mod extract;
@@ -19,6 +20,7 @@ mod status;
 mod store;
 mod token;
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,6 +35,7 @@ use postrider_telemetry::Block;
 
 use crate::per_worker::FilterNumber;
 use crate::request_parts::quotable_uri;
+use background::{Background, Shared};
 use check::{Answers, Check, NeedsKeys};
 use config::{Config, Override, Requirement, Source};
 use status::Status;
@@ -46,12 +49,25 @@ const NAMESPACE: &str = "envoy.filters.http.jwt_authn";
 
 /// Reads a gateway-level configuration.
 pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    Ok(Arc::new(JwtAuthn { number: FilterNumber::next(), config: Arc::new(config::read(value)?) }))
+    let config = Arc::new(config::read(value)?);
+    let shared = Arc::new(Shared::new(config.providers.len()));
+    Ok(Arc::new(JwtAuthn { number: FilterNumber::next(), config, shared }))
 }
 
 struct JwtAuthn {
     number: FilterNumber,
     config: Arc<Config>,
+    shared: Arc<Shared>,
+}
+
+impl JwtAuthn {
+    fn stats(&self, place: &Place<'_>) -> Rc<Block> {
+        let prefix = match self.config.stat_prefix.trim_end_matches('.') {
+            "" => format!("{}.jwt_authn", place.stat_prefix),
+            own => format!("{}.jwt_authn.{own}", place.stat_prefix),
+        };
+        place.stats.block(&stat::SET, &prefix)
+    }
 }
 
 impl Factory for JwtAuthn {
@@ -72,16 +88,21 @@ impl Factory for JwtAuthn {
                 None => Chosen::Unknown(name.clone()),
             },
         };
-        let prefix = match self.config.stat_prefix.trim_end_matches('.') {
-            "" => format!("{}.jwt_authn", place.stat_prefix),
-            own => format!("{}.jwt_authn.{own}", place.stat_prefix),
-        };
         Rc::new(Gate {
             chosen,
-            store: Store::of(self.number, &self.config),
-            stats: place.stats.block(&stat::SET, &prefix),
+            store: Store::of(self.number, &self.config, &self.shared),
+            stats: self.stats(place),
             config: self.config.clone(),
         })
+    }
+
+    fn arrive(&self, place: &Place<'_>) -> Option<Rc<dyn Any>> {
+        if place.worker != 0 {
+            return None;
+        }
+        let store = Store::of(self.number, &self.config, &self.shared);
+        let background = Background::begin(store, self.config.clone(), self.stats(place), place.host.clone())?;
+        Some(background)
     }
 
     fn files(&self) -> &[WatchedFile] {
@@ -140,7 +161,6 @@ impl Filter for Gate {
             self.stats.inc(stat::CORS_PREFLIGHT_BYPASSED);
             return self.admit();
         }
-        self.store.refresh(&self.config, &self.stats, stream.host);
         self.check(state, stream, Answers::new())
     }
 

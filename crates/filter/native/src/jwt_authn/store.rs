@@ -2,27 +2,33 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use postrider_filter_api::{Answer, Call, CallFailure, Host, Moment, Resumer};
 use postrider_http::{HeaderId, RequestHead};
 use postrider_telemetry::Block;
 
+use super::background::{Background, Shared, pause};
 use super::config::{CacheLimits, Config, Remote, Source};
 use super::keys::Keys;
 use super::stat;
 use super::token::Token;
 use crate::per_worker::{FilterNumber, PerFilter};
 
-/// Keys refreshed in the background are asked for so much before their time.
-const AHEAD_SECONDS: u64 = 5;
-
-/// In the order of the providers.
-pub(super) struct Store(Vec<Entry>);
+pub(super) struct Store {
+    /// In the order of the providers.
+    entries: Vec<Entry>,
+    /// What the first worker got in the background, and what of it was seen here.
+    shared: Arc<Shared>,
+    seen: Cell<u64>,
+    /// Who wants to hear of answers.
+    background: RefCell<Weak<Background>>,
+}
 
 struct Entry {
-    keys: RefCell<Option<Rc<Keys>>>,
-    /// From when on the keys are too old; so the next, where they are refreshed in the background.
+    keys: RefCell<Option<Arc<Keys>>>,
+    /// From when on the keys are too old, and when others are asked for in the background.
     old_from: Cell<Moment>,
     refresh_from: Cell<Moment>,
     is_asking: Cell<bool>,
@@ -31,7 +37,7 @@ struct Entry {
 }
 
 /// Where a request that waits finds the keys, `Some(None)` when they could not be got.
-pub(super) type Slot = Rc<RefCell<Option<Option<Rc<Keys>>>>>;
+pub(super) type Slot = Rc<RefCell<Option<Option<Arc<Keys>>>>>;
 
 thread_local! {
     /// The stores of this worker.
@@ -40,7 +46,7 @@ thread_local! {
 
 impl Store {
     /// The store of the filter with that number.
-    pub(super) fn of(filter: FilterNumber, config: &Config) -> Rc<Store> {
+    pub(super) fn of(filter: FilterNumber, config: &Config, shared: &Arc<Shared>) -> Rc<Store> {
         let entry = |cache: Option<CacheLimits>| Entry {
             keys: RefCell::default(),
             old_from: Cell::default(),
@@ -49,15 +55,47 @@ impl Store {
             waiting: RefCell::default(),
             tokens: cache.map(|limits| RefCell::new(Tokens::new(limits))),
         };
-        let make = || Store(config.providers.iter().map(|provider| entry(provider.cache)).collect());
+        let make = || Store {
+            entries: config.providers.iter().map(|provider| entry(provider.cache)).collect(),
+            shared: shared.clone(),
+            seen: Cell::default(),
+            background: RefCell::default(),
+        };
         STORES.with_borrow_mut(|stores| stores.of(filter, make))
     }
 
     /// Keys from elsewhere that are good now.
-    pub(super) fn keys(&self, provider: usize, remote: &Remote, now: Moment) -> Option<Rc<Keys>> {
-        let entry = self.0.get(provider)?;
+    pub(super) fn keys(&self, provider: usize, remote: &Remote, now: Moment) -> Option<Arc<Keys>> {
+        if remote.in_background.is_some() {
+            self.catch_up();
+        }
+        let entry = self.entries.get(provider)?;
         let good = remote.in_background.is_some() || now < entry.old_from.get();
         entry.keys.borrow().clone().filter(|_| good)
+    }
+
+    /// Takes over what another worker got.
+    fn catch_up(&self) {
+        let version = self.shared.version();
+        if self.seen.replace(version) == version {
+            return;
+        }
+        for (entry, keys) in self.entries.iter().zip(self.shared.all()) {
+            if keys.is_some() {
+                entry.keys.replace(keys);
+            }
+        }
+    }
+
+    /// Who is told of every answer from now on.
+    pub(super) fn tell(&self, background: Weak<Background>) {
+        self.background.replace(background);
+    }
+
+    /// When the keys are to be asked for again; `None` where there are none yet.
+    pub(super) fn refresh_from(&self, provider: usize) -> Option<Moment> {
+        let entry = self.entries.get(provider)?;
+        entry.keys.borrow().as_ref().map(|_| entry.refresh_from.get())
     }
 
     /// Whether all keys are here, so that no request has to wait for some.
@@ -66,20 +104,6 @@ impl Store {
             Source::Here(_) => true,
             Source::Remote(remote) => self.keys(index, remote, now).is_some(),
         })
-    }
-
-    /// Asks for new keys where those in use grow old, and goes on with them until there are some.
-    pub(super) fn refresh(self: &Rc<Self>, config: &Config, stats: &Rc<Block>, host: &dyn Host) {
-        let now = host.now();
-        for (index, (entry, provider)) in self.0.iter().zip(&config.providers).enumerate() {
-            if let Source::Remote(remote) = &provider.source
-                && remote.in_background.is_some()
-                && entry.keys.borrow().is_some()
-                && now >= entry.refresh_from.get()
-            {
-                self.ask(index, remote, stats, host);
-            }
-        }
     }
 
     /// Tells `slot` and wakes the request once the provider's keys are here, or cannot be got.
@@ -91,23 +115,22 @@ impl Store {
         host: &dyn Host,
         (slot, resumer): (Slot, Resumer),
     ) {
-        let Some(entry) = self.0.get(provider) else { return };
+        let Some(entry) = self.entries.get(provider) else { return };
         entry.waiting.borrow_mut().push((slot, resumer));
         self.ask(provider, remote, stats, host);
     }
 
-    fn ask(self: &Rc<Self>, provider: usize, remote: &Remote, stats: &Rc<Block>, host: &dyn Host) {
-        let Some(entry) = self.0.get(provider) else { return };
+    /// Asks for keys, unless somebody here does already.
+    pub(super) fn ask(self: &Rc<Self>, provider: usize, remote: &Remote, stats: &Rc<Block>, host: &dyn Host) {
+        let Some(entry) = self.entries.get(provider) else { return };
         if entry.is_asking.replace(true) {
             return;
         }
         let now = host.now();
-        let again = remote.in_background.unwrap_or_default();
-        let early = remote.duration.checked_sub(std::time::Duration::from_secs(AHEAD_SECONDS));
         let times = Times {
             old_from: now + remote.duration,
-            refresh_from: now + early.filter(|early| !early.is_zero()).unwrap_or(remote.duration),
-            after_failure: now + again,
+            refresh_from: now + pause(remote.duration),
+            in_background: remote.in_background.is_some(),
         };
         let (store, stats) = (self.clone(), stats.clone());
         let heard = stats.clone();
@@ -121,26 +144,32 @@ impl Store {
         match host.call(call) {
             Ok(handle) => handle.detach(),
             Err(_) => {
-                let times = Times { after_failure: now + again, old_from: now, refresh_from: now };
+                let times = Times { old_from: now, refresh_from: now, in_background: remote.in_background.is_some() };
                 self.hear(provider, Err(CallFailure::Upstream), &times, &stats);
             }
         }
     }
 
     fn hear(&self, provider: usize, outcome: Result<Answer, CallFailure>, times: &Times, stats: &Block) {
-        let Some(entry) = self.0.get(provider) else { return };
+        let Some(entry) = self.entries.get(provider) else { return };
         entry.is_asking.set(false);
         let answer = outcome.ok().filter(|answer| answer.head.status() == 200);
-        let keys = answer.and_then(|answer| Keys::parse(&answer.body).ok()).map(Rc::new);
+        let keys = answer.and_then(|answer| Keys::parse(&answer.body).ok()).map(Arc::new);
         if let Some(keys) = &keys {
             stats.inc(stat::JWKS_FETCH_SUCCESS);
             *entry.keys.borrow_mut() = Some(keys.clone());
             entry.old_from.set(times.old_from);
             entry.refresh_from.set(times.refresh_from);
+            if times.in_background {
+                self.shared.publish(provider, keys);
+            }
         } else {
             // What was there before stays.
             stats.inc(stat::JWKS_FETCH_FAILED);
-            entry.refresh_from.set(times.after_failure);
+        }
+        let background = self.background.borrow().upgrade();
+        if let Some(background) = background {
+            background.heard(provider, keys.is_some());
         }
         for (slot, resumer) in entry.waiting.take() {
             *slot.borrow_mut() = Some(keys.clone());
@@ -150,11 +179,11 @@ impl Store {
 
     /// A token that was found good before, whatever its time.
     pub(super) fn known(&self, provider: usize, token: &str) -> Option<Rc<Token>> {
-        self.0.get(provider)?.tokens.as_ref()?.borrow().known.get(token).cloned()
+        self.entries.get(provider)?.tokens.as_ref()?.borrow().known.get(token).cloned()
     }
 
     pub(super) fn remember(&self, provider: usize, text: &str, token: &Rc<Token>) {
-        if let Some(tokens) = self.0.get(provider).and_then(|entry| entry.tokens.as_ref()) {
+        if let Some(tokens) = self.entries.get(provider).and_then(|entry| entry.tokens.as_ref()) {
             tokens.borrow_mut().insert(text, token.clone());
         }
     }
@@ -164,7 +193,7 @@ impl Store {
 struct Times {
     old_from: Moment,
     refresh_from: Moment,
-    after_failure: Moment,
+    in_background: bool,
 }
 
 fn request(remote: &Remote) -> RequestHead {

@@ -4,8 +4,8 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use base64::Engine;
-use postrider_filter_api::testing::FakeStream;
-use postrider_filter_api::{Answer, CallFailure, Moment};
+use postrider_filter_api::testing::{FakeHost, FakeStream};
+use postrider_filter_api::{Answer, CallFailure, Host, Moment};
 use postrider_http::{Fields, ResponseHead};
 
 use super::token::BASE64URL;
@@ -401,18 +401,50 @@ fn keys_are_fetched_once_and_kept_for_their_time() {
 
 #[test]
 fn keys_refreshed_in_the_background_stay_good_until_there_are_new_ones() {
-    let filter = filter(&elsewhere(vec![("async_fetch", object([]))]));
+    let factory = build("jwt", &elsewhere(vec![("async_fetch", object([]))])).ok().unwrap();
+    let host = Rc::new(FakeHost::default());
+    let known: Rc<dyn Host> = host.clone();
+    let place = Place { host: &known, ..crate::testing::place() };
+    let alive = factory.arrive(&place).expect("something runs in the background");
+    assert!(host.answer(answered(&jwks())), "keys are asked for before any request");
+    let due = || host.timers.borrow_mut().pop().expect("it is asked again");
+    let (pause, wake) = due();
+    assert_eq!(pause, Duration::from_secs(5));
+    let filter = factory.filter(&ScopedConfigs::default(), &place);
     let good = token(r#"{"iss":"me"}"#);
-    let mut first = bearer(&good);
-    assert_eq!(refusal(with_keys(&*filter, &mut first, answered(&jwks()))), None);
-    let mut late = bearer(&good);
-    late.host.clock = || (Moment::from_nanos(30_000_000_000), UNIX_EPOCH);
-    assert_eq!(refusal(request_headers(&mut late, &*filter)), None);
-    assert!(late.host.answer(Err(CallFailure::Upstream)), "new keys were not asked for");
-    let mut again = bearer(&good);
-    again.host.clock = late.host.clock;
-    assert_eq!(refusal(request_headers(&mut again, &*filter)), None);
-    assert!(again.host.calls.borrow().is_empty(), "asked again at once after a failure");
+    let late = || {
+        let mut late = bearer(&good);
+        late.host.clock = || (Moment::from_nanos(30_000_000_000), UNIX_EPOCH + Duration::from_secs(NOW));
+        late
+    };
+    wake();
+    assert!(host.answer(Err(CallFailure::Upstream)), "they are asked for again without a request");
+    let (pause, wake) = due();
+    assert_eq!(pause, Duration::from_secs(1));
+    let mut during = late();
+    assert_eq!(refusal(request_headers(&mut during, &*filter)), None);
+    assert!(during.host.calls.borrow().is_empty(), "a request asked for keys that are good");
+    wake();
+    assert!(host.answer(answered(&jwks())));
+    drop(alive);
+    let (_, wake) = due();
+    wake();
+    assert!(host.calls.borrow().is_empty(), "the configuration is gone");
+}
+
+#[test]
+fn other_workers_have_the_keys_that_the_first_one_got() {
+    let factory = build("jwt", &elsewhere(vec![("async_fetch", object([]))])).ok().unwrap();
+    let host = Rc::new(FakeHost::default());
+    let known: Rc<dyn Host> = host.clone();
+    let _alive = factory.arrive(&Place { host: &known, ..crate::testing::place() });
+    assert!(host.answer(answered(&jwks())));
+    let elsewhere = std::thread::spawn(move || {
+        assert!(factory.arrive(&Place { worker: 1, ..crate::testing::place() }).is_none());
+        let filter = factory.filter(&ScopedConfigs::default(), &crate::testing::place());
+        refusal(request_headers(&mut bearer(&token(r#"{"iss":"me"}"#)), &*filter))
+    });
+    assert_eq!(elsewhere.join().unwrap(), None);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! own goes no further. Whatever else it does (waiting, asking services, editing what it lets through, its own counters
 //! and metadata) it does.
 
+use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -105,6 +106,10 @@ impl Factory for Shadow {
             stats: place.stats.block(&stat::SET, &format!("{}.shadow.{}", place.stat_prefix, self.prefix)),
             buffer_limit: place.buffer_limit,
         })
+    }
+
+    fn arrive(&self, place: &Place<'_>) -> Option<Rc<dyn Any>> {
+        self.inner.arrive(place)
     }
 
     fn files(&self) -> &[WatchedFile] {
