@@ -95,6 +95,11 @@ pub trait Control: Send + Sync + 'static {
         Err(NO_ADMIN_LAYER.to_owned())
     }
 
+    /// Whether this may be asked for: a path with its query.
+    fn allows(&self, _target: &str) -> bool {
+        true
+    }
+
     /// After each answer: for an access log of the admin.
     fn served(&self, _served: &Served<'_>) {}
 }

@@ -248,8 +248,11 @@ async fn answer(request: hyper::Request<Incoming>, peer: Option<SocketAddr>, end
     let from_a_page = head.headers.contains_key(header::ORIGIN);
     let accept = head.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let accept = accept.collect::<Vec<_>>().join(",");
+    let target = head.uri.path_and_query().map_or("", |target| target.as_str());
+    let allowed = endpoints.control().allows(target);
     let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
     let reply = match body {
+        _ if !allowed => Reply::refusal(StatusCode::FORBIDDEN, format!("request to path {target} not allowed")),
         Ok(body) => endpoints.answer(
             &Request {
                 method: head.method.as_str().to_string(),

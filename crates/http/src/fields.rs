@@ -210,10 +210,11 @@ impl Fields {
         self.first_position(id).is_some()
     }
 
-    /// Whether one of the fields is there by which a request says how often and how long it wants to be tried.
+    /// Whether one of the fields is there by which a request says how often and how long it wants to be tried, or what is
+    /// counted and answered then.
     #[inline]
     pub fn asks_for_attempts(&self) -> bool {
-        const FIRST: usize = HeaderId::XEnvoyHedgeOnPerTryTimeout as usize;
+        const FIRST: usize = HeaderId::XEnvoyUpstreamAltStatName as usize;
         const LAST: usize = HeaderId::XEnvoyUpstreamRqTimeoutMs as usize;
         // Some words together: the ids stand side by side in the table.
         self.first.get(FIRST..=LAST).is_some_and(|places| places.iter().fold(0, |any, place| any | place) != 0)

@@ -113,10 +113,10 @@ header_ids! {
     XEnvoyForceTrace = "x-envoy-force-trace",
     XEnvoyIpTags = "x-envoy-ip-tags",
     XEnvoyOriginalUrl = "x-envoy-original-url",
+    // Of these, how often and how long a request wants to be tried, and the like: see `Fields::asks_for_attempts`.
     XEnvoyUpstreamAltStatName = "x-envoy-upstream-alt-stat-name",
     XEnvoyUpstreamRqTimeoutAltResponse = "x-envoy-upstream-rq-timeout-alt-response",
     XEnvoyUpstreamStreamDurationMs = "x-envoy-upstream-stream-duration-ms",
-    // Of these, how often and how long a request wants to be tried: see `Fields::asks_for_attempts`.
     XEnvoyHedgeOnPerTryTimeout = "x-envoy-hedge-on-per-try-timeout",
     XEnvoyMaxRetries = "x-envoy-max-retries",
     XEnvoyRetryOn = "x-envoy-retry-on",

@@ -230,6 +230,8 @@ pub struct RetryBudget {
     pub percent: f64,
     /// However few requests there are.
     pub at_least: u32,
+    /// Counts requests that began within this time, in place of those under way.
+    pub interval: Option<Duration>,
 }
 
 impl Default for Thresholds {
@@ -269,6 +271,8 @@ pub struct UpstreamOptions {
     /// A connection serves requests of one client's connection only.
     pub pool_per_client: bool,
     pub max_connection_duration: Option<Duration>,
+    /// How long a try may take once it has its connection.
+    pub max_stream_duration: Option<Duration>,
     pub max_response_headers: u32,
     pub max_response_head_bytes: u32,
     pub enable_trailers: bool,
@@ -296,6 +300,8 @@ pub struct UpstreamOptions {
 pub struct SourceAddress {
     /// An unspecified one stands for whatever the system takes.
     pub ip: IpAddr,
+    /// 0 leaves it to the system. With any other, one connection at a time goes to one address of a host.
+    pub port: u16,
     /// In the place of those of all sockets, none of them for listening ones.
     pub options: Option<Vec<NumberedOption>>,
 }

@@ -121,6 +121,8 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Admin {
     pub address: Address,
+    /// Which paths may be asked for, each with its query; all where none is named.
+    pub allow_paths: Vec<StringMatch>,
     pub access_log: Vec<AccessLog>,
 }
 

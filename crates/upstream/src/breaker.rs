@@ -6,8 +6,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use postrider_model::{Priority, RetryBudget, Thresholds};
+
+use crate::recent::Recent;
 
 /// The breakers of one cluster, shared by its workers.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub struct Breakers {
 struct Limits {
     of_kind: [Limit; KINDS],
     retry_budget: Option<RetryBudget>,
+    /// Where the budget is a share of requests that began lately.
+    recent: Option<Recent>,
 }
 
 #[derive(Debug)]
@@ -83,6 +88,10 @@ impl Breakers {
                 beyond_share: AtomicBool::new(false),
             }),
             retry_budget: limits.retry_budget,
+            recent: limits
+                .retry_budget
+                .and_then(|budget| budget.interval)
+                .map(|interval| Recent::new(interval, workers)),
         };
         Breakers { default: of(default), high: of(high), counts: (0..workers).map(|_| Counts::default()).collect() }
     }
@@ -92,23 +101,43 @@ impl Breakers {
         Breaker { limit: kind.of(&self.limits(priority).of_kind), counts: &self.counts, priority, kind }
     }
 
-    /// Retries that may be under way now: a budget grows and shrinks with the requests that are.
-    pub fn retry_limit(&self, priority: Priority) -> u32 {
+    /// Whether it matters when requests begin.
+    #[inline]
+    pub fn counts_beginnings(&self, priority: Priority) -> bool {
+        self.limits(priority).recent.is_some()
+    }
+
+    /// A request begins on `worker`. `now` is what the workers' clocks show.
+    #[cold]
+    pub fn count_beginning(&self, priority: Priority, worker: u32, now: Duration) {
+        if let Some(recent) = &self.limits(priority).recent {
+            recent.count(worker as usize, now);
+        }
+    }
+
+    /// Retries that may be under way now: a budget grows and shrinks with the requests that are, or that began lately.
+    pub fn retry_limit(&self, priority: Priority, now: Duration) -> u32 {
         let Some(budget) = &self.limits(priority).retry_budget else {
             return self.breaker(priority, Limited::Retries).limit();
         };
-        let [requests, pending] =
-            [Limited::Requests, Limited::PendingRequests].map(|kind| self.breaker(priority, kind).held());
+        let whole = match &self.limits(priority).recent {
+            Some(recent) => recent.sum(now),
+            None => {
+                let held =
+                    [Limited::Requests, Limited::PendingRequests].map(|kind| self.breaker(priority, kind).held());
+                held.into_iter().fold(0, u32::saturating_add)
+            }
+        };
         // Rounded down, as in Envoy (`RetryBudgetImpl::max`).
-        ((budget.percent / 100.0 * f64::from(requests.saturating_add(pending))) as u32).max(budget.at_least)
+        ((budget.percent / 100.0 * f64::from(whole)) as u32).max(budget.at_least)
     }
 
-    fn try_retry(&self, priority: Priority, worker: usize) -> bool {
+    fn try_retry(&self, priority: Priority, worker: usize, now: Duration) -> bool {
         let retries = self.breaker(priority, Limited::Retries);
         if self.limits(priority).retry_budget.is_none() {
             return retries.try_acquire(worker);
         }
-        let free = retries.held() < self.retry_limit(priority);
+        let free = retries.held() < self.retry_limit(priority, now);
         if free {
             retries.acquire(worker);
         }
@@ -219,8 +248,8 @@ impl Permit {
     }
 
     /// For one more retry: held until it is known what became of it.
-    pub fn retry(breakers: &LocalBreakers, priority: Priority, worker: u32) -> Option<Permit> {
-        let free = breakers.try_retry(priority, worker as usize);
+    pub fn retry(breakers: &LocalBreakers, priority: Priority, worker: u32, now: Duration) -> Option<Permit> {
+        let free = breakers.try_retry(priority, worker as usize, now);
         free.then(|| Permit { breakers: breakers.clone(), kind: Limited::Retries, priority, worker })
     }
 
@@ -301,10 +330,10 @@ mod tests {
 
     #[test]
     fn a_retry_budget_follows_the_requests_under_way() {
-        let budget = Some(RetryBudget { percent: 50.0, at_least: 1 });
+        let budget = Some(RetryBudget { percent: 50.0, at_least: 1, interval: None });
         let limits = Thresholds { retry_budget: budget, ..Thresholds::default() };
         let breakers = Rc::new(Arc::new(Breakers::new(&limits, &limits, 2)));
-        let retry = || Permit::retry(&breakers, Priority::Default, 0);
+        let retry = || Permit::retry(&breakers, Priority::Default, 0, Duration::ZERO);
         let first = retry();
         assert!(first.is_some() && retry().is_none());
         let requests: Vec<_> = (0..4).map(|_| Permit::request(&breakers, Priority::Default, 1)).collect();
@@ -312,6 +341,21 @@ mod tests {
         assert!(second.is_some() && retry().is_none());
         drop((first, requests));
         assert!(retry().is_none(), "the second one is still under way");
+    }
+
+    #[test]
+    fn a_retry_budget_with_an_interval_follows_the_requests_that_began() {
+        let budget = Some(RetryBudget { percent: 50.0, at_least: 0, interval: Some(Duration::from_secs(1)) });
+        let limits = Thresholds { retry_budget: budget, ..Thresholds::default() };
+        let breakers = Rc::new(Arc::new(Breakers::new(&limits, &limits, 2)));
+        let retry = |now| Permit::retry(&breakers, Priority::Default, 0, Duration::from_millis(now));
+        assert!(breakers.counts_beginnings(Priority::Default) && retry(5000).is_none());
+        (0..2).for_each(|_| breakers.count_beginning(Priority::Default, 1, Duration::from_secs(5)));
+        // They are over, and count.
+        let first = retry(5900);
+        assert!(first.is_some() && retry(5900).is_none());
+        drop(first);
+        assert!(retry(6500).is_none(), "their time is over");
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod outlier;
 mod peak;
 mod priorities;
 mod random;
+mod recent;
 pub mod resolver;
 mod subsets;
 mod zones;

@@ -18,8 +18,8 @@ use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::OWN_ROOT;
 use postrider_telemetry::stats::sets::{
-    cluster as stat, cluster_health, cluster_http2, cluster_outlier, cluster_sizes, cluster_subsets,
-    cluster_timeout_budget, cluster_zones,
+    cluster as stat, cluster_alternative, cluster_health, cluster_http2, cluster_outlier, cluster_sizes,
+    cluster_subsets, cluster_timeout_budget, cluster_zones,
 };
 use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Random, Surroundings};
 
@@ -39,6 +39,10 @@ pub(crate) use upstream::{Account, Active, Upstream};
 pub(crate) type Hosts = postrider_upstream::Cluster<Box<Upstream>>;
 pub(crate) type Host = postrider_upstream::Host<Box<Upstream>>;
 
+/// Most names by which requests ask to be counted; one worker keeps so many for a cluster, and others count for the cluster
+/// alone.
+const MAX_ALTERNATIVES: usize = 100;
+
 pub(crate) struct Cluster {
     pub(crate) plan: Arc<ClusterPlan>,
     pub(crate) name: Rc<str>,
@@ -54,6 +58,8 @@ pub(crate) struct Cluster {
     pub(crate) preconnects: bool,
     /// More is measured of tries than usual.
     pub(crate) is_measured: bool,
+    /// Tries are measured, or may take so long only.
+    pub(crate) looks_at_tries: bool,
     /// Not every connection serves every request.
     parting: Option<Parting>,
     /// Connections that carry many requests at once.
@@ -81,6 +87,8 @@ pub(crate) struct Cluster {
     zone_stats: OnceCell<Rc<Block>>,
     /// Made with the first try, where they are wanted.
     budget_stats: OnceCell<Rc<Block>>,
+    /// What requests are counted in by names of their own.
+    alternatives: RefCell<Vec<(Box<[u8]>, Rc<Block>)>>,
     size_stats: OnceCell<Rc<Block>>,
     /// What its filters made when they came into force.
     _arrived: Box<[Rc<dyn Any>]>,
@@ -112,6 +120,8 @@ impl Cluster {
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             preconnects: plan.model.preconnect.is_some(),
             is_measured: plan.model.measures.is_of_tries(),
+            looks_at_tries: plan.model.measures.is_of_tries() || plan.model.upstream.max_stream_duration.is_some(),
+            alternatives: RefCell::default(),
             budget_stats: OnceCell::new(),
             size_stats: OnceCell::new(),
             parting: parting(&plan.model),
@@ -138,6 +148,25 @@ impl Cluster {
 
     pub(crate) fn health_stats(&self, worker: &Worker) -> &Rc<Block> {
         self.health_stats.get_or_init(|| worker.stats.block(&cluster_health::SET, &self.stat_prefix()))
+    }
+
+    /// What a request is counted in that brings a name for it; `None` where there are too many names.
+    #[cold]
+    pub(crate) fn alternative_stats(&self, name: &[u8], worker: &Worker) -> Option<Rc<Block>> {
+        if name.is_empty() {
+            return None;
+        }
+        let mut known = self.alternatives.borrow_mut();
+        if let Some((_, block)) = known.iter().find(|(known, _)| **known == *name) {
+            return Some(block.clone());
+        }
+        if known.len() >= MAX_ALTERNATIVES {
+            return None;
+        }
+        let prefix = format!("{}.{}", self.stat_prefix(), String::from_utf8_lossy(name));
+        let block = worker.stats.block(&cluster_alternative::SET, &prefix);
+        known.push((name.into(), block.clone()));
+        Some(block)
     }
 
     /// `None` where nobody wants to know.

@@ -444,7 +444,7 @@ pub(crate) fn system_options(options: &[NumberedOption]) -> Vec<postrider_sys::N
 /// As the system says: refused, unreachable, no such file.
 pub(crate) async fn connect(
     address: &Address,
-    bind: Option<std::net::IpAddr>,
+    bind: Option<SocketAddr>,
     keepalive: Option<&postrider_sys::TcpKeepalive>,
     options: &[postrider_sys::NumberedOption],
 ) -> io::Result<Socket> {
@@ -454,7 +454,7 @@ pub(crate) async fn connect(
             postrider_sys::prepare_stream(&socket, keepalive)?;
             postrider_sys::set_options(&socket, options, OptionMoment::BeforeBind)?;
             if let Some(bind) = bind {
-                socket.bind(SocketAddr::new(bind, 0))?;
+                socket.bind(bind)?;
             }
             postrider_sys::set_options(&socket, options, OptionMoment::AfterBind)?;
             Ok(socket.connect(*address).await?.into())

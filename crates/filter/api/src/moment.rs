@@ -17,6 +17,11 @@ impl Default for Moment {
 }
 
 impl Moment {
+    /// As long ago as the clock began.
+    pub const fn since_start(self) -> Duration {
+        Duration::from_nanos(self.0.get() - 1)
+    }
+
     pub const fn from_nanos(nanos: u64) -> Moment {
         Moment(NonZeroU64::MIN.saturating_add(nanos))
     }

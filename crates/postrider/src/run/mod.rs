@@ -132,6 +132,7 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
         Some(admin) => {
             let log = admin_log::AdminLog::open(&admin.access_log, &logs);
             state.set_admin_log(log.map_err(io("the admin's access log cannot be opened"))?);
+            state.allow(Some(admin));
             let server = Server::start(&admin.address, state.clone(), Vec::new());
             Some(server.map_err(io("the admin interface cannot listen"))?)
         }

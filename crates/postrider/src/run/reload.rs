@@ -338,6 +338,9 @@ impl<'a> Loader<'a> {
                 clusters.contains(prefix)
             } else if *set == sets::cluster_health_named::SET {
                 prefix.split_once(".health_check.name.").is_some_and(|(cluster, _)| clusters.contains(cluster))
+            } else if *set == sets::cluster_alternative::SET {
+                let is_of = |cluster: &String| prefix.strip_prefix(cluster).is_some_and(|rest| rest.starts_with('.'));
+                clusters.iter().any(is_of)
             } else if *set == sets::http::SET || *set == sets::tcp::SET {
                 http.contains(prefix)
             } else if *set == sets::group::SET {

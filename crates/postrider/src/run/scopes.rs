@@ -1,7 +1,7 @@
 //! The statistics that a configuration brings into being, whether or not anything was counted yet.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use postrider_admin::EndpointStatus;
 use postrider_model::{
@@ -202,7 +202,7 @@ fn remaining(cluster: &ClusterPlan) -> Vec<KnownScope> {
     let scope = |(name, _, priority): (&str, _, Priority)| {
         let breaker = |kind| cluster.breakers.breaker(priority, kind);
         let left = |kind| u64::from(breaker(kind).remaining());
-        let retries = cluster.breakers.retry_limit(priority).saturating_sub(breaker(Limited::Retries).held());
+        let retries = cluster.breakers.retry_limit(priority, now()).saturating_sub(breaker(Limited::Retries).held());
         let prefix = format!("{}.circuit_breakers.{name}", cluster_prefix(model));
         let mut scope = KnownScope::new(&SET, prefix);
         scope.computed = vec![
@@ -215,6 +215,11 @@ fn remaining(cluster: &ClusterPlan) -> Vec<KnownScope> {
         scope
     };
     tracked.map(scope).collect()
+}
+
+/// What the workers' clocks show.
+fn now() -> Duration {
+    Duration::from_nanos(postrider_sys::monotonic_nanos())
 }
 
 fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
@@ -230,7 +235,7 @@ fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
     let open = |priority, kind| {
         let breaker = cluster.breakers.breaker(priority, kind);
         let limit = match kind {
-            Limited::Retries => cluster.breakers.retry_limit(priority),
+            Limited::Retries => cluster.breakers.retry_limit(priority, now()),
             _ => breaker.limit(),
         };
         u64::from(breaker.held() >= limit)

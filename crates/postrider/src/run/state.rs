@@ -10,7 +10,7 @@ use postrider_admin::{
     RuntimeStatus, Served, ServerState, TlsContextStatus,
 };
 use postrider_config_envoy::{Dump, Runtime};
-use postrider_model::{EndpointHealth, Snapshot, StatsRules};
+use postrider_model::{Admin, EndpointHealth, Snapshot, StatsRules, StringMatch};
 use postrider_telemetry::intervals::{Interval, Intervals};
 use postrider_telemetry::{KnownScope, Registry};
 use postrider_worker::{Fleet, HostReport, Report};
@@ -53,6 +53,8 @@ pub struct State {
     current: Mutex<Option<Current>>,
     orders: mpsc::Sender<Order>,
     admin_log: Mutex<Option<super::admin_log::AdminLog>>,
+    /// What the admin may be asked for.
+    allowed: Mutex<Vec<StringMatch>>,
 }
 
 /// The configuration in force.
@@ -79,6 +81,7 @@ impl State {
             current: Mutex::default(),
             orders,
             admin_log: Mutex::default(),
+            allowed: Mutex::default(),
         }
     }
 
@@ -90,7 +93,14 @@ impl State {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Bounds what the admin may be asked for, as the configuration says.
+    pub fn allow(&self, admin: Option<&Admin>) {
+        let paths = admin.map(|admin| admin.allow_paths.clone()).unwrap_or_default();
+        *self.allowed.lock().unwrap_or_else(PoisonError::into_inner) = paths;
+    }
+
     pub fn set_current(&self, current: Current) {
+        self.allow(current.snapshot.admin.as_ref());
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(current);
     }
 
@@ -235,6 +245,11 @@ impl Control for State {
 
     fn tap(&self, request: &[u8], only_failed: bool) -> Result<postrider_admin::Tap, String> {
         super::tap::open(request, only_failed)
+    }
+
+    fn allows(&self, target: &str) -> bool {
+        let allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        allowed.is_empty() || allowed.iter().any(|path| path.matches(target))
     }
 
     fn runtime(&self) -> RuntimeStatus {

@@ -1,6 +1,6 @@
 //! Reaching a host: its addresses, the socket's options, what is said before anything else, and TLS.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use postrider_filter_api::{Moment, TlsSession};
@@ -19,12 +19,13 @@ use crate::worker::Worker;
 /// A local address to connect from, with options of its own if it has some.
 pub(super) struct Source {
     ip: IpAddr,
+    port: u16,
     options: Option<Vec<NumberedOption>>,
 }
 
 impl Source {
     pub(super) fn new(model: &SourceAddress) -> Source {
-        Source { ip: model.ip, options: model.options.as_deref().map(io::system_options) }
+        Source { ip: model.ip, port: model.port, options: model.options.as_deref().map(io::system_options) }
     }
 }
 
@@ -140,14 +141,15 @@ impl Cluster {
     }
 
     /// The local address for a connection to `address`, and the options of its socket.
-    fn source(&self, address: &Address) -> (Option<IpAddr>, &[NumberedOption]) {
+    fn source(&self, address: &Address) -> (Option<SocketAddr>, &[NumberedOption]) {
         let all = self.socket_options.as_slice();
         let Address::Tcp(remote) = address else { return (None, all) };
         let of_family = self.sources.iter().find(|source| source.ip.is_ipv4() == remote.is_ipv4());
         match of_family.or(self.sources.first()) {
             Some(source) => {
-                let ip = Some(source.ip).filter(|ip| !ip.is_unspecified());
-                (ip, source.options.as_deref().unwrap_or(all))
+                let all_of_them = source.ip.is_unspecified() && source.port == 0;
+                let from = (!all_of_them).then(|| SocketAddr::new(source.ip, source.port));
+                (from, source.options.as_deref().unwrap_or(all))
             }
             None => (None, all),
         }

@@ -21,16 +21,22 @@ use crate::cluster::Host;
 use crate::plan::AttemptsPlan;
 
 /// The fields by which a request says how it wants to be tried. They are for this proxy and go no further.
-pub(super) const OWN_FIELDS: [HeaderId; 8] = [
+pub(super) const OWN_FIELDS: [HeaderId; 11] = [
     HeaderId::XEnvoyHedgeOnPerTryTimeout,
     HeaderId::XEnvoyMaxRetries,
     HeaderId::XEnvoyRetryOn,
     HeaderId::XEnvoyRetryGrpcOn,
     HeaderId::XEnvoyRetriableHeaderNames,
     HeaderId::XEnvoyRetriableStatusCodes,
+    HeaderId::XEnvoyUpstreamAltStatName,
     HeaderId::XEnvoyUpstreamRqPerTryTimeoutMs,
+    HeaderId::XEnvoyUpstreamRqTimeoutAltResponse,
     HeaderId::XEnvoyUpstreamRqTimeoutMs,
+    HeaderId::XEnvoyUpstreamStreamDurationMs,
 ];
+
+/// What a client is told when there is no answer in time.
+pub(super) const LATE_REPLY: (u16, &str) = (504, "upstream request timeout");
 
 /// Codes and names that a request may list in its own fields; more of them do not count.
 const MAX_LISTED: usize = 32;
@@ -51,6 +57,12 @@ pub(super) struct Attempts {
     pub(super) per_try_idle: Option<Duration>,
     /// The request's own, in place of the route's; `Some(None)` is no limit.
     pub(super) timeout: Option<Option<Duration>>,
+    /// How long a try may take once it has its connection: the request's word, or else the cluster's.
+    max_duration: Option<Duration>,
+    /// Nothing is answered (204) where there is no answer in time.
+    late_without_content: bool,
+    /// Where the request is counted beside its cluster.
+    pub(super) alternative: Option<Rc<Block>>,
     /// When the try under way got its connection.
     pub(super) began: Option<Moment>,
     /// Something of the request was sent, on this try or on one before.
@@ -146,6 +158,9 @@ impl Attempts {
             per_try: per_try.or(policy.and_then(|policy| policy.per_try_timeout)).filter(|limit| !limit.is_zero()),
             per_try_idle: policy.and_then(|policy| policy.per_try_idle_timeout),
             timeout: timeout.map(|millis| Some(Duration::from_millis(millis)).filter(|limit| !limit.is_zero())),
+            max_duration: number(fields, HeaderId::XEnvoyUpstreamStreamDurationMs).map(Duration::from_millis),
+            late_without_content: fields.has(HeaderId::XEnvoyUpstreamRqTimeoutAltResponse),
+            alternative: None,
             began: None,
             started: false,
             timed_out: false,
@@ -187,6 +202,21 @@ impl Attempts {
     /// A limit of a try that the whole request cannot exceed anyway means nothing.
     pub(super) fn settle_timeouts(&mut self, whole: Option<Duration>) {
         self.per_try = self.per_try.filter(|per_try| whole.is_none_or(|whole| *per_try < whole));
+    }
+
+    /// Where the request says nothing of how long a try may take, the cluster does; zero is no limit.
+    pub(super) fn settle_duration(&mut self, of_cluster: Option<Duration>) {
+        self.max_duration = self.max_duration.or(of_cluster).filter(|limit| !limit.is_zero());
+    }
+
+    /// When the try under way has lasted for too long.
+    pub(super) fn over(&self) -> Option<Moment> {
+        self.began.zip(self.max_duration).map(|(began, limit)| began + limit)
+    }
+
+    /// The status of a request that has no answer in time, and what it says.
+    pub(super) fn late_reply(&self) -> (u16, &'static str) {
+        if self.late_without_content { (204, "") } else { LATE_REPLY }
     }
 
     /// Whether an answer's head is worth another try.
@@ -240,7 +270,7 @@ impl Attempts {
         stats: &Block,
         breakers: &LocalBreakers,
         priority: Priority,
-        worker: u32,
+        (worker, now): (u32, Duration),
     ) -> Verdict {
         let was_retry = self.permit.take().is_some();
         if !wanted {
@@ -255,7 +285,7 @@ impl Attempts {
             return Verdict::LimitExceeded;
         };
         self.remaining = remaining;
-        self.permit = Permit::retry(breakers, priority, worker);
+        self.permit = Permit::retry(breakers, priority, worker, now);
         if self.permit.is_none() {
             stats.inc(stat::UPSTREAM_RQ_RETRY_OVERFLOW);
             return Verdict::Overflow;

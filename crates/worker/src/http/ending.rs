@@ -119,6 +119,7 @@ impl Exchange {
         }
         self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
         sets::count_upstream_response(stats, status, self.internal);
+        self.count_alternative(status, None);
         let body = Cow::Borrowed(b"no healthy upstream".as_slice());
         let details = "no_healthy_upstream".into();
         End::Reply(Box::new(LocalReply { status, body, details, ..LocalReply::default() }))
@@ -234,6 +235,14 @@ impl Exchange {
     pub(super) fn count_unanswered(&self) {
         if let Some(host) = self.host.as_ref().filter(|_| self.info.response_began.is_none()) {
             host.totals.errors.set(host.totals.errors.get() + 1);
+        }
+    }
+
+    /// The request is over with this status; `time` is what its upstream took to answer, in milliseconds.
+    #[cold]
+    fn count_alternative(&self, status: u16, time: Option<u64>) {
+        if let Some(block) = self.attempts.as_ref().and_then(|attempts| attempts.alternative.as_ref()) {
+            sets::count_alternative_response(block, status, time, self.internal);
         }
     }
 
@@ -355,6 +364,9 @@ impl Exchange {
                 sets::record_upstream_time(stats, time, self.internal);
                 if let Some(groups) = &self.groups {
                     groups.count_response(status, self.info.response_began.map(|_| time));
+                }
+                if self.attempts.is_some() {
+                    self.count_alternative(status, self.info.response_began.map(|_| time));
                 }
             } else {
                 stats.inc(stat::UPSTREAM_RQ_COMPLETED);

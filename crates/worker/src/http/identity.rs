@@ -195,7 +195,7 @@ fn is_inside_behind(
 }
 
 /// What only those inside may say; the first at the edge alone, behind which a proxy of ours may have said it.
-const FROM_INSIDE: [HeaderId; 13] = [
+const FROM_INSIDE: [HeaderId; 10] = [
     HeaderId::XEnvoyDecoratorOperation,
     HeaderId::XEnvoyDownstreamServiceCluster,
     HeaderId::XEnvoyDownstreamServiceNode,
@@ -206,25 +206,15 @@ const FROM_INSIDE: [HeaderId; 13] = [
     HeaderId::XEnvoyForceTrace,
     HeaderId::XEnvoyIpTags,
     HeaderId::XEnvoyOriginalUrl,
-    HeaderId::XEnvoyUpstreamAltStatName,
-    HeaderId::XEnvoyUpstreamRqTimeoutAltResponse,
-    HeaderId::XEnvoyUpstreamStreamDurationMs,
 ];
 
 /// So many of them.
 const AT_THE_EDGE: usize = 5;
 
-/// Tells upstreams that the request is from inside, and keeps from them what was for this proxy.
+/// Tells upstreams that the request is from inside.
 #[cold]
 fn trust(fields: &mut Fields) {
     let _ = fields.set(HeaderId::XEnvoyInternal, b"true");
-    for id in [
-        HeaderId::XEnvoyUpstreamAltStatName,
-        HeaderId::XEnvoyUpstreamRqTimeoutAltResponse,
-        HeaderId::XEnvoyUpstreamStreamDurationMs,
-    ] {
-        fields.remove(id);
-    }
 }
 
 /// Takes out what a client that is not inside may not say.

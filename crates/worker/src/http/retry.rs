@@ -10,7 +10,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use postrider_filter_api::{Body, Flags, LocalReply};
+use postrider_filter_api::{Body, Flags, LocalReply, Moment};
 use postrider_h1::{write_chunk, write_last_chunk};
 use postrider_http::{BodyFraming, Decimal, HeaderId, ResponseFacts};
 use postrider_model::{Action, Forward, HostRewrite};
@@ -18,7 +18,7 @@ use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::outlier::Outcome;
 
 use super::Connection;
-use super::attempts::{Attempts, OWN_FIELDS, Reset, Verdict};
+use super::attempts::{Attempts, LATE_REPLY, OWN_FIELDS, Reset, Verdict};
 use super::choice::choice;
 use super::ending::End;
 use super::exchange::Exchange;
@@ -44,6 +44,11 @@ impl Exchange {
         let limit = said.as_ref().and_then(|said| said.model.body_limit);
         let limit = limit.unwrap_or(connection.chain.buffer_limit as u64);
         let mut attempts = Box::new(Attempts::new(said, &self.request, limit));
+        if let Some(cluster) = &self.cluster {
+            attempts.settle_duration(cluster.plan.model.upstream.max_stream_duration);
+            let name = self.request.fields.get(HeaderId::XEnvoyUpstreamAltStatName);
+            attempts.alternative = name.and_then(|name| cluster.alternative_stats(name, &connection.worker));
+        }
         for id in OWN_FIELDS {
             self.request.fields.remove(id);
         }
@@ -240,7 +245,8 @@ impl Exchange {
             },
             None => Default::default(),
         };
-        let verdict = attempts.judge(wanted, cluster.stats(worker), &cluster.breakers, priority, worker.id);
+        let now = worker.clock.now().since_start();
+        let verdict = attempts.judge(wanted, cluster.stats(worker), &cluster.breakers, priority, (worker.id, now));
         if let Some(groups) = &self.groups {
             groups.count_verdict(verdict);
         }
@@ -391,6 +397,9 @@ impl Exchange {
         if passed(whole) {
             return None;
         }
+        if passed(self.attempt_over()) {
+            return Some(self.outlast(worker));
+        }
         let (counter, details, flag) = if passed(due) {
             (stat::UPSTREAM_RQ_PER_TRY_TIMEOUT, "upstream_per_try_timeout", Flags::UPSTREAM_REQUEST_TIMEOUT)
         } else if passed(idle_due) {
@@ -415,8 +424,43 @@ impl Exchange {
         if self.answered {
             return Some(End::Broken);
         }
-        let body = b"upstream request timeout".as_slice().into();
-        Some(End::Reply(Box::new(LocalReply { status: 504, body, ..LocalReply::default() })))
+        let (status, text) = self.late_reply();
+        let body = text.as_bytes().into();
+        Some(End::Reply(Box::new(LocalReply { status, body, ..LocalReply::default() })))
+    }
+
+    /// The try under way takes longer than its cluster lets a stream last.
+    #[cold]
+    fn outlast(&mut self, worker: &Worker) -> End {
+        if let Some(cluster) = &self.cluster {
+            cluster.stats(worker).inc(stat::UPSTREAM_RQ_MAX_DURATION_REACHED);
+        }
+        self.record_flags(Flags::UPSTREAM_MAX_STREAM_DURATION_REACHED);
+        let began = self.answered || self.response_pass.open;
+        if !began && self.again_after_reset(Reset::Stream, worker) {
+            return End::Again;
+        }
+        self.count_unanswered();
+        self.fail(Flags::UPSTREAM_MAX_STREAM_DURATION_REACHED, "upstream_max_stream_duration_reached");
+        if self.answered {
+            return End::Broken;
+        }
+        // As in Envoy, it says nothing about what the upstream answers.
+        self.spare_upstream();
+        let body = b"upstream max stream duration reached".as_slice().into();
+        End::Reply(Box::new(LocalReply { status: 504, body, ..LocalReply::default() }))
+    }
+
+    /// When the try under way has lasted for too long, however much moves.
+    #[cold]
+    pub(super) fn attempt_over(&self) -> Option<Moment> {
+        self.attempts.as_ref().filter(|_| !self.response_done)?.over()
+    }
+
+    /// What a client is told when there is no answer in time.
+    #[cold]
+    pub(super) fn late_reply(&self) -> (u16, &'static str) {
+        self.attempts.as_ref().map_or(LATE_REPLY, |attempts| attempts.late_reply())
     }
 
     /// When the try under way has taken too long, and when it has been quiet for too long.

@@ -127,7 +127,7 @@ impl Exchange {
         if from.has_body() && !filtered {
             self.upload = Transfer::new(from, from, http.model.http1.enable_trailers);
         }
-        let measured = self.cluster.as_ref().is_some_and(|cluster| cluster.is_measured);
+        let measured = self.cluster.as_ref().is_some_and(|cluster| cluster.looks_at_tries);
         if plan.remembers || http.logs_tries || measured || self.request.fields.asks_for_attempts() {
             self.prepare_attempts(connection, http, forward, plan);
         }
@@ -406,7 +406,7 @@ impl Exchange {
     fn next_attempt_limit(&self, first: Option<Moment>) -> Option<Moment> {
         let (due, quiet) = self.attempt_deadlines();
         let record = self.attempts.as_ref().and_then(|attempts| attempts.record.as_ref()?.next);
-        first.into_iter().chain(due).chain(quiet).chain(record).min()
+        first.into_iter().chain(due).chain(quiet).chain(self.attempt_over()).chain(record).min()
     }
 
     #[inline(always)]
@@ -486,7 +486,8 @@ impl Exchange {
             if self.info.response_began.is_none() {
                 self.report(Outcome::TimedOut, &connection.worker);
             }
-            (504, "upstream request timeout", "response_timeout", Flags::UPSTREAM_REQUEST_TIMEOUT)
+            let (status, text) = self.late_reply();
+            (status, text, "response_timeout", Flags::UPSTREAM_REQUEST_TIMEOUT)
         } else if complete.is_none() && passed(Some(self.info.started), timeouts.request) {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_TIMEOUT);
             (408, "request timeout", "request_overall_timeout", Flags::default())

@@ -178,6 +178,10 @@ impl Exchange {
                 return Err(self.overflow());
             };
             self.permit = Some(permit);
+            if cluster.breakers.counts_beginnings(priority) {
+                let now = worker.clock.now().since_start();
+                cluster.breakers.count_beginning(priority, worker.id, now);
+            }
             host.active.set(host.active.get() + 1);
             host.totals.requests.set(host.totals.requests.get() + 1);
             stats.inc(stat::UPSTREAM_RQ_TOTAL);

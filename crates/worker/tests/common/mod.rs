@@ -248,6 +248,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             max_requests_per_connection: None,
             pool_per_client: false,
             max_connection_duration: None,
+            max_stream_duration: None,
             max_response_headers: 100,
             max_response_head_bytes: 60 << 10,
             enable_trailers: false,

@@ -42,7 +42,7 @@ pub(super) fn binding(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Binding {
     }
     let source = at.message("source_address");
     if let Some(source) = &source {
-        binding.sources.extend(ip(cx, source).map(|ip| SourceAddress { ip, options: None }));
+        binding.sources.extend(ip(cx, source).map(|ip| SourceAddress { ip, port: port(source), options: None }));
     }
     others(cx, at, source.is_some(), &mut binding);
     binding
@@ -74,10 +74,10 @@ fn others(cx: &mut Lowering<'_>, at: &Reader<'_>, has_first: bool, binding: &mut
             options
         });
         let Some(address) = extra.message("address") else { continue };
-        binding.sources.extend(ip(cx, &address).map(|ip| SourceAddress { ip, options }));
+        binding.sources.extend(ip(cx, &address).map(|ip| SourceAddress { ip, port: port(&address), options }));
     }
     for address in &additional {
-        binding.sources.extend(ip(cx, address).map(|ip| SourceAddress { ip, options: None }));
+        binding.sources.extend(ip(cx, address).map(|ip| SourceAddress { ip, port: port(address), options: None }));
     }
     if let [one, other] = binding.sources.as_slice()
         && one.ip.is_ipv4() == other.ip.is_ipv4()
@@ -93,11 +93,13 @@ fn never_listening(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &[NumberedOp
     }
 }
 
+/// The schema lets no other through.
+fn port(at: &Reader<'_>) -> u16 {
+    u16::try_from(at.u32("port_value")).unwrap_or_default()
+}
+
 fn ip(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<IpAddr> {
     at.ignore("ipv4_compat", "it is about listeners");
-    if at.u32("port_value") != 0 {
-        cx.refuse_value(at, "port_value", "a fixed source port");
-    }
     let text = at.str("address");
     let ip = text.parse::<IpAddr>();
     if ip.is_err() {

@@ -7,8 +7,8 @@ use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Nod
 use super::context::{ClusterUse, Lowering};
 use super::extensions::Extensions;
 use super::{
-    access_log, address, bind, checks, cluster, dns_resolver, extensions, listener, overload, runtime, statistics,
-    stats_sinks, value,
+    access_log, address, bind, checks, cluster, dns_resolver, extensions, listener, matchers, overload, runtime,
+    statistics, stats_sinks, value,
 };
 use crate::reader::Reader;
 
@@ -135,7 +135,8 @@ fn interface(cx: &mut Lowering<'_>, admin: &Reader<'_>) -> Option<Admin> {
     }
     // Without an address Envoy opens no admin interface.
     let address = address::bound(cx, &admin.message("address")?)?;
-    Some(Admin { address, access_log })
+    let allow_paths = admin.list("allow_paths").iter().filter_map(|path| matchers::string(cx, path)).collect();
+    Some(Admin { address, allow_paths, access_log })
 }
 
 /// Fields that change nothing about traffic here, each with its reason; what is not named here is refused.

@@ -174,5 +174,6 @@ pub(super) fn budget(at: &Reader<'_>) -> Option<RetryBudget> {
     Some(RetryBudget {
         percent: at.message("budget_percent").map_or(BUDGET_PERCENT, |percent| percent.f64("value")),
         at_least: at.u32_wrapper("min_retry_concurrency").unwrap_or(BUDGET_AT_LEAST),
+        interval: at.duration("budget_interval").filter(|interval| !interval.is_zero()),
     })
 }

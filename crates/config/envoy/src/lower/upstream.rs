@@ -28,6 +28,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         max_requests_per_connection: requests(at, "max_requests_per_connection"),
         pool_per_client: at.bool("connection_pool_per_downstream_connection"),
         max_connection_duration: None,
+        max_stream_duration: None,
         max_response_headers: MAX_HEADERS,
         max_response_head_bytes: MAX_HEAD_KIB << 10,
         enable_trailers: false,
@@ -173,6 +174,7 @@ fn common(at: &Reader<'_>, options: &mut UpstreamOptions) {
     at.ignore("headers_with_underscores_action", "it is about requests of clients");
     options.idle_timeout = timeout(at, "idle_timeout", options.idle_timeout);
     options.max_connection_duration = timeout(at, "max_connection_duration", None);
+    options.max_stream_duration = timeout(at, "max_stream_duration", None);
     at.whole("max_connection_duration_jitter");
     at.ignore("max_connection_duration_jitter", "it is about connections of clients");
     if let Some(headers) = at.u32_wrapper("max_headers_count") {

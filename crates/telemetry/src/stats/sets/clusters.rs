@@ -1,5 +1,6 @@
 //! Upstream clusters: Envoy's `cluster.` and `cluster_manager.` names.
 
+use super::Block;
 use crate::stats::{Counter, Part, Sums};
 
 crate::stat_set! {
@@ -159,6 +160,89 @@ crate::stat_set! {
     gauges {
         ACTIVE = "lb_subsets_active",
         DUPLICATE = "lb_subsets_single_host_per_subset_duplicate",
+    }
+}
+
+crate::stat_set! {
+    /// Requests to one cluster that brought a name to be counted by; prefix: the cluster's, then that name.
+    pub mod cluster_alternative = "cluster";
+    counters {}
+    lazy_counters {
+        EXTERNAL_UPSTREAM_RQ_1XX = "external.upstream_rq_1xx",
+        EXTERNAL_UPSTREAM_RQ_2XX = "external.upstream_rq_2xx",
+        EXTERNAL_UPSTREAM_RQ_3XX = "external.upstream_rq_3xx",
+        EXTERNAL_UPSTREAM_RQ_4XX = "external.upstream_rq_4xx",
+        EXTERNAL_UPSTREAM_RQ_5XX = "external.upstream_rq_5xx",
+        EXTERNAL_UPSTREAM_RQ_COMPLETED = "external.upstream_rq_completed",
+        INTERNAL_UPSTREAM_RQ_1XX = "internal.upstream_rq_1xx",
+        INTERNAL_UPSTREAM_RQ_2XX = "internal.upstream_rq_2xx",
+        INTERNAL_UPSTREAM_RQ_3XX = "internal.upstream_rq_3xx",
+        INTERNAL_UPSTREAM_RQ_4XX = "internal.upstream_rq_4xx",
+        INTERNAL_UPSTREAM_RQ_5XX = "internal.upstream_rq_5xx",
+        INTERNAL_UPSTREAM_RQ_COMPLETED = "internal.upstream_rq_completed",
+        UPSTREAM_RQ_1XX = "upstream_rq_1xx",
+        UPSTREAM_RQ_2XX = "upstream_rq_2xx",
+        UPSTREAM_RQ_3XX = "upstream_rq_3xx",
+        UPSTREAM_RQ_4XX = "upstream_rq_4xx",
+        UPSTREAM_RQ_5XX = "upstream_rq_5xx",
+        UPSTREAM_RQ_COMPLETED = "upstream_rq_completed",
+    }
+    lazy_histograms {
+        EXTERNAL_UPSTREAM_RQ_TIME = "external.upstream_rq_time" Milliseconds,
+        INTERNAL_UPSTREAM_RQ_TIME = "internal.upstream_rq_time" Milliseconds,
+        UPSTREAM_RQ_TIME = "upstream_rq_time" Milliseconds,
+    }
+    codes {
+        EXTERNAL_UPSTREAM_RQ_BY_CODE = "external.upstream_rq_",
+        INTERNAL_UPSTREAM_RQ_BY_CODE = "internal.upstream_rq_",
+        UPSTREAM_RQ_BY_CODE = "upstream_rq_",
+    }
+}
+
+/// Counts the status that ends a request which brought a name to be counted by, and what its upstream took to answer, in
+/// milliseconds.
+pub fn count_alternative_response(block: &Block, status: u16, time: Option<u64>, internal: bool) {
+    use cluster_alternative::*;
+    let (completed, classes, codes, histogram) = match internal {
+        true => (
+            INTERNAL_UPSTREAM_RQ_COMPLETED,
+            [
+                INTERNAL_UPSTREAM_RQ_1XX,
+                INTERNAL_UPSTREAM_RQ_2XX,
+                INTERNAL_UPSTREAM_RQ_3XX,
+                INTERNAL_UPSTREAM_RQ_4XX,
+                INTERNAL_UPSTREAM_RQ_5XX,
+            ],
+            INTERNAL_UPSTREAM_RQ_BY_CODE,
+            INTERNAL_UPSTREAM_RQ_TIME,
+        ),
+        false => (
+            EXTERNAL_UPSTREAM_RQ_COMPLETED,
+            [
+                EXTERNAL_UPSTREAM_RQ_1XX,
+                EXTERNAL_UPSTREAM_RQ_2XX,
+                EXTERNAL_UPSTREAM_RQ_3XX,
+                EXTERNAL_UPSTREAM_RQ_4XX,
+                EXTERNAL_UPSTREAM_RQ_5XX,
+            ],
+            EXTERNAL_UPSTREAM_RQ_BY_CODE,
+            EXTERNAL_UPSTREAM_RQ_TIME,
+        ),
+    };
+    let all = [UPSTREAM_RQ_1XX, UPSTREAM_RQ_2XX, UPSTREAM_RQ_3XX, UPSTREAM_RQ_4XX, UPSTREAM_RQ_5XX];
+    for counter in [UPSTREAM_RQ_COMPLETED, completed] {
+        block.inc(counter);
+    }
+    let class = usize::from(status / 100).wrapping_sub(1);
+    for counter in [all.get(class), classes.get(class)].into_iter().flatten() {
+        block.inc(*counter);
+    }
+    for family in [UPSTREAM_RQ_BY_CODE, codes] {
+        block.count_code(family, status);
+    }
+    if let Some(time) = time {
+        block.record(UPSTREAM_RQ_TIME, time);
+        block.record(histogram, time);
     }
 }
 

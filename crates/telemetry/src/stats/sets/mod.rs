@@ -10,9 +10,9 @@ mod listeners;
 mod process;
 
 pub use clusters::{
-    cluster, cluster_certificate, cluster_endpoint, cluster_health, cluster_health_named, cluster_http2,
-    cluster_manager, cluster_outlier, cluster_proxy, cluster_remaining, cluster_sizes, cluster_ssl, cluster_subsets,
-    cluster_timeout_budget, cluster_zones,
+    cluster, cluster_alternative, cluster_certificate, cluster_endpoint, cluster_health, cluster_health_named,
+    cluster_http2, cluster_manager, cluster_outlier, cluster_proxy, cluster_remaining, cluster_sizes, cluster_ssl,
+    cluster_subsets, cluster_timeout_budget, cluster_zones, count_alternative_response,
 };
 pub use groups::{count_group_response, group};
 pub use http_connections::{http, http1, http2};
