@@ -3,6 +3,7 @@
 //! It takes the same way as a forwarded one: load balancer, circuit breakers, pool, counters. It ends with its answer,
 //! at its timeout, or when the filter drops the handle; nothing of it outlives that.
 
+mod again;
 mod attempt;
 mod copy;
 mod feed;
@@ -20,12 +21,15 @@ use std::time::Duration;
 use postrider_filter_api::{Answer, Call, CallFailure, CallHandle, CallOpen, CallPipe, CallStream, Heard};
 use postrider_http::{BodyFraming, HeaderId, RequestHead, Version};
 use postrider_model::{Priority, UpstreamProtocol};
+use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
 
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
+use crate::http::Reset;
 use crate::party::{Caller, Party};
 use crate::worker::Worker;
+pub(crate) use again::start as start_with_retries;
 use attempt::{Attempt, Broken};
 pub(crate) use copy::{Copied, CopyRecord};
 pub(crate) use feed::{Feed, Feeder};
@@ -115,8 +119,8 @@ async fn ask(
     let stats = cluster.stats(worker).clone();
     // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
     let outcome = {
-        let settled = Cell::new(false);
-        let mut exchange = pin!(exchange(worker, cluster, head, body, &settled));
+        let (settled, lost) = (Cell::new(false), Cell::new(None));
+        let mut exchange = pin!(exchange(worker, cluster, head, body, &settled, &lost));
         let outcome = match timeout {
             Some(limit) if let Payload::Piped(piped) = body => in_time(exchange.as_mut(), piped, limit).await,
             Some(limit) => tokio::time::timeout(limit, exchange.as_mut()).await.unwrap_or(Err(CallFailure::Timeout)),
@@ -129,14 +133,18 @@ async fn ask(
     if matches!(outcome, Err(CallFailure::Timeout)) {
         stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
     }
-    let status = match &outcome {
+    count_outcome(&stats, &outcome);
+    outcome
+}
+
+fn count_outcome(stats: &Block, outcome: &Result<Answer, CallFailure>) {
+    let status = match outcome {
         Ok(answer) => answer.head.status(),
         Err(CallFailure::Timeout) => 504,
         Err(CallFailure::Upstream) => 503,
     };
     // The proxy's own requests come from inside.
-    sets::count_upstream_response(&stats, status, true);
-    outcome
+    sets::count_upstream_response(stats, status, true);
 }
 
 /// What becomes of a request in pieces that is to be answered so long after it is complete.
@@ -156,12 +164,14 @@ async fn in_time(
     .await
 }
 
+/// One try. Where it fails and another may go better, `lost` says what went wrong.
 async fn exchange(
     worker: &Rc<Worker>,
     cluster: &Rc<Cluster>,
     head: &RequestHead,
     body: Payload<'_>,
     settled: &Cell<bool>,
+    lost: &Cell<Option<Reset>>,
 ) -> Result<Answer, CallFailure> {
     let stats = cluster.stats(worker).clone();
     let Some(host) = cluster.hosts.pick(&worker.random) else {
@@ -182,6 +192,9 @@ async fn exchange(
             if let Some(record) = record {
                 record.unreached(&failure);
             }
+            lost.set(
+                (!matches!(failure, NoConnection::Overflow | NoConnection::NoPool)).then_some(Reset::ConnectFailure),
+            );
             CallFailure::Upstream
         })?;
         let upstream = match &underway {
@@ -224,6 +237,7 @@ async fn exchange(
                 }
                 host.totals.errors.set(host.totals.errors.get() + 1);
                 settled.set(true);
+                lost.set(Some(Reset::ConnectionTermination));
                 return Err(CallFailure::Upstream);
             }
         }

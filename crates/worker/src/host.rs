@@ -1,6 +1,7 @@
 //! What the worker does for filters: see [`postrider_filter_api::Host`].
 
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{
@@ -8,7 +9,7 @@ use postrider_filter_api::{
     Host, Moment, Remote, Stream, UnknownCluster,
 };
 use postrider_http::{HeaderId, RequestHead, Scheme};
-use postrider_model::{Format, LogFormat, Node, Redirect};
+use postrider_model::{Format, LogFormat, Node, Redirect, RetryPolicy};
 use postrider_router::redirect_location;
 
 use crate::call::{self, grpc};
@@ -33,6 +34,11 @@ impl Host for Services<'_> {
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster> {
         let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
         Ok(call::start(self.worker.clone(), cluster, call))
+    }
+
+    fn call_again(&self, call: Call, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
+        let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
+        Ok(call::start_with_retries(self.worker.clone(), cluster, call, policy))
     }
 
     fn open(&self, open: CallOpen) -> Result<CallStream, UnknownCluster> {
@@ -137,6 +143,10 @@ impl Detached {
 impl Host for Detached {
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster> {
         self.with(|services| services.call(call)).unwrap_or(Err(UnknownCluster))
+    }
+
+    fn call_again(&self, call: Call, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
+        self.with(|services| services.call_again(call, policy)).unwrap_or(Err(UnknownCluster))
     }
 
     fn open(&self, open: CallOpen) -> Result<CallStream, UnknownCluster> {

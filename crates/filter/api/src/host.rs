@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{Format, LogFormat, Metadata, Node, RateLimit, Redirect};
+use postrider_model::{Format, LogFormat, Metadata, Node, RateLimit, Redirect, RetryPolicy};
 
 use crate::{CallOpen, CallStream, ConnectionHandle, Dial, GrpcCall, GrpcOpen, GrpcStream, Moment, Remote, Stream};
 
@@ -17,6 +17,12 @@ pub trait Host {
     /// # Errors
     /// There is no such cluster.
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster>;
+
+    /// The same as [`Host::call`], with as many tries as `policy` says; the call's timeout holds for all of them.
+    ///
+    /// # Errors
+    /// There is no such cluster.
+    fn call_again(&self, call: Call, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster>;
 
     /// Opens a request whose body and answer travel in pieces. Its end is heard, never from within this call.
     ///

@@ -53,6 +53,7 @@ mod shown;
 mod sni_cluster;
 mod stateful_session;
 pub mod tap;
+mod tries;
 mod wire;
 
 use postrider_filter_api::Registry;

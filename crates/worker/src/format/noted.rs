@@ -69,6 +69,8 @@ pub(super) fn state(name: &str, form: &StateForm, info: &StreamInfo, out: &mut V
         StateForm::Plain => plain(value, out),
         StateForm::Typed => {
             match ObjectKind::of(name) {
+                // What `ext_authz` decided in its shadow is a message.
+                None if name.ends_with(".shadow") => write(&in_json_names(value), out),
                 None
                 | Some(
                     ObjectKind::Text
@@ -99,6 +101,27 @@ pub(super) fn state(name: &str, form: &StateForm, info: &StreamInfo, out: &mut V
 pub(super) fn shared_state(name: &str, form: &StateForm, info: &StreamInfo, out: &mut Vec<u8>) -> Option<()> {
     let is_shared = info.upstream_objects.as_ref()?.shared.iter().any(|shared| shared == name);
     (is_shared && info.upstream_connection_id != 0).then(|| state(name, form, info, out)).flatten()
+}
+
+/// A message's fields under the names that they have in JSON.
+fn in_json_names(value: &Value) -> Value {
+    let rename = |name: &str| {
+        let mut words = name.split('_');
+        let first = words.next().unwrap_or_default().to_owned();
+        words.fold(first, |mut name, word| {
+            let mut letters = word.chars();
+            name.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+            name.push_str(letters.as_str());
+            name
+        })
+    };
+    match value {
+        Value::Map(entries) => {
+            Value::Map(entries.iter().map(|(name, value)| (rename(name), in_json_names(value))).collect())
+        }
+        Value::List(items) => Value::List(items.iter().map(in_json_names).collect()),
+        other => other.clone(),
+    }
 }
 
 fn field<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {

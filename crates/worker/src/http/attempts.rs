@@ -41,7 +41,7 @@ pub(super) const LATE_REPLY: (u16, &str) = (504, "upstream request timeout");
 /// Codes and names that a request may list in its own fields; more of them do not count.
 const MAX_LISTED: usize = 32;
 
-pub(super) struct Attempts {
+pub(crate) struct Attempts {
     pub(super) plan: Option<Arc<AttemptsPlan>>,
     on: RetryOn,
     remaining: u64,
@@ -53,7 +53,7 @@ pub(super) struct Attempts {
     back_off: BackOff,
     /// What the last answer wants to be waited.
     rate_limit: Option<Duration>,
-    pub(super) per_try: Option<Duration>,
+    pub(crate) per_try: Option<Duration>,
     pub(super) per_try_idle: Option<Duration>,
     /// The request's own, in place of the route's; `Some(None)` is no limit.
     pub(super) timeout: Option<Option<Duration>>,
@@ -66,7 +66,7 @@ pub(super) struct Attempts {
     /// When the try under way got its connection.
     pub(super) began: Option<Moment>,
     /// Something of the request was sent, on this try or on one before.
-    pub(super) started: bool,
+    pub(crate) started: bool,
     /// The try before took too long.
     pub(super) timed_out: bool,
     /// Every host that failed.
@@ -106,7 +106,7 @@ pub(crate) enum Reset {
 
 /// Whether there is another try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     No,
     /// No, and the last one was a retry.
     Succeeded,
@@ -127,7 +127,7 @@ pub(super) fn is_well_formed(name: &str, value: &[u8]) -> bool {
 
 impl Attempts {
     /// `limit` is how many bytes of the body may be kept.
-    pub(super) fn new(plan: Option<Arc<AttemptsPlan>>, request: &RequestHead, limit: u64) -> Attempts {
+    pub(crate) fn new(plan: Option<Arc<AttemptsPlan>>, request: &RequestHead, limit: u64) -> Attempts {
         let fields = &request.fields;
         let policy = plan.as_ref().and_then(|plan| plan.model.retry.as_ref());
         let mut on = policy.map(|policy| policy.on).unwrap_or_default();
@@ -200,7 +200,7 @@ impl Attempts {
     }
 
     /// A limit of a try that the whole request cannot exceed anyway means nothing.
-    pub(super) fn settle_timeouts(&mut self, whole: Option<Duration>) {
+    pub(crate) fn settle_timeouts(&mut self, whole: Option<Duration>) {
         self.per_try = self.per_try.filter(|per_try| whole.is_none_or(|whole| *per_try < whole));
     }
 
@@ -220,7 +220,7 @@ impl Attempts {
     }
 
     /// Whether an answer's head is worth another try.
-    pub(super) fn wants_after(&self, response: &ResponseHead) -> bool {
+    pub(crate) fn wants_after(&self, response: &ResponseHead) -> bool {
         // Another proxy limits the rate: trying again is what it asks not to be done.
         if response.fields.has(HeaderId::XEnvoyRateLimited) {
             return self.on.has(RetryOn::RATE_LIMITED);
@@ -248,7 +248,7 @@ impl Attempts {
     }
 
     /// Whether it is worth another try that there is no answer.
-    pub(super) fn wants_after_reset(&self, reset: Reset) -> bool {
+    pub(crate) fn wants_after_reset(&self, reset: Reset) -> bool {
         let mut conditions = RetryOn::RESET;
         conditions.insert(RetryOn::SERVER_ERROR);
         conditions.insert(RetryOn::GATEWAY_ERROR);
@@ -264,7 +264,7 @@ impl Attempts {
     }
 
     /// Decides about another try if one is `wanted`, and counts what became of the last one.
-    pub(super) fn judge(
+    pub(crate) fn judge(
         &mut self,
         wanted: bool,
         stats: &Block,
@@ -302,7 +302,7 @@ impl Attempts {
     }
 
     /// How long to wait before the next try.
-    pub(super) fn wait(&mut self, stats: &Block, random: &Random) -> Duration {
+    pub(crate) fn wait(&mut self, stats: &Block, random: &Random) -> Duration {
         if let Some(least) = self.rate_limit.take() {
             stats.inc(stat::UPSTREAM_RQ_RETRY_BACKOFF_RATELIMITED);
             return least + draw(least / 2, random);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use postrider_filter_api::{Chooser, Factory, Registry, RouteFacts, RouteRateLimits, RouteTarget, WatchedFile};
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
-    Action, Attempts, FilterSlot, HeaderMatch, HostRewrite, PathRewrite, RequireTls, RouteTable, Target, VirtualHost,
+    Action, Attempts, FilterSlot, HeaderMatch, HostRewrite, PathRewrite, RequireTls, RetryPolicy, RouteTable, Target,
+    VirtualHost,
 };
 use postrider_router::{HeaderTest, Table};
 
@@ -67,6 +68,12 @@ pub struct AttemptsPlan {
 }
 
 impl AttemptsPlan {
+    /// What a filter says about the tries of a request of its own: without conditions on headers.
+    pub fn of_call(policy: &RetryPolicy) -> Arc<AttemptsPlan> {
+        let model = Arc::new(Attempts { retry: Some(policy.clone()), ..Attempts::default() });
+        Arc::new(AttemptsPlan { model, request_headers: Box::default(), response_headers: Box::default() })
+    }
+
     fn compile(model: &Arc<Attempts>, registry: &Registry) -> Arc<AttemptsPlan> {
         // A judge whose configuration is wrong was refused with the document.
         let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();

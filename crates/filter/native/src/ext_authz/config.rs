@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use postrider_filter_api::{ConfigError, GrpcService};
 use postrider_http::HeaderName;
-use postrider_model::{Format, Reading, StringMatch, Value};
+use postrider_model::{Format, Reading, RetryPolicy, StringMatch, Value};
 
 use crate::mutation_rules::MutationRules;
 use crate::read::{header, status};
+use crate::tries::retry_policy;
 use postrider_model::MetadataMatch;
 
 /// How long a service may take unless something else is written.
@@ -22,6 +23,13 @@ pub(super) struct Config {
     pub(super) failure_mode_allow_header: bool,
     pub(super) body: Option<BodySettings>,
     pub(super) clear_route_cache: bool,
+    /// Only changes of these headers count for that, in lower case; of any, where there are none.
+    pub(super) clearing_headers: Vec<String>,
+    /// What would be refused goes on, and the decision is noted.
+    pub(super) shadow_mode: bool,
+    pub(super) enforce_response_limits: bool,
+    /// How long a call took is noted.
+    pub(super) note_latency: bool,
     pub(super) status_on_error: u16,
     pub(super) validate_mutations: bool,
     pub(super) metadata_namespaces: Vec<String>,
@@ -61,7 +69,9 @@ pub(super) struct BodySettings {
 #[derive(Debug)]
 pub(super) struct HttpService {
     pub(super) cluster: Arc<str>,
+    /// Of all tries together.
     pub(super) timeout: Option<Duration>,
+    pub(super) retries: Option<Arc<RetryPolicy>>,
     pub(super) path_prefix: String,
     pub(super) path_override: Option<String>,
     pub(super) headers_to_add: Vec<(HeaderName, Format)>,
@@ -113,12 +123,22 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
         });
         // There is no tracing, so there is no span to leave out.
         at.bool("emit_client_span");
+        // No command of a log and no expression shows it in Envoy either: it is for filters of one's own in C++.
+        at.value("filter_metadata");
+        let clearing = at.texts("clear_route_cache_headers");
+        if clearing.iter().any(String::is_empty) {
+            at.error("clear_route_cache_headers", "an empty name is no header's");
+        }
         Config {
             service: Arc::new(service),
             failure_mode_allow: at.flag("failure_mode_allow"),
             failure_mode_allow_header: at.flag("failure_mode_allow_header_add"),
             body: at.map("with_request_body", body),
             clear_route_cache: at.flag("clear_route_cache"),
+            clearing_headers: clearing.iter().map(|name| name.to_ascii_lowercase()).collect(),
+            shadow_mode: at.flag("shadow_mode"),
+            enforce_response_limits: at.flag("enforce_response_header_limits"),
+            note_latency: at.flag("emit_filter_state_stats"),
             status_on_error: status(at, "status_on_error").unwrap_or(403),
             validate_mutations: at.flag("validate_mutations"),
             metadata_namespaces: at.texts("metadata_context_namespaces"),
@@ -148,11 +168,6 @@ fn refuse(at: &mut Reading<'_>) {
     for (key, what) in [
         ("typed_metadata_context_namespaces", "typed metadata"),
         ("route_typed_metadata_context_namespaces", "typed metadata"),
-        ("filter_metadata", "metadata for the filter state"),
-        ("emit_filter_state_stats", "statistics of single calls in the filter state"),
-        ("enforce_response_header_limits", "limits for headers that the service adds"),
-        ("shadow_mode", "asking without obeying"),
-        ("clear_route_cache_headers", "choosing the route again for some headers only"),
     ] {
         at.refuse(key, what);
     }
@@ -169,7 +184,7 @@ fn service(at: &mut Reading<'_>) -> Option<Service> {
 
 fn http_service(at: &mut Reading<'_>) -> HttpService {
     let mut service = HttpService::none();
-    at.refuse("retry_policy", "asking the service again");
+    service.retries = at.map("retry_policy", retry_policy);
     let uri = at.map("server_uri", |uri| {
         // Where it goes is what the cluster says; the address only names it.
         uri.text("uri");
@@ -220,6 +235,7 @@ impl HttpService {
         HttpService {
             cluster: "".into(),
             timeout: None,
+            retries: None,
             path_prefix: String::new(),
             path_override: None,
             headers_to_add: Vec::new(),

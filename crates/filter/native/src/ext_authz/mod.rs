@@ -15,6 +15,7 @@
 mod config;
 mod grpc;
 mod http;
+mod noted;
 mod request;
 mod verdict;
 
@@ -28,23 +29,28 @@ use postrider_filter_api::{
     RouteConfig, ScopedConfigs, State, Stream,
 };
 use postrider_grpc::auth::{CHECK, NAMESPACE};
-use postrider_http::{HeaderId, Method};
+use postrider_http::{Fields, HeaderId, Method};
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::stats::sets::{cluster, count_upstream_response};
 use postrider_telemetry::{Block, WorkerStats};
 
 use config::{BodySettings, Config, Override, Service};
+use noted::Shadowed;
 use verdict::{Allowance, Decision, Denial, Verdict};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz";
 const ROUTE_KIND: &str = "envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute";
 
 /// Reads a gateway-level configuration.
-pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    Ok(Arc::new(ExtAuthz(Arc::new(config::read(value)?))))
+pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+    Ok(Arc::new(ExtAuthz { name: name.into(), config: Arc::new(config::read(value)?) }))
 }
 
-struct ExtAuthz(Arc<Config>);
+struct ExtAuthz {
+    /// In its chain.
+    name: Arc<str>,
+    config: Arc<Config>,
+}
 
 impl Factory for ExtAuthz {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
@@ -64,20 +70,22 @@ impl Factory for ExtAuthz {
                 context.push((key.clone(), value.clone()));
             }
         }
-        let prefix = |scope: &str| match &self.0.stat_prefix {
+        let config = &self.config;
+        let prefix = |scope: &str| match &config.stat_prefix {
             Some(own) => format!("{scope}.ext_authz.{own}"),
             None => format!("{scope}.ext_authz"),
         };
-        let body = most_specific.and_then(|scope| scope.body.clone()).unwrap_or_else(|| self.0.body.clone());
+        let body = most_specific.and_then(|scope| scope.body.clone()).unwrap_or_else(|| config.body.clone());
         let service = most_specific.and_then(|scope| scope.service.clone());
         Rc::new(Authorizer {
             disabled: most_specific.is_some_and(|scope| scope.disabled),
-            service: service.unwrap_or_else(|| self.0.service.clone()),
+            service: service.unwrap_or_else(|| config.service.clone()),
             body,
             context,
             stats: place.stats.block(&stat::SET, &prefix(place.stat_prefix)),
             clusters: Clusters { stats: place.stats.clone(), own: prefix(""), blocks: RefCell::default() },
-            config: self.0.clone(),
+            name: self.name.clone(),
+            config: config.clone(),
         })
     }
 }
@@ -93,6 +101,11 @@ postrider_telemetry::stat_set! {
         IGNORED_DYNAMIC_METADATA = "ignored_dynamic_metadata",
         INVALID = "invalid",
         OK = "ok",
+    }
+    lazy_counters {
+        RESPONSE_HEADER_LIMITS_REACHED = "response_header_limits_reached",
+        SHADOW_DENIED = "shadow_denied",
+        SHADOW_ERROR = "shadow_error",
     }
 }
 
@@ -110,6 +123,7 @@ postrider_telemetry::stat_set! {
 
 /// The filter on one worker, as one route sees it.
 struct Authorizer {
+    name: Arc<str>,
     config: Arc<Config>,
     disabled: bool,
     service: Arc<Service>,
@@ -163,6 +177,11 @@ impl Filter for Authorizer {
         let marked = self.config.enabled_metadata.as_ref().is_none_or(|rule| rule.matches(&stream.info.metadata));
         if !(drawn && marked) {
             self.stats.inc(stat::DISABLED);
+            if self.config.deny_at_disable && self.config.shadow_mode {
+                let denial = Denial::default();
+                let status = self.config.status_on_error;
+                return self.shadow(stream, &Shadowed::Denied { status, denial: &denial });
+            }
             if self.config.deny_at_disable {
                 stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
                 return self.answer(Denial::default(), self.config.status_on_error, "ext_authz_error");
@@ -214,10 +233,28 @@ impl Filter for Authorizer {
 
     fn on_response_headers(&self, state: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
         if let Some(Progress::Allowed(allowance)) = progress(state) {
-            allowance.apply_to_response(&mut stream.response.fields);
+            let fields = &mut stream.response.fields;
+            allowance.apply_to_response(fields);
+            if self.config.enforce_response_limits && is_beyond_limits(fields) {
+                self.stats.inc(stat::RESPONSE_HEADER_LIMITS_REACHED);
+                stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
+                return self.answer(Denial::default(), 500, "ext_authz_invalid");
+            }
         }
         Action::Done
     }
+}
+
+/// So many headers an answer may have, its status among them, once the service has added its own.
+const MAX_RESPONSE_HEADERS: usize = 100;
+
+/// Bytes of their names and values.
+const MAX_RESPONSE_HEADER_BYTES: usize = 80 << 10;
+
+fn is_beyond_limits(fields: &Fields) -> bool {
+    let status = ":status200".len();
+    let bytes: usize = fields.iter().map(|field| field.name.len() + field.value.len()).sum();
+    fields.iter().count() + 1 > MAX_RESPONSE_HEADERS || bytes + status > MAX_RESPONSE_HEADER_BYTES
 }
 
 fn progress(state: &mut State) -> Option<&mut Progress> {
@@ -248,7 +285,7 @@ impl Authorizer {
             Service::Http(service) => {
                 let (head, body) = http::ask(&self.config, service, body, stream);
                 let whole = self.service.clone();
-                stream.host.call(Call {
+                let call = Call {
                     cluster: (*service.cluster).into(),
                     head,
                     body,
@@ -259,7 +296,11 @@ impl Authorizer {
                             _ => Verdict::default(),
                         });
                     }),
-                })
+                };
+                match &service.retries {
+                    Some(policy) => stream.host.call_again(call, policy.clone()),
+                    None => stream.host.call(call),
+                }
             }
         };
         match asked {
@@ -276,6 +317,12 @@ impl Authorizer {
         let cluster = stream.cluster().filter(|name| stream.host.has_cluster(name));
         let cluster = cluster.map(|name| self.clusters.of(&name));
         self.note(stream, verdict.metadata, matches!(verdict.decision, Decision::Allowed(_)), since);
+        if self.config.note_latency {
+            let took = stream.host.now().saturating_duration_since(since).as_micros();
+            let took = Value::Integer(i64::try_from(took).unwrap_or(i64::MAX));
+            let object = Value::Map(vec![("latency_us".to_owned(), took)]);
+            noted::note(&mut stream.info.filter_state, &self.name, object);
+        }
         *state = State::Empty;
         match verdict.decision {
             Decision::Allowed(mut allowance) => {
@@ -285,8 +332,12 @@ impl Authorizer {
                 }
                 self.stats.inc(stat::OK);
                 count(&cluster, of_cluster::OK);
-                if allowance.apply(stream.request) && self.config.clear_route_cache {
+                let changed = allowance.apply(stream.request);
+                if changed && self.config.clear_route_cache && allowance.touches(&self.config.clearing_headers) {
                     stream.info.route_is_stale = true;
+                }
+                if self.config.shadow_mode {
+                    self.shadow(stream, &Shadowed::Allowed);
                 }
                 if !allowance.response.is_empty() {
                     *state = State::Any(Box::new(Progress::Allowed(allowance)));
@@ -299,6 +350,10 @@ impl Authorizer {
                 }
                 self.stats.inc(stat::DENIED);
                 count(&cluster, of_cluster::DENIED);
+                if self.config.shadow_mode {
+                    let status = denial.status_or(403);
+                    return self.shadow(stream, &Shadowed::Denied { status, denial: &denial });
+                }
                 if let (Some((_, whole)), true) = (&cluster, self.config.charge_cluster_response_stats) {
                     count_upstream_response(whole, denial.status.unwrap_or(403), true);
                 }
@@ -308,6 +363,9 @@ impl Authorizer {
             Decision::Failed(denial) => {
                 self.stats.inc(stat::ERROR);
                 count(&cluster, of_cluster::ERROR);
+                if self.config.shadow_mode {
+                    return self.shadow(stream, &Shadowed::Failed { status: self.config.status_on_error });
+                }
                 if self.config.failure_mode_allow {
                     self.stats.inc(stat::FAILURE_MODE_ALLOWED);
                     count(&cluster, of_cluster::FAILURE_MODE_ALLOWED);
@@ -346,8 +404,22 @@ impl Authorizer {
     fn invalid(&self, stream: &mut Stream<'_>, cluster: Option<Counters>) -> Action {
         self.stats.inc(stat::INVALID);
         count(&cluster, of_cluster::INVALID);
+        if self.config.shadow_mode {
+            return self.shadow(stream, &Shadowed::Failed { status: 500 });
+        }
         stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
         self.answer(Denial::default(), 500, "ext_authz_invalid")
+    }
+
+    /// Notes what was decided, and lets the request go on.
+    fn shadow(&self, stream: &mut Stream<'_>, decision: &Shadowed<'_>) -> Action {
+        match decision {
+            Shadowed::Allowed => {}
+            Shadowed::Denied { .. } => self.stats.inc(stat::SHADOW_DENIED),
+            Shadowed::Failed { .. } => self.stats.inc(stat::SHADOW_ERROR),
+        }
+        noted::note(&mut stream.info.filter_state, &format!("{}.shadow", self.name), decision.to_value());
+        Action::Done
     }
 
     fn answer(&self, denial: Denial, status: u16, details: &'static str) -> Action {

@@ -1,7 +1,9 @@
 use postrider_filter_api::testing::FakeStream;
 use postrider_filter_api::{Action, GrpcStatus, State};
 use postrider_grpc::Message;
-use postrider_grpc::auth::CheckRequest;
+use postrider_grpc::auth::check_response::HttpResponse;
+use postrider_grpc::auth::{CheckRequest, CheckResponse, DeniedHttpResponse};
+use postrider_grpc::core::{HeaderValue, HeaderValueOption, HttpStatus};
 use postrider_http::grpc::Code;
 
 use super::*;
@@ -25,15 +27,7 @@ fn refused(config: &Value) -> Vec<(String, String)> {
 
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
-    for key in [
-        "typed_metadata_context_namespaces",
-        "route_typed_metadata_context_namespaces",
-        "filter_metadata",
-        "emit_filter_state_stats",
-        "enforce_response_header_limits",
-        "shadow_mode",
-        "clear_route_cache_headers",
-    ] {
+    for key in ["typed_metadata_context_namespaces", "route_typed_metadata_context_namespaces"] {
         let found = refused(&grpc(vec![(key, Value::Bool(true))]));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].0 == key && found[0].1.contains("not supported"), "{found:?}");
@@ -60,10 +54,11 @@ fn a_configuration_is_refused_with_all_its_errors() {
     ];
     assert_eq!(paths, want);
     assert!(refused(&object([]))[0].1.contains("grpc_service or http_service"));
-    let both = object([("path_prefix", text("/a")), ("path_override", text("b")), ("retry_policy", object([]))]);
+    let policy = object([("retry_on", text("never"))]);
+    let both = object([("path_prefix", text("/a")), ("path_override", text("b")), ("retry_policy", policy)]);
     let paths: Vec<String> = refused(&object([("http_service", both)])).into_iter().map(|(path, _)| path).collect();
     let at = |key: &str| format!("http_service.{key}");
-    assert_eq!(paths, [at("retry_policy"), at("server_uri"), at("path_override"), at("path_override")]);
+    assert_eq!(paths, [at("retry_policy.retry_on"), at("server_uri"), at("path_override"), at("path_override")]);
 }
 
 #[test]
@@ -133,4 +128,71 @@ fn a_cluster_that_is_gone_is_a_failure() {
     stream.host.clusters.push("other".into());
     let action = stream.with(|stream| filter.on_request_headers(&mut State::default(), stream, true));
     assert!(matches!(action, Action::Respond(reply) if &*reply.details == "ext_authz_error"));
+}
+
+/// What stands in the filter state under a name.
+fn noted(stream: &FakeStream, name: &str) -> Option<Value> {
+    stream.info.filter_state.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+}
+
+#[test]
+fn in_its_shadow_a_decision_is_noted_and_nobody_is_refused() {
+    let denied = CheckResponse {
+        status: Some(postrider_grpc::core::Status { code: 7, ..Default::default() }),
+        http_response: Some(HttpResponse::DeniedResponse(DeniedHttpResponse {
+            status: Some(HttpStatus { code: 429 }),
+            headers: vec![HeaderValueOption {
+                header: Some(HeaderValue { key: "x-why".into(), value: "so".into(), ..Default::default() }),
+                ..Default::default()
+            }],
+            ..Default::default()
+        })),
+        ..Default::default()
+    };
+    let header = object([("key", text("x-why")), ("value", text("so"))]);
+    let decided =
+        |result: &str, status: i64| vec![("check_result", text(result)), ("status_code", Value::Integer(status))];
+    let with_header = [decided("DENIED", 429), vec![("response_headers", list([header]))]].concat();
+    for (answer, wanted) in [
+        (Ok(CheckResponse::default().encode_to_vec()), decided("OK", 200)),
+        (Ok(denied.encode_to_vec()), with_header),
+        (Err(GrpcStatus::new(Code::Unavailable, "")), decided("ERROR", 403)),
+    ] {
+        let filter = filter(&grpc(vec![("shadow_mode", Value::Bool(true))]), &ScopedConfigs::default());
+        let (mut stream, mut state) = (request("/", &[]), State::default());
+        stream.with(|stream| filter.on_request_headers(&mut state, stream, true));
+        stream.host.answer_grpc(answer);
+        assert!(matches!(stream.with(|stream| filter.on_request_resumed(&mut state, stream)), Action::Done));
+        let wanted = wanted.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        assert_eq!(noted(&stream, "authz.shadow"), Some(Value::Map(wanted)));
+        assert_eq!(stream.info.flags, Flags::default());
+    }
+}
+
+#[test]
+fn how_long_a_call_took_is_noted_where_it_was_made() {
+    let config = grpc(vec![("emit_filter_state_stats", Value::Bool(true))]);
+    let filter = filter(&config, &ScopedConfigs::default());
+    let (mut stream, mut state) = (request("/", &[]), State::default());
+    stream.with(|stream| filter.on_request_headers(&mut state, stream, true));
+    assert_eq!(noted(&stream, "authz"), None);
+    stream.host.answer_grpc(Ok(Vec::new()));
+    stream.with(|stream| filter.on_request_resumed(&mut state, stream));
+    assert_eq!(noted(&stream, "authz"), Some(object([("latency_us", Value::Integer(0))])));
+}
+
+#[test]
+fn more_headers_than_an_answer_may_have_are_an_error_where_that_is_asked_for() {
+    let mut fields = Fields::default();
+    for number in 0..99 {
+        fields.append_name(format!("x-{number}").as_bytes(), b"1").unwrap();
+    }
+    assert!(!is_beyond_limits(&fields));
+    fields.append_name(b"x-more", b"1").unwrap();
+    assert!(is_beyond_limits(&fields));
+    let mut large = Fields::default();
+    for _ in 0..3 {
+        large.append_name(b"x", &[b'a'; 30_000]).unwrap();
+    }
+    assert!(is_beyond_limits(&large));
 }

@@ -111,6 +111,17 @@ impl Allowance {
         asks_query || self.changes() > 0
     }
 
+    /// Whether a header of these names, in lower case, is changed; of any, where there are none.
+    pub(super) fn touches(&self, names: &[String]) -> bool {
+        let is_listed = |name: &str| names.iter().any(|listed| name.eq_ignore_ascii_case(listed));
+        let mut changed = self.set.iter().chain(&self.append).chain(&self.add).map(|(name, _)| name);
+        let asks_query = !self.query_set.is_empty() || !self.query_remove.is_empty();
+        names.is_empty()
+            || changed.any(|name| is_listed(name))
+            || self.remove.iter().any(|name| is_listed(name))
+            || asks_query && is_listed(":path")
+    }
+
     /// Changes the answer that the request brought.
     pub(super) fn apply_to_response(&self, fields: &mut Fields) {
         for (action, (name, value)) in &self.response {
@@ -139,11 +150,17 @@ impl Denial {
         self.headers.iter().all(is_valid).then_some(()).ok_or(Invalid)
     }
 
+    /// What the client is told where the configuration says `status`.
+    pub(super) fn status_or(&self, status: u16) -> u16 {
+        self.status.filter(|status| (200..600).contains(status)).unwrap_or(status)
+    }
+
     pub(super) fn reply(mut self, status: u16, most: usize, details: &'static str) -> LocalReply {
         self.body.truncate(most);
+        let status = self.status_or(status);
         let headers = self.headers.into_iter().filter(|(name, _)| !is_framing(name));
         LocalReply {
-            status: self.status.filter(|status| (200..600).contains(status)).unwrap_or(status),
+            status,
             body: self.body.into(),
             headers: headers.map(|(name, value)| (name.into(), value.into())).collect(),
             details: details.into(),
@@ -256,6 +273,17 @@ mod tests {
         assert_eq!(text("/p?a=1&b", &[("c", "y")], &["a"]), "/p?b&c=y");
         assert_eq!(text("/p?a=1", &[], &["a"]), "/p");
         assert_eq!(text("/p", &[("a", "1")], &[]), "/p?a=1");
+    }
+
+    #[test]
+    fn changes_of_a_path_count_where_it_is_listed() {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let header = Allowance { set: vec![("X-New".into(), b"r".to_vec())], ..Allowance::default() };
+        assert!(header.touches(&[]) && header.touches(&list(&["x-new"])) && !header.touches(&list(&["x-other"])));
+        let query = Allowance { query_set: pairs(&[("a", "b")]), ..Allowance::default() };
+        assert!(query.touches(&list(&[":path"])) && !query.touches(&list(&["x-new"])));
+        let removed = Allowance { remove: vec!["x-old".into()], ..Allowance::default() };
+        assert!(removed.touches(&list(&["x-old"])));
     }
 
     #[test]

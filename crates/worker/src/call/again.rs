@@ -1,0 +1,90 @@
+//! A request of a filter's own that is tried again, by the same rules as a client's.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
+use postrider_http::RequestHead;
+use postrider_model::{Priority, RetryPolicy};
+use postrider_telemetry::stats::sets::{self, cluster as stat};
+
+use super::{Payload, count_outcome, exchange};
+use crate::cluster::Cluster;
+use crate::http::{Attempts, Reset, Verdict};
+use crate::plan::AttemptsPlan;
+use crate::worker::Worker;
+
+/// Sends `call` to `cluster`, as often as `policy` says. The call's timeout holds for all of it.
+pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, policy: Arc<RetryPolicy>) -> CallHandle {
+    let task = tokio::task::spawn_local(async move {
+        let Call { head, body, timeout, done, .. } = call;
+        let stats = cluster.stats(&worker).clone();
+        let outcome = {
+            let tries = pin!(tries(&worker, &cluster, &head, &body, timeout, &policy));
+            match timeout {
+                Some(limit) => match tokio::time::timeout(limit, tries).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => {
+                        stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
+                        Err(CallFailure::Timeout)
+                    }
+                },
+                None => tries.await,
+            }
+        };
+        count_outcome(&stats, &outcome);
+        done(outcome);
+    });
+    CallHandle::new(move || task.abort())
+}
+
+async fn tries(
+    worker: &Rc<Worker>,
+    cluster: &Rc<Cluster>,
+    head: &RequestHead,
+    body: &[u8],
+    timeout: Option<Duration>,
+    policy: &RetryPolicy,
+) -> Result<Answer, CallFailure> {
+    let stats = cluster.stats(worker).clone();
+    // What the request itself says about tries is for whoever gets it.
+    let plan = AttemptsPlan::of_call(policy);
+    let mut attempts = Attempts::new(Some(plan), &RequestHead::new(), u64::MAX);
+    attempts.settle_timeouts(timeout);
+    loop {
+        let (outcome, lost) = {
+            let (settled, lost) = (Cell::new(false), Cell::new(None));
+            let exchange = pin!(exchange(worker, cluster, head, Payload::Whole(body), &settled, &lost));
+            let outcome = match attempts.per_try {
+                Some(limit) => tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| {
+                    stats.inc(stat::UPSTREAM_RQ_PER_TRY_TIMEOUT);
+                    lost.set(Some(Reset::Timeout));
+                    Err(CallFailure::Timeout)
+                }),
+                None => exchange.await,
+            };
+            settled.set(true);
+            (outcome, lost.get())
+        };
+        let wanted = match &outcome {
+            Ok(answer) => attempts.wants_after(&answer.head),
+            Err(_) => lost.is_some_and(|lost| {
+                attempts.started |= lost != Reset::ConnectFailure;
+                attempts.wants_after_reset(lost)
+            }),
+        };
+        let verdict = attempts.judge(wanted, &stats, &cluster.breakers, Priority::Default, (worker.id, worker.clock.now()));
+        if verdict != Verdict::Again {
+            return outcome;
+        }
+        if let Ok(answer) = &outcome {
+            sets::count_retried_response(&stats, answer.head.status());
+        }
+        drop(outcome);
+        let wait = attempts.wait(&stats, &worker.random);
+        tokio::time::sleep(wait).await;
+    }
+}
