@@ -1,7 +1,7 @@
 //! A condition on a request, as routes have them: `RouteMatch`.
 
 use postrider_http::{Method, RequestHead};
-use postrider_model::{HeaderMatch, QueryMatch, Reading, Regex, header_match, query_match, regex};
+use postrider_model::{HeaderMatch, PathTemplate, QueryMatch, Reading, Regex, header_match, query_match, regex};
 
 use crate::request_parts::{header, parameter};
 
@@ -25,16 +25,9 @@ enum PathRule {
 
 impl RequestMatch {
     pub(crate) fn read(at: &mut Reading<'_>) -> Option<RequestMatch> {
-        for key in [
-            "path_match_policy",
-            "runtime_fraction",
-            "grpc",
-            "tls_context",
-            "dynamic_metadata",
-            "filter_state",
-            "cookies",
-        ] {
-            at.refuse(key, "this condition of a rule");
+        // Envoy takes them and looks at none: a rule that says more than it does is better not written.
+        for key in ["runtime_fraction", "grpc", "tls_context", "dynamic_metadata", "filter_state", "cookies"] {
+            at.refuse(key, "this condition, which a rule of a filter does not look at,");
         }
         let mut found = Vec::new();
         let mut text = |key: &str| at.has(key).then(|| at.text(key).unwrap_or_default().to_owned());
@@ -43,8 +36,11 @@ impl RequestMatch {
         found.extend(text("path_separated_prefix").map(|path| Some(PathRule::Below(path))));
         found.extend(at.map("safe_regex", regex).map(|regex| regex.map(PathRule::Regex)));
         found.extend(at.map("connect_matcher", |_| Some(PathRule::Connect)));
-        if found.len() != 1 && !at.has("path_match_policy") {
-            at.wrong("a prefix, path, path_separated_prefix, safe_regex or connect_matcher is required");
+        found.extend(at.map("path_match_policy", template));
+        if found.len() != 1 {
+            at.wrong(
+                "a prefix, path, path_separated_prefix, safe_regex, path_match_policy or connect_matcher is required",
+            );
         }
         Some(RequestMatch {
             ignore_case: at.bool("case_sensitive") == Some(false),
@@ -77,6 +73,32 @@ impl RequestMatch {
     }
 }
 
+/// `path_match_policy`: an extension, of which there is one.
+fn template(at: &mut Reading<'_>) -> Option<PathRule> {
+    const KIND: &str = "envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig";
+    at.text("name");
+    let read = at.map("typed_config", |at| {
+        let kind = at.text("@type").unwrap_or_default();
+        if kind.rsplit('/').next() != Some(KIND) {
+            at.error("@type", format!("paths are matched by {KIND}"));
+            at.skip();
+            return None;
+        }
+        let written = at.text("path_template").unwrap_or_default();
+        match PathTemplate::new(written) {
+            Ok(template) => Some(PathRule::Regex(template.regex)),
+            Err(message) => {
+                at.error("path_template", message);
+                None
+            }
+        }
+    });
+    if read.is_none() {
+        at.error("typed_config", "a configuration is required");
+    }
+    read.flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +126,31 @@ mod tests {
         assert!(matches(more("query_parameters", "q"), "/?q") && !matches(more("query_parameters", "q"), "/"));
         assert!(!matches(object([("connect_matcher", object([]))]), "/"));
         assert!(Reading::all(&object([]), RequestMatch::read).is_err());
+    }
+
+    #[test]
+    fn a_path_matches_a_template() {
+        let policy = |kind: &str, template: &str| {
+            let config = object([("@type", text(kind)), ("path_template", text(template))]);
+            object([("path_match_policy", object([("name", text("t")), ("typed_config", config)]))])
+        };
+        let kind = "type.googleapis.com/envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig";
+        let matches = |path: &str| {
+            let policy = policy(kind, "/a/{b}/*.jpg");
+            let rule = Reading::all(&policy, RequestMatch::read).unwrap().unwrap();
+            rule.matches(&request(path, &[]).request)
+        };
+        assert!(matches("/a/x/y.jpg?z") && !matches("/a/x/y.png") && !matches("/a/x"));
+        let error = |policy: Value| Reading::all(&policy, RequestMatch::read).unwrap_err()[0].path.clone();
+        assert_eq!(error(policy(kind, "a")), "path_match_policy.typed_config.path_template");
+        assert_eq!(error(policy("odd.Type", "/a")), "path_match_policy.typed_config.@type");
+    }
+
+    #[test]
+    fn what_a_rule_does_not_look_at_is_refused() {
+        for key in ["runtime_fraction", "grpc", "tls_context", "dynamic_metadata", "filter_state", "cookies"] {
+            let errors = Reading::all(&object([("prefix", text("/")), (key, object([]))]), RequestMatch::read);
+            assert_eq!(errors.unwrap_err()[0].path, key);
+        }
     }
 }

@@ -56,6 +56,15 @@ impl Check<'_> {
                 let any = Strictness { provider: None, audiences: &[], allow_missing: true, allow_failed: *or_failed };
                 self.tokens(&self.config.all_places, any, stream)
             }
+            Requirement::Marked(mark) => {
+                let any = Strictness { provider: None, audiences: &[], allow_missing: true, allow_failed: true };
+                let status = self.last_of_tokens(&self.config.all_places, any, stream)?;
+                if !matches!(status, Status::Ok | Status::Missing) {
+                    // Of a checked name.
+                    let _ = stream.request.fields.set_header(mark, b"false");
+                }
+                Ok(Status::Ok)
+            }
             Requirement::All(all) => {
                 for one in all {
                     let status = self.requirement(one, stream)?;
@@ -85,6 +94,18 @@ impl Check<'_> {
     }
 
     fn tokens(&self, places: &Places, how: Strictness<'_>, stream: &mut Stream<'_>) -> Result<Status, NeedsKeys> {
+        let last = self.last_of_tokens(places, how, stream)?;
+        let is_fine = how.allow_failed || how.allow_missing && last == Status::Missing;
+        Ok(if is_fine { Status::Ok } else { last })
+    }
+
+    /// What became of the token that was looked at last.
+    fn last_of_tokens(
+        &self,
+        places: &Places,
+        how: Strictness<'_>,
+        stream: &mut Stream<'_>,
+    ) -> Result<Status, NeedsKeys> {
         let mut found = places.find(stream.request);
         let mut last = Status::Missing;
         if found.is_empty() {
@@ -105,8 +126,7 @@ impl Check<'_> {
                 }
             }
         }
-        let is_fine = how.allow_failed || how.allow_missing && last == Status::Missing;
-        Ok(if is_fine { Status::Ok } else { last })
+        Ok(last)
     }
 
     fn token(

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use postrider_filter_api::{ConfigError, WatchedFile};
 use postrider_http::HeaderName;
-use postrider_model::{Reading, StringMatch, Value, string_match};
+use postrider_model::{Reading, RetryOn, RetryPolicy, StringMatch, Value, string_match};
 
 use super::extract::{Place, Places};
 use super::keys::Keys;
 use crate::read::{HttpUri, data_source, header, http_uri, own_header};
 use crate::request_match::RequestMatch;
+use crate::tries::retry_policy;
 
 const DEFAULT_CLOCK_SKEW: u64 = 60;
 const DEFAULT_KEYS_DURATION: Duration = Duration::from_secs(600);
@@ -62,6 +63,22 @@ pub(super) enum Requirement {
     IfPresent {
         or_failed: bool,
     },
+    /// The same, and a bad one is told of in this header.
+    Marked(HeaderName),
+}
+
+/// Says of a request that its token is no good, where another header is not named.
+const MARK: &str = "x-jwt-signature-verified";
+
+impl Requirement {
+    /// The headers that tell of bad tokens.
+    fn add_marks(&self, to: &mut Vec<HeaderName>) {
+        match self {
+            Requirement::Marked(name) => to.push(name.clone()),
+            Requirement::Any { of, .. } | Requirement::All(of) => of.iter().for_each(|one| one.add_marks(to)),
+            Requirement::Nothing | Requirement::Provider { .. } | Requirement::IfPresent { .. } => {}
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -103,6 +120,7 @@ pub(super) enum Source {
 #[derive(Debug)]
 pub(super) struct Remote {
     pub(super) uri: HttpUri,
+    pub(super) retries: Option<Arc<RetryPolicy>>,
     /// How long keys are good.
     pub(super) duration: Duration,
     /// They are asked for before they are needed, and stay good until there are new ones; after a failure, that is tried
@@ -142,7 +160,8 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
         };
         let providers: Vec<Provider> = providers.unwrap_or_default();
         let named = at.map("requirement_map", |all| requirements(all, &names)).unwrap_or_default();
-        let rules = at.each("rules", |rule| self::rule(rule, &names, &named)).into_iter().flatten().collect();
+        let rules = at.each("rules", |rule| self::rule(rule, &names, &named));
+        let rules: Vec<(RequestMatch, Requirement)> = rules.into_iter().flatten().collect();
         let by_state = at.map("filter_state_rules", |at| {
             let name = at.text("name").unwrap_or_default().to_owned();
             if name.is_empty() {
@@ -157,9 +176,15 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             let claims = provider.claims.iter().map(|(name, _)| name.clone());
             provider.payload_header.iter().cloned().chain(claims).collect::<Vec<_>>()
         };
+        let mut own_headers: Vec<HeaderName> = providers.iter().flat_map(told).collect();
+        let of_state = by_state.iter().flat_map(|by_state| &by_state.requirements);
+        let asked = named.iter().chain(of_state).map(|(_, requirement)| requirement);
+        for requirement in rules.iter().map(|(_, requirement)| requirement).chain(asked) {
+            requirement.add_marks(&mut own_headers);
+        }
         Config {
             all_places,
-            own_headers: providers.iter().flat_map(told).collect(),
+            own_headers,
             providers,
             rules,
             by_state,
@@ -284,7 +309,7 @@ fn claim(at: &mut Reading<'_>) -> Option<(HeaderName, Vec<String>)> {
 }
 
 fn remote(at: &mut Reading<'_>) -> Option<Remote> {
-    at.refuse("retry_policy", "asking for keys again at once");
+    let retries = at.map("retry_policy", retry_policy).map(for_keys);
     let uri = at.map("http_uri", http_uri);
     if uri.is_none() {
         at.error("http_uri", "where the keys are is required");
@@ -295,7 +320,13 @@ fn remote(at: &mut Reading<'_>) -> Option<Remote> {
         at.duration("failed_refetch_duration").unwrap_or(DEFAULT_REFETCH_AFTER_FAILURE)
     });
     let duration = at.duration("cache_duration").unwrap_or(DEFAULT_KEYS_DURATION);
-    Some(Remote { uri: uri?, duration, in_background })
+    Some(Remote { uri: uri?, retries, duration, in_background })
+}
+
+/// Envoy asks again for its own reasons, whatever is written.
+fn for_keys(written: Arc<RetryPolicy>) -> Arc<RetryPolicy> {
+    let (on, _) = RetryOn::parse("5xx,gateway-error,connect-failure,reset");
+    Arc::new(RetryPolicy { on, ..(*written).clone() })
 }
 
 fn requirements(all: &mut Reading<'_>, providers: &[&str]) -> Vec<(String, Requirement)> {
@@ -334,8 +365,13 @@ fn requirement(at: &mut Reading<'_>, providers: &[&str], depth: usize) -> Requir
         at.skip();
         return Requirement::Nothing;
     }
-    at.refuse("extract_only_without_validation", "taking claims from tokens that nobody verified");
     let mut found = Vec::new();
+    found.extend(at.map("extract_only_without_validation", |at| {
+        let usual = || HeaderName::new(MARK.as_bytes()).ok();
+        let written = at.text("verification_status_header").is_some_and(|name| !name.is_empty());
+        let name = if written { own_header(at, "verification_status_header") } else { usual() };
+        name.map_or(Requirement::Nothing, Requirement::Marked)
+    }));
     if at.has("provider_name") {
         found.extend(by_name(at, providers).map(|index| Requirement::Provider { index, audiences: Vec::new() }));
     }

@@ -141,7 +141,11 @@ impl Store {
             timeout: remote.uri.timeout,
             done: Box::new(move |outcome| store.hear(provider, outcome, &times, &heard)),
         };
-        match host.call(call) {
+        let asked = match &remote.retries {
+            Some(policy) => host.call_again(call, policy.clone()),
+            None => host.call(call),
+        };
+        match asked {
             Ok(handle) => handle.detach(),
             Err(_) => {
                 let times = Times { old_from: now, refresh_from: now, in_background: remote.in_background.is_some() };

@@ -290,6 +290,36 @@ fn requirements_are_made_of_requirements() {
 }
 
 #[test]
+fn a_bad_token_may_be_told_of_in_place_of_a_refusal() {
+    let config = |requirement: Value| {
+        let rule = object([("match", object([("prefix", text("/"))])), ("requires", requirement)]);
+        object([("providers", object([("p", provider(vec![here()]))])), ("rules", list([rule]))])
+    };
+    let marked = || object([("extract_only_without_validation", object([]))]);
+    let name = |requirement: Value, token: Option<&str>| {
+        let filter = filter(&config(requirement));
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let mut fields = vec![("x-jwt-signature-verified", "false")];
+        fields.extend(bearer.as_ref().map(|bearer| ("authorization", bearer.as_str())));
+        let mut stream = request("/", &fields);
+        stream.host.clock = clock;
+        assert!(refusal(request_headers(&mut stream, &*filter)).is_none());
+        lines(&stream.request.fields).into_iter().filter(|line| line.ends_with(": false")).collect::<Vec<_>>()
+    };
+    let (good, old) = (token(r#"{"iss":"me"}"#), token(r#"{"iss":"me","exp":5}"#));
+    let usual = ["x-jwt-signature-verified: false"];
+    assert_eq!(name(marked(), Some(&old)), usual);
+    assert_eq!(name(marked(), Some("a.b.c")), usual);
+    // What a client says of its token means nothing.
+    assert!(name(marked(), Some(&good)).is_empty() && name(marked(), None).is_empty());
+    let own = object([("verification_status_header", text("X-Good"))]);
+    let own = object([("extract_only_without_validation", own)]);
+    assert!(name(own, Some(&old)).contains(&"x-good: false".to_owned()));
+    let both = list([object([("provider_name", text("p"))]), marked()]);
+    assert_eq!(name(object([("requires_any", object([("requirements", both)]))]), Some(&old)), usual);
+}
+
+#[test]
 fn claims_can_be_restricted_further() {
     let longest = ("max_lifetime", text("100s"));
     let answer = |extra: Vec<(&str, Value)>, claims: String| {
