@@ -235,6 +235,8 @@ pub enum CertificatePart {
     IpNames,
     /// Names of a kind of their own, as far as they are text, numbers or identifiers.
     OtherNames,
+    /// The object identifiers of their kinds, in the same order.
+    OtherNameKinds,
     /// The identifiers of its extensions.
     Extensions,
     /// Of each certificate that was shown, first things first.

@@ -41,13 +41,13 @@ pub(crate) fn of<'a>(certificate: &X509<'a>) -> Vec<AltName<'a>> {
     names
 }
 
-/// The values of names of a kind of their own.
-pub(crate) fn others(certificate: &X509<'_>) -> Vec<String> {
-    let value = |name| match name {
-        AltName::Other(_, value) => Some(value),
+/// Names of a kind of their own: the kind's identifier, and the value.
+pub(crate) fn others(certificate: &X509<'_>) -> Vec<(String, String)> {
+    let pair = |name| match name {
+        AltName::Other(kind, value) => Some((kind, value)),
         _ => None,
     };
-    of(certificate).into_iter().filter_map(value).collect()
+    of(certificate).into_iter().filter_map(pair).collect()
 }
 
 /// `OtherName` is a SEQUENCE with a tag of its own: which kind, and `[0]` with the value in it. Text, numbers, truth values

@@ -10,7 +10,7 @@ use postrider_model::{
     string_match,
 };
 
-use super::rules::{Place, Policy, Rule, Rules, Source, Tree, Verb, Verdict};
+use super::rules::{NameOf, Place, Policy, Rule, Rules, Source, Tree, Verb, Verdict};
 use postrider_model::{MetadataMatch, PathTemplate};
 
 pub(super) const URI_TEMPLATE: &str = "envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig";
@@ -331,14 +331,23 @@ fn typed<T>(at: &mut Reading<'_>, known: &str, read: impl FnOnce(&mut Reading<'_
 fn mtls(at: &mut Reading<'_>) -> Option<Rule> {
     let any = at.flag("any_validated_client_certificate");
     let name = at.map("san_matcher", |at| {
-        at.refuse("oid", "names of a kind of their own by identifier");
-        let part = match at.text("san_type") {
-            Some("EMAIL") => CertificatePart::EmailNames,
-            Some("DNS") => CertificatePart::DnsNames,
-            Some("URI") => CertificatePart::UriNames,
-            Some("IP_ADDRESS") => CertificatePart::IpNames,
+        let oid = at.text("oid").filter(|oid| !oid.is_empty()).map(str::to_owned);
+        let part = match (at.text("san_type"), oid) {
+            (Some("OTHER_NAME"), Some(oid)) => NameOf::Kind(oid),
+            (Some("OTHER_NAME"), None) => {
+                at.error("oid", "the object identifier of the kind of name is required");
+                return None;
+            }
+            (_, Some(_)) => {
+                at.error("oid", "it belongs to the kind OTHER_NAME");
+                return None;
+            }
+            (Some("EMAIL"), None) => NameOf::Part(CertificatePart::EmailNames),
+            (Some("DNS"), None) => NameOf::Part(CertificatePart::DnsNames),
+            (Some("URI"), None) => NameOf::Part(CertificatePart::UriNames),
+            (Some("IP_ADDRESS"), None) => NameOf::Part(CertificatePart::IpNames),
             _ => {
-                at.error("san_type", "one of EMAIL, DNS, URI and IP_ADDRESS is wanted");
+                at.error("san_type", "one of EMAIL, DNS, URI, IP_ADDRESS and OTHER_NAME is wanted");
                 return None;
             }
         };

@@ -75,8 +75,16 @@ pub(super) enum Rule {
     /// A TLS connection, and by which name its certificate goes.
     Authenticated(Option<StringMatch>),
     /// A certificate that was found good, and one of its names.
-    Verified(Option<(CertificatePart, StringMatch)>),
+    Verified(Option<(NameOf, StringMatch)>),
     FilterState(String, StringMatch),
+}
+
+/// Which of the names of a certificate.
+#[derive(Debug)]
+pub(super) enum NameOf {
+    Part(CertificatePart),
+    /// Of a kind of their own, by its object identifier.
+    Kind(String),
 }
 
 /// Whose address.
@@ -205,7 +213,10 @@ impl Rule {
             Rule::Authenticated(name) => info.tls.as_ref().is_some_and(|tls| is_called(tls, name.as_ref())),
             Rule::Verified(name) => info.tls.as_ref().is_some_and(|tls| {
                 tls.peer.as_ref().is_some_and(|peer| peer.is_verified())
-                    && name.as_ref().is_none_or(|(part, rule)| has(tls, *part, rule))
+                    && name.as_ref().is_none_or(|(name, rule)| match name {
+                        NameOf::Part(part) => has(tls, *part, rule),
+                        NameOf::Kind(oid) => has_of_kind(tls, oid, rule),
+                    })
             }),
             Rule::FilterState(key, rule) => info.filter_state.iter().any(|(known, value)| match value {
                 Value::String(text) => known == key && rule.matches(text),
@@ -226,6 +237,12 @@ fn is_called(tls: &TlsSession, name: Option<&StringMatch>) -> bool {
 
 fn has(tls: &TlsSession, part: CertificatePart, rule: &StringMatch) -> bool {
     tls.of_peer(part).iter().any(|value| rule.matches(value))
+}
+
+fn has_of_kind(tls: &TlsSession, oid: &str, rule: &StringMatch) -> bool {
+    let kinds = tls.of_peer(CertificatePart::OtherNameKinds);
+    let names = tls.of_peer(CertificatePart::OtherNames);
+    kinds.iter().zip(&names).any(|(kind, name)| kind == oid && rule.matches(name))
 }
 
 fn path(request: &RequestHead) -> std::borrow::Cow<'_, str> {

@@ -99,6 +99,8 @@ impl Certificates for Shown {
             CertificatePart::UriNames => vec!["spiffe://td/a".into()],
             CertificatePart::DnsNames => vec!["a.test".into()],
             CertificatePart::Subject => vec!["CN=a".into()],
+            CertificatePart::OtherNames => vec!["ann".into(), "bob".into()],
+            CertificatePart::OtherNameKinds => vec!["1.2.3".into(), "1.2.4".into()],
             _ => Vec::new(),
         }
     }
@@ -152,6 +154,12 @@ fn each_principal_looks_at_who_asks() {
     };
     let san = mtls("san_matcher", object([("san_type", text("URI")), ("matcher", exact("spiffe://td/a"))]));
     assert!(holds(&san, shown(true)) && !holds(&san, shown(false)) && !holds(&san, nobody()));
+    let other = |oid: &str| {
+        let kind = [("san_type", text("OTHER_NAME")), ("oid", text(oid)), ("matcher", exact("ann"))];
+        mtls("san_matcher", object(kind))
+    };
+    assert!(holds(&other("1.2.3"), shown(true)) && !holds(&other("1.2.4"), shown(true)));
+    assert!(!holds(&other("1.2.3"), shown(false)));
     let good = mtls("any_validated_client_certificate", Value::Bool(true));
     assert!(holds(&good, shown(true)) && !holds(&good, shown(false)) && !holds(&good, plain()));
 }
