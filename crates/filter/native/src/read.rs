@@ -141,35 +141,37 @@ const MAX_DATA_BYTES: u64 = 8 << 20;
 
 /// `DataSource`. A file that is read is added to `files`.
 pub(crate) fn data_source(at: &mut Reading<'_>, key: &str, files: &mut Vec<WatchedFile>) -> Option<Vec<u8>> {
+    at.map(key, |at| data_source_of(at, files)).flatten()
+}
+
+/// The same where its place is read already.
+pub(crate) fn data_source_of(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Option<Vec<u8>> {
     const PLACES: [&str; 4] = ["inline_string", "inline_bytes", "filename", "environment_variable"];
-    at.map(key, |at| {
-        // Every file is watched, whatever changes it.
-        at.map("watched_directory", |at| at.text("path").map(str::len));
-        // An empty text is one, too.
-        let named = PLACES.iter().filter_map(|place| match at.value(place)? {
-            Value::String(text) => Some((*place, text.as_str())),
-            _ => None,
-        });
-        let named: Vec<(&str, &str)> = named.collect();
-        let [(place, value)] = named[..] else {
-            at.wrong(format!("exactly one of {} is wanted", PLACES.join(", ")));
-            return None;
-        };
-        let data = match place {
-            "inline_bytes" => STANDARD.decode(value).map_err(|error| error.to_string()),
-            "filename" => {
-                let content = read_file(Path::new(value));
-                files.push(WatchedFile::new(Path::new(value), content.as_deref().ok()));
-                content.map_err(|error| format!("cannot read {value}: {error}"))
-            }
-            "environment_variable" => {
-                std::env::var(value).map(String::into_bytes).map_err(|error| format!("{value}: {error}"))
-            }
-            _ => Ok(value.as_bytes().to_vec()),
-        };
-        data.map_err(|message| at.error(place, message)).ok()
-    })
-    .flatten()
+    // Every file is watched, whatever changes it.
+    at.map("watched_directory", |at| at.text("path").map(str::len));
+    // An empty text is one, too.
+    let named = PLACES.iter().filter_map(|place| match at.value(place)? {
+        Value::String(text) => Some((*place, text.as_str())),
+        _ => None,
+    });
+    let named: Vec<(&str, &str)> = named.collect();
+    let [(place, value)] = named[..] else {
+        at.wrong(format!("exactly one of {} is wanted", PLACES.join(", ")));
+        return None;
+    };
+    let data = match place {
+        "inline_bytes" => STANDARD.decode(value).map_err(|error| error.to_string()),
+        "filename" => {
+            let content = read_file(Path::new(value));
+            files.push(WatchedFile::new(Path::new(value), content.as_deref().ok()));
+            content.map_err(|error| format!("cannot read {value}: {error}"))
+        }
+        "environment_variable" => {
+            std::env::var(value).map(String::into_bytes).map_err(|error| format!("{value}: {error}"))
+        }
+        _ => Ok(value.as_bytes().to_vec()),
+    };
+    data.map_err(|message| at.error(place, message)).ok()
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use postrider_filter_api::{Action, Detour, Stream};
 use postrider_http::{HeaderId, Method, RequestHead, ResponseHead, absolute_uri};
-use postrider_model::{HeaderValue, Reading, Redirect, RedirectPath, RedirectScheme};
+use postrider_model::{Format, HeaderValue, Reading, Redirect, RedirectPath, RedirectScheme};
 use postrider_telemetry::stats::Counter;
 
 use super::{config, stat};
@@ -77,7 +77,15 @@ impl RedirectPolicy {
     fn head(&self, stream: &mut Stream<'_>) -> Option<RequestHead> {
         let uri = match &self.to {
             To::Uri(uri) => uri.as_bytes().to_vec(),
-            To::Parts(redirect) => stream.host.location(stream, redirect),
+            To::Parts(redirect) => match &redirect.path {
+                RedirectPath::Format(format) => {
+                    let mut path = Vec::new();
+                    stream.host.format(stream, format, &mut path);
+                    let path = RedirectPath::Replace(String::from_utf8_lossy(&path).into_owned());
+                    stream.host.location(stream, &Redirect { path, ..(**redirect).clone() })
+                }
+                _ => stream.host.location(stream, redirect),
+            },
         };
         let (scheme, authority, path) = absolute_uri(&uri)?;
         let mut head = stream.request.clone();
@@ -118,8 +126,9 @@ pub(super) fn finish(stream: &mut Stream<'_>) -> bool {
 
 /// `RedirectAction`.
 fn redirect(at: &mut Reading<'_>) -> Redirect {
-    for key in ["prefix_rewrite", "regex_rewrite", "path_rewrite"] {
-        at.refuse(key, "another path by what was matched, or by a format");
+    // Nothing of the path was matched for this answer; Envoy refuses them as well.
+    for key in ["prefix_rewrite", "regex_rewrite"] {
+        at.refuse(key, "another path by what was matched");
     }
     if at.has("response_code") {
         at.error("response_code", "nobody is sent anywhere: status_code of the policy is the status of the answer");
@@ -131,6 +140,17 @@ fn redirect(at: &mut Reading<'_>) -> Redirect {
         at.error("port_redirect", "a port from 1 to 65535 is wanted");
     }
     let path = at.text("path_redirect").map(|path| RedirectPath::Replace(path.to_owned()));
+    let made = at.text("path_rewrite").filter(|text| !text.is_empty()).and_then(|text| match Format::parse(text) {
+        Ok(format) => Some(RedirectPath::Format(format)),
+        Err(error) => {
+            at.error("path_rewrite", error.to_string());
+            None
+        }
+    });
+    if path.is_some() && made.is_some() {
+        at.error("path_rewrite", "path_redirect and path_rewrite exclude each other");
+    }
+    let path = path.or(made);
     Redirect {
         status: 0,
         scheme: named.or(secure),

@@ -265,6 +265,9 @@ fn what_cannot_be_fetched_leaves_the_answer() {
     assert!(detour(elsewhere("no host"), &mut stream).is_none());
     stream.host.routeless = true;
     assert!(detour(elsewhere("other"), &mut stream).is_none());
+    let made = object([("path_rewrite", text("/made%REQ(:path)%"))]);
+    let detoured = detour(vec![("redirect_action", made)], &mut answer_of(404, VIA_UPSTREAM)).unwrap();
+    assert!(detoured.head.path().starts_with(b"/"), "{:?}", detoured.head.path());
     // Who asks for a head alone can take no more.
     let mut head = answer_of(404, VIA_UPSTREAM);
     head.request.set_method(b"HEAD").unwrap();
@@ -279,6 +282,7 @@ fn policies_that_fetch_are_refused_where_they_say_too_much_or_too_little() {
     assert!(one(vec![]).contains("exactly one of uri and redirect_action"));
     assert!(one(vec![("uri", text("/a"))]).contains("no absolute URI"));
     let parts = |key: &str, value: Value| one(vec![("redirect_action", object([(key, value)]))]);
+    assert!(parts("path_rewrite", text("%NONSENSE%")).contains("path_rewrite"));
     assert!(parts("prefix_rewrite", text("/")).contains("prefix_rewrite: another path"));
     assert!(parts("response_code", text("FOUND")).contains("status_code of the policy"));
     assert!(parts("port_redirect", Value::Integer(65536)).contains("a port from 1 to 65535"));

@@ -12,6 +12,8 @@ const NAMESPACE: &str = "envoy.filters.http.header_to_metadata";
 pub(super) struct Rules {
     pub(super) request: Vec<Rule>,
     pub(super) response: Vec<Rule>,
+    /// Nothing is counted without one.
+    pub(super) stat_prefix: Option<String>,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(super) enum Text {
 pub(super) enum Kind {
     Text,
     Number,
+    /// A serialised `google.protobuf.Value`.
+    Message,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,10 +65,8 @@ pub(super) enum Encoding {
 
 impl Rules {
     pub(super) fn read(at: &mut Reading<'_>) -> Rules {
-        if at.has("stat_prefix") {
-            at.refuse("stat_prefix", "statistics of the rules");
-        }
         Rules {
+            stat_prefix: at.text("stat_prefix").filter(|prefix| !prefix.is_empty()).map(str::to_owned),
             request: at.each("request_rules", rule).into_iter().flatten().collect(),
             response: at.each("response_rules", rule).into_iter().flatten().collect(),
         }
@@ -126,8 +128,9 @@ fn note(at: &mut Reading<'_>) -> Option<Note> {
     let kind = match at.text("type") {
         None | Some("STRING") => Kind::Text,
         Some("NUMBER") => Kind::Number,
-        Some(_) => {
-            at.error("type", "a header with a serialised value is not supported: STRING or NUMBER");
+        Some("PROTOBUF_VALUE") => Kind::Message,
+        Some(other) => {
+            at.error("type", format!("{other} is no type: STRING, NUMBER or PROTOBUF_VALUE is wanted"));
             Kind::Text
         }
     };

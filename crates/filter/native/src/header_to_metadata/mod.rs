@@ -16,8 +16,11 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
+use postrider_grpc::decode_value;
 use postrider_http::Fields;
 use postrider_model::{Metadata, Reading, Value, ValueError};
+use postrider_telemetry::Block;
+use postrider_telemetry::stats::Counter;
 
 use crate::request_parts;
 use config::{Encoding, Kind, Note, Rule, Rules, Source, Text};
@@ -57,33 +60,74 @@ impl Factory for HeaderToMetadata {
         Ok(RouteConfig::new(Scope(Arc::new(rules)), value))
     }
 
-    fn filter(&self, configs: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {
-        Rc::new(Noter(configs.most_specific::<Scope>().map_or(&self.0, |scope| &scope.0).clone()))
+    fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        let rules = configs.most_specific::<Scope>().map_or(&self.0, |scope| &scope.0).clone();
+        let stats = rules.stat_prefix.as_ref().map(|prefix| place.stats.block(&stat::SET, prefix));
+        Rc::new(Noter { rules, stats })
     }
 }
 
+postrider_telemetry::stat_set! {
+    /// What became of rules, where they have a name; prefix: that name.
+    mod stat = "http_filter_name";
+    counters {
+        BASE64_DECODE_FAILED = "base64_decode_failed",
+        HEADER_VALUE_TOO_LONG = "header_value_too_long",
+        REGEX_SUBSTITUTION_FAILED = "regex_substitution_failed",
+        REQUEST_HEADER_NOT_FOUND = "request_header_not_found",
+        REQUEST_METADATA_ADDED = "request_metadata_added",
+        REQUEST_RULES_PROCESSED = "request_rules_processed",
+        RESPONSE_HEADER_NOT_FOUND = "response_header_not_found",
+        RESPONSE_METADATA_ADDED = "response_metadata_added",
+        RESPONSE_RULES_PROCESSED = "response_rules_processed",
+    }
+}
+
+/// Where the rules of one side are counted.
+struct Side {
+    processed: Counter,
+    not_found: Counter,
+    added: Counter,
+}
+
+const OF_REQUESTS: Side = Side {
+    processed: stat::REQUEST_RULES_PROCESSED,
+    not_found: stat::REQUEST_HEADER_NOT_FOUND,
+    added: stat::REQUEST_METADATA_ADDED,
+};
+
+const OF_RESPONSES: Side = Side {
+    processed: stat::RESPONSE_RULES_PROCESSED,
+    not_found: stat::RESPONSE_HEADER_NOT_FOUND,
+    added: stat::RESPONSE_METADATA_ADDED,
+};
+
 /// The filter on one worker, as one route sees it.
-struct Noter(Arc<Rules>);
+struct Noter {
+    rules: Arc<Rules>,
+    /// `None` where nothing is counted.
+    stats: Option<Rc<Block>>,
+}
 
 impl Filter for Noter {
     fn hooks(&self) -> Hooks {
         Hooks {
-            request_headers: !self.0.request.is_empty(),
-            response_headers: !self.0.response.is_empty(),
+            request_headers: !self.rules.request.is_empty(),
+            response_headers: !self.rules.response.is_empty(),
             ..Hooks::default()
         }
     }
 
     fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
         let mut found = Metadata::default();
-        for rule in &self.0.request {
+        for rule in &self.rules.request {
             let value = match &rule.source {
                 Source::Header(name) => joined(&request_parts::header(stream.request, name)),
                 Source::Cookie(name) => request_parts::cookie(stream.request, name)
                     .map(String::into_bytes)
                     .filter(|value| !value.is_empty()),
             };
-            note(&mut found, rule, value.as_deref());
+            self.note(&mut found, rule, value.as_deref(), &OF_REQUESTS);
             if value.is_some() {
                 remove(&mut stream.request.fields, rule);
             }
@@ -94,7 +138,7 @@ impl Filter for Noter {
 
     fn on_response_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
         let mut found = Metadata::default();
-        for rule in &self.0.response {
+        for rule in &self.rules.response {
             let value = match &rule.source {
                 Source::Header(name) if name == ":status" => Some(stream.response.status().to_string().into_bytes()),
                 Source::Header(name) => {
@@ -103,7 +147,7 @@ impl Filter for Noter {
                 // Clients send cookies; answers set them, which is another field.
                 Source::Cookie(_) => None,
             };
-            note(&mut found, rule, value.as_deref());
+            self.note(&mut found, rule, value.as_deref(), &OF_RESPONSES);
             if value.is_some() {
                 remove(&mut stream.response.fields, rule);
             }
@@ -133,37 +177,61 @@ fn keep(metadata: &mut Metadata, found: &Metadata) {
     }
 }
 
-fn note(found: &mut Metadata, rule: &Rule, value: Option<&[u8]>) {
-    let Some(note) = (if value.is_some() { &rule.present } else { &rule.missing }) else { return };
-    let value = value.unwrap_or_default();
-    let value: Cow<'_, [u8]> = match &note.text {
-        Text::AsItIs => value.into(),
-        Text::Fixed(text) => text.as_bytes().into(),
-        Text::Rewritten(pattern, substitution) => {
-            let mut out = Vec::new();
-            pattern.substitute(substitution, &String::from_utf8_lossy(value), &mut out);
-            out.into()
+impl Noter {
+    fn note(&self, found: &mut Metadata, rule: &Rule, value: Option<&[u8]>, side: &Side) {
+        self.count(side.processed);
+        let Some(note) = (if value.is_some() { &rule.present } else { &rule.missing }) else { return };
+        if value.is_none() {
+            self.count(side.not_found);
         }
-    };
-    if let Some(value) = typed(note, &value) {
-        found.set(&note.namespace, &note.key, value);
+        let value = value.unwrap_or_default();
+        let value: Cow<'_, [u8]> = match &note.text {
+            Text::AsItIs => value.into(),
+            Text::Fixed(text) => text.as_bytes().into(),
+            Text::Rewritten(pattern, substitution) => {
+                let mut out = Vec::new();
+                pattern.substitute(substitution, &String::from_utf8_lossy(value), &mut out);
+                out.into()
+            }
+        };
+        if let Some(value) = self.typed(note, &value) {
+            self.count(side.added);
+            found.set(&note.namespace, &note.key, value);
+        }
     }
-}
 
-/// The value in its type; `None` for one that has none, or is too long.
-fn typed(note: &Note, value: &[u8]) -> Option<Value> {
-    if value.is_empty() || value.len() >= MAX_VALUE {
-        return None;
+    /// The value in its type; `None` for one that has none, or is too long.
+    fn typed(&self, note: &Note, value: &[u8]) -> Option<Value> {
+        if value.is_empty() {
+            return None;
+        }
+        if value.len() >= MAX_VALUE {
+            self.count(stat::HEADER_VALUE_TOO_LONG);
+            return None;
+        }
+        let value: Cow<'_, [u8]> = match note.encoding {
+            Encoding::Plain => value.into(),
+            Encoding::Base64 => match BASE64.decode(value).ok().filter(|decoded| !decoded.is_empty()) {
+                Some(decoded) => decoded.into(),
+                None => {
+                    self.count(stat::BASE64_DECODE_FAILED);
+                    return None;
+                }
+            },
+        };
+        match note.kind {
+            Kind::Text => Some(Value::String(String::from_utf8_lossy(&value).into_owned())),
+            Kind::Number => {
+                let number: f64 = std::str::from_utf8(&value).ok()?.trim().parse().ok()?;
+                Some(Value::Number(number))
+            }
+            Kind::Message => decode_value(&value),
+        }
     }
-    let value: Cow<'_, [u8]> = match note.encoding {
-        Encoding::Plain => value.into(),
-        Encoding::Base64 => BASE64.decode(value).ok().filter(|decoded| !decoded.is_empty())?.into(),
-    };
-    match note.kind {
-        Kind::Text => Some(Value::String(String::from_utf8_lossy(&value).into_owned())),
-        Kind::Number => {
-            let number: f64 = std::str::from_utf8(&value).ok()?.trim().parse().ok()?;
-            Some(Value::Number(number))
+
+    fn count(&self, counter: Counter) {
+        if let Some(stats) = &self.stats {
+            stats.inc(counter);
         }
     }
 }

@@ -9,7 +9,8 @@ fn note<const N: usize>(key: &str, more: [(&str, Value); N]) -> Value {
 
 fn noter<const N: usize>(side: &str, rules: [Value; N]) -> Noter {
     let config = object([(side, list(rules))]);
-    Noter(Arc::new(Reading::all(&config, Rules::read).unwrap_or_else(|errors| panic!("{errors:?}"))))
+    let rules = Reading::all(&config, Rules::read).unwrap_or_else(|errors| panic!("{errors:?}"));
+    Noter { rules: Arc::new(rules), stats: None }
 }
 
 fn refused(rule: Value) -> String {
@@ -92,5 +93,44 @@ fn rules_that_make_no_sense_are_refused() {
     let cookie = object([("cookie", text("c")), ("on_header_present", note("k", [])), ("remove", Value::Bool(true))]);
     assert!(refused(cookie).contains("cannot be removed"));
     let typed = note("k", [("type", text("ANOTHER"))]);
-    assert!(refused(object([header, ("on_header_present", typed)])).contains("STRING or NUMBER"));
+    assert!(refused(object([header, ("on_header_present", typed)])).contains("STRING, NUMBER or PROTOBUF_VALUE"));
+}
+
+#[test]
+fn serialised_values_are_noted_as_what_they_are() {
+    let kind = ("type", text("PROTOBUF_VALUE"));
+    let rule = object([("header", text("x-v")), ("on_header_present", note("v", [kind, ("encode", text("BASE64"))]))]);
+    let noter = noter("request_rules", [rule]);
+    let got = |value: &str| {
+        let mut stream = request("/", &[("x-v", value)]);
+        request_headers(&mut stream, &noter);
+        stream.info.metadata.get("n", "v").cloned()
+    };
+    let list = list([Value::Bool(true), Value::Null, text("x")]);
+    let value = got("KiYKDgoBYRIJEQAAAAAAAPA/ChQKAWwSDzINCgIgAQoCCAAKAxoBeA==");
+    assert!(matches!(&value, Some(Value::Map(entries)) if entries.len() == 2), "{value:?}");
+    let Some(Value::Map(entries)) = value else { panic!() };
+    assert!(entries.contains(&("a".into(), Value::Integer(1))) && entries.contains(&("l".into(), list)));
+    assert_eq!((got("GgVoZWxsbw=="), got("//8=")), (Some(text("hello")), None));
+}
+
+#[test]
+fn rules_with_a_name_of_their_own_are_counted() {
+    let registry = postrider_telemetry::Registry::new();
+    let rules = list([object([
+        ("header", text("x-a")),
+        ("on_header_present", note("a", [])),
+        ("on_header_missing", note("a", [("value", text("none"))])),
+    ])]);
+    let config = object([("request_rules", rules), ("stat_prefix", text("mine"))]);
+    let rules = Reading::all(&config, Rules::read).unwrap();
+    assert_eq!(rules.stat_prefix.as_deref(), Some("mine"));
+    let stats = registry.worker(0).block(&stat::SET, "mine");
+    let noter = Noter { rules: Arc::new(rules), stats: Some(stats.clone()) };
+    for fields in [&[("x-a", "1")][..], &[], &[("x-a", "")]] {
+        request_headers(&mut request("/", fields), &noter);
+    }
+    let counted = |counter: Counter| stats.value(counter);
+    let wanted = [stat::REQUEST_RULES_PROCESSED, stat::REQUEST_METADATA_ADDED, stat::REQUEST_HEADER_NOT_FOUND];
+    assert_eq!(wanted.map(counted), [3, 2, 1]);
 }

@@ -3,13 +3,14 @@
 //! Configured as `envoy.extensions.filters.http.ip_tagging.v3.IPTagging`, for the whole gateway only, as in Envoy. The
 //! address is the client's as far as forwarding headers are trusted.
 
+mod file;
 mod networks;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::{
-    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
+    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream, WatchedFile,
 };
 use postrider_http::{HeaderId, HeaderName};
 use postrider_model::{Cidr, Reading, Value, ValueError, network};
@@ -25,10 +26,15 @@ const HEADER: &str = "x-envoy-ip-tags";
 
 /// Reads a gateway-level configuration.
 pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    Ok(Arc::new(IpTagging(Arc::new(Reading::all(value, Config::read)?.ok_or_else(Vec::new)?))))
+    let mut files = Vec::new();
+    let config = Reading::all(value, |at| Config::read(at, &mut files))?.ok_or_else(Vec::new)?;
+    Ok(Arc::new(IpTagging { config: Arc::new(config), files }))
 }
 
-struct IpTagging(Arc<Config>);
+struct IpTagging {
+    config: Arc<Config>,
+    files: Vec<WatchedFile>,
+}
 
 #[derive(Debug)]
 struct Config {
@@ -49,22 +55,22 @@ enum Which {
 }
 
 impl Config {
-    fn read(at: &mut Reading<'_>) -> Option<Config> {
+    fn read(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Option<Config> {
         let which = match at.text("request_type") {
             Some("INTERNAL") => Which::Internal,
             Some("EXTERNAL") => Which::External,
             _ => Which::All,
         };
-        at.refuse("ip_tags_datasource", "tags from a file");
-        let listed = at.each("ip_tags", |at| {
-            let name = at.text("ip_tag_name").unwrap_or_default().to_owned();
-            if !postrider_http::is_field_value(name.as_bytes()) {
-                at.error("ip_tag_name", "a header value cannot hold control characters");
-            }
-            (name, at.each("ip_list", network))
-        });
+        let from_file = at.map("ip_tags_datasource", |at| file::read(at, files));
+        if from_file.is_some() && at.has("ip_tags") {
+            at.error("ip_tags_datasource", "ip_tags and ip_tags_datasource exclude each other");
+        }
+        let listed = match from_file {
+            Some(listed) => listed?,
+            None => tags(at),
+        };
         if listed.is_empty() {
-            at.wrong("at least one of ip_tags is required");
+            at.wrong("at least one of ip_tags is required, here or in the file of ip_tags_datasource");
         }
         let own = at.map("ip_tag_header", |at| {
             let name = read::own_header(at, "header");
@@ -90,6 +96,20 @@ impl Config {
     }
 }
 
+/// `ip_tags`.
+fn tags(at: &mut Reading<'_>) -> Vec<Tag> {
+    at.each("ip_tags", |at| {
+        let name = at.text("ip_tag_name").unwrap_or_default().to_owned();
+        if !postrider_http::is_field_value(name.as_bytes()) {
+            at.error("ip_tag_name", "a header value cannot hold control characters");
+        }
+        (name, at.each("ip_list", network))
+    })
+}
+
+/// What networks are called; one that is wrong was told of.
+type Tag = (String, Vec<Option<Cidr>>);
+
 impl Factory for IpTagging {
     fn route_config(&self, _: &str, _: &Value) -> Result<RouteConfig, ConfigError> {
         let message = "ip_tagging cannot be configured for a route".to_owned();
@@ -98,8 +118,16 @@ impl Factory for IpTagging {
 
     fn filter(&self, _: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
         let prefix = format!("{}.ip_tagging", place.stat_prefix);
-        let hits = self.0.tags.iter().map(|tag| place.stats.block(&tag_stat::SET, &format!("{prefix}.{tag}")));
-        Rc::new(Tagger { hits: hits.collect(), stats: place.stats.block(&stat::SET, &prefix), config: self.0.clone() })
+        let hits = self.config.tags.iter().map(|tag| place.stats.block(&tag_stat::SET, &format!("{prefix}.{tag}")));
+        Rc::new(Tagger {
+            hits: hits.collect(),
+            stats: place.stats.block(&stat::SET, &prefix),
+            config: self.config.clone(),
+        })
+    }
+
+    fn files(&self) -> &[WatchedFile] {
+        &self.files
     }
 }
 

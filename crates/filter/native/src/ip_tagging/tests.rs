@@ -79,6 +79,28 @@ fn what_makes_no_sense_is_refused() {
     let header = |name: &str| refused(&config(vec![("ip_tag_header", object([("header", text(name))]))]));
     assert!(header("x tag").contains("is no header name"));
     assert!(header("content-length").contains("writes this field itself"));
-    let file = object([("filename", text("/tags"))]);
-    assert!(refused(&config(vec![("ip_tags_datasource", file)])).contains("tags from a file"));
+}
+
+#[test]
+fn tags_come_from_a_file_in_json() {
+    let folder = std::env::temp_dir().join(format!("ip-tagging-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("tags.json");
+    let from =
+        |name: &std::path::Path| object([("ip_tags_datasource", object([("filename", text(name.to_str().unwrap()))]))]);
+    let write = |content: &str| std::fs::write(&path, content).unwrap();
+    write(r#"{"ip_tags": [{"ip_tag_name": "office", "ip_list": [{"address_prefix": "10.0.0.0", "prefix_len": 8}]}]}"#);
+    assert_eq!(lines(&tagged(&from(&path), "10.1.1.1", &[]).request.fields), ["x-envoy-ip-tags: office"]);
+    assert_eq!(build("x", &from(&path)).ok().unwrap().files().len(), 1);
+    write(r#"{"ip_tags": [{"ip_tag_name": "office", "ip_list": [{"address_prefix": "10.0.0.0", "prefix_len": 80}]}]}"#);
+    assert!(refused(&from(&path)).contains("ip_tags[0].ip_list[0]"), "{}", refused(&from(&path)));
+    write("{");
+    assert!(refused(&from(&path)).contains("EOF"), "{}", refused(&from(&path)));
+    write("{}");
+    assert!(refused(&from(&path)).contains("at least one of ip_tags"));
+    assert!(refused(&from(&folder.join("tags.yaml"))).contains("in JSON"));
+    assert!(refused(&from(&folder.join("none.json"))).contains("cannot read"));
+    let both = config(vec![("ip_tags_datasource", object([("filename", text(path.to_str().unwrap()))]))]);
+    assert!(refused(&both).contains("exclude each other"));
+    std::fs::remove_dir_all(&folder).unwrap();
 }
