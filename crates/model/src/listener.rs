@@ -230,6 +230,8 @@ pub struct ConnectionRate {
     pub fill_interval: Duration,
     /// Chains with the same key and tokens draw from one bucket; each has its own where it is empty.
     pub share_key: String,
+    /// Where it only tells: the name of its filter.
+    pub shadow: Option<String>,
 }
 
 /// The most connections that a chain holds, over all workers.
@@ -240,6 +242,8 @@ pub struct ConnectionLimit {
     pub most: u64,
     /// One that is too many is closed after this.
     pub delay: Option<Duration>,
+    /// Where it only tells: the name of its filter.
+    pub shadow: Option<String>,
 }
 
 /// Which connections a chain takes. Criteria are tried in the order of the fields; within one criterion the most

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use postrider_filter_api::{Bucket, Moment};
-use postrider_model::{ChainLimit, ConnectionLimit, ConnectionRate};
+use postrider_filter_api::{Bucket, Moment, Noted};
+use postrider_model::{ChainLimit, ConnectionLimit, ConnectionRate, Value};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{connection_limit as stat, local_rate_limit};
 
@@ -24,11 +24,16 @@ pub enum Quota {
 /// A limit as one worker sees it.
 pub(crate) enum Limit {
     Held { model: ConnectionLimit, held: Arc<AtomicU64>, stats: Rc<Block> },
-    Rate { bucket: Arc<Bucket>, stats: Rc<Block> },
+    Rate { bucket: Arc<Bucket>, stats: Rc<Block>, shadow: Option<String> },
 }
 
 /// A connection's share in its chain's limits.
-pub(crate) struct Share(Vec<(Arc<AtomicU64>, Active)>);
+#[derive(Default)]
+pub(crate) struct Share {
+    held: Vec<(Arc<AtomicU64>, Active)>,
+    /// Limits that would have closed it, by their filters' names, and how they say so.
+    exceeded: Vec<(String, &'static str)>,
+}
 
 /// Buckets that several chains may draw from, as long as one does. Locked by control threads only.
 static SHARED: Mutex<Vec<(ConnectionRate, Weak<Bucket>)>> = Mutex::new(Vec::new());
@@ -50,7 +55,7 @@ fn bucket(rate: &ConnectionRate) -> Arc<Bucket> {
 
 fn shared(rate: &ConnectionRate) -> Arc<Bucket> {
     // Who counts under which name is no matter of the bucket.
-    let key = ConnectionRate { stat_prefix: String::new(), ..rate.clone() };
+    let key = ConnectionRate { stat_prefix: String::new(), shadow: None, ..rate.clone() };
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     shared.retain(|(_, bucket)| bucket.strong_count() > 0);
     let known = shared.iter().find(|(known, _)| *known == key).and_then(|(_, bucket)| bucket.upgrade());
@@ -71,7 +76,7 @@ impl Limit {
             }
             (ChainLimit::Rate(model), Quota::Rate(bucket)) => {
                 let stats = worker.stats.block(&local_rate_limit::SET, &stat_name(&model.stat_prefix));
-                Some(Limit::Rate { bucket: bucket.clone(), stats })
+                Some(Limit::Rate { bucket: bucket.clone(), stats, shadow: model.shadow.clone() })
             }
             _ => None,
         }
@@ -80,36 +85,62 @@ impl Limit {
 
 /// A share for a new connection; `None` when it is one too many, which it may learn after a delay.
 pub(crate) async fn admit(limits: &[Limit], now: Moment) -> Option<Share> {
-    let mut share = Share(Vec::new());
+    let mut share = Share::default();
     for limit in limits {
         match limit {
-            Limit::Rate { bucket, stats } => {
-                if !bucket.take(now, 1.0) {
+            Limit::Rate { bucket, stats, shadow } => {
+                if bucket.take(now, 1.0) {
+                    continue;
+                }
+                let Some(name) = shadow else {
                     stats.inc(local_rate_limit::RATE_LIMITED);
                     return None;
-                }
+                };
+                stats.inc(local_rate_limit::WOULD_DENY);
+                share.exceeded.push((name.clone(), "rate_limited"));
             }
             Limit::Held { model, held, stats } => {
                 let active = Active::count(stats, stat::ACTIVE_CONNECTIONS);
                 let taken = held.fetch_update(Relaxed, Relaxed, |held| (held < model.most).then_some(held + 1));
-                if taken.is_err() {
-                    stats.inc(stat::LIMITED_CONNECTIONS);
-                    if let Some(delay) = model.delay {
-                        // Whoever comes again at once is not to have it at once.
-                        tokio::time::sleep(delay).await;
+                match (taken, &model.shadow) {
+                    (Ok(_), _) => {}
+                    (Err(_), Some(name)) => {
+                        held.fetch_add(1, Relaxed);
+                        stats.inc(stat::WOULD_DENY);
+                        share.exceeded.push((name.clone(), "connection_limited"));
                     }
-                    return None;
+                    (Err(_), None) => {
+                        stats.inc(stat::LIMITED_CONNECTIONS);
+                        if let Some(delay) = model.delay {
+                            // Whoever comes again at once is not to have it at once.
+                            tokio::time::sleep(delay).await;
+                        }
+                        return None;
+                    }
                 }
-                share.0.push((held.clone(), active));
+                share.held.push((held.clone(), active));
             }
         }
     }
     Some(share)
 }
 
+impl Share {
+    /// Notes the limits that would have closed the connection, for its logs and filters.
+    pub(crate) fn note(&self, to: &mut Option<Rc<Noted>>) {
+        if self.exceeded.is_empty() {
+            return;
+        }
+        let metadata = &mut Rc::make_mut(to.get_or_insert_default()).metadata;
+        for (name, how) in &self.exceeded {
+            metadata.set(name, "shadow_details", Value::String((*how).to_owned()));
+        }
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
-        for (held, _) in &self.0 {
+        for (held, _) in &self.held {
             held.fetch_sub(1, Relaxed);
         }
     }
@@ -128,9 +159,10 @@ mod tests {
             tokens_per_fill: 1,
             fill_interval: Duration::from_secs(1),
             share_key: key.into(),
+            shadow: None,
         };
         let one = shared(&rate("a", 3));
-        let renamed = ConnectionRate { stat_prefix: "other".into(), ..rate("a", 3) };
+        let renamed = ConnectionRate { stat_prefix: "other".into(), shadow: Some("s".into()), ..rate("a", 3) };
         assert!(Arc::ptr_eq(&one, &shared(&renamed)));
         assert!(!Arc::ptr_eq(&one, &shared(&rate("a", 4))));
         assert!(!Arc::ptr_eq(&one, &shared(&rate("b", 3))));

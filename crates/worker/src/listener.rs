@@ -413,7 +413,13 @@ impl Listener {
             },
         };
         let tls = chain.tls.borrow().clone();
-        let Newcomer { local, remote, direct_remote, socket, counted, record, redirected, noted, .. } = newcomer;
+        let Newcomer { local, remote, direct_remote, socket, counted, record, redirected, mut noted, .. } = newcomer;
+        if let Some(share) = &share {
+            share.note(&mut noted);
+            if let (Some(noted), Some(record)) = (&noted, &record) {
+                record.keep(noted);
+            }
+        }
         let id = worker.next_connection_id();
         if let Some(record) = &record {
             record.note(|info| info.connection_id = id);

@@ -125,6 +125,7 @@ mod tests {
             "postrider.filters.http.plugin.v1.PluginPerRoute",
             "postrider.filters.http.shadow.v3.ShadowPerRoute",
             "postrider.filters.http.tap.v3.Tap",
+            "postrider.filters.network.shadow.v3.Shadow",
         ] {
             assert!(known_type(name), "{name}");
         }

@@ -42,6 +42,7 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.transport_sockets.tls.v3.Secret",
     "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+    "postrider.filters.network.shadow.v3.Shadow",
 ];
 
 /// What is known about an extension, by the full name of its configuration's type.

@@ -28,6 +28,9 @@ const LIMIT: &str = "envoy.extensions.filters.network.connection_limit.v3.Connec
 
 const RATE: &str = "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit";
 
+/// Around either of them.
+const SHADOW: &str = "postrider.filters.network.shadow.v3.Shadow";
+
 /// A bucket that fills more often is refused, as Envoy does.
 const MIN_FILL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -52,7 +55,7 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
         let Some(config) = &any.reader else { continue };
         let last = index + 1 == filters.len();
         let is_guard = GUARDS.contains(&any.type_name) && cx.kinds.known(any.type_name);
-        if [LIMIT, RATE].contains(&any.type_name) || is_guard {
+        if [LIMIT, RATE, SHADOW].contains(&any.type_name) || is_guard {
             // It answers by itself.
             let serves = match any.type_name {
                 MODULE => config.bool("terminal_filter"),
@@ -61,10 +64,10 @@ pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
             };
             if is_guard {
                 guards.push(filters::whole_slot(cx, filter, &any));
-            } else if any.type_name == LIMIT {
-                limits.extend(limit(cx, config).map(ChainLimit::Held));
+            } else if any.type_name == SHADOW {
+                limits.extend(shadowed(cx, filter.str("name"), config));
             } else {
-                limits.extend(rate(cx, config).map(ChainLimit::Rate));
+                limits.extend(of_kind(cx, any.type_name, config));
             }
             if serves {
                 handler = Some(ConnectionHandler::Filters);
@@ -115,6 +118,37 @@ fn last_filter(
     })
 }
 
+fn of_kind(cx: &mut Lowering<'_>, kind: &str, config: &Reader<'_>) -> Option<ChainLimit> {
+    match kind {
+        LIMIT => limit(cx, config).map(ChainLimit::Held),
+        _ => rate(cx, config).map(ChainLimit::Rate),
+    }
+}
+
+/// A limit that closes nothing, under the name that its filter has in the chain.
+fn shadowed(cx: &mut Lowering<'_>, name: &str, at: &Reader<'_>) -> Option<ChainLimit> {
+    let Some(inner) = at.any("filter") else {
+        cx.missing(
+            at,
+            "nothing stands in the shadow",
+            "a `filter` with its `@type`: a connection_limit or local_ratelimit",
+        );
+        return None;
+    };
+    let config = inner.reader.as_ref()?;
+    if ![LIMIT, RATE].contains(&inner.type_name) {
+        cx.refuse_extension(at, "filter", &inner);
+        return None;
+    }
+    let mut limit = of_kind(cx, inner.type_name, config)?;
+    let shadow = match &mut limit {
+        ChainLimit::Held(limit) => &mut limit.shadow,
+        ChainLimit::Rate(rate) => &mut rate.shadow,
+    };
+    *shadow = Some(name.to_owned());
+    Some(limit)
+}
+
 fn limit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionLimit> {
     let most = at.u64_wrapper("max_connections");
     if most.is_none() {
@@ -125,6 +159,7 @@ fn limit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionLimit> {
         stat_prefix: at.str("stat_prefix").to_owned(),
         most: most?,
         delay: at.duration("delay").filter(|delay| !delay.is_zero()),
+        shadow: None,
     };
     enabled.then_some(limit)
 }
@@ -144,7 +179,7 @@ fn rate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionRate> {
         cx.error(&bucket, "fill_interval", "invalid-value", text);
         return None;
     }
-    let rate = ConnectionRate { stat_prefix, max_tokens, tokens_per_fill, fill_interval, share_key };
+    let rate = ConnectionRate { stat_prefix, max_tokens, tokens_per_fill, fill_interval, share_key, shadow: None };
     enabled.then_some(rate)
 }
 

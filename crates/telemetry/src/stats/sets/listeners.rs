@@ -110,6 +110,9 @@ crate::stat_set! {
     counters {
         LIMITED_CONNECTIONS = "limited_connections",
     }
+    lazy_counters {
+        WOULD_DENY = "would_deny",
+    }
     gauges {
         ACTIVE_CONNECTIONS = "active_connections",
     }
@@ -120,6 +123,9 @@ crate::stat_set! {
     pub mod local_rate_limit = "local_rate_limit";
     counters {
         RATE_LIMITED = "rate_limited",
+    }
+    lazy_counters {
+        WOULD_DENY = "would_deny",
     }
 }
 
