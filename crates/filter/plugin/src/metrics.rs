@@ -1,9 +1,13 @@
 //! Statistics that plugins name themselves.
+//!
+//! Counters and histograms are each worker's to count, and are added up when somebody reads them, a plugin too. A gauge is one
+//! for all workers: two that set it to 7 make 7.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use postrider_telemetry::stats::{HistogramStat, Kind, Stat, StatSet, Unit, construct};
 use postrider_telemetry::{Block, WorkerStats};
@@ -26,6 +30,8 @@ pub struct Metrics {
 pub struct Named {
     sort: Sort,
     block: Rc<Block>,
+    /// All of it, where it is one.
+    gauge: Option<Arc<AtomicU64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,8 +53,10 @@ impl Metrics {
         }
         let set = set_of(sort, self.runtime, &self.prefix, name)?;
         let scope = self.prefix.split_once('.').map_or("", |(_, scope)| scope);
+        let block = self.stats.block(set, scope);
+        let gauge = (sort == Sort::Gauge).then(|| block.whole_gauge(construct::gauge(0, set.id)));
         let mut named = self.named.borrow_mut();
-        named.push(Named { sort, block: self.stats.block(set, scope) });
+        named.push(Named { sort, block, gauge });
         self.by_name.borrow_mut().insert((sort, name.to_owned()), named.len());
         Some(named.len())
     }
@@ -64,27 +72,26 @@ impl Named {
         self.sort
     }
 
-    /// Adds to a counter or gauge.
+    /// Adds to a counter or gauge; a wrapped negative number takes from a gauge.
     pub fn add(&self, number: u64) {
-        let set = self.block.set().id;
-        match self.sort {
-            Sort::Counter => self.block.add(construct::counter(0, set), number),
-            Sort::Gauge => self.block.gauge_add(construct::gauge(0, set), number),
-            Sort::Histogram(_) => {}
+        match (self.sort, &self.gauge) {
+            (Sort::Counter, _) => self.block.add(construct::counter(0, self.block.set().id), number),
+            (_, Some(gauge)) => drop(gauge.fetch_add(number, Relaxed)),
+            _ => {}
         }
     }
 
     /// Takes from a gauge.
     pub fn sub(&self, number: u64) {
-        if self.sort == Sort::Gauge {
-            self.block.gauge_sub(construct::gauge(0, self.block.set().id), number);
+        if let Some(gauge) = &self.gauge {
+            gauge.fetch_sub(number, Relaxed);
         }
     }
 
-    /// Sets this worker's share of a gauge.
+    /// Sets a gauge.
     pub fn set(&self, number: u64) {
-        if self.sort == Sort::Gauge {
-            self.block.gauge_set(construct::gauge(0, self.block.set().id), number);
+        if let Some(gauge) = &self.gauge {
+            gauge.store(number, Relaxed);
         }
     }
 
@@ -95,13 +102,11 @@ impl Named {
         }
     }
 
-    /// This worker's share of a counter or gauge.
+    /// What a counter counted on all workers, or what a gauge is.
     pub fn value(&self) -> Option<u64> {
-        let set = self.block.set().id;
-        match self.sort {
-            Sort::Counter => Some(self.block.value(construct::counter(0, set))),
-            Sort::Gauge => Some(self.block.gauge(construct::gauge(0, set))),
-            Sort::Histogram(_) => None,
+        match (self.sort, &self.gauge) {
+            (Sort::Counter, _) => Some(self.block.total(construct::counter(0, self.block.set().id))),
+            (_, gauge) => gauge.as_ref().map(|gauge| gauge.load(Relaxed)),
         }
     }
 }
@@ -141,4 +146,32 @@ fn set_of(sort: Sort, runtime: &'static str, prefix: &str, name: &str) -> Option
     }));
     sets.insert(key, set);
     Some(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_telemetry::Registry;
+
+    use super::*;
+
+    #[test]
+    fn a_gauge_that_several_workers_set_is_not_added_up_and_counters_are() {
+        let registry = Registry::new();
+        let workers = [registry.worker(0), registry.worker(1)];
+        let metrics = workers.each_ref().map(|worker| Metrics::new(worker, "rider.p".to_owned(), "test"));
+        let ids = metrics.each_ref().map(|all| [Sort::Gauge, Sort::Counter].map(|sort| all.define(sort, "x").unwrap()));
+        for (all, [gauge, counter]) in metrics.iter().zip(ids) {
+            all.with(gauge, |named| named.set(7));
+            all.with(counter, |named| named.add(7));
+        }
+        let [first, second] = &metrics;
+        let read = |all: &Metrics, id| all.with(id, Named::value).flatten();
+        assert_eq!((read(first, ids[0][0]), read(second, ids[1][0])), (Some(7), Some(7)));
+        assert_eq!((read(first, ids[0][1]), read(second, ids[1][1])), (Some(14), Some(14)));
+        first.with(ids[0][0], |named| named.add(1));
+        second.with(ids[1][0], |named| named.sub(3));
+        assert_eq!(read(first, ids[0][0]), Some(5));
+        let shown: Vec<u64> = registry.read(&[]).iter().map(|scope| scope.cell(0)).collect();
+        assert!(shown == [5, 14] || shown == [14, 5], "{shown:?}");
+    }
 }

@@ -117,6 +117,18 @@ impl Block {
         self.cells.value(gauge.cell as usize)
     }
 
+    /// What all workers counted, as readers see it. It takes their locks: for what asks seldom.
+    pub fn total(&self, counter: Counter) -> u64 {
+        self.shared.total(&self.prefix, &self.cells, counter.cell as usize)
+    }
+
+    /// A gauge that is one for all workers, in place of a share for each: whoever sets it sets all of it. It lasts as long
+    /// as somebody has it.
+    pub fn whole_gauge(&self, gauge: Gauge) -> Arc<AtomicU64> {
+        debug_assert_eq!(gauge.set, self.cells.set.id, "a gauge of another set");
+        self.shared.whole_gauge(&self.prefix, &self.cells, gauge.cell)
+    }
+
     /// Records one value, in the histogram's unit.
     #[inline]
     pub fn record(&self, histogram: Histogram, value: u64) {

@@ -11,6 +11,7 @@ use super::set::{Counter, Gauge, Kind, Part, StatSet, Sums};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The statistics of the process. Cheap to clone: all clones are one.
@@ -226,6 +227,8 @@ struct Scope {
 #[derive(Debug, Default)]
 struct Blocks {
     live: Vec<Arc<Cells>>,
+    /// Gauges that are one for all workers, by their cell.
+    whole: Vec<(u16, std::sync::Weak<AtomicU64>)>,
     retired: Option<Box<Totals>>,
     baseline: Option<Baseline>,
     /// Not configured any more; goes with its last block.
@@ -272,6 +275,34 @@ impl Shared {
         let retired = blocks.retired.get_or_insert_with(|| Box::new(Totals::new(cells.set)));
         retired.merge(cells, false);
     }
+
+    /// A counter of the scope of `cells`, over all workers.
+    pub(crate) fn total(&self, prefix: &str, cells: &Arc<Cells>, cell: usize) -> u64 {
+        let Some(scope) = self.of(prefix, cells) else { return cells.value(cell) };
+        let blocks = scope.lock();
+        let live = blocks.live.iter().fold(0, |sum: u64, cells| sum.wrapping_add(cells.value(cell)));
+        let at = |cells: &[u64]| cells.get(cell).copied().unwrap_or(0);
+        let retired = blocks.retired.as_ref().map_or(0, |totals| at(&totals.cells));
+        let baseline = blocks.baseline.as_ref().map_or(0, |baseline| at(&baseline.cells));
+        live.wrapping_add(retired).wrapping_sub(baseline)
+    }
+
+    /// The one gauge of that cell of the scope of `cells`.
+    pub(crate) fn whole_gauge(&self, prefix: &str, cells: &Arc<Cells>, cell: u16) -> Arc<AtomicU64> {
+        let Some(scope) = self.of(prefix, cells) else { return Arc::default() };
+        let mut blocks = scope.lock();
+        let known = blocks.whole.iter().find(|(of, _)| *of == cell).and_then(|(_, gauge)| gauge.upgrade());
+        known.unwrap_or_else(|| {
+            let gauge = Arc::new(AtomicU64::new(0));
+            blocks.whole.retain(|(_, gauge)| gauge.strong_count() > 0);
+            blocks.whole.push((cell, Arc::downgrade(&gauge)));
+            gauge
+        })
+    }
+
+    fn of(&self, prefix: &str, cells: &Arc<Cells>) -> Option<Arc<Scope>> {
+        self.lock().get(&Key { set: cells.set.id, prefix: prefix.to_string() }).cloned()
+    }
 }
 
 impl Scope {
@@ -289,6 +320,9 @@ impl Blocks {
     fn totals(&self, set: &'static StatSet) -> Totals {
         let mut totals = self.retired.as_deref().cloned().unwrap_or_else(|| Totals::new(set));
         self.live.iter().for_each(|cells| totals.merge(cells, true));
+        for (cell, gauge) in &self.whole {
+            totals.add(*cell as usize, gauge.upgrade().map_or(0, |gauge| gauge.load(Relaxed)));
+        }
         totals
     }
 }
@@ -482,6 +516,38 @@ mod tests {
         assert_eq!(scopes[0].cell(cluster::MEMBERSHIP_TOTAL.cell as usize), 3);
         assert_eq!(scopes[1].cells.len(), 0, "an idle scope costs nothing to read");
         assert_eq!(registry.scopes(), 0);
+    }
+
+    #[test]
+    fn a_counters_total_is_what_readers_see() {
+        let registry = Registry::new();
+        let (one, two) = (registry.worker(1), registry.worker(2));
+        let (a, b) = (one.block(&cluster::SET, "x"), two.block(&cluster::SET, "x"));
+        a.add(cluster::UPSTREAM_RQ_TOTAL, 3);
+        b.inc(cluster::UPSTREAM_RQ_TOTAL);
+        assert_eq!((a.total(cluster::UPSTREAM_RQ_TOTAL), b.total(cluster::UPSTREAM_RQ_TOTAL)), (4, 4));
+        drop(a);
+        assert_eq!(b.total(cluster::UPSTREAM_RQ_TOTAL), 4);
+        registry.reset_counters();
+        b.inc(cluster::UPSTREAM_RQ_TOTAL);
+        assert_eq!(b.total(cluster::UPSTREAM_RQ_TOTAL), 1);
+        assert_eq!(value(&registry, "x", "upstream_rq_total"), Some(1));
+    }
+
+    #[test]
+    fn a_gauge_that_is_one_for_all_workers_is_not_added_up() {
+        let registry = Registry::new();
+        let (one, two) = (registry.worker(1), registry.worker(2));
+        let (a, b) = (one.block(&cluster::SET, "x"), two.block(&cluster::SET, "x"));
+        let [of_a, of_b] = [&a, &b].map(|block| block.whole_gauge(cluster::UPSTREAM_CX_ACTIVE));
+        of_a.store(7, Relaxed);
+        of_b.store(7, Relaxed);
+        assert_eq!(value(&registry, "x", "upstream_cx_active"), Some(7));
+        drop((a, of_a));
+        assert_eq!(value(&registry, "x", "upstream_cx_active"), Some(7), "another one has it");
+        drop(of_b);
+        assert_eq!(value(&registry, "x", "upstream_cx_active"), Some(0));
+        assert_eq!(b.whole_gauge(cluster::UPSTREAM_CX_ACTIVE).load(Relaxed), 0);
     }
 
     #[test]

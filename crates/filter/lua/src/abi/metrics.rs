@@ -73,7 +73,7 @@ pub(super) unsafe extern "C" fn record(id: c_int, value: c_double) -> c_int {
     })
 }
 
-/// This worker's share of a counter or gauge; negative when there is no such thing to read.
+/// A counter over all workers, or a gauge; negative when there is no such thing to read.
 pub(super) unsafe extern "C" fn value(id: c_int) -> c_double {
     let mut value = if with_named(id, |_| OK) == OK { 0.0 } else { -1.0 };
     with_named(id, |named| {

@@ -71,7 +71,7 @@ fn record(guest: Guest<'_>, id: u32, value: u64) -> Answer {
     Ok(recorded.map_or(NOT_FOUND, |()| OK))
 }
 
-/// This worker's share.
+/// A counter over all workers, or a gauge.
 fn get(mut guest: Guest<'_>, id: u32, out: u32) -> Answer {
     let (memory, data) = split(&mut guest);
     let Some(metrics) = &data.metrics else { return Ok(put(memory, out, &0u64.to_le_bytes())) };
