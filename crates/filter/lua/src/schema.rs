@@ -9,12 +9,19 @@ use postrider_model::Value;
 /// Compiled schemas that a worker keeps: plugins have two or three each.
 const KEPT: usize = 256;
 
+/// Bytes of JSON that a script may have validated at a time, and that a schema of its may have: nothing interrupts the parser.
+const MAX_VALUE: usize = 4 << 20;
+const MAX_SCHEMA: usize = 1 << 18;
+
 thread_local! {
     static COMPILED: RefCell<HashMap<Vec<u8>, Schema>> = RefCell::default();
 }
 
 /// What is wrong with `value` by `schema`, both JSON; also what is wrong with the schema.
 pub(crate) fn check(schema: &[u8], value: &[u8]) -> Vec<String> {
+    if value.len() > MAX_VALUE {
+        return vec![format!("the value has {} bytes as JSON; at most {MAX_VALUE} are validated", value.len())];
+    }
     match (compile(schema), parse(value)) {
         (Ok(schema), Ok(value)) => shown(schema.check(&value, "")),
         (Err(errors), _) => errors,
@@ -27,6 +34,9 @@ pub(crate) fn check(schema: &[u8], value: &[u8]) -> Vec<String> {
 pub(crate) fn compile(text: &[u8]) -> Result<Schema, Vec<String>> {
     if let Some(known) = COMPILED.with_borrow(|compiled| compiled.get(text).cloned()) {
         return Ok(known);
+    }
+    if text.len() > MAX_SCHEMA {
+        return Err(vec![format!("the schema has {} bytes as JSON; at most {MAX_SCHEMA} are read", text.len())]);
     }
     let schema = Schema::compile(&parse(text).map_err(|error| vec![error])?).map_err(shown)?;
     COMPILED.with_borrow_mut(|compiled| {

@@ -23,6 +23,7 @@ pub mod read;
 mod remote;
 mod runtimes;
 mod schema;
+mod schema_bound;
 
 pub use account::{Account, stat};
 pub use circuit::Circuit;

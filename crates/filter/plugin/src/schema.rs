@@ -9,6 +9,7 @@ use postrider_model::{Value, ValueError};
 use serde_json::Value as Json;
 
 use crate::json::to_json;
+use crate::schema_bound;
 
 /// Findings about one value: a list of thousands of wrong items is told by its first.
 const MAX_FINDINGS: usize = 50;
@@ -54,7 +55,13 @@ impl Schema {
         if !errors.is_empty() {
             return Err(errors);
         }
-        match jsonschema::options().with_draft(draft).with_retriever(Nothing).build(&json) {
+        if schema_bound::is_too_large(&json) {
+            let message = "the schema has more than 100000 schemas in it when its references are followed".to_owned();
+            return Err(at(String::new(), message));
+        }
+        let options = jsonschema::options().with_draft(draft).with_retriever(Nothing);
+        let guarded = schema_bound::guarded(&json);
+        match schema_bound::options(options).build(&guarded) {
             Ok(validator) => Ok(Schema { validator: Arc::new(validator), source: Arc::new(schema.clone()) }),
             // A pattern or a reference.
             Err(error) => Err(at(path(error.schema_path().as_str(), schema, ""), message(&error))),
@@ -62,11 +69,17 @@ impl Schema {
     }
 
     /// What is wrong with a value, each with its place: `prefix` and what stands below it, such as
-    /// `config.users[0].name`.
+    /// `config.users[0].name`. That it cannot be told in reasonable time is a finding, too.
     pub fn check(&self, value: &Value, prefix: &str) -> Vec<ValueError> {
         let json = to_json(value);
-        let errors = self.validator.iter_errors(&json).flat_map(|error| findings(&error, value, prefix));
-        errors.take(MAX_FINDINGS).collect()
+        let found = schema_bound::within(|| {
+            let errors = self.validator.iter_errors(&json).flat_map(|error| findings(&error, value, prefix));
+            errors.take(MAX_FINDINGS).collect()
+        });
+        found.unwrap_or_else(|| {
+            let message = "the schema asks for too much work on this value: it is neither good nor bad".to_owned();
+            vec![ValueError { path: prefix.to_owned(), message }]
+        })
     }
 
     /// As it was written.

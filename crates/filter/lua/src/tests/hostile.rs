@@ -117,6 +117,96 @@ fn a_search_in_pieces_finds_what_one_in_c_does() {
     vm.run("=compare", compare.as_bytes(), &[Argument::Kept(kit)]).unwrap();
 }
 
+/// Lists that C would sort for seconds, and nothing could stop it; what compares them does no less.
+const LONG_SORTS: [&str; 3] = [
+    "local t = {} for i = 1, 3e6 do t[i] = (i * 7919) % 3000017 end table.sort(t)",
+    "local a = ('x'):rep(4e6) local b, t = a .. 'b', {} for i = 1, 3000 do t[i] = i % 3 == 0 and a or b end table.sort(t)",
+    "local t = {} for i = 1, 3e6 do t[i] = i % 1000 end table.sort(t, rawequal)",
+];
+
+#[test]
+fn a_long_sort_is_stopped_like_a_loop() {
+    for sort in LONG_SORTS {
+        let mut trial = Trial::envoy(&format!("function envoy_on_request(h) {sort} end"));
+        let before = cpu_time();
+        assert_eq!(trial.request(&[]), Outcome::Passed, "{sort}");
+        let took = cpu_time() - before;
+        assert_eq!(trial.stat("http.test.lua.errors"), Some(1), "{sort}");
+        assert!(took < Duration::from_millis(1500), "{sort}: {took:?}");
+    }
+}
+
+#[test]
+fn a_sort_in_lua_gives_what_one_in_c_does() {
+    let vm = Vm::new(256 << 20, Duration::from_secs(60)).unwrap();
+    let compare = r"
+        local c_sort = table.sort
+        load(...)()
+        assert(table.sort ~= c_sort)
+        for n = 0, 200 do
+          for _, values in ipairs { 2, 10, 1e6 } do
+            local a, b, texts = {}, {}, {}
+            for i = 1, n do a[i] = math.random(values) b[i] = a[i] texts[i] = 't' .. a[i] end
+            table.sort(a) c_sort(b) table.sort(texts)
+            for i = 1, n do assert(a[i] == b[i]) end
+            for i = 2, n do assert(not (texts[i] < texts[i - 1])) end
+          end
+        end
+        local up, down = {}, {}
+        for i = 1, 5000 do up[i], down[i] = i, 5001 - i end
+        table.sort(up) table.sort(down)
+        for i = 1, 5000 do assert(up[i] == i and down[i] == i) end
+        -- Values without an order, and one that changes.
+        local odd = {}
+        for i = 1, 100 do odd[i] = i % 3 == 0 and 0/0 or i end
+        table.sort(odd)
+        local lazy = setmetatable({}, { __lt = function() return true end })
+        local all = {}
+        for i = 1, 50 do all[i] = setmetatable({}, getmetatable(lazy)) end
+        local ok, why = pcall(table.sort, all)
+        assert(ok or why:find('invalid order function'), why)
+        assert(not pcall(table.sort, { 1, 'a' }) and not pcall(table.sort) and not pcall(table.sort, {}, 1))
+        table.sort(up, function(a, b) return a > b end)
+        assert(up[1] == 5000)";
+    vm.run("=compare", compare.as_bytes(), &[Argument::Text(include_bytes!("../sdk/sort.lua"))]).unwrap();
+}
+
+#[test]
+fn a_schema_that_asks_for_endless_work_ends() {
+    let level = |n: u32| {
+        format!(
+            "['l{n}'] = {{ anyOf = {{ {{ ['$ref'] = '#/definitions/l{0}' }}, {{ ['$ref'] = '#/definitions/l{0}' }} }} }}",
+            n + 1
+        )
+    };
+    let levels: Vec<String> = (0..40).map(level).collect();
+    let script = format!(
+        "local made, fault = pcall(require('jsonschema').generate_validator, {{
+           properties = {{ n = {{ ['$ref'] = '#/definitions/l0' }} }},
+           definitions = {{ {}, l40 = {{ type = 'string' }} }},
+         }})
+         local again = {{ properties = {{ a = {{ ['$ref'] = '#' }} }} }}
+         local fits = require('jsonschema').generate_validator({{ allOf = {{ again, again }} }})
+         local deep = 1
+         for i = 1, 100 do deep = {{ a = deep }} end
+         local h = {{ version = 'v2' }}
+         function h.on_request_header()
+           local ok, why = fits(deep)
+           if made or not fault:find('schemas in it') then why = tostring(fault) end
+           envoy.req.set_header('x-out', tostring(ok) .. ' ' .. tostring(why))
+         end
+         return h",
+        levels.join(", ")
+    );
+    let config = serde_json::json!({
+        "name": "p", "runtime": "rider", "code": { "inline_string": script }, "budget": { "cpu": "60s" },
+    });
+    let mut trial = Trial::new("postrider.filters.http.plugin.v1.Plugin", &config.to_string(), None).unwrap();
+    trial.request(&[]);
+    let got = trial.request_header("x-out").unwrap();
+    assert!(got.starts_with("false") && got.contains("too much work"), "{got}");
+}
+
 /// CPU time of this thread.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
