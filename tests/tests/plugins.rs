@@ -298,3 +298,39 @@ fn the_admin_tells_what_each_plugin_costs() {
     let prometheus = proxy.admin_get("/stats/prometheus");
     assert!(prometheus.text().contains("calls"), "counters are in Prometheus, too");
 }
+
+/// As the published test of `set_body` does it, which never waits for the body that it replaces.
+#[test]
+fn a_body_that_a_hook_on_the_head_sets_is_what_goes_on() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let code = r#"
+require("rider")
+local plugin = {}
+function plugin:on_request() envoy.req.set_body("a new request") end
+function plugin:on_response() envoy.resp.set_body("a new answer") end
+return plugin
+"#;
+    let filters = json!([rider("body", code, json!({})), router()]);
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+    let project = json!({
+        "name": "all", "domains": ["*"], "routes": routes,
+        "typed_per_filter_config": {RIDER: {"@type": RIDER_ROUTE, "plugins": [{"name": "body"}]}},
+    });
+    let config = Config::new()
+        .http(json!({"http_filters": filters, "route_config": {"virtual_hosts": [project]}}))
+        .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    for request in [
+        "POST /0 HTTP/1.1\r\nhost: test\r\ncontent-length: 3\r\n\r\nold",
+        "POST /1 HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n3\r\nold\r\n11\r\n and another part\r\n0\r\n\r\n",
+        "GET /2 HTTP/1.1\r\nhost: test\r\n\r\n",
+    ] {
+        let answer = proxy.exchange(request);
+        assert_eq!((answer.status, answer.text()), (200, "a new answer"));
+    }
+    let bodies: Vec<Vec<u8>> = origin.requests().into_iter().map(|request| request.body).collect();
+    assert_eq!(bodies, vec![b"a new request".to_vec(); 3]);
+}

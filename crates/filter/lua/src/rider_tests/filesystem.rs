@@ -191,7 +191,7 @@ fn files_of_both_versions_run_over_the_exported_functions() {
         trial.restart(stream);
         assert_eq!(trial.request(&[]), Outcome::Passed);
         let got = trial.request_header("x-out").unwrap();
-        let expected = "a,b|nil|2|b|x|false|error set header|nil|/p?b=2&a=1&a=3|1|2|v|{\"name\":\"test\",\"config\":{}}|0|\
+        let expected = "a,b|nil|2|b|x|false|error set header|nil|/p?b=2&a=1&a=3|1|2|v|{}|0|\
             true|5|-3|-3|true|10.0.0.1:80|0|true|1|[1]|d41d";
         assert_eq!(got, expected, "{name}");
         assert!(trial.stream.info.route_is_stale);
@@ -204,6 +204,29 @@ fn files_of_both_versions_run_over_the_exported_functions() {
             "the next stream has a table of its own"
         );
     }
+}
+
+#[test]
+fn the_base_configuration_comes_alone_and_the_routes_as_its_whole_entry() {
+    let folder = Folder::new("configurations", true);
+    let path = format!("{0}/?/init.lua;{0}/?.lua", folder.0.display());
+    let script = "assert(require('rider').version == 'own')
+        local h = { version = 'v2' }
+        function h.on_request_header()
+          local route, hash = envoy.route_config()
+          envoy.req.set_header('x-out', envoy.config() .. '|' .. route .. '|' .. tostring(hash ~= 0))
+        end
+        return h";
+    let manifest = json!({
+        "name": "test", "runtime": "rider", "code": { "inline_string": script }, "config": { "a": 1 },
+        "options": { "sdk": "filesystem", "package_path": [path] },
+    });
+    let route = json!({ "config": { "b": 2 } }).to_string();
+    let kinds = (super::MANIFEST, "postrider.filters.http.plugin.v1.PluginPerRoute");
+    let mut trial = Trial::new(kinds.0, &manifest.to_string(), Some((kinds.1, &route))).ok().unwrap();
+    trial.request(&[]);
+    let expected = r#"{"a":1}|{"name":"test","config":{"b":2}}|true"#;
+    assert_eq!(trial.request_header("x-out").as_deref(), Some(expected));
 }
 
 #[test]

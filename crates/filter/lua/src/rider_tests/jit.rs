@@ -118,7 +118,16 @@ fn every_call_that_plugins_make_with_each_request_is_compiled() {
         "envoy.nowms()",
         "envoy.logTrace('x')",
         "envoy.logDebug('x')",
+        "envoy.logInfo('x')",
+        "envoy.logWarn('x')",
+        "envoy.logErr('x')",
         "envoy.filelog('x')",
+        "resp.get_header_size('x')",
+        "resp.get_header_index('x', 0)",
+        "resp.get_header_map_size()",
+        "require_sha2.sha224('x')",
+        "require_sha2.sha384('x')",
+        "require_sha2.sha512('x')",
         "envoy.define_metric(0, 'c')",
         "envoy.increment_metric(counter, 1)",
         "envoy.record_metric(gauge, 1)",
@@ -161,4 +170,58 @@ fn every_call_that_plugins_make_with_each_request_is_compiled() {
     let report =
         aborts_when_warm("local shared = envoy.stream.shared for i = 1, 3 do shared.n = (shared.n or 0) + 1 end", "");
     assert!(report.starts_with("0 aborts, compiled"), "shared: {report}");
+}
+
+#[test]
+fn edits_of_answers_are_compiled() {
+    for call in ["resp.set_header('x', 'y')", "resp.set_headers(fields)", "resp.remove_header('x')"] {
+        let script = watched(&format!("local fields = {{ a = 'b' }} for i = 1, 3 do local x = {call} end"), "")
+            .replace("function h.on_request_header()", "function h.on_response_header()")
+            .replace("req.get_header('x-report')", "resp.get_header('x-report')")
+            .replace("req.set_header('x-out'", "resp.set_header('x-out'");
+        let mut trial = Trial::manifest(&script, json!({ "sandbox": "full" })).unwrap();
+        let mut report = None;
+        for _ in 0..2 {
+            for _ in 0..3000 {
+                trial.again();
+                trial.stream.response.set_status(200);
+                assert_eq!(trial.response(&[]), Outcome::Passed);
+            }
+            trial.again();
+            trial.stream.response.set_status(200);
+            trial.stream.response.fields.append_name(b"x-report", b"1").unwrap();
+            trial.response(&[]);
+            report = trial.response_header("x-out");
+        }
+        let report = report.unwrap();
+        assert!(report.starts_with("0 aborts, compiled"), "{call}: {report}");
+    }
+}
+
+/// The same for a plugin of the first version, whose hook has the body as an object.
+#[test]
+fn what_the_first_version_does_with_bodies_is_compiled() {
+    for call in ["body:length()", "body:getBytes(2, 3)", "body:getBytes(0, 10)", "body:setBytes('0123456789')"] {
+        let script = watched(&format!("local body = req.get_body() for i = 1, 20 do local x = {call} end"), "");
+        let script = script
+            .replace("require('rider.v2')", "require('rider')")
+            .replace("{ version = 'v2' }", "{}")
+            .replace("function h.on_request_header()", "function h.on_request()");
+        let mut trial = Trial::manifest(&script, json!({ "sandbox": "full" })).unwrap();
+        let mut report = String::new();
+        for _ in 0..2 {
+            for _ in 0..3000 {
+                trial.again();
+                assert_eq!(trial.request(&["0123456789"]), Outcome::Passed);
+            }
+            trial.restart(get(&[("x-report", "1")]));
+            trial.request(&[]);
+            report = trial.request_header("x-out").unwrap();
+        }
+        // The wait itself is a call that no trace can hold: what is given up is given up there.
+        let aborts: Vec<&str> = report.split("; ").skip(1).filter(|why| !why.is_empty()).collect();
+        let elsewhere: Vec<&&str> =
+            aborts.iter().filter(|why| !why.contains("=postrider.abi") && !why.contains("code 16")).collect();
+        assert!(elsewhere.is_empty() && report.contains("compiled"), "{call}: {report}");
+    }
 }

@@ -1,6 +1,8 @@
 //! The modules that plugins may require.
 
-use super::{out, show};
+use serde_json::json;
+
+use super::{out, show, v2};
 
 fn check(cases: &[(&str, &str)]) {
     for (expression, expected) in cases {
@@ -193,6 +195,68 @@ fn json_is_written_as_by_lua_cjson() {
 }
 
 #[test]
+fn json_is_written_and_read_as_its_settings_say() {
+    check(&[
+        ("local c = require('cjson').new(); c.encode({}), c.encode_sparse_array()", "{}|false|2|10"),
+        ("local c = require('cjson').new() c.encode_empty_table_as_object(false); c.encode({ a = {} })", "{\"a\":[]}"),
+        ("local c = require('cjson').new() c.encode_empty_table_as_object('off'); c.encode({ a = {} })", "{\"a\":[]}"),
+        ("local c = require('cjson').new() c.encode_sparse_array(true); c.encode({ [50] = 'x' })", "{\"50\":\"x\"}"),
+        ("local c = require('cjson').new(); c.encode_sparse_array(true, 3, 20)", "true|3|20"),
+        ("local c = require('cjson').new() c.encode_sparse_array(false, 0); #c.encode({ [50] = 'x' })", "250"),
+        (
+            "local c = require('cjson').new() c.encode_number_precision(3); c.encode(1/3), c.encode_number_precision()",
+            "0.333|3",
+        ),
+        ("local c = require('cjson').new() c.encode_number_precision(16); c.encode(0.1)", "0.1"),
+        (
+            "require('cjson').encode_number_precision(17)",
+            "E: bad argument #1 to 'encode_number_precision' (expected integer between 1 and 16)",
+        ),
+        (
+            "local c = require('cjson').new() c.encode_max_depth(2); c.encode({ {} }), pcall(c.encode, { { {} } })",
+            "[{}]|false|Cannot serialise, excessive depth (3)",
+        ),
+        (
+            "local c = require('cjson').new() c.decode_max_depth(1); #c.decode('[1]'), pcall(c.decode, '[[1]]')",
+            "1|false|Found too many nested data structures (2) at character 2",
+        ),
+        (
+            "local c = require('cjson').new() c.decode_array_with_array_mt(true); getmetatable(c.decode('[1]')) == c.array_mt",
+            "true",
+        ),
+        (
+            "local c = require('cjson').new(); getmetatable(c.decode('[1]')), getmetatable(c.decode('[]')) == c.empty_array_mt",
+            "nil|true",
+        ),
+        ("local c = require('cjson').new() c.encode_invalid_numbers('null'); c.encode({ 0/0 })", "[null]"),
+        (
+            "local c = require('cjson').new() c.encode_invalid_numbers(true); c.encode({ 0/0, 1/0, -1/0 })",
+            "[NaN,Infinity,-Infinity]",
+        ),
+        ("require('cjson').decode_invalid_numbers(true)", "E: what is no JSON is not read here"),
+        (
+            "local c = require('cjson').new(); c.decode_invalid_numbers(), c.decode_invalid_numbers(false), c.encode_keep_buffer()",
+            "false|false|true",
+        ),
+        // Settings are an instance's own.
+        ("require('cjson').new().encode_empty_table_as_object(false); require('cjson').encode({})", "{}"),
+        (
+            "local c = require('cjson.safe').new() c.encode_max_depth(1); c.encode({ {} })",
+            "nil|Cannot serialise, excessive depth (2)",
+        ),
+        ("local c = require('cjson'); c.encode(setmetatable({ x = 1, 2 }, c.array_mt))", "[2]"),
+        ("local c = require('cjson'); c.encode(setmetatable({ x = 1 }, c.empty_array_mt))", "{\"x\":1}"),
+    ]);
+    // What a plugin sets changes nothing of how its configuration is read.
+    let script = v2(&[("request_header", "req.set_header('x-out', tostring(envoy.get_base_config().a.b.c))")]);
+    let script = script.replace("local h =", "require('cjson').decode_max_depth(1) local h =");
+    let base = json!({ "a": { "b": { "c": 1 } } });
+    let mut trial = super::Trial::rider_with(&script, base, json!({ "name": "test" })).unwrap();
+    trial.request(&[]);
+    assert_eq!(trial.request_header("x-out").as_deref(), Some("1"));
+}
+
+#[test]
 fn json_survives_a_round_trip() {
     check(&[(
         "local c = require('cjson') local t = '{\"list\":[1,2.5,\"x\",[],{}],\"text\":\"a\\\\nb\"}'; c.encode(c.decode(t).list), c.decode(t).text == 'a\\nb'",
@@ -210,6 +274,14 @@ fn inspect_shows_values_to_people() {
         (
             "local t = { n = 1 } t.t = t; require('inspect')(t, { newline = ' ', indent = '' })",
             "{ n = 1, t = <table 1> }",
+        ),
+        (
+            "local i = require('inspect') local function quiet(item, path) if path[#path] ~= i.METATABLE then return item end end local t = setmetatable({ 1 }, { x = 1 }); i(t, { newline = ' ', indent = '' }), i(t, { newline = ' ', indent = '', process = quiet })",
+            "{ 1, <metatable> = { x = 1 } }|{ 1 }",
+        ),
+        (
+            "local i = require('inspect') local function hide(item, path) if path[#path] == 'secret' then return '***' end return item end local t = { secret = 'x', { secret = 'y' } }; i(t, { newline = ' ', indent = '', process = hide }), t.secret",
+            "{ { secret = \"***\" }, secret = \"***\" }|x",
         ),
     ]);
 }

@@ -314,6 +314,38 @@ fn bodies_can_be_replaced_in_either_version() {
 }
 
 #[test]
+fn a_body_that_a_hook_on_the_head_sets_is_not_lost() {
+    let first = v1(&[("request", "req.set_header('x-out', tostring(req.set_body('new body')))")]);
+    let second = v2(&[
+        ("request_header", "req.set_header('x-out', tostring(req.set_body('new body')))"),
+        ("request_body", "req.set_header('x-seen', tostring(req.get_body()))"),
+    ]);
+    for script in [&first, &second] {
+        for pieces in [&["old ", "body, longer"][..], &[]] {
+            let mut trial = Trial::rider(script);
+            assert_eq!(trial.request(pieces), Outcome::Passed);
+            assert_eq!(trial.request_header("x-out").as_deref(), Some("8"));
+            assert_eq!(trial.request_header("content-length").as_deref(), Some("8"));
+            assert_eq!(trial.stream.request_body.bytes(), b"new body");
+        }
+    }
+    // The published test of it reads what it set, also where there was no body.
+    for pieces in [&["old"][..], &[]] {
+        let read = "req.set_body('new') local b = req.get_body() req.set_header('x-out', b:getBytes(0, b:length()))";
+        let mut trial = Trial::rider(&v1(&[("request", read)]));
+        assert_eq!(trial.request(pieces), Outcome::Passed);
+        assert_eq!(trial.request_header("x-out").as_deref(), Some("new"));
+    }
+    let mut trial = Trial::rider(&second);
+    trial.request(&["old"]);
+    assert_eq!(trial.request_header("x-seen").as_deref(), Some("new body"), "the hook on the body sees the new one");
+    let mut trial = Trial::rider(&v1(&[("response", "resp.set_header('x-out', tostring(resp.set_body('new')))")]));
+    trial.stream.response.set_status(200);
+    assert_eq!(trial.response(&["old", " one"]), Outcome::Passed);
+    assert_eq!(trial.stream.response_body.bytes(), b"new");
+}
+
+#[test]
 fn the_first_sdks_body_is_an_object() {
     let cases = [
         ("b:length()", "5"),

@@ -1,5 +1,5 @@
--- JSON (RFC 8259) for scripts, with lua-cjson's names and conventions: null is `null`, empty arrays come back as tables
--- that encode as arrays, sparse arrays and deep nesting are refused.
+-- JSON (RFC 8259) for scripts, with lua-cjson's names, conventions and settings. Ours alone: empty arrays come back as
+-- tables that encode as arrays, and no setting makes anything but JSON be read.
 --
 -- Texts are read through a pointer, and the proxy scans what would be a loop over bytes: nothing here uses patterns, and
 -- short loops, which would keep traces from being compiled, are none of Lua's.
@@ -14,13 +14,10 @@ local scan_blanks, scan_plain = border.api.scan_blanks, border.api.scan_plain
 local scan_unescaped, scan_number = border.api.scan_unescaped, border.api.scan_number
 local number = ffi.new("double[1]")
 
-local MAX_DEPTH = 1000
 local null = border.null
-local array_mt = { __name = "json array" }
-local empty_array_mt = array_mt
-
-local M = { null = null, _NAME = "cjson", _VERSION = "2.1.0", array_mt = array_mt, empty_array_mt = empty_array_mt }
-M.empty_array = setmetatable({}, array_mt)
+-- Tables with these are arrays, of whatever length; and arrays as long as nothing is in them.
+local array_mt, empty_array_mt = { __name = "json array" }, { __name = "json empty array" }
+local empty_array = setmetatable({}, array_mt)
 
 -- What stands at `at`, as lua-cjson names it.
 local function found(p, at, size)
@@ -119,76 +116,6 @@ local function read_string(p, at, size)
   return read_escaped(p, at, stop, size)
 end
 
-local read_value
-
-local function read_object(p, at, size, depth)
-  local object = {}
-  at = skip(p, at, size)
-  if p[at] == 125 then return object, at + 1 end
-  while true do
-    if p[at] ~= 34 then fail(p, at, size, "object key string") end
-    local key, value
-    key, at = read_string(p, at + 1, size)
-    at = skip(p, at, size)
-    if p[at] ~= 58 then fail(p, at, size, "colon") end
-    value, at = read_value(p, skip(p, at + 1, size), size, depth)
-    object[key] = value
-    at = skip(p, at, size)
-    local code = p[at]
-    if code == 125 then return object, at + 1 end
-    if code ~= 44 then fail(p, at, size, "comma or object end") end
-    at = skip(p, at + 1, size)
-  end
-end
-
-local function read_array(p, at, size, depth)
-  local array, n = {}, 0
-  at = skip(p, at, size)
-  if p[at] == 93 then return setmetatable(array, array_mt), at + 1 end
-  while true do
-    local value
-    value, at = read_value(p, at, size, depth)
-    n = n + 1
-    array[n] = value
-    at = skip(p, at, size)
-    local code = p[at]
-    if code == 93 then return array, at + 1 end
-    if code ~= 44 then fail(p, at, size, "comma or array end") end
-    at = skip(p, at + 1, size)
-  end
-end
-
-function read_value(p, at, size, depth)
-  local code = p[at]
-  if code == 34 then return read_string(p, at + 1, size) end
-  if code == 123 or code == 91 then
-    if depth >= MAX_DEPTH then
-      error(format("Found too many nested data structures (%d) at character %d", depth + 1, at + 1), 0)
-    end
-    if code == 123 then return read_object(p, at + 1, size, depth + 1) end
-    return read_array(p, at + 1, size, depth + 1)
-  end
-  if code == 116 and p[at + 1] == 114 and p[at + 2] == 117 and p[at + 3] == 101 then return true, at + 4 end
-  if code == 102 and p[at + 1] == 97 and p[at + 2] == 108 and p[at + 3] == 115 and p[at + 4] == 101 then
-    return false, at + 5
-  end
-  if code == 110 and p[at + 1] == 117 and p[at + 2] == 108 and p[at + 3] == 108 then return null, at + 4 end
-  if code ~= 45 and (code < 48 or code > 57) then fail(p, at, size, "value") end
-  local length = scan_number(p + at, size - at, number)
-  if length == 0 then error(format("Expected value but found invalid number at character %d", at + 1), 0) end
-  return number[0], at + length
-end
-
-function M.decode(text)
-  if type(text) == "number" then text = format("%.14g", text) end
-  if type(text) ~= "string" then error("bad argument #1 to 'decode' (string expected, got " .. type(text) .. ")", 2) end
-  local p, size = cast(pointer, text), #text
-  local value, at = read_value(p, skip(p, 0, size), size, 0)
-  at = skip(p, at, size)
-  if at < size then fail(p, at, size, "the end") end
-  return value
-end
-
 local QUOTED = {}
 for code = 0, 31 do QUOTED[code] = format("\\u%04x", code) end
 QUOTED[8], QUOTED[9], QUOTED[10], QUOTED[12], QUOTED[13] = "\\b", "\\t", "\\n", "\\f", "\\r"
@@ -214,109 +141,261 @@ local function quoted(text)
   return escaped(p, size, stop)
 end
 
--- The length of a table that is an array; nil for an object.
-local function array_length(value)
-  local count, highest = 0, 0
-  for key in pairs(value) do
-    if type(key) ~= "number" or key <= 0 or floor(key) ~= key then return nil end
-    count = count + 1
-    if key > highest then highest = key end
-  end
-  if highest > 10 and highest > count * 2 then error("Cannot serialise table: excessively sparse array", 0) end
-  return highest
-end
+-- A module with settings of its own.
+local instance
+function instance()
+  local M = {
+    null = null, _NAME = "cjson", _VERSION = "2.1.0",
+    array_mt = array_mt, empty_array_mt = empty_array_mt, empty_array = empty_array,
+  }
+  local sparse_converts, sparse_ratio, sparse_safe = false, 2, 10
+  local encode_depth, decode_depth = 1000, 1000
+  local precision, number_format, keeps_buffer, invalid_numbers = 14, "%.14g", true, false
+  local empty_is_object, marks_arrays = true, false
 
-local function number_text(value)
-  if value ~= value or value == huge or value == -huge then
-    error("Cannot serialise number: must not be NaN or Infinity", 0)
-  end
-  return format("%.14g", value)
-end
+  local read_value
 
-local function write(value, parts, n, depth)
-  local kind = type(value)
-  n = n + 1
-  if kind == "string" then
-    parts[n] = quoted(value)
-    return n
-  elseif kind == "number" then
-    parts[n] = number_text(value)
-    return n
-  elseif kind == "boolean" then
-    parts[n] = value and "true" or "false"
-    return n
-  elseif kind == "nil" or value == null then
-    parts[n] = "null"
-    return n
-  elseif kind ~= "table" then
-    error("Cannot serialise " .. kind .. ": type not supported", 0)
+  local function read_object(p, at, size, depth)
+    local object = {}
+    at = skip(p, at, size)
+    if p[at] == 125 then return object, at + 1 end
+    while true do
+      if p[at] ~= 34 then fail(p, at, size, "object key string") end
+      local key, value
+      key, at = read_string(p, at + 1, size)
+      at = skip(p, at, size)
+      if p[at] ~= 58 then fail(p, at, size, "colon") end
+      value, at = read_value(p, skip(p, at + 1, size), size, depth)
+      object[key] = value
+      at = skip(p, at, size)
+      local code = p[at]
+      if code == 125 then return object, at + 1 end
+      if code ~= 44 then fail(p, at, size, "comma or object end") end
+      at = skip(p, at + 1, size)
+    end
   end
-  if depth >= MAX_DEPTH then error("Cannot serialise, excessive depth (" .. depth + 1 .. ")", 0) end
-  local length = array_length(value)
-  if length and (length > 0 or getmetatable(value) == array_mt) then
-    parts[n] = "["
-    for i = 1, length do
-      if i > 1 then
-        n = n + 1
-        parts[n] = ","
+
+  local function read_array(p, at, size, depth)
+    local array, n = {}, 0
+    at = skip(p, at, size)
+    if p[at] == 93 then return setmetatable(array, marks_arrays and array_mt or empty_array_mt), at + 1 end
+    while true do
+      local value
+      value, at = read_value(p, at, size, depth)
+      n = n + 1
+      array[n] = value
+      at = skip(p, at, size)
+      local code = p[at]
+      if code == 93 then return marks_arrays and setmetatable(array, array_mt) or array, at + 1 end
+      if code ~= 44 then fail(p, at, size, "comma or array end") end
+      at = skip(p, at + 1, size)
+    end
+  end
+
+  function read_value(p, at, size, depth)
+    local code = p[at]
+    if code == 34 then return read_string(p, at + 1, size) end
+    if code == 123 or code == 91 then
+      if depth >= decode_depth then
+        error(format("Found too many nested data structures (%d) at character %d", depth + 1, at + 1), 0)
       end
-      n = write(value[i], parts, n, depth + 1)
+      if code == 123 then return read_object(p, at + 1, size, depth + 1) end
+      return read_array(p, at + 1, size, depth + 1)
     end
-    parts[n + 1] = "]"
-    return n + 1
-  end
-  local before = "{"
-  for key, item in pairs(value) do
-    local kind_of_key = type(key)
-    if kind_of_key == "string" then
-      parts[n] = before .. quoted(key) .. ":"
-    elseif kind_of_key == "number" then
-      parts[n] = before .. '"' .. number_text(key) .. '":'
-    else
-      error("Cannot serialise table: table key must be a number or string", 0)
+    if code == 116 and p[at + 1] == 114 and p[at + 2] == 117 and p[at + 3] == 101 then return true, at + 4 end
+    if code == 102 and p[at + 1] == 97 and p[at + 2] == 108 and p[at + 3] == 115 and p[at + 4] == 101 then
+      return false, at + 5
     end
-    n = write(item, parts, n, depth + 1) + 1
-    before = ","
+    if code == 110 and p[at + 1] == 117 and p[at + 2] == 108 and p[at + 3] == 108 then return null, at + 4 end
+    if code ~= 45 and (code < 48 or code > 57) then fail(p, at, size, "value") end
+    local length = scan_number(p + at, size - at, number)
+    if length == 0 then error(format("Expected value but found invalid number at character %d", at + 1), 0) end
+    return number[0], at + length
   end
-  if before == "{" then
-    parts[n] = "{}"
+
+  function M.decode(text)
+    if type(text) == "number" then text = format("%.14g", text) end
+    if type(text) ~= "string" then error("bad argument #1 to 'decode' (string expected, got " .. type(text) .. ")", 2) end
+    local p, size = cast(pointer, text), #text
+    local value, at = read_value(p, skip(p, 0, size), size, 0)
+    at = skip(p, at, size)
+    if at < size then fail(p, at, size, "the end") end
+    return value
+  end
+
+  -- The length of a table that is an array; nil for an object.
+  local function array_length(value)
+    local count, highest = 0, 0
+    for key in pairs(value) do
+      if type(key) ~= "number" or key <= 0 or floor(key) ~= key then return nil end
+      count = count + 1
+      if key > highest then highest = key end
+    end
+    if sparse_ratio > 0 and highest > sparse_safe and highest > count * sparse_ratio then
+      if sparse_converts then return nil end
+      error("Cannot serialise table: excessively sparse array", 0)
+    end
+    return highest
+  end
+
+  local function number_text(value)
+    if value ~= value or value == huge or value == -huge then
+      if invalid_numbers == "null" then return "null" end
+      if not invalid_numbers then error("Cannot serialise number: must not be NaN or Infinity", 0) end
+      return value ~= value and "NaN" or value > 0 and "Infinity" or "-Infinity"
+    end
+    return format(number_format, value)
+  end
+
+  local function write(value, parts, n, depth)
+    local kind = type(value)
+    n = n + 1
+    if kind == "string" then
+      parts[n] = quoted(value)
+      return n
+    elseif kind == "number" then
+      parts[n] = number_text(value)
+      return n
+    elseif kind == "boolean" then
+      parts[n] = value and "true" or "false"
+      return n
+    elseif kind == "nil" or value == null then
+      parts[n] = "null"
+      return n
+    elseif kind ~= "table" then
+      error("Cannot serialise " .. kind .. ": type not supported", 0)
+    end
+    if depth >= encode_depth then error("Cannot serialise, excessive depth (" .. depth + 1 .. ")", 0) end
+    local mark = getmetatable(value)
+    local length = mark == array_mt and #value or array_length(value)
+    if length and (length > 0 or mark == array_mt or mark == empty_array_mt or not empty_is_object) then
+      parts[n] = "["
+      for i = 1, length do
+        if i > 1 then
+          n = n + 1
+          parts[n] = ","
+        end
+        n = write(value[i], parts, n, depth + 1)
+      end
+      parts[n + 1] = "]"
+      return n + 1
+    end
+    local before = "{"
+    for key, item in pairs(value) do
+      local kind_of_key = type(key)
+      if kind_of_key == "string" then
+        parts[n] = before .. quoted(key) .. ":"
+      elseif kind_of_key == "number" then
+        parts[n] = before .. '"' .. number_text(key) .. '":'
+      else
+        error("Cannot serialise table: table key must be a number or string", 0)
+      end
+      n = write(item, parts, n, depth + 1) + 1
+      before = ","
+    end
+    if before == "{" then
+      parts[n] = "{}"
+      return n
+    end
+    parts[n] = "}"
     return n
   end
-  parts[n] = "}"
-  return n
-end
 
-function M.encode(value)
-  local kind = type(value)
-  if kind == "string" then return quoted(value) end
-  local parts = {}
-  write(value, parts, 0, 0)
-  return concat(parts)
-end
+  function M.encode(value)
+    local kind = type(value)
+    if kind == "string" then return quoted(value) end
+    local parts = {}
+    write(value, parts, 0, 0)
+    return concat(parts)
+  end
 
--- Settings of lua-cjson that plugins set by habit; ours are fixed.
-local function fixed(value) return function() return value end end
-M.encode_sparse_array = function() return false, 2, 10 end
-M.encode_max_depth, M.decode_max_depth = fixed(MAX_DEPTH), fixed(MAX_DEPTH)
-M.encode_number_precision, M.encode_keep_buffer = fixed(14), fixed(true)
-M.encode_invalid_numbers, M.decode_invalid_numbers = fixed(false), fixed(false)
-M.encode_empty_table_as_object, M.decode_array_with_array_mt = fixed(true), fixed(false)
-M.new = function() return M end
+  -- Settings of lua-cjson. Each function answers with what holds after it.
+  local function flag(value, name)
+    if value == "on" then return true end
+    if value == "off" then return false end
+    if type(value) ~= "boolean" then error("bad argument #1 to '" .. name .. "' (true or false expected)", 3) end
+    return value
+  end
+  local function whole(value, at, name, least, most)
+    if type(value) ~= "number" or floor(value) ~= value or value < least or value > most then
+      local expected = " (expected integer between " .. least .. " and " .. most .. ")"
+      error("bad argument #" .. at .. " to '" .. name .. "'" .. expected, 3)
+    end
+    return value
+  end
+  local MOST = 2147483647
+  function M.encode_sparse_array(converts, ratio, safe)
+    if converts ~= nil then sparse_converts = flag(converts, "encode_sparse_array") end
+    if ratio ~= nil then sparse_ratio = whole(ratio, 2, "encode_sparse_array", 0, MOST) end
+    if safe ~= nil then sparse_safe = whole(safe, 3, "encode_sparse_array", 0, MOST) end
+    return sparse_converts, sparse_ratio, sparse_safe
+  end
+  function M.encode_max_depth(depth)
+    if depth ~= nil then encode_depth = whole(depth, 1, "encode_max_depth", 1, MOST) end
+    return encode_depth
+  end
+  function M.decode_max_depth(depth)
+    if depth ~= nil then decode_depth = whole(depth, 1, "decode_max_depth", 1, MOST) end
+    return decode_depth
+  end
+  function M.encode_number_precision(digits)
+    if digits ~= nil then
+      precision = whole(digits, 1, "encode_number_precision", 1, 16)
+      number_format = "%." .. precision .. "g"
+    end
+    return precision
+  end
+  -- There is no buffer to keep: the setting is remembered, and that is all that can be seen of it in lua-cjson, too.
+  function M.encode_keep_buffer(keep)
+    if keep ~= nil then keeps_buffer = flag(keep, "encode_keep_buffer") end
+    return keeps_buffer
+  end
+  function M.encode_invalid_numbers(how)
+    if how ~= nil then
+      invalid_numbers = how == "null" and "null" or flag(how, "encode_invalid_numbers")
+    end
+    return invalid_numbers
+  end
+  function M.decode_invalid_numbers(how)
+    if how ~= nil and flag(how, "decode_invalid_numbers") then
+      error("decode_invalid_numbers: what is no JSON is not read here", 2)
+    end
+    return false
+  end
+  function M.encode_empty_table_as_object(as_object)
+    if as_object ~= nil then empty_is_object = flag(as_object, "encode_empty_table_as_object") end
+    return empty_is_object
+  end
+  function M.decode_array_with_array_mt(marks)
+    if marks ~= nil then marks_arrays = flag(marks, "decode_array_with_array_mt") end
+    return marks_arrays
+  end
+
+  M.new = instance
+  return M
+end
 
 -- cjson.safe: failures are answers.
-local safe = setmetatable({}, { __index = M })
-function safe.decode(text)
-  local ok, value = pcall(M.decode, text)
-  if ok then return value end
-  return nil, value
+local safe_instance
+function safe_instance()
+  local M = instance()
+  local safe = setmetatable({}, { __index = M })
+  function safe.decode(text)
+    local ok, value = pcall(M.decode, text)
+    if ok then return value end
+    return nil, value
+  end
+  function safe.encode(value)
+    local ok, text = pcall(M.encode, value)
+    if ok then return text end
+    return nil, text
+  end
+  safe.new = safe_instance
+  return safe
 end
-function safe.encode(value)
-  local ok, text = pcall(M.encode, value)
-  if ok then return text end
-  return nil, text
-end
-safe.new = function() return safe end
 
-package.preload["cjson"] = function() return M end
+-- The scripts' own: settings change nothing of what the SDK reads and writes.
+local cjson, safe = instance(), safe_instance()
+package.preload["cjson"] = function() return cjson end
 package.preload["cjson.safe"] = function() return safe end
-return M
+return instance()

@@ -2,9 +2,18 @@
 
 use crate::testing::Trial;
 
+/// An elliptic curve's.
+const KEY: &str = "3059301306072a8648ce3d020106082a8648ce3d03010703420004786868123ea12513617c02accc05a302def12249b6\
+    59b784f1d3b4cc45828e331845ca37d63bbb6886895fb3290f32e8f9659d35cfe72627bf5be72ea1dbfded";
+
 /// Runs a hook as a stream's whole request many times over, and answers with why traces were given up, and how many were
 /// made.
 fn aborts(body: &str, waits: bool) -> (String, u32) {
+    aborts_at("request", body, waits)
+}
+
+/// The same for a hook of either side.
+fn aborts_at(side: &str, body: &str, waits: bool) -> (String, u32) {
     let script = format!(
         r#"
         local LEFT_LOOP, INNER_LOOP, UNROLLED, NOT_COMPILED = 8, 9, 10, 16
@@ -25,8 +34,9 @@ fn aborts(body: &str, waits: bool) -> (String, u32) {
               .. ":" .. tostring(require("jit.util").funcinfo(func, pc).currentline)
           end
         end, "trace")
+        local DER = ("{KEY}"):gsub("%x%x", function(x) return string.char(tonumber(x, 16)) end)
         local n = 0
-        function envoy_on_request(handle)
+        function envoy_on_{side}(handle)
           n = n + 1
           if n == 1000 then
             handle:headers():replace("r-aborts", table.concat(reasons, " "))
@@ -40,10 +50,27 @@ fn aborts(body: &str, waits: bool) -> (String, u32) {
     let mut trial = Trial::envoy(&script);
     for _ in 0..1000 {
         trial.restart(postrider_filter_api::testing::FakeStream::new("GET", "/", &[("x-a", "1"), ("x-b", "2")]));
-        trial.request(&["body of it"]);
+        match side {
+            "request" => trial.request(&["body of it"]),
+            _ => trial.response(&["body of it"]),
+        };
     }
-    let made = trial.request_header("r-made").expect("the script came to its end").parse().unwrap();
-    (trial.request_header("r-aborts").unwrap_or_default(), made)
+    let header = |name: &str| trial.request_header(name).or_else(|| trial.response_header(name));
+    let made = header("r-made").expect("the script came to its end").parse().unwrap();
+    (header("r-aborts").unwrap_or_default(), made)
+}
+
+#[test]
+fn hot_calls_on_answers_are_compiled() {
+    for (name, body) in [
+        ("reason", "for i = 1, 20 do headers:setHttp1ReasonPhrase('Fine') end"),
+        ("edits", "for i = 1, 20 do headers:replace('x-c', 'v') headers:remove('x-c') end"),
+        ("request", "for i = 1, 20 do local v = handle:requestHeaders():get('x-a') end"),
+    ] {
+        let (aborts, made) = aborts_at("response", body, false);
+        assert_eq!(aborts, "", "{name}");
+        assert!(made > 0, "{name}: nothing was compiled");
+    }
 }
 
 #[test]
@@ -99,6 +126,12 @@ fn hot_calls_are_compiled() {
         ("host", "for i = 1, 20 do handle:setUpstreamOverrideHost('127.0.0.1:80') end"),
         ("drain", "for i = 1, 20 do handle:streamInfo():drainConnectionUponCompletion() end"),
         ("key", "for i = 1, 20 do local k = handle:importPublicKey('no key', 6):get() end"),
+        (
+            "signature",
+            "local key = handle:importPublicKey(DER, #DER):get()
+             for i = 1, 3 do local ok, why = handle:verifySignature('sha256', key, 'sig', 3, 'data', 4) end",
+        ),
+        ("route handle", "for i = 1, 20 do local r = handle:route() local m = r:metadata() end"),
         ("set body", "local b = handle:body() for i = 1, 20 do b:setBytes('a new one') end"),
     ] {
         // A wait itself is a call that no trace can hold.

@@ -10,35 +10,38 @@ use super::super::turn::with;
 use super::super::values;
 use super::{FFI_BAD_ARGUMENT, FFI_NOT_FOUND, FFI_OK, Str, code, keep};
 
+/// The base configuration alone, `{}` without one.
 pub(super) unsafe fn configuration(out: *mut Str) -> c_int {
     let mut answer = FFI_NOT_FOUND;
     with(|turn| {
         // SAFETY: the script passes its own place.
-        answer = unsafe { entry(out, &turn.plugin.facts.name, Some(&turn.plugin.facts.config)) };
+        answer = unsafe { put_json(out, &turn.plugin.facts.config) };
         OK
     });
     answer
 }
 
+/// The route's whole entry, `{"name": …, "config": …}`.
 pub(super) unsafe fn route_configuration(out: *mut Str) -> c_int {
     let mut answer = FFI_NOT_FOUND;
     with(|turn| {
         if turn.view.route_config_id != 0.0 {
+            let mut entry = vec![("name".to_owned(), Value::String(turn.plugin.facts.name.clone()))];
+            entry.extend(turn.view.route_config.clone().map(|config| ("config".to_owned(), config)));
             // SAFETY: as above.
-            answer = unsafe { entry(out, &turn.plugin.facts.name, turn.view.route_config.as_ref()) };
+            answer = unsafe { put_json(out, &Value::Map(entry)) };
         }
         OK
     });
     answer
 }
 
-/// `{"name": …, "config": …}`, as the published functions show a plugin.
-unsafe fn entry(out: *mut Str, name: &str, config: Option<&Value>) -> c_int {
-    let mut entries = vec![("name".to_owned(), Value::String(name.to_owned()))];
-    entries.extend(config.map(|config| ("config".to_owned(), config.clone())));
-    // SAFETY: by the caller's contract.
+/// # Safety
+/// `out` is null or a place for a [`Str`].
+unsafe fn put_json(out: *mut Str, value: &Value) -> c_int {
+    // SAFETY: by the contract above.
     let Some(out) = (unsafe { out.as_mut() }) else { return FFI_BAD_ARGUMENT };
-    *out = keep(json::to_json_text(&Value::Map(entries)).as_bytes());
+    *out = keep(json::to_json_text(value).as_bytes());
     FFI_OK
 }
 

@@ -53,7 +53,8 @@ local function write_table(table, parts, depth)
   if n > 0 and (named or n ~= #table) then
     error("unexpected type number in table key (only string keys are supported)", 0)
   end
-  if n > 0 or getmetatable(table) == json.array_mt then
+  local mark = getmetatable(table)
+  if n > 0 or mark == json.array_mt or mark == json.empty_array_mt then
     parts[#parts + 1] = "["
     for i = 1, n do
       if i > 1 then parts[#parts + 1] = "," end

@@ -14,11 +14,16 @@ local module = {
 
 function module.get_context_handle() return border.context end
 
+-- Room for bytes: the one that all share, unless more is wanted or it must be the caller's own.
 local ffi = require("ffi")
-local buffer
-function module.get_string_buf()
-  buffer = buffer or ffi.new("struct { int len; const char *data; }[1]")
-  return buffer
+local new, bytes = ffi.new, ffi.typeof("char[?]")
+local SHARED_BYTES = 4096
+local shared
+function module.get_string_buf(size, must_alloc)
+  size = size or SHARED_BYTES
+  if size > SHARED_BYTES or must_alloc then return new(bytes, size) end
+  shared = shared or new(bytes, SHARED_BYTES)
+  return shared
 end
 
 border.modules = { ["rider.base"] = module, envoy = envoy }

@@ -56,17 +56,24 @@ local function install(to, map)
   end
   function buffer.setBytes(_, bytes) return set(bytes) end
 
-  local function wait_for_buffer()
-    if ctx.side ~= map then error("the body of the other message cannot be read here", 3) end
+  -- Whether there is a body, all of which is here then.
+  local function wait_for_body(name, level)
     local state = flow(map)
-    if band(state, BODYLESS) ~= 0 then return nil end
+    if band(state, BODYLESS) ~= 0 then return false end
     if band(state, COMPLETE) == 0 then
       if band(state, RELEASED + STREAMED) ~= 0 then
-        error("cannot call get_body() after body has been streamed", 3)
+        error("cannot call " .. name .. "() after body has been streamed", level)
       end
       border.wait(border.WAIT_BODY)
-      if body_get(map, out) ~= 0 then return nil end
     end
+    return true
+  end
+
+  local function wait_for_buffer()
+    if ctx.side ~= map then error("the body of the other message cannot be read here", 3) end
+    local known = band(flow(map), COMPLETE) ~= 0
+    -- A message without a body may have been given one.
+    if (not wait_for_body("get_body", 4) or not known) and body_get(map, out) ~= 0 then return nil end
     return buffer
   end
 
@@ -77,8 +84,10 @@ local function install(to, map)
     return found
   end
 
-  -- Ours: the published second SDK cannot change bodies.
+  -- Ours: the published second SDK cannot change bodies. What is put in the place of a body takes it when all of it is
+  -- here: put there earlier, it would be followed by what is still to come. So in a hook on the head this waits.
   function to.set_body(bytes)
+    if ctx.side == map and type(bytes) == "string" then wait_for_body("set_body", 3) end
     local length = set(bytes)
     return length
   end

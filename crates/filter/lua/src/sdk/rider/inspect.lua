@@ -1,7 +1,8 @@
 -- inspect: any value as text for people.
 --
 -- Functions get what they share in a table, since LuaJIT compiles none that makes functions.
-local border = ...
+local border, json = ...
+local array_mt, empty_array_mt, getmetatable, setmetatable = json.array_mt, json.empty_array_mt, getmetatable, setmetatable
 local type, tostring, pairs, ipairs, format, rep, concat, sort, floor = type, tostring, pairs, ipairs, string.format,
   string.rep, table.concat, table.sort, math.floor
 local find, gsub, byte = string.find, string.gsub, string.byte
@@ -51,23 +52,56 @@ function write(state, value, depth)
     if not in_list then keys[#keys + 1] = key end
   end
   sort(keys, before)
+  -- What marks JSON's arrays is no metatable of the plugin's.
+  local mark = getmetatable(value)
+  if type(mark) ~= "table" or mark == array_mt or mark == empty_array_mt then mark = nil end
   local pad = state.newline .. rep(state.indent, depth + 1)
   for _, key in ipairs(keys) do
     parts[#parts + 1] = pad .. write_key(state, key, depth + 1) .. " = " .. write(state, value[key], depth + 1)
   end
+  if mark then parts[#parts + 1] = pad .. "<metatable> = " .. write(state, mark, depth + 1) end
   state.open[value] = nil
-  if #keys == 0 then return #parts == 0 and "{}" or "{ " .. concat(parts, ", ") .. " }" end
+  if #keys == 0 and not mark then return #parts == 0 and "{}" or "{ " .. concat(parts, ", ") .. " }" end
   return "{" .. (length > 0 and " " or "") .. concat(parts, ",") .. state.newline .. rep(state.indent, depth) .. "}"
+end
+
+-- What `process` makes of a value and of all in it, which stays as it is. `path` leads there: keys, and behind a key or in
+-- front of a metatable what says so.
+local KEY, METATABLE = setmetatable({}, { __tostring = function() return "inspect.KEY" end }),
+  setmetatable({}, { __tostring = function() return "inspect.METATABLE" end })
+
+local function below(path, step, mark)
+  local longer = {}
+  for i, item in ipairs(path) do longer[i] = item end
+  longer[#longer + 1], longer[#longer + 2] = step, mark
+  return longer
+end
+
+local function processed(process, item, path, made)
+  if item == nil then return nil end
+  if made[item] then return made[item] end
+  local new = process(item, path)
+  if type(new) ~= "table" then return new end
+  local copied = {}
+  made[item] = copied
+  for key, value in pairs(new) do
+    local new_key = processed(process, key, below(path, key, KEY), made)
+    if new_key ~= nil then copied[new_key] = processed(process, value, below(path, new_key), made) end
+  end
+  local mark = processed(process, getmetatable(new), below(path, METATABLE), made)
+  if type(mark) == "table" then setmetatable(copied, mark) end
+  return copied
 end
 
 local function inspect(root, options)
   options = options or {}
+  if options.process then root = processed(options.process, root, {}, {}) end
   return write({
     open = {}, numbers = {}, count = 0,
     deepest = options.depth or math.huge, newline = options.newline or "\n", indent = options.indent or "  ",
   }, root, 0)
 end
 
-local module = setmetatable({ inspect = inspect }, { __call = function(_, root, options) return inspect(root, options) end })
+local module = setmetatable({ inspect = inspect, KEY = KEY, METATABLE = METATABLE }, { __call = function(_, root, options) return inspect(root, options) end })
 border.modules.inspect = module
 return module
