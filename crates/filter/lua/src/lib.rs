@@ -31,6 +31,7 @@ mod vm;
 mod watchdog;
 
 pub use config::register;
+pub use file_log::reopen_logs;
 
 #[cfg(test)]
 mod rider_tests;

@@ -336,6 +336,7 @@ impl Process<'_> {
 
     fn reopen_logs(&self) {
         self.logs.reopen();
+        postrider_filter_lua::reopen_logs();
         if let Err(error) = postrider_telemetry::log::reopen() {
             error!(Main, "the log file cannot be opened again: {error}");
         }

@@ -169,12 +169,21 @@ fn the_log_file_gets_what_is_logged_and_nothing_else() {
         "code": { "local": { "inline_string": v2(&[("request_header", "envoy.filelog('a') envoy.filelog('b\\n')")]) } },
     }});
     let mut trial = Trial::new(super::RIDER, &config.to_string(), None).unwrap();
+    let wait_for = |wanted: &str| {
+        let began = std::time::Instant::now();
+        while std::fs::read_to_string(&file).unwrap_or_default() != wanted {
+            assert!(began.elapsed().as_secs() < 20, "the writer's thread got nothing");
+            std::thread::yield_now();
+        }
+    };
     trial.request(&[]);
-    let began = std::time::Instant::now();
-    while std::fs::read_to_string(&file).unwrap_or_default() != "ab\n" {
-        assert!(began.elapsed().as_secs() < 20, "the writer's thread got nothing");
-        std::thread::yield_now();
-    }
+    wait_for("ab\n");
+    // Renamed and opened again, as by logrotate.
+    std::fs::rename(&file, folder.join("old.log")).unwrap();
+    crate::reopen_logs();
+    trial.again();
+    trial.request(&[]);
+    wait_for("ab\n");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
