@@ -136,7 +136,6 @@ pub static ALL: &[Allowed] = &[
         &["/path/123"],
         &["field host", "log authority", "field x-envoy-original-host"],
     ),
-    allowed("`x-envoy-upstream-alt-stat-name`", &["inside-edge", "inside-hops"], &[COUNTERS], &["cluster.a.alt."]),
     allowed(
         "`%DYNAMIC_METADATA()%` of a namespace that is not there",
         &["commands"],
