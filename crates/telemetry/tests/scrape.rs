@@ -38,29 +38,111 @@ fn a_chunk_does_not_grow_with_the_number_of_scopes() {
     }
 }
 
-/// `cargo test -p postrider-telemetry --test scrape -- --ignored --nocapture`
+/// What a scrape came to.
+struct Scrape {
+    series: usize,
+    bytes: usize,
+    longest_chunk: usize,
+    /// What the values themselves took, before anything was written.
+    read: usize,
+    /// The most that was needed above that.
+    written: usize,
+    processor: Duration,
+}
+
+fn scrape(clusters: usize, tagger: Tagger) -> Scrape {
+    let (registry, known) = registry(clusters);
+    let (before, start) = (resident(), processor_time());
+    let values = registry.read(&known);
+    let after = resident();
+    let mut seen = Scrape {
+        series: 0,
+        bytes: 0,
+        longest_chunk: 0,
+        read: after.saturating_sub(before),
+        written: 0,
+        processor: Duration::ZERO,
+    };
+    for chunk in render::prometheus(values, Query::default(), tagger, PrometheusForm::Text) {
+        seen.series += chunk.iter().filter(|byte| **byte == b'\n').count();
+        seen.bytes += chunk.len();
+        seen.longest_chunk = seen.longest_chunk.max(chunk.len());
+        seen.written = seen.written.max(resident().saturating_sub(after));
+    }
+    seen.processor = processor_time() - start;
+    seen
+}
+
+impl Scrape {
+    /// Text is made as it is sent: what is kept is what stands for the series, and not what they are called.
+    fn is_bounded(&self) {
+        let Scrape { series, bytes, longest_chunk, read, written, .. } = self;
+        assert!(*longest_chunk < CHUNK_BYTES + 8 * 1024, "{longest_chunk}");
+        assert!(read / series <= READ_PER_SERIES, "{read} bytes of values for {series} series");
+        let most = SPARE + series * WRITTEN_PER_SERIES;
+        assert!(*written <= most, "{written} bytes more while {bytes} bytes were written, and not {most}");
+    }
+}
+
+/// Bytes that a scrape may take for each of its series: as it begins, and while it goes on.
+const READ_PER_SERIES: usize = 64;
+const WRITTEN_PER_SERIES: usize = 16;
+/// What an allocator may take besides.
+const SPARE: usize = 4 << 20;
+
+/// One after the other: they watch the memory of the process.
 #[test]
-#[ignore = "a measurement"]
+fn a_scrape_is_streamed_in_bounded_memory() {
+    for tagger in [Tagger::default(), own_tag()] {
+        let seen = scrape(1_000, tagger);
+        assert!(seen.series > 100_000, "{}", seen.series);
+        seen.is_bounded();
+    }
+}
+
+/// The same at a million series, which takes a while: `cargo test -p postrider-telemetry --test scrape -- --ignored --nocapture`
+#[test]
+#[ignore = "takes some ten seconds and half a gigabyte without optimisation"]
 fn a_million_series() {
     for (what, tagger) in [("default tags", Tagger::default()), ("a tag of one's own", own_tag())] {
-        let (registry, known) = registry(8_500);
-        let before = resident();
-        let start = processor_time();
-        let values = registry.read(&known);
-        let read = processor_time() - start;
-        let (mut series, mut bytes, mut peak) = (0, 0, 0);
-        for chunk in render::prometheus(values, Query::default(), tagger, PrometheusForm::Text) {
-            series += chunk.iter().filter(|byte| **byte == b'\n').count();
-            bytes += chunk.len();
-            peak = peak.max(resident().saturating_sub(before));
-        }
+        let seen = scrape(8_500, tagger);
         println!(
-            "{what}: {series} lines, {} MB, read in {read:?}, all in {:?} of a processor, at most {} MB more memory",
-            bytes >> 20,
-            processor_time() - start,
-            peak >> 20
+            "{what}: {} lines, {} MB, {:?} of a processor, {} MB for values and {} MB more",
+            seen.series,
+            seen.bytes >> 20,
+            seen.processor,
+            seen.read >> 20,
+            seen.written >> 20
         );
+        assert!(seen.series > 1_000_000, "{}", seen.series);
+        seen.is_bounded();
     }
+}
+
+/// Nothing that a worker does waits for somebody who reads statistics, however slowly he does.
+#[test]
+fn a_worker_goes_on_in_the_middle_of_a_scrape() {
+    let (registry, known) = registry(200);
+    let mut chunks =
+        render::prometheus(registry.read(&known), Query::default(), Tagger::default(), PrometheusForm::Text);
+    assert!(chunks.next().is_some());
+    let (done, wait) = std::sync::mpsc::channel();
+    let of_worker = registry.clone();
+    std::thread::spawn(move || {
+        let worker = of_worker.worker(1);
+        for at in 0..100 {
+            // A scope that is known, and one that is not.
+            for prefix in [format!("service-{at}-of-many"), format!("new-{at}")] {
+                let block = worker.block(&cluster::SET, &prefix);
+                block.inc(cluster::UPSTREAM_CX_TOTAL);
+                count_upstream_response(&block, 503, false);
+            }
+        }
+        done.send(()).unwrap();
+    });
+    // With a lock held over the scrape this would never come.
+    wait.recv_timeout(Duration::from_secs(60)).expect("the worker waits for the scrape");
+    assert!(chunks.count() > 50, "and the scrape goes on");
 }
 
 /// Bytes in physical memory.
