@@ -453,3 +453,32 @@ fn connections_of_a_check_offer_what_it_says_by_alpn() {
     protocols.sort();
     assert_eq!(protocols, ["checks", "http/1.1"]);
 }
+
+#[test]
+fn a_host_that_says_so_in_an_answer_fails_at_once() {
+    let a = Service::start("a", 200);
+    let resigning = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let field = if request.target == "/bye" { "x-envoy-immediate-health-check-fail: yes\r\n" } else { "" };
+            connection.write(format!("HTTP/1.1 200 OK\r\n{field}content-length: 1\r\n\r\nb").as_bytes());
+        }
+    });
+    // Checks that are far apart: nothing but the answer can have failed it, and nothing brings it back.
+    let rare = check(json!({"interval": "600s", "no_traffic_interval": "600s", "http_health_check": {"path": "/hc"}}));
+    let proxy = Proxy::start(&config(&[a.origin.address, resigning.address], rare));
+    assert_eq!(answering(&proxy), "a,b");
+    let before = stat(&proxy, "health_check.failure");
+    wait_until("an answer of the one", || {
+        let answer = proxy.get("/bye");
+        assert_eq!(answer.status, 200);
+        answer.header("x-envoy-immediate-health-check-fail") == "yes"
+    });
+    proxy.wait_stat("cluster.origin.membership_healthy", 1);
+    assert_eq!(flags(&proxy, resigning.address), "/failed_active_hc/excluded_via_immediate_hc_fail");
+    wait_until("nobody asks it any more", || answering(&proxy) == "a");
+    for (name, value) in [("health_check.passive_failure", 1), ("membership_excluded", 1), ("health_check.healthy", 1)]
+    {
+        assert_eq!(stat(&proxy, name), value, "{name}");
+    }
+    assert_eq!(stat(&proxy, "health_check.failure"), before + 1);
+}

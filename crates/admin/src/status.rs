@@ -157,6 +157,8 @@ pub enum HealthFlag {
     ActiveCheckTimeout,
 }
 
+    /// It said so itself, and does not count among those of which some share has to be well.
+    ExcludedByItself,
 impl HealthFlag {
     /// As `/clusters` prints it after a slash, and as its JSON names it.
     pub(crate) fn names(self) -> (&'static str, Option<&'static str>) {
@@ -171,6 +173,7 @@ impl HealthFlag {
             Self::ActiveCheckTimeout => ("active_hc_timeout", Some("active_hc_timeout")),
         }
     }
+            Self::ExcludedByItself => ("excluded_via_immediate_hc_fail", Some("excluded_via_immediate_hc_fail")),
 }
 
 /// One listener and where it really listens.

@@ -308,7 +308,7 @@ impl<C> Cluster<C> {
             all: hosts.all.len(),
             healthy: count(&|host| host.standing() == EndpointHealth::Healthy),
             degraded: count(&|host| host.standing() == EndpointHealth::Degraded),
-            excluded: count(&|host| self.rules.ignores_unchecked && host.health.get().unchecked),
+            excluded: count(&|host| host.health.get().is_excluded(self.rules.ignores_unchecked)),
         }
     }
 

@@ -21,14 +21,22 @@ pub struct Health {
     pub degraded: bool,
     /// The last check of a failed host took too long.
     pub timed_out: bool,
+    /// It said itself that it fails, among its answers, and is left out of the share of hosts that are well.
+    pub excluded: bool,
 }
 
 impl Health {
     /// Of a host that is yet to be checked.
-    pub const UNCHECKED: Health = Health { failed: true, unchecked: true, degraded: false, timed_out: false };
+    pub const UNCHECKED: Health =
+        Health { failed: true, unchecked: true, degraded: false, timed_out: false, excluded: false };
 }
 
 impl Health {
+    /// It does not count among the hosts of which some share has to be well.
+    pub fn is_excluded(self, ignores_unchecked: bool) -> bool {
+        self.excluded || ignores_unchecked && self.unchecked
+    }
+
     /// What several checks of one host say together: each of them has to pass.
     pub fn of_all(checks: impl IntoIterator<Item = Health>) -> Health {
         let all = checks.into_iter().fold(Health::default(), |all, one| Health {
@@ -36,6 +44,7 @@ impl Health {
             unchecked: all.unchecked || one.unchecked,
             degraded: all.degraded || one.degraded,
             timed_out: all.timed_out || one.timed_out,
+            excluded: all.excluded || one.excluded,
         });
         Health { degraded: all.degraded && !all.failed, ..all }
     }
@@ -51,6 +60,8 @@ pub enum Outcome {
     Refused {
         retriable: bool,
     },
+    /// It said so in an answer to somebody else (`x-envoy-immediate-health-check-fail`).
+    Resigned,
     /// No connection, or one that broke.
     Unreachable,
     TimedOut,
@@ -105,7 +116,8 @@ impl Checked {
             return transition;
         }
         self.successes = 0;
-        let at_once = matches!(outcome, Outcome::Refused { retriable: false });
+        let at_once = matches!(outcome, Outcome::Refused { retriable: false } | Outcome::Resigned);
+        self.health.excluded |= outcome == Outcome::Resigned;
         if !self.health.failed {
             self.failures += 1;
             transition = Transition::Pending;

@@ -310,7 +310,7 @@ impl<C> HostSet<C> {
 }
 
 fn is_excluded<C>(host: &Host<C>, rules: &HealthRules) -> bool {
-    rules.ignores_unchecked && host.health.get().unchecked
+    host.health.get().is_excluded(rules.ignores_unchecked)
 }
 
 impl<C> Source<C> {

@@ -60,6 +60,8 @@ pub(crate) struct Cluster {
     pub(crate) is_measured: bool,
     /// Tries are measured, or may take so long only.
     pub(crate) looks_at_tries: bool,
+    /// Its hosts are checked, and may say themselves that they fail.
+    pub(crate) is_checked: bool,
     /// Not every connection serves every request.
     parting: Option<Parting>,
     /// Connections that carry many requests at once.
@@ -126,6 +128,7 @@ impl Cluster {
             size_stats: OnceCell::new(),
             parting: parting(&plan.model),
             destinations: match &plan.model.discovery {
+            is_checked: !plan.model.health.checks.is_empty(),
                 Discovery::Original(model) => Some(Box::new(Destinations::new(model))),
                 Discovery::Static(_) | Discovery::StrictDns(_) | Discovery::LogicalDns(_) => None,
             },

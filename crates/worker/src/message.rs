@@ -35,6 +35,11 @@ pub(crate) enum Message {
         endpoint: Arc<Endpoint>,
         health: Health,
     },
+    /// A host said in an answer that it fails. For the worker that checks.
+    Resigned {
+        cluster: Arc<str>,
+        endpoint: Arc<Endpoint>,
+    },
     /// A host failed too often in a row. For the worker that decides.
     Outlier {
         cluster: Arc<str>,

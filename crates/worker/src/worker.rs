@@ -247,6 +247,11 @@ impl Worker {
                     cluster.set_health(&endpoint, health, &self);
                 }
             }
+            Message::Resigned { cluster, endpoint } => {
+                if let Some(cluster) = self.cluster(&cluster) {
+                    crate::health::take_resignation(&cluster, &endpoint);
+                }
+            }
             Message::Outlier { cluster, endpoint, cause } => {
                 if let Some(cluster) = self.cluster(&cluster) {
                     crate::outlier::judge(&cluster, &self, &endpoint, cause);

@@ -362,3 +362,4 @@ fn rfc3339(at: SystemTime) -> String {
     postrider_telemetry::time::write(&postrider_telemetry::time::TimePattern::iso8601(), at, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
+        (host.health.excluded, HealthFlag::ExcludedByItself),

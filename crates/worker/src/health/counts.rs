@@ -39,6 +39,10 @@ impl Counts {
         match outcome {
             Outcome::Healthy { .. } => self.inc(plain::SUCCESS, named::SUCCESS),
             Outcome::Refused { .. } => self.inc(plain::FAILURE, named::FAILURE),
+            Outcome::Resigned => {
+                self.inc(plain::FAILURE, named::FAILURE);
+                self.inc(plain::PASSIVE_FAILURE, named::PASSIVE_FAILURE);
+            }
             Outcome::Unreachable | Outcome::TimedOut => {
                 self.inc(plain::FAILURE, named::FAILURE);
                 self.inc(plain::NETWORK_FAILURE, named::NETWORK_FAILURE);

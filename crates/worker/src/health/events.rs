@@ -46,6 +46,7 @@ impl Event<'_> {
         let failure = match self.outcome {
             Outcome::TimedOut => "NETWORK_TIMEOUT",
             Outcome::Unreachable => "NETWORK",
+            Outcome::Resigned => "PASSIVE",
             Outcome::Refused { .. } | Outcome::Healthy { .. } => "ACTIVE",
         };
         let status = self.status;

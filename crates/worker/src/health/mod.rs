@@ -16,6 +16,7 @@ mod talk;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,6 +26,7 @@ use postrider_model::{Endpoint, HealthCheck};
 use postrider_telemetry::stats::sets::cluster_health as stat;
 use postrider_upstream::Health;
 use postrider_upstream::health::{Checked, Outcome, Transition, draw, interval};
+use tokio::sync::Notify;
 
 use crate::cluster::{Cluster, Host};
 use crate::message::{KnownHealth, Message};
@@ -43,6 +45,8 @@ pub(crate) struct Check {
     host: Rc<Host>,
     /// What each check of the host says.
     said: Rc<Said>,
+    /// Rung when the host says in an answer that it fails.
+    resigned: Rc<Notify>,
     pub(crate) task: tokio::task::AbortHandle,
 }
 
@@ -61,9 +65,11 @@ pub(crate) fn supervise(cluster: &Rc<Cluster>, worker: &Rc<Worker>) {
             let count = cluster.plan.model.health.checks.len();
             let said = Rc::new(RefCell::new(vec![Health::UNCHECKED; count]));
             for index in 0..count {
-                let watch = watch(worker.clone(), Rc::downgrade(cluster), host.clone(), index, said.clone());
+                let resigned = Rc::new(Notify::new());
+                let of_host = OfHost { host: host.clone(), index, said: said.clone(), resigned: resigned.clone() };
+                let watch = watch(worker.clone(), Rc::downgrade(cluster), of_host);
                 let task = tokio::task::spawn_local(watch).abort_handle();
-                checks.push(Check { host: host.clone(), said: said.clone(), task });
+                checks.push(Check { host: host.clone(), said: said.clone(), resigned, task });
             }
         }
     }
@@ -74,6 +80,22 @@ pub(crate) fn supervise(cluster: &Rc<Cluster>, worker: &Rc<Worker>) {
     let stats = cluster.health_stats(worker);
     stats.gauge_set(stat::HEALTHY, passing.len() as u64);
     stats.gauge_set(stat::DEGRADED, passing.iter().filter(|health| health.degraded).count() as u64);
+}
+
+/// An answer said that its host fails. Told on any worker; checks are with the first one.
+#[cold]
+pub(crate) fn resigns(cluster: &Cluster, endpoint: &Arc<Endpoint>, worker: &Worker) {
+    let Some(checker) = worker.peers.get().and_then(|peers| peers.first()) else { return };
+    let message = Message::Resigned { cluster: cluster.plan.name.clone(), endpoint: endpoint.clone() };
+    // A worker that is too busy to hear of it hears of the next such answer.
+    let _ = checker.try_send(message);
+}
+
+/// The same where the checks are.
+pub(crate) fn take_resignation(cluster: &Cluster, endpoint: &Endpoint) {
+    let checks = cluster.checks.borrow();
+    let of_host = checks.iter().filter(|check| !check.host.is_retired() && *check.host.endpoint == *endpoint);
+    of_host.for_each(|check| check.resigned.notify_one());
 }
 
 /// Counts the hosts that pass the check `index`, where it has a name of its own.
@@ -121,14 +143,22 @@ pub(crate) async fn publish(worker: &Worker, cluster: &Arc<str>, endpoint: &Arc<
     }
 }
 
+/// One check of one host.
+struct OfHost {
+    host: Rc<Host>,
+    index: usize,
+    said: Rc<Said>,
+    resigned: Rc<Notify>,
+}
+
 /// Checks a host for as long as it belongs to its cluster.
-async fn watch(worker: Rc<Worker>, cluster: Weak<Cluster>, host: Rc<Host>, index: usize, said: Rc<Said>) {
+async fn watch(worker: Rc<Worker>, cluster: Weak<Cluster>, of_host: OfHost) {
     let Some((plan, of_cluster)) = cluster.upgrade().map(|cluster| (cluster.plan.clone(), cluster)) else { return };
-    let Some(check) = plan.model.health.checks.get(index) else { return };
+    let Some(check) = plan.model.health.checks.get(of_host.index) else { return };
     let counts = Counts::of(&of_cluster, check, &worker);
     drop(of_cluster);
     let mut state = Checked::default();
-    let mut probe = Probe::new(&plan, (index, check), &host.endpoint, worker.clock.wall_now());
+    let mut probe = Probe::new(&plan, (of_host.index, check), &of_host.host.endpoint, worker.clock.wall_now());
     tokio::time::sleep(draw(check.intervals.initial_jitter, &worker.random)).await;
     loop {
         let wait = {
@@ -144,25 +174,59 @@ async fn watch(worker: Rc<Worker>, cluster: Weak<Cluster>, host: Rc<Host>, index
             if !check.reuse_connection {
                 probe.close();
             }
-            counts.ended(outcome);
-            let (first, before) = (state.is_first(), state.health);
-            let transition = state.settle(outcome, check);
-            let event = Event { check, outcome, transition, first, before, status: probe.status() };
-            event.log(&worker, &plan.name, &host.endpoint);
-            if !state.health.failed && matches!(outcome, Outcome::Healthy { .. }) && host.ejected.get() {
-                crate::outlier::passed_check(&cluster, &worker, &host.endpoint);
-            }
-            if state.health != before
-                && let Some(health) = heard(&said, index, state.health)
-            {
-                publish(&worker, &plan.name, &host.endpoint, health).await;
-            }
-            if state.health != before || first {
-                tally(&cluster, index, &counts);
-            }
+            let ended = Ended { check, outcome, status: probe.status() };
+            let transition = of_host.settle(&cluster, &worker, &counts, &mut state, ended).await;
             pause(check, outcome, transition, plan.traffic.load(Relaxed), &worker)
         };
-        tokio::time::sleep(wait).await;
+        let mut next = pin!(tokio::time::sleep(wait));
+        loop {
+            tokio::select! {
+                () = &mut next => break,
+                () = of_host.resigned.notified() => {
+                    let Some(cluster) = cluster.upgrade() else { return };
+                    let ended = Ended { check, outcome: Outcome::Resigned, status: 0 };
+                    of_host.settle(&cluster, &worker, &counts, &mut state, ended).await;
+                }
+            }
+        }
+    }
+}
+
+/// How a check ended, or what the host said meanwhile.
+struct Ended<'c> {
+    check: &'c HealthCheck,
+    outcome: Outcome,
+    /// Of an answer over HTTP.
+    status: u16,
+}
+
+impl OfHost {
+    /// Takes the end of a check, and tells whoever is to know.
+    async fn settle(
+        &self,
+        cluster: &Rc<Cluster>,
+        worker: &Rc<Worker>,
+        counts: &Counts,
+        state: &mut Checked,
+        Ended { check, outcome, status }: Ended<'_>,
+    ) -> Transition {
+        counts.ended(outcome);
+        let (first, before) = (state.is_first(), state.health);
+        let transition = state.settle(outcome, check);
+        let (name, endpoint) = (&cluster.plan.name, &self.host.endpoint);
+        Event { check, outcome, transition, first, before, status }.log(worker, name, endpoint);
+        if !state.health.failed && matches!(outcome, Outcome::Healthy { .. }) && self.host.ejected.get() {
+            crate::outlier::passed_check(cluster, worker, endpoint);
+        }
+        if state.health != before
+            && let Some(health) = heard(&self.said, self.index, state.health)
+        {
+            publish(worker, name, endpoint, health).await;
+        }
+        if state.health != before || first {
+            tally(cluster, self.index, counts);
+        }
+        transition
     }
 }
 

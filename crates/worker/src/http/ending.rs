@@ -225,6 +225,14 @@ impl Exchange {
     /// What became of a request counts for its host.
     #[cold]
     pub(super) fn report(&self, outcome: Outcome, worker: &Worker) {
+    /// The host says that it fails.
+    #[cold]
+    pub(super) fn report_resignation(&self, worker: &Worker) {
+        if let (Some(cluster), Some(host)) = (&self.cluster, &self.host) {
+            crate::health::resigns(cluster, &host.endpoint, worker);
+        }
+    }
+
         if let (Some(cluster), Some(host)) = (&self.cluster, &self.host) {
             outlier::report(cluster, host, outcome, worker);
         }

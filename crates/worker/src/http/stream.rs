@@ -494,6 +494,9 @@ impl Exchange {
             }
             ResponseParse::Reject(reject) => Err(self.refuse_response(connection, reject)),
         }
+                if cluster.is_checked && self.response.fields.has(HeaderId::XEnvoyImmediateHealthCheckFail) {
+                    self.report_resignation(&connection.worker);
+                }
     }
 
     /// Whether the 101 switches to the protocol that the client asked for (RFC 9110 section 7.8).

@@ -81,6 +81,7 @@ crate::stat_set! {
         SUCCESS = "health_check.success",
         FAILURE = "health_check.failure",
         NETWORK_FAILURE = "health_check.network_failure",
+        PASSIVE_FAILURE = "health_check.passive_failure",
         VERIFY_CLUSTER = "health_check.verify_cluster",
     }
     gauges {
@@ -97,6 +98,7 @@ crate::stat_set! {
         SUCCESS = "success",
         FAILURE = "failure",
         NETWORK_FAILURE = "network_failure",
+        PASSIVE_FAILURE = "passive_failure",
         VERIFY_CLUSTER = "verify_cluster",
     }
     gauges {
