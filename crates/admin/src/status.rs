@@ -72,6 +72,7 @@ pub struct EndpointStatus {
     pub region: String,
     pub zone: String,
     pub sub_zone: String,
+    pub canary: bool,
     /// In percent, as outlier detection found it in its last interval.
     pub success_rate: Option<f64>,
     /// The same of reaching it.
@@ -100,6 +101,7 @@ impl EndpointStatus {
             region: String::new(),
             zone: String::new(),
             sub_zone: String::new(),
+            canary: false,
             success_rate: None,
             local_origin_success_rate: None,
             health: Vec::new(),
@@ -155,10 +157,10 @@ pub enum HealthFlag {
     PendingActiveCheck,
     /// The last active check took too long.
     ActiveCheckTimeout,
-}
-
     /// It said so itself, and does not count among those of which some share has to be well.
     ExcludedByItself,
+}
+
 impl HealthFlag {
     /// As `/clusters` prints it after a slash, and as its JSON names it.
     pub(crate) fn names(self) -> (&'static str, Option<&'static str>) {
@@ -171,9 +173,9 @@ impl HealthFlag {
             Self::PendingRemoval => ("pending_dynamic_removal", Some("pending_dynamic_removal")),
             Self::PendingActiveCheck => ("pending_active_hc", Some("pending_active_hc")),
             Self::ActiveCheckTimeout => ("active_hc_timeout", Some("active_hc_timeout")),
+            Self::ExcludedByItself => ("excluded_via_immediate_hc_fail", Some("excluded_via_immediate_hc_fail")),
         }
     }
-            Self::ExcludedByItself => ("excluded_via_immediate_hc_fail", Some("excluded_via_immediate_hc_fail")),
 }
 
 /// One listener and where it really listens.

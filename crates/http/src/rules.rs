@@ -96,6 +96,8 @@ pub struct RequestFacts {
     pub upgrade: bool,
     /// The request is well-formed, but is to be answered in another way than by its route.
     pub aside: Aside,
+    /// Fields that were left out for an underscore in their names ([`Underscores::Drop`]).
+    pub dropped_names: u32,
 }
 
 /// How a well-formed request is answered where that is not for its route to say.
@@ -134,6 +136,8 @@ pub struct ResponseFacts {
     pub framing: BodyFraming,
     /// The upstream lets the connection live on (RFC 9112 9.3). False for [`BodyFraming::UntilClose`].
     pub persistent: bool,
+    /// It says itself that it ends the connection.
+    pub closes: bool,
     /// A 1xx other than 101: another head follows.
     pub interim: bool,
     /// A 101 that answers our upgrade, or a 2xx to CONNECT: what follows is a tunnel.
@@ -171,10 +175,10 @@ pub fn admit_request(head: &mut RequestHead, rules: &RequestRules) -> Result<Req
         Ok(aside) => aside,
         Err(reject) => aside_of(reject).filter(|_| rules.spare_connections).ok_or(reject)?,
     };
-    admit_names(&mut head.fields, rules)?;
+    let dropped_names = admit_names(&mut head.fields, rules)?;
     if !has_special {
         let persistent = is_persistent(head.version, ConnectionOptions::default());
-        return Ok(RequestFacts { framing, persistent, aside, ..RequestFacts::default() });
+        return Ok(RequestFacts { framing, persistent, aside, dropped_names, ..RequestFacts::default() });
     }
     let expects_continue = admit_expect(head)?;
     let connection = hop::strip_request(&mut head.fields, head.version)?;
@@ -184,6 +188,7 @@ pub fn admit_request(head: &mut RequestHead, rules: &RequestRules) -> Result<Req
         expects_continue,
         upgrade: connection.upgrade,
         aside,
+        dropped_names,
     })
 }
 
@@ -226,9 +231,11 @@ pub fn admit_response(head: &mut ResponseHead, asked: Asked) -> Result<ResponseF
         return Err(reason::UNEXPECTED_101);
     }
     let connect_tunnel = asked.method == Method::Connect && (200..300).contains(&status);
+    let closes = !is_persistent(head.version(), connection);
     Ok(ResponseFacts {
         framing,
-        persistent: framing != BodyFraming::UntilClose && is_persistent(head.version(), connection),
+        persistent: framing != BodyFraming::UntilClose && !closes,
+        closes,
         interim: status < 200 && status != 101,
         tunnel: status == 101 || connect_tunnel,
     })
@@ -392,15 +399,21 @@ fn normalize(head: &mut RequestHead, options: &PathOptions) -> Result<bool, Reje
     Ok(how == Normalized::Redirect)
 }
 
-/// Underscore policy and `Proxy`.
-fn admit_names(fields: &mut Fields, rules: &RequestRules) -> Result<(), Reject> {
+/// Underscore policy and `Proxy`; answers how many fields were left out for the former.
+fn admit_names(fields: &mut Fields, rules: &RequestRules) -> Result<u32, Reject> {
     if !rules.keep_proxy_header {
         fields.remove(HeaderId::Proxy);
     }
     match rules.underscores {
         Underscores::Allow => {}
         Underscores::Drop => {
-            fields.retain(|field| !field.name.contains(&b'_'));
+            let mut dropped = 0;
+            fields.retain(|field| {
+                let stays = !field.name.contains(&b'_');
+                dropped += u32::from(!stays);
+                stays
+            });
+            return Ok(dropped);
         }
         Underscores::Reject => {
             if fields.odd_names().any(|name| name.contains(&b'_')) {
@@ -413,7 +426,7 @@ fn admit_names(fields: &mut Fields, rules: &RequestRules) -> Result<(), Reject> 
             }
         }
     }
-    Ok(())
+    Ok(0)
 }
 
 /// RFC 9110 10.1.1: `100-continue` is ours to answer; anything else is refused. HTTP/1.0 clients cannot

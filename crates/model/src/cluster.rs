@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Address, Balancing, DnsResolver, EndpointCheck, FilterSlot, HealthRules, Http2Options, Metadata, MetadataMatch,
-    NameForm, NumberedOption, Origin, OutlierDetection, TcpKeepalive, TlvChoice, UpstreamTls,
+    Address, Balancing, DnsResolver, EndpointCheck, FilterSlot, HealthRules, Http2Options, LABELS, Metadata,
+    MetadataMatch, NameForm, NumberedOption, Origin, OutlierDetection, TcpKeepalive, TlvChoice, UpstreamTls, Value,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -184,6 +184,18 @@ pub struct Endpoint {
     pub hash_key: Option<String>,
     /// What else the configuration says about it; `None` is nothing.
     pub metadata: Option<Arc<Metadata>>,
+}
+
+impl Endpoint {
+    /// Its label `canary` says that it is one.
+    pub fn is_canary(&self) -> bool {
+        is_canary(self.metadata.as_deref())
+    }
+}
+
+/// Whether what is said about an endpoint makes it a canary.
+pub fn is_canary(about: Option<&Metadata>) -> bool {
+    about.and_then(|about| about.get(LABELS, "canary")) == Some(&Value::Bool(true))
 }
 
 /// Where endpoints stand.

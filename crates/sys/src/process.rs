@@ -85,6 +85,17 @@ pub fn release_free_memory() {
     }
 }
 
+/// Memory that the allocator has from the system, used or not, in bytes.
+pub fn heap_size() -> u64 {
+    let mut committed = 0;
+    let none = std::ptr::null_mut;
+    // SAFETY: it writes the one number that it is given room for, and nothing where it is given none.
+    unsafe {
+        libmimalloc_sys::mi_process_info(none(), none(), none(), none(), none(), &raw mut committed, none(), none());
+    }
+    committed as u64
+}
+
 /// `mi_option_purge_delay`, which the bindings leave out: for how many milliseconds a free page is kept.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 

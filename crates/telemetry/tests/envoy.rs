@@ -38,17 +38,15 @@ const WITHOUT_FEATURE: &[&str] = &[
     "cluster_updated_via_merge",
     "extension_config_missing",
     "network_extension_config_missing",
-    // HTTP/3, and what TLS counts beside handshakes.
+    // HTTP/3, METADATA frames, and a build for FIPS.
     "http3_",
     "upstream_http3_broken",
     "0_rtt",
     "0rtt",
-    "early_data_received_count_total",
-    "ssl_",
-    "downstream_rq_too_many_premature_resets",
     "metadata_not_supported_error",
     "fips_mode",
-    // Zones (counted where it is known which is the own one), subsets (where a cluster has some), preconnect, queue limits, on-demand discovery, tracing.
+    // Zones (counted where it is known which is the own one), subsets (where a cluster has some), connections that are not
+    // made ahead of their need, queue limits, on-demand discovery, tracing.
     "lb_local_cluster_not_ok",
     "lb_recalculate_zone_structures",
     "lb_subsets_",
@@ -57,9 +55,10 @@ const WITHOUT_FEATURE: &[&str] = &[
     "upstream_queue_overloaded",
     "route_delayed_total",
     "tracing.",
+    // Drains and load shed points that are refused by name.
     "downstream_cx_http1_soft_drain",
     "rq_overload_local_reply",
-    // Counted by the process as a whole in Envoy; per cluster there.
+    // They are about requests of clients, and cannot change for a cluster in Envoy either.
     "cluster.adm.http1.",
     "workers_pinned",
     "clusters_inflated",

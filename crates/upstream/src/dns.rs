@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use postrider_model::{Address, Discovery, DnsDiscovery, DnsName, Endpoint, EndpointHealth};
@@ -16,10 +18,25 @@ const SHORTEST_TTL: Duration = Duration::from_secs(1);
 /// Nor is a wait between two lookups.
 const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
+/// Looks at names of one cluster, as statistics tell them.
+#[derive(Debug, Default)]
+pub struct Lookups {
+    pub attempts: AtomicU64,
+    pub answers: AtomicU64,
+    pub failures: AtomicU64,
+    /// Answers that said what was known.
+    pub unchanged: AtomicU64,
+}
+
 /// Follows the names of a cluster for as long as the future is polled: `publish` gets each new set of endpoints, first
 /// as soon as every name was answered or failed once. A name that fails keeps its last addresses. Returns at once for
 /// a cluster that needs no DNS.
-pub async fn follow(resolver: &Resolver, discovery: &Discovery, mut publish: impl FnMut(Endpoints, Vec<String>)) {
+pub async fn follow(
+    resolver: &Resolver,
+    discovery: &Discovery,
+    lookups: &Lookups,
+    mut publish: impl FnMut(Endpoints, Vec<String>),
+) {
     let (names, logical) = match discovery {
         Discovery::Static(_) | Discovery::Original(_) => return,
         Discovery::StrictDns(names) => (names, false),
@@ -35,16 +52,24 @@ pub async fn follow(resolver: &Resolver, discovery: &Discovery, mut publish: imp
         let mut wait = if names.respect_ttl { Duration::MAX } else { names.refresh };
         let mut failures = Vec::new();
         for ((name, addresses), back_off) in names.names.iter().zip(&mut known).zip(&mut back_off) {
+            lookups.attempts.fetch_add(1, Relaxed);
             match resolver.resolve(&name.host, names.family).await {
                 Ok(answer) => {
+                    // Which is no answer for the one host of a logical cluster.
+                    let is_nothing = logical && answer.addresses.is_empty();
+                    let counter = if is_nothing { &lookups.failures } else { &lookups.answers };
+                    counter.fetch_add(1, Relaxed);
                     wait = wait.min(next_look(names, &answer));
                     // As in Envoy, one logical host stays when its name has no addresses any more; others go.
-                    if !(logical && answer.addresses.is_empty()) {
+                    let changes = !same(addresses, &answer.addresses, logical);
+                    lookups.unchanged.fetch_add(u64::from(!changes && !is_nothing), Relaxed);
+                    if !is_nothing {
                         *addresses = answer.addresses;
                     }
                     *back_off = first_failure;
                 }
                 Err(error) => {
+                    lookups.failures.fetch_add(1, Relaxed);
                     failures.push(format!("{}: {error}", name.host));
                     // As Envoy's back-off does: somewhere below a limit that doubles.
                     wait = wait.min(match longest_failure > Duration::ZERO {
@@ -65,6 +90,14 @@ pub async fn follow(resolver: &Resolver, discovery: &Discovery, mut publish: imp
             // Literal addresses only: they will not change.
             None => return,
         }
+    }
+}
+
+/// Whether an answer brings nothing new: of a logical host its first address counts, of others their set.
+fn same(known: &[IpAddr], answer: &[IpAddr], logical: bool) -> bool {
+    match logical {
+        true => known.first() == answer.first(),
+        false => known.len() == answer.len() && answer.iter().all(|address| known.contains(address)),
     }
 }
 

@@ -5,6 +5,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place, StreamInfo, Surroundings};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
@@ -15,7 +16,7 @@ use postrider_tls::ServerTls;
 
 use crate::cluster::{Cluster, stat_name};
 use crate::cost::Cost;
-use crate::http::LocalReplies;
+use crate::http::{LocalReplies, counts};
 use crate::limit::Limit;
 use crate::listener::{Arrival, of_chain};
 use crate::log::Logs;
@@ -184,6 +185,7 @@ impl Chain {
         let guards = guards.collect();
         let name = (!plan.name.is_empty()).then(|| (*plan.name).into());
         let tls = RefCell::new(plan.tls.clone());
+        plan.in_use.fetch_add(1, Relaxed);
         Rc::new(Chain {
             plan: plan.clone(),
             name,
@@ -211,7 +213,7 @@ impl Chain {
     pub(crate) fn start(self: Rc<Self>, worker: Rc<Worker>, arrival: Arrival) {
         match &self.handler {
             Handler::Http(manager) if !manager.begins_with_http2(&arrival) => {
-                manager.count_connection();
+                counts::begin_connection(&manager.stats, arrival.tls.is_some());
                 tokio::task::spawn_local(crate::http::serve(worker, self.clone(), arrival, 0));
             }
             Handler::Http(_) | Handler::Tcp(_) | Handler::Echo | Handler::Say(_) | Handler::Filters => {
@@ -223,7 +225,7 @@ impl Chain {
     /// Serves a connection to its end.
     pub(crate) async fn serve(self: Rc<Self>, worker: Rc<Worker>, arrival: Arrival) {
         if let Handler::Http(manager) = &self.handler {
-            manager.count_connection();
+            counts::begin_connection(&manager.stats, arrival.tls.is_some());
         }
         match &self.handler {
             Handler::Http(http) if http.begins_with_http2(&arrival) => {
@@ -265,6 +267,12 @@ impl Chain {
             let routes = Routes::new(new.routes.clone(), &worker.place(&http.stat_prefix, self.buffer_limit));
             *http.routes.borrow_mut() = Rc::new(routes);
         }
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        self.plan.in_use.fetch_sub(1, Relaxed);
     }
 }
 
@@ -311,11 +319,6 @@ impl Http {
             local_replies: model.identity.local_replies.as_deref().map(LocalReplies::compile),
             model: model.clone(),
         }
-    }
-
-    fn count_connection(&self) {
-        self.stats.inc(http::DOWNSTREAM_CX_TOTAL);
-        self.stats.gauge_inc(http::DOWNSTREAM_CX_ACTIVE);
     }
 
     /// The connection speaks HTTP/2 for certain.

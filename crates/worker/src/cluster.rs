@@ -1,5 +1,6 @@
 //! A cluster as one worker runs it, and the connections to its hosts.
 
+mod apart;
 mod connect;
 mod open;
 mod pool;
@@ -7,7 +8,7 @@ mod preconnect;
 mod upstream;
 
 use std::any::Any;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::OWN_ROOT;
 use postrider_telemetry::stats::sets::{
-    cluster as stat, cluster_alternative, cluster_health, cluster_http2, cluster_outlier, cluster_sizes,
+    cluster as stat, cluster_alternative, cluster_health, cluster_http2, cluster_manager, cluster_outlier, cluster_sizes,
     cluster_subsets, cluster_timeout_budget, cluster_zones,
 };
 use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Random, Surroundings};
@@ -32,6 +33,7 @@ use crate::party::{Caller, Parting, Party};
 use crate::plan::ClusterPlan;
 use crate::worker::Worker;
 
+use apart::Apart;
 pub(crate) use connect::{NoConnection, alpn};
 use open::Source;
 pub(crate) use upstream::{Account, Active, Upstream};
@@ -56,12 +58,15 @@ pub(crate) struct Cluster {
     pub(crate) destinations: Option<Box<Destinations>>,
     /// Connections are made before they are needed.
     pub(crate) preconnects: bool,
-    /// More is measured of tries than usual.
-    pub(crate) is_measured: bool,
     /// Tries are measured, or may take so long only.
     pub(crate) looks_at_tries: bool,
     /// Its hosts are checked, and may say themselves that they fail.
     pub(crate) is_checked: bool,
+    /// Some of its hosts' answers count apart.
+    pub(crate) tells_apart: bool,
+    apart: Apart,
+    /// More is measured of tries than usual.
+    pub(crate) is_measured: bool,
     /// Not every connection serves every request.
     parting: Option<Parting>,
     /// Connections that carry many requests at once.
@@ -83,6 +88,8 @@ pub(crate) struct Cluster {
     /// Who decides about outliers: on the worker that does.
     pub(crate) outliers: RefCell<Option<Watch>>,
     outlier_stats: OnceCell<Rc<Block>>,
+    /// Its hosts were counted before: on the first worker.
+    is_counted: Cell<bool>,
     /// Where hosts are known by their labels.
     subset_stats: OnceCell<Rc<Block>>,
     /// Where it is known in which zone the proxy stands.
@@ -115,12 +122,16 @@ impl Cluster {
             absolute_targets: plan.model.upstream.absolute_targets,
             outliers: RefCell::default(),
             outlier_stats: OnceCell::new(),
+            is_counted: Cell::new(!plan.initial.0.is_empty()),
             subset_stats: OnceCell::new(),
             zone_stats: OnceCell::new(),
             socket_options: io::system_options(&plan.model.upstream.socket_options),
             sources: plan.model.upstream.sources.iter().map(Source::new).collect(),
             keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
             preconnects: plan.model.preconnect.is_some(),
+            is_checked: !plan.model.health.checks.is_empty(),
+            tells_apart: apart::has_some(&plan.model.discovery),
+            apart: Apart::default(),
             is_measured: plan.model.measures.is_of_tries(),
             looks_at_tries: plan.model.measures.is_of_tries() || plan.model.upstream.max_stream_duration.is_some(),
             alternatives: RefCell::default(),
@@ -128,7 +139,6 @@ impl Cluster {
             size_stats: OnceCell::new(),
             parting: parting(&plan.model),
             destinations: match &plan.model.discovery {
-            is_checked: !plan.model.health.checks.is_empty(),
                 Discovery::Original(model) => Some(Box::new(Destinations::new(model))),
                 Discovery::Static(_) | Discovery::StrictDns(_) | Discovery::LogicalDns(_) => None,
             },
@@ -251,7 +261,11 @@ impl Cluster {
     /// New endpoints; connections to those that are gone close.
     pub(crate) fn update(self: &Rc<Cluster>, endpoints: &Endpoints, worker: &Rc<Worker>) {
         let before = self.plan.model.balancing.closes_on_change.then(|| self.hosts.all());
+        let known = (worker.id == 0).then(|| self.addresses());
         drop(self.hosts.update(endpoints, &worker.random));
+        if known.is_some_and(|known| known != self.addresses()) {
+            self.count_change(worker);
+        }
         if before.is_some_and(|before| before.iter().any(|host| host.is_retired())) {
             self.streams.clear();
         }
@@ -265,10 +279,38 @@ impl Cluster {
         worker.look_at_peers(self);
     }
 
+    /// Of all hosts, in order.
+    fn addresses(&self) -> Vec<String> {
+        let mut addresses: Vec<_> = self.hosts.all().iter().map(|host| host.endpoint.address.to_string()).collect();
+        addresses.sort_unstable();
+        addresses
+    }
+
+    /// There are other hosts than before.
+    fn count_change(&self, worker: &Worker) {
+        let stats = self.stats(worker);
+        stats.inc(stat::MEMBERSHIP_CHANGE);
+        if let Discovery::StrictDns(_) = self.plan.model.discovery {
+            let heaviest = self.hosts.all().iter().map(|host| host.endpoint.weight).max();
+            stats.gauge_set(stat::MAX_HOST_WEIGHT, heaviest.map_or(1, u64::from));
+        }
+        if self.is_counted.replace(true) {
+            self.count_update(worker);
+        }
+    }
+
+    /// Its hosts, or how they are, changed while it was in force: counted by the first worker.
+    fn count_update(&self, worker: &Worker) {
+        if worker.id == 0 {
+            worker.stats.block(&cluster_manager::SET, "").inc(cluster_manager::CLUSTER_UPDATED);
+        }
+    }
+
     /// A host is left out because of its answers, or back.
     pub(crate) fn look_at_ejection(&self, endpoint: &Endpoint, worker: &Worker) {
         let Some(monitors) = &self.plan.monitors else { return };
         self.hosts.set_ejected(endpoint, monitors.of(endpoint).is_ejected(), &worker.random);
+        self.count_update(worker);
         self.count_members(worker);
         worker.look_at_peers(self);
     }
@@ -276,6 +318,7 @@ impl Cluster {
     /// What a check found out about a host.
     pub(crate) fn set_health(self: &Rc<Cluster>, endpoint: &Endpoint, health: Health, worker: &Rc<Worker>) {
         drop(self.hosts.set_health(endpoint, health, &worker.random));
+        self.count_update(worker);
         if !self.checks.borrow().is_empty() {
             crate::health::supervise(self, worker);
         }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -17,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::account::Relief;
 use crate::message::{Apply, KnownHealth, MAILBOX, Message, Report, Warm};
 use crate::overload::Strain;
-use crate::plan::{ClusterPlan, Plan};
+use crate::plan::{ClusterPlan, Load, Plan};
 use crate::sinks;
 use crate::worker::Worker;
 
@@ -33,6 +35,37 @@ struct State {
     /// The addresses that each running listener really has.
     bound: HashMap<String, Vec<Address>>,
     plan: Option<Arc<Plan>>,
+    leaving: Leaving,
+}
+
+/// What is in the configuration no more, and may have connections.
+#[derive(Default)]
+struct Leaving {
+    listeners: Vec<Arc<[Load]>>,
+    chains: Vec<Arc<AtomicUsize>>,
+}
+
+impl Leaving {
+    /// What `new` has no more of `old`.
+    fn note(&mut self, old: Option<&Plan>, new: &Plan) {
+        for listener in old.iter().flat_map(|old| &old.listeners) {
+            match new.listener(&listener.model.name) {
+                None => self.listeners.push(listener.loads.clone()),
+                Some(new) => {
+                    let goes_on = |gone: &AtomicUsize| new.each_chain().any(|chain| std::ptr::eq(&*chain.in_use, gone));
+                    let gone = listener.each_chain().map(|chain| &chain.in_use).filter(|gone| !goes_on(gone));
+                    self.chains.extend(gone.cloned());
+                }
+            }
+        }
+    }
+
+    /// Listeners and chains that have connections.
+    fn count(&mut self) -> (usize, usize) {
+        self.listeners.retain(|loads| loads.iter().any(|load| load.0.load(Relaxed) > 0));
+        self.chains.retain(|in_use| in_use.load(Relaxed) > 0);
+        (self.listeners.len(), self.chains.len())
+    }
 }
 
 /// Why a plan could not be put in force. Nothing changed then.
@@ -98,6 +131,11 @@ impl Fleet {
         self.state().plan.clone()
     }
 
+    /// Listeners, and filter chains of listeners that go on, which are no longer in force and still have connections.
+    pub fn draining(&self) -> (usize, usize) {
+        self.state().leaving.count()
+    }
+
     /// Name and addresses of every running listener, ports resolved.
     pub fn listeners(&self) -> Vec<(String, Vec<Address>)> {
         let state = self.state();
@@ -141,8 +179,9 @@ impl Fleet {
             let _ = checker.send(Message::PublishHealth).await;
         }
         let mut state = self.state();
-        state.bound = bound;
-        state.plan = Some(plan);
+        let State { bound: known, plan: current, leaving } = &mut *state;
+        leaving.note(current.as_deref(), &plan);
+        (*known, *current) = (bound, Some(plan));
         Ok(())
     }
 

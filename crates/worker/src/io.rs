@@ -438,6 +438,28 @@ pub(crate) fn system_options(options: &[NumberedOption]) -> Vec<postrider_sys::N
     options.iter().map(option).collect()
 }
 
+/// A local address could not be taken. Says what the system says.
+#[derive(Debug)]
+struct NotBound(io::Error);
+
+impl std::fmt::Display for NotBound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for NotBound {}
+
+#[cold]
+fn not_bound(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), NotBound(error))
+}
+
+/// [`connect`] failed for want of its local address.
+pub(crate) fn is_not_bound(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<NotBound>())
+}
+
 /// Connects to `address`, from `bind` if given.
 ///
 /// # Errors
@@ -454,7 +476,7 @@ pub(crate) async fn connect(
             postrider_sys::prepare_stream(&socket, keepalive)?;
             postrider_sys::set_options(&socket, options, OptionMoment::BeforeBind)?;
             if let Some(bind) = bind {
-                socket.bind(bind)?;
+                socket.bind(bind).map_err(not_bound)?;
             }
             postrider_sys::set_options(&socket, options, OptionMoment::AfterBind)?;
             Ok(socket.connect(*address).await?.into())

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod backlog;
 mod buffers;
 mod call;
 mod chain;

@@ -238,8 +238,9 @@ impl Listener {
     }
 
     async fn accept_tcp(self: Rc<Self>, worker: &Rc<Worker>, socket: TcpListener) {
+        let mut burst = 0;
         loop {
-            match next(worker, &self, |cx| socket.poll_accept(cx)).await {
+            match next(worker, &self, &mut burst, |cx| socket.poll_accept(cx)).await {
                 Ok((stream, peer)) => self.accepted(worker, stream.into(), Some(peer)),
                 Err(error) => self.failed(&error).await,
             }
@@ -247,8 +248,9 @@ impl Listener {
     }
 
     async fn accept_unix(self: Rc<Self>, worker: &Rc<Worker>, socket: UnixListener) {
+        let mut burst = 0;
         loop {
-            match next(worker, &self, |cx| socket.poll_accept(cx)).await {
+            match next(worker, &self, &mut burst, |cx| socket.poll_accept(cx)).await {
                 Ok((stream, _)) => self.accepted(worker, stream.into(), None),
                 Err(error) => self.failed(&error).await,
             }
@@ -685,14 +687,28 @@ impl Newcomer {
     }
 }
 
-/// What `accept` comes to, which is not asked while new connections have to wait.
-async fn next<T>(worker: &Worker, listener: &Listener, mut accept: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+/// What `accept` comes to, which is not asked while new connections have to wait. `burst` is how many came since there was
+/// none for the last time.
+async fn next<T>(
+    worker: &Worker,
+    listener: &Listener,
+    burst: &mut u64,
+    mut accept: impl FnMut(&mut Context<'_>) -> Poll<T>,
+) -> T {
     std::future::poll_fn(|cx| {
         if worker.overload.paused.get() && !listener.plan.borrow().model.bypasses_overload {
             worker.overload.wait(cx.waker());
             return Poll::Pending;
         }
-        accept(cx)
+        let accepted = accept(cx);
+        match &accepted {
+            Poll::Ready(_) => *burst += 1,
+            Poll::Pending if *burst > 0 => {
+                listener.stats.record(stat::CONNECTIONS_ACCEPTED_PER_SOCKET_EVENT, std::mem::take(burst));
+            }
+            Poll::Pending => {}
+        }
+        accepted
     })
     .await
 }

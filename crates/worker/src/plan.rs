@@ -85,6 +85,8 @@ pub struct ChainPlan {
     pub tls: Option<Arc<ServerTls>>,
     /// What filters and certificates were read from.
     pub files: Vec<WatchedFile>,
+    /// Workers that have it, be it for its last connections only. One that differs in its routes takes it over.
+    pub in_use: Arc<AtomicUsize>,
 }
 
 /// A filter in front of the one that serves.
@@ -255,7 +257,15 @@ impl ListenerPlan {
             let old = previous.filter(|_| surroundings.stay);
             let known = old.and_then(|old| old.each_chain().find(|old| old.model == *chain && old.is_current()));
             let known = known.cloned();
-            known.or_else(|| ChainPlan::compile(chain, surroundings).map(Arc::new).map_err(|e| errors.extend(e)).ok())
+            let compiled = || -> Result<Arc<ChainPlan>, Vec<PlanError>> {
+                let mut chain = ChainPlan::compile(chain, surroundings)?;
+                let goes_on = previous.and_then(|old| old.each_chain().find(|old| old.same_but_routes(&chain)));
+                if let Some(old) = goes_on {
+                    chain.in_use = old.in_use.clone();
+                }
+                Ok(Arc::new(chain))
+            };
+            known.or_else(|| compiled().map_err(|e| errors.extend(e)).ok())
         };
         let chains: Vec<_> = model.filter_chains.iter().filter_map(&mut compile).collect();
         let default_chain = model.default_filter_chain.as_ref().and_then(&mut compile);
@@ -373,7 +383,8 @@ impl ChainPlan {
             remember(&mut files, &http.routes.files);
         }
         let quotas = model.limits.iter().map(Quota::of).collect();
-        Ok(ChainPlan { model: model.clone(), name: model.name.as_str().into(), handler, quotas, guards, tls, files })
+        let (name, in_use) = (model.name.as_str().into(), Arc::default());
+        Ok(ChainPlan { model: model.clone(), name, handler, quotas, guards, tls, files, in_use })
     }
 
     /// `None` for a chain that speaks no HTTP.

@@ -13,6 +13,7 @@ use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
 use postrider_upstream::Choice;
 use postrider_upstream::outlier::Outcome;
 
+use crate::backlog::{Amounts, Backlog, OF_TCP, TCP_READS, Waiting};
 use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Tcp};
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
@@ -46,6 +47,11 @@ struct Session {
     last_activity: Moment,
     /// The client's connection was meant to go to its local address, which is not ours.
     redirected: bool,
+    /// What statistics say of bytes that wait for the client, or for there to be an upstream.
+    waiting: Waiting,
+    backlog: Backlog,
+    /// Both sides said that nothing more comes, and what the client sent is still to be delivered.
+    flushing: bool,
     /// When the next line about it is due.
     next_line: Option<Moment>,
     /// The endpoint is reached through the bodies of a POST and its answer.
@@ -106,6 +112,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         download_ended: Ended::Open,
         last_activity: now,
         redirected,
+        waiting: Waiting::default(),
+        backlog: Backlog::default(),
+        flushing: false,
         next_line: tcp.model.log_moments.every.filter(|_| !tcp.logs.is_empty()).map(|interval| now + interval),
         post: None,
         tlvs,
@@ -173,12 +182,17 @@ impl Session {
             self.note_end(tcp, &over);
             return;
         }
+        if tcp.model.awaits_data.is_some() {
+            tcp.stats.inc(stat::EARLY_DATA_RECEIVED_COUNT_TOTAL);
+        }
         // A filter may have noted where it goes.
         self.client.noted(&mut self.info);
         if let Some(Value::Number(limit)) = object(&self.info, TCP_IDLE_TIMEOUT) {
             self.idle = Some(Duration::from_millis(*limit as u64)).filter(|limit| !limit.is_zero());
         }
+        self.waiting.tell(&tcp.stats, OF_TCP, self.upload.bytes().len(), 0);
         let connected = self.connect(tcp).await;
+        self.waiting.tell(&tcp.stats, OF_TCP, 0, 0);
         let Some((cluster, mut upstream)) = connected else { return self.client.teach(&self.info) };
         let stats = cluster.stats(&self.worker).clone();
         self.info.upstream_remote = Some(upstream.name.clone());
@@ -201,9 +215,17 @@ impl Session {
         })
         .await;
         drop(failing);
+        self.backlog.clear(&tcp.stats, TCP_READS);
+        self.waiting.tell(&tcp.stats, OF_TCP, 0, 0);
+        if self.flushing {
+            tcp.stats.gauge_dec(stat::UPSTREAM_FLUSH_ACTIVE);
+        }
         if self.tunneling(tcp).is_some_and(|tunneling| tunneling.keeps_trailers) {
             let trailers = self.post.take().map_or_else(|| upstream.io.take_trailers(), |post| post.trailers());
             tunnel::keep_trailers(&trailers, &mut self.info);
+        }
+        if matches!(over, Over::Done | Over::UpstreamReset) {
+            upstream.peer_ended();
         }
         self.note_end(tcp, &over);
         match over {
@@ -324,6 +346,7 @@ impl Session {
             }
             match reached {
                 Ok(upstream) => {
+                    upstream.carry();
                     host.active.set(host.active.get() + 1);
                     host.totals.requests.set(host.totals.requests.get() + 1);
                     let stats = cluster.stats(&self.worker);
@@ -481,7 +504,23 @@ impl Session {
             }
             self.last_activity = worker.clock.now();
         }
+        let (up, down) = (self.upload.bytes().len(), upstream.input.bytes().len());
+        if up + down > 0 || self.backlog.is_told() || self.waiting.is_told() {
+            self.tell_backlog(tcp, upstream, Amounts { up, down, received: 0 });
+        }
         self.check_time(tcp)
+    }
+
+    /// Tells what waits now that nothing moves.
+    #[cold]
+    fn tell_backlog(&mut self, tcp: &Tcp, upstream: &Upstream, standing: Amounts) {
+        self.waiting.tell(&tcp.stats, OF_TCP, 0, standing.down);
+        self.backlog.tell(upstream.counted(), &tcp.stats, TCP_READS, standing);
+        if self.upload_ended == Ended::Received && self.download_ended == Ended::Told && !self.flushing {
+            self.flushing = true;
+            tcp.stats.inc(stat::UPSTREAM_FLUSH_TOTAL);
+            tcp.stats.gauge_inc(stat::UPSTREAM_FLUSH_ACTIVE);
+        }
     }
 
     fn count(&mut self, tcp: &Tcp, upstream: &Upstream, received: usize, sent: usize) {

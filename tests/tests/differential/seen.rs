@@ -286,10 +286,11 @@ pub fn counted(scene: &str, before: &Stats, after: &Stats) -> Seen {
     after.0.iter().filter_map(moved).collect()
 }
 
-/// How many connections there are, who waited for one and how many bytes went through them is not a matter of requests.
+/// How many connections there are, who waited for one, how many bytes went through them and when one of them had to wait is
+/// not a matter of requests; what went wrong with one is.
 fn is_comparable(name: &str) -> bool {
-    name.ends_with("_uncompressed_bytes")
-        || !["_cx_", "_bytes", "lb_", ".circuit_breakers.", "_active", "_pending_total"]
-            .iter()
-            .any(|part| name.contains(part))
+    const OF_CONNECTIONS: [&str; 7] =
+        ["_cx_", "_bytes", "lb_", ".circuit_breakers.", "_active", "_pending_total", "_flow_control_"];
+    const WRONG: [&str; 2] = ["_cx_none_healthy", "_uncompressed_bytes"];
+    WRONG.iter().any(|end| name.ends_with(end)) || !OF_CONNECTIONS.iter().any(|part| name.contains(part))
 }

@@ -61,7 +61,7 @@ fn write_cluster(cluster: &ClusterStatus, out: &mut String) -> std::fmt::Result 
         writeln!(out, "{start}::region::{}", endpoint.region)?;
         writeln!(out, "{start}::zone::{}", endpoint.zone)?;
         writeln!(out, "{start}::sub_zone::{}", endpoint.sub_zone)?;
-        writeln!(out, "{start}::canary::false")?;
+        writeln!(out, "{start}::canary::{}", endpoint.canary)?;
         writeln!(out, "{start}::priority::{}", endpoint.priority)?;
         // Minus one says that there was nothing to compute a rate from.
         writeln!(out, "{start}::success_rate::{}", endpoint.success_rate.unwrap_or(-1.0))?;

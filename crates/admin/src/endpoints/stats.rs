@@ -12,7 +12,7 @@ use postrider_telemetry::render::{
     self, DefaultTags, HistogramText, Kinds, PrometheusForm, Query, TagRule, TagValue, Tagger,
 };
 use postrider_telemetry::stats::ScopeValues;
-use postrider_telemetry::stats::sets::server;
+use postrider_telemetry::stats::sets::{listener, server};
 use regex::Regex;
 
 pub(super) const PARAMETERS: &[(&str, &str)] = &[
@@ -173,5 +173,16 @@ pub fn statistics(control: &dyn Control) -> Vec<ScopeValues> {
         process.computed.push((server::MEMORY_PHYSICAL_SIZE, memory.resident));
     }
     known.push(process);
-    control.statistics().read(&known)
+    let mut values = control.statistics().read(&known);
+    count_connections(&mut values);
+    values
+}
+
+/// Connections that listeners have together.
+fn count_connections(values: &mut [ScopeValues]) {
+    let of_listeners = values.iter().filter(|scope| *scope.set == listener::SET);
+    let total = of_listeners.map(|scope| scope.gauge(listener::DOWNSTREAM_CX_ACTIVE)).fold(0, u64::wrapping_add);
+    if let Some(process) = values.iter_mut().find(|scope| *scope.set == server::SET) {
+        process.set_gauge(server::TOTAL_CONNECTIONS, total);
+    }
 }

@@ -1,12 +1,12 @@
 //! Follows the names of DNS clusters and tells the workers.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use postrider_model::{Cluster, Discovery, DnsDiscovery, DnsResolver};
 use postrider_upstream::Endpoints;
-use postrider_upstream::dns;
+use postrider_upstream::dns::{self, Lookups};
 use postrider_upstream::resolver::{Families, Resolver};
 use postrider_worker::Fleet;
 use tokio::sync::watch;
@@ -15,9 +15,28 @@ use tokio::task::JoinHandle;
 /// A new cluster takes traffic without endpoints when its names were not answered by then.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
+/// What was looked up for each cluster, by its name, since the process began.
+#[derive(Clone, Default)]
+pub struct LookupsByCluster(Arc<Mutex<HashMap<String, Arc<Lookups>>>>);
+
+impl LookupsByCluster {
+    pub fn of(&self, cluster: &str) -> Option<Arc<Lookups>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+    }
+
+    fn begin(&self, cluster: &str) -> Arc<Lookups> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(cluster.to_owned()).or_default().clone()
+    }
+
+    fn retain(&self, is_known: impl Fn(&str) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|cluster, _| is_known(cluster));
+    }
+}
+
 /// The clusters that are followed, each by a task.
 #[derive(Default)]
 pub struct Followers {
+    pub lookups: LookupsByCluster,
     /// One for each way in which names are resolved.
     resolvers: HashMap<Arc<DnsResolver>, Resolver>,
     tasks: HashMap<String, (Arc<Cluster>, Follower)>,
@@ -51,7 +70,7 @@ impl Followers {
                 continue;
             }
             let Some(resolver) = self.resolver(&names.resolver) else { continue };
-            let follower = follow(cluster, resolver, fleet.clone());
+            let follower = follow(cluster, resolver, self.lookups.begin(&cluster.name), fleet.clone());
             if names.wait_for_first {
                 fresh.push((cluster.name.clone(), follower.latest.clone()));
             }
@@ -72,6 +91,7 @@ impl Followers {
     /// Stops following clusters that are not in force.
     pub fn retain(&mut self, clusters: &[Arc<Cluster>]) {
         self.tasks.retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
+        self.lookups.retain(|name| clusters.iter().any(|cluster| cluster.name == name));
         let in_use = |model: &Arc<DnsResolver>| {
             clusters.iter().filter_map(|cluster| names(cluster)).any(|names| names.resolver == *model)
         };
@@ -114,7 +134,7 @@ fn families() -> Families {
     }
 }
 
-fn follow(cluster: &Arc<Cluster>, resolver: Resolver, fleet: Arc<Fleet>) -> Follower {
+fn follow(cluster: &Arc<Cluster>, resolver: Resolver, lookups: Arc<Lookups>, fleet: Arc<Fleet>) -> Follower {
     let (sender, latest) = watch::channel(None);
     let cluster = cluster.clone();
     let task = tokio::spawn(async move {
@@ -136,7 +156,7 @@ fn follow(cluster: &Arc<Cluster>, resolver: Resolver, fleet: Arc<Fleet>) -> Foll
                 }
             }
         };
-        tokio::join!(dns::follow(&resolver, &cluster.discovery, publish), tell);
+        tokio::join!(dns::follow(&resolver, &cluster.discovery, &lookups, publish), tell);
     });
     Follower { task, latest }
 }

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use postrider_admin::{Drain, Server, ServerState};
+use postrider_admin::{Control, Drain, Server, ServerState};
 use postrider_overload::Overload;
 use postrider_telemetry::Registry;
 use postrider_telemetry::access_log::LogWriter;
@@ -127,7 +127,7 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
     let fleet = Fleet::start(options.workers.get(), pin, &registry).map_err(io("no thread for a worker"))?;
     let fleet = Arc::new(fleet);
     let (orders, inbox) = mpsc::channel(ORDERS);
-    let state = Arc::new(State::new(fleet.clone(), registry, options.command_line.clone(), orders));
+    let state = Arc::new(State::new(fleet.clone(), registry, loader.lookups(), options.command_line.clone(), orders));
     let admin = match &first.snapshot.admin {
         Some(admin) => {
             let log = admin_log::AdminLog::open(&admin.access_log, &logs);
@@ -153,6 +153,7 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
     loader.apply(first, &state, &logs).await.map_err(Failure::Refused)?;
     loader.settle();
     state.enter(ServerState::Live);
+    loader.count_start(state.started().elapsed().unwrap_or_default());
     for (name, addresses) in fleet.listeners() {
         for address in addresses {
             info!(Config, "listener {name}: {address}");
@@ -331,6 +332,7 @@ impl Process<'_> {
             .filter(|listener| !drain.inbound_only || listener.direction == postrider_model::Direction::Inbound)
             .map(|listener| listener.name.clone())
             .collect();
+        self.loader.count_stopped(names.len());
         self.state.fleet.stop_listeners(&names).await;
     }
 

@@ -5,27 +5,30 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use postrider_admin::{HistoryEntry, NO_ADMIN_LAYER, Outcome};
 use postrider_config_envoy::{Dump, Runtime};
 use postrider_filter_api::WatchedFile;
 use postrider_filter_plugin::library;
-use postrider_model::Snapshot;
+use postrider_model::{Listener, Snapshot};
 use postrider_telemetry::access_log::LogWriter;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_telemetry::{Block, Registry, error, info};
-use postrider_worker::Plan;
+use postrider_worker::{ApplyError, Plan};
 use tokio::sync::Notify;
 
 use super::code::Deliveries;
-use super::discovery::Followers;
+use super::discovery::{Followers, LookupsByCluster};
 use super::state::{Current, State};
 use super::values::{Change, Values};
 use super::{changes, plugins, scopes};
 use crate::config::{self, Checked, ReadError};
 use crate::exit::Exit;
 use crate::flags::RunOptions;
+
+/// What the diagnostics call a field that nobody knows: a warning, where such fields are allowed.
+const UNKNOWN_FIELD: &str = "unknown-field";
 
 /// Reads, checks and applies configurations.
 pub struct Loader<'a> {
@@ -108,6 +111,11 @@ impl<'a> Loader<'a> {
         Loader { options, registry, counts, values, followers, code, better, plan: None, text: None, files }
     }
 
+    /// What was looked up for clusters.
+    pub fn lookups(&self) -> LookupsByCluster {
+        self.followers.lookups.clone()
+    }
+
     /// The configuration file, or one that its filters were made from, differs from what was read last. One that cannot
     /// be read does not count: it is being replaced.
     pub fn is_outdated(&self) -> bool {
@@ -179,6 +187,10 @@ impl<'a> Loader<'a> {
         let found = checked.findings(std::io::stderr().is_terminal());
         let errors = checked.error_lines();
         let Checked { outcome, plan } = checked;
+        if self.plan.is_none() {
+            let unknown = outcome.diagnostics.iter().filter(|found| found.code == UNKNOWN_FIELD);
+            self.counts[2].add(sets::server::STATIC_UNKNOWN_FIELDS, unknown.count() as u64);
+        }
         let dump = outcome.dump();
         let watched = |path: &PathBuf| WatchedFile::new(path, std::fs::read(path).ok().as_deref());
         let secrets = outcome.files().iter().map(watched).collect();
@@ -200,11 +212,16 @@ impl<'a> Loader<'a> {
         let Candidate { snapshot, plan, dump, secrets, runtime } = candidate;
         let endpoints = self.followers.prepare(&snapshot.clusters, &state.fleet).await;
         let applied = state.fleet.apply(plan.clone(), endpoints, logs).await;
-        applied.map_err(|error| Refused::NotApplied(error.to_string()))?;
+        applied.map_err(|error| {
+            if let ApplyError::Bind { .. } = error {
+                self.counts[1].inc(sets::listener_manager::LISTENER_CREATE_FAILURE);
+            }
+            Refused::NotApplied(error.to_string())
+        })?;
         self.followers.retain(&snapshot.clusters);
         let old = state.current();
         let mut changes = changes::between(old.as_ref().map(|current| &*current.snapshot), &snapshot);
-        self.count(&snapshot, &changes);
+        self.count(old.as_ref().map(|old| &*old.snapshot), &snapshot, &changes);
         changes.extend(plugins::changes(self.plan.as_deref(), &plan));
         self.forget_gone_scopes(&plan);
         self.files = plan.files().cloned().chain(secrets).collect();
@@ -301,7 +318,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn count(&self, snapshot: &Snapshot, changes: &[postrider_admin::Change]) {
+    fn count(&self, old: Option<&Snapshot>, snapshot: &Snapshot, changes: &[postrider_admin::Change]) {
         use postrider_admin::ChangeKind::{Added, Changed, Removed};
         let [clusters, listeners, server] = &self.counts;
         server.gauge_set(sets::server::CONCURRENCY, self.options.workers.get() as u64);
@@ -322,6 +339,24 @@ impl<'a> Loader<'a> {
         clusters.gauge_set(sets::cluster_manager::ACTIVE_CLUSTERS, snapshot.clusters.len() as u64);
         listeners.gauge_set(sets::listener_manager::TOTAL_LISTENERS_ACTIVE, snapshot.listeners.len() as u64);
         listeners.gauge_set(sets::listener_manager::WORKERS_STARTED, 1);
+        let known = |new: &&Arc<Listener>| {
+            let old = old.and_then(|old| old.listeners.iter().find(|old| old.name == new.name));
+            old.is_some_and(|old| old != *new && old.addresses == new.addresses)
+        };
+        let in_place = snapshot.listeners.iter().filter(known).count();
+        listeners.add(sets::listener_manager::LISTENER_IN_PLACE_UPDATED, in_place as u64);
+    }
+
+    /// The process serves, so long after it began.
+    pub fn count_start(&self, took: Duration) {
+        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        self.counts[2].record(sets::server::INITIALIZATION_TIME_MS, millis);
+    }
+
+    /// Listeners stop although they are in the configuration, each on every worker.
+    pub fn count_stopped(&self, listeners: usize) {
+        let count = listeners * self.options.workers.get();
+        self.counts[1].add(sets::listener_manager::LISTENER_STOPPED, count as u64);
     }
 
     /// Clusters, listeners and plugins that are gone take their statistics with them.
@@ -334,8 +369,10 @@ impl<'a> Loader<'a> {
         let groups = scopes::groups(plan);
         // All at once: each pass decides anew about every scope.
         self.registry.retain(|set, prefix| {
-            if *set == sets::cluster::SET || *set == sets::cluster_health::SET {
+            if [&sets::cluster::SET, &sets::cluster_health::SET, &sets::cluster_canary::SET].contains(&set) {
                 clusters.contains(prefix)
+            } else if *set == sets::cluster_zone_pair::SET {
+                prefix.split_once(".zone.").is_some_and(|(cluster, _)| clusters.contains(cluster))
             } else if *set == sets::cluster_health_named::SET {
                 prefix.split_once(".health_check.name.").is_some_and(|(cluster, _)| clusters.contains(cluster))
             } else if *set == sets::cluster_alternative::SET {

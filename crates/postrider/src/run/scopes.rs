@@ -1,6 +1,7 @@
 //! The statistics that a configuration brings into being, whether or not anything was counted yet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use postrider_admin::EndpointStatus;
@@ -10,6 +11,7 @@ use postrider_model::{
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_telemetry::{KnownScope, ScopeTags};
 use postrider_upstream::Limited;
+use postrider_upstream::dns::Lookups;
 use postrider_worker::{ClusterPlan, Plan, TlsPlace, named_check_prefix};
 
 use crate::certificates;
@@ -123,6 +125,7 @@ fn of_server(plan: &Plan) -> KnownScope {
     scope.computed = vec![
         (DAYS_UNTIL_FIRST_CERT_EXPIRING, days),
         (SECONDS_UNTIL_FIRST_OCSP_RESPONSE_EXPIRING, certificates::seconds_until_first_response_ends(plan, now)),
+        (MEMORY_HEAP_SIZE, postrider_sys::heap_size()),
     ];
     scope
 }
@@ -160,6 +163,26 @@ fn of_certificates(plan: &Plan, running: &[(String, Vec<Address>)]) -> Vec<Known
 /// The prefix of a cluster's statistics.
 pub fn cluster_prefix(cluster: &Cluster) -> String {
     scope_of_address(cluster.stat_name.as_deref().unwrap_or(&cluster.name))
+}
+
+/// What is no longer in force and still has connections: so many listeners, and so many filter chains of others.
+pub fn of_draining((listeners, chains): (usize, usize)) -> KnownScope {
+    use sets::listener_manager::*;
+    let computed = vec![(TOTAL_LISTENERS_DRAINING, listeners as u64), (TOTAL_FILTER_CHAINS_DRAINING, chains as u64)];
+    KnownScope { computed, ..KnownScope::new(&SET, "") }
+}
+
+/// How the names of a cluster were looked up.
+pub fn of_lookups(cluster: &Cluster, lookups: &Lookups) -> KnownScope {
+    use sets::cluster::*;
+    let mut scope = KnownScope::new(&SET, cluster_prefix(cluster));
+    scope.counted = vec![
+        (UPDATE_ATTEMPT, lookups.attempts.load(Relaxed)),
+        (UPDATE_SUCCESS, lookups.answers.load(Relaxed)),
+        (UPDATE_FAILURE, lookups.failures.load(Relaxed)),
+        (UPDATE_NO_REBUILD, lookups.unchanged.load(Relaxed)),
+    ];
+    scope
 }
 
 /// What workers say of an endpoint together.
@@ -232,6 +255,8 @@ fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
         let healthy = endpoints.iter().filter(|e| e.health == EndpointHealth::Healthy).count();
         scope.computed = vec![(MEMBERSHIP_TOTAL, endpoints.len() as u64), (MEMBERSHIP_HEALTHY, healthy as u64)];
     }
+    // The hosts that a cluster begins with are its first change; what comes later the first worker counts.
+    scope.counted = vec![(MEMBERSHIP_CHANGE, u64::from(!cluster.initial.0.is_empty()))];
     let open = |priority, kind| {
         let breaker = cluster.breakers.breaker(priority, kind);
         let limit = match kind {

@@ -17,6 +17,7 @@ use postrider_worker::{Fleet, HostReport, Report};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use super::discovery::LookupsByCluster;
 use super::values::Change;
 use super::{plugins, scopes};
 use crate::certificates;
@@ -47,6 +48,7 @@ pub struct State {
     pub sinks: super::sinks::Sinks,
     intervals: Intervals,
     started: SystemTime,
+    lookups: LookupsByCluster,
     command_line: Value,
     phase: AtomicU8,
     failing_health: AtomicBool,
@@ -67,7 +69,13 @@ pub struct Current {
 }
 
 impl State {
-    pub fn new(fleet: Arc<Fleet>, registry: Registry, command_line: Value, orders: mpsc::Sender<Order>) -> State {
+    pub fn new(
+        fleet: Arc<Fleet>,
+        registry: Registry,
+        lookups: LookupsByCluster,
+        command_line: Value,
+        orders: mpsc::Sender<Order>,
+    ) -> State {
         State {
             fleet,
             registry,
@@ -75,6 +83,7 @@ impl State {
             sinks: super::sinks::Sinks::default(),
             intervals: Intervals::default(),
             started: SystemTime::now(),
+            lookups,
             command_line,
             phase: AtomicU8::new(ServerState::PreInitializing as u8),
             failing_health: AtomicBool::new(false),
@@ -219,6 +228,12 @@ impl Control for State {
         match self.fleet.plan() {
             Some(plan) => {
                 let mut known = scopes::known(&plan, &self.fleet.listeners(), self.fleet.workers());
+                let looked_up = plan.clusters.iter().filter_map(|cluster| {
+                    let lookups = self.lookups.of(&cluster.model.name)?;
+                    Some(scopes::of_lookups(&cluster.model, &lookups))
+                });
+                known.extend(looked_up);
+                known.push(scopes::of_draining(self.fleet.draining()));
                 known.extend(self.endpoint_scopes());
                 known
             }
@@ -307,6 +322,7 @@ fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> Clu
                 fresh.hostname = host.endpoint.hostname.clone();
                 fresh.weight = host.endpoint.weight;
                 fresh.priority = host.endpoint.priority;
+                fresh.canary = host.endpoint.is_canary();
                 fresh.health = health_flags(host);
                 [fresh.success_rate, fresh.local_origin_success_rate] = host.success_rates;
                 if let Some(place) = &host.endpoint.place {
@@ -350,6 +366,7 @@ fn health_flags(host: &HostReport) -> Vec<HealthFlag> {
         (host.health.degraded, HealthFlag::DegradedActiveCheck),
         (configured == EndpointHealth::Degraded, HealthFlag::DegradedByConfiguration),
         (host.removed, HealthFlag::PendingRemoval),
+        (host.health.excluded, HealthFlag::ExcludedByItself),
         (host.health.timed_out, HealthFlag::ActiveCheckTimeout),
     ]
     .into_iter()
@@ -362,4 +379,3 @@ fn rfc3339(at: SystemTime) -> String {
     postrider_telemetry::time::write(&postrider_telemetry::time::TimePattern::iso8601(), at, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
-        (host.health.excluded, HealthFlag::ExcludedByItself),

@@ -96,7 +96,10 @@ fn refused_as_502() {
 fn framing_follows_status_method_and_fields() {
     use BodyFraming::{Chunked, Length, None, UntilClose};
     use Method::{Connect, Get, Head};
-    let plain = |framing, persistent| ResponseFacts { framing, persistent, interim: false, tunnel: false };
+    let plain = |framing, persistent| {
+        let closes = !persistent && framing != UntilClose;
+        ResponseFacts { framing, persistent, closes, interim: false, tunnel: false }
+    };
     for (input, method, want) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", Get, plain(Length(5), true)),
         ("HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", Get, plain(Length(0), true)),

@@ -75,6 +75,25 @@ pub struct ScopeValues {
     pub tags: Option<Box<ScopeTags>>,
 }
 
+impl ScopeValues {
+    /// A gauge of this scope's set.
+    pub fn gauge(&self, gauge: Gauge) -> u64 {
+        debug_assert_eq!(gauge.set, self.set.id, "a gauge of another set");
+        self.cells.get(gauge.cell as usize).copied().unwrap_or_default()
+    }
+
+    /// Puts in what is known only when all was read.
+    pub fn set_gauge(&mut self, gauge: Gauge, value: u64) {
+        debug_assert_eq!(gauge.set, self.set.id, "a gauge of another set");
+        if self.cells.is_empty() {
+            self.cells.resize(self.set.cells.len(), 0);
+        }
+        if let Some(cell) = self.cells.get_mut(gauge.cell as usize) {
+            *cell = value;
+        }
+    }
+}
+
 impl Registry {
     pub fn new() -> Self {
         Self::default()

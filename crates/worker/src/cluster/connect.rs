@@ -15,7 +15,7 @@ use super::preconnect::Demand;
 use super::upstream::{Account, Active, Upstream};
 use super::{Cluster, Host, millis};
 use crate::h2::Client;
-use crate::io::Io;
+use crate::io::{self, Io};
 use crate::party::Party;
 use crate::worker::Worker;
 
@@ -124,6 +124,13 @@ impl Cluster {
         party: Option<&Party>,
     ) -> Result<Box<Upstream>, NoConnection> {
         let stats = self.stats(worker).clone();
+        let mut begun = begun;
+        // What it speaks is known before it is there, unless the peer is to choose.
+        match protocol {
+            Some(UpstreamProtocol::Http1) => stats.inc(stat::UPSTREAM_CX_HTTP1_TOTAL),
+            Some(UpstreamProtocol::Http2) => stats.inc(stat::UPSTREAM_CX_HTTP2_TOTAL),
+            Some(UpstreamProtocol::Auto | UpstreamProtocol::SameAsClient) | None => {}
+        }
         let endpoint = &host.endpoint;
         let connecting = self.reach(worker, host, alpn(protocol), party);
         let started = worker.clock.now();
@@ -134,7 +141,10 @@ impl Cluster {
                     host.totals.connect_failures.set(host.totals.connect_failures.get() + 1);
                     stats.inc(stat::UPSTREAM_CX_CONNECT_FAIL);
                     return Err(match failed {
-                        Ok(Err(error)) => NoConnection::Failed(reason(&error)),
+                        Ok(Err(error)) => {
+                            begun.ends_remotely = !io::is_not_bound(&error);
+                            NoConnection::Failed(reason(&error))
+                        }
                         _ => {
                             stats.inc(stat::UPSTREAM_CX_CONNECT_TIMEOUT);
                             NoConnection::Timeout
@@ -166,12 +176,14 @@ impl Cluster {
         let id = worker.next_connection_id();
         let party = party.map(|party| Rc::new(party.clone()));
         if !protocol.is_some_and(|protocol| speaks_http2(&io, protocol)) {
-            if protocol.is_some() {
+            if protocol.is_some_and(|protocol| protocol != UpstreamProtocol::Http1) {
                 stats.inc(stat::UPSTREAM_CX_HTTP1_TOTAL);
             }
             return Ok(Box::new(self.upstream(io, host, id, account, party)));
         }
-        stats.inc(stat::UPSTREAM_CX_HTTP2_TOTAL);
+        if protocol != Some(UpstreamProtocol::Http2) {
+            stats.inc(stat::UPSTREAM_CX_HTTP2_TOTAL);
+        }
         let options = &self.plan.model.upstream;
         let beginning = Client::begin(io, options, account, id, self, party);
         let Ok(client) = tokio::time::timeout(self.plan.model.connect_timeout, beginning).await else {
@@ -230,6 +242,8 @@ pub(super) struct Begun {
     host: Rc<Host>,
     stats: Rc<Block>,
     is_made: bool,
+    /// The host does not take it.
+    ends_remotely: bool,
 }
 
 impl Begun {
@@ -237,7 +251,7 @@ impl Begun {
         host.begin_connection();
         stats.inc(stat::UPSTREAM_CX_TOTAL);
         stats.gauge_inc(stat::UPSTREAM_CX_ACTIVE);
-        Begun { host: host.clone(), stats: stats.clone(), is_made: false }
+        Begun { host: host.clone(), stats: stats.clone(), is_made: false, ends_remotely: false }
     }
 
     /// From here on, its account counts it.
@@ -252,6 +266,10 @@ impl Drop for Begun {
             self.host.end_connection();
             self.stats.gauge_dec(stat::UPSTREAM_CX_ACTIVE);
             self.stats.inc(stat::UPSTREAM_CX_DESTROY);
+            self.stats.inc(match self.ends_remotely {
+                true => stat::UPSTREAM_CX_DESTROY_REMOTE,
+                false => stat::UPSTREAM_CX_DESTROY_LOCAL,
+            });
         }
     }
 }

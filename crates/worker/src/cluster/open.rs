@@ -87,7 +87,12 @@ impl Cluster {
         party: Option<&Party>,
     ) -> std::io::Result<Reached> {
         let (source, options) = self.source(address);
-        let mut socket = io::connect(address, source, self.keepalive.as_ref(), options).await?;
+        let connecting = io::connect(address, source, self.keepalive.as_ref(), options).await;
+        let mut socket = connecting.inspect_err(|error| {
+            if io::is_not_bound(error) {
+                self.stats(worker).inc(stat::BIND_ERRORS);
+            }
+        })?;
         let connected = worker.clock.now();
         if self.plan.model.full_buffer_timeout.is_some() {
             socket.limit_waiting(self.plan.model.full_buffer_timeout, self.plan.model.buffer_limit as usize);

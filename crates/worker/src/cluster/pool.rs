@@ -130,6 +130,7 @@ impl Cluster {
             buffer_limit: self.plan.model.buffer_limit as usize,
             idle_since: Cell::new(account.worker.clock.now()),
             party,
+            is_broken: Cell::new(false),
             account,
         }
     }

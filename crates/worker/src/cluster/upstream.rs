@@ -29,6 +29,8 @@ pub(crate) struct Upstream {
     pub(super) idle_since: Cell<Moment>,
     /// For whom it was made, where that decides who may use it.
     pub(super) party: Option<Rc<Party>>,
+    /// Of a stream: the peer ended it.
+    pub(super) is_broken: Cell<bool>,
     pub(super) account: Rc<Account>,
 }
 
@@ -56,6 +58,11 @@ pub(crate) struct Account {
 
 impl Upstream {
     pub(crate) fn stats(&self) -> &Block {
+        &self.account.stats
+    }
+
+    /// The same, for whoever keeps it.
+    pub(crate) fn counted(&self) -> &Rc<Block> {
         &self.account.stats
     }
 
@@ -103,9 +110,26 @@ impl Upstream {
         }
     }
 
-    /// The peer closed or broke the connection.
+    /// All of the connection is for one client.
+    pub(crate) fn carry(&self) {
+        if !self.is_stream() {
+            self.account.busy.set(1);
+        }
+    }
+
+    /// The request is over, and what becomes of the connection does not concern it.
+    pub(crate) fn end_request(&self) {
+        if !self.is_stream() {
+            self.account.busy.set(0);
+        }
+    }
+
+    /// The peer closed or broke the connection, or this stream of it.
     pub(crate) fn peer_ended(&self) {
-        self.account.ended_by_peer.set(true);
+        match self.is_stream() {
+            true => self.is_broken.set(true),
+            false => self.account.ended_by_peer.set(true),
+        }
     }
 
     /// Whether it carried a request before this one.
@@ -143,13 +167,21 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.input.release(&self.account.worker.buffers);
-        if self.is_stream() {
+        if let Io::Http2(stream) = &self.io {
             self.account.busy.set(self.account.busy.get().saturating_sub(1));
+            if !self.is_broken.get() && stream.is_cut_off() {
+                self.account.stats.inc(stat::UPSTREAM_RQ_TX_RESET);
+            }
         }
     }
 }
 
 impl Account {
+    /// The peer ended the connection.
+    pub(crate) fn peer_ended(&self) {
+        self.ended_by_peer.set(true);
+    }
+
     /// How long the connection has lived.
     pub(crate) fn age(&self, now: Moment) -> std::time::Duration {
         now.saturating_duration_since(self.created)

@@ -158,7 +158,7 @@ impl Client {
         });
         let (of_task, cluster) = (Rc::downgrade(&client), Rc::downgrade(cluster));
         tokio::task::spawn_local(async move {
-            std::future::poll_fn(|cx| {
+            let outcome = std::future::poll_fn(|cx| {
                 let polled = Pin::new(&mut connection).poll(cx);
                 if let Some(keepalive) = &mut keepalive {
                     if asked.take() {
@@ -168,18 +168,36 @@ impl Client {
                         if let Some(cluster) = cluster.upgrade() {
                             cluster.count_dead_peer(&worker);
                         }
-                        return Poll::Ready(());
+                        return Poll::Ready(None);
                     }
                 }
                 match wire.poll_send(cx) {
-                    Poll::Ready(Err(_)) => Poll::Ready(()),
-                    _ => polled.map(drop),
+                    Poll::Ready(Err(_)) => Poll::Ready(None),
+                    _ => polled.map(Some),
                 }
             })
             .await;
+            if let Some(client) = of_task.upgrade() {
+                client.count_end(outcome.as_ref(), wire.is_ended());
+            }
             ended(&of_task, &cluster);
         });
         Ok(client)
+    }
+
+    /// It is over although it is still in use. Without an outcome nobody could be reached any more.
+    fn count_end(&self, outcome: Option<&Result<(), h2::Error>>, closed: bool) {
+        // In order, and not for want of a peer: only after its GOAWAY.
+        let goodbye = match outcome {
+            Some(Ok(())) => !closed,
+            Some(Err(error)) => error.is_go_away() && error.is_remote(),
+            None => false,
+        };
+        if goodbye {
+            self.account.stats.inc(stat::UPSTREAM_CX_CLOSE_NOTIFY);
+        } else if closed {
+            self.account.peer_ended();
+        }
     }
 
     /// Streams that may begin now.

@@ -29,6 +29,7 @@ use super::wire::Wire;
 use super::{FRAME_BYTES, SEND_BUFFER};
 use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
+use crate::http::counts::Ended;
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::record::Record;
@@ -95,14 +96,22 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     let wire = Wire::new(io, ahead.bytes().to_vec(), Some(Frames::default()), taps);
     let accepted = shared.worker.clock.now();
     // Whatever broke, the client knows it or is gone.
-    let _ = run(&shared, http, &wire, accepted).await;
+    let outcome = run(&shared, http, &wire, accepted).await;
+    if outcome.is_err_and(|error| error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM)) {
+        // Only for streams that were reset without an answer does the codec say so by itself.
+        stats.inc(stat::DOWNSTREAM_RQ_TOO_MANY_PREMATURE_RESETS);
+    }
+    let busy = shared.active.get() > 0;
     linger(&shared, http, &wire).await;
     stats.add(stat::DOWNSTREAM_CX_RX_BYTES_TOTAL, wire.received());
-    stats.gauge_dec(stat::DOWNSTREAM_CX_ACTIVE);
     stats.gauge_dec(stat::DOWNSTREAM_CX_HTTP2_ACTIVE);
-    stats.inc(stat::DOWNSTREAM_CX_DESTROY);
-    let age = shared.worker.clock.now().saturating_duration_since(accepted);
-    stats.record(stat::DOWNSTREAM_CX_LENGTH_MS, crate::cluster::millis(age));
+    let ended = Ended {
+        by_client: wire.is_ended(),
+        busy,
+        secure: shared.tls.is_some(),
+        age: shared.worker.clock.now().saturating_duration_since(accepted),
+    };
+    ended.count(stats);
     drop(counted);
 }
 

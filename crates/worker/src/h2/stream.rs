@@ -46,6 +46,8 @@ pub(crate) struct Stream {
     promised: Option<u64>,
     /// Nothing more may be written.
     finished: bool,
+    /// The peer gave the stream up, and not its connection.
+    is_reset: bool,
     /// Where a log tells what the stream takes.
     meter: Option<Box<StreamMeter>>,
 }
@@ -126,6 +128,7 @@ impl Stream {
             send: None,
             promised: None,
             finished: false,
+            is_reset: false,
             meter: None,
         }
     }
@@ -258,6 +261,13 @@ impl Stream {
         }
     }
 
+    /// A request is under way here whose answer, or whose own end, is still to come: letting go of it resets the stream.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        let Peer::Upstream { answer: Some(_), .. } = &self.peer else { return false };
+        let all_heard = self.ended || self.recv.as_ref().is_some_and(RecvStream::is_end_stream);
+        !(all_heard && self.finished)
+    }
+
     /// See [`crate::io::Io::poll_read`]. Behind the end nothing comes but the news that the client has gone.
     #[inline(never)]
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -290,9 +300,13 @@ impl Stream {
                 continue;
             };
             match ready!(recv.poll_data(cx)) {
-                Some(piece) => self.piece = piece.map_err(broken)?,
+                Some(Ok(piece)) => self.piece = piece,
+                Some(Err(error)) => return Poll::Ready(Err(self.failed(error))),
                 None => {
-                    let trailers = ready!(recv.poll_trailers(cx)).map_err(broken)?;
+                    let trailers = match ready!(recv.poll_trailers(cx)) {
+                        Ok(trailers) => trailers,
+                        Err(error) => return Poll::Ready(Err(self.failed(error))),
+                    };
                     self.ended = true;
                     match self.reading {
                         Reading::Chunked => text::write_end(trailers.as_ref(), &mut self.words),
@@ -400,9 +414,28 @@ impl Stream {
             (None, Peer::Upstream { .. }) => return Poll::Pending,
         };
         Poll::Ready(match reset {
-            Ok(_) => io::ErrorKind::ConnectionReset.into(),
-            Err(error) => broken(error),
+            Ok(reason) => {
+                // What the codec ends for an error of the peer's has other reasons.
+                self.is_reset = matches!(
+                    reason,
+                    Reason::CANCEL | Reason::NO_ERROR | Reason::INTERNAL_ERROR | Reason::REFUSED_STREAM
+                );
+                io::ErrorKind::ConnectionReset.into()
+            }
+            Err(error) => self.failed(error),
         })
+    }
+
+    /// What comes from the peer broke off.
+    #[cold]
+    fn failed(&mut self, error: h2::Error) -> io::Error {
+        self.is_reset = error.is_reset() && error.is_remote();
+        broken(error)
+    }
+
+    /// The peer gave the stream up, and not its connection.
+    pub(crate) fn is_reset_by_peer(&self) -> bool {
+        self.is_reset
     }
 }
 

@@ -40,6 +40,8 @@ struct Ends {
     sent: usize,
     received: u64,
     delivered: u64,
+    /// The peer closed, or the connection failed.
+    ended: bool,
     /// Of a client's connection.
     frames: Option<Frames>,
     /// Where a log tells what streams take.
@@ -49,8 +51,8 @@ struct Ends {
 impl Wire {
     /// `frames` follows what is received, and `taps` both directions.
     pub(super) fn new(io: Io, ahead: Vec<u8>, frames: Option<Frames>, taps: Option<Taps>) -> Wire {
-        let (out, sent, received, delivered, taps) = (Vec::new(), 0, 0, 0, taps.map(Box::new));
-        Wire(Rc::new(RefCell::new(Ends { io, ahead, out, sent, received, delivered, frames, taps })))
+        let (out, sent, received, delivered, ended, taps) = (Vec::new(), 0, 0, 0, false, taps.map(Box::new));
+        Wire(Rc::new(RefCell::new(Ends { io, ahead, out, sent, received, delivered, ended, frames, taps })))
     }
 
     /// Sends what has gathered; pending while the peer takes no more.
@@ -64,8 +66,13 @@ impl Wire {
         ready!(ends.poll_send(cx))?;
         ready!(ends.io.poll_finish(cx))?;
         let mut unread = [0; 4096];
-        while ready!(ends.io.poll_read(cx, &mut unread))? > 0 {}
-        Poll::Ready(Ok(()))
+        loop {
+            let read = ready!(ends.io.poll_read(cx, &mut unread));
+            ends.ended |= !matches!(read, Ok(1..));
+            if read? == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 
     /// A header block has begun and not ended.
@@ -77,6 +84,11 @@ impl Wire {
     pub(super) fn is_abused(&self, seconds: u64) -> bool {
         let ends = self.0.borrow();
         ends.frames.as_ref().is_some_and(|frames| frames.is_abuse(seconds, ends.delivered))
+    }
+
+    /// The peer closed, or the connection failed.
+    pub(super) fn is_ended(&self) -> bool {
+        self.0.borrow().ended
     }
 
     /// Bytes received so far.
@@ -130,7 +142,9 @@ impl AsyncRead for Wire {
         }
         RECEIVED.with_borrow_mut(|received| {
             let most = room.remaining().min(READ_BYTES);
-            let count = ready!(ends.io.poll_read(cx, received.get_mut(..most).unwrap_or_default()))?;
+            let read = ready!(ends.io.poll_read(cx, received.get_mut(..most).unwrap_or_default()));
+            ends.ended |= !matches!(read, Ok(1..));
+            let count = read?;
             room.put_slice(received.get(..count).unwrap_or_default());
             ends.note(room.filled(), count);
             Poll::Ready(Ok(()))

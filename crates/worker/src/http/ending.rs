@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use postrider_filter_api::{Flags, LocalReply, Moment};
-use postrider_http::Reject;
 use postrider_http::grpc::Status;
+use postrider_http::{HeaderId, Reject};
 use postrider_model::Address;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::outlier::Outcome;
@@ -14,6 +14,7 @@ use super::attempts::Reset;
 use super::exchange::{Exchange, Pooling};
 use crate::chain::Http;
 use crate::cluster::{Host, NoConnection};
+use crate::io::Io;
 use crate::outlier;
 use crate::worker::Worker;
 
@@ -45,6 +46,9 @@ impl Exchange {
             upstream.peer_ended();
         }
         if self.answered || self.response_pass.open {
+            if let (Reset::Stream, Some(upstream)) = (self.reset_of(error), &self.upstream) {
+                upstream.stats().inc(stat::UPSTREAM_RQ_RX_RESET);
+            }
             self.report_failure();
             self.record_flags(Flags::UPSTREAM_CONNECTION_TERMINATION);
         }
@@ -74,6 +78,13 @@ impl Exchange {
         self.report_failure();
         let worker = upstream.worker();
         let reset = self.reset_of(error);
+        match (reset, &upstream.io) {
+            (Reset::Stream, _) => upstream.stats().inc(stat::UPSTREAM_RQ_RX_RESET),
+            (Reset::ConnectionTermination, Io::Http2(_)) => {
+                upstream.stats().inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
+            }
+            _ => {}
+        }
         if self.again_after_reset(reset, &worker) {
             return End::Again;
         }
@@ -214,6 +225,14 @@ impl Exchange {
         self.report(Outcome::Answer(grpc.unwrap_or(self.response.status())), worker);
     }
 
+    /// The host says that it fails.
+    #[cold]
+    pub(super) fn report_resignation(&self, worker: &Worker) {
+        if let (Some(cluster), Some(host)) = (&self.cluster, &self.host) {
+            crate::health::resigns(cluster, &host.endpoint, worker);
+        }
+    }
+
     /// The host's connection or stream broke.
     #[cold]
     pub(super) fn report_failure(&self) {
@@ -225,14 +244,6 @@ impl Exchange {
     /// What became of a request counts for its host.
     #[cold]
     pub(super) fn report(&self, outcome: Outcome, worker: &Worker) {
-    /// The host says that it fails.
-    #[cold]
-    pub(super) fn report_resignation(&self, worker: &Worker) {
-        if let (Some(cluster), Some(host)) = (&self.cluster, &self.host) {
-            crate::health::resigns(cluster, &host.endpoint, worker);
-        }
-    }
-
         if let (Some(cluster), Some(host)) = (&self.cluster, &self.host) {
             outlier::report(cluster, host, outcome, worker);
         }
@@ -312,29 +323,39 @@ impl Exchange {
                     self.replying = false;
                     self.info.status = 0;
                 }
-                if let Some(cluster) = &self.cluster {
+                // One that has its connection is not cancelled, but reset.
+                if let (Some(cluster), None) = (&self.cluster, &self.upstream) {
                     cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_CANCELLED);
                 }
             }
             End::Gone => {
                 self.name_cluster(connection);
-                self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
-                self.info.details = match connection.io.gave_up() {
-                    false => "downstream_remote_disconnect".into(),
-                    true => "downstream_local_disconnect(buffer_high_watermark_timeout_reached)".into(),
+                let (flag, details) = match &connection.io {
+                    Io::Http2(stream) if stream.is_reset_by_peer() => {
+                        (Flags::DOWNSTREAM_REMOTE_RESET, "http2.remote_reset")
+                    }
+                    io if io.gave_up() => (
+                        Flags::DOWNSTREAM_CONNECTION_TERMINATION,
+                        "downstream_local_disconnect(buffer_high_watermark_timeout_reached)",
+                    ),
+                    _ => (Flags::DOWNSTREAM_CONNECTION_TERMINATION, "downstream_remote_disconnect"),
                 };
-                connection.half_closed = true;
+                self.info.flags.insert(flag);
+                self.info.details = details.into();
+                connection.desert();
                 if !self.answered {
                     self.replying = false;
                     self.info.status = 0;
                 }
-                if let Some(cluster) = &self.cluster {
+                // One that has its connection is not cancelled, but reset.
+                if let (Some(cluster), None) = (&self.cluster, &self.upstream) {
                     cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_CANCELLED);
                 }
             }
         }
         if self.tunnel {
             http.stats.gauge_dec(sets::http::DOWNSTREAM_CX_UPGRADES_ACTIVE);
+            connection.leave_tunnel();
         }
     }
 
@@ -370,6 +391,11 @@ impl Exchange {
             if self.count_by_status {
                 sets::count_upstream_response(stats, status, self.internal);
                 sets::record_upstream_time(stats, time, self.internal);
+                if cluster.tells_apart || self.response.fields.has(HeaderId::XEnvoyUpstreamCanary) {
+                    let said = self.response.fields.get(HeaderId::XEnvoyUpstreamCanary);
+                    let says_canary = said.is_some_and(|said| said == b"true");
+                    cluster.count_apart(worker, &host, says_canary, status, time);
+                }
                 if let Some(groups) = &self.groups {
                     groups.count_response(status, self.info.response_began.map(|_| time));
                 }
@@ -391,6 +417,12 @@ impl Exchange {
         if reusable {
             cluster.put_back(upstream, now);
         } else {
+            if self.response_facts.closes && !self.tunnel {
+                stats.inc(stat::UPSTREAM_CX_CLOSE_NOTIFY);
+            }
+            if self.response_done && self.info.request_sent.is_some() && !self.tunnel {
+                upstream.end_request();
+            }
             drop(upstream);
             cluster.gone();
         }

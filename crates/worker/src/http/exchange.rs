@@ -16,6 +16,7 @@ use super::attempts::Attempts;
 use super::choice::Chosen;
 use super::groups::Groups;
 use super::hold::Passed;
+use super::local::is_well_formed;
 use super::meters::Marks;
 use super::names::Names;
 use super::outbox::Outbox;
@@ -24,6 +25,7 @@ use super::prepare::Destination;
 use super::redirect::Redirected;
 use super::transfer::Transfer;
 use super::{After, Connection};
+use crate::backlog::{Backlog, HTTP_READS};
 use crate::chain::{Filters, Http, Routes};
 use crate::cluster::{Cluster, Host, Upstream};
 use crate::format::{Context, OfUpstream};
@@ -122,6 +124,8 @@ pub(crate) struct Exchange {
     pub(super) scratch: Vec<u8>,
     /// Where bytes are counted from, if they are, and what a stream to an upstream took when that was asked last.
     pub(super) marks: Marks,
+    /// What stands still between the client and the upstream.
+    pub(super) backlog: Backlog,
     pub(super) metered: Meter,
 }
 
@@ -196,6 +200,7 @@ impl Exchange {
             reply_body: Vec::new(),
             scratch: Vec::new(),
             marks: Marks::default(),
+            backlog: Backlog::default(),
             metered: Meter::default(),
         }
     }
@@ -372,6 +377,9 @@ impl Exchange {
         if self.attempts.is_some() {
             self.end_record(connection, http);
         }
+        if self.backlog.is_told() {
+            self.backlog.clear(&http.stats, HTTP_READS);
+        }
         self.release_upstream(connection, now);
         let stats = &http.stats;
         stats.gauge_dec(stat::DOWNSTREAM_RQ_ACTIVE);
@@ -382,6 +390,13 @@ impl Exchange {
             }
             let time = now.millis_since(self.info.started);
             stats.record(stat::DOWNSTREAM_RQ_TIME, time);
+            if !self.response_done
+                || self.tunnel
+                || !self.upload.is_heard() && !self.refused.is_some_and(is_well_formed)
+            {
+                // As Envoy counts it, though it is the proxy that ends such a stream.
+                stats.inc(stat::DOWNSTREAM_RQ_RX_RESET);
+            }
         } else {
             stats.inc(stat::DOWNSTREAM_RQ_RX_RESET);
         }

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use postrider_filter_api::{Flags, LocalReply};
 use postrider_http::{
-    BodyFraming, FieldLine, HeaderId, Method, Reject, ResponseWrite, Version, capitalize_names, reason_phrase,
+    BodyFraming, FieldLine, HeaderId, Method, Reject, ResponseWrite, Version, capitalize_names, reason, reason_phrase,
     write_response,
 };
 use postrider_model::NameForm;
-use postrider_telemetry::stats::sets::http as stat;
+use postrider_telemetry::stats::sets::{http as stat, http1, http2};
 
 use super::exchange::Exchange;
 use super::{Connection, edits};
@@ -29,9 +29,15 @@ impl Exchange {
             _ => stats.inc(stat::DOWNSTREAM_CX_PROTOCOL_ERROR),
         }
         // Well-formed heads that are refused for what they say are no fault of the protocol's, and get no text.
-        let well_formed = matches!(reject.details, "missing_host_header" | "path_normalization_failed");
+        let well_formed = is_well_formed(reject);
         if reject.status != 408 && !well_formed {
             self.fail(Flags::DOWNSTREAM_PROTOCOL_ERROR, "");
+        }
+        if reject == reason::PATH_NORMALIZATION {
+            stats.inc(stat::DOWNSTREAM_RQ_FAILED_PATH_NORMALIZATION);
+        }
+        if reject == reason::UNDERSCORE {
+            self.count_underscores(connection);
         }
         self.keep_alive = false;
         // Of what was not understood nobody knows what it was.
@@ -52,6 +58,15 @@ impl Exchange {
         connection.input.release(&connection.worker.buffers);
         self.facts.framing = BodyFraming::UntilClose;
         self.upload = super::transfer::Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);
+    }
+
+    #[cold]
+    fn count_underscores(&self, connection: &Connection) {
+        let stats = &connection.worker.stats;
+        match &connection.io {
+            Io::Http2(_) => stats.block(&http2::SET, "").inc(http2::REQUESTS_REJECTED_WITH_UNDERSCORES_IN_HEADERS),
+            _ => stats.block(&http1::SET, "").inc(http1::REQUESTS_REJECTED_WITH_UNDERSCORES_IN_HEADERS),
+        }
     }
 
     /// The process is short of something: whether this request is refused for that. Its connection may have to end.
@@ -158,6 +173,9 @@ impl Exchange {
         self.swallow_body(connection);
         let heard_all = self.upload.is_heard();
         self.decide_keep_alive(connection, http, heard_all);
+        if !heard_all && !self.refused.is_some_and(is_well_formed) {
+            http.stats.inc(stat::DOWNSTREAM_RQ_RESPONSE_BEFORE_RQ_COMPLETE);
+        }
         self.write_reply(connection, http);
         self.answered = true;
         self.info.response_send_began = Some(connection.worker.clock.now());
@@ -278,6 +296,11 @@ impl Exchange {
             edits::apply(level, &mut self.response.fields, &mut values);
         }
     }
+}
+
+/// A head of this request could be read, and is refused for what it says.
+pub(super) fn is_well_formed(reject: Reject) -> bool {
+    matches!(reject.details, "missing_host_header" | "path_normalization_failed")
 }
 
 /// Responses with this status never have a body (RFC 9110 section 6.4.1).

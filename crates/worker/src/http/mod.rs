@@ -10,6 +10,7 @@ mod attempt_record;
 mod attempts;
 mod choice;
 mod client_certificate;
+pub(crate) mod counts;
 mod detection;
 mod edits;
 mod ending;
@@ -60,9 +61,10 @@ use std::time::Duration;
 use postrider_filter_api::{CloseType, Moment, Noted, TlsSession};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
 use postrider_model::{Codec, ScaledTimer};
-use postrider_telemetry::stats::sets::http as stat;
+use postrider_telemetry::stats::sets::{http as stat, http1, http2};
 
 use crate::account::Account;
+use crate::backlog::{OF_HTTP, Waiting};
 use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Http};
 use crate::io::Io;
@@ -95,6 +97,12 @@ pub(crate) struct Connection {
     pub(crate) requests: u32,
     /// The client sends nothing more; it may still want its answer.
     pub(crate) half_closed: bool,
+    /// Whoever ends the connection now, the client was first.
+    client_ended: bool,
+    /// It ended in the middle of a request.
+    deserted: bool,
+    /// What statistics say of bytes that wait on it.
+    pub(super) waiting: Waiting,
     /// It is too old: it takes one more request, or none.
     retiring: bool,
     /// It begins with the preface of HTTP/2, which this listener speaks, too.
@@ -152,6 +160,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
         out: Outbox::default(),
         requests,
         half_closed: false,
+        client_ended: false,
+        deserted: false,
+        waiting: Waiting::default(),
         retiring: false,
         is_http2: false,
         scan: None,
@@ -258,7 +269,12 @@ impl Connection {
             }
             match std::future::poll_fn(|cx| self.poll_fill(http, cx)).await {
                 Fill::More => {}
-                Fill::Closed => return None,
+                Fill::Closed => {
+                    if self.scan.is_some() && self.client_ended && !self.is_stream() {
+                        self.abandon_head(http);
+                    }
+                    return None;
+                }
                 Fill::HeaderTimeout => {
                     http.stats.inc(stat::DOWNSTREAM_RQ_HEADER_TIMEOUT);
                     let mut exchange = self.worker.take_exchange();
@@ -287,6 +303,9 @@ impl Connection {
                     exchange.meter_own_head(self.input.bytes().get(..consumed).unwrap_or_default());
                 }
                 self.input.consume(consumed, &self.worker.buffers);
+                if facts.dropped_names > 0 {
+                    self.count_dropped_names(facts.dropped_names);
+                }
                 exchange.accept(facts, consumed);
                 if let Io::Http2(stream) = &mut self.io {
                     exchange.begin_stream(stream);
@@ -336,6 +355,9 @@ impl Connection {
             if self.worker.overload.hurries.get() {
                 self.hurry(http);
             }
+            if !self.input.is_empty() || !self.out.is_empty() || self.waiting.is_told() {
+                self.tell_waiting(http, self.input.bytes().len(), self.out.waiting());
+            }
             self.deadline.watch(cx.waker());
         }
         filled
@@ -370,7 +392,10 @@ impl Connection {
             let sent = ready!(self.out.poll_flush(cx, &mut self.io, &mut self.input, &self.worker.buffers));
             match sent {
                 Ok(count) => http.stats.add(stat::DOWNSTREAM_CX_TX_BYTES_TOTAL, count as u64),
-                Err(_) => return Poll::Ready(Fill::Closed),
+                Err(_) => {
+                    self.client_ended = true;
+                    return Poll::Ready(Fill::Closed);
+                }
             }
         }
         if self.half_closed {
@@ -403,7 +428,8 @@ impl Connection {
     /// The client's socket failed.
     #[cold]
     #[inline(never)]
-    fn note_failure(&self, error: &std::io::Error) {
+    fn note_failure(&mut self, error: &std::io::Error) {
+        self.client_ended = true;
         let Some(record) = self.record.as_ref().filter(|_| error.kind() == ErrorKind::ConnectionReset) else { return };
         record.note(|info| info.closed.downstream = CloseType::RemoteReset);
     }
@@ -415,9 +441,47 @@ impl Connection {
         let count = filled.inspect_err(|error| self.note_failure(error))?;
         if count == 0 {
             self.half_closed = true;
+            self.client_ended = true;
         }
         http.stats.add(stat::DOWNSTREAM_CX_RX_BYTES_TOTAL, count as u64);
         Poll::Ready(Ok(count))
+    }
+
+    /// The client, or its connection, is gone before its request was answered.
+    #[cold]
+    pub(super) fn desert(&mut self) {
+        self.half_closed = true;
+        self.deserted = true;
+        // What did not fail by itself was given up for what it does not take.
+        self.client_ended |= !self.io.gave_up();
+    }
+
+    /// A tunnel is over. Who ends it leaves a request that goes on as long as the tunnel does.
+    #[cold]
+    pub(super) fn leave_tunnel(&mut self) {
+        self.deserted |= self.client_ended;
+    }
+
+    #[cold]
+    pub(super) fn tell_waiting(&mut self, http: &Http, received: usize, to_send: usize) {
+        self.waiting.tell(&http.stats, OF_HTTP, received, to_send);
+    }
+
+    #[cold]
+    fn count_dropped_names(&self, count: u32) {
+        let stats = &self.worker.stats;
+        match self.is_stream() {
+            false => stats.block(&http1::SET, "").add(http1::DROPPED_HEADERS_WITH_UNDERSCORES, count.into()),
+            true => stats.block(&http2::SET, "").add(http2::DROPPED_HEADERS_WITH_UNDERSCORES, count.into()),
+        }
+    }
+
+    /// The client left in the middle of a head: as Envoy counts, a request had begun.
+    #[cold]
+    fn abandon_head(&mut self, http: &Http) {
+        self.deserted = true;
+        http.stats.inc(stat::DOWNSTREAM_RQ_HTTP1_TOTAL);
+        http.stats.inc(stat::DOWNSTREAM_RQ_RX_RESET);
     }
 
     /// Answers should say that this connection ends.
@@ -515,18 +579,23 @@ impl Connection {
 
     fn end(mut self, http: &Http) {
         self.input.release(&self.worker.buffers);
+        if self.waiting.is_told() {
+            self.tell_waiting(http, 0, 0);
+        }
         if self.is_stream() {
             // Its connection counts itself.
             return;
         }
-        let stats = &http.stats;
-        stats.gauge_dec(stat::DOWNSTREAM_CX_ACTIVE);
         if self.requests > 0 {
-            stats.gauge_dec(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
+            http.stats.gauge_dec(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
         }
-        stats.inc(stat::DOWNSTREAM_CX_DESTROY);
-        let age = self.worker.clock.now().saturating_duration_since(self.accepted);
-        stats.record(stat::DOWNSTREAM_CX_LENGTH_MS, crate::cluster::millis(age));
+        let ended = counts::Ended {
+            by_client: self.client_ended,
+            busy: self.deserted,
+            secure: self.tls.is_some(),
+            age: self.worker.clock.now().saturating_duration_since(self.accepted),
+        };
+        ended.count(&http.stats);
         drop(self.counted);
     }
 }

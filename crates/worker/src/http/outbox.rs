@@ -42,6 +42,11 @@ impl Outbox {
         self.sent == self.bytes.len() && self.direct == 0
     }
 
+    /// Bytes that are still to leave.
+    pub(crate) fn waiting(&self) -> usize {
+        self.bytes.len() - self.sent + self.direct
+    }
+
     /// More may be put behind what waits already: it then leaves in the same call.
     pub(crate) fn has_room(&self) -> bool {
         self.direct == 0 && self.bytes.len() <= COPY_LIMIT

@@ -217,8 +217,10 @@ impl Exchange {
         let Some(Reject { status, details }) = self.facts.aside.refusal() else {
             return self.redirect_to_path(connection, http);
         };
-        if self.facts.aside == Aside::AbsoluteTarget {
-            http.stats.inc(stat::DOWNSTREAM_RQ_NON_RELATIVE_PATH);
+        match self.facts.aside {
+            Aside::AbsoluteTarget => http.stats.inc(stat::DOWNSTREAM_RQ_NON_RELATIVE_PATH),
+            Aside::BadPath => http.stats.inc(stat::DOWNSTREAM_RQ_FAILED_PATH_NORMALIZATION),
+            Aside::None | Aside::RedirectToPath | Aside::MissingHost => {}
         }
         self.reply(connection, http, LocalReply { status, details: details.into(), ..LocalReply::default() });
     }

@@ -147,6 +147,10 @@ impl Exchange {
         }
         // Whether the rest of the request will come is known when it has: until then the connection is meant to stay.
         self.decide_keep_alive(connection, http, true);
+        // A request that opens a tunnel is never complete.
+        if raw || !self.upload.is_heard() {
+            http.stats.inc(sets::http::DOWNSTREAM_RQ_RESPONSE_BEFORE_RQ_COMPLETE);
+        }
         self.write_head(connection, http, if raw { BodyFraming::None } else { to });
         self.answered = true;
         self.info.response_send_began = Some(connection.worker.clock.recent());

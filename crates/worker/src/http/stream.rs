@@ -21,6 +21,7 @@ use super::Connection;
 use super::ending::End;
 use super::exchange::{Exchange, Pooling};
 use super::names;
+use crate::backlog::{Amounts, HTTP_READS};
 use crate::chain::{Http, Routes};
 use crate::cluster::{Cluster, NoConnection, Upstream};
 use crate::h2;
@@ -270,6 +271,10 @@ impl Exchange {
         if let Some(end) = self.overdue(connection, http) {
             return Poll::Ready(end);
         }
+        let stands = !self.up.is_empty() || !self.down.is_empty() || !connection.input.is_empty();
+        if stands || self.backlog.is_told() || connection.waiting.is_told() {
+            self.tell_backlog(connection, http);
+        }
         let waits = self.watches_client && !self.tunnel && (self.upload.is_done() || self.request_pass.is_waiting());
         match waits && self.poll_client_gone(connection, http, cx) {
             true => Poll::Ready(End::Gone),
@@ -278,6 +283,18 @@ impl Exchange {
                 Poll::Pending
             }
         }
+    }
+
+    /// Tells what waits now that nothing moves.
+    #[cold]
+    fn tell_backlog(&mut self, connection: &mut Connection, http: &Http) {
+        let (up, down) = (self.up.waiting(), self.down.waiting());
+        // What is on its way already counts there.
+        let left = connection.input.bytes().len().saturating_sub(self.up.passing() as usize);
+        connection.tell_waiting(http, left, down);
+        let Some(upstream) = &self.upstream else { return };
+        let received = upstream.input.bytes().len().saturating_sub(self.down.passing() as usize);
+        self.backlog.tell(upstream.counted(), &http.stats, HTTP_READS, Amounts { up, down, received });
     }
 
     /// Client to upstream. Answers whether anything moved.
@@ -477,6 +494,9 @@ impl Exchange {
                 if self.is_watched() {
                     self.report_answer(&connection.worker);
                 }
+                if cluster.is_checked && self.response.fields.has(HeaderId::XEnvoyImmediateHealthCheckFail) {
+                    self.report_resignation(&connection.worker);
+                }
                 if self.attempts.is_some() {
                     if self.filters_keep_answer(facts, connection, http)? {
                         return Ok(true);
@@ -494,9 +514,6 @@ impl Exchange {
             }
             ResponseParse::Reject(reject) => Err(self.refuse_response(connection, reject)),
         }
-                if cluster.is_checked && self.response.fields.has(HeaderId::XEnvoyImmediateHealthCheckFail) {
-                    self.report_resignation(&connection.worker);
-                }
     }
 
     /// Whether the 101 switches to the protocol that the client asked for (RFC 9110 section 7.8).

@@ -22,6 +22,7 @@ crate::stat_set! {
         DOWNSTREAM_CX_OVERLOAD_DISABLE_KEEPALIVE = "downstream_cx_overload_disable_keepalive",
         DOWNSTREAM_CX_PROTOCOL_ERROR = "downstream_cx_protocol_error",
         DOWNSTREAM_CX_RX_BYTES_TOTAL = "downstream_cx_rx_bytes_total",
+        DOWNSTREAM_CX_SSL_TOTAL = "downstream_cx_ssl_total",
         DOWNSTREAM_CX_TOTAL = "downstream_cx_total",
         DOWNSTREAM_CX_TX_BYTES_TOTAL = "downstream_cx_tx_bytes_total",
         DOWNSTREAM_CX_UPGRADES_TOTAL = "downstream_cx_upgrades_total",
@@ -47,6 +48,7 @@ crate::stat_set! {
         DOWNSTREAM_RQ_RX_RESET = "downstream_rq_rx_reset",
         DOWNSTREAM_RQ_TIMEOUT = "downstream_rq_timeout",
         DOWNSTREAM_RQ_TOO_LARGE = "downstream_rq_too_large",
+        DOWNSTREAM_RQ_TOO_MANY_PREMATURE_RESETS = "downstream_rq_too_many_premature_resets",
         DOWNSTREAM_RQ_TOTAL = "downstream_rq_total",
         DOWNSTREAM_RQ_TX_RESET = "downstream_rq_tx_reset",
         DOWNSTREAM_RQ_WS_ON_NON_WS_ROUTE = "downstream_rq_ws_on_non_ws_route",
@@ -68,6 +70,7 @@ crate::stat_set! {
         DOWNSTREAM_CX_HTTP1_ACTIVE = "downstream_cx_http1_active",
         DOWNSTREAM_CX_HTTP2_ACTIVE = "downstream_cx_http2_active",
         DOWNSTREAM_CX_RX_BYTES_BUFFERED = "downstream_cx_rx_bytes_buffered",
+        DOWNSTREAM_CX_SSL_ACTIVE = "downstream_cx_ssl_active",
         DOWNSTREAM_CX_TX_BYTES_BUFFERED = "downstream_cx_tx_bytes_buffered",
         DOWNSTREAM_CX_UPGRADES_ACTIVE = "downstream_cx_upgrades_active",
         DOWNSTREAM_RQ_ACTIVE = "downstream_rq_active",
@@ -95,7 +98,9 @@ crate::stat_set! {
     /// HTTP/2 with clients; no prefix.
     pub mod http2 = "http2";
     counters {
+        DROPPED_HEADERS_WITH_UNDERSCORES = "dropped_headers_with_underscores",
         KEEPALIVE_TIMEOUT = "keepalive_timeout",
+        REQUESTS_REJECTED_WITH_UNDERSCORES_IN_HEADERS = "requests_rejected_with_underscores_in_headers",
     }
 }
 

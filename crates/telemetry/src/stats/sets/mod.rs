@@ -1,14 +1,18 @@
 //! The sets of the proxy itself, with Envoy's names and meanings.
 //!
 //! A name that Envoy has but whose feature we lack stays out: a zero that can never change would say that all is well.
-//! A test holds every name here against the list that a real Envoy prints.
+//! The few that stay in all the same are in `unchanging`, each with the reason why its zero is true. A test holds every
+//! name here against the list that a real Envoy prints, and another looks for whoever writes it.
 
+mod apart;
 mod clusters;
 mod groups;
 mod http_connections;
 mod listeners;
 mod process;
+mod unchanging;
 
+pub use apart::{cluster_canary, cluster_zone_pair, count_canary_response, count_zone_response};
 pub use clusters::{
     cluster, cluster_alternative, cluster_certificate, cluster_endpoint, cluster_health, cluster_health_named,
     cluster_http2, cluster_manager, cluster_outlier, cluster_proxy, cluster_remaining, cluster_sizes, cluster_ssl,
@@ -24,6 +28,8 @@ pub use process::{
     access_log, filesystem, filter, grpc_access_log, load_shed, overload_action, overload_reset, overload_resource,
     overload_shrink, remote_code, runtime, server, stats_sinks, statsd, tcp,
 };
+
+pub use unchanging::UNCHANGING;
 
 use super::block::Block;
 
@@ -98,8 +104,10 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 28] = [
+    const ALL: [&StatSet; 30] = [
         &access_log::SET,
+        &cluster_canary::SET,
+        &cluster_zone_pair::SET,
         &cluster::SET,
         &cluster_health::SET,
         &cluster_health_named::SET,

@@ -12,6 +12,7 @@ crate::stat_set! {
         DOWNSTREAM_CX_TX_BYTES_TOTAL = "downstream_cx_tx_bytes_total",
         DOWNSTREAM_FLOW_CONTROL_PAUSED_READING_TOTAL = "downstream_flow_control_paused_reading_total",
         DOWNSTREAM_FLOW_CONTROL_RESUMED_READING_TOTAL = "downstream_flow_control_resumed_reading_total",
+        EARLY_DATA_RECEIVED_COUNT_TOTAL = "early_data_received_count_total",
         IDLE_TIMEOUT = "idle_timeout",
         MAX_DOWNSTREAM_CONNECTION_DURATION = "max_downstream_connection_duration",
         UPSTREAM_FLUSH_TOTAL = "upstream_flush_total",
