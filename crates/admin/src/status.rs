@@ -203,6 +203,10 @@ pub struct PluginStatus {
     pub digest: String,
     /// What is to be known of its code for the time being; nearly always `None`.
     pub note: Option<String>,
+    /// Further code of its, for routes to choose from: name, where it came from, and what tells two versions apart.
+    pub scripts: Vec<(String, String, String)>,
+    /// When it last failed, and how.
+    pub last_error: Option<(SystemTime, String)>,
     /// `continue`, or the status that the request is answered with.
     pub on_error: String,
     /// For one call; [`Duration::MAX`] when nothing bounds it.

@@ -92,6 +92,8 @@ impl Control for Process {
             source: "/etc/plugins/mark.lua".into(),
             digest: "00c0ffee00c0ffee".into(),
             note: (name == "mark.er").then(|| "being made".into()),
+            scripts: vec![("other".into(), "other.lua".into(), "beef".into())],
+            last_error: (name == "mark.er").then(|| (UNIX_EPOCH, "mark.lua:1: no\nstack".into())),
             on_error: "continue".into(),
             cpu: Duration::from_millis(100),
             memory: 64 << 20,

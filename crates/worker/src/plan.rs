@@ -223,7 +223,8 @@ impl Plan {
         self.listeners.iter().flat_map(|listener| {
             listener.each_chain().flat_map(|chain| {
                 let factories = chain.routes().map_or(&[][..], |routes| &routes.factories);
-                let of_requests = factories.iter().filter_map(|factory| factory.plugin());
+                let beside = chain.routes().map_or(&[][..], |routes| &routes.beside);
+                let of_requests = factories.iter().filter_map(|factory| factory.plugin()).chain(beside);
                 let of_bytes = chain.guards.iter().filter_map(WatchPlan::plugin);
                 let plugins = of_bytes.chain(of_requests);
                 plugins.map(|facts| (listener.model.name.as_str(), &*chain.name, facts))

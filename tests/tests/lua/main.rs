@@ -7,3 +7,4 @@ mod handles;
 mod scopes;
 mod scripts;
 mod site;
+mod workers;

@@ -60,7 +60,7 @@ fn object(certificate: &CertificateStatus, now: SystemTime, places: bool) -> Val
     out
 }
 
-fn timestamp(at: SystemTime) -> String {
+pub(super) fn timestamp(at: SystemTime) -> String {
     let mut out = Vec::new();
     if let Ok(pattern) = TimePattern::parse("%Y-%m-%dT%H:%M:%SZ") {
         time::write(&pattern, at, &mut out);

@@ -1,6 +1,7 @@
 //! `/plugins`: which plugins there are, what they may do, and what they and other filters cost. Ours; Envoy has no such
 //! page.
 
+use super::certificates::timestamp;
 use super::filter_costs::Costs;
 use crate::control::Control;
 use crate::request::Request;
@@ -149,6 +150,8 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
         "source": plugin.source,
         "digest": plugin.digest,
         "note": plugin.note,
+        "scripts": plugin.scripts.iter().map(script).collect::<Vec<_>>(),
+        "last_error": plugin.last_error.as_ref().map(|(at, text)| json!({ "at": timestamp(*at), "text": text })),
         "policy": {
             "on_error": plugin.on_error,
             "cpu_ms": (plugin.cpu != Duration::MAX).then(|| millis(plugin.cpu)),
@@ -173,6 +176,10 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
     out
 }
 
+fn script((name, source, digest): &(String, String, String)) -> Value {
+    json!({ "name": name, "source": source, "digest": digest })
+}
+
 fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut String) -> std::fmt::Result {
     write!(out, "{}", plugin.name)?;
     if !plugin.version.is_empty() {
@@ -194,8 +201,14 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
         writeln!(out, "  without a listener")?;
     }
     writeln!(out, "  code {} from {}", plugin.digest, plugin.source)?;
+    for (name, source, digest) in &plugin.scripts {
+        writeln!(out, "  script {name}: code {digest} from {source}")?;
+    }
     if let Some(note) = &plugin.note {
         writeln!(out, "  {note}")?;
+    }
+    if let Some((at, text)) = &plugin.last_error {
+        writeln!(out, "  last error at {}: {}", timestamp(*at), text.replace('\n', "\n    "))?;
     }
     let policy = &plugin.circuit;
     let circuit = match policy.faults {
@@ -210,7 +223,8 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
     };
     writeln!(out, "  on error {}; {budget}; {circuit}", plugin.on_error)?;
     if let Some(clusters) = &plugin.clusters {
-        writeln!(out, "  may call {}", clusters.join(", "))?;
+        let clusters = if clusters.is_empty() { "no cluster".to_owned() } else { clusters.join(", ") };
+        writeln!(out, "  may call {clusters}")?;
     }
     for route in &usage.routes {
         write!(out, "  route {}:", route.route)?;

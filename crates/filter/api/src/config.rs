@@ -103,6 +103,11 @@ pub trait Factory: Send + Sync {
         None
     }
 
+    /// What the admin tells about a plugin beside its facts, as it is at the moment.
+    fn standing(&self) -> crate::plugin::Standing {
+        crate::plugin::Standing::default()
+    }
+
     /// What the admin tells about a plugin's state for the time being.
     fn note(&self) -> Option<&'static str> {
         None

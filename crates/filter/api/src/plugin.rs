@@ -1,6 +1,6 @@
 //! What every plugin has, whatever runs it: the facts that the admin shows and the rules that its host keeps.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use postrider_model::Value;
 
@@ -22,6 +22,23 @@ pub struct Facts {
     pub config: Value,
     /// The JSON Schema that configurations must satisfy.
     pub schema: Option<Value>,
+}
+
+/// What the admin tells of a plugin beside its facts, as it is at the moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Standing {
+    pub scripts: Vec<Script>,
+    /// When it last failed, and how.
+    pub last_error: Option<(SystemTime, String)>,
+}
+
+/// Further code of a plugin's, for routes to choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    pub name: String,
+    /// As in [`Facts`].
+    pub source: String,
+    pub digest: String,
 }
 
 /// What a plugin may do, and what happens when it fails.
@@ -55,6 +72,9 @@ pub struct CircuitRule {
     pub window: Duration,
     /// After this a call is tried again.
     pub retry: Duration,
+    /// Calls that were stopped at their budget count as faults, errors of the plugin's own do not: where a client may be
+    /// able to cause errors, it must not be able to switch the plugin off for others.
+    pub kills_only: bool,
 }
 
 /// The CPU time that a hook gets unless its configuration says otherwise.
@@ -65,7 +85,7 @@ pub const DEFAULT_MEMORY: usize = 64 << 20;
 
 /// Ten faults in ten seconds open the circuit for five.
 pub const DEFAULT_CIRCUIT: CircuitRule =
-    CircuitRule { faults: 10, window: Duration::from_secs(10), retry: Duration::from_secs(5) };
+    CircuitRule { faults: 10, window: Duration::from_secs(10), retry: Duration::from_secs(5), kills_only: false };
 
 impl Default for Policy {
     fn default() -> Policy {

@@ -3,24 +3,25 @@
 //! (`envoy.extensions.string_matcher.lua.v3`).
 //!
 //! A script is tried out where its configuration is read, and runs in a machine of each worker. It cannot wait; one that
-//! fails is logged, and the configuration's fallback counts. One that keeps failing is left alone for a while, as plugins
-//! are: the fallback counts without a call.
+//! fails is logged, and the configuration's fallback counts. One that has to be stopped again and again is left alone for a
+//! while, as plugins are: the fallback counts without a call.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use std::time::SystemTime;
 
-use postrider_filter_api::plugin::{DEFAULT_CIRCUIT, DEFAULT_CPU, DEFAULT_MEMORY};
-use postrider_filter_api::{Chooser, Clusters, ConfigError, Judge, Moment};
+use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY, Facts, Policy};
+use postrider_filter_api::{Chooser, Clusters, ConfigError, Judge, Moment, Sources};
 use postrider_filter_plugin::{Circuit, Code};
 use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::log::{Component, Level};
 
 use crate::abi::{Choice, Context, TABLE};
+use crate::checkhook;
+use crate::config::TYPED_CIRCUIT;
 use crate::program::Sandbox;
 use crate::sdk;
 use crate::vm::{Argument, Fault, Ref, Vm};
@@ -32,6 +33,7 @@ pub(crate) const MATCHER_KIND: &str = "envoy.extensions.string_matcher.lua.v3.Lu
 pub(crate) fn build_chooser(value: &Value) -> Result<Chooser, ConfigError> {
     let (code, default_cluster) = read(value, Some("default_cluster"))?;
     let specifier = cluster_specifier(&code.source, &code.text, &default_cluster).map_err(does_not_load)?;
+    note("envoy.router.cluster_specifier_plugin.lua", &code);
     let token = Arc::new(());
     Ok(Arc::new(move |request, clusters| {
         let own = of_worker(&token, || specifier.on_worker());
@@ -43,6 +45,7 @@ pub(crate) fn build_chooser(value: &Value) -> Result<Chooser, ConfigError> {
 pub(crate) fn build_judge(value: &Value) -> Result<Judge, ConfigError> {
     let (code, _) = read(value, None)?;
     let matcher = string_matcher(&code.source, &code.text).map_err(does_not_load)?;
+    note("envoy.string_matcher.lua", &code);
     let token = Arc::new(());
     Ok(Arc::new(move |text| of_worker(&token, || matcher.on_worker()).matches(text)))
 }
@@ -71,7 +74,7 @@ fn of_worker<T: 'static>(token: &Arc<()>, make: impl FnOnce() -> T) -> Rc<T> {
 fn read(value: &Value, text: Option<&str>) -> Result<(Code, String), ConfigError> {
     let mut fields = value.fields().map_err(|error| vec![error])?;
     let code = match fields.map("source_code").map_err(|error| vec![error])? {
-        Some(source) => Code::read(source)?,
+        Some(source) => Code::read_data_source(source)?,
         None => return Err(vec![fields.error("source_code", "there is no `source_code`")]),
     };
     let text = match text {
@@ -80,6 +83,21 @@ fn read(value: &Value, text: Option<&str>) -> Result<(Code, String), ConfigError
     };
     fields.finish()?;
     Ok((code, text))
+}
+
+/// For whoever makes a plan of it: a change of the file is a new version, and the admin shows the script.
+fn note(name: &str, code: &Code) {
+    let facts = Facts {
+        name: name.to_owned(),
+        version: String::new(),
+        runtime: "envoy-lua",
+        source: code.source.clone(),
+        digest: code.digest.clone(),
+        policy: Policy { circuit: TYPED_CIRCUIT, ..Policy::default() },
+        config: Value::Null,
+        schema: None,
+    };
+    Sources::note(&code.files, facts);
 }
 
 fn does_not_load(message: String) -> ConfigError {
@@ -183,6 +201,7 @@ struct Loaded {
 impl Loaded {
     /// `None` when the script lacks the function.
     fn new(script: &Script) -> Result<Option<Loaded>, Fault> {
+        checkhook::required()?;
         let vm = Vm::new(DEFAULT_MEMORY, DEFAULT_CPU).ok_or(Fault::Memory)?;
         let context = Box::new(Context::default());
         context.side.set(-1);
@@ -210,7 +229,7 @@ struct Runner {
 
 impl Runner {
     fn new(script: &Arc<Script>) -> Runner {
-        Runner { script: script.clone(), loaded: RefCell::new(None), circuit: Circuit::new(DEFAULT_CIRCUIT) }
+        Runner { script: script.clone(), loaded: RefCell::new(None), circuit: Circuit::new(TYPED_CIRCUIT) }
     }
 
     /// Calls the function; what it left under `result`.
@@ -250,7 +269,10 @@ impl Runner {
         let name = self.script.name.trim_start_matches('=');
         let tell = postrider_telemetry::log::write;
         tell(Component::Filter, Level::Error, format_args!("script log: {name}: {fault}"));
-        if self.circuit.fault(now()) {
+        if matches!(fault, Fault::Error(_)) {
+            // It came back by itself, and in time.
+            self.circuit.succeed();
+        } else if self.circuit.fault(now()) {
             let line = format_args!("script log: {name}: failed too often and is passed by for a while");
             tell(Component::Filter, Level::Warning, line);
         }
@@ -259,8 +281,7 @@ impl Runner {
 
 /// Asked for only when something went wrong.
 fn now() -> Moment {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Moment::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    Moment::from_nanos(postrider_sys::monotonic_nanos())
 }
 
 #[cfg(test)]
@@ -320,18 +341,27 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_keeps_failing_is_left_alone() {
+    fn a_script_that_has_to_be_stopped_is_left_alone_and_one_with_errors_is_not() {
         let source = b"local calls = 0
             function envoy_on_route(handle)
               calls = calls + 1
-              if calls <= 10 then error('on purpose') end
+              if calls <= 10 then FAIL end
               return 'works'
             end";
-        let specifier = cluster_specifier("route", source, "fallback").unwrap().on_worker();
+        let specifier = |fail: &str| {
+            let source = String::from_utf8_lossy(source).replace("FAIL", fail);
+            cluster_specifier("route", source.as_bytes(), "fallback").unwrap().on_worker()
+        };
+        let stopped = specifier("while true do end");
         for _ in 0..12 {
-            assert_eq!(&*specifier.cluster(&request(&[]), &Known), "fallback");
+            assert_eq!(&*stopped.cluster(&request(&[]), &Known), "fallback");
         }
-        assert!(!specifier.runner.circuit.is_closed());
+        assert!(!stopped.runner.circuit.is_closed());
+        let failing = specifier("error('on purpose')");
+        for _ in 0..10 {
+            assert_eq!(&*failing.cluster(&request(&[]), &Known), "fallback");
+        }
+        assert_eq!(&*failing.cluster(&request(&[]), &Known), "works");
     }
 
     #[test]

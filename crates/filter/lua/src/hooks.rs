@@ -380,10 +380,7 @@ impl Entry<'_, '_> {
         let code = match stop {
             Ok(code) => code,
             Err(fault) => {
-                if observe::is_on() {
-                    let traceback = machine.vm.traceback(&coroutine);
-                    observe::note(Seen::Fault { text: fault.to_string(), traceback });
-                }
+                self.explain(machine, &coroutine, &fault);
                 machine.vm.discard(coroutine);
                 if fault == Fault::Memory {
                     self.plugin.replace_machine(machine);
@@ -427,6 +424,20 @@ impl Entry<'_, '_> {
         action
     }
 
+    /// Where the script was when it failed: for the tool, and now and then for the log and the admin.
+    fn explain(&self, machine: &Machine, coroutine: &Coroutine, fault: &Fault) {
+        let host = self.stream.host;
+        let observed = observe::is_on();
+        if !observed && !self.plugin.explains(host.now()) {
+            return;
+        }
+        let traceback = machine.vm.traceback(coroutine);
+        match observed {
+            true => observe::note(Seen::Fault { text: fault.to_string(), traceback }),
+            false => self.plugin.explain(&fault.to_string(), &traceback, host.wall()),
+        }
+    }
+
     /// The script has nothing more to do with this message.
     #[inline]
     fn finished(&mut self) -> Action {
@@ -459,7 +470,11 @@ impl Entry<'_, '_> {
             if let Some(envoy) = &worker.envoy {
                 envoy.inc(stat::ERRORS);
             }
-            if worker.circuit.fault(self.stream.host.now()) {
+            let rule = plugin.facts.policy.circuit;
+            if rule.kills_only && matches!(fault, Fault::Error(_)) {
+                // It came back by itself, and in time.
+                self.succeed();
+            } else if worker.circuit.fault(self.stream.host.now()) {
                 block.inc(account::CIRCUIT_OPENED);
                 // A trial that fails opens it again: that is told by the counter alone.
                 if worker.account.set_circuit_open(true) {

@@ -11,11 +11,13 @@
 //! adapter ([`script`]) turns that into the filter contract's answers.
 
 mod abi;
+mod checkhook;
 mod choice;
 mod config;
 mod file_log;
 mod heap;
 mod hooks;
+mod last_error;
 mod machine;
 mod observe;
 mod plugin;

@@ -8,6 +8,7 @@ use postrider_filter_api::Sampling;
 use postrider_telemetry::Block;
 
 use crate::abi::{Context, Scratch, Side, TABLE, Turn};
+use crate::checkhook;
 use crate::observe;
 use crate::plugin::machines;
 use crate::program::Program;
@@ -77,6 +78,7 @@ impl Machine {
         cpu: Duration,
         turn: &mut Turn<'_, '_>,
     ) -> Result<Machine, Fault> {
+        checkhook::required()?;
         let cpu = observe::budget(cpu);
         let vm = Vm::new(memory, cpu.max(LOADING)).ok_or(Fault::Memory)?;
         observe::made(&vm, program)?;

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{Host, Moment};
@@ -14,6 +15,7 @@ use postrider_telemetry::{Block, WorkerStats};
 
 use crate::abi::{Scratch, Side, Turn};
 use crate::file_log::FileLog;
+use crate::last_error::LastError;
 use crate::machine::Machine;
 use crate::observe::{self, Event};
 use crate::pool;
@@ -34,6 +36,9 @@ postrider_telemetry::stat_set! {
     gauges { VM_COUNT = "lua_vm_count" }
 }
 
+/// Tracebacks are long, and the same error comes with every stream.
+const EXPLAINED_EVERY: Duration = Duration::from_secs(1);
+
 pub(crate) struct Plugin {
     pub(crate) facts: Arc<Facts>,
     pub(crate) program: Arc<Program>,
@@ -47,6 +52,9 @@ pub(crate) struct Plugin {
     machine: RefCell<Option<Rc<Machine>>>,
     /// The machine could not be made, which was told; it is tried again then.
     broken_until: Cell<Option<Moment>>,
+    last_error: LastError,
+    /// When an error was last told with where it came from.
+    explained: Cell<Option<Moment>>,
 }
 
 /// What a plugin has where it serves.
@@ -64,6 +72,7 @@ impl Plugin {
     pub(crate) fn new(
         facts: &Arc<Facts>,
         program: &Arc<Program>,
+        last_error: &LastError,
         stats: &WorkerStats,
         stat_prefix: &str,
         own_prefix: &str,
@@ -87,6 +96,7 @@ impl Plugin {
                 envoy,
                 machines,
             }),
+            last_error: last_error.clone(),
             ..Plugin::trial(facts, program)
         }
     }
@@ -107,6 +117,8 @@ impl Plugin {
             worker: None,
             machine: RefCell::new(None),
             broken_until: Cell::new(None),
+            last_error: LastError::default(),
+            explained: Cell::new(None),
         }
     }
 
@@ -176,6 +188,26 @@ impl Plugin {
     pub(crate) fn replace_machine(&self, exhausted: &Rc<Machine>) {
         pool::retire(exhausted);
         self.machine.borrow_mut().take_if(|machine| Rc::ptr_eq(machine, exhausted));
+    }
+
+    /// Whether the error of now is told with where it came from: the first, and then one in so long.
+    pub(crate) fn explains(&self, now: Moment) -> bool {
+        let last = self.explained.get();
+        let due = last.is_none_or(|last| now.saturating_duration_since(last) >= EXPLAINED_EVERY);
+        if due {
+            self.explained.set(Some(now));
+        }
+        due
+    }
+
+    /// Tells the way that led to an error, and keeps both for the admin.
+    pub(crate) fn explain(&self, error: &str, traceback: &str, at: SystemTime) {
+        self.last_error.note(at, format!("{error}\n{traceback}").trim_end());
+        // One line, as all of the log.
+        let calls: Vec<&str> = traceback.lines().skip(1).map(str::trim).filter(|line| !line.is_empty()).collect();
+        if !calls.is_empty() {
+            self.log(Level::Error, &format!("stack traceback: {}", calls.join(" < ")));
+        }
     }
 
     /// Whether it is to be passed by for now.

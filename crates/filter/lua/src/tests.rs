@@ -4,6 +4,7 @@ mod config;
 mod envoy;
 mod hostile;
 mod jit;
+mod rules;
 mod wild;
 
 use std::time::{Duration, Instant};

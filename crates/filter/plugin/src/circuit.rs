@@ -98,7 +98,8 @@ mod tests {
 
     use super::*;
 
-    const RULE: CircuitRule = CircuitRule { faults: 3, window: Duration::from_secs(10), retry: Duration::from_secs(5) };
+    const RULE: CircuitRule =
+        CircuitRule { faults: 3, window: Duration::from_secs(10), retry: Duration::from_secs(5), kills_only: false };
 
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(seconds * 1_000_000_000)

@@ -86,7 +86,7 @@ impl Code {
         let local = source.map("local").map_err(|error| vec![error])?;
         let remote = source.map("remote").map_err(|error| vec![error])?;
         let read = match (local, remote) {
-            (Some(local), None) => Code::read_up_to(local, limit),
+            (Some(mut local), None) => pass_watched_directory(&mut local).and_then(|()| Code::read_up_to(local, limit)),
             (None, Some(remote)) => Code::fetched(remote, limit),
             (Some(_), Some(_)) => Err(vec![source.error("remote", "`local` is set too; code has one place")]),
             (None, None) => Err(vec![source.error("local", "there is neither `local` nor `remote`")]),
@@ -157,10 +157,28 @@ impl Code {
     ///
     /// # Errors
     /// As for [`Code::read`].
-    pub fn read_up_to(mut source: Fields<'_>, limit: u64) -> Result<Code, ConfigError> {
+    pub fn read_up_to(source: Fields<'_>, limit: u64) -> Result<Code, ConfigError> {
+        Code::read_one(source, &PLACES, limit).and_then(|(place, code)| match code.text.is_empty() {
+            true => Err(vec![ValueError { path: place, message: format!("the code is empty ({})", code.source) }]),
+            false => Ok(code),
+        })
+    }
+
+    /// Reads a `DataSource` of Envoy: a script, which may be empty there.
+    ///
+    /// # Errors
+    /// As for [`Code::read`], but for code that is empty.
+    pub fn read_data_source(mut source: Fields<'_>) -> Result<Code, ConfigError> {
+        pass_watched_directory(&mut source)?;
+        let [places @ .., _] = &PLACES;
+        Code::read_one(source, places, MAX_CODE_BYTES).map(|(_, code)| code)
+    }
+
+    /// The code with the path of the place that it came from.
+    fn read_one(mut source: Fields<'_>, places: &[&str], limit: u64) -> Result<(String, Code), ConfigError> {
         let mut errors = Vec::new();
         let mut named = None;
-        for place in PLACES {
+        for place in places {
             match source.string(place) {
                 Ok(None) => {}
                 Ok(Some(value)) => match named {
@@ -174,13 +192,13 @@ impl Code {
         }
         let code = match named {
             None if errors.is_empty() => {
-                let message = format!("there is no code: set one of {}", PLACES.join(", "));
+                let message = format!("there is no code: set one of {}", places.join(", "));
                 errors.push(ValueError { path: source.path().to_owned(), message });
                 None
             }
             None => None,
             Some((place, value)) => match read(place, value, limit) {
-                Ok(code) => Some(code),
+                Ok(code) => Some((source.path_of(place), code)),
                 Err(message) => {
                     errors.push(source.error(place, message));
                     None
@@ -193,6 +211,13 @@ impl Code {
             _ => Err(errors),
         }
     }
+}
+
+/// Files are watched by what is in them, so a folder whose links are swapped need not be.
+fn pass_watched_directory(source: &mut Fields<'_>) -> Result<(), ConfigError> {
+    let Some(mut folder) = source.map("watched_directory").map_err(|error| vec![error])? else { return Ok(()) };
+    folder.string("path").map_err(|error| vec![error])?;
+    folder.finish()
 }
 
 /// Code that was fetched, as it was then.
@@ -229,9 +254,6 @@ fn read(place: &str, value: &str, limit: u64) -> Result<Code, String> {
         "directory" => folder(Path::new(value))?,
         _ => Code::inline(value, "inline"),
     };
-    if code.text.is_empty() {
-        return Err(format!("the code is empty ({})", code.source));
-    }
     if code.text.len() as u64 > limit {
         return Err(too_large(&code.source, code.text.len() as u64, limit));
     }
@@ -435,6 +457,25 @@ mod tests {
         let from_environment = code(&[("environment_variable", "PATH")]).unwrap();
         assert_eq!(from_environment.source, "environment variable PATH");
     }
+
+    #[test]
+    fn a_data_source_of_envoys_may_be_empty_and_name_a_folder_to_watch() {
+        use crate::json::from_json_text;
+
+        let read = |text: &str| Code::read_data_source(from_json_text(text).unwrap().fields().unwrap());
+        assert_eq!(read(r#"{"inline_string": ""}"#).unwrap().text, b"");
+        let scratch = Scratch::new("watched");
+        let path = scratch.write("a.lua", "return 1");
+        let watched = format!(r#"{{"filename": "{path}", "watched_directory": {{"path": "/tmp"}}}}"#);
+        assert_eq!(read(&watched).unwrap().files.len(), 1);
+        let local = format!(r#"{{"local": {watched}}}"#);
+        let value = from_json_text(&local).unwrap();
+        assert_eq!(Code::read_async(value.fields().unwrap(), 100).unwrap().text, b"return 1");
+        assert_eq!(read(r#"{"directory": "/"}"#).unwrap_err()[0].path, "");
+        let wrong = read(r#"{"filename": "/a", "watched_directory": {"paths": "/"}}"#).unwrap_err();
+        assert_eq!(wrong[0].path, "watched_directory.paths");
+    }
+
     #[test]
     fn code_from_elsewhere_is_missing_until_somebody_fetched_it() {
         use crate::json::from_json_text;

@@ -105,7 +105,7 @@ impl Manifest {
         });
         errors.extend(schema.iter().flat_map(|schema| schema.check(&config, "config")));
         let phases = phases(&mut fields, &mut errors);
-        let policy = policy(&mut fields, &mut errors);
+        let policy = policy(&mut fields, DEFAULT_CIRCUIT, &mut errors);
         let options = object(&mut fields, "options", &mut errors);
         errors.extend(fields.finish().err().into_iter().flatten());
         match code {
@@ -154,8 +154,16 @@ impl Override {
     }
 }
 
-fn policy(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Policy {
-    let on_error = keep(fields.string("on_error"), errors).flatten().unwrap_or("continue");
+/// What a plugin may do, and what happens when it fails: `on_error`, `budget`, `circuit` and `clusters`. `usual` is the circuit
+/// where none is set; where it opens at calls that were stopped only, `circuit.kills_only` may say otherwise.
+pub fn policy(fields: &mut Fields<'_>, usual: CircuitRule, errors: &mut ConfigError) -> Policy {
+    let written = match fields.value("on_error") {
+        // Where the type is free a status may be a number.
+        Some(Value::Number(status)) => Some(status.to_string()),
+        Some(Value::Integer(status)) => Some(status.to_string()),
+        _ => keep(fields.string("on_error"), errors).flatten().map(str::to_owned),
+    };
+    let on_error = written.as_deref().unwrap_or("continue");
     let on_error = match (on_error, on_error.parse::<u16>()) {
         ("continue" | "", _) => OnError::Continue,
         (_, Ok(status)) if STATUSES.contains(&status) => OnError::Respond(status),
@@ -178,26 +186,32 @@ fn policy(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Policy {
         errors.extend(budget.finish().err().into_iter().flatten());
     }
     let circuit = keep(fields.map("circuit"), errors).flatten();
-    let circuit = circuit.map_or(DEFAULT_CIRCUIT, |circuit| circuit_rule(circuit, errors));
-    let clusters = strings(fields, "clusters", errors);
-    Policy { on_error, cpu, memory, circuit, clusters: (!clusters.is_empty()).then_some(clusters) }
+    let circuit = circuit.map_or(usual, |circuit| circuit_rule(circuit, usual, errors));
+    // An empty list names no cluster: there is none that it may call.
+    let named = fields.value("clusters").is_some_and(|clusters| *clusters != Value::Null);
+    let clusters = named.then(|| strings(fields, "clusters", errors));
+    Policy { on_error, cpu, memory, circuit, clusters }
 }
 
-fn circuit_rule(mut fields: Fields<'_>, errors: &mut ConfigError) -> CircuitRule {
+fn circuit_rule(mut fields: Fields<'_>, usual: CircuitRule, errors: &mut ConfigError) -> CircuitRule {
     let faults = match keep(fields.integer("faults"), errors).flatten() {
-        None => DEFAULT_CIRCUIT.faults,
+        None => usual.faults,
         Some(number) => match u32::try_from(number) {
             Ok(number) if number <= MAX_FAULTS => number,
             _ => {
                 errors.push(fields.error("faults", format!("expected 0 to {MAX_FAULTS} faults, found {number}")));
-                DEFAULT_CIRCUIT.faults
+                usual.faults
             }
         },
     };
     let rule = CircuitRule {
         faults,
-        window: positive(&mut fields, "window", DEFAULT_CIRCUIT.window, errors),
-        retry: positive(&mut fields, "retry", DEFAULT_CIRCUIT.retry, errors),
+        window: positive(&mut fields, "window", usual.window, errors),
+        retry: positive(&mut fields, "retry", usual.retry, errors),
+        kills_only: match usual.kills_only {
+            true => keep(fields.bool("kills_only"), errors).flatten().unwrap_or(true),
+            false => false,
+        },
     };
     errors.extend(fields.finish().err().into_iter().flatten());
     rule
@@ -290,7 +304,12 @@ mod tests {
                 "clusters": ["a", "b"], "options": {"sandbox": "strict"}}"#,
         )
         .unwrap();
-        let circuit = CircuitRule { faults: 0, window: Duration::from_secs(60), retry: Duration::from_secs(1) };
+        let circuit = CircuitRule {
+            faults: 0,
+            window: Duration::from_secs(60),
+            retry: Duration::from_secs(1),
+            kills_only: false,
+        };
         let policy = Policy {
             on_error: OnError::Respond(503),
             cpu: Duration::from_millis(10),
@@ -301,6 +320,16 @@ mod tests {
         assert_eq!(manifest.policy, policy);
         assert_eq!(manifest.phases, ["request_headers", "complete"]);
         assert_eq!(manifest.facts("rider").schema, Some(manifest.schema.unwrap().source().clone()));
+    }
+
+    #[test]
+    fn an_empty_list_of_clusters_is_none_and_not_any() {
+        let clusters = |text: &str| {
+            let text = format!(r#"{{"name": "p", "runtime": "rider", "code": {{"inline_string": "x"}}{text}}}"#);
+            read(&text).unwrap().policy.clusters
+        };
+        assert_eq!(clusters(r#", "clusters": []"#), Some(Vec::new()));
+        assert_eq!((clusters(""), clusters(r#", "clusters": null"#)), (None, None));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use postrider_admin::{Change, ChangeKind, CircuitStatus, PluginPlace, PluginStatus};
-use postrider_filter_api::plugin::{Facts, OnError};
+use postrider_filter_api::plugin::{Facts, OnError, Standing};
 use postrider_filter_api::{Factory, RouteFacts};
 use postrider_filter_plugin::json::to_json;
 use postrider_telemetry::StatSet;
@@ -27,10 +27,12 @@ pub fn statuses(plan: &Plan) -> Vec<PluginStatus> {
     for listener in &plan.listeners {
         for chain in listener.each_chain() {
             let Some(routes) = chain.routes() else { continue };
-            let plugins = routes.factories.iter().filter_map(|factory| Some((factory.plugin()?, factory.note())));
-            for (facts, note) in plugins {
+            let told = routes.factories.iter();
+            let plugins = told.filter_map(|factory| Some((factory.plugin()?, factory.note(), factory.standing())));
+            let beside = routes.beside.iter().map(|facts| (facts, None, Standing::default()));
+            for (facts, note, standing) in plugins.chain(beside) {
                 let at = all.iter().position(|(known, _)| *known == facts).unwrap_or_else(|| {
-                    all.push((facts, status(facts, note)));
+                    all.push((facts, status(facts, note, standing)));
                     all.len() - 1
                 });
                 let Some((_, status)) = all.get_mut(at) else { continue };
@@ -48,7 +50,7 @@ pub fn statuses(plan: &Plan) -> Vec<PluginStatus> {
     }
     for service in &plan.services {
         let Some(facts) = service.factory.plugin() else { continue };
-        let status = status(facts, service.factory.note());
+        let status = status(facts, service.factory.note(), Standing::default());
         all.push((facts, PluginStatus { is_service: true, ..status }));
     }
     all.into_iter().map(|(_, status)| status).collect()
@@ -116,7 +118,7 @@ pub fn is_gone(set: &StatSet, prefix: &str, plugins: &[String], filters: &HashSe
     }
 }
 
-fn status(facts: &Facts, note: Option<&str>) -> PluginStatus {
+fn status(facts: &Facts, note: Option<&str>, standing: Standing) -> PluginStatus {
     let policy = &facts.policy;
     PluginStatus {
         name: facts.name.clone(),
@@ -127,6 +129,8 @@ fn status(facts: &Facts, note: Option<&str>) -> PluginStatus {
         source: facts.source.clone(),
         digest: facts.digest.clone(),
         note: note.map(str::to_owned),
+        scripts: standing.scripts.into_iter().map(|script| (script.name, script.source, script.digest)).collect(),
+        last_error: standing.last_error,
         on_error: match policy.on_error {
             OnError::Continue => "continue".to_owned(),
             OnError::Respond(status) => status.to_string(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use postrider_filter_api::{Factory, Registry, WatchedFile};
+use postrider_filter_api::{Factory, Registry, Sources, WatchedFile};
 use postrider_model::{CheckKind, Cluster};
 use postrider_router::HeaderTest;
 use postrider_tls::ClientTls;
@@ -11,7 +11,7 @@ use postrider_upstream::outlier::Monitors;
 use postrider_upstream::{Breakers, Endpoints, OpenConnections, dns};
 
 use super::errors::{PlanError, TlsOrigins};
-use super::files::{are_current, read};
+use super::files::{are_current, read, remember};
 use super::filters;
 
 pub struct ClusterPlan {
@@ -48,6 +48,7 @@ impl ClusterPlan {
         registry: &Registry,
         workers: usize,
     ) -> Result<ClusterPlan, Vec<PlanError>> {
+        let beside = Sources::collect();
         let mut errors = Vec::new();
         let mut files = Vec::new();
         let tls = model.tls.as_ref().and_then(|tls| {
@@ -69,15 +70,17 @@ impl ClusterPlan {
         };
         // A judge whose configuration is wrong was refused with the document.
         let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();
+        let check_services: Vec<Option<HeaderTest>> = (model.health.checks.iter().map(service))
+            .map(|service| service.map(|service| HeaderTest::compile(&service, &judges)))
+            .collect();
+        remember(&mut files, &beside.finish().files);
         Ok(ClusterPlan {
             model: model.clone(),
             name: model.name.as_str().into(),
             breakers: Arc::new(Breakers::new(&model.thresholds, &model.high_thresholds, workers)),
             initial: dns::initial(&model.discovery),
             tls,
-            check_services: (model.health.checks.iter().map(service))
-                .map(|service| service.map(|service| HeaderTest::compile(&service, &judges)))
-                .collect(),
+            check_services,
             monitors: model.outliers.as_deref().map(|rules| Arc::new(Monitors::new(rules.clone()))),
             open: [&model.thresholds, &model.high_thresholds]
                 .iter()

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use postrider_filter_api::{Chooser, Factory, Registry, RouteFacts, RouteRateLimits, RouteTarget, WatchedFile};
+use postrider_filter_api::plugin::Facts;
+use postrider_filter_api::{
+    Chooser, Factory, Registry, RouteFacts, RouteRateLimits, RouteTarget, Sources, WatchedFile,
+};
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
     Action, Attempts, FilterSlot, HeaderMatch, HostRewrite, PathRewrite, RequireTls, RetryPolicy, RouteTable, Target,
@@ -11,6 +14,7 @@ use postrider_model::{
 use postrider_router::{HeaderTest, Table};
 
 use super::errors::PlanError;
+use super::files::remember;
 use super::filters::{FilterChainPlan, FilterResolver, Scope};
 use super::groups::{GroupsPlan, VirtualClusterPlan};
 use super::upstream::{UpstreamChoice, UpstreamFilters, UpstreamResolver, UpstreamSlots};
@@ -24,7 +28,9 @@ pub struct RoutesPlan {
     pub routes: Vec<RoutePlan>,
     /// Every filter of the chain, also those that are off on all routes.
     pub factories: Vec<Arc<dyn Factory>>,
-    /// What the filters and their overrides were read from.
+    /// Code that chooses clusters or judges texts.
+    pub beside: Vec<Facts>,
+    /// What the filters, their overrides and that code were read from.
     pub files: Vec<WatchedFile>,
     /// Some virtual host wants TLS.
     pub requires_tls: bool,
@@ -105,6 +111,7 @@ impl RoutesPlan {
         upstream: UpstreamSlots<'_>,
         registry: &Registry,
     ) -> Result<RoutesPlan, Vec<PlanError>> {
+        let beside = Sources::collect();
         let mut resolver = FilterResolver::new(slots, registry);
         let mut upstream = UpstreamResolver::new(upstream, registry);
         let base = resolver.scope(&Scope::default(), &table.filter_overrides, |scoped, config| {
@@ -202,10 +209,14 @@ impl RoutesPlan {
         }
         let upstream = upstream.finish(&mut resolver.files, &mut resolver.errors);
         if resolver.errors.is_empty() {
+            // A judge whose configuration is wrong was refused with the document.
+            let compiled = Table::compile_with(table, &|kind, config| registry.find_judge(kind)?(config).ok());
+            let Sources { files, plugins } = beside.finish();
+            remember(&mut resolver.files, &files);
             let requires_tls = table.virtual_hosts.iter().any(|host| host.require_tls != RequireTls::None);
             Ok(RoutesPlan {
-                // A judge whose configuration is wrong was refused with the document.
-                table: Table::compile_with(table, &|kind, config| registry.find_judge(kind)?(config).ok()),
+                table: compiled,
+                beside: plugins,
                 filter_chains: resolver.chains,
                 routes,
                 factories: resolver.factories.into_iter().flatten().collect(),

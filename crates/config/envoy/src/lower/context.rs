@@ -7,6 +7,7 @@ use postrider_model::{DnsResolver, Format, Origin, Regex};
 
 use super::FilterKinds;
 use super::bind::Binding;
+use super::plugin_rules::PluginRules;
 use super::secrets::Secrets;
 use crate::extensions;
 use crate::known::VERSION;
@@ -55,6 +56,8 @@ pub(super) struct Lowering<'c> {
     /// Who resolves names for clusters that say nothing of it.
     pub resolver: Arc<DnsResolver>,
     pub secrets: Secrets<'c>,
+    /// Rules for scripts of Envoy's own types.
+    pub plugin_rules: PluginRules<'c>,
     broken: Vec<String>,
     sources: &'c Sources,
 }
@@ -80,6 +83,7 @@ impl<'c> Lowering<'c> {
             bind: None,
             resolver: Arc::default(),
             secrets,
+            plugin_rules: PluginRules::default(),
             broken,
             sources,
         }

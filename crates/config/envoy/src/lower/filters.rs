@@ -6,7 +6,7 @@ use postrider_model::{FilterConfig, FilterOverride, FilterSlot, LogMoments, Orig
 use super::callees;
 use super::context::{ClusterUse, Lowering};
 use super::locate::locate;
-use super::{access_log, secrets, upstream_filters, value};
+use super::{access_log, plugin_rules, secrets, upstream_filters, value};
 use crate::reader::{AnyReader, Reader};
 
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
@@ -145,8 +145,13 @@ pub(super) fn whole_slot(cx: &mut Lowering<'_>, extension: &Reader<'_>, any: &An
 
 /// The `typed_config` of an extension that is known to somebody as a value, once that somebody has looked at it.
 pub(super) fn checked(cx: &mut Lowering<'_>, extension: &Reader<'_>, any: &AnyReader<'_>) -> Value {
-    let config = any.reader.as_ref().map(|config| secrets::value(cx, config)).unwrap_or_default();
+    let mut config = any.reader.as_ref().map(|config| secrets::value(cx, config)).unwrap_or_default();
+    let ruled = cx.plugin_rules.add(extension.str("name"), any.type_name, &mut config);
     for error in cx.kinds.check(extension.str("name"), any.type_name, &config) {
+        if let Some(diagnostic) = plugin_rules::diagnostic(cx, ruled.as_deref(), &error) {
+            cx.push(diagnostic);
+            continue;
+        }
         let message = any.reader.as_ref().map(Reader::as_message);
         let span = message.and_then(|message| locate(message, &error.path)).or(any.span);
         let path = match error.path.as_str() {

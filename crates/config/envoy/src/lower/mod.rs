@@ -50,6 +50,7 @@ mod original_dst;
 mod otlp_sink;
 mod outlier;
 mod overload;
+mod plugin_rules;
 mod plugins;
 mod policy;
 mod proxy_header;
@@ -136,7 +137,9 @@ pub fn lower_bootstrap(input: &Input<'_>, kinds: &dyn FilterKinds, policy: Unsup
     let root = Reader::root(input.bootstrap, input.coverage);
     let secrets = Secrets::new(&root, input.secrets, input.coverage);
     let mut cx = Lowering::new(kinds, input.earlier, input.sources, input.runtime, secrets);
+    cx.plugin_rules = plugin_rules::PluginRules::of(input.bootstrap);
     let snapshot = bootstrap::bootstrap(&mut cx, &root);
+    plugin_rules::finish(&mut cx);
     secrets::finish(&mut cx, policy);
     root.finish(&mut cx.diagnostics, policy);
     once_per_place(&mut cx.diagnostics);

@@ -19,8 +19,13 @@ pub(crate) fn value(message: &Message) -> Value {
 }
 
 fn entries(message: &Message) -> Vec<(String, Value)> {
-    let set = message.fields.iter().filter(|field| !field.is_default());
+    let set = message.fields.iter().filter(|field| !field.is_default() || says_none(message, field));
     set.map(|field| (field.descriptor.name().to_owned(), field_value(field, &field.value))).collect()
+}
+
+/// A list whose absence means all, so that an empty one, where the text can say so, means none.
+fn says_none(message: &Message, field: &Field) -> bool {
+    message.type_name() == "postrider.filters.http.plugin.v1.Plugin" && field.descriptor.name() == "clusters"
 }
 
 fn field_value(field: &Field, wire: &Wire) -> Value {

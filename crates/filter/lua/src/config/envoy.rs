@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::plugin::{Facts, Policy};
+use postrider_filter_api::plugin::{Facts, Script, Standing};
 use postrider_filter_api::{ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::Code;
 use postrider_filter_plugin::read::{keep, object};
 use postrider_model::{Fields, Value, ValueError};
 
+use super::rules::{self, Rules};
 use super::shared::{Recipe, paths};
 use crate::hooks::Scripted;
+use crate::last_error::LastError;
 use crate::program::{Dialect, Program, Sandbox, Sdk};
 use crate::view::View;
 
@@ -25,10 +27,13 @@ pub(super) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
     let stat_prefix = keep(fields.string("stat_prefix"), &mut errors).flatten().unwrap_or_default().to_owned();
     let clears_route_cache = keep(fields.bool("clear_route_cache"), &mut errors).flatten().unwrap_or(true);
     let filter_context = object(&mut fields, "filter_context", &mut errors);
+    let rules = rules::take(&mut fields, Dialect::Envoy, &mut errors);
     let mut template = Template {
         name: name.to_owned(),
         stat_prefix,
         clears_route_cache,
+        rules,
+        last_error: LastError::default(),
         package_path: paths(&mut fields, "package_paths", &mut errors),
         package_cpath: paths(&mut fields, "package_cpaths", &mut errors),
         files: Vec::new(),
@@ -77,6 +82,8 @@ struct Template {
     name: String,
     stat_prefix: String,
     clears_route_cache: bool,
+    rules: Rules,
+    last_error: LastError,
     package_path: String,
     package_cpath: String,
     files: Vec<WatchedFile>,
@@ -89,7 +96,7 @@ impl Template {
             let path = if error.path.is_empty() { path.to_owned() } else { format!("{path}.{}", error.path) };
             ValueError { path, message: error.message }
         };
-        let code = source.fields().map_err(|error| vec![error]).and_then(Code::read);
+        let code = source.fields().map_err(|error| vec![error]).and_then(Code::read_data_source);
         match code {
             Ok(code) => self.recipe(code, path, errors),
             Err(found) => {
@@ -100,6 +107,12 @@ impl Template {
     }
 
     fn recipe(&mut self, code: Code, path: &str, errors: &mut ConfigError) -> Option<Recipe> {
+        if self.rules.sandbox == Sandbox::Strict && !self.package_cpath.is_empty() {
+            let message =
+                "the sandbox level `strict` loads no machine code: there can be no `package_cpaths`".to_owned();
+            errors.push(ValueError { path: path.to_owned(), message });
+            return None;
+        }
         self.files.extend(code.files.iter().cloned());
         let facts = self.facts(&code.source, code.digest);
         let program = Program {
@@ -109,14 +122,14 @@ impl Template {
                 None => format!("={}", self.name),
             },
             source: code.text,
-            sandbox: Sandbox::default(),
+            sandbox: self.rules.sandbox,
             sdk: Sdk::BuiltIn,
             package_path: self.package_path.clone(),
             package_cpath: self.package_cpath.clone(),
             clears_route_cache: self.clears_route_cache,
             log_file: None,
         };
-        match Recipe::new(facts, program, &self.stat_prefix) {
+        match Recipe::new(facts, program, &self.stat_prefix, &self.last_error) {
             Ok(recipe) => {
                 self.files.extend(recipe.required.iter().cloned());
                 Some(recipe)
@@ -135,7 +148,7 @@ impl Template {
             runtime: "envoy-lua",
             source: source.to_owned(),
             digest,
-            policy: Policy::default(),
+            policy: self.rules.policy.clone(),
             config: Value::Null,
             schema: None,
         }
@@ -183,6 +196,8 @@ impl Factory for Lua {
             name: self.template.name.clone(),
             stat_prefix: self.template.stat_prefix.clone(),
             clears_route_cache: self.template.clears_route_cache,
+            rules: self.template.rules.clone(),
+            last_error: self.template.last_error.clone(),
             package_path: paths(&mut fields, "package_paths", &mut errors),
             package_cpath: paths(&mut fields, "package_cpaths", &mut errors),
             files: Vec::new(),
@@ -203,7 +218,12 @@ impl Factory for Lua {
             (_, None, Some(script)) => Override::Script(Arc::new(script), context),
             (_, None, None) => Override::Context(context),
         };
-        Ok(RouteConfig { files: template.files, ..RouteConfig::new(config, value) })
+        // With the digest of its own script, since the text may be long and the file may change.
+        let mut shown = value.clone();
+        if let (Override::Script(recipe, _), Value::Map(fields)) = (&config, &mut shown) {
+            fields.push(("digest".to_owned(), Value::String(recipe.facts.digest.clone())));
+        }
+        Ok(RouteConfig { files: template.files, ..RouteConfig::new(config, &shown) })
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
@@ -232,5 +252,14 @@ impl Factory for Lua {
 
     fn plugin(&self) -> Option<&Facts> {
         Some(&self.facts)
+    }
+
+    fn standing(&self) -> Standing {
+        let script = |(name, recipe): (&String, &Arc<Recipe>)| Script {
+            name: name.clone(),
+            source: recipe.facts.source.clone(),
+            digest: recipe.facts.digest.clone(),
+        };
+        Standing { scripts: self.named.iter().map(script).collect(), last_error: self.template.last_error.seen() }
     }
 }

@@ -9,8 +9,10 @@ use postrider_filter_plugin::{Manifest, Missing};
 use postrider_model::{Value, ValueError};
 
 use super::rider::{Overrides, Rider, with_required};
+use super::rules::{refuse_riders, sandbox_and_sdk};
 use super::shared::{Recipe, paths};
-use crate::program::{Dialect, Program, Sandbox, Sdk};
+use crate::last_error::LastError;
+use crate::program::{Dialect, Program, Sandbox};
 
 /// Reads a manifest and tries its plugin out.
 pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
@@ -30,39 +32,9 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     };
     let below = |error: ValueError| ValueError { path: format!("options.{}", error.path), message: error.message };
     if dialect == Dialect::Envoy {
-        for key in RIDER_OPTIONS {
-            if options.value(key).is_some_and(|value| *value != Value::Null) {
-                let message = format!("`{key}` is an option of the runtime `rider`; `{runtime}` has none of that name");
-                errors.push(options.error(key, message));
-            }
-        }
+        refuse_riders(&mut options, &RIDER_OPTIONS, &format!("`{runtime}`"), &mut errors);
     }
-    let sandbox = match keep(options.string("sandbox"), &mut errors).flatten() {
-        None => Sandbox::default(),
-        Some(name) => Sandbox::parse(name).unwrap_or_else(|| {
-            errors.push(options.error("sandbox", format!("expected full, standard or strict, found `{name}`")));
-            Sandbox::default()
-        }),
-    };
-    let sdk = match keep(options.string("sdk"), &mut errors).flatten() {
-        None | Some("builtin") => Sdk::BuiltIn,
-        Some("filesystem") => Sdk::Filesystem,
-        Some(name) => {
-            errors.push(options.error("sdk", format!("expected builtin or filesystem, found `{name}`")));
-            Sdk::BuiltIn
-        }
-    };
-    if sdk == Sdk::Filesystem && sandbox == Sandbox::Strict {
-        errors.push(options.error("sdk", "SDK files need ffi and debug, which the sandbox level `strict` has not"));
-    }
-    let sdk = match (keep(options.bool("copy_route_config"), &mut errors).flatten(), sdk) {
-        (Some(true), Sdk::BuiltIn) => Sdk::BuiltInCopying,
-        (Some(true), _) => {
-            errors.push(options.error("copy_route_config", "SDK files hand out what they like: `sdk` is `filesystem`"));
-            sdk
-        }
-        _ => sdk,
-    };
+    let (sandbox, sdk) = sandbox_and_sdk(&mut options, &mut errors);
     let log_file = keep(options.string("log_file"), &mut errors).flatten().map(PathBuf::from);
     let clears_route_cache = keep(options.bool("clear_route_cache"), &mut errors).flatten();
     let mut package_path = paths(&mut options, "package_path", &mut errors);
@@ -97,8 +69,10 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     if !errors.is_empty() {
         return Err(errors);
     }
-    match Recipe::new(manifest.facts(runtime), program, "") {
+    let last_error = LastError::default();
+    match Recipe::new(manifest.facts(runtime), program, "", &last_error) {
         Ok(recipe) => Ok(Arc::new(Rider {
+            last_error,
             edition: manifest.code.edition(),
             files: with_required(manifest.code.files, &recipe),
             recipe,

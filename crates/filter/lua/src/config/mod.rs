@@ -3,12 +3,14 @@
 mod envoy;
 mod manifest;
 mod rider;
+mod rules;
 mod shared;
 
 use postrider_filter_api::Registry;
 use postrider_filter_plugin::register_runtimes;
 
 use crate::choice;
+pub(crate) use rules::TYPED_CIRCUIT;
 
 /// Makes the Lua filters known by the types of their configurations.
 pub fn register(registry: &mut Registry) {

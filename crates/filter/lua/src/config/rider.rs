@@ -4,15 +4,17 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::plugin::{Facts, Policy};
+use postrider_filter_api::plugin::{Facts, Standing};
 use postrider_filter_api::{ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, WatchedFile};
-use postrider_filter_plugin::read::{keep, object, within};
+use postrider_filter_plugin::read::{keep, object};
 use postrider_filter_plugin::{Code, Edition, MAX_CODE_BYTES, Missing};
 use postrider_model::{Fields, Value, ValueError};
 
+use super::rules::{self, Rules};
 use super::shared::{Recipe, next_config_id};
 use crate::hooks::Scripted;
-use crate::program::{Dialect, Program, Sandbox, Sdk};
+use crate::last_error::LastError;
+use crate::program::{Dialect, Program};
 use crate::view::View;
 
 pub(super) const KIND: &str = "proxy.filters.http.rider.v3alpha1.FilterConfig";
@@ -20,10 +22,22 @@ const ROUTE_KIND: &str = "proxy.filters.http.rider.v3alpha1.RouteFilterConfig";
 
 /// Reads a gateway-level configuration and tries its plugin out.
 pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    within(value, "plugin", |_, _| (), read).map(|(plugin, ())| plugin)
+    let mut fields = value.fields().map_err(|error| vec![error])?;
+    let mut errors = Vec::new();
+    let rules = rules::take(&mut fields, Dialect::Rider, &mut errors);
+    let plugin = match keep(fields.map("plugin"), &mut errors) {
+        Some(Some(plugin)) => read(plugin, rules, &mut errors),
+        Some(None) => {
+            errors.push(fields.error("plugin", "there is no `plugin`"));
+            None
+        }
+        None => None,
+    };
+    errors.extend(fields.finish().err().into_iter().flatten());
+    plugin.filter(|_| errors.is_empty()).ok_or(errors)
 }
 
-fn read(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Arc<dyn Factory>> {
+fn read(mut fields: Fields<'_>, rules: Rules, errors: &mut ConfigError) -> Option<Arc<dyn Factory>> {
     let name = keep(fields.string("name"), errors).flatten().unwrap_or_default().to_owned();
     if name.is_empty() {
         errors.push(fields.error("name", "there is no `name`: routes and statistics know the plugin by it"));
@@ -61,7 +75,7 @@ fn read(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Arc<dyn Fact
         runtime: "rider",
         source: code.source.clone(),
         digest: code.digest.clone(),
-        policy: Policy::default(),
+        policy: rules.policy,
         config,
         schema: None,
     };
@@ -76,15 +90,17 @@ fn read(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Arc<dyn Fact
             None => format!("={name}"),
         },
         source: code.text,
-        sandbox: Sandbox::default(),
-        sdk: Sdk::BuiltIn,
+        sandbox: rules.sandbox,
+        sdk: rules.sdk,
         package_path,
         package_cpath: String::new(),
         clears_route_cache: false,
         log_file,
     };
-    match Recipe::new(facts, program, "") {
+    let last_error = LastError::default();
+    match Recipe::new(facts, program, "", &last_error) {
         Ok(recipe) => Some(Arc::new(Rider {
+            last_error,
             files: with_required(files, &recipe),
             edition,
             recipe,
@@ -112,6 +128,7 @@ pub(super) fn with_required(mut files: Vec<WatchedFile>, recipe: &Recipe) -> Vec
 /// A Rider plugin, from its own configuration or from a manifest.
 pub(super) struct Rider {
     pub(super) recipe: Recipe,
+    pub(super) last_error: LastError,
     pub(super) files: Vec<WatchedFile>,
     /// Where its code was fetched from, if it was.
     pub(super) edition: Option<Edition>,
@@ -231,5 +248,9 @@ impl Factory for Rider {
 
     fn plugin(&self) -> Option<&Facts> {
         Some(&self.recipe.facts)
+    }
+
+    fn standing(&self) -> Standing {
+        Standing { last_error: self.last_error.seen(), ..Standing::default() }
     }
 }

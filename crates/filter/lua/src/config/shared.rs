@@ -13,6 +13,7 @@ use postrider_filter_plugin::read::keep;
 use postrider_model::{Fields, Value, ValueError};
 
 use crate::abi::Scratch;
+use crate::last_error::LastError;
 use crate::machine::{Hook, Machine};
 use crate::plugin::Plugin;
 use crate::program::Program;
@@ -28,6 +29,7 @@ pub(super) struct Recipe {
     pub(super) hooks: Hooks,
     /// Files that the script required while it was loaded.
     pub(super) required: Vec<WatchedFile>,
+    last_error: LastError,
 }
 
 thread_local! {
@@ -40,7 +42,12 @@ impl Recipe {
     ///
     /// # Errors
     /// It does not load, in the script's own words.
-    pub(super) fn new(facts: Facts, program: Program, stat_prefix: &str) -> Result<Recipe, String> {
+    pub(super) fn new(
+        facts: Facts,
+        program: Program,
+        stat_prefix: &str,
+        last_error: &LastError,
+    ) -> Result<Recipe, String> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let (facts, program) = (Arc::new(facts), Arc::new(program));
         let mut scratch = Scratch::default();
@@ -54,6 +61,7 @@ impl Recipe {
             program,
             stat_prefix: stat_prefix.to_owned(),
             required: scratch.required.iter().map(watched).collect(),
+            last_error: last_error.clone(),
         })
     }
 
@@ -65,8 +73,9 @@ impl Recipe {
                 return known;
             }
             plugins.retain(|_, plugin| plugin.strong_count() > 0);
-            let plugin =
-                Rc::new(Plugin::new(&self.facts, &self.program, place.stats, place.stat_prefix, &self.stat_prefix));
+            let (facts, program, last_error) = (&self.facts, &self.program, &self.last_error);
+            let plugin = Plugin::new(facts, program, last_error, place.stats, place.stat_prefix, &self.stat_prefix);
+            let plugin = Rc::new(plugin);
             plugins.insert(key, Rc::downgrade(&plugin));
             plugin
         })

@@ -18,6 +18,9 @@ pub enum Runtime {
     EnvoyLua,
 }
 
+/// Rules that are options in a manifest.
+const OPTIONS: [&str; 3] = ["sandbox", "sdk", "copy_route_config"];
+
 /// A plugin to try out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plugin {
@@ -25,6 +28,8 @@ pub struct Plugin {
     pub runtime: Runtime,
     /// The gateway-level configuration: of Envoy's filter, the filter context.
     pub config: Value,
+    /// What it may do and use: the keys that the metadata of the node has for scripts of Envoy's own types.
+    pub rules: Value,
 }
 
 /// A plugin with the machine that a worker would have.
@@ -84,7 +89,7 @@ impl Plugin {
                 path.display()
             )
         })?;
-        Ok(Plugin { path: path.to_owned(), runtime, config: Value::Null })
+        Ok(Plugin { path: path.to_owned(), runtime, config: Value::Null, rules: Value::Null })
     }
 
     /// Loads it as a configuration would.
@@ -133,22 +138,28 @@ impl Plugin {
             Value::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
         };
         match self.runtime {
-            Runtime::Rider => (
-                postrider_filter_plugin::KIND,
-                map(vec![
-                    ("name", text(self.name())),
-                    ("runtime", text(self.runtime.name().to_owned())),
-                    ("code", code),
-                    ("config", config),
-                    ("options", map(vec![("package_path", Value::List(modules))])),
-                ]),
-            ),
+            Runtime::Rider => {
+                let mut manifest = vec![
+                    ("name".to_owned(), text(self.name())),
+                    ("runtime".to_owned(), text(self.runtime.name().to_owned())),
+                    ("code".to_owned(), code),
+                    ("config".to_owned(), config),
+                ];
+                let mut options = vec![("package_path".to_owned(), Value::List(modules))];
+                let rules = if let Value::Map(rules) = &self.rules { rules.clone() } else { Vec::new() };
+                let (own, others) = rules.into_iter().partition(|(key, _)| OPTIONS.contains(&key.as_str()));
+                options.extend::<Vec<_>>(own);
+                manifest.extend::<Vec<_>>(others);
+                manifest.push(("options".to_owned(), Value::Map(options)));
+                (postrider_filter_plugin::KIND, Value::Map(manifest))
+            }
             Runtime::EnvoyLua => (
                 "envoy.extensions.filters.http.lua.v3.Lua",
                 map(vec![
                     ("default_source_code", code),
                     ("filter_context", config),
                     ("package_paths", Value::List(modules)),
+                    ("postrider.rules", self.rules.clone()),
                 ]),
             ),
         }

@@ -197,3 +197,16 @@ fn tests_are_found_in_folders_and_taken_by_name() {
     assert_eq!(find_tests(&[folder.0.join("plugin.lua")]).unwrap().len(), 1);
     assert!(find_tests(&[folder.0.join("nothing")]).is_err());
 }
+
+#[test]
+fn a_plugin_is_tried_out_under_the_rules_that_it_will_have() {
+    let folder = Folder::new("rules");
+    let rider = folder.write("rider.lua", "require('rider') local file = io.open('/dev/null') return {}");
+    let envoy = folder.write("envoy.lua", "local file = io.open('/dev/null') function envoy_on_request(h) end");
+    for path in [rider, envoy] {
+        assert!(Plugin::open(&path, None).unwrap().load().is_ok());
+        let rules = crate::testing::json(r#"{"sandbox": "strict", "on_error": "503"}"#);
+        let errors = Plugin { rules, ..Plugin::open(&path, None).unwrap() }.load().err().unwrap();
+        assert!(errors[0].contains("attempt to index global 'io'"), "{errors:?}");
+    }
+}

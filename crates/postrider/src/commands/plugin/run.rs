@@ -47,6 +47,10 @@ pub struct Arguments {
     #[arg(long, value_name = "JSON|@FILE")]
     pub config: Option<String>,
 
+    /// What the plugin may do: `on_error`, `budget`, `circuit`, `clusters`, `sandbox`, `sdk`, `copy_route_config`
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub rules: Option<String>,
+
     /// The route's configuration of the plugin
     #[arg(long, value_name = "JSON|@FILE")]
     pub route_config: Option<String>,
@@ -75,7 +79,7 @@ enum Wrong {
 }
 
 pub fn run(arguments: &Arguments) -> Exit {
-    let (exchange, config) = match exchange(arguments) {
+    let (exchange, config, rules) = match exchange(arguments) {
         Ok(read) => read,
         Err(Wrong::Usage(message)) => {
             eprintln!("error: {message}");
@@ -89,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Exit {
         AnyRuntime::EnvoyLua => Some(Runtime::EnvoyLua),
     };
     let plugin = match Plugin::open(&arguments.file, runtime) {
-        Ok(plugin) => Plugin { config, ..plugin },
+        Ok(plugin) => Plugin { config, rules, ..plugin },
         Err(message) => return terminal::fail(message),
     };
     let report = plugin.load().and_then(|loaded| loaded.run(&exchange));
@@ -105,7 +109,7 @@ pub fn run(arguments: &Arguments) -> Exit {
     }
 }
 
-fn exchange(arguments: &Arguments) -> Result<(Exchange, Value), Wrong> {
+fn exchange(arguments: &Arguments) -> Result<(Exchange, Value, Value), Wrong> {
     let (method, path) = arguments.request.trim().split_once(' ').ok_or_else(|| {
         Wrong::Usage(format!("--request takes a method and a path, as in 'GET /a', not `{}`", arguments.request))
     })?;
@@ -127,7 +131,11 @@ fn exchange(arguments: &Arguments) -> Result<(Exchange, Value), Wrong> {
         canned: arguments.call.iter().map(|call| canned(call)).collect::<Result<_, _>>()?,
     };
     let config = arguments.config.as_deref().map_or(Ok(Value::Null), |text| json("--config", text))?;
-    Ok((exchange, config))
+    let rules = arguments.rules.as_deref().map_or(Ok(Value::Null), |text| json("--rules", text))?;
+    if !matches!(rules, Value::Null | Value::Map(_)) {
+        return Err(Wrong::Usage("--rules takes an object".to_owned()));
+    }
+    Ok((exchange, config, rules))
 }
 
 fn headers(lines: &[String]) -> Result<Vec<(String, Vec<u8>)>, Wrong> {

@@ -1,0 +1,93 @@
+//! Rules for scripts of Envoy's own types, which stand in the metadata of the node.
+
+use postrider_config_core::{SourceFile, render};
+use postrider_config_envoy::lower::FilterKinds;
+use postrider_config_envoy::{LoadOptions, Outcome, load};
+use postrider_model::{ConnectionHandler, Value, ValueError};
+
+/// Filters that find fault with a budget of theirs.
+struct Kinds;
+
+impl FilterKinds for Kinds {
+    fn known(&self, _: &str) -> bool {
+        true
+    }
+
+    fn check(&self, _: &str, _: &str, config: &Value) -> Vec<ValueError> {
+        let wrong = rules(config)
+            .is_some_and(|rules| matches!(rules, Value::Map(all) if all.iter().any(|(key, _)| key == "budget")));
+        let error = || ValueError { path: "postrider.rules.budget.cpu".into(), message: "too short".into() };
+        wrong.then(error).into_iter().collect()
+    }
+}
+
+fn rules(config: &Value) -> Option<&Value> {
+    let Value::Map(fields) = config else { return None };
+    fields.iter().find(|(key, _)| key == "postrider.rules").map(|(_, value)| value)
+}
+
+fn outcome(rules: &str) -> Outcome {
+    let text = format!(
+        r#"
+node:
+  metadata:
+    postrider.plugins: {rules}
+static_resources:
+  listeners:
+  - name: l
+    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 1 }} }}
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: x
+          route_config: {{}}
+          http_filters:
+          - name: auth.lua
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
+              default_source_code: {{ inline_string: "x = 1" }}
+          - name: proxy.filters.http.rider
+            typed_config:
+              "@type": type.googleapis.com/proxy.filters.http.rider.v3alpha1.FilterConfig
+              plugin: {{ name: hello, code: {{ local: {{ inline_string: "return {{}}" }} }} }}
+          - name: router
+            typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
+"#
+    );
+    load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &Kinds)
+}
+
+fn said(outcome: &Outcome) -> String {
+    render::text(&outcome.diagnostics, &outcome.sources, false)
+}
+
+#[test]
+fn rules_stand_beside_the_configuration_of_the_plugin_that_they_name() {
+    let outcome = outcome("{ auth.lua: { sandbox: strict, clusters: [] }, hello: { on_error: 503 } }");
+    assert_eq!(said(&outcome), "");
+    let snapshot = outcome.snapshot.unwrap();
+    let ConnectionHandler::Http(http) = &snapshot.listeners[0].filter_chains[0].handler else { panic!() };
+    let [lua, rider] = [0, 1].map(|index| rules(&http.filters[index].config).cloned().unwrap());
+    let text = |text: &str| Value::String(text.to_owned());
+    assert_eq!(lua, Value::Map(vec![("sandbox".into(), text("strict")), ("clusters".into(), Value::List(vec![]))]));
+    assert!(matches!(&rider, Value::Map(all) if all[0].0 == "on_error"), "{rider:?}");
+}
+
+#[test]
+fn an_error_in_the_rules_is_told_with_its_line_and_column() {
+    let said = said(&outcome("\n      auth.lua:\n        budget: { cpu: 1s }"));
+    assert!(said.contains("envoy.yaml:6:24: error[invalid-filter-config]: too short"), "{said}");
+}
+
+#[test]
+fn rules_of_no_plugin_are_warned_about_and_other_shapes_refused() {
+    let typo = outcome("{ aut.lua: {} }");
+    let text = said(&typo);
+    assert!(typo.snapshot.is_some() && text.contains("no Lua filter and no Rider plugin is named `aut.lua`"), "{text}");
+    assert!(text.contains("did you mean `auth.lua`?"), "{text}");
+    let wrong = outcome("[auth.lua]");
+    assert!(wrong.snapshot.is_none(), "{}", said(&wrong));
+    assert!(said(&wrong).contains("expected an object with the rules of each plugin"), "{}", said(&wrong));
+}

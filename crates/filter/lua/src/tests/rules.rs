@@ -1,0 +1,150 @@
+//! Scripts of Envoy's own types: what their errors mean, and the rules that the metadata of the node has for them.
+
+use postrider_filter_api::fake::FakeHost;
+use postrider_filter_api::testing::FakeStream;
+use postrider_filter_api::{Place, Registry, ScopedConfigs};
+use serde_json::{Value, json};
+
+use crate::testing::{Outcome, Trial};
+
+const LUA: &str = "envoy.extensions.filters.http.lua.v3.Lua";
+const RIDER: &str = "proxy.filters.http.rider.v3alpha1.FilterConfig";
+
+fn envoy(script: &str, rules: Value) -> Result<Trial, Vec<String>> {
+    let mut config = json!({ "default_source_code": { "inline_string": script } });
+    if !rules.is_null() {
+        config["postrider.rules"] = rules;
+    }
+    told(Trial::new(LUA, &config.to_string(), None))
+}
+
+fn rider(script: &str, rules: Value) -> Result<Trial, Vec<String>> {
+    let plugin = json!({ "name": "p", "allow_no_route": true, "code": { "local": { "inline_string": script } } });
+    told(Trial::new(RIDER, &json!({ "plugin": plugin, "postrider.rules": rules }).to_string(), None))
+}
+
+fn told(built: Result<Trial, postrider_filter_api::ConfigError>) -> Result<Trial, Vec<String>> {
+    built.map_err(|errors| errors.iter().map(|error| format!("{}: {}", error.path, error.message)).collect())
+}
+
+/// What comes of a request with `x-do`, and what the script left in `x-out`.
+fn ask(trial: &mut Trial, what: &str) -> (Outcome, Option<String>) {
+    trial.restart(FakeStream::new("GET", "/", &[("x-do", what)]));
+    let outcome = trial.request(&[]);
+    (outcome, trial.request_header("x-out"))
+}
+
+const FAILING: &str = "function envoy_on_request(h)
+    local what = h:headers():get('x-do')
+    if what == 'fail' then error('on purpose') end
+    while what == 'loop' do end
+    h:headers():add('x-out', 'done')
+  end";
+
+const FAILING_PLUGIN: &str = "local h = { version = 'v2' }
+  function h.on_request_header()
+    local what = envoy.req.get_header('x-do')
+    if what == 'fail' then error('on purpose') end
+    while what == 'loop' do end
+    envoy.req.set_header('x-out', 'done')
+  end
+  return h";
+
+#[test]
+fn errors_that_a_client_causes_do_not_switch_a_script_off_for_others() {
+    for mut trial in [envoy(FAILING, json!({})).unwrap(), rider(FAILING_PLUGIN, Value::Null).unwrap()] {
+        for _ in 0..50 {
+            assert_eq!(ask(&mut trial, "fail"), (Outcome::Passed, None));
+        }
+        assert_eq!(ask(&mut trial, "").1.as_deref(), Some("done"));
+    }
+}
+
+#[test]
+fn calls_that_are_stopped_again_and_again_set_a_script_aside() {
+    let rules = json!({ "budget": { "cpu": "0.002s" }, "circuit": { "faults": 2, "window": "600s", "retry": "600s" } });
+    for mut trial in [envoy(FAILING, rules.clone()).unwrap(), rider(FAILING_PLUGIN, rules.clone()).unwrap()] {
+        for what in ["loop", "fail", "loop"] {
+            assert_eq!(ask(&mut trial, what), (Outcome::Passed, None));
+        }
+        assert_eq!(ask(&mut trial, ""), (Outcome::Passed, None), "it is passed by");
+    }
+}
+
+#[test]
+fn rules_may_count_errors_and_answer_them() {
+    let rules = json!({ "on_error": 503, "circuit": { "faults": 2, "retry": "600s", "kills_only": false } });
+    for mut trial in [envoy(FAILING, rules.clone()).unwrap(), rider(FAILING_PLUGIN, rules.clone()).unwrap()] {
+        assert_eq!(ask(&mut trial, "").1.as_deref(), Some("done"));
+        for what in ["fail", "fail", ""] {
+            assert_eq!(ask(&mut trial, what).0, Outcome::Answered(503, String::new()));
+        }
+    }
+}
+
+#[test]
+fn rules_say_what_a_script_may_use_and_whom_it_may_call() {
+    let looks = "tostring(io) .. tostring(ffi) .. tostring(pcall(require, 'ffi'))";
+    let script = format!("local seen = {looks} function envoy_on_request(h) h:headers():add('x-out', seen) end");
+    let mut trial = envoy(&script, json!({ "sandbox": "strict" })).unwrap();
+    assert_eq!(ask(&mut trial, "").1.as_deref(), Some("nilnilfalse"));
+    let calls = "function envoy_on_request(h)
+        local ok, why = pcall(h.httpCall, h, 'a', { [':method'] = 'GET', [':path'] = '/', [':authority'] = 'a' }, nil, 1)
+        h:headers():add('x-out', tostring(why))
+      end";
+    let mut trial = envoy(calls, json!({ "clusters": [] })).unwrap();
+    let why = ask(&mut trial, "").1.unwrap();
+    assert!(why.contains("http call cluster invalid"), "{why}");
+    assert_eq!(ask(&mut envoy(calls, Value::Null).unwrap(), "").0, Outcome::Paused, "without rules it may");
+    let filesystem = rider("require('rider') return {}", json!({ "sdk": "filesystem" })).err().unwrap();
+    assert!(filesystem[0].contains("module 'rider' not found"), "{filesystem:?}");
+}
+
+#[test]
+fn what_is_wrong_with_rules_is_told_where_it_stands() {
+    let rules =
+        json!({ "sandbox": "none", "budget": { "cpu": "0s", "disk": 1 }, "on_error": 1000, "clusters": [1], "x": 1 });
+    let errors = envoy(FAILING, rules).err().unwrap();
+    let places: Vec<&str> = errors.iter().filter_map(|error| error.split(": ").next()).collect();
+    let wanted = ["on_error", "budget.cpu", "budget.disk", "clusters[0]", "sandbox", "x"];
+    assert_eq!(places, wanted.map(|place| format!("postrider.rules.{place}")));
+    let errors = envoy(FAILING, json!({ "sdk": "filesystem" })).err().unwrap();
+    assert!(errors[0].starts_with("postrider.rules.sdk: `sdk` is an option of the runtime `rider`"), "{errors:?}");
+    let errors = envoy(FAILING, json!([])).err().unwrap();
+    assert!(errors[0].starts_with("postrider.rules: expected an object"), "{errors:?}");
+}
+
+#[test]
+fn the_admin_is_told_of_other_scripts_and_of_the_last_error_with_its_way() {
+    let mut registry = Registry::default();
+    crate::register(&mut registry);
+    let config = json!({
+        "default_source_code": { "inline_string": "local function inner() error('deep') end
+            function envoy_on_request(h) inner() end" },
+        "source_codes": { "other": { "inline_string": "x = 1" } },
+    });
+    let factory = registry.build("lua", LUA, &crate::testing::json(&config.to_string())).unwrap().unwrap();
+    let standing = factory.standing();
+    assert_eq!((standing.scripts.len(), standing.last_error.is_none()), (1, true));
+    assert_eq!((standing.scripts[0].name.as_str(), standing.scripts[0].digest.len()), ("other", 16));
+    let stats = postrider_telemetry::Registry::new();
+    let (worker, host) = (stats.worker(0), FakeHost::unwatched());
+    let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, host: &host };
+    let filter = factory.filter(&ScopedConfigs::default(), &place);
+    let mut trial = Trial::around(filter, stats, FakeStream::new("GET", "/", &[]));
+    trial.request(&[]);
+    let (_, text) = factory.standing().last_error.unwrap();
+    assert!(text.starts_with("lua:1: deep\nstack traceback:"), "{text}");
+    assert!(text.contains("in function 'inner'") || text.contains("lua:1: in"), "{text}");
+    let route = json!({ "source_code": { "inline_string": "y = 1" } });
+    let kind = "envoy.extensions.filters.http.lua.v3.LuaPerRoute";
+    let shown = factory.route_config(kind, &crate::testing::json(&route.to_string())).unwrap().shown;
+    let digest = shown.fields().unwrap().string("digest").unwrap().map(str::len);
+    assert_eq!(digest, Some(16));
+}
+
+#[test]
+fn an_empty_script_is_one_that_does_nothing() {
+    let mut trial = envoy("", Value::Null).unwrap();
+    assert_eq!(ask(&mut trial, ""), (Outcome::Passed, None));
+}
