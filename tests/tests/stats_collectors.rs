@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use postrider_grpc::Message;
 use postrider_grpc::metrics::{MetricFamily, MetricType, StreamMetricsMessage};
-use postrider_grpc::otlp::{CUMULATIVE, DELTA, Data, EXPORT, ExportRequest, KeyValue, Metric, Number, NumberDataPoint};
+use postrider_grpc::otlp::{
+    CUMULATIVE, DELTA, Data, EXPORT, ExportRequest, KeyValue, Metric, Number, NumberDataPoint, Plain,
+};
 use postrider_tests::grpc::http2;
 use postrider_tests::kit::config::{Config, extension};
 use postrider_tests::kit::grpc::Step;
@@ -77,10 +79,13 @@ fn points(metric: &Metric) -> &[NumberDataPoint] {
 }
 
 fn attributes(point: &NumberDataPoint) -> Vec<(&str, &str)> {
-    let pairs = point.attributes.iter();
-    pairs
-        .map(|pair| (&*pair.key, pair.value.as_ref().and_then(|value| value.string_value.as_deref()).unwrap()))
-        .collect()
+    fn text(pair: &KeyValue) -> &str {
+        match &pair.value.as_ref().expect("a value").value {
+            Some(Plain::Text(text)) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+    point.attributes.iter().map(|pair| (&*pair.key, text(pair))).collect()
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Metrics as OpenTelemetry's protocol carries them (OTLP 1.x, `opentelemetry.proto.collector.metrics.v1`): the messages
 //! and fields that a proxy needs, with the numbers that the protocol gives them.
 
+pub mod spans;
+
 use prost::{Message, Oneof};
 
 /// Takes an [`ExportRequest`] and answers with an [`ExportResponse`].
@@ -143,16 +145,49 @@ pub struct KeyValue {
     pub value: Option<AnyValue>,
 }
 
-/// Texts only: tags have no other values.
 #[derive(Clone, PartialEq, Message)]
 pub struct AnyValue {
-    #[prost(string, optional, tag = "1")]
-    pub string_value: Option<String>,
+    #[prost(oneof = "Plain", tags = "1, 2, 3, 4, 5, 6")]
+    pub value: Option<Plain>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Plain {
+    #[prost(string, tag = "1")]
+    Text(String),
+    #[prost(bool, tag = "2")]
+    Bool(bool),
+    #[prost(int64, tag = "3")]
+    Integer(i64),
+    #[prost(double, tag = "4")]
+    Double(f64),
+    #[prost(message, tag = "5")]
+    List(ListOfValues),
+    #[prost(message, tag = "6")]
+    Map(MapOfValues),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ListOfValues {
+    #[prost(message, repeated, tag = "1")]
+    pub values: Vec<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct MapOfValues {
+    #[prost(message, repeated, tag = "1")]
+    pub values: Vec<KeyValue>,
+}
+
+impl AnyValue {
+    pub fn text(value: impl Into<String>) -> AnyValue {
+        AnyValue { value: Some(Plain::Text(value.into())) }
+    }
 }
 
 impl KeyValue {
     pub fn text(key: impl Into<String>, value: impl Into<String>) -> KeyValue {
-        KeyValue { key: key.into(), value: Some(AnyValue { string_value: Some(value.into()) }) }
+        KeyValue { key: key.into(), value: Some(AnyValue::text(value)) }
     }
 }
 

@@ -141,6 +141,7 @@ mod tests {
     use super::*;
     use crate::message::Message;
     use crate::sinks::{Way, overheard};
+    use postrider_grpc::otlp::AnyValue;
     use postrider_model::{GrpcTarget, OtlpTarget};
     use postrider_telemetry::render::Tagged;
     use std::time::Duration;
@@ -195,10 +196,10 @@ mod tests {
         let resource = told[0].resource_metrics[0].resource.as_ref().unwrap();
         let text = |name: &str| {
             let found = resource.attributes.iter().filter(|attribute| attribute.key == name);
-            found.map(|found| found.value.as_ref().unwrap().string_value.clone().unwrap()).collect::<Vec<_>>()
+            found.map(|found| found.value.clone().unwrap()).collect::<Vec<_>>()
         };
-        assert_eq!(text("service.name"), ["shop"]);
-        assert_eq!(text("telemetry.sdk.name"), ["mine"]);
+        assert_eq!(text("service.name"), [AnyValue::text("shop")]);
+        assert_eq!(text("telemetry.sdk.name"), [AnyValue::text("mine")]);
         let attributes = || vec![KeyValue::text("cluster", "a")];
         let point = |start, now, value| NumberDataPoint {
             attributes: attributes(),
