@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     AccessLog, Cidr, FilterSlot, HeaderEdits, LogCondition, LogFormat, LogMoments, MatchTree, Origin, RouteTable,
-    StringMatch,
+    StringMatch, Tracing,
 };
 
 /// The HTTP connection manager of one filter chain.
@@ -30,6 +30,8 @@ pub struct HttpConnection {
     /// Upgrade tokens that may become a tunnel, in lower case (`websocket`).
     pub upgrades: Vec<String>,
     pub router: RouterOptions,
+    /// `None`: nothing is traced.
+    pub tracing: Option<Arc<Tracing>>,
     pub origin: Origin,
 }
 
@@ -401,6 +403,8 @@ pub struct RouterOptions {
     pub upstream_log: Vec<AccessLog>,
     /// When it is written besides at the end of a try. It knows no start.
     pub upstream_log_moments: LogMoments,
+    /// Where requests are traced, each try has a span of its own, too.
+    pub spawns_span: bool,
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod match_tree;
 mod matcher;
 mod metadata;
 mod metadata_match;
+mod otlp_log;
 mod outlier;
 mod overload;
 mod rate_limit;
@@ -39,6 +40,7 @@ mod tcp;
 mod template;
 mod timers;
 mod tls;
+mod tracing;
 mod value;
 
 pub use acme::*;
@@ -59,6 +61,7 @@ pub use match_tree::*;
 pub use matcher::*;
 pub use metadata::*;
 pub use metadata_match::*;
+pub use otlp_log::*;
 pub use outlier::*;
 pub use overload::*;
 pub use rate_limit::*;
@@ -71,6 +74,7 @@ pub use tcp::*;
 pub use template::*;
 pub use timers::*;
 pub use tls::*;
+pub use tracing::*;
 pub use value::*;
 
 use std::net::SocketAddr;
@@ -172,6 +176,8 @@ pub enum LogOutput {
     Lines { sink: AccessLogSink, format: LogFormat },
     /// Messages, to a service.
     Entries(LogEntries),
+    /// Records, to a collector of OpenTelemetry.
+    Records(Box<OtlpLog>),
     /// What a plugin makes of it.
     Plugin(FilterSlot),
 }
@@ -181,7 +187,7 @@ impl AccessLog {
     pub fn sink(&self) -> Option<&AccessLogSink> {
         match &self.output {
             LogOutput::Lines { sink, .. } => Some(sink),
-            LogOutput::Entries(_) | LogOutput::Plugin(_) => None,
+            LogOutput::Entries(_) | LogOutput::Records(_) | LogOutput::Plugin(_) => None,
         }
     }
 
@@ -189,7 +195,7 @@ impl AccessLog {
     pub fn plugin(&self) -> Option<&FilterSlot> {
         match &self.output {
             LogOutput::Plugin(slot) => Some(slot),
-            LogOutput::Lines { .. } | LogOutput::Entries(_) => None,
+            LogOutput::Lines { .. } | LogOutput::Entries(_) | LogOutput::Records(_) => None,
         }
     }
 }
@@ -231,6 +237,8 @@ pub enum LogCondition {
     Expression(Box<Expression>),
     /// All but what a filter answered or passed on as a health check.
     NotHealthCheck,
+    /// Somebody inside wants it traced (`x-envoy-force-trace`).
+    Traceable,
     /// By the kind of the record, with the names of Envoy's `AccessLogType`.
     Kinds {
         kinds: Vec<&'static str>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     Attempts, CookieMatch, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, Labels, LogFormat, MatchTree,
-    Metadata, MetadataMatch, Origin, QueryMatch, RateLimit, Regex, StringMatch, Value,
+    Metadata, MetadataMatch, Origin, QueryMatch, RateLimit, Regex, RouteTracing, StringMatch, Value,
 };
 
 /// One routing table. Swapping it never touches a connection.
@@ -94,6 +94,8 @@ pub struct Route {
     pub response_headers: HeaderEdits,
     pub filter_overrides: Vec<FilterOverride>,
     pub metadata: Arc<Metadata>,
+    /// `None` where it says nothing of traces.
+    pub tracing: Option<Box<RouteTracing>>,
     pub origin: Origin,
 }
 

@@ -327,6 +327,7 @@ fn no_route() -> Route {
         response_headers: Default::default(),
         filter_overrides: Vec::new(),
         metadata: Default::default(),
+        tracing: None,
         origin: Default::default(),
     }
 }

@@ -230,6 +230,7 @@ fn random_route(random: &mut Random, regexes: &[Regex]) -> Route {
         response_headers: Default::default(),
         filter_overrides: Vec::new(),
         metadata: Default::default(),
+        tracing: None,
         origin: Default::default(),
     }
 }

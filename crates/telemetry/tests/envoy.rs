@@ -10,12 +10,13 @@ const STATS: &str = include_str!("envoy-1.40/stats.txt");
 const PROMETHEUS: &str = include_str!("envoy-1.40/prometheus.txt");
 
 /// The scopes of the recorded process that we have too.
-const SCOPES: [(&StatSet, &str); 15] = [
+const SCOPES: [(&StatSet, &str); 16] = [
     (&cluster::SET, "adm"),
     (&cluster::SET, "dead"),
     (&cluster_manager::SET, ""),
     (&filesystem::SET, ""),
     (&http::SET, "ingress"),
+    (&http_tracing::SET, "ingress.tracing"),
     (&http1::SET, ""),
     (&listener::SET, "127.0.0.1_18731"),
     (&listener::SET, "127.0.0.1_18732"),
@@ -46,7 +47,7 @@ const WITHOUT_FEATURE: &[&str] = &[
     "metadata_not_supported_error",
     "fips_mode",
     // Zones (counted where it is known which is the own one), subsets (where a cluster has some), connections that are not
-    // made ahead of their need, queue limits, on-demand discovery, tracing.
+    // made ahead of their need, queue limits, on-demand discovery.
     "lb_local_cluster_not_ok",
     "lb_recalculate_zone_structures",
     "lb_subsets_",
@@ -54,7 +55,6 @@ const WITHOUT_FEATURE: &[&str] = &[
     "upstream_cx_preconnect_skipped",
     "upstream_queue_overloaded",
     "route_delayed_total",
-    "tracing.",
     // Drains and load shed points that are refused by name.
     "downstream_cx_http1_soft_drain",
     "rq_overload_local_reply",

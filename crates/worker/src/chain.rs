@@ -22,6 +22,7 @@ use crate::listener::{Arrival, of_chain};
 use crate::log::Logs;
 use crate::plain;
 use crate::plan::{ChainPlan, FilterChainPlan, HandlerPlan, RoutesPlan, UpstreamFilters, WatchPlan};
+use crate::trace::{HttpTracing, spawns};
 use crate::worker::Worker;
 
 pub(crate) struct Chain {
@@ -68,14 +69,16 @@ pub(crate) struct Http {
     pub(crate) logs: Logs,
     /// Those of the router, with a record of every try.
     pub(crate) try_logs: Logs,
-    /// There are such logs, so that what becomes of each try is to be known.
+    /// There are such logs, or spans of tries, so that what becomes of each try is to be known.
     pub(crate) logs_tries: bool,
-    /// Somebody logs requests, or the connections that they came on.
+    /// Somebody logs requests or the connections that they came on, or is told of their spans.
     pub(crate) notes_ends: Cell<bool>,
-    /// Requests are logged before their end, too.
+    /// Requests are logged before their end, too, or traced.
     pub(crate) notes_begins: bool,
     /// A log tells bytes on connections.
     pub(crate) meters: bool,
+    /// `None`: nothing is traced.
+    pub(crate) tracing: Option<Box<HttpTracing>>,
     pub(crate) stat_prefix: String,
     pub(crate) server: Option<FieldLine>,
     /// Heads over HTTP/1 are looked at once more when they were read: their names go on as they came, or upgrades are
@@ -296,15 +299,17 @@ impl Http {
             listener_stats: worker.stats.block(&listener_http::SET, &format!("{listener}.http.{prefix}")),
             logs: Logs::new(&model.access_log, worker),
             try_logs: Logs::new(&model.router.upstream_log, worker),
-            logs_tries: !model.router.upstream_log.is_empty(),
+            logs_tries: !model.router.upstream_log.is_empty() || spawns(model),
+            tracing: HttpTracing::new(model, &prefix, worker),
             routes: RefCell::new(Rc::new(routes)),
             stat_prefix: prefix,
             server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),
-            notes_ends: Cell::new(!model.access_log.is_empty()),
-            notes_begins: !model.access_log.is_empty()
-                && (model.log_moments.start || model.log_moments.every.is_some()),
+            notes_ends: Cell::new(!model.access_log.is_empty() || model.tracing.is_some()),
+            notes_begins: model.tracing.is_some()
+                || !model.access_log.is_empty() && (model.log_moments.start || model.log_moments.every.is_some()),
             meters,
             names_matter: !model.access_log.is_empty()
+                || model.tracing.is_some()
                 || !model.router.upstream_log.is_empty()
                 || !model.filters.is_empty()
                 || model.identity.local_replies.is_some(),

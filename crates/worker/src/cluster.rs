@@ -205,6 +205,11 @@ impl Cluster {
         format!("{OWN_ROOT}cluster.{}", self.stat_prefix())
     }
 
+    /// What it is called where it is watched.
+    pub(crate) fn shown_name(&self) -> &str {
+        self.plan.model.stat_name.as_deref().unwrap_or(&self.name)
+    }
+
     /// What its statistics are found by.
     pub(crate) fn stat_prefix(&self) -> String {
         stat_prefix(&self.plan)

@@ -16,12 +16,14 @@ use postrider_filter_api::{Logged, Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{
-    AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, PathOf, Piece, RequestField, Side, StateForm,
-    StreamMoment, TimeFormat, TimeUnit, Way, WireBytes, WirePart,
+    AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, MetadataOf, PathOf, Piece, RequestField, Side,
+    StateForm, StreamMoment, TimeFormat, TimeUnit, Way, WireBytes, WirePart,
 };
 use postrider_telemetry::json;
 use postrider_telemetry::time::{Stamper, TimePattern};
 use postrider_upstream::Random;
+
+use crate::trace::hex;
 
 /// What commands may refer to. A connection without HTTP has empty heads.
 pub(crate) struct Context<'a> {
@@ -93,6 +95,11 @@ impl Context<'_> {
             route: self.route,
             server_name: self.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
         }
+    }
+
+    /// Appends a value of somebody's metadata; `None` when there is none.
+    pub(crate) fn metadata(&self, of: MetadataOf, namespace: &str, path: &[String], out: &mut Vec<u8>) -> Option<()> {
+        noted::metadata(of, namespace, path, self, out)
     }
 
     pub(crate) fn write(&self, format: &Format, absent: Absent, out: &mut Vec<u8>) {
@@ -300,6 +307,8 @@ impl Context<'_> {
             Command::UpstreamHostsTried { names, port } => {
                 self.upstream.all(info.upstream_remote.as_deref()?, *names, *port, out);
             }
+            Command::TraceId => hex(&info.trace()?.ids?.trace, out),
+            Command::SpanId => hex(&info.trace()?.ids?.span, out),
             Command::Nothing => return None,
             Command::Zero => number(0, out),
             Command::First(pieces) => self.first(pieces, out)?,

@@ -14,6 +14,7 @@
 //! | `h2/` | HTTP/2 connections and their streams |
 //! | `tcp` | connections carried without being read |
 //! | `services` | what runs without any listener |
+//! | `trace`, `otlp` | spans of requests, and collectors that are told of them |
 //! | `overload` | what is done when the process is short of something |
 //! | `host`, `call` | what the worker does for filters |
 //! | `chain`, `cluster` | configuration and pools as one worker runs them |
@@ -47,6 +48,7 @@ mod limit;
 mod listener;
 mod log;
 mod message;
+mod otlp;
 mod outlier;
 mod overload;
 mod party;
@@ -58,6 +60,7 @@ mod services;
 mod sinks;
 mod tcp;
 mod timers;
+mod trace;
 mod tunnel;
 mod worker;
 

@@ -2,6 +2,7 @@
 
 mod condition;
 mod entry;
+mod otlp;
 mod plugin;
 mod service;
 
@@ -19,6 +20,7 @@ use crate::format::{Context, OfUpstream};
 use crate::worker::Worker;
 pub(crate) use condition::Condition;
 pub(crate) use entry::who;
+use otlp::RecordLog;
 pub(crate) use plugin::{PluginLog, PluginLogs};
 pub(crate) use service::ServiceLog;
 
@@ -34,6 +36,7 @@ struct Logger {
 enum Output {
     Lines { format: LogFormat, buffer: Rc<RefCell<LogBuffer>> },
     Entries { wanted: LogEntries, service: Rc<ServiceLog> },
+    Records(Box<RecordLog>),
     Plugin(Rc<PluginLog>),
 }
 
@@ -48,6 +51,7 @@ impl Logs {
                 LogOutput::Entries(wanted) => {
                     Output::Entries { wanted: wanted.clone(), service: worker.log_service(&wanted.service) }
                 }
+                LogOutput::Records(model) => Output::Records(Box::new(RecordLog::new(model, worker))),
                 LogOutput::Plugin(slot) => Output::Plugin(worker.log_plugins.of(slot)?),
             };
             Some(Logger { output, condition: log.condition.as_ref().map(Condition::compile) })
@@ -69,6 +73,7 @@ impl Logs {
                     buffer.borrow_mut().line(|out| context.write_log(format, out));
                 }
                 Output::Entries { wanted, service } => service.write(|out| entry::append(wanted, context, out)),
+                Output::Records(log) => log.write(context),
                 Output::Plugin(plugin) => plugin.write(context),
             }
         }

@@ -30,6 +30,7 @@ use crate::idle_memory::IdleMemory;
 use crate::listener::Listener;
 use crate::log::{PluginLogs, ServiceLog};
 use crate::message::{Apply, ClusterReport, HostReport, Message, Report, Warm};
+use crate::otlp::Exporters;
 use crate::overload::Overload;
 use crate::plan::ClusterPlan;
 use crate::services::Services;
@@ -70,6 +71,8 @@ pub(crate) struct Worker {
     log_buffers: RefCell<HashMap<AccessLogSink, Rc<RefCell<LogBuffer>>>>,
     /// As long as a chain writes to them.
     log_services: RefCell<Vec<Weak<ServiceLog>>>,
+    /// Collectors that are told of requests.
+    pub(crate) exporters: Exporters,
     /// The plugins that access logs are told to.
     pub(crate) log_plugins: PluginLogs,
     /// What runs without any listener.
@@ -161,6 +164,7 @@ impl Worker {
             meters: Cell::new(false),
             log_buffers: RefCell::default(),
             log_services: RefCell::default(),
+            exporters: Exporters::default(),
             log_plugins: PluginLogs::default(),
             services: Services::default(),
             carriers: RefCell::default(),
@@ -203,7 +207,7 @@ impl Worker {
         }
         self.services.end();
         self.flush_logs();
-        tokio::join!(self.finish_log_services(), self.finish_carriers());
+        tokio::join!(self.finish_log_services(), self.exporters.finish(), self.finish_carriers());
         // Pooled connections and listeners' tasks hold the worker that holds them: the rings are cut here.
         drop(self.clusters.take());
         drop(self.warming.take());

@@ -10,6 +10,7 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.access_loggers.file.v3.FileAccessLog",
     "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig",
     "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig",
+    "envoy.extensions.access_loggers.open_telemetry.v3.OpenTelemetryAccessLogConfig",
     "envoy.extensions.access_loggers.stream.v3.StderrAccessLog",
     "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
     "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
@@ -43,6 +44,10 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
     "postrider.filters.network.shadow.v3.Shadow",
+    "envoy.config.trace.v3.OpenTelemetryConfig",
+    "envoy.extensions.tracers.opentelemetry.samplers.v3.AlwaysOnSamplerConfig",
+    "envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig",
+    "envoy.extensions.tracers.opentelemetry.samplers.v3.TraceIdRatioBasedSamplerConfig",
 ];
 
 /// What is known about an extension, by the full name of its configuration's type.

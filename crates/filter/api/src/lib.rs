@@ -43,6 +43,7 @@ mod sources;
 mod state;
 mod surroundings;
 mod tls;
+mod trace;
 
 pub use body::Body;
 pub use bucket::Bucket;
@@ -82,6 +83,7 @@ pub use sources::{Collecting, Sources};
 pub use state::State;
 pub use surroundings::{ClusterFacts, Surroundings};
 pub use tls::{Certificates, Forwarded, TlsSession};
+pub use trace::{SpanIds, Trace, TraceReason};
 
 /// The name by which the tests of filters know it.
 pub use fake as testing;

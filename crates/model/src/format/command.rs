@@ -105,7 +105,10 @@ pub enum Command {
     FilterChainName,
     ListenerName,
     VirtualClusterName,
-    /// What there is only with tracing, or over HTTP/3.
+    /// Of the trace that the request is part of, and of our part; absent without tracing.
+    TraceId,
+    SpanId,
+    /// What there is only over HTTP/3.
     Nothing,
     /// What HTTP/3 alone counts.
     Zero,

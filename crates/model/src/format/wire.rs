@@ -85,6 +85,7 @@ impl AccessLog {
         match &self.output {
             LogOutput::Lines { format, .. } => format.tells_wire_bytes(),
             LogOutput::Entries(_) => true,
+            LogOutput::Records(log) => log.formats().iter().any(|format| format.tells_wire_bytes()),
             LogOutput::Plugin(_) => false,
         }
     }

@@ -34,6 +34,11 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     if plan.access_logs().any(|log| matches!(log.output, LogOutput::Entries(_))) {
         scopes.push(KnownScope::new(&sets::grpc_access_log::SET, ""));
     }
+    for log in plan.access_logs() {
+        if let LogOutput::Records(log) = &log.output {
+            scopes.push(KnownScope::new(&sets::open_telemetry_access_log::SET, log.stat_prefix.clone()));
+        }
+    }
     let mut sinks = snapshot.stats_sinks.iter().flat_map(|sinks| &sinks.sinks);
     if sinks.any(|sink| matches!(sink, StatsSink::StatsdTcp { .. })) {
         scopes.push(KnownScope::new(&sets::statsd::SET, ""));
@@ -53,6 +58,12 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
                     let stat_prefix = scope_of_address(&http.stat_prefix);
                     let of_listener = format!("{prefix}.http.{stat_prefix}");
                     scopes.push(KnownScope::new(&sets::listener_http::SET, of_listener));
+                    if let Some(tracing) = &http.tracing {
+                        scopes.push(KnownScope::new(&sets::http_tracing::SET, format!("{stat_prefix}.tracing")));
+                        if tracing.tracer.is_some() {
+                            scopes.push(KnownScope::new(&sets::tracing_opentelemetry::SET, ""));
+                        }
+                    }
                     scopes.push(KnownScope::new(&sets::http::SET, stat_prefix));
                 }
                 ConnectionHandler::Tcp(tcp) => {

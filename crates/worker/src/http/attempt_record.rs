@@ -64,6 +64,15 @@ impl Exchange {
                 next: every.map(|every| began + every),
             })
         });
+        if self.trace.is_some() {
+            self.begin_try_span(worker, http);
+        }
+    }
+
+    /// An answer to the try under way came.
+    pub(super) fn try_is_answered(&self) -> bool {
+        let record = self.attempts.as_ref().and_then(|attempts| attempts.record.as_ref());
+        record.is_some_and(|record| record.answer.is_some())
     }
 
     fn record_mut(&mut self) -> Option<&mut AttemptRecord> {
@@ -149,6 +158,9 @@ impl Exchange {
         if http.logs_tries {
             self.log_try(Logged::TryEnd, connection, http);
         }
+        if self.trace.is_some() {
+            self.end_try_span(connection, http);
+        }
         self.forget_record();
     }
 
@@ -183,14 +195,26 @@ impl Exchange {
     }
 
     fn log_try(&self, logged: Logged, connection: &Connection, http: &Http) {
-        let Some(record) = self.attempts.as_ref().and_then(|attempts| attempts.record.as_deref()) else { return };
+        if !http.try_logs.is_empty() {
+            self.with_try(logged, connection, |context| http.try_logs.write(context));
+        }
+    }
+
+    /// What formats can say of the try under way; `None` where nothing is known of it.
+    pub(super) fn with_try<T>(
+        &self,
+        logged: Logged,
+        connection: &Connection,
+        act: impl FnOnce(&Context<'_>) -> T,
+    ) -> Option<T> {
+        let record = self.attempts.as_ref().and_then(|attempts| attempts.record.as_deref())?;
         let clock = &connection.worker.clock;
         let now = clock.now();
         let mut info = self.info_of_try(record, connection);
         info.ended = Some(now);
         info.logged = logged;
         let (no_answer, no_trailers) = (ResponseHead::new(), Fields::new());
-        http.try_logs.write(&Context {
+        Some(act(&Context {
             request: &self.request,
             response: record.answer.as_deref().unwrap_or(&no_answer),
             trailers: if record.answer.is_some() { &self.response_trailers } else { &no_trailers },
@@ -200,7 +224,7 @@ impl Exchange {
             http: true,
             now: clock.wall(now),
             upstream: OfUpstream { cluster: self.cluster.as_deref(), tried: &[], tried_on: &[] },
-        });
+        }))
     }
 
     fn info_of_try(&self, record: &AttemptRecord, connection: &Connection) -> StreamInfo {

@@ -23,6 +23,7 @@ use super::outbox::Outbox;
 use super::passage::Passage;
 use super::prepare::Destination;
 use super::redirect::Redirected;
+use super::trace::Traced;
 use super::transfer::Transfer;
 use super::{After, Connection};
 use crate::backlog::{Backlog, HTTP_READS};
@@ -86,6 +87,8 @@ pub(crate) struct Exchange {
     pub(super) attempts: Option<Box<Attempts>>,
     /// For messages that go on with the names that they came with.
     pub(super) names: Option<Box<Names>>,
+    /// For requests whose connection manager traces.
+    pub(super) trace: Option<Box<Traced>>,
     /// For requests that count in something beside their cluster.
     pub(super) groups: Option<Box<Groups>>,
     /// For requests whose cluster chooses by a hash.
@@ -178,6 +181,7 @@ impl Exchange {
             pooling: Pooling::Shared,
             attempts: None,
             names: None,
+            trace: None,
             groups: None,
             chosen: None,
             redirected: None,
@@ -284,7 +288,7 @@ impl Exchange {
         }
         // Which virtual host and route, and so which filters.
         self.find_route(connection, http);
-        // Some want to read of a request before it is over.
+        // Some want to read of a request before it is over, or to know of which trace it is part.
         if http.notes_begins {
             self.note_begin(connection, http);
         }
@@ -414,6 +418,10 @@ impl Exchange {
     #[cold]
     #[inline(never)]
     fn note_begin(&mut self, connection: &Connection, http: &Http) {
+        self.begin_trace(connection, http);
+        if http.logs.is_empty() {
+            return;
+        }
         let moments = &http.model.log_moments;
         if moments.start {
             self.record(Logged::Start, connection, http);
@@ -453,7 +461,10 @@ impl Exchange {
     }
 
     #[inline(never)]
-    pub(super) fn note_end(&self, connection: &Connection, http: &Http) {
+    pub(super) fn note_end(&mut self, connection: &Connection, http: &Http) {
+        if self.trace.is_some() {
+            self.end_trace(connection, http);
+        }
         if let (Some(now), false) = (self.info.ended, http.logs.is_empty()) {
             http.logs.write(&self.format_context(&self.reply_body, connection.worker.clock.wall(now)));
         }

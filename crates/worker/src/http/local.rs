@@ -273,6 +273,9 @@ impl Exchange {
 
     /// The id that the request went under, for clients that want to quote it.
     pub(super) fn return_request_id(&mut self, http: &Http) {
+        if self.trace.is_some() {
+            self.decorate_answer(http);
+        }
         let wanted = http.model.identity.always_set_request_id_in_response
             || self.internal && self.request.fields.has(HeaderId::XEnvoyForceTrace);
         if wanted && let Some(id) = self.request.fields.get(HeaderId::XRequestId) {

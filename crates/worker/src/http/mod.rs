@@ -37,6 +37,7 @@ mod send;
 mod stream;
 mod streaming;
 mod taken;
+mod trace;
 mod transfer;
 mod upside;
 

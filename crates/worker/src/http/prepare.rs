@@ -136,6 +136,9 @@ impl Exchange {
         if let (Some(filters), Some(there)) = (&self.filters, routes.filters(chain, &place)) {
             self.filters = Some(Rc::new(filters.on_route(there)));
         }
+        if self.trace.is_some() {
+            self.trace_again(connection, http);
+        }
     }
 
     /// Matches the request; answers the number of the filter chain that it sees.

@@ -127,6 +127,9 @@ impl Exchange {
         if from.has_body() && !filtered {
             self.upload = Transfer::new(from, from, http.model.http1.enable_trailers);
         }
+        if self.trace.is_some() {
+            self.propagate_trace(http);
+        }
         let measured = self.cluster.as_ref().is_some_and(|cluster| cluster.looks_at_tries);
         if plan.remembers || http.logs_tries || measured || self.request.fields.asks_for_attempts() {
             self.prepare_attempts(connection, http, forward, plan);

@@ -1,6 +1,6 @@
 //! What is logged at all, and which local replies are changed: conditions on a stream, compiled.
 
-use postrider_filter_api::cel;
+use postrider_filter_api::{TraceReason, cel};
 use postrider_http::HeaderId;
 use postrider_http::grpc::{Code, Status};
 use postrider_model::{Expression, LogCondition, MetadataMatch};
@@ -81,6 +81,8 @@ fn holds(condition: &LogCondition, context: &Context<'_>) -> bool {
             ticket(context, *independent) % u64::from((*of).max(1)) < u64::from(*parts)
         }
         LogCondition::NotHealthCheck => !context.info.is_health_check,
+        // As in Envoy, one that was drawn or whose client wants it does not count.
+        LogCondition::Traceable => context.info.trace().is_some_and(|trace| trace.reason == TraceReason::Forced),
         LogCondition::Kinds { kinds, exclude } => kinds.contains(&context.kind().name()) != *exclude,
         LogCondition::Header(_)
         | LogCondition::Metadata { .. }

@@ -36,7 +36,7 @@ pub(crate) async fn carry(worker: Rc<Worker>, mut carrier: Carrier) {
         Way::Otlp(target) => {
             while let Some(messages) = carrier.inbox.recv().await {
                 for message in messages {
-                    if let Err(why) = export(&worker, &target, message).await {
+                    if let Err(why) = export(&worker, &target, EXPORT, message).await {
                         debug!(Upstream, "statistics are not exported: {why}");
                         carrier.lose(1);
                     }
@@ -46,8 +46,13 @@ pub(crate) async fn carry(worker: Rc<Worker>, mut carrier: Carrier) {
     }
 }
 
-/// One call of a collector.
-async fn export(worker: &Rc<Worker>, target: &OtlpTarget, message: Vec<u8>) -> Result<(), String> {
+/// One call of a collector, over gRPC of this method.
+pub(crate) async fn export(
+    worker: &Rc<Worker>,
+    target: &OtlpTarget,
+    method: &str,
+    message: Vec<u8>,
+) -> Result<(), String> {
     let name = match target {
         OtlpTarget::Grpc { service, .. } => &service.cluster,
         OtlpTarget::Http { cluster, .. } => cluster,
@@ -56,7 +61,7 @@ async fn export(worker: &Rc<Worker>, target: &OtlpTarget, message: Vec<u8>) -> R
     let (done, outcome) = oneshot::channel();
     let call = match target {
         OtlpTarget::Grpc { service, timeout } => {
-            let (service, head) = service_and_head(service, EXPORT);
+            let (service, head) = service_and_head(service, method);
             let call = GrpcCall {
                 cluster: service.cluster,
                 head,
@@ -100,7 +105,10 @@ fn timeout_of(written: Duration) -> Option<Duration> {
 /// A collector may take a part. What it did not take it has seen, so that it is not lost on the way.
 fn tell_rejected(answer: &[u8]) {
     let Ok(ExportResponse { partial_success: Some(partial) }) = ExportResponse::decode(answer) else { return };
-    debug!(Upstream, "{} data points were rejected: {}", partial.rejected_data_points, partial.error_message);
+    debug!(
+        Upstream,
+        "a collector rejected {} of what it was told: {}", partial.rejected_data_points, partial.error_message
+    );
 }
 
 fn http_head(authority: &str, path: &str, headers: &[(String, String)], length: usize) -> RequestHead {

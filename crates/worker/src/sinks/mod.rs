@@ -23,7 +23,7 @@ use postrider_telemetry::sink::Sink;
 use tokio::sync::mpsc;
 
 use crate::message::Message;
-pub(crate) use carry::{FAREWELL, carry};
+pub(crate) use carry::{FAREWELL, carry, export};
 
 /// Flushes that may wait while one is being sent. More of them are dropped.
 const WAITING: usize = 2;
@@ -105,7 +105,7 @@ pub(crate) fn sink(
     }
 }
 
-fn nanos(at: SystemTime) -> u64 {
+pub(crate) fn nanos(at: SystemTime) -> u64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

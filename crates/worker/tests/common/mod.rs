@@ -156,6 +156,7 @@ fn http() -> HttpConnection {
         },
         upgrades: Vec::new(),
         router: RouterOptions { dynamic_stats: true, ..RouterOptions::default() },
+        tracing: None,
         origin: Origin::default(),
     }
 }
@@ -204,6 +205,7 @@ fn routes() -> RouteTable {
         response_headers: HeaderEdits::default(),
         filter_overrides: Vec::new(),
         metadata: Arc::default(),
+        tracing: None,
         origin: Origin::default(),
     };
     let host = VirtualHost {

@@ -8,7 +8,7 @@ use postrider_model::{
 };
 
 use super::context::Lowering;
-use super::{data, filters, log_service, matchers};
+use super::{data, filters, log_service, matchers, otlp_log};
 use crate::reader::Reader;
 
 const FILE: &str = "envoy.extensions.access_loggers.file.v3.FileAccessLog";
@@ -16,6 +16,8 @@ const STDOUT: &str = "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog"
 const STDERR: &str = "envoy.extensions.access_loggers.stream.v3.StderrAccessLog";
 const HTTP_SERVICE: &str = "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig";
 const TCP_SERVICE: &str = "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig";
+
+const COLLECTOR: &str = "envoy.extensions.access_loggers.open_telemetry.v3.OpenTelemetryAccessLogConfig";
 
 /// Loggers that are plugins.
 const PLUGINS: [&str; 2] = [
@@ -86,12 +88,13 @@ fn logger(cx: &mut Lowering<'_>, log: &Reader<'_>, lines_of: Option<&str>) -> Op
         }
         (STDOUT, _) => LogOutput::Lines { sink: AccessLogSink::Stdout, format: stream_format(cx, config) },
         (STDERR, _) => LogOutput::Lines { sink: AccessLogSink::Stderr, format: stream_format(cx, config) },
-        (HTTP_SERVICE | TCP_SERVICE, Some(whose)) => {
+        (HTTP_SERVICE | TCP_SERVICE | COLLECTOR, Some(whose)) => {
             cx.refuse(log, "typed_config", &format!("a service for the access log of {whose}"));
             return None;
         }
         (HTTP_SERVICE, None) => LogOutput::Entries(log_service::entries(cx, config, EntryKind::Http)?),
         (TCP_SERVICE, None) => LogOutput::Entries(log_service::entries(cx, config, EntryKind::Tcp)?),
+        (COLLECTOR, None) => LogOutput::Records(Box::new(otlp_log::logger(cx, config)?)),
         (kind, Some(whose)) if PLUGINS.contains(&kind) => {
             cx.refuse(log, "typed_config", &format!("a plugin for the access log of {whose}"));
             return None;
@@ -161,8 +164,8 @@ pub(super) fn condition(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<LogCon
             Some(LogCondition::NotHealthCheck)
         }
         Some("traceable_filter") => {
-            cx.no_effect(at, "traceable_filter", "without tracing no request is traceable, so that it never holds");
-            Some(LogCondition::Any(Vec::new()))
+            at.message("traceable_filter");
+            Some(LogCondition::Traceable)
         }
         Some("log_type_filter") => {
             let filter = at.message("log_type_filter")?;

@@ -8,7 +8,7 @@ use super::context::{ClusterUse, Lowering};
 use super::extensions::Extensions;
 use super::{
     access_log, address, bind, checks, cluster, dns_resolver, extensions, listener, matchers, overload, runtime,
-    statistics, stats_sinks, value,
+    statistics, stats_sinks, tracing, value,
 };
 use crate::reader::Reader;
 
@@ -31,6 +31,7 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     let manager = root.message("cluster_manager");
     cx.bind = manager.and_then(|at| at.message("upstream_bind_config")).map(|at| bind::binding(cx, &at));
     eviction(cx, root);
+    cx.tracer = tracing::of_bootstrap(cx, root);
     let version = root.u64_wrapper("stats_server_version_override");
     let pins_workers = root.bool("enable_worker_cpu_affinity");
     let mut snapshot = Snapshot {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider_config_core::{Diagnostic, Diagnostics, Severity, Sources, Span};
-use postrider_model::{DnsResolver, Format, Origin, Regex};
+use postrider_model::{DnsResolver, Format, Origin, Regex, Tracer};
 
 use super::FilterKinds;
 use super::bind::Binding;
@@ -58,6 +58,10 @@ pub(super) struct Lowering<'c> {
     pub secrets: Secrets<'c>,
     /// Rules for scripts of Envoy's own types.
     pub plugin_rules: PluginRules<'c>,
+    /// Who is told of the spans of connection managers that say nothing of it.
+    pub tracer: Option<Arc<Tracer>>,
+    /// The listener being read takes requests that leave for others.
+    pub is_outbound: bool,
     broken: Vec<String>,
     sources: &'c Sources,
 }
@@ -84,6 +88,8 @@ impl<'c> Lowering<'c> {
             resolver: Arc::default(),
             secrets,
             plugin_rules: PluginRules::default(),
+            tracer: None,
+            is_outbound: false,
             broken,
             sources,
         }

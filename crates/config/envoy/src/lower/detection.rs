@@ -89,6 +89,13 @@ pub(super) fn packs_trace_reason(cx: &mut Lowering<'_>, at: &Reader<'_>) -> bool
         cx.refuse_extension(&extension, "typed_config", &any);
         return true;
     };
-    config.ignore("use_request_id_for_trace_sampling", "there is no tracing");
+    config.bool_wrapper("use_request_id_for_trace_sampling");
     config.bool_wrapper("pack_trace_reason").unwrap_or(true)
+}
+
+/// The same extension: whether ids say which requests are drawn for traces.
+pub(super) fn draws_traces_by_id(at: &Reader<'_>) -> bool {
+    let extension = at.message("request_id_extension").and_then(|extension| extension.any("typed_config"));
+    let config = extension.filter(|any| any.type_name == UUID).and_then(|any| any.reader);
+    config.and_then(|config| config.bool_wrapper("use_request_id_for_trace_sampling")).unwrap_or(true)
 }

@@ -74,7 +74,6 @@ fn is_terminal(filter: &Reader<'_>) -> bool {
 }
 
 fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {
-    config.ignore("start_child_span", "there is no tracing");
     config.ignore("suppress_grpc_request_failure_code_stats", "gRPC status codes are not counted");
     let moments = config.message("upstream_log_options").map(|options| LogMoments {
         start: false,
@@ -89,6 +88,7 @@ fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {
         upstream_filters: upstream_filters::of_router(cx, config),
         upstream_log: access_log::loggers(cx, config, "upstream_log"),
         upstream_log_moments: moments.unwrap_or_default(),
+        spawns_span: config.bool("start_child_span"),
     }
 }
 

@@ -12,7 +12,7 @@ use postrider_model::{
 use super::context::{Lowering, origin, timeout};
 use super::{
     access_log, chain_match, client_certificate, data, detection, filters, headers, http2, matchers, mirrors, names,
-    policy, tables,
+    policy, tables, tracing,
 };
 use crate::reader::Reader;
 
@@ -69,6 +69,7 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
         identity: identity(cx, at),
         upgrades: upgrades(cx, at),
         router,
+        tracing: tracing::of_manager(cx, at),
         origin: origin(at),
     };
     Some(HttpConnection { routes: Arc::new(routes?), ..connection })

@@ -19,6 +19,7 @@ const BACKLOG: u32 = 4096;
 
 pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listener> {
     without_meaning_here(at);
+    cx.is_outbound = direction(at) == Direction::Outbound;
     let addresses = addresses(cx, at);
     let keepalive = at.message("tcp_keepalive").map(|keepalive| address::keepalive(&keepalive));
     let mut socket = SocketOptions {

@@ -10,10 +10,10 @@ use super::{grpc_target, headers};
 use crate::reader::Reader;
 
 /// How long an entry waits for others unless something else is written.
-const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many bytes of entries are sent at once unless something else is written.
-const BUFFER_BYTES: u32 = 16 * 1024;
+pub(super) const BUFFER_BYTES: u32 = 16 * 1024;
 
 /// What an `HttpGrpcAccessLogConfig` or a `TcpGrpcAccessLogConfig` says.
 pub(super) fn entries(cx: &mut Lowering<'_>, config: &Reader<'_>, kind: EntryKind) -> Option<LogEntries> {

@@ -22,7 +22,7 @@ pub(super) fn mirrors(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules
 }
 
 fn mirror(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Mirror> {
-    at.ignore("trace_sampled", "there is no tracing");
+    at.ignore("trace_sampled", "a copy carries the trace of its request as that carries it");
     let fraction = at.message("runtime_fraction").and_then(|fraction| {
         fraction.str("runtime_key");
         matchers::parts_per_million(&fraction.message("default_value")?)

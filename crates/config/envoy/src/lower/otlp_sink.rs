@@ -15,6 +15,13 @@ const ENVIRONMENT: &str =
 /// What the environment says of who tells: `service.name=shop,region=eu`.
 const ENVIRONMENT_VARIABLE: &str = "OTEL_RESOURCE_ATTRIBUTES";
 
+/// What is told of the program.
+pub(super) const PROGRAM: [(&str, &str); 3] = [
+    ("telemetry.sdk.language", "rust"),
+    ("telemetry.sdk.name", "postrider"),
+    ("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+];
+
 pub(super) fn sink(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<OtlpSink> {
     if config.has("custom_metric_conversions") {
         cx.refuse(config, "custom_metric_conversions", "other names and labels for single statistics");
@@ -48,7 +55,7 @@ pub(super) fn sink(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<OtlpSin
 }
 
 /// What the detectors find, in their order: of two with one name the later counts.
-fn resource(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Vec<(String, String)> {
+pub(super) fn resource(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Vec<(String, String)> {
     let mut all = BTreeMap::new();
     for detector in config.list("resource_detectors") {
         detector.str("name");
@@ -83,7 +90,7 @@ fn of_environment(text: &str) -> impl Iterator<Item = (String, String)> {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
-fn over_http(cx: &mut Lowering<'_>, http: &Reader<'_>) -> Option<OtlpTarget> {
+pub(super) fn over_http(cx: &mut Lowering<'_>, http: &Reader<'_>) -> Option<OtlpTarget> {
     callees::note(cx, http.as_message(), http.path());
     if http.has("formatters") {
         cx.refuse(http, "formatters", "further formatters");

@@ -10,16 +10,12 @@ use postrider_model::{
 use super::context::{Lowering, origin};
 use super::forward::OfRoute;
 use super::tables::{HostRules, TableRules};
-use super::{data, filters, forward, headers, matchers, metadata, retry};
+use super::{data, filters, forward, headers, matchers, metadata, retry, tracing};
 use crate::reader::Reader;
 
 /// `host` is what the virtual host says about its routes.
 pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, host: &HostRules) -> Option<Route> {
-    let decorator = at.message("decorator");
-    if let Some(decorator) = &decorator {
-        decorator.ignore("propagate", "there is no tracing");
-        decorator.ignore("operation", "there is no tracing");
-    }
+    let tracing = tracing::of_route(cx, at);
     let request_headers = headers::request_edits(cx, at);
     let response_headers = headers::response_edits(cx, at);
     let filter_overrides = filters::overrides(cx, at, rules.filters);
@@ -36,6 +32,7 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
         response_headers,
         filter_overrides,
         metadata,
+        tracing,
         origin: origin(at),
     })
 }

@@ -23,7 +23,7 @@ macro_rules! absent {
 }
 
 absent! {
-    // Nothing is traced, so there is no span that anything could be done to.
+    // Modules are lent no spans, so there is none that anything could be done to.
     () = () =>
         envoy_dynamic_module_callback_http_span_set_tag
         envoy_dynamic_module_callback_http_span_set_tag_batch

@@ -119,7 +119,7 @@ pub(super) unsafe fn data(key: Buffer, out: *mut *mut c_void) -> bool {
     unsafe { find(&DATA, key, out) }
 }
 
-/// Nothing is traced here, so no stream has a span.
+/// Modules are lent no spans, so that to them no stream has one.
 pub(super) unsafe fn nothing(_: StreamRef) -> *const c_char {
     std::ptr::null()
 }

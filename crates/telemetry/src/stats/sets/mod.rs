@@ -10,6 +10,7 @@ mod groups;
 mod http_connections;
 mod listeners;
 mod process;
+mod tracing;
 mod unchanging;
 
 pub use apart::{cluster_canary, cluster_zone_pair, count_canary_response, count_zone_response};
@@ -28,6 +29,7 @@ pub use process::{
     access_log, filesystem, filter, grpc_access_log, load_shed, overload_action, overload_reset, overload_resource,
     overload_shrink, remote_code, runtime, server, stats_sinks, statsd, tcp,
 };
+pub use tracing::{http_tracing, open_telemetry_access_log, tracing_opentelemetry};
 
 pub use unchanging::UNCHANGING;
 
@@ -104,7 +106,7 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 30] = [
+    const ALL: [&StatSet; 33] = [
         &access_log::SET,
         &cluster_canary::SET,
         &cluster_zone_pair::SET,
@@ -124,6 +126,9 @@ mod tests {
         &group::SET,
         &grpc_access_log::SET,
         &http::SET,
+        &http_tracing::SET,
+        &tracing_opentelemetry::SET,
+        &open_telemetry_access_log::SET,
         &http1::SET,
         &http2::SET,
         &cluster_http2::SET,
