@@ -450,3 +450,20 @@ fn an_entry_tells_what_filters_noted_and_what_came_last() {
     assert!(matches!(&metadata["shop"].fields["k"].kind, Some(value::Kind::StringValue(text)) if text == "v"));
     assert_eq!(entry.response.as_ref().unwrap().response_trailers["x-end"], "e");
 }
+
+#[test]
+fn tags_of_the_configuration_stand_in_entries() {
+    let (origin, service) = (hello(), GrpcOrigin::silent());
+    let mut common_config = soon();
+    common_config["custom_tags"] = json!([
+        {"tag": "t", "literal": {"value": "v"}},
+        {"tag": "h", "request_header": {"name": "x-a"}},
+        {"tag": "none", "request_header": {"name": "x-b"}},
+        {"tag": "code", "value": "%RESPONSE_CODE%", "value_type": "INT"},
+    ]);
+    let proxy = Proxy::start(&site(&http_logger(common_config, json!({})), origin.address, service.address));
+    ask(&proxy, "GET", "test", "/", "x-a: 1\r\n");
+    let told = await_entries(&service, 1);
+    let tags = common(&told[0]).custom_tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    assert_eq!(tags.collect::<Vec<_>>(), [("code", "200"), ("h", "1"), ("t", "v")]);
+}

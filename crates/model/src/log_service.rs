@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::GrpcTarget;
+use crate::{CustomTag, GrpcTarget};
 
 /// What one logger tells a service.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +14,8 @@ pub struct LogEntries {
     pub request_headers: Vec<String>,
     pub response_headers: Vec<String>,
     pub response_trailers: Vec<String>,
+    /// Told with every entry, as texts.
+    pub tags: Vec<CustomTag>,
 }
 
 /// A service that takes access logs by gRPC, and what waits for it at most.

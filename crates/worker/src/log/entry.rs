@@ -20,13 +20,14 @@ use postrider_http::{Fields, Version};
 use postrider_model::{CertificatePart, EntryKind, LogEntries, Node, Side, Way, WireBytes, WirePart};
 
 use crate::format::{Context, EntryMoment};
+use crate::trace::value_of;
 
 /// Appends the entry that `wanted` makes of a stream.
 #[inline(never)]
 pub(super) fn append(wanted: &LogEntries, context: &Context<'_>, out: &mut Vec<u8>) {
     match wanted.service.kind {
         EntryKind::Http => log::append(&http(wanted, context), out),
-        EntryKind::Tcp => log::append(&tcp(context), out),
+        EntryKind::Tcp => log::append(&tcp(wanted, context), out),
     }
 }
 
@@ -45,10 +46,10 @@ pub(crate) fn who(node: &Node) -> Who {
     }
 }
 
-fn tcp(context: &Context<'_>) -> TcpAccessLogEntry {
+fn tcp(wanted: &LogEntries, context: &Context<'_>) -> TcpAccessLogEntry {
     let info = context.info;
     let connection = ConnectionProperties { received_bytes: info.bytes_received, sent_bytes: info.bytes_sent };
-    TcpAccessLogEntry { common_properties: Some(common(context)), connection_properties: Some(connection) }
+    TcpAccessLogEntry { common_properties: Some(common(wanted, context)), connection_properties: Some(connection) }
 }
 
 fn http(wanted: &LogEntries, context: &Context<'_>) -> HttpAccessLogEntry {
@@ -60,7 +61,7 @@ fn http(wanted: &LogEntries, context: &Context<'_>) -> HttpAccessLogEntry {
         Version::Http2 => HttpVersion::Http2,
     };
     HttpAccessLogEntry {
-        common_properties: Some(common(context)),
+        common_properties: Some(common(wanted, context)),
         protocol_version: version as i32,
         request: Some(request(wanted, context)),
         response: Some(response(wanted, context)),
@@ -120,7 +121,7 @@ fn picked(names: &[String], fields: &Fields) -> std::collections::BTreeMap<Strin
     names.iter().filter_map(value).collect()
 }
 
-fn common(context: &Context<'_>) -> AccessLogCommon {
+fn common(wanted: &LogEntries, context: &Context<'_>) -> AccessLogCommon {
     let info = context.info;
     let since =
         |moment: Option<Moment>| moment.and_then(|moment| lasted(moment.saturating_duration_since(info.started)));
@@ -168,6 +169,7 @@ fn common(context: &Context<'_>) -> AccessLogCommon {
         connection_termination_details: info.termination_details.to_string(),
         stream_id: id.map(text).unwrap_or_default(),
         access_log_type: kind as i32,
+        custom_tags: wanted.tags.iter().filter_map(|tag| Some((tag.name.clone(), value_of(tag, context)?))).collect(),
         downstream_wire_bytes_received: wire(Side::Downstream, Way::Received),
         downstream_wire_bytes_sent: wire(Side::Downstream, Way::Sent),
         upstream_wire_bytes_received: wire(Side::Upstream, Way::Received),

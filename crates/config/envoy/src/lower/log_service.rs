@@ -6,7 +6,7 @@ use std::time::Duration;
 use postrider_model::{EntryKind, LogEntries, LogService};
 
 use super::context::Lowering;
-use super::{grpc_target, headers};
+use super::{grpc_target, headers, tracing};
 use crate::reader::Reader;
 
 /// How long an entry waits for others unless something else is written.
@@ -28,8 +28,9 @@ pub(super) fn entries(cx: &mut Lowering<'_>, config: &Reader<'_>, kind: EntryKin
     };
     // What is required was asked for when the file was read.
     let common = config.message("common_config")?;
+    let tags = tracing::tags(cx, &common);
     let service = Arc::new(service(cx, &common, kind)?);
-    Some(LogEntries { service, request_headers, response_headers, response_trailers })
+    Some(LogEntries { service, request_headers, response_headers, response_trailers, tags })
 }
 
 fn service(cx: &mut Lowering<'_>, common: &Reader<'_>, kind: EntryKind) -> Option<LogService> {
@@ -40,7 +41,6 @@ fn service(cx: &mut Lowering<'_>, common: &Reader<'_>, kind: EntryKind) -> Optio
     for (field, what) in [
         ("filter_state_objects_to_log", "filter state in the entries of an access log service"),
         ("grpc_stream_retry_policy", "a retry policy for the stream to an access log service"),
-        ("custom_tags", "custom tags in the entries of an access log service"),
     ] {
         if common.has(field) {
             cx.refuse(common, field, what);
