@@ -14,6 +14,7 @@ fn early_mutations_count_for_routes_and_upstreams() {
         "mutations": [
             {"append": {"header": {"key": "x-early", "value": "%REQ(:path)%"}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}},
             {"remove": "x-gone"},
+            {"remove_on_match": {"key_matcher": {"prefix": "x-secret-"}}},
         ],
     }});
     let early = json!({"prefix": "/h", "headers": [{"name": "x-early", "string_match": {"prefix": "/h"}}]});
@@ -25,10 +26,16 @@ fn early_mutations_count_for_routes_and_upstreams() {
     .cluster("origin", &[origin.address]);
     let proxy = Proxy::start(&config);
     assert_eq!(ask(&proxy, "GET", "test", "/h", "x-early: mine\r\n").text(), "early");
-    assert_eq!(ask(&proxy, "GET", "test", "/b", "x-gone: 1\r\n").status, 200);
+    assert_eq!(
+        ask(&proxy, "GET", "test", "/b", "x-gone: 1\r\nx-secret-a: 1\r\nx-secret-b: 2\r\nx-open: 3\r\n").status,
+        200
+    );
     let seen = origin.requests().remove(0);
     assert_eq!(seen.header("x-early"), "/b");
-    assert!(!seen.headers.contains("x-gone"));
+    for gone in ["x-gone", "x-secret-a", "x-secret-b"] {
+        assert!(!seen.headers.contains(gone), "{gone}");
+    }
+    assert_eq!(seen.header("x-open"), "3");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Header edits that routes, virtual hosts and tables ask for.
 
-use crate::Format;
+use crate::{Format, StringMatch};
 
 /// Removals come first, then the additions in order.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -14,6 +14,14 @@ impl HeaderEdits {
     pub fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty()
     }
+}
+
+/// One of several edits that are made one after the other (`HeaderMutation`).
+#[derive(Debug, Clone, PartialEq)]
+pub enum HeaderMutation {
+    Edits(HeaderEdits),
+    /// Every field whose name is like this goes, but for those that frame or route the message.
+    RemoveMatching(StringMatch),
 }
 
 #[derive(Debug, Clone, PartialEq)]

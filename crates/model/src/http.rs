@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    AccessLog, Cidr, FilterSlot, HeaderEdits, LogCondition, LogFormat, LogMoments, MatchTree, Origin, RouteTable,
-    StringMatch, Tracing,
+    AccessLog, Cidr, FilterSlot, HeaderEdits, HeaderMutation, LogCondition, LogFormat, LogMoments, MatchTree, Origin,
+    RouteTable, StringMatch, Tracing,
 };
 
 /// The HTTP connection manager of one filter chain.
@@ -308,7 +308,7 @@ fn is_private(address: IpAddr) -> bool {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EarlyEdits {
     /// One after the other.
-    pub headers: Vec<HeaderEdits>,
+    pub headers: Vec<HeaderMutation>,
     /// Upstreams hear which proxy asks: by its cluster and id, and as user agent where the client names none.
     pub names_proxy: bool,
 }

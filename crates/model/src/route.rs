@@ -1,11 +1,12 @@
 //! Virtual hosts and routes, as written; `router` compiles them.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Attempts, CookieMatch, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, Labels, LogFormat, MatchTree,
-    Metadata, MetadataMatch, Origin, QueryMatch, RateLimit, Regex, RouteTracing, StringMatch, Value,
+    Attempts, Cidr, CookieMatch, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, HeaderMutation, Labels,
+    LogFormat, MatchTree, Metadata, MetadataMatch, Origin, QueryMatch, RateLimit, Regex, RouteTracing, StringMatch, Value,
 };
 
 /// One routing table. Swapping it never touches a connection.
@@ -130,7 +131,30 @@ pub struct StreamMatch {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateMatch {
     pub name: String,
-    pub condition: StringMatch,
+    pub condition: StateCondition,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum StateCondition {
+    Text(StringMatch),
+    /// It is an address in one of these networks, or, inverted, one in none of them.
+    Address {
+        networks: Vec<Cidr>,
+        inverted: bool,
+    },
+}
+
+impl StateCondition {
+    pub fn matches(&self, text: &str) -> bool {
+        match self {
+            StateCondition::Text(condition) => condition.matches(text),
+            StateCondition::Address { networks, inverted } => {
+                let address = text.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|it| it.ip()));
+                // What is no address matches in neither way.
+                address.is_ok_and(|ip| networks.iter().any(|network| network.contains(ip)) != *inverted)
+            }
+        }
+    }
 }
 
 /// Compared with the path without its query, normalised as the connection says.
@@ -219,7 +243,7 @@ pub struct Mirror {
     /// The copy's host ends in `-shadow`, so that its logs tell them apart.
     pub marks_host: bool,
     /// One after the other.
-    pub headers: Vec<HeaderEdits>,
+    pub headers: Vec<HeaderMutation>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use postrider_http::{Fields, HeaderId, RequestHead, split_port};
-use postrider_model::{Action, AppendAction, HeaderEdits, HeaderValue, IdentityPolicy, Target, WeightedCluster};
+use postrider_model::{
+    Action, AppendAction, HeaderEdits, HeaderMutation, HeaderValue, IdentityPolicy, Target, WeightedCluster,
+};
 use postrider_router::Table;
 use postrider_upstream::Random;
 
@@ -77,6 +79,37 @@ pub(crate) fn apply(edits: &HeaderEdits, fields: &mut Fields, values: &mut Vec<(
     for (header, value) in values.drain(..).filter_map(|(index, value)| Some((edits.add.get(index)?, value))) {
         if matches!(header.action, AppendAction::AppendIfExistsOrAdd | AppendAction::AddIfAbsent) {
             let _ = fields.append_name(header.name.as_bytes(), &value);
+        }
+    }
+}
+
+/// Makes one of several edits, with the values that `evaluate` finds for its additions.
+#[cold]
+pub(super) fn mutate(
+    mutation: &HeaderMutation,
+    fields: &mut Fields,
+    evaluate: impl FnOnce(&HeaderEdits) -> Vec<(usize, Vec<u8>)>,
+) {
+    /// What frames the message or belongs to one connection.
+    const KEPT: [&[u8]; 10] = [
+        b"connection",
+        b"content-length",
+        b"host",
+        b"http2-settings",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    ];
+    match mutation {
+        HeaderMutation::Edits(edits) => apply(edits, fields, &mut evaluate(edits)),
+        HeaderMutation::RemoveMatching(condition) => {
+            fields.retain(|field| {
+                let goes = || std::str::from_utf8(field.name).is_ok_and(|name| condition.matches(name));
+                field.name.first() == Some(&b':') || KEPT.contains(&field.name) || !goes()
+            });
         }
     }
 }
@@ -232,6 +265,8 @@ pub(super) fn strip_host(head: &mut RequestHead, policy: &IdentityPolicy, local:
 
 #[cfg(test)]
 mod tests {
+    use postrider_model::{StringKind, StringMatch};
+
     use super::*;
 
     #[test]
@@ -253,6 +288,20 @@ mod tests {
         assert!(b"89ab".contains(&text.as_bytes()[19]), "{text}");
         assert_eq!(text.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
         assert_ne!(uuid(&Random::new(10)), id);
+    }
+
+    #[test]
+    fn fields_go_by_their_names_but_not_those_that_frame_the_message() {
+        let mut fields = Fields::new();
+        for name in ["x-a", "x-b", "content-length", "accept"] {
+            fields.append_name(name.as_bytes(), b"1").unwrap();
+        }
+        let left = |fields: &Fields| fields.iter().map(|field| field.name.to_vec()).collect::<Vec<_>>();
+        let all = |kind| HeaderMutation::RemoveMatching(StringMatch { kind, ignore_case: false });
+        mutate(&all(StringKind::Prefix("x-".into())), &mut fields, |_| Vec::new());
+        assert_eq!(left(&fields), [b"content-length".to_vec(), b"accept".to_vec()]);
+        mutate(&all(StringKind::Contains(String::new())), &mut fields, |_| Vec::new());
+        assert_eq!(left(&fields), [b"content-length".to_vec()]);
     }
 
     #[test]

@@ -41,8 +41,7 @@ impl Exchange {
         head.fields.remove(HeaderId::Expect);
         let now = worker.clock.wall(self.info.started);
         for edit in &mirror.headers {
-            let mut values = edits::evaluate(edit, &self.format_context(&[], now));
-            edits::apply(edit, &mut head.fields, &mut values);
+            edits::mutate(edit, &mut head.fields, |edits| edits::evaluate(edits, &self.format_context(&[], now)));
         }
         mark(&mut head, mirror, connection);
         // With room for one piece at least: a filter may let more pass at once than the connection reads.

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use postrider_filter_api::{ClusterLoad, Clusters, Flags, LocalReply, Place, StreamInfo};
 use postrider_http::{Aside, HeaderId, Method, Reject, RequestHead, Scheme};
 use postrider_model::{
-    Action, DirectResponse, EarlyEdits, Forward, Lot, Metadata, Redirect, RedirectPath, RequireTls, ResponseBody,
-    SchemeOfPort, StringMatch, Target, Value, WeightedCluster,
+    Action, DirectResponse, EarlyEdits, Forward, HeaderMutation, Lot, Metadata, Redirect, RedirectPath, RequireTls,
+    ResponseBody, SchemeOfPort, StringMatch, Target, Value, WeightedCluster,
 };
 use postrider_router::{Surroundings, redirect_location};
 use postrider_telemetry::stats::sets::http as stat;
@@ -85,8 +85,12 @@ impl Exchange {
     fn edit_early(&mut self, connection: &Connection, early: &EarlyEdits) {
         let now = connection.worker.clock.wall(self.info.started);
         for edit in &early.headers {
-            let mut values = edits::evaluate(edit, &self.format_context(&[], now));
-            edits::apply(edit, &mut self.request.fields, &mut values);
+            // Values are taken while the request can still be read as a whole.
+            let values = match edit {
+                HeaderMutation::Edits(edits) => edits::evaluate(edits, &self.format_context(&[], now)),
+                HeaderMutation::RemoveMatching(_) => Vec::new(),
+            };
+            edits::mutate(edit, &mut self.request.fields, |_| values);
         }
     }
 

@@ -2,12 +2,12 @@
 
 use postrider_config_core::Diagnostic;
 use postrider_model::{
-    CookieMatch, HeaderCondition, HeaderMatch, MetadataMatch, QueryCondition, QueryMatch, Reading, Regex, StateMatch,
-    StringKind, StringMatch,
+    CookieMatch, HeaderCondition, HeaderMatch, MetadataKey, MetadataMatch, QueryCondition, QueryMatch, Reading, Regex,
+    StateCondition, StateMatch, StringKind, StringMatch,
 };
 
 use super::context::Lowering;
-use super::{plugins, value};
+use super::{chain_match, plugins, value};
 use crate::reader::Reader;
 
 /// Parts of a whole in a fraction.
@@ -95,14 +95,20 @@ pub(super) fn state(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StateMatch
                 cx.refuse_value(at, "string_match", "a plugin's condition on the filter state");
                 return None;
             }
-            Some(StateMatch { name, condition })
+            Some(StateMatch { name, condition: StateCondition::Text(condition) })
+        }
+        Some("address_match") => {
+            let addresses = at.message("address_match")?;
+            let networks = chain_match::ranges(cx, &addresses, "ranges");
+            let inverted = addresses.bool("invert_match");
+            Some(StateMatch { name, condition: StateCondition::Address { networks, inverted } })
         }
         Some(other) => {
-            cx.refuse(at, other, "conditions on addresses in the filter state");
+            cx.refuse(at, other, "this condition on the filter state");
             None
         }
         None => {
-            cx.missing(at, "the condition on the filter state is empty", "`string_match`");
+            cx.missing(at, "the condition on the filter state is empty", "`string_match` or `address_match`");
             None
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_model::{HeaderEdits, InternalRedirects, Mirror, MirrorTarget};
+use postrider_model::{HeaderEdits, HeaderMutation, InternalRedirects, Mirror, MirrorTarget, StringKind};
 
 use super::context::Lowering;
 use super::tables::TableRules;
@@ -55,22 +55,31 @@ fn mirror(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Opt
 }
 
 /// `envoy.config.common.mutation_rules.v3.HeaderMutation`.
-pub(super) fn edit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HeaderEdits> {
+pub(super) fn edit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HeaderMutation> {
     match at.oneof("action") {
         Some("append") => {
             let add = headers::addition(cx, &at.message("append")?)?;
-            Some(HeaderEdits { add: vec![add], remove: Vec::new() })
+            Some(HeaderMutation::Edits(HeaderEdits { add: vec![add], remove: Vec::new() }))
         }
         Some("remove") => {
             let remove = headers::edited_name(cx, at, "remove")?;
-            Some(HeaderEdits { add: Vec::new(), remove: vec![remove] })
+            Some(HeaderMutation::Edits(HeaderEdits { add: Vec::new(), remove: vec![remove] }))
+        }
+        Some("remove_on_match") => {
+            let matcher = at.message("remove_on_match")?.message("key_matcher")?;
+            let condition = matchers::string(cx, &matcher)?;
+            if matches!(condition.kind, StringKind::Custom { .. }) {
+                cx.refuse_value(&matcher, "custom", "a plugin's condition on the names of headers");
+                return None;
+            }
+            Some(HeaderMutation::RemoveMatching(condition))
         }
         Some(other) => {
-            cx.refuse(at, other, "removing headers by a condition on their names");
+            cx.refuse(at, other, "this mutation of headers");
             None
         }
         None => {
-            cx.missing(at, "the mutation changes nothing", "`append` or `remove`");
+            cx.missing(at, "the mutation changes nothing", "`append`, `remove` or `remove_on_match`");
             None
         }
     }

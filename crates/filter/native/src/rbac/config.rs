@@ -6,8 +6,8 @@ use std::time::Duration;
 use postrider_filter_api::ConfigError;
 use postrider_model::cel::Allowed;
 use postrider_model::{
-    CertificatePart, Expression, MatchContext, MatchTree, Reading, StringMatch, Value, header_match, network,
-    string_match,
+    CertificatePart, Expression, MatchContext, MatchTree, Reading, StateCondition, StringMatch, Value, header_match,
+    network, string_match,
 };
 
 use super::rules::{NameOf, Place, Policy, Rule, Rules, Source, Tree, Verb, Verdict};
@@ -226,12 +226,22 @@ fn principal(at: &mut Reading<'_>, about: About, depth: usize) -> Option<Rule> {
         if key.is_empty() {
             at.error("key", "the name of a filter state object is required");
         }
-        at.refuse("address_match", "addresses in the filter state");
-        let rule = at.map("string_match", string_match);
-        if rule.is_none() && !at.has("address_match") {
-            at.error("string_match", "a condition is required");
+        let text = at.map("string_match", string_match).map(|text| text.map(StateCondition::Text));
+        let address = at.map("address_match", |at| {
+            let networks: Option<Vec<_>> = at.each("ranges", network).into_iter().collect();
+            Some(StateCondition::Address { networks: networks?, inverted: at.flag("invert_match") })
+        });
+        match (text, address) {
+            (Some(condition), None) | (None, Some(condition)) => Some(Rule::FilterState(key, condition?)),
+            (Some(_), Some(_)) => {
+                at.error("address_match", "either string_match or address_match is wanted");
+                None
+            }
+            (None, None) => {
+                at.error("string_match", "a condition is required");
+                None
+            }
         }
-        Some(Rule::FilterState(key, rule.flatten()?))
     }));
     found.extend(at.map("custom", |extension| {
         extension.text("name");

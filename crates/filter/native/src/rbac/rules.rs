@@ -6,7 +6,9 @@ use std::ops::Range;
 use postrider_filter_api::cel::{self, Facts};
 use postrider_filter_api::{RouteFacts, Stream, StreamInfo, TlsSession};
 use postrider_http::RequestHead;
-use postrider_model::{CertificatePart, Cidr, Expression, HeaderMatch, MatchTree, Regex, StringMatch, Value};
+use postrider_model::{
+    CertificatePart, Cidr, Expression, HeaderMatch, MatchTree, Regex, StateCondition, StringMatch, Value,
+};
 
 use crate::request_parts::header;
 use postrider_model::MetadataMatch;
@@ -76,7 +78,7 @@ pub(super) enum Rule {
     Authenticated(Option<StringMatch>),
     /// A certificate that was found good, and one of its names.
     Verified(Option<(NameOf, StringMatch)>),
-    FilterState(String, StringMatch),
+    FilterState(String, StateCondition),
 }
 
 /// Which of the names of a certificate.
