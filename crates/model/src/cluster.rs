@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Address, Balancing, DnsResolver, EndpointCheck, FilterSlot, HealthRules, Http2Options, LABELS, Metadata,
-    MetadataMatch, NameForm, NumberedOption, Origin, OutlierDetection, TcpKeepalive, TlvChoice, UpstreamTls, Value,
+    Address, AnswerMatch, Balancing, DnsResolver, EndpointCheck, FilterSlot, HealthRules, Http2Options, LABELS, Metadata,
+    MetadataKey, MetadataMatch, NameForm, NumberedOption, Origin, OutlierDetection, TcpKeepalive, TlvChoice,
+    UpstreamTls, Value,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -307,6 +308,8 @@ pub struct UpstreamOptions {
     pub filters: Option<Vec<FilterSlot>>,
 }
 
+    /// Which answers count as bad where hosts are left out for that; `None` is those with a status of 5xx.
+    pub errors: Option<Box<AnswerMatch>>,
 /// A local address to connect from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceAddress {

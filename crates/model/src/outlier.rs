@@ -2,7 +2,31 @@
 
 use std::time::Duration;
 
-use crate::AccessLogSink;
+use crate::{AccessLogSink, HeaderMatch};
+
+/// Which answers count as bad (`MatchPredicate`, as far as it is about the head of an answer).
+#[derive(Debug, Clone, PartialEq)]
+pub enum AnswerMatch {
+    Any,
+    /// All of them hold.
+    Headers(Vec<HeaderMatch>),
+    All(Vec<AnswerMatch>),
+    One(Vec<AnswerMatch>),
+    Not(Box<AnswerMatch>),
+}
+
+impl AnswerMatch {
+    /// `holds` says so of a condition on a header.
+    pub fn matches(&self, holds: &impl Fn(&HeaderMatch) -> bool) -> bool {
+        match self {
+            AnswerMatch::Any => true,
+            AnswerMatch::Headers(headers) => headers.iter().all(holds),
+            AnswerMatch::All(all) => all.iter().all(|each| each.matches(holds)),
+            AnswerMatch::One(any) => any.iter().any(|each| each.matches(holds)),
+            AnswerMatch::Not(inner) => !inner.matches(holds),
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutlierDetection {

@@ -72,6 +72,7 @@ mod tests {
                 auto_host_sni: false,
                 address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
                 filters: None,
+                errors: None,
             },
             tls: None,
             proxy_header: None,

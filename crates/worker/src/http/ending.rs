@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_http::grpc::Status;
 use postrider_http::{HeaderId, Reject};
-use postrider_model::Address;
+use postrider_model::{Address, AnswerMatch, HeaderMatch};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::outlier::Outcome;
 
@@ -222,7 +222,31 @@ impl Exchange {
             return;
         }
         let grpc = Status::of(&self.response.fields).map(Status::to_http);
-        self.report(Outcome::Answer(grpc.unwrap_or(self.response.status())), worker);
+        let status = grpc.unwrap_or(self.response.status());
+        let judged = match self.cluster.as_ref().and_then(|cluster| cluster.plan.model.upstream.errors.as_deref()) {
+            None => status,
+            Some(errors) => self.judged(errors, status),
+        };
+        self.report(Outcome::Answer(judged), worker);
+    }
+
+    /// What an answer counts as, where the cluster says which ones are bad.
+    #[cold]
+    fn judged(&self, errors: &AnswerMatch, status: u16) -> u16 {
+        let code = status.to_string();
+        let holds = |header: &HeaderMatch| match header.name.as_str() {
+            ":status" => header.matches(&[&code]),
+            name => {
+                let lines = self.response.fields.get_all_name(name.as_bytes());
+                let lines: Vec<&str> = lines.filter_map(|line| std::str::from_utf8(line).ok()).collect();
+                header.matches(&lines)
+            }
+        };
+        match (errors.matches(&holds), status) {
+            (true, 500..600) => status,
+            (true, _) => 500,
+            (false, _) => 200,
+        }
     }
 
     /// The host says that it fails.

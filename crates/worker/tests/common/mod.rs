@@ -265,6 +265,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
             filters: None,
         },
+            errors: None,
         tls: None,
         proxy_header: None,
         origin: Origin::default(),

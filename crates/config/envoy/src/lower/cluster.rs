@@ -43,6 +43,11 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
             .help("give the cluster `http2_protocol_options` in `typed_extension_protocol_options`");
         cx.push(diagnostic);
     }
+    if upstream.errors.is_some() && !at.has("outlier_detection") {
+        let field = "typed_extension_protocol_options";
+        let text = "`error_matcher` has no effect: the cluster has no `outlier_detection`";
+        cx.warn(at, field, "no-effect", text);
+    }
     let buffer_limit = listener::buffer_limit(cx, at);
     let stat_name = at.str("alt_stat_name");
     let cluster = Cluster {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_model::{AccessLogSink, Enforcing, FailurePercentage, OutlierDetection, SuccessRate};
+use postrider_model::{AccessLogSink, AnswerMatch, Enforcing, FailurePercentage, OutlierDetection, SuccessRate};
 
 use super::context::Lowering;
+use super::matchers;
 use crate::reader::Reader;
 
 /// The field `outlier_detection` of a cluster. `event_log` is that of the cluster manager.
@@ -79,4 +80,39 @@ pub(super) fn detection(
         returns_on_passed_check: at.bool_wrapper("successful_active_health_check_uneject_host").unwrap_or(true),
         event_log: event_log.cloned(),
     })
+}
+
+/// `HttpProtocolOptions.OutlierDetection`.
+pub(super) fn errors(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<AnswerMatch> {
+    answers(cx, &at.message("error_matcher")?)
+}
+
+/// `envoy.config.common.matcher.v3.MatchPredicate`; only the head of an answer is there to be judged.
+fn answers(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<AnswerMatch> {
+    let all = |cx: &mut Lowering<'_>, field| -> Option<Vec<AnswerMatch>> {
+        let rules = at.message(field)?.list("rules");
+        rules.iter().map(|rule| answers(cx, rule)).collect()
+    };
+    match at.oneof("rule") {
+        Some("any_match") => {
+            at.bool("any_match");
+            Some(AnswerMatch::Any)
+        }
+        Some("and_match") => all(cx, "and_match").map(AnswerMatch::All),
+        Some("or_match") => all(cx, "or_match").map(AnswerMatch::One),
+        Some("not_match") => Some(AnswerMatch::Not(Box::new(answers(cx, &at.message("not_match")?)?))),
+        Some("http_response_headers_match") => {
+            let headers = at.message("http_response_headers_match")?.list("headers");
+            let read: Option<Vec<_>> = headers.iter().map(|header| matchers::header(cx, header)).collect();
+            read.map(AnswerMatch::Headers)
+        }
+        Some(other) => {
+            cx.refuse(at, other, "judging an answer by something else than its headers");
+            None
+        }
+        None => {
+            cx.missing(at, "the condition is empty", "`http_response_headers_match: {headers: …}`");
+            None
+        }
+    }
 }

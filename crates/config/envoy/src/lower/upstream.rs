@@ -5,7 +5,7 @@ use postrider_model::{AddressOrder, Http2Options, NameForm, TcpKeepalive, Upstre
 use super::address;
 use super::context::{Lowering, timeout};
 use super::http::{CONNECTION_IDLE_TIMEOUT, MAX_HEAD_KIB, MAX_HEADERS};
-use super::{bind, http2, names, upstream_filters};
+use super::{bind, http2, names, outlier, upstream_filters};
 use crate::reader::Reader;
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
@@ -42,6 +42,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         auto_host_sni: false,
         address_order: AddressOrder { v6_first: None, run: 1 },
         filters: None,
+        errors: None,
     };
     if let Some(common) = at.message("common_http_protocol_options") {
         self::common(&common, &mut options);
@@ -120,6 +121,7 @@ fn explicit<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>, options: &mut UpstreamOp
         self::common(&common, options);
     }
     options.filters = upstream_filters::of_cluster(cx, at);
+    options.errors = at.message("outlier_detection").and_then(|own| outlier::errors(cx, &own)).map(Box::new);
     protocol(cx, at, options);
     at.has("upstream_http_protocol_options").then(|| request_names(cx, at))
 }
