@@ -76,6 +76,38 @@ fn a_request_may_name_its_destination_where_that_is_allowed() {
 }
 
 #[test]
+fn a_filter_may_note_the_destination_before_any_header() {
+    let (noted, named, meant) = (Origin::echo("noted"), Origin::echo("named"), Origin::echo("meant"));
+    let to_metadata = extension(
+        "envoy.filters.http.header_to_metadata",
+        "filters.http.header_to_metadata.v3.Config",
+        json!({"request_rules": [{"header": "x-noted", "on_header_present": {"metadata_namespace": "ns", "key": "to"}}]}),
+    );
+    let settings = json!({"original_dst_lb_config": {
+        "use_http_header": true, "metadata_key": {"key": "ns", "path": [{"key": "to"}]},
+    }});
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "meant"}}]);
+    let config = Config::routes(routes)
+        .cluster_with("meant", &[], cluster(settings))
+        .overlay_filter("http", json!({"http_filters": [to_metadata, postrider_tests::kit::config::router()]}))
+        .overlay_listener("http", json!({"listener_filters": [proxy_protocol()]}));
+    let proxy = Proxy::start(&config);
+    let reached = |fields: String| {
+        let mut client = proxy.client();
+        client.send(meant_for(meant.address));
+        client.exchange(format!("GET / HTTP/1.1\r\nhost: test\r\n{fields}\r\n")).header("x-origin").to_owned()
+    };
+    let by_header = format!("x-envoy-original-dst-host: {}\r\n", named.address);
+    assert_eq!(reached(format!("x-noted: {}\r\n{by_header}", noted.address)), "noted");
+    assert_eq!(reached(format!("x-noted: nobody\r\n{by_header}")), "named");
+    assert_eq!(reached(by_header), "named");
+    // A name that is none leaves the request to where its connection was meant to go.
+    assert_eq!(reached("x-envoy-original-dst-host: nobody\r\n".to_owned()), "meant");
+    assert_eq!(reached("x-noted: nobody\r\n".to_owned()), "meant");
+    assert_eq!(proxy.stats().value("cluster.meant.original_dst_host_invalid"), 3);
+}
+
+#[test]
 fn so_do_connections_that_nobody_reads() {
     let origins = [Origin::tcp_echo("0"), Origin::tcp_echo("1")];
     let config = Config::new()

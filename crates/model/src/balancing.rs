@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Subsets;
+use crate::{HashPolicy, MetadataKey, Subsets};
 
 /// The policy, and what decides beside it which hosts it sees.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +26,12 @@ pub struct Balancing {
     pub looks_ahead: bool,
     /// Which hosts may be chosen by their address.
     pub by_address: HostStatuses,
+    /// Requests may say themselves where they go.
+    pub named: Option<Box<NamedHosts>>,
+    /// What is hashed, whatever routes say of it; none leaves it to them.
+    pub hash_policies: Vec<HashPolicy>,
+    /// Of a million requests so many get no host.
+    pub dropped: u32,
 }
 
 impl Default for Balancing {
@@ -41,6 +47,9 @@ impl Default for Balancing {
             closes_on_change: false,
             looks_ahead: false,
             by_address: HostStatuses::default(),
+            named: None,
+            hash_policies: Vec::new(),
+            dropped: 0,
         }
     }
 }
@@ -77,6 +86,24 @@ impl Default for HostStatuses {
     fn default() -> Self {
         HostStatuses { healthy: true, degraded: true, unhealthy: false }
     }
+}
+
+/// Where it is said by their addresses to which hosts a request goes (`OverrideHost`): to the first at its first try, to the next
+/// at the next one. Addresses that are no host's are passed over, and behind the last the policy chooses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedHosts {
+    /// Never empty; those of the first come first.
+    pub sources: Vec<HostSource>,
+    /// Where it is noted which host a request goes to.
+    pub noted_at: Option<MetadataKey>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostSource {
+    /// The first line of this name, in lower case: addresses with commas between.
+    Header(String),
+    /// A text of the same form.
+    Metadata(MetadataKey),
 }
 
 #[derive(Debug, Clone, PartialEq)]

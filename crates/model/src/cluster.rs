@@ -113,6 +113,8 @@ pub enum Discovery {
 pub struct OriginalDestination {
     /// A request header, lower case, that names another one than its connection's.
     pub header: Option<String>,
+    /// Where filters may note one, which comes before that.
+    pub noted_at: Option<MetadataKey>,
     /// In place of the destination's own.
     pub port: Option<u16>,
     /// A host without connections that nobody needs for so long is forgotten.
@@ -306,10 +308,10 @@ pub struct UpstreamOptions {
     pub address_order: AddressOrder,
     /// What requests and answers pass at each try, in place of what the router says; `None` where it has the word.
     pub filters: Option<Vec<FilterSlot>>,
-}
-
     /// Which answers count as bad where hosts are left out for that; `None` is those with a status of 5xx.
     pub errors: Option<Box<AnswerMatch>>,
+}
+
 /// A local address to connect from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceAddress {

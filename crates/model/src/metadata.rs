@@ -1,6 +1,6 @@
 //! Metadata: values by namespace, for filters and logs (`envoy.config.core.v3.Metadata`).
 
-use crate::Value;
+use crate::{MetadataKey, Value};
 
 /// Namespaces, each with a map. Few, so they are searched in order.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -29,6 +29,24 @@ impl Metadata {
             Value::Map(entries) => entries.iter().find(|(known, _)| known == key).map(|(_, value)| value),
             _ => None,
         }
+    }
+
+    /// The value at a place, however far down.
+    pub fn find(&self, place: &MetadataKey) -> Option<&Value> {
+        let mut value = self.namespace(&place.namespace)?;
+        for key in &place.path {
+            let Value::Map(entries) = value else { return None };
+            value = entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)?;
+        }
+        Some(value)
+    }
+
+    /// Sets the value at a place; what is no map on the way there becomes one.
+    pub fn set_at(&mut self, place: &MetadataKey, value: Value) {
+        let Some((first, rest)) = place.path.split_first() else { return };
+        let known = self.get(&place.namespace, first);
+        let value = within(known, rest, value);
+        self.set(&place.namespace, first, value);
     }
 
     /// Sets one value of a namespace; the others stay.
@@ -66,6 +84,22 @@ impl Metadata {
     }
 }
 
+/// `old` with a value where the path leads.
+fn within(old: Option<&Value>, path: &[String], value: Value) -> Value {
+    let Some((first, rest)) = path.split_first() else { return value };
+    let mut entries = match old {
+        Some(Value::Map(entries)) => entries.clone(),
+        _ => Vec::new(),
+    };
+    let known = entries.iter().position(|(known, _)| known == first);
+    let value = within(known.and_then(|at| entries.get(at)).map(|(_, value)| value), rest, value);
+    match known.and_then(|at| entries.get_mut(at)) {
+        Some((_, old)) => *old = value,
+        None => entries.push((first.clone(), value)),
+    }
+    Value::Map(entries)
+}
+
 impl FromIterator<(String, Value)> for Metadata {
     fn from_iter<I: IntoIterator<Item = (String, Value)>>(namespaces: I) -> Metadata {
         Metadata(namespaces.into_iter().collect())
@@ -86,7 +120,17 @@ mod tests {
         assert_eq!(metadata.get("a", "x"), Some(&Value::Null));
         assert_eq!(metadata.get("a", "y"), Some(&Value::Integer(2)));
         assert_eq!(metadata.get("b", "y"), None);
-        assert_eq!(metadata.iter().count(), 2);
+        let place = |path: &[&str]| MetadataKey {
+            namespace: "d".into(),
+            path: path.iter().map(|key| (*key).to_owned()).collect(),
+        };
+        metadata.set_at(&place(&["p", "q"]), Value::Integer(1));
+        metadata.set_at(&place(&["p", "r"]), Value::Integer(2));
+        assert_eq!(metadata.find(&place(&["p", "q"])), Some(&Value::Integer(1)));
+        assert_eq!(metadata.find(&place(&["p", "r"])), Some(&Value::Integer(2)));
+        assert_eq!(metadata.find(&place(&["p", "s"])), None);
+        metadata.set_at(&place(&["p"]), Value::Null);
+        assert_eq!(metadata.find(&place(&["p", "q"])), None);
         metadata.merge("c", &[]);
         metadata.merge("b", &[("y".into(), Value::Integer(1)), ("x".into(), Value::Null)]);
         assert_eq!(metadata.namespace("c"), Some(&Value::Map(Vec::new())));

@@ -1,5 +1,7 @@
 //! Hosts of a cluster by their labels, and what requests want of them (`LbSubsetConfig`, `metadata_match`).
 
+use std::borrow::Cow;
+
 use crate::{Metadata, Value};
 
 /// The namespace of metadata in which hosts have labels and routes ask for them.
@@ -137,10 +139,15 @@ pub struct Subsets {
     pub lists_are_any: bool,
     /// Weights of localities count among the hosts of a subset.
     pub by_locality: bool,
+    /// In the proportion in which the hosts of a locality are in the subset.
+    pub scales_localities: bool,
     /// When the fallback has no host either, any will do.
     pub panics_to_any: bool,
     /// Requests may list what else they would take: see [`Subsets::ALTERNATIVES`].
     pub tries_alternatives: bool,
+    /// Requests may want more than a selector has names: of the selectors that they have all names of, the longest counts, and no
+    /// other labels do.
+    pub ignores_others: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -176,6 +183,17 @@ impl Subsets {
     pub fn use_default(&self) -> bool {
         let of_selector = Some(SelectorFallback::To(SubsetFallback::Default));
         self.fallback == SubsetFallback::Default || self.selectors.iter().any(|one| one.fallback == of_selector)
+    }
+
+    /// What of these labels counts.
+    pub fn counted<'l>(&self, labels: &'l Labels) -> Cow<'l, Labels> {
+        let all_are_wanted = |selector: &&SubsetSelector| selector.names.iter().all(|name| labels.get(name).is_some());
+        // Of those of the same length the first.
+        let longest = self.selectors.iter().rev().filter(all_are_wanted).max_by_key(|selector| selector.names.len());
+        match longest.filter(|_| self.ignores_others) {
+            Some(selector) => Cow::Owned(labels.only(&selector.names)),
+            None => Cow::Borrowed(labels),
+        }
     }
 
     /// What happens when no host has these labels. Of two selectors with the same names the last counts.
@@ -232,6 +250,23 @@ mod tests {
         assert!(q.are_had_by(Some(&host), true) && !q.are_had_by(Some(&host), false));
         assert!(Labels::default().are_had_by(None, false));
         assert_eq!(Labels::of(&Metadata::default()), None);
+    }
+
+    #[test]
+    fn what_no_selector_knows_does_not_count_where_that_is_allowed() {
+        let names = |names: &[&str]| SubsetSelector {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..SubsetSelector::default()
+        };
+        let selectors = vec![names(&["a"]), names(&["a", "b"]), names(&["c", "d"])];
+        let subsets = Subsets { selectors, ignores_others: true, ..Subsets::default() };
+        let all = labels(&[("a", text("1")), ("b", text("2")), ("c", text("3")), ("d", text("4")), ("e", text("5"))]);
+        assert_eq!(*subsets.counted(&all), labels(&[("a", text("1")), ("b", text("2"))]), "the first of the longest");
+        let some = labels(&[("a", text("1")), ("e", text("5"))]);
+        assert_eq!(*subsets.counted(&some), labels(&[("a", text("1"))]));
+        let none = labels(&[("e", text("5"))]);
+        assert_eq!(*subsets.counted(&none), none);
+        assert_eq!(*Subsets { ignores_others: false, ..subsets }.counted(&some), some);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use postrider_model::{Address, Balancing, Endpoint, EndpointHealth, HealthRules, Labels, LoadBalancing};
+use postrider_model::{
+    Address, Balancing, Endpoint, EndpointHealth, HashPolicy, HealthRules, Labels, LoadBalancing, NamedHosts,
+};
 
 use crate::hosts::HostSet;
 use crate::open::OpenConnections;
@@ -31,6 +33,8 @@ pub struct Cluster<C> {
     /// Where connections to a host are counted.
     open: Option<Arc<OpenConnections>>,
     hosts: RefCell<HostSet<C>>,
+    /// More than chance or turn may decide on the host of a request.
+    asks_requests: bool,
     /// Requests that wait until a connection comes free.
     waiters: RefCell<VecDeque<Rc<Waiter>>>,
 }
@@ -144,7 +148,11 @@ impl<C> Cluster<C> {
         random: &Random,
     ) -> Cluster<C> {
         let hosts = RefCell::new(HostSet::new(&balancing, &home, random));
-        let cluster = Cluster { balancing, rules, monitors, open, hosts, waiters: RefCell::default() };
+        let asks_requests = balancing.subsets.is_some()
+            || balancing.named.is_some()
+            || balancing.dropped > 0
+            || !balancing.hash_policies.is_empty();
+        let cluster = Cluster { balancing, rules, monitors, open, hosts, asks_requests, waiters: RefCell::default() };
         cluster.update(endpoints, random);
         cluster
     }
@@ -286,6 +294,28 @@ impl<C> Cluster<C> {
         self.balancing.subsets.is_some()
     }
 
+    /// More of a request may decide on its host, or on whether it gets one, than what its route says to hash.
+    #[inline]
+    pub fn asks_requests(&self) -> bool {
+        self.asks_requests
+    }
+
+    /// What is hashed, whatever routes say of it; none leaves it to them.
+    pub fn hash_policies(&self) -> &[HashPolicy] {
+        &self.balancing.hash_policies
+    }
+
+    /// How requests name their hosts, where they may.
+    pub fn named(&self) -> Option<&NamedHosts> {
+        self.balancing.named.as_deref()
+    }
+
+    /// Chance has it that this request gets no host, as the cluster takes only some.
+    pub fn drops_one(&self, random: &Random) -> bool {
+        const MILLION: u64 = 1_000_000;
+        self.balancing.dropped > 0 && random.next() % MILLION < u64::from(self.balancing.dropped)
+    }
+
     /// What happened to subsets since the last time; `None` when there are none.
     pub fn take_subset_counts(&self) -> Option<SubsetCounts> {
         self.hosts.borrow().take_subset_counts()
@@ -324,9 +354,14 @@ impl<C> Cluster<C> {
         hosts.all.iter().find(|host| host.endpoint.address == *address).filter(|host| may(host)).cloned()
     }
 
+    /// The host with this address, in whatever state.
+    pub fn find(&self, address: &Address) -> Option<Rc<Host<C>>> {
+        self.hosts.borrow().all.iter().find(|host| host.endpoint.address == *address).cloned()
+    }
+
     /// Whether there is a host with this address, in whatever state.
     pub fn has(&self, address: &Address) -> bool {
-        self.hosts.borrow().all.iter().any(|host| host.endpoint.address == *address)
+        self.find(address).is_some()
     }
 
     /// Every host as it is shared.

@@ -4,13 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use postrider_model::{Balancing, Endpoint, EndpointHealth, HealthRules, Locality, SlowStart};
+use postrider_model::{Balancing, Endpoint, EndpointHealth, HealthRules, SlowStart};
 
 use crate::Random;
 use crate::balance::{Candidate, Hosts, Picker};
 use crate::cluster::{Choice, Host};
 use crate::deadlines::Deadlines;
 use crate::hashing::Place;
+use crate::localities::{Weights, is_in, localities};
 use crate::priorities::{self, Census, Tally};
 use crate::subsets::{SubsetCounts, Subsets};
 use crate::zones::{self, Drawn, Home, Population, Routing, ZoneCounts, Zoning};
@@ -30,6 +31,8 @@ pub(crate) struct HostSet<C> {
     zoning: Option<Rc<Zoning>>,
     /// Who of the first priority goes where, where zones count.
     routing: Option<Rc<Routing>>,
+    /// Of which hosts these are a part, where weights of localities go by that.
+    whole: Option<Rc<[Rc<Host<C>>]>>,
 }
 
 #[derive(Debug)]
@@ -100,23 +103,26 @@ impl<C> HostSet<C> {
         HostSet {
             home: None,
             all: Vec::new(),
-            usable: Group::new(balancing, Vec::new(), 0, random),
+            usable: Group::new(balancing, Vec::new(), &Weights { all: &[], whole: None }, random),
             spread: None,
             others: RefCell::default(),
             zoning,
             routing: None,
+            whole: None,
         }
     }
 
-    /// These hosts and no others; what becomes of their zones counts for the whole.
+    /// These hosts and no others, of `whole` where that counts; what becomes of their zones counts for the whole.
     pub(crate) fn part(
         hosts: Vec<Rc<Host<C>>>,
+        whole: Option<&Rc<[Rc<Host<C>>]>>,
         zoning: Option<&Rc<Zoning>>,
         (balancing, rules): (&Balancing, &HealthRules),
         random: &Random,
     ) -> HostSet<C> {
         let mut set = HostSet::within(zoning.cloned(), balancing, random);
         set.all = hosts;
+        set.whole = whole.cloned();
         set.arrange(balancing, rules, random);
         set
     }
@@ -192,7 +198,7 @@ impl<C> HostSet<C> {
             Some(Slice { source: Source::Group(group), .. }) if alone => self.usable = group,
             last => {
                 slices.extend(last);
-                self.usable = Group::new(balancing, Vec::new(), 0, random);
+                self.usable = Group::new(balancing, Vec::new(), &Weights { all: &[], whole: None }, random);
                 let healthy = self.all.iter().filter(|host| host.standing() == EndpointHealth::Healthy).count();
                 let (panics, next) = (Cell::new(0), RefCell::default());
                 self.spread = Some(Box::new(Spread { slices, panics, subsets, next, healthy }));
@@ -268,7 +274,9 @@ impl<C> HostSet<C> {
     ) -> Source<C> {
         // Zones count for the first priority only.
         let routing = self.routing.as_ref().filter(|_| level == 0);
-        Source::new(balancing, rules, self.of(level).cloned().collect(), used, (routing, random))
+        let all: Vec<_> = self.of(level).cloned().collect();
+        let weights = Weights { all: &all, whole: self.whole.as_deref() };
+        Source::new(balancing, rules, &weights, used, (routing, random))
     }
 
     fn population(&self, rules: &HealthRules) -> Population {
@@ -314,33 +322,33 @@ fn is_excluded<C>(host: &Host<C>, rules: &HealthRules) -> bool {
 }
 
 impl<C> Source<C> {
-    /// `all` are the hosts of a priority, of which those that stand so are used; in a panic all of them.
+    /// Of the hosts of a priority those that stand so are used; in a panic all of them.
     fn new(
         balancing: &Balancing,
         rules: &HealthRules,
-        all: Vec<Rc<Host<C>>>,
+        weights: &Weights<'_, C>,
         (standing, panic): (EndpointHealth, bool),
         (routing, random): (Option<&Rc<Routing>>, &Random),
     ) -> Source<C> {
         if panic && balancing.fails_on_panic {
-            return Source::Group(Group::new(balancing, Vec::new(), 0, random));
+            return Source::Group(Group::new(balancing, Vec::new(), weights, random));
         }
+        let all = weights.all;
         let hashing = balancing.policy.is_hashing();
         // Tables know healthy hosts, as in Envoy, and others only where there are none.
         let standing = match all.iter().any(|host| host.standing() == EndpointHealth::Healthy) {
             true if hashing => EndpointHealth::Healthy,
             _ => standing,
         };
-        let total = total_weight(&all);
         let is_used = |host: &Rc<Host<C>>| panic || host.standing() == standing;
         if balancing.by_locality && !panic && !hashing {
-            let by_weight = Source::by_weight((balancing, rules), &all, is_used, random);
+            let by_weight = Source::by_weight((balancing, rules), weights, is_used, random);
             if let Some(source) = by_weight {
                 return source;
             }
         }
         let used: Vec<_> = all.iter().filter(|host| is_used(host)).cloned().collect();
-        let group = |hosts| Group::new(balancing, hosts, total, random);
+        let group = |hosts| Group::new(balancing, hosts, weights, random);
         match routing.filter(|_| !panic) {
             None => Source::Group(group(used)),
             Some(routing) => {
@@ -354,11 +362,11 @@ impl<C> Source<C> {
     /// Localities by their weight; `None` when none has any.
     fn by_weight(
         (balancing, rules): (&Balancing, &HealthRules),
-        all: &[Rc<Host<C>>],
+        of: &Weights<'_, C>,
         is_used: impl Fn(&Rc<Host<C>>) -> bool,
         random: &Random,
     ) -> Option<Source<C>> {
-        let total = total_weight(all);
+        let all = of.all;
         let (mut weights, mut groups) = (Vec::new(), Vec::new());
         for locality in localities(all) {
             let members = || all.iter().filter(|host| is_in(host, locality));
@@ -367,10 +375,10 @@ impl<C> Source<C> {
             if counted > 0 {
                 // What a locality cannot take goes to the others.
                 let ratio = used.len() as f64 / counted as f64 * f64::from(balancing.overprovisioning) / 100.0;
-                let weight = f64::from(weight_of(locality)) * ratio.min(1.0);
+                let weight = f64::from(of.of(locality)) * ratio.min(1.0);
                 if weight > 0.0 {
                     weights.push(weight);
-                    groups.push(Group::new(balancing, used, total, random));
+                    groups.push(Group::new(balancing, used, of, random));
                 }
             }
         }
@@ -403,46 +411,11 @@ impl<C> Source<C> {
     }
 }
 
-/// Each locality once, in the order in which they come.
-fn localities<C>(hosts: &[Rc<Host<C>>]) -> Vec<Option<&Locality>> {
-    let mut all: Vec<Option<&Locality>> = Vec::new();
-    for host in hosts {
-        let locality = host.endpoint.place.as_deref();
-        if !all.iter().any(|known| is_same(*known, locality)) {
-            all.push(locality);
-        }
-    }
-    all
-}
-
-fn is_in<C>(host: &Host<C>, locality: Option<&Locality>) -> bool {
-    is_same(host.endpoint.place.as_deref(), locality)
-}
-
-fn is_same(one: Option<&Locality>, other: Option<&Locality>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => {
-            std::ptr::eq(one, other)
-                || (&one.region, &one.zone, &one.sub_zone) == (&other.region, &other.zone, &other.sub_zone)
-        }
-        (one, other) => one.is_none() && other.is_none(),
-    }
-}
-
-fn weight_of(locality: Option<&Locality>) -> u32 {
-    locality.map_or(0, |locality| locality.weight)
-}
-
-fn total_weight<C>(hosts: &[Rc<Host<C>>]) -> u64 {
-    localities(hosts).into_iter().map(|locality| u64::from(weight_of(locality))).sum()
-}
-
 impl<C> Group<C> {
-    /// `localities` is what all localities of the priority weigh.
-    fn new(balancing: &Balancing, hosts: Vec<Rc<Host<C>>>, localities: u64, random: &Random) -> Group<C> {
+    fn new(balancing: &Balancing, hosts: Vec<Rc<Host<C>>>, weights: &Weights<'_, C>, random: &Random) -> Group<C> {
         let policy = &balancing.policy;
         let hosts: Vec<_> = match balancing.by_locality && policy.is_hashing() {
-            true => hosts.into_iter().filter(|host| weight_of(host.endpoint.place.as_deref()) > 0).collect(),
+            true => hosts.into_iter().filter(|host| weights.of(host.endpoint.place.as_deref()) > 0).collect(),
             false => hosts,
         };
         let by_name = match policy {
@@ -451,12 +424,13 @@ impl<C> Group<C> {
             _ => false,
         };
         let all = sum(hosts.iter());
+        let localities = if balancing.by_locality { weights.total() } else { 0 };
         let place = |host: &Rc<Host<C>>| {
             let own = host.endpoint.place.as_deref();
             let (among, of_locality) = match balancing.by_locality {
                 true => {
                     let peers = hosts.iter().filter(|peer| is_in(peer, own));
-                    (sum(peers), f64::from(weight_of(own)) / localities as f64)
+                    (sum(peers), f64::from(weights.of(own)) / localities as f64)
                 }
                 false => (all, 1.0),
             };
@@ -563,7 +537,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use postrider_model::{Address, LoadBalancing, ZoneRules};
+    use postrider_model::{Address, LoadBalancing, Locality, ZoneRules};
 
     use super::*;
     use crate::{Cluster, Endpoints, Surroundings, Zone};

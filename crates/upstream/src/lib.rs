@@ -16,6 +16,7 @@ pub mod hash;
 mod hashing;
 pub mod health;
 mod hosts;
+mod localities;
 mod open;
 pub mod outlier;
 mod peak;

@@ -56,7 +56,8 @@ impl<C> Subsets<C> {
     ) -> Subsets<C> {
         let by_locality = balancing.by_locality && model.by_locality;
         let balancing = Balancing { subsets: None, by_locality, ..balancing.clone() };
-        let make = |hosts| HostSet::part(hosts, zoning, (&balancing, rules), random);
+        let whole: Option<Rc<[_]>> = model.scales_localities.then(|| hosts.into());
+        let make = |hosts| HostSet::part(hosts, whole.as_ref(), zoning, (&balancing, rules), random);
         let (members, duplicates) = divide(model, hosts);
         let sets: HashMap<_, _> = members.into_iter().map(|(text, hosts)| (text, make(hosts))).collect();
         let default = model.use_default().then(|| {
@@ -99,6 +100,7 @@ impl<C> Subsets<C> {
 
     fn choose_exactly(&self, labels: Option<&Labels>, pick: Pick<'_, C>) -> Option<Rc<Host<C>>> {
         if let Some(labels) = labels {
+            let labels = &*self.model.counted(labels);
             if let Some(set) = self.sets.get(labels.as_text()) {
                 self.count(|counts| counts.selected += 1);
                 return pick(Some(set));

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{Moment, UpstreamObjects};
+use postrider_filter_api::{Moment, StreamInfo};
 use postrider_http::RequestHead;
-use postrider_model::{Address, Endpoint, EndpointHealth, OriginalDestination};
+use postrider_model::{Address, Endpoint, EndpointHealth, OriginalDestination, Value};
 
 use crate::cluster::{Cluster, Host};
 use crate::worker::Worker;
@@ -61,32 +61,37 @@ impl Destinations {
 impl Cluster {
     /// Where a request, or a connection without one, was meant to go, in a cluster that has no endpoints of its own. `meant`
     /// is the destination of the client's connection, where that is known to be another than ours. An object of the filter
-    /// state comes before both.
+    /// state comes before that, then metadata, then a header.
     #[cold]
     pub(crate) fn destination(
         &self,
         request: Option<&RequestHead>,
         meant: Option<SocketAddr>,
-        objects: Option<&UpstreamObjects>,
+        info: Option<&StreamInfo>,
         worker: &Worker,
     ) -> Option<Rc<Host>> {
         let destinations = self.destinations.as_ref()?;
-        if let Some(mut address) = objects.and_then(|objects| objects.destination) {
+        let object = info.and_then(|info| info.upstream_objects.as_ref()?.destination);
+        if let Some(mut address) = object {
             address.set_port(destinations.model.port.unwrap_or(address.port()));
             return Some(destinations.at(address, worker.clock.now()));
         }
-        let named = destinations.model.header.as_ref().zip(request);
-        let named = named.and_then(|(name, request)| request.fields.get_name(name.as_bytes()));
-        let mut address = match named {
-            Some(text) => match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
-                Some(address) => address,
-                None => {
-                    self.stats(worker).inc(stat::ORIGINAL_DST_HOST_INVALID);
-                    return None;
-                }
-            },
-            None => meant?,
+        let read = |text: &[u8]| {
+            let address = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            if address.is_none() {
+                self.stats(worker).inc(stat::ORIGINAL_DST_HOST_INVALID);
+            }
+            address
         };
+        let noted = || match info?.metadata_at(destinations.model.noted_at.as_ref()?)? {
+            Value::String(text) => read(text.as_bytes()),
+            _ => None,
+        };
+        let named = || {
+            let (name, request) = destinations.model.header.as_ref().zip(request)?;
+            read(request.fields.get_name(name.as_bytes())?)
+        };
+        let mut address: SocketAddr = noted().or_else(named).or(meant)?;
         if let Some(port) = destinations.model.port {
             address.set_port(port);
         }

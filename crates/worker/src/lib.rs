@@ -50,6 +50,7 @@ mod log;
 mod message;
 mod otlp;
 mod outlier;
+mod named;
 mod overload;
 mod party;
 mod plain;

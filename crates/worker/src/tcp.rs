@@ -18,9 +18,10 @@ use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Tcp};
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::format::{Context, OfUpstream};
-use crate::http::{hash_of_address, with_noted, with_share};
+use crate::http::{combine, hash_of_address, hash_of_noted, with_noted, with_share};
 use crate::io::Io;
 use crate::listener::Arrival;
+use crate::named::{self, Named};
 use crate::party::Caller;
 use crate::proxy_protocol;
 use crate::timers::Deadline;
@@ -315,6 +316,7 @@ impl Session {
         self.info.upstream_cluster = Some(cluster.name.clone());
         let labels = with_noted(drawn.labels.as_ref(), &self.info.metadata);
         let tunneling = self.tunneling(tcp);
+        let mut wanted = Named::of(&cluster, None, &self.info);
         for _ in 0..tcp.model.max_connect_attempts.max(1) {
             // Before a host is chosen: such a connection is never shared, so there is nothing to wait for.
             if tunneling.is_none() && cluster.is_full(&self.worker) {
@@ -323,11 +325,12 @@ impl Session {
                 return None;
             }
             let meant = self.info.downstream_local.filter(|_| self.redirected);
-            let choice = Choice { hash: self.hash(tcp), attempt: 0, labels: labels.as_deref() };
-            let host = cluster.hosts.pick_for(choice, &self.worker.random);
-            let Some(host) =
-                host.or_else(|| cluster.destination(None, meant, self.info.upstream_objects.as_deref(), &self.worker))
-            else {
+            let choice = Choice { hash: self.hash(tcp, &cluster), attempt: 0, labels: labels.as_deref() };
+            let host = wanted.next(&cluster).or_else(|| cluster.hosts.pick_for(choice, &self.worker.random));
+            if let Some(host) = &host {
+                named::note(host, &cluster, &mut self.info);
+            }
+            let Some(host) = host.or_else(|| cluster.destination(None, meant, Some(&self.info), &self.worker)) else {
                 cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_NONE_HEALTHY);
                 self.fail(Flags::NO_HEALTHY_UPSTREAM);
                 return None;
@@ -379,11 +382,16 @@ impl Session {
     }
 
     /// What decides on the host, where the cluster chooses by a hash.
-    fn hash(&self, tcp: &Tcp) -> Option<u64> {
-        match tcp.model.hash.as_ref()? {
+    fn hash(&self, tcp: &Tcp, cluster: &Cluster) -> Option<u64> {
+        let hash_of = |source: &HashSource| match source {
             HashSource::SourceIp => hash_of_address(self.info.downstream_remote),
+            HashSource::FilterState(name) => hash_of_noted(name, &self.info),
             // Of requests, which a connection has none of.
             _ => None,
+        };
+        match cluster.hosts.hash_policies() {
+            [] => hash_of(tcp.model.hash.as_ref()?),
+            own => combine(own, hash_of),
         }
     }
 

@@ -30,6 +30,7 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
     "envoy.extensions.load_balancing_policies.maglev.v3.Maglev",
     "envoy.extensions.load_balancing_policies.random.v3.Random",
+    "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost",
     "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash",
     "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
     "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",

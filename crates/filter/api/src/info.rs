@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use postrider_model::{Metadata, Tlv, Value};
+use postrider_model::{Metadata, MetadataKey, Tlv, Value};
 
 use crate::{Meters, Moment, Surroundings, TlsSession, UpstreamObjects};
 
@@ -224,6 +224,12 @@ impl StreamInfo {
     pub fn metadata_of_either(&self, namespace: &str) -> Option<&Value> {
         let of_connection = || self.connection.as_ref()?.metadata.namespace(namespace);
         self.metadata.namespace(namespace).or_else(of_connection)
+    }
+
+    /// The value at a place in the metadata of the request, or of its connection where the request has none.
+    pub fn metadata_at(&self, place: &MetadataKey) -> Option<&Value> {
+        let of_connection = || self.connection.as_ref()?.metadata.find(place);
+        self.metadata.find(place).or_else(of_connection)
     }
 
     /// Whether the answer is one of the proxy's own.

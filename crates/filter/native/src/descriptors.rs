@@ -3,10 +3,7 @@
 use std::net::IpAddr;
 
 use postrider_filter_api::Stream;
-use postrider_model::{
-    Cidr, Hits, LimitSource, LimitUnit, Metadata, MetadataKey, MetadataSource, RateLimit, RateLimitAction, Reading,
-    Value,
-};
+use postrider_model::{Cidr, Hits, LimitSource, LimitUnit, MetadataSource, RateLimit, RateLimitAction, Reading, Value};
 
 use crate::request_parts::{header, matches_headers, parameter};
 
@@ -133,8 +130,8 @@ fn entry(action: &RateLimitAction, stream: &Stream<'_>) -> Option<Option<(String
         }
         RateLimitAction::Metadata { key, source, place, default, skip_if_absent } => {
             let found = match source {
-                MetadataSource::Request => noted(&stream.info.metadata, place),
-                MetadataSource::Route => stream.route.and_then(|route| noted(&route.metadata, place)),
+                MetadataSource::Request => stream.info.metadata.find(place),
+                MetadataSource::Route => stream.route.and_then(|route| route.metadata.find(place)),
             };
             match found {
                 Some(Value::String(text)) if !text.is_empty() => (key.as_str(), text.clone()),
@@ -150,7 +147,7 @@ fn limit_of(source: &LimitSource, stream: &Stream<'_>) -> Option<(u32, LimitUnit
     match source {
         LimitSource::Fixed { requests, unit } => Some((*requests, *unit)),
         LimitSource::Metadata(place) => {
-            let Value::Map(entries) = noted(&stream.info.metadata, place)? else { return None };
+            let Value::Map(entries) = stream.info.metadata.find(place)? else { return None };
             let get = |key: &str| entries.iter().find(|(known, _)| known == key).map(|(_, value)| value);
             let requests = match get("requests_per_unit")? {
                 Value::Integer(number) => u32::try_from(*number).ok()?,
@@ -161,15 +158,6 @@ fn limit_of(source: &LimitSource, stream: &Stream<'_>) -> Option<(u32, LimitUnit
             Some((requests, LimitUnit::from_name(unit)?))
         }
     }
-}
-
-fn noted<'m>(metadata: &'m Metadata, place: &MetadataKey) -> Option<&'m Value> {
-    let mut value = metadata.namespace(&place.namespace)?;
-    for key in &place.path {
-        let Value::Map(entries) = value else { return None };
-        value = entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)?;
-    }
-    Some(value)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -185,7 +173,7 @@ mod tests {
     use super::*;
     use crate::testing::request;
     use postrider_filter_api::RouteTarget;
-    use postrider_model::Node;
+    use postrider_model::{MetadataKey, Node};
     use std::rc::Rc;
 
     fn rule(actions: Vec<RateLimitAction>) -> RateLimit {

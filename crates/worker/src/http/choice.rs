@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use postrider_filter_api::StreamInfo;
 use postrider_http::{HeaderId, RequestHead};
 use postrider_model::{Forward, HashCookie, HashPolicy, HashSource, Labels, Metadata, Target, Value};
 use postrider_router::{query_value, replace_all};
@@ -18,12 +19,17 @@ use postrider_upstream::{Choice, Random};
 use super::Connection;
 use super::exchange::{Exchange, Pooling};
 use crate::cluster::{Cluster, Host};
+use crate::named::{self, Named};
 
 /// What was found out about a request.
 #[derive(Default)]
 pub(super) struct Chosen {
     hash: Option<u64>,
     labels: Option<Arc<Labels>>,
+    /// Hosts that it names, for this try and the next ones.
+    named: Named,
+    /// It gets no host.
+    pub(super) dropped: bool,
     /// Lines of `set-cookie`.
     cookies: Vec<String>,
 }
@@ -39,11 +45,21 @@ impl Exchange {
         random: &Random,
     ) -> Option<Rc<Host>> {
         self.pool_again();
-        let hashing = cluster.hosts.is_hashing() && !forward.hash_policies.is_empty();
-        if hashing || cluster.hosts.has_subsets() {
-            let chosen = if hashing { self.hash(&forward.hash_policies) } else { Chosen::default() };
-            let labels = cluster.hosts.has_subsets().then(|| self.labels(forward)).flatten();
-            self.chosen = Some(Box::new(Chosen { labels, ..chosen }));
+        let hosts = &cluster.hosts;
+        if hosts.drops_one(random) {
+            self.chosen = Some(Box::new(Chosen { dropped: true, ..Chosen::default() }));
+            return None;
+        }
+        let policies = match hosts.hash_policies() {
+            [] => forward.hash_policies.as_slice(),
+            own => own,
+        };
+        let hashing = hosts.is_hashing() && !policies.is_empty();
+        if hashing || hosts.asks_requests() {
+            let chosen = if hashing { self.hash(policies) } else { Chosen::default() };
+            let labels = hosts.has_subsets().then(|| self.labels(forward)).flatten();
+            let named = Named::of(cluster, Some(&self.request), &self.info);
+            self.chosen = Some(Box::new(Chosen { labels, named, ..chosen }));
         }
         self.pick(cluster, 0, random)
     }
@@ -62,19 +78,20 @@ impl Exchange {
     /// A host of a cluster that has none of its own.
     #[cold]
     pub(super) fn destination(&self, cluster: &Cluster, connection: &Connection) -> Option<Rc<Host>> {
-        let objects = self.info.upstream_objects.as_deref();
-        cluster.destination(Some(&self.request), connection.destination(), objects, &connection.worker)
+        cluster.destination(Some(&self.request), connection.destination(), Some(&self.info), &connection.worker)
     }
 
     /// A host for another try, or for the first one; `attempt` counts those that were refused.
     #[cold]
     #[inline(never)]
-    pub(super) fn pick(&self, cluster: &Cluster, attempt: u32, random: &Random) -> Option<Rc<Host>> {
-        let choice = choice(self.chosen.as_deref(), attempt);
-        match &self.info.upstream_override {
-            Some(wanted) => cluster.pick_wanted(wanted, choice, random),
-            None => cluster.hosts.pick_for(choice, random),
+    pub(super) fn pick(&mut self, cluster: &Cluster, attempt: u32, random: &Random) -> Option<Rc<Host>> {
+        if let Some(wanted) = &self.info.upstream_override {
+            return cluster.pick_wanted(wanted, choice(self.chosen.as_deref(), attempt), random);
         }
+        let named = self.chosen.as_mut().and_then(|chosen| chosen.named.next(cluster));
+        let host = named.or_else(|| cluster.hosts.pick_for(choice(self.chosen.as_deref(), attempt), random))?;
+        named::note(&host, cluster, &mut self.info);
+        Some(host)
     }
 
     /// What a host is to have: what the route says, or its weighted cluster, and what filters noted.
@@ -137,12 +154,7 @@ impl Exchange {
             },
             HashSource::SourceIp => hash_of_address(self.info.downstream_remote),
             HashSource::QueryParameter(name) => Some(xxh64(query_value(&self.request, name.as_bytes())?, 0)),
-            HashSource::FilterState(key) => {
-                match self.info.filter_state.iter().find(|(name, _)| name == key).map(|(_, value)| value)? {
-                    Value::String(text) => Some(xxh64(text.as_bytes(), 0)),
-                    _ => None,
-                }
-            }
+            HashSource::FilterState(key) => hash_of_noted(key, &self.info),
         }
     }
 
@@ -166,7 +178,7 @@ impl Exchange {
 }
 
 /// One hash of those that policies find.
-fn combine(policies: &[HashPolicy], mut hash_of: impl FnMut(&HashSource) -> Option<u64>) -> Option<u64> {
+pub(crate) fn combine(policies: &[HashPolicy], mut hash_of: impl FnMut(&HashSource) -> Option<u64>) -> Option<u64> {
     let mut hash: Option<u64> = None;
     for policy in policies {
         if let Some(one) = hash_of(&policy.source) {
@@ -192,6 +204,14 @@ pub(crate) fn with_noted(said: Option<&Arc<Labels>>, noted: &Metadata) -> Option
         (said, None) => said.cloned(),
         (None, Some(noted)) => Some(Arc::new(noted)),
         (Some(said), Some(noted)) => Some(Arc::new(said.with(&noted))),
+    }
+}
+
+/// The hash of a text in the filter state.
+pub(crate) fn hash_of_noted(name: &str, info: &StreamInfo) -> Option<u64> {
+    match info.filter_state.iter().find(|(known, _)| known == name).map(|(_, value)| value)? {
+        Value::String(text) => Some(xxh64(text.as_bytes(), 0)),
+        _ => None,
     }
 }
 

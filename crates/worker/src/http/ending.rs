@@ -136,6 +136,26 @@ impl Exchange {
         End::Reply(Box::new(LocalReply { status, body, details, ..LocalReply::default() }))
     }
 
+    /// The cluster takes only some of the requests, and this is none of them.
+    #[cold]
+    pub(super) fn dropped(&mut self, connection: &Connection, stats: &postrider_telemetry::Block) -> End {
+        self.info.upstream_attempts = 0;
+        self.find_groups(connection);
+        if let Some(groups) = self.groups.as_ref().filter(|_| self.count_by_status) {
+            groups.count_response(503, None);
+        }
+        self.fail(Flags::DROP_OVERLOAD, "");
+        sets::count_upstream_response(stats, 503, self.internal);
+        let body = Cow::Borrowed(b"drop overload".as_slice());
+        let details = "drop_overload".into();
+        let headers = vec![("x-envoy-drop-overload".into(), b"true".as_slice().into())];
+        End::Reply(Box::new(LocalReply { status: 503, body, details, headers, ..LocalReply::default() }))
+    }
+
+    pub(super) fn is_dropped(&self) -> bool {
+        self.chosen.as_ref().is_some_and(|chosen| chosen.dropped)
+    }
+
     /// A filter may want another one where the host that it chose is none of the cluster's.
     fn status_without_host(&self) -> u16 {
         match (&self.info.upstream_override, &self.cluster) {

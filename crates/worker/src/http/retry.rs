@@ -376,6 +376,7 @@ impl Exchange {
 
     fn pick_again(&mut self, cluster: &Cluster, attempt: u32, worker: &Worker) -> Option<Rc<Host>> {
         if self.info.upstream_override.is_none()
+            && cluster.hosts.named().is_none()
             && let Some(attempts) = &mut self.attempts
             && let Some(mut left_out) = attempts.take_left_out()
         {

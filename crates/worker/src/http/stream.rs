@@ -100,7 +100,7 @@ impl Exchange {
         connection.out.move_to(&mut self.down);
         let random = &connection.worker.random;
         let picked = match (&self.info.upstream_override, forward.hash_policies.as_slice()) {
-            (None, []) if !cluster.hosts.has_subsets() && self.info.upstream_objects.is_none() => {
+            (None, []) if !cluster.hosts.asks_requests() && self.info.upstream_objects.is_none() => {
                 cluster.hosts.pick(random)
             }
             _ => self.choose_by_request(&cluster, forward, random),
@@ -110,7 +110,10 @@ impl Exchange {
         let cluster = self.cluster.insert(cluster);
         let Some(host) = picked else {
             let stats = cluster.stats(&connection.worker).clone();
-            let end = self.no_host(connection, &stats);
+            let end = match self.is_dropped() {
+                true => self.dropped(connection, &stats),
+                false => self.no_host(connection, &stats),
+            };
             self.conclude(connection, http, end);
             return false;
         };

@@ -2,12 +2,12 @@
 
 use postrider_config_core::Severity;
 use postrider_model::{
-    Balancing, HashFunction, HashKeys, HostStatuses, LeastRequest, LoadBalancing, Maglev, PeakEwma, RingHash,
-    SlowStart, ZoneRules,
+    Balancing, HashFunction, HashKeys, HostSource, HostStatuses, LeastRequest, LoadBalancing, Maglev, NamedHosts,
+    PeakEwma, RingHash, SlowStart, Subsets, Value, ZoneRules,
 };
 
 use super::context::Lowering;
-use super::subsets;
+use super::{hash_policy, headers, matchers, subsets};
 use crate::reader::Reader;
 
 /// Defaults of Envoy's `RingHashLbConfig` and `MaglevLbConfig`.
@@ -25,6 +25,7 @@ const RING_HASH: &str = "envoy.extensions.load_balancing_policies.ring_hash.v3.R
 const MAGLEV: &str = "envoy.extensions.load_balancing_policies.maglev.v3.Maglev";
 const PEAK_EWMA: &str = "postrider.load_balancing_policies.peak_ewma.v1.PeakEwma";
 const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";
+const OVERRIDE_HOST: &str = "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost";
 const WRR_LOCALITY: &str = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality";
 
 pub(super) fn balancing(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Balancing {
@@ -107,10 +108,29 @@ fn overprovisioning(cx: &mut Lowering<'_>, at: &Reader<'_>, balancing: &mut Bala
         balancing.overprovisioning = factor;
     }
     at.ignore("endpoint_stale_after", "it is about endpoints from a control plane");
-    if at.has("drop_overloads") {
-        cx.refuse(at, "drop_overloads", "dropping a share of the requests of a cluster");
-    }
+    balancing.dropped = dropped(cx, at);
     balancing.ability_by_weight = at.bool("weighted_priority_health");
+}
+
+/// Percent of the requests of any cluster, whatever its `drop_overloads` says.
+const DROP_LIMIT: &str = "load_balancing_policy.drop_overload_limit";
+
+/// `drop_overloads`, and the key of the runtime that sets a limit to it.
+fn dropped(cx: &mut Lowering<'_>, at: &Reader<'_>) -> u32 {
+    const FIELD: &str = "drop_overloads";
+    let categories = at.list(FIELD);
+    if categories.len() > 1 {
+        let text = format!("Envoy takes one category, and here are {}", categories.len());
+        cx.error(at, FIELD, "conflict", text);
+    }
+    categories.iter().for_each(|category| category.read_whole());
+    let Some(share) = categories.first().and_then(|category| category.message("drop_percentage")) else { return 0 };
+    let parts = matchers::parts_per_million(&share).unwrap_or_default();
+    if u64::from(share.u32("numerator")) > matchers::whole(&share) {
+        cx.error(&share, "numerator", "invalid-value", "more than all requests cannot be dropped");
+    }
+    let percent = cx.runtime.integer(DROP_LIMIT).and_then(|percent| u32::try_from(percent).ok()).unwrap_or(100);
+    parts.min(percent.saturating_mul(matchers::MILLION / 100))
 }
 
 /// `lb_policy` with its own configuration.
@@ -188,15 +208,22 @@ fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>, balancing: &mut Balancing) {
             RING_HASH => {
                 by_weight(config, balancing);
                 let murmur = config.enum_name("hash_function") == "MURMUR_HASH_2";
-                let mut keys = own_keys(cx, config);
+                let mut keys = own_keys(cx, config, balancing);
                 keys.hostnames |= config.bool("use_hostname_for_hashing");
                 keys.balance_factor = keys.balance_factor.or(config.u32_wrapper("hash_balance_factor"));
                 ring(cx, Some(config), "minimum_ring_size", "maximum_ring_size", murmur, keys)
             }
             MAGLEV => {
                 by_weight(config, balancing);
-                let keys = own_keys(cx, config);
+                let keys = own_keys(cx, config, balancing);
                 LoadBalancing::Maglev(Maglev { table_size: table_size(cx, Some(config)), keys })
+            }
+            OVERRIDE_HOST if balancing.named.is_none() && balancing.subsets.is_none() => {
+                balancing.named = Some(Box::new(named_hosts(cx, config)));
+                if let Some(inner) = config.message("fallback_policy") {
+                    listed(cx, &inner, balancing);
+                }
+                balancing.policy.clone()
             }
             WRR_LOCALITY => {
                 balancing.by_locality = true;
@@ -207,10 +234,8 @@ fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>, balancing: &mut Balancing) {
                 balancing.policy.clone()
             }
             SUBSET if balancing.subsets.is_none() => {
-                if config.bool("allow_redundant_keys") {
-                    cx.refuse_value(config, "allow_redundant_keys", "labels that are looked for and need not be found");
-                }
-                balancing.subsets = Some(subsets::subsets(cx, config));
+                let ignores_others = config.bool("allow_redundant_keys");
+                balancing.subsets = Some(Box::new(Subsets { ignores_others, ..*subsets::subsets(cx, config) }));
                 match config.message("subset_lb_policy") {
                     Some(inner) => listed(cx, &inner, balancing),
                     None => {
@@ -322,11 +347,29 @@ fn is_prime(number: u64) -> bool {
 }
 
 /// The same of a policy's own configuration, which may say more.
-fn own_keys(cx: &mut Lowering<'_>, at: &Reader<'_>) -> HashKeys {
-    if let Some(config) = at.message("consistent_hashing_lb_config").filter(|config| config.has("hash_policy")) {
-        cx.refuse(&config, "hash_policy", "what a cluster hashes; a route's `hash_policy` says it for its requests");
+fn own_keys(cx: &mut Lowering<'_>, at: &Reader<'_>, balancing: &mut Balancing) -> HashKeys {
+    if let Some(config) = at.message("consistent_hashing_lb_config") {
+        balancing.hash_policies = hash_policy::of_requests(cx, &config);
     }
     keys(at)
+}
+
+/// `OverrideHost`, but for its policy.
+fn named_hosts(cx: &mut Lowering<'_>, at: &Reader<'_>) -> NamedHosts {
+    const HEADER: &str = "header";
+    let mut sources = Vec::new();
+    for source in at.list("override_host_sources") {
+        match (source.has(HEADER), source.message("metadata")) {
+            (true, None) => sources.extend(headers::name(cx, &source, HEADER).map(HostSource::Header)),
+            (false, Some(key)) => sources.push(HostSource::Metadata(matchers::metadata_key(&key))),
+            (true, Some(_)) => {
+                source.whole("metadata");
+                cx.error(&source, HEADER, "conflict", "`header` and `metadata` exclude each other");
+            }
+            (false, None) => cx.missing(&source, "the source names nothing", "`header` or `metadata`"),
+        }
+    }
+    NamedHosts { sources, noted_at: at.message("selected_host_key").map(|key| matchers::metadata_key(&key)) }
 }
 
 /// `consistent_hashing_lb_config`.

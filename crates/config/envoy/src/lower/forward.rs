@@ -26,7 +26,7 @@ pub(super) fn forward(
     own: OfRoute,
 ) -> Option<Forward> {
     let OfRoute { body_limit, template } = own;
-    let hash_policies = hash_policy::of_route(cx, at);
+    let hash_policies = hash_policy::of_requests(cx, at);
     let labels = subsets::wanted(cx, at);
     let target = target(cx, at, rules, labels.as_ref());
     let path_rewrite = path_rewrite(cx, at, template.as_ref());

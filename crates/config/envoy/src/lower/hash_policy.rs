@@ -6,8 +6,8 @@ use super::context::Lowering;
 use super::matchers;
 use crate::reader::Reader;
 
-/// The field `hash_policy` of a route's action.
-pub(super) fn of_route(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<HashPolicy> {
+/// The field `hash_policy` of a route's action, or of a cluster's policy.
+pub(super) fn of_requests(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<HashPolicy> {
     let policies = at.list("hash_policy");
     let policy = |policy: &Reader<'_>| {
         let terminal = policy.bool("terminal");
@@ -60,8 +60,9 @@ pub(super) fn of_connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Ha
             policy.message("source_ip");
             Some(HashSource::SourceIp)
         }
+        "filter_state" => Some(HashSource::FilterState(policy.message("filter_state")?.str("key").to_owned())),
         other => {
-            cx.refuse(policy, other, "choosing a connection's host by what a filter noted");
+            cx.refuse(policy, other, "this way to choose a connection's host");
             None
         }
     }

@@ -146,15 +146,29 @@ pub(super) fn substitution(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<(Re
     Some((pattern, text.to_owned()))
 }
 
+/// Of how many parts a `FractionalPercent` counts some.
+pub(super) fn whole(at: &Reader<'_>) -> u64 {
+    match at.enum_name("denominator").as_str() {
+        "TEN_THOUSAND" => 10_000,
+        "MILLION" => u64::from(MILLION),
+        _ => 100,
+    }
+}
+
 /// `envoy.type.v3.FractionalPercent`.
 pub(super) fn parts_per_million(at: &Reader<'_>) -> Option<u32> {
     let numerator = u64::from(at.u32("numerator"));
-    let parts = match at.enum_name("denominator").as_str() {
-        "TEN_THOUSAND" => numerator * 100,
-        "MILLION" => numerator,
-        _ => numerator * 10_000,
-    };
+    let parts = numerator * (u64::from(MILLION) / whole(at));
     u32::try_from(parts.min(u64::from(MILLION))).ok()
+}
+
+/// `envoy.type.metadata.v3.MetadataKey`.
+pub(super) fn metadata_key(at: &Reader<'_>) -> MetadataKey {
+    let path = at.list("path");
+    MetadataKey {
+        namespace: at.str("key").to_owned(),
+        path: path.iter().map(|segment| segment.str("key").to_owned()).collect(),
+    }
 }
 
 /// `envoy.type.matcher.v3.MetadataMatcher`.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_model::{Discovery, OriginalDestination};
+use postrider_model::{Discovery, MetadataKey, OriginalDestination};
 
 use super::context::Lowering;
-use super::{dns, headers};
+use super::{dns, headers, matchers};
 use crate::reader::Reader;
 
 /// `cleanup_interval` where it is absent.
@@ -18,15 +18,12 @@ const HEADER: &str = "x-envoy-original-dst-host";
 pub(super) fn of_cluster(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Discovery {
     match cluster.message("original_dst_lb_config") {
         Some(config) => build(cx, cluster, &config),
-        None => discovery(cx, cluster, None, None),
+        None => discovery(cx, cluster, Named::default()),
     }
 }
 
 /// With the settings of `OriginalDstLbConfig`, or of the extension, which has the same.
 pub(super) fn build(cx: &mut Lowering<'_>, cluster: &Reader<'_>, config: &Reader<'_>) -> Discovery {
-    if config.has("metadata_key") {
-        cx.refuse(config, "metadata_key", "destinations from metadata");
-    }
     let header = if config.bool("use_http_header") {
         match config.str("http_header_name") {
             "" => Some(HEADER.to_owned()),
@@ -36,11 +33,20 @@ pub(super) fn build(cx: &mut Lowering<'_>, cluster: &Reader<'_>, config: &Reader
         config.ignore("http_header_name", "`use_http_header` is not set");
         None
     };
-    let port = config.u32_wrapper("upstream_port_override");
-    discovery(cx, cluster, header, port.and_then(|port| u16::try_from(port).ok()))
+    let noted_at = config.message("metadata_key").map(|key| matchers::metadata_key(&key));
+    let port = config.u32_wrapper("upstream_port_override").and_then(|port| u16::try_from(port).ok());
+    discovery(cx, cluster, Named { header, noted_at, port })
 }
 
-fn discovery(cx: &mut Lowering<'_>, cluster: &Reader<'_>, header: Option<String>, port: Option<u16>) -> Discovery {
+/// What says of destinations besides connections.
+#[derive(Default)]
+struct Named {
+    header: Option<String>,
+    noted_at: Option<MetadataKey>,
+    port: Option<u16>,
+}
+
+fn discovery(cx: &mut Lowering<'_>, cluster: &Reader<'_>, named: Named) -> Discovery {
     dns::unused(cluster);
     if cluster.has("load_assignment") {
         cluster.whole("load_assignment");
@@ -59,5 +65,6 @@ fn discovery(cx: &mut Lowering<'_>, cluster: &Reader<'_>, header: Option<String>
         cx.refuse(cluster, "health_checks", "health checks of hosts that nobody lists");
     }
     let forget_after = cluster.duration("cleanup_interval").unwrap_or(FORGET_AFTER);
-    Discovery::Original(OriginalDestination { header, port, forget_after })
+    let Named { header, noted_at, port } = named;
+    Discovery::Original(OriginalDestination { header, noted_at, port, forget_after })
 }

@@ -29,8 +29,6 @@ pub(super) fn subsets(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Box<Subsets> {
     let by_locality = at.bool("locality_weight_aware");
     if !by_locality {
         at.ignore("scale_locality_weight", "without `locality_weight_aware` localities have no weights");
-    } else if at.bool("scale_locality_weight") {
-        cx.refuse_value(at, "scale_locality_weight", "weights of localities by their share of a subset's hosts");
     }
     Box::new(Subsets {
         selectors: at.list("subset_selectors").iter().map(|selector| self::selector(cx, selector)).collect(),
@@ -42,8 +40,10 @@ pub(super) fn subsets(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Box<Subsets> {
         default,
         lists_are_any: at.bool("list_as_any"),
         by_locality,
+        scales_localities: by_locality && at.bool("scale_locality_weight"),
         panics_to_any: at.bool("panic_mode_any"),
         tries_alternatives: at.enum_name("metadata_fallback_policy") == "FALLBACK_LIST",
+        ignores_others: false,
     })
 }
 
