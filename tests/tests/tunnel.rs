@@ -7,8 +7,8 @@ use h2::ext::Protocol;
 use http::Request;
 use postrider_tests::h2_client::H2Client;
 use postrider_tests::h2_frames::{Frames, Next, PING};
-use postrider_tests::kit::config::upstream_http_options;
-use postrider_tests::kit::{Config, DEADLINE, Origin, OriginConnection, Proxy, RawClient, wait_until};
+use postrider_tests::kit::config::{file_access_log, upstream_http_options};
+use postrider_tests::kit::{Config, DEADLINE, Origin, OriginConnection, Proxy, RawClient, TempDir, wait_until};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -379,6 +379,46 @@ fn a_tunnels_request_says_where_to_and_what_it_was_told_to() {
     let [seen] = &origin.requests()[..] else { panic!("one request") };
     assert_eq!((seen.method.as_str(), seen.target.as_str()), ("CONNECT", "db.test:5432"));
     assert_eq!((seen.header("host"), seen.header("x-from")), ("db.test:5432", "127.0.0.1"));
+}
+
+#[test]
+fn each_request_for_a_tunnel_has_an_id_where_that_is_wanted() {
+    let origin = Origin::start(|connection| {
+        if connection.request_head().is_some() {
+            connection.write(b"HTTP/1.1 200 OK\r\n\r\n");
+            connection.read_to_end();
+        }
+    });
+    let uuid = json!({"typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig",
+    }});
+    let mine = json!([{"header": {"key": "x-request-id", "value": "mine"}}]);
+    let directory = TempDir::new();
+    for (fields, header, key) in [
+        (json!({}), "x-request-id", "tunnel_request_id"),
+        (
+            json!({"request_id_header": "X-Tunnel", "request_id_metadata_key": "id", "headers_to_add": mine}),
+            "x-tunnel",
+            "id",
+        ),
+    ] {
+        let mut settings = fields;
+        settings["request_id_extension"] = uuid.clone();
+        let path = directory.path().join(key);
+        let line = format!("%DYNAMIC_METADATA(envoy.filters.network.tcp_proxy:{key})%\n");
+        let log = file_access_log(&path, json!({"log_format": {"text_format_source": {"inline_string": line}}}));
+        let settings = json!({"tunneling_config": settings, "access_log": [log]});
+        let proxy = Proxy::start(&tunneling(origin.address, settings, json!({})));
+        let mut client = RawClient::connect(proxy.address("tcp"));
+        client.half_close();
+        assert!(client.closed());
+        let seen = origin.requests().pop().expect("a request");
+        let id = seen.header(header).to_owned();
+        assert!(id.len() == 36 && id.as_bytes()[14] == b'4', "{id}");
+        assert!(header == "x-request-id" || seen.header("x-request-id") == "mine");
+        let logged = || std::fs::read_to_string(&path).unwrap_or_default();
+        wait_until("the log", || logged().trim_end() == id);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, Format, HashSource, HeaderEdits, Labels, LogFormat, Origin};
+use crate::{AccessLog, Format, HashSource, HeaderEdits, Labels, LogFormat, MetadataKey, Origin};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TcpProxy {
@@ -87,6 +87,17 @@ pub struct Tunneling {
     /// The answer's head is kept in the filter state, and so are its trailers.
     pub keeps_headers: bool,
     pub keeps_trailers: bool,
+    /// Each request for a tunnel has an id.
+    pub request_id: Option<TunnelId>,
+}
+
+/// Where the id of a tunnel is said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TunnelId {
+    /// A field of the request; lower case.
+    pub header: String,
+    /// In the metadata of the connection.
+    pub noted_at: MetadataKey,
 }
 
 #[derive(Debug, Clone, PartialEq)]

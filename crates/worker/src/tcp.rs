@@ -419,7 +419,7 @@ impl Session {
         let Some(tunneling) = tunneling else {
             return Ok(cluster.connect(&self.worker, host, Priority::Default, None, party).await?);
         };
-        let mut head = tunnel::request(tunneling, &self.info, &self.worker).map_err(Unreached::NoTunnel)?;
+        let mut head = tunnel::request(tunneling, &mut self.info, &self.worker).map_err(Unreached::NoTunnel)?;
         let protocol = cluster.protocol_for(Version::Http11);
         let pooled = match protocol {
             // It would be an idle connection, which a tunnel uses up.

@@ -15,16 +15,24 @@ use postrider_telemetry::stats::sets::cluster as stat;
 
 use crate::cluster::{Cluster, Upstream};
 use crate::format::{Absent, Context, OfUpstream};
-use crate::http::{apply_edits, evaluate_edits};
+use crate::http::{apply_edits, evaluate_edits, uuid};
 use crate::io::Io;
 use crate::worker::Worker;
 
-/// The request for the tunnel of a connection; what `info` says of it may stand in host and headers.
+/// The request for the tunnel of a connection; what `info` says of it may stand in host and headers. With an id where it is to have
+/// one, which is noted.
 ///
 /// # Errors
 /// The host is no `host:port`.
-pub(crate) fn request(tunneling: &Tunneling, info: &StreamInfo, worker: &Worker) -> Result<RequestHead, String> {
+pub(crate) fn request(tunneling: &Tunneling, info: &mut StreamInfo, worker: &Worker) -> Result<RequestHead, String> {
     let mut head = RequestHead::new();
+    if let Some(wanted) = &tunneling.request_id {
+        let id = uuid(&worker.random);
+        let text = String::from_utf8_lossy(&id).into_owned();
+        info.metadata.set_at(&wanted.noted_at, Value::String(text));
+        // A name that was checked, and nothing else is there yet.
+        let _ = head.fields.set_name(wanted.header.as_bytes(), &id);
+    }
     let mut host = Vec::new();
     let mut edits = {
         let context = Context {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use postrider_model::{LogMoments, TcpCluster, TcpProxy, Tunneling};
+use postrider_model::{LogMoments, MetadataKey, TcpCluster, TcpProxy, TunnelId, Tunneling};
 
 use super::access_log;
 use super::context::{ClusterUse, Lowering, origin, timeout};
-use super::{hash_policy, headers, proxy_header, subsets};
+use super::{detection, hash_policy, headers, proxy_header, subsets};
 use crate::reader::Reader;
 
 /// `TcpProxy.idle_timeout` where it is absent.
@@ -90,7 +90,31 @@ fn tunneling(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Tunneling {
         post_path: post_path(cx, at),
         keeps_headers: at.bool("propagate_response_headers"),
         keeps_trailers: at.bool("propagate_response_trailers"),
+        request_id: request_id(cx, at),
     }
+}
+
+/// `request_id_extension`, without which its header and key mean nothing.
+fn request_id(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TunnelId> {
+    const HEADER: &str = "request_id_header";
+    const KEY: &str = "request_id_metadata_key";
+    if !at.has("request_id_extension") {
+        for field in [HEADER, KEY] {
+            cx.no_effect(at, field, "tunnels have no id without `request_id_extension`");
+        }
+        return None;
+    }
+    detection::packs_trace_reason(cx, at);
+    let header = match at.str(HEADER) {
+        "" => "x-request-id".to_owned(),
+        _ => headers::edited_name(cx, at, HEADER)?,
+    };
+    let key = match at.str(KEY) {
+        "" => "tunnel_request_id",
+        key => key,
+    };
+    let namespace = "envoy.filters.network.tcp_proxy".to_owned();
+    Some(TunnelId { header, noted_at: MetadataKey { namespace, path: vec![key.to_owned()] } })
 }
 
 /// Where a POST in place of the CONNECT goes, if it is to be one.
