@@ -42,6 +42,7 @@ mod timers;
 mod tls;
 mod tracing;
 mod value;
+mod xxh64;
 
 pub use acme::*;
 pub use balancing::*;
@@ -76,6 +77,7 @@ pub use timers::*;
 pub use tls::*;
 pub use tracing::*;
 pub use value::*;
+pub use xxh64::xxh64;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, Address, DownstreamTls, FilterSlot, HttpConnection, Metadata, Origin, TcpProxy};
+use crate::{AccessLog, Address, DownstreamTls, FilterSlot, HttpConnection, MatchTree, Metadata, Origin, TcpProxy};
 
 /// An address to accept on and what to do with what arrives there.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +22,8 @@ pub struct Listener {
     pub stat_prefix: Option<String>,
     pub filter_chains: Vec<Arc<FilterChain>>,
     pub default_filter_chain: Option<Arc<FilterChain>>,
+    /// Chooses among the chains by their places, whatever they match themselves; `None` at a leaf is no chain at all.
+    pub chain_tree: Option<Arc<MatchTree<Option<usize>>>>,
     /// The most bytes buffered per connection and direction before the other side is no longer read.
     pub buffer_limit: u32,
     /// A connection whose buffer stays full for so long is closed; `None` is never.
@@ -64,6 +66,69 @@ pub struct Inspection {
     pub continue_on_timeout: bool,
     /// Filters of the registry that look as well, in their order.
     pub filters: Vec<NewcomerSlot>,
+    /// What does not greet in TLS is closed.
+    pub tls_only: bool,
+    /// Connections to upstreams come from the client's own address.
+    pub original_source: Option<OriginalSource>,
+    /// What connections to certain ports are not asked for.
+    pub exceptions: Vec<(InspectionPart, PortMatch)>,
+}
+
+impl Inspection {
+    /// Whether a part of it is for connections to this port; `None` is an address without one.
+    pub fn includes(&self, part: InspectionPart, port: Option<u16>) -> bool {
+        !self.exceptions.iter().any(|(exempted, condition)| *exempted == part && condition.holds(port))
+    }
+
+    /// Nothing is looked at on the way to a chain.
+    pub fn is_nothing(&self) -> bool {
+        let Inspection { proxy, original_destination, tls, http, filters, original_source, .. } = self;
+        let looks = *original_destination || *tls || *http;
+        !looks && proxy.is_none() && original_source.is_none() && filters.is_empty()
+    }
+}
+
+/// A part of what a listener looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InspectionPart {
+    Proxy,
+    OriginalDestination,
+    OriginalSource,
+    Tls,
+    Http,
+}
+
+/// How connections to upstreams come from the client's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OriginalSource {
+    /// From its port, too.
+    pub port: bool,
+    /// How the system's routes know such connections (`SO_MARK`).
+    pub mark: Option<u32>,
+}
+
+/// A condition on the port that a connection was meant for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortMatch {
+    Any,
+    /// From the first to before the second.
+    Range(i32, i32),
+    All(Vec<PortMatch>),
+    One(Vec<PortMatch>),
+    Not(Box<PortMatch>),
+}
+
+impl PortMatch {
+    /// An address without a port is in every range, as in Envoy.
+    pub fn holds(&self, port: Option<u16>) -> bool {
+        match self {
+            PortMatch::Any => true,
+            PortMatch::Range(start, end) => port.is_none_or(|port| (*start..*end).contains(&i32::from(port))),
+            PortMatch::All(all) => all.iter().all(|each| each.holds(port)),
+            PortMatch::One(any) => any.iter().any(|each| each.holds(port)),
+            PortMatch::Not(inner) => !inner.holds(port),
+        }
+    }
 }
 
 /// A filter that looks at new connections.
@@ -72,6 +137,8 @@ pub struct NewcomerSlot {
     pub slot: FilterSlot,
     /// Before the client's greeting is looked at, not behind that.
     pub is_first: bool,
+    /// Connections for which it does not look.
+    pub except: Option<PortMatch>,
 }
 
 /// Whom the PROXY protocol is taken from (Envoy's `proxy_protocol` listener filter).
@@ -335,6 +402,16 @@ fn mask128(length: u8) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_are_in_ranges_up_to_their_end() {
+        let range = PortMatch::Range(80, 82);
+        assert!(range.holds(Some(80)) && range.holds(Some(81)) && !range.holds(Some(82)) && range.holds(None));
+        let not = PortMatch::Not(Box::new(range.clone()));
+        assert!(not.holds(Some(82)) && !not.holds(Some(80)));
+        assert!(PortMatch::All(vec![PortMatch::Any, range.clone()]).holds(Some(80)));
+        assert!(PortMatch::One(vec![not, range]).holds(Some(80)));
+    }
 
     #[test]
     fn a_range_contains_its_addresses_and_no_other_family() {

@@ -24,7 +24,7 @@ pub struct Peer<'a> {
 type Score = [u32; 9];
 
 /// The index of the chain that takes the connection.
-pub fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch> + Clone, peer: &Peer<'_>) -> Option<usize> {
+pub(crate) fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch> + Clone, peer: &Peer<'_>) -> Option<usize> {
     let mut best: Option<(usize, Score)> = None;
     for (index, chain) in chains.enumerate() {
         // Comparing the scores in order of the criteria is the same as narrowing down by one after the other.
@@ -109,7 +109,7 @@ fn closest(names: &[String], asked: Option<&str>) -> Option<u32> {
 }
 
 /// A connection within this host: over loopback, from an address to itself, or over a Unix socket.
-fn is_local(local: Option<IpAddr>, remote: Option<IpAddr>) -> bool {
+pub(crate) fn is_local(local: Option<IpAddr>, remote: Option<IpAddr>) -> bool {
     match (local, remote) {
         (Some(local), Some(remote)) => local == remote || remote.is_loopback(),
         _ => true,

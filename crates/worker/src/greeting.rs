@@ -58,6 +58,8 @@ pub(crate) enum Refused {
     /// `UnexpectedEof` when the client left; `InvalidData` when more is needed than is looked at.
     Io(io::Error),
     NotProxied,
+    /// The greeting is none in TLS, where no other is served.
+    NotTls,
     Disallowed(Version),
     Malformed(Version),
 }
@@ -74,7 +76,7 @@ impl Inspector<'_> {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, socket: &mut Socket) -> Poll<Result<Greeting, Refused>> {
         loop {
             if self.is_introduced()?
-                && let Some(greeting) = self.look()
+                && let Some(greeting) = self.look()?
             {
                 return Poll::Ready(Ok(greeting));
             }
@@ -110,22 +112,25 @@ impl Inspector<'_> {
     }
 
     /// `None` when more is needed.
-    fn look(&self) -> Option<Greeting> {
+    fn look(&self) -> Result<Option<Greeting>, Refused> {
         if self.rules.tls {
             match inspect(self.ahead) {
-                postrider_tls::Inspection::NeedMore => return None,
+                postrider_tls::Inspection::NeedMore => return Ok(None),
+                postrider_tls::Inspection::Invalid(_) | postrider_tls::Inspection::NotTls if self.rules.tls_only => {
+                    return Err(Refused::NotTls);
+                }
                 // What only begins like TLS is treated as any other bytes, as in Envoy.
                 postrider_tls::Inspection::Invalid(_) | postrider_tls::Inspection::NotTls => {}
-                postrider_tls::Inspection::Hello(hello) => return Some(self.of_hello(&hello)),
+                postrider_tls::Inspection::Hello(hello) => return Ok(Some(self.of_hello(&hello))),
             }
         }
         if !self.rules.http {
-            return Some(Greeting::default());
+            return Ok(Some(Greeting::default()));
         }
-        plain_protocol(self.ahead).map(|protocol| Greeting {
+        Ok(plain_protocol(self.ahead).map(|protocol| Greeting {
             protocols: protocol.map(<[u8]>::to_vec).into_iter().collect(),
             ..Greeting::default()
-        })
+        }))
     }
 
     fn of_hello(&self, hello: &ClientHello) -> Greeting {

@@ -15,8 +15,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use postrider_filter_api::{Moment, NewcomerFilter, Noted, TlsSession};
-use postrider_model::{Address, ConnectionBalance, Inspection, ProxyProtocol, ScaledTimer};
+use postrider_filter_api::{Moment, NewcomerFilter, Noted, TlsSession, WantedSource};
+use postrider_model::{
+    Address, ConnectionBalance, Inspection, InspectionPart, OriginalSource, ProxyProtocol, ScaledTimer,
+};
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{
@@ -30,7 +32,7 @@ use tokio::task::AbortHandle;
 use crate::buffers::Input;
 use crate::chain::Chain;
 use crate::cluster::{millis, stat_name};
-use crate::filter_chain::{self, Peer};
+use crate::filter_chain::Peer;
 use crate::greeting::{Greeting, Inspector, Proxied, Refused};
 use crate::guard;
 use crate::io::{Arriving, Io, Kind, Socket, TlsStream, Unverified, verify_failure, with_client};
@@ -378,9 +380,8 @@ impl Listener {
     fn choose(&self, newcomer: &Newcomer, greeting: &Greeting) -> Option<Rc<Chain>> {
         let Newcomer { plan, local, remote, direct_remote, .. } = newcomer;
         let peer = Peer { local: *local, remote: *remote, direct_remote: *direct_remote, greeting };
-        let chain = filter_chain::choose(plan.each_match(), &peer);
-        let chain = chain.or(plan.default_chain.as_ref().map(|_| plan.chains.len()));
-        let chain = chain.and_then(|index| self.chains.borrow().get(index).cloned());
+        let state = newcomer.noted.as_ref().map(|noted| noted.state.as_slice()).unwrap_or_default();
+        let chain = plan.chain_for(&peer, state).and_then(|index| self.chains.borrow().get(index).cloned());
         if chain.is_none() {
             self.stats.inc(stat::NO_FILTER_CHAIN_MATCH);
         }
@@ -474,15 +475,22 @@ impl Listener {
         let plan = newcomer.plan.clone();
         let rules = &plan.model.inspection;
         if rules.original_destination
+            && rules.includes(InspectionPart::OriginalDestination, newcomer.port())
             && let Some(destination) = newcomer.socket.original_destination()
         {
             newcomer.redirect(destination);
         }
-        if plan.filters.is_empty() {
-            return self.inspect(worker, newcomer, ahead, rules).await;
+        let greeting = match plan.filters.is_empty() && rules.exceptions.is_empty() {
+            true => self.inspect(worker, newcomer, ahead, rules).await?,
+            // Boxed: few listeners have filters of their own.
+            false => Box::pin(self.introduce(worker, newcomer, ahead, rules)).await?,
+        };
+        if let Some(source) = rules.original_source
+            && rules.includes(InspectionPart::OriginalSource, newcomer.port())
+        {
+            newcomer.go_on_as_client(source);
         }
-        // Boxed: few listeners have filters of their own.
-        Box::pin(self.introduce(worker, newcomer, ahead, rules)).await
+        Some(greeting)
     }
 
     /// What the client says first, as far as `rules` ask for it; `None` when the connection is not to be served.
@@ -519,6 +527,9 @@ impl Listener {
         let greeting = match seen {
             Some(Ok(greeting)) => greeting,
             Some(Err(refused)) => {
+                if let (Refused::NotTls, Some(record)) = (&refused, &newcomer.record) {
+                    record.note(|info| info.downstream_failure = Some("TLS_error:_no_greeting_in_TLS".into()));
+                }
                 self.count_refused(worker, expected, &refused);
                 return None;
             }
@@ -546,6 +557,10 @@ impl Listener {
 
     #[cold]
     fn count_refused(&self, worker: &Worker, proxy: Option<&ProxyProtocol>, refused: &Refused) {
+        if matches!(refused, Refused::NotTls) {
+            // The listener's record says why; Envoy, too, does not take it for a failure of its filters.
+            return;
+        }
         self.stats.inc(match refused {
             Refused::Io(error) if error.kind() == ErrorKind::UnexpectedEof => {
                 stat::DOWNSTREAM_LISTENER_FILTER_REMOTE_CLOSE
@@ -555,7 +570,7 @@ impl Listener {
         let Some(rules) = proxy else { return };
         let counts = self.proxy_stats(worker, rules);
         match refused {
-            Refused::Io(_) => return,
+            Refused::Io(_) | Refused::NotTls => return,
             Refused::Disallowed(Version::V1) => {
                 counts.inc(proxy_stat::V1_FOUND);
                 return counts.inc(proxy_stat::V1_DISALLOWED);
@@ -670,6 +685,23 @@ struct Newcomer {
 }
 
 impl Newcomer {
+    /// The one that it was meant for.
+    fn port(&self) -> Option<u16> {
+        Some(self.local?.port())
+    }
+
+    /// Connections to upstreams come from where this one does.
+    #[cold]
+    fn go_on_as_client(&mut self, source: OriginalSource) {
+        let Some(mut address) = self.remote else { return };
+        if !source.port {
+            address.set_port(0);
+        }
+        let noted = Rc::make_mut(self.noted.get_or_insert_default());
+        let objects = noted.objects.get_or_insert_default();
+        objects.wishes.source = Some(WantedSource { address, mark: source.mark });
+    }
+
     /// It was meant to go elsewhere.
     fn redirect(&mut self, destination: SocketAddr) {
         if self.local != Some(destination) {

@@ -21,10 +21,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use postrider_filter_api::{GuardFactory, NetworkFactory, NewcomerFactory, Registry, WatchedFile, plugin};
 use postrider_model::{
     AccessLog, ChainMatch, ConnectionHandler, FilterChain, FilterSlot, HttpConnection, Listener, NewcomerSlot,
-    Snapshot, TcpProxy,
+    Snapshot, TcpProxy, Value,
 };
 use postrider_tls::ServerTls;
 
+use crate::chain_tree;
+use crate::filter_chain::{self, Peer};
 use crate::limit::Quota;
 
 pub use certificates::{KnownCertificate, TlsContext, TlsPlace};
@@ -288,16 +290,26 @@ impl ListenerPlan {
     /// A new connection's filter chain is known without a word from the client, speaks no TLS and has no limit.
     pub fn is_immediate(&self) -> bool {
         let inspection = &self.model.inspection;
-        inspection.proxy.is_none()
-            && !inspection.original_destination
-            && !inspection.tls
-            && !inspection.http
+        inspection.is_nothing()
             && self.filters.is_empty()
             && self.each_chain().all(|chain| chain.tls.is_none() && chain.quotas.is_empty() && chain.guards.is_empty())
     }
 
+    /// The chain that takes a connection, by its place; the default one stands behind all others. `state` is what was noted of
+    /// the connection in the filter state.
+    pub fn chain_for(&self, peer: &Peer<'_>, state: &[(String, Value)]) -> Option<usize> {
+        let default = || self.default_chain.as_ref().map(|_| self.chains.len());
+        match &self.model.chain_tree {
+            None => filter_chain::choose(self.each_match(), peer).or_else(default),
+            Some(tree) => match tree.find(&chain_tree::Newcomer { peer, state }) {
+                Some(found) => *found,
+                None => default(),
+            },
+        }
+    }
+
     /// What each chain but the default one takes.
-    pub fn each_match(&self) -> impl Iterator<Item = &ChainMatch> + Clone {
+    fn each_match(&self) -> impl Iterator<Item = &ChainMatch> + Clone {
         self.chains.iter().map(|chain| &chain.model.matches)
     }
 

@@ -646,7 +646,7 @@ fn the_greeting_is_looked_at_where_a_chain_needs_it() {
         ja4: true,
         timeout: None,
         continue_on_timeout: true,
-        filters: Vec::new(),
+        ..Inspection::default()
     };
     assert_eq!(inspection, all);
 }

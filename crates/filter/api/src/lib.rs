@@ -72,7 +72,8 @@ pub use newcomer::{
     NewcomerHandle, NewcomerSession,
 };
 pub use objects::{
-    ConnectionWishes, FACTORIES, HITS, ObjectKind, TCP_IDLE_TIMEOUT, TCP_NO_TUNNEL, UpstreamObjects, field_of,
+    ConnectionWishes, FACTORIES, HITS, ObjectKind, TCP_IDLE_TIMEOUT, TCP_NO_TUNNEL, UpstreamObjects, WantedSource,
+    field_of,
 };
 pub use outcome::{Action, Detour, Flow, LocalReply, Resumer};
 pub use remote::{Gone, Job, Jobs, Remote};

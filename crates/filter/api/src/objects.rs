@@ -83,12 +83,24 @@ pub struct ConnectionWishes {
     pub alt_names: Vec<String>,
     /// Texts that are shared with connections and can be hashed, by their names.
     pub shared: Vec<(String, String)>,
+    /// Where it comes from, in the place of what the cluster says.
+    pub source: Option<WantedSource>,
+}
+
+/// The address of a client, as which the proxy connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedSource {
+    /// Port 0 leaves it to the system.
+    pub address: SocketAddr,
+    /// `SO_MARK` of the socket.
+    pub mark: Option<u32>,
 }
 
 impl ConnectionWishes {
     pub fn is_empty(&self) -> bool {
-        let ConnectionWishes { server_name, protocols, alt_names, shared } = self;
-        server_name.is_none() && protocols.is_empty() && alt_names.is_empty() && shared.is_empty()
+        let ConnectionWishes { server_name, protocols, alt_names, shared, source } = self;
+        let is_plain = server_name.is_none() && protocols.is_empty() && alt_names.is_empty();
+        is_plain && shared.is_empty() && source.is_none()
     }
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::{CertificatePart, Cidr, Expression, MetadataMatch, StringMatch};
+use crate::{CertificatePart, Cidr, Expression, MetadataMatch, StringMatch, xxh64};
 
 /// A tree whose leaves say `A`.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +54,24 @@ pub enum Test {
     Networks(Vec<Cidr>),
     Expression(Box<Expression>),
     Noted(Box<MetadataMatch>),
+    Share(Share),
+}
+
+/// A share of all values: the hash falls into a part of a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    pub seed: u64,
+    /// Positive.
+    pub whole: u64,
+    /// From the first to before the second.
+    pub part: (u64, u64),
+}
+
+impl Share {
+    fn holds(&self, value: &str) -> bool {
+        let place = xxh64(value.as_bytes(), self.seed) % self.whole.max(1);
+        (self.part.0..self.part.1).contains(&place)
+    }
 }
 
 /// What is looked at.
@@ -309,6 +327,7 @@ impl Test {
             Test::Networks(ranges) => {
                 value.parse().is_ok_and(|address| ranges.iter().any(|range| range.contains(address)))
             }
+            Test::Share(share) => share.holds(value),
             Test::Expression(_) | Test::Noted(_) => false,
         }
     }

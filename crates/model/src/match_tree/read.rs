@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Branches, Domains, Input, MatchTree, Network, OnMatch, Predicate, PrefixMap, Test};
+use super::{Branches, Domains, Input, MatchTree, Network, OnMatch, Predicate, PrefixMap, Share, Test};
 use crate::{CertificatePart, Cidr, Expression, MetadataMatch, Reading, StringMatch, network, string_match};
 
 /// How deep trees and predicates may stand in each other.
@@ -20,6 +20,8 @@ pub enum MatchContext {
     Answers,
     /// A filter judges a connection.
     Connections,
+    /// A filter chain is chosen for a connection, of which nothing is known but its ends and what its client said first.
+    Newcomers,
 }
 
 /// Reads what stands at a leaf, whose type is given by its full name; `None` after an error.
@@ -313,8 +315,40 @@ fn custom_test(at: &mut Reading<'_>, input: Option<&Input>) -> Option<Test> {
             };
             MetadataMatch::of(namespace, path, at).map(|condition| Test::Noted(Box::new(condition)))
         }
+        "envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing" => {
+            let mut number = |key| at.number(key).unwrap_or(0);
+            let (threshold, whole, seed) = (number("threshold"), number("modulo"), number("seed"));
+            if whole == 0 || threshold > whole {
+                at.error("threshold", "it may be as large as modulo, which is more than 0");
+            }
+            Some(Test::Share(Share { seed, whole, part: (threshold, whole) }))
+        }
+        "envoy.extensions.matching.input_matchers.runtime_fraction.v3.RuntimeFraction" => {
+            let seed = at.number("seed").unwrap_or(0);
+            let share = at.map("runtime_fraction", |at| {
+                // No key of the runtime takes the place of the default.
+                at.text("runtime_key");
+                at.map("default_value", fraction).unwrap_or((0, 100))
+            });
+            let (part, whole) = share.unwrap_or_else(|| {
+                at.error("runtime_fraction", "a share of all values is required");
+                (0, 100)
+            });
+            Some(Test::Share(Share { seed, whole, part: (0, part) }))
+        }
         _ => unknown(at, kind, "a condition of this kind"),
     })
+}
+
+/// `FractionalPercent`: a part of a whole.
+fn fraction(at: &mut Reading<'_>) -> (u64, u64) {
+    let part = at.number("numerator").unwrap_or(0);
+    let whole = match at.text("denominator").unwrap_or_default() {
+        "TEN_THOUSAND" => 10_000,
+        "MILLION" => 1_000_000,
+        _ => 100,
+    };
+    (part, whole)
 }
 
 fn input(at: &mut Reading<'_>, context: MatchContext) -> Option<Input> {
@@ -343,9 +377,14 @@ fn input(at: &mut Reading<'_>, context: MatchContext) -> Option<Input> {
             }
         };
         let is_of_requests = matches!(input, Input::RequestHeader(_) | Input::QueryParameter(_) | Input::Attributes);
+        let is_not_known_yet = matches!(input, Input::Certificate(_) | Input::Metadata { .. });
         match context {
             MatchContext::Routes if !matches!(input, Input::RequestHeader(_)) => {
                 at.wrong("a route is chosen by request headers only, as in Envoy (HttpRequestHeaderMatchInput)");
+                None
+            }
+            MatchContext::Newcomers if is_of_requests || is_not_known_yet => {
+                at.wrong("not known yet when a filter chain is chosen: there are inputs about addresses and what the client says first");
                 None
             }
             MatchContext::Connections if is_of_requests => {

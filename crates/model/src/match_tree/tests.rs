@@ -242,3 +242,20 @@ fn an_expression_wants_the_attributes() {
     assert!(read(&cel(attributes), MatchContext::Requests).is_ok());
     assert!(read(&cel(header("x")), MatchContext::Requests).is_err());
 }
+
+#[test]
+fn shares_of_values_are_those_of_envoy() {
+    // As real Envoy 1.40 chose by the addresses 1.1.1.1 to 1.1.1.12.
+    let address = |last: u32| format!("1.1.1.{last}");
+    let holds = |part, whole| {
+        let share = Share { seed: 3, whole, part };
+        (1..=12).map(|last| if share.holds(&address(last)) { 'x' } else { '.' }).collect::<String>()
+    };
+    assert_eq!(holds((5, 10), 10), "xx..x.xx.x..");
+    assert_eq!(holds((0, 100), 100), "xxxxxxxxxxxx");
+    assert_eq!(holds((0, 0), 100), "............");
+    let half: Vec<char> = holds((0, 50), 100).chars().collect();
+    for (at, expected) in [(2, 'x'), (3, 'x'), (5, '.'), (8, 'x'), (10, 'x'), (11, 'x')] {
+        assert_eq!(half[at], expected, "{half:?}");
+    }
+}

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use postrider_filter_api::{Moment, TlsSession};
+use postrider_filter_api::{Moment, TlsSession, WantedSource};
 use postrider_model::{Address, Endpoint, ProxyHeader, SourceAddress};
-use postrider_sys::NumberedOption;
+use postrider_sys::{NumberedOption, OptionMoment};
 use postrider_telemetry::stats::sets::{cluster as stat, cluster_proxy, cluster_ssl};
 use postrider_tls::{Target, rustls};
 
@@ -87,7 +87,13 @@ impl Cluster {
         party: Option<&Party>,
     ) -> std::io::Result<Reached> {
         let (source, options) = self.source(address);
-        let connecting = io::connect(address, source, self.keepalive.as_ref(), options).await;
+        let connecting = match party.and_then(|party| party.wishes.source) {
+            None => io::connect(address, source, self.keepalive.as_ref(), options).await,
+            Some(wanted) => {
+                let options = as_client(&wanted, options);
+                io::connect(address, Some(wanted.address), self.keepalive.as_ref(), &options).await
+            }
+        };
         let mut socket = connecting.inspect_err(|error| {
             if io::is_not_bound(error) {
                 self.stats(worker).inc(stat::BIND_ERRORS);
@@ -180,4 +186,28 @@ impl Cluster {
         }
         socket.send_all(&written.bytes).await
     }
+}
+
+/// What the system wants to know of a socket that connects from an address which is not ours.
+#[cold]
+fn as_client(wanted: &WantedSource, others: &[NumberedOption]) -> Vec<NumberedOption> {
+    // Of Linux: `SO_MARK` of `SOL_SOCKET`; `IP_TRANSPARENT` and `IP_BIND_ADDRESS_NO_PORT` of `SOL_IP`; `IPV6_TRANSPARENT` of `SOL_IPV6`.
+    const MARK: (i32, i32) = (1, 36);
+    const TRANSPARENT_V4: (i32, i32) = (0, 19);
+    const TRANSPARENT_V6: (i32, i32) = (41, 75);
+    const PORT_WHEN_CONNECTING: (i32, i32) = (0, 24);
+    let option = |(level, name): (i32, i32), value: u32| NumberedOption {
+        level,
+        name,
+        value: value.to_ne_bytes().to_vec(),
+        when: OptionMoment::BeforeBind,
+    };
+    let transparent = if wanted.address.is_ipv4() { TRANSPARENT_V4 } else { TRANSPARENT_V6 };
+    let mut all = others.to_vec();
+    all.push(option(transparent, 1));
+    if wanted.address.port() == 0 {
+        all.push(option(PORT_WHEN_CONNECTING, 1));
+    }
+    all.extend(wanted.mark.map(|mark| option(MARK, mark)));
+    all
 }

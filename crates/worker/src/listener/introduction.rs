@@ -18,7 +18,7 @@ use postrider_filter_api::{
     StreamInfo,
 };
 
-use postrider_model::Inspection;
+use postrider_model::{Inspection, InspectionPart, NewcomerSlot};
 use postrider_telemetry::stats::sets::listener as stat;
 
 use super::{Listener, Newcomer, within};
@@ -41,13 +41,15 @@ impl Listener {
         rules: &Inspection,
     ) -> Option<Greeting> {
         let mut greeting = Greeting::default();
-        if rules.proxy.is_some() {
+        if rules.proxy.is_some() && rules.includes(InspectionPart::Proxy, newcomer.port()) {
             let introduced = Inspection { tls: false, http: false, filters: Vec::new(), ..rules.clone() };
             self.inspect(worker, newcomer, ahead, &introduced).await?;
         }
         self.ask_filters(worker, newcomer, ahead, (rules, true), &mut greeting).await?;
-        if rules.tls || rules.http {
-            let inspected = Inspection { proxy: None, filters: Vec::new(), ..rules.clone() };
+        let wants = |part| rules.includes(part, newcomer.port());
+        let (tls, http) = (rules.tls && wants(InspectionPart::Tls), rules.http && wants(InspectionPart::Http));
+        if tls || http {
+            let inspected = Inspection { proxy: None, tls, http, filters: Vec::new(), ..rules.clone() };
             let seen = self.inspect(worker, newcomer, ahead, &inspected).await?;
             greeting = Greeting {
                 tls: greeting.tls || seen.tls,
@@ -72,10 +74,11 @@ impl Listener {
     ) -> Option<()> {
         let filters: Vec<_> = {
             let all = self.filters.borrow();
-            let places = rules.filters.iter().map(|slot| slot.is_first);
+            let port = newcomer.port();
+            let is_exempt = |slot: &NewcomerSlot| slot.except.as_ref().is_some_and(|except| except.holds(port));
             all.iter()
-                .zip(places)
-                .filter(|(_, is_first)| *is_first == first)
+                .zip(&rules.filters)
+                .filter(|(_, slot)| slot.is_first == first && !is_exempt(slot))
                 .map(|(filter, _)| filter.clone())
                 .collect()
         };

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_model::{ChainMatch, Inspection, NewcomerSlot, ProxyProtocol, TlvNote, TransportMatch};
+use postrider_model::{
+    ChainMatch, Inspection, InspectionPart, NewcomerSlot, OriginalSource, PortMatch, ProxyProtocol, TlvNote,
+    TransportMatch,
+};
 
 use super::context::{Lowering, timeout};
 use super::{filters, proxy_header};
@@ -16,6 +19,7 @@ const TLV_NAMESPACE: &str = "envoy.filters.listener.proxy_protocol";
 
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
 const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
+const ORIGINAL_SRC: &str = "envoy.extensions.filters.listener.original_src.v3.OriginalSrc";
 const PROXY_PROTOCOL: &str = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol";
 const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
 const MODULE: &str = "envoy.extensions.filters.listener.dynamic_modules.v3.DynamicModuleListenerFilter";
@@ -57,9 +61,7 @@ fn filter(cx: &mut Lowering<'_>, filter: &Reader<'_>, inspection: &mut Inspectio
         cx.refuse(filter, "config_discovery", "filters from a control plane (ECDS)");
         return;
     }
-    if filter.has("filter_disabled") {
-        cx.refuse(filter, "filter_disabled", "listener filters for a part of the connections");
-    }
+    let except = filter.message(DISABLED).and_then(|condition| ports(cx, &condition));
     let Some(any) = filter.any("typed_config") else {
         cx.missing(filter, "the listener filter has no `typed_config`", "a `typed_config` with its `@type`");
         return;
@@ -74,21 +76,23 @@ fn filter(cx: &mut Lowering<'_>, filter: &Reader<'_>, inspection: &mut Inspectio
     match any.type_name {
         MODULE if cx.kinds.known(MODULE) => {
             let is_first = !inspection.tls && !inspection.http;
-            inspection.filters.push(NewcomerSlot { slot: filters::whole_slot(cx, filter, &any), is_first });
+            inspection.filters.push(NewcomerSlot { slot: filters::whole_slot(cx, filter, &any), is_first, except });
+            return;
         }
         TLS_INSPECTOR => {
             config.ignore("initial_read_buffer_size", "the buffer is as large as the client's greeting");
             config.approximate("max_client_hello_size", "the limit is 16 KiB");
-            if config.bool("close_connection_on_client_hello_parsing_errors") {
-                let what = "closing connections whose greeting is not TLS";
-                cx.refuse_value(config, "close_connection_on_client_hello_parsing_errors", what);
-            }
+            inspection.tls_only |= config.bool("close_connection_on_client_hello_parsing_errors");
             inspection.tls = true;
             inspection.ja3 = config.bool_wrapper("enable_ja3_fingerprinting").unwrap_or(false);
             inspection.ja4 = config.bool_wrapper("enable_ja4_fingerprinting").unwrap_or(false);
         }
         HTTP_INSPECTOR => inspection.http = true,
         ORIGINAL_DST => inspection.original_destination = true,
+        ORIGINAL_SRC => {
+            let mark = Some(config.u32("mark")).filter(|mark| *mark != 0);
+            inspection.original_source = Some(OriginalSource { port: config.bool("bind_port"), mark });
+        }
         PROXY_PROTOCOL => {
             if inspection.tls || inspection.http || inspection.proxy.is_some() || !inspection.filters.is_empty() {
                 let text = "a connection begins with the PROXY protocol, so this filter comes first, and once";
@@ -96,7 +100,47 @@ fn filter(cx: &mut Lowering<'_>, filter: &Reader<'_>, inspection: &mut Inspectio
             }
             inspection.proxy = proxy_protocol(cx, config);
         }
-        _ => cx.refuse_extension(filter, "typed_config", &any),
+        _ => {
+            cx.refuse_extension(filter, "typed_config", &any);
+            return;
+        }
+    }
+    let part = match any.type_name {
+        TLS_INSPECTOR => InspectionPart::Tls,
+        HTTP_INSPECTOR => InspectionPart::Http,
+        ORIGINAL_DST => InspectionPart::OriginalDestination,
+        ORIGINAL_SRC => InspectionPart::OriginalSource,
+        _ => InspectionPart::Proxy,
+    };
+    if let Some(except) = except {
+        inspection.exceptions.push((part, except));
+    }
+}
+
+const DISABLED: &str = "filter_disabled";
+
+/// `ListenerFilterChainMatchPredicate`.
+fn ports(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<PortMatch> {
+    let list = |cx: &mut Lowering<'_>, field| -> Option<Vec<PortMatch>> {
+        let rules = at.message(field)?.list("rules");
+        rules.iter().map(|rule| ports(cx, rule)).collect()
+    };
+    match at.oneof("rule") {
+        Some("any_match") => {
+            at.bool("any_match");
+            Some(PortMatch::Any)
+        }
+        Some("destination_port_range") => {
+            let range = at.message("destination_port_range")?;
+            Some(PortMatch::Range(range.i32("start"), range.i32("end")))
+        }
+        Some("and_match") => list(cx, "and_match").map(PortMatch::All),
+        Some("or_match") => list(cx, "or_match").map(PortMatch::One),
+        Some("not_match") => Some(PortMatch::Not(Box::new(ports(cx, &at.message("not_match")?)?))),
+        _ => {
+            cx.missing(at, "the condition is empty", "`destination_port_range: {start: …, end: …}`");
+            None
+        }
     }
 }
 

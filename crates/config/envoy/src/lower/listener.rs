@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use postrider_model::{
-    Address, ChainMatch, Codec, ConnectionBalance, ConnectionHandler, Direction, FilterChain, Listener, SocketOptions,
+    Address, ChainMatch, Codec, ConnectionBalance, ConnectionHandler, Direction, FilterChain, Listener, MatchContext,
+    MatchTree, SocketOptions,
 };
 
 use super::context::{Lowering, origin, timeout};
+use super::match_tree::{self, Leaves};
 use super::{access_log, address, chain_match, inspection, metadata, network, runtime, transport};
 use crate::reader::Reader;
 
@@ -32,6 +34,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
     };
     socket.numbered = address::socket_options(cx, at, Some(&mut socket.keepalive));
     let (filter_chains, default_filter_chain) = chains(cx, at);
+    let chain_tree = chain_tree(cx, at);
     let inspection = inspection::inspection(cx, at, filter_chains.iter().map(|chain| &chain.matches));
     let buffer_limit = buffer_limit(cx, at);
     let name = match at.str("name") {
@@ -50,6 +53,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         stat_prefix: (!stat_prefix.is_empty()).then(|| stat_prefix.to_owned()),
         filter_chains,
         default_filter_chain,
+        chain_tree,
         buffer_limit,
         full_buffer_timeout: timeout(at, FULL_BUFFER_TIMEOUT, None),
         backlog: at.u32_wrapper("tcp_backlog_size").unwrap_or(BACKLOG),
@@ -134,25 +138,65 @@ fn chains(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Chains {
     let places = at.list("filter_chains");
     let mut all = Vec::new();
     let mut matches = Vec::new();
+    let by_tree = at.has(TREE);
     for place in &places {
         let criteria = match place.message("filter_chain_match") {
+            Some(_) if by_tree => {
+                place.whole("filter_chain_match");
+                cx.no_effect(place, "filter_chain_match", "the listener's `filter_chain_matcher` chooses");
+                ChainMatch::default()
+            }
             Some(criteria) => chain_match::chain_match(cx, &criteria),
             None => ChainMatch::default(),
         };
         all.extend(chain(cx, place, criteria.clone()).map(Arc::new));
         matches.push(criteria);
     }
-    if places.iter().all(|place| !cx.is_broken(&place.path_of("filter_chain_match"))) {
+    if !by_tree && places.iter().all(|place| !cx.is_broken(&place.path_of("filter_chain_match"))) {
         chain_match::unique(cx, &matches.iter().zip(&places).collect::<Vec<_>>());
     }
     let default = at.message("default_filter_chain").and_then(|place| {
         place.ignore("filter_chain_match", "the default chain takes what no other chain takes");
         chain(cx, &place, ChainMatch::default()).map(Arc::new)
     });
-    if places.is_empty() && !at.has("default_filter_chain") && !at.has("filter_chain_matcher") {
+    if places.is_empty() && !at.has("default_filter_chain") && !by_tree {
         cx.missing(at, "the listener has no filter chain", "`filter_chains` with at least one chain");
     }
     (all, default)
+}
+
+const TREE: &str = "filter_chain_matcher";
+
+/// The tree that chooses among the chains by their names.
+fn chain_tree(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Arc<MatchTree<Option<usize>>>> {
+    let tree = at.message(TREE)?;
+    let mut names: Vec<&str> = Vec::new();
+    for place in at.list("filter_chains") {
+        match place.str("name") {
+            "" => cx.missing(&place, format!("`{TREE}` chooses chains by their names"), "`name`"),
+            name if names.contains(&name) => {
+                cx.error(&place, "name", "duplicate-name", format!("another chain is called `{name}`, too"));
+            }
+            _ => {}
+        }
+        names.push(place.str("name"));
+    }
+    let leaves = Leaves {
+        context: MatchContext::Newcomers,
+        types: &["google.protobuf.StringValue"],
+        what: "the name of a filter chain",
+    };
+    let read = match_tree::tree(cx, &tree, &leaves, &mut |cx, _, leaf| {
+        let name = leaf.str("value");
+        let found = names.iter().position(|known| *known == name);
+        if found.is_none() {
+            let text =
+                format!("no filter chain is called `{name}`: as in Envoy, connections that come here are closed");
+            cx.warn(&leaf, "value", "unknown-name", text);
+        }
+        Some(found)
+    });
+    read.map(Arc::new)
 }
 
 fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, matches: ChainMatch) -> Option<FilterChain> {

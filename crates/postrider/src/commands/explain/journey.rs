@@ -13,7 +13,7 @@ use postrider_model::{Action, Forward, Listener, Redirect, Route, Target, Virtua
 use postrider_router::{Explanation, Outcome, redirect_location, rewrite_host, rewrite_path};
 use postrider_upstream::{Cluster as Hosts, Random};
 use postrider_worker::{
-    ChainPlan, Ends, Greeting, HandlerPlan, HttpPlan, ListenerPlan, Peer, Plan, choose_chain, identify, request_rules,
+    ChainPlan, Ends, Greeting, HandlerPlan, HttpPlan, ListenerPlan, Peer, Plan, identify, request_rules,
     tell_certificate,
 };
 
@@ -101,9 +101,9 @@ impl<'p> Journey<'p> {
             direct_remote: Some(client),
             greeting: &greeting,
         };
-        let chain = choose_chain(listener.each_match(), &peer)
-            .and_then(|index| listener.chains.get(index))
-            .or(listener.default_chain.as_ref())
+        let chain = listener
+            .chain_for(&peer, &[])
+            .and_then(|index| listener.chains.get(index).or(listener.default_chain.as_ref()))
             .map(AsRef::as_ref);
         let mut journey = Journey { listener: &listener.model, chain, reading: None, http: None, routing: None };
         let Some(chain) = chain else { return journey };
