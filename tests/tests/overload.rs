@@ -242,3 +242,59 @@ fn streams_that_hold_much_memory_are_reset_and_light_ones_stay() {
 }
 
 const HEAVY: &str = "/300000 0 OM -";
+
+#[test]
+fn each_load_shed_point_turns_away_what_comes_to_it() {
+    // Answers, and whether the connection stays, as seen of real Envoy.
+    for (point, status, stays, line, counter) in [
+        ("http1_server_abort_dispatch", 500, false, "500 DPE overload", "downstream_rq_overload_close"),
+        ("http_downstream_filter_check", 503, true, "503 - overload", "rq_overload_local_reply"),
+        (
+            "connection_pool_new_connection",
+            503,
+            true,
+            "503 UO upstream_reset_before_response_started{overflow}",
+            "rq_total",
+        ),
+        ("http2_server_go_away_on_dispatch", 200, false, "200 - via_upstream", "rq_total"),
+    ] {
+        let pressure = Pressure::of("1");
+        let point = format!("envoy.load_shed_points.{point}");
+        let site = manager(json!({
+            "resource_monitors": [injected(&pressure.path)],
+            "loadshed_points": [{"name": point, "triggers": from(0.9)}],
+        }))
+        .manager(json!({"stat_prefix": "edge"}))
+        .start();
+        until(&site, &format!("{point}.scale_percent"), 100);
+        let mut client = site.proxy.client();
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let answer = client.response("GET").unwrap();
+        assert_eq!((answer.status, answer.header("connection") != "close"), (status, stays), "{point}");
+        assert_eq!(site.logged(1), line);
+        assert_eq!(site.stat(&format!("http.edge.{counter}")), 1, "{point}");
+        assert_eq!(state(&site, &format!("{point}.shed_load_count")), 1);
+    }
+}
+
+#[test]
+fn a_new_connection_ends_at_its_first_word_and_an_old_one_goes_on() {
+    let pressure = Pressure::of("0");
+    let point = "envoy.load_shed_points.hcm_ondata_creating_codec";
+    let site = manager(json!({
+        "resource_monitors": [injected(&pressure.path)],
+        "loadshed_points": [{"name": point, "triggers": from(0.9)}],
+    }))
+    .manager(json!({"stat_prefix": "edge"}))
+    .start();
+    let request = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+    let mut old = site.proxy.client();
+    assert_eq!(old.exchange(request).status, 200);
+    pressure.set("1");
+    until(&site, &format!("{point}.scale_percent"), 100);
+    assert_eq!(old.exchange(request).status, 200);
+    let mut new = site.proxy.client();
+    new.send(request);
+    assert!(new.closed());
+    assert_eq!(site.stat("http.edge.downstream_rq_overload_close"), 1);
+}

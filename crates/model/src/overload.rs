@@ -115,8 +115,20 @@ pub struct LoadShedPoint {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShedKind {
+    /// A connection was accepted.
     Accept,
+    /// The first bytes of a connection came: it is closed.
+    Codec,
+    /// A request came over HTTP/1: it is answered 500, and its connection ends.
+    Http1,
+    /// A request came: its connection takes no others.
+    GoAway,
+    /// A head is there: the request is answered 503, and its connection ends.
     Head,
+    /// The same before filters see it; the connection stays.
+    Filters,
+    /// An upstream is to get a connection.
+    Upstream,
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub enum ScaledTimer {
     StreamIdle,
     /// A TLS handshake.
     Handshake,
+    /// An answer that is there and that its client does not take.
+    StreamFlush,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

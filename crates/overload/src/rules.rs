@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use postrider_model::{OverloadKind, OverloadRules, PressureTrigger, ShedKind};
+use postrider_model::{OverloadKind, OverloadRules, PressureTrigger};
 use postrider_worker::{Shed, Strain};
 
 /// By the monitor's name; one that was never measured is not there.
@@ -38,10 +38,7 @@ pub(crate) fn strain(rules: &OverloadRules, pressures: &Pressures) -> Strain {
     }
     for point in &rules.points {
         let shed = Shed { point: point.name.clone(), share: strength(&point.triggers, pressures) };
-        match point.kind {
-            ShedKind::Accept => strain.shed_connections = Some(shed),
-            ShedKind::Head => strain.shed_requests = Some(shed),
-        }
+        strain.shed.push((point.kind, shed));
     }
     strain
 }
@@ -49,7 +46,7 @@ pub(crate) fn strain(rules: &OverloadRules, pressures: &Pressures) -> Strain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postrider_model::{LoadShedPoint, OverloadAction, Ramp};
+    use postrider_model::{LoadShedPoint, OverloadAction, Ramp, ShedKind};
     use std::time::Duration;
 
     fn trigger(resource: &str, at: Ramp) -> PressureTrigger {
@@ -90,7 +87,7 @@ mod tests {
         let wanted = Strain {
             refused_requests: 0.5,
             ended_connections: 1.0,
-            shed_connections: Some(Shed { point: String::new(), share: 0.5 }),
+            shed: vec![(ShedKind::Accept, Shed { point: String::new(), share: 0.5 })],
             ..Strain::default()
         };
         assert_eq!(now, wanted);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use postrider_model::{ConnectionBound, ScaledTimer, TimerScale};
+use postrider_model::{ConnectionBound, ScaledTimer, ShedKind, TimerScale};
 use postrider_telemetry::WorkerStats;
 use postrider_telemetry::stats::sets::{load_shed, overload_resource};
 use postrider_upstream::Random;
@@ -20,13 +20,12 @@ use crate::account::Accounts;
 pub struct Strain {
     /// Requests that are answered 503.
     pub refused_requests: f64,
-    /// The same, for another reason that has a count of its own.
-    pub shed_requests: Option<Shed>,
     /// Connections that end after the request that they are at.
     pub ended_connections: f64,
     /// Connections that are closed as soon as they are accepted.
     pub refused_connections: f64,
-    pub shed_connections: Option<Shed>,
+    /// What is shed at points of the pipeline, each with a count of its own.
+    pub shed: Vec<(ShedKind, Shed)>,
     /// New connections wait in the system's queue.
     pub paused: bool,
     /// How far timers are shortened.
@@ -45,11 +44,19 @@ pub struct Shed {
     pub share: f64,
 }
 
-impl Shed {
-    fn share(of: Option<&Shed>) -> f64 {
-        of.map_or(0.0, |shed| shed.share)
+impl Strain {
+    fn shed_at(&self, kind: ShedKind) -> Option<&Shed> {
+        self.shed.iter().find(|(known, _)| *known == kind).map(|(_, shed)| shed)
+    }
+
+    fn sheds_at(&self, kinds: &[ShedKind]) -> bool {
+        kinds.iter().any(|kind| self.shed_at(*kind).is_some_and(|shed| shed.share > 0.0))
     }
 }
+
+/// Where requests are shed.
+const OF_REQUESTS: [ShedKind; 5] =
+    [ShedKind::Codec, ShedKind::Http1, ShedKind::GoAway, ShedKind::Head, ShedKind::Filters];
 
 /// The strain as one worker feels it.
 #[derive(Default)]
@@ -59,6 +66,8 @@ pub(crate) struct Overload {
     pub(crate) requests: Cell<bool>,
     /// Something is to be done where a connection is accepted.
     pub(crate) accepts: Cell<bool>,
+    /// Something is to be done where an upstream gets a connection.
+    pub(crate) upstreams: Cell<bool>,
     pub(crate) paused: Cell<bool>,
     /// Timers are, or were, shorter than configured.
     pub(crate) hurries: Cell<bool>,
@@ -70,11 +79,11 @@ pub(crate) struct Overload {
 impl Overload {
     /// From now on this is so. Connections that sleep are to be woken.
     pub(crate) fn bear(&self, strain: Arc<Strain>) {
-        let (heads, accepts) = (strain.shed_requests.as_ref(), strain.shed_connections.as_ref());
-        let any = |shares: &[f64]| shares.iter().any(|share| *share > 0.0);
-        let requests = [strain.refused_requests, Shed::share(heads), strain.ended_connections];
-        self.requests.set(strain.keeps_accounts || any(&requests));
-        self.accepts.set(any(&[strain.refused_connections, Shed::share(accepts)]) || strain.bound.is_some());
+        let strained = strain.refused_requests > 0.0 || strain.ended_connections > 0.0 || strain.keeps_accounts;
+        self.requests.set(strained || strain.sheds_at(&OF_REQUESTS));
+        let refuses = strain.refused_connections > 0.0 || strain.sheds_at(&[ShedKind::Accept]);
+        self.accepts.set(refuses || strain.bound.is_some());
+        self.upstreams.set(strain.sheds_at(&[ShedKind::Upstream]));
         self.hurries.set(!strain.timers.is_empty() && (self.hurries.get() || strain.haste > 0.0));
         self.paused.set(strain.paused);
         *self.strain.borrow_mut() = strain;
@@ -98,16 +107,23 @@ impl Overload {
 
     /// Whether a new connection is one of those that are to go.
     pub(crate) fn draws_connection(&self, random: &Random, stats: &WorkerStats) -> bool {
-        let strain = self.strain();
-        let shed = sheds(strain.shed_connections.as_ref(), random, stats);
-        draw(random, strain.refused_connections) || shed
+        let shed = self.sheds(ShedKind::Accept, random, stats);
+        draw(random, self.strain.borrow().refused_connections) || shed
     }
 
     /// Whether a new request is one of those that are to be refused.
     pub(crate) fn draws_request(&self, random: &Random, stats: &WorkerStats) -> bool {
+        let shed = self.sheds(ShedKind::Head, random, stats);
+        draw(random, self.strain.borrow().refused_requests) || shed
+    }
+
+    /// Whether what comes to a point is shed there, which is counted.
+    #[cold]
+    pub(crate) fn sheds(&self, kind: ShedKind, random: &Random, stats: &WorkerStats) -> bool {
         let strain = self.strain();
-        let shed = sheds(strain.shed_requests.as_ref(), random, stats);
-        draw(random, strain.refused_requests) || shed
+        let Some(shed) = strain.shed_at(kind).filter(|shed| draw(random, shed.share)) else { return false };
+        stats.block(&load_shed::SET, &shed.point).inc(load_shed::SHED_LOAD_COUNT);
+        true
     }
 
     /// Whether a request's connection is one of those that are to end.
@@ -134,13 +150,6 @@ impl Overload {
         let scale = strain.timers.iter().find(|scale| scale.timer == timer);
         Some(scale.map_or(full?, |scale| scale.shortened(full.unwrap_or_default(), strain.haste)))
     }
-}
-
-/// Counts what it sheds.
-fn sheds(shed: Option<&Shed>, random: &Random, stats: &WorkerStats) -> bool {
-    let Some(shed) = shed.filter(|shed| draw(random, shed.share)) else { return false };
-    stats.block(&load_shed::SET, &shed.point).inc(load_shed::SHED_LOAD_COUNT);
-    true
 }
 
 /// True for that share of all calls.
@@ -170,8 +179,18 @@ mod tests {
         assert_eq!(flags(Strain::default()), (false, false, false));
         assert_eq!(flags(Strain { ended_connections: 0.1, ..Strain::default() }), (true, false, false));
         assert_eq!(
-            flags(Strain { shed_connections: Some(Shed { point: String::new(), share: 0.1 }), ..Strain::default() }),
+            flags(Strain {
+                shed: vec![(ShedKind::Accept, Shed { point: String::new(), share: 0.1 })],
+                ..Strain::default()
+            }),
             (false, true, false)
+        );
+        assert_eq!(
+            flags(Strain {
+                shed: vec![(ShedKind::Filters, Shed { point: String::new(), share: 0.1 })],
+                ..Strain::default()
+            }),
+            (true, false, false)
         );
         assert_eq!(flags(Strain { haste: 1.0, ..Strain::default() }), (false, false, false));
     }

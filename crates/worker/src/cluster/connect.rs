@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use postrider_filter_api::ConnectTimes;
-use postrider_model::{Priority, Thresholds, UpstreamProtocol};
+use postrider_model::{Priority, ShedKind, Thresholds, UpstreamProtocol};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
 use postrider_upstream::{Limited, Permit};
@@ -50,6 +50,10 @@ impl Cluster {
         let ahead = protocol.filter(|_| self.preconnects && party.is_none());
         let demand = ahead.map(|protocol| Demand { worker, priority, protocol, coming: 1 });
         self.admit(host, priority, worker)?;
+        if worker.overload.upstreams.get() && worker.overload.sheds(ShedKind::Upstream, &worker.random, &worker.stats) {
+            stats.inc(stat::UPSTREAM_RQ_PENDING_TOTAL);
+            return Err(NoConnection::Overflow);
+        }
         let Some(_pending) = Permit::pending(breakers, priority, worker.id) else {
             stats.inc(stat::UPSTREAM_RQ_PENDING_OVERFLOW);
             return Err(NoConnection::Overflow);

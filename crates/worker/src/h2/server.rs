@@ -16,7 +16,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::Request;
 use postrider_filter_api::{Moment, Noted, TlsSession};
-use postrider_model::{Http2Options, ScaledTimer};
+use postrider_model::{Http2Options, ScaledTimer, ShedKind};
 use postrider_telemetry::stats::sets::{http as stat, http2};
 
 use super::frames::Frames;
@@ -96,13 +96,16 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     let wire = Wire::new(io, ahead.bytes().to_vec(), Some(Frames::default()), taps);
     let accepted = shared.worker.clock.now();
     // Whatever broke, the client knows it or is gone.
-    let outcome = run(&shared, http, &wire, accepted).await;
-    if outcome.is_err_and(|error| error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM)) {
-        // Only for streams that were reset without an answer does the codec say so by itself.
-        stats.inc(stat::DOWNSTREAM_RQ_TOO_MANY_PREMATURE_RESETS);
+    let mut busy = false;
+    if !(shared.worker.overload.requests.get() && crate::http::sheds_codec(&shared.worker, http)) {
+        let outcome = run(&shared, http, &wire, accepted).await;
+        if outcome.is_err_and(|error| error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM)) {
+            // Only for streams that were reset without an answer does the codec say so by itself.
+            stats.inc(stat::DOWNSTREAM_RQ_TOO_MANY_PREMATURE_RESETS);
+        }
+        busy = shared.active.get() > 0;
+        linger(&shared, http, &wire).await;
     }
-    let busy = shared.active.get() > 0;
-    linger(&shared, http, &wire).await;
     stats.add(stat::DOWNSTREAM_CX_RX_BYTES_TOTAL, wire.received());
     stats.gauge_dec(stat::DOWNSTREAM_CX_HTTP2_ACTIVE);
     let ended = Ended {
@@ -306,11 +309,12 @@ impl Watch {
 /// Whether a connection with a new stream is to take no more of them.
 #[cold]
 fn dismisses(shared: &Shared, http: &Http) -> bool {
-    let goes = shared.worker.overload.draws_end(&shared.worker.random);
-    if goes {
+    let worker = &shared.worker;
+    if worker.overload.draws_end(&worker.random) {
         http.stats.inc(stat::DOWNSTREAM_CX_OVERLOAD_DISABLE_KEEPALIVE);
+        return true;
     }
-    goes
+    worker.overload.sheds(ShedKind::GoAway, &worker.random, &worker.stats)
 }
 
 /// A stream that a client opened.

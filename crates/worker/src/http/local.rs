@@ -7,7 +7,7 @@ use postrider_http::{
     BodyFraming, FieldLine, HeaderId, Method, Reject, ResponseWrite, Version, capitalize_names, reason, reason_phrase,
     write_response,
 };
-use postrider_model::NameForm;
+use postrider_model::{NameForm, ShedKind};
 use postrider_telemetry::stats::sets::{http as stat, http1, http2};
 
 use super::exchange::Exchange;
@@ -80,6 +80,28 @@ impl Exchange {
         if !matches!(connection.io, Io::Http2(_)) && worker.overload.draws_end(&worker.random) {
             http.stats.inc(stat::DOWNSTREAM_CX_OVERLOAD_DISABLE_KEEPALIVE);
             self.keep_alive = false;
+        }
+        let sheds = |kind| worker.overload.sheds(kind, &worker.random, &worker.stats);
+        if !matches!(connection.io, Io::Http2(_)) {
+            if sheds(ShedKind::Http1) {
+                http.stats.inc(stat::DOWNSTREAM_RQ_OVERLOAD_CLOSE);
+                self.keep_alive = false;
+                self.record_flags(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+                let body = Cow::Borrowed(b"Internal Server Error".as_slice());
+                let details = "overload".into();
+                self.reply(connection, http, LocalReply { status: 500, body, details, ..LocalReply::default() });
+                return true;
+            }
+            if sheds(ShedKind::GoAway) {
+                self.keep_alive = false;
+            }
+        }
+        if sheds(ShedKind::Filters) {
+            http.stats.inc(stat::RQ_OVERLOAD_LOCAL_REPLY);
+            let body = Cow::Borrowed(b"envoy overloaded".as_slice());
+            let details = "overload".into();
+            self.reply(connection, http, LocalReply { status: 503, body, details, ..LocalReply::default() });
+            return true;
         }
         if !worker.overload.draws_request(&worker.random, &worker.stats) {
             return false;

@@ -61,7 +61,7 @@ use std::time::Duration;
 
 use postrider_filter_api::{CloseType, Moment, Noted, TlsSession};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
-use postrider_model::{Codec, ScaledTimer};
+use postrider_model::{Codec, ScaledTimer, ShedKind};
 use postrider_telemetry::stats::sets::{http as stat, http1, http2};
 
 use crate::account::Account;
@@ -191,6 +191,16 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     }
 }
 
+/// The process is short of something: whether a connection that just said its first word ends at that.
+#[cold]
+pub(crate) fn sheds_codec(worker: &Worker, http: &Http) -> bool {
+    let sheds = worker.overload.sheds(ShedKind::Codec, &worker.random, &worker.stats);
+    if sheds {
+        http.stats.inc(stat::DOWNSTREAM_RQ_OVERLOAD_CLOSE);
+    }
+    sheds
+}
+
 impl Connection {
     /// Of the client's connection, source first, for upstreams that want to know; `None` on a Unix socket.
     pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
@@ -216,6 +226,10 @@ impl Connection {
     async fn run(&mut self, http: &Http) {
         while let Some(mut exchange) = self.next_head(http).await {
             if self.requests == 0 {
+                if self.worker.overload.requests.get() && sheds_codec(&self.worker, http) {
+                    self.worker.put_exchange(exchange);
+                    return;
+                }
                 http.stats.inc(stat::DOWNSTREAM_CX_HTTP1_TOTAL);
                 http.stats.gauge_inc(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
             }

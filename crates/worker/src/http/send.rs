@@ -379,13 +379,13 @@ impl Exchange {
             None => http.model.timeouts.stream_idle,
         };
         self.stream_idle = connection.worker.overload.hurried(ScaledTimer::StreamIdle, self.stream_idle);
-        connection.deadline.set(self.next_deadline(http));
+        connection.deadline.set(self.next_deadline(connection, http));
     }
 
     /// Something changed that deadlines depend on.
     #[inline(never)]
     pub(super) fn rearm(&self, connection: &Connection, http: &Http) {
-        connection.deadline.set(self.next_deadline(http));
+        connection.deadline.set(self.next_deadline(connection, http));
     }
 
     /// The request is complete: the route's timeout begins.
@@ -396,8 +396,8 @@ impl Exchange {
     }
 
     #[inline(always)]
-    fn next_deadline(&self, http: &Http) -> Option<Moment> {
-        let limit = self.next_limit(http);
+    fn next_deadline(&self, connection: &Connection, http: &Http) -> Option<Moment> {
+        let limit = self.next_limit(connection, http);
         if self.watches_client {
             return limit.into_iter().chain(self.next_record).min();
         }
@@ -413,7 +413,7 @@ impl Exchange {
     }
 
     #[inline(always)]
-    fn next_limit(&self, http: &Http) -> Option<Moment> {
+    fn next_limit(&self, connection: &Connection, http: &Http) -> Option<Moment> {
         let timeouts = &http.model.timeouts;
         let mut first = None;
         let mut limit = |from: Moment, limit: Option<Duration>| {
@@ -428,7 +428,7 @@ impl Exchange {
             None => limit(self.info.started, timeouts.request),
         }
         limit(self.info.started, self.max_duration);
-        limit(self.last_activity, self.patience(http));
+        limit(self.last_activity, self.patience(connection, http));
         if self.attempts.is_some() {
             return self.next_attempt_limit(first);
         }
@@ -436,19 +436,22 @@ impl Exchange {
     }
 
     /// How long nothing may move: another limit holds when only the client keeps the stream open.
-    fn patience(&self, http: &Http) -> Option<Duration> {
-        if self.response_done { self.flush_patience(http) } else { self.stream_idle }
+    fn patience(&self, connection: &Connection, http: &Http) -> Option<Duration> {
+        if self.response_done { self.flush_patience(connection, http) } else { self.stream_idle }
     }
 
     /// How long the client may leave its answer lying.
     #[cold]
-    fn flush_patience(&self, http: &Http) -> Option<Duration> {
+    fn flush_patience(&self, connection: &Connection, http: &Http) -> Option<Duration> {
         let of_connection = http.model.timeouts.stream_flush;
-        let (Some(routes), Some(route)) = (&self.routes, self.route) else { return of_connection };
-        match &routes.plan.table.route(route).action {
-            Action::Forward(forward) => forward.flush_timeout.unwrap_or(of_connection),
-            Action::Redirect(_) | Action::Respond(_) => of_connection,
-        }
+        let own = match (&self.routes, self.route) {
+            (Some(routes), Some(route)) => match &routes.plan.table.route(route).action {
+                Action::Forward(forward) => forward.flush_timeout.unwrap_or(of_connection),
+                Action::Redirect(_) | Action::Respond(_) => of_connection,
+            },
+            _ => of_connection,
+        };
+        connection.worker.overload.hurried(ScaledTimer::StreamFlush, own)
     }
 
     /// How the stream ends if one of its deadlines has passed; sets the next one if not.
@@ -497,7 +500,7 @@ impl Exchange {
         } else if passed(Some(self.info.started), self.max_duration) {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_MAX_DURATION_REACHED);
             (late, "downstream duration timeout", "max_duration_timeout", Flags::DURATION_TIMEOUT)
-        } else if passed(Some(self.last_activity), self.patience(http)) {
+        } else if passed(Some(self.last_activity), self.patience(connection, http)) {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_IDLE_TIMEOUT);
             (late, "stream timeout", "stream_idle_timeout", Flags::STREAM_IDLE_TIMEOUT)
         } else {

@@ -214,6 +214,7 @@ fn timers(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<TimerScale>> {
             "HTTP_DOWNSTREAM_CONNECTION_MAX" => ScaledTimer::ConnectionAge,
             "HTTP_DOWNSTREAM_STREAM_IDLE" => ScaledTimer::StreamIdle,
             "TRANSPORT_SOCKET_CONNECT" => ScaledTimer::Handshake,
+            "HTTP_DOWNSTREAM_STREAM_FLUSH" => ScaledTimer::StreamFlush,
             _ => {
                 cx.refuse_value(&each, "timer", &format!("shortening the timer `{name}`"));
                 continue;
@@ -234,9 +235,14 @@ fn timers(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<TimerScale>> {
 fn point(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &OverloadRules) -> Option<LoadShedPoint> {
     let name = at.str("name");
     let triggers = triggers(cx, at, rules);
-    let kind = match name {
-        "envoy.load_shed_points.tcp_listener_accept" => ShedKind::Accept,
-        "envoy.load_shed_points.http_connection_manager_decode_headers" => ShedKind::Head,
+    let kind = match name.strip_prefix("envoy.load_shed_points.").unwrap_or_default() {
+        "tcp_listener_accept" => ShedKind::Accept,
+        "hcm_ondata_creating_codec" => ShedKind::Codec,
+        "http1_server_abort_dispatch" => ShedKind::Http1,
+        "http2_server_go_away_on_dispatch" => ShedKind::GoAway,
+        "http_connection_manager_decode_headers" => ShedKind::Head,
+        "http_downstream_filter_check" => ShedKind::Filters,
+        "connection_pool_new_connection" => ShedKind::Upstream,
         _ => {
             cx.refuse_value(at, "name", &format!("the load shed point `{name}`"));
             return None;

@@ -60,6 +60,7 @@ crate::stat_set! {
         PASSTHROUGH_INTERNAL_REDIRECT_TOO_MANY_REDIRECTS = "passthrough_internal_redirect_too_many_redirects",
         PASSTHROUGH_INTERNAL_REDIRECT_UNSAFE_SCHEME = "passthrough_internal_redirect_unsafe_scheme",
         RQ_DIRECT_RESPONSE = "rq_direct_response",
+        RQ_OVERLOAD_LOCAL_REPLY = "rq_overload_local_reply",
         RQ_REDIRECT = "rq_redirect",
         RQ_RESET_AFTER_DOWNSTREAM_RESPONSE_STARTED = "rq_reset_after_downstream_response_started",
         RQ_TOTAL = "rq_total",
