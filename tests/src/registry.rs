@@ -118,7 +118,8 @@ pub fn sha256(content: impl AsRef<[u8]>) -> String {
 }
 
 /// A tar archive with one file.
-pub fn tar(name: &str, content: &str) -> Vec<u8> {
+pub fn tar(name: &str, content: impl AsRef<[u8]>) -> Vec<u8> {
+    let content = content.as_ref();
     let mut header = vec![0; 512];
     let mut set = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
     set(0, name);
@@ -126,7 +127,7 @@ pub fn tar(name: &str, content: &str) -> Vec<u8> {
     set(156, "0");
     set(257, "ustar");
     let mut all = header;
-    all.extend_from_slice(content.as_bytes());
+    all.extend_from_slice(content);
     all.resize(all.len().next_multiple_of(512) + 1024, 0);
     all
 }

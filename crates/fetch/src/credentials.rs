@@ -1,9 +1,8 @@
-//! Who we are to a registry, by a docker configuration file (`docker login` writes one; a pull secret is one).
-
-use std::path::Path;
+//! Who we are to a registry, by a docker configuration (`docker login` writes a file with one; a pull secret is one).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use postrider_filter_plugin::PullSecret;
 use serde_json::Value;
 
 /// Largest file that is read.
@@ -12,20 +11,29 @@ const MAX_BYTES: u64 = 1 << 20;
 /// What Docker Hub's credentials are kept under.
 const HUB_NAMES: [&str; 4] = ["https://index.docker.io/v1/", "index.docker.io", "docker.io", "registry-1.docker.io"];
 
-/// The value of an `authorization` field for that registry; `None` when the file names none for it.
+/// The value of an `authorization` field for that registry; `None` when the secret names none for it.
 ///
 /// # Errors
-/// The file cannot be read or makes no sense, or keeps the credentials elsewhere.
-pub(crate) fn of(path: &Path, registry: &str) -> Result<Option<String>, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let about = std::fs::metadata(path).map_err(|error| failed(&error))?;
-    if about.len() > MAX_BYTES {
-        return Err(failed(&format!("it has {} bytes; at most {MAX_BYTES} are read", about.len())));
+/// The file cannot be read, or it makes no sense, or keeps the credentials elsewhere.
+pub(crate) fn of(secret: &PullSecret, registry: &str) -> Result<Option<String>, String> {
+    match secret {
+        PullSecret::File(path) => {
+            let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+            let about = std::fs::metadata(path).map_err(|error| failed(&error))?;
+            if about.len() > MAX_BYTES {
+                return Err(failed(&format!("it has {} bytes; at most {MAX_BYTES} are read", about.len())));
+            }
+            let text = std::fs::read(path).map_err(|error| failed(&error))?;
+            parse(&text, registry).map_err(|error| failed(&error))
+        }
+        PullSecret::Text(text) => parse(text.as_bytes(), registry).map_err(|error| format!("the pull secret: {error}")),
     }
-    let text = std::fs::read(path).map_err(|error| failed(&error))?;
-    // Whatever is wrong with it is not shown: it holds passwords.
-    let config: Value = serde_json::from_slice(&text).map_err(|_| failed(&"it is no JSON"))?;
-    entry(&config, registry).map_err(|error| failed(&error))
+}
+
+/// Whatever is wrong with it is not shown: it holds passwords.
+fn parse(text: &[u8], registry: &str) -> Result<Option<String>, String> {
+    let config: Value = serde_json::from_slice(text).map_err(|_| "it is no JSON".to_owned())?;
+    entry(&config, registry)
 }
 
 fn entry(config: &Value, registry: &str) -> Result<Option<String>, String> {

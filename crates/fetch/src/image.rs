@@ -57,7 +57,7 @@ pub(crate) struct Pulled {
 pub(crate) async fn pull(image: &Image, wanted: Option<&str>, cache: &Cache) -> Result<Pulled, String> {
     let reference = Reference::parse(&image.reference)?;
     let credentials = match &image.pull_secret {
-        Some(path) => credentials::of(path, &reference.registry)?,
+        Some(secret) => credentials::of(secret, &reference.registry)?,
         None => None,
     };
     let scheme = if image.insecure { "http" } else { "https" };

@@ -9,7 +9,7 @@ use postrider_filter_api::{ConfigError, WatchedFile, fingerprint};
 use postrider_model::{Fields, ValueError};
 
 use crate::library::{Found, library};
-use crate::remote::Remote;
+use crate::remote::{Pull, Remote};
 
 /// Largest code: a megabyte of script is hundreds of times what plugins have.
 pub const MAX_CODE_BYTES: u64 = 1 << 20;
@@ -82,12 +82,20 @@ impl Code {
     ///
     /// # Errors
     /// As [`Code::read_anywhere`].
-    pub fn read_async(mut source: Fields<'_>, limit: u64) -> Result<Code, ConfigError> {
+    pub fn read_async(source: Fields<'_>, limit: u64) -> Result<Code, ConfigError> {
+        Code::read_async_pulled(source, Pull::default(), limit)
+    }
+
+    /// The same, where something else says how an image is pulled.
+    ///
+    /// # Errors
+    /// As [`Code::read_anywhere`].
+    pub fn read_async_pulled(mut source: Fields<'_>, pull: Pull, limit: u64) -> Result<Code, ConfigError> {
         let local = source.map("local").map_err(|error| vec![error])?;
         let remote = source.map("remote").map_err(|error| vec![error])?;
         let read = match (local, remote) {
             (Some(mut local), None) => pass_watched_directory(&mut local).and_then(|()| Code::read_up_to(local, limit)),
-            (None, Some(remote)) => Code::fetched(remote, limit),
+            (None, Some(remote)) => Code::pulled(remote, pull, limit),
             (Some(_), Some(_)) => Err(vec![source.error("remote", "`local` is set too; code has one place")]),
             (None, None) => Err(vec![source.error("local", "there is neither `local` nor `remote`")]),
         };
@@ -126,9 +134,13 @@ impl Code {
     /// # Errors
     /// What is wrong with `remote`, or kept the code from being fetched.
     pub fn fetched(remote: Fields<'_>, limit: u64) -> Result<Code, ConfigError> {
+        Code::pulled(remote, Pull::default(), limit)
+    }
+
+    fn pulled(remote: Fields<'_>, pull: Pull, limit: u64) -> Result<Code, ConfigError> {
         let path = remote.path().to_owned();
         let refused = |message: String| vec![ValueError { path: path.clone(), message }];
-        let remote = Remote::read(remote)?;
+        let remote = Remote::read_pulled(remote, pull)?;
         let name = remote.name();
         match library().find(&remote) {
             Found::Here(bytes) if bytes.is_empty() => Err(refused(format!("the code is empty ({name})"))),
@@ -480,7 +492,7 @@ mod tests {
     fn code_from_elsewhere_is_missing_until_somebody_fetched_it() {
         use crate::json::from_json_text;
         use crate::library::library;
-        use crate::remote::Remote;
+        use crate::remote::{Pull, Remote};
 
         let read = |text: &str| Code::read_anywhere(from_json_text(text).unwrap().fields().unwrap(), 4);
         let fails = |text: &str, wanted: &str| {

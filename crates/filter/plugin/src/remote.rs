@@ -1,5 +1,6 @@
 //! Where code is that is not on this machine: a file behind a URL, or an image in a registry.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,16 @@ const DEFAULT_RETRIES: Retries = Retries { count: 1, first: Duration::from_secs(
 
 /// How an image's URL begins.
 const IMAGE_SCHEME: &str = "oci://";
+
+/// The cluster that Istio writes where there is none: its agent asks directly.
+const NO_CLUSTER: &str = "_";
+
+/// The sum that Istio writes where there is none.
+const NO_SUM: &str = "nil";
+
+/// Registries that are asked without TLS, by host and port, apart by commas: `*` is all of them. The name is that of Istio's
+/// agent, whose work this is in a mesh.
+const INSECURE_REGISTRIES: &str = "WASM_INSECURE_REGISTRIES";
 
 /// Code from elsewhere, as a configuration asks for it. Two that are equal are the same code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,10 +61,35 @@ pub struct Image {
     pub reference: String,
     /// The registry speaks HTTP without TLS.
     pub insecure: bool,
-    /// A docker configuration file with credentials.
-    pub pull_secret: Option<PathBuf>,
+    pub pull_secret: Option<PullSecret>,
     /// Ask the registry whenever the configuration is read, even when the image is here.
     pub always: bool,
+}
+
+/// A docker configuration with credentials.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum PullSecret {
+    File(PathBuf),
+    /// The text itself.
+    Text(String),
+}
+
+/// Never the text: it holds passwords.
+impl fmt::Debug for PullSecret {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PullSecret::File(path) => write!(to, "File({path:?})"),
+            PullSecret::Text(_) => write!(to, "Text"),
+        }
+    }
+}
+
+/// How an image is pulled that Envoy's `http_uri` names, which has no fields for that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pull {
+    pub secret: Option<PullSecret>,
+    /// `IfNotPresent`, `Always`, or something else for what the image's name suggests.
+    pub policy: Option<String>,
 }
 
 /// What follows a try that failed.
@@ -67,19 +103,27 @@ pub struct Retries {
 }
 
 impl Remote {
-    /// Reads `{http_uri: {uri, cluster, timeout}, sha256, retry_policy}` as Envoy has it, or `{url, …}` that names a file
-    /// or an image without a cluster.
+    /// Reads `{http_uri: {uri, cluster, timeout}, sha256, retry_policy}` as Envoy and Istio have it, or `{url, …}` that
+    /// names a file or an image without a cluster.
     ///
     /// # Errors
     /// All that is wrong with it.
-    pub fn read(mut fields: Fields<'_>) -> Result<Remote, ConfigError> {
+    pub fn read(fields: Fields<'_>) -> Result<Remote, ConfigError> {
+        Remote::read_pulled(fields, Pull::default())
+    }
+
+    /// The same, where something else says how an image is pulled that `http_uri` names.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn read_pulled(mut fields: Fields<'_>, pull: Pull) -> Result<Remote, ConfigError> {
         let mut errors = Vec::new();
         let sha256 = checksum(&mut fields, &mut errors);
         let retries = retries(&mut fields, &mut errors);
         let uri = keep(fields.map("http_uri"), &mut errors).flatten();
         let url = keep(fields.string("url"), &mut errors).flatten();
         let found = match (uri, url) {
-            (Some(uri), None) => through_cluster(uri, &mut errors),
+            (Some(uri), None) => through_cluster(uri, pull, &mut errors),
             (None, Some(url)) => {
                 let timeout = timeout(&mut fields, &mut errors).unwrap_or(DEFAULT_TIMEOUT);
                 directly(url, &mut fields, &mut errors).map(|place| (place, timeout))
@@ -119,7 +163,7 @@ impl Remote {
     }
 }
 
-fn through_cluster(mut uri: Fields<'_>, errors: &mut ConfigError) -> Option<(Place, Duration)> {
+fn through_cluster(mut uri: Fields<'_>, pull: Pull, errors: &mut ConfigError) -> Option<(Place, Duration)> {
     let before = errors.len();
     let mut needed = |key: &str, uri: &mut Fields<'_>| {
         let text = keep(uri.string(key), errors).flatten().unwrap_or_default().to_owned();
@@ -129,15 +173,36 @@ fn through_cluster(mut uri: Fields<'_>, errors: &mut ConfigError) -> Option<(Pla
         text
     };
     let (address, cluster) = (needed("uri", &mut uri), needed("cluster", &mut uri));
-    if !address.is_empty() && !is_http(&address) {
-        errors.push(uri.error("uri", format!("expected an http or https URL, found `{address}`")));
+    let image = address.strip_prefix(IMAGE_SCHEME).filter(|reference| !reference.is_empty());
+    if !address.is_empty() && !is_http(&address) && image.is_none() {
+        errors.push(uri.error("uri", format!("expected a URL of http, https or oci, found `{address}`")));
     }
     let timeout = timeout(&mut uri, errors);
     if timeout.is_none() && errors.len() == before {
         errors.push(uri.error("timeout", "there is no `timeout`"));
     }
     errors.extend(uri.finish().err().into_iter().flatten());
-    Some((Place::Cluster { uri: address, cluster }, timeout?))
+    let place = match image {
+        Some(reference) => Place::Image(Image {
+            insecure: is_insecure(reference, &std::env::var(INSECURE_REGISTRIES).unwrap_or_default()),
+            pull_secret: pull.secret,
+            always: match pull.policy.as_deref() {
+                Some("Always") => true,
+                Some("IfNotPresent") => false,
+                _ => may_move(reference),
+            },
+            reference: reference.to_owned(),
+        }),
+        None if cluster == NO_CLUSTER => Place::Url(address),
+        None => Place::Cluster { uri: address, cluster },
+    };
+    Some((place, timeout?))
+}
+
+/// Whether the registry of an image is among those of a list.
+fn is_insecure(reference: &str, list: &str) -> bool {
+    let registry = reference.split('/').next().unwrap_or_default();
+    list.split(',').map(str::trim).any(|one| one == "*" || (one == registry && !one.is_empty()))
 }
 
 fn directly(url: &str, fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Place> {
@@ -152,8 +217,7 @@ fn directly(url: &str, fields: &mut Fields<'_>, errors: &mut ConfigError) -> Opt
     let always = match keep(fields.string("pull_policy"), errors).flatten() {
         Some("IfNotPresent") => false,
         Some("Always") => true,
-        // A digest names one image for good, and a tag but the latest is not expected to move.
-        None => !reference.contains('@') && (reference.ends_with(":latest") || !has_tag(reference)),
+        None => may_move(reference),
         Some(other) => {
             errors.push(fields.error("pull_policy", format!("expected IfNotPresent or Always, found `{other}`")));
             false
@@ -162,7 +226,9 @@ fn directly(url: &str, fields: &mut Fields<'_>, errors: &mut ConfigError) -> Opt
     Some(Place::Image(Image {
         reference: reference.to_owned(),
         insecure: keep(fields.bool("insecure"), errors).flatten().unwrap_or(false),
-        pull_secret: keep(fields.string("image_pull_secret"), errors).flatten().map(PathBuf::from),
+        pull_secret: keep(fields.string("image_pull_secret"), errors)
+            .flatten()
+            .map(|path| PullSecret::File(path.into())),
         always,
     }))
 }
@@ -171,13 +237,18 @@ fn is_http(url: &str) -> bool {
     ["http://", "https://"].iter().any(|scheme| url.len() > scheme.len() && url.starts_with(scheme))
 }
 
+/// A digest names one image for good, and a tag but the latest is not expected to move.
+fn may_move(reference: &str) -> bool {
+    !reference.contains('@') && (reference.ends_with(":latest") || !has_tag(reference))
+}
+
 /// A colon behind the last slash; one before it is a port's.
 fn has_tag(reference: &str) -> bool {
     reference.rsplit('/').next().is_some_and(|last| last.contains(':'))
 }
 
 fn checksum(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<String> {
-    let written = keep(fields.string("sha256"), errors).flatten().filter(|written| !written.is_empty())?;
+    let written = keep(fields.string("sha256"), errors).flatten().filter(|written| !matches!(*written, "" | NO_SUM))?;
     if written.len() == 64 && written.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Some(written.to_ascii_lowercase());
     }
@@ -258,7 +329,8 @@ mod tests {
         };
         let pulled = image(r#"{"url": "oci://r.io/a/b:1", "image_pull_secret": "/s", "insecure": true}"#);
         let reference = "r.io/a/b:1".to_owned();
-        assert_eq!(pulled, Image { reference, insecure: true, pull_secret: Some("/s".into()), always: false });
+        let pull_secret = Some(PullSecret::File("/s".into()));
+        assert_eq!(pulled, Image { reference, insecure: true, pull_secret, always: false });
         for (url, always) in [
             ("r.io/b", true),
             ("r.io:5000/b", true),
@@ -273,6 +345,35 @@ mod tests {
     }
 
     #[test]
+    fn an_image_where_envoy_has_a_url_is_pulled_as_istio_says() {
+        let read = |uri: &str, sum: &str, policy: &str| {
+            let text =
+                format!(r#"{{"http_uri": {{"uri": "{uri}", "cluster": "_", "timeout": "5s"}}, "sha256": "{sum}"}}"#);
+            let pull = Pull { secret: Some(PullSecret::Text("pass".into())), policy: Some(policy.to_owned()) };
+            Remote::read_pulled(from_json_text(&text).unwrap().fields().unwrap(), pull)
+        };
+        for (policy, always) in [("UNSPECIFIED_POLICY", true), ("IfNotPresent", false), ("Always", true)] {
+            let remote = read("oci://r.io/a", "nil", policy).unwrap();
+            assert!(!format!("{remote:?}").contains("pass"));
+            let pull_secret = Some(PullSecret::Text("pass".into()));
+            let image = Image { reference: "r.io/a".into(), insecure: false, pull_secret, always };
+            assert_eq!((remote.place, remote.sha256), (Place::Image(image), None), "{policy}");
+        }
+        assert_eq!(read("https://a/b", SUM, "").unwrap().place, Place::Url("https://a/b".into()));
+        assert!(read("https://a/b", "nil", "").unwrap_err()[0].message.starts_with("there is no `sha256`"));
+        assert!(read("oci://", "nil", "").unwrap_err()[0].message.contains("http, https or oci"));
+    }
+
+    #[test]
+    fn registries_without_tls_are_named() {
+        assert!(is_insecure("r.io:5000/a:1", "x, r.io:5000"));
+        assert!(is_insecure("r.io/a", "*"));
+        for list in ["", ",", "r.io:5000", "r"] {
+            assert!(!is_insecure("r.io/a", list), "{list}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_told_at_once() {
         for (text, wanted) in [
             ("{}", vec!["url: there is neither"]),
@@ -283,7 +384,7 @@ mod tests {
             (r#"{"url": "oci://a/b", "http_uri": {}}"#, vec!["url: `http_uri` is set too"]),
             (
                 r#"{"http_uri": {"uri": "x"}, "sha256": "SUM"}"#,
-                vec!["http_uri.cluster: there is no", "http_uri.uri: expected an http"],
+                vec!["http_uri.cluster: there is no", "http_uri.uri: expected a URL of http"],
             ),
             (
                 r#"{"url": "oci://a", "pull_policy": "Never", "retry_policy": {"num_retries": 101, "retry_on": "5xx"}}"#,

@@ -130,8 +130,9 @@ fn head_of(headers: &[u8]) -> Option<RequestHead> {
 struct Service {
     #[prost(message, optional, tag = "1")]
     envoy_grpc: Option<EnvoyGrpc>,
-    #[prost(message, optional, tag = "3")]
-    timeout: Option<prost_types::Duration>,
+    /// For Google's library of gRPC, which is not here.
+    #[prost(bytes = "vec", optional, tag = "2")]
+    google_grpc: Option<Vec<u8>>,
     #[prost(message, repeated, tag = "5")]
     initial_metadata: Vec<HeaderValue>,
 }
@@ -178,6 +179,12 @@ fn destination(
         read = Ok(Service { envoy_grpc: Some(called), ..Service::default() });
     }
     let read = read.map_err(|_| PARSE_FAILURE)?;
+    if read.google_grpc.is_some() && read.envoy_grpc.is_none() {
+        crate::vm::log(
+            Level::Warning,
+            "a WebAssembly plugin calls by `google_grpc`, which is not supported: use `envoy_grpc`",
+        );
+    }
     let called = read.envoy_grpc.ok_or(INTERNAL_FAILURE)?;
     if called.cluster_name.is_empty() || !may_call(data, &called.cluster_name) {
         return Err(INTERNAL_FAILURE);

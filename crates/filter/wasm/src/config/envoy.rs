@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY, Facts, OnError, Policy};
 use postrider_filter_api::{ConfigError, WatchedFile};
 use postrider_filter_plugin::read::{keep, within};
-use postrider_filter_plugin::{Code, Edition, json};
+use postrider_filter_plugin::{Code, Edition, Pull, PullSecret, json};
 use postrider_model::{Fields, Value, ValueError};
 
 use super::MAX_MODULE_BYTES;
@@ -17,6 +17,9 @@ use crate::program::{Failure, Plugin, Program, Source};
 
 /// Engines that modules may be meant for: each of them runs what the other ones run.
 const RUNTIMES: [&str; 3] = ["envoy.wasm.runtime.v8", "envoy.wasm.runtime.wasmtime", "envoy.wasm.runtime.wamr"];
+
+/// Begins the names of what Istio tells its agent.
+const ISTIO_PREFIX: &str = "ISTIO_META_WASM_";
 
 /// How long a machine that failed is left alone at first, where the configuration says nothing.
 const RELOAD_BASE: Duration = Duration::from_secs(1);
@@ -157,13 +160,16 @@ fn machine(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Machine> 
     let _ = keep(fields.bool("allow_precompiled"), errors);
     // The last good configuration serves while code is missing, whatever this says.
     let _ = keep(fields.bool("nack_on_code_cache_miss"), errors);
-    let environment = match keep(fields.map("environment_variables"), errors).flatten() {
+    let (environment, pull) = match keep(fields.map("environment_variables"), errors).flatten() {
         Some(variables) => environment(variables, errors),
-        None => Vec::new(),
+        None => Default::default(),
     };
     let capabilities = capabilities(&mut fields, errors);
     let code = match keep(fields.map("code"), errors) {
-        Some(Some(code)) => Code::read_async(code, MAX_MODULE_BYTES).map_err(|found| errors.extend(found)).ok(),
+        Some(Some(code)) => {
+            let code = Code::read_async_pulled(code, pull, MAX_MODULE_BYTES);
+            code.map_err(|found| errors.extend(found)).ok()
+        }
         Some(None) => {
             errors.push(fields.error("code", "there is no `code`"));
             None
@@ -207,8 +213,10 @@ fn capabilities(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Vec
     (!names.is_empty()).then_some(names)
 }
 
-fn environment(mut fields: Fields<'_>, errors: &mut ConfigError) -> Vec<(String, String)> {
+/// What the module sees, and how Istio has its image pulled: by variables that are meant for its agent alone.
+fn environment(mut fields: Fields<'_>, errors: &mut ConfigError) -> (Vec<(String, String)>, Pull) {
     let mut all: Vec<(String, String)> = Vec::new();
+    let mut pull = Pull::default();
     for (path, key) in keep(fields.list("host_env_keys"), errors).unwrap_or_default() {
         match key {
             Value::String(key) => {
@@ -227,11 +235,17 @@ fn environment(mut fields: Fields<'_>, errors: &mut ConfigError) -> Vec<(String,
             if all.iter().any(|(known, _)| known == key) {
                 errors.push(pairs.error(key, "the host's variable of that name is given too"));
             }
-            all.push((key.to_owned(), value.to_owned()));
+            match key.strip_prefix(ISTIO_PREFIX) {
+                Some("IMAGE_PULL_SECRET") => pull.secret = Some(PullSecret::Text(value.to_owned())),
+                Some("IMAGE_PULL_POLICY") => pull.policy = Some(value.to_owned()),
+                // Has the agent ask anew: here an image that may move is asked for with every configuration.
+                Some("PLUGIN_RESOURCE_VERSION") => {}
+                _ => all.push((key.to_owned(), value.to_owned())),
+            }
         }
     }
     errors.extend(fields.finish().err().into_iter().flatten());
-    all
+    (all, pull)
 }
 
 /// An `Any` as the bytes that modules get: a text, bytes, or an object as JSON.
@@ -249,6 +263,13 @@ fn any(fields: &mut Fields<'_>, key: &str, errors: &mut ConfigError) -> Vec<u8> 
         Some(Value::String(text)) => text.as_str(),
         _ => "",
     };
+    // Envoy hands on the bytes of every other message.
+    if let Some(Value::String(bytes)) = part("@bytes") {
+        return STANDARD.decode(bytes).unwrap_or_else(|error| {
+            errors.push(fields.error(key, format!("no base64: {error}")));
+            Vec::new()
+        });
+    }
     match kind {
         "google.protobuf.StringValue" => text.as_bytes().to_vec(),
         "google.protobuf.BytesValue" => match STANDARD.decode(text) {
