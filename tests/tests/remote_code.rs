@@ -2,13 +2,14 @@
 
 use std::sync::mpsc;
 
+use postrider_tests::kit::config::{extension, http_filter, router};
 use postrider_tests::kit::proxy::{Launch, accepted, run};
-use postrider_tests::kit::{Origin, Proxy, TempDir, wait_until};
+use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
 use postrider_tests::plugins::{config, everything, manifest};
 use postrider_tests::registry::{Shelf, gzip, ok, registry, sha256, tar};
 use postrider_tests::tls::{Authority, upstream};
 use postrider_tests::tls_origin::Serving;
-use postrider_tests::{get, postrider_only, wasm};
+use postrider_tests::{get, modules, postrider_only, wasm};
 use serde_json::{Value, json};
 
 /// A plugin that says its version in each response.
@@ -169,6 +170,125 @@ fn a_module_that_is_not_there_lets_nothing_pass_unless_it_fails_open() {
     }
 }
 
+const OF_MODULES: &str = "dynamic_modules.v3.DynamicModule";
+
+/// A native module that is asked of a cluster, as Envoy has it.
+fn native(module: &[u8]) -> Value {
+    let uri = json!({"uri": "http://code.test/filters.so", "cluster": "code", "timeout": "5s"});
+    json!({"module": {"remote": {"http_uri": uri, "sha256": sha256(module), "retry_policy": {"num_retries": 0}}}})
+}
+
+#[test]
+fn native_modules_come_from_elsewhere_and_let_everything_pass_until_they_are_here() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    let module = std::fs::read(modules::filters()).unwrap();
+    let credentials = |pair: &str| json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": pair});
+    let filter = |pair: &str| {
+        let fields = json!({
+            "dynamic_module_config": native(&module), "filter_name": "basic_auth", "filter_config": credentials(pair),
+        });
+        extension("envoy.filters.http.dynamic_modules", &format!("filters.http.{OF_MODULES}Filter"), fields)
+    };
+    let site = |pair: &str| config(&[filter(pair)], everything(), &origin).cluster("code", &[shelf.origin.address]);
+    let with = launch(&cache);
+    let mut proxy = Proxy::start_with(&site("dXNlcjpwYXNz"), with.clone());
+    assert_eq!(proxy.exchange(get("/")).status, 200, "as in Envoy, what is not here lets everything pass");
+    shelf.put("/filters.so", &module);
+    wait_until("the module", || proxy.exchange(get("/")).status == 401);
+    let known = get("/").replace("\r\n\r\n", "\r\nauthorization: Basic dXNlcjpwYXNz\r\n\r\n");
+    assert_eq!(proxy.exchange(&*known).status, 200);
+
+    // Another configuration of the same module needs nobody to be asked; what is not what was asked for is refused.
+    let asked = shelf.asked("/filters.so");
+    assert!(accepted(&proxy.reload(site("b3RoZXI6cGFzcw==").to_yaml())));
+    assert_eq!((proxy.exchange(&*known).status, shelf.asked("/filters.so")), (401, asked));
+    let other = site("b3RoZXI6cGFzcw==").to_yaml().replace(&sha256(&module), &"0".repeat(64));
+    let verdict = proxy.reload(other);
+    assert!(!accepted(&verdict) && verdict.to_string().contains("its SHA-256 is"), "{verdict}");
+    assert_eq!(proxy.exchange(&*known).status, 401, "the last good configuration serves");
+}
+
+#[test]
+fn native_modules_from_elsewhere_see_connections_listeners_and_records() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    for (path, module) in
+        [("/c.so", modules::connections()), ("/l.so", modules::listeners()), ("/r.so", modules::logger())]
+    {
+        shelf.put(path, std::fs::read(module).unwrap());
+    }
+    let of = |path: &str, module: &std::path::Path| {
+        let sum = sha256(std::fs::read(module).unwrap());
+        json!({"module": {"remote": {"http_uri": {
+            "uri": shelf.url(path), "cluster": "_", "timeout": "5s",
+        }, "sha256": sum}}})
+    };
+    let text = |value: &str| json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": value});
+    let lines = cache.path().join("lines");
+    let network = extension(
+        "c",
+        &format!("filters.network.{OF_MODULES}NetworkFilter"),
+        json!({
+            "dynamic_module_config": of("/c.so", modules::connections()), "filter_name": "eights",
+        }),
+    );
+    let listener = extension(
+        "l",
+        &format!("filters.listener.{OF_MODULES}ListenerFilter"),
+        json!({
+            "dynamic_module_config": of("/l.so", modules::listeners()), "filter_name": "tells",
+        }),
+    );
+    let logger = extension(
+        "r",
+        &format!("access_loggers.{OF_MODULES}AccessLog"),
+        json!({
+            "dynamic_module_config": of("/r.so", modules::logger()), "logger_name": "lines",
+            "logger_config": text(lines.to_str().unwrap()),
+        }),
+    );
+    let routes = json!({"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": everything()}]});
+    let http = http_filter(json!({"route_config": routes, "access_log": [logger]}));
+    let site = Config::new()
+        .listener("http", json!({"listener_filters": [listener], "filter_chains": [{"filters": [network, http]}]}))
+        .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start_with(&site, launch(&cache));
+    assert_eq!(proxy.exchange(get("/")).status, 200);
+    wait_until("a record", || std::fs::read_to_string(&lines).is_ok_and(|text| !text.is_empty()));
+    wait_until("the module of connections", || proxy.stats().value("dynamicmodulescustom.connected") >= 1);
+    assert_eq!((count(&proxy, "fetch_successes"), count(&proxy, "fetch_failures")), (3, 0));
+}
+
+#[test]
+fn native_plugins_by_manifest_come_from_elsewhere_by_their_sum_alone() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    let module = std::fs::read(modules::plugins_in_c()).unwrap();
+    shelf.put("/plugins.so", &module);
+    let plugin = |remote: Value| {
+        let options = json!({"filter_name": "passthrough"});
+        manifest("native", json!({"runtime": "native", "code": {"remote": remote}, "options": options}))
+    };
+    let good = json!({"url": shelf.url("/plugins.so"), "sha256": sha256(&module)});
+    let mut proxy = start(plugin(good), &origin, &cache);
+    assert_eq!(proxy.exchange(get("/")).status, 200);
+    assert!(proxy.admin_json("/plugins?format=json").to_string().contains(&shelf.url("/plugins.so")));
+    for (remote, reason) in [
+        (json!({"url": shelf.url("/plugins.so")}), "there is no `sha256`"),
+        (json!({"url": "oci://r.io/a:1"}), "not an image"),
+    ] {
+        let verdict = proxy.reload(config(&[plugin(remote)], everything(), &origin).to_yaml());
+        assert!(!accepted(&verdict) && verdict.to_string().contains(reason), "{verdict}");
+    }
+}
+
 #[test]
 fn traffic_goes_on_while_code_is_on_its_way() {
     if !postrider_only() {
@@ -254,7 +374,7 @@ fn images_are_artifacts_and_archives() {
     }
     let (origin, cache) = (Origin::echo("a"), TempDir::new());
     let shelf = registry(None);
-    let archive = |version: u32| gzip(&tar("plugin.wasm", &script(version)));
+    let archive = |version: u32| gzip(&tar("plugin.wasm", script(version)));
     shelf.image("plugins/module", "v1", &[(MODULE, script(1).as_bytes())]);
     shelf.image("plugins/oci", "v1", &[(OCI_ARCHIVE, b"base"), (OCI_ARCHIVE, &archive(2))]);
     shelf.image("plugins/docker", "v1", &[(DOCKER_ARCHIVE, &archive(3))]);
@@ -293,6 +413,76 @@ fn images_are_artifacts_and_archives() {
         assert!(!accepted(&verdict) && verdict.to_string().contains(reason), "{name}: {verdict}");
         assert_eq!(version(&proxy), is(4), "{name}");
     }
+}
+
+/// Adds a field to answers, and counts connections, records and services in which it is.
+const EVERYWHERE: &str = r#"
+    (func $count (param i32 i32)
+        (drop (call $define_metric (i32.const 0) (local.get 0) (local.get 1) (i32.const 32)))
+        (drop (call $increment (i32.load (i32.const 32)) (i64.const 1))))
+    (func (export "proxy_on_configure") (param i32 i32) (result i32) (call $count $"configured") (i32.const 1))
+    (func (export "proxy_on_tick") (param i32))
+    (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32)
+        (drop (call $add (i32.const 2) $"x-version" $"7")) (i32.const 0))
+    (func (export "proxy_on_new_connection") (param i32) (result i32) (call $count $"connections") (i32.const 0))
+    (func (export "proxy_on_log") (param i32) (call $count $"records"))"#;
+
+/// A module's configuration as Istio has it.
+fn as_istio_has_it(shelf: &Shelf, image: &str, vm_id: &str, secret: &str) -> Value {
+    let uri = json!({"uri": format!("oci://{}/{image}", shelf.host()), "cluster": "_", "timeout": "30s"});
+    json!({"name": vm_id, "root_id": "root", "vm_config": {
+        "vm_id": vm_id, "runtime": "envoy.wasm.runtime.v8",
+        "code": {"remote": {"http_uri": uri, "sha256": "nil", "retry_policy": {"num_retries": 0}}},
+        "environment_variables": {"key_values": {
+            "ISTIO_META_WASM_IMAGE_PULL_SECRET": secret,
+            "ISTIO_META_WASM_IMAGE_PULL_POLICY": "IfNotPresent",
+            "ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION": "1",
+        }},
+    }})
+}
+
+#[test]
+fn images_are_modules_of_filters_loggers_and_services_as_istio_names_them() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, cache) = (Origin::echo("a"), TempDir::new());
+    let shelf = registry(Some("robot:secret"));
+    let module = wasm::text_module("0_2_1", EVERYWHERE);
+    let archive = gzip(&tar("plugin.wasm", &module));
+    shelf.image("private/http", "v1", &[(MODULE, &module)]);
+    shelf.image("private/tcp", "v1", &[(OCI_ARCHIVE, &archive)]);
+    shelf.image("private/log", "v1", &[(DOCKER_ARCHIVE, &archive)]);
+    let sum = shelf.image("private/service", "v1", &[(MODULE, &module)]);
+    let secret = json!({"auths": {shelf.host(): {"username": "robot", "password": "secret"}}}).to_string();
+    let of = |image: &str, name: &str| json!({"config": as_istio_has_it(&shelf, image, name, &secret)});
+    let site = || {
+        let filter = extension("envoy.filters.http.wasm", "filters.http.wasm.v3.Wasm", of("private/http:v1", "http"));
+        let network = extension("tcp", "filters.network.wasm.v3.Wasm", of("private/tcp:v1", "tcp"));
+        let logger = extension("log", "access_loggers.wasm.v3.WasmAccessLog", of("private/log:v1", "log"));
+        let mut service = extension("service", "x", of(&format!("private/service@sha256:{sum}"), "service"));
+        service["typed_config"]["@type"] = json!("type.googleapis.com/envoy.extensions.wasm.v3.WasmService");
+        let routes = json!({"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": everything()}]});
+        let http = json!({"http_filters": [filter, router()], "route_config": routes, "access_log": [logger]});
+        Config::new()
+            .listener("http", json!({"filter_chains": [{"filters": [network, http_filter(http)]}]}))
+            .cluster("origin", &[origin.address])
+            .overlay(json!({"bootstrap_extensions": [service]}))
+    };
+    let mut with = launch(&cache);
+    with.environment.push(("WASM_INSECURE_REGISTRIES".to_owned(), shelf.host()));
+    let proxy = Proxy::start_with(&site(), with.clone());
+    assert_eq!(version(&proxy), is(7));
+    wait_until("records of filter and logger", || proxy.stats().value("wasmcustom.records") >= 2);
+    assert!(proxy.stats().value("wasmcustom.connections") >= 1);
+    assert!(proxy.stats().value("wasmcustom.configured") >= 4);
+    assert!(!proxy.admin_json("/plugins?config=1&format=json").to_string().contains("robot"));
+    assert!(!proxy.stderr().contains("robot"), "no password in the log");
+    drop(proxy);
+
+    let asked = shelf.origin.requests().len();
+    let proxy = Proxy::start_with(&site(), with);
+    assert_eq!((version(&proxy), shelf.origin.requests().len()), (is(7), asked), "from the cache");
 }
 
 #[test]

@@ -284,7 +284,7 @@ impl ListenerPlan {
     /// Nothing that it was made from changed since.
     fn is_current(&self) -> bool {
         self.each_chain().all(|chain| chain.is_current())
-            && self.filters.iter().all(|filter| are_current(filter.files()))
+            && self.filters.iter().all(|filter| filter.is_current() && are_current(filter.files()))
     }
 
     /// A new connection's filter chain is known without a word from the client, speaks no TLS and has no limit.
@@ -331,7 +331,8 @@ fn newcomers(
 ) -> Vec<Arc<dyn NewcomerFactory>> {
     let slots = &model.inspection.filters;
     let known = previous.filter(|old| old.model.inspection.filters == *slots);
-    if let Some(known) = known.filter(|old| old.filters.iter().all(|filter| are_current(filter.files()))) {
+    let is_current = |filter: &Arc<dyn NewcomerFactory>| filter.is_current() && are_current(filter.files());
+    if let Some(known) = known.filter(|old| old.filters.iter().all(is_current)) {
         return known.filters.clone();
     }
     let mut filters = Vec::new();

@@ -27,6 +27,11 @@ pub trait NewcomerFactory: Send + Sync {
         &[]
     }
 
+    /// Whether building it again would give the same; its files aside.
+    fn is_current(&self) -> bool {
+        true
+    }
+
     /// What the admin tells about it, when it is a plugin.
     fn plugin(&self) -> Option<&plugin::Facts> {
         None

@@ -1,6 +1,5 @@
 //! `envoy.filters.http.dynamic_modules`.
 
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,19 +9,17 @@ use postrider_filter_api::plugin::{Facts, OnError, Policy};
 use postrider_filter_api::{ConfigError, Factory, Filter, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::json::to_json_text;
 use postrider_filter_plugin::read::{data_source, keep};
+use postrider_filter_plugin::{Edition, Missing};
 use postrider_model::{Fields, Value, ValueError};
 
 use crate::callbacks::runtime;
 use crate::config::{Config, Given, Phases, RouteSettings, Secrets};
 use crate::hooks::Hosted;
-use crate::library::{Library, Options};
 use crate::on_worker::OnWorker;
+use crate::source::{Found, absent, module};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
 const ROUTE_KIND: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute";
-
-/// What the names of a module's statistics begin with, as Envoy has it.
-const NAMESPACE: &str = "dynamicmodulescustom";
 
 /// Envoy's word for a module that cannot make its part of a stream.
 const FAILED: &str = "dynamic_module_filter_init_failed";
@@ -39,7 +36,11 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
     // Nothing but the order of filters says that one is terminal here.
     let _ = keep(fields.bool("terminal_filter"), &mut errors);
     errors.extend(fields.finish().err().into_iter().flatten());
-    let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
+    let module = match module.filter(|_| errors.is_empty()) {
+        Some(Found::Here(module)) => module,
+        Some(Found::Missing(source)) => return Ok(Arc::new(Missing::new(absent(name, source), None))),
+        None => return Err(errors),
+    };
     let facts = Facts {
         name: name.to_owned(),
         version: String::new(),
@@ -55,7 +56,7 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
     let make = || Config::new(module.library, facts, given, Phases::ALL, &filter, &config, FAILED);
     let made = runtime::known_during(module.runtime, make);
     let config = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
-    Ok(Arc::new(Modular { config, files }))
+    Ok(Arc::new(Modular { config, files, edition: module.edition }))
 }
 
 /// A module's filter from Envoy's configuration.
@@ -63,10 +64,14 @@ struct Modular {
     config: Arc<Config>,
     /// Of secrets.
     files: Vec<WatchedFile>,
+    edition: Option<Edition>,
 }
 
 /// An override, as the factory keeps it.
-struct OfRoute(Arc<RouteSettings>);
+struct OfRoute {
+    /// `None` while its module is not here.
+    settings: Option<Arc<RouteSettings>>,
+}
 
 impl Factory for Modular {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
@@ -81,20 +86,28 @@ impl Factory for Modular {
         let name = keep(fields.string("filter_name"), &mut errors).flatten().filter(|name| !name.is_empty());
         let config = bytes(&mut fields, "filter_config", &mut errors);
         errors.extend(fields.finish().err().into_iter().flatten());
-        let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
+        let module = match module.filter(|_| errors.is_empty()) {
+            Some(Found::Here(module)) => module,
+            Some(Found::Missing(_)) => return Ok(RouteConfig::new(OfRoute { settings: None }, value)),
+            None => return Err(errors),
+        };
         let make = || RouteSettings::new(module.library, name.unwrap_or(old_name), &config);
         let made = runtime::known_during(module.runtime, make);
         let made = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
-        Ok(RouteConfig::new(OfRoute(Arc::new(made)), value))
+        Ok(RouteConfig::new(OfRoute { settings: Some(Arc::new(made)) }, value))
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
-        let route = configs.most_specific::<OfRoute>().map(|of_route| of_route.0.clone());
+        let route = configs.most_specific::<OfRoute>().and_then(|of_route| of_route.settings.clone());
         Rc::new(Hosted::new(OnWorker::new(&self.config, route, place)))
     }
 
     fn files(&self) -> &[WatchedFile] {
         &self.files
+    }
+
+    fn is_current(&self) -> bool {
+        self.edition.as_ref().is_none_or(Edition::is_current)
     }
 
     fn plugin(&self) -> Option<&Facts> {
@@ -123,69 +136,6 @@ fn secrets(fields: &mut Fields<'_>, files: &mut Vec<WatchedFile>, errors: &mut C
         errors.extend(one.finish().err().into_iter().flatten());
     }
     all
-}
-
-/// `DynamicModuleConfig`, loaded.
-pub(crate) struct Module {
-    pub(crate) library: Arc<Library>,
-    pub(crate) namespace: String,
-    /// The runtime's keys with their values, for while it makes configurations.
-    pub(crate) runtime: Vec<(String, Value)>,
-}
-
-pub(crate) fn module(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Module> {
-    let Some(mut module) = keep(fields.map("dynamic_module_config"), errors).flatten() else {
-        errors.push(fields.error("dynamic_module_config", "there is no `dynamic_module_config`"));
-        return None;
-    };
-    let name = keep(module.string("name"), errors).flatten().unwrap_or_default();
-    let options = Options {
-        stays: keep(module.bool("do_not_close"), errors).flatten().unwrap_or(false),
-        global: keep(module.bool("load_globally"), errors).flatten().unwrap_or(false),
-    };
-    let namespace = keep(module.string("metrics_namespace"), errors).flatten().filter(|name| !name.is_empty());
-    let runtime = match module.value("runtime") {
-        Some(Value::Map(entries)) => entries.clone(),
-        _ => Vec::new(),
-    };
-    let mut at = module.path_of("name");
-    let library = match keep(module.map("module"), errors).flatten() {
-        None if name.is_empty() => {
-            errors.push(module.error("name", "there is neither a `name` nor a `module`"));
-            None
-        }
-        None => Some(Library::named(name, options)),
-        Some(mut source) => {
-            if source.value("remote").is_some() {
-                errors.push(source.error("remote", "modules from remote places are not supported: use `local`"));
-            }
-            let local = keep(source.map("local"), errors).flatten();
-            let found = local.and_then(|mut local| {
-                let file = keep(local.string("filename"), errors).flatten().map(str::to_owned);
-                at = local.path_of("filename");
-                if file.is_none() {
-                    errors.push(local.error("filename", "a module is a file: there is no `filename`"));
-                }
-                errors.extend(local.finish().err().into_iter().flatten());
-                file
-            });
-            errors.extend(source.finish().err().into_iter().flatten());
-            found.map(|file| Library::at(Path::new(&file), options))
-        }
-    };
-    // Only where a module is remote.
-    let _ = keep(module.bool("nack_on_cache_miss"), errors);
-    errors.extend(module.finish().err().into_iter().flatten());
-    match library? {
-        Ok(library) => {
-            let namespace = namespace.unwrap_or(NAMESPACE).to_owned();
-            Some(Module { library: Arc::new(library), namespace, runtime })
-        }
-        Err(message) => {
-            errors.push(ValueError { path: at, message });
-            None
-        }
-    }
 }
 
 /// A module's configuration as it gets it: a text or bytes as they are, everything else as JSON.

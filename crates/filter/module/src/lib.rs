@@ -36,6 +36,7 @@ mod newcomer;
 mod on_worker;
 mod others;
 mod reach;
+mod source;
 mod template;
 mod wire;
 

@@ -7,19 +7,22 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Weak as SharedWeak};
 
 use postrider_filter_api::plugin::{Facts, Policy};
-use postrider_filter_api::{ConfigError, Host, Newcomer, NewcomerFactory, NewcomerFilter, NewcomerSession, Place};
+use postrider_filter_api::{
+    ConfigError, Host, Newcomer, NewcomerFactory, NewcomerFilter, NewcomerSession, Passage, Place,
+};
 use postrider_filter_plugin::read::keep;
-use postrider_filter_plugin::{Account, Metrics, stat};
+use postrider_filter_plugin::{Account, Edition, Metrics, stat};
 use postrider_model::{Value, ValueError};
 
 use crate::abi::{Buffer, Own};
 use crate::callbacks::{ConfigEvents, runtime};
 use crate::definitions::Definitions;
 use crate::entry::ListenerEntries;
-use crate::envoy::{bytes, module};
+use crate::envoy::bytes;
 use crate::library::Library;
 use crate::newcomer::{Hosted, Introduced};
 use crate::reach::Reach;
+use crate::source::{Found, absent, module};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.listener.dynamic_modules.v3.DynamicModuleListenerFilter";
 
@@ -43,20 +46,68 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn NewcomerFactory
     let filter = keep(fields.string("filter_name"), &mut errors).flatten().unwrap_or_default().to_owned();
     let config = bytes(&mut fields, "filter_config", &mut errors);
     errors.extend(fields.finish().err().into_iter().flatten());
-    let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
+    let module = match module.filter(|_| errors.is_empty()) {
+        Some(Found::Here(module)) => module,
+        Some(Found::Missing(source)) => return Ok(Arc::new(Bypass(absent(name, source)))),
+        None => return Err(errors),
+    };
     let make = || ListenerConfig::new(module.library, &module.namespace, name, &filter, &config);
     let made = runtime::known_during(module.runtime, make);
     let config = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
-    Ok(Arc::new(Factory { config }))
+    Ok(Arc::new(Factory { config, edition: module.edition }))
+}
+
+/// Stands in the place of a module that is not here, and lets every connection pass.
+struct Bypass(Facts);
+
+impl NewcomerFactory for Bypass {
+    fn newcomer_filter(&self, _: &Place<'_>) -> Rc<dyn NewcomerFilter> {
+        Rc::new(Nobody)
+    }
+
+    fn is_current(&self) -> bool {
+        false
+    }
+
+    fn plugin(&self) -> Option<&Facts> {
+        Some(&self.0)
+    }
+}
+
+struct Nobody;
+
+impl NewcomerFilter for Nobody {
+    fn begin(&self, _: &mut Newcomer<'_>) -> Option<Box<dyn NewcomerSession>> {
+        Some(Box::new(Nobody))
+    }
+}
+
+impl NewcomerSession for Nobody {
+    fn on_accept(&mut self, _: &mut Newcomer<'_>) -> Passage {
+        Passage::Continue
+    }
+
+    fn wants(&mut self) -> usize {
+        0
+    }
+
+    fn on_data(&mut self, _: &mut Newcomer<'_>, _: &mut Vec<u8>) -> Passage {
+        Passage::Continue
+    }
 }
 
 struct Factory {
     config: Arc<ListenerConfig>,
+    edition: Option<Edition>,
 }
 
 impl NewcomerFactory for Factory {
     fn newcomer_filter(&self, place: &Place<'_>) -> Rc<dyn NewcomerFilter> {
         Rc::new(Filter(Looking::new(&self.config, place)))
+    }
+
+    fn is_current(&self) -> bool {
+        self.edition.as_ref().is_none_or(Edition::is_current)
     }
 
     fn plugin(&self) -> Option<&Facts> {

@@ -11,16 +11,17 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use postrider_filter_api::plugin::{Facts, Policy};
 use postrider_filter_api::{AccessLogger, ConfigError, Ended, Logged, LoggerFactory, Place, StreamInfo};
-use postrider_filter_plugin::Metrics;
 use postrider_filter_plugin::read::keep;
+use postrider_filter_plugin::{Edition, Metrics};
 use postrider_model::{Value, ValueError};
 
 use crate::abi::{Buffer, LoggerRef, Own};
 use crate::callbacks::runtime;
 use crate::definitions::Definitions;
 use crate::entry::LoggerEntries;
-use crate::envoy::{bytes, module};
+use crate::envoy::bytes;
 use crate::library::Library;
+use crate::source::{Found, absent, module};
 
 pub(crate) const KIND: &str = "envoy.extensions.access_loggers.dynamic_modules.v3.DynamicModuleAccessLog";
 
@@ -32,20 +33,52 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn LoggerFactory>,
     let logger = keep(fields.string("logger_name"), &mut errors).flatten().unwrap_or_default().to_owned();
     let config = bytes(&mut fields, "logger_config", &mut errors);
     errors.extend(fields.finish().err().into_iter().flatten());
-    let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
+    let module = match module.filter(|_| errors.is_empty()) {
+        Some(Found::Here(module)) => module,
+        Some(Found::Missing(source)) => return Ok(Arc::new(Bypass(absent(name, source)))),
+        None => return Err(errors),
+    };
     let make = || LoggerConfig::new(module.library, &module.namespace, name, &logger, &config);
     let made = runtime::known_during(module.runtime, make);
     let config = made.map_err(|message| vec![ValueError { path: "logger_config".to_owned(), message }])?;
-    Ok(Arc::new(Factory { config }))
+    Ok(Arc::new(Factory { config, edition: module.edition }))
+}
+
+/// Stands in the place of a module that is not here, and is told in vain.
+struct Bypass(Facts);
+
+impl LoggerFactory for Bypass {
+    fn logger(&self, _: &Place<'_>) -> Rc<dyn AccessLogger> {
+        Rc::new(Nobody)
+    }
+
+    fn is_current(&self) -> bool {
+        false
+    }
+
+    fn plugin(&self) -> Option<&Facts> {
+        Some(&self.0)
+    }
+}
+
+struct Nobody;
+
+impl AccessLogger for Nobody {
+    fn log(&self, _: &Ended<'_>, _: bool) {}
 }
 
 struct Factory {
     config: Arc<LoggerConfig>,
+    edition: Option<Edition>,
 }
 
 impl LoggerFactory for Factory {
     fn logger(&self, place: &Place<'_>) -> Rc<dyn AccessLogger> {
         Telling::new(&self.config, place)
+    }
+
+    fn is_current(&self) -> bool {
+        self.edition.as_ref().is_none_or(Edition::is_current)
     }
 
     fn plugin(&self) -> Option<&Facts> {

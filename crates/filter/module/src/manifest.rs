@@ -9,13 +9,14 @@ use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{ConfigError, Factory, Filter, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::json::to_json_text;
 use postrider_filter_plugin::read::keep;
-use postrider_filter_plugin::{Manifest, Override, Schema};
+use postrider_filter_plugin::{Code, Edition, Manifest, Missing, Override, Schema};
 use postrider_model::{Value, ValueError};
 
 use crate::config::{Config, Given, Phases};
 use crate::hooks::Hosted;
 use crate::library::{Library, Options};
 use crate::on_worker::OnWorker;
+use crate::source::fetched;
 
 pub(crate) const RUNTIME: &str = "native";
 
@@ -25,9 +26,10 @@ const NAMESPACE: &str = "native";
 /// Reads a manifest, loads its module and has it make its configuration.
 pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let mut errors = Vec::new();
-    let file = file(value, &mut errors);
-    // What it is in a manifest, with a text in the place of the file that is no text.
-    let manifest = match Manifest::read(&with_code(value, file.as_deref().unwrap_or("-"))) {
+    let code = code(value, &mut errors);
+    // What it is in a manifest, with a text in the place of the code that is no text.
+    let manifest = match Manifest::read(&with_code(value, code.as_ref().map_or("-", |(code, _)| code.source.as_str())))
+    {
         Ok(manifest) => manifest,
         Err(found) => return Err([errors, found].concat()),
     };
@@ -46,16 +48,19 @@ pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     found.extend(fields.finish().err().into_iter().flatten());
     let below = |error: ValueError| ValueError { path: format!("options.{}", error.path), message: error.message };
     errors.extend(found.into_iter().map(below));
-    let Some(file) = file.filter(|_| errors.is_empty()) else { return Err(errors) };
-    let path = Path::new(&file);
+    let Some((code, place)) = code.filter(|_| errors.is_empty()) else { return Err(errors) };
+    if code.missing.is_some() {
+        return Ok(Arc::new(Missing::new(Facts { source: code.source, ..manifest.facts(RUNTIME) }, manifest.schema)));
+    }
     let at = |path: &str, message: String| vec![ValueError { path: path.to_owned(), message }];
-    let content = fs::read(path).map_err(|error| at("code.filename", format!("cannot read {file}: {error}")))?;
-    let (library, digest) = Library::copied(path, &content, options).map_err(|message| at("code.filename", message))?;
+    let path = Path::new(&code.source);
+    let (library, digest) = Library::copied(path, &code.text, options).map_err(|message| at(place, message))?;
     let library = Arc::new(library);
-    let facts = Facts { source: file.clone(), digest, ..manifest.facts(RUNTIME) };
+    let facts = Facts { source: code.source.clone(), digest, ..manifest.facts(RUNTIME) };
     let namespace = namespace.map_or_else(|| format!("{NAMESPACE}.{}", manifest.name), str::to_owned);
     let plugin = Plugin {
-        files: vec![WatchedFile::new(path, Some(&content))],
+        edition: code.edition(),
+        files: code.files,
         phases: Phases::named(&manifest.phases),
         schema: manifest.schema.clone(),
         library,
@@ -68,16 +73,26 @@ pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     Ok(Arc::new(Plugin { config: Some(config), ..plugin }))
 }
 
-/// The shared object that `code` names.
-fn file(value: &Value, errors: &mut ConfigError) -> Option<String> {
+/// The shared object that `code` names, and by which field.
+fn code(value: &Value, errors: &mut ConfigError) -> Option<(Code, &'static str)> {
     let mut fields = value.fields().ok()?;
     let mut code = fields.map("code").ok().flatten()?;
-    let file = keep(code.string("filename"), errors).flatten().filter(|file| !file.is_empty()).map(str::to_owned);
-    if file.is_none() {
-        errors.push(code.error("filename", "a native module is a shared object: there is no `filename`"));
-    }
+    let remote = keep(code.map("remote"), errors).flatten();
+    let file = keep(code.string("filename"), errors).flatten().filter(|file| !file.is_empty());
+    let read = match (file, remote) {
+        (Some(file), None) => match fs::read(file) {
+            Ok(content) => {
+                let files = vec![WatchedFile::new(Path::new(file), Some(&content))];
+                Ok((Code { files, ..Code::inline(content, file) }, "code.filename"))
+            }
+            Err(error) => Err(vec![code.error("filename", format!("cannot read {file}: {error}"))]),
+        },
+        (None, Some(remote)) => fetched(remote).map(|code| (code, "code.remote")),
+        (Some(_), Some(_)) => Err(vec![code.error("remote", "`filename` is set too; code has one place")]),
+        (None, None) => Err(vec![code.error("filename", "a native module is a shared object: there is no `filename`")]),
+    };
     errors.extend(code.finish().err().into_iter().flatten());
-    file
+    read.map_err(|found| errors.extend(found)).ok()
 }
 
 fn with_code(value: &Value, text: &str) -> Value {
@@ -99,6 +114,7 @@ struct Plugin {
     /// The module's name for the filter.
     name: String,
     schema: Option<Schema>,
+    edition: Option<Edition>,
     files: Vec<WatchedFile>,
     /// The gateway's.
     config: Option<Arc<Config>>,
@@ -140,6 +156,10 @@ impl Factory for Plugin {
 
     fn files(&self) -> &[WatchedFile] {
         &self.files
+    }
+
+    fn is_current(&self) -> bool {
+        self.edition.as_ref().is_none_or(Edition::is_current)
     }
 
     fn plugin(&self) -> Option<&Facts> {

@@ -10,7 +10,7 @@ use postrider_filter_api::plugin::{Facts, Policy};
 use postrider_filter_api::{ConfigError, Connection, Ending, Host, NetworkFactory, NetworkFilter};
 use postrider_filter_api::{NetworkSession, Passage, Place};
 use postrider_filter_plugin::read::keep;
-use postrider_filter_plugin::{Account, Metrics, stat};
+use postrider_filter_plugin::{Account, Edition, Metrics, stat};
 use postrider_model::{Value, ValueError};
 
 use crate::abi::{Buffer, Own};
@@ -18,9 +18,10 @@ use crate::callbacks::{ConfigEvents, runtime};
 use crate::connection::{Hosted, Session};
 use crate::definitions::Definitions;
 use crate::entry::NetworkEntries;
-use crate::envoy::{bytes, module};
+use crate::envoy::bytes;
 use crate::library::Library;
 use crate::reach::Reach;
+use crate::source::{Found, absent, module};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.network.dynamic_modules.v3.DynamicModuleNetworkFilter";
 
@@ -46,20 +47,54 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn NetworkFactory>
     // Whoever reads the chain looks at it.
     let _ = keep(fields.bool("terminal_filter"), &mut errors);
     errors.extend(fields.finish().err().into_iter().flatten());
-    let Some(module) = module.filter(|_| errors.is_empty()) else { return Err(errors) };
+    let module = match module.filter(|_| errors.is_empty()) {
+        Some(Found::Here(module)) => module,
+        Some(Found::Missing(source)) => return Ok(Arc::new(Bypass(absent(name, source)))),
+        None => return Err(errors),
+    };
     let make = || NetworkConfig::new(module.library, &module.namespace, name, &filter, &config);
     let made = runtime::known_during(module.runtime, make);
     let config = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
-    Ok(Arc::new(Factory { config }))
+    Ok(Arc::new(Factory { config, edition: module.edition }))
+}
+
+/// Stands in the place of a module that is not here, and lets every connection pass.
+struct Bypass(Facts);
+
+impl NetworkFactory for Bypass {
+    fn network_filter(&self, _: &Place<'_>) -> Rc<dyn NetworkFilter> {
+        Rc::new(Nobody)
+    }
+
+    fn is_current(&self) -> bool {
+        false
+    }
+
+    fn plugin(&self) -> Option<&Facts> {
+        Some(&self.0)
+    }
+}
+
+struct Nobody;
+
+impl NetworkFilter for Nobody {
+    fn begin(&self, _: &mut Connection<'_>) -> Option<Box<dyn NetworkSession>> {
+        None
+    }
 }
 
 struct Factory {
     config: Arc<NetworkConfig>,
+    edition: Option<Edition>,
 }
 
 impl NetworkFactory for Factory {
     fn network_filter(&self, place: &Place<'_>) -> Rc<dyn NetworkFilter> {
         Rc::new(Filter(Watching::new(&self.config, place)))
+    }
+
+    fn is_current(&self) -> bool {
+        self.edition.as_ref().is_none_or(Edition::is_current)
     }
 
     fn plugin(&self) -> Option<&Facts> {
