@@ -4,7 +4,7 @@ use postrider_tests::h2_client::{H2Client, request};
 use postrider_tests::kit::config::extension;
 use postrider_tests::kit::{Origin, Response, TempDir, wait_until};
 use postrider_tests::modules::{built, filters, script};
-use postrider_tests::plugins::{MANIFEST_ROUTE, manifest};
+use postrider_tests::plugins::{MANIFEST_ROUTE, config, everything, manifest};
 use postrider_tests::postrider_only;
 use postrider_tests::site::{self, Plan, Site};
 use serde_json::{Value, json};
@@ -435,4 +435,84 @@ fn the_cluster_is_known_with_the_route() {
     site.get("/", "x-do: qh text 57; qh text 61; qh text 63; ah text 57\r\n");
     let logged = site.logged(1);
     assert!(logged.contains("text:origin text: text:all ah") && logged.contains("text:origin ab"), "{logged}");
+}
+
+/// A module of a few lines: the body of its hook for request headers, and what stands in front of it.
+fn small(folder: &TempDir, before: &str, body: &str) -> std::path::PathBuf {
+    let source = format!(
+        r#"
+        #include <stdbool.h>
+        #include <stddef.h>
+        #include <stdint.h>
+        typedef struct {{ const char *start; size_t length; }} bytes;
+        {before}
+        const char *envoy_dynamic_module_on_program_init(void) {{ return "v0.1.0"; }}
+        const void *envoy_dynamic_module_on_http_filter_config_new(void *config, bytes name, bytes text) {{
+            (void)config; (void)name; (void)text;
+            return "config";
+        }}
+        void envoy_dynamic_module_on_http_filter_config_destroy(const void *config) {{ (void)config; }}
+        const void *envoy_dynamic_module_on_http_filter_new(const void *config, void *filter) {{
+            (void)config; (void)filter;
+            return "filter";
+        }}
+        void envoy_dynamic_module_on_http_filter_destroy(const void *filter) {{ (void)filter; }}
+        int envoy_dynamic_module_on_http_filter_request_headers(void *stream, const void *filter, bool end) {{
+            (void)stream; (void)filter; (void)end;
+            {body}
+            return 0;
+        }}
+        "#
+    );
+    let (source, object) = (folder.write("small.c", source), folder.path().join("libsmall.so"));
+    let built = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-Wall", "-Werror", "-Wno-implicit-function-declaration", "-o"])
+        .args([&object, &source])
+        .status();
+    assert!(built.unwrap().success());
+    object
+}
+
+fn of(object: &std::path::Path) -> Value {
+    let module = json!({"module": {"local": {"filename": object}}});
+    extension(NAME, TYPE, json!({"dynamic_module_config": module, "filter_name": "small"}))
+}
+
+#[test]
+fn functions_that_a_module_wants_and_nobody_has_are_named() {
+    if !postrider_only() {
+        return;
+    }
+    let folder = TempDir::new();
+    let before =
+        "void envoy_dynamic_module_callback_summon(void); bool envoy_dynamic_module_callback_http_banish(void);";
+    let body = "envoy_dynamic_module_callback_summon(); envoy_dynamic_module_callback_http_banish();";
+    let mut site = with("passthrough", "").start();
+    let refused = site.proxy.reload(config(&[of(&small(&folder, before, body))], everything(), &site.origin).to_yaml());
+    let text = refused.to_string();
+    for name in ["envoy_dynamic_module_callback_summon", "envoy_dynamic_module_callback_http_banish"] {
+        assert!(text.contains("needs functions that this proxy does not have") && text.contains(name), "{text}");
+    }
+    assert_eq!(site.get("/", "").status, 200);
+}
+
+#[test]
+fn a_function_of_other_extensions_does_nothing_and_is_named_in_the_log() {
+    if !postrider_only() {
+        return;
+    }
+    let folder = TempDir::new();
+    let before = "
+        bytes envoy_dynamic_module_callback_udp_listener_filter_get_datagram_data_size(void *filter);
+        bool envoy_dynamic_module_callback_udp_listener_filter_send_datagram(void *filter);";
+    let body = "
+        bytes none = envoy_dynamic_module_callback_udp_listener_filter_get_datagram_data_size(stream);
+        if (none.start || none.length || envoy_dynamic_module_callback_udp_listener_filter_send_datagram(stream)) return 1;";
+    let site = site::with([of(&small(&folder, before, body))]).start();
+    for _ in 0..3 {
+        assert_eq!(site.get("/", "").status, 200);
+    }
+    let said = site.proxy.stderr();
+    let line = "a module called envoy_dynamic_module_callback_udp_listener_filter_send_datagram, which does nothing";
+    assert_eq!(said.matches(line).count(), 1, "{said}");
 }

@@ -332,10 +332,20 @@ impl<C> Cluster<C> {
     }
 
     pub fn members(&self) -> Members {
+        self.count(|_| true)
+    }
+
+    /// Those of one priority; `None` where there is none such.
+    pub fn members_of(&self, priority: u32) -> Option<Members> {
+        let last = self.hosts.borrow().all.iter().map(|host| host.endpoint.priority).max().unwrap_or(0);
+        (priority <= last).then(|| self.count(|host| host.endpoint.priority == priority))
+    }
+
+    fn count(&self, counts: impl Fn(&Host<C>) -> bool) -> Members {
         let hosts = self.hosts.borrow();
-        let count = |of: &dyn Fn(&Host<C>) -> bool| hosts.all.iter().filter(|host| of(host)).count();
+        let count = |of: &dyn Fn(&Host<C>) -> bool| hosts.all.iter().filter(|host| counts(host) && of(host)).count();
         Members {
-            all: hosts.all.len(),
+            all: count(&|_| true),
             healthy: count(&|host| host.standing() == EndpointHealth::Healthy),
             degraded: count(&|host| host.standing() == EndpointHealth::Degraded),
             excluded: count(&|host| host.health.get().is_excluded(self.rules.ignores_unchecked)),

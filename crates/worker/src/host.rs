@@ -11,6 +11,7 @@ use postrider_filter_api::{
 use postrider_http::{HeaderId, RequestHead, Scheme};
 use postrider_model::{Format, LogFormat, Node, Redirect, RetryPolicy};
 use postrider_router::redirect_location;
+use postrider_upstream::Members;
 
 use crate::call::{self, grpc};
 use crate::chain::Routes;
@@ -78,8 +79,11 @@ impl Host for Services<'_> {
     }
 
     fn cluster_health(&self, name: &str) -> Option<ClusterHealth> {
-        let members = self.worker.cluster(name)?.hosts.members();
-        Some(ClusterHealth { all: members.all, available: members.healthy + members.degraded })
+        Some(health_of(self.worker.cluster(name)?.hosts.members()))
+    }
+
+    fn hosts_of_priority(&self, name: &str, priority: u32) -> Option<ClusterHealth> {
+        self.worker.cluster(name)?.hosts.members_of(priority).map(health_of)
     }
 
     fn proxies(&self) -> usize {
@@ -182,6 +186,10 @@ impl Host for Detached {
         self.with(|services| services.cluster_health(name)).flatten()
     }
 
+    fn hosts_of_priority(&self, name: &str, priority: u32) -> Option<ClusterHealth> {
+        self.with(|services| services.hosts_of_priority(name, priority)).flatten()
+    }
+
     fn proxies(&self) -> usize {
         self.with(|services| services.proxies()).unwrap_or_default()
     }
@@ -237,4 +245,8 @@ impl Services<'_> {
             upstream: OfUpstream { cluster: self.cluster, tried: &[], tried_on: &[] },
         }
     }
+}
+
+fn health_of(members: Members) -> ClusterHealth {
+    ClusterHealth { all: members.all, available: members.healthy + members.degraded, degraded: members.degraded }
 }

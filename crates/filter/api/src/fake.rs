@@ -219,6 +219,10 @@ impl Host for FakeHost {
         self.find(name).is_ok().then_some(self.health)
     }
 
+    fn hosts_of_priority(&self, name: &str, priority: u32) -> Option<ClusterHealth> {
+        self.cluster_health(name).filter(|_| priority == 0)
+    }
+
     fn proxies(&self) -> usize {
         self.proxies
     }

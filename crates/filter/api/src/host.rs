@@ -61,6 +61,9 @@ pub trait Host {
     /// The hosts of a cluster; `None` when the configuration has no such cluster.
     fn cluster_health(&self, name: &str) -> Option<ClusterHealth>;
 
+    /// Those of one priority; `None` where the cluster has none such.
+    fn hosts_of_priority(&self, name: &str, priority: u32) -> Option<ClusterHealth>;
+
     /// How many proxies the cluster lists that this one belongs to; 0 where none is named.
     fn proxies(&self) -> usize;
 
@@ -133,6 +136,8 @@ pub struct ClusterHealth {
     pub all: usize,
     /// Those that get requests: healthy or degraded.
     pub available: usize,
+    /// Among those.
+    pub degraded: usize,
 }
 
 /// The configuration has no cluster of that name.

@@ -1,16 +1,27 @@
 //! Functions of the interface for extensions other than filters and access loggers: clusters, load balancers and so on.
 //!
 //! A module with several extensions in it wants them all, but calls them from hooks of those extensions only, which are
-//! never called here. They are there so that such a module loads; a call of one is a fault of the module's that it cannot
-//! go on from.
+//! never called here. They are there so that such a module loads. One that is called all the same does nothing, answers what
+//! stands for false, zero and nowhere alike, and the log says so once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use postrider_telemetry::log::{Component, Level};
 
+/// What a function that does nothing answers: two words of zeros, which are a false flag, a zero, a null pointer and an
+/// empty text. Places for further answers stay as the module left them.
+#[repr(C)]
+struct Nothing(usize, usize);
+
 #[cold]
-fn end(name: &str) -> ! {
-    let line = format_args!("a module called {name}, which is for extensions that this proxy has none of");
-    postrider_telemetry::log::write(Component::Filter, Level::Critical, line);
-    std::process::abort();
+fn tell(name: &str, told: &AtomicBool) -> Nothing {
+    if !told.swap(true, Ordering::Relaxed) {
+        let line = format_args!(
+            "a module called {name}, which does nothing: it is for extensions that this proxy has none of"
+        );
+        postrider_telemetry::log::write(Component::Filter, Level::Error, line);
+    }
+    Nothing(0, 0)
 }
 
 /// A function's address, so that nothing between here and the executable drops it.
@@ -27,8 +38,9 @@ macro_rules! others {
         $(
             // SAFETY: nothing else in the executable has a name of the interface.
             #[unsafe(no_mangle)]
-            extern "C" fn $name() {
-                end(stringify!($name))
+            extern "C" fn $name() -> Nothing {
+                static TOLD: AtomicBool = AtomicBool::new(false);
+                tell(stringify!($name), &TOLD)
             }
         )*
 

@@ -142,11 +142,11 @@ about! {
     envoy_dynamic_module_callback_network_filter_get_cluster_host_count(cluster: Buffer, priority: u32, all: *mut usize, healthy: *mut usize, degraded: *mut usize) -> bool
         = |session, cluster, priority, all, healthy, degraded| {
             let cluster = std::str::from_utf8(cluster.bytes()).ok();
-            let health = cluster.and_then(|cluster| session.place.host.cluster_health(cluster));
-            let Some(health) = health.filter(|_| priority == 0) else { return false };
+            let health = cluster.and_then(|cluster| session.place.host.hosts_of_priority(cluster, priority));
+            let Some(health) = health else { return false };
             put(all, health.all);
-            put(healthy, health.available);
-            put(degraded, 0);
+            put(healthy, health.available - health.degraded);
+            put(degraded, health.degraded);
             true
         };
 

@@ -72,7 +72,7 @@ pub(super) unsafe fn cluster(handle: StreamRef, out: *mut Buffer) -> bool {
     true
 }
 
-/// How many hosts that cluster has. Those that are degraded count as healthy: they get requests.
+/// How many hosts of a priority that cluster has.
 pub(super) unsafe fn hosts(
     handle: StreamRef,
     priority: u32,
@@ -82,13 +82,13 @@ pub(super) unsafe fn hosts(
 ) -> bool {
     // SAFETY: as above.
     let stream = unsafe { instance(handle).and_then(|instance| instance.stream()) };
-    let health = stream.and_then(|stream| stream.host.cluster_health(&stream.cluster()?));
-    let Some(health) = health.filter(|_| priority == 0) else { return false };
+    let health = stream.and_then(|stream| stream.host.hosts_of_priority(&stream.cluster()?, priority));
+    let Some(health) = health else { return false };
     // SAFETY: as above.
     unsafe {
         put(all, health.all);
-        put(healthy, health.available);
-        put(degraded, 0);
+        put(healthy, health.available - health.degraded);
+        put(degraded, health.degraded);
     }
     true
 }

@@ -49,7 +49,7 @@ fn the_hosts_of_clusters_decide() {
     ] {
         let filter = checker(&config(false, vec![("cluster_min_healthy_percentages", percent(wanted))]));
         let mut stream = FakeStream::new("GET", "/check", &[]);
-        stream.host.health = ClusterHealth { all, available };
+        stream.host.health = ClusterHealth { all, available, degraded: 0 };
         assert_eq!(answer(&*filter, &mut stream).unwrap().1, want, "{wanted} of {all}");
         stream.host.clusters = vec!["other".into()];
         assert_eq!(answer(&*filter, &mut stream).unwrap().1, "health_check_failed_no_cluster_found");
