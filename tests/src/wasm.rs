@@ -65,6 +65,8 @@ const PRELUDE: &str = r#"
 (import "env" "proxy_resolve_shared_queue" (func $resolve_queue (param i32 i32 i32 i32 i32) (result i32)))
 (import "env" "proxy_enqueue_shared_queue" (func $enqueue (param i32 i32 i32) (result i32)))
 (import "env" "proxy_dequeue_shared_queue" (func $dequeue (param i32 i32 i32) (result i32)))
+(import "wasi_snapshot_preview1" "environ_sizes_get" (func $environ_sizes (param i32 i32) (result i32)))
+(import "wasi_snapshot_preview1" "environ_get" (func $environ (param i32 i32) (result i32)))
 (memory (export "memory") 4)
 (global $heap (mut i32) (i32.const 131072))
 (func (export "malloc") (param i32) (result i32)

@@ -57,6 +57,7 @@ mod request;
 mod runtime;
 mod time;
 pub mod tree;
+mod wire;
 pub mod write;
 
 pub use coverage::{Coverage, Mark, Status, Support, UnsupportedPolicy};

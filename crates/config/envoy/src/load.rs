@@ -9,7 +9,7 @@
 //!
 //! Who calls it: the command line, the reload watcher, `doctor` and `migrate`.
 
-mod any;
+pub(crate) mod any;
 mod decode;
 mod dynamic;
 mod format;

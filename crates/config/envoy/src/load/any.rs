@@ -12,18 +12,21 @@ use crate::tree::{Node, NodeKind, Pair};
 use crate::write::has_own_json_form;
 
 /// The two messages that carry another message as a Struct beside its type URL.
-const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
+pub(crate) const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
 
 /// The one field in which an `Any` without a type means something: `config: {}` switches a filter on as it stands in the
 /// chain.
 pub const OPTIONAL: &str = "envoy.config.route.v3.FilterConfig.config";
 
-/// Fields in which a TypedStruct is what the extension's own code reads, not a detour to a message that is known here.
-const OPAQUE: [&str; 4] = [
+/// Fields whose message is for code that is not ours. A TypedStruct in them is what that code reads, not a detour to a
+/// message that is known here.
+pub(crate) const OPAQUE: [&str; 6] = [
     "envoy.extensions.filters.http.golang.v3alpha.Config.plugin_config",
     "envoy.extensions.filters.http.golang.v3alpha.RouterPlugin.config",
     "envoy.extensions.filters.network.golang.v3alpha.Config.plugin_config",
     "envoy.extensions.router.cluster_specifier.golang.v3alpha.Config.config",
+    "envoy.extensions.wasm.v3.PluginConfig.configuration",
+    "envoy.extensions.wasm.v3.VmConfig.configuration",
 ];
 
 /// An `Any` without a type.

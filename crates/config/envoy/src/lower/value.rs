@@ -5,8 +5,17 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_model::Value;
 use serde_json::Value as Json;
 
+use crate::load::any::{OPAQUE, TYPED_STRUCTS};
 use crate::message::{Field, Message, Value as Wire, enum_name, is_wrapper};
+use crate::wire;
 use crate::write::message_to_json;
+
+/// Texts, bytes and objects, which everybody reads; of TypedStructs, WebAssembly gets the bytes as well.
+fn is_plain(type_name: &str, field: &str) -> bool {
+    let own = type_name.strip_prefix("google.protobuf.");
+    own.is_some_and(|own| matches!(own, "StringValue" | "BytesValue" | "Struct"))
+        || TYPED_STRUCTS.contains(&type_name) && !field.starts_with("envoy.extensions.wasm.")
+}
 
 /// Canonical form: keys in snake case, fields that equal an absent one left out, wrappers as their value, durations and
 /// other well-known types as in protobuf JSON, enums by name, an `Any` as its message with `@type`.
@@ -41,6 +50,15 @@ fn field_value(field: &Field, wire: &Wire) -> Value {
         Wire::List(items) => Value::List(items.iter().map(|item| field_value(field, &item.value)).collect()),
         Wire::Map(all) => {
             Value::Map(all.iter().map(|entry| (entry.key.clone(), field_value(field, &entry.value))).collect())
+        }
+        Wire::Any(any)
+            if OPAQUE.contains(&field.descriptor.full_name())
+                && !is_plain(any.type_name(), field.descriptor.full_name()) =>
+        {
+            // Only the code that it is for knows it: it stays the bytes that it is on the wire.
+            let bytes = any.message.as_ref().map(wire::encode).unwrap_or_default();
+            let entry = |key: &str, text: String| (key.to_owned(), Value::String(text));
+            Value::Map(vec![entry("@type", any.type_url.clone()), entry("@bytes", STANDARD.encode(bytes))])
         }
         Wire::Any(any) => {
             let mut all = vec![("@type".to_owned(), Value::String(any.type_url.clone()))];

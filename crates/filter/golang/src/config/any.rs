@@ -1,5 +1,7 @@
 //! Configurations of plugins as Go code reads them: a serialised `google.protobuf.Any`.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use postrider_grpc::{Any, Message, Struct, to_struct};
 use postrider_model::{Value, ValueError};
 
@@ -8,6 +10,7 @@ const TYPED_STRUCT: &str = "xds.type.v3.TypedStruct";
 const OLD_TYPED_STRUCT: &str = "udpa.type.v1.TypedStruct";
 const STRUCT: &str = "google.protobuf.Struct";
 const STRING: &str = "google.protobuf.StringValue";
+const BYTES: &str = "google.protobuf.BytesValue";
 
 /// A configuration that stands in a document; none is an empty `Any`.
 ///
@@ -24,17 +27,22 @@ pub(crate) fn encode(value: Option<&Value>, path: &str) -> Result<Vec<u8>, Value
         _ => "",
     };
     let kind = url.rsplit('/').next().unwrap_or_default();
+    // A message that only the plugin knows comes as the bytes that it is.
+    let whole = match entry("@bytes") {
+        Some(Value::String(text)) => Some(STANDARD.decode(text).map_err(|found| error(format!("no base64: {found}")))?),
+        _ => None,
+    };
     let bytes = match kind {
-        TYPED_STRUCT | OLD_TYPED_STRUCT => {
-            typed_struct(text("type_url"), entry("value").map(to_struct).unwrap_or_default())
-        }
-        STRUCT => {
-            to_struct(&Value::Map(entries.iter().filter(|(key, _)| key != "@type").cloned().collect())).encode_to_vec()
-        }
+        _ if whole.is_some() => whole.unwrap_or_default(),
+        TYPED_STRUCT | OLD_TYPED_STRUCT => typed_struct(text("type_url"), entry("value").map(to_struct)),
+        STRUCT => entry("fields").map(to_struct).unwrap_or_default().encode_to_vec(),
         STRING => text("value").to_owned().encode_to_vec(),
+        // As a text is, but for the base64.
+        BYTES => STANDARD.decode(text("value")).map_err(|found| error(format!("no base64: {found}")))?.encode_to_vec(),
         other => {
             return Err(error(format!(
-                "a configuration of type {other} cannot be passed on to Go plugins: use {TYPED_STRUCT}, {STRUCT} or {STRING}"
+                "a configuration of type {other} cannot be passed on to Go plugins from here: use {TYPED_STRUCT}, {STRUCT}, \
+                 {STRING} or {BYTES}"
             )));
         }
     };
@@ -43,14 +51,21 @@ pub(crate) fn encode(value: Option<&Value>, path: &str) -> Result<Vec<u8>, Value
 
 /// An object without a type, as most plugins expect it: in a TypedStruct.
 pub(super) fn of_object(value: &Value) -> Vec<u8> {
-    let value = typed_struct("", to_struct(value));
+    let value = typed_struct("", Some(to_struct(value)));
     Any { type_url: format!("{PREFIX}{TYPED_STRUCT}"), value }.encode_to_vec()
 }
 
 /// `string type_url = 1; google.protobuf.Struct value = 2;`, which is how `Any` begins, too: its second field is bytes
 /// where this one is a message, and both are written alike.
-fn typed_struct(type_url: &str, value: Struct) -> Vec<u8> {
-    Any { type_url: type_url.to_owned(), value: value.encode_to_vec() }.encode_to_vec()
+fn typed_struct(type_url: &str, value: Option<Struct>) -> Vec<u8> {
+    let bytes = value.as_ref().map(Message::encode_to_vec).unwrap_or_default();
+    let is_empty = value.is_some() && bytes.is_empty();
+    let mut all = Any { type_url: type_url.to_owned(), value: bytes }.encode_to_vec();
+    if is_empty {
+        // An object without fields is one all the same: plugins tell it from none.
+        all.extend_from_slice(&[2 << 3 | 2, 0]);
+    }
+    all
 }
 
 #[cfg(test)]
@@ -71,10 +86,15 @@ mod tests {
         let body = Any::decode(&*any.value).unwrap();
         assert_eq!((body.type_url.as_str(), Struct::decode(&*body.value).unwrap()), ("", to_struct(&inner)));
         assert_eq!(encode(Some(&typed), "c").unwrap(), of_object(&inner));
+        let nothing = map(&[("@type", text("x/xds.type.v3.TypedStruct")), ("value", map(&[]))]);
+        assert_eq!(Any::decode(&*encode(Some(&nothing), "c").unwrap()).unwrap().value, [18, 0]);
         assert!(encode(None, "c").unwrap().is_empty());
-        let plain = map(&[("@type", text("type.googleapis.com/google.protobuf.Struct")), ("a", Value::Integer(1))]);
+        let plain = map(&[("@type", text("type.googleapis.com/google.protobuf.Struct")), ("fields", inner.clone())]);
         let any = Any::decode(&*encode(Some(&plain), "c").unwrap()).unwrap();
         assert_eq!(Struct::decode(&*any.value).unwrap(), to_struct(&inner));
+        let known_to_it = map(&[("@type", text("type.googleapis.com/x.Y")), ("@bytes", text("CAE="))]);
+        let any = Any::decode(&*encode(Some(&known_to_it), "c").unwrap()).unwrap();
+        assert_eq!((any.type_url.as_str(), any.value.as_slice()), ("type.googleapis.com/x.Y", &[8, 1][..]));
         let other = map(&[("@type", text("type.googleapis.com/x.Y"))]);
         assert!(encode(Some(&other), "c").unwrap_err().message.contains("type x.Y cannot be passed on"));
         assert!(encode(Some(&inner), "c").unwrap_err().message.contains("no `@type`"));

@@ -1,0 +1,274 @@
+//! What a configuration says of a module's machine: when it is made again, what it may call, what it sees of the environment,
+//! and configurations of every type. The same in Envoy.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_tests::envoy;
+use postrider_tests::kit::config::{extension, file_access_log, tcp_filter};
+use postrider_tests::kit::proxy::{Launch, run};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::site::{self, Site};
+use postrider_tests::wasm::{self, text_module as module};
+use serde_json::{Value, json};
+
+const ON_REQUEST: &str = r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)"#;
+const ON_BODY: &str = r#"(func (export "proxy_on_request_body") (param i32 i32 i32) (result i32)"#;
+const ON_RESPONSE: &str = r#"(func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32)"#;
+
+fn plugin(functions: &str, vm: Value, more: Value) -> Value {
+    let mut config = json!({"name": "plugin", "root_id": "root", "vm_config": {
+        "vm_id": "vm", "runtime": "envoy.wasm.runtime.v8",
+        "code": {"local": {"inline_bytes": STANDARD.encode(module("0_2_1", functions))}},
+    }});
+    postrider_tests::kit::config::overlay(&mut config["vm_config"], vm);
+    postrider_tests::kit::config::overlay(&mut config, more);
+    config
+}
+
+fn filter(config: Value) -> Value {
+    extension("envoy.filters.http.wasm", "filters.http.wasm.v3.Wasm", json!({"config": config}))
+}
+
+fn site(functions: &str, vm: Value, more: Value) -> Site {
+    site::with([filter(plugin(functions, vm, more))]).start()
+}
+
+fn seen(site: &Site, name: &str) -> String {
+    site.origin.requests().last().unwrap().headers.values(name).join("|")
+}
+
+#[test]
+fn a_machine_is_made_again_when_its_pause_is_over() {
+    // Traps where the request says so.
+    let traps = format!(
+        r#"{ON_REQUEST}
+            (if (i32.eqz (call $get (i32.const 0) $"x-trap" (i32.const 16) (i32.const 20))) (then (unreachable)))
+            (drop (call $add (i32.const 0) $"x-mark" $"1"))
+            (i32.const 0))"#
+    );
+    let reload = |base: &str| {
+        json!({
+            "failure_policy": "FAIL_RELOAD", "reload_config": {"backoff": {"base_interval": base, "max_interval": "600s"}},
+        })
+    };
+    let soon = site(&traps, json!({}), reload("0.05s"));
+    let late = site(&traps, json!({}), reload("600s"));
+    for (site, again) in [(&soon, true), (&late, false)] {
+        assert_eq!((site.get("/", "").status, seen(site, "x-mark").as_str()), (200, "1"));
+        assert_eq!(site.get("/", "x-trap: 1\r\n").status, 503);
+        // The first is made at once, since none was made lately; the next has to wait.
+        wait_until("the first machine again", || site.get("/", "").status == 200 || !again);
+        assert_eq!(site.get("/", "x-trap: 1\r\n").status, 503);
+        if again {
+            wait_until("the machine again", || site.get("/", "").status == 200);
+            assert!(site.stat("wasm.plugin.vm_reload_success") >= 1);
+        } else {
+            assert_eq!([0; 4].map(|_| site.get("/", "").status), [503; 4]);
+            assert!(site.stat("wasm.plugin.vm_reload_backoff") >= 1);
+        }
+    }
+}
+
+#[test]
+fn a_head_that_stops_alone_lets_the_body_be_seen() {
+    // Stops the head, and lets it go on when the body has ended, or with the next tick.
+    let functions = format!(
+        r#"(global $stream (mut i32) (i32.const 0))
+        (func (export "proxy_on_configure") (param i32 i32) (result i32)
+            (drop (call $tick_period (i32.const 50))) (i32.const 1))
+        {ON_REQUEST} (global.set $stream (local.get 0)) (i32.const 1))
+        {ON_BODY}
+            (drop (call $replace (i32.const 0) $"x-body" $"1"))
+            (if (local.get 2) (then (global.set $stream (i32.const 0))))
+            (i32.eqz (local.get 2)))
+        (func (export "proxy_on_tick") (param i32)
+            (if (global.get $stream) (then
+                (drop (call $effective (global.get $stream)))
+                (global.set $stream (i32.const 0))
+                (drop (call $continue (i32.const 0))))))"#
+    );
+    for (alone, wanted) in [(true, "1"), (false, "")] {
+        let site = site(&functions, json!({}), json!({"allow_on_headers_stop_iteration": alone}));
+        let request = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\nok";
+        assert_eq!(site.proxy.exchange(request).status, 200, "{alone}");
+        assert_eq!(seen(&site, "x-body"), wanted, "{alone}");
+    }
+}
+
+#[test]
+fn what_is_not_allowed_is_not_called() {
+    let functions = format!(
+        r#"{ON_REQUEST}
+            (call $digit (i32.const 0) $"x-get" (call $get (i32.const 0) $"host" (i32.const 16) (i32.const 20)))
+            (i32.const 0))
+        {ON_RESPONSE} (drop (call $add (i32.const 2) $"x-answered" $"1")) (i32.const 0))"#
+    );
+    let all = [
+        "proxy_on_request_headers",
+        "proxy_on_response_headers",
+        "proxy_add_header_map_value",
+        "proxy_get_header_map_value",
+    ];
+    let only = |names: &[&str]| {
+        let allowed: serde_json::Map<_, _> = names.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
+        json!({"capability_restriction_config": {"allowed_capabilities": allowed}})
+    };
+    for (names, answered, got) in [(&all[..], "1", "1"), (&[all[0], all[2]][..], "", "x"), (&all[1..3], "1", "")] {
+        let site = site(&functions, json!({}), only(names));
+        let answer = site.get("/", "");
+        assert_eq!(
+            (answer.status, answer.headers.values("x-answered").join("|").as_str()),
+            (200, answered),
+            "{names:?}"
+        );
+        let found = seen(&site, "x-get");
+        match got {
+            "x" => assert!(!matches!(found.as_str(), "" | "0" | "1"), "{names:?}: {found}"),
+            _ => assert_eq!(found.is_empty(), got.is_empty(), "{names:?}: {found}"),
+        }
+    }
+}
+
+/// Shows its environment in fields of requests.
+const ENVIRONMENT: &str = r#"
+    (func $show (param i32) (local i32)
+        ;; The texts end with a zero.
+        (local.set 1 (local.get 0))
+        (block $end (loop $next
+            (br_if $end (i32.eqz (i32.load8_u (local.get 1))))
+            (local.set 1 (i32.add (local.get 1) (i32.const 1)))
+            (br $next)))
+        (drop (call $add (i32.const 0) $"x-env" (local.get 0) (i32.sub (local.get 1) (local.get 0)))))
+    (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32) (local i32)
+        (drop (call $environ_sizes (i32.const 16) (i32.const 20)))
+        (drop (call $environ (i32.const 210000) (i32.const 220000)))
+        (block $end (loop $next
+            (br_if $end (i32.ge_u (local.get 3) (i32.load (i32.const 16))))
+            (call $show (i32.load (i32.add (i32.const 210000) (i32.shl (local.get 3) (i32.const 2)))))
+            (local.set 3 (i32.add (local.get 3) (i32.const 1)))
+            (br $next)))
+        (i32.const 0))"#;
+
+#[test]
+fn a_module_sees_the_variables_that_it_is_given() {
+    let variables = json!({"environment_variables": {
+        "host_env_keys": ["POSTRIDER_TEST_SEEN", "POSTRIDER_TEST_NOT_SET"],
+        "key_values": {"OWN": "one two", "EMPTY": ""},
+    }});
+    let environment = [("POSTRIDER_TEST_SEEN", "from the host"), ("POSTRIDER_TEST_HIDDEN", "secret")]
+        .map(|(n, v)| (n.to_owned(), v.to_owned()));
+    let launch = Launch { environment: environment.to_vec(), ..Launch::default() };
+    let site = site::with([filter(plugin(ENVIRONMENT, variables, json!({})))]).start_with(Origin::echo("a"), launch);
+    assert_eq!(site.get("/", "").status, 200);
+    let shown = seen(&site, "x-env");
+    let mut shown: Vec<&str> = shown.split('|').collect();
+    shown.sort_unstable();
+    assert_eq!(shown, ["EMPTY=", "OWN=one two", "POSTRIDER_TEST_SEEN=from the host"]);
+}
+
+#[test]
+fn configurations_of_every_type_reach_a_module() {
+    let functions = format!(
+        r#"(func (export "proxy_on_configure") (param i32 i32) (result i32)
+            (drop (call $get_buffer (i32.const 7) (i32.const 0) (i32.const 1000) (i32.const 16) (i32.const 20)))
+            (i32.store (i32.const 24) (i32.load (i32.const 16)))
+            (i32.store (i32.const 28) (i32.load (i32.const 20)))
+            (i32.const 1))
+        {ON_REQUEST} (drop (call $respond (i32.const 200) (i32.const 0) (i32.const 0)
+            (i32.load (i32.const 24)) (i32.load (i32.const 28)) (i32.const 0) (i32.const 0) (i32.const -1))) (i32.const 1))"#
+    );
+    let of = |kind: &str, more: Value| {
+        let mut any = json!({"@type": format!("type.googleapis.com/{kind}")});
+        postrider_tests::kit::config::overlay(&mut any, more);
+        any
+    };
+    // Envoy's documentation promises JSON; Envoy itself hands on the bytes.
+    let object: &[u8] = if envoy() { b"\x0a\x08\x0a\x01a\x12\x03\x1a\x01b" } else { br#"{"a":"b"}"# };
+    for (configuration, wanted) in [
+        (of("google.protobuf.StringValue", json!({"value": "text"})), &b"text"[..]),
+        (of("google.protobuf.BytesValue", json!({"value": "AAH/"})), &[0, 1, 255]),
+        (of("google.protobuf.Struct", json!({"value": {"a": "b"}})), object),
+        (of("google.protobuf.UInt32Value", json!({"value": 300})), &[8, 0xac, 2]),
+        (of("google.protobuf.Duration", json!({"value": "1.5s"})), &[8, 1, 16, 0x80, 0xca, 0xb5, 0xee, 1]),
+        (
+            of("envoy.type.v3.Int64Range", json!({"start": 1, "end": -1})),
+            &[8, 1, 16, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1],
+        ),
+    ] {
+        let site = site(&functions, json!({}), json!({"configuration": configuration}));
+        assert_eq!(site.get("/", "").body, wanted, "{configuration}");
+    }
+}
+
+#[test]
+fn a_module_of_the_first_version_waits_and_goes_on_both_ways() {
+    let service = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let text = json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": "configured"});
+    let config = json!({
+        "name": "plugin", "root_id": "root", "configuration": text,
+        "vm_config": {"vm_id": "vm", "runtime": "envoy.wasm.runtime.v8", "code": {"local": {"filename": wasm::module("c", "old")}}},
+    });
+    let routes = json!([
+        {"match": {"path": "/moved"}, "route": {"cluster": "origin"}},
+        {"match": {"prefix": "/"}, "direct_response": {"status": 404}},
+    ]);
+    let site = site::with([filter(config)]).routes(routes).cluster("service", &[service.address], json!({})).start();
+    for round in 1..=3 {
+        let answer = site.get("/", "");
+        assert_eq!((answer.status, answer.header("x-asked")), (200, "yes"), "{round}");
+        let request = site.origin.requests().pop().unwrap();
+        assert_eq!(request.target, "/moved", "the route was looked for again");
+        assert_eq!((seen(&site, "x-configured").as_str(), seen(&site, "x-asked").as_str()), ("configured", "yes"));
+        assert_eq!(service.requests().len(), 2 * round);
+    }
+}
+
+#[test]
+fn modules_filter_connections_in_real_languages() {
+    for language in ["c", "go"] {
+        let config = json!({
+            "name": "lines", "root_id": "",
+            "vm_config": {"runtime": "envoy.wasm.runtime.v8", "code": {"local": {"filename": wasm::module(language, "lines")}}},
+        });
+        let network =
+            extension("envoy.filters.network.wasm", "filters.network.wasm.v3.Wasm", json!({"config": config}));
+        let origin = Origin::tcp_echo("");
+        let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "origin"}));
+        let config = Config::new()
+            .listener("tcp", json!({"filter_chains": [{"filters": [network, tcp]}]}))
+            .cluster("origin", &[origin.address]);
+        if !envoy() {
+            // Compiling a module of Go takes seconds on a busy machine; what was compiled is kept.
+            let folder = TempDir::new();
+            let file = folder.write("config.yaml", config.to_yaml());
+            assert_eq!(run(&["validate", file.to_str().unwrap()]).code, Some(0), "{language}");
+        }
+        let proxy = Proxy::start(&config);
+        for text in ["hello", "again"] {
+            let mut client = RawClient::connect(proxy.address("tcp"));
+            client.send(text);
+            assert_eq!(client.read_exact(5).unwrap(), text.to_uppercase().as_bytes(), "{language}");
+            client.half_close();
+            assert!(client.closed(), "{language}");
+        }
+        proxy.wait_stat("wasmcustom.lines.bytes", 10);
+        proxy.wait_stat("wasmcustom.lines.ends", 2);
+    }
+}
+
+#[test]
+fn a_module_in_c_is_told_of_records() {
+    let config = json!({
+        "name": "lines", "root_id": "",
+        "vm_config": {"runtime": "envoy.wasm.runtime.v8", "code": {"local": {"filename": wasm::module("c", "lines")}}},
+    });
+    let logger =
+        extension("envoy.access_loggers.wasm", "access_loggers.wasm.v3.WasmAccessLog", json!({"config": config}));
+    let folder = TempDir::new();
+    let beside = file_access_log(&folder.path().join("log"), json!({}));
+    let site = site::with([]).manager(json!({"access_log": [logger, beside]})).start();
+    for _ in 0..3 {
+        assert_eq!(site.get("/", "").status, 200);
+    }
+    site.proxy.wait_stat("wasmcustom.lines.records", 3);
+}
