@@ -581,19 +581,49 @@ fn configurations_change_while_streams_run() {
     assert!(proxy.wait_exit().success());
 }
 
+/// What the validation of a gateway says that has this library.
+fn refusal(library: &std::path::Path) -> String {
+    let mut filter = filter("sdk38", "script", &json!({}));
+    filter["typed_config"]["library_path"] = json!(library);
+    let folder = postrider_tests::kit::TempDir::new();
+    let file = folder.write("c.yaml", gateway(&[filter], &echo(), json!({})).to_yaml());
+    let ran = postrider_tests::kit::proxy::run(&["validate", file.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    ran.stderr
+}
+
 #[test]
 fn a_library_that_cannot_be_run_is_refused_with_the_reason() {
     if envoy() {
         return;
     }
-    let mut filter = filter("sdk38", "script", &json!({}));
-    filter["typed_config"]["library_path"] = json!("/no/such.so");
-    let origin = echo();
+    let said = refusal(std::path::Path::new("/no/such.so"));
+    assert!(said.contains("cannot read /no/such.so"), "{said}");
+    let said = refusal(&library("sdk30"));
+    for wanted in ["sdk30.so", "built with Envoy's Go SDK v1.30", "rebuild it with github.com/envoyproxy/envoy v1.31.0"]
+    {
+        assert!(said.contains(wanted), "{said}");
+    }
+}
+
+#[test]
+fn functions_that_a_library_wants_and_nobody_has_are_named() {
+    if envoy() {
+        return;
+    }
     let folder = postrider_tests::kit::TempDir::new();
-    let file = folder.path().join("c.yaml");
-    std::fs::write(&file, gateway(&[filter], &origin, json!({})).to_yaml()).unwrap();
-    let ran = postrider_tests::kit::proxy::run(&["validate", file.to_str().unwrap()]);
-    assert!(ran.stderr.contains("cannot read /no/such.so"), "{}", ran.stderr);
+    let source = r#"
+        void envoyGoFilterHttpSummon(void);
+        void envoyGoFilterHttpFoo(void);
+        void envoyGoFilterOnHttpHeader(void) { envoyGoFilterHttpSummon(); }
+        void envoyGoFilterCleanUp(void) { envoyGoFilterHttpFoo(); }
+    "#;
+    let source = folder.write("wants.c", source);
+    let object = folder.path().join("wants.so");
+    let built = std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&object).arg(&source).status();
+    assert!(built.unwrap().success());
+    let said = refusal(&object);
+    assert!(said.contains("envoyGoFilterHttpFoo") && said.contains("envoyGoFilterHttpSummon"), "{said}");
 }
 
 #[test]
@@ -626,15 +656,4 @@ fn a_large_body_passes_in_bounded_memory() {
     assert_eq!(answer.text(), size.to_string());
     let grown = site.proxy.resident_kib().saturating_sub(before);
     assert!(grown < 48 << 10, "{grown} KiB more");
-}
-
-#[test]
-fn htnn_runs_its_plugins() {
-    if envoy() {
-        return;
-    }
-    let deny = json!({"plugins": [{"name": "celScript", "config": {"allowIf": "request.path() == \"/yes\""}}]});
-    let site = site(&[filter("htnn", "fm", &deny)], echo(), json!({}));
-    assert_eq!(site.proxy.get("/yes").status, 200);
-    assert_eq!(site.proxy.get("/no").status, 403);
 }

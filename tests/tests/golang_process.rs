@@ -255,6 +255,116 @@ fn a_plugin_that_exits_ends_its_process_and_not_the_proxy() {
 }
 
 #[test]
+fn a_process_that_is_stuck_is_ended_and_its_requests_answered_by_the_policy() {
+    if envoy() {
+        return;
+    }
+    let folder = TempDir::new();
+    let never = folder.path().join("never");
+    let stuck = json!({"decode_headers": [{"op": "hold", "value": never}]});
+    let budget = json!({"budget": {"cpu": "0.3s"}});
+    for (on_error, status) in [("503", 503), ("continue", 200)] {
+        let mut more = budget.clone();
+        more["on_error"] = json!(on_error);
+        let site = site(&[apart("sdk38", &stuck, more)], echo(), json!({}));
+        let mut clients: Vec<RawClient> = (0..3).map(|_| RawClient::connect(site.proxy.address("http"))).collect();
+        for client in &mut clients {
+            client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+        }
+        for mut client in clients {
+            assert_eq!(client.response("GET").unwrap().status, status, "{on_error}");
+        }
+        site.proxy.wait_stat("plugin.mine.restarts", 1);
+        let said = site.proxy.stderr();
+        assert!(said.contains("ended: a call into it took longer than 300ms"), "{said}");
+    }
+    // One that the system stopped takes nothing, either.
+    let site = site(&[apart("sdk38", &json!({}), budget)], echo(), json!({}));
+    assert_eq!(site.proxy.get("/").status, 200);
+    let [process] = children(&site.proxy)[..] else { panic!("one process") };
+    postrider_tests::kit::process::signal(process, "STOP");
+    assert_eq!(site.proxy.get("/").status, 503);
+    wait_until("another process", || site.proxy.get("/").status == 200);
+}
+
+#[test]
+fn goroutines_may_take_longer_than_a_call_may() {
+    if envoy() {
+        return;
+    }
+    let folder = TempDir::new();
+    let gate = folder.path().join("gate");
+    let config = json!({"async": ["decode_headers"], "decode_headers": [{"op": "hold", "value": gate}]});
+    let site = site(&[apart("sdk38", &config, json!({"budget": {"cpu": "0.05s"}}))], echo(), json!({}));
+    let mut client = RawClient::connect(site.proxy.address("http"));
+    client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+    site.proxy.wait_stat("plugin.mine.all.calls", 1);
+    let began = std::time::Instant::now();
+    wait_until("more than a call may take", || began.elapsed().as_millis() > 300);
+    std::fs::write(&gate, "").unwrap();
+    assert_eq!(client.response("GET").unwrap().status, 200);
+    assert_eq!(site.proxy.stats().value("plugin.mine.restarts"), 0);
+}
+
+#[test]
+fn a_process_that_hoards_memory_is_ended_and_started_again() {
+    if envoy() {
+        return;
+    }
+    let route = |path: &str, config: Value| json!({"match": {"prefix": path}, "route": {"cluster": "origin"}, "typed_per_filter_config": config});
+    let hoards = json!({"mine": {
+        "@type": postrider_tests::plugins::MANIFEST_ROUTE,
+        "config": {"decode_headers": [{"op": "hoard", "bytes": 64 << 20}]},
+    }});
+    let http = json!({"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+        route("/hoard", hoards),
+        {"name": "plain", "match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]}]}});
+    let budget = json!({"budget": {"memory_bytes": 256 << 20}});
+    let site = site(&[apart("sdk38", &json!({}), budget)], echo(), http);
+    assert_eq!(site.proxy.get("/hoard").status, 200, "some may be had");
+    wait_until("its end", || {
+        site.proxy.get("/hoard");
+        site.proxy.stats().value("plugin.mine.restarts") > 0
+    });
+    assert!(site.proxy.stderr().contains("bytes of memory, of 268435456 that it may have"), "{}", site.proxy.stderr());
+    wait_until("another process", || site.proxy.get("/").status == 200);
+}
+
+#[test]
+fn a_large_body_passes_through_another_process_in_bounded_memory() {
+    if envoy() {
+        return;
+    }
+    let drain = Origin::start(|connection| {
+        while let Some(request) = connection.request_head() {
+            let mut count = 0;
+            if !connection.body(&request, &mut |piece| count += piece.len()) {
+                return;
+            }
+            let text = count.to_string();
+            connection.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len()).as_bytes());
+        }
+    });
+    let fields = json!({"async": ["decode_data"], "decode_data": [{"op": "upper"}]});
+    let site = site(&[apart("sdk38", &fields, json!({}))], drain, json!({}));
+    assert_eq!(site.proxy.get("/").status, 200);
+    let [process] = children(&site.proxy)[..] else { panic!("one process") };
+    let used = || site.proxy.resident_kib() + postrider_tests::kit::process::resident_kib(process);
+    let before = used();
+    let mut client = RawClient::connect(site.proxy.address("http"));
+    let size = 64 << 20;
+    client.send(format!("POST /up HTTP/1.1\r\nhost: test\r\ncontent-length: {size}\r\n\r\n"));
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..64 {
+        client.send(&piece);
+    }
+    assert_eq!(client.response("POST").unwrap().text(), size.to_string());
+    let grown = used().saturating_sub(before);
+    assert!(grown < 48 << 10, "{grown} KiB more");
+}
+
+#[test]
 fn streams_in_flight_are_answered_when_their_process_ends() {
     if envoy() {
         return;

@@ -293,6 +293,8 @@ impl Http {
             worker.meters.set(true);
         }
         let routes = Routes::new(routes.clone(), &worker.place(&prefix, buffer_limit));
+        // Filters may hear of them where nothing else is written.
+        let has_moments = model.log_moments.start || model.log_moments.every.is_some();
         Http {
             rules: rules(model),
             stats: worker.stats.block(&http::SET, &prefix),
@@ -304,9 +306,8 @@ impl Http {
             routes: RefCell::new(Rc::new(routes)),
             stat_prefix: prefix,
             server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),
-            notes_ends: Cell::new(!model.access_log.is_empty() || model.tracing.is_some()),
-            notes_begins: model.tracing.is_some()
-                || !model.access_log.is_empty() && (model.log_moments.start || model.log_moments.every.is_some()),
+            notes_ends: Cell::new(!model.access_log.is_empty() || model.tracing.is_some() || has_moments),
+            notes_begins: model.tracing.is_some() || has_moments,
             meters,
             names_matter: !model.access_log.is_empty()
                 || model.tracing.is_some()

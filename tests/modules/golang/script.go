@@ -25,6 +25,7 @@ type script struct {
 type scriptConfig struct {
 	fields  map[string]any
 	metrics *metrics
+	hoard   [][]byte
 }
 
 type metrics struct {
@@ -182,6 +183,11 @@ func (s *script) operate(operation map[string]any, at place) bool {
 		for !released(value) {
 			runtime.Gosched()
 		}
+	case "hoard":
+		s.config.hoard = append(s.config.hoard, make([]byte, number("bytes")))
+		for last := s.config.hoard[len(s.config.hoard)-1]; len(last) > 0; last = last[min(4096, len(last)):] {
+			last[0] = 1
+		}
 	case "free":
 		for range 3 {
 			debug.FreeOSMemory()
@@ -191,7 +197,8 @@ func (s *script) operate(operation map[string]any, at place) bool {
 	case "metadata_get":
 		at.put(to, fmt.Sprint(info.DynamicMetadata().Get(text("ns"))[key]))
 	case "state_set":
-		info.FilterState().SetString(key, value, api.StateTypeMutable, api.LifeSpanRequest, api.None)
+		sharing := api.StreamSharing(number("sharing"))
+		info.FilterState().SetString(key, value, api.StateTypeMutable, api.LifeSpanRequest, sharing)
 	case "state_get":
 		at.put(to, info.FilterState().GetString(key))
 	case "property":

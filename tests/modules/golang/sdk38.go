@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/envoyproxy/envoy/contrib/golang/common/go/api"
 )
@@ -36,7 +37,16 @@ func tls(connection api.SslConnection) string {
 		return "none"
 	}
 	cipher, known := connection.CiphersuiteId()
-	return fmt.Sprintf("%s %t %t %d,%t %s %v", connection.TlsVersion(), connection.PeerCertificatePresented(),
-		connection.PeerCertificateValidated(), cipher, known, connection.SubjectPeerCertificate(),
-		connection.DnsSansLocalCertificate())
+	_, resumable := connection.SessionId()
+	from, fromKnown := connection.ValidFromPeerCertificate()
+	to, toKnown := connection.ExpirationPeerCertificate()
+	return fmt.Sprintf("%s %t %t %d,%t %s session=%t valid=%t,%t,%t sha=%d serial=%t subject=%s issuer=%s own=%s uris=%v,%v dns=%v,%v pem=%t,%t",
+		connection.TlsVersion(), connection.PeerCertificatePresented(), connection.PeerCertificateValidated(), cipher, known,
+		connection.CiphersuiteString(), resumable, fromKnown, toKnown, from < to,
+		len(connection.Sha256PeerCertificateDigest()), connection.SerialNumberPeerCertificate() != "",
+		connection.SubjectPeerCertificate(), connection.IssuerPeerCertificate(), connection.SubjectLocalCertificate(),
+		connection.UriSanPeerCertificate(), connection.UriSanLocalCertificate(),
+		connection.DnsSansPeerCertificate(), connection.DnsSansLocalCertificate(),
+		strings.HasPrefix(connection.UrlEncodedPemEncodedPeerCertificate(), "-----BEGIN%20CERTIFICATE-----"),
+		strings.HasPrefix(connection.UrlEncodedPemEncodedPeerCertificateChain(), "-----BEGIN%20CERTIFICATE-----"))
 }

@@ -22,7 +22,17 @@ func (s *script) OnLog(request api.RequestHeaderMap, _ api.RequestTrailerMap, re
 	s.run("log", place{})
 }
 
-func (s *script) OnLogDownstreamStart(api.RequestHeaderMap) {}
+func (s *script) OnLogDownstreamStart(request api.RequestHeaderMap) {
+	if _, wanted := s.config.fields["log"]; wanted {
+		api.LogCriticalf("script: start %s", request.Path())
+	}
+}
 
-func (s *script) OnLogDownstreamPeriodic(api.RequestHeaderMap, api.RequestTrailerMap, api.ResponseHeaderMap, api.ResponseTrailerMap) {
+func (s *script) OnLogDownstreamPeriodic(request api.RequestHeaderMap, _ api.RequestTrailerMap, response api.ResponseHeaderMap, _ api.ResponseTrailerMap) {
+	if _, wanted := s.config.fields["log"]; !wanted {
+		return
+	}
+	names := 0
+	request.Range(func(_, _ string) bool { names++; return true })
+	api.LogCriticalf("script: meanwhile %s, %t answered, %t", request.Path(), response != nil, names > 3)
 }

@@ -13,6 +13,14 @@ func (s *script) OnLog() {
 	s.run("log", place{})
 }
 
-func (s *script) OnLogDownstreamStart() {}
+func (s *script) OnLogDownstreamStart() {
+	if _, wanted := s.config.fields["log"]; wanted {
+		api.LogCriticalf("script: start")
+	}
+}
 
-func (s *script) OnLogDownstreamPeriodic() {}
+func (s *script) OnLogDownstreamPeriodic() {
+	if _, wanted := s.config.fields["log"]; wanted {
+		api.LogCriticalf("script: meanwhile")
+	}
+}

@@ -166,6 +166,11 @@ pub trait Filter {
         Flow::Release
     }
 
+    /// The stream is logged while it goes on: when its route was found, or because so much time has passed;
+    /// `ended.info.logged` says which. Asked of filters that want to hear of the end, where the configuration wants such
+    /// records.
+    fn on_moment(&self, _: &mut State, _: &Ended<'_>) {}
+
     /// The stream is over, however it ended; last call for its state.
     fn on_complete(&self, _: &mut State, _: &StreamInfo) {}
 
@@ -175,7 +180,7 @@ pub trait Filter {
     }
 }
 
-/// What is left of a stream that is over.
+/// What is left of a stream that is over, or what there is as yet of one that is logged meanwhile.
 #[derive(Debug)]
 pub struct Ended<'a> {
     pub request: &'a RequestHead,

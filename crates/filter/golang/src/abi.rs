@@ -158,7 +158,9 @@ pub(crate) const DESTROYED_NORMALLY: u64 = 0;
 /// Go code had the stream in hand.
 pub(crate) const DESTROYED_EARLY: u64 = 1;
 
-/// The kind of log entry at a stream's end.
+/// The moments at which a stream is logged: its start, while it goes on, its end.
+pub(crate) const LOG_AT_START: u64 = 4;
+pub(crate) const LOG_MEANWHILE: u64 = 5;
 pub(crate) const LOG_AT_END: u64 = 6;
 
 const _: () = {

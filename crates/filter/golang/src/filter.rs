@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::plugin::{Facts, OnError};
-use postrider_filter_api::{Action, Ended, Filter, Flow, Hooks, LocalReply, Sampling, State, Stream};
+use postrider_filter_api::{Action, Ended, Filter, Flow, Hooks, Host, LocalReply, Logged, Sampling, State, Stream};
 use postrider_filter_plugin::stat::route as account;
 use postrider_filter_plugin::{Account, Circuit};
 use postrider_telemetry::{Block, info, warning};
 
+use crate::abi::{LOG_AT_START, LOG_MEANWHILE};
 use crate::apart::{self, Child, Lane};
 use crate::bells::Side;
 use crate::parsed::Parsed;
@@ -48,6 +49,7 @@ pub(crate) struct Plugin {
     pub(crate) sampling: Sampling,
     /// Bytes of a message that may be held.
     pub(crate) limit: usize,
+    pub(crate) host: Rc<dyn Host>,
 }
 
 /// A plugin as some routes see it.
@@ -137,8 +139,8 @@ impl Plugin {
     }
 
     /// The way to its process from this worker; `None` while it is not there.
-    pub(crate) fn lane(&self, child: &Child, stream: &Stream<'_>) -> Option<Rc<Lane>> {
-        apart::lane_here(child, self.pool.worker, || stream.host.remote())
+    pub(crate) fn lane(&self, child: &Child) -> Option<Rc<Lane>> {
+        apart::lane_here(child, self.pool.worker, || self.host.remote())
     }
 
     fn succeed(&self) {
@@ -164,7 +166,7 @@ impl GoFilter {
                 *state = State::Number(PASSED_BY);
                 return Err(plugin.pass_by(stream));
             }
-            match Session::new(plugin, config, stream) {
+            match Session::new(plugin, config) {
                 Ok(session) => *state = State::Any(Box::new(session)),
                 Err(Down) => {
                     *state = State::Number(PASSED_BY);
@@ -241,6 +243,25 @@ impl Filter for GoFilter {
 
     fn on_response_flow(&self, state: &mut State, stream: &mut Stream<'_>) -> Flow {
         flow(state, |session| session.flow(Side::Response, stream))
+    }
+
+    fn on_moment(&self, state: &mut State, ended: &Ended<'_>) {
+        let moment = match ended.info.logged {
+            Logged::Start => LOG_AT_START,
+            Logged::Periodic => LOG_MEANWHILE,
+            _ => return,
+        };
+        // The start comes before any head: it is the stream's first call into Go. One that cannot be served is found out
+        // with its head.
+        if let (State::Empty, LOG_AT_START, Some(config)) = (&*state, moment, &self.config)
+            && self.plugin.circuit.is_closed()
+            && let Ok(session) = Session::new(&self.plugin, config)
+        {
+            *state = State::Any(Box::new(session));
+        }
+        if let Some(session) = session(state) {
+            session.note(moment, ended);
+        }
     }
 
     fn on_ended(&self, state: &mut State, ended: &Ended<'_>) {

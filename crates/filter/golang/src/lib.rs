@@ -32,6 +32,7 @@ mod library;
 mod metrics;
 mod mirror;
 mod network;
+mod noted;
 mod object;
 mod parsed;
 mod pool;

@@ -77,10 +77,21 @@ impl Entries {
             if let Some(on_complete) = self.on_complete {
                 on_complete(request.cast());
             }
+            self.log(request, LOG_AT_END, ends);
+        }
+    }
+
+    /// Has a stream logged.
+    ///
+    /// # Safety
+    /// As for [`Entries::end`].
+    pub(crate) unsafe fn log(&self, request: *mut Request, moment: u64, ends: &Ends) {
+        // SAFETY: as promised; the states are part of the stream's object.
+        unsafe {
             let states = (&raw mut (*request).states).cast::<ProcessState>();
             (self.on_log)(
                 request.cast(),
-                LOG_AT_END,
+                moment,
                 states,
                 states.add(1),
                 ends.request_head.0 as u64,

@@ -69,6 +69,15 @@ pub(crate) fn size_of(each: Each<'_>) -> Size {
 }
 
 impl Mirror {
+    /// Of fields as they are now.
+    pub(crate) fn of(each: Each<'_>) -> (Mirror, Size) {
+        let mut mirror = Mirror::default();
+        let size = size_of(each);
+        mirror.announce(size);
+        mirror.build(each);
+        (mirror, size)
+    }
+
     pub(crate) fn is_built(&self) -> bool {
         self.built
     }

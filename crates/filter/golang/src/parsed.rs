@@ -100,6 +100,12 @@ pub(crate) fn parse_route(library: &Library, plugin: &'static str, any: &[u8], w
     unsafe { (library.entries.new_config)(&raw mut config) }
 }
 
+/// The number that a library in this process gives what came of merging one configuration into another.
+pub(crate) fn merge(library: &Library, plugin: &'static str, parent: u64, child: u64) -> u64 {
+    // SAFETY: the name outlives the call, and both numbers are of this library and in use.
+    unsafe { (library.entries.merge_config)(plugin.as_ptr().cast(), plugin.len() as u64, parent, child) }
+}
+
 /// The name of a plugin, for good.
 pub(crate) fn name(plugin: &str) -> &'static str {
     static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
@@ -174,12 +180,8 @@ impl RouteParsed {
         merged.retain(|(_, merged)| merged.strong_count() > 0);
         let plugin = self.own.plugin;
         let id = match &self.own.home {
-            // SAFETY: the name outlives the call, and both numbers are of this library and in use.
-            Home::Here(library) => unsafe {
-                (library.entries.merge_config)(plugin.as_ptr().cast(), plugin.len() as u64, parent.id, self.own.id)
-            },
-            // Manifests, which alone have libraries apart, take the most specific configuration as it is.
-            Home::Apart(_) => 0,
+            Home::Here(library) => merge(library, plugin, parent.id, self.own.id),
+            Home::Apart(child) => child.merge(plugin, parent.id, self.own.id),
         };
         match id {
             1.. => {

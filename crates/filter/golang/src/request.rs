@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use postrider_filter_api::{Ended, LocalReply, Stream, UpstreamOverride};
+use postrider_filter_api::{Ended, LocalReply, ObjectKind, Stream, UpstreamOverride};
 use postrider_model::Value;
 
 use crate::abi::{HttpRequest, Phase, ProcessState, Verdict};
@@ -25,6 +25,7 @@ use crate::facts::Facts;
 use crate::heads::{self, Edit};
 use crate::library::Library;
 use crate::mirror::{Mirror, Size};
+use crate::noted::Noted;
 use crate::pool::Pool;
 use crate::questions::{Question, Secrets, Seen};
 
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     /// What runs it; the last one that did when the stream is over.
     pub(crate) library: Option<&'static Library>,
     pub(crate) secrets: Secrets,
+    /// What is shown where the stream is logged while it goes on.
+    pub(crate) noted: Option<Box<Noted>>,
 }
 
 /// The stream itself, while the worker is in a call into Go.
@@ -116,6 +119,8 @@ pub(crate) enum Post {
     FilterState {
         key: String,
         value: String,
+        /// Connections to upstreams are to know of it.
+        shared: bool,
     },
     ClearRoute,
     Host(UpstreamOverride),
@@ -279,6 +284,21 @@ impl Request {
         }
     }
 
+    /// Has Go code log the stream, which goes on, with what was noted for that.
+    ///
+    /// # Safety
+    /// The stream is one that this library was given and that is not destroyed, and `ends` says what was noted. The thread
+    /// is the stream's worker.
+    pub(crate) unsafe fn note(&self, library: &Library, moment: u64, ends: &Ends) {
+        self.go.is_processing_log.store(1, Ordering::Release);
+        // SAFETY: as promised.
+        unsafe { library.entries.log(ptr::from_ref(self).cast_mut(), moment, ends) };
+        self.go.is_processing_log.store(0, Ordering::Release);
+        if let Some(noted) = &mut self.lock().noted {
+            noted.shown = false;
+        }
+    }
+
     /// What was posted since the worker last looked.
     pub(crate) fn take_posts(&self) -> VecDeque<Post> {
         let mut shared = self.lock();
@@ -369,6 +389,7 @@ impl Shared {
     /// Go code has let go of all that it read.
     pub(crate) fn forget(&mut self) {
         self.left = Left::default();
+        self.noted = None;
         self.slot.clear();
         self.slot.shrink_to(KEPT_SLOT);
     }
@@ -421,7 +442,11 @@ impl Post {
                 }
             }
             Post::Metadata { namespace, key, value } => stream.info.metadata.set(&namespace, &key, value),
-            Post::FilterState { key, value } => stream.info.set_state(&key, Value::String(value)),
+            Post::FilterState { key, value, shared: false } => stream.info.set_state(&key, Value::String(value)),
+            Post::FilterState { key, value, shared: true } => {
+                // A text always stands for itself.
+                stream.info.make_state(&key, ObjectKind::Text, value.as_bytes(), true);
+            }
             Post::ClearRoute => stream.info.route_is_stale = true,
             Post::Host(chosen) => stream.info.upstream_override = Some(chosen),
             Post::DrainConnection => stream.info.drain_connection = true,

@@ -27,7 +27,7 @@ use postrider_filter_api::{Action, Body, Ended, Stream};
 use postrider_http::{HeaderId, Method};
 
 use self::enter::Call;
-use crate::abi::{DESTROYED_EARLY, DESTROYED_NORMALLY, Phase, Verdict};
+use crate::abi::{DESTROYED_EARLY, DESTROYED_NORMALLY, LOG_AT_END, Phase, Verdict};
 use crate::apart::Lane;
 use crate::bells::{Bells, Side};
 use crate::filter::Plugin;
@@ -67,10 +67,10 @@ pub(crate) struct Down;
 impl Session {
     /// # Errors
     /// The library runs in a process of its own, which is not there.
-    pub(crate) fn new(plugin: &Rc<Plugin>, config: &Arc<Parsed>, stream: &Stream<'_>) -> Result<Session, Down> {
+    pub(crate) fn new(plugin: &Rc<Plugin>, config: &Arc<Parsed>) -> Result<Session, Down> {
         let (library, lane) = match &config.home {
             Home::Here(library) => (Some(*library), None),
-            Home::Apart(child) => (None, Some(plugin.lane(child, stream).ok_or(Down)?)),
+            Home::Apart(child) => (None, Some(plugin.lane(child).ok_or(Down)?)),
         };
         let request = NonNull::new(plugin.pool.take()).ok_or(Down)?;
         let stream = pool::next_stream();
@@ -242,10 +242,21 @@ impl Session {
         if self.plugin.recipe.watches_end() && !self.failed {
             match self.config.home {
                 Home::Here(library) => self.end_here(library, ended),
-                Home::Apart(_) => self.end_apart(ended),
+                Home::Apart(_) => self.log_apart(LOG_AT_END, ended),
             }
         }
         self.destroy();
+    }
+
+    /// The stream is logged while it goes on.
+    pub(crate) fn note(&self, moment: u64, ended: &Ended<'_>) {
+        if !self.plugin.recipe.watches_end() || self.failed || self.gone {
+            return;
+        }
+        match self.config.home {
+            Home::Here(library) => self.note_here(library, moment, ended),
+            Home::Apart(_) => self.log_apart(moment, ended),
+        }
     }
 
     /// Nothing of Go's touches the stream from here on. Goroutines that wait for an answer are woken.

@@ -54,12 +54,12 @@ pub enum Test {
     Networks(Vec<Cidr>),
     Expression(Box<Expression>),
     Noted(Box<MetadataMatch>),
-    Share(Share),
+    Share(HashRange),
 }
 
 /// A share of all values: the hash falls into a part of a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub struct HashRange {
     pub seed: u64,
     /// Positive.
     pub whole: u64,
@@ -67,7 +67,7 @@ pub struct Share {
     pub part: (u64, u64),
 }
 
-impl Share {
+impl HashRange {
     fn holds(&self, value: &str) -> bool {
         let place = xxh64(value.as_bytes(), self.seed) % self.whole.max(1);
         (self.part.0..self.part.1).contains(&place)

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Branches, Domains, Input, MatchTree, Network, OnMatch, Predicate, PrefixMap, Share, Test};
+use super::{Branches, Domains, Input, MatchTree, Network, OnMatch, Predicate, PrefixMap, HashRange, Test};
 use crate::{CertificatePart, Cidr, Expression, MetadataMatch, Reading, StringMatch, network, string_match};
 
 /// How deep trees and predicates may stand in each other.
@@ -321,7 +321,7 @@ fn custom_test(at: &mut Reading<'_>, input: Option<&Input>) -> Option<Test> {
             if whole == 0 || threshold > whole {
                 at.error("threshold", "it may be as large as modulo, which is more than 0");
             }
-            Some(Test::Share(Share { seed, whole, part: (threshold, whole) }))
+            Some(Test::Share(HashRange { seed, whole, part: (threshold, whole) }))
         }
         "envoy.extensions.matching.input_matchers.runtime_fraction.v3.RuntimeFraction" => {
             let seed = at.number("seed").unwrap_or(0);
@@ -334,7 +334,7 @@ fn custom_test(at: &mut Reading<'_>, input: Option<&Input>) -> Option<Test> {
                 at.error("runtime_fraction", "a share of all values is required");
                 (0, 100)
             });
-            Some(Test::Share(Share { seed, whole, part: (0, part) }))
+            Some(Test::Share(HashRange { seed, whole, part: (0, part) }))
         }
         _ => unknown(at, kind, "a condition of this kind"),
     })

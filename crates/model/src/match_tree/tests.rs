@@ -248,7 +248,7 @@ fn shares_of_values_are_those_of_envoy() {
     // As real Envoy 1.40 chose by the addresses 1.1.1.1 to 1.1.1.12.
     let address = |last: u32| format!("1.1.1.{last}");
     let holds = |part, whole| {
-        let share = Share { seed: 3, whole, part };
+        let share = HashRange { seed: 3, whole, part };
         (1..=12).map(|last| if share.holds(&address(last)) { 'x' } else { '.' }).collect::<String>()
     };
     assert_eq!(holds((5, 10), 10), "xx..x.xx.x..");

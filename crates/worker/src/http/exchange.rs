@@ -456,6 +456,9 @@ impl Exchange {
             self.meter_upstream();
         }
         http.logs.write(&self.format_context(&self.reply_body, connection.worker.clock.wall(now)));
+        if matches!(logged, Logged::Start | Logged::Periodic) && self.filters.is_some() {
+            self.note_to_filters();
+        }
         self.info.ended = None;
         self.info.logged = Logged::End;
     }

@@ -387,6 +387,28 @@ impl Exchange {
         self.barred(side, http, Barred::Reply(Box::new(LocalReply { status: 500, details, ..LocalReply::default() })))
     }
 
+    /// Filters hear of a moment at which the stream is logged.
+    #[cold]
+    pub(super) fn note_to_filters(&mut self) {
+        let Some(filters) = self.filters.clone().filter(|filters| filters.hooks.complete) else { return };
+        self.prepare_states();
+        let route = self.routes.as_ref().zip(self.route);
+        let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));
+        let ended = Ended {
+            request: &self.request,
+            response: &self.response,
+            request_trailers: &self.request_trailers,
+            response_trailers: &self.response_trailers,
+            info: &self.info,
+            route: route.map(|route| &route.facts),
+        };
+        for (placed, state) in filters.all.iter().zip(&mut self.states) {
+            if placed.hooks.complete {
+                placed.filter.on_moment(state, &ended);
+            }
+        }
+    }
+
     /// Last call for the filters' states, and everything of theirs is forgotten.
     pub(super) fn complete_filters(&mut self, clock: &Clock) {
         if self.attempts.is_some() {

@@ -19,6 +19,13 @@ pub(super) enum Wish<'b> {
         any: &'b [u8],
         of_route: bool,
     },
+    /// To merge one configuration into another, which is then known by this number.
+    Merge {
+        key: u64,
+        plugin: String,
+        parent: u64,
+        child: u64,
+    },
     Forget {
         key: u64,
     },
@@ -96,6 +103,9 @@ impl Said for Wish<'_> {
                 put.byte(1).number(*key).bytes(plugin.as_bytes()).bytes(any).flag(*of_route)
             }
             Wish::Forget { key } => put.byte(2).number(*key),
+            Wish::Merge { key, plugin, parent, child } => {
+                put.byte(3).number(*key).bytes(plugin.as_bytes()).number(*parent).number(*child)
+            }
         };
     }
 }
@@ -127,6 +137,9 @@ impl<'b> Wish<'b> {
         Some(match take.byte()? {
             1 => Wish::Parse { key: take.number()?, plugin: take.text()?, any: take.bytes()?, of_route: take.flag()? },
             2 => Wish::Forget { key: take.number()? },
+            3 => {
+                Wish::Merge { key: take.number()?, plugin: take.text()?, parent: take.number()?, child: take.number()? }
+            }
             _ => return None,
         })
     }
@@ -165,8 +178,11 @@ mod tests {
 
     #[test]
     fn what_is_said_is_read_as_it_was_written() {
-        let wishes =
-            [Wish::Parse { key: 1, plugin: "p".into(), any: b"any", of_route: true }, Wish::Forget { key: u64::MAX }];
+        let wishes = [
+            Wish::Parse { key: 1, plugin: "p".into(), any: b"any", of_route: true },
+            Wish::Merge { key: 3, plugin: "p".into(), parent: 1, child: 2 },
+            Wish::Forget { key: u64::MAX },
+        ];
         for wish in wishes {
             let mut bytes = Vec::new();
             write(&mut bytes, &wish).unwrap();

@@ -88,8 +88,9 @@ pub(super) enum Order<'b> {
         question: u64,
         answer: Answer,
     },
-    /// The stream is over, and is logged: heads and trailers of request and response.
+    /// The stream is logged, with heads and trailers of request and response as they are then.
     Log {
+        moment: u64,
         facts: &'b [u8],
         request: Fields<'b>,
         response: Option<Fields<'b>>,
@@ -142,12 +143,13 @@ pub(super) fn put_answer(put: &mut Put, question: u64, answer: &Answer) {
 /// `response` is `None` where there was none.
 pub(super) fn put_log(
     put: &mut Put,
+    moment: u64,
     facts: &[u8],
     request: Each<'_>,
     response: Option<Each<'_>>,
     trailers: [Each<'_>; 2],
 ) {
-    put.byte(LOG).bytes(facts);
+    put.byte(LOG).number(moment).bytes(facts);
     put_fields(put, request);
     put.flag(response.is_some());
     if let Some(response) = response {
@@ -199,6 +201,7 @@ impl<'b> Order<'b> {
                 },
             },
             LOG => Order::Log {
+                moment: take.number()?,
                 facts: take.bytes()?,
                 request: fields(&mut take)?,
                 response: if take.flag()? { Some(fields(&mut take)?) } else { None },
@@ -282,8 +285,14 @@ mod tests {
         let found = Answer::Found(b"x".to_vec());
         check(&|put| put_answer(put, 9, &found), Order::Answer { question: 9, answer: found.clone() });
         check(
-            &|put| put_log(put, b"f", &each, Some(&each), [&each, &none]),
-            Order::Log { facts: b"f", request: fields(), response: Some(fields()), trailers: [fields(), vec![]] },
+            &|put| put_log(put, 6, b"f", &each, Some(&each), [&each, &none]),
+            Order::Log {
+                moment: 6,
+                facts: b"f",
+                request: fields(),
+                response: Some(fields()),
+                trailers: [fields(), vec![]],
+            },
         );
         check(&|put| put_destroy(put, true), Order::Destroy { early: true });
     }

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use super::control::{self, News, Wish};
 use super::lane;
 use super::ring::Segment;
 use super::serve::COMMAND;
+use super::watch::{Limits, Watch, hang_up};
 use crate::metrics::{Metrics, Sort};
 use crate::object::{self, FileIdentity};
 
@@ -29,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A process that lived so long is started again at once when it ends.
 const STEADY: Duration = Duration::from_secs(10);
+
+/// How much memory Go's collector tries to get by with, in bytes.
+const GO_MEMORY: &str = "GOMEMLIMIT";
 
 /// How long the second start in a row waits; each further one waits twice as long.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -50,9 +54,12 @@ struct Keeper {
     path: PathBuf,
     file: FileIdentity,
     workers: u32,
+    limits: Limits,
     /// Which start the process is that runs now; 0 while none does.
     running: AtomicU64,
     state: Mutex<State>,
+    /// Whose turn it is to speak to the process: words of several threads must not be mixed.
+    turn: Mutex<()>,
     /// Nobody needs it any more.
     closing: Condvar,
 }
@@ -73,8 +80,18 @@ struct State {
 #[derive(Debug, Clone)]
 struct Spec {
     plugin: &'static str,
-    any: Arc<[u8]>,
-    metrics: Option<Arc<Metrics>>,
+    made: Made,
+}
+
+#[derive(Debug, Clone)]
+enum Made {
+    Parsed {
+        any: Arc<[u8]>,
+        /// Of a filter's own.
+        metrics: Option<Arc<Metrics>>,
+    },
+    /// From two others.
+    Merged { parent: u64, child: u64 },
 }
 
 #[derive(Debug)]
@@ -93,20 +110,20 @@ pub(super) struct LaneEnds {
 static CHILDREN: Mutex<Vec<Weak<Child>>> = Mutex::new(Vec::new());
 
 impl Child {
-    /// The process of the library at this path, started if there is none yet. Another file under the same path is another
-    /// library.
+    /// The process of the library at this path with these limits, started if there is none yet. Another file under the same
+    /// path is another library.
     ///
     /// # Errors
     /// Why it cannot be loaded, or cannot be what this host runs.
-    pub(crate) fn of(path: &Path, workers: u32) -> Result<Arc<Child>, String> {
+    pub(crate) fn of(path: &Path, workers: u32, limits: Limits) -> Result<Arc<Child>, String> {
         let shown = path.display();
         let path = std::path::absolute(path).map_err(|error| format!("cannot find {shown}: {error}"))?;
         let file = FileIdentity::of(&path).map_err(|error| format!("cannot read {shown}: {error}"))?;
         // A panic with the lock held leaves a whole list behind.
         let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
         children.retain(|child| child.strong_count() > 0);
-        let known = children.iter().filter_map(Weak::upgrade);
-        if let Some(known) = known.into_iter().find(|child| child.keeper.path == path && child.keeper.file == file) {
+        let is_same = |keeper: &Keeper| keeper.path == path && keeper.file == file && keeper.limits == limits;
+        if let Some(known) = children.iter().filter_map(Weak::upgrade).find(|child| is_same(&child.keeper)) {
             return Ok(known);
         }
         let examined = object::examine(&path)?;
@@ -117,8 +134,10 @@ impl Child {
             path,
             file,
             workers,
+            limits,
             running: AtomicU64::new(0),
             state: Mutex::default(),
+            turn: Mutex::default(),
             closing: Condvar::new(),
         });
         let child = Arc::new(Child { id, digest: examined.digest, keeper: keeper.clone() });
@@ -169,30 +188,50 @@ impl Child {
         any: &[u8],
         metrics: Option<&Arc<Metrics>>,
     ) -> Result<u64, Option<String>> {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let key = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        let spec = Spec { plugin, any: any.into(), metrics: metrics.cloned() };
+        let spec = Spec { plugin, made: Made::Parsed { any: any.into(), metrics: metrics.cloned() } };
         let (told, verdict) = sync_channel(1);
-        let control = {
-            let mut state = self.keeper.lock();
-            state.configs.insert(key, spec.clone());
-            state.waiting.insert(key, told);
-            state.process.as_ref().map(|process| process.control.clone())
-        };
-        // Whoever starts a process tells it of all configurations.
-        if let Some(control) = control {
-            // That it is gone is found out by its keeper.
-            let _ = control::write(&*control, &spec.wish(key));
-        }
+        let key = self.add(&spec, Some(told));
         let verdict = verdict.recv_timeout(PATIENCE);
-        if let Ok(true) = verdict {
-            return Ok(key);
+        match verdict {
+            Ok(true) => return Ok(key),
+            Ok(false) | Err(RecvTimeoutError::Disconnected) => {}
+            // Nothing else would end it.
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(process) = &self.keeper.lock().process {
+                    hang_up(&process.control);
+                }
+            }
         }
         self.forget(key);
         match verdict {
             Ok(_) => Err(None),
             Err(_) => Err(Some("its process ended, or said nothing, while it read this configuration".to_owned())),
         }
+    }
+
+    /// Has Go code merge one configuration into another. Nobody waits for that: whoever begins a stream with the number
+    /// finds it merged, or refused.
+    pub(crate) fn merge(&self, plugin: &'static str, parent: u64, child: u64) -> u64 {
+        self.add(&Spec { plugin, made: Made::Merged { parent, child } }, None)
+    }
+
+    fn add(&self, spec: &Spec, told: Option<SyncSender<bool>>) -> u64 {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let (key, control) = {
+            let mut state = self.keeper.lock();
+            // With the lock held: who starts a process takes it that numbers come in their order.
+            let key = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+            state.configs.insert(key, spec.clone());
+            if let Some(told) = told {
+                state.waiting.insert(key, told);
+            }
+            (key, state.process.as_ref().map(|process| process.control.clone()))
+        };
+        // Whoever starts a process tells it of all configurations.
+        if let Some(control) = control {
+            self.keeper.say(&control, &spec.wish(key));
+        }
+        key
     }
 
     /// Nobody needs a configuration any more.
@@ -204,8 +243,7 @@ impl Child {
             state.process.as_ref().map(|process| process.control.clone())
         };
         if let Some(control) = control {
-            // Of a process that is gone, the configuration is, too.
-            let _ = control::write(&*control, &Wish::Forget { key });
+            self.keeper.say(&control, &Wish::Forget { key });
         }
     }
 }
@@ -215,8 +253,7 @@ impl Drop for Child {
         let mut state = self.keeper.lock();
         state.closing = true;
         if let Some(process) = &state.process {
-            // It may be gone already.
-            let _ = process.control.shutdown(std::net::Shutdown::Both);
+            hang_up(&process.control);
         }
         drop(state);
         self.keeper.closing.notify_all();
@@ -225,7 +262,11 @@ impl Drop for Child {
 
 impl Spec {
     fn wish(&self, key: u64) -> Wish<'_> {
-        Wish::Parse { key, plugin: self.plugin.to_owned(), any: &self.any, of_route: self.metrics.is_none() }
+        let plugin = self.plugin.to_owned();
+        match &self.made {
+            Made::Parsed { any, metrics } => Wish::Parse { key, plugin, any, of_route: metrics.is_none() },
+            Made::Merged { parent, child } => Wish::Merge { key, plugin, parent: *parent, child: *child },
+        }
     }
 }
 
@@ -233,6 +274,13 @@ impl Keeper {
     /// A panic with the lock held leaves whole lists behind.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, control: &UnixStream, wish: &Wish<'_>) {
+        // A panic with the lock held leaves nothing behind.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // That it is gone is found out by its keeper; what it was told of is, too.
+        let _ = control::write(control, wish);
     }
 
     /// Waits, or less when nobody needs the process any more; answers whether that is so.
@@ -287,7 +335,8 @@ fn run(keeper: &Keeper, first: Option<&SyncSender<Result<(), String>>>) -> Resul
     let (ours, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     let mut fds = vec![memory, their_control.into()];
     fds.extend(theirs.into_iter().map(OwnedFd::from));
-    let mut child = spawn(&keeper.path, &fds).map_err(failed)?;
+    let mut child = spawn(&keeper.path, &fds, keeper.limits).map_err(failed)?;
+    let process = child.id();
     drop(fds);
     // Whoever says nothing for so long is ended.
     let ended = control.set_read_timeout(Some(PATIENCE)).map_err(failed).and_then(|()| {
@@ -304,11 +353,13 @@ fn run(keeper: &Keeper, first: Option<&SyncSender<Result<(), String>>>) -> Resul
         control.set_read_timeout(None).map_err(failed)?;
         let control = Arc::new(control);
         state.started += 1;
+        let segment = Arc::new(segment);
+        let mut watch = Watch::new(keeper.limits, process, lanes);
         let lanes = ours.into_iter().map(Some).collect();
-        state.process = Some(Process { control: control.clone(), segment: Arc::new(segment), lanes });
+        state.process = Some(Process { control: control.clone(), segment: segment.clone(), lanes });
         if state.closing {
             // It hears that nobody needs it any more.
-            let _ = control.shutdown(std::net::Shutdown::Both);
+            hang_up(&control);
         }
         let number = state.started;
         drop(state);
@@ -321,17 +372,20 @@ fn run(keeper: &Keeper, first: Option<&SyncSender<Result<(), String>>>) -> Resul
         info!(
             Filter,
             "the Go library {shown} runs in process {}, started in {:.1?}{}",
-            child.id(),
+            process,
             began.elapsed(),
             if number > 1 { format!(" for the {number}. time") } else { String::new() }
         );
-        while let Ok(message) = control::read(&*control) {
+        loop {
+            if let Err(why) = watch.wait(&control, &segment) {
+                return Ok(Some(why));
+            }
+            let Ok(message) = control::read(&*control) else { return Ok(None) };
             match News::read(&message) {
                 Some(news) => hear(keeper, &mut statistics, news),
-                None => break,
+                None => return Ok(None),
             }
         }
-        Ok(())
     });
     keeper.running.store(0, Ordering::Release);
     {
@@ -343,14 +397,18 @@ fn run(keeper: &Keeper, first: Option<&SyncSender<Result<(), String>>>) -> Resul
     // One that only closed its end goes on otherwise.
     let _ = child.kill();
     let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-    ended.map(|()| status)
+    ended.map(|why| why.unwrap_or(status))
 }
 
-fn spawn(path: &Path, fds: &[OwnedFd]) -> io::Result<std::process::Child> {
+fn spawn(path: &Path, fds: &[OwnedFd], limits: Limits) -> io::Result<std::process::Child> {
     let numbers: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let mut command = Command::new("/proc/self/exe");
     command.arg0("postrider").arg(COMMAND).arg(path).args(numbers.iter().map(ToString::to_string));
     command.stdin(Stdio::null());
+    if let Some(memory) = limits.memory.filter(|_| std::env::var_os(GO_MEMORY).is_none()) {
+        // Go collects more before it takes so much that it would be ended; a tenth is for what is not Go's.
+        command.env(GO_MEMORY, (memory / 10 * 9).to_string());
+    }
     // SAFETY: between fork and exec, only a call of the system that may be made there, on numbers.
     unsafe {
         command.pre_exec(move || {
@@ -433,7 +491,10 @@ fn hear(keeper: &Keeper, statistics: &mut Statistics, news: News) {
             }
         }
         News::Define { key, id, sort, name } => {
-            let metrics = keeper.lock().configs.get(&key).and_then(|spec| spec.metrics.clone());
+            let metrics = match keeper.lock().configs.get(&key) {
+                Some(Spec { made: Made::Parsed { metrics, .. }, .. }) => metrics.clone(),
+                Some(_) | None => None,
+            };
             if let Some(metrics) = metrics
                 && let Some(ours) = metrics.define(sort, &name)
             {

@@ -208,12 +208,14 @@ impl Lane {
     pub(crate) fn log(
         &self,
         stream: u64,
+        moment: u64,
         facts: &Facts,
         request: Each<'_>,
         response: Option<Each<'_>>,
         trailers: [Each<'_>; 2],
     ) {
-        self.tell(stream, |put| frames::put_log(put, &written(facts), request, response, trailers));
+        self.tell(stream, |put| frames::put_log(put, moment, &written(facts), request, response, trailers));
+        self.wake();
     }
 
     /// The stream is over.

@@ -14,6 +14,7 @@
 //!
 //! Nothing that comes from a process is trusted: what cannot be read ends it.
 
+mod configs;
 mod control;
 mod frames;
 mod keeper;
@@ -23,6 +24,7 @@ mod posts;
 mod ring;
 mod serve;
 mod stage;
+mod watch;
 mod wire;
 
 pub(crate) use keeper::Child;
@@ -30,4 +32,5 @@ pub(crate) use lane::{Lane, here as lane_here, watch};
 pub(crate) use outlet::Outlet;
 pub use serve::{COMMAND, serve_library};
 pub(crate) use serve::{forward_log, log_level, statistics};
+pub(crate) use watch::Limits;
 pub(crate) use wire::{Put, Take};

@@ -1,7 +1,7 @@
 //! Bytes from one process to another through memory that both have: one writes, one reads.
 //!
 //! ```text
-//! segment:  level | lane 0: ring down, ring up | lane 1: …      ring:  positions (a page) | bytes
+//! segment:  level | lane 0: ring down, ring up | lane 1: …      ring:  positions, busy (a page) | bytes
 //! ```
 //!
 //! Positions only grow. Who finds nothing to read says so and waits at the socket; who writes then wakes it, so that a
@@ -48,6 +48,8 @@ struct Positions {
     read: Line<AtomicU64>,
     reader_waits: Line<AtomicU32>,
     writer_waits: Line<AtomicU32>,
+    /// Of a ring to a process: grows whenever that begins or ends with something; odd in between.
+    busy: Line<AtomicU64>,
 }
 
 /// The other side broke the rules, or is gone.
@@ -136,10 +138,32 @@ impl Segment {
         unsafe { &*self.start.cast::<AtomicU32>() }
     }
 
-    fn ring(self: &Arc<Segment>, lane: usize, direction: Direction) -> Ring {
+    /// Whether a lane's thread in the process does something: see [`Positions`].
+    pub(super) fn busy(&self, lane: usize) -> &AtomicU64 {
+        &self.positions(self.place(lane, Direction::ToProcess)).busy.0
+    }
+
+    /// What a lane's thread in the process has done so far, as a number that changes with it; `None` when there is nothing
+    /// to do for it.
+    pub(super) fn progress(&self, lane: usize) -> Option<(u64, u64)> {
+        let positions = self.positions(self.place(lane, Direction::ToProcess));
+        let (busy, read) = (positions.busy.0.load(Ordering::Relaxed), positions.read.0.load(Ordering::Relaxed));
+        (busy % 2 == 1 || read != positions.written.0.load(Ordering::Relaxed)).then_some((busy, read))
+    }
+
+    fn place(&self, lane: usize, direction: Direction) -> usize {
         let at = PAGE + (lane * 2 + usize::from(direction == Direction::ToProxy)) * RING;
         assert!(at + RING <= self.len, "there are fewer lanes");
-        Ring { segment: self.clone(), at }
+        at
+    }
+
+    fn positions(&self, at: usize) -> &Positions {
+        // SAFETY: a ring lies there in the segment, at the beginning of a page; all of its fields are atomic.
+        unsafe { &*self.start.add(at).cast::<Positions>() }
+    }
+
+    fn ring(self: &Arc<Segment>, lane: usize, direction: Direction) -> Ring {
+        Ring { segment: self.clone(), at: self.place(lane, direction) }
     }
 
     pub(super) fn writer(self: &Arc<Segment>, lane: usize, direction: Direction, socket: Arc<UnixStream>) -> Writer {
@@ -160,8 +184,7 @@ impl Drop for Segment {
 
 impl Ring {
     fn positions(&self) -> &Positions {
-        // SAFETY: the ring lies in the segment, at the beginning of a page; all of its fields are atomic.
-        unsafe { &*self.segment.start.add(self.at).cast::<Positions>() }
+        self.segment.positions(self.at)
     }
 
     /// Where the byte of a position lies, and how many follow before the ring begins anew.

@@ -1,6 +1,5 @@
 //! The process of a library, from its start to its end.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -10,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use postrider_telemetry::log::{self, Level};
 
+use super::configs::Configs;
 use super::control::{self, News, Said, Wish};
 use super::outlet::{self, Outlet};
 use super::ring::{Direction, Segment};
@@ -29,9 +29,6 @@ struct Home {
 }
 
 static HOME: OnceLock<Home> = OnceLock::new();
-
-/// Configurations by their numbers: the plugin, and the number that Go code gave it.
-pub(super) type Configs = Mutex<HashMap<u64, (&'static str, u64)>>;
 
 /// Serves a library until the proxy goes away. `arguments`: the library's path, then the numbers of descriptors: the memory
 /// that is shared, the control socket, and a socket for each worker.
@@ -73,12 +70,12 @@ pub fn serve_library(arguments: &[OsString]) -> Result<(), String> {
         let socket = Arc::new(socket);
         let reader = segment.reader(index as usize, Direction::ToProcess, socket.clone());
         let writer = segment.writer(index as usize, Direction::ToProxy, socket);
-        let configs = configs.clone();
+        let (configs, segment) = (configs.clone(), segment.clone());
         let thread = std::thread::Builder::new().name(format!("worker:{index}"));
         let served = thread.spawn(move || {
             outlet::listen(reader);
             let pool = Pool::of_process(index, Outlet::new(writer));
-            Stage::new(pool, library, configs).run();
+            Stage::new(pool, library, configs, segment).run();
         });
         served.map_err(failed)?;
     }
@@ -105,8 +102,6 @@ fn descriptor(argument: &OsString) -> Result<OwnedFd, String> {
 }
 
 fn grant(wish: Wish<'_>, library: &'static Library, configs: &Configs, workers: u32) {
-    // A panic with the lock held ends the process.
-    let configs = || configs.lock().unwrap_or_else(PoisonError::into_inner);
     match wish {
         Wish::Parse { key, plugin, any, of_route } => {
             let plugin = parsed::name(&plugin);
@@ -114,14 +109,19 @@ fn grant(wish: Wish<'_>, library: &'static Library, configs: &Configs, workers: 
                 true => parsed::parse_route(library, plugin, any, workers),
                 false => parsed::parse_filter(library, plugin, any, &Arc::new(Metrics::elsewhere(key)), workers),
             };
-            if id != 0 {
-                configs().insert(key, (plugin, id));
-            }
+            configs.put(key, (id != 0).then_some((plugin, id)));
+            say(&News::Parsed { key, accepted: id != 0 });
+        }
+        Wish::Merge { key, plugin, parent, child } => {
+            let id = match (configs.find(parent), configs.find(child)) {
+                (Some((_, parent)), Some((_, child))) => parsed::merge(library, parsed::name(&plugin), parent, child),
+                _ => 0,
+            };
+            configs.put(key, (id != 0).then_some((parsed::name(&plugin), id)));
             say(&News::Parsed { key, accepted: id != 0 });
         }
         Wish::Forget { key } => {
-            let known = configs().remove(&key);
-            if let Some((_, id)) = known {
+            if let Some((_, id)) = configs.forget(key) {
                 // SAFETY: the number is of this library, and nobody begins with it any more.
                 unsafe { (library.entries.destroy_config)(id, 0) };
             }

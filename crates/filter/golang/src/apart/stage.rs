@@ -3,18 +3,20 @@
 
 use std::collections::HashMap;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
+use super::configs::Configs;
 use super::frames::{Fields, Order};
 use super::outlet;
-use super::serve::Configs;
+use super::ring::Segment;
 use super::wire::Take;
-use crate::abi::{DESTROYED_EARLY, DESTROYED_NORMALLY, Phase, Verdict};
+use crate::abi::{DESTROYED_EARLY, DESTROYED_NORMALLY, LOG_AT_END, Phase, Verdict};
 use crate::bells::Side;
 use crate::epoch::Epoch;
 use crate::library::Library;
-use crate::mirror::{Mirror, Size, size_of};
+use crate::mirror::{Each, Mirror, Size, size_of};
+use crate::noted::Noted;
 use crate::pool::Pool;
 use crate::questions::{Answer, Secrets};
 use crate::request::{Ends, Request};
@@ -23,31 +25,41 @@ pub(super) struct Stage {
     pool: &'static Pool,
     library: &'static Library,
     configs: Arc<Configs>,
+    /// Where the proxy sees whether a call ends.
+    segment: Arc<Segment>,
     streams: HashMap<u64, NonNull<Request>>,
 }
 
 impl Stage {
-    pub(super) fn new(pool: &'static Pool, library: &'static Library, configs: Arc<Configs>) -> Stage {
-        Stage { pool, library, configs, streams: HashMap::new() }
+    pub(super) fn new(
+        pool: &'static Pool,
+        library: &'static Library,
+        configs: Arc<Configs>,
+        segment: Arc<Segment>,
+    ) -> Stage {
+        Stage { pool, library, configs, segment, streams: HashMap::new() }
     }
 
     /// Until the proxy is gone.
     pub(super) fn run(&mut self) {
         let Some(outlet) = self.pool.outlet() else { return };
+        let segment = self.segment.clone();
+        let busy = segment.busy(self.pool.worker as usize);
         loop {
             let (stream, frame) = outlet::next(outlet);
+            // Odd while something is done.
+            busy.fetch_add(1, Ordering::Relaxed);
             match Order::read(Take(&frame)) {
                 Some(Order::Begin { config }) => self.begin(stream, config),
                 Some(order) => self.carry_out(stream, order),
                 None => super::serve::leave(),
             }
+            busy.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn begin(&mut self, stream: u64, config: u64) {
-        // A panic with the lock held ends the process.
-        let known = self.configs.lock().unwrap_or_else(PoisonError::into_inner).get(&config).copied();
-        let Some((plugin, id)) = known else {
+        let Some((plugin, id)) = self.configs.wait(config) else {
             if let Some(outlet) = self.pool.outlet() {
                 outlet.refuse(stream, "its configuration was refused when its process started again");
             }
@@ -101,7 +113,25 @@ impl Stage {
                 });
             }
             Order::Answer { question, answer } => self.answer(request, question, answer),
-            Order::Log { facts, request: head, response, trailers: [request_trailers, response_trailers] } => {
+            Order::Log { moment, facts, request: head, response, trailers } if moment != LOG_AT_END => {
+                let [request_trailers, response_trailers] = &trailers;
+                let answered = response.is_some();
+                let response = response.unwrap_or_default();
+                let response: Each<'_> = &|call| each(&response, call);
+                let (noted, ends) = Noted::of(
+                    &|call| each(&head, call),
+                    answered.then_some(response),
+                    [&|call| each(request_trailers, call), &|call| each(response_trailers, call)],
+                );
+                {
+                    let mut shared = request.lock();
+                    shared.facts().take_from(&mut Take(facts));
+                    shared.noted = Some(Box::new(noted));
+                }
+                // SAFETY: the stream is the library's, and not destroyed; this thread calls into Go for it.
+                unsafe { request.note(self.library, moment, &ends) };
+            }
+            Order::Log { facts, request: head, response, trailers: [request_trailers, response_trailers], .. } => {
                 let sizes = {
                     let mut shared = request.lock();
                     shared.facts().take_from(&mut Take(facts));
@@ -162,11 +192,14 @@ impl Stage {
     }
 }
 
+fn each(fields: &Fields<'_>, call: &mut dyn FnMut(&[u8], &[u8])) {
+    fields.iter().for_each(|(name, value)| call(name, value));
+}
+
 /// Copies fields for Go's threads, and says how much there is.
 fn fill(mirror: &mut Mirror, fields: &Fields<'_>) -> Size {
-    let each = |call: &mut dyn FnMut(&[u8], &[u8])| fields.iter().for_each(|(name, value)| call(name, value));
-    let size = size_of(&each);
+    let size = size_of(&|call| each(fields, call));
     mirror.announce(size);
-    mirror.build(&each);
+    mirror.build(&|call| each(fields, call));
     size
 }

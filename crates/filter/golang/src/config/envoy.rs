@@ -9,6 +9,7 @@ use postrider_model::{Fields, Value};
 
 use super::routes::{MergePolicy, Overrides};
 use super::{GoFactory, Wanted, any, unbounded};
+use crate::apart::Limits;
 use crate::filter::Recipe;
 
 pub(super) const KIND: &str = "envoy.extensions.filters.http.golang.v3alpha.Config";
@@ -28,8 +29,8 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         }
         None => String::new(),
     };
-    // Libraries are told apart by their paths: the id is only a name for people.
-    required("library_id");
+    // Libraries are told apart by their paths: the id is a name for people, and for who isolates them.
+    let id = required("library_id");
     let path = required("library_path");
     let plugin = required("plugin_name");
     let config = keep(any::encode(fields.value("plugin_config"), "plugin_config"), &mut errors).unwrap_or_default();
@@ -47,8 +48,15 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         return Err(errors);
     }
     let shown = value.clone();
-    let wanted =
-        Wanted { path: &path, apart: false, plugin: &plugin, config, merge, overrides: Overrides::Envoy, files };
+    let wanted = Wanted {
+        path: &path,
+        apart: isolated(&id),
+        plugin: &plugin,
+        config,
+        merge,
+        overrides: Overrides::Envoy,
+        files,
+    };
     let recipe = |loaded: &super::Loaded<'_>| Recipe {
         facts: Arc::new(Facts {
             name: plugin.clone(),
@@ -70,6 +78,18 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         phases: Vec::new(),
     };
     GoFactory::load(wanted, recipe, ["library_path", "plugin_config"])
+}
+
+/// Libraries of Envoy's configurations that run in processes of their own, by their ids and apart by commas; `*` is all of
+/// them. These types have no field for it, and Envoy, which reads the same file, does not know this.
+const ISOLATED: &str = "POSTRIDER_GO_ISOLATION";
+
+fn isolated(id: &str) -> Option<Limits> {
+    names(&std::env::var(ISOLATED).unwrap_or_default(), id).then(Limits::default)
+}
+
+fn names(list: &str, id: &str) -> bool {
+    list.split(',').map(str::trim).any(|one| one == "*" || one == id && !id.is_empty())
 }
 
 /// The plugin's own configuration, as the admin shows it.
@@ -108,6 +128,12 @@ mod tests {
     use postrider_model::ValueError;
 
     use super::*;
+
+    #[test]
+    fn libraries_that_are_isolated_are_named() {
+        assert!(names("a, b", "b") && names("*", "b"));
+        assert!(!names("", "") && !names("ab", "b") && !names("a,,c", ""));
+    }
 
     #[test]
     fn every_fault_is_told_at_once() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY, Facts};
+use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{ConfigError, Factory};
 use postrider_filter_plugin::read::keep;
 use postrider_filter_plugin::{Code, Manifest};
@@ -10,6 +10,7 @@ use postrider_model::{Value, ValueError};
 
 use super::routes::{MergePolicy, Overrides};
 use super::{GoFactory, Wanted, any, unbounded};
+use crate::apart::Limits;
 use crate::filter::Recipe;
 use crate::questions::Secrets;
 
@@ -29,12 +30,18 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     let manifest = Manifest::read_with(value, Code::machine)?;
     let mut errors = refused(&manifest);
     let Options { plugin, apart } = options(&manifest, &mut errors);
+    let budget = limits(value);
+    if !apart && budget.is_some() {
+        let message = "Go code cannot be stopped or bounded from outside, unless it has a process of its own \
+                       (`isolation: process`)";
+        errors.insert(0, ValueError { path: "budget".to_owned(), message: message.to_owned() });
+    }
     if !errors.is_empty() {
         return Err(errors);
     }
     let wanted = Wanted {
         path: &manifest.code.source,
-        apart,
+        apart: apart.then(|| budget.unwrap_or_default()),
         plugin: &plugin,
         config: any::of_object(&manifest.config),
         merge: MergePolicy::MostSpecific,
@@ -58,9 +65,6 @@ fn refused(manifest: &Manifest) -> ConfigError {
     let mut refuse = |path: &str, message: &str| {
         errors.push(ValueError { path: path.to_owned(), message: message.to_owned() });
     };
-    if manifest.policy.cpu != DEFAULT_CPU || manifest.policy.memory != DEFAULT_MEMORY {
-        refuse("budget", "Go code cannot be stopped or bounded from outside: the runtime `go` takes no budget");
-    }
     if manifest.policy.clusters.is_some() {
         refuse("clusters", "Go code makes its calls by itself: the runtime `go` cannot bound them to clusters");
     }
@@ -71,6 +75,20 @@ fn refused(manifest: &Manifest) -> ConfigError {
         }
     }
     errors
+}
+
+/// `budget`, as it is written.
+fn limits(value: &Value) -> Option<Limits> {
+    let mut budget = value.fields().ok()?.map("budget").ok()??;
+    let mut limits = Limits::default();
+    // What is wrong with either was told by whoever read the manifest.
+    if let Ok(Some(deadline)) = budget.duration("cpu") {
+        limits.deadline = deadline;
+    }
+    if let Ok(Some(bytes)) = budget.integer("memory_bytes") {
+        limits.memory = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+    }
+    Some(limits)
 }
 
 /// What `options` say.

@@ -20,7 +20,7 @@ use postrider_filter_api::{
 use postrider_filter_plugin::{Account, Circuit, register_runtimes};
 use postrider_model::{Value, ValueError};
 
-use crate::apart::{self, Child};
+use crate::apart::{self, Child, Limits};
 use crate::filter::{GoFilter, Plugin, Recipe, stat};
 use crate::library;
 use crate::metrics::Metrics;
@@ -75,8 +75,8 @@ struct GoFactory {
 /// What a factory is made from.
 struct Wanted<'w> {
     path: &'w str,
-    /// In a process of its own.
-    apart: bool,
+    /// In a process of its own, which may take so much.
+    apart: Option<Limits>,
     plugin: &'w str,
     /// A serialised `Any`; empty when there is none.
     config: Vec<u8>,
@@ -112,8 +112,8 @@ impl GoFactory {
         let [path_at, config_at] = at;
         let path = Path::new(wanted.path);
         let home = match wanted.apart {
-            false => library::load(path).map(Home::Here),
-            true => Child::of(path, workers()).map(Home::Apart),
+            None => library::load(path).map(Home::Here),
+            Some(limits) => Child::of(path, workers(), limits).map(Home::Apart),
         };
         let home = home.map_err(|message| refused(path_at, message))?;
         let plugin = parsed::name(wanted.plugin);
@@ -160,6 +160,7 @@ impl GoFactory {
                 stats: place.stats.block(&stat::SET, &format!("{}.golang", place.stat_prefix)),
                 sampling: Sampling::default(),
                 limit: if place.buffer_limit == 0 { usize::MAX } else { place.buffer_limit },
+                host: place.host.clone(),
             });
             if let Home::Apart(child) = &self.home {
                 apart::watch(child, &plugin, &remote);

@@ -6,6 +6,7 @@ use super::{bytes, of_state, told};
 use crate::abi::{GoString, status};
 use crate::bells::Side;
 use crate::heads::Edit;
+use crate::mirror::Mirror;
 use crate::request::{Part, Post, Request, Shared};
 
 /// How the SDK says that a field is added to others of its name.
@@ -22,10 +23,9 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpGetHeader(
 ) -> c_int {
     // SAFETY: Go code passes a state of its own, a text with its length, and places for the answer.
     unsafe {
-        told(of_state(state).and_then(|(_, mut shared, side)| {
-            check_open(&mut shared, side, Part::Headers)?;
+        told(of_state(state).and_then(|(request, mut shared, side)| {
             // What is not there leaves the places as they are.
-            if let Some(found) = shared.mirror(side, Part::Headers).get(bytes(name, name_len)) {
+            if let Some(found) = fields(request, &mut shared, side, Part::Headers)?.get(bytes(name, name_len)) {
                 *value = found.start() as u64;
                 *value_len = c_int::try_from(found.len()).unwrap_or(c_int::MAX);
             }
@@ -61,9 +61,8 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpCopyTrailers(
 unsafe fn copy(state: *mut c_void, part: Part, strings: *mut c_void, room: *mut c_void) -> c_int {
     // SAFETY: as promised.
     unsafe {
-        told(of_state(state).and_then(|(_, mut shared, side)| {
-            check_open(&mut shared, side, part)?;
-            shared.mirror(side, part).copy_out(strings.cast::<GoString>(), room.cast());
+        told(of_state(state).and_then(|(request, mut shared, side)| {
+            fields(request, &mut shared, side, part)?.copy_out(strings.cast::<GoString>(), room.cast());
             Ok(status::OK)
         }))
     }
@@ -132,6 +131,10 @@ unsafe fn change(name: *const c_void, name_len: c_int, value: *const c_void, val
 unsafe fn edit(state: *mut c_void, part: Part, edit: Edit) -> c_int {
     // SAFETY: as promised.
     told(unsafe { of_state(state) }.and_then(|(request, mut shared, side)| {
+        if request.is_logging() && request.pool.is_here() {
+            // What is logged changes nothing any more.
+            return fields(request, &mut shared, side, part).map(|_| status::OK);
+        }
         check_open(&mut shared, side, part)?;
         make(request, &mut shared, side, part, edit);
         Ok(status::OK)
@@ -140,10 +143,6 @@ unsafe fn edit(state: *mut c_void, part: Part, edit: Edit) -> c_int {
 
 /// Changes the message where it is at hand, and the copy of it that Go's threads read.
 fn make(request: &Request, shared: &mut Shared, side: Side, part: Part, edit: Edit) {
-    if request.is_logging() {
-        // Nothing goes on any more.
-        return;
-    }
     let at_hand = request.pool.is_here();
     let course = shared.course(side);
     let mirror = match part {
@@ -159,6 +158,16 @@ fn make(request: &Request, shared: &mut Shared, side: Side, part: Part, edit: Ed
         }
     }
     request.carry_out(shared, Post::Edit(side, part, edit));
+}
+
+/// What Go code may read of a message: as it was when it is logged, on the thread that logs it, else what it has in hand.
+fn fields<'s>(request: &Request, shared: &'s mut Shared, side: Side, part: Part) -> Result<&'s mut Mirror, c_int> {
+    if request.pool.is_here() && shared.noted.as_ref().is_some_and(|noted| noted.shown) {
+        let noted = shared.noted.as_mut().and_then(|noted| noted.fields(side, part));
+        return noted.ok_or(status::INVALID_PHASE);
+    }
+    check_open(shared, side, part)?;
+    Ok(shared.mirror(side, part))
 }
 
 fn check_open(shared: &mut Shared, side: Side, part: Part) -> Result<(), c_int> {

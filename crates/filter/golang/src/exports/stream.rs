@@ -138,13 +138,15 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpSetStringFilterState(
     value_len: c_int,
     _kind: c_int,
     _span: c_int,
-    _sharing: c_int,
+    sharing: c_int,
 ) -> c_int {
     // SAFETY: Go code passes a stream of its own, and texts with their lengths.
     unsafe {
         told(of_request(request).map(|(request, mut shared)| {
             let (key, value) = (text(key, key_len), text(value, value_len));
-            request.carry_out(&mut shared, Post::FilterState { key, value });
+            // Once, or from connection to connection: behind the first upstream there are no others.
+            let with_upstream = sharing != 0;
+            request.carry_out(&mut shared, Post::FilterState { key, value, shared: with_upstream });
             status::OK
         }))
     }
@@ -213,10 +215,11 @@ unsafe fn ask(request: *mut c_void, question: Question, out: Out) -> c_int {
             match answer.flatten() {
                 Some(answer) => out.fill(&question, answer, &mut shared.slot),
                 None => match request.pool.outlet().filter(|_| request.pool.is_here()) {
+                    // The worker does not wait for a log, and so may not look at the stream for long.
+                    Some(_) if request.is_logging() => out.fill(&question, Answer::Missing, &mut shared.slot),
                     // The worker is in another process: it is waited for.
                     Some(outlet) => match outlet.ask(shared.stream, &question) {
                         Some(answer) => out.fill(&question, answer, &mut shared.slot),
-                        None if request.is_logging() => out.fill(&question, Answer::Missing, &mut shared.slot),
                         None => status::DESTROYED,
                     },
                     None => {

@@ -12,6 +12,7 @@ use crate::epoch::Epoch;
 use crate::heads;
 use crate::library::Library;
 use crate::mirror::{Each, Size, size_of};
+use crate::noted::Noted;
 use crate::parsed::Home;
 use crate::request::{Ends, Part, Post, View};
 
@@ -110,6 +111,29 @@ impl Session {
         }
     }
 
+    /// The stream is logged while it goes on.
+    pub(super) fn note_here(&self, library: &Library, moment: u64, ended: &Ended<'_>) {
+        let tls = ended.info.tls.is_some();
+        let response: Each<'_> = &|call| heads::each_of_response(ended.response, call);
+        let (noted, ends) = Noted::of(
+            &|call| heads::each_of_request(ended.request, tls, call),
+            (ended.info.status != 0).then_some(response),
+            [&|call| heads::each_of(ended.request_trailers, call), &|call| {
+                heads::each_of(ended.response_trailers, call)
+            }],
+        );
+        let request = self.request();
+        {
+            let mut shared = request.lock();
+            shared.facts().take(ended.request, ended.info, ended.route, None);
+            shared.view = View::of_ended(ended);
+            shared.noted = Some(Box::new(noted));
+        }
+        // SAFETY: the stream is the library's, and not destroyed; the fields are announced as they are.
+        unsafe { request.note(library, moment, &ends) };
+        request.lock().view = View::None;
+    }
+
     pub(super) fn end_here(&self, library: &Library, ended: &Ended<'_>) {
         let tls = ended.info.tls.is_some();
         let answered = ended.info.status != 0;
@@ -139,8 +163,9 @@ impl Session {
         request.go.is_processing_log.store(0, Ordering::Release);
     }
 
+    /// The same of one that is logged in another process, be it over or not.
     #[inline(never)]
-    pub(super) fn end_apart(&self, ended: &Ended<'_>) {
+    pub(super) fn log_apart(&self, moment: u64, ended: &Ended<'_>) {
         let Some(lane) = self.lane.as_ref().filter(|lane| lane.has(self.stream)) else { return };
         let mut shared = self.request().lock();
         shared.facts().take(ended.request, ended.info, ended.route, None);
@@ -148,6 +173,7 @@ impl Session {
         let response: Each<'_> = &|call| heads::each_of_response(ended.response, call);
         lane.log(
             self.stream,
+            moment,
             shared.facts(),
             &|call| heads::each_of_request(ended.request, tls, call),
             (ended.info.status != 0).then_some(response),

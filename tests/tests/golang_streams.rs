@@ -1,0 +1,218 @@
+//! What Go filters are told of streams and say about them: TLS, hosts, filter state, and moments at which streams are logged.
+
+use postrider_tests::golang::{Site, filter, gateway, library, site};
+use postrider_tests::kit::config::file_access_log;
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::plugins::manifest;
+use postrider_tests::tls::{Authority, Client, secured};
+use postrider_tests::{envoy, get};
+use serde_json::{Value, json};
+
+/// The test's plugin in the proxy, and in a process of its own.
+fn both(fields: &Value) -> [(&'static str, Value); 2] {
+    let apart = json!({
+        "runtime": "go", "code": {"filename": library("sdk38")}, "config": fields, "on_error": "503",
+        "options": {"plugin_name": "script", "isolation": "process"},
+    });
+    [("here", filter("sdk38", "script", fields)), ("apart", manifest("mine", apart))]
+}
+
+fn seen(origin: &Origin, name: &str) -> String {
+    origin.requests().last().map_or_else(String::new, |request| request.headers.values(name).join("|"))
+}
+
+#[test]
+fn facts_of_tls_are_told_with_the_clients_certificate() {
+    if envoy() {
+        return;
+    }
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let context = json!({
+        "require_client_certificate": true,
+        "common_tls_context": {"validation_context": {"trusted_ca": {"inline_string": clients.pem()}}},
+    });
+    let fields = json!({"decode_headers": [{"op": "tls", "to": "x-tls"}]});
+    for (which, filter) in both(&fields) {
+        let origin = Origin::echo("a");
+        let gateway = gateway(&[filter], &origin, json!({}));
+        let proxy = Proxy::start(&secured(gateway, &servers.issue(&["site.test"]), context.clone()));
+        let shown = clients.issue(&["client.test", "other.test"]);
+        let client = Client::showing(&servers, &shown);
+        assert_eq!(client.get(proxy.address("http"), "site.test").unwrap().status, 200, "{which}");
+        let facts = seen(&origin, "x-tls");
+        for wanted in [
+            "TLSv1.3 true true 4866,true TLS_AES_256_GCM_SHA384 ",
+            // rustls has no session ids.
+            " session=false ",
+            " valid=true,true,true sha=64 serial=true ",
+            " subject=CN=client.test ",
+            " issuer=CN=clients ",
+            " own=CN=site.test ",
+            " uris=[],[] dns=[client.test other.test],[site.test] pem=true,true",
+        ] {
+            assert!(facts.contains(wanted), "{which}: {wanted}: {facts}");
+        }
+    }
+}
+
+#[test]
+fn a_host_is_chosen_strictly_or_not() {
+    if envoy() {
+        return;
+    }
+    let [one, two] = [Origin::echo("one"), Origin::echo("two")];
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let status = |host: String, strict: bool| {
+        let fields =
+            json!({"decode_headers": [{"op": "override", "value": host, "strict": strict, "to": "x-refused"}]});
+        both(&fields).map(|(which, filter)| {
+            let mut config = gateway(&[filter], &one, json!({}));
+            config = config.cluster("origin2", &[two.address]);
+            let hosts = [one.address, two.address].map(|address| {
+                json!({"endpoint": {"address": {"socket_address": {
+                    "address": address.ip().to_string(), "port_value": address.port(),
+                }}}})
+            });
+            let mut value = config.to_value().clone();
+            let clusters = value["static_resources"]["clusters"].as_array_mut().unwrap();
+            clusters[0]["load_assignment"]["endpoints"] = json!([{"lb_endpoints": hosts}]);
+            let overlay = json!({"static_resources": {"clusters": clusters.clone()}});
+            let proxy = Proxy::start(&config.overlay(overlay));
+            [&one, &two].into_iter().for_each(|origin| origin.forget());
+            let statuses = [0; 4].map(|_| proxy.exchange(get("/")).status);
+            (which, statuses, [one.requests().len(), two.requests().len()])
+        })
+    };
+    for (which, statuses, came) in
+        status(two.address.to_string(), true).into_iter().chain(status(two.address.to_string(), false))
+    {
+        assert_eq!((statuses, came), ([200; 4], [0, 4]), "{which}");
+    }
+    for (which, statuses, came) in status(gone.to_string(), true) {
+        assert_eq!((statuses, came), ([503; 4], [0, 0]), "{which}");
+    }
+    for (which, statuses, came) in status(gone.to_string(), false) {
+        assert_eq!((statuses, came[0] + came[1]), ([200; 4], 4), "{which}: any other host");
+    }
+}
+
+#[test]
+fn filter_state_is_shared_with_upstreams_where_that_is_wanted() {
+    if envoy() {
+        return;
+    }
+    let set = |key: &str, sharing: u32| json!({"op": "state_set", "key": key, "value": "v", "sharing": sharing});
+    let fields = json!({"decode_headers": [set("own", 0), set("shared", 1), set("once", 2)]});
+    for (which, filter) in both(&fields) {
+        let (origin, folder) = (Origin::echo("a"), TempDir::new());
+        let log = folder.path().join("log");
+        let all = ["own", "shared", "once"];
+        let line = all.map(|key| format!("%FILTER_STATE({key}:PLAIN)% %UPSTREAM_FILTER_STATE({key}:PLAIN)%")).join(" ");
+        let format = json!({"log_format": {"text_format_source": {"inline_string": format!("{line}\n")}}});
+        let http = json!({"access_log": [file_access_log(&log, format)]});
+        let site = Site { proxy: Proxy::start(&gateway(&[filter], &origin, http)), origin };
+        assert_eq!(site.proxy.get("/").status, 200);
+        let read = || std::fs::read_to_string(&log).unwrap_or_default();
+        wait_until("the log", || !read().is_empty());
+        assert_eq!(read().trim(), "v - v v v v", "{which}");
+    }
+}
+
+#[test]
+fn streams_are_logged_at_their_start_and_meanwhile() {
+    if envoy() {
+        return;
+    }
+    let options = json!({"flush_access_log_on_new_request": true, "access_log_flush_interval": "0.03s"});
+    let http = json!({"access_log_options": options});
+    let holds = |fields: &Value| {
+        let folder = TempDir::new();
+        let path = folder.path().join("go");
+        let mut fields = fields.clone();
+        fields["decode_headers"] = json!([{"op": "set", "key": "x-up", "value": "1"}, {"op": "hold", "value": path}]);
+        fields["async"] = json!(["decode_headers"]);
+        (folder, path, fields)
+    };
+    for (sdk, started, meanwhile) in [
+        ("sdk31", "script: start", "script: meanwhile"),
+        ("sdk32", "script: start /logged", "script: meanwhile /logged, false answered, true"),
+        ("sdk38", "script: start /logged", "script: meanwhile /logged, false answered, true"),
+    ] {
+        let (_folder, path, fields) = holds(&json!({"log": []}));
+        let apart = json!({
+            "runtime": "go", "code": {"filename": library(sdk)}, "config": fields, "on_error": "503",
+            "options": {"plugin_name": "script", "isolation": "process"},
+        });
+        for (which, filter) in [("here", filter(sdk, "script", &fields)), ("apart", manifest("mine", apart))] {
+            let _ = std::fs::remove_file(&path);
+            let site = site(&[filter], Origin::echo("a"), http.clone());
+            let mut client = RawClient::connect(site.proxy.address("http"));
+            client.send(get("/logged").replace("\r\n\r\n", "\r\nx-a: 1\r\nx-b: 2\r\n\r\n"));
+            let count = |line: &str| site.proxy.stderr().matches(line).count();
+            wait_until("records while it goes on", || count(meanwhile) >= 2);
+            std::fs::write(&path, "").unwrap();
+            let answer = client.response("GET").unwrap();
+            assert_eq!((answer.status, seen(&site.origin, "x-up").as_str()), (200, "1"), "{sdk} {which}");
+            wait_until("the end", || count("script: log") == 1);
+            assert_eq!(count(started), 1, "{sdk} {which}: {}", site.proxy.stderr());
+            let text = site.proxy.stderr();
+            assert!(text.find(started) < text.find(meanwhile), "{sdk} {which}: {text}");
+        }
+    }
+}
+
+#[test]
+fn libraries_of_envoys_configurations_may_have_a_process_and_merge_there() {
+    if envoy() {
+        return;
+    }
+    use postrider_tests::golang::per_route;
+    let set = |key: &str, value: &str| json!([{"op": "set", "key": key, "value": value}]);
+    let base = json!({"decode_headers": set("x-up", "base"), "encode_headers": set("x-base", "base")});
+    let of_host = json!({"decode_headers": set("x-up", "host")});
+    let of_route = json!({"decode_headers": set("x-up", "route")});
+    let http = json!({"route_config": {"virtual_hosts": [{
+        "name": "all", "domains": ["*"], "typed_per_filter_config": per_route("script", &of_host),
+        "routes": [
+            {"match": {"prefix": "/route"}, "route": {"cluster": "origin"},
+             "typed_per_filter_config": per_route("script", &of_route)},
+            {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+        ],
+    }]}});
+    let origin = Origin::echo("a");
+    let variable = |ids: &str| ("POSTRIDER_GO_ISOLATION".to_owned(), ids.to_owned());
+    for (ids, is_apart) in [("sdk38", true), ("*", true), ("sdk3, other", false)] {
+        let gateway = gateway(&[filter("sdk38", "script", &base)], &origin, http.clone());
+        let launch = Launch { environment: vec![variable(ids)], concurrency: 2, ..Launch::default() };
+        let proxy = Proxy::start_with(&gateway, launch);
+        let answers = || {
+            ["/route", "/plain"].map(|path| {
+                origin.forget();
+                let mut client = RawClient::connect(proxy.address("http"));
+                client.send(format!("POST {path} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"));
+                let answer = client.response("POST").unwrap();
+                (answer.status, answer.headers.values("x-base").join(""), seen(&origin, "x-up"))
+            })
+        };
+        let wanted = ["route", "host"].map(|up| (200, "base".to_owned(), up.to_owned()));
+        for _ in 0..8 {
+            assert_eq!(answers(), wanted, "{ids}");
+        }
+        assert_eq!(proxy.stderr().contains(" runs in process "), is_apart, "{ids}: {}", proxy.stderr());
+        if is_apart {
+            let process = children(&proxy);
+            postrider_tests::kit::process::signal(process, "KILL");
+            wait_until("another process", || children(&proxy) != process && children(&proxy) != 0);
+            wait_until("its configurations", || answers() == wanted);
+        }
+    }
+}
+
+/// The one process that a proxy started; 0 while there is none.
+fn children(proxy: &Proxy) -> u32 {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", proxy.pid())).unwrap();
+    let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
+    let all: Vec<String> = threads.filter_map(|thread| of_thread(thread.ok()?)).collect();
+    all.iter().flat_map(|some| some.split_whitespace()).filter_map(|pid| pid.parse().ok()).next().unwrap_or(0)
+}
