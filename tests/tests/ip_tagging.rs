@@ -1,6 +1,7 @@
 //! The filter that names the networks of clients, as Envoy's does.
 
 use postrider_tests::kit::config::extension;
+use postrider_tests::kit::{TempDir, wait_until};
 use postrider_tests::site::{self, Plan, Site};
 use serde_json::{Value, json};
 
@@ -57,4 +58,25 @@ fn only_requests_from_outside_may_be_tagged() {
     assert_eq!(logged(&site, 1, "9.9.9.9", ""), "out -");
     let site = plan(json!({"request_type": "INTERNAL"})).start();
     assert_eq!(logged(&site, 1, "9.9.9.9", ""), "- -");
+}
+
+#[test]
+fn tags_come_from_a_file_that_is_watched() {
+    let folder = TempDir::new();
+    let file = folder.path().join("tags.json");
+    let write = |name: &str| {
+        let fresh = folder.path().join("fresh");
+        std::fs::write(&fresh, json!({"ip_tags": [tag(name, "10.0.0.0", 8)]}).to_string()).unwrap();
+        std::fs::rename(fresh, &file).unwrap();
+    };
+    write("first");
+    let source = json!({"filename": file, "watched_directory": {"path": folder.path()}});
+    let site = plan(json!({"ip_tags": [], "ip_tags_datasource": source})).start();
+    assert_eq!(logged(&site, 1, "10.1.1.1", ""), "first -");
+    write("second");
+    let mut line = 1;
+    wait_until("the new tags", || {
+        line += 1;
+        logged(&site, line, "10.1.1.1", "") == "second -"
+    });
 }

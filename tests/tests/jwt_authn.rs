@@ -1,6 +1,7 @@
 //! Tokens of other people: JSON Web Tokens, as Envoy checks them.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use postrider_tests::ask;
 use postrider_tests::kit::config::{extension, file_access_log, router};
@@ -267,6 +268,39 @@ fn keys_that_cannot_be_had_are_asked_for_again_in_the_background() {
     let site = site_with(required(json!({"remote_jwks": remote})), &[], json!([]), &keys);
     wait_until("keys are asked for again", || keys.requests().len() >= 3);
     assert!(site.stat("jwks_fetch_failed") >= 2);
+}
+
+#[test]
+fn keys_are_asked_for_again_where_a_policy_says_so() {
+    let body = jwks();
+    let asked = AtomicU64::new(0);
+    let keys = Origin::start(move |connection| {
+        while connection.request().is_some() {
+            let answer = match asked.fetch_add(1, Relaxed) {
+                0 => {
+                    connection.write(b"HTTP/1.1 503 Unwell\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                    return;
+                }
+                1 => return,
+                _ => format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()),
+            };
+            if !connection.write(answer.as_bytes()) {
+                return;
+            }
+        }
+    });
+    let uri = json!({"uri": "http://issuer.test/keys", "cluster": "keys", "timeout": "20s"});
+    // Whatever it says of reasons.
+    let policy = json!({
+        "retry_on": "retriable-4xx", "num_retries": 2, "retry_back_off": {"base_interval": "0.01s", "max_interval": "10s"},
+    });
+    let provider = json!({"issuer": "https://issuer.test", "remote_jwks": {"http_uri": uri, "retry_policy": policy}});
+    let site = site_with(required(provider), &[], json!([]), &keys);
+    assert_eq!(site.status("/", &bearer(ANN)), 200);
+    assert_eq!(keys.requests().len(), 3);
+    assert_eq!((site.stat("jwks_fetch_success"), site.stat("jwks_fetch_failed")), (1, 0));
+    let counted = |name: &str| site.proxy.stats().value(&format!("cluster.keys.{name}"));
+    assert_eq!((counted("upstream_rq_retry"), counted("upstream_rq_retry_success")), (2, 1));
 }
 
 #[test]

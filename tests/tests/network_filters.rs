@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use postrider_tests::get;
 use postrider_tests::kit::config::{extension, file_access_log, http_filter, tcp_filter};
-use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::proxy::{self, Launch};
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::tls::{Authority, Client, downstream};
+use postrider_tests::{get, postrider_only};
 use serde_json::{Value, json};
 
 fn echo() -> Value {
@@ -194,4 +194,67 @@ fn a_tcp_proxy_logs_when_it_is_told_to() {
     let (last, periods) = lines[2..].split_last().unwrap();
     assert!(periods.iter().all(|line| line.starts_with("TcpPeriodic origin 3 ")), "{lines:?}");
     assert!(last.starts_with("TcpConnectionEnd origin 3 "), "{lines:?}");
+}
+
+fn shadowed(filter: Value) -> Value {
+    let config = json!({
+        "@type": "type.googleapis.com/postrider.filters.network.shadow.v3.Shadow", "filter": filter["typed_config"],
+    });
+    json!({"name": "next", "typed_config": config})
+}
+
+#[test]
+fn a_limit_in_the_shadow_counts_and_logs_what_it_would_close() {
+    if !postrider_only() {
+        return;
+    }
+    for (limit, counter, how) in [
+        (limit(json!({"delay": "3600s"})), "connection_limit.few.would_deny", "connection_limited"),
+        (
+            rate(json!({"token_bucket": {"max_tokens": 1, "fill_interval": "3600s"}})),
+            "local_rate_limit.often.would_deny",
+            "rate_limited",
+        ),
+    ] {
+        let (folder, origin) = (TempDir::new(), Origin::tcp_echo("hi"));
+        let log = folder.path().join("log");
+        let line = "%DYNAMIC_METADATA(next:shadow_details)%\n";
+        let format = json!({"log_format": {"text_format_source": {"inline_string": line}}});
+        let tcp = tcp_filter(json!({"cluster": "origin", "access_log": [file_access_log(&log, format)]}));
+        let config = chain(&[shadowed(limit), tcp]).cluster("origin", &[origin.address]);
+        let proxy = Proxy::start(&config);
+        let mut clients: Vec<RawClient> = Vec::new();
+        for _ in 0..3 {
+            let mut client = client(&proxy);
+            assert_eq!(client.read_exact(2).unwrap(), b"hi", "{how}");
+            clients.push(client);
+        }
+        assert_eq!(proxy.stats().value(counter), 2, "{how}");
+        drop(clients);
+        let read = || std::fs::read_to_string(&log).unwrap_or_default();
+        wait_until("the log", || read().lines().count() == 3);
+        let mut lines: Vec<String> = read().lines().map(str::to_owned).collect();
+        lines.sort();
+        assert_eq!(lines, ["-", how, how]);
+    }
+}
+
+#[test]
+fn limits_alone_have_a_shadow_among_filters_of_connections() {
+    if !postrider_only() {
+        return;
+    }
+    let refused = |filter: Value| {
+        let config = chain(&[filter, echo()]);
+        let folder = TempDir::new();
+        let file = folder.path().join("config.yaml");
+        std::fs::write(&file, config.to_yaml()).unwrap();
+        let run = proxy::run(&["validate", file.to_str().unwrap()]);
+        assert_ne!(run.code, Some(0));
+        run.stderr
+    };
+    let nothing = refused(shadowed(json!({})));
+    assert!(nothing.contains("nothing stands in the shadow"), "{nothing}");
+    let other = refused(shadowed(echo()));
+    assert!(other.contains("echo.v3.Echo"), "{other}");
 }

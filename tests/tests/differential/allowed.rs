@@ -150,7 +150,20 @@ pub static ALL: &[Allowed] = &[
         &["OPTIONS *", COUNTERS],
         &["log details", "log flags", "rq_total", "no_route", "non_relative_path"],
     ),
+    allowed("the record of the start of a request", &["started"], &[], &["log cluster"]),
     // Filters.
+    allowed(
+        "`custom_response`: the log line of a request whose answer is fetched",
+        &["custom-response-fetched"],
+        &["x-answer: "],
+        &["log cluster", "log original_path", "log path", "log query"],
+    ),
+    allowed(
+        "`jwt_authn`: `extract_only_without_validation` in `requires_all`",
+        &["jwt-marked"],
+        &["/all/x.jpg"],
+        &["field x-payload", "field x-sub"],
+    ),
     allowed("`tracing.health_check`", &[], &[COUNTERS], &["tracing.health_check"]),
     allowed("a text such as `0x10`", &["header-to-metadata"], &["0x10"], &["log noted"]),
     allowed("`cors` of a route that answers itself", &["cors-scopes"], &["/own", "/away", COUNTERS], &[]),
@@ -211,7 +224,8 @@ pub static ALL: &[Allowed] = &[
         &["answer field transfer-encoding", "answer field content-length"],
     ),
     allowed("`grpc_http1_bridge`: an empty request", &["grpc-bridge"], &["content-length: 0"], &[]),
-    allowed("what the proxy adds to its own calls", &["ext-authz", "ext-authz-body"], &[], &["authz got"]),
+    allowed("what the proxy adds to its own calls", ASKING, &[], &["authz got"]),
+    allowed("`ext_authz`: `response_headers`", &["ext-authz-shadow"], &["answer="], &["log decision"]),
     allowed(
         "the length of a body that a plugin held whole",
         &["native-bodies", "native-answer-bodies"],
@@ -251,6 +265,18 @@ pub static ALL: &[Allowed] = &[
     ),
 ];
 
+/// Scenes of filters that ask a service.
+const ASKING: &[&str] = &[
+    "ext-authz",
+    "ext-authz-body",
+    "ext-authz-shadow",
+    "ext-authz-clearing",
+    "ext-authz-not-clearing",
+    "ext-authz-limits",
+    "ext-authz-retries",
+    "policies-",
+];
+
 /// Scenes of calls of plugins.
 const CALLS: &[&str] = &["wasm-calls", "wasm-answer-calls", "wasm-streams", "native-calls", "native-streams"];
 
@@ -258,7 +284,12 @@ impl Allowed {
     fn is_about(&self, scene: &str, request: &str) -> bool {
         // Over another protocol it is the same scene.
         let same = scene.strip_prefix(crate::streams::PREFIX).unwrap_or(scene);
-        (self.scenes.is_empty() || self.scenes.contains(&scene) || self.scenes.contains(&same))
+        // Those by chance have a number behind it.
+        let is_drawn = |known: &&str| known.ends_with('-') && same.starts_with(*known);
+        (self.scenes.is_empty()
+            || self.scenes.contains(&scene)
+            || self.scenes.contains(&same)
+            || self.scenes.iter().any(is_drawn))
             && (self.requests.is_empty() && request != COUNTERS
                 || self.requests.iter().any(|part| request.contains(part)))
     }

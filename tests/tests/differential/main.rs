@@ -9,9 +9,12 @@
 
 mod actions;
 mod allowed;
+mod drawn;
 mod filters;
 mod forwarding;
+mod found;
 mod generator;
+mod hosts;
 mod made;
 mod origins;
 mod packing;
@@ -79,6 +82,16 @@ fn http_1_is_spoken_as_in_envoy() {
 #[test]
 fn requests_are_tried_again_as_in_envoy() {
     check(&retries::scenes());
+}
+
+#[test]
+fn hosts_are_chosen_as_in_envoy() {
+    check(&hosts::scenes());
+}
+
+#[test]
+fn requests_are_found_out_about_as_in_envoy() {
+    check(&found::scenes());
 }
 
 #[test]

@@ -338,6 +338,7 @@ fn configure(
     for upstream in upstreams {
         config = config.cluster_with(upstream.name, &[upstream.origin.address], limit.clone());
     }
+    config = crate::hosts::clusters(config, upstreams);
     let trailers = config::upstream_http_options(
         json!({"explicit_http_config": {"http_protocol_options": {"enable_trailers": true}}}),
     );

@@ -1,6 +1,7 @@
 //! Chains of filters and requests by chance, from a seed: filters that judge, note and change, in any order, with
 //! configuration of their own for virtual hosts and routes.
 
+use crate::drawn;
 use crate::generator::Chance;
 use crate::scene::{Scene, to_a};
 use postrider_tests::kit::config::{extension, overlay};
@@ -51,6 +52,15 @@ const KINDS: &[Kind] = &[
         make: custom_response,
     },
     Kind { name: "health_check", message: "HealthCheck", of_scope: None, make: health_check },
+    Kind { name: "ext_authz", message: "ExtAuthz", of_scope: Some("ExtAuthzPerRoute"), make: drawn::ext_authz },
+    Kind { name: "jwt_authn", message: "JwtAuthentication", of_scope: Some("PerRouteConfig"), make: drawn::jwt_authn },
+    Kind { name: "compressor", message: "Compressor", of_scope: Some("CompressorPerRoute"), make: drawn::compressor },
+    Kind {
+        name: "stateful_session",
+        message: "StatefulSession",
+        of_scope: Some("StatefulSessionPerRoute"),
+        make: drawn::stateful_session,
+    },
 ];
 
 const FIELDS: &[&str] = &["x-a", "x-b", "x-c"];
@@ -473,7 +483,11 @@ fn request(chance: &mut Chance, scene: Scene) -> Scene {
             chance.pick(&["http://a.test", "http://b.test", "https://a.test:81", "http://test", "null"])
         );
     }
-    let mut lines: Vec<&str> = LINES.to_vec();
+    let mut lines: Vec<&str> = [LINES, drawn::LINES].concat();
+    if chance.percent(30) {
+        lines.retain(|line| !line.starts_with("authorization"));
+        fields += &drawn::token(chance);
+    }
     for _ in 0..chance.below(4) {
         let line = lines.remove(chance.below(lines.len()));
         let name = line.split(':').next().unwrap_or_default();

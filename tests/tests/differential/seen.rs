@@ -274,7 +274,8 @@ fn sorted(fields: &str) -> String {
 /// The counters of a scene, its filters and its clusters that moved.
 pub fn counted(scene: &str, before: &Stats, after: &Stats) -> Seen {
     let shared = ["cluster.", "vhost.", "json_to_metadata.", "wasmcustom.", "dynamicmodulescustom."].map(String::from);
-    let own: Vec<String> = shared.into_iter().chain([format!("http.{scene}.")]).collect();
+    let own: Vec<String> =
+        shared.into_iter().chain([format!("http.{scene}."), format!("http_filter_name.{scene}.")]).collect();
     // Named by the configuration, which takes the scene's name.
     let named = |name: &str| name.starts_with(&format!("{scene}.")) && name.contains("http_local_rate_limit.");
     let moved = |(name, value): (&String, &String)| {

@@ -6,7 +6,16 @@ use postrider_tests::kit::config::overlay;
 use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
-    vec![from_headers(), from_headers_scopes(), from_json(), from_json_answers(), fixed(), state(), state_scopes()]
+    vec![
+        from_headers(),
+        from_headers_scopes(),
+        from_headers_counted(),
+        from_json(),
+        from_json_answers(),
+        fixed(),
+        state(),
+        state_scopes(),
+    ]
 }
 
 /// The log shows a namespace as a whole.
@@ -97,6 +106,51 @@ fn from_headers_scopes() -> Scene {
         scene = scene.get_with(path, "x-a: 1\r\n").ask("GET", "own.test", path, "x-a: 1\r\n");
     }
     scene
+}
+
+/// What rules with a name of their own count, and serialised values.
+fn from_headers_counted() -> Scene {
+    const NAME: &str = "header-to-metadata-counted";
+    let noted = |key: &str, more: Value| {
+        let mut noted = json!({"metadata_namespace": "seen", "key": key});
+        overlay(&mut noted, more);
+        noted
+    };
+    let message = json!({"type": "PROTOBUF_VALUE", "encode": "BASE64"});
+    let fields = json!({
+        "stat_prefix": NAME,
+        "request_rules": [
+            {"header": "x-a", "on_header_present": noted("a", json!({})), "on_header_missing": noted("a", json!({"value": "none"}))},
+            {"header": "x-number", "on_header_present": noted("number", json!({"type": "NUMBER"}))},
+            {"header": "x-base", "on_header_present": noted("base", json!({"encode": "BASE64"}))},
+            {"header": "x-value", "on_header_present": noted("value", message)},
+            {"header": "x-plain", "on_header_present": noted("plain", json!({"type": "PROTOBUF_VALUE"}))},
+        ],
+        "response_rules": [
+            {"header": "x-origin", "on_header_present": noted("origin", json!({}))},
+            {"header": "x-none", "on_header_missing": noted("none", json!({"value": "absent"}))},
+        ],
+    });
+    let scene = Scene::filtered(NAME, vec![filter("header_to_metadata", "Config", fields)], json!([]));
+    let long = format!("x-a: {}\r\n", "a".repeat(8192));
+    shows(scene, &["seen"]).get("/").each(
+        "/",
+        &[
+            "x-a: 1\r\nx-number: 5\r\nx-base: aGk=\r\n",
+            "x-a:\r\n",
+            "x-number: five\r\n",
+            "x-base: *\r\n",
+            &long,
+            // {a: 1, l: [true, null, "x"]}, "hello", 1.5, null, nothing and rubbish.
+            "x-value: KiYKDgoBYRIJEQAAAAAAAPA/ChQKAWwSDzINCgIgAQoCCAAKAxoBeA==\r\n",
+            "x-value: GgVoZWxsbw==\r\n",
+            "x-value: EQAAAAAAAPg/\r\n",
+            "x-value: CAA=\r\n",
+            "x-value:\r\n",
+            "x-value: //8=\r\n",
+            "x-plain: plain\r\n",
+        ],
+    )
 }
 
 /// A rule for a path of keys, that notes what happens under its name.

@@ -13,7 +13,7 @@ mod packed;
 mod replies;
 mod scopes;
 mod sessions;
-mod tokens;
+pub mod tokens;
 
 use crate::scene::{Scene, to_a};
 use postrider_tests::kit::config::extension;

@@ -6,7 +6,14 @@ use postrider_tests::kit::config::overlay;
 use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
-    vec![custom_response(), custom_response_scopes(), health_check(), health_check_of_clusters(), health_check_passed()]
+    vec![
+        custom_response(),
+        custom_response_scopes(),
+        fetched(),
+        health_check(),
+        health_check_of_clusters(),
+        health_check_passed(),
+    ]
 }
 
 fn single(kind: &str, value: &str, more: Value) -> Value {
@@ -128,6 +135,29 @@ fn custom_response_scopes() -> Scene {
         }
     }
     scene
+}
+
+/// Answers that are fetched, from a path that a format makes.
+fn fetched() -> Scene {
+    let fetch = |status: &str, action: Value| {
+        let kind = "envoy.extensions.http.custom_response.redirect_policy.v3.RedirectPolicy";
+        let policy = json!({"@type": format!("type.googleapis.com/{kind}"), "redirect_action": action});
+        (self::status(status), json!({"action": {"name": "action", "typed_config": policy}}))
+    };
+    let fields = tree(vec![
+        fetch("404", json!({"path_rewrite": "/made%REQ(:path)%"})),
+        fetch("403", json!({"path_rewrite": "/made/%REQ(x-a)%", "strip_query": true})),
+        fetch("500", json!({"path_rewrite": "no-slash?z=%REQ(x-a)%"})),
+        fetch("503", json!({"path_redirect": "/plain"})),
+    ]);
+    let routes = json!([
+        {"match": {"prefix": "/made"}, "direct_response": {"status": 200, "body": {"inline_string": "made"}}},
+        {"match": {"prefix": "/no-slash"}, "direct_response": {"status": 200, "body": {"inline_string": "slashed"}}},
+        {"match": {"prefix": "/plain"}, "direct_response": {"status": 200, "body": {"inline_string": "plain"}}},
+    ]);
+    let scene =
+        Scene::filtered("custom-response-fetched", vec![filter("custom_response", "CustomResponse", fields)], routes);
+    scene.answers_with("/x?q=1", "x-a: A\r\n", &["", "404", "403", "500", "503"]).answers("/x", &["404", "403", "500"])
 }
 
 fn health_check() -> Scene {

@@ -9,7 +9,7 @@ use postrider_tests::kit::config::overlay;
 use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
-    vec![failures(), requirements(), places(), effects(), times(), scopes()]
+    vec![failures(), requirements(), marked(), places(), effects(), times(), scopes()]
 }
 
 const SECRET: &[u8] = b"a key that nobody else has, 32 bytes";
@@ -35,7 +35,7 @@ fn claims(more: Value) -> Value {
     claims
 }
 
-fn token(more: Value) -> String {
+pub fn token(more: Value) -> String {
     token_with(json!({}), claims(more))
 }
 
@@ -47,7 +47,7 @@ fn keys() -> Value {
 }
 
 /// The issuer `issuer.test` and the audience `web`.
-fn provider(more: Value) -> Value {
+pub fn provider(more: Value) -> Value {
     let mut fields = json!({"issuer": "issuer.test", "audiences": ["web"], "local_jwks": keys()});
     overlay(&mut fields, more);
     fields
@@ -131,6 +131,41 @@ fn failures() -> Scene {
         .get_with("/", &format!("x-forwarded-proto: https\r\n{}", bearer("x")))
         .each("/", &["authorization: Basic x\r\n", "authorization: Bearer\r\n", "authorization: bearer x\r\n"])
         .get_with("/", &format!("{}{}", bearer(&good), bearer("x")))
+}
+
+/// Bad tokens that are told of and not refused, and rules for paths by a template.
+fn marked() -> Scene {
+    let said = json!({
+        "failed_status_in_metadata": "failure", "payload_in_metadata": "payload", "forward_payload_header": "x-payload",
+        "claim_to_headers": [{"header_name": "x-sub", "claim_name": "sub"}],
+    });
+    let marks = |fields: Value| json!({"extract_only_without_validation": fields});
+    let one = json!({"provider_name": "one"});
+    let rule = |template: &str, requires: Value| {
+        let kind = "type.googleapis.com/envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig";
+        let config = json!({"@type": kind, "path_template": template});
+        json!({"match": {"path_match_policy": {"name": "template", "typed_config": config}}, "requires": requires})
+    };
+    let list = |requirements: Value| json!({"requirements": requirements});
+    let fields = json!({
+        "providers": {"one": provider(said)},
+        "rules": [
+            rule("/plain/**", marks(json!({}))),
+            rule("/named/{name}", marks(json!({"verification_status_header": "X-Good"}))),
+            rule("/any/*", json!({"requires_any": list(json!([one, marks(json!({}))]))})),
+            rule("/all/*.jpg", json!({"requires_all": list(json!([one, marks(json!({}))]))})),
+        ],
+    });
+    let (good, old, other) = (token(json!({})), token(json!({"exp": 1_000_000_000})), token(json!({"aud": "other"})));
+    let mut scene = jwt("jwt-marked", fields);
+    for path in ["/plain/a/b", "/named/x", "/named", "/any/x", "/all/x.jpg", "/all/x.png"] {
+        scene = scene.get(path);
+        for token in [good.as_str(), &old, &other, "rubbish", &format!("{good}x")] {
+            scene = scene.get_with(path, &bearer(token));
+        }
+        scene = scene.get_with(&format!("{path}?access_token={old}"), &bearer(&good));
+    }
+    scene
 }
 
 /// Requirements of all kinds, each for a path.
