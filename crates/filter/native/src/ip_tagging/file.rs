@@ -11,7 +11,7 @@ use crate::read::data_source_of;
 /// `None` after an error. A file that is read is added to `files`, and read again when it changes.
 pub(super) fn read(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Option<Vec<Tag>> {
     let name = at.text("filename").unwrap_or_default().to_owned();
-    if !Path::new(&name).extension().is_some_and(|end| end == "json") {
+    if Path::new(&name).extension().is_none_or(|end| end != "json") {
         at.error("filename", "the file of the tags must be one in JSON, and be called so: `….json`");
         at.skip();
         return None;
