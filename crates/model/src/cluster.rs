@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Address, AnswerMatch, Balancing, DnsResolver, EndpointCheck, FilterSlot, HealthRules, Http2Options, LABELS, Metadata,
-    MetadataKey, MetadataMatch, NameForm, NumberedOption, Origin, OutlierDetection, TcpKeepalive, TlvChoice,
+    Address, AnswerMatch, Balancing, DnsResolver, EndpointCheck, FilterSlot, HealthRules, Http2Options, LABELS,
+    Metadata, MetadataKey, MetadataMatch, NameForm, NumberedOption, Origin, OutlierDetection, TcpKeepalive, TlvChoice,
     UpstreamTls, Value,
 };
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::{
     Attempts, Cidr, CookieMatch, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, HeaderMutation, Labels,
-    LogFormat, MatchTree, Metadata, MetadataMatch, Origin, QueryMatch, RateLimit, Regex, RouteTracing, StringMatch, Value,
+    LogFormat, MatchTree, Metadata, MetadataMatch, Origin, QueryMatch, RateLimit, Regex, RouteTracing, StringMatch,
+    Value,
 };
 
 /// One routing table. Swapping it never touches a connection.

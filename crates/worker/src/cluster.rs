@@ -19,8 +19,8 @@ use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::OWN_ROOT;
 use postrider_telemetry::stats::sets::{
-    cluster as stat, cluster_alternative, cluster_health, cluster_http2, cluster_manager, cluster_outlier, cluster_sizes,
-    cluster_subsets, cluster_timeout_budget, cluster_zones,
+    cluster as stat, cluster_alternative, cluster_health, cluster_http2, cluster_manager, cluster_outlier,
+    cluster_sizes, cluster_subsets, cluster_timeout_budget, cluster_zones,
 };
 use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Random, Surroundings};
 

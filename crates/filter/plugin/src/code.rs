@@ -492,7 +492,7 @@ mod tests {
     fn code_from_elsewhere_is_missing_until_somebody_fetched_it() {
         use crate::json::from_json_text;
         use crate::library::library;
-        use crate::remote::{Pull, Remote};
+        use crate::remote::Remote;
 
         let read = |text: &str| Code::read_anywhere(from_json_text(text).unwrap().fields().unwrap(), 4);
         let fails = |text: &str, wanted: &str| {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Branches, Domains, Input, MatchTree, Network, OnMatch, Predicate, PrefixMap, HashRange, Test};
+use super::{Branches, Domains, HashRange, Input, MatchTree, Network, OnMatch, Predicate, PrefixMap, Test};
 use crate::{CertificatePart, Cidr, Expression, MetadataMatch, Reading, StringMatch, network, string_match};
 
 /// How deep trees and predicates may stand in each other.

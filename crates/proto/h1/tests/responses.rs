@@ -96,7 +96,7 @@ fn refused_as_502() {
 fn framing_follows_status_method_and_fields() {
     use BodyFraming::{Chunked, Length, None, UntilClose};
     use Method::{Connect, Get, Head};
-    let plain = |framing, persistent| {
+    let plain = |framing, persistent: bool| {
         let closes = !persistent && framing != UntilClose;
         ResponseFacts { framing, persistent, closes, interim: false, tunnel: false }
     };

@@ -76,7 +76,13 @@ async fn tries(
                 attempts.wants_after_reset(lost)
             }),
         };
-        let verdict = attempts.judge(wanted, &stats, &cluster.breakers, Priority::Default, (worker.id, worker.clock.now()));
+        let verdict = attempts.judge(
+            wanted,
+            &stats,
+            &cluster.breakers,
+            Priority::Default,
+            (worker.id, worker.clock.now().since_start()),
+        );
         if verdict != Verdict::Again {
             return outcome;
         }

@@ -3,7 +3,7 @@
 use postrider_config_core::Severity;
 use postrider_model::{
     Balancing, HashFunction, HashKeys, HostSource, HostStatuses, LeastRequest, LoadBalancing, Maglev, NamedHosts,
-    PeakEwma, RingHash, SlowStart, Subsets, Value, ZoneRules,
+    PeakEwma, RingHash, SlowStart, Subsets, ZoneRules,
 };
 
 use super::context::Lowering;

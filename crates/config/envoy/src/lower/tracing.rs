@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postrider_model::{
     CustomTag, Decorator, Format, MetadataOf, OtlpTarget, RouteTracing, Sampler, Sampling, Share, TagKind, TagSource,
-    Tracer, Tracing, Value,
+    Tracer, Tracing,
 };
 
 use super::context::Lowering;
