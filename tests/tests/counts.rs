@@ -158,7 +158,7 @@ fn the_same_holds_for_connections_that_are_carried() {
 
 #[test]
 fn a_client_is_not_read_while_its_upstream_does_not_take() {
-    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let (go_on, wait) = std::sync::mpsc::sync_channel::<()>(1);
     let wait = std::sync::Mutex::new(wait);
     let origin = Origin::start(move |connection| {
         let Some(request) = connection.request_head() else { return };

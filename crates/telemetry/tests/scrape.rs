@@ -126,7 +126,7 @@ fn a_worker_goes_on_in_the_middle_of_a_scrape() {
     let mut chunks =
         render::prometheus(registry.read(&known), Query::default(), Tagger::default(), PrometheusForm::Text);
     assert!(chunks.next().is_some());
-    let (done, wait) = std::sync::mpsc::channel();
+    let (done, wait) = std::sync::mpsc::sync_channel(1);
     let of_worker = registry.clone();
     std::thread::spawn(move || {
         let worker = of_worker.worker(1);

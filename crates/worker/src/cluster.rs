@@ -45,6 +45,9 @@ pub(crate) type Host = postrider_upstream::Host<Box<Upstream>>;
 /// alone.
 const MAX_ALTERNATIVES: usize = 100;
 
+/// A name of requests' own, and where they are counted by it.
+type Alternative = (Box<[u8]>, Rc<Block>);
+
 pub(crate) struct Cluster {
     pub(crate) plan: Arc<ClusterPlan>,
     pub(crate) name: Rc<str>,
@@ -97,7 +100,7 @@ pub(crate) struct Cluster {
     /// Made with the first try, where they are wanted.
     budget_stats: OnceCell<Rc<Block>>,
     /// What requests are counted in by names of their own.
-    alternatives: RefCell<Vec<(Box<[u8]>, Rc<Block>)>>,
+    alternatives: RefCell<Vec<Alternative>>,
     size_stats: OnceCell<Rc<Block>>,
     /// What its filters made when they came into force.
     _arrived: Box<[Rc<dyn Any>]>,
