@@ -114,6 +114,12 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
         "as in `model`; values are those of protocol buffers",
     ),
     ("crates/filter/native/src/json_to_metadata/", &["protobuf"], "the name of a kind of value in its configuration"),
+    ("crates/filter/native/src/header_to_metadata/", &["protobuf"], "as in `json_to_metadata`"),
+    (
+        "crates/filter/native/src/request_match.rs",
+        &["typed config"],
+        "the field below which a kind of path template stands",
+    ),
 ];
 
 /// Names of objects in the filter state and of namespaces in the metadata, which log formats ask for, and types of filters of
