@@ -30,6 +30,8 @@ pub struct Fields {
     /// Received bytes up to `received`, rubbish behind: nothing in the index, and no span, goes there.
     block: Vec<u8>,
     received: usize,
+    /// Where the last head ended that was loaded the short way: the next one is hardly much longer.
+    last_usual: usize,
     arena: Vec<u8>,
     index: Vec<Entry>,
     /// Position + 1 of the first live entry of each id; 0 when there is none.
@@ -152,6 +154,7 @@ impl Default for Fields {
         Self {
             block: Vec::new(),
             received: 0,
+            last_usual: 0,
             arena: Vec::new(),
             index: Vec::new(),
             first: [0; HeaderId::COUNT],

@@ -55,9 +55,8 @@ const WITHOUT_FEATURE: &[&str] = &[
     "upstream_cx_preconnect_skipped",
     "upstream_queue_overloaded",
     "route_delayed_total",
-    // Drains and load shed points that are refused by name.
+    // A drain that is refused by name.
     "downstream_cx_http1_soft_drain",
-    "rq_overload_local_reply",
     // They are about requests of clients, and cannot change for a cluster in Envoy either.
     "cluster.adm.http1.",
     "workers_pinned",

@@ -155,7 +155,7 @@ mod tests {
         let bytes = super::encode(&message);
         let read = DynamicMessage::decode(message.descriptor.clone(), &*bytes).unwrap();
         let again = read.to_string();
-        for wanted in ["RING_HASH", "70000", "250000000", "1.5", "\"a.b\"", "StringValue", "\\n\\004text"] {
+        for wanted in ["RING_HASH", "70000", "250000000", "1.5", "\"a.b\"", "StringValue", "value:\"text\""] {
             assert!(again.contains(wanted), "{wanted}: {again}");
         }
         assert_eq!(DynamicMessage::decode(message.descriptor.clone(), &*read.encode_to_vec()).unwrap(), read);

@@ -11,6 +11,10 @@ use crate::{HeadLimits, HeaderId};
 /// Longest head that [`Fields::load_usual`] takes: it copies before it knows where the head ends.
 const USUAL_HEAD_BYTES: usize = 2048;
 
+/// How much longer than the last one a head may be before it is copied a second time. A body behind a head is not copied
+/// for nothing, beyond that.
+const GROWTH: usize = 256;
+
 /// What [`Fields::load_usual`] took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsualHead {
@@ -27,8 +31,24 @@ impl Fields {
     /// unusual, right or wrong: then the thorough way has to decide, from the start.
     #[inline]
     pub fn load_usual(&mut self, buffer: &[u8], limits: &HeadLimits) -> Option<UsualHead> {
+        let most = buffer.len().min(limits.max_bytes).min(USUAL_HEAD_BYTES);
+        let mut length = most.min(self.last_usual + GROWTH);
+        loop {
+            match self.load_beginning(buffer, length, limits) {
+                Some(head) => {
+                    self.last_usual = head.end;
+                    return Some(head);
+                }
+                None if length == most => return None,
+                None => length = most,
+            }
+        }
+    }
+
+    /// [`Fields::load_usual`] of a head that ends within `length` bytes.
+    #[inline(always)]
+    fn load_beginning(&mut self, buffer: &[u8], length: usize, limits: &HeadLimits) -> Option<UsualHead> {
         self.clear();
-        let length = buffer.len().min(limits.max_bytes).min(USUAL_HEAD_BYTES);
         if self.block.len() < size_of::<Usual>() {
             self.block.clear();
             self.block.extend_from_slice(&EMPTY);
