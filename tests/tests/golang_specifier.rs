@@ -159,11 +159,10 @@ fn a_reload_brings_another_configuration_and_a_bad_one_is_refused() {
     let mut proxy = Proxy::start(&of(json!({"x": "blue"})));
     assert_eq!(chosen(&proxy, "x-to: x\r\n"), "blue");
     let mut bad = specifier("specifier38", NAME, &json!({}));
-    bad["extension"]["typed_config"]["config"] =
-        json!({"@type": "type.googleapis.com/google.protobuf.Duration", "value": "1s"});
+    bad["extension"]["typed_config"]["config"] = json!({"@type": "type.googleapis.com/shop.Unknown", "value": "1s"});
     let verdict = proxy.reload(origins.inline(&bad).to_yaml());
     assert_eq!(verdict["outcome"], "refused");
-    assert!(verdict["errors"].to_string().contains("cannot be passed on to Go plugins"), "{verdict}");
+    assert!(verdict["errors"].to_string().contains("shop.Unknown"), "{verdict}");
     assert_eq!(chosen(&proxy, "x-to: x\r\n"), "blue");
     let verdict = proxy.reload(of(json!({"x": "red"})).to_yaml());
     assert_eq!(verdict["outcome"], "accepted", "{verdict}");

@@ -107,7 +107,7 @@ fn the_runtime_limits_what_is_dropped() {
     let origin = named("a");
     let mut dropping = assignment(vec![endpoint(&origin, json!({}))]);
     dropping["policy"] = json!({"drop_overloads": [{"category": "all", "drop_percentage": {"numerator": 100}}]});
-    let config = Config::proxy_to(origin.address)
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
         .cluster_with("origin", &[], json!({"load_assignment": dropping}))
         .overlay(json!({"layered_runtime": {"layers": [
             {"name": "s", "static_layer": {"load_balancing_policy": {"drop_overload_limit": 0}}},

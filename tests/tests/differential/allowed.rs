@@ -106,6 +106,12 @@ pub static ALL: &[Allowed] = &[
     ),
     allowed("reason phrases", &[], &[], &["answer: HTTP/1.1 418", "answer: HTTP/1.1 599"]),
     // Upstreams.
+    allowed(
+        "the details of an answer of `basic_auth` or `rbac`",
+        &["policies-"],
+        &["HTTP/1.1"],
+        &["ntial_for_basic_auth", "scheme_for_basic_auth", "ess_denied_matched_policy["],
+    ),
     allowed("why an upstream's answer is refused", &[], &["x-answer: "], &["log failure"]),
     allowed("a kept upstream connection that ends instead of an answer", &[], &["hangup", "reset"], &[]),
     // Counters.

@@ -78,6 +78,8 @@ pub struct StreamInfo {
     pub bytes_sent: u64,
     pub request_head_bytes: u64,
     pub response_head_bytes: u64,
+    /// Bytes of the body of the proxy's own answer, as it was made: its head says nothing of them yet.
+    pub reply_bytes: u64,
     /// 0 until there is an answer.
     pub status: u16,
     /// A token such as `via_upstream`; empty means none.
@@ -306,6 +308,7 @@ impl StreamInfo {
         self.bytes_sent = 0;
         self.request_head_bytes = 0;
         self.response_head_bytes = 0;
+        self.reply_bytes = 0;
         self.status = 0;
         self.details = Cow::Borrowed("");
         self.blank_details = false;
@@ -388,6 +391,7 @@ impl StreamInfo {
             bytes_sent: 0,
             request_head_bytes: 0,
             response_head_bytes: 0,
+            reply_bytes: 0,
             status: 0,
             details: Cow::Borrowed(""),
             blank_details: false,

@@ -419,7 +419,7 @@ impl Exchange {
     #[inline(never)]
     fn note_begin(&mut self, connection: &Connection, http: &Http) {
         self.begin_trace(connection, http);
-        if http.logs.is_empty() {
+        if http.logs.is_empty() && self.filters.is_none() {
             return;
         }
         let moments = &http.model.log_moments;

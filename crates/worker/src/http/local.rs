@@ -86,7 +86,7 @@ impl Exchange {
             if sheds(ShedKind::Http1) {
                 http.stats.inc(stat::DOWNSTREAM_RQ_OVERLOAD_CLOSE);
                 self.keep_alive = false;
-                self.record_flags(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+                self.info.flags.insert(Flags::DOWNSTREAM_PROTOCOL_ERROR);
                 let body = Cow::Borrowed(b"Internal Server Error".as_slice());
                 let details = "overload".into();
                 self.reply(connection, http, LocalReply { status: 500, body, details, ..LocalReply::default() });
@@ -165,6 +165,7 @@ impl Exchange {
         if self.filters.is_some() {
             let bodiless = self.request.method() == Method::Head || is_bodiless(self.response.status());
             self.response_trailers.clear();
+            self.info.reply_bytes = self.reply_body.len() as u64;
             self.response_pass.replace(&self.reply_body, bodiless);
             if self.response_pass.has_begun() {
                 // It comes back when it passed the filters.

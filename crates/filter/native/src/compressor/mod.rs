@@ -155,7 +155,7 @@ impl Filter for Packer {
         let wanted = self.config.request.as_ref().is_some_and(|direction| {
             !end && direction.enabled
                 && !is_tunnel
-                && long_enough(direction, fields, &self.stats.requests)
+                && long_enough(direction, told_length(fields), &self.stats.requests)
                 && suits(&direction.content_types, fields)
                 && fields.get_name(b"content-encoding").is_none()
         });
@@ -217,6 +217,8 @@ impl Packer {
     fn is_packed(&self, exchange: &Exchange, stream: &mut Stream<'_>, end: bool) -> bool {
         let (config, status) = (&self.config.response, stream.response.status());
         let fields = &mut stream.response.fields;
+        // The head of an answer of the proxy's own does not tell it yet.
+        let length = told_length(fields).or(Some(stream.info.reply_bytes).filter(|length| *length > 0));
         let changeable = config.common.enabled
             && status != 101
             && !forbids_transforming(fields)
@@ -225,7 +227,7 @@ impl Packer {
             // There is nothing to say about it, and nothing to count.
             return false;
         }
-        let long_enough = config.common.enabled && long_enough(&config.common, fields, &self.stats.answers);
+        let long_enough = config.common.enabled && long_enough(&config.common, length, &self.stats.answers);
         let obstacle = || {
             if !long_enough {
                 return Some(Obstacle::Length);
@@ -257,8 +259,8 @@ impl Packer {
         }
         let accepted = !end && long_enough && self.is_accepted(exchange, fields);
         if accepted && compressible && told {
-            let length = fields.get(HeaderId::ContentLength).unwrap_or_default();
-            let value = [self.offer.encoding.as_bytes(), b";Compressed;OriginalLength=", length].concat();
+            let length = length.map(|length| length.to_string()).unwrap_or_default();
+            let value = [self.offer.encoding.as_bytes(), b";Compressed;OriginalLength=", length.as_bytes()].concat();
             let _ = fields.append_name(STATUS, &value);
         }
         if compressible {
@@ -303,11 +305,16 @@ fn chain(stream: &mut Stream<'_>) -> Rc<Chain> {
     chain
 }
 
+/// What a head says of its body's length; what is no number is none.
+fn told_length(fields: &Fields) -> Option<u64> {
+    let length = fields.get(HeaderId::ContentLength)?;
+    Some(std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()).unwrap_or_default())
+}
+
 /// A length that is not told is long enough.
-fn long_enough(direction: &Direction, fields: &Fields, stats: &Block) -> bool {
-    let Some(length) = fields.get(HeaderId::ContentLength) else { return true };
-    let length = std::str::from_utf8(length).ok().and_then(|length| length.parse::<u64>().ok());
-    let fine = length.is_some_and(|length| length >= direction.min_content_length);
+fn long_enough(direction: &Direction, length: Option<u64>, stats: &Block) -> bool {
+    let Some(length) = length else { return true };
+    let fine = length >= direction.min_content_length;
     if !fine {
         stats.inc(direction::TOO_SMALL);
     }
