@@ -123,10 +123,10 @@ impl H2Client {
 
     pub fn try_exchange(&mut self, request: Request<()>, body: &[u8]) -> Result<Answer, h2::Error> {
         let mut exchange = self.try_start(request, body.is_empty())?;
-        if !body.is_empty() {
-            self.send_all(&mut exchange.body, body, true)?;
-        }
-        self.answer(exchange)
+        let sent = if body.is_empty() { Ok(()) } else { self.send_all(&mut exchange.body, body, true) };
+        // An answer may be complete before its request is, the rest of which nobody wants (RFC 9113, section 8.1).
+        let answer = self.answer(exchange);
+        if answer.is_ok() { answer } else { sent.and(answer) }
     }
 
     pub fn get(&mut self, path: &str) -> Answer {
