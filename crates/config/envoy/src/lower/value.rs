@@ -51,8 +51,10 @@ fn field_value(field: &Field, wire: &Wire) -> Value {
         Wire::Map(all) => {
             Value::Map(all.iter().map(|entry| (entry.key.clone(), field_value(field, &entry.value))).collect())
         }
+        // One of an unknown type was reported, and is nothing to hand on.
         Wire::Any(any)
-            if OPAQUE.contains(&field.descriptor.full_name())
+            if any.message.is_some()
+                && OPAQUE.contains(&field.descriptor.full_name())
                 && !is_plain(any.type_name(), field.descriptor.full_name()) =>
         {
             // Only the code that it is for knows it: it stays the bytes that it is on the wire.
