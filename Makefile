@@ -10,7 +10,6 @@ TOOLS      := $(TARGET_DIR)/tools
 CARGO_DENY := $(TOOLS)/bin/cargo-deny
 CARGO_DENY_VERSION := 0.20.2
 GRPC_TOOLS := $(TOOLS)/grpc
-PROMETHEUS := $(TOOLS)/prometheus
 RATELIMIT_VERSION := v1.4.1-0.20260122083618-3fb702589d36
 # The authority that ACME is tested with.
 PEBBLE         := $(TOOLS)/bin/pebble
@@ -19,7 +18,7 @@ FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 1800
 SOAK_UPDATES ?= 1000
 
-.PHONY: help run build test ratelimit prometheus soak lint fmt qq qa bench runtimes coldstart modules gates fuzz deny examples clean
+.PHONY: help run build test ratelimit soak lint fmt qq qa bench runtimes coldstart modules gates fuzz deny examples clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,7 +34,7 @@ build: ## build the release binary
 
 # The end-to-end tests drive the release binary, the very file that ships; unit tests run with overflow checks on.
 test: build $(GRPC_TOOLS)/built $(PEBBLE) ## pass all tests (unit, wire, end to end, examples)
-	@.ci/need curl openssl nginx wrk ab python3 nghttp h2load chromium testssl
+	@.ci/need curl openssl nginx wrk ab python3 nghttp h2load chromium testssl prometheus
 	@.ci/autobahn $(TOOLS)/autobahn
 	@.ci/envoy $(TOOLS)/envoy
 	@.ci/golang $(TOOLS)/golang
@@ -70,14 +69,6 @@ soak: build ## change plugins a thousand times in SOAK_SECONDS, then SOAK_UPDATE
 		cargo test --locked -p postrider-tests --test plugin_soak -- --ignored --nocapture
 	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} SOAK_UPDATES=$(SOAK_UPDATES) \
 		cargo test --locked -p postrider-tests --test plugin_runtimes -- --ignored --nocapture
-
-# A real Prometheus reads the metrics and answers the Grafana board. Not part of `test`: it is built from the network, by Go.
-prometheus: build ## pass the test with a real Prometheus
-	@.ci/need go
-	mkdir -p $(PROMETHEUS)
-	cd tests/prometheus && go build -mod=readonly -tags remove_all_sd -trimpath -ldflags='-s -w' -o $(PROMETHEUS)/ tool
-	POSTRIDER_BIN=$${POSTRIDER_BIN:-$(POSTRIDER)} PROMETHEUS=$(PROMETHEUS)/prometheus \
-		cargo test --locked -p postrider-tests --test prometheus -- --ignored
 
 $(PEBBLE):
 	@.ci/need go
@@ -120,9 +111,10 @@ bench: build modules ## measure against the peers (installs them; see bench/READ
 	bench/install.sh
 	cargo run --locked --release --package postrider-bench -- run --postrider $(POSTRIDER) --out bench $(BENCH)
 
-gates: build ## the two noise-free cost gates: instructions and system calls per request
-	@.ci/need valgrind strace
+gates: build ## the noise-free cost gates: instructions and system calls per request, what accounts of plugins cost of them
+	@.ci/need valgrind strace addr2line
 	cargo run --locked --package postrider-bench -- gate-instructions --postrider $(POSTRIDER)
+	cargo run --locked --package postrider-bench -- gate-accounting --postrider $(POSTRIDER)
 	cargo run --locked --package postrider-bench -- gate-syscalls --postrider $(POSTRIDER)
 
 # libFuzzer's instrumentation is a stable code generation option, so no nightly toolchain and no cargo-fuzz is needed.

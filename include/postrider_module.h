@@ -210,6 +210,11 @@ void envoy_dynamic_module_callback_http_filter_continue_decoding(pr_stream strea
 void envoy_dynamic_module_callback_http_filter_continue_encoding(pr_stream stream);
 void envoy_dynamic_module_callback_http_clear_route_cache(pr_stream stream);
 void envoy_dynamic_module_callback_http_filter_reset_stream(pr_stream stream, int reason, pr_bytes details);
+/* Has the request begin anew when the hook has returned, as its head is now: through routes and filters, as if it had just
+ * come. For a request without a body, before its answer has begun, from a hook for headers or what ends its wait; false
+ * where it cannot. Logs say that this one was answered with these headers, of which there may be none. A request that begins
+ * anew more than 16 times is answered with 508; Envoy has no limit, and takes requests with bodies, too. */
+bool envoy_dynamic_module_callback_http_filter_recreate_stream(pr_stream stream, const pr_header *headers, size_t count);
 const void *envoy_dynamic_module_callback_get_most_specific_route_config(pr_stream stream);
 uint32_t envoy_dynamic_module_callback_http_filter_get_worker_index(pr_stream stream);
 bool envoy_dynamic_module_callback_http_filter_get_attribute_string(pr_stream stream, int fact, pr_bytes *value);
@@ -217,6 +222,46 @@ bool envoy_dynamic_module_callback_http_filter_get_attribute_int(pr_stream strea
 bool envoy_dynamic_module_callback_http_filter_get_attribute_bool(pr_stream stream, int fact, bool *value);
 bool envoy_dynamic_module_callback_http_get_cluster_name(pr_stream stream, pr_bytes *name);
 bool envoy_dynamic_module_callback_http_set_upstream_override_host(pr_stream stream, pr_bytes host, bool strict);
+
+/* Options of the sockets of a stream's connections, by the system's numbers. What is read is what this module set, as what it
+ * set it. Connections to upstreams that were made with options serve no requests without, nor the other way round. False
+ * where the system does not take one, and for a client that speaks HTTP/2, whose socket is not the stream's alone. */
+enum { PR_SOCKET_BEFORE_BIND = 0, PR_SOCKET_BOUND = 1, PR_SOCKET_LISTENING = 2 };
+enum { PR_SOCKET_UPSTREAM = 0, PR_SOCKET_DOWNSTREAM = 1 };
+bool envoy_dynamic_module_callback_http_set_socket_option_int(
+    pr_stream stream, int64_t level, int64_t name, int state, int direction, int64_t value);
+bool envoy_dynamic_module_callback_http_set_socket_option_bytes(
+    pr_stream stream, int64_t level, int64_t name, int state, int direction, pr_bytes value);
+bool envoy_dynamic_module_callback_http_get_socket_option_int(
+    pr_stream stream, int64_t level, int64_t name, int state, int direction, int64_t *out);
+bool envoy_dynamic_module_callback_http_get_socket_option_bytes(
+    pr_stream stream, int64_t level, int64_t name, int state, int direction, pr_bytes *out);
+
+/* ---- spans ---- */
+
+/* A request's span, which is told to a collector when the request is over; or a part of it that the module sees to. */
+typedef void *pr_span;
+
+/* The request's own: null where nobody is told of requests. It is there until the stream is over. */
+pr_span envoy_dynamic_module_callback_http_get_active_span(pr_stream stream);
+/* The last value of a name counts; those that the proxy says itself come last. */
+void envoy_dynamic_module_callback_http_span_set_tag(pr_span span, pr_bytes name, pr_bytes value);
+void envoy_dynamic_module_callback_http_span_set_tag_batch(pr_span span, const pr_header *tags, size_t count);
+void envoy_dynamic_module_callback_http_span_set_operation(pr_span span, pr_bytes name);
+/* Something that happened now. */
+void envoy_dynamic_module_callback_http_span_log(pr_stream stream, pr_span span, pr_bytes event);
+/* Whether it is told, and upstreams hear so. Another route may decide anew, unless the second function was called. */
+void envoy_dynamic_module_callback_http_span_set_sampled(pr_span span, bool sampled);
+void envoy_dynamic_module_callback_http_span_disable_local_decision(pr_span span);
+/* In hexadecimal digits, which are there until one of these three functions is called again. */
+bool envoy_dynamic_module_callback_http_span_get_trace_id(pr_span span, pr_bytes *out);
+bool envoy_dynamic_module_callback_http_span_get_span_id(pr_span span, pr_bytes *out);
+/* OpenTelemetry's spans carry none, in Envoy as here: it is not set, and not found. */
+bool envoy_dynamic_module_callback_http_span_get_baggage(pr_span span, pr_bytes name, pr_bytes *out);
+void envoy_dynamic_module_callback_http_span_set_baggage(pr_span span, pr_bytes name, pr_bytes value);
+/* A part of it, which ends by the second function and is told then. */
+pr_span envoy_dynamic_module_callback_http_span_spawn_child(pr_stream stream, pr_span span, pr_bytes name);
+void envoy_dynamic_module_callback_http_child_span_finish(pr_span child);
 
 /* With their ports. Interface 0.2. */
 bool envoy_dynamic_module_callback_http_get_downstream_direct_remote_address(pr_stream stream, pr_bytes *out);
@@ -406,6 +451,8 @@ typedef struct {
 /* More of them, each with whether it is known; what was before the stream's start is negative. Postrider knows these. */
 enum {
   PR_MOMENT_START = 0, /* since 1970 */
+  PR_MOMENT_CLIENT_SECURED = 3, /* TLS was agreed on, perhaps for an earlier request */
+  PR_MOMENT_HEAD_RECEIVED = 4,
   PR_MOMENT_REQUEST_RECEIVED = 5,
   PR_MOMENT_CONNECT_BEGAN = 6, /* to the upstream, perhaps for an earlier request */
   PR_MOMENT_CONNECTED = 7,
@@ -415,6 +462,7 @@ enum {
   PR_MOMENT_FIRST_RECEIVED_UPSTREAM = 11,
   PR_MOMENT_LAST_RECEIVED_UPSTREAM = 13, /* when the stream is over */
   PR_MOMENT_FIRST_SENT_DOWNSTREAM = 14,
+  PR_MOMENT_LAST_SENT_DOWNSTREAM = 15,
   PR_MOMENT_COMPLETE = 17,
 };
 typedef struct {
@@ -477,6 +525,11 @@ uint64_t envoy_dynamic_module_callback_access_logger_get_response_flags(pr_logge
 void envoy_dynamic_module_callback_access_logger_get_timing_info(pr_logger logger, pr_times *out);
 void envoy_dynamic_module_callback_access_logger_get_timing_info_v2(pr_logger logger, pr_moments *out);
 void envoy_dynamic_module_callback_access_logger_get_bytes_info(pr_logger logger, pr_sizes *out);
+/* As they passed the client's connection, heads and framing among them; Postrider does not count what TLS adds. */
+typedef struct {
+  uint64_t received, sent;
+} pr_wire_sizes;
+void envoy_dynamic_module_callback_access_logger_get_downstream_wire_bytes(pr_logger logger, pr_wire_sizes *out);
 bool envoy_dynamic_module_callback_access_logger_get_downstream_remote_address(pr_logger logger, pr_bytes *out, uint32_t *port);
 bool envoy_dynamic_module_callback_access_logger_get_downstream_local_address(pr_logger logger, pr_bytes *out, uint32_t *port);
 bool envoy_dynamic_module_callback_access_logger_get_downstream_direct_remote_address(
@@ -700,7 +753,14 @@ int envoy_dynamic_module_callback_network_filter_decrement_gauge(pr_connection c
 int envoy_dynamic_module_callback_network_filter_set_gauge(pr_connection connection, size_t id, uint64_t value);
 int envoy_dynamic_module_callback_network_filter_record_histogram_value(pr_connection connection, size_t id, uint64_t value);
 void *envoy_dynamic_module_callback_network_filter_scheduler_new(pr_connection connection);
-/* Postrider sets no options of sockets for modules, says so in its log, and has none to answer. */
+/* Options of the socket of the connection to the upstream, by the system's numbers; those that are read are those that this module
+ * set, in that order. */
+typedef struct {
+  int64_t level, name;
+  int state, kind; /* PR_SOCKET_BEFORE_BIND ...; 0 a number, 1 bytes */
+  int64_t number;
+  pr_bytes bytes;
+} pr_socket_option;
 void envoy_dynamic_module_callback_network_set_socket_option_int(
     pr_connection connection, int64_t level, int64_t name, int state, int64_t value);
 void envoy_dynamic_module_callback_network_set_socket_option_bytes(
@@ -710,7 +770,7 @@ bool envoy_dynamic_module_callback_network_get_socket_option_int(
 bool envoy_dynamic_module_callback_network_get_socket_option_bytes(
     pr_connection connection, int64_t level, int64_t name, int state, pr_bytes *out);
 size_t envoy_dynamic_module_callback_network_get_socket_options_size(pr_connection connection);
-void envoy_dynamic_module_callback_network_get_socket_options(pr_connection connection, void *out);
+void envoy_dynamic_module_callback_network_get_socket_options(pr_connection connection, pr_socket_option *out);
 /* Statistics of a configuration; those below may be changed from any thread, and count a little later. */
 int envoy_dynamic_module_callback_network_filter_config_define_counter(pr_config config, pr_bytes name, size_t *out);
 int envoy_dynamic_module_callback_network_filter_config_define_gauge(pr_config config, pr_bytes name, size_t *out);

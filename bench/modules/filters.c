@@ -40,6 +40,12 @@ const void *ON(http_filter_config_new)(pr_config config, pr_bytes name, pr_bytes
 
 void ON(http_filter_config_destroy)(const void *own) { free((void *)own); }
 
+/* Basic authentication looks at the heads of requests and says so, the others see all there is. Only Postrider asks. */
+uint32_t postrider_module_on_http_filter_hooks(const void *own) {
+  const uint32_t request_headers = 1, all = 63;
+  return ((const settings *)own)->asks ? request_headers : all;
+}
+
 /* A stream has nothing of its own: its filter is the configuration. */
 const void *ON(http_filter_new)(const void *own, pr_stream stream) {
   (void)stream;

@@ -26,6 +26,8 @@ pub enum Command {
     GateInstructions(Gate),
     /// User instructions per request by callgrind in each shape of scenarios, and what they add to the first
     Instructions(Instructions),
+    /// What the accounts of a plugin cost of a request's instructions, by callgrind; exit 1 above the limit
+    GateAccounting(Gate),
     /// System calls per request by strace; exit 1 above the limit
     GateSyscalls(Gate),
     /// The bench's own upstream, started by the bench

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::ColdStart(arguments) => cold_start(&arguments),
         Command::List => list(),
         Command::GateInstructions(arguments) => gate_instructions(&arguments),
+        Command::GateAccounting(arguments) => gate_accounting(&arguments),
         Command::Instructions(arguments) => instructions(&arguments),
         Command::GateSyscalls(arguments) => gate_syscalls(&arguments),
         Command::ServeOrigin { body, hold } => serve_origin(body, hold),
@@ -175,6 +176,20 @@ fn gate_instructions(arguments: &Gate) -> Result<ExitCode> {
     let count = gate::gate_instructions(&rig, peer)?;
     println!("{}: {count:.0} user instructions per request, limit {:.0}", peer.name(), gate::INSTRUCTION_LIMIT);
     Ok(verdict(count <= gate::INSTRUCTION_LIMIT))
+}
+
+fn gate_accounting(arguments: &Gate) -> Result<ExitCode> {
+    let rig = open_rig(Tools::find(arguments.postrider.clone()))?;
+    let peer = Peer::by_name(&arguments.peer)?;
+    let [accounts, all] = gate::accounting(&rig, peer)?;
+    let share = accounts / all;
+    println!(
+        "{}: accounts of a plugin cost {accounts:.0} of {all:.0} user instructions per request, {:.2} %, limit {} %",
+        peer.name(),
+        share * 100.0,
+        gate::ACCOUNTING_LIMIT * 100.0
+    );
+    Ok(verdict(share <= gate::ACCOUNTING_LIMIT))
 }
 
 fn instructions(arguments: &Instructions) -> Result<ExitCode> {
@@ -290,6 +305,9 @@ fn measure(rig: &Rig, scenario: &Scenario, peers: &[Peer], variants: &[String], 
                 .iter()
                 .map(|&peer| Ok((peer, gate::instructions(rig, peer, Counted::GATE)?)))
                 .collect::<Result<_>>()?,
+        ),
+        Kind::Statistics => Outcome::Statistics(
+            traced.iter().map(|&peer| Ok((peer, gate::statistics(rig, peer)?))).collect::<Result<_>>()?,
         ),
         Kind::Syscalls => Outcome::Syscalls(
             traced

@@ -53,13 +53,15 @@ impl Peer {
             (Self::Nginx, Filter::Lua(..))
             | (Self::Envoy | Self::Haproxy, Filter::Lua(_, Dialect::Rider))
             | (Self::Nginx | Self::Haproxy, Filter::Plugin(_))
-            | (Self::Envoy, Filter::Plugin(Plugin { runtime: Runtime::Golang | Runtime::GolangApart, .. })) => {
-                return false;
-            }
+            | (
+                Self::Envoy,
+                Filter::Plugin(Plugin { runtime: Runtime::Golang | Runtime::GolangApart | Runtime::RiderC, .. }),
+            ) => return false,
             // HAProxy logs to a log daemon only, and gives requests no ids by default, as nginx.
             (Self::Haproxy, _) if shape.access_log || shape.request_ids => return false,
             (Self::Nginx | Self::NginxTuned, _) if shape.request_ids => return false,
-            (Self::Haproxy, Filter::Lua(script, _)) if script.haproxy().is_none() => return false,
+            // Its scripts have no place in a chain.
+            (Self::Haproxy, _) if shape.filters > 1 => return false,
             _ => {}
         }
         let forwards_only = shape.routes == 1
@@ -114,7 +116,7 @@ impl Peer {
             Self::Haproxy => {
                 write("routes.map", haproxy::route_map(setup.shape.routes))?;
                 if let Filter::Lua(script, _) = setup.shape.filter {
-                    write("bench.lua", script.haproxy().unwrap_or_default().to_owned())?;
+                    write("bench.lua", script.haproxy().to_owned())?;
                 }
                 let file = write("haproxy.cfg", haproxy::proxy(setup))?;
                 command.arg("-db").arg("-f").arg(file);
@@ -130,11 +132,10 @@ impl Peer {
             Self::Relay => env!("CARGO_PKG_VERSION").to_owned(),
             Self::NginxTuned => "the same nginx; proxy_buffer_size 16k, proxy_buffers 8 64k".to_owned(),
             Self::Nginx | Self::Haproxy => first_line(path, "-v"),
-            Self::Postrider => first_line(path, "--version"),
             // `PATH  version: HASH/1.40.0/...`: the path says nothing about the version.
-            Self::Envoy => {
+            Self::Postrider | Self::Envoy => {
                 let line = first_line(path, "--version");
-                line.split_once("version: ").map_or(line.clone(), |(_, version)| format!("envoy {version}"))
+                line.split_once("version: ").map_or(line.clone(), |(_, version)| format!("{} {version}", self.name()))
             }
         }
     }
@@ -257,7 +258,7 @@ pub fn first_line(program: &Path, argument: &str) -> String {
 mod tests {
     use super::*;
     use crate::plugin::Task;
-    use crate::shape::Key;
+    use crate::shape::{Key, Script};
 
     #[test]
     fn the_relay_is_a_floor_only_where_bytes_can_pass_as_they_are() {
@@ -272,7 +273,7 @@ mod tests {
         let runs = |peer: Peer, runtime| {
             peer.can_be(&Shape { filter: Filter::Plugin(Plugin { runtime, task: Task::Passthrough }), ..Shape::HTTP })
         };
-        for runtime in [Runtime::WasmC, Runtime::Golang, Runtime::GolangApart, Runtime::Native] {
+        for runtime in [Runtime::WasmC, Runtime::Golang, Runtime::GolangApart, Runtime::Native, Runtime::RiderC] {
             assert!(runs(Peer::Postrider, runtime));
             assert!(
                 [Peer::Relay, Peer::Nginx, Peer::NginxTuned, Peer::Haproxy].iter().all(|&peer| !runs(peer, runtime))
@@ -280,6 +281,14 @@ mod tests {
         }
         assert!(runs(Peer::Envoy, Runtime::WasmC) && runs(Peer::Envoy, Runtime::Native));
         assert!(!runs(Peer::Envoy, Runtime::Golang) && !runs(Peer::Envoy, Runtime::GolangApart));
+        assert!(!runs(Peer::Envoy, Runtime::RiderC));
+    }
+
+    #[test]
+    fn every_script_is_haproxys_too_but_not_several_in_a_chain() {
+        let shape = Shape { filter: Filter::Lua(Script::Body100, Dialect::Usual), ..Shape::HTTP };
+        assert!(Peer::Haproxy.can_be(&shape) && Peer::Envoy.can_be(&Shape { filters: 2, ..shape }));
+        assert!(!Peer::Haproxy.can_be(&Shape { filters: 2, ..shape }));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub enum Runtime {
     GolangApart,
     /// A shared object in C, by Envoy's interface of dynamic modules.
     Native,
+    /// A Rider plugin that reads bodies by a module in C, through Lua's own interface for those.
+    RiderC,
 }
 
 /// What a plugin does.
@@ -59,6 +61,7 @@ impl Plugin {
                 ("golang/sdk38.so".to_owned(), "the library of Go filters", ".ci/golang target/tools/golang")
             }
             Runtime::Native => ("native/filters.so".to_owned(), "the native module", ".ci/native target/tools/native"),
+            Runtime::RiderC => ("native/capi.so".to_owned(), "the Lua module in C", ".ci/native target/tools/native"),
         };
         let path = tools.join(file);
         if path.is_file() { Ok(path) } else { Err(Error::Missing { program, hint }) }

@@ -23,6 +23,8 @@ pub enum Outcome {
     Idle(Vec<IdleSubject>),
     Stall(Vec<StallSubject>),
     Instructions(Vec<(Peer, f64)>),
+    /// Instructions per request that statistics take, and all of them.
+    Statistics(Vec<(Peer, [f64; 2])>),
     Syscalls(Vec<(Peer, f64, Vec<CallCount>)>),
     Failed(String),
 }
@@ -55,6 +57,12 @@ impl Results {
     pub fn instructions(&self, peer: Peer) -> Option<f64> {
         let Outcome::Instructions(counts) = self.outcome("instructions")? else { return None };
         counts.iter().find(|(other, _)| *other == peer).map(|&(_, count)| count)
+    }
+
+    /// The part of a request's instructions that statistics take.
+    pub fn statistics(&self, peer: Peer) -> Option<f64> {
+        let Outcome::Statistics(counts) = self.outcome("statistics")? else { return None };
+        counts.iter().find(|(other, _)| *other == peer).map(|&(_, [statistics, all])| statistics / all)
     }
 
     pub fn syscalls(&self, peer: Peer) -> Option<f64> {

@@ -38,6 +38,8 @@ pub enum Kind {
     /// What handshakes that come in bursts cost others, in milliseconds.
     HandshakeStall,
     Instructions,
+    /// What of the instructions statistics cost.
+    Statistics,
     Syscalls,
 }
 
@@ -110,6 +112,8 @@ const MESSAGE: usize = 100;
 
 /// The label of a variant that runs the native module.
 pub const NATIVE_MODULE: &str = "native module";
+/// The label of the plugin that reads bodies by a function in C.
+pub const C_API: &str = "C API";
 
 /// Without a filter, with the script, and with the same for Rider and in C.
 const fn scripted(script: Script, native: Task) -> [Variant; 4] {
@@ -127,7 +131,36 @@ const LUA_BASIC_AUTH_PLAIN: &[Variant] = &scripted(Script::BasicAuthPlain, Task:
 const LUA_SIMPLE: &[Variant] = &scripted(Script::Simple, Task::Like(Script::Simple));
 const LUA_NORMAL: &[Variant] = &scripted(Script::Normal, Task::Like(Script::Normal));
 const LUA_COMPLEX: &[Variant] = &scripted(Script::Complex, Task::Like(Script::Complex));
-const LUA_BODY100: &[Variant] = &scripted(Script::Body100, Task::Like(Script::Body100));
+const LUA_BODY100: &[Variant] = &{
+    let like = Task::Like(Script::Body100);
+    let [bare, lua, rider, native] = scripted(Script::Body100, like);
+    [bare, lua, rider, native, plugin(C_API, Runtime::RiderC, like)]
+};
+
+/// Labels of [`OPERATIONS`].
+pub const ENTRY: &str = "Rider, entry";
+pub const READ: &str = "Rider, 1000 reads";
+pub const IDLE_CHAIN: &str = "20 empty plugins";
+pub const ENTRY_CHAIN: &str = "20 plugins";
+/// Plugins in a chain, and functions that they have together.
+const CHAIN: usize = 20;
+pub const ENTRIES: f64 = 2.0 * CHAIN as f64;
+
+/// What single operations of scripts cost, as differences between these.
+const OPERATIONS: &[Variant] = &[
+    BARE,
+    with("Lua, entry", Filter::Lua(Script::Entry, Dialect::Usual)),
+    with("Lua, 1000 reads", Filter::Lua(Script::Reads, Dialect::Usual)),
+    with(ENTRY, Filter::Lua(Script::Entry, Dialect::Rider)),
+    with(READ, Filter::Lua(Script::Reads, Dialect::Rider)),
+    chain(IDLE_CHAIN, Script::Passthrough),
+    chain(ENTRY_CHAIN, Script::Entry),
+];
+
+const fn chain(label: &'static str, script: Script) -> Variant {
+    let filter = Filter::Lua(script, Dialect::Rider);
+    Variant { label, shape: Shape { filter, filters: CHAIN, ..Shape::HTTP } }
+}
 
 const BARE: Variant = Variant { label: "bare", shape: Shape::HTTP };
 
@@ -320,6 +353,11 @@ pub const SCENARIOS: &[Scenario] = &[
         kind: script(LUA_BODY100, Sends::Bytes(1024)),
     },
     Scenario {
+        name: "lua-operations",
+        title: "what single operations of scripts cost: an entry, a header read",
+        kind: script(OPERATIONS, Sends::Nothing),
+    },
+    Scenario {
         name: R1[0],
         title: "a plugin that does nothing, in every runtime (R1)",
         kind: script(R1_PASSTHROUGH, Sends::Nothing),
@@ -358,6 +396,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "instructions",
         title: "user instructions per request (callgrind), 4 KB body, 64 connections",
         kind: Kind::Instructions,
+    },
+    Scenario {
+        name: "statistics",
+        title: "user instructions per request that statistics take (callgrind), 4 KB body, 64 connections",
+        kind: Kind::Statistics,
     },
     Scenario {
         name: "syscalls",

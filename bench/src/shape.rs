@@ -79,7 +79,12 @@ pub enum Script {
     Normal,
     Complex,
     Body100,
+    /// One header, [`READS`] times.
+    Reads,
 }
+
+/// How often [`Script::Reads`] reads.
+pub const READS: f64 = 1000.0;
 
 impl Filter {
     /// Whether a request without a password is answered with 401.
@@ -100,7 +105,7 @@ impl Filter {
     }
 }
 
-/// A script in each dialect; HAProxy's actions cannot read a body as often as they like.
+/// A script in each dialect.
 macro_rules! sources {
     ($name:literal) => {
         (include_str!(concat!("../lua/", $name, ".lua")), include_str!(concat!("../lua/", $name, ".rider.lua")))
@@ -119,6 +124,7 @@ impl Script {
             Self::Normal => "normal",
             Self::Complex => "complex",
             Self::Body100 => "body100",
+            Self::Reads => "reads",
         }
     }
 
@@ -133,6 +139,7 @@ impl Script {
             Self::Normal => sources!("normal"),
             Self::Complex => sources!("complex"),
             Self::Body100 => sources!("body100"),
+            Self::Reads => sources!("reads"),
         };
         match dialect {
             Dialect::Usual => usual,
@@ -140,17 +147,29 @@ impl Script {
         }
     }
 
-    /// For HAProxy; `None` when it has no such thing.
-    pub fn haproxy(self) -> Option<&'static str> {
-        Some(match self {
+    /// For HAProxy.
+    pub fn haproxy(self) -> &'static str {
+        match self {
             Self::Passthrough => include_str!("../lua/passthrough.haproxy.lua"),
             Self::Entry => include_str!("../lua/entry.haproxy.lua"),
             Self::BasicAuthJit => include_str!("../lua/basic_auth_jit.haproxy.lua"),
             Self::BasicAuthPlain => include_str!("../lua/basic_auth_plain.haproxy.lua"),
             Self::Simple => include_str!("../lua/simple.haproxy.lua"),
             Self::Normal => include_str!("../lua/normal.haproxy.lua"),
-            Self::Complex | Self::Body100 => return None,
-        })
+            Self::Complex => include_str!("../lua/complex.haproxy.lua"),
+            Self::Body100 => include_str!("../lua/body100.haproxy.lua"),
+            Self::Reads => include_str!("../lua/reads.haproxy.lua"),
+        }
+    }
+
+    /// Whether it has something to do with the answer.
+    pub fn sees_answers(self) -> bool {
+        matches!(self, Self::Passthrough | Self::Entry)
+    }
+
+    /// Whether it reads the request's body.
+    pub fn reads_body(self) -> bool {
+        matches!(self, Self::Complex | Self::Body100)
     }
 }
 
@@ -170,6 +189,8 @@ pub struct Shape {
     pub routes: usize,
     /// What the proxy does with a request on its way.
     pub filter: Filter,
+    /// How often one after the other, if it is a script.
+    pub filters: usize,
     /// Requests without an id get one, as by Envoy's default.
     pub request_ids: bool,
     /// Each request is a line of a file, in the proxy's own default format.
@@ -189,6 +210,7 @@ impl Shape {
         plain_beside: false,
         routes: 1,
         filter: Filter::None,
+        filters: 1,
         request_ids: false,
         access_log: false,
         idle_clusters: 0,

@@ -6,7 +6,8 @@ use crate::gate::{INSTRUCTION_LIMIT, SYSCALL_LIMIT};
 use crate::load::Subject;
 use crate::peer::Peer;
 use crate::results::Results;
-use crate::scenario::{NATIVE_MODULE, R1};
+use crate::scenario::{C_API, ENTRIES, ENTRY, ENTRY_CHAIN, IDLE_CHAIN, NATIVE_MODULE, R1, READ};
+use crate::shape::READS;
 use crate::stall::{self, StallSubject};
 
 /// A target with what was measured for it.
@@ -69,13 +70,20 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         let measured = compared.and_then(|(bare, more)| Some(more.excess_over(bare)?.median));
         Verdict { target, unit: "us", limit, measured, disturbed }
     };
-    let of_envoys = |target, scenario: &str| {
+    // A machine twice as slow adds twice the microseconds, to both.
+    let of_envoys = |target, scenario: &str, label, limit| {
         let added = |peer| {
-            let (bare, more) = (results.load(scenario, peer, 0)?, results.load(scenario, peer, 1)?);
-            Some(more.excess_over(bare)?.median)
+            let (bare, more) = (results.load(scenario, peer, 0)?, results.variant(scenario, peer, label)?);
+            Some((more.excess_over(bare)?.median, disturbed(Some((bare, more)))))
         };
-        let measured = added(Peer::Postrider).zip(added(Envoy)).map(|(own, envoys)| own / envoys);
-        Verdict { target, unit: "x", limit: 0.5, measured, disturbed: pair(scenario).1 }
+        let compared = added(Peer::Postrider).zip(added(Envoy));
+        Verdict {
+            target,
+            unit: "x",
+            limit,
+            measured: compared.map(|((own, _), (envoys, _))| own / envoys),
+            disturbed: compared.is_some_and(|((_, own), (_, envoys))| own || envoys),
+        }
     };
     // R5 compares what a proxy carries in all, not what a filter adds.
     let of_natives = |target, scenario: &str| {
@@ -84,11 +92,34 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         let measured = compared.and_then(|(script, native)| Some(script.ratio_to(native)?.median));
         Verdict { target, unit: "x", limit: 1.15, measured, disturbed: disturbed(compared) }
     };
+    let by_c_api = {
+        let compared = results.variant("lua-body100", Peer::Postrider, "Rider");
+        let compared = compared.zip(results.variant("lua-body100", Peer::Postrider, C_API));
+        Verdict {
+            target: "CPU with 100 body reads by the SDK, of the same by Lua's C API",
+            unit: "x",
+            limit: 1.0,
+            measured: compared.and_then(|(sdk, c_api)| Some(sdk.ratio_to(c_api)?.median)),
+            disturbed: disturbed(compared),
+        }
+    };
+    // What many of them add to a request, for one.
+    let operation = |target, few: &str, many: &str, times: f64, limit| {
+        let of = |label| results.variant("lua-operations", Peer::Postrider, label);
+        let compared = of(few).zip(of(many));
+        let measured = compared.and_then(|(few, many)| Some(many.excess_over(few)?.median * 1000.0 / times));
+        Verdict { target, unit: "ns", limit, measured, disturbed: disturbed(compared) }
+    };
     let plugin = |target, scenario: &str, label: &str, limit| {
         let bare = results.load(scenario, Peer::Postrider, 0);
         let compared = bare.zip(results.variant(scenario, Peer::Postrider, label));
         let measured = compared.and_then(|(bare, more)| Some(more.excess_over(bare)?.median));
         Verdict { target, unit: "us", limit, measured, disturbed: disturbed(compared) }
+    };
+    // Their part of the instructions, of the user time for the same requests.
+    let statistics = {
+        let user = results.load("http-4k", Peer::Postrider, 0).and_then(|own| own.spread(|sample| sample.user_us));
+        results.statistics(Peer::Postrider).zip(user).map(|(part, user)| part * user.median)
     };
     let (passthrough, basic_auth) = (R1[0], R1[1]);
     let (routes, routes_disturbed) = pair("routes");
@@ -118,6 +149,7 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         ratio("CPU, 4 KB, 256 connections, of Envoy", "http-4k-256", Envoy, 0.30),
         ratio("CPU, Envoy's default configuration, of Envoy", "defaults", Envoy, 0.28),
         adds("CPU that an access log adds", "access-log", 1.0),
+        Verdict { target: "CPU that statistics add", unit: "us", limit: 0.3, measured: statistics, disturbed: false },
         ratio("CPU, 500 KB, of the relay", "http-500k", Relay, 1.15),
         ratio("CPU, TCP proxy 1 KB, of the relay", "tcp-1k", Relay, 1.10),
         ratio("CPU, TLS 4 KB, of nginx", "tls-4k", Nginx, 0.90),
@@ -147,12 +179,19 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         adds("CPU that a script adds with a statement in each function", "lua-entry", 0.5),
         adds("CPU that a compiled script's basic auth adds", "lua-basic-auth-jit", 1.0),
         adds("CPU that a plain script's basic auth adds", "lua-basic-auth-plain", 8.0),
-        of_envoys("CPU that 10 reads add, of what they add to Envoy", "lua-simple"),
-        of_envoys("CPU that the normal script adds, of what it adds to Envoy", "lua-normal"),
-        of_envoys("CPU that the complex script adds, of what it adds to Envoy", "lua-complex"),
+        // What the limits in microseconds are of the figures that were published of Envoy.
+        of_envoys("CPU that an empty script adds, of what it adds to Envoy", "lua-passthrough", "Lua", 0.086),
+        of_envoys("CPU that a compiled script adds, of what it adds to Envoy", "lua-basic-auth-jit", "Lua", 0.21),
+        of_envoys("CPU that a plain script adds, of what it adds to Envoy", "lua-basic-auth-plain", "Lua", 0.35),
+        of_envoys("CPU that 10 reads add, of what they add to Envoy", "lua-simple", "Lua", 0.5),
+        of_envoys("CPU that the normal script adds, of what it adds to Envoy", "lua-normal", "Lua", 0.5),
+        of_envoys("CPU that the complex script adds, of what it adds to Envoy", "lua-complex", "Lua", 0.5),
         of_natives("CPU with 10 reads by a script, of the same in C", "lua-simple"),
         of_natives("CPU with the normal script, of the same in C", "lua-normal"),
         of_natives("CPU with the complex script, of the same in C", "lua-complex"),
+        by_c_api,
+        operation("CPU of a header read", ENTRY, READ, READS, 35.0),
+        operation("CPU of an entry into a script", IDLE_CHAIN, ENTRY_CHAIN, ENTRIES, 60.0),
         plugin("CPU that a Wasm module in C adds that does nothing", passthrough, "Wasm, C", 0.6),
         plugin("CPU that a Wasm module in Go adds that does nothing", passthrough, "Wasm, Go", 1.5),
         plugin("CPU that a Go filter adds that does nothing", passthrough, "Go filter", 1.5),
@@ -161,6 +200,10 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         plugin("CPU that basic auth by a Wasm module in Go adds", basic_auth, "Wasm, Go", 3.0),
         plugin("CPU that basic auth by a Go filter adds", basic_auth, "Go filter", 3.0),
         plugin("CPU that basic auth by a native module adds", basic_auth, NATIVE_MODULE, 0.5),
+        of_envoys("the Wasm module in C that does nothing, of what it adds to Envoy", passthrough, "Wasm, C", 0.2),
+        of_envoys("the Wasm module in Go that does nothing, of what it adds to Envoy", passthrough, "Wasm, Go", 0.27),
+        of_envoys("basic auth by a Wasm module in C, of what it adds to Envoy", basic_auth, "Wasm, C", 0.28),
+        of_envoys("basic auth by a Wasm module in Go, of what it adds to Envoy", basic_auth, "Wasm, Go", 0.38),
         plugin("CPU that basic auth on a goroutine adds", "go-goroutine", "goroutine", 9.0),
         plain(
             "resident memory at 64 connections",
@@ -249,14 +292,17 @@ mod tests {
             });
             Measured { scenario, outcome: Outcome::Load(plan, subjects.collect()) }
         };
-        let scenarios = ["r1-passthrough", "r1-basic-auth", "go-goroutine"].map(of);
+        let scenarios = ["r1-passthrough", "r1-basic-auth", "go-goroutine", "lua-body100", "lua-operations"].map(of);
         let results = Results { circumstances: Vec::new(), scenarios: scenarios.into() };
         let verdicts = judge(&results);
         let added = |target: &str| verdicts.iter().find(|verdict| verdict.target == target).unwrap().measured;
         // What was put in as the place among the variants.
         assert_eq!(added("CPU that a Wasm module in C adds that does nothing"), Some(3.0));
         assert_eq!(added("CPU that basic auth by a native module adds"), Some(9.0));
-        assert_eq!(verdicts.iter().filter(|verdict| verdict.measured.is_some()).count(), 9);
+        assert_eq!(added("CPU with 100 body reads by the SDK, of the same by Lua's C API"), Some(12.0 / 14.0));
+        assert_eq!(added("CPU of a header read"), Some(1.0), "a microsecond for a thousand");
+        assert_eq!(added("CPU of an entry into a script"), Some(25.0), "a microsecond for forty");
+        assert_eq!(verdicts.iter().filter(|verdict| verdict.measured.is_some()).count(), 12);
     }
 
     #[test]

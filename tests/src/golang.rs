@@ -11,6 +11,7 @@ use crate::plugins::typed;
 const KIND: &str = "envoy.extensions.filters.http.golang.v3alpha.Config";
 const SPECIFIER_KIND: &str = "envoy.extensions.router.cluster_specifier.golang.v3alpha.Config";
 const NETWORK_KIND: &str = "envoy.extensions.filters.network.golang.v3alpha.Config";
+const BRIDGE_KIND: &str = "envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config";
 /// The type of what a route says about Go filters.
 pub const ROUTE_KIND: &str = "type.googleapis.com/envoy.extensions.filters.http.golang.v3alpha.ConfigsPerRoute";
 /// Under this name stands the filter in the chain.
@@ -71,6 +72,17 @@ pub fn network_filter(library_name: &str, plugin: &str, fields: &Value, terminal
         "plugin_config": config(fields),
     });
     typed("envoy.filters.network.golang", NETWORK_KIND, config)
+}
+
+/// Fields of a cluster to whose hosts Go code speaks.
+pub fn bridged(library_name: &str, plugin: &str, fields: &Value) -> Value {
+    let config = json!({
+        "library_id": library_name,
+        "library_path": library(library_name),
+        "plugin_name": plugin,
+        "plugin_config": config(fields),
+    });
+    json!({"upstream_config": typed("envoy.upstreams.http.tcp.golang", BRIDGE_KIND, config)})
 }
 
 /// A proxy with filters in front of an origin.

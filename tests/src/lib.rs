@@ -20,6 +20,7 @@ pub mod modules;
 pub mod pebble;
 pub mod plugins;
 pub mod processor;
+pub mod pyvoy;
 pub mod registry;
 pub mod runtimes;
 pub mod site;

@@ -79,6 +79,12 @@ pub fn asks() -> &'static Path {
     once(&BUILT, "asks")
 }
 
+/// The module whose filters do what few do: spans, requests that begin anew, options of sockets.
+pub fn extras() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    once(&BUILT, "extras")
+}
+
 /// The module whose filters' requests to clusters travel in pieces.
 pub fn streams() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();

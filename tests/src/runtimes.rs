@@ -16,6 +16,8 @@ pub enum Runtime {
     /// A module in this language.
     Wasm(&'static str),
     Go,
+    /// Go code in a process beside the proxy.
+    IsolatedGo,
     NativeC,
     NativeRust,
 }
@@ -24,13 +26,18 @@ impl Runtime {
     pub fn all() -> Vec<Runtime> {
         let mut all = vec![Runtime::Rider, Runtime::EnvoyLua];
         all.extend(wasm::languages().into_iter().map(Runtime::Wasm));
-        all.extend([Runtime::Go, Runtime::NativeC, Runtime::NativeRust]);
+        all.extend([Runtime::Go, Runtime::IsolatedGo, Runtime::NativeC, Runtime::NativeRust]);
         all
     }
 
     /// Whether it runs code that nothing can stop or bound.
     pub fn is_machine_code(self) -> bool {
         matches!(self, Runtime::Go | Runtime::NativeC | Runtime::NativeRust)
+    }
+
+    /// Whether what a plugin does wrong ends a process beside the proxy, which another one follows in its own time.
+    pub fn has_process(self) -> bool {
+        self == Runtime::IsolatedGo
     }
 
     /// Whether a plugin can see a body pass without holding it.
@@ -48,7 +55,7 @@ impl Runtime {
             Runtime::Rider => script("rider"),
             Runtime::EnvoyLua => script("envoy"),
             Runtime::Wasm(language) => wasm::module(language, plugin),
-            Runtime::Go => golang::library("sdk38"),
+            Runtime::Go | Runtime::IsolatedGo => golang::library("sdk38"),
             Runtime::NativeC => modules::plugins_in_c().to_owned(),
             Runtime::NativeRust => modules::plugins_in_rust().to_owned(),
         }
@@ -77,10 +84,13 @@ impl Runtime {
             Runtime::Rider => "rider",
             Runtime::EnvoyLua => "envoy-lua",
             Runtime::Wasm(_) => "wasm",
-            Runtime::Go => "go",
+            Runtime::Go | Runtime::IsolatedGo => "go",
             Runtime::NativeC | Runtime::NativeRust => "native",
         };
         let mut fields = json!({"runtime": runtime, "code": {"filename": self.code(plugin)}, "config": config});
+        if self.has_process() {
+            fields["options"] = json!({"isolation": "process"});
+        }
         overlay(&mut fields, more);
         plugins::manifest(plugin, fields)
     }

@@ -6,7 +6,7 @@ use postrider_grpc::Message;
 use postrider_grpc::otlp::spans::{EXPORT_LOGS, ExportLogs, LogRecord, ResourceLogs};
 use postrider_grpc::otlp::{AnyValue, KeyValue, ListOfValues, MapOfValues, Plain};
 use postrider_tests::grpc::http2;
-use postrider_tests::kit::config::extension;
+use postrider_tests::kit::config::{extension, router};
 use postrider_tests::kit::net::refusing_address;
 use postrider_tests::kit::{Config, GrpcOrigin, Origin, Proxy, wait_until};
 use postrider_tests::{ask, envoy, postrider_only};
@@ -135,6 +135,47 @@ fn records_go_over_http_too_and_by_the_older_field() {
     wait_until("a record", || !records(&collector).is_empty());
     let resource = exports(&collector)[0].resource.clone().unwrap().attributes;
     assert_eq!(resource[0], KeyValue::text("log_name", "old"));
+}
+
+/// Between the attributes and the tags, each as JSON.
+#[test]
+fn a_record_tells_objects_of_the_filter_state() {
+    let (origin, collector) = (hello(), GrpcOrigin::fixed(Vec::new()));
+    let object = |key: &str, factory: &str, value: &str| json!({"object_key": key, "factory_key": factory, "format_string": {"text_format_source": {"inline_string": value}}});
+    let idle = "envoy.tcp_proxy.per_connection_idle_timeout_ms";
+    let objects = json!({"on_request_headers": [
+        object("text", "envoy.string", "a\"b"),
+        object("yes", "envoy.bool", "true"),
+        object(idle, idle, "70"),
+        object("envoy.network.upstream_server_name", "envoy.network.upstream_server_name", "a.test"),
+    ]});
+    let named = json!(["yes", "none", "text", idle, "envoy.network.upstream_server_name"]);
+    let tags = json!([{"tag": "t", "literal": {"value": "v"}}]);
+    let attributes = json!({"values": [{"key": "a", "value": {"string_value": "A"}}]});
+    let common = |names: Value| json!({"log_name": "x", "transport_api_version": "V3", "grpc_service": by_grpc(), "filter_state_objects_to_log": names});
+    let all = [("a", "A"), ("yes", "true"), ("text", r#""a\"b""#), (idle, r#""70""#), ("t", "v")];
+    let one = [("a", "A"), ("yes", "true"), ("t", "v")];
+    for (place, want) in [
+        (json!({"grpc_service": by_grpc(), "filter_state_objects_to_log": named}), &all[..]),
+        (json!({"common_config": common(named.clone())}), &all),
+        (json!({"common_config": common(named.clone()), "filter_state_objects_to_log": ["yes"]}), &one),
+    ] {
+        // Envoy reads it there, and does not use it.
+        if envoy() && place.get("common_config").is_some() {
+            continue;
+        }
+        let mut fields = json!({"attributes": attributes, "custom_tags": tags});
+        fields.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());
+        let notes = extension("notes", "filters.http.set_filter_state.v3.Config", objects.clone());
+        let config = site(fields, origin.address, collector.address)
+            .overlay_filter("http", json!({"http_filters": [notes, router()]}));
+        let proxy = Proxy::start(&config);
+        let before = records(&collector).len();
+        assert_eq!(proxy.get("/").status, 200);
+        wait_until("a record", || records(&collector).len() > before);
+        let told: Vec<KeyValue> = want.iter().map(|(name, value)| KeyValue::text(*name, *value)).collect();
+        assert_eq!(records(&collector)[before].attributes, told, "{place}");
+    }
 }
 
 /// Envoy counts as written what it could not send.

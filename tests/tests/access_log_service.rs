@@ -244,6 +244,35 @@ fn entries_go_when_there_are_enough() {
     assert_eq!(path(&await_entries(&service, 1)[0]), "/a");
 }
 
+/// What was sent on the stream that failed is sent again; a policy of the log's own knows connections alone.
+#[test]
+fn a_stream_that_fails_at_once_is_opened_again_as_its_policy_says() {
+    let policy = json!({"retry_on": "unavailable", "num_retries": 2, "retry_back_off": {"base_interval": "0.005s"}});
+    let with = |common: Value| {
+        let mut all = never();
+        all["buffer_size_bytes"] = json!(1);
+        all.as_object_mut().unwrap().extend(common.as_object().unwrap().clone());
+        all
+    };
+    let service_with = json!({"envoy_grpc": {"cluster_name": "logs"}, "retry_policy": policy});
+    for (common, tries) in
+        [(json!({"grpc_service": service_with}), 3), (json!({"grpc_stream_retry_policy": policy}), 1)]
+    {
+        let service = GrpcOrigin::start(|_| vec![Step::End(14, "")]);
+        let proxy = Proxy::start(&site(&http_logger(with(common), json!({})), hello().address, service.address));
+        assert_eq!(proxy.get("/down").status, 503);
+        wait_until("the tries", || entries(&service).len() == tries);
+        assert_eq!(entries(&service).iter().map(path).collect::<Vec<_>>(), vec!["/down"; tries]);
+        assert_eq!(proxy.stats().value("cluster.logs.upstream_rq_retry"), tries as u64 - 1);
+    }
+    let own =
+        with(json!({"grpc_stream_retry_policy": {"num_retries": 2, "retry_back_off": {"base_interval": "0.005s"}}}));
+    let proxy = Proxy::start(&site(&http_logger(own, json!({})), hello().address, refusing_address()));
+    assert_eq!(proxy.get("/down").status, 503);
+    proxy.wait_stat("cluster.logs.upstream_rq_retry_limit_exceeded", 1);
+    assert_eq!(proxy.stats().value("cluster.logs.upstream_rq_retry"), 2);
+}
+
 #[test]
 fn what_is_left_at_the_end_is_sent() {
     if !postrider_only() {
@@ -449,6 +478,49 @@ fn an_entry_tells_what_filters_noted_and_what_came_last() {
     let metadata = &common(&entry).metadata.as_ref().unwrap().filter_metadata;
     assert!(matches!(&metadata["shop"].fields["k"].kind, Some(value::Kind::StringValue(text)) if text == "v"));
     assert_eq!(entry.response.as_ref().unwrap().response_trailers["x-end"], "e");
+}
+
+#[test]
+fn an_entry_tells_messages_of_metadata_and_objects_of_the_filter_state() {
+    let (origin, service) = (hello(), GrpcOrigin::silent());
+    let mut common_config = soon();
+    common_config["filter_state_objects_to_log"] = json!(["text", "yes", "idle", "absent"]);
+    let message = json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": "v"});
+    let noter = extension(
+        "envoy.filters.http.set_metadata",
+        "filters.http.set_metadata.v3.Config",
+        json!({"metadata": [
+            {"metadata_namespace": "shop", "typed_value": message},
+            // Envoy tells messages where there are values, too.
+            {"metadata_namespace": "plain", "value": {"k": 1}},
+        ]}),
+    );
+    let object = |key: &str, factory: &str, text: &str| {
+        json!({"object_key": key, "factory_key": factory,
+            "format_string": {"text_format_source": {"inline_string": text}}})
+    };
+    let objects = extension(
+        "envoy.filters.http.set_filter_state",
+        "filters.http.set_filter_state.v3.Config",
+        json!({"on_request_headers": [
+            object("text", "envoy.string", "%REQ(:METHOD)%"), object("yes", "envoy.bool", "true"),
+            object("untold", "envoy.string", "x"),
+        ]}),
+    );
+    let config = site(&http_logger(common_config, json!({})), origin.address, service.address)
+        .overlay_filter("http", json!({"http_filters": [noter, objects, router()]}));
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    let entry = await_entries(&service, 1).remove(0);
+    let metadata = common(&entry).metadata.as_ref().unwrap();
+    assert_eq!(metadata.filter_metadata.keys().collect::<Vec<_>>(), ["plain"]);
+    let shown = |message: &postrider_grpc::Any| (message.type_url.clone(), message.value.clone());
+    let kind = |name: &str| format!("type.googleapis.com/google.protobuf.{name}");
+    assert_eq!(shown(&metadata.typed_filter_metadata["shop"]), (kind("StringValue"), b"\n\x01v".to_vec()));
+    let told: Vec<_> =
+        common(&entry).filter_state_objects.iter().map(|(name, it)| (name.as_str(), shown(it))).collect();
+    let want = [("text", (kind("StringValue"), b"\n\x03GET".to_vec())), ("yes", (kind("BoolValue"), vec![8, 1]))];
+    assert_eq!(told, want);
 }
 
 #[test]

@@ -39,6 +39,23 @@ fn expect(arguments: &[&str], code: i32) -> Finished {
 }
 
 #[test]
+fn a_port_of_the_admin_that_is_taken_is_an_error_and_no_panic() {
+    if !postrider_only() {
+        return;
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let directory = TempDir::new();
+    let file = directory.write(
+        "config.yaml",
+        format!("admin: \"{address}\"\nlisten: \"127.0.0.1:0\"\nroutes: [{{ match: /, to: \"http://{address}\" }}]\n"),
+    );
+    let refused = expect(&["run", "-c", file.to_str().unwrap()], 1);
+    let told = format!("the admin interface cannot listen on {address}: Address already in use");
+    assert!(printed(&refused).contains(&told), "{refused:?}");
+}
+
+#[test]
 fn exit_codes_tell_usage_from_configuration_from_run_time() {
     if !postrider_only() {
         return;

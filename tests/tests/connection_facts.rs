@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use postrider_tests::get;
 use postrider_tests::kit::config::{extension, file_access_log, router};
 use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::tls::{Authority, Client, secured};
+use postrider_tests::{ask, envoy, get};
 use serde_json::{Value, json};
 
 struct Log {
@@ -124,7 +124,7 @@ fn each_side_of_a_tcp_proxy_says_how_it_ended() {
 #[test]
 fn a_tcp_proxy_closes_what_does_not_move() {
     let (log, origin) = (Log::new(), Origin::tcp_echo(""));
-    let proxy = start(&carrying(&origin, &log, json!({"idle_timeout": "0.2s"})));
+    let proxy = start(&carrying(&origin, &log, json!({"idle_timeout": "0.5s"})));
     let mut client = RawClient::connect(proxy.address("tcp"));
     client.send("x");
     assert_eq!(client.read_exact(1).unwrap(), b"x");
@@ -224,6 +224,39 @@ fn lookups_of_a_route_are_counted() {
         assert_eq!(proxy.get("/").status, 200);
         assert_eq!(log.line(), count);
     }
+}
+
+/// One record for a request: with its lookups, and what they took together.
+#[test]
+fn lookups_of_a_route_are_measured() {
+    let code =
+        "function envoy_on_request(handle) if handle:headers():get('again') then handle:clearRouteCache() end end";
+    let filter = extension("lua", "filters.http.lua.v3.Lua", json!({"default_source_code": {"inline_string": code}}));
+    let config = answering()
+        .overlay_filter("http", json!({"http_filters": [filter, router()], "record_route_resolution_stats": true}));
+    let proxy = start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    assert_eq!(ask(&proxy, "GET", "test", "/", "again: 1\r\n").status, 200);
+    // Envoy looks for one even so.
+    if !envoy() {
+        assert_eq!(proxy.exchange("GET / HTTP/1.1\r\n\r\n").status, 400);
+    }
+    let name = "envoy_http_downstream_rq_route_resolution";
+    let all = r#"{envoy_http_conn_manager_prefix="ingress_http""#;
+    let value = |line: String| {
+        let page = proxy.admin_get("/stats/prometheus").text().to_owned();
+        let of = |text: &str| text.strip_prefix(&line)?.trim().parse::<f64>().ok();
+        page.lines().find_map(of).unwrap_or(-1.0)
+    };
+    wait_until("the histograms", || value(format!("{name}s_count{all}}}")) == 2.0);
+    let bucket = |most: &str| value(format!("{name}s_bucket{all},le=\"{most}\"}}"));
+    assert_eq!((bucket("1"), bucket("5")), (1.0, 2.0));
+    assert_eq!(value(format!("{name}_time_us_count{all}}}")), 2.0);
+    assert!(value(format!("{name}_time_us_sum{all}}}")) < 1e6, "less than a second");
+
+    let proxy = start(&answering());
+    assert_eq!(proxy.get("/").status, 200);
+    assert!(!proxy.admin_get("/stats").text().contains("route_resolution"));
 }
 
 #[test]

@@ -29,6 +29,23 @@ fn await_all(proxy: &Proxy, wanted: &[(String, u64)]) {
     }
 }
 
+/// Dashboards read from it how long an upstream takes.
+#[test]
+fn an_upstreams_time_is_told_of_its_answers_alone() {
+    let origin = Origin::start(|connection| {
+        while connection.request().is_some_and(|request| request.target != "/never") {
+            connection.write(OK.as_bytes());
+        }
+    });
+    let proxy = Proxy::start(&Config::proxy_to(origin.address));
+    let told = || proxy.admin_get("/stats").text().contains("cluster.origin.upstream_rq_time:");
+    assert_eq!(proxy.get("/never").status, 503);
+    proxy.wait_stat(&cluster("upstream_rq_503"), 1);
+    assert!(!told(), "an answer of the proxy's own");
+    assert_eq!(proxy.get("/").status, 200);
+    wait_until("the time of an answer", told);
+}
+
 #[test]
 fn it_is_counted_who_ended_a_connection_and_whether_in_the_middle_of_a_request() {
     let origin = Origin::start(|connection| {
@@ -196,7 +213,10 @@ fn resets_of_streams_are_counted_by_whose_they_are() {
     let origin = H2Origin::start(100);
     let protocol = json!({"http_protocol_options": null, "http2_protocol_options": {}});
     let fields = config::upstream_http_options(json!({"explicit_http_config": protocol}));
-    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.2s"}}]);
+    let routes = json!([
+        {"match": {"path": "/never"}, "route": {"cluster": "origin", "timeout": "0.2s"}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
     let proxy = Proxy::start(&Config::routes(routes).cluster_with("origin", &[origin.address], fields));
     assert_eq!(proxy.get("/").status, 200);
     assert_eq!(proxy.get("/reset").status, 503);

@@ -283,6 +283,71 @@ fn without_an_answer_the_request_is_refused_or_passes_as_configured() {
     assert_eq!(lenient.stat("cluster.origin.ext_authz.failure_mode_allowed"), 1);
 }
 
+/// As of requests that are forwarded.
+#[test]
+fn the_services_time_is_told_by_its_cluster() {
+    let service = always(allowed(OkHttpResponse::default()));
+    let http = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    for (address, is_grpc, fields) in
+        [(service.address, true, over_grpc(json!({}))), (http.address, false, over_http(json!({}), json!({})))]
+    {
+        let site = site(address, is_grpc, fields, json!([]));
+        assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 200);
+        let told = |name: &str| site.proxy.admin_get("/stats").text().contains(&format!("cluster.authz.{name}:"));
+        wait_until("the time", || told("upstream_rq_time") && told("internal.upstream_rq_time"));
+        assert!(!told("external.upstream_rq_time"));
+    }
+}
+
+/// By the conditions of routes, until the answer begins.
+#[test]
+fn a_service_is_asked_again_as_its_policy_says() {
+    let after = |failures: usize, step: Step| {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        GrpcOrigin::start(move |_| match asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < failures {
+            true => vec![step.clone()],
+            false => vec![Step::Send(allowed(OkHttpResponse::default()).encode_to_vec()), Step::End(0, "")],
+        })
+    };
+    let refused = || Step::End(14, "");
+    for (on, failures, step, want, asked) in [
+        ("unavailable", 2, refused(), 200, 3),
+        ("unavailable", 3, refused(), 403, 3),
+        ("5xx", 1, refused(), 403, 1),
+        ("", 1, refused(), 403, 1),
+        ("5xx", 1, Step::Http(503), 200, 2),
+        ("reset", 1, Step::Reset, 200, 2),
+        ("connect-failure", 1, Step::Reset, 403, 1),
+    ] {
+        let service = after(failures, step);
+        let policy = json!({"retry_on": on, "num_retries": 2, "retry_back_off": {"base_interval": "0.005s", "max_interval": "5s"}});
+        let mut fields = over_grpc(json!({}));
+        fields["grpc_service"]["retry_policy"] = policy;
+        let site = site(service.address, true, fields, json!([]));
+        assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, want, "{on} {failures}");
+        assert_eq!(service.calls().len(), asked, "{on} {failures}");
+        assert!(service.messages().windows(2).all(|two| two[0] == two[1]), "each try says the same");
+        assert_eq!(site.stat("cluster.authz.upstream_rq_retry"), asked as u64 - 1);
+        assert_eq!(site.stat("cluster.authz.upstream_rq_total"), asked as u64);
+        assert_eq!(site.stat("cluster.authz.upstream_rq_retry_limit_exceeded"), u64::from(failures == 3));
+    }
+}
+
+/// The time for one try is the longest wait of the policy.
+#[test]
+fn a_try_that_brings_nothing_is_given_up_for_another() {
+    let service = GrpcOrigin::silent();
+    let mut fields = over_grpc(json!({}));
+    fields["grpc_service"]["retry_policy"] = json!({
+        "retry_on": "reset", "num_retries": 1, "retry_back_off": {"base_interval": "0.01s", "max_interval": "0.05s"},
+    });
+    let site = site(service.address, true, fields, json!([]));
+    assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 403);
+    service.wait_abandoned(2);
+    assert_eq!(site.stat("cluster.authz.upstream_rq_per_try_timeout"), 2);
+    assert_eq!(site.stat("cluster.authz.upstream_rq_timeout"), 0);
+}
+
 #[test]
 fn a_service_that_says_nothing_is_given_up_at_its_timeout() {
     let service = GrpcOrigin::silent();
@@ -357,16 +422,21 @@ fn a_route_adds_context_turns_the_filter_off_or_asks_another_service() {
         fields["@type"] = json!(PER_ROUTE);
         json!({"envoy.filters.http.ext_authz": fields})
     };
+    let message = json!({"@type": "type.googleapis.com/google.protobuf.Duration", "value": "1s"});
     let to = |prefix: &str, fields: Value| {
         json!({"match": {"prefix": prefix}, "route": {"cluster": "origin"}, "typed_per_filter_config": over(fields),
-            "metadata": {"filter_metadata": {"of.route": {"a": "b"}, "other": {"c": 1}}}})
+        "metadata": {
+            "filter_metadata": {"of.route": {"a": "b"}, "other": {"c": 1}},
+            "typed_filter_metadata": {"typed": message, "untold": message},
+        }})
     };
     let routes = json!([
         to("/off", json!({"disabled": true})),
         to("/context", json!({"check_settings": {"context_extensions": {"k": "v"}}})),
     ]);
     let fields = over_grpc(json!({
-        "route_metadata_context_namespaces": ["of.route", "absent"], "deny_at_disable": {"default_value": true, "runtime_key": "x"},
+        "route_metadata_context_namespaces": ["of.route", "absent"], "route_typed_metadata_context_namespaces": ["typed", "absent"],
+        "deny_at_disable": {"default_value": true, "runtime_key": "x"},
     }));
     let site = site(service.address, true, fields, routes);
     assert_eq!(ask(&site.proxy, "GET", "test", "/off", "").status, 200);
@@ -374,7 +444,12 @@ fn a_route_adds_context_turns_the_filter_off_or_asks_another_service() {
     assert_eq!(ask(&site.proxy, "GET", "test", "/context", "").status, 200);
     let context = attributes(&service, 0);
     assert_eq!(context.context_extensions.into_iter().collect::<Vec<_>>(), [("k".to_owned(), "v".to_owned())]);
-    let metadata = context.route_metadata_context.unwrap().filter_metadata;
+    let metadata = context.route_metadata_context.unwrap();
+    let typed: Vec<_> =
+        metadata.typed_filter_metadata.into_iter().map(|(name, it)| (name, it.type_url, it.value)).collect();
+    let kind = "type.googleapis.com/google.protobuf.Duration".to_owned();
+    assert_eq!(typed, [("typed".to_owned(), kind, vec![8, 1])]);
+    let metadata = metadata.filter_metadata;
     assert_eq!(metadata.keys().collect::<Vec<_>>(), ["of.route"]);
     assert_eq!(metadata["of.route"].fields.len(), 1);
     // Where no route is, nobody is asked.

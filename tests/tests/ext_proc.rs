@@ -9,13 +9,13 @@ use postrider_grpc::process::{
     BodyMutation, CommonResponse, GrpcStatus, HeaderMutation, ImmediateResponse, ProcessingMode, ProcessingRequest,
     ProcessingResponse,
 };
-use postrider_grpc::{Duration, Struct, value};
+use postrider_grpc::{Any, Duration, Struct, value};
 use postrider_tests::grpc::http2;
 use postrider_tests::grpc_origin::{Answer, GrpcOrigin as GrpcService, frame};
 use postrider_tests::h2_client::{H2Client, request};
 use postrider_tests::kit::config::{extension, file_access_log, router, upstream_http_options};
 use postrider_tests::kit::message::Request;
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, net, wait_until};
 use postrider_tests::processor::{Processor, Say, becomes, body, changes, part, piece, plain, set, value, with};
 use postrider_tests::{ask, envoy};
 use serde_json::{Value, json};
@@ -139,6 +139,39 @@ fn large(length: usize) -> Vec<u8> {
 
 fn continue_and_replace(common: CommonResponse) -> CommonResponse {
     CommonResponse { status: ResponseStatus::ContinueAndReplace.into(), ..common }
+}
+
+/// What was said to the processor before it failed is said again; once it has answered, nothing is.
+#[test]
+fn a_conversation_that_fails_at_once_begins_again_as_the_policy_says() {
+    for (failures, want, begun) in [(2, 200, 3), (3, 500, 3)] {
+        let talks = std::sync::atomic::AtomicUsize::new(0);
+        let processor = Processor::talking(move || {
+            let fails = talks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < failures;
+            Box::new(move |request| match fails {
+                true => vec![Say::End(14, "")],
+                false => vec![Say::Answer(plain(request))],
+            })
+        });
+        let policy =
+            json!({"retry_on": "unavailable", "num_retries": 2, "retry_back_off": {"base_interval": "0.005s"}});
+        let more = json!({"grpc_service": {"envoy_grpc": {"cluster_name": "processor"}, "retry_policy": policy}});
+        let site = site(&processor, more);
+        assert_eq!(ask(&site.proxy, "GET", "test", "/a", "").status, want);
+        let calls = processor.calls();
+        assert_eq!(calls.len(), begun);
+        assert!(calls.iter().all(|call| call.parts().starts_with('H') && value(&call.requests[0], ":path") == "/a"));
+        assert_eq!(site.proxy.stats().value("cluster.processor.upstream_rq_retry"), 2);
+    }
+    let processor = Processor::start(|request| match part(request) {
+        'H' => vec![Say::Answer(plain(request))],
+        _ => vec![Say::Reset],
+    });
+    let policy = json!({"retry_on": "reset", "num_retries": 2, "retry_back_off": {"base_interval": "0.005s"}});
+    let more = json!({"grpc_service": {"envoy_grpc": {"cluster_name": "processor"}, "retry_policy": policy}});
+    let site = site(&processor, more);
+    assert_eq!(ask(&site.proxy, "GET", "test", "/a", "").status, 500);
+    assert_eq!(processor.calls().len(), 1);
 }
 
 #[test]
@@ -688,7 +721,7 @@ fn a_processor_may_ask_for_more_time() {
             vec![wish(60, 0), wish(0, 300_000_000), wish(0, 200_000_000)]
         })
     });
-    let site = site(&processor, json!({"message_timeout": "0.1s", "max_message_timeout": "1s"}));
+    let site = site(&processor, json!({"message_timeout": "1s", "max_message_timeout": "2s"}));
     assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 504);
     let stats = ["override_message_timeout_received", "override_message_timeout_ignored"];
     assert_eq!(stats.map(|name| site.stat(name)), [1, 2]);
@@ -713,7 +746,7 @@ fn a_conversation_that_fails_is_a_failure_unless_that_is_allowed() {
 
 #[test]
 fn a_processor_that_is_away_is_a_failure() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = net::refusing_address();
     let site = site_with(nobody, echo(), fields(json!({"status_on_error": {"code": "BadGateway"}})), &[], json!({}));
     assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 502);
     let logged = site.logged();
@@ -935,7 +968,9 @@ fn attributes_and_metadata_are_told_and_left() {
         let inner = Struct { fields: [("by".to_owned(), postrider_grpc::value_of(text))].into() };
         let noted = |name: &str| (name.to_owned(), postrider_grpc::value_of(value::Kind::StructValue(inner.clone())));
         let said = Struct { fields: [noted("seen"), noted("other")].into() };
-        ProcessingResponse { dynamic_metadata: Some(said), ..plain(request) }
+        let message = Any { type_url: "x.test/own.Type".into(), value: vec![8, 1] };
+        let typed = ["typed", "other"].map(|name| (name.to_owned(), message.clone()));
+        ProcessingResponse { dynamic_metadata: Some(said), typed_dynamic_metadata: typed.into(), ..plain(request) }
     });
     let site = site(
         &processor,
@@ -943,7 +978,8 @@ fn attributes_and_metadata_are_told_and_left() {
             "request_attributes": ["request.path", "request.method", "request.size", "source.address", "xds.route_name"],
             "response_attributes": ["response.code"],
             "metadata_options": {
-                "receiving_namespaces": {"untyped": ["seen"]}, "forwarding_namespaces": {"untyped": ["seen"]},
+                "receiving_namespaces": {"untyped": ["seen"], "typed": ["typed"]},
+                "forwarding_namespaces": {"untyped": ["seen"], "typed": ["typed", "other"]},
             },
         }),
     );
@@ -963,6 +999,10 @@ fn attributes_and_metadata_are_told_and_left() {
     let known =
         |index: usize| heard.requests[index].metadata_context.as_ref().unwrap().filter_metadata.contains_key("seen");
     assert!(!known(0) && known(1));
+    let messages = |index: usize| heard.requests[index].metadata_context.clone().unwrap().typed_filter_metadata;
+    assert!(messages(0).is_empty());
+    let told: Vec<_> = messages(1).into_iter().map(|(name, it)| (name, it.type_url, it.value)).collect();
+    assert_eq!(told, [("typed".to_owned(), "x.test/own.Type".to_owned(), vec![8, 1])]);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Commands of formats that look at several places: expressions, alternatives, what hosts are called and were told.
 
 use postrider_tests::envoy;
-use postrider_tests::kit::{Origin, net};
+use postrider_tests::kit::config::extension;
+use postrider_tests::kit::{Origin, TempDir, net, wait_until};
 use postrider_tests::site;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn expressions_have_values() {
@@ -172,4 +173,56 @@ fn hosts_have_names_and_those_that_were_tried_are_known() {
     };
     let noted = r#"second.test:81|gold|{"tier":"gold"}|-"#;
     assert_eq!(site.logged(1), format!("second.test:81|second.test|{tried}|{noted}"));
+}
+
+/// Formatters for commands that stand for files and secrets.
+fn formatters() -> Value {
+    json!([
+        extension("envoy.formatter.file_content", "formatter.file_content.v3.FileContent", json!({})),
+        extension(
+            "envoy.formatter.generic_secret",
+            "formatter.generic_secret.v3.GenericSecret",
+            json!({
+                "secret_configs": {"key": {"name": "written"}, "none": {"name": "empty"}},
+            })
+        ),
+    ])
+}
+
+fn secrets() -> Value {
+    let secret = |name: &str, text: &str| json!({"name": name, "generic_secret": {"secret": {"inline_string": text}}});
+    json!({"static_resources": {"secrets": [secret("written", "hush"), secret("empty", "")]}})
+}
+
+#[test]
+fn files_and_secrets_stand_in_bodies_and_are_read_again() {
+    let folder = TempDir::new();
+    let file = folder.write("a.txt", "one\n");
+    // Without the folder, Envoy does not see another file take the place of this one.
+    let content = format!("FILE_CONTENT({}:{})", file.display(), folder.path().display());
+    let line = format!("<%{content}%|%{content}:2%|%SECRET(key)%|%SECRET(key):2%|%SECRET(none)%>");
+    let format = json!({"text_format_source": {"inline_string": line}, "formatters": formatters()});
+    let routes = json!([{"match": {"prefix": "/"}, "direct_response": {"status": 404}}]);
+    let manager = json!({"local_reply_config": {"body_format": format}});
+    let site = site::with([]).manager(manager).routes(routes).whole(secrets()).start();
+    assert_eq!(site.get("/", "").text(), "<one\n|on|hush|hu|->");
+    folder.write("a.txt", "two");
+    wait_until("the file is read again", || site.get("/", "").text() == "<two|tw|hush|hu|->");
+}
+
+#[test]
+fn secrets_stand_in_headers() {
+    let mutation = |name: &str| {
+        json!({"mutations": {
+            "response_mutations": [{"append": {"header": {"key": name, "value": "<%SECRET(key)%>"}}}],
+            "formatters": formatters(),
+        }})
+    };
+    let own = extension("m", "filters.http.header_mutation.v3.HeaderMutationPerRoute", mutation("x-own"));
+    let routes = json!([site::route("/own", "m", own["typed_config"].clone()), site::rest()]);
+    let mutation = extension("m", "filters.http.header_mutation.v3.HeaderMutation", mutation("x-key"));
+    let site = site::with([mutation]).routes(routes).whole(secrets()).start();
+    let told = |path: &str| ["x-key", "x-own"].map(|name| site.get(path, "").header(name).to_owned());
+    assert_eq!(told("/"), ["<hush>", ""]);
+    assert_eq!(told("/own"), ["<hush>", "<hush>"]);
 }

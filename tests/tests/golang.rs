@@ -347,6 +347,47 @@ fn notes_for_other_filters_are_written_and_read() {
 }
 
 #[test]
+fn filter_state_lives_as_long_as_its_rules_say() {
+    let set = |key: &str, value: &str, more: Value| {
+        let mut operation = json!({"op": "state_set", "key": key, "value": value});
+        postrider_tests::kit::config::overlay(&mut operation, more);
+        operation
+    };
+    let get = |key: &str, to: &str| json!({"op": "state_get", "key": key, "to": to});
+    let fields = json!({"decode_headers": [
+        get("lasts", "x-before"),
+        get("ends", "x-ended"),
+        set("lasts", "one", json!({"span": 2, "read_only": true})),
+        set("lasts", "two", json!({"span": 2, "read_only": true})),
+        set("lasts", "two", json!({})),
+        set("ends", "e", json!({})),
+        set("fixed", "one", json!({"read_only": true})),
+        set("fixed", "two", json!({"read_only": true})),
+        get("lasts", "x-lasts"),
+        get("fixed", "x-fixed"),
+    ]});
+    everywhere(&fields, |which, site| {
+        let request = "GET / HTTP/1.1\r\nhost: test\r\n\r\n";
+        let mut client = site.proxy.client();
+        for _ in 0..2 {
+            assert_eq!(client.exchange(request).status, 200, "{which}");
+        }
+        assert_eq!(site.proxy.client().exchange(request).status, 200, "{which}");
+        let seen: Vec<_> = site
+            .origin
+            .requests()
+            .iter()
+            .map(|it| ["x-before", "x-ended", "x-lasts", "x-fixed"].map(|name| it.headers.values(name).join("&")))
+            .collect();
+        let expected = [["", "", "one", "one"], ["one", "", "one", "one"], ["", "", "one", "one"]];
+        assert_eq!(seen, expected, "{which}");
+        let said = site.proxy.stderr();
+        assert!(said.contains("filter state `fixed`, which stays as it is: it is only to be read"), "{which}: {said}");
+        assert!(said.contains("filter state `lasts`, which stays as it is: it has another life span"), "{which}");
+    });
+}
+
+#[test]
 fn facts_about_a_stream_are_known() {
     let facts = |names: &[&str]| -> Value {
         names

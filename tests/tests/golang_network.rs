@@ -3,13 +3,11 @@
 //!
 //! Real Envoy's pip build runs no Go code, so what is right here is what the SDK's own code expects.
 
-use std::net::SocketAddr;
-
 use postrider_tests::envoy;
 use postrider_tests::golang::network_filter;
 use postrider_tests::kit::config::{file_access_log, tcp_filter};
 use postrider_tests::kit::proxy::run;
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, net, wait_until};
 use serde_json::{Value, json};
 
 const LIBRARIES: [&str; 2] = ["network31", "network38"];
@@ -232,7 +230,7 @@ fn a_connection_that_cannot_be_had_is_told() {
     if envoy() {
         return;
     }
-    let nobody = nobody();
+    let nobody = net::refusing_address();
     for library in LIBRARIES {
         let refused = relay(library, &nobody.to_string(), json!({}));
         assert_eq!(rest(&mut client(&refused)), "failed 2\n", "the host does not want it");
@@ -246,12 +244,6 @@ fn a_connection_that_cannot_be_had_is_told() {
     let origin = Origin::silent();
     let config = relaying("network38", "127.0.0.1:1", json!({})).cluster_with("plainText", &[origin.address], limit);
     assert_eq!(rest(&mut client(&Proxy::start(&config))), "failed 0\n", "there are as many as there may be");
-}
-
-/// An address where nobody listens.
-fn nobody() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }
 
 #[test]

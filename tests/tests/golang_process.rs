@@ -83,15 +83,6 @@ fn arrived(site: &Site) -> Request {
     site.origin.requests().remove(0)
 }
 
-/// The processes that a proxy started, by what stands in `/proc`.
-fn children(proxy: &Proxy) -> Vec<u32> {
-    let pid = proxy.pid();
-    let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let all: Vec<String> = threads.filter_map(|thread| of_thread(thread.ok()?)).collect();
-    all.iter().flat_map(|some| some.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
-}
-
 #[test]
 fn both_messages_are_read_and_changed_from_another_process() {
     let config = json!({
@@ -229,7 +220,7 @@ fn survives(op: &Value, on_error: &str, status: u16) {
     let works = json!({"encode_headers": [{"op": "set", "key": "x-go", "value": "here"}]});
     let site = site(&[apart("sdk38", &works, json!({"on_error": on_error}))], echo(), http);
     assert_eq!(site.proxy.get("/").header("x-go"), "here");
-    let before = children(&site.proxy);
+    let before = site.proxy.children();
     assert_eq!(before.len(), 1, "one process");
     for times in 1..=2 {
         assert_eq!(site.proxy.get("/fatal").status, status, "{op}");
@@ -237,7 +228,7 @@ fn survives(op: &Value, on_error: &str, status: u16) {
         let answer = site.proxy.get("/");
         assert_eq!((answer.status, answer.header("x-go")), (200, "here"), "{op}");
     }
-    let after = children(&site.proxy);
+    let after = site.proxy.children();
     assert!(after.len() == 1 && after != before, "{before:?} {after:?}");
     let plugins = site.proxy.admin_get("/plugins").text().to_owned();
     assert!(plugins.contains("its process was started again 2 times"), "{plugins}");
@@ -262,7 +253,7 @@ fn a_process_that_is_stuck_is_ended_and_its_requests_answered_by_the_policy() {
     let folder = TempDir::new();
     let never = folder.path().join("never");
     let stuck = json!({"decode_headers": [{"op": "hold", "value": never}]});
-    let budget = json!({"budget": {"cpu": "0.3s"}});
+    let budget = json!({"budget": {"cpu": "1s"}});
     for (on_error, status) in [("503", 503), ("continue", 200)] {
         let mut more = budget.clone();
         more["on_error"] = json!(on_error);
@@ -276,12 +267,12 @@ fn a_process_that_is_stuck_is_ended_and_its_requests_answered_by_the_policy() {
         }
         site.proxy.wait_stat("plugin.mine.restarts", 1);
         let said = site.proxy.stderr();
-        assert!(said.contains("ended: a call into it took longer than 300ms"), "{said}");
+        assert!(said.contains("ended: a call into it took longer than 1s"), "{said}");
     }
     // One that the system stopped takes nothing, either.
     let site = site(&[apart("sdk38", &json!({}), budget)], echo(), json!({}));
     assert_eq!(site.proxy.get("/").status, 200);
-    let [process] = children(&site.proxy)[..] else { panic!("one process") };
+    let [process] = site.proxy.children()[..] else { panic!("one process") };
     postrider_tests::kit::process::signal(process, "STOP");
     assert_eq!(site.proxy.get("/").status, 503);
     wait_until("another process", || site.proxy.get("/").status == 200);
@@ -295,12 +286,12 @@ fn goroutines_may_take_longer_than_a_call_may() {
     let folder = TempDir::new();
     let gate = folder.path().join("gate");
     let config = json!({"async": ["decode_headers"], "decode_headers": [{"op": "hold", "value": gate}]});
-    let site = site(&[apart("sdk38", &config, json!({"budget": {"cpu": "0.05s"}}))], echo(), json!({}));
+    let site = site(&[apart("sdk38", &config, json!({"budget": {"cpu": "1s"}}))], echo(), json!({}));
     let mut client = RawClient::connect(site.proxy.address("http"));
     client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
     site.proxy.wait_stat("plugin.mine.all.calls", 1);
     let began = std::time::Instant::now();
-    wait_until("more than a call may take", || began.elapsed().as_millis() > 300);
+    wait_until("more than a call may take", || began.elapsed().as_millis() > 2000);
     std::fs::write(&gate, "").unwrap();
     assert_eq!(client.response("GET").unwrap().status, 200);
     assert_eq!(site.proxy.stats().value("plugin.mine.restarts"), 0);
@@ -349,7 +340,7 @@ fn a_large_body_passes_through_another_process_in_bounded_memory() {
     let fields = json!({"async": ["decode_data"], "decode_data": [{"op": "upper"}]});
     let site = site(&[apart("sdk38", &fields, json!({}))], drain, json!({}));
     assert_eq!(site.proxy.get("/").status, 200);
-    let [process] = children(&site.proxy)[..] else { panic!("one process") };
+    let [process] = site.proxy.children()[..] else { panic!("one process") };
     let used = || site.proxy.resident_kib() + postrider_tests::kit::process::resident_kib(process);
     let before = used();
     let mut client = RawClient::connect(site.proxy.address("http"));
@@ -383,7 +374,7 @@ fn streams_in_flight_are_answered_when_their_process_ends() {
             client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
         }
         site.proxy.wait_stat("plugin.mine.all.calls", 5);
-        let [process] = children(&site.proxy)[..] else { panic!("one process") };
+        let [process] = site.proxy.children()[..] else { panic!("one process") };
         postrider_tests::kit::process::signal(process, "KILL");
         for mut client in clients {
             assert_eq!(client.response("GET").unwrap().status, status, "{on_error}");
@@ -418,16 +409,16 @@ fn a_process_goes_with_its_last_configuration() {
     let of = |config: &Value| gateway(&[apart("sdk38", config, json!({}))], &origin, json!({})).to_yaml();
     let mut proxy = Proxy::start(&gateway(&[apart("sdk38", &config("one"), json!({}))], &origin, json!({})));
     assert_eq!(proxy.get("/").header("x-version"), "one");
-    let process = children(&proxy);
+    let process = proxy.children();
     assert_eq!(proxy.reload(of(&config("two")))["outcome"], "accepted");
     assert_eq!(proxy.get("/").header("x-version"), "two");
-    assert_eq!(children(&proxy), process, "the same process serves both");
+    assert_eq!(proxy.children(), process, "the same process serves both");
     let refused = proxy.reload(of(&json!({"refuse": 1})));
     assert!(refused.to_string().contains("the Go plugin `script` refuses this configuration"), "{refused}");
     assert_eq!(proxy.get("/").header("x-version"), "two");
     // The refused file may be judged twice, so that the next verdict is not always about this one.
     proxy.reload(gateway(&[], &origin, json!({})).to_yaml());
-    wait_until("the process's end", || children(&proxy).is_empty());
+    wait_until("the process's end", || proxy.children().is_empty());
     assert_eq!(proxy.get("/").status, 200);
     proxy.signal("TERM");
     assert!(proxy.wait_exit().success());
@@ -453,7 +444,7 @@ fn workers_share_no_processor_with_goroutines() {
     }
     let site = script(&json!({}));
     assert_eq!(site.proxy.get("/").status, 200);
-    let [process] = children(&site.proxy)[..] else { panic!("one process") };
+    let [process] = site.proxy.children()[..] else { panic!("one process") };
     let environment = std::fs::read_to_string(format!("/proc/{process}/environ")).unwrap();
     let said = environment.split('\0').find_map(|each| each.strip_prefix("GOMAXPROCS="));
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -467,7 +458,7 @@ fn a_process_goes_with_the_proxy() {
     }
     let mut site = script(&json!({}));
     assert_eq!(site.proxy.get("/").status, 200);
-    let [process] = children(&site.proxy)[..] else { panic!("one process") };
+    let [process] = site.proxy.children()[..] else { panic!("one process") };
     site.proxy.signal("KILL");
     site.proxy.wait_exit();
     let stat = format!("/proc/{process}/stat");

@@ -5,8 +5,8 @@
 
 use postrider_tests::envoy;
 use postrider_tests::golang::{library, specifier};
-use postrider_tests::kit::proxy::run;
-use postrider_tests::kit::{Config, Origin, Proxy, Response, TempDir};
+use postrider_tests::kit::proxy::{accepted, run};
+use postrider_tests::kit::{Config, Origin, Proxy, Response, TempDir, wait_until};
 use serde_json::{Value, json};
 
 const NAME: &str = "envoy.router.cluster_specifier_plugin.golang";
@@ -67,6 +67,27 @@ fn a_cluster_that_is_not_there_is_an_answer_of_503() {
     let proxy = Proxy::start(&origins.inline(&specifier("specifier38", NAME, &json!({"x": "nobody"}))));
     assert_eq!(ask(&proxy, "/", "x-to: x\r\n").status, 503, "the default is for no name at all");
     assert_eq!(chosen(&proxy, ""), "default");
+}
+
+/// The SDK recovers no panic of code that reads a configuration.
+#[test]
+fn a_panic_about_a_configuration_is_a_refusal() {
+    if envoy() {
+        return;
+    }
+    let origins = Origins::new(&["default", "red"]);
+    for name in LIBRARIES {
+        let mut proxy = Proxy::start(&origins.inline(&specifier(name, NAME, &json!({}))));
+        let verdict = proxy.reload(origins.inline(&specifier(name, NAME, &json!({"panic": 1}))).to_yaml());
+        assert!(!accepted(&verdict), "{verdict}");
+        let said = verdict.to_string();
+        assert!(said.contains("would end the process with this configuration: panic: told to"), "{said}");
+        assert_eq!(chosen(&proxy, ""), "default", "the old one serves");
+        // The refused file may be judged twice, so that the next verdict is not always about this one.
+        proxy.reload(origins.inline(&specifier(name, NAME, &json!({"r": "red"}))).to_yaml());
+        wait_until("the next one", || chosen(&proxy, "x-to: r\r\n") == "red");
+        assert!(proxy.children().is_empty(), "what tried it out is gone");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use postrider_tests::golang::{Site, filter, gateway, library, site};
 use postrider_tests::kit::config::file_access_log;
 use postrider_tests::kit::proxy::Launch;
-use postrider_tests::kit::{Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::kit::{Origin, Proxy, RawClient, TempDir, net, wait_until};
 use postrider_tests::plugins::manifest;
 use postrider_tests::tls::{Authority, Client, secured};
 use postrider_tests::{envoy, get};
@@ -62,7 +62,7 @@ fn a_host_is_chosen_strictly_or_not() {
         return;
     }
     let [one, two] = [Origin::echo("one"), Origin::echo("two")];
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = net::refusing_address();
     let status = |host: String, strict: bool| {
         let fields =
             json!({"decode_headers": [{"op": "override", "value": host, "strict": strict, "to": "x-refused"}]});

@@ -686,7 +686,7 @@ fn a_connection_that_says_nothing_is_closed_when_it_is_idle() {
 #[test]
 fn a_busy_connection_is_not_idle() {
     let (gate, origin) = gated();
-    let idle = json!({"common_http_protocol_options": {"idle_timeout": "0.2s"}});
+    let idle = json!({"common_http_protocol_options": {"idle_timeout": "0.5s"}});
     let proxy = Proxy::start(&Config::proxy_to(origin.address).overlay_filter("http", idle));
     let mut busy = client(&proxy);
     let exchange = busy.start(get("/"), true);
@@ -708,7 +708,8 @@ fn timeouts_answer_the_stream_and_leave_the_connection() {
         }
     });
     let config = Config::routes(json!([
-        {"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.2s"}},
+        {"match": {"path": "/late"}, "route": {"cluster": "origin", "timeout": "0.2s"}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
     ]))
     .cluster("origin", &[origin.address])
     .overlay_filter("http", json!({"request_timeout": "0.2s"}));

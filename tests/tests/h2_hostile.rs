@@ -7,7 +7,7 @@ use postrider_tests::h2_client::H2Client;
 use postrider_tests::h2_frames::{
     self as raw, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, Next, PING, PRIORITY, RST_STREAM,
 };
-use postrider_tests::kit::{Config, Origin, Proxy, net, wait_until};
+use postrider_tests::kit::{Config, DEADLINE, Origin, Proxy, net, wait_until};
 use postrider_tests::postrider_only;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -166,7 +166,7 @@ fn rapid_reset_of_streams_that_were_begun_is_ended() {
                 }
             }
             frames.send(raw::reset(id, cancel));
-            if started.elapsed() > 5 * SECOND {
+            if started.elapsed() > DEADLINE {
                 break;
             }
         }

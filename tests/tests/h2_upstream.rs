@@ -127,6 +127,32 @@ fn logs_tell_what_was_spoken_on_both_sides() {
 }
 
 #[test]
+fn a_stream_that_is_reset_on_a_kept_connection_is_not_asked_for_again() {
+    let folder = TempDir::new();
+    let log = folder.path().join("access.log");
+    let line = "%RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %UPSTREAM_REQUEST_ATTEMPT_COUNT%\n";
+    let format = json!({"log_format": {"text_format_source": {"inline_string": line}}});
+    let origin = H2Origin::start(100);
+    let config =
+        config(&origin, http2()).overlay_filter("http", json!({"access_log": [file_access_log(&log, format)]}));
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    // Both say that the upstream had the request, and nobody asked for another try.
+    assert!(proxy.get("/reset").text().ends_with("reset reason: remote reset"));
+    assert!(proxy.get("/refused-once").text().ends_with("reset reason: remote refused stream reset"));
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_until("all are logged", || lines().lines().count() == 3);
+    let expected = "200 - via_upstream 1\n\
+        503 UR upstream_reset_before_response_started{remote_reset} 1\n\
+        503 UR upstream_reset_before_response_started{remote_refused_stream_reset} 1\n";
+    assert_eq!(lines(), expected);
+    assert_eq!(origin.connections(), 1);
+    let stats = proxy.stats();
+    let counted = ["upstream_rq_total", "upstream_rq_rx_reset", "upstream_rq_retry"];
+    assert_eq!(counted.map(|name| stats.value(&format!("cluster.origin.{name}"))), [3, 1, 0]);
+}
+
+#[test]
 fn requests_that_wait_for_a_connection_do_not_hang_when_it_cannot_be_made() {
     let silent = Origin::silent();
     let mut options = http2();

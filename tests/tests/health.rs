@@ -188,8 +188,11 @@ fn a_retriable_status_needs_the_threshold_and_another_does_not() {
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     };
-    wait_until("an ejection", || read().iter().any(|event| event.get("eject_unhealthy_event").is_some()));
-    let events = read();
+    let mut events = Vec::new();
+    wait_until("an ejection and what follows it", || {
+        events = read();
+        events.iter().rev().skip(1).any(|event| event.get("eject_unhealthy_event").is_some())
+    });
     let kinds: Vec<&str> = events
         .iter()
         .filter_map(|event| event.as_object()?.keys().find(|key| key.contains("event")).map(String::as_str))
@@ -294,7 +297,7 @@ fn tcp_checks_connect_or_say_and_hear_what_they_are_told() {
     let said = json!({"send": {"text": "50494e47"}, "receive": [{"text": "504f4e47"}]});
     let cluster = check(json!({"tcp_health_check": said}));
     let mut slow = cluster.clone();
-    slow["health_checks"][0]["timeout"] = json!("0.1s");
+    slow["health_checks"][0]["timeout"] = json!("0.5s");
     let proxy = Proxy::start(&config(&[good.address, other.address], slow));
     assert_eq!(flags(&proxy, good.address), "healthy");
     assert!(flags(&proxy, other.address).starts_with("/failed_active_hc"));
@@ -443,7 +446,8 @@ fn connections_of_a_check_offer_what_it_says_by_alpn() {
             "validation_context": {"trusted_ca": {"inline_string": authority.pem()}},
         },
     }));
-    let options = json!({"tls_options": {"alpn_protocols": ["checks"]}});
+    // A check that takes too long would come on a second connection.
+    let options = json!({"timeout": "20s", "tls_options": {"alpn_protocols": ["checks"]}});
     let mut cluster = http(json!({}));
     config::overlay(&mut cluster["health_checks"][0], options);
     config::overlay(&mut cluster, json!({"transport_socket": tls}));

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use postrider_tests::ask;
 use postrider_tests::kit::config::{self, extension};
 use postrider_tests::kit::{Config, Origin, Proxy};
 use postrider_tests::site;
+use postrider_tests::{ask, envoy};
 use serde_json::{Value, json};
 
 /// Answers everything with its name.
@@ -154,6 +154,44 @@ fn a_cluster_says_itself_what_it_hashes() {
 
 fn with_label(origin: &Origin, version: &str) -> Value {
     endpoint(origin, json!({"metadata": {"filter_metadata": {"envoy.lb": {"version": version}}}}))
+}
+
+#[test]
+fn only_hosts_of_the_subset_can_be_named_where_that_is_within_it() {
+    let origins = ["a", "b", "c"].map(named);
+    let by_header = policy(
+        "override_host.v3.OverrideHost",
+        json!({"override_host_sources": [{"header": "x-host"}], "fallback_policy": round_robin()}),
+    );
+    let subsets = policy(
+        "subset.v3.Subset",
+        json!({
+            "fallback_policy": "NO_FALLBACK",
+            "subset_selectors": [{"keys": ["version"]}],
+            "subset_lb_policy": by_header,
+        }),
+    );
+    let [a, b, c] = &origins;
+    let endpoints = vec![with_label(a, "1"), with_label(b, "2"), with_label(c, "2")];
+    let wanted = json!({"filter_metadata": {"envoy.lb": {"version": "2"}}});
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "metadata_match": wanted}}]);
+    let config = Config::routes(routes).cluster_with(
+        "origin",
+        &[],
+        json!({"load_balancing_policy": subsets, "load_assignment": assignment(endpoints)}),
+    );
+    let proxy = Proxy::start(&config);
+    let answers = |fields: &str| {
+        let mut all: Vec<String> = (0..4).map(|_| ask(&proxy, "GET", "test", "/", fields).text().to_owned()).collect();
+        all.sort();
+        all.dedup();
+        all.concat()
+    };
+    // Envoy's subsets know no hosts by their addresses.
+    let found = |name: &'static str| if envoy() { "bc" } else { name };
+    assert_eq!(answers(&format!("x-host: {}\r\n", c.address)), found("c"));
+    assert_eq!(answers(&format!("x-host: {},{}\r\n", a.address, b.address)), found("b"));
+    assert_eq!(answers(&format!("x-host: {}\r\n", a.address)), "bc", "that one is in another subset");
 }
 
 #[test]

@@ -236,3 +236,46 @@ fn connections_of_a_client_go_to_one_host() {
     }
     assert!(hosts.len() > 1, "{hosts:?}");
 }
+
+#[test]
+fn connections_go_where_what_was_noted_of_them_leads() {
+    let origins: Vec<Origin> = (0..8).map(|index| Origin::tcp_echo(&index.to_string())).collect();
+    let endpoints: Vec<SocketAddr> = origins.iter().map(|origin| origin.address).collect();
+    // Texts that can be hashed: who the client is, and the same for everybody.
+    let noting = |key: &str, format: &str| {
+        json!({
+            "object_key": key, "factory_key": "envoy.hashable_string",
+            "format_string": {"text_format_source": {"inline_string": format}},
+        })
+    };
+    let state = config::extension(
+        "envoy.filters.network.set_filter_state",
+        "filters.network.set_filter_state.v3.Config",
+        json!({"on_new_connection": [
+            noting("client", "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"), noting("everybody", "same"),
+        ]}),
+    );
+    let chain = |key: &str| {
+        let tcp = json!({"stat_prefix": key, "cluster": "origin", "hash_policy": [{"filter_state": {"key": key}}]});
+        json!({"filter_chains": [{"filters": [state, config::tcp_filter(tcp)]}]})
+    };
+    let config = Config::new()
+        .listener("client", chain("client"))
+        .listener("everybody", chain("everybody"))
+        .cluster_with("origin", &endpoints, json!({"lb_policy": "MAGLEV"}));
+    let proxy = Proxy::start_with(&config, Launch { concurrency: 2, ..Launch::default() });
+    let hosts = |listener: &str| -> Vec<Vec<u8>> {
+        let greeting = |last| {
+            let stream = net::connect_from([127, 0, 0, last].into(), proxy.address(listener));
+            RawClient::from_stream(stream).read_exact(1).expect("a greeting")
+        };
+        let host_of = |last| {
+            let host = greeting(last);
+            assert!((0..3).all(|_| greeting(last) == host), "a client stays with its host");
+            host
+        };
+        (2..10).map(host_of).collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    };
+    assert!(hosts("client").len() > 1);
+    assert_eq!(hosts("everybody").len(), 1);
+}

@@ -2,7 +2,7 @@
 //! connections come of age.
 
 use postrider_tests::kit::config::{extension, upstream_http_options};
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, wait_until};
 use postrider_tests::site::{self, Site};
 use postrider_tests::{envoy, get};
 use serde_json::{Value, json};
@@ -161,24 +161,29 @@ fn a_connection_that_is_too_old_takes_one_more_request() {
         json!({"drain_timeout": "0.001s", "http1_safe_max_connection_duration": true}),
         json!({"drain_timeout": "30s", "drain_timeout_jitter": {"value": 100.0}}),
     ] {
-        let mut manager = json!({"common_http_protocol_options": {"max_connection_duration": "0.2s"}});
+        let mut manager = json!({"common_http_protocol_options": {"max_connection_duration": "0.5s"}});
         for (key, value) in fields.as_object().unwrap() {
             manager[key] = value.clone();
         }
         let site = with(manager);
         let mut client = aged(&site);
+        let waits_for_good = u64::from(fields.get("http1_safe_max_connection_duration").is_some());
+        let waiting = || site.stat("http.ingress_http.downstream_cx_http1_soft_drain");
+        assert_eq!(waiting(), waits_for_good, "{fields}");
         let last = client.exchange(get("/"));
         assert_eq!((last.status, last.header("connection")), (200, "close"), "{fields}");
         // Envoy waits for the client to close.
         assert!(envoy() || client.closed());
         assert_eq!(site.stat("http.ingress_http.downstream_cx_max_duration_reached"), 1);
+        drop(client);
+        wait_until("the connection is counted as gone", || waiting() == 0);
     }
 }
 
 #[test]
 fn one_that_no_request_comes_on_is_closed_in_time() {
     let site = with(json!({
-        "common_http_protocol_options": {"max_connection_duration": "0.1s"}, "drain_timeout": "0.1s",
+        "common_http_protocol_options": {"max_connection_duration": "0.5s"}, "drain_timeout": "0.1s",
         "drain_timeout_jitter": {"value": 50.0},
     }));
     assert!(aged(&site).closed());

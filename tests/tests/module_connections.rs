@@ -89,6 +89,27 @@ fn bytes_are_seen_and_changed_both_ways() {
 }
 
 #[test]
+fn bytes_that_were_read_before_the_filters_began_are_counted() {
+    let (origin, folder) = (Origin::tcp_echo(""), TempDir::new());
+    let log = folder.path().join("log");
+    let format = json!({"log_format": {"text_format_source": {"inline_string": "%BYTES_RECEIVED% %BYTES_SENT%\n"}}});
+    let tcp =
+        tcp_filter(json!({"stat_prefix": "t", "cluster": "origin", "access_log": [file_access_log(&log, format)]}));
+    // The inspector reads the client's first words.
+    let fields = json!({"listener_filters": [tls_inspector()], "filter_chains": [{"filters": [module("loud"), tcp]}]});
+    let config = Config::new().listener("tcp", fields).cluster("origin", &[origin.address]);
+    let site = Line { proxy: Proxy::start(&config), origin };
+    let mut client = site.client();
+    client.send("hello");
+    assert_eq!(client.read_exact(7).unwrap(), b"[HELLO]");
+    client.half_close();
+    assert!(client.closed());
+    let logged = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_until("a line of the log", || logged().ends_with('\n'));
+    assert_eq!(logged(), "5 7\n");
+}
+
+#[test]
 fn what_is_stopped_comes_again_with_what_follows() {
     let site = Line::carried(&[module("eights"), module("loud")]);
     let mut client = site.client();

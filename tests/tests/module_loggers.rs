@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use postrider_tests::kit::config::extension;
+use postrider_tests::kit::config::{extension, file_access_log};
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::modules::{logger, script};
 use postrider_tests::{postrider_only, site};
@@ -65,7 +65,7 @@ fn requests_are_told_with_all_that_is_known_of_them() {
     let fields = format!("x-many: one\r\nx-many: two\r\nx-do: {script}\r\n");
     assert_eq!(site.get("/a?b", &fields).status, 200);
     assert_eq!(
-        line(&path, 1),
+        line(&path, 1).split(" wire=").next().unwrap(),
         "moment=6 code=200 flags=0 no_route=0 details=via_upstream protocol=HTTP/1.1 route=named cluster=origin \
          spoken=HTTP/1.1 tries=1 method=GET/1 many=one/2 status=200/1 trailer=1/1 unknown=none/0 listed=2 text=value \
          number=1/2.5 truth=1/1 absent=none client=127.0.0.1:port here=127.0.0.1:port host=127.0.0.1:port tls=none mtls=0 \
@@ -86,6 +86,45 @@ fn requests_are_told_with_all_that_is_known_of_them() {
 }
 
 #[test]
+fn bytes_on_connections_own_answers_and_traces_are_told() {
+    let folder = TempDir::new();
+    let (path, log) = (folder.path().join("lines"), folder.path().join("log"));
+    let wire = ["DOWNSTREAM_WIRE_BYTES_RECEIVED", "DOWNSTREAM_WIRE_BYTES_SENT", "UPSTREAM_WIRE_BYTES_RECEIVED"];
+    let wire =
+        [&wire[..], &["UPSTREAM_WIRE_BYTES_SENT"]].concat().iter().map(|name| format!("%{name}%")).collect::<Vec<_>>();
+    let format = json!({"log_format": {"text_format_source": {"inline_string": format!("{}\n", wire.join("/"))}}});
+    let routes = json!([
+        {"match": {"prefix": "/direct"}, "direct_response": {"status": 202, "body": {"inline_string": "direct"}}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let manager = json!({
+        "access_log": [lines("lines", path.to_str().unwrap()), file_access_log(&log, format)],
+        "tracing": {"random_sampling": {"value": 0}},
+        "generate_request_id": true,
+    });
+    let site = site::with([]).routes(routes).manager(manager).start();
+    // A body in one piece; the answer comes with one.
+    let post = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\nhello";
+    let forced = "x-client-trace-id: 1\r\n";
+    let told = |number: usize| {
+        let all = std::fs::read_to_string(&log).unwrap_or_default();
+        let wire = all.lines().nth(number - 1).map(str::to_owned);
+        parts(&line(&path, number), &["wire", "reply", "state", "trace", "span", "sampled"])
+            .replace(&format!("wire={} ", wire.as_deref().unwrap_or_default()), "as logged ")
+    };
+    let logged = |number: usize| {
+        let count = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+        wait_until("the log", || count() >= number);
+        told(number)
+    };
+    assert_eq!(site.proxy.exchange(post).status, 200);
+    assert_eq!(logged(1), "as logged reply=none state=none trace=none span=none sampled=0");
+    assert!(!line(&path, 1).contains(" wire=0/"), "{}", line(&path, 1));
+    assert_eq!(site.get("/direct", forced).status, 202);
+    assert_eq!(logged(2), "as logged reply=none state=none trace=none span=none sampled=1");
+}
+
+#[test]
 fn connections_are_told_without_messages() {
     let folder = TempDir::new();
     let path = folder.path().join("lines");
@@ -97,12 +136,14 @@ fn connections_are_told_without_messages() {
     client.send("hello");
     assert_eq!(client.read_exact(5).unwrap(), b"hello");
     drop(client);
-    let names =
-        ["moment", "protocol", "route", "cluster", "method", "status", "client", "host", "received", "sent", "listed"];
+    let names = [
+        "moment", "protocol", "route", "cluster", "method", "status", "client", "host", "received", "sent", "listed",
+        "wire",
+    ];
     assert_eq!(
         parts(&line(&path, 1), &names),
         "moment=3 protocol=none route=none cluster=c method=none/0 status=none/0 listed=0 client=127.0.0.1:port host=127.0.0.1:port \
-         received=5 sent=5"
+         received=5 sent=5 wire=5/5/5/5"
     );
 }
 

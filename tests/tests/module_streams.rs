@@ -175,7 +175,7 @@ fn a_module_gives_a_request_up() {
     let site = module("tell", there.address, json!({})).start();
     assert_eq!(tell(&site, "/", "x-give-up: 1\r\n"), "head 200; body 4 half; reset 2");
     there.wait_open_at_most(0);
-    assert_eq!(site.stat("cluster.there.upstream_rq_active"), 0);
+    site.proxy.wait_stat("cluster.there.upstream_rq_active", 0);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use postrider_tests::h2_client::{H2Client, request};
 use postrider_tests::kit::config::extension;
-use postrider_tests::kit::{Origin, Response, TempDir, wait_until};
+use postrider_tests::kit::{Origin, Response, TempDir, net, wait_until};
 use postrider_tests::modules::{built, filters, script};
 use postrider_tests::plugins::{MANIFEST_ROUTE, config, everything, manifest};
 use postrider_tests::postrider_only;
@@ -55,6 +55,45 @@ fn a_module_that_does_nothing_changes_nothing() {
     let request = &site.origin.requests()[0];
     assert_eq!((request.target.as_str(), request.body.as_slice()), ("/p?q", &b"hello"[..]));
     assert_eq!(site.logged(1), "200 - via_upstream");
+}
+
+/// A filter of the module of which most functions do nothing.
+fn idle(folder: &TempDir, more: &[&str]) -> Plan {
+    let module = json!({"module": {"local": {"filename": built("idle", folder.path(), more)}}});
+    site::with([extension(NAME, TYPE, json!({"dynamic_module_config": module, "filter_name": "idle"}))])
+}
+
+#[test]
+fn a_head_that_a_module_stopped_goes_on_with_a_body_whose_hook_does_nothing() {
+    let folder = TempDir::new();
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\nx-stop: 1\r\ncontent-length: 5\r\n\r\nworld");
+    let site = idle(&folder, &["-DRESPONSES"]).start_before(origin);
+    let mut client = site.proxy.client();
+    client.send("POST / HTTP/1.1\r\nhost: test\r\nx-stop: 1\r\ncontent-length: 5\r\n\r\n");
+    client.send("hello");
+    let answer = client.response("POST").unwrap();
+    assert_eq!((answer.status, answer.text()), (200, "world"));
+    assert_eq!(site.origin.requests()[0].body, b"hello");
+    client.send("POST / HTTP/1.1\r\nhost: test\r\nx-stop: 1\r\ntransfer-encoding: chunked\r\n\r\n");
+    client.send("5\r\nhello\r\n0\r\n\r\n");
+    assert_eq!(client.response("POST").unwrap().text(), "world");
+    assert_eq!(site.origin.requests()[1].body, b"hello");
+}
+
+#[test]
+fn functions_that_do_nothing_are_not_called() {
+    if !postrider_only() {
+        return;
+    }
+    for (more, calls) in [(&["-DRESPONSES"][..], 4), (&[], 2)] {
+        let folder = TempDir::new();
+        let site = idle(&folder, more).start();
+        for body in ["", "hello"] {
+            let answer = post(&site, "/", body);
+            assert_eq!(answer.status, 200);
+        }
+        assert_eq!(site.proxy.stats().sum("plugin.", ".calls"), calls, "{more:?}");
+    }
 }
 
 #[test]
@@ -404,7 +443,7 @@ fn a_call_that_fails_finds_what_a_client_would() {
     // It takes connections and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let slow = silent.local_addr().unwrap();
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = net::refusing_address();
     let site = scripted()
         .cluster("slow", &[slow], json!({}))
         .cluster("gone", &[gone], json!({}))
@@ -484,15 +523,22 @@ fn functions_that_a_module_wants_and_nobody_has_are_named() {
         return;
     }
     let folder = TempDir::new();
-    let before =
-        "void envoy_dynamic_module_callback_summon(void); bool envoy_dynamic_module_callback_http_banish(void);";
-    let body = "envoy_dynamic_module_callback_summon(); envoy_dynamic_module_callback_http_banish();";
+    // All of them at once, and not what the module does without.
+    let names: Vec<String> = (0..12).map(|at| format!("envoy_dynamic_module_callback_summon_{at}")).collect();
+    let declared = |of: &str| names.iter().map(|name| format!("{of}{name}(void);\n")).collect::<String>();
+    let calls = names.iter().map(|name| format!("{name}();\n")).collect::<String>();
+    let weak = "__attribute__((weak)) void envoy_dynamic_module_callback_perhaps(void);";
+    let before = format!("{}{weak}", declared("void "));
+    let body = format!("if (envoy_dynamic_module_callback_perhaps) envoy_dynamic_module_callback_perhaps();\n{calls}");
     let mut site = with("passthrough", "").start();
-    let refused = site.proxy.reload(config(&[of(&small(&folder, before, body))], everything(), &site.origin).to_yaml());
+    let refused =
+        site.proxy.reload(config(&[of(&small(&folder, &before, &body))], everything(), &site.origin).to_yaml());
     let text = refused.to_string();
-    for name in ["envoy_dynamic_module_callback_summon", "envoy_dynamic_module_callback_http_banish"] {
-        assert!(text.contains("needs functions that this proxy does not have") && text.contains(name), "{text}");
+    assert!(text.contains("needs functions that this proxy does not have"), "{text}");
+    for name in &names {
+        assert!(text.contains(name.as_str()), "{name}: {text}");
     }
+    assert!(!text.contains("_perhaps"), "{text}");
     assert_eq!(site.get("/", "").status, 200);
 }
 

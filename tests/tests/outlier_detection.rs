@@ -147,7 +147,7 @@ fn a_host_that_cannot_be_reached_is_an_outlier() {
 #[test]
 fn too_slow_an_answer_is_a_bad_one() {
     let (slow, b) = (Origin::silent(), Service::start("b", 200));
-    let route = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.05s"}}]);
+    let route = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.3s"}}]);
     let cluster = detection(json!({"enforcing_consecutive_gateway_failure": 100, "consecutive_5xx": 0,
         "consecutive_gateway_failure": 2}));
     let config = Config::routes(route).cluster_with("origin", &[slow.address, b.address()], cluster);
@@ -292,4 +292,92 @@ fn connections_that_fail_count_too() {
         is_out(&proxy, dead)
     });
     assert_eq!(stat(&proxy, "ejections_enforced_consecutive_5xx"), 1);
+}
+
+#[test]
+fn the_cluster_says_itself_which_answers_are_bad() {
+    // `a` answers well by its status, and its answers are named bad; those of `b` are no failures, whatever their status.
+    let (a, b) = (Service::start("a", 218), Service::start("b", 503));
+    let header = |name: &str, value: &str| json!({"headers": [{"name": name, "string_match": {"exact": value}}]});
+    let matcher = json!({"or_match": {"rules": [
+        {"http_response_headers_match": header(":status", "218")},
+        {"and_match": {"rules": [
+            {"http_response_headers_match": header(":status", "503")},
+            {"http_response_headers_match": header("x-bad", "yes")},
+        ]}},
+    ]}});
+    let mut cluster = config::upstream_http_options(json!({"outlier_detection": {"error_matcher": matcher}}));
+    config::overlay(&mut cluster, detection(json!({"consecutive_5xx": 3})));
+    let proxy = Proxy::start(&config(&[a.address(), b.address()], cluster));
+    let mut client = proxy.client();
+    while a.origin.requests().len() < 3 {
+        client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    wait_until("an ejection", || is_out(&proxy, a.address()));
+    wait_until("the other host alone", || answering(&proxy) == "b");
+    assert!(b.origin.requests().len() >= 8 && !is_out(&proxy, b.address()));
+    let counted = ["ejections_enforced_consecutive_5xx", "ejections_detected_consecutive_gateway_failure"];
+    assert_eq!(counted.map(|name| stat(&proxy, name)), [1, 0]);
+}
+
+#[test]
+fn a_host_that_says_it_is_degraded_gets_less_for_a_while() {
+    let says = Arc::new(AtomicU16::new(1));
+    let said = says.clone();
+    let a = Origin::start(move |connection| {
+        while connection.request().is_some() {
+            let degraded = if said.load(Ordering::SeqCst) == 1 { "x-envoy-degraded: \r\n" } else { "" };
+            connection.write(format!("HTTP/1.1 200 OK\r\n{degraded}content-length: 1\r\n\r\na").as_bytes());
+        }
+    });
+    let b = Service::start("b", 200);
+    let directory = TempDir::new();
+    let log = directory.path().join("events");
+    let mut fields = detection(json!({"detect_degraded_hosts": true, "base_ejection_time": "0.3s"}));
+    config::overlay(&mut fields, json!({"common_lb_config": {"update_merge_window": "0s"}}));
+    let config = config(&[a.address, b.address()], fields)
+        .overlay(json!({"cluster_manager": {"outlier_detection": {"event_log_path": log}}}));
+    let proxy = Proxy::start_with(&config, Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]));
+    let mut client = proxy.client();
+    while a.requests().is_empty() {
+        client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    says.store(0, Ordering::SeqCst);
+    proxy.wait_stat("cluster.origin.outlier_detection.ejections_detected_degradation", 1);
+    let events = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_until("it is well again", || {
+        told(&proxy, a.address, "health_flags") == "healthy" && events().lines().count() == 2
+    });
+    let began = format!(
+        "\"cluster_name\":\"origin\",\"upstream_url\":\"{}\",\"action\":\"EJECT\",\"num_ejections\":0,\"enforced\":true,\
+         \"eject_consecutive_event\":{{}}}}",
+        a.address
+    );
+    let events = events();
+    let lines: Vec<&str> = events.lines().collect();
+    assert!(lines[0].starts_with("{\"type\":\"DEGRADED\"") && lines[0].ends_with(&began), "{}", lines[0]);
+    assert!(lines[1].contains("\"action\":\"UNEJECT\",\"num_ejections\":0,\"enforced\":false}"), "{}", lines[1]);
+    assert_eq!(stat(&proxy, "ejections_enforced_total"), 0);
+    assert_eq!(answering(&proxy), "a,b");
+}
+
+#[test]
+fn degraded_hosts_are_shown_and_serve_when_no_other_does() {
+    let degraded = || Origin::fixed("HTTP/1.1 200 OK\r\nx-envoy-degraded: \r\ncontent-length: 1\r\n\r\na");
+    let (a, b) = (degraded(), Service::start("b", 200));
+    let mut fields = detection(json!({"detect_degraded_hosts": true}));
+    config::overlay(&mut fields, json!({"common_lb_config": {"update_merge_window": "0s"}}));
+    let proxy = Proxy::start(&config(&[a.address, b.address()], fields.clone()));
+    let mut client = proxy.client();
+    while a.requests().is_empty() {
+        client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    wait_until("it is degraded", || told(&proxy, a.address, "health_flags") == "/degraded_outlier_detection");
+    assert_eq!(proxy.stats().value("cluster.origin.membership_degraded"), 1);
+    assert_eq!(proxy.stats().value("cluster.origin.membership_healthy"), 1);
+    let alone = degraded();
+    let proxy = Proxy::start(&config(&[alone.address], fields));
+    assert_eq!(proxy.get("/").status, 200);
+    wait_until("it is degraded", || told(&proxy, alone.address, "health_flags") == "/degraded_outlier_detection");
+    assert_eq!(answering(&proxy), "a");
 }

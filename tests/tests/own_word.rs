@@ -1,10 +1,8 @@
 //! What requests from inside say about how they are counted and answered, and how long a try may take.
 
-use std::net::TcpListener;
-
 use postrider_tests::ask;
 use postrider_tests::kit::config::{file_access_log, upstream_http_options};
-use postrider_tests::kit::{Config, Gate, Origin, Proxy, TempDir, wait_until};
+use postrider_tests::kit::{Config, Gate, Origin, Proxy, TempDir, net, wait_until};
 use serde_json::{Value, json};
 
 /// An origin that answers `/slow` and the rest of `/drip` never.
@@ -125,7 +123,7 @@ fn a_request_may_say_how_long_its_try_may_last() {
 
 #[test]
 fn connections_come_from_the_port_that_is_configured() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = net::free_port();
     let origin = Origin::echo("a");
     let bind = json!({"upstream_bind_config": {"source_address": {"address": "127.0.0.1", "port_value": port}}});
     let folder = TempDir::new();

@@ -238,6 +238,51 @@ return plugin
     assert_eq!(stats.value("plugin.villain.all.0.errors"), 11);
 }
 
+/// On one worker, with all requests in the script before the first of them goes on.
+#[test]
+fn a_runaway_script_costs_other_requests_its_budget_once() {
+    if !postrider_only() {
+        return;
+    }
+    const IN_FLIGHT: u64 = 20;
+    let endless = "local n = 0 while true do n = n + 1 end";
+    let rider = format!(
+        r#"
+require("rider")
+return {{ on_request = function() envoy.req.get_body() {endless} end }}
+"#
+    );
+    let envoys = format!("function envoy_on_request(handle) handle:body() {endless} end");
+    for (on_error, status) in [("continue", 200), ("503", 503)] {
+        for (runtime, code) in [("rider", &rider), ("envoy-lua", &envoys)] {
+            let origin = Origin::echo("a");
+            let fields = json!({
+                "runtime": runtime, "code": {"inline_string": code}, "on_error": on_error,
+                "budget": {"cpu": "0.02s"}, "circuit": {"retry": "3600s"},
+            });
+            let launch = Launch { concurrency: 1, ..Launch::default() };
+            let proxy = Proxy::start_with(&config(&[manifest("runaway", fields)], everything(), &origin), launch);
+            let mut clients: Vec<_> = (0..IN_FLIGHT).map(|_| proxy.client()).collect();
+            for client in &mut clients {
+                client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 1\r\n\r\n");
+            }
+            proxy.wait_stat("plugin.runaway.all.0.calls", IN_FLIGHT);
+            for client in &mut clients {
+                client.send("x");
+            }
+            for client in &mut clients {
+                assert_eq!(client.response("POST").unwrap().status, status, "{runtime}");
+            }
+            assert_eq!(proxy.exchange(get("/")).status, status, "{runtime}: the next one passes it by, too");
+            let stats = proxy.stats();
+            let count = |name: &str| stats.value(&format!("plugin.runaway.all.0.{name}"));
+            assert_eq!(["cpu_kills", "circuit_opened", "bypassed"].map(count), [1, 1, IN_FLIGHT], "{runtime}");
+            let told = |text: &str| proxy.stderr().matches(text).count();
+            assert_eq!(told("used up its CPU time and is passed by for a while"), 1, "{runtime}: {}", proxy.stderr());
+        }
+    }
+}
+
 #[test]
 fn a_plugin_that_keeps_failing_is_passed_by_and_tried_again() {
     if !postrider_only() {

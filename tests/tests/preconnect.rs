@@ -131,12 +131,12 @@ fn hosts_that_are_next_get_a_connection() {
 fn hosts_that_are_not_well_or_not_meant_get_none() {
     let metadata = |tier: &str| json!({"metadata": {"filter_metadata": {"x": {"tier": tier}}}});
     let condition = json!({"filter": "x", "path": [{"key": "tier"}], "value": {"string_match": {"exact": "gold"}}});
-    for (host, policy, expected) in [
-        (metadata("gold"), json!({"preconnect_enabled_metadata": condition}), 2),
-        (metadata("tin"), json!({"preconnect_enabled_metadata": condition}), 1),
-        (json!({}), json!({"preconnect_enabled_metadata": condition}), 1),
-        (json!({"health_status": "DEGRADED"}), json!({}), 1),
-        (json!({}), json!({}), 2),
+    for (host, policy, expected, skipped) in [
+        (metadata("gold"), json!({"preconnect_enabled_metadata": condition}), 2, 0),
+        (metadata("tin"), json!({"preconnect_enabled_metadata": condition}), 1, 1),
+        (json!({}), json!({"preconnect_enabled_metadata": condition}), 1, 1),
+        (json!({"health_status": "DEGRADED"}), json!({}), 1, 0),
+        (json!({}), json!({}), 2, 0),
     ] {
         let (origin, answer) = patient();
         let mut endpoint = json!({"endpoint": {"address": config::socket_address("127.0.0.1", origin.address.port())}});
@@ -152,6 +152,7 @@ fn hosts_that_are_not_well_or_not_meant_get_none() {
         origin.wait_requests(1);
         origin.wait_connections(expected);
         assert_eq!(connections(&proxy), expected as u64, "{host}");
+        assert_eq!(proxy.stats().value("cluster.origin.upstream_cx_preconnect_skipped"), skipped, "{host}");
         answer.store(true, Ordering::SeqCst);
         assert_eq!(client.response("GET").expect("an answer").status, 200);
     }

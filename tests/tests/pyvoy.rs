@@ -1,19 +1,11 @@
 //! pip's package `pyvoy`, whose module runs Python applications in the proxy, as it comes. See `.ci/pyvoy`.
 
 use postrider_tests::kit::proxy::Launch;
-use postrider_tests::kit::{Proxy, RawClient, TempDir, wait_until};
-use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use postrider_tests::kit::{RawClient, TempDir, wait_until};
+use postrider_tests::pyvoy::{self, Served};
 
-/// The folder that `.ci/pyvoy` made; panics when nobody did.
-fn installed() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
-    let folder = std::env::var_os("PYVOY").map_or_else(|| target.join("tools/pyvoy"), PathBuf::from);
-    let python = folder.join("bin/python");
-    assert!(python.exists(), "there is no {}: `make test` installs pyvoy, or .ci/pyvoy", python.display());
-    std::path::absolute(folder).unwrap()
+fn serve(interface: &str, application: &str) -> Served {
+    pyvoy::serve(interface, application, Launch::default())
 }
 
 const ASGI: &str = r#"
@@ -38,38 +30,8 @@ def app(environ, start_response):
     return [environ["REQUEST_METHOD"].encode(), b" ", body.upper()]
 "#;
 
-struct Served {
-    proxy: Proxy,
-    folder: TempDir,
-}
-
-/// The application behind pyvoy's own configuration and environment.
-fn serve(tool: &Path, interface: &str, application: &str) -> Served {
-    let folder = TempDir::new();
-    std::fs::write(folder.path().join("application.py"), application).unwrap();
-    // What `pyvoy --print-envoy-config` and `--print-envoy-entrypoint` print, as values.
-    let script = "import json, sys\n\
-                  from pyvoy._server import PyvoyServer, get_envoy_environ\n\
-                  server = PyvoyServer('application:app', interface=sys.argv[1])\n\
-                  print(json.dumps([server.get_envoy_config(), get_envoy_environ()]))";
-    let told = Command::new(tool.join("bin/python"))
-        .args(["-c", script, interface])
-        .current_dir(folder.path())
-        .env("PYTHONPATH", folder.path())
-        .output()
-        .unwrap();
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-    let [config, environment]: [Value; 2] = serde_json::from_slice(&told.stdout).unwrap();
-    let file = folder.path().join("proxy.json");
-    std::fs::write(&file, config.to_string()).unwrap();
-    let variables = environment.as_object().unwrap();
-    let environment = variables.iter().map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()));
-    let launch = Launch { environment: environment.collect(), ..Launch::default() };
-    Served { proxy: Proxy::start_file(TempDir::new(), file, launch), folder }
-}
-
 fn serves(interface: &str, application: &str, status: u16, kind: &str) {
-    let served = serve(&installed(), interface, application);
+    let served = serve(interface, application);
     let address = served.proxy.address("listener");
     for body in [String::new(), "a small letter ".repeat(20_000)] {
         let head = format!("POST /some/where?q HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -118,7 +80,7 @@ async def app(scope, receive, send):
 fn an_asgi_application_reads_and_answers_in_pieces() {
     let shared = TempDir::new();
     let code = format!("FOLDER = {:?}\n{PIECES}", shared.path());
-    let served = serve(&installed(), "asgi", &code);
+    let served = serve("asgi", &code);
     let mut client = RawClient::connect(served.proxy.address("listener"));
     client.send("POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n");
     wait_until("the first piece", || shared.path().join("came-5").exists());
@@ -153,7 +115,7 @@ async def app(scope, receive, send):
 
 #[test]
 fn an_asgi_application_knows_its_request_and_may_fail() {
-    let served = serve(&installed(), "asgi", ASGI_FACTS);
+    let served = serve("asgi", ASGI_FACTS);
     let address = served.proxy.address("listener");
     let ask = |path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nx-many: 1\r\nx-many: 2\r\n\r\n");
@@ -179,7 +141,7 @@ def app(environ, start_response):
 
 #[test]
 fn a_wsgi_application_knows_its_request_and_may_fail() {
-    let served = serve(&installed(), "wsgi", WSGI_FACTS);
+    let served = serve("wsgi", WSGI_FACTS);
     let address = served.proxy.address("listener");
     let ask = |path: &str| {
         let head = format!(

@@ -1,5 +1,6 @@
 //! Routes by cookies, by the client's certificate, by what filters found out and by templates; paths and hosts by format.
 
+use postrider_tests::kit::config::{extension, overlay, router};
 use postrider_tests::kit::{Config, Origin, Proxy, Response, net::refusing_address};
 use postrider_tests::{ask, named_route};
 use serde_json::{Value, json};
@@ -91,12 +92,11 @@ fn noting() -> Value {
 #[test]
 fn what_a_filter_noted_chooses_the_route_when_it_is_chosen_anew() {
     let matcher = json!({"filter": "f", "path": [{"key": "k"}], "value": {"string_match": {"exact": "v"}}});
-    let router = postrider_tests::kit::config::router();
     let config = Config::routes(json!([
         named_route("noted", json!({"dynamic_metadata": [matcher]})),
         named_route("other", json!({})),
     ]))
-    .overlay_filter("http", json!({"http_filters": [noting(), router]}));
+    .overlay_filter("http", json!({"http_filters": [noting(), router()]}));
     let proxy = Proxy::start(&config);
     assert_eq!(ask(&proxy, "GET", "test", "/", "x-k: v\r\n").text(), "noted");
     assert_eq!(ask(&proxy, "GET", "test", "/", "x-k: w\r\n").text(), "other");
@@ -185,4 +185,42 @@ fn a_header_names_a_weighted_cluster_or_chooses_among_them() {
         assert_eq!(get(ticket).status, want, "{ticket}");
     }
     assert_eq!(ask(&proxy, "GET", "test", "/", "x-ticket: 0\r\n").status, 503);
+}
+
+#[test]
+fn addresses_in_the_filter_state_choose_routes() {
+    let noting = extension(
+        "envoy.filters.http.set_filter_state",
+        "filters.http.set_filter_state.v3.Config",
+        json!({"clear_route_cache": true, "on_request_headers": [{
+            "object_key": "from", "factory_key": "envoy.network.ip", "skip_if_empty": true,
+            "format_string": {"text_format_source": {"inline_string": "%REQ(x-from)%"}, "omit_empty_values": true},
+        }]}),
+    );
+    let ranges = json!([
+        {"address_prefix": "10.0.0.0", "prefix_len": 8}, {"address_prefix": "2001:db8::", "prefix_len": 32},
+    ]);
+    let within = |more: Value| {
+        let mut condition = json!({"ranges": ranges});
+        overlay(&mut condition, more);
+        json!({"filter_state": [{"key": "from", "address_match": condition}]})
+    };
+    let config = Config::routes(json!([
+        named_route("inside", within(json!({}))),
+        named_route("outside", within(json!({"invert_match": true}))),
+        named_route("unknown", json!({})),
+    ]))
+    .overlay_filter("http", json!({"http_filters": [noting, router()]}));
+    let proxy = Proxy::start(&config);
+    for (from, want) in [
+        ("10.1.2.3", "inside"),
+        ("2001:db8::1", "inside"),
+        ("11.0.0.1", "outside"),
+        ("2001:db9::1", "outside"),
+        ("localhost", "unknown"),
+        ("", "unknown"),
+    ] {
+        let fields = if from.is_empty() { String::new() } else { format!("x-from: {from}\r\n") };
+        assert_eq!(ask(&proxy, "GET", "test", "/", &fields).text(), want, "{from}");
+    }
 }

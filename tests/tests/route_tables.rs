@@ -85,8 +85,8 @@ fn any_token_is_a_method_where_that_is_allowed() {
 #[test]
 fn connections_end_some_time_after_the_longest_duration_where_there_is_jitter() {
     let origin = Origin::echo("a");
-    let manager = json!({"drain_timeout": "0.05s", "common_http_protocol_options":
-        {"max_connection_duration": "0.05s", "max_connection_duration_jitter": {"value": 100.0}}});
+    let manager = json!({"drain_timeout": "0.5s", "common_http_protocol_options":
+        {"max_connection_duration": "0.5s", "max_connection_duration_jitter": {"value": 100.0}}});
     let proxy = Proxy::start(&Config::proxy_to(origin.address).overlay_filter("http", manager));
     let mut clients: Vec<_> = (0..3).map(|_| proxy.client()).collect();
     for client in &mut clients {

@@ -1,7 +1,8 @@
 //! Envoy's runtime: values by keys, in layers, that stand in place of what the configuration writes, and that change while
 //! requests are served.
 
-use postrider_tests::kit::config::extension;
+use postrider_tests::kit::config::{extension, file_access_log};
+use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
 use postrider_tests::load::Load;
 use postrider_tests::{ask, envoy, get, postrider_only};
@@ -254,4 +255,35 @@ fn values_outlive_a_reload() {
     proxy.reload(with_layers(more, layers).to_yaml());
     wait_until("the new configuration serves", || proxy.get("/new").status == 200);
     assert_eq!(proxy.get("/").status, 201);
+}
+
+#[test]
+fn a_cluster_is_taken_out_for_maintenance() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let folder = TempDir::new();
+    let log = folder.path().join("log");
+    let line = "%RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %UPSTREAM_CLUSTER% %UPSTREAM_HOST%\n";
+    let format = json!({"log_format": {"text_format_source": {"inline_string": line}}});
+    let to = |prefix: &str, cluster: &str| json!({"match": {"prefix": prefix}, "route": {"cluster": cluster}});
+    let keys = json!({"upstream.maintenance_mode.shop": 100, "upstream.maintenance_mode.other": 0});
+    let layers = json!([{"name": "fixed", "static_layer": keys}, {"name": "changed", "admin_layer": {}}]);
+    let config = with_layers([to("/other", "other"), to("/", "shop")], layers)
+        .cluster("shop", &[origin.address])
+        .cluster("other", &[origin.address])
+        .overlay_filter("http", json!({"access_log": [file_access_log(&log, format)]}));
+    let proxy = Proxy::start_with(&config, Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]));
+    let refused = proxy.get("/");
+    assert_eq!((refused.status, refused.text()), (503, "maintenance mode"));
+    assert_eq!(refused.header("x-envoy-overloaded"), "true");
+    assert_eq!(proxy.get("/other").status, 200);
+    assert_eq!(origin.requests().len(), 1);
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_until("both are logged", || lines().lines().count() == 2);
+    assert!(lines().starts_with("503 UO maintenance_mode shop -\n"), "{}", lines());
+    let stats = proxy.stats();
+    let counted = ["upstream_rq_maintenance_mode", "upstream_rq_503", "upstream_rq_total"];
+    assert_eq!(counted.map(|name| stats.value(&format!("cluster.shop.{name}"))), [1, 1, 0]);
+    assert_eq!(stats.value("cluster.other.upstream_rq_maintenance_mode"), 0);
+    assert_eq!(proxy.admin_post("/runtime_modify?upstream.maintenance_mode.shop=0").status, 200);
+    assert_eq!(proxy.get("/").status, 200);
 }

@@ -1,8 +1,9 @@
 //! Native modules in Rust, by the crate `postrider-module`: its examples, in Postrider and in Envoy.
 
+use postrider_tests::grpc::http2;
 use postrider_tests::kit::config::{extension, tcp_filter};
 use postrider_tests::kit::proxy::{Launch, run};
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, Response, TempDir, wait_until};
+use postrider_tests::kit::{Config, GrpcOrigin, Origin, Proxy, RawClient, Response, TempDir, wait_until};
 use postrider_tests::modules::{cargo, in_rust};
 use postrider_tests::site::{self, Plan, Site};
 use postrider_tests::{get, postrider_only};
@@ -149,6 +150,36 @@ fn facts_notes_statistics_and_routes() {
     let stats = site.proxy.stats();
     assert_eq!(stats.value("dynamicmodulescustom.seen.kind.request"), 6);
     assert_eq!(stats.value("dynamicmodulescustom.level"), 6);
+}
+
+#[test]
+fn a_request_begins_anew_until_it_was_everywhere() {
+    let site = with("everything", "anew", "").log("%REQ(:path)% %RESPONSE_CODE_DETAILS%").start();
+    assert_eq!(site.get("/first", "x-way: /second /third end\r\n").status, 200);
+    assert_eq!(site.origin.requests().iter().map(|request| request.target.clone()).collect::<Vec<_>>(), ["/third"]);
+    let lines = [1, 2, 3].map(|number| site.logged(number));
+    assert_eq!(lines, ["/second internal_redirect", "/third internal_redirect", "/third via_upstream"]);
+}
+
+#[test]
+fn spans_are_there_where_somebody_is_told() {
+    let site = with("everything", "spans", "").start();
+    assert_eq!(site.get("/", "").status, 200);
+    assert_eq!(site.origin.requests()[0].header("x-span"), "none");
+    let collector = GrpcOrigin::fixed(Vec::new());
+    let tracer = json!({
+        "@type": "type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig",
+        "grpc_service": {"envoy_grpc": {"cluster_name": "collector"}},
+    });
+    let provider = json!({"name": "envoy.tracers.opentelemetry", "typed_config": tracer});
+    let site = with("everything", "spans", "")
+        .manager(json!({"tracing": {"provider": provider}, "generate_request_id": true}))
+        .cluster("collector", &[collector.address], http2())
+        .start();
+    assert_eq!(site.get("/", "").status, 200);
+    let request = &site.origin.requests()[0];
+    let known: Vec<&str> = request.header("traceparent").split('-').skip(1).take(2).collect();
+    assert_eq!(request.header("x-span"), known.join(" "));
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn connections_go_round_robin_over_the_endpoints() {
 #[test]
 fn an_idle_connection_is_closed_and_counted() {
     let origin = Origin::tcp_echo("hi");
-    let proxy = Proxy::start(&tcp_to(origin.address, json!({"idle_timeout": "0.2s"})));
+    let proxy = Proxy::start(&tcp_to(origin.address, json!({"idle_timeout": "0.5s"})));
     let mut client = client(&proxy);
     client.read_exact(2).unwrap();
     assert!(client.closed());

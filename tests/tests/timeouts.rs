@@ -114,11 +114,11 @@ fn a_route_timeout_starts_when_the_request_has_ended() {
             connection.write(OK);
         }
     });
-    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.3s"}}]))
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "1s"}}]))
         .cluster("origin", &[origin.address]);
     let proxy = Proxy::start(&config);
     let mut client = proxy.client();
-    client.set_timeout(Duration::from_millis(500));
+    client.set_timeout(Duration::from_millis(1500));
     client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nbo");
     assert!(matches!(client.response("POST"), Err(WireError::Timeout(_))));
     client.set_timeout(Duration::from_secs(10));
@@ -130,7 +130,7 @@ fn a_route_timeout_starts_when_the_request_has_ended() {
 #[test]
 fn an_idle_client_connection_is_closed() {
     let origin = Origin::echo("a");
-    let proxy = proxy_with(&origin, json!({"common_http_protocol_options": {"idle_timeout": "0.2s"}}));
+    let proxy = proxy_with(&origin, json!({"common_http_protocol_options": {"idle_timeout": "0.5s"}}));
     let mut fresh = proxy.client();
     assert!(fresh.closed());
     let mut used = proxy.client();

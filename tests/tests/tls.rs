@@ -326,7 +326,7 @@ fn http_inspector_tells_the_protocols_of_plain_connections() {
 fn a_handshake_that_stalls_is_ended_in_time() {
     let authority = Authority::new("authority");
     let config = secured(Config::new().http(named("hello")), &authority.issue(&["site.test"]), json!({}));
-    let config = config.overlay_chain("http", json!({"transport_socket_connect_timeout": "0.3s"}));
+    let config = config.overlay_chain("http", json!({"transport_socket_connect_timeout": "0.6s"}));
     let proxy = Proxy::start(&config);
     let (mut session, bytes) = greeting(&Client::trusting(&authority), "site.test");
     for sent in [0, 1, 5, bytes.len() / 2, bytes.len()] {

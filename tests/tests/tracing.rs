@@ -235,6 +235,34 @@ fn an_id_says_why_its_request_is_traced() {
 }
 
 #[test]
+fn values_of_the_runtime_stand_in_place_of_shares() {
+    let (origin, collector) = (hello(), collector());
+    let drawn = json!({"random_sampling": {"numerator": 100}, "client_sampling": {"numerator": 0}});
+    let routes = json!([
+        {"match": {"prefix": "/own"}, "tracing": drawn, "route": {"cluster": "origin"}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let tracing = json!({"provider": provider(json!({})), "client_sampling": {"value": 0}});
+    let config = site(tracing, routes, inside(), origin.address, collector.address)
+        .overlay(json!({"layered_runtime": {"layers": [{"name": "admin", "admin_layer": {}}]}}));
+    let proxy = Proxy::start(&config);
+    let reasons = |value: &str| {
+        assert_eq!(proxy.admin_post(&format!("/runtime_modify?{value}")).status, 200);
+        [("/", ""), ("/own", ""), ("/own", "x-client-trace-id: a\r\n")].map(|(path, fields)| {
+            ask(&proxy, "GET", "test", path, fields);
+            reason(&origin.requests().pop().unwrap())
+        })
+    };
+    assert_eq!(reasons("other=1"), ['9', '9', '9']);
+    assert_eq!(reasons("tracing.client_enabled=100"), ['9', '9', 'b']);
+    assert_eq!(reasons("tracing.random_sampling=0"), ['4', '4', 'b']);
+    assert_eq!(reasons("tracing.random_sampling={numerator:%201000000,%20denominator:%20MILLION}"), ['9', '9', 'b']);
+    assert_eq!(reasons("tracing.global_enabled=0"), ['4', '4', '4']);
+    // More than all, which only the runtime can say.
+    assert_eq!(reasons("tracing.global_enabled=101"), ['9', '9', 'b']);
+}
+
+#[test]
 fn overall_sampling_bounds_every_reason() {
     let (origin, collector) = (hello(), collector());
     let tracing = json!({"provider": provider(json!({})), "overall_sampling": {"value": 0}});
@@ -526,6 +554,7 @@ fn a_collector_that_is_slow_costs_spans_and_no_request() {
     (0..10).for_each(|_| assert_eq!(proxy.get("/").status, 200));
     // Four are on their way, two wait.
     proxy.wait_stat(DROPPED, 4);
+    collector.wait_messages(4);
     assert_eq!(collector.messages().len(), 4);
 }
 

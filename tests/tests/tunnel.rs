@@ -8,7 +8,7 @@ use http::Request;
 use postrider_tests::h2_client::H2Client;
 use postrider_tests::h2_frames::{Frames, Next, PING};
 use postrider_tests::kit::config::{file_access_log, upstream_http_options};
-use postrider_tests::kit::{Config, DEADLINE, Origin, OriginConnection, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::kit::{Config, DEADLINE, Origin, OriginConnection, Proxy, RawClient, TempDir, net, wait_until};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -144,6 +144,35 @@ fn a_connect_that_ends_here_carries_bytes_of_any_protocol() {
 }
 
 #[test]
+fn an_endpoint_hears_of_the_client_before_its_first_byte() {
+    let origin = Origin::tcp_echo("");
+    for version in ["V1", "V2"] {
+        let config = json!({"proxy_protocol_config": {"version": version}});
+        let proxy = Proxy::start(&connects(
+            origin.address,
+            json!({"upgrade_type": "CONNECT", "connect_config": config}),
+            json!({}),
+        ));
+        let mut client = proxy.client();
+        let (source, destination) = (client.local_addr().port(), proxy.address("http").port());
+        client.send(CONNECT);
+        assert_eq!(client.response_head("CONNECT").unwrap().status, 200);
+        let header = match version {
+            "V1" => format!("PROXY TCP4 127.0.0.1 127.0.0.1 {source} {destination}\r\n").into_bytes(),
+            _ => {
+                let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01".to_vec();
+                header.extend([source, destination].iter().flat_map(|port| port.to_be_bytes()));
+                header
+            }
+        };
+        // The endpoint echoes what it hears.
+        assert_eq!(client.read_exact(header.len()).unwrap(), header, "{version}");
+        client.send("ping");
+        assert_eq!(client.read_exact(4).unwrap(), b"ping");
+    }
+}
+
+#[test]
 fn a_connect_of_http_2_that_ends_here_is_one_stream() {
     let origin = Origin::tcp_echo("");
     let proxy = Proxy::start(&terminating(origin.address));
@@ -164,8 +193,7 @@ fn a_connect_of_http_2_that_ends_here_is_one_stream() {
 
 #[test]
 fn a_tunnel_whose_endpoint_refuses_is_an_error_of_the_gateway() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let proxy = Proxy::start(&terminating(port));
+    let proxy = Proxy::start(&terminating(net::refusing_address()));
     assert_eq!(RawClient::once(proxy.address("http"), CONNECT).unwrap().status, 503);
 }
 

@@ -1,6 +1,7 @@
 //! Upgrades: a tunnel exists only when it is configured and the origin has
 //! agreed with a 101 to what this client asked for.
 
+use postrider_tests::kit::config::{extension, router};
 use postrider_tests::kit::{Config, Gate, Origin, OriginConnection, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::{envoy, get};
 use serde_json::{Value, json};
@@ -244,10 +245,66 @@ fn a_101_to_another_protocol_is_refused() {
 #[test]
 fn an_idle_tunnel_ends_after_the_stream_idle_timeout() {
     let origin = Origin::start(agree_and_echo);
-    let config = websockets(&origin).overlay_filter("http", json!({"stream_idle_timeout": "0.2s"}));
+    let config = websockets(&origin).overlay_filter("http", json!({"stream_idle_timeout": "0.5s"}));
     let proxy = Proxy::start(&config);
     let mut client = proxy.client();
     open(&mut client);
     assert!(client.closed());
     origin.wait_open_at_most(0);
+}
+
+/// A filter that names itself to the upstream; routes say what in its place.
+fn naming(name: &str, said: &str) -> Value {
+    extension(
+        name,
+        "filters.http.header_mutation.v3.HeaderMutation",
+        json!({"mutations": {"request_mutations": [append(said)]}}),
+    )
+}
+
+fn append(said: &str) -> Value {
+    json!({"append": {"header": {"key": "x-filters", "value": said}, "append_action": "APPEND_IF_EXISTS_OR_ADD"}})
+}
+
+#[test]
+fn requests_for_an_upgrade_pass_filters_of_their_own() {
+    let origin = Origin::start(agree_and_echo);
+    let of_route = json!({"mine": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute",
+        "mutations": {"request_mutations": [append("of-route")]},
+    }});
+    let enabled = |enabled: bool| json!([{"upgrade_type": "WebSocket", "enabled": enabled}]);
+    let to = |prefix: &str, upgrades: Value| json!({"match": {"prefix": prefix}, "route": {"cluster": "origin", "upgrade_configs": upgrades}});
+    let mut overridden = to("/overridden", enabled(true));
+    overridden["typed_per_filter_config"] = of_route;
+    let routes = json!([to("/off", enabled(false)), overridden, to("/", json!([]))]);
+    let config = Config::routes(routes).cluster("origin", &[origin.address]).overlay_filter(
+        "http",
+        json!({
+            "http_filters": [naming("usual", "usual"), router()],
+            "upgrade_configs": [
+                {"upgrade_type": "websocket", "filters": [naming("mine", "mine"), naming("more", "more"), router()]},
+                {"upgrade_type": "other", "filters": [router()]},
+            ],
+        }),
+    );
+    let proxy = Proxy::start(&config);
+    let seen = |path: &str, upgrade: &str| {
+        let mut client = proxy.client();
+        let ask = ASK.replace("/chat", path).replace("upgrade: websocket", &format!("upgrade: {upgrade}"));
+        client.send(ask);
+        let status = client.response("GET").expect("an answer").status;
+        let requests = origin.requests();
+        let names = requests.iter().rev().find(|request| request.target == path);
+        (status, names.map(|request| request.headers.values("x-filters").join(" ")).unwrap_or_default())
+    };
+    let own = |status, names: &str| (status, names.to_owned());
+    assert_eq!(seen("/chat", "websocket"), own(101, "mine more"));
+    // What a route says of a filter is added to what the filter does.
+    assert_eq!(seen("/overridden", "websocket"), own(101, "mine of-route more"));
+    assert_eq!(seen("/other", "other"), own(200, ""));
+    assert_eq!(seen("/off", "websocket"), own(403, ""), "it is not allowed there");
+    assert_eq!(seen("/unknown", "unknown"), own(403, ""));
+    assert_eq!(proxy.get("/plain").status, 200);
+    assert_eq!(origin.requests().last().unwrap().header("x-filters"), "usual");
 }

@@ -154,8 +154,8 @@ fn each_way_of_failing_has_its_flag() {
     for (answers, retry, path, lines) in [
         (["", "", ""], json!({}), "/a", &["0 UC", "0 UC", "0 UC"][..]),
         ([garbage, "", ""], json!({}), "/a", &["0 UPE", "0 UC", "0 UC"]),
-        (["-", OK, OK], json!({"per_try_timeout": "0.2s"}), "/a", &["0 UT", "200 -"]),
-        (["-", OK, OK], json!({"per_try_idle_timeout": "0.2s"}), "/a", &["0 SI", "200 -"]),
+        (["-", OK, OK], json!({"per_try_timeout": "0.5s"}), "/a", &["0 UT", "200 -"]),
+        (["-", OK, OK], json!({"per_try_idle_timeout": "0.5s"}), "/a", &["0 SI", "200 -"]),
         // It is the request that took too long, and not this try of it.
         (["-", OK, OK], json!({}), "/late", &["0 -"]),
     ] {

@@ -55,7 +55,7 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
         "the types by which a route's tree and what it decides are found",
     ),
     (
-        "crates/filter/native/src/formats.rs",
+        "crates/filter/native/src/formatters.rs",
         &["envoy", "typed config"],
         "extensions of formats are found by the types of their configurations",
     ),
@@ -89,6 +89,11 @@ const ON_THE_WIRE: &[(&str, &[&str], &str)] = &[
         "crates/model/src/subsets.rs",
         &["envoy"],
         "the namespace under which filters note labels, whatever the config was written in",
+    ),
+    (
+        "crates/worker/src/log/objects.rs",
+        &["protobuf", "type url"],
+        "what a service is told are messages with their types, whatever the config was written in",
     ),
     ("crates/worker/src/sinks/", &["envoy"], "a field of a message to a collector, which has that name"),
     ("crates/worker/src/http/local.rs", &["envoy"], "the body of an answer under overload, which clients know it by"),

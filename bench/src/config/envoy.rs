@@ -133,7 +133,11 @@ fn http_connection_manager(yaml: &mut String, setup: &Setup) {
 "
             );
         }
-        Filter::Lua(script, dialect) => lua(yaml, script, dialect),
+        Filter::Lua(script, dialect) => {
+            for number in 0..setup.shape.filters {
+                lua(yaml, script, dialect, number);
+            }
+        }
         Filter::Plugin(of) => {
             if let Some(module) = setup.module {
                 yaml.push_str(&plugin::filter(of, module));
@@ -148,28 +152,27 @@ fn http_connection_manager(yaml: &mut String, setup: &Setup) {
     );
 }
 
-fn lua(yaml: &mut String, script: Script, dialect: Dialect) {
-    yaml.push_str(match dialect {
-        Dialect::Usual => {
-            "          - name: envoy.filters.http.lua
+fn lua(yaml: &mut String, script: Script, dialect: Dialect, number: usize) {
+    yaml.push_str(&match dialect {
+        Dialect::Usual => "          - name: envoy.filters.http.lua
             typed_config:
               \"@type\": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
               default_source_code:
                 inline_string: |
 "
-        }
-        Dialect::Rider => {
+        .to_owned(),
+        Dialect::Rider => format!(
             "          - name: proxy.filters.http.rider
             typed_config:
               \"@type\": type.googleapis.com/proxy.filters.http.rider.v3alpha1.FilterConfig
               plugin:
-                name: bench
+                name: bench{number}
                 allow_no_route: true
                 code:
                   local:
                     inline_string: |
 "
-        }
+        ),
     });
     for line in script.source(dialect).lines() {
         let _ = writeln!(yaml, "                      {line}");

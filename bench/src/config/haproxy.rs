@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::shape::{Filter, Http, PASSWORD, Protocol, Script, Setup, Shape, USER, route_prefix};
+use crate::shape::{Filter, Http, PASSWORD, Protocol, Setup, Shape, USER, route_prefix};
 
 /// Files that HAProxy needs besides those of connections.
 const OWN_FILES: u64 = 150;
@@ -36,6 +36,9 @@ pub fn proxy(setup: &Setup) -> String {
     if http {
         text.push_str("  timeout http-request 10s\n  timeout http-keep-alive 3600s\n");
         text.push_str("  option http-keep-alive\n  http-reuse always\n");
+        if matches!(setup.shape.filter, Filter::Lua(script, _) if script.reads_body()) {
+            text.push_str("  option http-buffer-request\n");
+        }
     } else {
         text.push_str("  timeout tunnel 300s\n");
     }
@@ -57,7 +60,7 @@ pub fn proxy(setup: &Setup) -> String {
         Filter::BasicAuth => text.push_str("  http-request auth unless { http_auth(bench) }\n"),
         Filter::Lua(script, _) => {
             text.push_str("  http-request lua.bench_request\n");
-            if script == Script::Passthrough {
+            if script.sees_answers() {
                 text.push_str("  http-response lua.bench_response\n");
             }
         }

@@ -1,13 +1,14 @@
 //! The filters of Envoy that run plugins.
 
+use std::fmt::Write;
 use std::path::Path;
 
 use crate::plugin::{Plugin, Runtime, Task};
 use crate::shape::{PASSWORD, USER};
 
 /// The entry of `http_filters` for a plugin with this file, indented for the connection manager of the bootstrap.
-pub fn filter(plugin: Plugin, module: &Path) -> String {
-    let module = module.display();
+pub fn filter(plugin: Plugin, path: &Path) -> String {
+    let module = path.display();
     match plugin.runtime {
         Runtime::WasmC | Runtime::WasmGo | Runtime::WasmRust => {
             let configuration = match plugin.task {
@@ -59,6 +60,24 @@ pub fn filter(plugin: Plugin, module: &Path) -> String {
               options: {{ plugin_name: {name}, isolation: process }}
 "
             )
+        }
+        Runtime::RiderC => {
+            let folder = path.parent().unwrap_or(Path::new(".")).display();
+            let mut yaml = String::from(
+                "          - name: bench
+            typed_config:
+              \"@type\": type.googleapis.com/postrider.filters.http.plugin.v1.Plugin
+              name: bench
+              runtime: rider
+              code:
+                inline_string: |
+",
+            );
+            for line in include_str!("../../lua/body100.capi.lua").lines() {
+                let _ = writeln!(yaml, "                  {line}");
+            }
+            let _ = writeln!(yaml, "              options: {{ package_cpath: [\"{folder}/?.so\"] }}");
+            yaml
         }
         Runtime::Native => {
             let name = plugin.task.name();

@@ -119,6 +119,12 @@ fn subjects(outcome: &Outcome) -> Value {
             .iter()
             .map(|(peer, count)| json!({ "proxy": peer.name(), "instructions_per_request": count }))
             .collect(),
+        Outcome::Statistics(counts) => counts
+            .iter()
+            .map(|(peer, [statistics, all])| {
+                json!({ "proxy": peer.name(), "statistics_per_request": statistics, "instructions_per_request": all })
+            })
+            .collect(),
         Outcome::Syscalls(counts) => counts
             .iter()
             .map(|(peer, count, each)| {

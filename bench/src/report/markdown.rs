@@ -46,6 +46,13 @@ pub fn scenario(measured: &Measured) -> String {
             let rows = counts.iter().map(|(peer, count)| vec![peer.name().to_owned(), format!("{count:.0}")]);
             text.push_str(&table(&["proxy", "instructions/request"], rows.collect()));
         }
+        Outcome::Statistics(counts) => {
+            let rows = counts.iter().map(|(peer, [statistics, all])| {
+                let share = format!("{:.2} %", statistics / all * 100.0);
+                vec![peer.name().to_owned(), format!("{statistics:.0}"), format!("{all:.0}"), share]
+            });
+            text.push_str(&table(&["proxy", "statistics/request", "instructions/request", "share"], rows.collect()));
+        }
         Outcome::Syscalls(counts) => {
             let rows = counts.iter().map(|(peer, count, each)| {
                 let each: Vec<String> = each.iter().map(|(name, calls)| format!("{name} {calls:.2}")).collect();

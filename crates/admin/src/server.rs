@@ -24,7 +24,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::SocketAddr as UnixAddr;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -60,11 +60,7 @@ impl Server {
     /// Binds `address` and starts the thread. `more` adds endpoints of the caller's beside Envoy's. Fails when the address
     /// cannot be bound or the system refuses a thread.
     pub fn start(address: &Address, control: Arc<dyn Control>, more: Vec<Endpoint>) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (listener, address) = {
-            let _inside = runtime.enter();
-            Listener::bind(address)?
-        };
+        let (bound, address) = Bound::bind(address)?;
         if let Address::Tcp(bound) = &address
             && !bound.ip().is_loopback()
         {
@@ -74,10 +70,26 @@ impl Server {
             );
         }
         let (stop, stopped) = watch::channel(false);
-        let endpoints = Endpoints::new(control, more);
+        let (tell, told) = mpsc::sync_channel(1);
+        // The runtime is made and dropped there: no other runtime's thread may drop one, and the caller's may be such.
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
-            tokio::task::LocalSet::new().block_on(&runtime, serve(listener, Rc::new(endpoints), stopped));
+            let started = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
+                let listener = runtime.block_on(async { bound.listen() })?;
+                Ok((runtime, listener))
+            });
+            match started {
+                Ok((runtime, listener)) => {
+                    let endpoints = Endpoints::new(control, more);
+                    let _ = tell.send(Ok(()));
+                    tokio::task::LocalSet::new().block_on(&runtime, serve(listener, Rc::new(endpoints), stopped));
+                }
+                Err(error) => {
+                    let _ = tell.send(Err(error));
+                }
+            }
         })?;
+        // A thread that ends without a word has panicked, which it has told.
+        told.recv().unwrap_or_else(|_| Err(io::Error::other("the admin's thread ended")))?;
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
@@ -106,19 +118,21 @@ impl Drop for Server {
     }
 }
 
-enum Listener {
-    Tcp(tokio::net::TcpListener),
-    Unix(tokio::net::UnixListener),
+/// A socket that takes connections, before there is a runtime to accept them.
+enum Bound {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
 }
 
-impl Listener {
+impl Bound {
+    /// The socket, and its address with the port that the system chose.
     fn bind(address: &Address) -> io::Result<(Self, Address)> {
         match address {
             Address::Tcp(wanted) => {
                 let listener = std::net::TcpListener::bind(wanted)?;
                 listener.set_nonblocking(true)?;
                 let bound = listener.local_addr()?;
-                Ok((Self::Tcp(tokio::net::TcpListener::from_std(listener)?), Address::Tcp(bound)))
+                Ok((Self::Tcp(listener), Address::Tcp(bound)))
             }
             Address::Unix { path, mode } => {
                 let listener = bind_unix(path)?;
@@ -126,11 +140,26 @@ impl Listener {
                     std::fs::set_permissions(path, std::fs::Permissions::from_mode(*mode))?;
                 }
                 listener.set_nonblocking(true)?;
-                Ok((Self::Unix(tokio::net::UnixListener::from_std(listener)?), address.clone()))
+                Ok((Self::Unix(listener), address.clone()))
             }
         }
     }
 
+    /// Within a runtime.
+    fn listen(self) -> io::Result<Listener> {
+        Ok(match self {
+            Self::Tcp(listener) => Listener::Tcp(tokio::net::TcpListener::from_std(listener)?),
+            Self::Unix(listener) => Listener::Unix(tokio::net::UnixListener::from_std(listener)?),
+        })
+    }
+}
+
+enum Listener {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl Listener {
     async fn accept(&self) -> io::Result<(Box<dyn Socket>, Option<SocketAddr>)> {
         match self {
             Self::Tcp(listener) => {

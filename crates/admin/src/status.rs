@@ -151,6 +151,8 @@ pub enum HealthFlag {
     DegradedActiveCheck,
     /// Configured as degraded.
     DegradedByConfiguration,
+    /// It said in an answer that it is.
+    DegradedByItself,
     /// Gone from its cluster, kept while it passes health checks.
     PendingRemoval,
     /// Not checked yet.
@@ -170,6 +172,7 @@ impl HealthFlag {
             Self::FailedByConfiguration => ("failed_eds_health", None),
             Self::DegradedActiveCheck => ("degraded_active_hc", Some("failed_active_degraded_check")),
             Self::DegradedByConfiguration => ("degraded_eds_health", None),
+            Self::DegradedByItself => ("degraded_outlier_detection", Some("failed_degraded_outlier_detection")),
             Self::PendingRemoval => ("pending_dynamic_removal", Some("pending_dynamic_removal")),
             Self::PendingActiveCheck => ("pending_active_hc", Some("pending_active_hc")),
             Self::ActiveCheckTimeout => ("active_hc_timeout", Some("active_hc_timeout")),
@@ -232,10 +235,12 @@ pub struct PluginPlace {
     pub chain: String,
 }
 
-/// So many faults within the window open the circuit until the retry; 0 never does.
+/// So many faults within the window open the circuit until the retry, and so many calls that used up their CPU time; 0 never
+/// does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CircuitStatus {
     pub faults: u32,
+    pub cpu_kills: u32,
     pub window: Duration,
     pub retry: Duration,
 }

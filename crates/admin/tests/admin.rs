@@ -97,7 +97,12 @@ impl Control for Process {
             on_error: "continue".into(),
             cpu: Duration::from_millis(100),
             memory: 64 << 20,
-            circuit: CircuitStatus { faults: 10, window: Duration::from_secs(10), retry: Duration::from_secs(5) },
+            circuit: CircuitStatus {
+                faults: 10,
+                cpu_kills: 1,
+                window: Duration::from_secs(10),
+                retry: Duration::from_secs(5),
+            },
             clusters: Some(vec!["auth".into()]),
             config: json!({ "weight": 1 }),
             route_configs: vec![("api".into(), json!({ "weight": 2 }))],
@@ -364,7 +369,7 @@ fn an_endpoint_says_why_it_is_not_healthy() {
 postrider_telemetry::stat_set! {
     /// As the hosts of plugins count them.
     mod of_route = "plugin";
-    counters { CALLS = "calls", ERRORS = "errors" }
+    counters { CALLS = "calls", ERRORS = "errors", ALLOCATED = "allocated_bytes" }
     histograms { TIME = "time_ns" Unspecified }
 }
 
@@ -381,6 +386,7 @@ fn plugins_are_shown_with_what_they_cost() {
     let api = worker.block(&of_route::SET, "mark.api");
     api.add(of_route::CALLS, 3);
     api.inc(of_route::ERRORS);
+    api.add(of_route::ALLOCATED, 600);
     api.record(of_route::TIME, 1000);
     api.record(of_route::TIME, 3000);
     let other = worker.block(&of_route::SET, "mark.er.api");
@@ -396,6 +402,8 @@ fn plugins_are_shown_with_what_they_cost() {
     );
     let route = &mark["routes"][0];
     assert_eq!((&route["route"], &route["calls"], &route["errors"]), (&json!("api"), &json!(3), &json!(1)));
+    assert_eq!(route["allocated_bytes"], json!(600));
+    assert_eq!(json["plugins"][1]["routes"][0]["allocated_bytes"], Value::Null, "nobody told");
     // Two of the three calls were measured: the sum is that of all three, in proportion.
     assert_eq!((&route["time_ns"]["count"], &route["time_ns"]["sum"]), (&json!(2), &json!(6000)));
     assert_eq!(mark["routes"].as_array().unwrap().len(), 1, "the other plugin's routes are its own: {mark:#}");
@@ -412,9 +420,10 @@ fn plugins_are_shown_with_what_they_cost() {
         "mark 1.2 (rider): circuit open, 2 KiB\n",
         "  in listener web, filter chain default\n",
         "  code 00c0ffee00c0ffee from /etc/plugins/mark.lua\n",
-        "  on error continue; a call has 100 ms, a worker 64 MiB; circuit opens at 10 faults in 10 s for 5 s\n",
+        "  on error continue; a call has 100 ms, a worker 64 MiB; circuit opens at 10 faults or 1 CPU kills in 10 s for 5 s\n",
         "  may call auth\n",
         "  route api: calls 3 errors 1 ",
+        " 200 B a call\n",
     ] {
         assert!(text.contains(line), "{line:?} is not in:\n{text}");
     }

@@ -23,7 +23,7 @@ pub mod log;
 pub mod otlp;
 mod values;
 
-pub use values::{decode_value, from_struct, to_struct, to_value, value_of};
+pub use values::{decode_value, from_any, from_struct, to_any, to_struct, to_value, value_of};
 
 /// What the services have in common: addresses, headers, metadata.
 pub mod core {

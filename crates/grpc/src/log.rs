@@ -13,6 +13,15 @@ pub use crate::generated::envoy::service::accesslog::v3::{StreamAccessLogsMessag
 
 pub const STREAM_ACCESS_LOGS: &str = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs";
 
+/// What the filter `grpc_stats` counted (`envoy.extensions.filters.http.grpc_stats.v3.FilterObject`).
+#[derive(Clone, PartialEq, Message)]
+pub struct MessageCounts {
+    #[prost(uint64, tag = "1")]
+    pub requests: u64,
+    #[prost(uint64, tag = "2")]
+    pub responses: u64,
+}
+
 /// Of `StreamAccessLogsMessage`.
 pub const HTTP_LOGS: u32 = 2;
 pub const TCP_LOGS: u32 = 3;

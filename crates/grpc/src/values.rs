@@ -1,9 +1,19 @@
 //! `google.protobuf.Struct` and plain values of the model, each as the other.
 
-use postrider_model::Value;
+use postrider_model::{Packed, Value};
 use prost::Message;
 use prost_types::value::Kind;
-use prost_types::{ListValue, Struct};
+use prost_types::{Any, ListValue, Struct};
+
+/// A message that is handed on.
+pub fn to_any(message: &Packed) -> Any {
+    Any { type_url: message.kind.to_string(), value: message.bytes.to_vec() }
+}
+
+/// The same the other way round.
+pub fn from_any(message: &Any) -> Packed {
+    Packed { kind: message.type_url.as_str().into(), bytes: message.value.as_slice().into() }
+}
 
 /// A map as a Struct; anything else as an empty one.
 pub fn to_struct(value: &Value) -> Struct {

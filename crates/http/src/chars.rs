@@ -11,21 +11,52 @@ pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&b| token_lower_of(b) != 0)
 }
 
+/// A name up to this length is changed on the stack; longer ones are rare.
+const SHORT_NAME: usize = 64;
+
 /// Runs `act` with `name` in lower case. Allocates only for a long name that has capitals.
 #[inline]
 pub fn with_lower_case<T>(name: &[u8], act: impl FnOnce(&[u8]) -> T) -> T {
-    if !name.iter().any(u8::is_ascii_uppercase) {
-        return act(name);
-    }
-    let mut short = [0; 64];
-    match short.get_mut(..name.len()) {
-        Some(room) => {
-            room.copy_from_slice(name);
-            room.make_ascii_lowercase();
-            act(room)
+    // One call of `act`, which is made part of this then.
+    let (mut short, long);
+    let name = if has_capitals(name) {
+        short = [0; SHORT_NAME];
+        match short.get_mut(..name.len()) {
+            Some(room) => {
+                room.copy_from_slice(name);
+                room.make_ascii_lowercase();
+                &*room
+            }
+            None => {
+                long = name.to_ascii_lowercase();
+                &*long
+            }
         }
-        None => act(&name.to_ascii_lowercase()),
+    } else {
+        name
+    };
+    act(name)
+}
+
+/// Whether a byte is one of `A` to `Z`, a word at a time; the last word may overlap the one before.
+#[inline]
+fn has_capitals(name: &[u8]) -> bool {
+    let Some(last) = name.last_chunk::<WORD>() else { return name.iter().any(u8::is_ascii_uppercase) };
+    let mut found = capitals_in_word(u64::from_le_bytes(*last));
+    let mut rest = name;
+    while let Some((word, behind)) = rest.split_first_chunk::<WORD>() {
+        found |= capitals_in_word(u64::from_le_bytes(*word));
+        rest = behind;
     }
+    found != 0
+}
+
+/// The top bit of each byte that is one of `A` to `Z`.
+#[inline]
+fn capitals_in_word(word: u64) -> u64 {
+    // Below the top bit no sum runs over into the next byte; two sums differ inside a range.
+    let seven = word & !HIGHS;
+    ((seven + all(0x80 - b'A')) ^ (seven + all(0x7f - b'Z'))) & HIGHS & !word
 }
 
 /// Whether `value` may stand in a field: no control but HTAB, no DEL (RFC 9110 5.5).
@@ -103,20 +134,15 @@ pub(crate) const WORD: usize = 8;
 /// every header name consists of them. Each byte keeps to its own eight bits: sums stay below 0x100.
 #[inline]
 pub(crate) fn lower_name_word(bytes: &mut [u8; WORD]) -> usize {
-    const fn all(byte: u8) -> u64 {
-        u64::from_le_bytes([byte; WORD])
-    }
-    const HIGH: u64 = all(0x80);
     let word = u64::from_le_bytes(*bytes);
-    let seven = word & !HIGH;
+    let seven = word & !HIGHS;
+    let lower = word | (capitals_in_word(word) >> 2);
+    let lower_seven = lower & !HIGHS;
     // The high bit of each sum tells whether the byte reaches the bound; two sums differ inside a range.
-    let upper = ((seven + all(0x80 - b'A')) ^ (seven + all(0x7f - b'Z'))) & HIGH & !word;
-    let lower = word | (upper >> 2);
-    let lower_seven = lower & !HIGH;
     let letter = (lower_seven + all(0x80 - b'a')) ^ (lower_seven + all(0x7f - b'z'));
     let digit = (seven + all(0x80 - b'0')) ^ (seven + all(0x7f - b'9'));
     let dash = !((seven ^ all(b'-')) + all(0x7f));
-    let stop = !(letter | digit | dash) & HIGH | (word & HIGH);
+    let stop = !(letter | digit | dash) & HIGHS | (word & HIGHS);
     if stop == 0 {
         *bytes = lower.to_le_bytes();
         return WORD;
@@ -130,11 +156,17 @@ pub(crate) fn lower_name_word(bytes: &mut [u8; WORD]) -> usize {
 const ONES: u64 = u64::from_le_bytes([1; WORD]);
 const HIGHS: u64 = ONES << 7;
 
+/// Eight times the same byte.
+#[inline(always)]
+const fn all(byte: u8) -> u64 {
+    ONES * byte as u64
+}
+
 /// Marks, in its highest bit, each byte of `word` that is no visible ASCII and no space. A byte behind a true mark
 /// may be marked wrongly (a borrow or carry reaches it); the first mark is always true.
 #[inline(always)]
 pub(crate) fn unusual_in_word(word: u64) -> u64 {
-    (word.wrapping_sub(ONES * 0x20) | word.wrapping_add(ONES)) & HIGHS
+    (word.wrapping_sub(all(b' ')) | word.wrapping_add(ONES)) & HIGHS
 }
 
 /// Bytes that are looked at at once where the processor has registers for them.
@@ -152,7 +184,7 @@ pub(crate) fn unusual_in_lane(lane: [u8; LANE]) -> u32 {
 /// or behind a byte outside ASCII.
 #[inline(always)]
 pub(crate) fn ascii_in_word(word: u64, byte: u8) -> u64 {
-    (word ^ (ONES * byte as u64)).wrapping_sub(ONES) & HIGHS
+    (word ^ all(byte)).wrapping_sub(ONES) & HIGHS
 }
 
 #[allow(clippy::indexing_slicing, reason = "a byte indexes a table of 256, and this runs in the compiler")]
@@ -203,6 +235,22 @@ mod tests {
             }
             assert!(is_field_value(&vec![b' '; length]));
         }
+    }
+
+    #[test]
+    fn capitals_are_found_at_every_place() {
+        for length in 0..20 {
+            for at in 0..length {
+                for byte in 0..=255u8 {
+                    for around in [b'a', b'@', b'[', 0, 0xff] {
+                        let mut name = vec![around; length];
+                        name[at] = byte;
+                        assert_eq!(has_capitals(&name), byte.is_ascii_uppercase(), "{name:x?}");
+                    }
+                }
+            }
+        }
+        assert_eq!(with_lower_case(b"X-Long-Name", <[u8]>::to_vec), b"x-long-name");
     }
 
     #[test]

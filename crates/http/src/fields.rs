@@ -422,12 +422,20 @@ impl Fields {
     }
 
     /// The values of the fields with `id`, and for [`HeaderId::Unknown`] with this lower-case name.
+    #[inline]
     fn all_named<'f, 'n>(&'f self, id: HeaderId, name: &'n [u8]) -> impl Iterator<Item = &'f [u8]> + use<'f, 'n> {
-        self.entries_from(0)
+        // Of a well-known field it is known where the first is, and whether there may be more.
+        let (from, most) = match (id, self.first_position(id)) {
+            (HeaderId::Unknown, _) => (0, usize::MAX),
+            (_, None) => (self.index.len(), 0),
+            (id, Some(first)) => (first, if self.is_repeated(id) { usize::MAX } else { 1 }),
+        };
+        self.entries_from(from)
             .filter(move |entry| match id {
                 HeaderId::Unknown => self.is_unknown(entry, name),
                 id => entry.id == id,
             })
+            .take(most)
             .map(|entry| self.value_of(entry))
     }
 
@@ -531,6 +539,23 @@ mod tests {
         assert_eq!(fields.get_name(b"x-two"), Some(&b""[..]));
         assert_eq!(fields.get_all_name(b"x-one").collect::<Vec<_>>(), [b"1", b"2"]);
         assert_eq!(fields.get(HeaderId::Unknown), None);
+    }
+
+    #[test]
+    fn well_known_fields_are_all_found_by_name_after_edits() {
+        let mut fields = loaded(&["x-one: 1", "cookie: a", "server: s", "cookie: b"]);
+        let all = |fields: &Fields, name: &[u8]| fields.get_all_name(name).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(all(&fields, b"cookie"), [b"a", b"b"]);
+        assert_eq!(all(&fields, b"server"), [b"s"]);
+        assert!(all(&fields, b"authorization").is_empty());
+        fields.append_name(b"server", b"t").unwrap();
+        assert_eq!(all(&fields, b"server"), [b"s", b"t"]);
+        fields.remove_name(b"server");
+        assert!(all(&fields, b"server").is_empty());
+        fields.append_name(b"server", b"u").unwrap();
+        assert_eq!(all(&fields, b"server"), [b"u"]);
+        fields.set_name(b"cookie", b"c").unwrap();
+        assert_eq!(all(&fields, b"cookie"), [b"c"]);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Balancing {
     pub hash_policies: Vec<HashPolicy>,
     /// Of a million requests so many get no host.
     pub dropped: u32,
+    /// Of a hundred requests so many are told that the cluster is being maintained.
+    pub maintained: u32,
 }
 
 impl Default for Balancing {
@@ -50,6 +52,7 @@ impl Default for Balancing {
             named: None,
             hash_policies: Vec::new(),
             dropped: 0,
+            maintained: 0,
         }
     }
 }
@@ -96,6 +99,8 @@ pub struct NamedHosts {
     pub sources: Vec<HostSource>,
     /// Where it is noted which host a request goes to.
     pub noted_at: Option<MetadataKey>,
+    /// Only hosts of the subset that the request wants may be named.
+    pub within_subset: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::{
     Address, AnswerMatch, Balancing, DnsResolver, EndpointCheck, FilterSlot, HealthRules, Http2Options, LABELS,
-    Metadata, MetadataKey, MetadataMatch, NameForm, NumberedOption, Origin, OutlierDetection, TcpKeepalive, TlvChoice,
-    UpstreamTls, Value,
+    LabelledTransport, Metadata, MetadataKey, MetadataMatch, NameForm, NumberedOption, Origin, OutlierDetection,
+    TcpKeepalive, TlvChoice, UpstreamTls, Value,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +39,8 @@ pub struct Cluster {
     pub tls: Option<Arc<UpstreamTls>>,
     /// Connections begin by saying where they come from, before TLS.
     pub proxy_header: Option<Box<ProxyHeader>>,
+    /// For some endpoints in place of the two before.
+    pub transports: Vec<LabelledTransport>,
     pub origin: Origin,
 }
 
@@ -308,6 +310,8 @@ pub struct UpstreamOptions {
     pub address_order: AddressOrder,
     /// What requests and answers pass at each try, in place of what the router says; `None` where it has the word.
     pub filters: Option<Vec<FilterSlot>>,
+    /// Code that speaks to hosts in place of HTTP, each request on a connection of its own.
+    pub bridge: Option<Box<FilterSlot>>,
     /// Which answers count as bad where hosts are left out for that; `None` is those with a status of 5xx.
     pub errors: Option<Box<AnswerMatch>>,
 }

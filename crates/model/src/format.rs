@@ -5,11 +5,13 @@
 mod coalesce;
 mod command;
 mod names;
+mod older;
 mod parse;
 mod tls;
 mod wire;
 
 pub use command::*;
+pub use older::in_newer_forms;
 pub use wire::{Way, WireBytes, WirePart};
 
 use std::fmt;
@@ -48,11 +50,19 @@ impl Format {
         }
     }
 
-    /// Reads `text`; `%%` is a percent sign.
+    /// Reads `text`, to which no formatters are listed; `%%` is a percent sign.
     ///
     /// # Errors
     /// The first command that is unknown or malformed, and where.
     pub fn parse(text: &str) -> Result<Format, FormatError> {
+        Format::parse_with(text, &mut NoContents)
+    }
+
+    /// The same with commands that stand for what a configuration brings along: they are texts from now on.
+    ///
+    /// # Errors
+    /// The first command that is unknown or malformed, or has nothing to stand for, and where.
+    pub fn parse_with(text: &str, contents: &mut dyn Contents) -> Result<Format, FormatError> {
         let mut pieces = Vec::new();
         let mut plain = String::new();
         let mut rest = text;
@@ -70,10 +80,15 @@ impl Format {
                 message: "a command must end with `%`; write `%%` for a percent sign".into(),
                 suggestion: None,
             })?;
-            if !plain.is_empty() {
-                pieces.push(Piece::Text(std::mem::take(&mut plain)));
+            match spec.parse(offset, contents)? {
+                Piece::Text(text) => plain.push_str(&text),
+                command => {
+                    if !plain.is_empty() {
+                        pieces.push(Piece::Text(std::mem::take(&mut plain)));
+                    }
+                    pieces.push(command);
+                }
             }
-            pieces.push(spec.parse(offset)?);
             rest = tail;
         }
         plain.push_str(rest);
@@ -81,6 +96,41 @@ impl Format {
             pieces.push(Piece::Text(plain));
         }
         Ok(Format { pieces })
+    }
+}
+
+/// What commands stand for that a configuration brings along: `%FILE_CONTENT(…)%` and `%SECRET(…)%`.
+pub trait Contents {
+    /// The text for a command of this name with this argument; `None` where there is no value.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    fn find(&mut self, name: &str, argument: &str) -> Result<Option<String>, String>;
+}
+
+/// The file and the folder to watch, if any, in the argument of `%FILE_CONTENT(…)%`.
+///
+/// # Errors
+/// It is neither `path` nor `path:folder`.
+pub fn file_of_content(argument: &str) -> Result<(&str, Option<&str>), String> {
+    let mut parts = argument.split(':');
+    match (parts.next().filter(|path| !path.is_empty()), parts.next(), parts.next()) {
+        (Some(path), folder, None) if folder != Some("") => Ok((path, folder)),
+        _ => Err(format!("`{argument}`: expected PATH or PATH:FOLDER_TO_WATCH")),
+    }
+}
+
+/// Those of a format that lists no formatters.
+#[derive(Debug)]
+pub struct NoContents;
+
+impl Contents for NoContents {
+    fn find(&mut self, name: &str, _: &str) -> Result<Option<String>, String> {
+        let formatter =
+            if name == "SECRET" { "generic_secret.v3.GenericSecret" } else { "file_content.v3.FileContent" };
+        Err(format!(
+            "%{name}% is known where `formatters` stands beside the format and lists the extension {formatter}"
+        ))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::RetryPolicy;
+
 /// A gRPC service that the proxy calls of itself, through a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GrpcTarget {
@@ -12,4 +14,6 @@ pub struct GrpcTarget {
     pub metadata: Vec<(String, String)>,
     /// `None` for the limit that all calls have.
     pub max_answer: Option<usize>,
+    /// `None`: a call is tried once.
+    pub retries: Option<Arc<RetryPolicy>>,
 }

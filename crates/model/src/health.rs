@@ -1,8 +1,9 @@
 //! Active health checks of a cluster, and what the health of its hosts means for its traffic.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLogSink, HeaderEdits, HeaderMatch, ProxyHeader};
+use crate::{AccessLogSink, HeaderEdits, HeaderMatch, Metadata, ProxyHeader};
 
 /// How the health of hosts counts.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +48,8 @@ pub struct HealthCheck {
     pub reuse_connection: bool,
     /// What its connections offer by ALPN; empty is what the cluster's do.
     pub alpn: Vec<String>,
+    /// By this its connections have their transport, in place of what is said about the host.
+    pub transport_by: Option<Arc<Metadata>>,
     /// What checks over HTTP and gRPC call themselves.
     pub user_agent: String,
     pub event_log: Option<AccessLogSink>,
@@ -78,6 +81,8 @@ pub enum CheckKind {
     Tcp(TcpCheck),
     Grpc(GrpcCheck),
     Redis(RedisCheck),
+    Thrift(ThriftCheck),
+    Udp(UdpCheck),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -127,6 +132,36 @@ pub struct TcpCheck {
 pub struct RedisCheck {
     /// Empty is `PING`.
     pub key: String,
+}
+
+/// A call without arguments, which is to be answered with a reply that is no exception.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThriftCheck {
+    pub method: String,
+    pub transport: ThriftTransport,
+    pub protocol: ThriftProtocol,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThriftTransport {
+    Framed,
+    Unframed,
+    Header,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThriftProtocol {
+    Binary,
+    /// Without a version.
+    LaxBinary,
+    Compact,
+}
+
+/// A datagram, which is to be answered with another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UdpCheck {
+    pub send: Vec<u8>,
+    pub receive: Vec<u8>,
 }
 
 /// `grpc.health.v1.Health/Check`.

@@ -29,10 +29,22 @@ pub struct HttpConnection {
     pub identity: IdentityPolicy,
     /// Upgrade tokens that may become a tunnel, in lower case (`websocket`).
     pub upgrades: Vec<String>,
+    /// In place of `filters`, for requests that may become such a tunnel.
+    pub upgrade_filters: Vec<UpgradeFilters>,
     pub router: RouterOptions,
+    /// How often a request's route was looked up, and how long that took, goes into histograms.
+    pub measures_routes: bool,
     /// `None`: nothing is traced.
     pub tracing: Option<Arc<Tracing>>,
     pub origin: Origin,
+}
+
+/// The filters of requests for one kind of upgrade.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpgradeFilters {
+    /// In lower case; `connect` is the method.
+    pub token: String,
+    pub filters: Vec<FilterSlot>,
 }
 
 /// `None` everywhere means: no limit.

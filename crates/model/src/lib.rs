@@ -11,6 +11,7 @@
 
 mod acme;
 mod balancing;
+mod call_retries;
 pub mod cel;
 mod cluster;
 mod dns_resolver;
@@ -41,11 +42,13 @@ mod template;
 mod timers;
 mod tls;
 mod tracing;
+mod transport;
 mod value;
 mod xxh64;
 
 pub use acme::*;
 pub use balancing::*;
+pub use call_retries::*;
 pub use cel::Expression;
 pub use cluster::*;
 pub use dns_resolver::*;
@@ -76,6 +79,7 @@ pub use template::*;
 pub use timers::*;
 pub use tls::*;
 pub use tracing::*;
+pub use transport::*;
 pub use value::*;
 pub use xxh64::xxh64;
 

@@ -14,6 +14,8 @@ pub struct LogEntries {
     pub request_headers: Vec<String>,
     pub response_headers: Vec<String>,
     pub response_trailers: Vec<String>,
+    /// Names of objects of the filter state that are told.
+    pub objects: Vec<String>,
     /// Told with every entry, as texts.
     pub tags: Vec<CustomTag>,
 }

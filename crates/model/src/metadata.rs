@@ -1,26 +1,59 @@
 //! Metadata: values by namespace, for filters and logs (`envoy.config.core.v3.Metadata`).
 
+use std::sync::Arc;
+
 use crate::{MetadataKey, Value};
 
-/// Namespaces, each with a map. Few, so they are searched in order.
+/// Namespaces, each with a map, and those with a message of some type. Few, so they are searched in order.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Metadata(Vec<(String, Value)>);
+pub struct Metadata {
+    maps: Vec<(String, Value)>,
+    typed: Vec<(String, Packed)>,
+}
+
+/// A message that is handed on as it is (`google.protobuf.Any`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packed {
+    /// The URL of its type.
+    pub kind: Arc<str>,
+    /// As on the wire.
+    pub bytes: Arc<[u8]>,
+}
 
 impl Metadata {
-    pub const NONE: Metadata = Metadata(Vec::new());
+    pub const NONE: Metadata = Metadata { maps: Vec::new(), typed: Vec::new() };
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.maps.is_empty() && self.typed.is_empty()
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.maps.clear();
+        self.typed.clear();
+    }
+
+    /// The message under a namespace. It has nothing to do with the map under the same one.
+    pub fn typed(&self, namespace: &str) -> Option<&Packed> {
+        self.typed.iter().find(|(known, _)| known == namespace).map(|(_, message)| message)
+    }
+
+    /// Puts a message under a namespace, in the place of any that is there.
+    pub fn set_typed(&mut self, namespace: &str, message: Packed) {
+        match self.typed.iter_mut().find(|(known, _)| known == namespace) {
+            Some((_, old)) => *old = message,
+            None => self.typed.push((namespace.to_owned(), message)),
+        }
+    }
+
+    /// Every namespace with a message.
+    pub fn iter_typed(&self) -> impl Iterator<Item = (&str, &Packed)> {
+        self.typed.iter().map(|(name, message)| (name.as_str(), message))
     }
 
     /// Everything under a namespace: a map.
     pub fn namespace(&self, name: &str) -> Option<&Value> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+        self.maps.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
     /// One value of a namespace.
@@ -51,14 +84,14 @@ impl Metadata {
 
     /// Sets one value of a namespace; the others stay.
     pub fn set(&mut self, namespace: &str, key: &str, value: Value) {
-        let entries = match self.0.iter_mut().find(|(known, _)| known == namespace) {
+        let entries = match self.maps.iter_mut().find(|(known, _)| known == namespace) {
             Some((_, Value::Map(entries))) => entries,
             Some((_, other)) => {
                 *other = Value::Map(vec![(key.to_owned(), value)]);
                 return;
             }
             None => {
-                self.0.push((namespace.to_owned(), Value::Map(vec![(key.to_owned(), value)])));
+                self.maps.push((namespace.to_owned(), Value::Map(vec![(key.to_owned(), value)])));
                 return;
             }
         };
@@ -71,7 +104,7 @@ impl Metadata {
     /// Sets values of a namespace, which is there from now on even when there are none.
     pub fn merge(&mut self, namespace: &str, values: &[(String, Value)]) {
         if self.namespace(namespace).is_none() {
-            self.0.push((namespace.to_owned(), Value::Map(Vec::new())));
+            self.maps.push((namespace.to_owned(), Value::Map(Vec::new())));
         }
         for (key, value) in values {
             self.set(namespace, key, value.clone());
@@ -80,7 +113,7 @@ impl Metadata {
 
     /// Every namespace with its map.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value))
+        self.maps.iter().map(|(name, value)| (name.as_str(), value))
     }
 }
 
@@ -102,7 +135,7 @@ fn within(old: Option<&Value>, path: &[String], value: Value) -> Value {
 
 impl FromIterator<(String, Value)> for Metadata {
     fn from_iter<I: IntoIterator<Item = (String, Value)>>(namespaces: I) -> Metadata {
-        Metadata(namespaces.into_iter().collect())
+        Metadata { maps: namespaces.into_iter().collect(), typed: Vec::new() }
     }
 }
 
@@ -131,6 +164,11 @@ mod tests {
         assert_eq!(metadata.find(&place(&["p", "s"])), None);
         metadata.set_at(&place(&["p"]), Value::Null);
         assert_eq!(metadata.find(&place(&["p", "q"])), None);
+        assert!(metadata.typed("b").is_none());
+        let message = |bytes: &[u8]| Packed { kind: "x/y".into(), bytes: bytes.into() };
+        metadata.set_typed("b", message(b"1"));
+        metadata.set_typed("b", message(b"2"));
+        assert_eq!((metadata.typed("b"), metadata.iter_typed().count()), (Some(&message(b"2")), 1));
         metadata.merge("c", &[]);
         metadata.merge("b", &[("y".into(), Value::Integer(1)), ("x".into(), Value::Null)]);
         assert_eq!(metadata.namespace("c"), Some(&Value::Map(Vec::new())));

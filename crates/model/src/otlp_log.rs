@@ -15,7 +15,9 @@ pub struct OtlpLog {
     pub resource: Vec<(String, Value)>,
     pub body: Option<OtlpFormat>,
     pub attributes: Vec<(String, OtlpFormat)>,
-    /// Told behind them, as texts.
+    /// Objects of the filter state that are told behind them, each as JSON.
+    pub objects: Vec<String>,
+    /// Told behind those, as texts.
     pub tags: Vec<CustomTag>,
     /// How long a record waits for others at most.
     pub flush_interval: Duration,

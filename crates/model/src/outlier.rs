@@ -52,6 +52,8 @@ pub struct OutlierDetection {
     pub enforcing: Enforcing,
     /// A host that passes an active check comes back at once.
     pub returns_on_passed_check: bool,
+    /// A host that says in an answer that it is degraded counts so for a while.
+    pub detects_degraded: bool,
     pub event_log: Option<AccessLogSink>,
 }
 
@@ -110,6 +112,7 @@ impl Default for OutlierDetection {
                 local_origin_failure_percentage: 0,
             },
             returns_on_passed_check: true,
+            detects_degraded: false,
             event_log: None,
         }
     }

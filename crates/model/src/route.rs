@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::{
     Attempts, Cidr, CookieMatch, FilterOverride, Format, HashPolicy, HeaderEdits, HeaderMatch, HeaderMutation, Labels,
-    LogFormat, MatchTree, Metadata, MetadataMatch, Origin, QueryMatch, RateLimit, Regex, RouteTracing, StringMatch,
-    Value,
+    LogFormat, MatchTree, Metadata, MetadataMatch, Origin, ProxyHeader, QueryMatch, RateLimit, Regex, RouteTracing,
+    StringMatch, Value,
 };
 
 /// One routing table. Swapping it never touches a connection.
@@ -217,6 +217,8 @@ pub struct Forward {
     pub terminates_connect: bool,
     /// So does a POST.
     pub terminates_post: bool,
+    /// The first bytes of such a tunnel, which say whose it is.
+    pub tunnel_header: Option<Box<ProxyHeader>>,
     /// What of its requests counts together.
     pub rate_limits: Vec<RateLimit>,
     /// The virtual host's rules hold beside these.

@@ -7,6 +7,9 @@ use crate::{Metadata, Value};
 /// The namespace of metadata in which hosts have labels and routes ask for them.
 pub const LABELS: &str = "envoy.lb";
 
+/// That in which hosts, or their localities, say which transport they want.
+pub const TRANSPORT_LABELS: &str = "envoy.transport_socket_match";
+
 /// Names with values. Equal ones are written in the same way, whatever the order in which they were said.
 #[derive(Debug, Clone, Default)]
 pub struct Labels {
@@ -91,6 +94,12 @@ impl Labels {
             Some(value) => is_same(value, wanted),
             None => false,
         })
+    }
+
+    /// What is said under another namespace than that of labels has all of ours, each with the same value.
+    pub fn are_had_under(&self, namespace: &str, about: Option<&Metadata>) -> bool {
+        let said = |name| about.and_then(|about| about.get(namespace, name));
+        self.iter().all(|(name, wanted)| said(name).is_some_and(|value| is_same(value, wanted)))
     }
 }
 
@@ -250,6 +259,11 @@ mod tests {
         assert!(q.are_had_by(Some(&host), true) && !q.are_had_by(Some(&host), false));
         assert!(Labels::default().are_had_by(None, false));
         assert_eq!(Labels::of(&Metadata::default()), None);
+        host.set("other", "v", Value::Number(1.0));
+        let one = labels(&[("v", Value::Integer(1))]);
+        assert!(one.are_had_under("other", Some(&host)) && !one.are_had_under(LABELS, Some(&host)));
+        assert!(!one.are_had_under("other", None) && Labels::default().are_had_under("other", None));
+        assert!(!q.are_had_under(LABELS, Some(&host)), "a list is one value there");
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! - `fetch`: the answer of a cluster's `/` is handed on in pieces
 //! - `background`: the configuration asks a cluster by itself, and requests see what it said
 //! - `stream`: the same with a request in pieces
+//! - `spans`: the request's span and a child of it
+//! - `anew`: the request begins anew under another path, until it has been everywhere that its `x-way` names
 //! - `panic`: panics in the hook that the configuration names
 
 use std::sync::Mutex;
@@ -38,7 +40,25 @@ enum Kind {
     Fetch,
     Background,
     Stream,
+    Spans,
+    Anew,
     Panic,
+}
+
+/// Says of the request's span what can be said, and begins and ends a part of it.
+fn trace(stream: &mut Stream<'_>) {
+    let told = stream.span().map(|mut span| {
+        span.set_name("named by a module");
+        span.set_tag("module", "1");
+        span.set_tag("module", "2");
+        span.add_event("seen");
+        if let Some(mut child) = span.child("child") {
+            child.set_tag("part", "one");
+            child.end();
+        }
+        format!("{} {}", span.trace_id().unwrap_or_default(), span.id().unwrap_or_default())
+    });
+    stream.request_headers_mut().set("x-span", told.as_deref().unwrap_or("none"));
 }
 
 /// What a route says.
@@ -62,6 +82,8 @@ impl HttpFilter for Everything {
             "fetch" => Kind::Fetch,
             "background" => Kind::Background,
             "stream" => Kind::Stream,
+            "spans" => Kind::Spans,
+            "anew" => Kind::Anew,
             "panic" => Kind::Panic,
             other => return Err(format!("there is no filter `{other}`").into()),
         };
@@ -115,6 +137,16 @@ impl HttpFilter for Everything {
             Kind::Background | Kind::Stream => {
                 let learned = self.learned.lock().map(|learned| learned.clone()).unwrap_or_default();
                 stream.request_headers_mut().set("x-learned", learned.as_deref().unwrap_or("nothing yet"));
+            }
+            Kind::Spans => trace(stream),
+            Kind::Anew => {
+                let way = stream.request_headers().text("x-way").unwrap_or_default().to_owned();
+                if let Some((next, rest)) = way.split_once(' ') {
+                    stream.request_headers_mut().set(":path", next);
+                    stream.request_headers_mut().set("x-way", rest);
+                    stream.recreate();
+                    return Head::StopAllAndBuffer;
+                }
             }
             Kind::Panic => {}
         }

@@ -173,6 +173,24 @@ proxy! {
     clear_route_cache = "envoy_dynamic_module_callback_http_clear_route_cache"(stream: StreamRef);
     reset_stream = "envoy_dynamic_module_callback_http_filter_reset_stream"(
         stream: StreamRef, reason: c_int, details: Buffer);
+    recreate_stream = "envoy_dynamic_module_callback_http_filter_recreate_stream"(
+        stream: StreamRef, headers: *const Header, count: usize) -> bool;
+    get_active_span = "envoy_dynamic_module_callback_http_get_active_span"(stream: StreamRef) -> *mut c_void;
+    span_set_tag = "envoy_dynamic_module_callback_http_span_set_tag"(span: *mut c_void, name: Buffer, value: Buffer);
+    span_set_operation = "envoy_dynamic_module_callback_http_span_set_operation"(span: *mut c_void, name: Buffer);
+    span_log = "envoy_dynamic_module_callback_http_span_log"(stream: StreamRef, span: *mut c_void, event: Buffer);
+    span_set_sampled = "envoy_dynamic_module_callback_http_span_set_sampled"(span: *mut c_void, sampled: bool);
+    span_disable_local_decision = "envoy_dynamic_module_callback_http_span_disable_local_decision"(
+        span: *mut c_void);
+    span_get_trace_id = "envoy_dynamic_module_callback_http_span_get_trace_id"(
+        span: *mut c_void, out: *mut Buffer) -> bool;
+    span_get_span_id = "envoy_dynamic_module_callback_http_span_get_span_id"(
+        span: *mut c_void, out: *mut Buffer) -> bool;
+    span_spawn_child = "envoy_dynamic_module_callback_http_span_spawn_child"(
+        stream: StreamRef, span: *mut c_void, name: Buffer) -> *mut c_void;
+    child_span_finish = "envoy_dynamic_module_callback_http_child_span_finish"(span: *mut c_void);
+    set_socket_option_int = "envoy_dynamic_module_callback_http_set_socket_option_int"(
+        stream: StreamRef, level: i64, name: i64, state: c_int, direction: c_int, value: i64) -> bool;
     get_route_config = "envoy_dynamic_module_callback_get_most_specific_route_config"(stream: StreamRef) -> Own;
     get_worker_index = "envoy_dynamic_module_callback_http_filter_get_worker_index"(stream: StreamRef) -> u32;
     get_cluster_name = "envoy_dynamic_module_callback_http_get_cluster_name"(

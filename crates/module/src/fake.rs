@@ -89,6 +89,17 @@ extern "C" fn envoy_dynamic_module_callback_http_filter_reset_stream(_: StreamRe
 
 // SAFETY: nothing else in the test has a name of the interface.
 #[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_recreate_stream(
+    _: StreamRef,
+    _: *const Header,
+    count: usize,
+) -> bool {
+    note(format!("anew with {count}"));
+    false
+}
+
+// SAFETY: nothing else in the test has a name of the interface.
+#[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_callback_http_send_response_headers(
     _: StreamRef,
     _: *const Header,

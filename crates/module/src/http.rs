@@ -23,6 +23,7 @@ pub(crate) enum Later {
     ContinueRequest,
     ContinueResponse,
     Reset(String),
+    Recreate,
 }
 
 /// What came while a hook ran.
@@ -67,7 +68,7 @@ impl<F: HttpFilter> Kind for Http<F> {
 
 impl Later {
     fn is_reply(&self) -> bool {
-        matches!(self, Later::Reply(_) | Later::BeginReply(..) | Later::Reset(_))
+        matches!(self, Later::Reply(_) | Later::BeginReply(..) | Later::Reset(_) | Later::Recreate)
     }
 
     fn perform(self, stream: StreamRef) {
@@ -105,6 +106,12 @@ impl Later {
             Later::Reset(details) => unsafe {
                 abi::reset_stream(stream, LOCAL_RESET, Buffer::of(details.as_bytes()));
             },
+            Later::Recreate => {
+                // SAFETY: as above.
+                if !unsafe { abi::recreate_stream(stream, std::ptr::null(), 0) } {
+                    Later::Reply(Reply::new(500).details("stream_not_recreated")).perform(stream);
+                }
+            }
         }
     }
 }

@@ -85,6 +85,7 @@ mod process;
 mod reply;
 mod schedule;
 mod setup;
+mod span;
 mod stream;
 
 #[cfg(test)]
@@ -111,4 +112,5 @@ pub use process::{Level, concurrency, log, log_enabled};
 pub use reply::Reply;
 pub use schedule::{BackgroundScheduler, ConnectionScheduler, NewcomerScheduler, Scheduler};
 pub use setup::{ListenerSetup, LoggerSetup, NetworkSetup, Refusal, Setup};
-pub use stream::{MetadataSource, Stream};
+pub use span::{ChildSpan, Span};
+pub use stream::{MetadataSource, Socket, Stream};

@@ -10,6 +10,10 @@ use crate::stream::Stream;
 #[repr(usize)]
 #[non_exhaustive]
 pub enum Moment {
+    /// The client and the proxy agreed on TLS, perhaps for an earlier request.
+    ClientSecured = 3,
+    /// The request's head was complete.
+    HeadReceived = 4,
     /// The last byte of the request was received.
     RequestReceived = 5,
     /// A connection to the upstream was begun, perhaps for an earlier request. So the next two.
@@ -28,6 +32,8 @@ pub enum Moment {
     ResponseReceived = 13,
     /// The first byte of the response was sent to the client.
     ResponseSendBegan = 14,
+    /// The last one was.
+    ResponseSent = 15,
     /// The stream was over.
     Complete = 17,
 }

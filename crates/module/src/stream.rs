@@ -36,6 +36,19 @@ pub enum MetadataSource {
     Locality = 4,
 }
 
+/// A connection of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Socket {
+    /// The one that it will be sent on, once there is one.
+    Upstream = 0,
+    /// The client's. Postrider sets no options where it serves other streams, too (HTTP/2).
+    Client = 1,
+}
+
+/// Options are set before the socket has an address.
+const BEFORE_BIND: c_int = 0;
+
 impl<'h> Stream<'h> {
     pub(crate) fn new(handle: StreamRef, later: &'h RefCell<Vec<Later>>) -> Stream<'h> {
         Stream { handle, later }
@@ -210,6 +223,21 @@ impl<'h> Stream<'h> {
     /// Cuts the stream off, without an answer. The details are for the log.
     pub fn reset(&mut self, details: &str) {
         self.later.borrow_mut().push(Later::Reset(details.to_owned()));
+    }
+
+    /// Has the request begin anew once the hook has returned: as its head is now, through routes and filters, as if it had just
+    /// come. For a request without a body, before its answer has begun; any other is answered with 500. A filter that does it
+    /// whatever the request says does it for ever in Envoy; Postrider answers with 508 after 16 times.
+    pub fn recreate(&mut self) {
+        self.later.borrow_mut().push(Later::Recreate);
+    }
+
+    /// Sets a number as an option of the socket of one of the stream's connections, by the system's numbers; `false` where
+    /// that cannot be. Connections to upstreams that were made with options serve no requests without, nor the other way round.
+    pub fn set_socket_option(&mut self, which: Socket, level: i32, name: i32, value: i32) -> bool {
+        let (level, name, value) = (level.into(), name.into(), value.into());
+        // SAFETY: as above.
+        unsafe { abi::set_socket_option_int(self.handle, level, name, BEFORE_BIND, which as c_int, value) }
     }
 
     /// Has the route looked up again, by the request as it is now.

@@ -214,6 +214,9 @@ pub fn filters() -> Registry {
         registry.register_chooser("envoy.extensions.router.cluster_specifier.golang.v3alpha.Config", |_| {
             Err(left_out("Go filters", "golang"))
         });
+        registry.register_bridge("envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config", |_| {
+            Err(left_out("Go filters", "golang"))
+        });
     }
     registry
 }

@@ -144,7 +144,7 @@ impl Table {
     }
 
     /// The same for a request of which more is known than its head.
-    #[inline]
+    #[inline(always)]
     pub fn find_in(
         &self,
         head: &RequestHead,
@@ -362,6 +362,7 @@ pub(crate) mod tests {
             upgrades: Vec::new(),
             terminates_connect: false,
             terminates_post: false,
+            tunnel_header: None,
             rate_limits: Vec::new(),
             include_host_rate_limits: false,
             attempts: None,

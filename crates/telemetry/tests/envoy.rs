@@ -33,7 +33,6 @@ const SCOPES: [(&StatSet, &str); 16] = [
 const WITHOUT_FEATURE: &[&str] = &[
     // Discovery by a control plane, and other discovery than ours.
     "assignment_",
-    "default.total_match_count",
     "update_merge_cancelled",
     "update_out_of_merge_window",
     "cluster_updated_via_merge",
@@ -46,17 +45,16 @@ const WITHOUT_FEATURE: &[&str] = &[
     "0rtt",
     "metadata_not_supported_error",
     "fips_mode",
-    // Zones (counted where it is known which is the own one), subsets (where a cluster has some), connections that are not
-    // made ahead of their need, queue limits, on-demand discovery.
+    // Zones (counted where it is known which is the own one), subsets (where a cluster has some), queue limits, on-demand
+    // discovery.
     "lb_local_cluster_not_ok",
     "lb_recalculate_zone_structures",
     "lb_subsets_",
     "lb_zone_",
-    "upstream_cx_preconnect_skipped",
     "upstream_queue_overloaded",
     "route_delayed_total",
-    // A drain that is refused by name.
-    "downstream_cx_http1_soft_drain",
+    // Choices of transports (where a cluster has several).
+    "default.total_match_count",
     // They are about requests of clients, and cannot change for a cluster in Envoy either.
     "cluster.adm.http1.",
     "workers_pinned",

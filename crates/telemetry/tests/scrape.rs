@@ -90,20 +90,9 @@ const WRITTEN_PER_SERIES: usize = 16;
 /// What an allocator may take besides.
 const SPARE: usize = 4 << 20;
 
-/// One after the other: they watch the memory of the process.
+/// At a million series, one scrape after the other: they watch the memory of the process.
 #[test]
 fn a_scrape_is_streamed_in_bounded_memory() {
-    for tagger in [Tagger::default(), own_tag()] {
-        let seen = scrape(1_000, tagger);
-        assert!(seen.series > 100_000, "{}", seen.series);
-        seen.is_bounded();
-    }
-}
-
-/// The same at a million series, which takes a while: `cargo test -p postrider-telemetry --test scrape -- --ignored --nocapture`
-#[test]
-#[ignore = "takes some ten seconds and half a gigabyte without optimisation"]
-fn a_million_series() {
     for (what, tagger) in [("default tags", Tagger::default()), ("a tag of one's own", own_tag())] {
         let seen = scrape(8_500, tagger);
         println!(

@@ -55,6 +55,14 @@ impl Drop for Running {
     }
 }
 
+/// The processes that one started and that are still there, by what stands in `/proc`.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let all = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let numbers = |some: String| some.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>();
+    all.flat_map(numbers).collect()
+}
+
 /// Sends a signal by name to a process of ours, through the shell's built-in.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).status();

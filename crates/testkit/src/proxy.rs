@@ -182,6 +182,11 @@ impl Proxy {
         process::resident_kib(self.pid())
     }
 
+    /// The processes that it started and that are still there.
+    pub fn children(&self) -> Vec<u32> {
+        process::children(self.pid())
+    }
+
     pub fn directory(&self) -> &TempDir {
         &self.directory
     }

@@ -7,6 +7,9 @@
 /// Bytes of a greeting, records and all, that are waited for. Envoy's `max_client_hello_size`.
 pub const MAX_HELLO: usize = 16 * 1024;
 
+/// Why a greeting of more bytes is [`Inspection::Invalid`].
+pub const TOO_LARGE: &str = "the ClientHello is too large";
+
 const HANDSHAKE_RECORD: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 /// RFC 8446, 5.1: a record that is not encrypted.
@@ -37,6 +40,7 @@ pub struct ClientHello {
     server_name: Option<String>,
     alpn: Vec<Vec<u8>>,
     versions: Vec<u16>,
+    wire_bytes: usize,
 }
 
 impl ClientHello {
@@ -55,13 +59,18 @@ impl ClientHello {
     pub fn versions(&self) -> &[u16] {
         &self.versions
     }
+
+    /// How many bytes the records have that it came in.
+    pub fn wire_bytes(&self) -> usize {
+        self.wire_bytes
+    }
 }
 
 /// `bytes` are all that came so far, from the first.
 pub fn inspect(bytes: &[u8]) -> Inspection {
     match read(bytes) {
         Ok(hello) => Inspection::Hello(Box::new(hello)),
-        Err(Stop::NeedMore) if bytes.len() >= MAX_HELLO => Inspection::Invalid("the ClientHello is too large"),
+        Err(Stop::NeedMore) if bytes.len() >= MAX_HELLO => Inspection::Invalid(TOO_LARGE),
         Err(Stop::NeedMore) => Inspection::NeedMore,
         Err(Stop::NotTls) => Inspection::NotTls,
         Err(Stop::Invalid(why)) => Inspection::Invalid(why),
@@ -75,13 +84,14 @@ enum Stop {
 }
 
 fn read(bytes: &[u8]) -> Result<ClientHello, Stop> {
-    let message = handshake_message(bytes)?;
+    let (message, wire_bytes) = handshake_message(bytes)?;
     let mut fields = Fields(&message);
-    parse(&mut fields).ok_or(Stop::Invalid("the ClientHello is malformed"))?
+    let hello = parse(&mut fields).ok_or(Stop::Invalid("the ClientHello is malformed"))??;
+    Ok(ClientHello { wire_bytes, ..hello })
 }
 
-/// The body of the first handshake message, put together from its records.
-fn handshake_message(bytes: &[u8]) -> Result<Vec<u8>, Stop> {
+/// The body of the first handshake message, put together from its records, and how many bytes those have.
+fn handshake_message(bytes: &[u8]) -> Result<(Vec<u8>, usize), Stop> {
     let bytes = bytes.get(..MAX_HELLO).unwrap_or(bytes);
     let mut rest = bytes;
     let mut message = Vec::new();
@@ -95,11 +105,11 @@ fn handshake_message(bytes: &[u8]) -> Result<Vec<u8>, Stop> {
             _ => {}
         }
         let Some(([_, _, _, high, low], after)) = rest.split_first_chunk::<5>() else { return Err(Stop::NeedMore) };
-        let length = usize::from(u16::from_be_bytes([*high, *low]));
-        if length == 0 || length > MAX_RECORD {
+        let length_of_record = usize::from(u16::from_be_bytes([*high, *low]));
+        if length_of_record == 0 || length_of_record > MAX_RECORD {
             return Err(Stop::Invalid("a record of the ClientHello has an impossible length"));
         }
-        let content = after.get(..length).unwrap_or(after);
+        let content = after.get(..length_of_record).unwrap_or(after);
         message.extend_from_slice(content);
         if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
             return Err(Stop::Invalid("the first message is no ClientHello"));
@@ -107,13 +117,14 @@ fn handshake_message(bytes: &[u8]) -> Result<Vec<u8>, Stop> {
         if let Some(([_, a, b, c], body)) = message.split_first_chunk::<4>() {
             let length = usize::try_from(u32::from_be_bytes([0, *a, *b, *c])).unwrap_or(usize::MAX);
             if length > MAX_HELLO {
-                return Err(Stop::Invalid("the ClientHello is too large"));
+                return Err(Stop::Invalid(TOO_LARGE));
             }
             if let Some(body) = body.get(..length) {
-                return Ok(body.to_vec());
+                let before = bytes.len() - after.len();
+                return Ok((body.to_vec(), before + length_of_record));
             }
         }
-        match after.get(length..) {
+        match after.get(length_of_record..) {
             Some(next) => rest = next,
             None => return Err(Stop::NeedMore),
         }

@@ -37,7 +37,7 @@ mod x509;
 pub use client::{ClientTls, ConnectError, Target};
 pub use connection::{ConnectionFacts, cipher_name, group_name, version_name};
 pub use facts::{CertificateFacts, KeyKind, Names, PeerFacts, peer_facts};
-pub use hello::{ClientHello, Inspection, MAX_HELLO, inspect};
+pub use hello::{ClientHello, Inspection, MAX_HELLO, TOO_LARGE, inspect};
 pub use ocsp::OcspValidity;
 pub use server::ServerTls;
 pub use stored::first_certificate;

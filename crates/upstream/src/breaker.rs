@@ -107,6 +107,12 @@ impl Breakers {
         self.limits(priority).recent.is_some()
     }
 
+    /// Retries are a share of the requests under way.
+    pub fn counts_active(&self, priority: Priority) -> bool {
+        let limits = self.limits(priority);
+        limits.retry_budget.is_some() && limits.recent.is_none()
+    }
+
     /// A request begins on `worker`. `now` is what the workers' clocks show.
     #[cold]
     pub fn count_beginning(&self, priority: Priority, worker: u32, now: Duration) {

@@ -1,23 +1,22 @@
-//! A cluster as one worker sees it: its hosts, who is next, and connections that wait for work.
+//! A cluster as one worker sees it: its hosts, and who is next.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use postrider_model::{
     Address, Balancing, Endpoint, EndpointHealth, HashPolicy, HealthRules, Labels, LoadBalancing, NamedHosts,
 };
 
+use crate::host::Host;
 use crate::hosts::HostSet;
 use crate::open::OpenConnections;
-use crate::outlier::{Monitor, Monitors};
+use crate::outlier::Monitors;
 use crate::peak::Peak;
+use crate::queue::{Queue, Waiter};
 use crate::zones::{Home, Population, ZoneCounts};
-use crate::{Health, Permit, Random, SubsetCounts};
+use crate::{Health, Random, SubsetCounts};
 
 /// The endpoints of a cluster at one moment, as published by discovery.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -36,7 +35,7 @@ pub struct Cluster<C> {
     /// More than chance or turn may decide on the host of a request.
     asks_requests: bool,
     /// Requests that wait until a connection comes free.
-    waiters: RefCell<VecDeque<Rc<Waiter>>>,
+    queue: Queue,
 }
 
 /// What a cluster shares with others: with itself on other workers, and with other clusters on its worker.
@@ -70,70 +69,6 @@ pub struct Members {
     pub excluded: usize,
 }
 
-/// An endpoint with what this worker knows about it.
-#[derive(Debug)]
-pub struct Host<C> {
-    pub endpoint: Arc<Endpoint>,
-    /// Requests under way.
-    pub active: Cell<u32>,
-    /// Requests that wait for a connection to it.
-    pub waiting: Cell<u32>,
-    /// Connections, pooled and busy.
-    pub connections: Cell<u32>,
-    /// What active checks say.
-    pub health: Cell<Health>,
-    /// Its answers were so bad that it gets no traffic for a while.
-    pub ejected: Cell<bool>,
-    /// Where its answers are counted, if that has consequences.
-    pub monitor: Option<Arc<Monitor>>,
-    /// Since when it is well, where new hosts start slowly.
-    pub(crate) since: Cell<Option<Instant>>,
-    /// How fast it answers, where that decides.
-    peak: Option<Box<Peak>>,
-    /// Discovery dropped it, and it stays while it passes its checks.
-    pub removed: Cell<bool>,
-    /// Counters for `/clusters`: connections and requests so far, and those that failed.
-    pub totals: HostTotals,
-    /// Connections of all workers, where a host has a limit of its own.
-    shared: Option<Arc<AtomicU32>>,
-    /// Permission to have connections at all, where that is limited.
-    pool: RefCell<Option<Permit>>,
-    has_pool: Cell<bool>,
-    idle: RefCell<Vec<C>>,
-    retired: Cell<bool>,
-}
-
-#[derive(Debug, Default)]
-pub struct HostTotals {
-    pub connections: Cell<u64>,
-    pub connect_failures: Cell<u64>,
-    pub requests: Cell<u64>,
-    pub successes: Cell<u64>,
-    pub errors: Cell<u64>,
-    /// Tries, and requests at their last try, that took too long.
-    pub timeouts: Cell<u64>,
-}
-
-/// Somebody in the queue for a connection.
-#[derive(Debug, Default)]
-pub struct Waiter {
-    waker: RefCell<Option<Waker>>,
-    called: Cell<bool>,
-}
-
-impl Waiter {
-    /// It is this one's turn to try again. Otherwise the waker is kept for when it is.
-    pub fn is_called(&self, waker: &Waker) -> bool {
-        if !self.called.get() {
-            let mut kept = self.waker.borrow_mut();
-            if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
-                *kept = Some(waker.clone());
-            }
-        }
-        self.called.get()
-    }
-}
-
 impl<C> Cluster<C> {
     pub fn new(balancing: Balancing, rules: HealthRules, endpoints: &Endpoints, random: &Random) -> Cluster<C> {
         Cluster::among(Surroundings::default(), balancing, rules, endpoints, random)
@@ -151,8 +86,9 @@ impl<C> Cluster<C> {
         let asks_requests = balancing.subsets.is_some()
             || balancing.named.is_some()
             || balancing.dropped > 0
+            || balancing.maintained > 0
             || !balancing.hash_policies.is_empty();
-        let cluster = Cluster { balancing, rules, monitors, open, hosts, asks_requests, waiters: RefCell::default() };
+        let cluster = Cluster { balancing, rules, monitors, open, hosts, asks_requests, queue: Queue::default() };
         cluster.update(endpoints, random);
         cluster
     }
@@ -226,11 +162,14 @@ impl<C> Cluster<C> {
         if goes { host.retire() } else { Vec::new() }
     }
 
-    /// A host gets no traffic because of its answers, or gets some again.
-    pub fn set_ejected(&self, endpoint: &Endpoint, ejected: bool, random: &Random) {
+    /// A host gets no traffic because of its answers, or gets some again; or one is degraded because of them.
+    pub fn set_judged(&self, endpoint: &Endpoint, (ejected, degraded): (bool, bool), random: &Random) {
         let mut hosts = self.hosts.borrow_mut();
         let found = hosts.all.iter().find(|host| *host.endpoint == *endpoint);
-        if found.is_some_and(|host| host.ejected.replace(ejected) != ejected) {
+        let changes = |host: &Rc<Host<C>>| {
+            (host.ejected.replace(ejected), host.degraded.replace(degraded)) != (ejected, degraded)
+        };
+        if found.is_some_and(changes) {
             hosts.arrange(&self.balancing, &self.rules, random);
         }
     }
@@ -269,6 +208,16 @@ impl<C> Cluster<C> {
     /// The same for a request that says something about its host.
     pub fn pick_for(&self, choice: Choice<'_>, random: &Random) -> Option<Rc<Host<C>>> {
         self.hosts.borrow().pick(random, choice)
+    }
+
+    /// The same for one that names hosts: the first of them that is among the hosts which it may get, in whatever state.
+    pub fn pick_named(
+        &self,
+        named: &mut dyn Iterator<Item = Address>,
+        choice: Choice<'_>,
+        random: &Random,
+    ) -> Option<Rc<Host<C>>> {
+        self.hosts.borrow().pick_named(named, random, choice)
     }
 
     /// The same for one that wants no host of the priorities in `without`. When the others can take nothing, none is left out
@@ -314,6 +263,11 @@ impl<C> Cluster<C> {
     pub fn drops_one(&self, random: &Random) -> bool {
         const MILLION: u64 = 1_000_000;
         self.balancing.dropped > 0 && random.next() % MILLION < u64::from(self.balancing.dropped)
+    }
+
+    /// Chance has it that this request is turned away, as somebody maintains the cluster.
+    pub fn is_maintained(&self, random: &Random) -> bool {
+        self.balancing.maintained > 0 && random.next() % 100 < u64::from(self.balancing.maintained)
     }
 
     /// What happened to subsets since the last time; `None` when there are none.
@@ -386,213 +340,33 @@ impl<C> Cluster<C> {
 
     /// Takes a place at the end of the queue for a connection.
     pub fn wait(&self) -> Rc<Waiter> {
-        let waiter = Rc::new(Waiter::default());
-        self.waiters.borrow_mut().push_back(waiter.clone());
-        waiter
+        self.queue.wait()
     }
 
     /// Leaves the queue. One that was called and does not use its turn passes it on.
     pub fn leave(&self, waiter: &Rc<Waiter>) {
-        if waiter.called.get() {
-            self.call_next();
-        } else {
-            self.waiters.borrow_mut().retain(|other| !Rc::ptr_eq(other, waiter));
-        }
+        self.queue.leave(waiter);
     }
 
     /// A connection came free or ended: the first in the queue may try again.
     pub fn call_next(&self) {
-        let next = self.waiters.borrow_mut().pop_front();
-        if let Some(waiter) = next {
-            waiter.called.set(true);
-            if let Some(waker) = waiter.waker.take() {
-                waker.wake();
-            }
-        }
+        self.queue.call_next();
     }
 
     pub fn has_waiters(&self) -> bool {
-        !self.waiters.borrow().is_empty()
-    }
-}
-
-impl<C> Host<C> {
-    /// A host that belongs to no set of hosts, and that nobody checks.
-    pub fn alone(endpoint: Arc<Endpoint>) -> Host<C> {
-        Host::new(endpoint, Health::default(), None)
-    }
-
-    fn new(endpoint: Arc<Endpoint>, health: Health, monitor: Option<Arc<Monitor>>) -> Host<C> {
-        Host {
-            endpoint,
-            health: Cell::new(health),
-            ejected: Cell::new(monitor.as_ref().is_some_and(|monitor| monitor.is_ejected())),
-            monitor,
-            shared: None,
-            pool: RefCell::new(None),
-            has_pool: Cell::new(false),
-            since: Cell::new(None),
-            peak: None,
-            removed: Cell::new(false),
-            active: Cell::new(0),
-            waiting: Cell::new(0),
-            connections: Cell::new(0),
-            totals: HostTotals::default(),
-            idle: RefCell::default(),
-            retired: Cell::new(false),
-        }
-    }
-
-    /// What configuration, checks and its answers say together.
-    pub fn standing(&self) -> EndpointHealth {
-        if self.ejected.get() {
-            return EndpointHealth::Unhealthy;
-        }
-        match (self.endpoint.health, self.health.get()) {
-            (EndpointHealth::Unhealthy, _) | (_, Health { failed: true, .. }) => EndpointHealth::Unhealthy,
-            (EndpointHealth::Degraded, _) | (_, Health { degraded: true, .. }) => EndpointHealth::Degraded,
-            _ => EndpointHealth::Healthy,
-        }
-    }
-
-    /// Somebody wants to know how long its answers take.
-    #[inline]
-    pub fn is_timed(&self) -> bool {
-        self.peak.is_some()
-    }
-
-    /// A request took so long. One that was not `answered` makes the host no faster.
-    #[cold]
-    pub fn observe(&self, took: Duration, answered: bool) {
-        if let Some(peak) = &self.peak {
-            peak.observe(took, answered, Instant::now());
-        }
-    }
-
-    /// Seconds that an answer is likely to take, where that decides.
-    pub(crate) fn latency(&self) -> f64 {
-        self.peak.as_ref().map_or(0.0, |peak| peak.average(Instant::now()))
-    }
-
-    /// The same host without the connections.
-    fn successor(&self) -> Host<C> {
-        let host = Host::new(self.endpoint.clone(), self.health.get(), self.monitor.clone());
-        let totals = &self.totals;
-        host.totals.connections.set(totals.connections.get());
-        host.totals.connect_failures.set(totals.connect_failures.get());
-        host.totals.requests.set(totals.requests.get());
-        host.totals.successes.set(totals.successes.get());
-        host.totals.errors.set(totals.errors.get());
-        host.totals.timeouts.set(totals.timeouts.get());
-        host.since.set(self.since.get());
-        Host { shared: self.shared.clone(), peak: self.peak.clone(), ..host }
-    }
-
-    /// A connection to it is being made.
-    pub fn begin_connection(&self) {
-        self.connections.set(self.connections.get() + 1);
-        self.totals.connections.set(self.totals.connections.get() + 1);
-        if let Some(shared) = &self.shared {
-            shared.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// A connection ended, or was not made. With the last one goes the permission to have any.
-    pub fn end_connection(&self) {
-        self.connections.set(self.connections.get().saturating_sub(1));
-        if let Some(shared) = &self.shared {
-            shared.fetch_sub(1, Relaxed);
-        }
-        if self.connections.get() == 0 && self.has_pool.replace(false) {
-            drop(self.pool.take());
-        }
-    }
-
-    /// Connections of all workers, where somebody counts them.
-    pub fn open_connections(&self) -> u32 {
-        self.shared.as_ref().map_or(self.connections.get(), |shared| shared.load(Relaxed))
-    }
-
-    /// It may have connections, from now until it has none any more.
-    pub fn admit(&self, permit: Permit) {
-        *self.pool.borrow_mut() = Some(permit);
-        self.has_pool.set(true);
-    }
-
-    pub fn is_admitted(&self) -> bool {
-        self.has_pool.get()
-    }
-
-    /// It no longer belongs to its cluster; answers its pool.
-    pub fn retire(&self) -> Vec<C> {
-        self.retired.set(true);
-        self.idle.take()
-    }
-
-    /// It no longer belongs to its cluster.
-    pub fn is_retired(&self) -> bool {
-        self.retired.get()
-    }
-
-    /// The connection that was used last: its buffers and the peer's are warm, and the others may time out.
-    pub fn take_idle(&self) -> Option<C> {
-        self.idle.borrow_mut().pop()
-    }
-
-    /// The one that was used last of those for which `fits` holds.
-    pub fn take_idle_that(&self, fits: impl FnMut(&C) -> bool) -> Option<C> {
-        let mut idle = self.idle.borrow_mut();
-        let at = idle.iter().rposition(fits)?;
-        Some(idle.remove(at))
-    }
-
-    /// The one that was not used for the longest time.
-    pub fn take_oldest_idle(&self) -> Option<C> {
-        let mut idle = self.idle.borrow_mut();
-        (!idle.is_empty()).then(|| idle.remove(0))
-    }
-
-    /// Keeps a connection for later; gives it back, to be closed, when the host is gone.
-    ///
-    /// # Errors
-    /// The host no longer belongs to its cluster.
-    #[inline]
-    pub fn put_idle(&self, connection: C) -> Result<(), C> {
-        if self.retired.get() {
-            return Err(connection);
-        }
-        self.idle.borrow_mut().push(connection);
-        Ok(())
-    }
-
-    /// Takes out the idle connections for which `expired` holds.
-    pub fn sweep_idle(&self, expired: impl FnMut(&mut C) -> bool) -> Vec<C> {
-        self.idle.borrow_mut().extract_if(.., expired).collect()
-    }
-
-    pub fn idle_count(&self) -> usize {
-        self.idle.borrow().len()
+        !self.queue.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::testing;
 
     fn endpoint(port: u16, priority: u32, health: EndpointHealth) -> Arc<Endpoint> {
-        let address = Address::Tcp(([127, 0, 0, 1], port).into());
-        Arc::new(Endpoint {
-            address,
-            additional: Vec::new(),
-            hostname: String::new(),
-            weight: 1,
-            priority,
-            health,
-            check: None,
-            place: None,
-            hash_key: None,
-            metadata: None,
-        })
+        Arc::new(Endpoint { priority, health, ..testing::endpoint(port) })
     }
 
     fn port(host: &Host<u32>) -> u16 {
@@ -640,6 +414,7 @@ mod tests {
             healthy_threshold: 1,
             reuse_connection: true,
             alpn: Vec::new(),
+            transport_by: None,
             user_agent: String::new(),
             event_log: None,
             logs_every_failure: false,
@@ -733,31 +508,5 @@ mod tests {
         let second = cluster.all()[1].clone();
         second.active.set(1000);
         assert_eq!(of_first(), 100, "a fast host with a thousand requests is not fast");
-    }
-
-    #[test]
-    fn the_pool_gives_back_the_last_one_first() {
-        let random = Random::new(1);
-        let endpoints = Endpoints(vec![endpoint(1, 0, EndpointHealth::Healthy)]);
-        let host = Cluster::<u32>::new(Balancing::default(), HealthRules::default(), &endpoints, &random)
-            .pick(&random)
-            .unwrap();
-        (1..=3).for_each(|c| host.put_idle(c).unwrap());
-        assert_eq!(host.sweep_idle(|c| *c == 2), [2]);
-        assert_eq!((host.take_idle(), host.take_idle(), host.take_idle()), (Some(3), Some(1), None));
-    }
-
-    #[test]
-    fn a_turn_in_the_queue_is_never_lost() {
-        let cluster =
-            Cluster::<u32>::new(Balancing::default(), HealthRules::default(), &Endpoints::default(), &Random::new(1));
-        let (first, second) = (cluster.wait(), cluster.wait());
-        let waker = Waker::noop();
-        assert!(!first.is_called(waker) && !second.is_called(waker));
-        cluster.call_next();
-        assert!(first.is_called(waker) && !second.is_called(waker));
-        cluster.leave(&first);
-        assert!(second.is_called(waker));
-        assert!(!cluster.has_waiters());
     }
 }

@@ -26,24 +26,12 @@ fn is_v6(address: &Address) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use postrider_model::EndpointHealth;
-
     use super::*;
+    use crate::testing::endpoint;
 
     fn sorted(addresses: &[&str], v6_first: Option<bool>, run: u32) -> Vec<String> {
         let mut addresses = addresses.iter().map(|address| Address::Tcp(address.parse().unwrap()));
-        let endpoint = Endpoint {
-            address: addresses.next().unwrap(),
-            additional: addresses.collect(),
-            hostname: String::new(),
-            weight: 1,
-            priority: 0,
-            health: EndpointHealth::Healthy,
-            check: None,
-            place: None,
-            hash_key: None,
-            metadata: None,
-        };
+        let endpoint = Endpoint { address: addresses.next().unwrap(), additional: addresses.collect(), ..endpoint(1) };
         order(&endpoint, AddressOrder { v6_first, run }).iter().map(ToString::to_string).collect()
     }
 

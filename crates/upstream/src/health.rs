@@ -187,6 +187,7 @@ mod tests {
             healthy_threshold: healthy,
             reuse_connection: true,
             alpn: Vec::new(),
+            transport_by: None,
             user_agent: String::new(),
             event_log: None,
             logs_every_failure: false,

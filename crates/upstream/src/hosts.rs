@@ -4,13 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use postrider_model::{Balancing, Endpoint, EndpointHealth, HealthRules, SlowStart};
+use postrider_model::{Address, Balancing, Endpoint, EndpointHealth, HealthRules, SlowStart};
 
 use crate::Random;
 use crate::balance::{Candidate, Hosts, Picker};
-use crate::cluster::{Choice, Host};
+use crate::cluster::Choice;
 use crate::deadlines::Deadlines;
 use crate::hashing::Place;
+use crate::host::Host;
 use crate::localities::{Weights, is_in, localities};
 use crate::priorities::{self, Census, Tally};
 use crate::subsets::{SubsetCounts, Subsets};
@@ -132,6 +133,31 @@ impl<C> HostSet<C> {
         match &self.spread {
             None => self.usable.pick(random, choice),
             Some(spread) => spread.pick(random, choice),
+        }
+    }
+
+    /// See [`Cluster::pick_named`](crate::Cluster::pick_named).
+    #[cold]
+    pub(crate) fn pick_named(
+        &self,
+        named: &mut dyn Iterator<Item = Address>,
+        random: &Random,
+        choice: Choice<'_>,
+    ) -> Option<Rc<Host<C>>> {
+        let mut find = |set: &HostSet<C>| {
+            for address in &mut *named {
+                if let Some(host) = set.all.iter().find(|host| host.endpoint.address == address) {
+                    return Some(host.clone());
+                }
+            }
+            None
+        };
+        match self.subsets() {
+            None => find(self).or_else(|| self.pick(random, choice)),
+            Some(subsets) => subsets.choose(choice.labels, &mut |set| match set {
+                Some(set) => find(set).or_else(|| set.pick(random, choice)),
+                None => find(self).or_else(|| self.pick_of_all(random, choice)),
+            }),
         }
     }
 
@@ -537,25 +563,15 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use postrider_model::{Address, LoadBalancing, Locality, ZoneRules};
+    use postrider_model::{LoadBalancing, Locality, ZoneRules};
 
     use super::*;
-    use crate::{Cluster, Endpoints, Surroundings, Zone};
+    use crate::{Cluster, Endpoints, Surroundings, Zone, testing};
 
     fn endpoint(port: u16, health: EndpointHealth, place: Option<(&str, u32)>) -> Arc<Endpoint> {
-        Arc::new(Endpoint {
-            address: Address::Tcp(([127, 0, 0, 1], port).into()),
-            additional: Vec::new(),
-            hostname: String::new(),
-            weight: 1,
-            priority: 0,
-            health,
-            check: None,
-            place: place
-                .map(|(zone, weight)| Arc::new(Locality { zone: zone.to_owned(), weight, ..Locality::default() })),
-            hash_key: None,
-            metadata: None,
-        })
+        let locality = |(zone, weight): (&str, u32)| Locality { zone: zone.to_owned(), weight, ..Locality::default() };
+        let place = place.map(|place| Arc::new(locality(place)));
+        Arc::new(Endpoint { health, place, ..testing::endpoint(port) })
     }
 
     fn picks(balancing: Balancing, endpoints: Vec<Arc<Endpoint>>, count: usize) -> Vec<usize> {
@@ -647,9 +663,9 @@ mod tests {
             let hosts = (0..20).filter_map(|_| cluster.pick(&random));
             hosts.filter(|host| *host.endpoint == *all[0]).count()
         };
-        cluster.set_ejected(&all[0], true, &random);
+        cluster.set_judged(&all[0], (true, false), &random);
         assert_eq!((met(), cluster.members().healthy), (0, 3));
-        cluster.set_ejected(&all[0], false, &random);
+        cluster.set_judged(&all[0], (false, false), &random);
         assert_eq!(met(), 5);
     }
 }

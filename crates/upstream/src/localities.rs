@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use postrider_model::Locality;
 
-use crate::cluster::Host;
+use crate::host::Host;
 
 /// What the localities of one priority weigh.
 pub(crate) struct Weights<'h, C> {

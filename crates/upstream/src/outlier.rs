@@ -27,6 +27,8 @@ pub enum Cause {
     LocalOriginSuccessRate,
     FailurePercentage,
     LocalOriginFailurePercentage,
+    /// It said so itself, and gets less traffic, but is not left out.
+    Degradation,
 }
 
 /// What became of a request to a host, or of a connection.
@@ -42,6 +44,8 @@ pub enum Outcome {
     Failed,
     /// Nothing came in time.
     TimedOut,
+    /// An answer said that the host is degraded; what it counts as is reported apart.
+    SaidDegraded,
 }
 
 /// The monitors of a cluster, for all workers.
@@ -78,6 +82,8 @@ impl Monitors {
 pub struct Monitor {
     /// It is left out.
     ejected: AtomicBool,
+    /// It said that it is degraded.
+    degraded: AtomicBool,
     failures: AtomicU32,
     gateway_failures: AtomicU32,
     local_failures: AtomicU32,
@@ -110,12 +116,20 @@ impl Monitor {
         self.ejected.load(Relaxed)
     }
 
+    pub fn is_degraded(&self) -> bool {
+        self.degraded.load(Relaxed)
+    }
+
     /// Counts; answers what has become too much with that.
     pub fn count(&self, rules: &OutlierDetection, outcome: Outcome) -> [Option<Cause>; 2] {
+        if outcome == Outcome::SaidDegraded {
+            let news = rules.detects_degraded && !self.is_degraded();
+            return [news.then_some(Cause::Degradation), None];
+        }
         if !rules.splits_origins {
             return match outcome {
                 Outcome::Answer(status) => self.answer(rules, status),
-                Outcome::Connected => [None; 2],
+                Outcome::Connected | Outcome::SaidDegraded => [None; 2],
                 Outcome::ConnectedFinally => self.answer(rules, 200),
                 Outcome::Failed => self.answer(rules, 503),
                 Outcome::TimedOut => self.answer(rules, 504),
@@ -123,6 +137,7 @@ impl Monitor {
         }
         match outcome {
             Outcome::Answer(status) => self.answer(rules, status),
+            Outcome::SaidDegraded => [None; 2],
             Outcome::Connected | Outcome::ConnectedFinally => {
                 self.local.count(true);
                 self.local_failures.store(0, Relaxed);
@@ -186,6 +201,8 @@ pub enum Event {
         /// Since it was ejected.
         since: Option<Duration>,
     },
+    /// It counts as degraded, or, with `false`, does no more.
+    Degraded(Arc<Endpoint>, bool),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -218,6 +235,10 @@ struct Watched {
     jitter: Duration,
     ejected: Option<Instant>,
     returned: Option<Instant>,
+    /// When it said that it is degraded, how many times the base time that holds, and when it was over.
+    degraded: Option<Instant>,
+    degraded_for: u32,
+    recovered: Option<Instant>,
     /// Of answers, and of reaching it: in percent, where there were enough requests.
     rates: [Option<f64>; 2],
 }
@@ -242,6 +263,9 @@ impl Detector {
                     jitter: Duration::ZERO,
                     ejected: None,
                     returned: None,
+                    degraded: None,
+                    degraded_for: 0,
+                    recovered: None,
                     rates: [None; 2],
                 },
             });
@@ -264,6 +288,18 @@ impl Detector {
         let Some(at) = self.hosts.iter().position(|host| host.endpoint.address == endpoint.address) else {
             return events;
         };
+        if cause == Cause::Degradation {
+            let (base, most) = (self.rules.base_ejection_time, self.rules.max_ejection_time);
+            if let Some(host) = self.hosts.get_mut(at).filter(|host| !host.monitor.is_degraded()) {
+                host.monitor.degraded.store(true, Relaxed);
+                host.degraded = Some(now);
+                if base.saturating_mul(host.degraded_for) < most + base {
+                    host.degraded_for += 1;
+                }
+                events.extend([Event::Detected(cause), Event::Degraded(host.endpoint.clone(), true)]);
+            }
+            return events;
+        }
         if self.hosts.get(at).is_some_and(|host| !host.monitor.is_ejected()) {
             self.found(at, cause, [0.0; 3], now, random, &mut events);
             if let Some(host) = self.hosts.get(at) {
@@ -292,9 +328,22 @@ impl Detector {
             if host.monitor.is_ejected() && over {
                 events.push(host.take_back(now));
             }
+            let lasts = base.saturating_mul(host.degraded_for).min(most);
+            if host.degraded.is_some_and(|degraded| now.saturating_duration_since(degraded) >= lasts) {
+                host.degraded = None;
+                host.recovered = Some(now);
+                host.monitor.degraded.store(false, Relaxed);
+                events.push(Event::Degraded(host.endpoint.clone(), false));
+            }
         }
         self.judge_rates(false, now, random, &mut events);
         self.judge_rates(true, now, random, &mut events);
+        for host in self.hosts.iter_mut().filter(|host| !host.monitor.is_degraded()) {
+            let back = host.recovered.map(|recovered| now.saturating_duration_since(recovered));
+            if back.is_some_and(|back| back >= self.rules.interval) {
+                host.degraded_for = host.degraded_for.saturating_sub(1);
+            }
+        }
         for host in self.hosts.iter_mut().filter(|host| !host.monitor.is_ejected()) {
             let back = host.returned.map(|returned| now.saturating_duration_since(returned));
             if back.is_some_and(|back| back >= self.rules.interval) {
@@ -399,6 +448,7 @@ fn enforced(rules: &OutlierDetection, cause: Cause) -> u32 {
         Cause::LocalOriginSuccessRate => enforcing.local_origin_success_rate,
         Cause::FailurePercentage => enforcing.failure_percentage,
         Cause::LocalOriginFailurePercentage => enforcing.local_origin_failure_percentage,
+        Cause::Degradation => 0,
     }
 }
 
@@ -432,7 +482,7 @@ impl Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postrider_model::EndpointHealth;
+    use crate::testing::endpoint;
 
     struct World {
         rules: OutlierDetection,
@@ -445,18 +495,6 @@ mod tests {
     impl World {
         fn new(hosts: u16, rules: OutlierDetection) -> World {
             let all = Monitors::new(rules.clone());
-            let endpoint = |port| Endpoint {
-                address: Address::Tcp(([127, 0, 0, 1], port).into()),
-                additional: Vec::new(),
-                hostname: String::new(),
-                weight: 1,
-                priority: 0,
-                health: EndpointHealth::Healthy,
-                check: None,
-                place: None,
-                hash_key: None,
-                metadata: None,
-            };
             let monitors: Vec<_> = (1..=hosts).map(endpoint).map(|e| (all.of(&e), e)).collect();
             let monitors: Vec<_> = monitors.into_iter().map(|(monitor, e)| (Arc::new(e), monitor)).collect();
             let mut detector = Detector::new(rules.clone());
@@ -577,5 +615,38 @@ mod tests {
         assert!(world.detector.passed_check(&endpoint, world.now).is_some());
         assert!(world.detector.passed_check(&endpoint, world.now).is_none());
         assert_eq!(world.out(), [false, false]);
+    }
+
+    #[test]
+    fn a_host_that_says_so_is_degraded_for_longer_each_time_it_happens_soon() {
+        let seconds = Duration::from_secs;
+        let mut world = World::new(
+            2,
+            OutlierDetection {
+                detects_degraded: true,
+                interval: seconds(10),
+                base_ejection_time: seconds(10),
+                max_ejection_time: seconds(25),
+                ..OutlierDetection::default()
+            },
+        );
+        let endpoint = world.monitors[0].0.clone();
+        let began = [Event::Detected(Cause::Degradation), Event::Degraded(endpoint.clone(), true)];
+        let over = [Event::Degraded(endpoint, false)];
+        assert_eq!(world.count(0, Outcome::SaidDegraded, 3), began, "once");
+        assert!(world.monitors[0].1.is_degraded() && world.out() == [false, false]);
+        assert_eq!(world.tick(9), []);
+        assert_eq!(world.tick(1), over);
+        assert_eq!(world.count(0, Outcome::SaidDegraded, 1), began);
+        assert_eq!(world.tick(19), [], "twice as long");
+        assert_eq!(world.tick(1), over);
+        assert_eq!(world.count(0, Outcome::SaidDegraded, 1), began);
+        assert_eq!(world.tick(24), []);
+        assert_eq!(world.tick(1), over, "not longer than that");
+        assert_eq!((world.tick(10), world.tick(10), world.tick(10)), (vec![], vec![], vec![]));
+        assert_eq!(world.count(0, Outcome::SaidDegraded, 1), began);
+        assert_eq!(world.tick(10), over, "it was well for long");
+        world.rules.detects_degraded = false;
+        assert_eq!(world.count(0, Outcome::SaidDegraded, 1), []);
     }
 }

@@ -11,7 +11,7 @@ use postrider_model::{
 };
 
 use crate::Random;
-use crate::cluster::Host;
+use crate::host::Host;
 use crate::hosts::HostSet;
 use crate::zones::Zoning;
 
@@ -197,10 +197,10 @@ fn texts<C>(host: &Host<C>, names: &[String], lists_are_any: bool) -> Vec<String
 mod tests {
     use std::sync::Arc;
 
-    use postrider_model::{Address, Endpoint, EndpointHealth, Metadata, SubsetSelector};
+    use postrider_model::{Address, Endpoint, Metadata, SubsetSelector};
 
     use super::*;
-    use crate::{Choice, Cluster, Endpoints};
+    use crate::{Choice, Cluster, Endpoints, testing};
 
     fn text(text: &str) -> Value {
         Value::String(text.into())
@@ -213,18 +213,7 @@ mod tests {
     fn endpoint(port: u16, labels: &[(&str, Value)]) -> Arc<Endpoint> {
         let mut metadata = Metadata::default();
         labels.iter().for_each(|(name, value)| metadata.set(LABELS, name, value.clone()));
-        Arc::new(Endpoint {
-            address: Address::Tcp(([127, 0, 0, 1], port).into()),
-            additional: Vec::new(),
-            hostname: String::new(),
-            weight: 1,
-            priority: 0,
-            health: EndpointHealth::Healthy,
-            check: None,
-            place: None,
-            hash_key: None,
-            metadata: Some(Arc::new(metadata)),
-        })
+        Arc::new(Endpoint { metadata: Some(Arc::new(metadata)), ..testing::endpoint(port) })
     }
 
     fn hosts() -> Vec<Arc<Endpoint>> {
@@ -309,6 +298,30 @@ mod tests {
     }
 
     #[test]
+    fn hosts_are_named_within_the_subset_that_is_wanted() {
+        let cluster = cluster(Model {
+            selectors: vec![selector(&["v"], None)],
+            fallback: SubsetFallback::Any,
+            ..Model::default()
+        });
+        let random = Random::new(3);
+        let port = |labels: Option<&Labels>, named: &[u16]| {
+            let choice = Choice { labels, ..Choice::default() };
+            let mut named = named.iter().map(|port| Address::Tcp(([127, 0, 0, 1], *port).into()));
+            let host = cluster.pick_named(&mut named, choice, &random)?;
+            match host.endpoint.address {
+                Address::Tcp(address) => Some(address.port()),
+                Address::Unix { .. } => None,
+            }
+        };
+        let two = labels(&[("v", "2")]);
+        assert_eq!(port(Some(&two), &[1, 9, 4, 3]), Some(4));
+        assert!([Some(3), Some(4)].contains(&port(Some(&two), &[1])), "that one has other labels");
+        assert_eq!(port(None, &[1]), Some(1));
+        assert_eq!(cluster.take_subset_counts().unwrap().selected, 2);
+    }
+
+    #[test]
     fn only_one_host_of_a_subset_may_be_wanted() {
         let single = SubsetSelector { single: true, ..selector(&["s"], None) };
         let cluster = cluster(Model { selectors: vec![single], ..Model::default() });
@@ -333,7 +346,7 @@ mod tests {
         let cluster = cluster(Model { selectors: vec![selector(&["v"], None)], ..Model::default() });
         let random = Random::new(1);
         for endpoint in hosts().iter().skip(2) {
-            cluster.set_ejected(endpoint, true, &random);
+            cluster.set_judged(endpoint, (true, false), &random);
         }
         assert_eq!(reached(&cluster, Some(&labels(&[("v", "2")]))), [3, 4]);
         assert_eq!(cluster.take_panics(), 12);

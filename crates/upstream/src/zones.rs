@@ -18,7 +18,7 @@ use std::rc::Rc;
 use postrider_model::{Balancing, Endpoint, EndpointHealth, HealthRules, Locality, ZoneRules};
 
 use crate::Random;
-use crate::cluster::Host;
+use crate::host::Host;
 
 /// Shares are counted in hundredths of a percent.
 const WHOLE: u64 = 10_000;

@@ -117,10 +117,11 @@ async fn ask(
     timeout: Option<Duration>,
 ) -> Result<Answer, CallFailure> {
     let stats = cluster.stats(worker).clone();
+    let took = Cell::new(None);
     // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
     let outcome = {
         let (settled, lost) = (Cell::new(false), Cell::new(None));
-        let mut exchange = pin!(exchange(worker, cluster, head, body, &settled, &lost));
+        let mut exchange = pin!(exchange(worker, cluster, head, body, &settled, &lost, &took));
         let outcome = match timeout {
             Some(limit) if let Payload::Piped(piped) = body => in_time(exchange.as_mut(), piped, limit).await,
             Some(limit) => tokio::time::timeout(limit, exchange.as_mut()).await.unwrap_or(Err(CallFailure::Timeout)),
@@ -133,11 +134,12 @@ async fn ask(
     if matches!(outcome, Err(CallFailure::Timeout)) {
         stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
     }
-    count_outcome(&stats, &outcome);
+    count_outcome(&stats, &outcome, took.get());
     outcome
 }
 
-fn count_outcome(stats: &Block, outcome: &Result<Answer, CallFailure>) {
+/// `took`: milliseconds from the end of the request to that of the answer.
+fn count_outcome(stats: &Block, outcome: &Result<Answer, CallFailure>, took: Option<u64>) {
     let status = match outcome {
         Ok(answer) => answer.head.status(),
         Err(CallFailure::Timeout) => 504,
@@ -145,6 +147,9 @@ fn count_outcome(stats: &Block, outcome: &Result<Answer, CallFailure>) {
     };
     // The proxy's own requests come from inside.
     sets::count_upstream_response(stats, status, true);
+    if let Some(took) = took {
+        sets::record_upstream_time(stats, took, true);
+    }
 }
 
 /// What becomes of a request in pieces that is to be answered so long after it is complete.
@@ -172,6 +177,7 @@ async fn exchange(
     body: Payload<'_>,
     settled: &Cell<bool>,
     lost: &Cell<Option<Reset>>,
+    took: &Cell<Option<u64>>,
 ) -> Result<Answer, CallFailure> {
     let stats = cluster.stats(worker).clone();
     let Some(host) = cluster.hosts.pick(&worker.random) else {
@@ -183,7 +189,7 @@ async fn exchange(
         record.chosen(&host, head);
     }
     let protocol = cluster.protocol_for(Version::Http11);
-    let party = cluster.party(Some(head), Caller::default);
+    let party = cluster.party(&host, Some(head), Caller::default);
     let mut underway = None;
     let mut retried = false;
     loop {
@@ -220,16 +226,18 @@ async fn exchange(
                 let total = if attempt.head.status() >= 500 { &host.totals.errors } else { &host.totals.successes };
                 total.set(total.get() + 1);
                 settled.set(true);
+                let now = worker.clock.now();
+                took.set(attempt.completed.map(|completed| now.millis_since(completed)));
                 return Ok(attempt.finish());
             }
             // RFC 9110 section 9.2.2: what is idempotent may be sent again; a pooled connection that its owner closed
             // meanwhile is the common case.
-            Err(Broken { heard: false, .. })
+            Err(Broken { heard: false, reset: Reset::ConnectionTermination, .. })
                 if attempt.is_reused() && !retried && !attempt.fed && head.method().is_idempotent() =>
             {
                 retried = true;
             }
-            Err(Broken { ended, .. }) => {
+            Err(Broken { ended, reset, .. }) => {
                 if let Some(record) = record
                     && !attempt.given_up
                 {
@@ -237,7 +245,7 @@ async fn exchange(
                 }
                 host.totals.errors.set(host.totals.errors.get() + 1);
                 settled.set(true);
-                lost.set(Some(Reset::ConnectionTermination));
+                lost.set(Some(reset));
                 return Err(CallFailure::Upstream);
             }
         }

@@ -11,7 +11,7 @@ use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place, StreamInf
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
 use postrider_model::{AccessLog, Codec, HttpConnection, NameForm, TcpProxy};
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::{group, http, listener_http, tcp};
+use postrider_telemetry::stats::sets::{group, http, http_routes, listener_http, tcp};
 use postrider_tls::ServerTls;
 
 use crate::cluster::{Cluster, stat_name};
@@ -21,7 +21,7 @@ use crate::limit::Limit;
 use crate::listener::{Arrival, of_chain};
 use crate::log::Logs;
 use crate::plain;
-use crate::plan::{ChainPlan, FilterChainPlan, HandlerPlan, RoutesPlan, UpstreamFilters, WatchPlan};
+use crate::plan::{ChainPlan, FilterChainPlan, FilterPlan, HandlerPlan, RoutesPlan, UpstreamFilters, WatchPlan};
 use crate::trace::{HttpTracing, spawns};
 use crate::worker::Worker;
 
@@ -66,11 +66,15 @@ pub(crate) struct Http {
     pub(crate) rules: RequestRules,
     pub(crate) stats: Rc<Block>,
     pub(crate) listener_stats: Rc<Block>,
+    /// How routes are found, where that is measured.
+    pub(crate) route_stats: Option<Rc<Block>>,
     pub(crate) logs: Logs,
     /// Those of the router, with a record of every try.
     pub(crate) try_logs: Logs,
     /// There are such logs, or spans of tries, so that what becomes of each try is to be known.
     pub(crate) logs_tries: bool,
+    /// See [`postrider_filter_api::Factory::keeps_state`].
+    pub(crate) keeps_state: bool,
     /// Somebody logs requests or the connections that they came on, or is told of their spans.
     pub(crate) notes_ends: Cell<bool>,
     /// Requests are logged before their end, too, or traced.
@@ -213,7 +217,8 @@ impl Chain {
     }
 
     /// Starts the task of a connection.
-    pub(crate) fn start(self: Rc<Self>, worker: Rc<Worker>, arrival: Arrival) {
+    pub(crate) fn start(self: Rc<Self>, worker: Rc<Worker>, mut arrival: Arrival) {
+        self.keep_state(&mut arrival);
         match &self.handler {
             Handler::Http(manager) if !manager.begins_with_http2(&arrival) => {
                 counts::begin_connection(&manager.stats, arrival.tls.is_some());
@@ -226,7 +231,8 @@ impl Chain {
     }
 
     /// Serves a connection to its end.
-    pub(crate) async fn serve(self: Rc<Self>, worker: Rc<Worker>, arrival: Arrival) {
+    pub(crate) async fn serve(self: Rc<Self>, worker: Rc<Worker>, mut arrival: Arrival) {
+        self.keep_state(&mut arrival);
         if let Handler::Http(manager) = &self.handler {
             counts::begin_connection(&manager.stats, arrival.tls.is_some());
         }
@@ -240,6 +246,15 @@ impl Chain {
             Handler::Echo => plain::echo(worker, self.buffer_limit, arrival).await,
             Handler::Say(said) => plain::say(worker, said, self.buffer_limit, arrival).await,
             Handler::Filters => plain::hold(worker, arrival).await,
+        }
+    }
+
+    /// Where filters may leave something for later requests of a connection, it has room for that.
+    fn keep_state(&self, arrival: &mut Arrival) {
+        if let Handler::Http(http) = &self.handler
+            && http.keeps_state
+        {
+            arrival.noted.get_or_insert_default();
         }
     }
 
@@ -292,6 +307,7 @@ impl Http {
         if meters {
             worker.meters.set(true);
         }
+        let keeps_state = routes.factories.iter().any(|factory| factory.keeps_state());
         let routes = Routes::new(routes.clone(), &worker.place(&prefix, buffer_limit));
         // Filters may hear of them where nothing else is written.
         let has_moments = model.log_moments.start || model.log_moments.every.is_some();
@@ -299,10 +315,12 @@ impl Http {
             rules: rules(model),
             stats: worker.stats.block(&http::SET, &prefix),
             listener_stats: worker.stats.block(&listener_http::SET, &format!("{listener}.http.{prefix}")),
+            route_stats: model.measures_routes.then(|| worker.stats.block(&http_routes::SET, &prefix)),
             logs: Logs::new(&model.access_log, worker),
             try_logs: Logs::new(&model.router.upstream_log, worker),
             logs_tries: !model.router.upstream_log.is_empty() || spawns(model),
             tracing: HttpTracing::new(model, &prefix, worker),
+            keeps_state,
             routes: RefCell::new(Rc::new(routes)),
             stat_prefix: prefix,
             server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),
@@ -313,6 +331,7 @@ impl Http {
                 || model.tracing.is_some()
                 || !model.router.upstream_log.is_empty()
                 || !model.filters.is_empty()
+                || !model.upgrade_filters.is_empty()
                 || model.identity.local_replies.is_some(),
             identifies_as_usual: crate::http::is_usual(&model.identity),
             bounds_connections: model.limits.max_requests_per_connection.is_some()
@@ -360,7 +379,11 @@ impl Routes {
 
     pub(crate) fn filters(&self, chain: u32, place: &Place<'_>) -> Option<&Rc<Filters>> {
         let plan = self.plan.filter_chains.get(chain as usize)?;
-        Some(self.chains.get(chain as usize)?.get_or_init(|| make(plan, place)))
+        Some(
+            self.chains
+                .get(chain as usize)?
+                .get_or_init(|| make(plan, |plan| plan.factory.filter(&plan.configs, place), place)),
+        )
     }
 
     /// What requests of this route pass on their way to `cluster`; `of_router` is where filters of the router run.
@@ -380,8 +403,10 @@ impl Routes {
         let chain = own.unwrap_or(&route.upstream).chain(at) as usize;
         let plan = filters.chains.get(chain).filter(|plan| !plan.0.is_empty())?;
         let made = self.upstream.get(at)?.get(chain)?.get_or_init(|| match filters.cluster {
-            Some(_) => make(plan, &worker.place(&cluster.filter_prefix(), cluster.plan.model.buffer_limit as usize)),
-            None => make(plan, of_router),
+            Some(_) => {
+                make_upstream(plan, &worker.place(&cluster.filter_prefix(), cluster.plan.model.buffer_limit as usize))
+            }
+            None => make_upstream(plan, of_router),
         });
         Some(made.clone())
     }
@@ -412,10 +437,15 @@ impl Routes {
     }
 }
 
-/// Makes the filters of a chain.
-fn make(plan: &FilterChainPlan, place: &Place<'_>) -> Rc<Filters> {
+/// Makes the filters of a chain between the router and its hosts.
+fn make_upstream(plan: &FilterChainPlan, place: &Place<'_>) -> Rc<Filters> {
+    make(plan, |plan| plan.factory.upstream_filter(&plan.configs, place), place)
+}
+
+/// Makes the filters of a chain, each by `filter`.
+fn make(plan: &FilterChainPlan, filter: impl Fn(&FilterPlan) -> Rc<dyn Filter>, place: &Place<'_>) -> Rc<Filters> {
     let placed = plan.0.iter().map(|plan| {
-        let filter = plan.factory.filter(&plan.configs, place);
+        let filter = filter(plan);
         let cost = plan.factory.plugin().is_none().then(|| Rc::new(Cost::new(place.stats, &plan.name)));
         Placed { slot: plan.slot, hooks: filter.hooks(), filter, cost }
     });

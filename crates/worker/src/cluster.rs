@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use postrider_filter_api::{UpstreamObjects, UpstreamOverride};
 use postrider_http::{HeadLimits, HeaderName, RequestHead, Version};
-use postrider_model::{Address, Discovery, Endpoint, NameForm, UpstreamProtocol};
+use postrider_model::{Address, Discovery, Endpoint, Metadata, NameForm, ProxyHeader, UpstreamProtocol, UpstreamTls};
 use postrider_sys::TcpKeepalive;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::OWN_ROOT;
 use postrider_telemetry::stats::sets::{
     cluster as stat, cluster_alternative, cluster_health, cluster_http2, cluster_manager, cluster_outlier,
-    cluster_sizes, cluster_subsets, cluster_timeout_budget, cluster_zones,
+    cluster_sizes, cluster_subsets, cluster_timeout_budget, cluster_transport, cluster_zones,
 };
 use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Random, Surroundings};
 
@@ -29,7 +29,7 @@ use crate::h2::Pool;
 use crate::health::Check;
 use crate::io;
 use crate::outlier::Watch;
-use crate::party::{Caller, Parting, Party};
+use crate::party::{Caller, Parting, Partings, Party};
 use crate::plan::ClusterPlan;
 use crate::worker::Worker;
 
@@ -48,6 +48,7 @@ const MAX_ALTERNATIVES: usize = 100;
 /// A name of requests' own, and where they are counted by it.
 type Alternative = (Box<[u8]>, Rc<Block>);
 
+/// Thousands may be there without traffic: what most of them do without is in boxes.
 pub(crate) struct Cluster {
     pub(crate) plan: Arc<ClusterPlan>,
     pub(crate) name: Rc<str>,
@@ -71,13 +72,13 @@ pub(crate) struct Cluster {
     /// More is measured of tries than usual.
     pub(crate) is_measured: bool,
     /// Not every connection serves every request.
-    parting: Option<Parting>,
+    partings: Option<Box<Partings>>,
     /// Connections that carry many requests at once.
     pub(crate) streams: Pool,
-    keepalive: Option<TcpKeepalive>,
-    socket_options: Vec<postrider_sys::NumberedOption>,
+    keepalive: Option<Box<TcpKeepalive>>,
+    socket_options: Box<[postrider_sys::NumberedOption]>,
     /// Where its connections come from, if anything is said of it.
-    sources: Vec<Source>,
+    sources: Box<[Source]>,
     /// Made with the first request: a cluster without traffic holds no statistics.
     stats: OnceCell<Rc<Block>>,
     /// Checks of hosts, each a task: on the worker that checks.
@@ -89,7 +90,7 @@ pub(crate) struct Cluster {
     /// Made with the first check.
     health_stats: OnceCell<Rc<Block>>,
     /// Who decides about outliers: on the worker that does.
-    pub(crate) outliers: RefCell<Option<Watch>>,
+    pub(crate) outliers: RefCell<Option<Box<Watch>>>,
     outlier_stats: OnceCell<Rc<Block>>,
     /// Its hosts were counted before: on the first worker.
     is_counted: Cell<bool>,
@@ -113,7 +114,7 @@ impl Cluster {
         let prefix = format!("{OWN_ROOT}cluster.{}", stat_prefix(plan));
         let place = worker.place(&prefix, plan.model.buffer_limit as usize);
         let filters = plan.filters.iter().flatten();
-        Rc::new(Cluster {
+        let cluster = Rc::new(Cluster {
             hosts: Hosts::among(
                 Surroundings { monitors, open, home: worker.home.clone() },
                 plan.model.balancing.clone(),
@@ -128,9 +129,9 @@ impl Cluster {
             is_counted: Cell::new(!plan.initial.0.is_empty()),
             subset_stats: OnceCell::new(),
             zone_stats: OnceCell::new(),
-            socket_options: io::system_options(&plan.model.upstream.socket_options),
+            socket_options: io::system_options(&plan.model.upstream.socket_options).into(),
             sources: plan.model.upstream.sources.iter().map(Source::new).collect(),
-            keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
+            keepalive: keepalive.map(|k| Box::new(postrider_sys::keepalive(k.probes, k.time, k.interval))),
             preconnects: plan.model.preconnect.is_some(),
             is_checked: !plan.model.health.checks.is_empty(),
             tells_apart: apart::has_some(&plan.model.discovery),
@@ -140,7 +141,7 @@ impl Cluster {
             alternatives: RefCell::default(),
             budget_stats: OnceCell::new(),
             size_stats: OnceCell::new(),
-            parting: parting(&plan.model),
+            partings: partings(&plan.model),
             destinations: match &plan.model.discovery {
                 Discovery::Original(model) => Some(Box::new(Destinations::new(model))),
                 Discovery::Static(_) | Discovery::StrictDns(_) | Discovery::LogicalDns(_) => None,
@@ -155,7 +156,9 @@ impl Cluster {
             name: (*plan.name).into(),
             breakers: Rc::new(plan.breakers.clone()),
             plan: plan.clone(),
-        })
+        });
+        cluster.count_transports(&plan.initial.0, &[], worker);
+        cluster
     }
 
     pub(crate) fn stats(&self, worker: &Worker) -> &Rc<Block> {
@@ -243,25 +246,37 @@ impl Cluster {
         }
     }
 
-    /// For whom the connection of a request is, or one without a request, where it may serve no other.
+    /// For whom the connection of a request to `host` is, or one without a request, where it may serve no other.
     #[inline]
     pub(crate) fn party<'c>(
         &self,
+        host: &Host,
         request: Option<&RequestHead>,
         caller: impl FnOnce() -> Caller<'c>,
     ) -> Option<Box<Party>> {
-        self.parting.as_ref().map(|parting| parting.of(request, caller()))
+        let partings = self.partings.as_ref()?;
+        self.parting_of(partings, &host.endpoint).map(|parting| parting.of(request, caller()))
+    }
+
+    #[cold]
+    fn parting_of<'p>(&self, partings: &'p Partings, endpoint: &Endpoint) -> Option<&'p Parting> {
+        let model = &self.plan.model;
+        match model.transport_for(endpoint.metadata.as_deref(), endpoint.place.as_deref()) {
+            Some(index) => partings.others.get(index)?.as_ref(),
+            None => partings.own.as_ref(),
+        }
     }
 
     /// The same for one upon whose objects the connection depends.
     #[cold]
     pub(crate) fn party_with<'c>(
         &self,
+        host: &Host,
         request: Option<&RequestHead>,
         caller: impl FnOnce() -> Caller<'c>,
         objects: Option<&UpstreamObjects>,
     ) -> Option<Box<Party>> {
-        let party = self.party(request, caller);
+        let party = self.party(host, request, caller);
         let Some(objects) = objects.filter(|objects| !objects.wishes.is_empty()) else { return party };
         Some(Box::new(Party { wishes: objects.wishes.clone(), ..party.map(|party| *party).unwrap_or_default() }))
     }
@@ -270,7 +285,9 @@ impl Cluster {
     pub(crate) fn update(self: &Rc<Cluster>, endpoints: &Endpoints, worker: &Rc<Worker>) {
         let before = self.plan.model.balancing.closes_on_change.then(|| self.hosts.all());
         let known = (worker.id == 0).then(|| self.addresses());
+        let hosts = if self.plan.transports.is_empty() { Vec::new() } else { self.hosts.all() };
         drop(self.hosts.update(endpoints, &worker.random));
+        self.count_transports(&endpoints.0, &hosts, worker);
         if known.is_some_and(|known| known != self.addresses()) {
             self.count_change(worker);
         }
@@ -307,6 +324,28 @@ impl Cluster {
         }
     }
 
+    /// Those of endpoints that are not among these hosts: counted by the first worker.
+    fn count_transports(&self, endpoints: &[Arc<Endpoint>], known: &[Rc<Host>], worker: &Worker) {
+        if worker.id == 0 && !self.plan.transports.is_empty() {
+            let is_new = |endpoint: &&Arc<Endpoint>| !known.iter().any(|host| host.endpoint == **endpoint);
+            let new = endpoints.iter().filter(is_new);
+            new.for_each(|endpoint| self.count_transport(endpoint, endpoint.metadata.as_deref(), worker));
+        }
+    }
+
+    /// Where there is a choice of transports: connections to this endpoint will have theirs by what is said `about` it.
+    #[cold]
+    pub(crate) fn count_transport(&self, endpoint: &Endpoint, about: Option<&Metadata>, worker: &Worker) {
+        let model = &self.plan.model;
+        if model.transports.is_empty() {
+            return;
+        }
+        let index = model.transport_for(about, endpoint.place.as_deref());
+        let name = index.and_then(|index| Some(model.transports.get(index)?.name.as_str()));
+        let prefix = transport_prefix(&self.stat_prefix(), name);
+        worker.stats.block(&cluster_transport::SET, &prefix).inc(cluster_transport::TOTAL_MATCH_COUNT);
+    }
+
     /// Its hosts, or how they are, changed while it was in force: counted by the first worker.
     fn count_update(&self, worker: &Worker) {
         if worker.id == 0 {
@@ -314,10 +353,11 @@ impl Cluster {
         }
     }
 
-    /// A host is left out because of its answers, or back.
+    /// A host is left out because of its answers, or back, or degraded because of them.
     pub(crate) fn look_at_ejection(&self, endpoint: &Endpoint, worker: &Worker) {
         let Some(monitors) = &self.plan.monitors else { return };
-        self.hosts.set_ejected(endpoint, monitors.of(endpoint).is_ejected(), &worker.random);
+        let monitor = monitors.of(endpoint);
+        self.hosts.set_judged(endpoint, (monitor.is_ejected(), monitor.is_degraded()), &worker.random);
         self.count_update(worker);
         self.count_members(worker);
         worker.look_at_peers(self);
@@ -420,6 +460,11 @@ impl Drop for Cluster {
     }
 }
 
+/// What the choice of a transport is counted by; `None` is the cluster's own.
+pub fn transport_prefix(cluster: &str, name: Option<&str>) -> String {
+    format!("{cluster}.{}", stat_name(name.unwrap_or("default")))
+}
+
 fn stat_prefix(plan: &ClusterPlan) -> String {
     stat_name(plan.model.stat_name.as_deref().unwrap_or(&plan.name))
 }
@@ -433,11 +478,17 @@ pub(crate) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn parting(model: &postrider_model::Cluster) -> Option<Parting> {
-    let by_host = model.tls.as_ref().is_some_and(|tls| tls.request_sni);
-    let by_ends = model.proxy_header.is_some();
+fn partings(model: &postrider_model::Cluster) -> Option<Box<Partings>> {
     let by_client = model.upstream.pool_per_client;
-    let header = model.tls.as_ref().and_then(|tls| HeaderName::new(tls.sni_header.as_ref()?.as_bytes()).ok());
-    let passed = model.proxy_header.as_ref().map(|header| header.passed.clone()).unwrap_or_default();
-    (by_host || by_ends || by_client).then_some(Parting { by_host, header, by_ends, passed, by_client })
+    let parting = |tls: Option<&UpstreamTls>, introduced: Option<&ProxyHeader>| {
+        let by_host = tls.is_some_and(|tls| tls.request_sni);
+        let by_ends = introduced.is_some();
+        let header = tls.and_then(|tls| HeaderName::new(tls.sni_header.as_ref()?.as_bytes()).ok());
+        let passed = introduced.map(|header| header.passed.clone()).unwrap_or_default();
+        (by_host || by_ends || by_client).then_some(Parting { by_host, header, by_ends, passed, by_client })
+    };
+    let own = parting(model.tls.as_deref(), model.proxy_header.as_deref());
+    let others: Vec<_> =
+        model.transports.iter().map(|it| parting(it.tls.as_deref(), it.proxy_header.as_deref())).collect();
+    (own.is_some() || others.iter().any(Option::is_some)).then(|| Box::new(Partings { own, others }))
 }

@@ -32,8 +32,12 @@ impl Destinations {
     }
 
     /// The host at `address`.
-    fn at(&self, address: SocketAddr, now: Moment) -> Rc<Host> {
-        let make = || Destination { host: Rc::new(Host::alone(endpoint(address))), used: Cell::new(now) };
+    fn at(&self, address: SocketAddr, now: Moment, on_new: impl FnOnce(&Endpoint)) -> Rc<Host> {
+        let make = || {
+            let endpoint = endpoint(address);
+            on_new(&endpoint);
+            Destination { host: Rc::new(Host::alone(endpoint)), used: Cell::new(now) }
+        };
         let mut hosts = self.hosts.borrow_mut();
         let destination = hosts.entry(address).or_insert_with(make);
         destination.used.set(now);
@@ -71,10 +75,12 @@ impl Cluster {
         worker: &Worker,
     ) -> Option<Rc<Host>> {
         let destinations = self.destinations.as_ref()?;
+        let counts = |endpoint: &Endpoint| self.count_transport(endpoint, None, worker);
+        let at = |address| destinations.at(address, worker.clock.now(), counts);
         let object = info.and_then(|info| info.upstream_objects.as_ref()?.destination);
         if let Some(mut address) = object {
             address.set_port(destinations.model.port.unwrap_or(address.port()));
-            return Some(destinations.at(address, worker.clock.now()));
+            return Some(at(address));
         }
         let read = |text: &[u8]| {
             let address = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
@@ -95,7 +101,7 @@ impl Cluster {
         if let Some(port) = destinations.model.port {
             address.set_port(port);
         }
-        Some(destinations.at(address, worker.clock.now()))
+        Some(at(address))
     }
 }
 

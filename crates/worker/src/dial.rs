@@ -67,7 +67,7 @@ async fn connect(
         cluster.stats(worker).inc(stat::UPSTREAM_CX_NONE_HEALTHY);
         return Err(DialFailure::NoHost);
     };
-    let party = cluster.party(None, Caller::default);
+    let party = cluster.party(&host, None, Caller::default);
     let connected = cluster.connect(worker, &host, Priority::Default, None, party.as_deref()).await;
     let untried = matches!(connected, Err(NoConnection::Overflow | NoConnection::NoPool));
     if host.monitor.is_some() && !untried {

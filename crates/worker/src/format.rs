@@ -25,6 +25,11 @@ use postrider_upstream::Random;
 
 use crate::trace::hex;
 
+/// Appends an object of the filter state as `%FILTER_STATE(NAME:TYPED)%` has it.
+pub(crate) fn typed_state(name: &str, info: &StreamInfo, out: &mut Vec<u8>) -> Option<()> {
+    noted::state(name, &StateForm::Typed, info, out)
+}
+
 /// What commands may refer to. A connection without HTTP has empty heads.
 pub(crate) struct Context<'a> {
     pub request: &'a RequestHead,

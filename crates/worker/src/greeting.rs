@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use postrider_filter_api::Noted;
 use postrider_model::Inspection;
-use postrider_tls::{ClientHello, inspect};
+use postrider_tls::{ClientHello, MAX_HELLO, TOO_LARGE, inspect};
 
 use crate::io::Socket;
 use crate::proxy_protocol::{self, Reading, Version};
@@ -41,6 +41,29 @@ pub(crate) struct Inspector<'a> {
     pub(crate) proxied: Option<Proxied>,
     /// What else it said.
     pub(crate) noted: Option<Rc<Noted>>,
+    /// Whether it is TLS, once that is known.
+    pub(crate) tls: Option<OfTls>,
+    /// Bytes of the first records, or of what was taken for one.
+    pub(crate) tls_bytes: usize,
+    /// Which HTTP it is, once that was looked for and is known.
+    pub(crate) http: Option<OfHttp>,
+}
+
+/// What looking for TLS came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OfTls {
+    Found { server_name: bool, protocols: bool },
+    NotFound,
+    TooLarge,
+}
+
+/// What looking for HTTP came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OfHttp {
+    Http10,
+    Http11,
+    Http2,
+    None,
 }
 
 /// What comes of the PROXY protocol.
@@ -112,25 +135,41 @@ impl Inspector<'_> {
     }
 
     /// `None` when more is needed.
-    fn look(&self) -> Result<Option<Greeting>, Refused> {
-        if self.rules.tls {
+    fn look(&mut self) -> Result<Option<Greeting>, Refused> {
+        if self.rules.tls && self.tls.is_none() {
             match inspect(self.ahead) {
                 postrider_tls::Inspection::NeedMore => return Ok(None),
-                postrider_tls::Inspection::Invalid(_) | postrider_tls::Inspection::NotTls if self.rules.tls_only => {
+                postrider_tls::Inspection::Hello(hello) => {
+                    self.tls = Some(OfTls::Found {
+                        server_name: hello.server_name().is_some(),
+                        protocols: hello.alpn().next().is_some(),
+                    });
+                    self.tls_bytes = hello.wire_bytes();
+                    return Ok(Some(self.of_hello(&hello)));
+                }
+                postrider_tls::Inspection::Invalid(TOO_LARGE) => {
+                    (self.tls, self.tls_bytes) = (Some(OfTls::TooLarge), MAX_HELLO);
                     return Err(Refused::NotTls);
                 }
                 // What only begins like TLS is treated as any other bytes, as in Envoy.
-                postrider_tls::Inspection::Invalid(_) | postrider_tls::Inspection::NotTls => {}
-                postrider_tls::Inspection::Hello(hello) => return Ok(Some(self.of_hello(&hello))),
+                postrider_tls::Inspection::Invalid(_) => {
+                    (self.tls, self.tls_bytes) = (Some(OfTls::NotFound), record_bytes(self.ahead));
+                }
+                postrider_tls::Inspection::NotTls => {
+                    (self.tls, self.tls_bytes) = (Some(OfTls::NotFound), self.ahead.len().min(RECORD_HEAD));
+                }
+            }
+            if self.rules.tls_only {
+                return Err(Refused::NotTls);
             }
         }
         if !self.rules.http {
             return Ok(Some(Greeting::default()));
         }
-        Ok(plain_protocol(self.ahead).map(|protocol| Greeting {
-            protocols: protocol.map(<[u8]>::to_vec).into_iter().collect(),
-            ..Greeting::default()
-        }))
+        let Some(protocol) = plain_protocol(self.ahead) else { return Ok(None) };
+        self.http = Some(protocol);
+        let protocols = protocol.name().map(<[u8]>::to_vec).into_iter().collect();
+        Ok(Some(Greeting { protocols, ..Greeting::default() }))
     }
 
     fn of_hello(&self, hello: &ClientHello) -> Greeting {
@@ -144,21 +183,45 @@ impl Inspector<'_> {
     }
 }
 
-/// What a plain connection speaks, if it is HTTP at all; `None` while that cannot be told.
-fn plain_protocol(bytes: &[u8]) -> Option<Option<&'static [u8]>> {
+/// Bytes before the content of a record (RFC 8446, 5.1).
+const RECORD_HEAD: usize = 5;
+
+/// How much of `bytes` the first record has.
+fn record_bytes(bytes: &[u8]) -> usize {
+    let content = match bytes {
+        [_, _, _, high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),
+        _ => 0,
+    };
+    bytes.len().min(RECORD_HEAD + content)
+}
+
+impl OfHttp {
+    /// As filter chains know it.
+    fn name(self) -> Option<&'static [u8]> {
+        match self {
+            OfHttp::Http10 => Some(b"http/1.0"),
+            OfHttp::Http11 => Some(b"http/1.1"),
+            OfHttp::Http2 => Some(b"h2c"),
+            OfHttp::None => None,
+        }
+    }
+}
+
+/// What a plain connection speaks; `None` while that cannot be told.
+fn plain_protocol(bytes: &[u8]) -> Option<OfHttp> {
     if PREFACE.starts_with(bytes.get(..PREFACE.len()).unwrap_or(bytes)) {
-        return (bytes.len() >= PREFACE.len()).then_some(Some(b"h2c"));
+        return (bytes.len() >= PREFACE.len()).then_some(OfHttp::Http2);
     }
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
         // A request line is text.
         let text = bytes.iter().all(|byte| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\r'));
-        return if text { None } else { Some(None) };
+        return if text { None } else { Some(OfHttp::None) };
     };
     let line = bytes.get(..end).unwrap_or_default().trim_ascii_end();
     Some(match line {
-        line if line.ends_with(b" HTTP/1.1") => Some(b"http/1.1"),
-        line if line.ends_with(b" HTTP/1.0") => Some(b"http/1.0"),
-        _ => None,
+        line if line.ends_with(b" HTTP/1.1") => OfHttp::Http11,
+        line if line.ends_with(b" HTTP/1.0") => OfHttp::Http10,
+        _ => OfHttp::None,
     })
 }
 
@@ -169,16 +232,16 @@ mod tests {
     #[test]
     fn a_plain_connection_is_known_by_its_first_line_wherever_that_is_cut() {
         for (text, protocol) in [
-            (&b"GET / HTTP/1.1\r\n"[..], Some(&b"http/1.1"[..])),
-            (b"POST /x HTTP/1.0\r\n", Some(b"http/1.0")),
-            (PREFACE, Some(b"h2c")),
-            (b"HELO there\r\n", None),
+            (&b"GET / HTTP/1.1\r\n"[..], OfHttp::Http11),
+            (b"POST /x HTTP/1.0\r\n", OfHttp::Http10),
+            (PREFACE, OfHttp::Http2),
+            (b"HELO there\r\n", OfHttp::None),
         ] {
             for cut in 0..text.len() {
                 assert_eq!(plain_protocol(&text[..cut]), None, "{cut} of {text:?}");
             }
             assert_eq!(plain_protocol(text), Some(protocol));
         }
-        assert_eq!(plain_protocol(b"\x05\x01\x00"), Some(None), "no text, so no HTTP");
+        assert_eq!(plain_protocol(b"\x05\x01\x00"), Some(OfHttp::None), "no text, so no HTTP");
     }
 }

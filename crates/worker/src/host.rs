@@ -9,7 +9,7 @@ use postrider_filter_api::{
     Host, Moment, Remote, Stream, UnknownCluster,
 };
 use postrider_http::{HeaderId, RequestHead, Scheme};
-use postrider_model::{Format, LogFormat, Node, Redirect, RetryPolicy};
+use postrider_model::{Format, LogFormat, Node, NumberedOption, Redirect, RetryPolicy};
 use postrider_router::redirect_location;
 use postrider_upstream::Members;
 
@@ -19,6 +19,7 @@ use crate::cluster::Cluster;
 use crate::dial;
 use crate::format::{Absent, Context, OfUpstream};
 use crate::http::OfStream;
+use crate::io::Io;
 use crate::worker::Worker;
 
 /// A worker, as the filters of a stream see it.
@@ -29,6 +30,8 @@ pub(crate) struct Services<'w> {
     pub(crate) route: Option<u32>,
     /// Where it goes, once that is known.
     pub(crate) cluster: Option<&'w Cluster>,
+    /// The client's connection; `None` for what no client asked for.
+    pub(crate) client: Option<&'w Io>,
 }
 
 impl Host for Services<'_> {
@@ -49,12 +52,22 @@ impl Host for Services<'_> {
 
     fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster> {
         let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
-        Ok(grpc::start(self.worker.clone(), cluster, call))
+        Ok(grpc::start(self.worker.clone(), cluster, call, None))
+    }
+
+    fn grpc_again(&self, call: GrpcCall, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
+        let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
+        Ok(grpc::start(self.worker.clone(), cluster, call, Some(policy)))
     }
 
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
         let cluster = self.worker.cluster(&open.cluster).ok_or(UnknownCluster)?;
-        Ok(grpc::converse(self.worker.clone(), cluster, open))
+        Ok(grpc::converse(self.worker.clone(), cluster, open, None))
+    }
+
+    fn converse_again(&self, open: GrpcOpen, policy: Arc<RetryPolicy>) -> Result<GrpcStream, UnknownCluster> {
+        let cluster = self.worker.cluster(&open.cluster).ok_or(UnknownCluster)?;
+        Ok(grpc::converse(self.worker.clone(), cluster, open, Some(policy)))
     }
 
     fn dial(&self, dial: Dial) -> Result<ConnectionHandle, UnknownCluster> {
@@ -125,6 +138,10 @@ impl Host for Services<'_> {
         self.routes.is_some_and(|routes| routes.plan.table.find_in(head, &OfStream(stream.info), random).is_some())
     }
 
+    fn set_client_option(&self, option: &NumberedOption) -> bool {
+        self.client.is_some_and(|client| client.set_option(option))
+    }
+
     fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>) {
         self.context(stream, &[]).write(format, Absent::Empty, out);
     }
@@ -140,7 +157,7 @@ pub(crate) struct Detached(pub(crate) Weak<Worker>);
 impl Detached {
     fn with<T>(&self, ask: impl FnOnce(&Services<'_>) -> T) -> Option<T> {
         let worker = self.0.upgrade()?;
-        Some(ask(&Services { worker: &worker, routes: None, route: None, cluster: None }))
+        Some(ask(&Services { worker: &worker, routes: None, route: None, cluster: None, client: None }))
     }
 }
 
@@ -161,8 +178,16 @@ impl Host for Detached {
         self.with(|services| services.grpc(call)).unwrap_or(Err(UnknownCluster))
     }
 
+    fn grpc_again(&self, call: GrpcCall, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
+        self.with(|services| services.grpc_again(call, policy)).unwrap_or(Err(UnknownCluster))
+    }
+
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
         self.with(|services| services.converse(open)).unwrap_or(Err(UnknownCluster))
+    }
+
+    fn converse_again(&self, open: GrpcOpen, policy: Arc<RetryPolicy>) -> Result<GrpcStream, UnknownCluster> {
+        self.with(|services| services.converse_again(open, policy)).unwrap_or(Err(UnknownCluster))
     }
 
     fn dial(&self, dial: Dial) -> Result<ConnectionHandle, UnknownCluster> {
@@ -220,6 +245,10 @@ impl Host for Detached {
 
     fn has_route(&self, stream: &Stream<'_>, head: &RequestHead) -> bool {
         self.with(|services| services.has_route(stream, head)).unwrap_or_default()
+    }
+
+    fn set_client_option(&self, _: &NumberedOption) -> bool {
+        false
     }
 
     fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>) {

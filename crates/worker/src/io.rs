@@ -22,11 +22,13 @@ use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::task::coop::has_budget_remaining;
 
+mod bridged;
 mod filtered;
 mod patience;
 mod session;
 mod tls;
 
+pub(crate) use bridged::Bridged;
 pub(crate) use filtered::{Filtered, Service};
 pub(crate) use session::{with_client, with_upstream};
 pub(crate) use tls::{Arriving, TlsStream, Unverified, verify_failure};
@@ -43,6 +45,8 @@ pub(crate) enum Io {
     Http2(Box<h2::Stream>),
     /// A client's, with filters of its bytes.
     Filtered(Box<Filtered>),
+    /// A host's that does not speak HTTP.
+    Bridged(Box<Bridged>),
 }
 
 #[derive(Debug)]
@@ -79,6 +83,7 @@ impl Io {
             Io::Tls(stream) => stream.poll_read(cx, room),
             Io::Http2(stream) => stream.poll_read(cx, room),
             Io::Filtered(filtered) => filtered.poll_read(cx, room),
+            Io::Bridged(bridged) => bridged.poll_read(cx, room),
         }
     }
 
@@ -93,6 +98,10 @@ impl Io {
                 ready!(filtered.poll_readable(cx))?;
                 filtered.poll_read(cx, room.room())
             }
+            Io::Bridged(bridged) => {
+                ready!(bridged.poll_readable(cx))?;
+                bridged.poll_read(cx, room.room())
+            }
         }
     }
 
@@ -104,6 +113,7 @@ impl Io {
             Io::Tls(stream) => stream.poll_readable(cx),
             Io::Http2(stream) => stream.poll_readable(cx),
             Io::Filtered(filtered) => filtered.poll_readable(cx),
+            Io::Bridged(bridged) => bridged.poll_readable(cx),
         }
     }
 
@@ -112,7 +122,7 @@ impl Io {
     pub(crate) fn is_quiet(&mut self) -> bool {
         match self {
             Io::Plain(socket) => socket.is_quiet(),
-            Io::Tls(_) | Io::Http2(_) | Io::Filtered(_) => {
+            Io::Tls(_) | Io::Http2(_) | Io::Filtered(_) | Io::Bridged(_) => {
                 self.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending()
             }
         }
@@ -126,6 +136,7 @@ impl Io {
             Io::Tls(stream) => stream.poll_write(cx, &[bytes]),
             Io::Http2(stream) => stream.poll_write(cx, &[bytes]),
             Io::Filtered(filtered) => filtered.poll_write(cx, &[bytes]),
+            Io::Bridged(bridged) => bridged.poll_write(cx, &[bytes]),
         }
     }
 
@@ -136,6 +147,7 @@ impl Io {
             Io::Tls(stream) => stream.poll_write(cx, &[a, b]),
             Io::Http2(stream) => stream.poll_write(cx, &[a, b]),
             Io::Filtered(filtered) => filtered.poll_write(cx, &[a, b]),
+            Io::Bridged(bridged) => bridged.poll_write(cx, &[a, b]),
         }
     }
 
@@ -149,14 +161,24 @@ impl Io {
                 Poll::Ready(Ok(()))
             }
             Io::Filtered(filtered) => filtered.poll_finish(cx),
+            Io::Bridged(bridged) => {
+                bridged.finish();
+                Poll::Ready(Ok(()))
+            }
         }
+    }
+
+    /// A body is written as it is, and its end is said by itself.
+    #[inline]
+    pub(crate) fn takes_plain_bodies(&self) -> bool {
+        matches!(self, Io::Http2(_) | Io::Bridged(_))
     }
 
     /// The trailers behind what a tunnel brought: only a stream has any.
     pub(crate) fn take_trailers(&mut self) -> Fields {
         match self {
             Io::Http2(stream) => stream.take_trailers(),
-            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => Fields::new(),
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) | Io::Bridged(_) => Fields::new(),
         }
     }
 
@@ -171,12 +193,32 @@ impl Io {
             Io::Plain(socket) => socket.reset_on_close(),
             Io::Tls(stream) => stream.reset_on_close(),
             Io::Filtered(filtered) => filtered.inner_mut().reset_on_close(),
+            Io::Bridged(bridged) => bridged.inner_mut().reset_on_close(),
         }
+    }
+
+    /// Sets an option of its socket; `false` where the system does not take it, or the socket is not its alone.
+    #[cold]
+    pub(crate) fn set_option(&self, option: &NumberedOption) -> bool {
+        let option = postrider_sys::NumberedOption { when: OptionMoment::BeforeBind, ..system_option(option) };
+        let option = std::slice::from_ref(&option);
+        self.socket().is_some_and(|socket| {
+            let set = match &socket.kind {
+                Kind::Tcp(stream) => postrider_sys::set_options(stream, option, OptionMoment::BeforeBind),
+                Kind::Unix(stream) => postrider_sys::set_options(stream, option, OptionMoment::BeforeBind),
+            };
+            set.is_ok()
+        })
     }
 
     /// Its peer took nothing for too long.
     pub(crate) fn gave_up(&self) -> bool {
         self.socket().is_some_and(Socket::gave_up)
+    }
+
+    /// A filter of its bytes ended it.
+    pub(crate) fn was_ended(&self) -> bool {
+        matches!(self, Io::Filtered(filtered) if filtered.was_ended())
     }
 
     fn socket(&self) -> Option<&Socket> {
@@ -185,6 +227,7 @@ impl Io {
             Io::Tls(stream) => Some(stream.socket()),
             Io::Http2(_) => None,
             Io::Filtered(filtered) => filtered.inner().socket(),
+            Io::Bridged(bridged) => bridged.inner().socket(),
         }
     }
 
@@ -424,18 +467,16 @@ fn drained(outcome: &Result<usize, Errno>, room: usize) -> io::Result<()> {
 
 /// As the system is told them.
 pub(crate) fn system_options(options: &[NumberedOption]) -> Vec<postrider_sys::NumberedOption> {
-    let moment = |when| match when {
+    options.iter().map(system_option).collect()
+}
+
+fn system_option(option: &NumberedOption) -> postrider_sys::NumberedOption {
+    let when = match option.when {
         postrider_model::OptionMoment::BeforeBind => OptionMoment::BeforeBind,
         postrider_model::OptionMoment::AfterBind => OptionMoment::AfterBind,
         postrider_model::OptionMoment::WhenListening => OptionMoment::WhenListening,
     };
-    let option = |option: &NumberedOption| postrider_sys::NumberedOption {
-        level: option.level,
-        name: option.name,
-        value: option.value.clone(),
-        when: moment(option.when),
-    };
-    options.iter().map(option).collect()
+    postrider_sys::NumberedOption { level: option.level, name: option.name, value: option.value.clone(), when }
 }
 
 /// A local address could not be taken. Says what the system says.

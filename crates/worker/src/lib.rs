@@ -68,6 +68,7 @@ mod worker;
 
 pub use account::Relief;
 pub use chain::rules as request_rules;
+pub use cluster::transport_prefix;
 pub use cost::filter_stat_name;
 pub use filter_chain::Peer;
 pub use fleet::{ApplyError, Fleet};

@@ -2,6 +2,7 @@
 
 mod condition;
 mod entry;
+mod objects;
 mod otlp;
 mod plugin;
 mod service;

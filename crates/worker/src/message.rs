@@ -133,6 +133,8 @@ pub struct HostReport {
     pub health: Health,
     /// It answered badly.
     pub ejected: bool,
+    /// It said in an answer that it is degraded.
+    pub degraded: bool,
     /// In percent, in the last interval of outlier detection: of its answers, and of reaching it.
     pub success_rates: [Option<f64>; 2],
     /// Discovery dropped it; it stays while it passes its checks.

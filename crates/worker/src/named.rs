@@ -6,6 +6,7 @@ use std::rc::Rc;
 use postrider_filter_api::StreamInfo;
 use postrider_http::RequestHead;
 use postrider_model::{Address, HostSource, Value};
+use postrider_upstream::{Choice, Random};
 
 use crate::cluster::{Cluster, Host};
 
@@ -30,9 +31,14 @@ impl Named {
         Named(all.into_iter())
     }
 
-    /// The next of them that is a host of the cluster, in whatever state.
-    pub(crate) fn next(&mut self, cluster: &Cluster) -> Option<Rc<Host>> {
-        self.0.find_map(|address| cluster.hosts.find(&Address::Tcp(address)))
+    /// The next of them that is a host of the cluster, in whatever state, or else one that the policy chooses.
+    pub(crate) fn pick(&mut self, cluster: &Cluster, choice: Choice<'_>, random: &Random) -> Option<Rc<Host>> {
+        let hosts = &cluster.hosts;
+        let mut addresses = self.0.by_ref().map(Address::Tcp);
+        if hosts.named().is_some_and(|named| named.within_subset) {
+            return hosts.pick_named(&mut addresses, choice, random);
+        }
+        addresses.find_map(|address| hosts.find(&address)).or_else(|| hosts.pick_for(choice, random))
     }
 }
 

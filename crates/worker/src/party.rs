@@ -30,7 +30,16 @@ pub(crate) struct Caller<'c> {
     pub(crate) tlvs: &'c [Tlv],
 }
 
-/// What makes parties of a cluster's requests.
+/// What makes parties of a cluster's requests, by the transport of their hosts.
+#[derive(Debug)]
+pub(crate) struct Partings {
+    /// Where the transport is the cluster's own.
+    pub(crate) own: Option<Parting>,
+    /// Where it is one of the model's others.
+    pub(crate) others: Vec<Option<Parting>>,
+}
+
+/// What makes parties of requests to hosts with one transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parting {
     pub(crate) by_host: bool,

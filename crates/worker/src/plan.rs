@@ -30,7 +30,7 @@ use crate::filter_chain::{self, Peer};
 use crate::limit::Quota;
 
 pub use certificates::{KnownCertificate, TlsContext, TlsPlace};
-pub use clusters::ClusterPlan;
+pub use clusters::{ClusterPlan, Transport};
 pub use errors::PlanError;
 pub use filters::{FilterChainPlan, FilterPlan};
 pub use loggers::LoggerPlan;
@@ -373,7 +373,7 @@ impl ChainPlan {
             ConnectionHandler::Http(http) => {
                 let upstream =
                     UpstreamSlots { router: &http.router.upstream_filters, clusters: &surroundings.filtered };
-                RoutesPlan::compile(&http.routes, &http.filters, upstream, registry)
+                RoutesPlan::compile(&http.routes, (&http.filters, &http.upgrade_filters), upstream, registry)
                     .map(|routes| {
                         HandlerPlan::Http(Arc::new(HttpPlan { model: http.clone(), routes: Arc::new(routes) }))
                     })

@@ -233,7 +233,7 @@ impl Session {
             Over::Done | Over::HostFailed | Over::Idle | Over::TooLong | Over::Draining => {}
             // Each side sees how the other ended.
             Over::ClientReset => {
-                if !self.client.gave_up() {
+                if !self.client.gave_up() && !self.client.was_ended() {
                     self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
                 }
                 upstream.io.reset_on_close();
@@ -326,7 +326,7 @@ impl Session {
             }
             let meant = self.info.downstream_local.filter(|_| self.redirected);
             let choice = Choice { hash: self.hash(tcp, &cluster), attempt: 0, labels: labels.as_deref() };
-            let host = wanted.next(&cluster).or_else(|| cluster.hosts.pick_for(choice, &self.worker.random));
+            let host = wanted.pick(&cluster, choice, &self.worker.random);
             if let Some(host) = &host {
                 named::note(host, &cluster, &mut self.info);
             }
@@ -414,7 +414,7 @@ impl Session {
         cluster: &Rc<Cluster>,
         host: &Rc<Host>,
     ) -> Result<Box<Upstream>, Unreached> {
-        let party = cluster.party_with(None, || self.caller(), self.info.upstream_objects.as_deref());
+        let party = cluster.party_with(host, None, || self.caller(), self.info.upstream_objects.as_deref());
         let party = party.as_deref();
         let Some(tunneling) = tunneling else {
             return Ok(cluster.connect(&self.worker, host, Priority::Default, None, party).await?);

@@ -16,7 +16,7 @@ use postrider_telemetry::stats::sets::http_tracing as stat;
 use crate::otlp::{Exporter, Rules};
 use crate::worker::Worker;
 pub(crate) use caller::{Caller, hex, traceparent};
-pub(crate) use span::{Outline, of_client, of_try};
+pub(crate) use span::{Outline, of_child, of_client, of_try};
 pub(crate) use tags::value_of;
 
 /// The tracing of one connection manager on one worker.

@@ -137,6 +137,7 @@ impl Worker {
             .max_blocking_threads(HANDSHAKE_THREADS)
             .on_thread_start(give_way)
             .build_local(LocalOptions::default())?;
+        postrider_filter_api::count_here(&stats);
         let worker = Rc::new_cyclic(|worker| Worker::new(id, stats, worker.clone()));
         let _ = worker.peers.set(peers);
         runtime.block_on(worker.serve(messages));
@@ -589,6 +590,7 @@ impl Worker {
                     endpoint: host.endpoint.clone(),
                     health: host.health.get(),
                     ejected: host.ejected.get(),
+                    degraded: host.degraded.get(),
                     success_rates: crate::outlier::rates(cluster, &host.endpoint),
                     removed: host.removed.get(),
                     connections_active: u64::from(host.connections.get()),

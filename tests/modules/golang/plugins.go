@@ -181,22 +181,42 @@ func (f *count) EncodeHeaders(header api.ResponseHeaderMap, _ bool) api.StatusTy
 
 func (f *count) EncodeData(api.BufferInstance, bool) api.StatusType { return api.Continue }
 
-// A loop of its runs on a goroutine, and until its stream is over: nothing could end it.
+// Where nothing could end it, a loop runs on a goroutine, and until its stream is over. In a process of its own it keeps the
+// thread that called it, and memory may be hoarded, too: `forever` says that it is there.
 type villain struct {
 	common
 	over atomic.Bool
 }
+
+// So many MiB are enough.
+const most = 512
 
 func (f *villain) DecodeHeaders(header api.RequestHeaderMap, _ bool) api.StatusType {
 	switch f.text("do") {
 	case "error":
 		panic("on purpose")
 	case "loop":
+		if f.text("forever") != "" {
+			for {
+			}
+		}
 		go func() {
 			for !f.over.Load() {
 			}
 		}()
 		return api.Running
+	case "hoard":
+		var hoard [][]byte
+		for f.text("forever") != "" {
+			if len(hoard) == most {
+				continue
+			}
+			piece := make([]byte, 1<<20)
+			for at := 0; at < len(piece); at += 4096 {
+				piece[at] = 1
+			}
+			hoard = append(hoard, piece)
+		}
 	}
 	header.Set("x-done", "yes")
 	return api.Continue

@@ -198,7 +198,14 @@ func (s *script) operate(operation map[string]any, at place) bool {
 		at.put(to, fmt.Sprint(info.DynamicMetadata().Get(text("ns"))[key]))
 	case "state_set":
 		sharing := api.StreamSharing(number("sharing"))
-		info.FilterState().SetString(key, value, api.StateTypeMutable, api.LifeSpanRequest, sharing)
+		kind, span := api.StateTypeMutable, api.LifeSpanRequest
+		if operation["read_only"] != nil {
+			kind = api.StateTypeReadOnly
+		}
+		if operation["span"] != nil {
+			span = api.LifeSpan(number("span"))
+		}
+		info.FilterState().SetString(key, value, kind, span, sharing)
 	case "state_get":
 		at.put(to, info.FilterState().GetString(key))
 	case "property":

@@ -76,6 +76,7 @@ void ON(log)(pr_logger told, const void *own, int moment) {
   pr_times times = {0};
   pr_moments moments;
   pr_sizes sizes = {0};
+  pr_wire_sizes wire = {0};
   uint32_t port = 0;
   uint64_t whole = 0;
   double number = 0;
@@ -126,7 +127,14 @@ void ON(log)(pr_logger told, const void *own, int moment) {
   fprintf(file, " counted=%d%d%d", ABOUT(increment_counter)(of->settings->config, of->settings->told, 2),
           ABOUT(set_gauge)(of->settings->config, of->settings->level, 7),
           ABOUT(record_histogram_value)(of->settings->config, of->settings->sizes, 5));
-  fprintf(file, " unknown=%d\n", ABOUT(increment_counter)(of->settings->config, 77, 1));
+  fprintf(file, " unknown=%d", ABOUT(increment_counter)(of->settings->config, 77, 1));
+  ABOUT(get_downstream_wire_bytes)(told, &wire);
+  fprintf(file, " wire=%" PRIu64 "/%" PRIu64 "/%" PRIu64 "/%" PRIu64, wire.received, wire.sent, sizes.wire_received, sizes.wire_sent);
+  say(file, "reply", ABOUT(get_local_reply_body)(told, &text), text);
+  say(file, "state", ABOUT(get_filter_state)(told, literal("own"), &text), text);
+  say(file, "trace", ABOUT(get_trace_id)(told, &text), text);
+  say(file, "span", ABOUT(get_span_id)(told, &text), text);
+  fprintf(file, " sampled=%d\n", ABOUT(is_trace_sampled)(told));
   fflush(file);
 }
 

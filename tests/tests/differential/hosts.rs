@@ -160,6 +160,7 @@ fn mirrored() -> Scene {
         to_a("/", to_b(json!({}))),
     ]);
     Scene::routes("mirrored", routes)
+        .copied()
         .gets(&["/", "/never", "/named", "/?answer=404", "/?answer=503"])
         .post("/", "x-a: b\r\n", "a body")
         .get_with("/own", "x-gone: 1\r\nx-a: b\r\n")

@@ -16,6 +16,8 @@ mod found;
 mod generator;
 mod hosts;
 mod made;
+mod native;
+mod neighbours;
 mod origins;
 mod packing;
 mod pair;
@@ -30,6 +32,7 @@ mod seen;
 mod shrink;
 mod streams;
 mod tcp;
+mod wasm;
 mod wire;
 
 use pair::Pair;

@@ -75,6 +75,10 @@ impl Pair {
                 (envoy.join().expect("an exchange"), postrider)
             });
             both.push((envoy, postrider));
+            if scene.copies {
+                // Both could agree that there is none before either is there.
+                [&self.envoy, &self.postrider].into_iter().for_each(Side::await_copies);
+            }
             self.settle_origins();
             let (envoy, postrider) = both.last_mut().expect("an exchange");
             self.envoy.note_origins(envoy);
@@ -194,6 +198,17 @@ impl Side {
             "%28http%5C.{name}%5C.%7C{name}%5C.%7Ccluster%5C.%7Cvhost%5C.%7Cjson_to_metadata%5C.%7Cwasmcustom%5C.%7Cdynamicmodulescustom%5C.%29"
         );
         Stats::parse(self.proxy.admin_get(&format!("/stats?filter={filter}")).text())
+    }
+
+    /// Waits until no request is on its way to an upstream any more.
+    fn await_copies(&self) {
+        let under_way = |stats: &Stats| {
+            let gauges = ["upstream_rq_active", "upstream_rq_pending_active"];
+            let of =
+                |upstream: &Upstream| gauges.map(|gauge| stats.value(&format!("cluster.{}.{gauge}", upstream.name)));
+            self.upstreams.iter().flat_map(of).sum::<u64>()
+        };
+        wait_until("the copies have their answers", || under_way(&self.proxy.stats()) == 0);
     }
 
     /// How many requests reached each upstream.

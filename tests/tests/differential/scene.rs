@@ -14,6 +14,8 @@ pub struct Scene {
     /// What the access log says beside what it says of all scenes.
     pub log: Value,
     pub over: Over,
+    /// Requests have copies, which may be under way when the answer is there.
+    pub copies: bool,
 }
 
 /// How the requests get to the listener.
@@ -28,7 +30,7 @@ pub enum Over {
 
 impl Scene {
     pub fn new(name: &str, manager: Value) -> Self {
-        Self { name: name.to_owned(), manager, requests: Vec::new(), log: json!({}), over: Over::Plain }
+        Self { name: name.to_owned(), manager, requests: Vec::new(), log: json!({}), over: Over::Plain, copies: false }
     }
 
     /// Routes for every host.
@@ -61,6 +63,12 @@ impl Scene {
     /// Has the access log say more: commands by the names of their fields.
     pub fn logging(mut self, fields: Value) -> Self {
         config::overlay(&mut self.log, fields);
+        self
+    }
+
+    /// Waits for the copies of each request.
+    pub fn copied(mut self) -> Self {
+        self.copies = true;
         self
     }
 

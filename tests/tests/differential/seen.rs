@@ -19,7 +19,7 @@ impl Mask {
         self
     }
 
-    fn apply(&self, text: &str) -> String {
+    pub fn apply(&self, text: &str) -> String {
         let names = self.0.iter();
         names.fold(text.to_owned(), |text, (address, name)| text.replace(address.as_str(), name))
     }

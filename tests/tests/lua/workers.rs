@@ -124,6 +124,11 @@ fn a_change_of_a_specifiers_file_is_a_new_version() {
     assert_eq!(origin(), "one");
     let plugins = proxy.admin_json("/plugins?format=json").to_string();
     assert!(plugins.contains("envoy.router.cluster_specifier_plugin.lua"), "{plugins}");
+    let prefix = format!("plugin.envoy.router.cluster_specifier_plugin.lua.{}", file.display());
+    let stats = proxy.stats();
+    assert_eq!((stats.value(&format!("{prefix}.calls")), stats.value(&format!("{prefix}.errors"))), (1, 0));
+    let shown = proxy.admin_get("/plugins").text().to_owned();
+    assert!(shown.contains(&format!("route {}: calls 1 errors 0", file.display())), "{shown}");
     write("two");
     wait_until("the new script is in force", || origin() == "two");
     std::fs::remove_file(&file).unwrap();

@@ -27,12 +27,25 @@ const PIECE: usize = 251 << 8;
 const LIMIT: u64 = 256 << 10;
 
 /// What the process may take beside what it had, for both bodies together, where nothing is held: buffers and pieces, and for Go
-/// the garbage of pieces.
-const PASSING: u64 = 32 << 10;
+/// the garbage of pieces. Measured: 6 to 19 MiB.
+const PASSING: u64 = 24 << 10;
 
-/// The same in sizes of a body, where one is held whole: as it was received, in the plugin's memory as it came and rewritten, and
-/// the garbage of the request when the answer comes.
-const HELD_BODIES: u64 = 16;
+/// The same in sizes of a body, where the request's and the answer's are held whole, one after the other. Each is here as it was
+/// received, whose memory doubles as it grows, and as it was rewritten; the rest is the plugin's.
+fn held_bodies(runtime: Runtime) -> u64 {
+    match runtime {
+        // In the machine's memory as it came and rewritten: it keeps that for the next one. Measured: 6.2.
+        Runtime::Wasm(_) => 8,
+        // As it came and rewritten, and the answer's beside what the allocator keeps of the request's. Measured: 8.2.
+        Runtime::NativeC | Runtime::NativeRust => 10,
+        // Go's collector lets garbage grow to what is in use. Measured: 9.1.
+        Runtime::Go => 12,
+        // Texts cannot be changed: each step makes a new one, and the collector comes later. Measured: 11.3.
+        Runtime::Rider | Runtime::EnvoyLua => 14,
+        // As for Go, in another process, and in either as it crosses over. Measured: 17.1.
+        Runtime::IsolatedGo => 21,
+    }
+}
 
 /// The byte at a place of a body. A place is told from its neighbours: two bytes of which one is 7 more than the other follow each
 /// other only every 251 bytes.
@@ -145,16 +158,26 @@ fn wait_still(number: &AtomicU64) {
     });
 }
 
-/// The most memory that the process had since it was asked to forget, in KiB.
-fn peak_kib(proxy: &Proxy) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap()
+/// The proxy, and what runs beside it.
+fn processes(proxy: &Proxy) -> impl Iterator<Item = u32> {
+    std::iter::once(proxy.pid()).chain(proxy.children())
 }
 
-/// Forgets the peak; returns it, which is what the process has now.
+/// The most memory that the processes had since they were asked to forget, each by itself, in KiB.
+fn peak_kib(proxy: &Proxy) -> u64 {
+    let of = |process: u32| -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap()
+    };
+    processes(proxy).map(of).sum()
+}
+
+/// Forgets the peaks; returns them, which is what the processes have now.
 fn forget_peak(proxy: &Proxy) -> u64 {
-    std::fs::write(format!("/proc/{}/clear_refs", proxy.pid()), "5").expect("the process is ours");
+    for process in processes(proxy) {
+        std::fs::write(format!("/proc/{process}/clear_refs"), "5").expect("the process is ours");
+    }
     peak_kib(proxy)
 }
 
@@ -237,5 +260,5 @@ fn a_large_body_is_rewritten_where_it_may_be_held(runtime: Runtime) {
     assert_eq!(read_body(&mut client, &head, true), (SIZE, false), "{runtime:?}");
     let grown = peak_kib(&site.proxy) - before;
     println!("{runtime:?} body: rewritten, {before} KiB before and {grown} more at the peak");
-    assert!(grown < HELD_BODIES * (SIZE as u64 >> 10), "{runtime:?}: {grown} KiB more than {before}");
+    assert!(grown < held_bodies(runtime) * (SIZE as u64 >> 10), "{runtime:?}: {grown} KiB more than {before}");
 }

@@ -43,6 +43,11 @@ macro_rules! in_every_runtime {
             }
 
             #[test]
+            fn isolated_go() {
+                run(Runtime::IsolatedGo);
+            }
+
+            #[test]
             fn native_c() {
                 run(Runtime::NativeC);
             }

@@ -3,6 +3,7 @@
 //!
 //! `make soak` runs the whole, a thousand for each runtime (`SOAK_UPDATES` says how many).
 
+use postrider_tests::kit::process::resident_kib;
 use postrider_tests::kit::proxy::{Launch, accepted};
 use postrider_tests::kit::{Config, Origin, Proxy, wait_until};
 use postrider_tests::load::Load;
@@ -48,7 +49,9 @@ fn update(runtime: Runtime, updates: u32) -> Vec<u64> {
         let field = format!("x-{update}-mark");
         wait_until("the new one serves", || proxy.exchange(get("/")).header(&field) == "set");
         load.wait_progress(5);
-        sizes.push(proxy.resident_kib());
+        // With what runs beside it.
+        let others: u64 = proxy.children().into_iter().map(resident_kib).sum();
+        sizes.push(proxy.resident_kib() + others);
         // What they got would fill the test's own memory.
         origin.forget();
     }

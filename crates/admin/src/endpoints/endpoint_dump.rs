@@ -73,8 +73,12 @@ fn health(flags: &[HealthFlag]) -> &'static str {
             HealthFlag::FailedActiveCheck | HealthFlag::FailedOutlierCheck | HealthFlag::FailedByConfiguration
         )
     };
-    let is_degraded =
-        |flag: &HealthFlag| matches!(flag, HealthFlag::DegradedActiveCheck | HealthFlag::DegradedByConfiguration);
+    let is_degraded = |flag: &HealthFlag| {
+        matches!(
+            flag,
+            HealthFlag::DegradedActiveCheck | HealthFlag::DegradedByConfiguration | HealthFlag::DegradedByItself
+        )
+    };
     match () {
         () if flags.iter().any(fails) => "UNHEALTHY",
         () if flags.iter().any(is_degraded) => "DEGRADED",

@@ -24,6 +24,9 @@ const ROOT: &str = "plugin";
 /// The counters of a route, as the hosts name them.
 const COUNTERS: [&str; 6] = ["calls", "errors", "cpu_kills", "memory_kills", "bypassed", "circuit_opened"];
 
+/// Bytes that the calls of a route took of the plugin's machine.
+const ALLOCATED: &str = "allocated_bytes";
+
 /// The histogram of a route: nanoseconds of each call.
 const TIME: &str = "time_ns";
 
@@ -67,6 +70,8 @@ struct RouteUsage {
     route: String,
     /// In the order of [`COUNTERS`].
     counts: [u64; 6],
+    /// `None` where no runtime tells.
+    allocated: Option<u64>,
     /// `None` before the first call.
     time: Option<Time>,
 }
@@ -110,7 +115,8 @@ fn usages(plugins: &[PluginStatus], counted: &[ScopeValues]) -> Vec<Usage> {
                 p99: recorded.quantile(0.99),
             });
             let counts = COUNTERS.map(|name| cell(scope, name).unwrap_or(0));
-            usage.routes.push(RouteUsage { route: route.to_owned(), counts, time });
+            let allocated = cell(scope, ALLOCATED).filter(|bytes| *bytes > 0);
+            usage.routes.push(RouteUsage { route: route.to_owned(), counts, allocated, time });
         }
     }
     usages
@@ -135,6 +141,7 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
         for (name, count) in COUNTERS.iter().zip(route.counts) {
             out.insert((*name).into(), json!(count));
         }
+        out.insert(ALLOCATED.into(), json!(route.allocated));
         let time = route.time.as_ref();
         let time = time.map(|t| json!({ "count": t.count, "sum": t.sum, "p50": t.p50, "p99": t.p99 }));
         out.insert(TIME.into(), json!(time));
@@ -158,6 +165,7 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
             "memory_bytes": (plugin.memory != usize::MAX).then_some(plugin.memory),
             "circuit": {
                 "faults": plugin.circuit.faults,
+                "cpu_kills": plugin.circuit.cpu_kills,
                 "window_ms": millis(plugin.circuit.window),
                 "retry_ms": millis(plugin.circuit.retry),
             },
@@ -211,12 +219,15 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
         writeln!(out, "  last error at {}: {}", timestamp(*at), text.replace('\n', "\n    "))?;
     }
     let policy = &plugin.circuit;
-    let circuit = match policy.faults {
-        0 => "no circuit".to_owned(),
-        faults => {
-            format!("circuit opens at {faults} faults in {} for {}", seconds(policy.window), seconds(policy.retry))
-        }
+    let (window, retry) = (seconds(policy.window), seconds(policy.retry));
+    let causes = match (policy.faults, policy.cpu_kills) {
+        (0, 0) => None,
+        (faults, 0) => Some(format!("{faults} faults")),
+        (0, kills) => Some(format!("{kills} CPU kills")),
+        (faults, kills) => Some(format!("{faults} faults or {kills} CPU kills")),
     };
+    let circuit = causes
+        .map_or_else(|| "no circuit".to_owned(), |causes| format!("circuit opens at {causes} in {window} for {retry}"));
     let budget = match plugin.cpu {
         Duration::MAX => "no budget".to_owned(),
         cpu => format!("a call has {} ms, a worker {} MiB", millis(cpu), plugin.memory >> 20),
@@ -233,6 +244,10 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
         }
         if let Some(time) = &route.time {
             write!(out, " p50 {:.1}us p99 {:.1}us", time.p50 / 1000.0, time.p99 / 1000.0)?;
+        }
+        let [calls, ..] = route.counts;
+        if let Some(each) = route.allocated.and_then(|bytes| bytes.checked_div(calls)) {
+            write!(out, " {each} B a call")?;
         }
         out.push('\n');
     }

@@ -15,6 +15,11 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
     "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
     "envoy.extensions.clusters.dns.v3.DnsCluster",
+    "envoy.extensions.formatter.cel.v3.Cel",
+    "envoy.extensions.formatter.file_content.v3.FileContent",
+    "envoy.extensions.formatter.generic_secret.v3.GenericSecret",
+    "envoy.extensions.formatter.metadata.v3.Metadata",
+    "envoy.extensions.formatter.req_without_query.v3.ReqWithoutQuery",
     "envoy.extensions.filters.http.router.v3.Router",
     "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector",
     "envoy.extensions.clusters.original_dst.v3.OriginalDstCluster",
@@ -88,8 +93,7 @@ pub(crate) fn known_command(text: &str) -> Option<&'static str> {
 
 /// Commands of Envoy 1.40, its formatter extensions included, that our formats do not have; `NAME(FIRST)` where they lack
 /// only those whose argument begins so.
-const COMMANDS: &[&str] =
-    &["DOWNSTREAM_TLS_SESSION_ID", "FILE_CONTENT", "PER_REQUEST_STATE", "SECRET", "UPSTREAM_TLS_SESSION_ID"];
+const COMMANDS: &[&str] = &["DOWNSTREAM_TLS_SESSION_ID", "UPSTREAM_TLS_SESSION_ID"];
 
 #[cfg(test)]
 mod tests {
@@ -126,7 +130,7 @@ mod tests {
     #[test]
     fn a_command_of_envoy_is_not_called_unknown() {
         assert_eq!(known_command("%METADATA(LISTENER:a:b)%"), None, "ours has it");
-        assert_eq!(known_command("%SECRET(a)%"), Some("SECRET"));
+        assert_eq!(known_command("%UPSTREAM_TLS_SESSION_ID%"), Some("UPSTREAM_TLS_SESSION_ID"));
         assert_eq!(known_command("%PROTOCL%"), None);
         assert_eq!(known_command("%RESPONSE_TX_DURATION%"), None, "ours has it");
     }

@@ -32,7 +32,6 @@ const CONTRIB_PACKAGES: &[&str] = &[
     "envoy.extensions.private_key_providers.",
     "envoy.extensions.regex_engines.hyperscan.",
     "envoy.extensions.tap_sinks.udp_sink.",
-    "envoy.extensions.upstreams.http.tcp.golang.",
     "envoy.extensions.vcl.",
 ];
 

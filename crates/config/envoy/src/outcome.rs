@@ -36,6 +36,8 @@ pub struct Outcome {
     /// As it was written, where the runtime changes anything.
     written: Option<Message>,
     secrets: SecretFiles,
+    /// Other files whose content became part of the configuration.
+    contents: Vec<PathBuf>,
     coverage: Coverage,
     dump: Dump,
 }
@@ -54,6 +56,7 @@ pub fn load(file: &SourceFile, options: &LoadOptions, filters: &dyn FilterKinds)
         bootstrap: loaded.bootstrap,
         written: None,
         secrets: SecretFiles::default(),
+        contents: Vec::new(),
         coverage,
         dump: Dump::new(file.clone(), options.clone()),
     };
@@ -76,6 +79,9 @@ pub fn load(file: &SourceFile, options: &LoadOptions, filters: &dyn FilterKinds)
         let lowered = lower_bootstrap(&input, filters, policy);
         outcome.snapshot = lowered.snapshot;
         outcome.differences = lowered.differences;
+        outcome.contents = lowered.files;
+        outcome.contents.sort();
+        outcome.contents.dedup();
         outcome.diagnostics.append(lowered.diagnostics);
     }
     outcome.diagnostics.sort();
@@ -91,10 +97,10 @@ impl Outcome {
         }
     }
 
-    /// Files beside the one that was loaded whose content became part of the configuration: files of secrets. Keys and
-    /// certificates are not among them; the model names those.
+    /// Files beside the one that was loaded whose content became part of the configuration: files of secrets, and what
+    /// formats stand for. Keys and certificates are not among them; the model names those.
     pub fn files(&self) -> Vec<PathBuf> {
-        self.secrets.paths().map(PathBuf::from).collect()
+        self.secrets.paths().map(PathBuf::from).chain(self.contents.iter().cloned()).collect()
     }
 
     /// Adds what a filter found wrong with its configuration. `origin` is that of the slot or override. The configuration

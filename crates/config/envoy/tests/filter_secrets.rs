@@ -1,11 +1,14 @@
 //! Secrets that filters ask for.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+mod common;
+mod managers;
 
-use postrider_config_core::{SourceFile, render};
-use postrider_config_envoy::{LoadOptions, Outcome, load};
-use postrider_model::{ConnectionHandler, Fields, Snapshot, Value};
+use std::path::PathBuf;
+
+use common::{said, snapshot};
+use managers::http;
+use postrider_config_envoy::Outcome;
+use postrider_model::{Fields, Value};
 
 /// A bootstrap with a filter that asks by `asks`, and these secrets.
 fn outcome(asks: &str, secrets: &str) -> Outcome {
@@ -37,18 +40,14 @@ static_resources:
 "#
     );
     let knows = |kind: &str| kind.ends_with(".CredentialInjector");
-    load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &knows)
-}
-
-fn said(outcome: &Outcome) -> String {
-    render::text(&outcome.diagnostics, &outcome.sources, false)
+    common::outcome(&text, &knows)
 }
 
 /// What stands beside the name in the filter's configuration.
-fn supplied(snapshot: &Arc<Snapshot>) -> Option<Value> {
-    let ConnectionHandler::Http(http) = &snapshot.listeners[0].filter_chains[0].handler else { panic!() };
+fn supplied(outcome: &Outcome) -> Option<Value> {
+    let snapshot = snapshot(outcome);
     let below = |value: &Value, key: &str| Fields::value(&mut value.fields().unwrap(), key).cloned();
-    let credential = below(&below(&http.filters[0].config, "credential")?, "typed_config")?;
+    let credential = below(&below(&http(&snapshot.listeners[0]).filters[0].config, "credential")?, "typed_config")?;
     below(&below(&below(&credential, "credential")?, "generic_secret")?, "secret")
 }
 
@@ -60,13 +59,13 @@ fn text(key: &str, value: &str) -> Value {
 fn a_filter_gets_the_secret_that_it_names() {
     let fixed = outcome("name: s", "{ name: s, generic_secret: { secret: { filename: a.txt } } }");
     assert_eq!(said(&fixed), "");
-    assert_eq!(supplied(fixed.snapshot.as_ref().unwrap()), Some(text("filename", "a.txt")));
+    assert_eq!(supplied(&fixed), Some(text("filename", "a.txt")));
 
     let source = "sds_config: { path_config_source: { path: tests/tls/secrets.yaml } }";
     let filed = outcome(&format!("name: unused, {source}"), "");
     assert_eq!(said(&filed), "");
     assert_eq!(filed.files(), [PathBuf::from("tests/tls/secrets.yaml")]);
-    assert!(supplied(filed.snapshot.as_ref().unwrap()).is_some());
+    assert!(supplied(&filed).is_some());
 }
 
 #[test]

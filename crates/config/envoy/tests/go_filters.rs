@@ -1,8 +1,12 @@
 //! What Go filters are given: configurations that only their own code can read, and secrets.
 
-use postrider_config_core::{SourceFile, render};
-use postrider_config_envoy::{LoadOptions, Outcome, load};
-use postrider_model::{ConnectionHandler, Value};
+mod common;
+mod managers;
+
+use common::{said, snapshot};
+use managers::http;
+use postrider_config_envoy::Outcome;
+use postrider_model::Value;
 
 fn outcome(fields: &str) -> Outcome {
     let text = format!(
@@ -32,16 +36,15 @@ static_resources:
 "#
     );
     let knows = |kind: &str| kind.ends_with("golang.v3alpha.Config");
-    load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &knows)
+    common::outcome(&text, &knows)
 }
 
 /// What the filter gets; panics when it is refused.
 fn given(fields: &str, key: &str) -> Value {
     let outcome = outcome(fields);
-    assert_eq!(render::text(&outcome.diagnostics, &outcome.sources, false), "");
-    let snapshot = outcome.snapshot.unwrap();
-    let ConnectionHandler::Http(http) = &snapshot.listeners[0].filter_chains[0].handler else { panic!() };
-    http.filters[0].config.fields().unwrap().value(key).unwrap().clone()
+    assert_eq!(said(&outcome), "");
+    let snapshot = snapshot(&outcome);
+    http(&snapshot.listeners[0]).filters[0].config.fields().unwrap().value(key).unwrap().clone()
 }
 
 fn map(entries: &[(&str, Value)]) -> Value {
@@ -71,7 +74,7 @@ fn secrets_stand_beside_their_names() {
     let wanted = Value::List(vec![map(&[("name", text("s")), ("generic_secret", secret)])]);
     assert_eq!(given("generic_secrets: [{ name: s }]", "generic_secrets"), wanted);
     let refused = outcome("generic_secrets: [{ name: other }]");
-    let said = render::text(&refused.diagnostics, &refused.sources, false);
+    let said = said(&refused);
     assert!(said.contains("there is no generic secret `other`"), "{said}");
     assert!(said.contains("generic_secrets[0].name"), "{said}");
 }
@@ -89,9 +92,9 @@ static_resources:
 "#
     );
     let knows = |kind: &str| kind.ends_with("golang.v3alpha.Config") || kind.ends_with("router.v3.Router");
-    let outcome = load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &knows);
-    assert_eq!(render::text(&outcome.diagnostics, &outcome.sources, false), "");
-    format!("{:?}", outcome.snapshot.unwrap().listeners[0].filter_chains[0])
+    let outcome = common::outcome(&text, &knows);
+    assert_eq!(said(&outcome), "");
+    format!("{:?}", snapshot(&outcome).listeners[0].filter_chains[0])
 }
 
 #[test]
@@ -119,19 +122,39 @@ fn choosers_of_clusters_and_filters_of_connections_get_what_only_they_know() {
 }
 
 #[test]
-fn the_bridge_from_http_to_tcp_is_refused_by_name() {
-    let text = r#"
+fn go_code_may_speak_to_hosts_in_place_of_http() {
+    let cluster = |kind: &str| {
+        format!(
+            r#"
 static_resources:
   clusters:
   - name: c
     connect_timeout: 1s
     type: STATIC
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {{ http2_protocol_options: {{}} }}
     upstream_config:
-      name: envoy.upstreams.http.tcp.golang
-      typed_config: { "@type": type.googleapis.com/envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config, library_id: l }
-"#;
-    let outcome = load(&SourceFile::new("envoy.yaml", text.to_owned()), &LoadOptions::default(), &|_: &str| true);
-    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
-    let named = "`envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config` is a known Envoy extension, not supported";
+      name: x
+      typed_config: {{ "@type": type.googleapis.com/envoy.extensions.upstreams.http.{kind} }}
+"#
+        )
+    };
+    let config =
+        "{ \"@type\": type.googleapis.com/xds.type.v3.TypedStruct, type_url: x/only.They.Know, value: { a: b } }";
+    let golang = format!(
+        "tcp.golang.v3alpha.Config, library_id: l, library_path: l.so, plugin_name: p, plugin_config: {config}"
+    );
+    let read = |text: String| common::outcome(&text, &|_: &str| true);
+    let outcome = read(cluster(&golang));
+    assert!(outcome.diagnostics.is_empty(), "{}", said(&outcome));
+    let upstream = format!("{:?}", outcome.snapshot.unwrap().clusters[0].upstream);
+    assert!(upstream.contains("bridge: Some(") && upstream.contains("x/only.They.Know"), "{upstream}");
+    assert!(upstream.contains("protocol: Http1"), "{upstream}");
+    let outcome = read(cluster("tcp.v3.TcpConnectionPoolProto"));
+    let said = said(&outcome);
+    let named =
+        "`envoy.extensions.upstreams.http.tcp.v3.TcpConnectionPoolProto` is a known Envoy extension, not supported";
     assert!(said.contains(named), "{said}");
 }

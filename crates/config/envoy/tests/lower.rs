@@ -1,17 +1,21 @@
 //! What lowering accepts and means, and what it refuses: each `tests/lower/*.yaml` with a `.txt` beside it is refused with
 //! exactly that text. `BLESS=1` writes the texts.
 
+mod common;
+mod managers;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_config_core::{SourceFile, render};
+use managers::http;
+use postrider_config_core::SourceFile;
 use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome, load};
 use postrider_model::{
     Action, AddressOrder, ConnectionHandler, Discovery, DnsClient, DnsResolver, EscapedSlashes, FilterOverride,
-    HeaderCondition, HostRewrite, HttpConnection, Listener, LoadBalancing, LogFormat, LogOutput, PathMatch,
-    PathRewrite, ResponseBody, Snapshot, StringKind, Target, Underscores, Value, ValueError,
+    HeaderCondition, HostRewrite, LoadBalancing, LogFormat, LogOutput, PathMatch, PathRewrite, ResponseBody, Snapshot,
+    StringKind, Target, Underscores, Value, ValueError,
 };
 
 fn outcome(name: &str, text: &str) -> Outcome {
@@ -25,20 +29,11 @@ fn outcome(name: &str, text: &str) -> Outcome {
 
 #[track_caller]
 fn snapshot(text: &str) -> Arc<Snapshot> {
-    let outcome = outcome("envoy.yaml", text);
-    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
-    outcome.snapshot.unwrap_or_else(|| panic!("{said}"))
+    common::snapshot(&outcome("envoy.yaml", text))
 }
 
 fn accepted() -> Arc<Snapshot> {
     snapshot(include_str!("lower/accepted.yaml"))
-}
-
-fn http(listener: &Listener) -> &HttpConnection {
-    match &listener.filter_chains[0].handler {
-        ConnectionHandler::Http(http) => http,
-        _ => panic!("no HTTP"),
-    }
 }
 
 #[test]
@@ -54,10 +49,7 @@ bootstrap_extensions:
     config: {{ name: resident, vm_config: {{ code: {{ local: {{ filename: a.wasm }} }} }} }}
 "#
     );
-    let read = |known: bool| {
-        let file = SourceFile::new("envoy.yaml", text.as_str());
-        load(&file, &LoadOptions::default(), &|kind: &str| known && kind == KIND)
-    };
+    let read = |known: bool| common::outcome(&text, &|kind: &str| known && kind == KIND);
     let snapshot = read(true).snapshot.expect("a service that is known");
     let [service] = &snapshot.services[..] else { panic!("{:?}", snapshot.services) };
     assert_eq!((service.name.as_str(), service.kind.as_str()), ("envoy.bootstrap.wasm", KIND));
@@ -84,7 +76,7 @@ fn refusals_read_as_recorded() {
         }
         let name = path.file_name().unwrap().to_str().unwrap();
         let outcome = outcome(name, &std::fs::read_to_string(&path).unwrap());
-        let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+        let said = common::said(&outcome);
         assert!(outcome.snapshot.is_none(), "{name} is accepted");
         let expected = path.with_extension("txt");
         if bless {
@@ -240,8 +232,10 @@ fn metadata_of_routes_and_virtual_hosts_keeps_the_users_keys() {
     assert_eq!(metadata.get("shop", "userIDs"), Some(&Value::List(vec![Value::String("a".into()), deep])));
     assert_eq!(metadata.get("envoy.filters.http.lua", "k"), Some(&Value::String("v".into())));
     assert!(host.routes[1].metadata.is_empty());
-    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
-    assert!(said.contains("`typed_filter_metadata` has no effect"), "{said}");
+    let said = common::said(&outcome);
+    assert!(!said.contains("typed_filter_metadata"), "{said}");
+    let typed = metadata.typed("x").unwrap();
+    assert_eq!((&*typed.kind, &*typed.bytes), ("type.googleapis.com/google.protobuf.Duration", &[8, 1][..]));
 }
 
 /// What a filter is given of each kind of field that plugins have.
@@ -279,9 +273,7 @@ fn a_filter_sees_structs_and_data_sources_as_they_were_written() {
               clusters: [c]
 "#,
     );
-    let load = load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &|_: &str| true);
-    let said = render::text(&load.diagnostics, &load.sources, false);
-    let snapshot = load.snapshot.unwrap_or_else(|| panic!("{said}"));
+    let snapshot = common::snapshot(&common::outcome(&text, &|_: &str| true));
     let filters = &http(&snapshot.listeners[0]).filters;
     let shown: Vec<String> = filters.iter().map(|slot| show(&slot.config)).collect();
     assert_eq!(
@@ -332,8 +324,8 @@ fn an_error_below_a_struct_points_at_the_value() {
                   a.b: 3
 "#,
     );
-    let load = load(&SourceFile::new("envoy.yaml", text.clone()), &LoadOptions::default(), &Picky);
-    let said = render::text(&load.diagnostics, &load.sources, false);
+    let load = common::outcome(&text, &Picky);
+    let said = common::said(&load);
     let line = |part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
     for (place, path) in [
         (format!("{}:29", line("name: odd")), "config.users[1].name"),
@@ -390,11 +382,9 @@ fn plugins_that_choose_clusters_or_judge_strings_become_values() {
                         default_cluster: gone"#
         ),
     );
-    let load = |text: &str, known: bool| {
-        load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &move |_: &str| known)
-    };
+    let load = |text: &str, known: bool| common::outcome(text, &move |_: &str| known);
     let outcome = load(&text, true);
-    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+    let said = common::said(&outcome);
     let snapshot = outcome.snapshot.unwrap_or_else(|| panic!("{said}"));
     assert!(said.contains("warning[unknown-cluster]") && said.contains("typed_config.default_cluster"), "{said}");
     let routes = &http(&snapshot.listeners[0]).routes.virtual_hosts[0].routes;
@@ -418,13 +408,13 @@ fn plugins_that_choose_clusters_or_judge_strings_become_values() {
     assert_eq!((kind.as_str(), show(config).as_str()), (MATCHER, r#"{source_code: {inline_string: "-- match"}}"#));
 
     let refused = load(&text, false);
-    let said = render::text(&refused.diagnostics, &refused.sources, false);
+    let said = common::said(&refused);
     assert!(refused.snapshot.is_none());
     for kind in [SPECIFIER, MATCHER] {
         assert!(said.contains(&format!("`{kind}` is a known Envoy extension, not supported")), "{said}");
     }
     let misspelt = load(&text.replace("plugin: pick", "plugin: pikc"), true);
-    let said = render::text(&misspelt.diagnostics, &misspelt.sources, false);
+    let said = common::said(&misspelt);
     assert!(said.contains("error[unknown-plugin]") && said.contains("did you mean `pick`?"), "{said}");
 }
 
@@ -571,7 +561,7 @@ fn a_filters_own_error_points_into_the_file() {
     };
     outcome.refuse_filter(&slot.origin, &error);
     assert!(outcome.snapshot.is_none());
-    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+    let said = common::said(&outcome);
     let place = text.lines().position(|line| line.contains("response_mutations")).unwrap() + 1;
     assert!(said.contains(&format!("accepted.yaml:{place}:")), "{said}");
     assert!(said.contains("no such header"), "{said}");
@@ -597,8 +587,8 @@ fn the_report_counts_every_field_and_names_what_is_missing() {
     let report = bad.report();
     assert!(report.counts.unsupported > 3 && report.counts.share() < 100.0);
     let text = report.text(&bad.sources);
-    let place = "clusters[0].health_checks[0].custom_health_check.typed_config: ";
-    let refusal = "`envoy.extensions.health_checkers.thrift.v3.Thrift` is a known Envoy extension";
+    let place = "clusters[7].transport_socket_matches[1].transport_socket.typed_config: ";
+    let refusal = "`envoy.extensions.transport_sockets.starttls.v3.UpstreamStartTlsConfig` is a known Envoy extension";
     assert!(text.contains(&format!("{place}{refusal}")), "{text}");
     assert!(report.json(&bad.sources)["fields"].as_array().unwrap().len() == report.fields.len());
 }

@@ -1,9 +1,13 @@
 //! Rules for scripts of Envoy's own types, which stand in the metadata of the node.
 
-use postrider_config_core::{SourceFile, render};
+mod common;
+mod managers;
+
+use common::said;
+use managers::http;
+use postrider_config_envoy::Outcome;
 use postrider_config_envoy::lower::FilterKinds;
-use postrider_config_envoy::{LoadOptions, Outcome, load};
-use postrider_model::{ConnectionHandler, Value, ValueError};
+use postrider_model::{Value, ValueError};
 
 /// Filters that find fault with a budget of theirs.
 struct Kinds;
@@ -56,20 +60,15 @@ static_resources:
             typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
 "#
     );
-    load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &Kinds)
-}
-
-fn said(outcome: &Outcome) -> String {
-    render::text(&outcome.diagnostics, &outcome.sources, false)
+    common::outcome(&text, &Kinds)
 }
 
 #[test]
 fn rules_stand_beside_the_configuration_of_the_plugin_that_they_name() {
     let outcome = outcome("{ auth.lua: { sandbox: strict, clusters: [] }, hello: { on_error: 503 } }");
     assert_eq!(said(&outcome), "");
-    let snapshot = outcome.snapshot.unwrap();
-    let ConnectionHandler::Http(http) = &snapshot.listeners[0].filter_chains[0].handler else { panic!() };
-    let [lua, rider] = [0, 1].map(|index| rules(&http.filters[index].config).cloned().unwrap());
+    let snapshot = common::snapshot(&outcome);
+    let [lua, rider] = [0, 1].map(|index| rules(&http(&snapshot.listeners[0]).filters[index].config).cloned().unwrap());
     let text = |text: &str| Value::String(text.to_owned());
     assert_eq!(lua, Value::Map(vec![("sandbox".into(), text("strict")), ("clusters".into(), Value::List(vec![]))]));
     assert!(matches!(&rider, Value::Map(all) if all[0].0 == "on_error"), "{rider:?}");

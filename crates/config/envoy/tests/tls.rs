@@ -1,11 +1,13 @@
 //! What TLS configuration means. What is refused is in `tests/lower/tls-*.yaml`.
 
+mod common;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_config_core::{SourceFile, render};
-use postrider_config_envoy::{LoadOptions, Outcome, load};
+use common::said;
+use postrider_config_envoy::Outcome;
 use postrider_model::{
     ChainMatch, Cidr, Data, DownstreamTls, Inspection, NameKind, NameMatch, OcspPolicy, Origin, Roots, SessionTickets,
     Snapshot, TlsVersion, TransportMatch, UpstreamTls, Validation,
@@ -36,17 +38,12 @@ const CHAIN: &str = "static_resources.listeners[0].filter_chains[0].transport_so
 const CLUSTER: &str = "static_resources.clusters[0].transport_socket.typed_config";
 
 fn outcome(text: &str) -> Outcome {
-    load(&SourceFile::new("envoy.yaml", text), &LoadOptions::default(), &|_: &str| false)
-}
-
-fn said(outcome: &Outcome) -> String {
-    render::text(&outcome.diagnostics, &outcome.sources, false)
+    common::outcome(text, &|_: &str| false)
 }
 
 #[track_caller]
 fn snapshot(text: &str) -> Arc<Snapshot> {
-    let outcome = outcome(text);
-    outcome.snapshot.clone().unwrap_or_else(|| panic!("{}", said(&outcome)))
+    common::snapshot(&outcome(text))
 }
 
 /// A bootstrap with a chain of `filter` behind a `DownstreamTlsContext` with these fields.
@@ -307,7 +304,7 @@ fn must_staple_wants_a_staple_for_every_certificate() {
 #[test]
 fn a_client_has_envoys_defaults() {
     let outcome = outcome(&client("sni: backend.example"));
-    let snapshot = outcome.snapshot.clone().unwrap_or_else(|| panic!("{}", said(&outcome)));
+    let snapshot = common::snapshot(&outcome);
     let tls = upstream(&snapshot);
     assert_eq!(tls.origin, Origin(CLUSTER.into()));
     assert_eq!((tls.sni.as_deref(), tls.max_sessions), (Some("backend.example"), 1));
@@ -407,7 +404,7 @@ fn names_from_requests_are_asked_for_and_verified() {
 fn names_from_requests_have_no_meaning_without_tls() {
     let text = "static_resources: { clusters: [{ name: c, upstream_http_protocol_options: { auto_sni: true } }] }";
     let outcome = outcome(text);
-    let snapshot = outcome.snapshot.clone().unwrap_or_else(|| panic!("{}", said(&outcome)));
+    let snapshot = common::snapshot(&outcome);
     assert!(snapshot.clusters[0].tls.is_none());
     assert!(outcome.report().text(&outcome.sources).contains("connections to this cluster are not encrypted"));
 }

@@ -1,12 +1,14 @@
 //! Tracing: what a connection manager, its routes and its provider say, and what is refused by name.
 
+mod common;
+mod managers;
+
 use std::time::Duration;
 
-use postrider_config_core::{SourceFile, render};
-use postrider_config_envoy::{LoadOptions, Outcome, load};
-use postrider_model::{
-    ConnectionHandler, CustomTag, HttpConnection, MetadataOf, OtlpTarget, Sampler, Share, Snapshot, TagKind, TagSource,
-};
+use common::said;
+use managers::http;
+use postrider_config_envoy::Outcome;
+use postrider_model::{CustomTag, MetadataOf, OtlpTarget, Sampler, Share, Snapshot, TagKind, TagSource};
 
 const OPENTELEMETRY: &str = "\"@type\": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig";
 const GRPC: &str = "grpc_service: { envoy_grpc: { cluster_name: c }, timeout: 2s }";
@@ -45,28 +47,19 @@ static_resources:
         explicit_http_config: {{ http2_protocol_options: {{}} }}
 "#
     );
-    load(&SourceFile::new("envoy.yaml", text.as_str()), &LoadOptions::default(), &|_: &str| false)
+    common::outcome(&text, &|_: &str| false)
 }
 
 #[track_caller]
 fn snapshot(tracing: &str, listener: &str, route: &str, top: &str) -> std::sync::Arc<Snapshot> {
-    let outcome = outcome(tracing, listener, route, top);
-    let said = render::text(&outcome.diagnostics, &outcome.sources, false);
-    outcome.snapshot.unwrap_or_else(|| panic!("{said}"))
-}
-
-fn http(snapshot: &Snapshot) -> &HttpConnection {
-    match &snapshot.listeners[0].filter_chains[0].handler {
-        ConnectionHandler::Http(http) => http,
-        _ => panic!("no HTTP"),
-    }
+    common::snapshot(&outcome(tracing, listener, route, top))
 }
 
 #[test]
 fn what_is_absent_is_as_in_envoy() {
     let provider = format!("{{ provider: {{ name: o, typed_config: {{ {OPENTELEMETRY}, {GRPC} }} }} }}");
     let snapshot = snapshot(&provider, "", "", "");
-    let tracing = http(&snapshot).tracing.as_ref().unwrap();
+    let tracing = http(&snapshot.listeners[0]).tracing.as_ref().unwrap();
     assert_eq!((tracing.max_path, tracing.verbose, tracing.outbound), (256, false, false));
     assert!(tracing.propagates && tracing.draws_by_id && !tracing.spawns_upstream_span);
     assert_eq!((tracing.sampling.random, tracing.sampling.client), (Share::default(), Share::default()));
@@ -100,7 +93,7 @@ fn what_is_written_counts() {
     let route = "decorator: { operation: buy, propagate: false }, \
                  tracing: { random_sampling: { numerator: 5, denominator: MILLION }, operation: r }";
     let snapshot = snapshot(&tracing, "traffic_direction: OUTBOUND", route, top);
-    let tracing = http(&snapshot).tracing.as_ref().unwrap();
+    let tracing = http(&snapshot.listeners[0]).tracing.as_ref().unwrap();
     assert_eq!((tracing.max_path, tracing.verbose, tracing.outbound, tracing.propagates), (4, true, true, false));
     assert!(tracing.spawns_upstream_span && tracing.operation.is_some() && tracing.upstream_operation.is_some());
     // Of two of them the fraction of a percent does not count, as in Envoy.
@@ -116,7 +109,7 @@ fn what_is_written_counts() {
     assert_eq!((tracer.max_spans, tracer.flush_spans, tracer.flush_interval), (9, 7, Duration::from_millis(8)));
     assert_eq!(tracer.resource, [("service.name".to_owned(), "shop".to_owned())]);
     assert_eq!(tracer.sampler, Some(Sampler::Parent(Box::new(Sampler::AlwaysOn))));
-    let route = http(&snapshot).routes.virtual_hosts[0].routes[0].tracing.as_deref().unwrap();
+    let route = http(&snapshot.listeners[0]).routes.virtual_hosts[0].routes[0].tracing.as_deref().unwrap();
     let decorator = route.decorator.as_ref().unwrap();
     assert_eq!((decorator.operation.as_str(), decorator.propagates), ("buy", false));
     let sampling = route.sampling.unwrap();
@@ -124,10 +117,25 @@ fn what_is_written_counts() {
 }
 
 #[test]
+fn the_runtime_has_the_last_word_on_shares() {
+    let top = "layered_runtime: { layers: [{ name: s, static_layer: { tracing: { client_enabled: 101, \
+               random_sampling: { numerator: 5, denominator: MILLION }, global_enabled: -1 } } }] }";
+    let tracing = "{ client_sampling: { value: 1 }, overall_sampling: { value: 3 } }";
+    let snapshot = snapshot(tracing, "", "tracing: { random_sampling: { numerator: 7 } }", top);
+    let http = http(&snapshot.listeners[0]);
+    let (all, drawn) = (Share { parts: 100, of: 100 }, Share { parts: 5, of: 1_000_000 });
+    let of_manager = http.tracing.as_ref().unwrap().sampling;
+    assert_eq!((of_manager.client, of_manager.random), (all, drawn));
+    assert_eq!(of_manager.overall, Share { parts: 3, of: 100 }, "less than nothing is no value");
+    let of_route = http.routes.virtual_hosts[0].routes[0].tracing.as_ref().unwrap().sampling.unwrap();
+    assert_eq!((of_route.client, of_route.random, of_route.overall), (all, drawn, all));
+}
+
+#[test]
 fn the_provider_of_the_bootstrap_stands_in_for_one_that_is_not_named() {
     let top = format!("tracing: {{ http: {{ name: o, typed_config: {{ {OPENTELEMETRY}, {GRPC} }} }} }}");
-    assert!(http(&snapshot("{}", "", "", &top)).tracing.as_ref().unwrap().tracer.is_some());
-    assert!(http(&snapshot("{}", "", "", "")).tracing.as_ref().unwrap().tracer.is_none());
+    assert!(http(&snapshot("{}", "", "", &top).listeners[0]).tracing.as_ref().unwrap().tracer.is_some());
+    assert!(http(&snapshot("{}", "", "", "").listeners[0]).tracing.as_ref().unwrap().tracer.is_none());
 }
 
 #[test]
@@ -136,7 +144,7 @@ fn what_is_not_there_is_refused_by_name() {
         let outcome =
             outcome(&format!("{{ provider: {{ name: p, typed_config: {{ {typed_config} }} }} }}"), "", "", "");
         assert!(outcome.snapshot.is_none(), "{typed_config}");
-        render::text(&outcome.diagnostics, &outcome.sources, false)
+        said(&outcome)
     };
     let zipkin = "\"@type\": type.googleapis.com/envoy.config.trace.v3.ZipkinConfig, collector_cluster: c, \
                   collector_endpoint: /, collector_endpoint_version: HTTP_JSON";

@@ -204,10 +204,13 @@ fn circuit(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Pai
         return Some(pair("circuit", map(node.span, vec![pair("faults", plain(node.span, 0))])));
     }
     let fields = Fields::of(node, path, diagnostics);
-    let (faults, window, retry) = (fields.take("faults"), fields.take("window"), fields.take("retry"));
-    fields.finish(&["faults", "window", "retry"]);
+    let (faults, cpu_kills) = (fields.take("faults"), fields.take("cpu_kills"));
+    let (window, retry) = (fields.take("window"), fields.take("retry"));
+    fields.finish(&["faults", "cpu_kills", "window", "retry"]);
     let mut pairs = Vec::new();
-    pairs.extend(faults.map(|faults| pair("faults", faults.clone())));
+    for (key, node) in [("faults", faults), ("cpu_kills", cpu_kills)] {
+        pairs.extend(node.map(|number| pair(key, number.clone())));
+    }
     for (key, node) in [("window", window), ("retry", retry)] {
         if let Some(node) = node {
             pairs.push(pair(key, text(node.span, fields::duration(node, &join(path, key), diagnostics)?)));

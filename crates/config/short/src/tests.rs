@@ -261,7 +261,7 @@ plugins:
   phases: [request_headers]
   on_error: 503
   budget: { cpu: 10ms, memory: 16MiB }
-  circuit: { faults: 5, window: 1m, retry: 500ms }
+  circuit: { faults: 5, cpu_kills: 2, window: 1m, retry: 500ms }
   clusters: ["http://127.0.0.1:9100", "http://127.0.0.1:9000"]
   options: { sandbox: strict }
 - name: inline
@@ -321,6 +321,7 @@ fn plugins_become_filters_before_the_router_and_overrides_of_routes() {
                 memory_bytes: "16777216"
               circuit:
                 faults: 5
+                cpu_kills: 2
                 window: 60s
                 retry: 0.500s
               clusters:

@@ -10,7 +10,7 @@ use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::WorkerStats;
 
-use crate::{BuildLogger, BuildNetwork, BuildNewcomer, BuildService, Filter, GuardFactory, Host};
+use crate::{BuildBridge, BuildLogger, BuildNetwork, BuildNewcomer, BuildService, Filter, GuardFactory, Host};
 
 /// Why a filter refuses its configuration: one or more errors, each with its place below the filter's own value.
 pub type ConfigError = Vec<ValueError>;
@@ -82,6 +82,11 @@ pub trait Factory: Send + Sync {
     /// worker and distinct combination, on the worker: it must be quick.
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter>;
 
+    /// The same between the router and a host, where an answer of the filter's own must be whole.
+    fn upstream_filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        self.filter(configs, place)
+    }
+
     /// Called once on each worker when a configuration with this filter comes into force there, before any request: the time
     /// to make what ticks or is dear to make. What it answers is kept as long as that configuration serves new streams.
     fn arrive(&self, _: &Place<'_>) -> Option<Rc<dyn Any>> {
@@ -96,6 +101,11 @@ pub trait Factory: Send + Sync {
     /// Whether building it now would give the same, as far as that depends on more than its configuration and its files.
     fn is_current(&self) -> bool {
         true
+    }
+
+    /// It may put texts into the filter state that later requests of the same connection find.
+    fn keeps_state(&self) -> bool {
+        false
     }
 
     /// What the admin tells about it, when it is a plugin.
@@ -153,7 +163,8 @@ impl ScopedConfigs {
 }
 
 /// What of this binary runs by configuration, by the full name of its configuration's type: filters, code that judges
-/// texts, code that chooses clusters, code that turns connections away or looks at their bytes, access loggers, and services.
+/// texts, code that chooses clusters, code that turns connections away or looks at their bytes, access loggers, services, and code
+/// that speaks to hosts in place of HTTP.
 #[derive(Default)]
 pub struct Registry {
     entries: Vec<(&'static str, Build)>,
@@ -165,6 +176,7 @@ pub struct Registry {
     newcomers: Vec<(&'static str, BuildNewcomer)>,
     loggers: Vec<(&'static str, BuildLogger)>,
     services: Vec<(&'static str, BuildService)>,
+    bridges: Vec<(&'static str, BuildBridge)>,
     runtimes: Vec<(&'static str, Build)>,
     /// Filters that were built to check their configurations and not taken yet, the oldest first.
     checked: Mutex<VecDeque<Checked>>,
@@ -248,6 +260,10 @@ impl Registry {
         self.services.push((kind, build));
     }
 
+    pub fn register_bridge(&mut self, kind: &'static str, build: BuildBridge) {
+        self.bridges.push((kind, build));
+    }
+
     /// A runtime of plugins, by the name that manifests give it.
     pub fn register_runtime(&mut self, name: &'static str, build: Build) {
         self.runtimes.push((name, build));
@@ -272,6 +288,7 @@ impl Registry {
             || self.find_newcomer(kind).is_some()
             || self.find_logger(kind).is_some()
             || self.find_service(kind).is_some()
+            || self.find_bridge(kind).is_some()
     }
 
     /// All that is wrong with a configuration of that type. A filter whose configuration is good is kept for whoever builds
@@ -292,9 +309,10 @@ impl Registry {
         let newcomer = || self.find_newcomer(kind).map(|build| build(name, config).err());
         let logger = || self.find_logger(kind).map(|build| build(name, config).err());
         let service = || self.find_service(kind).map(|build| build(name, config).err());
+        let bridge = || self.find_bridge(kind).map(|build| build(config).err());
         let found =
             filter.or_else(judge).or_else(chooser).or_else(guard).or_else(network).or_else(newcomer).or_else(logger);
-        found.or_else(service).flatten().unwrap_or_default()
+        found.or_else(service).or_else(bridge).flatten().unwrap_or_default()
     }
 
     pub fn find_judge(&self, kind: &str) -> Option<BuildJudge> {
@@ -319,6 +337,10 @@ impl Registry {
 
     pub fn find_logger(&self, kind: &str) -> Option<BuildLogger> {
         self.loggers.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
+    }
+
+    pub fn find_bridge(&self, kind: &str) -> Option<BuildBridge> {
+        self.bridges.iter().find(|(name, _)| *name == kind).map(|(_, build)| *build)
     }
 
     pub fn find_service(&self, kind: &str) -> Option<BuildService> {

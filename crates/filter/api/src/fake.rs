@@ -8,7 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{Command, Format, JsonFormat, LogFormat, Node, Piece, Redirect, RequestField, RetryPolicy};
+use postrider_model::{
+    Command, Format, JsonFormat, LogFormat, Node, NumberedOption, Piece, Redirect, RequestField, RetryPolicy,
+};
 
 use crate::{
     Answer, Body, Call, CallFailure, CallHandle, CallOpen, CallPipe, CallStream, ClusterHealth, ConnectionControl,
@@ -194,6 +196,14 @@ impl Host for FakeHost {
         Ok(GrpcStream::new(pipe, CallHandle::new(|| {})))
     }
 
+    fn grpc_again(&self, call: GrpcCall, _: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
+        self.grpc(call)
+    }
+
+    fn converse_again(&self, open: GrpcOpen, _: Arc<RetryPolicy>) -> Result<GrpcStream, UnknownCluster> {
+        self.converse(open)
+    }
+
     fn dial(&self, dial: Dial) -> Result<ConnectionHandle, UnknownCluster> {
         self.find(&dial.cluster)?;
         let control = Rc::default();
@@ -255,6 +265,10 @@ impl Host for FakeHost {
 
     fn has_route(&self, _: &Stream<'_>, _: &RequestHead) -> bool {
         !self.routeless
+    }
+
+    fn set_client_option(&self, _: &NumberedOption) -> bool {
+        false
     }
 
     /// Texts, the request's head and the status; every other command stands for nothing.

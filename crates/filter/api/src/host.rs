@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{Format, LogFormat, Metadata, Node, RateLimit, Redirect, RetryPolicy};
+use postrider_model::{Format, LogFormat, Metadata, Node, NumberedOption, RateLimit, Redirect, RetryPolicy};
 
 use crate::{CallOpen, CallStream, ConnectionHandle, Dial, GrpcCall, GrpcOpen, GrpcStream, Moment, Remote, Stream};
 
@@ -36,11 +36,23 @@ pub trait Host {
     /// There is no such cluster.
     fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster>;
 
+    /// The same, as often as `policy` says.
+    ///
+    /// # Errors
+    /// There is no such cluster.
+    fn grpc_again(&self, call: GrpcCall, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster>;
+
     /// Opens a conversation with a gRPC service. That it failed is heard like its end, never from within this call.
     ///
     /// # Errors
     /// There is no such cluster.
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster>;
+
+    /// The same; one that fails before the service said anything is opened anew, as often as `policy` says.
+    ///
+    /// # Errors
+    /// There is no such cluster.
+    fn converse_again(&self, open: GrpcOpen, policy: Arc<RetryPolicy>) -> Result<GrpcStream, UnknownCluster>;
 
     /// Opens a plain connection to a host of a cluster. What becomes of it is heard later, never from within this call; it
     /// lasts until one side ends it, whoever keeps the handle.
@@ -86,6 +98,10 @@ pub trait Host {
 
     /// Whether a route of the stream's table takes a request like this.
     fn has_route(&self, stream: &Stream<'_>, head: &RequestHead) -> bool;
+
+    /// Sets an option of the socket of the stream's client; `false` where the system does not take it, or where the socket is
+    /// not the stream's alone (HTTP/2).
+    fn set_client_option(&self, option: &NumberedOption) -> bool;
 
     /// Appends the format's value for this stream; a command without a value stands for nothing.
     fn format(&self, stream: &Stream<'_>, format: &Format, out: &mut Vec<u8>);
@@ -174,7 +190,7 @@ impl fmt::Debug for CallHandle {
 }
 
 /// What is known about the route that a request takes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct RouteFacts {
     /// Its place in its table: distinct for each route.
     pub index: u32,
@@ -190,7 +206,7 @@ pub struct RouteFacts {
 }
 
 /// The rules that a route and its virtual host have.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct RouteRateLimits {
     pub route: Vec<RateLimit>,
     pub virtual_host: Vec<RateLimit>,
@@ -199,7 +215,7 @@ pub struct RouteRateLimits {
 }
 
 /// The cluster that a route leads to, as far as the route alone says.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub enum RouteTarget {
     /// None, or one that is chosen when the request is sent.
     #[default]

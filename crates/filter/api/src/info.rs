@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use postrider_model::{Metadata, MetadataKey, Tlv, Value};
+use postrider_model::{Metadata, MetadataKey, Packed, Tlv, Value};
 
-use crate::{Meters, Moment, Surroundings, TlsSession, UpstreamObjects};
+use crate::{Meters, Moment, ObjectKind, Surroundings, TlsSession, UpstreamObjects};
 
 /// Facts about one stream, for filters, formats and logs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StreamInfo {
     pub start: SystemTime,
     pub started: Moment,
@@ -168,6 +168,31 @@ pub struct Noted {
     pub tlvs: Option<Vec<Tlv>>,
     /// The address of the socket at our end, where the connection was meant to go elsewhere.
     pub direct_local: Option<SocketAddr>,
+    /// What its requests added for those behind them.
+    pub lasting: RefCell<Vec<Lasting>>,
+}
+
+/// A text in the filter state that stays with its connection when the request that set it is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lasting {
+    pub name: String,
+    pub value: String,
+    /// Connections to upstreams are to know of it.
+    pub shared: bool,
+    /// Whoever set it wants it to stay as it is.
+    pub read_only: bool,
+}
+
+impl Noted {
+    /// What a request of the connection begins with.
+    pub fn begin(self: &Rc<Noted>, info: &mut StreamInfo) {
+        info.filter_state.clone_from(&self.state);
+        info.upstream_objects.clone_from(&self.objects);
+        for lasting in &*self.lasting.borrow() {
+            info.make_state(&lasting.name, ObjectKind::Text, lasting.value.as_bytes(), lasting.shared);
+        }
+        info.connection = Some(self.clone());
+    }
 }
 
 /// What of a stream or connection a log is about.
@@ -228,6 +253,12 @@ impl StreamInfo {
         self.metadata.namespace(namespace).or_else(of_connection)
     }
 
+    /// The message of a namespace in the metadata of the request, or of its connection where the request has none.
+    pub fn typed_of_either(&self, namespace: &str) -> Option<&Packed> {
+        let of_connection = || self.connection.as_ref()?.metadata.typed(namespace);
+        self.metadata.typed(namespace).or_else(of_connection)
+    }
+
     /// The value at a place in the metadata of the request, or of its connection where the request has none.
     pub fn metadata_at(&self, place: &MetadataKey) -> Option<&Value> {
         let of_connection = || self.connection.as_ref()?.metadata.find(place);
@@ -253,6 +284,18 @@ impl StreamInfo {
         match self.filter_state.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = value,
             None => self.filter_state.push((name.to_owned(), value)),
+        }
+    }
+
+    /// Has later requests of the connection find a text, where the connection keeps any: see [`Factory::keeps_state`].
+    ///
+    /// [`Factory::keeps_state`]: crate::Factory::keeps_state
+    pub fn keep_state(&self, lasting: Lasting) {
+        let Some(noted) = &self.connection else { return };
+        let mut all = noted.lasting.borrow_mut();
+        match all.iter_mut().find(|known| known.name == lasting.name) {
+            Some(known) => *known = lasting,
+            None => all.push(lasting),
         }
     }
 
@@ -319,7 +362,8 @@ impl StreamInfo {
         }
         if !self.filter_state.is_empty() {
             self.filter_state.clear();
-            // Without a state there are none.
+        }
+        if self.upstream_objects.is_some() {
             self.upstream_objects = None;
         }
         if self.connection.is_some() {

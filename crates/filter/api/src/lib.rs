@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod bridge;
 mod bucket;
 mod call_stream;
 pub mod cel;
@@ -25,6 +26,7 @@ mod dial;
 pub mod fake;
 mod grpc;
 mod guard;
+mod here;
 mod host;
 mod info;
 mod logger;
@@ -46,6 +48,7 @@ mod tls;
 mod trace;
 
 pub use body::Body;
+pub use bridge::{BridgeFactory, BridgeFacts, BridgeSession, BridgeStep, BuildBridge};
 pub use bucket::Bucket;
 pub use call_stream::{CallOpen, CallPipe, CallStream, Heard, Outgoing};
 pub use config::{
@@ -55,11 +58,14 @@ pub use config::{
 pub use dial::{Dial, DialFailure, DialUser};
 pub use grpc::{GrpcCall, GrpcOpen, GrpcPipe, GrpcService, GrpcStatus, GrpcStream};
 pub use guard::{Admission, Guard, GuardFactory, TCP_CLUSTER, Visit};
+pub use here::{count_here, counts_here};
 pub use host::{
     Answer, Call, CallFailure, CallHandle, ClusterHealth, Host, RouteFacts, RouteRateLimits, RouteTarget,
     UnknownCluster,
 };
-pub use info::{CloseType, Closed, ConnectTimes, Flags, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
+pub use info::{
+    CloseType, Closed, ConnectTimes, Flags, Lasting, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM,
+};
 pub use logger::{AccessLogger, BuildLogger, LoggerFactory};
 pub use meters::{Meter, Metered, Meters};
 pub use moment::Moment;
@@ -75,7 +81,7 @@ pub use objects::{
     ConnectionWishes, FACTORIES, HITS, ObjectKind, TCP_IDLE_TIMEOUT, TCP_NO_TUNNEL, UpstreamObjects, WantedSource,
     field_of,
 };
-pub use outcome::{Action, Detour, Flow, LocalReply, Resumer};
+pub use outcome::{Action, Detour, Flow, LocalReply, MAX_ANEW, Resumer};
 pub use remote::{Gone, Job, Jobs, Remote};
 pub use route_blocks::{RouteBlocks, stat_part};
 pub use sampling::Sampling;
@@ -84,7 +90,7 @@ pub use sources::{Collecting, Sources};
 pub use state::State;
 pub use surroundings::{ClusterFacts, Surroundings};
 pub use tls::{Certificates, Forwarded, TlsSession};
-pub use trace::{SpanIds, Trace, TraceReason};
+pub use trace::{OpenSpan, SpanIds, Trace, TraceReason};
 
 /// The name by which the tests of filters know it.
 pub use fake as testing;

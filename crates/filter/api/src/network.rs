@@ -120,6 +120,9 @@ pub struct ConnectionControl {
     pub limit: Cell<usize>,
     /// More than that waits for the client.
     pub congested: Cell<bool>,
+    /// What is held of what was received, and of what is to be sent; not while a hook is shown it.
+    pub received: RefCell<Vec<u8>>,
+    pub sent: RefCell<Vec<u8>>,
     waker: Cell<Option<Waker>>,
 }
 

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use postrider_model::Value;
+use postrider_model::{NumberedOption, Value};
 
 use crate::StreamInfo;
 
@@ -85,6 +85,8 @@ pub struct ConnectionWishes {
     pub shared: Vec<(String, String)>,
     /// Where it comes from, in the place of what the cluster says.
     pub source: Option<WantedSource>,
+    /// Of its socket, beside those that the cluster has.
+    pub options: Vec<NumberedOption>,
 }
 
 /// The address of a client, as which the proxy connects.
@@ -98,8 +100,8 @@ pub struct WantedSource {
 
 impl ConnectionWishes {
     pub fn is_empty(&self) -> bool {
-        let ConnectionWishes { server_name, protocols, alt_names, shared, source } = self;
-        let is_plain = server_name.is_none() && protocols.is_empty() && alt_names.is_empty();
+        let ConnectionWishes { server_name, protocols, alt_names, shared, source, options } = self;
+        let is_plain = server_name.is_none() && protocols.is_empty() && alt_names.is_empty() && options.is_empty();
         is_plain && shared.is_empty() && source.is_none()
     }
 }
@@ -199,6 +201,12 @@ impl StreamInfo {
         }
         self.upstream_objects = Some(objects).filter(|objects| **objects != UpstreamObjects::default());
         true
+    }
+
+    /// Connections to upstreams that are made for this have this option of their socket.
+    #[cold]
+    pub fn want_option(&mut self, option: NumberedOption) {
+        self.upstream_objects.get_or_insert_default().wishes.options.push(option);
     }
 
     /// Something else has taken the name of an object.

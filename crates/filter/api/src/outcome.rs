@@ -7,7 +7,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use postrider_http::{RequestHead, grpc};
+use postrider_http::{RequestHead, ResponseHead, grpc};
 
 /// How a message goes on after a hook.
 #[derive(Debug)]
@@ -37,7 +37,14 @@ pub enum Action {
     /// routes. Once per request, and only when all of the client's request was read; otherwise the same as
     /// [`Action::Continue`].
     Detour(Box<Detour>),
+    /// The request begins anew, as its head is now: through routes and filters, as if it had just come. From the hooks of
+    /// heads and their resumptions, for a request without a body, before its answer has begun. One that does so
+    /// [too often](MAX_ANEW) is answered with 508. Logs say of this one that it was answered so, if anything is said.
+    Anew(Option<Box<ResponseHead>>),
 }
+
+/// How often a request may begin anew.
+pub const MAX_ANEW: u32 = 16;
 
 /// The request whose answer takes the place of another.
 pub struct Detour {

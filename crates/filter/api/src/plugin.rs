@@ -69,6 +69,9 @@ pub enum OnError {
 pub struct CircuitRule {
     /// So many faults within the window open the circuit; 0 never does.
     pub faults: u32,
+    /// So many calls within the window that were stopped at their CPU budget open it as well: each of them held up all other
+    /// requests of its worker. 0 never does.
+    pub cpu_kills: u32,
     pub window: Duration,
     /// After this a call is tried again.
     pub retry: Duration,
@@ -83,9 +86,14 @@ pub const DEFAULT_CPU: Duration = Duration::from_millis(100);
 /// The memory that a plugin gets on each worker unless its configuration says otherwise.
 pub const DEFAULT_MEMORY: usize = 64 << 20;
 
-/// Ten faults in ten seconds open the circuit for five.
-pub const DEFAULT_CIRCUIT: CircuitRule =
-    CircuitRule { faults: 10, window: Duration::from_secs(10), retry: Duration::from_secs(5), kills_only: false };
+/// Ten faults in ten seconds open the circuit for five, and so does one call that used up its CPU time.
+pub const DEFAULT_CIRCUIT: CircuitRule = CircuitRule {
+    faults: 10,
+    cpu_kills: 1,
+    window: Duration::from_secs(10),
+    retry: Duration::from_secs(5),
+    kills_only: false,
+};
 
 impl Default for Policy {
     fn default() -> Policy {

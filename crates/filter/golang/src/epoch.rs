@@ -14,8 +14,9 @@ const MODULE: &str = "github.com/envoyproxy/envoy";
 /// The releases whose libraries are taken, by their minor number.
 const OLDEST: u32 = 31;
 
-/// Functions of libraries that choose clusters, and of those that filter connections.
-const OTHER_KINDS: [&str; 2] = ["envoyGoOnClusterSpecify", "envoyGoFilterOnDownstreamData"];
+/// Functions of libraries that choose clusters, of those that filter connections, and of those that speak to hosts.
+const OTHER_KINDS: [&str; 3] =
+    ["envoyGoOnClusterSpecify", "envoyGoFilterOnDownstreamData", "envoyGoHttpTcpBridgeOnEncodeHeader"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Epoch {

@@ -10,7 +10,8 @@
 //! what comes from a goroutine is noted under the stream's lock ([`request`]) and done by the worker when it is woken.
 //! Headers that a goroutine looks at are a copy ([`mirror`]), since the stream's own are out of reach between two hooks.
 //!
-//! Go code may also name the cluster of a request ([`specifier`]) and filter connections ([`network`]).
+//! Go code may also name the cluster of a request ([`specifier`]), filter connections ([`network`]), and speak to hosts in place
+//! of HTTP ([`bridge`]).
 //!
 //! A library may run in a process of its own ([`apart`]): then everything that its Go code does is noted.
 //!
@@ -19,6 +20,7 @@
 mod abi;
 mod apart;
 mod bells;
+mod bridge;
 mod config;
 mod dear;
 mod elf;
@@ -41,6 +43,8 @@ mod request;
 mod scheduler;
 mod session;
 mod specifier;
+mod state;
+mod trial;
 mod way;
 
 pub use apart::{COMMAND as PROCESS_COMMAND, serve_library};

@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use postrider_filter_api::{Ended, LocalReply, ObjectKind, Stream, UpstreamOverride};
+use postrider_filter_api::{Ended, LocalReply, Stream, UpstreamOverride};
 use postrider_model::Value;
 
 use crate::abi::{HttpRequest, Phase, ProcessState, Verdict};
@@ -28,6 +28,7 @@ use crate::mirror::{Mirror, Size};
 use crate::noted::Noted;
 use crate::pool::Pool;
 use crate::questions::{Question, Secrets, Seen};
+use crate::state;
 
 /// Bytes that an object keeps for the answers to another stream.
 const KEPT_SLOT: usize = 256;
@@ -119,8 +120,7 @@ pub(crate) enum Post {
     FilterState {
         key: String,
         value: String,
-        /// Connections to upstreams are to know of it.
-        shared: bool,
+        rules: state::Rules,
     },
     ClearRoute,
     Host(UpstreamOverride),
@@ -442,11 +442,7 @@ impl Post {
                 }
             }
             Post::Metadata { namespace, key, value } => stream.info.metadata.set(&namespace, &key, value),
-            Post::FilterState { key, value, shared: false } => stream.info.set_state(&key, Value::String(value)),
-            Post::FilterState { key, value, shared: true } => {
-                // A text always stands for itself.
-                stream.info.make_state(&key, ObjectKind::Text, value.as_bytes(), true);
-            }
+            Post::FilterState { key, value, rules } => state::set(stream.info, &key, &value, rules),
             Post::ClearRoute => stream.info.route_is_stale = true,
             Post::Host(chosen) => stream.info.upstream_override = Some(chosen),
             Post::DrainConnection => stream.info.drain_connection = true,

@@ -15,10 +15,11 @@ use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::error;
 
-use crate::config::any;
+use crate::config::{any, required};
 use crate::heads;
 use crate::object::{self, Object};
 use crate::parsed::address;
+use crate::trial::{self, Kind};
 
 pub(crate) const KIND: &str = "envoy.extensions.router.cluster_specifier.golang.v3alpha.Config";
 
@@ -51,13 +52,8 @@ struct Plugin {
 pub(crate) fn build(value: &Value) -> Result<Chooser, ConfigError> {
     let mut errors = Vec::new();
     let mut fields = value.fields().map_err(|error| vec![error])?;
-    let [_, path, default_cluster] = ["library_id", "library_path", "default_cluster"].map(|key| {
-        let text = keep(fields.string(key), &mut errors).map(|text| text.unwrap_or_default().to_owned());
-        if text.as_ref().is_some_and(String::is_empty) {
-            errors.push(fields.error(key, format!("there is no `{key}`")));
-        }
-        text.unwrap_or_default()
-    });
+    let [_, path, default_cluster] =
+        ["library_id", "library_path", "default_cluster"].map(|key| required(&mut fields, key, &mut errors));
     let config = keep(any::encode(fields.value("config"), "config"), &mut errors).unwrap_or_default();
     errors.extend(fields.finish().err().into_iter().flatten());
     if !errors.is_empty() {
@@ -67,13 +63,29 @@ pub(crate) fn build(value: &Value) -> Result<Chooser, ConfigError> {
     let object = object::load(Path::new(&path)).map_err(|message| refused("library_path", message))?;
     let entries =
         entries(object).map_err(|reason| refused("library_path", format!("{path} chooses no clusters: {reason}")))?;
-    // SAFETY: the bytes outlive the call, in which Go code copies them.
-    let id = unsafe { (entries.new_plugin)(address(&config), config.len() as u64) };
+    trial::of(Kind::Clusters, object, "", &config).map_err(|why| refused("config", why))?;
+    let id = entries.read(&config);
     if id == 0 {
         return Err(refused("config", format!("the Go code of {path} refuses this configuration")));
     }
     let plugin = Plugin { object, entries, id, default_cluster };
     Ok(Arc::new(move |request, _| Some(plugin.cluster(request))))
+}
+
+/// Whether the library at this path takes a configuration: for a process that does nothing else.
+///
+/// # Errors
+/// It cannot be loaded, or chooses no clusters.
+pub(crate) fn accepts(path: &Path, config: &[u8]) -> Result<bool, String> {
+    Ok(entries(object::load(path)?)?.read(config) != 0)
+}
+
+impl Entries {
+    /// Has Go code read a configuration: a number for it, 0 when it is refused.
+    fn read(&self, config: &[u8]) -> u64 {
+        // SAFETY: the bytes outlive the call, in which Go code copies them.
+        unsafe { (self.new_plugin)(address(config), config.len() as u64) }
+    }
 }
 
 fn entries(object: &Object) -> Result<Entries, String> {

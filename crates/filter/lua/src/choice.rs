@@ -3,20 +3,22 @@
 //! (`envoy.extensions.string_matcher.lua.v3`).
 //!
 //! A script is tried out where its configuration is read, and runs in a machine of each worker. It cannot wait; one that
-//! fails is logged, and the configuration's fallback counts. One that has to be stopped again and again is left alone for a
-//! while, as plugins are: the fallback counts without a call.
+//! fails is logged, and the configuration's fallback counts. One that has to be stopped is left alone for a while, as plugins
+//! are: the fallback counts without a call.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY, Facts, Policy};
-use postrider_filter_api::{Chooser, Clusters, ConfigError, Judge, Moment, Sources};
-use postrider_filter_plugin::{Circuit, Code};
+use postrider_filter_api::{Chooser, Clusters, ConfigError, Judge, Moment, Sampling, Sources, counts_here};
+use postrider_filter_plugin::stat::route as account;
+use postrider_filter_plugin::{Account, Circuit, Code};
 use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
+use postrider_telemetry::Block;
 use postrider_telemetry::log::{Component, Level};
 
 use crate::abi::{Choice, Context, TABLE};
@@ -29,11 +31,15 @@ use crate::vm::{Argument, Fault, Ref, Vm};
 pub(crate) const SPECIFIER_KIND: &str = "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig";
 pub(crate) const MATCHER_KIND: &str = "envoy.extensions.string_matcher.lua.v3.Lua";
 
+/// What the scripts of each kind are called together, in statistics and by the admin.
+const SPECIFIER: &str = "envoy.router.cluster_specifier_plugin.lua";
+const MATCHER: &str = "envoy.string_matcher.lua";
+
 /// Reads `LuaConfig`.
 pub(crate) fn build_chooser(value: &Value) -> Result<Chooser, ConfigError> {
     let (code, default_cluster) = read(value, Some("default_cluster"))?;
     let specifier = cluster_specifier(&code.source, &code.text, &default_cluster).map_err(does_not_load)?;
-    note("envoy.router.cluster_specifier_plugin.lua", &code);
+    note(SPECIFIER, &code);
     let token = Arc::new(());
     Ok(Arc::new(move |request, clusters| {
         let own = of_worker(&token, || specifier.on_worker());
@@ -45,7 +51,7 @@ pub(crate) fn build_chooser(value: &Value) -> Result<Chooser, ConfigError> {
 pub(crate) fn build_judge(value: &Value) -> Result<Judge, ConfigError> {
     let (code, _) = read(value, None)?;
     let matcher = string_matcher(&code.source, &code.text).map_err(does_not_load)?;
-    note("envoy.string_matcher.lua", &code);
+    note(MATCHER, &code);
     let token = Arc::new(());
     Ok(Arc::new(move |text| of_worker(&token, || matcher.on_worker()).matches(text)))
 }
@@ -129,7 +135,7 @@ pub(crate) struct WorkerMatcher(Runner);
 /// # Errors
 /// It does not load, or has no such function.
 pub(crate) fn cluster_specifier(name: &str, source: &[u8], default_cluster: &str) -> Result<ClusterSpecifier, String> {
-    let script = Script::new(name, source, "envoy_on_route", c"route")?;
+    let script = Script::new(SPECIFIER, name, source, "envoy_on_route", c"route")?;
     Ok(ClusterSpecifier { script, default_cluster: default_cluster.into() })
 }
 
@@ -138,7 +144,7 @@ pub(crate) fn cluster_specifier(name: &str, source: &[u8], default_cluster: &str
 /// # Errors
 /// It does not load, or has no such function.
 pub(crate) fn string_matcher(name: &str, source: &[u8]) -> Result<StringMatcher, String> {
-    Ok(StringMatcher(Script::new(name, source, "envoy_match", c"match")?))
+    Ok(StringMatcher(Script::new(MATCHER, name, source, "envoy_match", c"match")?))
 }
 
 impl ClusterSpecifier {
@@ -172,14 +178,22 @@ impl WorkerMatcher {
 
 #[derive(Debug)]
 struct Script {
+    kind: &'static str,
+    /// Where it comes from.
     name: String,
     source: Vec<u8>,
     function: &'static std::ffi::CStr,
 }
 
 impl Script {
-    fn new(name: &str, source: &[u8], global: &str, function: &'static std::ffi::CStr) -> Result<Arc<Script>, String> {
-        let script = Script { name: format!("={name}"), source: source.to_vec(), function };
+    fn new(
+        kind: &'static str,
+        name: &str,
+        source: &[u8],
+        global: &str,
+        function: &'static std::ffi::CStr,
+    ) -> Result<Arc<Script>, String> {
+        let script = Script { kind, name: name.to_owned(), source: source.to_vec(), function };
         match Loaded::new(&script) {
             Ok(Some(_)) => Ok(Arc::new(script)),
             Ok(None) => Err(format!("the script has no function {global}")),
@@ -202,7 +216,7 @@ impl Loaded {
     /// `None` when the script lacks the function.
     fn new(script: &Script) -> Result<Option<Loaded>, Fault> {
         checkhook::required()?;
-        let vm = Vm::new(DEFAULT_MEMORY, DEFAULT_CPU).ok_or(Fault::Memory)?;
+        let vm = Vm::new(DEFAULT_MEMORY, DEFAULT_CPU)?;
         let context = Box::new(Context::default());
         context.side.set(-1);
         let address: *const Context = &*context;
@@ -212,7 +226,9 @@ impl Loaded {
             &[Argument::Pointer((&raw const TABLE).cast()), Argument::Pointer(address.cast()), Argument::Mark],
         )?;
         let border = border.ok_or_else(|| Fault::Error("the SDK did not load".to_owned()))?;
-        let Some(chosen) = sdk::install_choice(&vm, border, Sandbox::default(), &script.name, &script.source)? else {
+        let Some(chosen) =
+            sdk::install_choice(&vm, border, Sandbox::default(), &format!("={}", script.name), &script.source)?
+        else {
             return Ok(None);
         };
         let Some(function) = vm.function(chosen, script.function) else { return Ok(None) };
@@ -225,16 +241,46 @@ struct Runner {
     script: Arc<Script>,
     loaded: RefCell<Option<Loaded>>,
     circuit: Circuit,
+    /// `None` on threads that are no workers.
+    counted: OnceCell<Option<Counted>>,
+}
+
+/// Where one script counts on one worker: as plugins do, with the place that it comes from instead of a route.
+struct Counted {
+    account: Account,
+    block: Rc<Block>,
+    sampling: Sampling,
 }
 
 impl Runner {
     fn new(script: &Arc<Script>) -> Runner {
-        Runner { script: script.clone(), loaded: RefCell::new(None), circuit: Circuit::new(TYPED_CIRCUIT) }
+        Runner {
+            script: script.clone(),
+            loaded: RefCell::new(None),
+            circuit: Circuit::new(TYPED_CIRCUIT),
+            counted: OnceCell::new(),
+        }
+    }
+
+    fn counted(&self) -> Option<&Counted> {
+        let counted = self.counted.get_or_init(|| {
+            let account = Account::new(&counts_here()?, self.script.kind);
+            let block = account.beside(&self.script.name);
+            Some(Counted { account, block, sampling: Sampling::default() })
+        });
+        counted.as_ref()
+    }
+
+    fn count(&self, stat: postrider_telemetry::stats::Counter) {
+        if let Some(counted) = self.counted() {
+            counted.block.inc(stat);
+        }
     }
 
     /// Calls the function; what it left under `result`.
     fn call(&self, arguments: &[Argument<'_>], result: &std::ffi::CStr) -> Option<String> {
         if !self.circuit.is_closed() && self.circuit.is_open(now()) {
+            self.count(account::BYPASSED);
             return None;
         }
         let mut loaded = self.loaded.borrow_mut();
@@ -248,11 +294,24 @@ impl Runner {
         let turn = machine.last_turn.get().checked_sub(1).unwrap_or(-1);
         machine.last_turn.set(turn);
         machine.context.turn.set(turn);
+        let counted = self.counted();
+        let began = counted.and_then(|counted| Some((counted.sampling.take()?, machine.vm.taken(), now())));
         let outcome = machine.vm.call(machine.function, arguments);
-        machine.vm.collect();
+        let after = machine.vm.taken();
+        let is_overrun = machine.vm.collect();
+        self.count(account::CALLS);
+        if let (Some(counted), Some((stands_for, before, began))) = (counted, began) {
+            let took = now().saturating_duration_since(began).as_nanos();
+            counted.block.record(account::TIME, u64::try_from(took).unwrap_or(u64::MAX));
+            counted.block.add(account::ALLOCATED_BYTES, after.saturating_sub(before).saturating_mul(stands_for.into()));
+            counted.account.set_memory(machine.vm.memory());
+        }
+        if is_overrun {
+            self.fail(&Fault::Cpu);
+        }
         match outcome {
             Ok(_) => {
-                self.circuit.succeed();
+                self.succeed();
                 machine.vm.text(machine.chosen, result)
             }
             Err(fault) => {
@@ -265,21 +324,51 @@ impl Runner {
         }
     }
 
+    /// A call ended well, or by an error of its own.
+    fn succeed(&self) {
+        if self.circuit.succeed() && self.tell_circuit(false) {
+            let line = format_args!("script log: {} works again", self.script.name);
+            postrider_telemetry::log::write(Component::Filter, Level::Info, line);
+        }
+    }
+
     fn fail(&self, fault: &Fault) {
-        let name = self.script.name.trim_start_matches('=');
+        let name = &self.script.name;
         let tell = postrider_telemetry::log::write;
         tell(Component::Filter, Level::Error, format_args!("script log: {name}: {fault}"));
-        if matches!(fault, Fault::Error(_)) {
-            // It came back by itself, and in time.
-            self.circuit.succeed();
-        } else if self.circuit.fault(now()) {
-            let line = format_args!("script log: {name}: failed too often and is passed by for a while");
-            tell(Component::Filter, Level::Warning, line);
+        self.count(account::ERRORS);
+        let (opened, why) = match fault {
+            Fault::Error(_) => {
+                // It came back by itself, and in time.
+                self.succeed();
+                return;
+            }
+            Fault::Cpu => {
+                self.count(account::CPU_KILLS);
+                (self.circuit.overrun(now()), "used up its CPU time")
+            }
+            Fault::Memory => {
+                self.count(account::MEMORY_KILLS);
+                (self.circuit.fault(now()), "failed too often")
+            }
+        };
+        if opened {
+            self.count(account::CIRCUIT_OPENED);
+            // A trial that fails opens it again: that is told by the counter alone.
+            if self.tell_circuit(true) {
+                let line = format_args!("script log: {name}: {why} and is passed by for a while");
+                tell(Component::Filter, Level::Warning, line);
+            }
         }
+    }
+
+    /// Whether that is news.
+    fn tell_circuit(&self, open: bool) -> bool {
+        self.counted().is_none_or(|counted| counted.account.set_circuit_open(open))
     }
 }
 
-/// Asked for only when something went wrong.
+/// Asked for only where a call is measured, or something went wrong.
 fn now() -> Moment {
     Moment::from_nanos(postrider_sys::monotonic_nanos())
 }
@@ -352,16 +441,30 @@ mod tests {
             let source = String::from_utf8_lossy(source).replace("FAIL", fail);
             cluster_specifier("route", source.as_bytes(), "fallback").unwrap().on_worker()
         };
+        let registry = postrider_telemetry::Registry::new();
+        postrider_filter_api::count_here(&registry.worker(0));
+        let counted = || {
+            let scopes = registry.read(&[]);
+            let of_script =
+                |scope: &&postrider_telemetry::stats::ScopeValues| scope.prefix == format!("{SPECIFIER}.route");
+            let scope = scopes.iter().find(of_script).unwrap();
+            let at = |name: &str| scope.set.cells.iter().position(|cell| cell.name == name).unwrap();
+            ["calls", "errors", "cpu_kills", "bypassed", "circuit_opened"].map(|name| scope.cell(at(name)))
+        };
         let stopped = specifier("while true do end");
         for _ in 0..12 {
             assert_eq!(&*stopped.cluster(&request(&[]), &Known), "fallback");
         }
         assert!(!stopped.runner.circuit.is_closed());
+        assert_eq!(counted(), [1, 1, 1, 11, 1], "it was called once");
         let failing = specifier("error('on purpose')");
         for _ in 0..10 {
             assert_eq!(&*failing.cluster(&request(&[]), &Known), "fallback");
         }
         assert_eq!(&*failing.cluster(&request(&[]), &Known), "works");
+        assert_eq!(counted(), [12, 11, 1, 11, 1], "both come from the same place");
+        let whole = registry.read(&[]).into_iter().find(|scope| scope.prefix == SPECIFIER).unwrap();
+        assert!(whole.cell(1) > 0, "its memory is told");
     }
 
     #[test]

@@ -22,6 +22,8 @@ const SLAB: usize = 64 * 1024;
 /// What the machine holds, and may hold.
 pub(crate) struct Heap {
     used: Cell<usize>,
+    /// All that was ever taken; only grows.
+    taken: Cell<u64>,
     limit: usize,
     /// The cap binds scripts only.
     capped: Cell<bool>,
@@ -44,6 +46,7 @@ impl Heap {
     pub(crate) fn new(limit: usize) -> Heap {
         Heap {
             used: Cell::new(0),
+            taken: Cell::new(0),
             limit,
             capped: Cell::new(false),
             exhausted: Cell::new(false),
@@ -56,6 +59,11 @@ impl Heap {
 
     pub(crate) fn used(&self) -> usize {
         self.used.get()
+    }
+
+    /// Bytes that were taken so far, whatever became of them.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.get()
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -182,6 +190,7 @@ pub(crate) unsafe extern "C" fn allocate(data: *mut c_void, block: *mut c_void, 
     };
     if !moved.is_null() {
         heap.used.set(used.wrapping_add(new));
+        heap.taken.set(heap.taken.get().wrapping_add(new.saturating_sub(old) as u64));
     }
     moved
 }
@@ -223,6 +232,20 @@ mod tests {
             unsafe { allocate(data, block, size, 0) };
         }
         assert_eq!(heap.used(), 0);
+    }
+
+    #[test]
+    fn what_was_taken_only_grows() {
+        let heap = Heap::new(1 << 20);
+        let data: *mut c_void = ptr::from_ref(&heap).cast_mut().cast();
+        // SAFETY: the heap lives, and the block has the sizes that are told.
+        unsafe {
+            let block = allocate(data, ptr::null_mut(), 0, 100);
+            let block = allocate(data, block, 100, 1000);
+            let block = allocate(data, block, 1000, 10);
+            allocate(data, block, 10, 0);
+        }
+        assert_eq!((heap.taken(), heap.used()), (1000, 0));
     }
 
     #[test]

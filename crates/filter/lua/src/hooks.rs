@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use postrider_filter_api::plugin::OnError;
-use postrider_filter_api::{Action, Filter, Hooks, LocalReply, State, Stream, StreamInfo};
+use postrider_filter_api::{Action, Filter, Hooks, LocalReply, Moment, State, Stream, StreamInfo};
 use postrider_filter_plugin::stat::route as account;
 use postrider_telemetry::log::Level;
 
@@ -29,6 +29,15 @@ pub(crate) struct Scripted {
     pub(crate) hooks: Hooks,
     /// Rider: run without a route, too.
     pub(crate) allow_no_route: bool,
+}
+
+/// What a measured call began with.
+struct Measure {
+    /// For so many calls it stands; 0 when only the tool looks.
+    stands_for: u32,
+    began: Moment,
+    /// Bytes that the machine had taken by then.
+    taken: u64,
 }
 
 /// What happens at a hook behind that of the head.
@@ -84,11 +93,77 @@ impl Filter for Scripted {
 }
 
 impl Scripted {
+    /// Once for each side: what a side decides is decided when this is compiled.
+    #[inline(always)]
     fn on_head(&self, side: Side, end: bool, state: &mut State, stream: &mut Stream<'_>) -> Action {
-        if matches!(state, State::Empty) && self.passes_by(side, stream) {
-            return Action::Done;
+        match self.on_usual_head(side, end, state, stream) {
+            Some(action) => action,
+            None => self.on_any_head(side, end, state, stream),
         }
+    }
+
+    #[inline(never)]
+    fn on_any_head(&self, side: Side, end: bool, state: &mut State, stream: &mut Stream<'_>) -> Action {
         self.show(side, state, stream, |entry| entry.on_head(end))
+    }
+
+    /// The same where nothing is out of the ordinary: the stream is new to the script, which is in order, has a function for this
+    /// head and none for the body. `None`, and nothing done, elsewhere.
+    #[inline(always)]
+    fn on_usual_head(&self, side: Side, end: bool, state: &mut State, stream: &mut Stream<'_>) -> Option<Action> {
+        let State::Empty = state else { return None };
+        let view = &self.view;
+        let plugin = view.plugin.as_ref()?;
+        let worker = plugin.worker.as_ref()?;
+        if !worker.circuit.is_closed()
+            || observe::is_on()
+            || view.skipped != [false; 4]
+            || self.skips_head(plugin, view, side, stream)
+        {
+            return None;
+        }
+        let known = plugin.known_machine();
+        let machine = known.as_ref()?;
+        let (head, body) = match side {
+            Side::Request => (Hook::RequestHeaders, Hook::RequestBody),
+            Side::Response => (Hook::ResponseHeaders, Hook::ResponseBody),
+        };
+        let EntryPoint { function, does_nothing } = machine.hook(head)?;
+        if machine.hook(body).is_some() {
+            return None;
+        }
+        if let Some(envoy) = &worker.envoy {
+            envoy.inc(stat::EXECUTIONS);
+        }
+        if does_nothing {
+            // There is no statement in it: the call is counted, and that is all.
+            worker.account.called(stream.route, None);
+            return Some(Action::Done);
+        }
+        let mut script = Script::default();
+        script.turn_to(side);
+        let half = script.half_mut(side);
+        half.progress.bodyless = end;
+        half.progress.ended = end;
+        let rerouted = stream.info.route_is_stale;
+        let mut entry = Entry { filter: self, plugin, view, side, script: &mut script, stream };
+        // A circuit that was closed is not on trial: there is nothing to tell it of a success.
+        let action = match entry.timed(machine, |machine| machine.vm.start(function)) {
+            Ran::Finished => Action::Done,
+            Ran::Stopped(coroutine, stop) => {
+                let machine = Rc::clone(machine);
+                drop(known);
+                entry.settle(&machine, coroutine, stop)
+            }
+        };
+        if stream.info.route_is_stale && !rerouted && plugin.program.dialect == Dialect::Rider {
+            // Rider looks its route's configuration up once.
+            script.view = Some(view.clone());
+        }
+        if script.must_be_kept() {
+            *state = State::Any(Box::new(script));
+        }
+        Some(action)
     }
 
     fn on(&self, side: Side, event: Event, state: &mut State, stream: &mut Stream<'_>) -> Action {
@@ -97,27 +172,6 @@ impl Scripted {
             Event::Trailers => entry.on_trailers(),
             Event::Resumed => entry.on_resumed(),
         })
-    }
-
-    /// Whether all that the script has for a side is a function without a statement: then the call is counted, and that
-    /// is all.
-    #[inline(always)]
-    fn passes_by(&self, side: Side, stream: &Stream<'_>) -> bool {
-        let Some(plugin) = &self.view.plugin else { return false };
-        let Some(worker) = &plugin.worker else { return false };
-        if !plugin.idles_on(side)
-            || !worker.circuit.is_closed()
-            || observe::is_on()
-            || self.view.skipped != [false; 4]
-            || self.skips_head(plugin, &self.view, side, stream)
-        {
-            return false;
-        }
-        if let Some(envoy) = &worker.envoy {
-            envoy.inc(stat::EXECUTIONS);
-        }
-        worker.account.called(stream.route, None);
-        true
     }
 
     /// Rider's rule: without a route that leads to a cluster there are no header hooks, and on responses none without an
@@ -180,7 +234,6 @@ struct Entry<'e, 's> {
 }
 
 impl Entry<'_, '_> {
-    #[inline(always)]
     fn on_head(&mut self, end: bool) -> Action {
         let half = self.script.half_mut(self.side);
         half.progress.bodyless = end;
@@ -220,8 +273,20 @@ impl Entry<'_, '_> {
             half.progress.complete = true;
             return self.run_body_hook(machine);
         }
-        half.wait = Wait::BodyHook;
+        self.begin_to_wait(Wait::BodyHook);
         Action::Buffer
+    }
+
+    fn begin_to_wait(&mut self, wait: Wait) {
+        let half = self.script.half_mut(self.side);
+        half.wait = wait;
+        half.since = self.plugin.worker.as_ref().map(|worker| worker.circuit.era()).unwrap_or_default();
+    }
+
+    /// Whether what waits here must not go on: the plugin used up its CPU time elsewhere meanwhile.
+    fn is_cut(&self) -> bool {
+        let since = self.script.half(self.side).since;
+        self.plugin.worker.as_ref().is_some_and(|worker| worker.circuit.cuts(since))
     }
 
     fn run_body_hook(&mut self, machine: &Rc<Machine>) -> Action {
@@ -247,13 +312,7 @@ impl Entry<'_, '_> {
                 half.progress.complete = true;
                 self.resume()
             }
-            Wait::BodyHook => {
-                half.progress.complete = true;
-                match self.machine() {
-                    Some(machine) => self.run_body_hook(&machine),
-                    None => self.without_machine(),
-                }
-            }
+            Wait::BodyHook => self.body_is_here(),
             Wait::Chunk => self.resume(),
             Wait::Trailers if end => self.resume(),
             Wait::Trailers => Action::Continue,
@@ -269,14 +328,18 @@ impl Entry<'_, '_> {
                 half.progress.complete |= half.wait == Wait::Body;
                 self.resume()
             }
-            Wait::BodyHook => {
-                half.progress.complete = true;
-                match self.machine() {
-                    Some(machine) => self.run_body_hook(&machine),
-                    None => self.without_machine(),
-                }
-            }
+            Wait::BodyHook => self.body_is_here(),
             Wait::Nothing | Wait::Call => Action::Done,
+        }
+    }
+
+    /// The body hook's turn. The circuit was asked with the head: a trial is one for all of its message.
+    fn body_is_here(&mut self) -> Action {
+        self.script.half_mut(self.side).progress.complete = true;
+        let machine = if self.is_cut() { None } else { self.plugin.machine(self.stream.host) };
+        match machine {
+            Some(machine) => self.run_body_hook(&machine),
+            None => self.without_machine(),
         }
     }
 
@@ -297,6 +360,11 @@ impl Entry<'_, '_> {
         let Some(Running { machine, coroutine }) = self.script.kept_mut(self.side).running.take() else {
             return Action::Done;
         };
+        if self.is_cut() {
+            machine.vm.discard(coroutine);
+            self.script.abandon();
+            return self.without_machine();
+        }
         match self.timed(&machine, |machine| machine.vm.resume(coroutine)) {
             Ran::Finished => {
                 self.succeed();
@@ -346,9 +414,7 @@ impl Entry<'_, '_> {
             self.script.stream = machine.new_stream();
         }
         machine.announce(self.script.stream, self.side, self.plugin.number);
-        // Reading the clock costs more than most of an entry.
-        let observed = observe::is_on();
-        let began = (observed || machine.is_measured()).then(|| self.stream.host.now());
+        let measure = self.begin_account(machine);
         let mut scratch: Box<Scratch> = machine.scratch.take().unwrap_or_default();
         let mut turn = Turn {
             stream: Some(&mut *self.stream),
@@ -359,19 +425,57 @@ impl Entry<'_, '_> {
         };
         let ran = turn.during(|| run(machine));
         machine.scratch.set(Some(scratch));
-        machine.vm.collect();
-        let took = began.map(|began| self.stream.host.now().saturating_duration_since(began));
-        if observed && let Some(took) = took {
+        let is_overrun = machine.vm.collect();
+        self.end_account(machine, measure);
+        if is_overrun {
+            // Nothing can stop a finalizer, and none is this stream's.
+            self.count(&Fault::Cpu);
+        }
+        ran
+    }
+
+    /// A call begins: what it began with, if it is measured. Reading the clock costs more than most of an entry.
+    #[inline(always)]
+    fn begin_account(&self, machine: &Machine) -> Option<Measure> {
+        let stands_for = machine.stands_for();
+        if stands_for.is_none() && !observe::is_on() {
+            return None;
+        }
+        Some(self.measure(machine, stands_for.unwrap_or(0)))
+    }
+
+    #[inline(never)]
+    fn measure(&self, machine: &Machine, stands_for: u32) -> Measure {
+        Measure { stands_for, began: self.stream.host.now(), taken: machine.vm.taken() }
+    }
+
+    /// It ended.
+    #[inline(always)]
+    fn end_account(&self, machine: &Machine, measure: Option<Measure>) {
+        if let Some(measure) = measure {
+            return self.end_measured(machine, measure);
+        }
+        let Some(worker) = &self.plugin.worker else { return };
+        if let Some(bytes) = machine.memory_to_tell() {
+            worker.account.set_memory(bytes);
+        }
+        worker.account.called(self.stream.route, None);
+    }
+
+    #[inline(never)]
+    fn end_measured(&self, machine: &Machine, measure: Measure) {
+        let took = self.stream.host.now().saturating_duration_since(measure.began);
+        if observe::is_on() {
             let in_body_hook = self.script.half(self.side).in_body_hook;
             observe::note(Seen::Ran { side: self.side, in_body_hook, took, memory: machine.vm.memory() });
         }
-        if let Some(worker) = &self.plugin.worker {
-            if let Some(bytes) = machine.memory_to_tell() {
-                worker.account.set_memory(bytes);
-            }
-            worker.account.called(self.stream.route, took);
+        let Some(worker) = &self.plugin.worker else { return };
+        if let Some(bytes) = machine.memory_to_tell() {
+            worker.account.set_memory(bytes);
         }
-        ran
+        worker.account.called(self.stream.route, Some(took));
+        let bytes = machine.vm.taken().saturating_sub(measure.taken);
+        worker.account.allocated(self.stream.route, bytes.saturating_mul(measure.stands_for.into()));
     }
 
     /// What it means for the message that the script came back before its end: with what it waits for, or failed.
@@ -419,7 +523,7 @@ impl Entry<'_, '_> {
                 return self.fail(&Fault::Error("script performed an unexpected yield".to_owned()));
             }
         };
-        self.script.half_mut(self.side).wait = wait;
+        self.begin_to_wait(wait);
         self.script.kept_mut(self.side).running = Some(Running { machine: machine.clone(), coroutine });
         action
     }
@@ -457,6 +561,16 @@ impl Entry<'_, '_> {
     }
 
     fn fail(&mut self, fault: &Fault) -> Action {
+        self.count(fault);
+        self.script.abandon();
+        // Envoy's dialect asks the response's function even so.
+        self.script.failed = self.plugin.program.dialect == Dialect::Rider;
+        self.by_policy()
+    }
+
+    /// Tells and counts a fault, which may be one too many.
+    #[cold]
+    fn count(&self, fault: &Fault) {
         let plugin = self.plugin;
         plugin.log(Level::Error, &fault.to_string());
         if let Some(worker) = &plugin.worker {
@@ -471,25 +585,29 @@ impl Entry<'_, '_> {
                 envoy.inc(stat::ERRORS);
             }
             let rule = plugin.facts.policy.circuit;
-            if rule.kills_only && matches!(fault, Fault::Error(_)) {
-                // It came back by itself, and in time.
-                self.succeed();
-            } else if worker.circuit.fault(self.stream.host.now()) {
+            let now = self.stream.host.now();
+            let opened = match fault {
+                Fault::Error(_) if rule.kills_only => {
+                    // It came back by itself, and in time.
+                    self.succeed();
+                    false
+                }
+                Fault::Cpu => worker.circuit.overrun(now),
+                Fault::Error(_) | Fault::Memory => worker.circuit.fault(now),
+            };
+            if opened {
                 block.inc(account::CIRCUIT_OPENED);
                 // A trial that fails opens it again: that is told by the counter alone.
                 if worker.account.set_circuit_open(true) {
                     let name = &plugin.facts.name;
-                    plugin.log(
-                        Level::Warning,
-                        &format!("the plugin {name} failed too often and is passed by for a while"),
-                    );
+                    let why = match fault {
+                        Fault::Cpu => "used up its CPU time",
+                        Fault::Error(_) | Fault::Memory => "failed too often",
+                    };
+                    plugin.log(Level::Warning, &format!("the plugin {name} {why} and is passed by for a while"));
                 }
             }
         }
-        self.script.abandon();
-        // Envoy's dialect asks the response's function even so.
-        self.script.failed = plugin.program.dialect == Dialect::Rider;
-        self.by_policy()
     }
 
     fn by_policy(&mut self) -> Action {

@@ -45,14 +45,12 @@ pub(crate) struct Machine {
     /// Out while a script of this machine runs. Boxed: it is moved for each entry.
     pub(crate) scratch: Cell<Option<Box<Scratch>>>,
     hooks: [Option<EntryPoint>; 4],
-    /// By side: all that there is for it is a function on the head without a statement.
-    idle: [bool; 2],
     /// Called with the number of a stream that is over and for which something is kept.
     forget: Option<Ref>,
     last_turn: Cell<i32>,
     /// What was last told of its memory.
     told: Cell<usize>,
-    /// Chooses the entries whose time is taken.
+    /// Chooses the entries that are measured.
     sampling: Sampling,
     /// Where it is counted for as long as it lives.
     counted: OnceCell<Rc<Block>>,
@@ -80,7 +78,7 @@ impl Machine {
     ) -> Result<Machine, Fault> {
         checkhook::required()?;
         let cpu = observe::budget(cpu);
-        let vm = Vm::new(memory, cpu.max(LOADING)).ok_or(Fault::Memory)?;
+        let vm = Vm::new(memory, cpu.max(LOADING))?;
         observe::made(&vm, program)?;
         let context = Box::new(Context::default());
         context.side.set(-1);
@@ -110,13 +108,8 @@ impl Machine {
         let entry_points =
             [c"request_headers", c"request_body", c"response_headers", c"response_body"].map(entry_point);
         let forget = find(c"forget");
-        let [request_head, request_body, response_head, response_body] = entry_points;
-        let idles = |head: Option<EntryPoint>, body: Option<EntryPoint>| {
-            body.is_none() && head.is_some_and(|entry_point| entry_point.does_nothing)
-        };
         Ok(Machine {
             hooks: entry_points,
-            idle: [idles(request_head, request_body), idles(response_head, response_body)],
             forget,
             vm,
             context,
@@ -140,15 +133,10 @@ impl Machine {
         self.hooks.get(hook as usize).copied().flatten()
     }
 
+    /// For how many entries this one stands, if it is measured.
     #[inline]
-    pub(crate) fn idles_on(&self, side: Side) -> bool {
-        self.idle.get(side as usize).copied().unwrap_or(false)
-    }
-
-    /// Whether this entry's time is taken.
-    #[inline]
-    pub(crate) fn is_measured(&self) -> bool {
-        self.sampling.take().is_some()
+    pub(crate) fn stands_for(&self) -> Option<u32> {
+        self.sampling.take()
     }
 
     /// The memory that it holds, when that is worth telling.

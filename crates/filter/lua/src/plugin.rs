@@ -1,7 +1,7 @@
 //! A plugin on one worker: its machine, what it counts, and whether it is trusted at the moment.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -13,7 +13,7 @@ use postrider_filter_plugin::{Account, Circuit, Metrics};
 use postrider_telemetry::log::{Component, Level};
 use postrider_telemetry::{Block, WorkerStats};
 
-use crate::abi::{Scratch, Side, Turn};
+use crate::abi::{Scratch, Turn};
 use crate::file_log::FileLog;
 use crate::last_error::LastError;
 use crate::machine::Machine;
@@ -135,10 +135,10 @@ impl Plugin {
         self.machine.borrow().clone()
     }
 
-    /// Whether the script has nothing for a side but a function without a statement. Not before it was needed once.
+    /// The same, lent. Given back before anything replaces it, which is when a call came back with its memory used up.
     #[inline]
-    pub(crate) fn idles_on(&self, side: Side) -> bool {
-        self.machine.borrow().as_ref().is_some_and(|machine| machine.idles_on(side))
+    pub(crate) fn known_machine(&self) -> Ref<'_, Option<Rc<Machine>>> {
+        self.machine.borrow()
     }
 
     #[cold]

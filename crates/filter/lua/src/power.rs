@@ -9,12 +9,15 @@ use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::vm::Fault;
+
 /// What an exponent of zero stands as in a double, and where (IEEE 754-2019, section 3.4).
 const BIAS: i32 = 1023;
 const FRACTION_BITS: u32 = 52;
 
-/// Exponents of normal numbers.
-const NORMAL: std::ops::RangeInclusive<i32> = 1 - BIAS..=BIAS;
+/// The least exponent of a normal number, and how many there are from there on.
+const LEAST: i32 = 1 - BIAS;
+const NORMAL: u32 = 2 * BIAS as u32;
 
 const NAME: &CStr = c"pow";
 
@@ -27,11 +30,29 @@ static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 // SAFETY: it has the type and the meaning of the C library's function, whose place it takes.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pow(base: f64, exponent: f64) -> f64 {
-    let whole = exponent as i32;
-    if base == 2.0 && f64::from(whole) == exponent && NORMAL.contains(&whole) {
-        return f64::from_bits(((whole + BIAS) as u64) << FRACTION_BITS);
+    let whole = truncated(exponent);
+    // What is too small wraps round to what is too large.
+    let place = whole.wrapping_sub(LEAST) as u32;
+    if base == 2.0 && place < NORMAL && f64::from(whole) == exponent {
+        return f64::from_bits(u64::from(place + 1) << FRACTION_BITS);
     }
     by_library(base, exponent)
+}
+
+/// The exponent without its fraction, where that is an `i32`; some other number elsewhere. Rust's own conversion finds the next best
+/// number there, which takes longer than all the rest.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn truncated(exponent: f64) -> i32 {
+    use std::arch::x86_64::{_mm_cvttsd_si32, _mm_set_sd};
+    // SAFETY: each processor of this kind has SSE2.
+    unsafe { _mm_cvttsd_si32(_mm_set_sd(exponent)) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+fn truncated(exponent: f64) -> i32 {
+    exponent as i32
 }
 
 fn by_library(base: f64, exponent: f64) -> f64 {
@@ -40,9 +61,19 @@ fn by_library(base: f64, exponent: f64) -> f64 {
     library.map_or(f64::NAN, |pow| pow(base, exponent))
 }
 
-/// Looks for the C library's function, so that no script has to: false where it has none.
-pub(crate) fn prepare() -> bool {
-    !library().is_null()
+/// Looks for the C library's function, so that no script has to.
+///
+/// # Errors
+/// It has none, as where the program is linked with it statically: no script could raise a number to a power.
+pub(crate) fn prepare() -> Result<(), Fault> {
+    found(library())
+}
+
+fn found(function: *mut c_void) -> Result<(), Fault> {
+    match function.is_null() {
+        true => Err(Fault::Error("the C library of this system has no function `pow`, which LuaJIT needs".to_owned())),
+        false => Ok(()),
+    }
 }
 
 fn library() -> *mut c_void {
@@ -65,13 +96,31 @@ mod tests {
     #[test]
     fn powers_are_those_of_the_library() {
         let numbers = [0.0, -0.0, 0.5, 1.0, 2.0, -2.0, 3.7, 10.0, 1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-        let exponents = (-1100..=1100).map(f64::from).chain(numbers).chain([0.5, -0.5, 1e10, f64::MIN_POSITIVE]);
+        let far = [
+            0.5,
+            -0.5,
+            1e10,
+            -1e10,
+            2_147_483_647.0,
+            2_147_483_648.0,
+            -2_147_483_648.0,
+            -2_147_483_649.0,
+            4_294_967_296.0,
+        ];
+        let exponents = (-1100..=1100).map(f64::from).chain(numbers).chain(far).chain([f64::MIN_POSITIVE, -1e300]);
         for exponent in exponents {
             for base in numbers {
                 let (ours, theirs) = (pow(base, exponent), by_library(base, exponent));
                 assert_eq!(ours.to_bits(), theirs.to_bits(), "{base} ^ {exponent}");
             }
         }
+    }
+
+    #[test]
+    fn a_library_without_the_function_is_told_as_that_and_not_as_want_of_memory() {
+        assert_eq!(prepare(), Ok(()));
+        let error = found(ptr::null_mut()).unwrap_err();
+        assert!(matches!(&error, Fault::Error(text) if text.contains("`pow`")), "{error}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use postrider_filter_api::{Answer, CallFailure, CallHandle, LocalReply};
+use postrider_filter_plugin::Era;
 
 use crate::abi::Side;
 use crate::machine::Machine;
@@ -36,6 +37,8 @@ pub(crate) struct Script {
 #[derive(Default)]
 pub(crate) struct Half {
     pub(crate) wait: Wait,
+    /// When it began to wait, by the plugin's circuit.
+    pub(crate) since: Era,
     /// The coroutine runs the body's function, not the head's.
     pub(crate) in_body_hook: bool,
     pub(crate) progress: Progress,

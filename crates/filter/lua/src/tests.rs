@@ -115,6 +115,52 @@ fn the_matcher_in_lua_agrees_with_the_one_in_c() {
 }
 
 #[test]
+fn a_number_in_any_base_is_what_the_function_in_c_reads() {
+    let script = r#"
+        local in_c
+        for i = 1, 10 do
+          local name, value = debug.getupvalue(tonumber, i)
+          if name == "tonumber" then in_c = value end
+        end
+        local function outcome(act, ...)
+          local answer = { pcall(act, ...) }
+          return tostring(answer[1]) .. type(answer[2]) .. tostring(answer[2])
+        end
+        local values = {
+          "0", "1", "00101101", "102", "7f", "7F", "zz", "Zz", "0x1f", "0X1F", "-11", "+11", " 11 ", "1 1", "", " ", "1\0", "1\0x",
+          "9007199254740991", "9007199254740992", "9007199254740993", "18446744073709551615", "18446744073709551616",
+          "fffffffffffff", "1fffffffffffff", "20000000000000", "20000000000001", ("1"):rep(53), ("1"):rep(54), ("9"):rep(400),
+          "1e5", "1.5", "nan", "inf", "\128", 11, 1.5, -1, true, {}, print, 2 ^ 60,
+        }
+        local bases = { 2, 3, 8, 10, 16, 36, 2.5, 10.9, 35.9, 1, 0, -2, 37, "16", "x", 0 / 0, 1 / 0, true, {} }
+        function envoy_on_request(handle)
+          local checked = 0
+          for i = 1, #values do
+            local value = values[i]
+            for j = 1, #bases do
+              local one, other = outcome(tonumber, value, bases[j]), outcome(in_c, value, bases[j])
+              if one ~= other then error(tostring(value) .. "," .. tostring(bases[j]) .. ": " .. one .. " ~= " .. other) end
+              checked = checked + 1
+            end
+            if outcome(tonumber, value) ~= outcome(in_c, value) then error("without a base: " .. tostring(value)) end
+          end
+          if outcome(tonumber) ~= outcome(in_c) or outcome(tonumber, nil, 2) ~= outcome(in_c, nil, 2) then error("nothing") end
+          handle:headers():replace("x-checked", checked)
+          local _, place = pcall(function() return (tonumber("1", 99)) end)
+          handle:headers():replace("x-place", place)
+        end"#;
+    let mut trial = Trial::envoy(script);
+    // Often enough for compiled code.
+    for _ in 0..100 {
+        trial.restart(postrider_filter_api::testing::FakeStream::new("GET", "/", &[]));
+        assert_eq!(trial.request(&[]), Outcome::Passed);
+        assert_eq!(trial.request_header("x-checked").as_deref(), Some("798"));
+    }
+    let place = trial.request_header("x-place").unwrap();
+    assert!(place.contains("bad argument #2 to 'tonumber' (base out of range)"), "{place}");
+}
+
+#[test]
 fn a_pattern_of_exponential_cost_is_stopped_like_a_loop() {
     let mut trial = Trial::envoy(
         "function envoy_on_request(h) string.find(('a'):rep(60), ('a?'):rep(50) .. ('a'):rep(60) .. 'b') end",

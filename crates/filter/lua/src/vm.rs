@@ -92,24 +92,24 @@ impl fmt::Display for Fault {
 
 impl Vm {
     /// A machine with the standard libraries, whose scripts may hold `memory` bytes and run for `cpu` at a time.
-    /// `None` when there is no memory for it.
-    pub(crate) fn new(memory: usize, cpu: std::time::Duration) -> Option<Vm> {
-        if !power::prepare() {
-            return None;
-        }
+    ///
+    /// # Errors
+    /// There is no memory for it, or this system lacks what scripts need.
+    pub(crate) fn new(memory: usize, cpu: std::time::Duration) -> Result<Vm, Fault> {
+        power::prepare()?;
         let heap = Box::new(Heap::new(memory));
         // SAFETY: `allocate` keeps the contract of `lua_Alloc`, and the heap is boxed and outlives the state, which
         // `Drop` closes first.
         let state = unsafe { lua::lua_newstate(heap::allocate, ptr::from_ref(&*heap).cast_mut().cast()) };
         if state.is_null() {
-            return None;
+            return Err(Fault::Memory);
         }
         // SAFETY: the state is fresh and no other code has it; with the cap off these cannot fail for want of memory.
         unsafe {
             lua::luaL_openlibs(state);
             lua::lua_gc(state, lua::LUA_GCSETSTEPMUL, 200);
         }
-        Some(Vm {
+        Ok(Vm {
             state,
             heap,
             spare: Cell::new(None),
@@ -149,6 +149,12 @@ impl Vm {
     /// Bytes that the machine holds.
     pub(crate) fn memory(&self) -> usize {
         self.heap.used()
+    }
+
+    /// Bytes that its scripts have taken so far, whatever became of them.
+    #[inline]
+    pub(crate) fn taken(&self) -> u64 {
+        self.heap.taken()
     }
 
     /// Compiles `source` and calls it with `arguments`; keeps what it returns if that is a table or function.
@@ -267,7 +273,7 @@ impl Vm {
     }
 
     /// Begins a function in a coroutine of its own.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn start(&self, function: Ref) -> Ran {
         let coroutine = self.spare.take().unwrap_or_else(|| self.another_coroutine());
         // SAFETY: the coroutine is idle with an empty stack, which has room for LUA_MINSTACK values.
@@ -276,26 +282,26 @@ impl Vm {
     }
 
     /// Goes on with a coroutine that waits, or that has its function on the stack.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn resume(&self, coroutine: Coroutine) -> Ran {
         self.enter();
         // SAFETY: the coroutine belongs to this machine, is suspended, and has its function (or nothing, when it waits)
         // on its stack.
         let status = unsafe { lua::lua_resume_(coroutine.state.as_ptr(), 0) };
         let spent = self.leave();
-        if status == lua::LUA_OK && !spent {
-            self.recycle(coroutine);
-            return Ran::Finished;
+        if status != lua::LUA_OK || spent {
+            return self.stopped(coroutine, status, spent);
         }
-        let stop = if spent { Err(Fault::Cpu) } else { self.stop(&coroutine, status) };
-        Ran::Stopped(coroutine, stop)
+        self.recycle(coroutine);
+        Ran::Finished
     }
 
-    /// Why a coroutine came back before its end.
+    /// Why a coroutine came back before its end, or was stopped at it.
     #[inline(never)]
-    fn stop(&self, coroutine: &Coroutine, status: c_int) -> Result<Option<i32>, Fault> {
+    fn stopped(&self, coroutine: Coroutine, status: c_int, spent: bool) -> Ran {
         let thread = coroutine.state.as_ptr();
-        match status {
+        let stop = match status {
+            _ if spent => Err(Fault::Cpu),
             lua::LUA_YIELD => {
                 // SAFETY: what was yielded is on the coroutine's stack; it is taken off before it goes on.
                 let code = unsafe {
@@ -311,11 +317,12 @@ impl Vm {
             }
             // SAFETY: the message is on top of the coroutine's stack, which nobody runs any more.
             failed => Err(unsafe { self.fault(thread, failed) }),
-        }
+        };
+        Ran::Stopped(coroutine, stop)
     }
 
     /// Takes back a coroutine that finished.
-    #[inline]
+    #[inline(always)]
     fn recycle(&self, coroutine: Coroutine) {
         let state = coroutine.state.as_ptr();
         // SAFETY: it finished: its stack holds results at most.
@@ -345,12 +352,11 @@ impl Vm {
         self.release(Ref(coroutine.anchor));
     }
 
-    /// Lets the collector work a little when it is time for a cycle, or one is under way.
+    /// Lets the collector work a little when it is time for a cycle, or one is under way. Whether its
+    /// finalizers took all the time that a call has: they run to their end, whatever it is.
     #[inline]
-    pub(crate) fn collect(&self) {
-        if self.heap.used() >= self.collect_at.get() {
-            self.collector(lua::LUA_GCSTEP, COLLECT_STEP);
-        }
+    pub(crate) fn collect(&self) -> bool {
+        self.heap.used() >= self.collect_at.get() && self.collector(lua::LUA_GCSTEP, COLLECT_STEP)
     }
 
     /// What calls may use from now on.
@@ -360,18 +366,18 @@ impl Vm {
 
     /// Frees all that loading left behind, and begins to count from there.
     pub(crate) fn settle(&self) {
-        self.collector(lua::LUA_GCCOLLECT, 0);
+        let _ = self.collector(lua::LUA_GCCOLLECT, 0);
     }
 
     #[cold]
-    fn collector(&self, what: c_int, amount: c_int) {
+    fn collector(&self, what: c_int, amount: c_int) -> bool {
         // Finalisers may run; they are scripts, so the cap and the watch are on.
         self.enter();
         // SAFETY: no script is running, and the state lives.
         let ended = unsafe { lua::lua_gc(self.state, what, amount) == 1 || what == lua::LUA_GCCOLLECT };
-        let _ = self.leave();
+        let is_overrun = self.leave();
         if !ended {
-            return;
+            return is_overrun;
         }
         let live = self.heap.used().max(1);
         let growth = COLLECT_FLOOR.min(self.heap.limit() / COLLECT_SHARE).max(live / 2);
@@ -382,6 +388,7 @@ impl Vm {
             lua::lua_gc(self.state, lua::LUA_GCSETPAUSE, pause);
             lua::lua_gc(self.state, lua::LUA_GCRESTART, -1);
         }
+        is_overrun
     }
 
     #[inline(never)]

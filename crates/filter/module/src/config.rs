@@ -16,7 +16,10 @@ use crate::reach::Reach;
 
 /// A filter's configuration. Its address is the module's handle, so it never moves: it is made behind an [`Arc`].
 pub(crate) struct Config {
+    /// Without those that do nothing.
     pub(crate) entries: Entries,
+    /// The hooks on messages that the module has, be it that they do nothing.
+    has: Phases,
     pub(crate) facts: Arc<Facts>,
     pub(crate) given: Given,
     /// As the configuration has it.
@@ -31,6 +34,8 @@ pub(crate) struct Config {
     pub(crate) definitions: Definitions,
     pub(crate) reach: Reach,
     last_call: AtomicU64,
+    /// The module does something about a message in its hooks for that message, and nowhere else.
+    pub(crate) stays_in_hooks: bool,
     /// Its requests in pieces.
     pub(crate) live: Live,
     /// Last: its code runs until everything else is gone.
@@ -77,7 +82,8 @@ impl Config {
             return Err(format!("{} has no HTTP filters: it exports no function that makes them", library.source));
         };
         let made = Arc::new_cyclic(|this| Config {
-            entries,
+            entries: Entries::busy(&library),
+            has: Phases::of(&entries),
             facts: Arc::new(facts),
             given,
             phases,
@@ -88,6 +94,7 @@ impl Config {
             definitions: Definitions::default(),
             reach: Reach::default(),
             last_call: AtomicU64::new(0),
+            stays_in_hooks: library.contents.stays_in_hooks,
             live: Live::default(),
             _library: library,
         });
@@ -161,6 +168,18 @@ impl Phases {
         response_trailers: true,
     };
 
+    /// The ones that there are functions for.
+    fn of(entries: &Entries) -> Phases {
+        Phases {
+            request_headers: entries.request_headers.is_some(),
+            response_headers: entries.response_headers.is_some(),
+            request_body: entries.request_body.is_some(),
+            response_body: entries.response_body.is_some(),
+            request_trailers: entries.request_trailers.is_some(),
+            response_trailers: entries.response_trailers.is_some(),
+        }
+    }
+
     /// The ones with these names; all when there are none.
     pub(crate) fn named(names: &[String]) -> Phases {
         let has = |phase: &str| names.is_empty() || names.iter().any(|name| name == phase);
@@ -198,13 +217,28 @@ impl Phases {
         }
     }
 
-    pub(crate) fn limit(self, all: Hooks) -> Hooks {
+    /// The hooks of the pipeline that a module with these functions and services wants, when `self` are the ones that are called at
+    /// all.
+    pub(crate) fn hooks(self, config: &Config, is_upstream: bool) -> Hooks {
+        let entries = &config.entries;
+        let (has, busy) = (config.has.and(self), Phases::of(entries).and(self));
+        // A hook for heads may have the message wait for what follows, and then those behind it have it go on, be it that they
+        // do nothing else.
+        let elsewhere = !config.stays_in_hooks;
+        let request = busy.request_headers || busy.request_body || busy.request_trailers || elsewhere;
+        let response = busy.response_headers || busy.response_body || busy.response_trailers || elsewhere;
         Hooks {
-            request_body: all.request_body && self.request_body,
-            request_trailers: all.request_trailers && self.request_trailers,
-            response_body: all.response_body && self.response_body,
-            response_trailers: all.response_trailers && self.response_trailers,
-            ..all
+            // The module's state is made with the head.
+            request_headers: true,
+            request_body: request && has.request_body,
+            request_trailers: request && has.request_trailers,
+            // A module's own answer in pieces is taken over there, and it is told of others' answers.
+            response_headers: response || !is_upstream && entries.local_reply.is_some(),
+            response_body: response && has.response_body,
+            response_trailers: response && has.response_trailers,
+            complete: entries.stream_complete.is_some(),
+            keeps_bodies: false,
+            declares_length: true,
         }
     }
 }

@@ -16,6 +16,7 @@ use postrider_filter_api::{
 
 use crate::abi::{Buffer, Own, StreamRef, event};
 use crate::callbacks::Scheduled;
+use crate::callbacks::options::Kept;
 use crate::deliver::with_answer;
 use crate::network::Watching;
 
@@ -34,6 +35,8 @@ pub(crate) struct Session {
     link: OnceCell<Rc<Link>>,
     pub(crate) calls: RefCell<Vec<(u64, CallHandle)>>,
     pub(crate) last_call: Cell<u64>,
+    /// Those of its upstream's socket that the module set.
+    pub(crate) options: RefCell<Vec<Kept>>,
 }
 
 /// Where a connection has come to, as Envoy numbers it.
@@ -94,6 +97,7 @@ impl Session {
             link: OnceCell::new(),
             calls: RefCell::default(),
             last_call: Cell::new(0),
+            options: RefCell::default(),
         });
         let config = &place.config;
         if let Some(new) = config.entries.new {

@@ -9,6 +9,7 @@ type OnHead = unsafe extern "C" fn(StreamRef, Own, bool) -> c_int;
 type OnTrailers = unsafe extern "C" fn(StreamRef, Own) -> c_int;
 type OnBytes = unsafe extern "C" fn(StreamRef, Own, usize, bool) -> c_int;
 type OnEvent = unsafe extern "C" fn(StreamRef, Own);
+pub(crate) type OnReply = unsafe extern "C" fn(StreamRef, Own, u32, Buffer, bool) -> c_int;
 type OnStreamHead = unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize, bool);
 type OnStreamData = unsafe extern "C" fn(StreamRef, Own, u64, *const Buffer, usize, bool);
 type OnStreamTrailers = unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize);
@@ -29,9 +30,18 @@ macro_rules! entries {
         }
 
         impl $entries {
+            /// Their names.
+            #[cfg(test)]
+            pub(crate) const NAMES: &[&CStr] = &[$($name),*];
+
             pub(crate) fn of(library: &Library) -> $entries {
+                $entries::found(|name| library.find(name))
+            }
+
+            /// What `find` finds are addresses of a loaded module's functions of these names.
+            fn found(find: impl Fn(&CStr) -> Option<*mut c_void>) -> $entries {
                 $entries {
-                    $($field: library.find($name).map(|found| {
+                    $($field: find($name).map(|found| {
                         // SAFETY: the interface says what a function of this name takes and answers, and a module's
                         // author says by exporting it that it is one.
                         unsafe { std::mem::transmute::<*mut c_void, $kind>(found) }
@@ -63,8 +73,7 @@ entries! {
     response_body = c"envoy_dynamic_module_on_http_filter_response_body": OnHead;
     response_trailers = c"envoy_dynamic_module_on_http_filter_response_trailers": OnTrailers;
     stream_complete = c"envoy_dynamic_module_on_http_filter_stream_complete": OnEvent;
-    local_reply = c"envoy_dynamic_module_on_http_filter_local_reply":
-        unsafe extern "C" fn(StreamRef, Own, u32, Buffer, bool) -> c_int;
+    local_reply = c"envoy_dynamic_module_on_http_filter_local_reply": OnReply;
     scheduled = c"envoy_dynamic_module_on_http_filter_scheduled": unsafe extern "C" fn(StreamRef, Own, u64);
     callout_done = c"envoy_dynamic_module_on_http_filter_http_callout_done":
         unsafe extern "C" fn(StreamRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
@@ -96,6 +105,14 @@ pub(crate) struct StreamEntries {
 }
 
 impl Entries {
+    /// Without those that do nothing: where a module has none, the same happens.
+    pub(crate) fn busy(library: &Library) -> Entries {
+        let is_idle = |name: &CStr| name.to_str().is_ok_and(|name| library.contents.is_idle(name));
+        // One that makes something fails when it answers 0.
+        let makes = |name: &CStr| name.to_bytes().ends_with(b"_new");
+        Entries::found(|name| library.find(name).filter(|_| makes(name) || !is_idle(name)))
+    }
+
     pub(crate) fn of_streams(&self) -> StreamEntries {
         StreamEntries {
             headers: self.stream_headers,

@@ -73,6 +73,13 @@ struct OfRoute {
     settings: Option<Arc<RouteSettings>>,
 }
 
+impl Modular {
+    fn on_worker(&self, configs: &ScopedConfigs, place: &Place<'_>) -> OnWorker {
+        let route = configs.most_specific::<OfRoute>().and_then(|of_route| of_route.settings.clone());
+        OnWorker::new(&self.config, route, place)
+    }
+}
+
 impl Factory for Modular {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
         if kind != ROUTE_KIND {
@@ -98,8 +105,11 @@ impl Factory for Modular {
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
-        let route = configs.most_specific::<OfRoute>().and_then(|of_route| of_route.settings.clone());
-        Rc::new(Hosted::new(OnWorker::new(&self.config, route, place)))
+        Rc::new(Hosted::new(self.on_worker(configs, place)))
+    }
+
+    fn upstream_filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        Rc::new(Hosted::new(OnWorker { is_upstream: true, ..self.on_worker(configs, place) }))
     }
 
     fn files(&self) -> &[WatchedFile] {

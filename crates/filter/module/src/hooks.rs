@@ -11,10 +11,12 @@
 use std::rc::Rc;
 
 use postrider_filter_api::{Action, Body, Filter, Flow, Hooks, LocalReply, State, Stream, StreamInfo};
+use postrider_http::ResponseHead;
 
 use crate::abi::{Buffer, body, head};
 use crate::config::Phases;
 use crate::deliver;
+use crate::entry::OnReply;
 use crate::instance::{Event, Instance, Side};
 use crate::on_worker::OnWorker;
 
@@ -27,64 +29,65 @@ pub(crate) struct Hosted {
 
 impl Hosted {
     pub(crate) fn new(place: OnWorker) -> Hosted {
-        let entries = &place.config.entries;
-        let hooks = Hooks {
-            // The module's state is made with the head.
-            request_headers: true,
-            request_body: entries.request_body.is_some(),
-            request_trailers: entries.request_trailers.is_some(),
-            // A module's own answer in pieces is taken over there.
-            response_headers: true,
-            response_body: entries.response_body.is_some(),
-            response_trailers: entries.response_trailers.is_some(),
-            complete: entries.stream_complete.is_some(),
-            keeps_bodies: false,
-            declares_length: true,
-        };
         let phases = place.config.phases();
-        Hosted { hooks: phases.limit(hooks), phases, place: Rc::new(place) }
+        Hosted { hooks: phases.hooks(&place.config, place.is_upstream), phases, place: Rc::new(place) }
     }
 
-    /// The stream's instance, made when it is first asked for. `None` when the module could not make its part of it.
+    /// The stream's instance. `None` when there is none, or the module could not make its part of it.
+    #[inline]
+    fn known(state: &State) -> Option<&Instance> {
+        let State::Any(boxed) = state else { return None };
+        boxed.downcast_ref::<Instance>().filter(|instance| !instance.own().is_null())
+    }
+
+    /// The same, made when it is first asked for.
     #[inline]
     fn instance<'s>(&self, state: &'s mut State, stream: &mut Stream<'_>) -> Option<&'s Instance> {
         if !matches!(state, State::Any(_)) {
             *state = State::Any(Instance::new(&self.place, stream));
         }
-        let State::Any(boxed) = state else { return None };
-        boxed.downcast_ref::<Instance>().filter(|instance| !instance.own().is_null())
+        Hosted::known(state)
     }
 
-    fn on_head(&self, side: Side, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
-        let is_new = !matches!(state, State::Any(_));
-        if is_new && self.place.is_bypassed(stream) {
+    /// Makes the module's part of a stream; what is answered where there is none.
+    #[inline]
+    fn begin<'s>(&self, state: &'s mut State, stream: &mut Stream<'_>) -> Result<&'s Instance, Action> {
+        if self.place.is_bypassed(stream) {
             // Nothing of it is called for this stream.
             *state = State::Any(Box::new(()));
-            return self.place.by_policy();
+            return Err(self.place.by_policy());
         }
-        let Some(instance) = self.instance(state, stream) else {
-            return if is_new { self.without_instance(stream) } else { Action::Done };
+        let made = Instance::new(&self.place, stream);
+        if made.own().is_null() {
+            *state = State::Any(made);
+            return Err(self.without_instance(stream));
+        }
+        self.place.succeeded();
+        *state = State::Any(made);
+        Hosted::known(state).ok_or(Action::Done)
+    }
+
+    #[inline(always)]
+    fn on_head(&self, side: Side, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+        let begun = match state {
+            State::Any(_) => Hosted::known(state).ok_or(Action::Done),
+            _ => self.begin(state, stream),
         };
-        if is_new {
-            self.place.succeeded();
-        }
+        let instance = match begun {
+            Ok(instance) => instance,
+            Err(action) => return action,
+        };
         if instance.replied.get() {
             return if side == Side::Response && instance.has_pieces() { Action::Take } else { Action::Done };
         }
         let entries = &self.place.config.entries;
         if side == Side::Response
+            && !self.place.is_upstream
             && stream.info.is_local_reply()
             && let Some(notify) = entries.local_reply
+            && !tell_of_reply(instance, stream, notify)
         {
-            let details = stream.info.details.clone();
-            let status = u32::from(stream.response.status());
-            // SAFETY: the function of a loaded module, as the interface says.
-            let answer = instance.enter(stream, |handle, own| unsafe {
-                notify(handle, own, status, Buffer::of(details.as_bytes()), false)
-            });
-            if answer != 0 {
-                return cut_off();
-            }
+            return cut_off();
         }
         let hook = match side {
             Side::Request => entries.request_headers,
@@ -94,18 +97,22 @@ impl Hosted {
         let course = instance.course(side);
         course.bodiless.set(end);
         let Some(hook) = hook.filter(|_| self.wants_head(side)) else { return Action::Continue };
+        instance.may_begin_anew.set(side == Side::Response || end);
         // SAFETY: the function of a loaded module, as the interface says.
         let answer = instance.enter(stream, |handle, own| unsafe { hook(handle, own, end) });
-        if let Some(reply) = instance.take_reply(stream) {
-            return Action::Respond(reply);
+        if instance.acted.get()
+            && let Some(action) = head_acted(instance, side, stream)
+        {
+            return action;
         }
         match answer {
             head::CONTINUE | head::CONTINUE_WITHOUT_END => {
-                if end {
+                let kept = !course.kept.borrow().is_empty();
+                if end && kept {
                     // What the module appended becomes the body of a message that had none.
                     put_kept(instance, side, stream);
                 }
-                Action::Continue
+                if self.looks_behind(side) || kept { Action::Continue } else { Action::Done }
             }
             head::STOP if !end => {
                 course.stopped.set(true);
@@ -130,11 +137,7 @@ impl Hosted {
             Side::Request => entries.request_body,
             Side::Response => entries.response_body,
         };
-        let own_limit = stream.info.request_buffer_limit.filter(|_| side == Side::Request);
-        let limit = match self.place.buffer_limit {
-            0 => usize::MAX,
-            limit => own_limit.map_or(limit, |own| own as usize),
-        };
+        let limit = self.limit(side, stream);
         let course = instance.course(side);
         // The last piece of a body may be one too many.
         if course.gathers.get() && course.kept.borrow().len() + held(side, stream).bytes().len() > limit {
@@ -238,11 +241,16 @@ impl Hosted {
 
     fn on_resumed(&self, side: Side, state: &mut State, stream: &mut Stream<'_>) -> Action {
         let Some(instance) = self.instance(state, stream) else { return Action::Done };
+        let course = instance.course(side);
+        let is_whole = side == Side::Response || course.bodiless.get();
+        instance.may_begin_anew.set(course.at_head.get() && is_whole);
         deliver::with_messages(instance, stream);
         if let Some(reply) = instance.take_reply(stream) {
             return Action::Respond(reply);
         }
-        let course = instance.course(side);
+        if let Some(answer) = instance.begins_anew() {
+            return Action::Anew(answer);
+        }
         if !course.freed.take() {
             course.wait(stream.resumer);
             return Action::Pause;
@@ -292,9 +300,47 @@ impl Hosted {
             }
         }
         course.wait(stream.resumer);
+        // The module may have taken of what was kept, from an event of its own.
+        if course.full.get() && course.kept.borrow().len() <= self.limit(side, stream) {
+            course.full.set(false);
+        }
         if course.ended.get() || course.full.get() || instance.sends_much() { Flow::Wait } else { Flow::Want }
     }
 
+    /// How much of a body may be kept.
+    fn limit(&self, side: Side, stream: &Stream<'_>) -> usize {
+        let own = stream.info.request_buffer_limit.filter(|_| side == Side::Request);
+        match self.place.buffer_limit {
+            0 => usize::MAX,
+            limit => own.map_or(limit, |own| own as usize),
+        }
+    }
+
+    /// Runs a hook on the answer. Between the router and a host nobody has looked at it yet, so that the module finds its head by
+    /// what the head itself says.
+    #[inline]
+    fn on_answer<T>(&self, stream: &mut Stream<'_>, hook: impl FnOnce(&mut Stream<'_>) -> T) -> T {
+        if !self.place.is_upstream || stream.info.status != 0 {
+            return hook(stream);
+        }
+        stream.info.status = stream.response.status();
+        let answer = hook(stream);
+        stream.info.status = 0;
+        answer
+    }
+
+    /// Whether the module may do something about what follows a head that went on.
+    #[inline]
+    fn looks_behind(&self, side: Side) -> bool {
+        let entries = &self.place.config.entries;
+        let has = match side {
+            Side::Request => entries.request_body.is_some() || entries.request_trailers.is_some(),
+            Side::Response => entries.response_body.is_some() || entries.response_trailers.is_some(),
+        };
+        has || !self.place.config.stays_in_hooks
+    }
+
+    #[inline]
     fn wants_head(&self, side: Side) -> bool {
         match side {
             Side::Request => self.phases.request_headers,
@@ -335,23 +381,23 @@ impl Filter for Hosted {
     }
 
     fn on_response_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
-        self.on_head(Side::Response, state, stream, end)
+        self.on_answer(stream, |stream| self.on_head(Side::Response, state, stream, end))
     }
 
     fn on_response_body(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
-        self.on_piece(Side::Response, state, stream, end)
+        self.on_answer(stream, |stream| self.on_piece(Side::Response, state, stream, end))
     }
 
     fn on_response_trailers(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
-        self.on_trailers(Side::Response, state, stream)
+        self.on_answer(stream, |stream| self.on_trailers(Side::Response, state, stream))
     }
 
     fn on_response_resumed(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
-        self.on_resumed(Side::Response, state, stream)
+        self.on_answer(stream, |stream| self.on_resumed(Side::Response, state, stream))
     }
 
     fn on_response_flow(&self, state: &mut State, stream: &mut Stream<'_>) -> Flow {
-        self.on_flow(Side::Response, state, stream)
+        self.on_answer(stream, |stream| self.on_flow(Side::Response, state, stream))
     }
 
     fn on_complete(&self, state: &mut State, info: &StreamInfo) {
@@ -364,10 +410,47 @@ impl Filter for Hosted {
     }
 }
 
+/// Tells the module of an answer that others gave; `false` when it cuts the stream off.
+#[cold]
+#[inline(never)]
+fn tell_of_reply(instance: &Instance, stream: &mut Stream<'_>, notify: OnReply) -> bool {
+    let details = stream.info.details.clone();
+    let status = u32::from(stream.response.status());
+    // SAFETY: the function of a loaded module, as the interface says.
+    let answer = instance
+        .enter(stream, |handle, own| unsafe { notify(handle, own, status, Buffer::of(details.as_bytes()), false) });
+    answer == 0
+}
+
+/// What comes of a head whose hook did more than answer; `None` when its answer says.
+#[cold]
+#[inline(never)]
+fn head_acted(instance: &Instance, side: Side, stream: &mut Stream<'_>) -> Option<Action> {
+    if let Some(reply) = instance.take_reply(stream) {
+        return Some(Action::Respond(reply));
+    }
+    if let Some(answer) = instance.begins_anew() {
+        return Some(Action::Anew(answer));
+    }
+    instance.waits_for_reply().then(|| {
+        instance.course(side).at_head.set(true);
+        stop(instance, side, stream)
+    })
+}
+
 impl Instance {
+    /// The module had the request begin anew: what logs are to say of this one.
+    fn begins_anew(&self) -> Option<Option<Box<ResponseHead>>> {
+        self.may_begin_anew.set(false);
+        self.rare.borrow_mut().as_mut()?.anew.take()
+    }
+
     /// What the module answered, if it did.
     #[inline]
     pub(crate) fn take_reply(&self, stream: &mut Stream<'_>) -> Option<Box<LocalReply>> {
+        if !self.acted.get() || self.waits_for_reply() {
+            return None;
+        }
         let reply = match self.reply.borrow_mut().take() {
             None if !self.cut_off.get() => return None,
             // An answer in pieces that began is cut off behind what there is of it.
@@ -377,10 +460,26 @@ impl Instance {
         Some(self.give_reply(reply, stream))
     }
 
+    /// The module gives an answer in pieces, of which not all is here, in a place where answers are given whole.
+    #[inline]
+    fn waits_for_reply(&self) -> bool {
+        self.place.is_upstream && self.replied.get() && !self.cut_off.get() && self.gathers_reply()
+    }
+
+    #[cold]
+    fn gathers_reply(&self) -> bool {
+        let rare = self.rare.borrow();
+        rare.as_ref().and_then(|rare| rare.pieces.as_ref()).is_some_and(|pieces| !pieces.ended)
+    }
+
     #[cold]
     #[inline(never)]
-    fn give_reply(&self, reply: Box<LocalReply>, stream: &mut Stream<'_>) -> Box<LocalReply> {
-        let in_pieces = self.has_pieces();
+    fn give_reply(&self, mut reply: Box<LocalReply>, stream: &mut Stream<'_>) -> Box<LocalReply> {
+        let in_pieces = self.has_pieces() && !self.place.is_upstream;
+        if let Some(pieces) = self.rare.borrow_mut().as_mut().filter(|_| !in_pieces).and_then(|rare| rare.pieces.take())
+        {
+            reply.body = pieces.body.into();
+        }
         // As in Envoy, an answer in pieces is no local reply.
         let mut reply = if in_pieces { reply } else { self.told_of(reply, stream) };
         if let Some(word) = as_word(&reply.details) {

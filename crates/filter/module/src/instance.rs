@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_filter_api::{Answer, CallFailure, CallHandle, CallStream, Heard, LocalReply, Stream, StreamInfo};
+use postrider_http::ResponseHead;
 use postrider_model::Metadata;
 
 use crate::abi::{Buffer, Own, StreamRef};
-use crate::config::{Config, RouteSettings};
+use crate::callbacks::options::Kept;
+use crate::callbacks::spans::Lent;
+use crate::config::Config;
 use crate::course::Course;
 use crate::deliver;
 use crate::on_worker::OnWorker;
@@ -31,8 +34,6 @@ pub(crate) struct Instance {
     pub(crate) place: Rc<OnWorker>,
     /// The module's state for the stream; null when it could not make one.
     own: Cell<Own>,
-    /// The route's configuration of the module's own.
-    pub(crate) route: RefCell<Option<Arc<RouteSettings>>>,
     /// The messages, while a hook runs.
     stream: Cell<*mut Stream<'static>>,
     /// What is known of the stream, while a hook or the last call runs.
@@ -45,6 +46,10 @@ pub(crate) struct Instance {
     pub(crate) replied: Cell<bool>,
     /// The stream is to be cut off.
     pub(crate) cut_off: Cell<bool>,
+    /// The module did one of these since the stream began: it answered, cut the stream off, or had the request begin anew.
+    pub(crate) acted: Cell<bool>,
+    /// The request may begin anew from the hook that runs.
+    pub(crate) may_begin_anew: Cell<bool>,
     /// Texts that were made for the module, until its next hook.
     texts: RefCell<Vec<Box<[u8]>>>,
     /// What few streams have.
@@ -61,8 +66,14 @@ pub(crate) struct Rare {
     pub(crate) last_call: u64,
     /// Metadata of the cluster, the host and its locality that the module was lent.
     metadata: [Option<Arc<Metadata>>; 3],
+    /// Those of sockets that the module set.
+    pub(crate) options: Vec<Kept>,
+    /// The stream's span, as it was lent to the module.
+    pub(crate) span: Option<Box<Lent>>,
     /// The answer that is being given in pieces.
     pub(crate) pieces: Option<Pieces>,
+    /// The module wants the request to begin anew, and logs to say that it was answered so.
+    pub(crate) anew: Option<Option<Box<ResponseHead>>>,
 }
 
 /// A call in pieces.
@@ -157,10 +168,11 @@ impl Link {
 impl Instance {
     /// Makes the module's state for a stream.
     pub(crate) fn new(place: &Rc<OnWorker>, stream: &mut Stream<'_>) -> Box<Instance> {
-        let instance = Box::new(Instance {
+        let mut made = Box::<Instance>::new_uninit();
+        // In place: it is large.
+        made.write(Instance {
             place: place.clone(),
             own: Cell::new(ptr::null()),
-            route: RefCell::new(place.route.clone()),
             stream: Cell::new(ptr::null_mut()),
             info: Cell::new(ptr::null()),
             request: Course::default(),
@@ -168,9 +180,13 @@ impl Instance {
             reply: RefCell::new(None),
             replied: Cell::new(false),
             cut_off: Cell::new(false),
+            acted: Cell::new(false),
+            may_begin_anew: Cell::new(false),
             texts: RefCell::default(),
             rare: RefCell::default(),
         });
+        // SAFETY: it was written just now.
+        let instance = unsafe { made.assume_init() };
         let config = &place.config;
         if let Some(new) = config.entries.new {
             // SAFETY: the function of a loaded module, on a configuration that it made, as the interface says.

@@ -16,6 +16,7 @@
 //! Who calls it: the registry, and modules.
 
 mod abi;
+mod below_http;
 mod callbacks;
 mod config;
 mod connection;

@@ -1,16 +1,17 @@
 //! A module in the process: found, checked, loaded once, initialised once.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::{env, fs};
 
 use postrider_telemetry::log::{Component, Level};
 
-use crate::elf;
+use crate::elf::{self, Contents};
 use crate::entry::{INIT, Init};
 
 /// Where modules are looked for by name; the working directory without it.
@@ -31,6 +32,8 @@ pub(crate) struct Library {
     handle: *mut c_void,
     /// What was loaded, for people.
     pub(crate) source: String,
+    /// Of the file as it was when it was loaded.
+    pub(crate) contents: Arc<Contents>,
 }
 
 // SAFETY: the loader's handles belong to the process, not to a thread.
@@ -54,7 +57,8 @@ impl Library {
             return Library::at(&path, options);
         }
         // Without a slash, the loader searches by its own rules.
-        let elsewhere = Library::open(OsStr::new(&file), &file, options);
+        // Which file that is, it does not say.
+        let elsewhere = Library::open(OsStr::new(&file), &file, Contents::default(), options);
         elsewhere.map_err(|error| format!("there is no {}, and {error}", path.display()))
     }
 
@@ -66,8 +70,8 @@ impl Library {
         let path = path.canonicalize().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         let source = path.display().to_string();
         let content = fs::read(&path).map_err(|error| format!("cannot read {source}: {error}"))?;
-        elf::check(&content).map_err(|error| format!("{source}: {error}"))?;
-        Library::open(path.as_os_str(), &source, options)
+        let contents = elf::check(&content).map_err(|error| format!("{source}: {error}"))?;
+        Library::open(path.as_os_str(), &source, contents, options)
     }
 
     /// Loads a file's content from a copy of its own, so that a file with other content is another module although it has
@@ -77,7 +81,7 @@ impl Library {
     /// As for [`Library::named`].
     pub(crate) fn copied(path: &Path, content: &[u8], options: Options) -> Result<(Library, String), String> {
         let source = path.display().to_string();
-        elf::check(content).map_err(|error| format!("{source}: {error}"))?;
+        let contents = elf::check(content).map_err(|error| format!("{source}: {error}"))?;
         let digest = postrider_filter_plugin::Code::inline(content, &source).digest;
         let name = path.file_name().unwrap_or(OsStr::new("module.so"));
         let folder = env::temp_dir().join(format!("postrider-module-{}-{digest}", std::process::id()));
@@ -89,17 +93,19 @@ impl Library {
         DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
         let opened = fs::write(&copy, content).map_err(failed).and_then(|()| {
             // The loader knows the one that it has by this name, whether or not the file is still there.
-            Library::open(copy.as_os_str(), &source, options)
+            Library::open(copy.as_os_str(), &source, contents, options)
         });
         // What is loaded stays without its file.
         let _ = fs::remove_dir_all(&folder);
         Ok((opened?, digest))
     }
 
-    fn open(file: &OsStr, source: &str, options: Options) -> Result<Library, String> {
-        // Two configurations may be read at once: the second one must not see a module before it was initialised.
-        static LOADING: Mutex<()> = Mutex::new(());
-        let _loading = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    fn open(file: &OsStr, source: &str, contents: Contents, options: Options) -> Result<Library, String> {
+        // Two configurations may be read at once: the second one must not see a module before it was initialised. By the
+        // loader's handle: a file may be another one by now than the one that was loaded.
+        static LOADING: Mutex<Option<HashMap<usize, Arc<Contents>>>> = Mutex::new(None);
+        let mut loading = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = loading.get_or_insert_default();
         let name = CString::new(file.as_bytes()).map_err(|_| format!("{source}: no name of a file"))?;
         let mut flags = libc::RTLD_LAZY | if options.global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
         if options.stays {
@@ -108,14 +114,17 @@ impl Library {
         // SAFETY: a text that ends; it runs nothing of the module.
         let known = unsafe { libc::dlopen(name.as_ptr(), flags | libc::RTLD_NOLOAD) };
         if !known.is_null() {
-            return Ok(Library { handle: known, source: source.to_owned() });
+            let contents = loaded.get(&known.addr()).cloned().unwrap_or_default();
+            return Ok(Library { handle: known, source: source.to_owned(), contents });
         }
         // SAFETY: a text that ends. That the module's constructors do no harm is for whoever configured it to know.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
         if handle.is_null() {
             return Err(last_error());
         }
-        let library = Library { handle, source: source.to_owned() };
+        let contents = Arc::new(contents);
+        loaded.insert(handle.addr(), contents.clone());
+        let library = Library { handle, source: source.to_owned(), contents };
         library.initialise()?;
         Ok(library)
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use postrider_filter_api::plugin::{Facts, Policy};
+use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{AccessLogger, ConfigError, Ended, Logged, LoggerFactory, Place, StreamInfo};
 use postrider_filter_plugin::read::keep;
 use postrider_filter_plugin::{Edition, Metrics};
@@ -21,7 +21,7 @@ use crate::definitions::Definitions;
 use crate::entry::LoggerEntries;
 use crate::envoy::bytes;
 use crate::library::Library;
-use crate::source::{Found, absent, module};
+use crate::source::{Found, absent, facts, module};
 
 pub(crate) const KIND: &str = "envoy.extensions.access_loggers.dynamic_modules.v3.DynamicModuleAccessLog";
 
@@ -117,16 +117,7 @@ impl LoggerConfig {
                 library.source
             ));
         };
-        let facts = Facts {
-            name: name.to_owned(),
-            version: String::new(),
-            runtime: "native",
-            source: library.source.clone(),
-            digest: String::new(),
-            policy: Policy::default(),
-            config: Value::Map(Vec::new()),
-            schema: None,
-        };
+        let facts = facts(name, library.source.clone());
         let made = Arc::new(LoggerConfig {
             entries,
             facts,

@@ -17,6 +17,8 @@ pub(crate) struct OnWorker {
     pub(crate) worker: u32,
     /// 0 when there is none.
     pub(crate) buffer_limit: usize,
+    /// Answers of the module's own are given whole here.
+    pub(crate) is_upstream: bool,
     pub(crate) account: Account,
     pub(crate) circuit: Circuit,
     pub(crate) metrics: Rc<Metrics>,
@@ -38,6 +40,7 @@ impl OnWorker {
             route,
             worker: place.worker,
             buffer_limit: place.buffer_limit,
+            is_upstream: false,
             account: Account::new(place.stats, &config.facts.name),
             circuit: Circuit::new(config.facts.policy.circuit),
             metrics,

@@ -34,18 +34,23 @@ pub(crate) struct Module {
     pub(crate) runtime: Vec<(String, Value)>,
 }
 
-/// What the admin tells of a module that is not here.
-pub(crate) fn absent(name: &str, source: String) -> Facts {
+/// What the admin tells of a module that Envoy's configuration names.
+pub(crate) fn facts(name: &str, source: String) -> Facts {
     Facts {
         name: name.to_owned(),
         version: String::new(),
         runtime: "native",
         source,
         digest: String::new(),
-        policy: Policy { on_error: OnError::Continue, ..Policy::default() },
+        policy: Policy::default(),
         config: Value::Map(Vec::new()),
         schema: None,
     }
+}
+
+/// The same of a module that is not here.
+pub(crate) fn absent(name: &str, source: String) -> Facts {
+    Facts { policy: Policy { on_error: OnError::Continue, ..Policy::default() }, ..facts(name, source) }
 }
 
 /// `DynamicModuleConfig`

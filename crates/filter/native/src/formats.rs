@@ -3,6 +3,7 @@
 use postrider_filter_api::WatchedFile;
 use postrider_model::{BodyFormat, Format, JsonFormat, LogFormat, Reading, Value};
 
+use crate::formatters::Formatters;
 use crate::read;
 
 /// As a text: its content type has no meaning. A file that is read is added to `files`.
@@ -29,41 +30,27 @@ pub(crate) fn body(at: &mut Reading<'_>, key: &str, files: &mut Vec<WatchedFile>
     .flatten()
 }
 
-/// Formatter extensions whose commands formats have.
-const KNOWN_FORMATTERS: [&str; 3] = [
-    "envoy.extensions.formatter.cel.v3.Cel",
-    "envoy.extensions.formatter.metadata.v3.Metadata",
-    "envoy.extensions.formatter.req_without_query.v3.ReqWithoutQuery",
-];
-
 fn format(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Option<LogFormat> {
-    at.each("formatters", |at| {
-        at.text("name");
-        at.map("typed_config", |at| {
-            // Their commands are there in any case.
-            let kind = at.text("@type").unwrap_or_default().rsplit('/').next().unwrap_or_default();
-            if !KNOWN_FORMATTERS.contains(&kind) {
-                at.error("@type", format!("{kind} is not supported"));
-                at.skip();
-            }
-        });
-    });
+    let mut formatters = Formatters::read(at);
     // Properties are sorted by name anyway.
     at.map("json_format_options", |at| at.flag("sort_properties"));
     let mut found = Vec::new();
     if at.has("text_format") {
-        found.push(parsed(at.text("text_format").unwrap_or_default()).map_err(|error| at.error("text_format", error)));
+        let text = at.text("text_format").unwrap_or_default();
+        found.push(parsed(text, &mut formatters).map_err(|error| at.error("text_format", error)));
     }
     if at.has("text_format_source") {
         let bytes = read::data_source(at, "text_format_source", files).ok_or(());
         found.push(bytes.and_then(|bytes| {
             let text = std::str::from_utf8(&bytes).map_err(|_| "the format is not UTF-8 text".to_owned());
-            text.and_then(parsed).map_err(|error| at.error("text_format_source", error))
+            text.and_then(|text| parsed(text, &mut formatters)).map_err(|error| at.error("text_format_source", error))
         }));
     }
     if let Some(value @ Value::Map(_)) = at.value("json_format") {
-        found.push(json(value).map(LogFormat::Json).map_err(|error| at.error("json_format", error)));
+        let json = json(value, &mut formatters).map(LogFormat::Json);
+        found.push(json.map_err(|error| at.error("json_format", error)));
     }
+    files.append(&mut formatters.files);
     let omits = at.flag("omit_empty_values");
     let (Some(format), true) = (found.pop(), found.is_empty()) else {
         at.wrong("exactly one of text_format, text_format_source and json_format is wanted");
@@ -73,20 +60,25 @@ fn format(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Option<LogForma
     Some(if omits { LogFormat::OmitEmpty(Box::new(format)) } else { format })
 }
 
-fn parsed(text: &str) -> Result<LogFormat, String> {
-    Format::parse(text).map(LogFormat::Text).map_err(|error| error.to_string())
+fn parsed(text: &str, formatters: &mut Formatters) -> Result<LogFormat, String> {
+    Format::parse_with(text, formatters).map(LogFormat::Text).map_err(|error| error.to_string())
 }
 
-fn json(value: &Value) -> Result<JsonFormat, String> {
+fn json(value: &Value, formatters: &mut Formatters) -> Result<JsonFormat, String> {
     Ok(match value {
         Value::Map(entries) => {
-            let each = |(key, value): &(String, Value)| Ok((key.clone(), json(value)?));
+            let each = |(key, value): &(String, Value)| Ok((key.clone(), json(value, formatters)?));
             let mut all = entries.iter().map(each).collect::<Result<Vec<_>, String>>()?;
             all.sort_by(|a, b| a.0.cmp(&b.0));
             JsonFormat::Object(all)
         }
-        Value::List(items) => JsonFormat::List(items.iter().map(json).collect::<Result<_, _>>()?),
-        Value::String(text) => JsonFormat::Text(Format::parse(text).map_err(|error| error.to_string())?),
+        Value::List(items) => {
+            let each = |item| json(item, formatters);
+            JsonFormat::List(items.iter().map(each).collect::<Result<_, _>>()?)
+        }
+        Value::String(text) => {
+            JsonFormat::Text(Format::parse_with(text, formatters).map_err(|error| error.to_string())?)
+        }
         Value::Integer(number) => JsonFormat::Number(*number as f64),
         Value::Number(number) => JsonFormat::Number(*number),
         Value::Bool(value) => JsonFormat::Bool(*value),

@@ -23,6 +23,7 @@ mod ext_authz;
 mod ext_proc;
 mod fault;
 mod formats;
+mod formatters;
 mod grpc_counts;
 mod grpc_http1_bridge;
 mod grpc_http1_reverse_bridge;
@@ -53,7 +54,6 @@ mod shown;
 mod sni_cluster;
 mod stateful_session;
 pub mod tap;
-mod tries;
 mod wire;
 
 use postrider_filter_api::Registry;

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::WatchedFile;
 use postrider_grpc::core::StatusCode;
 use postrider_http::{HeaderName, is_field_value};
-use postrider_model::{AppendAction, Format, HeaderValue, Piece, Reading, Value};
+use postrider_model::{AppendAction, Format, HeaderValue, Packed, Piece, Reading, Value, in_newer_forms};
 
 /// A field name.
 pub(crate) fn header(at: &mut Reading<'_>, key: &str) -> Option<HeaderName> {
@@ -85,7 +85,7 @@ pub(crate) fn header_option(at: &mut Reading<'_>) -> Option<HeaderValue> {
             field.error("key", "a header name is required");
         }
         field.refuse("raw_value", "a value in bytes");
-        let format = Format::parse(field.text("value").unwrap_or_default());
+        let format = Format::parse(&in_newer_forms(field.text("value").unwrap_or_default()));
         let format = format.map_err(|error| field.error("value", error.to_string())).ok()?;
         let fits = |piece: &Piece| !matches!(piece, Piece::Text(text) if !is_field_value(text.as_bytes()));
         if !format.pieces.iter().all(fits) {
@@ -105,6 +105,17 @@ pub(crate) fn header_option(at: &mut Reading<'_>) -> Option<HeaderValue> {
     let keep_empty = at.flag("keep_empty_value");
     let (name, value) = field.flatten()?;
     Some(HeaderValue { name, value, action, keep_empty })
+}
+
+/// A message that is handed on, as whoever read the configuration left it.
+pub(crate) fn packed(at: &mut Reading<'_>, key: &str) -> Option<Packed> {
+    at.map(key, |at| {
+        let kind = at.text("@type").unwrap_or_default().into();
+        let bytes = STANDARD.decode(at.text("@bytes").unwrap_or_default());
+        let bytes = bytes.map_err(|error| at.error("@bytes", error.to_string())).ok()?;
+        Some(Packed { kind, bytes: bytes.into() })
+    })
+    .flatten()
 }
 
 /// Whom to ask, and for how long.
@@ -162,7 +173,7 @@ pub(crate) fn data_source_of(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>)
     let data = match place {
         "inline_bytes" => STANDARD.decode(value).map_err(|error| error.to_string()),
         "filename" => {
-            let content = read_file(Path::new(value));
+            let content = file(Path::new(value));
             files.push(WatchedFile::new(Path::new(value), content.as_deref().ok()));
             content.map_err(|error| format!("cannot read {value}: {error}"))
         }
@@ -174,7 +185,11 @@ pub(crate) fn data_source_of(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>)
     data.map_err(|message| at.error(place, message)).ok()
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+/// A file that a configuration names.
+///
+/// # Errors
+/// The system's reason, or that it is too large.
+pub(crate) fn file(path: &Path) -> Result<Vec<u8>, String> {
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > MAX_DATA_BYTES {
         return Err(format!("it has {size} bytes; at most {MAX_DATA_BYTES} are read"));

@@ -84,14 +84,19 @@ pub(crate) fn quotable_uri(request: &RequestHead) -> Vec<u8> {
     };
     let path = fields.get(HeaderId::XEnvoyOriginalPath).unwrap_or(request.path());
     let path = path.get(..MAX_REALM_PATH).unwrap_or(path);
-    let mut uri = Vec::new();
-    for &byte in [scheme, b"://", request.authority(), path].into_iter().flatten() {
+    quoted([scheme, b"://", request.authority(), path].into_iter().flatten().copied())
+}
+
+/// As it stands in a quoted string (RFC 9110 5.6.4), without the quotes around it.
+pub(crate) fn quoted(text: impl Iterator<Item = u8>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for byte in text {
         if matches!(byte, b'"' | b'\\') {
-            uri.push(b'\\');
+            out.push(b'\\');
         }
-        uri.push(byte);
+        out.push(byte);
     }
-    uri
+    out
 }
 
 /// Percent-encoded bytes as what they stand for.

@@ -1,10 +1,12 @@
 //! Addresses, moments and text as messages have them.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use postrider_grpc::Timestamp;
 use postrider_grpc::core::{Address, SocketAddress, address, socket_address};
+use postrider_grpc::{Any, Timestamp, to_any};
+use postrider_model::Packed;
 
 pub(crate) fn to_address(address: SocketAddr) -> Address {
     let socket = SocketAddress {
@@ -21,6 +23,11 @@ pub(crate) fn to_timestamp(moment: SystemTime) -> Timestamp {
         seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(since.subsec_nanos()).unwrap_or_default(),
     }
+}
+
+/// The messages of metadata with these names, for a service that knows their types.
+pub(crate) fn messages<'m>(noted: impl Fn(&str) -> Option<&'m Packed>, namespaces: &[String]) -> BTreeMap<String, Any> {
+    namespaces.iter().filter_map(|name| Some((name.clone(), to_any(noted(name)?)))).collect()
 }
 
 /// As text: bytes that are no UTF-8 become `!`.

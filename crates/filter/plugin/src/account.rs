@@ -19,6 +19,7 @@ pub mod stat {
             MEMORY_KILLS = "memory_kills",
             BYPASSED = "bypassed",
             CIRCUIT_OPENED = "circuit_opened",
+            ALLOCATED_BYTES = "allocated_bytes",
         }
         histograms { TIME = "time_ns" Unspecified }
     }
@@ -62,6 +63,11 @@ impl Account {
         self.routes.of(route)
     }
 
+    /// Where calls are counted that belong to no route, under a name of their own in its place: set [`stat::route`].
+    pub fn beside(&self, name: &str) -> Rc<Block> {
+        self.stats.block(&stat::route::SET, &format!("{}.{}", self.plugin, stat_part(name)))
+    }
+
     /// A call on this route ended, and took so long if that was measured.
     #[inline]
     pub fn called(&self, route: Option<&RouteFacts>, took: Option<Duration>) {
@@ -69,6 +75,13 @@ impl Account {
         if let Some(took) = took {
             self.took(route, took);
         }
+    }
+
+    /// Measured calls on this route, and those that they stand for, took so much memory of the plugin's machine, whatever
+    /// became of it.
+    #[inline(never)]
+    pub fn allocated(&self, route: Option<&RouteFacts>, bytes: u64) {
+        self.routes.count(route, |block| block.add(stat::route::ALLOCATED_BYTES, bytes));
     }
 
     #[inline(never)]

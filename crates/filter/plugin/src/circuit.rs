@@ -7,6 +7,9 @@
 //!    └───────────── it succeeds ─────────────┼─────────────────────────────────────────────┘ │
 //!                                            └────────────────── it fails ───────────────────┘
 //! ```
+//!
+//! Calls that use up their CPU time are counted apart: while one runs, its worker does nothing else, so one is enough to open
+//! it unless the rule says otherwise. Calls that wait when that happens do not go on: each might do the same.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,7 +24,15 @@ pub struct Circuit {
     state: Cell<State>,
     /// Faults within the window, oldest first; never more than the rule needs to open.
     recent: RefCell<VecDeque<Moment>>,
+    /// Those of them that used up their CPU time, likewise.
+    overruns: RefCell<VecDeque<Moment>>,
+    /// Rises whenever such calls open it, or are seen while it is open.
+    era: Cell<Era>,
 }
+
+/// Tells calls that began before an opening by [`Circuit::overrun`] from those that began after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Era(u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -34,7 +45,13 @@ enum State {
 
 impl Circuit {
     pub fn new(rule: CircuitRule) -> Circuit {
-        Circuit { rule, state: Cell::new(State::Closed), recent: RefCell::default() }
+        Circuit {
+            rule,
+            state: Cell::new(State::Closed),
+            recent: RefCell::default(),
+            overruns: RefCell::default(),
+            era: Cell::default(),
+        }
     }
 
     /// Whether nothing is wrong: then [`Circuit::is_open`] need not be asked, which wants the time.
@@ -61,12 +78,43 @@ impl Circuit {
         match self.state.get() {
             // Calls that began before the opening end when they end.
             State::Open(_) => return false,
-            State::Closed if !self.is_one_too_many(now) => return false,
+            State::Closed if !self.is_one_too_many(&self.recent, self.rule.faults, now) => return false,
             State::Closed | State::Trial(_) => {}
         }
+        self.open(now);
+        true
+    }
+
+    /// A call failed because it used up its CPU time. Whether that opened the circuit just now.
+    pub fn overrun(&self, now: Moment) -> bool {
+        let was_open = matches!(self.state.get(), State::Open(_));
+        let is_enough = was_open || self.is_one_too_many(&self.overruns, self.rule.cpu_kills, now);
+        if self.rule.cpu_kills > 0 && is_enough {
+            self.era.set(Era(self.era.get().0.wrapping_add(1)));
+        }
+        if !was_open && is_enough {
+            self.open(now);
+            return true;
+        }
+        self.fault(now)
+    }
+
+    /// For a call that begins now and may wait.
+    #[inline]
+    pub fn era(&self) -> Era {
+        self.era.get()
+    }
+
+    /// Whether a call that began in that era and waited must not go on.
+    #[inline]
+    pub fn cuts(&self, began: Era) -> bool {
+        self.era.get() != began && !self.is_closed()
+    }
+
+    fn open(&self, now: Moment) {
         self.state.set(State::Open(now + self.rule.retry));
         self.recent.borrow_mut().clear();
-        true
+        self.overruns.borrow_mut().clear();
     }
 
     /// A call ended well. Answers whether that closed it.
@@ -78,12 +126,13 @@ impl Circuit {
         tried
     }
 
-    fn is_one_too_many(&self, now: Moment) -> bool {
-        let limit = self.rule.faults as usize;
+    /// Whether `recent` comes to `limit` within the window with what happens now.
+    fn is_one_too_many(&self, recent: &RefCell<VecDeque<Moment>>, limit: u32, now: Moment) -> bool {
+        let limit = limit as usize;
         if limit == 0 {
             return false;
         }
-        let mut recent = self.recent.borrow_mut();
+        let mut recent = recent.borrow_mut();
         while recent.front().is_some_and(|first| now.saturating_duration_since(*first) > self.rule.window) {
             recent.pop_front();
         }
@@ -98,8 +147,13 @@ mod tests {
 
     use super::*;
 
-    const RULE: CircuitRule =
-        CircuitRule { faults: 3, window: Duration::from_secs(10), retry: Duration::from_secs(5), kills_only: false };
+    const RULE: CircuitRule = CircuitRule {
+        faults: 3,
+        cpu_kills: 1,
+        window: Duration::from_secs(10),
+        retry: Duration::from_secs(5),
+        kills_only: false,
+    };
 
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(seconds * 1_000_000_000)
@@ -158,8 +212,48 @@ mod tests {
         circuit.fault(at(0));
         assert!(!circuit.succeed(), "there was no trial");
         assert!(circuit.fault(at(1)));
-        let never = Circuit::new(CircuitRule { faults: 0, ..RULE });
-        assert!((0..1000).all(|_| !never.fault(at(0))));
+        let never = Circuit::new(CircuitRule { faults: 0, cpu_kills: 0, ..RULE });
+        assert!((0..1000).all(|_| !never.fault(at(0)) && !never.overrun(at(0))));
         assert!(!never.is_open(at(0)));
+    }
+
+    #[test]
+    fn one_call_that_used_up_its_time_opens_it_and_cuts_those_that_wait() {
+        let circuit = Circuit::new(RULE);
+        let waits = circuit.era();
+        assert!(!circuit.cuts(waits));
+        assert!(circuit.overrun(at(0)));
+        assert!(circuit.is_open(at(0)) && circuit.cuts(waits));
+        assert!(!circuit.is_open(at(5)), "the trial");
+        let trial = circuit.era();
+        assert!(!circuit.cuts(trial) && circuit.cuts(waits), "the trial may wait, too");
+        assert!(circuit.overrun(at(6)), "it did so again");
+        assert!(circuit.cuts(trial));
+        assert!(!circuit.is_open(at(11)) && circuit.succeed());
+        assert!(!circuit.cuts(waits), "it is trusted again");
+    }
+
+    #[test]
+    fn a_rule_may_want_several_such_calls_within_the_window_or_count_them_as_faults_only() {
+        let two = Circuit::new(CircuitRule { cpu_kills: 2, ..RULE });
+        assert!(!two.overrun(at(0)) && !two.overrun(at(11)), "the one at 0 is too old");
+        assert!(two.overrun(at(12)));
+        let faults = Circuit::new(CircuitRule { cpu_kills: 0, ..RULE });
+        let waits = faults.era();
+        assert!(!faults.overrun(at(0)) && !faults.fault(at(0)));
+        assert!(faults.overrun(at(0)), "the third fault");
+        assert!(!faults.cuts(waits));
+        let alone = Circuit::new(CircuitRule { faults: 0, ..RULE });
+        assert!(!alone.fault(at(0)) && alone.overrun(at(0)));
+    }
+
+    #[test]
+    fn what_waits_is_cut_also_when_errors_opened_it_first() {
+        let circuit = Circuit::new(RULE);
+        let waits = circuit.era();
+        opened_at_zero(&circuit);
+        assert!(!circuit.cuts(waits), "errors hold nobody up");
+        assert!(!circuit.overrun(at(1)), "it is open already");
+        assert!(circuit.cuts(waits));
     }
 }

@@ -26,7 +26,7 @@ mod schema;
 mod schema_bound;
 
 pub use account::{Account, stat};
-pub use circuit::Circuit;
+pub use circuit::{Circuit, Era};
 pub use code::{Code, Edition, MAX_CODE_BYTES, MAX_FOLDER_BYTES, MAX_FOLDER_FILES};
 pub use library::{Found, Library, library};
 pub use manifest::{KIND, MAX_FAULTS, Manifest, Override, PHASES, ROUTE_KIND, policy};

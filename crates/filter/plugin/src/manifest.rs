@@ -194,18 +194,22 @@ pub fn policy(fields: &mut Fields<'_>, usual: CircuitRule, errors: &mut ConfigEr
 }
 
 fn circuit_rule(mut fields: Fields<'_>, usual: CircuitRule, errors: &mut ConfigError) -> CircuitRule {
-    let faults = match keep(fields.integer("faults"), errors).flatten() {
-        None => usual.faults,
+    let mut number = |key, usual| match keep(fields.integer(key), errors).flatten() {
+        None => usual,
         Some(number) => match u32::try_from(number) {
             Ok(number) if number <= MAX_FAULTS => number,
             _ => {
-                errors.push(fields.error("faults", format!("expected 0 to {MAX_FAULTS} faults, found {number}")));
-                usual.faults
+                errors.push(fields.error(key, format!("expected 0 to {MAX_FAULTS} faults, found {number}")));
+                usual
             }
         },
     };
+    let faults = number("faults", usual.faults);
+    // Whoever wants no circuit gets none, without naming each of its causes.
+    let cpu_kills = number("cpu_kills", if faults == 0 { 0 } else { usual.cpu_kills });
     let rule = CircuitRule {
         faults,
+        cpu_kills,
         window: positive(&mut fields, "window", usual.window, errors),
         retry: positive(&mut fields, "retry", usual.retry, errors),
         kills_only: match usual.kills_only {
@@ -306,6 +310,7 @@ mod tests {
         .unwrap();
         let circuit = CircuitRule {
             faults: 0,
+            cpu_kills: 0,
             window: Duration::from_secs(60),
             retry: Duration::from_secs(1),
             kills_only: false,
@@ -333,12 +338,26 @@ mod tests {
     }
 
     #[test]
+    fn one_call_that_is_stopped_opens_a_circuit_unless_there_is_none_or_the_manifest_says_otherwise() {
+        let rule = |text: &str| {
+            let text = format!(r#"{{"name": "p", "runtime": "rider", "code": {{"inline_string": "x"}}{text}}}"#);
+            let circuit = read(&text).unwrap().policy.circuit;
+            (circuit.faults, circuit.cpu_kills)
+        };
+        assert_eq!(rule(""), (10, 1));
+        assert_eq!(rule(r#", "circuit": {"faults": 3}"#), (3, 1));
+        assert_eq!(rule(r#", "circuit": {"faults": 0}"#), (0, 0));
+        assert_eq!(rule(r#", "circuit": {"faults": 0, "cpu_kills": 1}"#), (0, 1));
+        assert_eq!(rule(r#", "circuit": {"cpu_kills": 0}"#), (10, 0));
+    }
+
+    #[test]
     fn every_fault_is_told_at_once() {
         let errors = read(
             r#"{"name": "", "code": {"filename": "/no/such"}, "config": {"users": [{"n": 1}, {"n": "x"}]},
                 "config_schema": {"properties": {"users": {"items": {"properties": {"n": {"type": "integer"}}}}}},
                 "phases": ["request"], "on_error": "199", "budget": {"cpu": "0s", "memory_bytes": -1, "disk": 1},
-                "circuit": {"faults": 10001, "retry": "soon"}, "clusters": [""], "options": [], "extra": 1}"#,
+                "circuit": {"faults": 10001, "cpu_kills": -1, "retry": "soon"}, "clusters": [""], "options": [], "extra": 1}"#,
         )
         .unwrap_err();
         let paths: Vec<&str> = errors.iter().filter_map(|error| error.split(": ").next()).collect();
@@ -353,6 +372,7 @@ mod tests {
             "budget.memory_bytes",
             "budget.disk",
             "circuit.faults",
+            "circuit.cpu_kills",
             "circuit.retry",
             "clusters[0]",
             "options",

@@ -20,6 +20,8 @@ pub(crate) struct Analysis {
     functions: HashMap<String, Option<Trivial>>,
     /// It imports a function that lets a stream go on.
     pub(crate) continues_streams: bool,
+    /// It imports the function that names another stream.
+    pub(crate) turns: bool,
 }
 
 /// A function that does nothing but return, and the number that it returns, 0 without one.
@@ -32,7 +34,7 @@ impl Analysis {
     pub(crate) fn of(code: &[u8]) -> Result<Analysis, String> {
         let mut exports = Vec::new();
         let mut bodies = Vec::new();
-        let (mut imported, mut continues_streams) = (0u32, false);
+        let (mut imported, mut continues_streams, mut turns) = (0u32, false, false);
         for payload in Parser::new(0).parse_all(code) {
             match payload.map_err(|error| format!("no WebAssembly module: {error}"))? {
                 Payload::ImportSection(section) => {
@@ -46,6 +48,7 @@ impl Analysis {
                             "proxy_resume_stream",
                         ];
                         continues_streams |= continues.contains(&import.name);
+                        turns |= import.name == "proxy_set_effective_context";
                     }
                 }
                 Payload::ExportSection(section) => {
@@ -68,7 +71,7 @@ impl Analysis {
             (Abi::V010, "proxy_abi_version_0_1_0"),
         ];
         match abi.iter().find(|(_, name)| functions.contains_key(*name)) {
-            Some((abi, _)) => Ok(Analysis { abi: *abi, functions, continues_streams }),
+            Some((abi, _)) => Ok(Analysis { abi: *abi, functions, continues_streams, turns }),
             None => {
                 let other = functions.keys().find_map(|name| name.strip_prefix("proxy_abi_version_"));
                 Err(match other {

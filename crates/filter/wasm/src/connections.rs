@@ -14,7 +14,7 @@ use std::rc::Rc;
 use postrider_filter_api::{ClosedBy, Connection, NetworkFilter, NetworkSession, Passage};
 use wasmtime::TypedFunc;
 
-use crate::contexts::Kind;
+use crate::contexts::{Kind, Tied};
 use crate::data::{Flow, Link};
 use crate::seat::{Absent, Machine, Seat};
 use crate::vm::Fault;
@@ -48,7 +48,8 @@ impl NetworkFilter for Watching {
         if !machine.vm.functions.sees_connections() {
             return None;
         }
-        let kind = Kind::Connection(connection.handle.clone());
+        let handle = connection.handle.clone();
+        let kind = Kind::Connection(Tied { handle, stops_down: false, stops_up: false });
         let id = machine.vm.with(|data| data.contexts.add(machine.root, kind))?;
         Some(Box::new(Session { seat: self.seat.clone(), serial: machine.vm.serial, id, created: false }))
     }
@@ -149,9 +150,11 @@ impl Session {
             return Passage::Stop;
         };
         let began = self.seat.begin(connection.host);
+        let flow = data.as_ref().map(|(flow, _)| *flow);
         let called = call(&machine, &mut Link { connection, data });
         match called {
             Ok(status) => {
+                self.note(&machine, flow, status != 0);
                 let took = began.map(|began| connection.host.now().saturating_duration_since(began));
                 self.seat.ended(None, took, &machine);
                 if status == 0 { Passage::Continue } else { Passage::Stop }
@@ -162,6 +165,18 @@ impl Session {
                 Passage::Stop
             }
         }
+    }
+
+    /// What the module stopped it may see while it waits.
+    fn note(&self, machine: &Machine, flow: Option<Flow>, stops: bool) {
+        machine.vm.with(|data| {
+            let tied = data.contexts.tied(self.id)?;
+            match flow? {
+                Flow::Down => tied.stops_down = stops,
+                Flow::Up => tied.stops_up = stops,
+            }
+            Some(())
+        });
     }
 }
 

@@ -6,12 +6,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use postrider_filter_api::{CallHandle, ConnectionHandle, LocalReply, Resumer};
+use postrider_filter_api::{CallHandle, ConnectionHandle, LocalReply, Resumer, Stream};
 
 use crate::delivery::Delivery;
 use crate::edits::Edit;
 use crate::flow::Course;
 use crate::grpc::Conversation;
+use crate::kept::Kept;
 use crate::program::Plugin;
 
 pub(crate) struct Contexts {
@@ -31,7 +32,15 @@ pub(crate) struct Context {
 pub(crate) enum Kind {
     Root(Box<Root>),
     Stream(Passing),
-    Connection(ConnectionHandle),
+    Connection(Tied),
+}
+
+/// A connection behind the filter.
+pub(crate) struct Tied {
+    pub(crate) handle: ConnectionHandle,
+    /// The module stopped what came from the client, or what goes there: it may be seen while it waits.
+    pub(crate) stops_down: bool,
+    pub(crate) stops_up: bool,
 }
 
 /// What belongs to a plugin with one configuration.
@@ -62,6 +71,8 @@ pub(crate) struct Passing {
     pub(crate) inbox: VecDeque<Delivery>,
     /// What is to be changed when the stream is at hand again.
     pub(crate) edits: Vec<Edit>,
+    /// What others see of it while it waits.
+    pub(crate) kept: Option<Box<Kept>>,
 }
 
 /// One of a stream's two messages.
@@ -81,6 +92,17 @@ pub(crate) struct Half {
     pub(crate) bell: Option<Resumer>,
     /// When this filter took the message over.
     pub(crate) course: Option<Box<Course>>,
+}
+
+impl Passing {
+    /// Lets others look at the stream from now on if it waits; `anew` when what they saw of it may have changed.
+    pub(crate) fn keep(&mut self, stream: &Stream<'_>, anew: bool, turns: bool) {
+        if !self.request.stopped && !self.response.stopped {
+            self.kept = None;
+        } else if turns && (anew || self.kept.is_none()) {
+            self.kept = Some(Box::new(Kept::of(stream)));
+        }
+    }
 }
 
 impl Default for Contexts {
@@ -152,7 +174,14 @@ impl Contexts {
     /// How the connection of that context is let go on, or ended.
     pub(crate) fn connection(&self, id: u32) -> Option<&ConnectionHandle> {
         match &self.get(id)?.kind {
-            Kind::Connection(handle) => Some(handle),
+            Kind::Connection(tied) => Some(&tied.handle),
+            Kind::Root(_) | Kind::Stream(_) => None,
+        }
+    }
+
+    pub(crate) fn tied(&mut self, id: u32) -> Option<&mut Tied> {
+        match &mut self.get_mut(id)?.kind {
+            Kind::Connection(tied) => Some(tied),
             Kind::Root(_) | Kind::Stream(_) => None,
         }
     }
@@ -181,8 +210,8 @@ impl Contexts {
     /// Connections whose filters are gone end.
     pub(crate) fn close_connections(&self) {
         for context in self.slots.iter().flatten() {
-            if let Kind::Connection(handle) = &context.kind {
-                handle.close();
+            if let Kind::Connection(tied) = &context.kind {
+                tied.handle.close();
             }
         }
     }

@@ -238,10 +238,10 @@ impl Present {
         self.stream(id, |stream| act(stream.info))
     }
 
-    /// The parts of the stream of that context, at hand or over.
-    pub(crate) fn parts<T>(&mut self, id: u32, act: impl FnOnce(Parts<'_>) -> T) -> Option<T> {
-        if id != self.id {
-            return None;
+    /// The parts of the stream of that context: at hand, over, or waiting.
+    pub(crate) fn parts<T>(&mut self, contexts: &mut Contexts, id: u32, act: impl FnOnce(Parts<'_>) -> T) -> Option<T> {
+        if !self.has(id) {
+            return Some(act(contexts.stream(id)?.kept.as_ref()?.parts()));
         }
         // SAFETY: as in `any_stream`.
         if let Some(ended) = unsafe { self.ended.as_ref() } {
@@ -279,6 +279,11 @@ impl Present {
                 server_name: None,
             })
         })
+    }
+
+    /// Something of that context is at hand.
+    pub(crate) fn has(&self, id: u32) -> bool {
+        id == self.id && !(self.stream.is_null() && self.ended.is_null() && self.link.is_null())
     }
 
     pub(crate) fn is_ended(&self, id: u32) -> bool {

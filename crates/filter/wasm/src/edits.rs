@@ -1,9 +1,12 @@
-//! Changes of headers of a stream that is not at hand: it waits, and what it waits for came for somebody else. They are
-//! made when it goes on.
+//! Changes of a stream that is not at hand: it waits, and what it waits for came for somebody else. They are made when it
+//! goes on.
 
-use postrider_filter_api::Stream;
+use postrider_filter_api::{Stream, StreamInfo};
 
+use crate::contexts::Passing;
 use crate::maps::{REQUEST_HEADERS, REQUEST_TRAILERS, RESPONSE_HEADERS, RESPONSE_TRAILERS, Target};
+use crate::properties;
+use crate::status::BAD_ARGUMENT;
 
 /// A change that waits.
 pub(crate) enum Edit {
@@ -11,21 +14,43 @@ pub(crate) enum Edit {
     Replace(u32, Vec<u8>, Vec<u8>),
     Remove(u32, Vec<u8>),
     ReplaceAll(u32, Vec<(Vec<u8>, Vec<u8>)>),
+    /// What modules write for each other.
+    Property(String, Vec<u8>),
+    /// What they write for other filters.
+    State(String, String),
+    ForgetRoute,
 }
 
 /// Most changes that wait for one stream.
-pub(crate) const MAX_EDITS: usize = 1000;
+const MAX_EDITS: usize = 1000;
 
 impl Edit {
-    pub(crate) fn map(&self) -> u32 {
+    /// The map that it is about; `None` for what is no field.
+    pub(crate) fn map(&self) -> Option<u32> {
         match self {
-            Edit::Add(map, ..) | Edit::Replace(map, ..) | Edit::Remove(map, _) | Edit::ReplaceAll(map, _) => *map,
+            Edit::Add(map, ..) | Edit::Replace(map, ..) | Edit::Remove(map, _) | Edit::ReplaceAll(map, _) => Some(*map),
+            Edit::Property(..) | Edit::State(..) | Edit::ForgetRoute => None,
         }
     }
 
-    /// Makes the change. `false` for a name or value that no message can carry.
+    /// Makes the change. `false` for what no stream can carry.
     pub(crate) fn apply(&self, stream: &mut Stream<'_>) -> bool {
-        let Some(mut target) = target(self.map(), stream) else { return false };
+        let target = match self.map() {
+            Some(REQUEST_HEADERS) => {
+                stream.info.route_is_stale = true;
+                Target::Request(stream.request)
+            }
+            Some(REQUEST_TRAILERS) => Target::Trailers(stream.request_trailers),
+            Some(RESPONSE_HEADERS) => Target::Response(stream.response),
+            Some(RESPONSE_TRAILERS) => Target::Trailers(stream.response_trailers),
+            Some(_) => return false,
+            None => return self.note(stream.info),
+        };
+        self.change(target)
+    }
+
+    /// The change of a map.
+    pub(crate) fn change(&self, mut target: Target<'_>) -> bool {
         let made = match self {
             Edit::Add(_, name, value) => target.add(name, value),
             Edit::Replace(_, name, value) => target.replace(name, value),
@@ -37,18 +62,41 @@ impl Edit {
                 let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
                 target.replace_all(&pairs)
             }
+            Edit::Property(..) | Edit::State(..) | Edit::ForgetRoute => return false,
         };
         made.is_ok()
     }
+
+    /// The change of what is known of a stream.
+    pub(crate) fn note(&self, info: &mut StreamInfo) -> bool {
+        match self {
+            Edit::Property(name, value) => properties::put(info, name, value),
+            Edit::State(name, value) => return properties::put_state(info, name, value),
+            Edit::ForgetRoute => info.route_is_stale = true,
+            Edit::Add(..) | Edit::Replace(..) | Edit::Remove(..) | Edit::ReplaceAll(..) => return false,
+        }
+        true
+    }
 }
 
-/// The map of that type of a stream.
-pub(crate) fn target<'a>(map: u32, stream: &'a mut Stream<'_>) -> Option<Target<'a>> {
-    Some(match map {
-        REQUEST_HEADERS => Target::Request(stream.request),
-        REQUEST_TRAILERS => Target::Trailers(stream.request_trailers),
-        RESPONSE_HEADERS => Target::Response(stream.response),
-        RESPONSE_TRAILERS => Target::Trailers(stream.response_trailers),
-        _ => return None,
-    })
+impl Passing {
+    /// Changes the stream when it goes on, and what is seen of it until then at once.
+    ///
+    /// # Errors
+    /// No stream can carry it, or too many changes wait.
+    pub(crate) fn later(&mut self, edit: Edit) -> Result<(), u32> {
+        let is_sound = self.kept.as_mut().is_none_or(|kept| kept.change(&edit));
+        if !is_sound || self.edits.len() >= MAX_EDITS {
+            return Err(BAD_ARGUMENT);
+        }
+        self.edits.push(edit);
+        Ok(())
+    }
+
+    /// It is at hand again: makes the changes that waited.
+    pub(crate) fn catch_up(&mut self, stream: &mut Stream<'_>) {
+        for edit in self.edits.drain(..) {
+            edit.apply(stream);
+        }
+    }
 }

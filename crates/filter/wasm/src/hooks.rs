@@ -110,7 +110,11 @@ impl Filter for Hosted {
         let Some((machine, id)) = self.known(std::mem::take(state)) else { return };
         let vm = &machine.vm;
         // What still waited is told without a stream: the module's calls go on although the stream does not.
-        let left = vm.with(|data| data.contexts.stream(id).map(|stream| std::mem::take(&mut stream.inbox)));
+        let left = vm.with(|data| {
+            let stream = data.contexts.stream(id)?;
+            stream.kept = None;
+            Some(std::mem::take(&mut stream.inbox))
+        });
         for delivery in left.flatten().into_iter().flatten() {
             let _ = vm.tell(delivery, At::Nowhere);
         }
@@ -299,6 +303,7 @@ impl Hosted {
             if goes_on && let Some(map) = map {
                 passing.maps &= !(1 << map);
             }
+            passing.keep(stream, map.is_some(), machine.vm.program.analysis.turns);
             Some(action)
         });
         settled.flatten().unwrap_or(Action::Done)

@@ -32,6 +32,7 @@ mod engine;
 mod flow;
 mod grpc;
 mod hooks;
+mod kept;
 mod logger;
 mod maps;
 mod message;

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use postrider_filter_api::cel::{Facts, Path, write_value};
-use postrider_filter_api::{RouteFacts, StreamInfo};
+use postrider_filter_api::{ObjectKind, RouteFacts, StreamInfo};
 use postrider_model::cel::Expression;
 use postrider_model::{Node, Value};
 
 use crate::data::{Data, Parts};
+use crate::edits::Edit;
 use crate::message;
 use crate::status::{BAD_ARGUMENT, NOT_FOUND, SERIALIZATION_FAILURE};
 
@@ -116,7 +117,7 @@ fn find(data: &mut Data, property: &Property) -> bool {
     match property {
         Property::Message(path) => {
             let scratch = &mut data.scratch;
-            let written = data.present.parts(target, |parts| {
+            let written = data.present.parts(&mut data.contexts, target, |parts| {
                 let metadata = path.metadata(&facts(&parts))?;
                 message::metadata(&metadata, scratch);
                 Some(())
@@ -130,11 +131,11 @@ fn find(data: &mut Data, property: &Property) -> bool {
         }
         Property::Stream(path) => {
             let scratch = &mut data.scratch;
-            data.present.parts(target, |parts| path.write(&facts(&parts), scratch)).unwrap_or(false)
+            data.present.parts(&mut data.contexts, target, |parts| path.write(&facts(&parts), scratch)).unwrap_or(false)
         }
         Property::ClusterName => {
             let scratch = &mut data.scratch;
-            let written = data.present.parts(target, |parts| {
+            let written = data.present.parts(&mut data.contexts, target, |parts| {
                 let name = cluster(parts.info, parts.route);
                 name.map(|name| scratch.extend_from_slice(name.as_bytes())).is_some()
             });
@@ -142,7 +143,9 @@ fn find(data: &mut Data, property: &Property) -> bool {
         }
         Property::Written(name) => {
             let scratch = &mut data.scratch;
-            data.present.parts(target, |parts| find_written(parts.info, name, scratch)).unwrap_or(false)
+            data.present
+                .parts(&mut data.contexts, target, |parts| find_written(parts.info, name, scratch))
+                .unwrap_or(false)
         }
         Property::Node(words) => {
             let Some(node) = data.with_host(|host| host.node()) else { return false };
@@ -157,7 +160,7 @@ fn find(data: &mut Data, property: &Property) -> bool {
         }
         Property::Direction(path) => {
             let scratch = &mut data.scratch;
-            let found = data.present.parts(target, |parts| path.write(&facts(&parts), scratch));
+            let found = data.present.parts(&mut data.contexts, target, |parts| path.write(&facts(&parts), scratch));
             // Outside of streams nothing is said of it: `UNSPECIFIED`.
             if found != Some(true) {
                 data.scratch.extend_from_slice(&0i64.to_le_bytes());
@@ -241,32 +244,66 @@ fn find_written(info: &StreamInfo, name: &str, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Writes a property of the stream: a text into its filter state, where logs and expressions find it; other bytes where
-/// modules alone do.
+/// Writes a property of the stream, at hand or waiting.
+///
+/// # Errors
+/// There is no stream, or it is written once and was.
 pub(crate) fn write(data: &mut Data, path: &[u8], value: &[u8]) -> Result<(), u32> {
     let name = String::from_utf8_lossy(path).into_owned();
     let once = data.paths.write_once.contains(&name);
+    let is_written = |info: &StreamInfo| once && find_written(info, &name, &mut Vec::new());
     let target = data.target();
-    let written = data.present.info(target, |info| {
-        if once && find_written(info, &name, &mut Vec::new()) {
+    let at_hand = data.present.info(target, |info| {
+        if is_written(info) {
             return Err(BAD_ARGUMENT);
         }
-        let raw = info.shared.iter().find_map(|shared| shared.clone().downcast::<Raw>().ok());
-        if let Some(raw) = &raw {
-            raw.0.borrow_mut().retain(|(known, _)| *known != name);
-        }
-        match std::str::from_utf8(value) {
-            Ok(text) => info.set_state(&format!("{PREFIX}{name}"), Value::String(text.to_owned())),
-            Err(_) => {
-                let raw = raw.unwrap_or_else(|| {
-                    let raw = Rc::new(Raw::default());
-                    info.shared.push(raw.clone());
-                    raw
-                });
-                raw.0.borrow_mut().push((name, value.to_owned()));
-            }
-        }
+        put(info, &name, value);
         Ok(())
     });
-    written.unwrap_or(Err(NOT_FOUND))
+    let waiting = data.contexts.stream(target);
+    match (at_hand, waiting) {
+        (Some(written), waiting) => {
+            if let Some(stream) = waiting {
+                // What others see of it is copied anew if it stops again.
+                stream.kept = None;
+            }
+            written
+        }
+        (None, Some(stream)) => match &stream.kept {
+            None => Err(NOT_FOUND),
+            Some(kept) if is_written(&kept.info) => Err(BAD_ARGUMENT),
+            Some(_) => stream.later(Edit::Property(name, value.to_owned())),
+        },
+        (None, None) => Err(NOT_FOUND),
+    }
+}
+
+/// A text goes into the stream's filter state, where logs and expressions find it; other bytes where modules alone do.
+pub(crate) fn put(info: &mut StreamInfo, name: &str, value: &[u8]) {
+    let raw = info.shared.iter().find_map(|shared| shared.clone().downcast::<Raw>().ok());
+    if let Some(raw) = &raw {
+        raw.0.borrow_mut().retain(|(known, _)| known != name);
+    }
+    match std::str::from_utf8(value) {
+        Ok(text) => info.set_state(&format!("{PREFIX}{name}"), Value::String(text.to_owned())),
+        Err(_) => {
+            let raw = raw.unwrap_or_else(|| {
+                let raw = Rc::new(Raw::default());
+                info.shared.push(raw.clone());
+                raw
+            });
+            raw.0.borrow_mut().push((name.to_owned(), value.to_owned()));
+        }
+    }
+}
+
+/// Puts a text into the filter state under its own name. `false` for one that the object of that name cannot be made of.
+pub(crate) fn put_state(info: &mut StreamInfo, name: &str, value: &str) -> bool {
+    match ObjectKind::of(name) {
+        Some(kind) => info.make_state(name, kind, value.as_bytes(), false),
+        None => {
+            info.set_state(name, Value::String(value.to_owned()));
+            true
+        }
+    }
 }

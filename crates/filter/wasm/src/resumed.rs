@@ -4,7 +4,6 @@ use postrider_filter_api::{Action, Flow, State, Stream};
 
 use crate::data::At;
 use crate::hooks::Hosted;
-use crate::maps::REQUEST_HEADERS;
 use crate::replies::{closed, of_module, too_large};
 use crate::seat::Machine;
 use crate::side::{Side, held};
@@ -21,12 +20,10 @@ impl Hosted {
     ) -> Result<Action, Fault> {
         self.hear(machine, id, stream)?;
         let vm = &machine.vm;
+        let turns = vm.program.analysis.turns;
         let settled = vm.with(|data| {
             let passing = data.contexts.stream(id)?;
-            for edit in passing.edits.drain(..) {
-                stream.info.route_is_stale |= edit.map() == REQUEST_HEADERS;
-                edit.apply(stream);
-            }
+            passing.catch_up(stream);
             if let Some(reply) = passing.reply.take() {
                 return Some(Action::Respond(of_module(reply, stream.info)));
             }
@@ -34,17 +31,20 @@ impl Hosted {
                 return Some(Action::Respond(closed()));
             }
             let half = side.half(passing);
-            if std::mem::take(&mut half.continued) {
+            let action = if std::mem::take(&mut half.continued) {
                 half.stopped = false;
                 half.bell = None;
                 half.hidden = 0;
                 half.kept = 0;
-                return Some(match half.head_waits.take() {
+                match half.head_waits.take() {
                     Some(end) => self.after_head(half, side, machine, end),
                     None => Action::Continue,
-                });
-            }
-            Some(self.pause(half, stream))
+                }
+            } else {
+                self.pause(half, stream)
+            };
+            passing.keep(stream, false, turns);
+            Some(action)
         });
         Ok(settled.flatten().unwrap_or(Action::Done))
     }
@@ -74,10 +74,7 @@ impl Hosted {
         }
         let flow = machine.vm.with(|data| {
             let passing = data.contexts.stream(id)?;
-            for edit in passing.edits.drain(..) {
-                stream.info.route_is_stale |= edit.map() == REQUEST_HEADERS;
-                edit.apply(stream);
-            }
+            passing.catch_up(stream);
             if let Some(reply) = passing.reply.take() {
                 return Some(Flow::Respond(of_module(reply, stream.info)));
             }
@@ -90,20 +87,25 @@ impl Hosted {
                 half.stopped = false;
                 course.release();
             }
-            let flow = course.next(half.stopped, held(side, stream));
-            if let Some(flow) = flow {
-                if matches!(flow, Flow::Release) {
+            let flow = match course.next(half.stopped, held(side, stream)) {
+                Some(Flow::Release) => {
                     half.course = None;
                     half.bell = None;
+                    Flow::Release
                 }
-                return Some(flow);
-            }
-            half.bell = Some(stream.resumer.clone());
-            let is_full = course.waiting() >= self.limit;
-            if is_full && course.gathers() {
-                return Some(Flow::Respond(too_large(side)));
-            }
-            Some(if is_full || course.ended { Flow::Wait } else { Flow::Want })
+                Some(flow) => flow,
+                None => {
+                    half.bell = Some(stream.resumer.clone());
+                    let is_full = course.waiting() >= self.limit;
+                    match is_full || course.ended {
+                        true if is_full && course.gathers() => Flow::Respond(too_large(side)),
+                        true => Flow::Wait,
+                        false => Flow::Want,
+                    }
+                }
+            };
+            passing.keep(stream, false, machine.vm.program.analysis.turns);
+            Some(flow)
         });
         flow.flatten().unwrap_or(Flow::Release)
     }

@@ -272,11 +272,18 @@ impl Seat {
             Fault::Memory => block.inc(account::MEMORY_KILLS),
             Fault::Trap(_) | Fault::Dead | Fault::Refused(_) => {}
         }
-        if self.plugin.failure == Failure::Policy && self.circuit.fault(now) {
+        if self.plugin.failure != Failure::Policy {
+            return;
+        }
+        let (opened, why) = match fault {
+            Fault::Cpu => (self.circuit.overrun(now), "used up its CPU time"),
+            _ => (self.circuit.fault(now), "failed too often"),
+        };
+        if opened {
             block.inc(account::CIRCUIT_OPENED);
             if self.account.set_circuit_open(true) {
                 let name = &self.plugin.facts.name;
-                log(Level::Warning, &format!("the plugin {name} failed too often and is passed by for a while"));
+                log(Level::Warning, &format!("the plugin {name} {why} and is passed by for a while"));
             }
         }
     }

@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-use super::Piece;
 use super::parse::Spec;
+use super::{NoContents, Piece};
 
 /// The commands in `text`.
 ///
@@ -43,7 +43,9 @@ fn operator(value: &Value) -> Result<Piece, String> {
     if name == "COALESCE" {
         return Err("COALESCE stands in itself".to_owned());
     }
-    Spec { name, argument, max_length: max_length.as_deref() }.parse(0).map_err(|error| error.to_string())
+    Spec { name, argument, max_length: max_length.as_deref() }
+        .parse(0, &mut NoContents)
+        .map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -7,10 +7,6 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().copied().chain(tls::names()).chain(wire::NAMES)
 }
 
-/// Commands of Envoy that are not among ours, and why.
-pub(super) const ELSEWHERE: &[(&str, &str)] =
-    &[("FILE_CONTENT", "no file is read for a line"), ("SECRET", "a secret is never shown")];
-
 const NAMES: &[&str] = &[
     "BYTES_RETRANSMITTED",
     "CEL",
@@ -111,6 +107,8 @@ const NAMES: &[&str] = &[
     "SCHEME",
     "DYNAMIC_METADATA",
     "METADATA",
+    "FILE_CONTENT",
+    "SECRET",
     "FILTER_STATE",
     "UPSTREAM_FILTER_STATE",
 ];

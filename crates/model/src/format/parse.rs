@@ -1,9 +1,9 @@
 //! Reads one command: its name, its argument, and how much of its value is wanted.
 
-use super::names::{ELSEWHERE, distance, names};
+use super::names::{distance, names};
 use super::{
-    AddressPart, Command, FormatError, GrpcStatusForm, MetadataOf, PathOf, Piece, StateForm, StreamMoment, TimeFormat,
-    TimeUnit,
+    AddressPart, Command, Contents, FormatError, GrpcStatusForm, MetadataOf, PathOf, Piece, StateForm, StreamMoment,
+    TimeFormat, TimeUnit,
 };
 use super::{coalesce, tls, wire};
 use crate::cel::Allowed;
@@ -50,7 +50,7 @@ fn argument_end(text: &str) -> Option<usize> {
 }
 
 impl Spec<'_> {
-    pub(super) fn parse(&self, offset: usize) -> Result<Piece, FormatError> {
+    pub(super) fn parse(&self, offset: usize, contents: &mut dyn Contents) -> Result<Piece, FormatError> {
         let error = |message: String| FormatError { offset, message, suggestion: None };
         let max_length = match self.max_length {
             None => None,
@@ -62,6 +62,10 @@ impl Spec<'_> {
                 return Err(error(format!("%{}% needs an argument in brackets", self.name)));
             }
             (argument, _) => match self.name {
+                "FILE_CONTENT" | "SECRET" => {
+                    let text = contents.find(self.name, argument.unwrap_or_default()).map_err(error)?;
+                    return Ok(of_content(text, max_length));
+                }
                 "COALESCE" => Command::First(coalesce::read(argument.unwrap_or_default()).map_err(error)?),
                 "CEL" => {
                     // What makes texts is off where nobody switched it on, as in Envoy.
@@ -219,12 +223,10 @@ impl Spec<'_> {
     }
 
     fn unknown(&self, offset: usize) -> FormatError {
-        if let Some((_, why)) = ELSEWHERE.iter().find(|(name, _)| *name == self.name) {
-            return FormatError {
-                offset,
-                message: format!("%{}% is not supported: {why}", self.name),
-                suggestion: None,
-            };
+        if self.name == "PER_REQUEST_STATE" {
+            let message = "%PER_REQUEST_STATE% is known in the values of headers alone; \
+                           elsewhere write %FILTER_STATE(NAME:PLAIN)%";
+            return FormatError { offset, message: message.to_owned(), suggestion: None };
         }
         let suggestion = names()
             .map(|name| (distance(self.name, name), name))
@@ -233,6 +235,15 @@ impl Spec<'_> {
             .map(|(_, name)| name);
         FormatError { offset, message: format!("%{}% is no command known here", self.name), suggestion }
     }
+}
+
+/// A text that is known when the format is read.
+fn of_content(text: Option<String>, max_length: Option<usize>) -> Piece {
+    let Some(mut text) = text else { return Piece::Command { command: Command::Nothing, max_length } };
+    if let Some(length) = max_length.filter(|length| *length < text.len()) {
+        text.truncate(text.floor_char_boundary(length));
+    }
+    Piece::Text(text)
 }
 
 /// # Errors
@@ -350,6 +361,7 @@ pub(super) fn takes_argument(name: &str) -> Argument {
             Argument::Required
         }
         "CLUSTER_METADATA" | "UPSTREAM_METADATA" | "CEL" | "COALESCE" | "REQ_WITHOUT_QUERY" => Argument::Required,
+        "FILE_CONTENT" | "SECRET" => Argument::Required,
         "UPSTREAM_HOST_NAME_WITHOUT_PORT" => Argument::None,
         name if name.ends_with("ATTEMPTED_WITHOUT_PORT") => Argument::None,
         "COMMON_DURATION" => Argument::Required,

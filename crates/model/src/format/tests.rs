@@ -27,6 +27,20 @@ fn a_time_pattern_may_hold_percent_signs() {
     assert!(Format::parse("%START_TIME(%Q)%").unwrap_err().message.contains("%Q"));
 }
 
+/// Brings along whatever is asked for.
+struct Known;
+
+impl Contents for Known {
+    fn find(&mut self, name: &str, argument: &str) -> Result<Option<String>, String> {
+        match argument {
+            "gone" => Err(format!("no {name}")),
+            "none" => Ok(None),
+            "empty" => Ok(Some(String::new())),
+            _ => Ok(Some(format!("{name} ä {argument}"))),
+        }
+    }
+}
+
 #[test]
 fn every_name_is_a_command() {
     for name in names() {
@@ -38,7 +52,7 @@ fn every_name_is_a_command() {
             Argument::Required => format!("%{name}(x)%"),
             _ => format!("%{name}%"),
         };
-        assert!(Format::parse(&text).is_ok(), "{text}");
+        assert!(Format::parse_with(&text, &mut Known).is_ok(), "{text}");
     }
 }
 
@@ -93,7 +107,10 @@ fn moments_paths_and_networks_are_read_or_refused_by_name() {
         ("%COMMON_DURATION(DS_RX_BEG:DS_TX_END:s)%", "`s`"),
         ("%UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT(129)%", "`129`"),
         ("%QUERY_PARAMS(X)%", "ORIG or DECODED"),
-        ("%SECRET(a)%", "never shown"),
+        ("%SECRET(a)%", "generic_secret.v3.GenericSecret"),
+        ("%FILE_CONTENT(/a)%", "file_content.v3.FileContent"),
+        ("%FILE_CONTENT()%", "needs an argument"),
+        ("%PER_REQUEST_STATE(a)%", "headers alone"),
         ("%DOWNSTREAM_WIRE_BYTES_LOST%", "no command known"),
     ] {
         let error = Format::parse(text).unwrap_err();
@@ -159,6 +176,31 @@ fn an_expression_may_hold_brackets() {
     };
     assert!(Format::parse("%CEL(request.)%").is_err());
     assert!(Format::parse("%REQ(a)x%").is_err());
+}
+
+#[test]
+fn what_a_configuration_brings_along_is_text_from_then_on() {
+    let parse = |text: &str| Format::parse_with(text, &mut Known);
+    assert_eq!(
+        parse("<%SECRET(a)%|%FILE_CONTENT(/b%)%>").unwrap().as_literal(),
+        Some("<SECRET ä a|FILE_CONTENT ä /b%>")
+    );
+    assert_eq!(parse("%SECRET(a):6%").unwrap().as_literal(), Some("SECRET"));
+    assert_eq!(parse("%SECRET(a):8%").unwrap().as_literal(), Some("SECRET "), "no half characters");
+    assert_eq!(parse("%FILE_CONTENT(empty)%").unwrap().as_literal(), Some(""));
+    let none = parse("%SECRET(none)%").unwrap().pieces;
+    assert_eq!(none, [Piece::Command { command: Command::Nothing, max_length: None }]);
+    let error = parse("x %SECRET(gone)%").unwrap_err();
+    assert_eq!((error.offset, error.message.as_str()), (2, "no SECRET"));
+}
+
+#[test]
+fn a_file_may_have_a_folder_that_is_watched() {
+    assert_eq!(file_of_content("/a/b"), Ok(("/a/b", None)));
+    assert_eq!(file_of_content("/a/b:/c"), Ok(("/a/b", Some("/c"))));
+    for bad in ["", ":/c", "/a:", "/a:/b:/c"] {
+        assert!(file_of_content(bad).is_err(), "{bad}");
+    }
 }
 
 #[test]

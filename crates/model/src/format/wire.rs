@@ -80,13 +80,14 @@ fn tells(pieces: &[Piece]) -> bool {
 }
 
 impl AccessLog {
-    /// As [`Format::tells_wire_bytes`]; entries for services always do.
+    /// As [`Format::tells_wire_bytes`]; entries for services always do, and plugins may.
     pub fn tells_wire_bytes(&self) -> bool {
         match &self.output {
             LogOutput::Lines { format, .. } => format.tells_wire_bytes(),
             LogOutput::Entries(_) => true,
             LogOutput::Records(log) => log.formats().iter().any(|format| format.tells_wire_bytes()),
-            LogOutput::Plugin(_) => false,
+            // A plugin may ask for them.
+            LogOutput::Plugin(_) => true,
         }
     }
 }

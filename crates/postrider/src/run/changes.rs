@@ -72,10 +72,12 @@ mod tests {
                 auto_host_sni: false,
                 address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
                 filters: None,
+                bridge: None,
                 errors: None,
             },
             tls: None,
             proxy_header: None,
+            transports: Vec::new(),
             origin: Origin(format!("clusters[{seconds}]")),
         })
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use postrider_fetch::{Cache, Endpoint, Fetched, Fetcher, Way};
 use postrider_filter_plugin::{Place, Remote, library};
-use postrider_model::{Address, Discovery, UpstreamProtocol};
+use postrider_model::{Address, Discovery, DnsName, Locality, Metadata, UpstreamProtocol};
 use postrider_telemetry::stats::sets::remote_code as stat;
 use postrider_telemetry::{Block, WorkerStats, info, warning};
 use postrider_worker::Plan;
@@ -179,21 +179,29 @@ fn way(remote: &Remote, plan: &Plan) -> Result<Way, String> {
     if !matches!(cluster.model.upstream.protocol, UpstreamProtocol::Http1 | UpstreamProtocol::Auto) {
         return Err(format!("the cluster `{name}` speaks HTTP/2; code is fetched by HTTP/1.1"));
     }
-    let endpoints = match &cluster.model.discovery {
-        Discovery::Static(endpoints) => endpoints
-            .iter()
-            .map(|endpoint| match &endpoint.address {
+    let transport = |about: &Option<Arc<Metadata>>, place: &Option<Arc<Locality>>| {
+        cluster.model.transport_for(about.as_deref(), place.as_deref())
+    };
+    let (endpoints, transports): (Vec<Endpoint>, Vec<Option<usize>>) = match &cluster.model.discovery {
+        Discovery::Static(endpoints) => {
+            let endpoint = |endpoint: &postrider_model::Endpoint| match &endpoint.address {
                 Address::Tcp(address) => {
                     let host = (!endpoint.hostname.is_empty()).then(|| endpoint.hostname.clone());
                     Endpoint::Address(*address, host)
                 }
                 Address::Unix { path, .. } => Endpoint::Unix(path.clone()),
-            })
-            .collect(),
+            };
+            endpoints.iter().map(|each| (endpoint(each), transport(&each.metadata, &each.place))).unzip()
+        }
         Discovery::StrictDns(names) | Discovery::LogicalDns(names) => {
-            names.names.iter().map(|name| Endpoint::Name(name.host.clone(), name.port)).collect()
+            let endpoint = |name: &DnsName| Endpoint::Name(name.host.clone(), name.port);
+            names.names.iter().map(|name| (endpoint(name), transport(&name.metadata, &name.place))).unzip()
         }
         Discovery::Original(_) => return Err(format!("the cluster `{name}` has no endpoints of its own")),
     };
-    Ok(Way::of_cluster(endpoints, cluster.tls.clone()))
+    let first = transports.first().copied().flatten();
+    if transports.iter().any(|other| *other != first) {
+        return Err(format!("the hosts of the cluster `{name}` have different transports; code is fetched by one"));
+    }
+    Ok(Way::of_cluster(endpoints, cluster.transport_at(first).tls.clone()))
 }

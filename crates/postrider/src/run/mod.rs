@@ -17,6 +17,7 @@ mod tap;
 mod values;
 mod watch;
 
+use std::borrow::Cow;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -95,7 +96,7 @@ fn outcome(options: &RunOptions) -> Exit {
 
 enum Failure {
     Refused(Refused),
-    Io(&'static str, io::Error),
+    Io(Cow<'static, str>, io::Error),
 }
 
 /// What the operator can do from outside.
@@ -107,7 +108,7 @@ struct Signals {
 }
 
 async fn serve(options: &RunOptions) -> Result<(), Failure> {
-    let io = |what| move |error| Failure::Io(what, error);
+    let io = |what: &'static str| move |error| Failure::Io(what.into(), error);
     postrider_sys::keep_free_memory(FREE_MEMORY);
     if let Err(error) = postrider_sys::raise_file_limit() {
         warning!(Main, "the limit of open files stays as it is: {error}");
@@ -134,7 +135,8 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
             state.set_admin_log(log.map_err(io("the admin's access log cannot be opened"))?);
             state.allow(Some(admin));
             let server = Server::start(&admin.address, state.clone(), Vec::new());
-            Some(server.map_err(io("the admin interface cannot listen"))?)
+            let refused = || format!("the admin interface cannot listen on {}", admin.address).into();
+            Some(server.map_err(|error| Failure::Io(refused(), error))?)
         }
         None => None,
     };

@@ -139,6 +139,7 @@ fn status(facts: &Facts, note: Option<&str>, standing: Standing) -> PluginStatus
         memory: policy.memory,
         circuit: CircuitStatus {
             faults: policy.circuit.faults,
+            cpu_kills: policy.circuit.cpu_kills,
             window: policy.circuit.window,
             retry: policy.circuit.retry,
         },

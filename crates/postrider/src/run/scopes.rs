@@ -12,7 +12,7 @@ use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_telemetry::{KnownScope, ScopeTags};
 use postrider_upstream::Limited;
 use postrider_upstream::dns::Lookups;
-use postrider_worker::{ClusterPlan, Plan, TlsPlace, named_check_prefix};
+use postrider_worker::{ClusterPlan, Plan, TlsPlace, named_check_prefix, transport_prefix};
 
 use crate::certificates;
 
@@ -43,6 +43,12 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     if sinks.any(|sink| matches!(sink, StatsSink::StatsdTcp { .. })) {
         scopes.push(KnownScope::new(&sets::statsd::SET, ""));
     }
+    if snapshot.listeners.iter().any(|listener| listener.inspection.tls) {
+        scopes.push(KnownScope::new(&sets::tls_inspector::SET, ""));
+    }
+    if snapshot.listeners.iter().any(|listener| listener.inspection.http) {
+        scopes.push(KnownScope::new(&sets::http_inspector::SET, ""));
+    }
     for listener in &snapshot.listeners {
         let Some(prefix) = listener_prefix(listener, listeners) else { continue };
         if let Some(proxy) = &listener.inspection.proxy {
@@ -63,6 +69,9 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
                         if tracing.tracer.is_some() {
                             scopes.push(KnownScope::new(&sets::tracing_opentelemetry::SET, ""));
                         }
+                    }
+                    if http.measures_routes {
+                        scopes.push(KnownScope::new(&sets::http_routes::SET, stat_prefix.clone()));
                     }
                     scopes.push(KnownScope::new(&sets::http::SET, stat_prefix));
                 }
@@ -92,7 +101,14 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
         let wanted = wanted.into_iter().filter(|(wanted, _)| *wanted);
         scopes.extend(wanted.map(|(_, set)| KnownScope::new(set, prefix.clone())));
     }
-    let introducing = plan.clusters.iter().filter(|cluster| cluster.model.proxy_header.is_some());
+    for cluster in plan.clusters.iter().filter(|cluster| !cluster.transports.is_empty()) {
+        let (prefix, named) = (cluster_prefix(&cluster.model), cluster.model.transports.iter());
+        let names = std::iter::once(None).chain(named.map(|transport| Some(transport.name.as_str())));
+        let known = |name| KnownScope::new(&sets::cluster_transport::SET, transport_prefix(&prefix, name));
+        scopes.extend(names.map(known));
+    }
+    let introduces = |cluster: &ClusterPlan| cluster.each_transport().any(|transport| transport.proxy_header.is_some());
+    let introducing = plan.clusters.iter().filter(|cluster| introduces(cluster));
     scopes
         .extend(introducing.map(|cluster| KnownScope::new(&sets::cluster_proxy::SET, cluster_prefix(&cluster.model))));
     let checked = plan.clusters.iter().filter(|cluster| !cluster.model.health.checks.is_empty());

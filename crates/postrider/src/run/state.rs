@@ -368,6 +368,7 @@ fn health_flags(host: &HostReport) -> Vec<HealthFlag> {
         (host.removed, HealthFlag::PendingRemoval),
         (host.health.excluded, HealthFlag::ExcludedByItself),
         (host.health.timed_out, HealthFlag::ActiveCheckTimeout),
+        (host.degraded, HealthFlag::DegradedByItself),
     ]
     .into_iter()
     .filter_map(|(holds, flag)| holds.then_some(flag))

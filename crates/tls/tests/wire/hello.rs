@@ -59,9 +59,15 @@ fn every_cut_needs_more_and_the_whole_is_the_same() {
 fn a_greeting_may_be_in_many_records() {
     let bytes = greeting(&upstream(), &[b"h2"]);
     let whole = hello(&bytes);
+    let says = |hello: &ClientHello| {
+        let alpn: Vec<Vec<u8>> = hello.alpn().map(<[u8]>::to_vec).collect();
+        (hello.ja4(), hello.server_name().map(str::to_owned), alpn, hello.versions().to_vec())
+    };
     for size in [1, 2, 3, 4, 5, 100] {
         let parts = split(&bytes, size);
-        assert_eq!(hello(&parts), whole, "{size}");
+        let hello = hello(&parts);
+        assert_eq!(says(&hello), says(&whole), "{size}");
+        assert_eq!(hello.wire_bytes(), parts.len(), "{size}");
         for end in 0..parts.len() {
             assert_eq!(inspect(&parts[..end]), Inspection::NeedMore, "{size} {end}");
         }

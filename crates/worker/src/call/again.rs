@@ -22,8 +22,9 @@ pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, policy
     let task = tokio::task::spawn_local(async move {
         let Call { head, body, timeout, done, .. } = call;
         let stats = cluster.stats(&worker).clone();
+        let took = Cell::new(None);
         let outcome = {
-            let tries = pin!(tries(&worker, &cluster, &head, &body, timeout, &policy));
+            let tries = pin!(tries(&worker, &cluster, &head, &body, (timeout, &policy), &took));
             match timeout {
                 Some(limit) => match tokio::time::timeout(limit, tries).await {
                     Ok(outcome) => outcome,
@@ -35,7 +36,7 @@ pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, policy
                 None => tries.await,
             }
         };
-        count_outcome(&stats, &outcome);
+        count_outcome(&stats, &outcome, took.get().filter(|_| outcome.is_ok()));
         done(outcome);
     });
     CallHandle::new(move || task.abort())
@@ -46,8 +47,8 @@ async fn tries(
     cluster: &Rc<Cluster>,
     head: &RequestHead,
     body: &[u8],
-    timeout: Option<Duration>,
-    policy: &RetryPolicy,
+    (timeout, policy): (Option<Duration>, &RetryPolicy),
+    took: &Cell<Option<u64>>,
 ) -> Result<Answer, CallFailure> {
     let stats = cluster.stats(worker).clone();
     // What the request itself says about tries is for whoever gets it.
@@ -57,7 +58,7 @@ async fn tries(
     loop {
         let (outcome, lost) = {
             let (settled, lost) = (Cell::new(false), Cell::new(None));
-            let exchange = pin!(exchange(worker, cluster, head, Payload::Whole(body), &settled, &lost));
+            let exchange = pin!(exchange(worker, cluster, head, Payload::Whole(body), &settled, &lost, took));
             let outcome = match attempts.per_try {
                 Some(limit) => tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| {
                     stats.inc(stat::UPSTREAM_RQ_PER_TRY_TIMEOUT);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use postrider_filter_api::{Answer, Heard, Outgoing};
+use postrider_filter_api::{Answer, BridgeFacts, Heard, Moment, Outgoing};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response, write_chunk, write_last_chunk};
 use postrider_http::{
     Asked, BodyFraming, Connection as Persistence, Fields, HeaderId, Method, RequestHead, RequestWrite, ResponseFacts,
@@ -15,6 +15,7 @@ use postrider_telemetry::stats::sets::cluster as stat;
 use super::Payload;
 use super::feed::Fed;
 use crate::cluster::{Cluster, Upstream};
+use crate::http::Reset;
 use crate::io::Io;
 use crate::worker::Worker;
 
@@ -50,6 +51,8 @@ pub(super) struct Attempt<'a> {
     pub(super) fed: bool,
     /// All of the body is in `out` or sent.
     complete: bool,
+    /// Since then.
+    pub(super) completed: Option<Moment>,
     /// What stands behind the body.
     after: Fields,
     /// A filter that hears the answer in pieces knows that there is no more of it.
@@ -61,6 +64,8 @@ pub(super) struct Broken {
     pub(super) heard: bool,
     /// The peer closed the connection, or it broke.
     pub(super) ended: bool,
+    /// What became of the request.
+    pub(super) reset: Reset,
 }
 
 impl<'a> Attempt<'a> {
@@ -91,6 +96,9 @@ impl<'a> Attempt<'a> {
         match &mut upstream.io {
             // One that takes no more streams shows when its answer is read.
             Io::Http2(stream) => drop(stream.send_request(head, framing, false)),
+            Io::Bridged(bridged) => {
+                bridged.ask(head, framing, &BridgeFacts { table: "", cluster: &cluster.name, tls: false });
+            }
             Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => {
                 write_request(head, &options, &mut out);
                 if cluster.names == NameForm::ProperCase {
@@ -98,7 +106,7 @@ impl<'a> Attempt<'a> {
                 }
             }
         }
-        let chunked = framing == BodyFraming::Chunked && !matches!(upstream.io, Io::Http2(_));
+        let chunked = framing == BodyFraming::Chunked && !upstream.io.takes_plain_bodies();
         out.extend_from_slice(body);
         Attempt {
             worker,
@@ -123,6 +131,7 @@ impl<'a> Attempt<'a> {
             },
             fed: false,
             complete: in_pieces.is_none(),
+            completed: in_pieces.is_none().then(|| worker.clock.now()),
             after: Fields::new(),
             told_end: false,
         }
@@ -179,7 +188,8 @@ impl<'a> Attempt<'a> {
                 Poll::Ready(ended) => {
                     upstream.peer_ended();
                     let complete = ended.is_ok() && self.decoder.as_mut().is_some_and(|d| d.end_of_input().is_ok());
-                    let broken = Broken { heard: self.heard, ended: true };
+                    let reset = Reset::of(&upstream.io, ended.as_ref().err());
+                    let broken = Broken { heard: self.heard, ended: true, reset };
                     return Poll::Ready(if complete { Ok(()) } else { Err(broken) });
                 }
             }
@@ -193,8 +203,10 @@ impl<'a> Attempt<'a> {
         }
         if self.complete {
             // All of it was handed over: a stream is told that nothing follows.
-            if let Io::Http2(stream) = &mut upstream.io {
-                stream.finish(&self.after);
+            match &mut upstream.io {
+                Io::Http2(stream) => stream.finish(&self.after),
+                Io::Bridged(bridged) => bridged.finish(),
+                Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => {}
             }
             if let Payload::Fed(copied) = self.payload
                 && let Some(record) = &copied.record
@@ -233,6 +245,7 @@ impl<'a> Attempt<'a> {
         }
         if let Some(trailers) = end {
             self.complete = true;
+            self.completed = Some(self.worker.clock.now());
             if self.chunked {
                 let forwarded = self.cluster.plan.model.upstream.enable_trailers;
                 write_last_chunk(if forwarded { &trailers } else { &self.after }, &mut self.out);
@@ -285,7 +298,7 @@ impl<'a> Attempt<'a> {
             };
         };
         let Ok(decoded) = decoder.decode(upstream.input.bytes(), &mut self.trailers) else {
-            return Err(Broken { heard: true, ended: false });
+            return Err(Broken { heard: true, ..self.broken() });
         };
         let data = upstream.input.bytes().get(decoded.data).unwrap_or_default();
         let piece = match self.payload {
@@ -306,7 +319,7 @@ impl<'a> Attempt<'a> {
             self.tell(piece, decoded.done);
         }
         if self.body.len() > MAX_ANSWER_BYTES {
-            return Err(Broken { heard: true, ended: false });
+            return Err(Broken { heard: true, ..self.broken() });
         }
         Ok(decoded.done)
     }
@@ -342,7 +355,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn broken(&self) -> Broken {
-        Broken { heard: self.heard, ended: false }
+        Broken { heard: self.heard, ended: false, reset: Reset::ConnectionTermination }
     }
 
     pub(super) fn is_reused(&self) -> bool {

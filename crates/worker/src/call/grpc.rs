@@ -7,27 +7,34 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use postrider_filter_api::{CallHandle, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream};
+use postrider_filter_api::{CallHandle, GrpcCall, GrpcOpen, GrpcPipe, GrpcStatus, GrpcStream, Moment};
 use postrider_h1::{BodyDecoder, HeadScan, ResponseParse, parse_response};
 use postrider_http::grpc::{Code, Status};
 use postrider_http::{
     Asked, BodyFraming, Fields, HeaderId, Method, RequestHead, ResponseHead, ResponseRules, Version, grpc,
 };
-use postrider_model::UpstreamProtocol;
+use postrider_model::{Priority, RetryPolicy, UpstreamProtocol};
+use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 
 use super::Way;
 use super::frame::{Malformed, Unframer};
-use crate::cluster::{Cluster, Upstream};
+use crate::cluster::{Cluster, NoConnection, Upstream};
+use crate::http::{Attempts, Reset, Verdict};
 use crate::io::Io;
 use crate::party::Caller;
+use crate::plan::AttemptsPlan;
 use crate::worker::Worker;
 
 /// Framed bytes that wait for the stream to take them, beside what waits in the pipe.
 const MAX_FRAMED: usize = 64 * 1024;
+
+/// Framed bytes of a conversation that are kept for another try. With more there will be none.
+const MAX_KEPT: usize = 1 << 20;
 
 /// What a call asks for, however many messages it has.
 struct Asking {
@@ -36,23 +43,44 @@ struct Asking {
     max_answer: usize,
     /// More than one answer is a fault.
     single: bool,
+    policy: Option<Arc<RetryPolicy>>,
 }
 
 /// How a call ended, in gRPC's words and in HTTP's.
 struct Ended {
     status: GrpcStatus,
     http: u16,
+    /// Why there is no answer, where another try may have one.
+    lost: Option<Reset>,
+    /// Another try was decided upon.
+    again: bool,
+    /// Milliseconds from the end of the request to that of the answer, where it came.
+    took: Option<u64>,
+}
+
+/// What further tries need, until the service has said something that counts.
+struct Tries {
+    attempts: Attempts,
+    /// All that was sent so far, framed.
+    kept: Vec<u8>,
+    /// There may be another one.
+    open: bool,
 }
 
 /// Sends a unary call to `cluster`.
-pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: GrpcCall) -> CallHandle {
+pub(crate) fn start(
+    worker: Rc<Worker>,
+    cluster: Rc<Cluster>,
+    call: GrpcCall,
+    policy: Option<Arc<RetryPolicy>>,
+) -> CallHandle {
     let GrpcCall { head, message, timeout, max_answer, done, .. } = call;
     let task = tokio::task::spawn_local(async move {
         let pipe = Rc::new(GrpcPipe::new(Box::new(|| {})));
         let ours = GrpcStream::new(pipe.clone(), CallHandle::new(|| {}));
         ours.send(message);
         ours.finish();
-        let status = run(&worker, &cluster, &Asking { head, timeout, max_answer, single: true }, &pipe).await;
+        let status = run(&worker, &cluster, &Asking { head, timeout, max_answer, single: true, policy }, &pipe).await;
         done(match ours.receive() {
             _ if !status.is_ok() => Err(status),
             Some(answer) => Ok(answer),
@@ -63,12 +91,17 @@ pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: GrpcCall) ->
 }
 
 /// Opens a conversation with `cluster`.
-pub(crate) fn converse(worker: Rc<Worker>, cluster: Rc<Cluster>, open: GrpcOpen) -> GrpcStream {
+pub(crate) fn converse(
+    worker: Rc<Worker>,
+    cluster: Rc<Cluster>,
+    open: GrpcOpen,
+    policy: Option<Arc<RetryPolicy>>,
+) -> GrpcStream {
     let GrpcOpen { head, timeout, max_answer, wake, .. } = open;
     let pipe = Rc::new(GrpcPipe::new(wake));
     let theirs = pipe.clone();
     let task = tokio::task::spawn_local(async move {
-        let asking = Asking { head, timeout, max_answer, single: false };
+        let asking = Asking { head, timeout, max_answer, single: false, policy };
         let mut run = std::pin::pin!(run(&worker, &cluster, &asking, &theirs));
         let ended = std::future::poll_fn(|cx| match run.as_mut().poll(cx) {
             Poll::Ready(status) => Poll::Ready(Ok(status)),
@@ -88,7 +121,7 @@ async fn run(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: 
     // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
     let ended = {
         let settled = Cell::new(false);
-        let mut exchange = std::pin::pin!(exchange(worker, cluster, asking, pipe, &settled));
+        let mut exchange = std::pin::pin!(tries(worker, cluster, asking, pipe, &settled));
         let ended = match asking.timeout {
             None => Some(exchange.as_mut().await),
             Some(limit) => tokio::time::timeout(limit, exchange.as_mut()).await.ok(),
@@ -99,19 +132,80 @@ async fn run(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: 
     };
     let ended = ended.unwrap_or_else(|| {
         stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
-        Ended { status: GrpcStatus::new(Code::DeadlineExceeded, "the time for the call is over"), http: 504 }
+        late("the time for the call is over")
     });
     // The proxy's own requests come from inside.
     sets::count_upstream_response(&stats, ended.http, true);
+    if let Some(took) = ended.took {
+        sets::record_upstream_time(&stats, took, true);
+    }
     ended.status
 }
 
+/// The call, as often as its policy says.
+async fn tries(
+    worker: &Rc<Worker>,
+    cluster: &Rc<Cluster>,
+    asking: &Asking,
+    pipe: &GrpcPipe,
+    settled: &Cell<bool>,
+) -> Ended {
+    let Some(policy) = &asking.policy else { return exchange(worker, cluster, asking, pipe, settled, None).await };
+    let stats = cluster.stats(worker).clone();
+    let mut attempts = Attempts::new(Some(AttemptsPlan::of_call(policy)), &RequestHead::new(), u64::MAX);
+    attempts.settle_timeouts(asking.timeout);
+    let mut tries = Tries { attempts, kept: Vec::new(), open: true };
+    loop {
+        settled.set(false);
+        let mut ended = exchange(worker, cluster, asking, pipe, settled, Some(&mut tries)).await;
+        if let (true, Some(lost)) = (tries.open, ended.lost) {
+            tries.attempts.started |= lost != Reset::ConnectFailure;
+            let wanted = tries.attempts.wants_after_reset(lost);
+            ended.again = tries.judge(wanted, worker, cluster) == Verdict::Again;
+        }
+        if !ended.again {
+            return ended;
+        }
+        if ended.lost.is_none() {
+            sets::count_retried_response(&stats, ended.http);
+        }
+        tokio::time::sleep(tries.attempts.wait(&stats, &worker.random)).await;
+    }
+}
+
+impl Tries {
+    fn judge(&mut self, wanted: bool, worker: &Worker, cluster: &Cluster) -> Verdict {
+        let now = (worker.id, worker.clock.now().since_start());
+        self.attempts.judge(wanted, cluster.stats(worker), &cluster.breakers, Priority::Default, now)
+    }
+
+    /// Keeps what is sent.
+    fn keep(&mut self, framed: &[u8], single: bool, stats: &Block) {
+        if !self.open {
+            return;
+        }
+        if !single && self.kept.len() + framed.len() > MAX_KEPT {
+            stats.inc(stat::RETRY_OR_SHADOW_ABANDONED);
+            self.close();
+        } else {
+            self.kept.extend_from_slice(framed);
+        }
+    }
+
+    fn close(&mut self) {
+        self.open = false;
+        self.kept = Vec::new();
+    }
+}
+
+/// One try.
 async fn exchange(
     worker: &Rc<Worker>,
     cluster: &Rc<Cluster>,
     asking: &Asking,
     pipe: &GrpcPipe,
     settled: &Cell<bool>,
+    tries: Option<&mut Tries>,
 ) -> Ended {
     let Some(host) = cluster.hosts.pick(&worker.random) else {
         cluster.stats(worker).inc(stat::UPSTREAM_CX_NONE_HEALTHY);
@@ -121,13 +215,19 @@ async fn exchange(
     if protocol == UpstreamProtocol::Http1 {
         return unavailable("the cluster does not speak HTTP/2");
     }
-    let party = cluster.party(Some(&asking.head), Caller::default);
+    let party = cluster.party(&host, Some(&asking.head), Caller::default);
     let way = Way { worker, cluster, host: &host, protocol, party: party.as_deref() };
-    let Ok(upstream) = way.connection(true).await else { return unavailable("there is no connection") };
+    let upstream = match way.connection(true).await {
+        Ok(upstream) => upstream,
+        Err(NoConnection::Overflow | NoConnection::NoPool) => return unavailable("there is no connection"),
+        Err(_) => return lost("there is no connection", Reset::ConnectFailure),
+    };
     let Some((upstream, _underway)) = way.begin(upstream, settled) else {
         return unavailable("the circuit breaker for requests is open");
     };
     upstream.begin_request();
+    // Once the request is complete, which a conversation is at its end only.
+    let limit = tries.as_ref().and_then(|tries| tries.attempts.per_try).filter(|_| asking.single);
     let mut exchange = Exchange {
         worker,
         cluster,
@@ -135,9 +235,10 @@ async fn exchange(
         single: asking.single,
         max_answer: asking.max_answer,
         upstream: Some(upstream),
-        out: Vec::new(),
+        out: tries.as_ref().map(|tries| tries.kept.clone()).unwrap_or_default(),
+        tries,
         sent: 0,
-        finished: false,
+        finished: None,
         scan: HeadScan::new(),
         head: ResponseHead::new(),
         decoder: None,
@@ -146,7 +247,10 @@ async fn exchange(
         answers: 0,
     };
     let ended = match exchange.send_head(&asking.head) {
-        Ok(()) => std::future::poll_fn(|cx| exchange.poll(cx)).await,
+        Ok(()) => match limit {
+            None => std::future::poll_fn(|cx| exchange.poll(cx)).await,
+            Some(limit) => exchange.poll_in_time(limit).await,
+        },
         Err(ended) => ended,
     };
     let good = ended.http < 500;
@@ -163,12 +267,14 @@ struct Exchange<'a> {
     pipe: &'a GrpcPipe,
     single: bool,
     max_answer: usize,
+    /// `None`: this is the only one.
+    tries: Option<&'a mut Tries>,
     /// `None` once it ended.
     upstream: Option<Box<Upstream>>,
     out: Vec<u8>,
     sent: usize,
-    /// The service was told that nothing follows.
-    finished: bool,
+    /// When the service was told that nothing follows.
+    finished: Option<Moment>,
     scan: HeadScan,
     head: ResponseHead,
     /// `None` while the final head has not come.
@@ -183,10 +289,23 @@ impl Exchange<'_> {
         match self.upstream.as_mut().map(|upstream| &mut upstream.io) {
             Some(Io::Http2(stream)) => stream
                 .send_request(head, BodyFraming::Chunked, false)
-                .map_err(|_| unavailable("the connection has closed")),
+                .map_err(|_| lost("the connection has closed", Reset::ConnectionTermination)),
             // By TLS it said that it does not.
             _ => Err(unavailable("the host does not speak HTTP/2")),
         }
+    }
+
+    /// The answer has to begin in this time.
+    async fn poll_in_time(&mut self, limit: Duration) -> Ended {
+        let mut late = std::pin::pin!(tokio::time::sleep(limit));
+        std::future::poll_fn(|cx| match self.poll(cx) {
+            Poll::Pending if self.decoder.is_none() && late.as_mut().poll(cx).is_ready() => {
+                self.cluster.stats(self.worker).inc(stat::UPSTREAM_RQ_PER_TRY_TIMEOUT);
+                Poll::Ready(Ended { lost: Some(Reset::Timeout), ..self::late("the time for a try is over") })
+            }
+            polled => polled,
+        })
+        .await
     }
 
     /// Sends and reads as far as that goes, both at once.
@@ -204,9 +323,14 @@ impl Exchange<'_> {
             while !all && self.out.len() - self.sent < MAX_FRAMED {
                 match self.pipe.poll_outgoing(cx) {
                     Poll::Ready(Some(message)) => {
+                        let from = self.out.len();
                         // A message comes from a filter's encoder, which is nowhere near four gigabytes.
                         grpc::write_prefix(u32::try_from(message.len()).unwrap_or(u32::MAX), &mut self.out);
                         self.out.extend_from_slice(&message);
+                        if let Some(tries) = &mut self.tries {
+                            let framed = self.out.get(from..).unwrap_or_default();
+                            tries.keep(framed, self.single, upstream.stats());
+                        }
                     }
                     Poll::Ready(None) => all = true,
                     Poll::Pending => break,
@@ -227,10 +351,10 @@ impl Exchange<'_> {
             }
         }
         if all
-            && !self.finished
+            && self.finished.is_none()
             && let Io::Http2(stream) = &mut upstream.io
         {
-            self.finished = true;
+            self.finished = Some(self.worker.clock.now());
             stream.finish(&Fields::new());
         }
     }
@@ -255,7 +379,10 @@ impl Exchange<'_> {
                 Poll::Ready(Ok(count @ 1..)) => {
                     upstream.stats().add(stat::UPSTREAM_CX_RX_BYTES_TOTAL, count as u64);
                 }
-                Poll::Ready(_) => return Poll::Ready(unavailable("the service gave the call up")),
+                Poll::Ready(read) => {
+                    let reset = Reset::of(&upstream.io, read.as_ref().err());
+                    return Poll::Ready(lost("the service gave the call up", reset));
+                }
             }
         }
     }
@@ -272,6 +399,7 @@ impl Exchange<'_> {
                 ResponseParse::Complete { consumed, facts } => {
                     upstream.input.consume(consumed, buffers);
                     if !facts.interim {
+                        self.judge()?;
                         self.pipe.hear_initial(&self.head, !facts.framing.has_body());
                         self.decoder = Some(BodyDecoder::new(facts.framing, limits));
                     }
@@ -279,7 +407,7 @@ impl Exchange<'_> {
                 }
                 ResponseParse::Reject(_) => {
                     upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
-                    Err(unavailable("the answer is malformed"))
+                    Err(lost("the answer is malformed", Reset::ProtocolError))
                 }
             };
         };
@@ -293,6 +421,18 @@ impl Exchange<'_> {
         upstream.input.consume(decoded.consumed, buffers);
         self.deliver()?;
         Ok(decoded.done)
+    }
+
+    /// The answer begins: either it is good enough, or another try is to bring a better one.
+    fn judge(&mut self) -> Result<(), Ended> {
+        let Some(tries) = self.tries.as_deref_mut().filter(|tries| tries.open) else { return Ok(()) };
+        let wanted = tries.attempts.wants_after(&self.head);
+        let verdict = tries.judge(wanted, self.worker, self.cluster);
+        if verdict == Verdict::Again {
+            return Err(Ended { http: self.head.status(), again: true, ..unavailable("there is another try") });
+        }
+        tries.close();
+        Ok(())
     }
 
     fn deliver(&mut self) -> Result<(), Ended> {
@@ -310,7 +450,7 @@ impl Exchange<'_> {
                 Err(Malformed::Flags) => GrpcStatus::new(Code::Internal, "the answer is compressed"),
                 Err(Malformed::TooLong) => GrpcStatus::new(Code::ResourceExhausted, "the answer is longer than may be"),
             };
-            return Err(Ended { status: failed, http: self.head.status() });
+            return Err(ended(failed, self.head.status()));
         }
     }
 
@@ -329,7 +469,9 @@ impl Exchange<'_> {
             None if http == 200 => GrpcStatus::new(Code::Unknown, "the answer has no grpc-status"),
             None => GrpcStatus::new(Code::from_http(http), format!("the answer is HTTP {http}")),
         };
-        Ended { status, http }
+        let now = self.worker.clock.now();
+        let took = self.finished.map(|finished| now.millis_since(finished));
+        Ended { took, ..ended(status, http) }
     }
 }
 
@@ -357,8 +499,20 @@ fn status(fields: &Fields) -> Option<GrpcStatus> {
     Some(GrpcStatus { code, message, is_heard: true })
 }
 
+fn ended(status: GrpcStatus, http: u16) -> Ended {
+    Ended { status, http, lost: None, again: false, took: None }
+}
+
 fn unavailable(why: &str) -> Ended {
-    Ended { status: GrpcStatus::new(Code::Unavailable, why), http: 503 }
+    ended(GrpcStatus::new(Code::Unavailable, why), 503)
+}
+
+fn lost(why: &str, reset: Reset) -> Ended {
+    Ended { lost: Some(reset), ..unavailable(why) }
+}
+
+fn late(why: &str) -> Ended {
+    ended(GrpcStatus::new(Code::DeadlineExceeded, why), 504)
 }
 
 #[cfg(test)]

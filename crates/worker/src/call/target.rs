@@ -41,5 +41,5 @@ pub(crate) fn open_stream(
         max_answer: service.max_answer,
         wake: Box::new(move || heard.notify_one()),
     };
-    grpc::converse(worker, cluster, open)
+    grpc::converse(worker, cluster, open, target.retries.clone())
 }

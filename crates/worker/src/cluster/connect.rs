@@ -15,7 +15,7 @@ use super::preconnect::Demand;
 use super::upstream::{Account, Active, Upstream};
 use super::{Cluster, Host, millis};
 use crate::h2::Client;
-use crate::io::{self, Io};
+use crate::io::{self, Bridged, Io};
 use crate::party::Party;
 use crate::worker::Worker;
 
@@ -131,6 +131,7 @@ impl Cluster {
         let mut begun = begun;
         // What it speaks is known before it is there, unless the peer is to choose.
         match protocol {
+            Some(UpstreamProtocol::Http1) if self.plan.bridge.is_some() => {}
             Some(UpstreamProtocol::Http1) => stats.inc(stat::UPSTREAM_CX_HTTP1_TOTAL),
             Some(UpstreamProtocol::Http2) => stats.inc(stat::UPSTREAM_CX_HTTP2_TOTAL),
             Some(UpstreamProtocol::Auto | UpstreamProtocol::SameAsClient) | None => {}
@@ -177,6 +178,13 @@ impl Cluster {
             tls,
             _permit: permit,
         });
+        let io = match &self.plan.bridge {
+            // What carries no requests is a tunnel's.
+            Some(bridge) if protocol.is_some() => {
+                Io::Bridged(Box::new(Bridged::new(io, bridge.clone(), self.plan.model.buffer_limit as usize)))
+            }
+            _ => io,
+        };
         let id = worker.next_connection_id();
         let party = party.map(|party| Rc::new(party.clone()));
         if !protocol.is_some_and(|protocol| speaks_http2(&io, protocol)) {

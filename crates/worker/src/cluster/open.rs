@@ -13,6 +13,7 @@ use super::{Cluster, Host};
 use crate::eyeballs;
 use crate::io::{self, Io, Socket, TlsStream, Unverified};
 use crate::party::Party;
+use crate::plan::Transport;
 use crate::proxy_protocol;
 use crate::worker::Worker;
 
@@ -49,16 +50,18 @@ impl Cluster {
         party: Option<&Party>,
     ) -> std::io::Result<Reached> {
         let Endpoint { address, additional, hostname, .. } = &*host.endpoint;
+        let transport = self.plan.transport_for(&host.endpoint);
         if additional.is_empty() {
-            return self.open(worker, address, hostname, alpn, party).await;
+            return self.open(worker, transport, (address, hostname.as_str()), alpn, party).await;
         }
         // Boxed: most hosts have one address.
-        Box::pin(self.race(worker, host, alpn, party)).await
+        Box::pin(self.race(worker, transport, host, alpn, party)).await
     }
 
     async fn race(
         &self,
         worker: &Worker,
+        transport: &Transport,
         host: &Host,
         alpn: Option<&[&[u8]]>,
         party: Option<&Party>,
@@ -70,28 +73,31 @@ impl Cluster {
                 self.stats(worker).inc(stat::UPSTREAM_CX_TOTAL);
                 host.totals.connections.set(host.totals.connections.get() + 1);
             }
-            let reached = self.open(worker, &address, &host.endpoint.hostname, alpn, party).await?;
+            let place = (&address, host.endpoint.hostname.as_str());
+            let reached = self.open(worker, transport, place, alpn, party).await?;
             Ok(Reached { other: Some(address), ..reached })
         });
         eyeballs::first(attempts).await
     }
 
-    /// Connects, and agrees on TLS where the cluster wants it. `hostname` is the endpoint's name, which may be empty; `alpn` is
+    /// Connects, and agrees on TLS where the transport wants it. `hostname` is the endpoint's name, which may be empty; `alpn` is
     /// what to offer in place of what the cluster says.
     pub(crate) async fn open(
         &self,
         worker: &Worker,
-        address: &Address,
-        hostname: &str,
+        transport: &Transport,
+        (address, hostname): (&Address, &str),
         alpn: Option<&[&[u8]]>,
         party: Option<&Party>,
     ) -> std::io::Result<Reached> {
         let (source, options) = self.source(address);
+        let own = party.filter(|party| !party.wishes.options.is_empty()).map(|party| with_wishes(party, options));
+        let options = own.as_deref().unwrap_or(options);
         let connecting = match party.and_then(|party| party.wishes.source) {
-            None => io::connect(address, source, self.keepalive.as_ref(), options).await,
+            None => io::connect(address, source, self.keepalive.as_deref(), options).await,
             Some(wanted) => {
                 let options = as_client(&wanted, options);
-                io::connect(address, Some(wanted.address), self.keepalive.as_ref(), &options).await
+                io::connect(address, Some(wanted.address), self.keepalive.as_deref(), &options).await
             }
         };
         let mut socket = connecting.inspect_err(|error| {
@@ -103,11 +109,11 @@ impl Cluster {
         if self.plan.model.full_buffer_timeout.is_some() {
             socket.limit_waiting(self.plan.model.full_buffer_timeout, self.plan.model.buffer_limit as usize);
         }
-        if let Some(header) = &self.plan.model.proxy_header {
+        if let Some(header) = &transport.proxy_header {
             // Boxed: most clusters have none.
             Box::pin(self.introduce(worker, header, address, party, &mut socket)).await?;
         }
-        let Some(tls) = &self.plan.tls else {
+        let Some(tls) = &transport.tls else {
             return Ok(Reached { io: Io::Plain(socket), tls: None, connected, other: None });
         };
         let endpoint = Some(hostname).filter(|name| !name.is_empty());
@@ -153,7 +159,7 @@ impl Cluster {
 
     /// The local address for a connection to `address`, and the options of its socket.
     fn source(&self, address: &Address) -> (Option<SocketAddr>, &[NumberedOption]) {
-        let all = self.socket_options.as_slice();
+        let all = &*self.socket_options;
         let Address::Tcp(remote) = address else { return (None, all) };
         let of_family = self.sources.iter().find(|source| source.ip.is_ipv4() == remote.is_ipv4());
         match of_family.or(self.sources.first()) {
@@ -186,6 +192,12 @@ impl Cluster {
         }
         socket.send_all(&written.bytes).await
     }
+}
+
+/// The options of a socket with those that filters want.
+#[cold]
+fn with_wishes(party: &Party, others: &[NumberedOption]) -> Vec<NumberedOption> {
+    [others.to_vec(), io::system_options(&party.wishes.options)].concat()
 }
 
 /// What the system wants to know of a socket that connects from an address which is not ours.

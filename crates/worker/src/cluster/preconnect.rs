@@ -78,12 +78,16 @@ impl Cluster {
     fn wants_more(&self, host: &Rc<Host>, demand: Demand<'_>, ratio: f64) -> bool {
         let requests = host.active.get() + host.waiting.get() + demand.coming;
         let room = f64::from(host.connections.get()) + self.streams.more_room(Some(host));
-        let is_meant = || {
-            let condition = self.rules().and_then(|rules| rules.hosts.as_ref());
-            let metadata = || host.endpoint.metadata.as_deref();
-            condition.is_none_or(|condition| condition.matches(metadata().unwrap_or(&Default::default())))
-        };
-        f64::from(requests) * ratio > room && host.standing() == EndpointHealth::Healthy && is_meant()
+        if f64::from(requests) * ratio <= room || host.standing() != EndpointHealth::Healthy {
+            return false;
+        }
+        let condition = self.rules().and_then(|rules| rules.hosts.as_ref());
+        let metadata = || host.endpoint.metadata.as_deref();
+        let is_meant = condition.is_none_or(|condition| condition.matches(metadata().unwrap_or(&Default::default())));
+        if !is_meant {
+            self.stats(demand.worker).inc(stat::UPSTREAM_CX_PRECONNECT_SKIPPED);
+        }
+        is_meant
     }
 
     /// Begins to connect to a host for whoever comes; false when there may be no more connections.

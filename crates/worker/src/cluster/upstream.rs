@@ -99,6 +99,8 @@ impl Upstream {
         match self.io {
             Io::Http2(_) => "HTTP/2",
             Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => "HTTP/1.1",
+            // None that has a name.
+            Io::Bridged(_) => "",
         }
     }
 

@@ -76,6 +76,8 @@ impl Event<'_> {
             CheckKind::Tcp(_) => "TCP",
             CheckKind::Grpc(_) => "GRPC",
             CheckKind::Redis(_) => "REDIS",
+            CheckKind::Thrift(_) => "THRIFT",
+            CheckKind::Udp(_) => "UDP",
         };
         out.extend_from_slice(format!("{{\"health_checker_type\":\"{kind}\",\"host\":").as_bytes());
         match &endpoint.address {

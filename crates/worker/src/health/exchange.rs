@@ -43,7 +43,7 @@ pub(super) async fn ask(
     let mut out = Vec::new();
     match io {
         Io::Http2(stream) => stream.send_request(head, framing, false)?,
-        Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => {
+        Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) | Io::Bridged(_) => {
             let options = RequestWrite { framing, connection: Persistence::Implicit, absolute: None, extra: &[] };
             write_request(head, &options, &mut out);
         }

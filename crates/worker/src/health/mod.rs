@@ -13,6 +13,7 @@ mod exchange;
 mod grpc;
 mod probe;
 mod talk;
+mod thrift;
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
-//! How a host is checked: over HTTP, gRPC or plain TCP, on a connection that is kept for the next check.
+//! How a host is checked: over HTTP, gRPC or plain TCP, on a connection that is kept for the next check, or with a datagram.
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::SystemTime;
@@ -12,9 +12,11 @@ use bytes::Bytes;
 use postrider_filter_api::{Moment, StreamInfo};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{
-    Address, CheckKind, Endpoint, EndpointCheck, GrpcCheck, HeaderEdits, HealthCheck, HttpCheck, UpstreamProtocol,
+    Address, CheckKind, Endpoint, EndpointCheck, GrpcCheck, HeaderEdits, HealthCheck, HttpCheck, UdpCheck,
+    UpstreamProtocol,
 };
 use postrider_upstream::health::Outcome;
+use tokio::net::UdpSocket;
 
 use super::counts::Counts;
 use super::exchange::{Answer, ask, send};
@@ -38,8 +40,8 @@ pub(super) struct Probe {
     /// Which of the cluster's checks this is.
     index: usize,
     address: Address,
-    /// The endpoint's own name, for TLS.
-    hostname: String,
+    /// What else the configuration says of it: its name, for TLS, and what decides on its transport.
+    endpoint: Arc<Endpoint>,
     kind: Kind,
     link: Option<Link>,
     /// Of the last answer over HTTP.
@@ -50,6 +52,7 @@ enum Kind {
     Http { head: RequestHead, check: Box<HttpCheck> },
     Grpc { head: RequestHead, body: Vec<u8> },
     Tcp(Talk),
+    Udp(UdpCheck),
 }
 
 /// A connection.
@@ -71,7 +74,7 @@ impl Probe {
     pub(super) fn new(
         plan: &Arc<ClusterPlan>,
         (index, check): (usize, &HealthCheck),
-        endpoint: &Endpoint,
+        endpoint: &Arc<Endpoint>,
         now: SystemTime,
     ) -> Probe {
         let own = endpoint.check.as_deref();
@@ -90,12 +93,14 @@ impl Probe {
             },
             CheckKind::Tcp(tcp) => Kind::Tcp(Talk::of_bytes(tcp)),
             CheckKind::Redis(redis) => Kind::Tcp(Talk::of_redis(redis)),
+            CheckKind::Thrift(thrift) => Kind::Tcp(Talk::of_thrift(thrift)),
+            CheckKind::Udp(udp) => Kind::Udp(udp.clone()),
         };
         Probe {
             plan: plan.clone(),
             index,
             address: address(endpoint, own),
-            hostname: endpoint.hostname.clone(),
+            endpoint: endpoint.clone(),
             kind,
             link: None,
             status: 0,
@@ -120,6 +125,7 @@ impl Probe {
                 let talk = talk.clone();
                 self.check_tcp(&talk, cluster, worker).await
             }
+            Kind::Udp(check) => check_udp(check, &self.address).await,
             Kind::Http { .. } | Kind::Grpc { .. } => self.check_http(cluster, worker, counts).await,
         };
         checked.unwrap_or_else(|_| {
@@ -131,7 +137,7 @@ impl Probe {
     async fn check_http(&mut self, cluster: &Cluster, worker: &Worker, counts: &Counts) -> io::Result<Outcome> {
         let http2 = match &self.kind {
             Kind::Http { check, .. } => check.http2,
-            Kind::Grpc { .. } | Kind::Tcp(_) => true,
+            Kind::Grpc { .. } | Kind::Tcp(_) | Kind::Udp(_) => true,
         };
         let mut link = match self.link.take() {
             Some(link) => match usable(link).await {
@@ -151,7 +157,7 @@ impl Probe {
                 (head, check.body.as_slice(), keep)
             }
             Kind::Grpc { head, body } => (head, body.as_slice(), usize::MAX),
-            Kind::Tcp(_) => return Err(io::ErrorKind::Unsupported.into()),
+            Kind::Tcp(_) | Kind::Udp(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         let answer = match &mut link {
             Link::Plain(io) => ask(io, head, body, keep, limits, &worker.buffers).await?,
@@ -165,7 +171,7 @@ impl Probe {
         self.status = answer.head.status();
         Ok(match &self.kind {
             Kind::Http { check, .. } => self.judge_http(check, &answer, counts),
-            Kind::Grpc { .. } | Kind::Tcp(_) => grpc::judge(&answer),
+            Kind::Grpc { .. } | Kind::Tcp(_) | Kind::Udp(_) => grpc::judge(&answer),
         })
     }
 
@@ -240,10 +246,39 @@ impl Probe {
     }
 
     async fn open(&self, cluster: &Cluster, worker: &Worker, protocol: Option<UpstreamProtocol>) -> io::Result<Io> {
-        let own = self.plan.model.health.checks.get(self.index).map(|check| check.alpn.as_slice()).unwrap_or_default();
+        let check = self.plan.model.health.checks.get(self.index);
+        let own = check.map(|check| check.alpn.as_slice()).unwrap_or_default();
         let own: Vec<&[u8]> = own.iter().map(String::as_bytes).collect();
         let alpn = if own.is_empty() { cluster::alpn(protocol) } else { Some(own.as_slice()) };
-        Ok(cluster.open(worker, &self.address, &self.hostname, alpn, None).await?.io)
+        let transport = match check.and_then(|check| check.transport_by.as_deref()) {
+            Some(said) => {
+                cluster.count_transport(&self.endpoint, Some(said), worker);
+                self.plan.transport_by(&self.endpoint, Some(said))
+            }
+            None => self.plan.transport_for(&self.endpoint),
+        };
+        let place = (&self.address, self.endpoint.hostname.as_str());
+        Ok(cluster.open(worker, transport, place, alpn, None).await?.io)
+    }
+}
+
+/// A socket for each check, which hears nobody but the host. What is not the answer that is expected is passed over.
+async fn check_udp(check: &UdpCheck, address: &Address) -> io::Result<Outcome> {
+    let Address::Tcp(address) = address else { return Err(io::ErrorKind::Unsupported.into()) };
+    let any = match address {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect(address).await?;
+    socket.send(&check.send).await?;
+    // One byte more than is wanted: a longer datagram is another one.
+    let mut room = vec![0; check.receive.len() + 1];
+    loop {
+        let count = socket.recv(&mut room).await?;
+        if room.get(..count) == Some(check.receive.as_slice()) {
+            return Ok(Outcome::Healthy { degraded: false });
+        }
     }
 }
 

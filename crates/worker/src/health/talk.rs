@@ -1,6 +1,8 @@
 //! What a check says on a plain connection, and what it wants to hear.
 
-use postrider_model::{ProxyHeader, RedisCheck, TcpCheck};
+use postrider_model::{ProxyHeader, RedisCheck, TcpCheck, ThriftCheck};
+
+use super::thrift;
 
 #[derive(Debug, Clone)]
 pub(super) struct Talk {
@@ -16,6 +18,8 @@ pub(super) enum Expected {
     Parts(Vec<Vec<u8>>),
     /// Exactly this line; any other is a refusal.
     Line(&'static [u8]),
+    /// A reply of Thrift that is no exception.
+    Reply(ThriftCheck),
 }
 
 impl Talk {
@@ -36,6 +40,10 @@ impl Talk {
         }
         Talk { proxy_header: None, send: send.into_bytes(), expected: Expected::Line(line) }
     }
+
+    pub(super) fn of_thrift(check: &ThriftCheck) -> Talk {
+        Talk { proxy_header: None, send: thrift::request(check), expected: Expected::Reply(check.clone()) }
+    }
 }
 
 impl Expected {
@@ -52,6 +60,7 @@ impl Expected {
                 let end = received.windows(2).position(|pair| pair == b"\r\n")?;
                 Some(received.get(..end) == Some(*wanted))
             }
+            Expected::Reply(check) => thrift::judge(check, received),
         }
     }
 }

@@ -27,8 +27,7 @@ impl Connection {
             http.stats.inc(stat::DOWNSTREAM_CX_IDLE_TIMEOUT);
             return false;
         }
-        http.stats.inc(stat::DOWNSTREAM_CX_MAX_DURATION_REACHED);
-        self.retiring = true;
+        self.begin_to_retire(http);
         let idle_end = timeouts.connection_idle.map(|wait| self.waits_since + wait);
         let drain = with_share(timeouts.drain, timeouts.drain_jitter, self.id);
         let drain_end = (!timeouts.drains_for_good).then(|| self.worker.clock.now() + drain);
@@ -52,10 +51,25 @@ impl Connection {
         }
         // The connection of a stream looks to its age itself.
         if !self.retiring && !self.is_stream() && self.is_aged(http) {
-            http.stats.inc(stat::DOWNSTREAM_CX_MAX_DURATION_REACHED);
-            self.retiring = true;
+            self.begin_to_retire(http);
         }
         self.retiring
+    }
+
+    fn begin_to_retire(&mut self, http: &Http) {
+        http.stats.inc(stat::DOWNSTREAM_CX_MAX_DURATION_REACHED);
+        if http.model.timeouts.drains_for_good {
+            http.stats.gauge_inc(stat::DOWNSTREAM_CX_HTTP1_SOFT_DRAIN);
+        }
+        self.retiring = true;
+    }
+
+    /// It is over.
+    #[inline]
+    pub(super) fn has_retired(&self, http: &Http) {
+        if self.retiring && http.model.timeouts.drains_for_good {
+            http.stats.gauge_dec(stat::DOWNSTREAM_CX_HTTP1_SOFT_DRAIN);
+        }
     }
 }
 

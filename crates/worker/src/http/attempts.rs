@@ -18,6 +18,7 @@ use super::attempt_record::AttemptRecord;
 use super::upside::Upside;
 use crate::call::Feeder;
 use crate::cluster::Host;
+use crate::io::Io;
 use crate::plan::AttemptsPlan;
 
 /// The fields by which a request says how it wants to be tried. They are for this proxy and go no further.
@@ -102,6 +103,21 @@ pub(crate) enum Reset {
     ProtocolError,
     /// The try took too long.
     Timeout,
+}
+
+impl Reset {
+    /// What an I/O error of an upstream means.
+    pub(crate) fn of(io: &Io, error: Option<&std::io::Error>) -> Reset {
+        let is_stream = matches!(io, Io::Http2(_));
+        let reason = error.filter(|_| is_stream).and_then(|error| error.get_ref()?.downcast_ref::<h2::Error>());
+        match reason {
+            Some(error) if error.is_reset() && error.is_remote() => match error.reason() {
+                Some(h2::Reason::REFUSED_STREAM) => Reset::RefusedStream,
+                _ => Reset::Stream,
+            },
+            _ => Reset::ConnectionTermination,
+        }
+    }
 }
 
 /// Whether there is another try.

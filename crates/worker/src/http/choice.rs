@@ -28,10 +28,19 @@ pub(super) struct Chosen {
     labels: Option<Arc<Labels>>,
     /// Hosts that it names, for this try and the next ones.
     named: Named,
-    /// It gets no host.
-    pub(super) dropped: bool,
+    /// Why it gets no host, whichever there are.
+    pub(super) refusal: Option<Refusal>,
     /// Lines of `set-cookie`.
     cookies: Vec<String>,
+}
+
+/// Why a cluster does not take a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It takes only some of them (`drop_overloads`).
+    Dropped,
+    /// Somebody maintains it.
+    Maintained,
 }
 
 impl Exchange {
@@ -46,8 +55,12 @@ impl Exchange {
     ) -> Option<Rc<Host>> {
         self.pool_again();
         let hosts = &cluster.hosts;
-        if hosts.drops_one(random) {
-            self.chosen = Some(Box::new(Chosen { dropped: true, ..Chosen::default() }));
+        let refusal = match hosts.drops_one(random) {
+            true => Some(Refusal::Dropped),
+            false => hosts.is_maintained(random).then_some(Refusal::Maintained),
+        };
+        if refusal.is_some() {
+            self.chosen = Some(Box::new(Chosen { refusal, ..Chosen::default() }));
             return None;
         }
         let policies = match hosts.hash_policies() {
@@ -78,6 +91,9 @@ impl Exchange {
     /// A host of a cluster that has none of its own.
     #[cold]
     pub(super) fn destination(&self, cluster: &Cluster, connection: &Connection) -> Option<Rc<Host>> {
+        if self.refusal().is_some() {
+            return None;
+        }
         cluster.destination(Some(&self.request), connection.destination(), Some(&self.info), &connection.worker)
     }
 
@@ -88,8 +104,12 @@ impl Exchange {
         if let Some(wanted) = &self.info.upstream_override {
             return cluster.pick_wanted(wanted, choice(self.chosen.as_deref(), attempt), random);
         }
-        let named = self.chosen.as_mut().and_then(|chosen| chosen.named.next(cluster));
-        let host = named.or_else(|| cluster.hosts.pick_for(choice(self.chosen.as_deref(), attempt), random))?;
+        let mut named = self.chosen.as_mut().map(|chosen| std::mem::take(&mut chosen.named)).unwrap_or_default();
+        let host = named.pick(cluster, choice(self.chosen.as_deref(), attempt), random);
+        if let Some(chosen) = &mut self.chosen {
+            chosen.named = named;
+        }
+        let host = host?;
         named::note(&host, cluster, &mut self.info);
         Some(host)
     }

@@ -11,6 +11,7 @@ use postrider_upstream::outlier::Outcome;
 
 use super::Connection;
 use super::attempts::Reset;
+use super::choice::Refusal;
 use super::exchange::{Exchange, Pooling};
 use crate::chain::Http;
 use crate::cluster::{Host, NoConnection};
@@ -68,16 +69,21 @@ impl Exchange {
             return self.upstream_reset(503, "connection termination");
         }
         let Some(upstream) = &self.upstream else { return End::Gone };
+        let reset = self.reset_of(error);
         // RFC 9110 section 9.2.2: what is idempotent may be sent again; nothing of an answer came, and a pooled
-        // connection that its owner closed meanwhile is the common case.
+        // connection that its owner closed meanwhile is the common case. A stream that is reset while its connection
+        // stays is another matter: the upstream had the request, and says what it thinks of it.
         let fresh_body = self.request_framing == postrider_http::BodyFraming::None;
-        if upstream.is_reused() && self.pooling != Pooling::Fresh && fresh_body && self.request.method().is_idempotent()
+        if reset == Reset::ConnectionTermination
+            && upstream.is_reused()
+            && self.pooling != Pooling::Fresh
+            && fresh_body
+            && self.request.method().is_idempotent()
         {
             return End::Stale;
         }
         self.report_failure();
         let worker = upstream.worker();
-        let reset = self.reset_of(error);
         match (reset, &upstream.io) {
             (Reset::Stream, _) => upstream.stats().inc(stat::UPSTREAM_RQ_RX_RESET),
             (Reset::ConnectionTermination, Io::Http2(_)) => {
@@ -138,22 +144,34 @@ impl Exchange {
 
     /// The cluster takes only some of the requests, and this is none of them.
     #[cold]
-    pub(super) fn dropped(&mut self, connection: &Connection, stats: &postrider_telemetry::Block) -> End {
+    pub(super) fn not_taken(
+        &mut self,
+        refusal: Refusal,
+        (connection, http): (&Connection, &Http),
+        stats: &postrider_telemetry::Block,
+    ) -> End {
         self.info.upstream_attempts = 0;
         self.find_groups(connection);
         if let Some(groups) = self.groups.as_ref().filter(|_| self.count_by_status) {
             groups.count_response(503, None);
         }
-        self.fail(Flags::DROP_OVERLOAD, "");
+        let (flag, body, details, header) = match refusal {
+            Refusal::Dropped => (Flags::DROP_OVERLOAD, "drop overload", "drop_overload", Some("x-envoy-drop-overload")),
+            Refusal::Maintained => {
+                stats.inc(stat::UPSTREAM_RQ_MAINTENANCE_MODE);
+                let header = (!http.model.router.suppress_x_headers).then_some("x-envoy-overloaded");
+                (Flags::UPSTREAM_OVERFLOW, "maintenance mode", "maintenance_mode", header)
+            }
+        };
+        self.fail(flag, "");
         sets::count_upstream_response(stats, 503, self.internal);
-        let body = Cow::Borrowed(b"drop overload".as_slice());
-        let details = "drop_overload".into();
-        let headers = vec![("x-envoy-drop-overload".into(), b"true".as_slice().into())];
+        let (body, details) = (Cow::Borrowed(body.as_bytes()), details.into());
+        let headers = header.map(|name| (name.into(), b"true".as_slice().into())).into_iter().collect();
         End::Reply(Box::new(LocalReply { status: 503, body, details, headers, ..LocalReply::default() }))
     }
 
-    pub(super) fn is_dropped(&self) -> bool {
-        self.chosen.as_ref().is_some_and(|chosen| chosen.dropped)
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        self.chosen.as_ref()?.refusal
     }
 
     /// A filter may want another one where the host that it chose is none of the cluster's.
@@ -248,6 +266,9 @@ impl Exchange {
             Some(errors) => self.judged(errors, status),
         };
         self.report(Outcome::Answer(judged), worker);
+        if self.response.fields.get_name(b"x-envoy-degraded").is_some() {
+            self.report(Outcome::SaidDegraded, worker);
+        }
     }
 
     /// What an answer counts as, where the cluster says which ones are bad.
@@ -434,7 +455,10 @@ impl Exchange {
             let time = now.millis_since(began);
             if self.count_by_status {
                 sets::count_upstream_response(stats, status, self.internal);
-                sets::record_upstream_time(stats, time, self.internal);
+                // An answer of our own in its place took nobody any time.
+                if self.info.response_began.is_some() {
+                    sets::record_upstream_time(stats, time, self.internal);
+                }
                 if cluster.tells_apart || self.response.fields.has(HeaderId::XEnvoyUpstreamCanary) {
                     let said = self.response.fields.get(HeaderId::XEnvoyUpstreamCanary);
                     let says_canary = said.is_some_and(|said| said == b"true");

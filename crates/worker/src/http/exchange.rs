@@ -9,7 +9,8 @@ use postrider_h1::HeadScan;
 use postrider_http::{
     Aside, BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead, Version,
 };
-use postrider_telemetry::stats::sets::http as stat;
+use postrider_telemetry::Block;
+use postrider_telemetry::stats::sets::{http as stat, http_routes as of_routes};
 use postrider_upstream::Permit;
 
 use super::attempts::Attempts;
@@ -50,6 +51,8 @@ pub(crate) struct Exchange {
     pub(super) refused: Option<Reject>,
     pub(super) routes: Option<Rc<Routes>>,
     pub(super) route: Option<u32>,
+    /// What finding routes took, where that is measured.
+    pub(super) lookup_time: Duration,
     /// Which of a route's weighted clusters was drawn.
     pub(super) weighted: Option<usize>,
     pub(super) filters: Option<Rc<Filters>>,
@@ -155,6 +158,7 @@ impl Exchange {
             refused: None,
             routes: None,
             route: None,
+            lookup_time: Duration::ZERO,
             weighted: None,
             filters: None,
             states: Vec::new(),
@@ -329,9 +333,7 @@ impl Exchange {
         connection.chain.surround(&mut self.info);
         self.info.tls.clone_from(&connection.tls);
         if let Some(noted) = &connection.noted {
-            self.info.filter_state.clone_from(&noted.state);
-            self.info.upstream_objects.clone_from(&noted.objects);
-            self.info.connection = Some(noted.clone());
+            noted.begin(&mut self.info);
         }
         if http.meters {
             self.begin_meters(connection);
@@ -387,6 +389,9 @@ impl Exchange {
         self.release_upstream(connection, now);
         let stats = &http.stats;
         stats.gauge_dec(stat::DOWNSTREAM_RQ_ACTIVE);
+        if let Some(stats) = &http.route_stats {
+            self.count_lookups(stats);
+        }
         if self.info.status > 0 {
             if !self.info.is_health_check {
                 postrider_telemetry::stats::sets::count_downstream_response(stats, self.info.status);
@@ -413,6 +418,16 @@ impl Exchange {
         }
         self.info.release();
         self.reset();
+    }
+
+    /// A request that was refused before it had a route counts nowhere.
+    #[cold]
+    fn count_lookups(&mut self, stats: &Block) {
+        let time = std::mem::take(&mut self.lookup_time);
+        if self.info.route_lookups > 0 {
+            stats.record(of_routes::DOWNSTREAM_RQ_ROUTE_RESOLUTIONS, u64::from(self.info.route_lookups));
+            stats.record(of_routes::DOWNSTREAM_RQ_ROUTE_RESOLUTION_TIME_US, time.as_micros() as u64);
+        }
     }
 
     #[cold]

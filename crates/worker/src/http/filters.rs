@@ -43,6 +43,7 @@ impl Exchange {
             routes: self.routes.as_deref(),
             route: self.route,
             cluster: self.cluster.as_deref(),
+            client: Some(&connection.io),
         };
         let route = self.routes.as_ref().zip(self.route);
         let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));
@@ -194,6 +195,7 @@ impl Exchange {
                 Err(Barred::Reply(reply))
             }
             Action::Detour(detour) => self.begin_detour(side, hook, detour),
+            Action::Anew(answer) => Err(self.begin_anew(answer)),
             _ => Ok(()),
         }
     }
@@ -280,6 +282,7 @@ impl Exchange {
             routes: self.routes.as_deref(),
             route: self.route,
             cluster: self.cluster.as_deref(),
+            client: Some(&connection.io),
         };
         let route = self.routes.as_ref().zip(self.route);
         let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));

@@ -78,7 +78,7 @@ impl Exchange {
         let Some(meters) = &mut self.info.meters else { return };
         match &connection.io {
             Io::Http2(stream) => meters.downstream = stream.meter().unwrap_or_default(),
-            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => {
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) | Io::Bridged(_) => {
                 meters.downstream.received.wire = now.received;
                 meters.downstream.sent.wire = now.sent;
             }
@@ -106,7 +106,7 @@ impl Exchange {
                 let seen = std::mem::replace(&mut self.metered, stream.meter().unwrap_or_default());
                 new = self.metered.since(seen);
             }
-            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => {
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) | Io::Bridged(_) => {
                 let now = Counts::of(&upstream.input, &self.down, &[&self.up]);
                 let passed = now.since(std::mem::replace(&mut self.marks.upstream, now));
                 (new.received.wire, new.sent.wire) = (passed.received, passed.sent);

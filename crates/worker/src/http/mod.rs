@@ -604,6 +604,7 @@ impl Connection {
         if self.requests > 0 {
             http.stats.gauge_dec(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
         }
+        self.has_retired(http);
         let ended = counts::Ended {
             by_client: self.client_ended,
             busy: self.deserted,

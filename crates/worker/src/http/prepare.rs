@@ -113,7 +113,10 @@ impl Exchange {
     #[inline(always)]
     pub(super) fn find_route(&mut self, connection: &Connection, http: &Http) {
         let routes = http.routes();
-        let chain = self.choose_route(&routes, connection, http);
+        let mut chain = self.choose_route(&routes, connection, http);
+        if !routes.plan.upgrades.is_empty() {
+            chain = self.upgraded_chain(&routes, http).unwrap_or(chain);
+        }
         if !self.internal {
             for name in &routes.plan.table.source().internal_only_headers {
                 self.request.fields.remove_name(name.as_bytes());
@@ -135,7 +138,10 @@ impl Exchange {
         self.info.route_name = None;
         self.info.virtual_host = None;
         self.weighted = None;
-        let chain = self.choose_route(&routes, connection, http);
+        let mut chain = self.choose_route(&routes, connection, http);
+        if !routes.plan.upgrades.is_empty() {
+            chain = self.upgraded_chain(&routes, http).unwrap_or(chain);
+        }
         let place = place(connection, http);
         if let (Some(filters), Some(there)) = (&self.filters, routes.filters(chain, &place)) {
             self.filters = Some(Rc::new(filters.on_route(there)));
@@ -149,8 +155,12 @@ impl Exchange {
     #[inline]
     fn choose_route(&mut self, routes: &Routes, connection: &Connection, http: &Http) -> u32 {
         let worker = &connection.worker;
+        let begun = http.route_stats.is_some().then(|| worker.clock.exact());
         let found = routes.plan.table.find_in(&self.request, &OfStream(&self.info), || worker.random.next());
         self.info.route_lookups += 1;
+        if let Some(begun) = begun {
+            self.lookup_time += worker.clock.exact().saturating_duration_since(begun);
+        }
         self.route = found.as_ref().map(|found| found.route);
         let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
         let mut chain = 0;
@@ -174,6 +184,32 @@ impl Exchange {
             }
         }
         chain
+    }
+
+    /// The chain of a request for an upgrade that has filters of its own and is allowed.
+    #[cold]
+    fn upgraded_chain(&self, routes: &Routes, http: &Http) -> Option<u32> {
+        let token = match self.request.method() {
+            Method::Connect => "connect".as_bytes(),
+            _ if self.facts.upgrade => self.request.fields.get(HeaderId::Upgrade)?,
+            _ => return None,
+        };
+        let of = |(name, _): &(String, u32)| name.as_bytes().eq_ignore_ascii_case(token);
+        let index = routes.plan.upgrades.iter().position(of)?;
+        let forward = match self.route.map(|route| &routes.plan.table.route(route).action) {
+            Some(Action::Forward(forward)) => Some(forward),
+            Some(Action::Redirect(_) | Action::Respond(_)) | None => None,
+        };
+        let allowed = forward.map_or_else(|| is_on(http, token), |forward| is_allowed(token, http, forward));
+        if !allowed {
+            return None;
+        }
+        let Some(plan) = self.route.and_then(|route| routes.plan.routes.get(route as usize)) else {
+            return routes.plan.upgrades.get(index).map(|(_, unrouted)| *unrouted);
+        };
+        let seen = plan.upgraded.get(index)?;
+        let own = self.weighted.and_then(|index| seen.weighted.get(index));
+        Some(own.copied().unwrap_or(seen.filters))
     }
 
     /// The router: answers here, or says where to send the request.
@@ -372,12 +408,7 @@ impl Exchange {
     }
 
     fn upgrade_allowed(&self, http: &Http, forward: &Forward) -> bool {
-        let Some(token) = self.request.fields.get(HeaderId::Upgrade) else { return false };
-        let is = |name: &str| name.as_bytes().eq_ignore_ascii_case(token);
-        match forward.upgrades.iter().find(|(name, _)| is(name)) {
-            Some((_, allowed)) => *allowed,
-            None => http.model.upgrades.iter().any(|name| is(name)),
-        }
+        self.request.fields.get(HeaderId::Upgrade).is_some_and(|token| is_allowed(token, http, forward))
     }
 
     /// Takes out upgrades that are to be ignored; whether one is left.
@@ -403,10 +434,7 @@ impl Exchange {
     /// Whether a CONNECT may pass, or end here.
     #[cold]
     fn admit_connect(&mut self, http: &Http, forward: &Forward) -> bool {
-        let allowed = match forward.upgrades.iter().find(|(name, _)| name == "connect") {
-            Some((_, allowed)) => *allowed,
-            None => http.model.upgrades.iter().any(|name| name == "connect"),
-        };
+        let allowed = is_allowed(b"connect", http, forward);
         if allowed && forward.terminates_connect {
             self.terminates = true;
             self.facts.upgrade = true;
@@ -478,6 +506,17 @@ impl Exchange {
         self.info.route_name = None;
         self.reply(connection, http, LocalReply { status, headers, details: details.into(), ..LocalReply::default() });
     }
+}
+
+/// Whether requests on this route may become a tunnel of this kind.
+fn is_allowed(token: &[u8], http: &Http, forward: &Forward) -> bool {
+    let said = forward.upgrades.iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(token));
+    said.map_or_else(|| is_on(http, token), |(_, allowed)| *allowed)
+}
+
+/// The same where no route says anything of it.
+fn is_on(http: &Http, token: &[u8]) -> bool {
+    http.model.upgrades.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(token))
 }
 
 /// Whether the port that the connection was meant for is one of HTTPS; `None` where nobody knows.

@@ -4,6 +4,7 @@
 //! ```text
 //! answer ──> may it be followed? ──> End::Redirect ──> the request as the redirect wants it ──> route, filters, upstream
 //! answer ──> a filter's detour ───────┘
+//! head ──> a filter's wish to begin anew ┘
 //! ```
 //!
 //! As in Envoy, the request that was redirected and the one that follows it count and are logged as two.
@@ -11,8 +12,8 @@
 use std::any::Any;
 use std::rc::Rc;
 
-use postrider_filter_api::{Detour, Moment};
-use postrider_http::{BodyFraming, HeaderId, Method, RequestHead, ResponseFacts, Scheme, absolute_uri};
+use postrider_filter_api::{Detour, LocalReply, MAX_ANEW, Moment};
+use postrider_http::{BodyFraming, HeaderId, Method, RequestHead, ResponseFacts, ResponseHead, Scheme, absolute_uri};
 use postrider_model::{Action, InternalRedirects};
 use postrider_telemetry::stats::Counter;
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, http as stat};
@@ -22,6 +23,7 @@ use super::exchange::{Exchange, Pooling};
 use super::filters::Barred;
 use super::passage::{Hook, Side};
 use super::prepare::OfStream;
+use super::upside::Upside;
 use crate::buffers::Input;
 use crate::chain::Http;
 
@@ -30,6 +32,8 @@ use crate::chain::Http;
 pub(super) struct Redirected {
     /// How often it was.
     count: u32,
+    /// How often a filter had it begin anew.
+    anew: u32,
     /// Which route led to which.
     ways: Vec<(u32, u32)>,
     /// `None` while it is under way.
@@ -67,6 +71,32 @@ impl Exchange {
         redirected.next = Some(Next { head: Box::new(head), is_detour: true });
         redirected.note = Some(note);
         Err(Barred::Detour)
+    }
+
+    /// A filter wants the request to begin anew. All is ready for that, or there is a reply to one that cannot.
+    #[cold]
+    pub(super) fn begin_anew(&mut self, answer: Option<Box<ResponseHead>>) -> Barred {
+        let is_between = self.upside().is_some_and(Upside::stands_in);
+        let redirected = self.redirected.get_or_insert_default();
+        redirected.anew += 1;
+        let refused = if is_between || self.answered || !self.upload.is_heard() || self.facts.framing.has_body() {
+            Some((500, "stream_not_recreated"))
+        } else if redirected.anew > MAX_ANEW {
+            Some((508, "stream_recreated_too_often"))
+        } else {
+            None
+        };
+        if let Some((status, details)) = refused {
+            return Barred::Reply(Box::new(LocalReply { status, details: details.into(), ..LocalReply::default() }));
+        }
+        redirected.next = Some(Next { head: Box::new(self.request.clone()), is_detour: true });
+        // What is there without an answer is of an earlier request.
+        match answer {
+            Some(answer) => self.response = *answer,
+            None if self.info.status == 0 => self.response = ResponseHead::new(),
+            None => {}
+        }
+        Barred::Detour
     }
 
     /// What a filter noted for the request under way, which it sent on a detour.

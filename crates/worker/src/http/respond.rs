@@ -151,6 +151,7 @@ impl Exchange {
         if raw || !self.upload.is_heard() {
             http.stats.inc(sets::http::DOWNSTREAM_RQ_RESPONSE_BEFORE_RQ_COMPLETE);
         }
+        let to = if to == BodyFraming::None && self.lacks_length() { BodyFraming::Length(0) } else { to };
         self.write_head(connection, http, if raw { BodyFraming::None } else { to });
         self.answered = true;
         self.info.response_send_began = Some(connection.worker.clock.recent());
@@ -215,6 +216,14 @@ impl Exchange {
             // Who cannot be told has gone, which the next write finds out, too.
             let _ = stream.send_head(&self.response, framing, keep_length, self.server_header(http), ended);
         }
+    }
+
+    /// An answer that came without a body, as of its status, and that a filter gave another status: by the new one, its client
+    /// would wait for a body (RFC 9112 6.3).
+    #[cold]
+    fn lacks_length(&self) -> bool {
+        let bodiless = self.tunnel || self.request.method() == Method::Head || is_bodiless(self.response.status());
+        !bodiless && !self.response.fields.has(HeaderId::ContentLength)
     }
 
     /// The length that a body would have had is of interest in answers to HEAD and in 304.

@@ -26,7 +26,6 @@ use super::outbox::Outbox;
 use super::transfer::Transfer;
 use crate::chain::Http;
 use crate::cluster::{Cluster, Host};
-use crate::io::Io;
 use crate::plan::RoutePlan;
 use crate::worker::Worker;
 
@@ -282,6 +281,11 @@ impl Exchange {
     ) -> Result<(), End> {
         let Some(cluster) = self.cluster.clone() else { return Err(End::Gone) };
         let worker = connection.worker.clone();
+        if cluster.breakers.counts_active(forward.priority) {
+            // As in Envoy, it counts until the worker looked at what else came with its answer: of answers that come together,
+            // none makes the share of the others smaller.
+            tokio::task::yield_now().await;
+        }
         self.end_record(connection, http);
         self.end_attempt(&worker, &cluster);
         let stats = cluster.stats(&worker).clone();
@@ -495,14 +499,6 @@ impl Exchange {
 
     /// What an I/O error on an upstream's stream means.
     pub(super) fn reset_of(&self, error: Option<&std::io::Error>) -> Reset {
-        let http2 = self.upstream.as_ref().is_some_and(|upstream| matches!(upstream.io, Io::Http2(_)));
-        let reason = error.filter(|_| http2).and_then(|error| error.get_ref()?.downcast_ref::<h2::Error>());
-        match reason {
-            Some(error) if error.is_reset() && error.is_remote() => match error.reason() {
-                Some(h2::Reason::REFUSED_STREAM) => Reset::RefusedStream,
-                _ => Reset::Stream,
-            },
-            _ => Reset::ConnectionTermination,
-        }
+        self.upstream.as_ref().map_or(Reset::ConnectionTermination, |upstream| Reset::of(&upstream.io, error))
     }
 }

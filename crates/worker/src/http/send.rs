@@ -3,13 +3,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use postrider_filter_api::{Flags, LocalReply, Moment};
+use postrider_filter_api::{BridgeFacts, Flags, LocalReply, Moment};
 use postrider_h1::BodyError;
 use postrider_http::grpc::Code;
 use postrider_http::{
     BodyFraming, Connection as Persistence, HeaderId, RequestWrite, Scheme, check_authority, write_request,
 };
-use postrider_model::{Action, Format, Forward, HostRewrite, NameForm, PathRewrite, ScaledTimer, SchemeRule};
+use postrider_model::{Action, Format, Forward, HostRewrite, NameForm, PathRewrite, ScaledTimer, SchemeRule, Tlv};
 use postrider_router::{replace_path, rewrite_host, rewrite_path};
 use postrider_telemetry::stats::sets::{cluster as stat, group, http as http_stat};
 use postrider_upstream::outlier::Outcome;
@@ -24,6 +24,7 @@ use crate::chain::{Http, Routes};
 use crate::cluster::Host;
 use crate::format::Absent;
 use crate::io::Io;
+use crate::proxy_protocol;
 
 /// Nobody looks whether a client that waits has gone before this has passed: most answers are there by then.
 const CLIENT_WATCH_DELAY: Duration = Duration::from_millis(20);
@@ -105,7 +106,8 @@ impl Exchange {
         }
         self.scratch = scratch;
         if http.model.identity.scheme == SchemeRule::OfUpstream {
-            let secure = self.cluster.as_ref().is_some_and(|cluster| cluster.plan.tls.is_some());
+            let cluster = self.cluster.as_ref();
+            let secure = cluster.is_some_and(|cluster| cluster.plan.transport_for(&host.endpoint).tls.is_some());
             self.request.set_scheme(if secure { Scheme::Https } else { Scheme::Http });
         }
         if http.model.router.respects_expected_timeout {
@@ -201,25 +203,12 @@ impl Exchange {
     /// The upstream cannot be asked this way.
     #[inline(always)]
     pub(super) fn write_request_head(&mut self) -> Result<(), End> {
-        if let Some(upstream) = &mut self.upstream
-            && let Io::Http2(stream) = &mut upstream.io
-        {
-            if self.request_framing == BodyFraming::Chunked {
-                // The stream itself says where the body ends.
-                self.request_framing = BodyFraming::UntilClose;
-                self.upload.leave_plain(self.facts.framing);
-            }
-            let sent = stream.send_request(&self.request, self.request_framing, self.facts.upgrade);
-            if let Err(error) = sent {
-                return Err(self.unsendable(&error));
-            }
-            if self.attempts.is_some() {
-                self.replay();
-            }
-            return Ok(());
+        if self.upstream.as_ref().is_some_and(|upstream| upstream.io.takes_plain_bodies()) {
+            return self.hand_request_head();
         }
         if self.terminates {
             self.agree_to_tunnel();
+            self.introduce_tunnel();
             return Ok(());
         }
         let connection = if self.facts.upgrade { Persistence::Upgrade } else { Persistence::Implicit };
@@ -236,6 +225,34 @@ impl Exchange {
         }
         if self.info.meters.is_some() {
             self.meter_request_head(start);
+        }
+        if self.attempts.is_some() {
+            self.replay();
+        }
+        Ok(())
+    }
+
+    /// The same for one that takes heads as they are.
+    fn hand_request_head(&mut self) -> Result<(), End> {
+        let Some(upstream) = &mut self.upstream else { return Ok(()) };
+        if self.request_framing == BodyFraming::Chunked {
+            // The stream itself says where the body ends.
+            self.request_framing = BodyFraming::UntilClose;
+            self.upload.leave_plain(self.facts.framing);
+        }
+        let sent = match &mut upstream.io {
+            Io::Http2(stream) => stream.send_request(&self.request, self.request_framing, self.facts.upgrade),
+            Io::Bridged(bridged) => {
+                let table = self.routes.as_ref().map_or("", |routes| routes.plan.table.source().name.as_str());
+                let cluster = self.cluster.as_ref().map_or("", |cluster| &*cluster.name);
+                let facts = BridgeFacts { table, cluster, tls: self.info.tls.is_some() };
+                bridged.ask(&self.request, self.request_framing, &facts);
+                Ok(())
+            }
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => Ok(()),
+        };
+        if let Err(error) = sent {
+            return Err(self.unsendable(&error));
         }
         if self.attempts.is_some() {
             self.replay();
@@ -262,6 +279,18 @@ impl Exchange {
             self.request_framing = BodyFraming::UntilClose;
             self.upload.leave_plain(self.facts.framing);
         }
+    }
+
+    /// The endpoint hears of the client before the first byte of the tunnel, where the route wants that.
+    #[cold]
+    fn introduce_tunnel(&mut self) {
+        let Some((routes, route)) = self.routes.clone().zip(self.route) else { return };
+        let Action::Forward(forward) = &routes.plan.table.route(route).action else { return };
+        let Some(header) = &forward.tunnel_header else { return };
+        let ends = self.info.downstream_remote.zip(self.info.downstream_local);
+        let known = self.info.connection.as_ref().and_then(|noted| noted.tlvs.as_deref()).unwrap_or_default();
+        let passed: Vec<Tlv> = known.iter().filter(|tlv| header.passed.includes(tlv.kind)).cloned().collect();
+        self.up.bytes.extend_from_slice(&proxy_protocol::write(header, ends, &passed, None).bytes);
     }
 
     /// Moves what is here of the request's body to the outbox.

@@ -110,9 +110,9 @@ impl Exchange {
         let cluster = self.cluster.insert(cluster);
         let Some(host) = picked else {
             let stats = cluster.stats(&connection.worker).clone();
-            let end = match self.is_dropped() {
-                true => self.dropped(connection, &stats),
-                false => self.no_host(connection, &stats),
+            let end = match self.refusal() {
+                Some(refusal) => self.not_taken(refusal, (&*connection, http), &stats),
+                None => self.no_host(connection, &stats),
             };
             self.conclude(connection, http, end);
             return false;
@@ -129,7 +129,7 @@ impl Exchange {
     fn connecting(&self, connection: &Connection, priority: Priority) -> Option<Connecting> {
         let (cluster, host) = (self.cluster.clone()?, self.host.clone()?);
         let objects = self.info.upstream_objects.as_deref();
-        let party = cluster.party_with(Some(&self.request), || connection.caller(), objects);
+        let party = cluster.party_with(&host, Some(&self.request), || connection.caller(), objects);
         let protocol = (!self.terminates).then(|| cluster.protocol_for(self.request.version()));
         let worker = connection.worker.clone();
         let pooled = protocol.filter(|_| self.pooling == Pooling::Apart);
@@ -150,7 +150,7 @@ impl Exchange {
         let host = self.host.as_ref().filter(|_| self.pooling == Pooling::Shared)?;
         let cluster = self.cluster.as_ref()?;
         let protocol = cluster.protocol_for(self.request.version());
-        let party = cluster.party(Some(&self.request), || connection.caller());
+        let party = cluster.party(host, Some(&self.request), || connection.caller());
         let found = cluster.checkout(host, connection.worker.clock.now(), protocol, party.as_deref());
         if cluster.preconnects && found.is_some() && party.is_none() {
             cluster.preconnect(&connection.worker, host, priority, protocol);
@@ -380,10 +380,14 @@ impl Exchange {
                 self.end_mirrors();
             }
             if let Some(upstream) = &mut self.upstream
-                && let Io::Http2(stream) = &mut upstream.io
+                && upstream.io.takes_plain_bodies()
                 && !self.tunnel
             {
-                stream.finish(&self.request_trailers);
+                match &mut upstream.io {
+                    Io::Http2(stream) => stream.finish(&self.request_trailers),
+                    Io::Bridged(bridged) => bridged.finish(),
+                    Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => {}
+                }
             }
             if self.info.request_received.is_none() {
                 self.info.request_received = Some(now);
@@ -548,7 +552,7 @@ impl Exchange {
         self.continue_sent = true;
         match &mut connection.io {
             Io::Http2(stream) => stream.send_continue(),
-            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => self.down.bytes.extend_from_slice(CONTINUE),
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) | Io::Bridged(_) => self.down.bytes.extend_from_slice(CONTINUE),
         }
     }
 

@@ -7,7 +7,9 @@
 //!
 //! Only requests to connection managers that trace come here; others pay one look whether there is a trace.
 
-use postrider_filter_api::{Logged, Moment, SpanIds, Trace, TraceReason};
+use std::rc::Rc;
+
+use postrider_filter_api::{Logged, Moment, OpenSpan, SpanIds, Trace, TraceReason};
 use postrider_http::{Fields, HeaderId};
 use postrider_model::{Format, RouteTracing};
 use postrider_telemetry::stats::sets::http_tracing as stat;
@@ -17,7 +19,7 @@ use super::Connection;
 use super::exchange::Exchange;
 use crate::chain::Http;
 use crate::format::Absent;
-use crate::trace::{Caller, HttpTracing, Outline, of_client, of_try, traceparent};
+use crate::trace::{Caller, HttpTracing, Outline, of_child, of_client, of_try, traceparent};
 use crate::worker::Worker;
 
 /// Where a request's id says why the request is traced: where a UUID has its version.
@@ -39,12 +41,11 @@ pub(super) struct Traced {
 
 /// Our part of a trace.
 struct Part {
-    ids: SpanIds,
+    /// Filters may have a say in it.
+    span: Rc<OpenSpan>,
     caller: Option<Caller>,
     /// The caller, or the sampler in its place, has nothing against telling it.
     allowed: bool,
-    sampled: bool,
-    name: String,
     /// Of the try under way.
     attempt: Option<TrySpan>,
 }
@@ -69,10 +70,13 @@ impl Exchange {
             TraceReason::Forced => stat::SERVICE_FORCED,
             TraceReason::Client => stat::CLIENT_ENABLED,
         });
-        let span = self.begin_part(tracing, reason, &worker.random);
-        self.info.set_trace(Trace { reason, ids: span.as_ref().map(|part| part.ids) });
+        let span = self.begin_part(tracing, reason, worker);
+        self.info.set_trace(Trace { reason, ids: span.as_ref().map(|part| part.span.ids) });
+        if let Some(part) = &span {
+            self.info.set_span(part.span.clone());
+        }
         self.trace = Some(Box::new(Traced { span, tells_client: false }));
-        self.name_trace(tracing, connection);
+        self.name_trace(tracing, connection, true);
     }
 
     /// A filter had the route looked up again, which may want something else. What was counted stays counted.
@@ -81,12 +85,15 @@ impl Exchange {
         let Some(tracing) = &http.tracing else { return };
         let reason = self.decide_trace(tracing, http, &connection.worker.random);
         if let Some(part) = self.trace.as_mut().and_then(|traced| traced.span.as_mut()) {
-            part.sampled = part.allowed && reason != TraceReason::None;
+            let is_told = part.allowed && reason != TraceReason::None;
+            if !part.span.is_settled.get() {
+                part.span.is_told.set(is_told);
+            }
         }
         if let Some(known) = self.info.trace() {
             self.info.set_trace(Trace { reason, ..known });
         }
-        self.name_trace(tracing, connection);
+        self.name_trace(tracing, connection, false);
     }
 
     fn route_tracing(&self) -> Option<&RouteTracing> {
@@ -123,8 +130,9 @@ impl Exchange {
         reason
     }
 
-    fn begin_part(&self, tracing: &HttpTracing, reason: TraceReason, random: &Random) -> Option<Part> {
-        let tracer = tracing.model.tracer.as_ref()?;
+    fn begin_part(&self, tracing: &HttpTracing, reason: TraceReason, worker: &Rc<Worker>) -> Option<Part> {
+        let (tracer, exporter) = (tracing.model.tracer.as_ref()?, tracing.exporter.clone()?);
+        let random = &worker.random;
         let caller = match Caller::read(&self.request.fields) {
             None => None,
             Some(Ok(caller)) => Some(caller),
@@ -139,13 +147,17 @@ impl Exchange {
             Some(sampler) => sampler.takes(&trace, by_caller),
             None => by_caller.unwrap_or(true),
         };
-        let sampled = allowed && reason != TraceReason::None;
+        let is_told = allowed && reason != TraceReason::None;
         let ids = SpanIds { trace, span: new_span(random) };
-        Some(Part { ids, caller, allowed, sampled, name: String::new(), attempt: None })
+        let state = caller.as_ref().map_or_else(String::new, |caller| caller.state.clone());
+        let tell = move |child: &OpenSpan, ends| exporter.take(&of_child(child, &state, ends));
+        let span = OpenSpan::new(ids, self.info.start, is_told, Rc::new(tell));
+        Some(Part { span: Rc::new(span), caller, allowed, attempt: None })
     }
 
-    /// What the request is called: by a format, or else by its route or the other side.
-    fn name_trace(&mut self, tracing: &HttpTracing, connection: &Connection) {
+    /// What the request is called: by a format, or else by its route or the other side. One that `is_new` and that nobody calls
+    /// anything has a name all the same; another keeps the one that it has.
+    fn name_trace(&mut self, tracing: &HttpTracing, connection: &Connection, is_new: bool) {
         let model = &tracing.model;
         let of_route = self.route_tracing();
         let format = of_route.and_then(|route| route.operation.as_ref()).or(model.operation.as_ref());
@@ -156,6 +168,7 @@ impl Exchange {
         let decorator = of_route.and_then(|route| route.decorator.clone());
         let name = match &decorator {
             Some(decorator) if !decorator.operation.is_empty() => decorator.operation.clone(),
+            _ if !is_new => self.trace_name(),
             _ if model.outbound => format!("egress {}", String::from_utf8_lossy(self.request.authority())),
             _ => "ingress".to_owned(),
         };
@@ -180,9 +193,14 @@ impl Exchange {
         }
     }
 
+    fn trace_name(&self) -> String {
+        let part = self.trace.as_ref().and_then(|traced| traced.span.as_ref());
+        part.map(|part| part.span.name.borrow().clone()).unwrap_or_default()
+    }
+
     fn call_trace(&mut self, name: String) {
         if let Some(part) = self.trace.as_mut().and_then(|traced| traced.span.as_mut()) {
-            part.name = name;
+            part.span.name.replace(name);
         }
     }
 
@@ -199,11 +217,11 @@ impl Exchange {
         let Some(tracing) = http.tracing.as_ref().filter(|tracing| tracing.model.propagates) else { return };
         let Some(part) = self.trace.as_ref().and_then(|traced| traced.span.as_ref()) else { return };
         let attempt = part.attempt.as_ref().filter(|_| tracing.spawns);
-        let span = attempt.map_or(part.ids.span, |attempt| attempt.span);
-        let ids = SpanIds { span, ..part.ids };
+        let span = attempt.map_or(part.span.ids.span, |attempt| attempt.span);
+        let ids = SpanIds { span, ..part.span.ids };
         let fields = &mut self.request.fields;
         // What we write, and what was received, can be said.
-        let _ = fields.set(HeaderId::Traceparent, &traceparent(&ids, part.sampled));
+        let _ = fields.set(HeaderId::Traceparent, &traceparent(&ids, part.span.is_told.get()));
         match part.caller.as_ref().map_or("", |caller| &caller.state) {
             // What came without a trace belongs to none.
             "" => {
@@ -230,7 +248,7 @@ impl Exchange {
     pub(super) fn end_try_span(&mut self, connection: &Connection, http: &Http) {
         let Some(tracing) = &http.tracing else { return };
         let Some(part) = self.trace.as_mut().and_then(|traced| traced.span.as_mut()) else { return };
-        let (Some(attempt), true) = (part.attempt.take(), part.sampled) else { return };
+        let (Some(attempt), true) = (part.attempt.take(), part.span.is_told.get()) else { return };
         let Some(part) = self.trace.as_ref().and_then(|traced| traced.span.as_ref()) else { return };
         let clock = &connection.worker.clock;
         let route = self.route_tracing();
@@ -248,8 +266,8 @@ impl Exchange {
             };
             let outline = Outline {
                 name,
-                ids: SpanIds { span: attempt.span, ..part.ids },
-                parent: Some(part.ids.span),
+                ids: SpanIds { span: attempt.span, ..part.span.ids },
+                parent: Some(part.span.ids.span),
                 parent_is_remote: false,
                 state: part.caller.as_ref().map_or("", |caller| &caller.state),
                 begins: clock.wall(attempt.begins),
@@ -293,18 +311,15 @@ impl Exchange {
         if let Some(tracing) = http.tracing.as_ref().filter(|_| self.info.is_health_check) {
             tracing.stats.inc(stat::HEALTH_CHECK);
         }
-        let (Some(tracing), Some(Part { ids, caller, sampled: true, name, .. })) =
-            (&http.tracing, traced.and_then(|traced| traced.span))
-        else {
-            return;
-        };
+        let part = traced.and_then(|traced| traced.span).filter(|part| part.span.is_told.get());
+        let (Some(tracing), Some(Part { span, caller, .. })) = (&http.tracing, part) else { return };
         let Some(exporter) = &tracing.exporter else { return };
         let worker = &connection.worker;
         let clock = &worker.clock;
         let ends = clock.wall(self.info.ended.unwrap_or(self.info.started));
         let outline = Outline {
-            name,
-            ids,
+            name: span.name.take(),
+            ids: span.ids,
             parent: caller.as_ref().map(|caller| caller.ids.span),
             parent_is_remote: caller.is_some(),
             state: caller.as_ref().map_or("", |caller| &caller.state),
@@ -314,7 +329,7 @@ impl Exchange {
         let node = worker.node.borrow().clone();
         let rules = (&*tracing.model, self.route_tracing());
         let context = self.format_context(&self.reply_body, ends);
-        exporter.take(&of_client(outline, rules, &context, &node, clock));
+        exporter.take(&of_client((outline, &span), rules, &context, &node, clock));
     }
 }
 

@@ -69,6 +69,11 @@ impl Upside {
         self.request == Stage::Body
     }
 
+    /// These filters stand in the place of the others.
+    pub(super) fn stands_in(&self) -> bool {
+        self.filters.is_none()
+    }
+
     pub(super) fn takes_answer(&self) -> bool {
         self.response != Stage::Off
     }

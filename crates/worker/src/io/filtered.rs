@@ -70,12 +70,10 @@ struct Placed {
     began: bool,
 }
 
-/// One direction of the connection.
+/// One direction of the connection. What filters did not let through yet is where they find it, in the control.
 #[derive(Default)]
 struct Direction {
-    /// What filters did not let through yet.
-    held: Vec<u8>,
-    /// What they did.
+    /// What they let through.
     ready: Vec<u8>,
     /// So much of it is gone.
     gone: usize,
@@ -97,11 +95,11 @@ impl Direction {
         }
     }
 
-    fn let_through(&mut self) {
+    fn let_through(&mut self, held: &mut Vec<u8>) {
         if self.ready.is_empty() {
-            std::mem::swap(&mut self.ready, &mut self.held);
+            std::mem::swap(&mut self.ready, held);
         } else {
-            self.ready.append(&mut self.held);
+            self.ready.append(held);
         }
         self.end_passed |= self.ended;
     }
@@ -112,7 +110,7 @@ impl Filtered {
     pub(crate) fn new(
         inner: Io,
         ahead: &[u8],
-        info: StreamInfo,
+        mut info: StreamInfo,
         server_name: Option<&str>,
         host: Rc<dyn Host>,
         service: Service,
@@ -120,6 +118,8 @@ impl Filtered {
         let control = ConnectionControl::default();
         control.limit.set(service.limit);
         control.half_closes.set(service.half_closes);
+        info.bytes_received += ahead.len() as u64;
+        *control.received.borrow_mut() = ahead.to_vec();
         Filtered {
             inner,
             sessions: Vec::new(),
@@ -127,7 +127,7 @@ impl Filtered {
             info,
             server_name: server_name.map(str::to_owned),
             host,
-            received: Direction { held: ahead.to_vec(), ..Direction::default() },
+            received: Direction::default(),
             sent: Direction::default(),
             service,
             begun: false,
@@ -138,6 +138,11 @@ impl Filtered {
             started: false,
             nested: 0,
         }
+    }
+
+    /// A filter wants it ended, or had it so.
+    pub(crate) fn was_ended(&self) -> bool {
+        self.ending.is_some()
     }
 
     /// Adds a filter behind the others, if it wants to see this connection; before [`Filtered::poll_begin`].
@@ -224,7 +229,7 @@ impl Filtered {
                 return Poll::Ready(Ok(()));
             }
             let is_held = self.service.reads_late && !self.begun || !self.control.reads();
-            if is_held || self.received.ended || self.received.held.len() >= self.limit() {
+            if is_held || self.received.ended || self.control.received.borrow().len() >= self.limit() {
                 return Poll::Pending;
             }
             ready!(self.poll_receive(cx))?;
@@ -234,7 +239,7 @@ impl Filtered {
 
     /// Reads once from the client.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let held = &mut self.received.held;
+        let mut held = self.control.received.take();
         let before = held.len();
         held.resize(before + READ_BYTES, 0);
         let read = self.inner.poll_read(cx, held.get_mut(before..).unwrap_or_default());
@@ -243,6 +248,7 @@ impl Filtered {
             Poll::Ready(Err(_)) | Poll::Pending => 0,
         };
         held.truncate(before + count);
+        self.control.received.replace(held);
         match ready!(read) {
             Ok(0) => {
                 self.received.ended = true;
@@ -251,7 +257,7 @@ impl Filtered {
                 }
                 if !self.half_closes() {
                     // It hears nothing any more: what was held goes nowhere, and nobody asks filters about the end.
-                    self.received.held.clear();
+                    self.control.received.borrow_mut().clear();
                     self.received.end_passed = true;
                     self.sessions.iter_mut().for_each(|placed| placed.began = true);
                     self.begun = true;
@@ -287,14 +293,14 @@ impl Filtered {
 
     /// Shows filters, from that one on, what is held of what came, and lets it through if all of them do.
     fn receive(&mut self, first: usize) {
-        let mut data = std::mem::take(&mut self.received.held);
+        let mut data = self.control.received.take();
         let end = self.received.ended && !self.received.end_passed;
         let passed = self.pass_received(first, &mut data, end);
-        self.received.held = data;
         self.begun |= passed;
         if passed && !self.service.ends_here {
-            self.received.let_through();
+            self.received.let_through(&mut data);
         }
+        self.control.received.replace(data);
     }
 
     /// Whether all filters from that one on let it pass.
@@ -336,11 +342,13 @@ impl Filtered {
                 // A filter told the client that nothing follows.
                 return Poll::Ready(Ok(length));
             }
-            if self.sent.held.len() >= self.limit() {
+            if self.control.sent.borrow().len() >= self.limit() {
                 self.control.watch(cx.waker());
                 return Poll::Pending;
             }
-            parts.iter().for_each(|part| self.sent.held.extend_from_slice(part));
+            let mut held = self.control.sent.borrow_mut();
+            parts.iter().for_each(|part| held.extend_from_slice(part));
+            drop(held);
             self.taken = Some(length);
             self.send();
         }
@@ -362,12 +370,12 @@ impl Filtered {
     }
 
     fn send(&mut self) {
-        let mut data = std::mem::take(&mut self.sent.held);
+        let mut data = self.control.sent.take();
         let passed = self.pass_sent(self.sessions.len(), &mut data, self.sent.ended);
-        self.sent.held = data;
         if passed {
-            self.sent.let_through();
+            self.sent.let_through(&mut data);
         }
+        self.control.sent.replace(data);
     }
 
     /// Whether all filters in front of that place let it pass.

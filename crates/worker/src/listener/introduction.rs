@@ -21,7 +21,8 @@ use postrider_filter_api::{
 use postrider_model::{Inspection, InspectionPart, NewcomerSlot};
 use postrider_telemetry::stats::sets::listener as stat;
 
-use super::{Listener, Newcomer, within};
+use super::inspect::within;
+use super::{Listener, Newcomer};
 use crate::greeting::Greeting;
 use crate::guard;
 use crate::io::{Kind, Socket};

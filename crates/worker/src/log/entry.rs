@@ -15,10 +15,11 @@ use postrider_grpc::log::{
     self, AccessLogCommon, AccessLogType, ConnectionProperties, HttpAccessLogEntry, HttpRequestProperties,
     HttpResponseProperties, ResponseFlags, TcpAccessLogEntry, TlsProperties,
 };
-use postrider_grpc::to_struct;
+use postrider_grpc::{to_any, to_struct};
 use postrider_http::{Fields, Version};
 use postrider_model::{CertificatePart, EntryKind, LogEntries, Node, Side, Way, WireBytes, WirePart};
 
+use super::objects;
 use crate::format::{Context, EntryMoment};
 use crate::trace::value_of;
 
@@ -163,7 +164,7 @@ fn common(wanted: &LogEntries, context: &Context<'_>) -> AccessLogCommon {
         response_flags: (!info.flags.is_empty()).then(|| flags(info.flags)),
         metadata: (!info.metadata.is_empty()).then(|| Metadata {
             filter_metadata: info.metadata.iter().map(|(name, value)| (name.to_owned(), to_struct(value))).collect(),
-            ..Metadata::default()
+            typed_filter_metadata: info.metadata.iter_typed().map(|(name, it)| (name.to_owned(), to_any(it))).collect(),
         }),
         route_name: info.route_name.as_deref().unwrap_or_default().to_owned(),
         connection_termination_details: info.termination_details.to_string(),
@@ -174,6 +175,7 @@ fn common(wanted: &LogEntries, context: &Context<'_>) -> AccessLogCommon {
         downstream_wire_bytes_sent: wire(Side::Downstream, Way::Sent),
         upstream_wire_bytes_received: wire(Side::Upstream, Way::Received),
         upstream_wire_bytes_sent: wire(Side::Upstream, Way::Sent),
+        filter_state_objects: objects::told(&wanted.objects, info),
         ..AccessLogCommon::default()
     }
 }

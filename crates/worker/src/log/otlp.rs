@@ -6,7 +6,7 @@ use postrider_grpc::otlp::spans::LogRecord;
 use postrider_grpc::otlp::{AnyValue, KeyValue, ListOfValues, MapOfValues, Plain, Resource};
 use postrider_model::{Node, OtlpFormat, OtlpLog, Value};
 
-use crate::format::{Absent, Context};
+use crate::format::{Absent, Context, typed_state};
 use crate::otlp::{Exporter, Rules, Signal};
 use crate::sinks::nanos;
 use crate::trace::value_of;
@@ -36,6 +36,8 @@ impl RecordLog {
     #[inline(never)]
     pub(super) fn write(&self, context: &Context<'_>) {
         let mut attributes = pairs(&self.model.attributes, context);
+        let objects = self.model.objects.iter();
+        attributes.extend(objects.filter_map(|name| Some(KeyValue::text(name, &object(name, context)?))));
         let tags = self.model.tags.iter().filter_map(|tag| Some(KeyValue::text(&tag.name, value_of(tag, context)?)));
         attributes.extend(tags);
         let ids = context.info.trace().and_then(|trace| trace.ids);
@@ -47,6 +49,13 @@ impl RecordLog {
             span_id: ids.map(|ids| ids.span.to_vec()).unwrap_or_default(),
         });
     }
+}
+
+/// An object of the filter state in the JSON of its message; those that have none there are not told.
+fn object(name: &str, context: &Context<'_>) -> Option<String> {
+    let mut text = Vec::new();
+    typed_state(name, context.info, &mut text)?;
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Who tells, in Envoy's order and words.

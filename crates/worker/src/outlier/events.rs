@@ -34,10 +34,23 @@ pub(super) fn log(cluster: &Cluster, worker: &Worker, event: &Event) {
             since: *since,
             detail: None,
         },
+        Event::Degraded(endpoint, begins) => Line {
+            // As Envoy writes it: of one that is well again only the defaults are told.
+            kind: name(if *begins { Cause::Degradation } else { Cause::Consecutive5xx }),
+            action: if *begins { "EJECT" } else { "UNEJECT" },
+            endpoint,
+            ejections: 0,
+            enforced: *begins,
+            since: None,
+            detail: begins.then(|| EVENT.to_owned()),
+        },
         Event::Detected(_) | Event::Overflow => return,
     };
     buffer.borrow_mut().line(|out| line.write(cluster, worker, out));
 }
+
+/// What an event tells of that has no numbers.
+const EVENT: &str = ",\"eject_consecutive_event\":{}";
 
 struct Line<'e> {
     kind: &'static str,
@@ -76,8 +89,8 @@ impl Line<'_> {
 fn detail(ejection: &Ejection) -> String {
     let [host, mean, least] = ejection.rates.map(|rate| rate.max(0.0) as u32);
     match ejection.cause {
-        Cause::Consecutive5xx | Cause::GatewayFailure | Cause::LocalOriginFailure => {
-            ",\"eject_consecutive_event\":{}".to_owned()
+        Cause::Consecutive5xx | Cause::GatewayFailure | Cause::LocalOriginFailure | Cause::Degradation => {
+            EVENT.to_owned()
         }
         Cause::SuccessRate | Cause::LocalOriginSuccessRate => format!(
             ",\"eject_success_rate_event\":{{\"host_success_rate\":{host},\"cluster_average_success_rate\":{mean},\
@@ -98,5 +111,6 @@ fn name(cause: Cause) -> &'static str {
         Cause::LocalOriginSuccessRate => "SUCCESS_RATE_LOCAL_ORIGIN",
         Cause::FailurePercentage => "FAILURE_PERCENTAGE",
         Cause::LocalOriginFailurePercentage => "FAILURE_PERCENTAGE_LOCAL_ORIGIN",
+        Cause::Degradation => "DEGRADED",
     }
 }

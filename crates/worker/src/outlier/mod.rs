@@ -54,7 +54,7 @@ pub(crate) fn supervise(cluster: &Rc<Cluster>, worker: &Rc<Worker>) {
     let mut watch = cluster.outliers.borrow_mut();
     let watch = watch.get_or_insert_with(|| {
         let task = tokio::task::spawn_local(tick(worker.clone(), Rc::downgrade(cluster), monitors.rules().interval));
-        Watch { detector: Detector::new(monitors.rules().clone()), task: task.abort_handle() }
+        Box::new(Watch { detector: Detector::new(monitors.rules().clone()), task: task.abort_handle() })
     });
     let hosts = cluster.hosts.all();
     let watched = hosts.iter().filter_map(|host| Some((host.endpoint.clone(), host.monitor.clone()?)));
@@ -108,7 +108,9 @@ fn settle(cluster: &Cluster, worker: &Worker, events: Vec<Event>) {
         count(stats, event);
         events::log(cluster, worker, event);
         match event {
-            Event::Ejected(Ejection { enforced: true, endpoint, .. }) | Event::Returned { endpoint, .. } => {
+            Event::Ejected(Ejection { enforced: true, endpoint, .. })
+            | Event::Returned { endpoint, .. }
+            | Event::Degraded(endpoint, _) => {
                 publish(cluster, worker, endpoint);
             }
             Event::Ejected(_) | Event::Detected(_) | Event::Overflow => {}
@@ -148,7 +150,7 @@ fn count(stats: &Block, event: &Event) {
                 stats.inc(enforced(ejection.cause));
             }
         }
-        Event::Returned { .. } => {}
+        Event::Returned { .. } | Event::Degraded(..) => {}
     }
 }
 
@@ -161,9 +163,11 @@ fn detected(cause: Cause) -> Counter {
         Cause::LocalOriginSuccessRate => stat::DETECTED_LOCAL_SUCCESS_RATE,
         Cause::FailurePercentage => stat::DETECTED_FAILURE_PERCENTAGE,
         Cause::LocalOriginFailurePercentage => stat::DETECTED_LOCAL_FAILURE_PERCENTAGE,
+        Cause::Degradation => stat::DETECTED_DEGRADATION,
     }
 }
 
+/// One that is degraded is never left out for that.
 fn enforced(cause: Cause) -> Counter {
     match cause {
         Cause::Consecutive5xx => stat::ENFORCED_CONSECUTIVE_5XX,
@@ -173,5 +177,6 @@ fn enforced(cause: Cause) -> Counter {
         Cause::LocalOriginSuccessRate => stat::ENFORCED_LOCAL_SUCCESS_RATE,
         Cause::FailurePercentage => stat::ENFORCED_FAILURE_PERCENTAGE,
         Cause::LocalOriginFailurePercentage => stat::ENFORCED_LOCAL_FAILURE_PERCENTAGE,
+        Cause::Degradation => stat::DETECTED_DEGRADATION,
     }
 }

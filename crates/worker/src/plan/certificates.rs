@@ -48,8 +48,13 @@ impl Plan {
                 })
             })
         });
-        let clusters = self.clusters.iter().filter_map(|cluster| {
-            let (tls, model) = (cluster.tls.as_ref()?, cluster.model.tls.as_ref()?);
+        let of_clusters = self.clusters.iter().flat_map(|cluster| {
+            let labelled = cluster.model.transports.iter().map(|transport| transport.tls.as_ref());
+            let models = std::iter::once(cluster.model.tls.as_ref()).chain(labelled);
+            cluster.each_transport().zip(models).map(move |(transport, model)| (cluster, transport.tls.as_ref(), model))
+        });
+        let clusters = of_clusters.filter_map(|(cluster, tls, model)| {
+            let (tls, model) = (tls?, model?);
             Some(TlsContext {
                 place: TlsPlace::Cluster(&cluster.model.name),
                 own: own(tls.certificate().map(std::slice::from_ref).unwrap_or_default(), model.certificate.as_slice()),

@@ -1,6 +1,7 @@
 //! The filters that each route sees, every distinct chain of them once.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use postrider_filter_api::{Chooser, Factory, Registry, RouteConfig, ScopedConfigs, WatchedFile};
@@ -30,6 +31,8 @@ pub(super) struct Scope(Vec<(bool, ScopedConfigs)>);
 /// Resolves filters scope by scope, and keeps each distinct outcome once.
 pub(super) struct FilterResolver<'a> {
     slots: &'a [FilterSlot],
+    /// Which of them stand in one chain.
+    groups: Vec<Range<usize>>,
     pub(super) factories: Vec<Option<Arc<dyn Factory>>>,
     pub(super) chains: Vec<FilterChainPlan>,
     /// By what a chain is made of: slot and addresses of its override configurations.
@@ -71,7 +74,19 @@ impl<'a> FilterResolver<'a> {
     pub(super) fn with(slots: &'a [FilterSlot], factories: Vec<Option<Arc<dyn Factory>>>) -> Self {
         let (files, errors) = (Vec::new(), Vec::new());
         let (chains, choosers) = (Vec::new(), Vec::new());
-        FilterResolver { slots, factories, chains, known: HashMap::new(), choosers, files, errors }
+        let groups = std::iter::once(0..slots.len()).collect();
+        FilterResolver { slots, groups, factories, chains, known: HashMap::new(), choosers, files, errors }
+    }
+
+    /// The slots are those of several chains, one behind the other: so many in each.
+    pub(super) fn in_chains(self, lengths: impl IntoIterator<Item = usize>) -> Self {
+        let mut start = 0;
+        let group = |length| {
+            let group = start..start + length;
+            start = group.end;
+            group
+        };
+        FilterResolver { groups: lengths.into_iter().map(group).collect(), ..self }
     }
 
     /// The scope below `outer` with `overrides` applied; `put` says at which level.
@@ -85,14 +100,17 @@ impl<'a> FilterResolver<'a> {
         if scope.0.is_empty() {
             scope.0 = self.slots.iter().map(|slot| (slot.disabled, ScopedConfigs::default())).collect();
         }
-        for change in overrides {
+        for (change, group) in overrides.iter().flat_map(|change| self.groups.iter().map(move |group| (change, group)))
+        {
             // One that names no filter of the chain has no effect, as in Envoy; whoever read the document warned. Several
             // may have one name and type: each is told, and takes what is its own.
             let named = |slot: &&FilterSlot| slot.name == change.name;
-            let kind = self.slots.iter().find(named).map(|slot| &slot.kind);
-            let slots = self.slots.iter().zip(&self.factories).zip(&mut scope.0);
-            for ((_, factory), (disabled, configs)) in
-                slots.filter(|((slot, _), _)| named(slot) && Some(&slot.kind) == kind)
+            let in_group = || self.slots.iter().skip(group.start).take(group.len());
+            let kind = in_group().find(named).map(|slot| &slot.kind);
+            let slots = in_group().zip(self.factories.iter().skip(group.start));
+            for ((_, factory), (disabled, configs)) in slots
+                .zip(scope.0.iter_mut().skip(group.start))
+                .filter(|((slot, _), _)| named(slot) && Some(&slot.kind) == kind)
             {
                 let Some(factory) = factory else { continue };
                 *disabled = change.disabled;
@@ -103,7 +121,11 @@ impl<'a> FilterResolver<'a> {
                         put(configs, config);
                     }
                     Err(refused) => {
-                        report(&mut self.errors, &change.origin.0, refused);
+                        let mut found = Vec::new();
+                        report(&mut found, &change.origin.0, refused);
+                        // Another chain may have said the same.
+                        self.errors
+                            .extend(found.into_iter().filter(|error| !self.errors.contains(error)).collect::<Vec<_>>());
                         // The others would say the same.
                         break;
                     }
@@ -128,7 +150,14 @@ impl<'a> FilterResolver<'a> {
 
     /// The number of the chain that this scope sees.
     pub(super) fn intern(&mut self, scope: &Scope) -> u32 {
-        let active = || scope.0.iter().enumerate().filter(|(_, (disabled, _))| !disabled);
+        self.intern_in(scope, 0)
+    }
+
+    /// The same in one of several chains.
+    pub(super) fn intern_in(&mut self, scope: &Scope, group: usize) -> u32 {
+        let group = self.groups.get(group).cloned().unwrap_or_default();
+        let in_group = || scope.0.iter().enumerate().skip(group.start).take(group.len());
+        let active = || in_group().filter(|(_, (disabled, _))| !disabled);
         let address = |config: &Option<RouteConfig>| {
             config.as_ref().map_or(0, |config| Arc::as_ptr(&config.value).cast::<()>() as usize)
         };

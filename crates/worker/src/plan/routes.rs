@@ -1,5 +1,6 @@
 //! A route table, compiled: what is known of each route, and what it sees.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use postrider_filter_api::plugin::Facts;
@@ -9,7 +10,7 @@ use postrider_filter_api::{
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
     Action, Attempts, FilterSlot, HeaderMatch, HostRewrite, PathRewrite, RequireTls, RetryPolicy, RouteTable, Target,
-    VirtualHost,
+    UpgradeFilters, VirtualHost,
 };
 use postrider_router::{HeaderTest, Table};
 
@@ -26,6 +27,8 @@ pub struct RoutesPlan {
     pub filter_chains: Vec<FilterChainPlan>,
     /// Per route: what is known about it, and what it sees.
     pub routes: Vec<RoutePlan>,
+    /// Upgrades whose requests see other filters, in lower case, and their chains where there is no route.
+    pub upgrades: Vec<(String, u32)>,
     /// Every filter of the chain, also those that are off on all routes.
     pub factories: Vec<Arc<dyn Factory>>,
     /// Code that chooses clusters or judges texts.
@@ -44,6 +47,8 @@ pub struct RoutePlan {
     pub filters: u32,
     /// The same per weighted cluster, where those say something of their own.
     pub weighted_filters: Vec<u32>,
+    /// The same for each of [`RoutesPlan::upgrades`].
+    pub upgraded: Vec<SeenChains>,
     /// Which chains of [`RoutesPlan::upstream`] its requests pass, and the same per weighted cluster.
     pub upstream: UpstreamChoice,
     pub weighted_upstream: Vec<UpstreamChoice>,
@@ -64,6 +69,13 @@ pub struct RoutePlan {
     /// Something is to be remembered of requests while they are under way: for tries, copies, redirects, or filters on
     /// their way to a cluster.
     pub remembers: bool,
+}
+
+/// Indices into [`RoutesPlan::filter_chains`].
+pub struct SeenChains {
+    pub filters: u32,
+    /// Per weighted cluster, where those say something of their own.
+    pub weighted: Vec<u32>,
 }
 
 /// What is said about tries, with its conditions compiled.
@@ -107,12 +119,17 @@ impl RoutesPlan {
     /// Every filter or override whose configuration is refused.
     pub(super) fn compile(
         table: &Arc<RouteTable>,
-        slots: &[FilterSlot],
+        (slots, upgrades): (&[FilterSlot], &[UpgradeFilters]),
         upstream: UpstreamSlots<'_>,
         registry: &Registry,
     ) -> Result<RoutesPlan, Vec<PlanError>> {
         let beside = Sources::collect();
-        let mut resolver = FilterResolver::new(slots, registry);
+        let all = match upgrades {
+            [] => Cow::Borrowed(slots),
+            _ => slots.iter().chain(upgrades.iter().flat_map(|upgrade| &upgrade.filters)).cloned().collect(),
+        };
+        let lengths = [slots.len()].into_iter().chain(upgrades.iter().map(|upgrade| upgrade.filters.len()));
+        let mut resolver = FilterResolver::new(&all, registry).in_chains(lengths);
         let mut upstream = UpstreamResolver::new(upstream, registry);
         let base = resolver.scope(&Scope::default(), &table.filter_overrides, |scoped, config| {
             scoped.table = Some(config);
@@ -120,6 +137,10 @@ impl RoutesPlan {
         let upstream_base = upstream.base(&table.filter_overrides);
         let unrouted = resolver.intern(&base);
         debug_assert_eq!(unrouted, 0, "requests without a route use the first chain");
+        // The chain of requests itself is the first group.
+        let of_upgrades = 1..=upgrades.len();
+        let unrouted = of_upgrades.clone().map(|group| resolver.intern_in(&base, group));
+        let upgrades = upgrades.iter().map(|upgrade| upgrade.token.clone()).zip(unrouted).collect();
         let mut routes = Vec::new();
         for virtual_host in &table.virtual_hosts {
             let host_scope = resolver.scope(&base, &virtual_host.filter_overrides, |scoped, config| {
@@ -138,6 +159,8 @@ impl RoutesPlan {
                 let upstream_scope = upstream.scope(&upstream_host, &route.filter_overrides, |scoped, config| {
                     scoped.route = Some(config);
                 });
+                let seen = |group| SeenChains { filters: resolver.intern_in(&scope, group), weighted: Vec::new() };
+                let mut upgraded: Vec<SeenChains> = of_upgrades.clone().map(seen).collect();
                 let (mut weighted_filters, mut weighted_upstream) = (Vec::new(), Vec::new());
                 if let Action::Forward(forward) = &route.action
                     && let Target::Weighted(clusters) = &forward.target
@@ -148,6 +171,9 @@ impl RoutesPlan {
                             scoped.weighted_cluster = Some(config);
                         });
                         weighted_filters.push(resolver.intern(&scope));
+                        for (group, seen) in of_upgrades.clone().zip(&mut upgraded) {
+                            seen.weighted.push(resolver.intern_in(&scope, group));
+                        }
                         let scope = upstream.scope(&upstream_scope, &cluster.filter_overrides, |scoped, config| {
                             scoped.weighted_cluster = Some(config);
                         });
@@ -202,6 +228,7 @@ impl RoutesPlan {
                     },
                     filters: resolver.intern(&scope),
                     weighted_filters,
+                    upgraded,
                     upstream: upstream.intern(&upstream_scope),
                     weighted_upstream,
                 });
@@ -219,6 +246,7 @@ impl RoutesPlan {
                 beside: plugins,
                 filter_chains: resolver.chains,
                 routes,
+                upgrades,
                 factories: resolver.factories.into_iter().flatten().collect(),
                 files: resolver.files,
                 requires_tls,

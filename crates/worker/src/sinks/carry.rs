@@ -61,6 +61,7 @@ pub(crate) async fn export(
     let (done, outcome) = oneshot::channel();
     let call = match target {
         OtlpTarget::Grpc { service, timeout } => {
+            let retries = service.retries.clone();
             let (service, head) = service_and_head(service, method);
             let call = GrpcCall {
                 cluster: service.cluster,
@@ -73,7 +74,7 @@ pub(crate) async fn export(
                     drop(done.send(answer.map(|answer| tell_rejected(&answer)).map_err(|status| status.message)))
                 }),
             };
-            call::grpc::start(worker.clone(), cluster, call)
+            call::grpc::start(worker.clone(), cluster, call, retries)
         }
         OtlpTarget::Http { authority, path, timeout, headers, .. } => {
             let call = Call {

@@ -82,7 +82,7 @@ async fn open(worker: &Rc<Worker>, name: &str) -> Option<(Rc<Cluster>, Box<Upstr
         cluster.stats(worker).inc(cluster_stat::UPSTREAM_CX_NONE_HEALTHY);
         return None;
     };
-    let party = cluster.party(None, Caller::default);
+    let party = cluster.party(&host, None, Caller::default);
     let upstream = cluster.connect(worker, &host, Priority::Default, None, party.as_deref()).await.ok()?;
     Some((cluster, upstream))
 }

@@ -148,7 +148,8 @@ mod tests {
     use tokio::sync::mpsc::Receiver;
 
     fn model() -> OtlpSink {
-        let service = GrpcTarget { cluster: "c".into(), authority: None, metadata: Vec::new(), max_answer: None };
+        let service =
+            GrpcTarget { cluster: "c".into(), authority: None, metadata: Vec::new(), max_answer: None, retries: None };
         OtlpSink {
             to: OtlpTarget::Grpc { service, timeout: None },
             resource: vec![("service.name".into(), "shop".into()), ("telemetry.sdk.name".into(), "mine".into())],

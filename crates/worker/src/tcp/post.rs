@@ -68,7 +68,9 @@ impl Carriage for RequestBody {
     fn poll_end(&mut self, way: &mut Direction<'_>, _: &mut TaskContext<'_>) -> Poll<()> {
         match way.sink {
             Io::Http2(stream) => stream.finish(&Fields::new()),
-            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) => write_last_chunk(&Fields::new(), &mut self.out),
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) | Io::Bridged(_) => {
+                write_last_chunk(&Fields::new(), &mut self.out)
+            }
         }
         Poll::Ready(())
     }

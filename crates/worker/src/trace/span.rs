@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use postrider_filter_api::{Flags, Moment, SpanIds, StreamInfo};
+use postrider_filter_api::{Flags, Moment, OpenSpan, SpanIds, StreamInfo};
 use postrider_grpc::otlp::spans::{
     CLIENT, Event, FAILED, KNOWS_PARENT, PARENT_IS_REMOTE, SAMPLED, SERVER, Span, Status,
 };
@@ -26,9 +26,31 @@ pub(crate) struct Outline<'t> {
     pub(crate) ends: SystemTime,
 }
 
-/// The span of a request that is over.
+/// The span of something that a filter did for a request, and that is over.
+pub(crate) fn of_child(child: &OpenSpan, state: &str, ends: SystemTime) -> Span {
+    let outline = Outline {
+        name: child.name.take(),
+        ids: child.ids,
+        parent: child.parent,
+        parent_is_remote: false,
+        state,
+        begins: child.began,
+        ends,
+    };
+    let mut tags = Tags::default();
+    tags.add_said(child);
+    finish(outline, CLIENT, tags, said_events(child), false)
+}
+
+/// What filters noted about a span, with the time at which they did.
+fn said_events(span: &OpenSpan) -> Vec<Event> {
+    let noted = span.events.take().into_iter();
+    noted.map(|(at, name)| Event { time_unix_nano: nanos(at), name }).collect()
+}
+
+/// The span of a request that is over, with what filters said of it.
 pub(crate) fn of_client(
-    outline: Outline<'_>,
+    (outline, said): (Outline<'_>, &OpenSpan),
     (tracing, route): (&Tracing, Option<&RouteTracing>),
     context: &Context<'_>,
     node: &Node,
@@ -38,6 +60,7 @@ pub(crate) fn of_client(
     let mut tags = Tags::default();
     tags.set("node_id", node.id.as_str());
     tags.set("zone", node.zone.as_str());
+    tags.add_said(said);
     if let Some(id) = request.fields.get(HeaderId::XRequestId) {
         tags.set_bytes("guid:x-request-id", id);
     }
@@ -80,8 +103,11 @@ pub(crate) fn of_client(
         (info.response_send_began, "first_downstream_tx_byte_sent"),
         (info.ended, "last_downstream_tx_byte_sent"),
     ];
-    let events = if tracing.verbose { events(&moments, clock) } else { Vec::new() };
-    finish(outline, kind, tags, events, failed)
+    let mut noted = said_events(said);
+    if tracing.verbose {
+        noted.extend(events(&moments, clock));
+    }
+    finish(outline, kind, tags, noted, failed)
 }
 
 /// The span of a try that is over; `attempt` counts from 1. It was `given_up` when nobody waited for its answer any more.

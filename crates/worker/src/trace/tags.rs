@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use postrider_filter_api::OpenSpan;
 use postrider_grpc::otlp::{AnyValue, KeyValue, Plain};
 use postrider_model::{CustomTag, TagKind, TagSource};
 
@@ -24,6 +25,13 @@ impl Tags {
         match self.0.iter_mut().find(|known| known.key == name) {
             Some(known) => known.value = value,
             None => self.0.push(KeyValue { key: name.to_owned(), value }),
+        }
+    }
+
+    /// Those of filters.
+    pub(super) fn add_said(&mut self, span: &OpenSpan) {
+        for (name, value) in span.tags.take() {
+            self.set(&name, value);
         }
     }
 

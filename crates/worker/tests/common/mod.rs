@@ -105,6 +105,7 @@ fn http() -> HttpConnection {
         stat_prefix: "front".into(),
         routes: Arc::new(routes()),
         filters: Vec::new(),
+        upgrade_filters: Vec::new(),
         access_log: Vec::new(),
         log_moments: LogMoments::default(),
         timeouts: HttpTimeouts {
@@ -157,6 +158,7 @@ fn http() -> HttpConnection {
         },
         upgrades: Vec::new(),
         router: RouterOptions { dynamic_stats: true, ..RouterOptions::default() },
+        measures_routes: false,
         tracing: None,
         origin: Origin::default(),
     }
@@ -189,6 +191,7 @@ fn routes() -> RouteTable {
         upgrades: Vec::new(),
         terminates_connect: false,
         terminates_post: false,
+        tunnel_header: None,
         rate_limits: Vec::new(),
         include_host_rate_limits: false,
         attempts: None,
@@ -265,10 +268,12 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             auto_host_sni: false,
             address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
             filters: None,
+            bridge: None,
             errors: None,
         },
         tls: None,
         proxy_header: None,
+        transports: Vec::new(),
         origin: Origin::default(),
     }
 }

@@ -32,7 +32,11 @@ func (parser) ParseConfig(config *anypb.Any) any {
 			panic(err)
 		}
 	}
-	return typed.Value.AsMap()
+	fields := typed.Value.AsMap()
+	if fields["panic"] != nil {
+		panic("told to")
+	}
+	return fields
 }
 
 type fields map[string]any

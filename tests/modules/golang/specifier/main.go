@@ -30,7 +30,11 @@ func newChooser(config *anypb.Any) api.ClusterSpecifier {
 			panic(err)
 		}
 	}
-	return &chooser{config: typed.Value.AsMap()}
+	fields := typed.Value.AsMap()
+	if fields["panic"] != nil {
+		panic("told to")
+	}
+	return &chooser{config: fields}
 }
 
 // Does what the header `x-do` says, or names the cluster that the configuration has beside the value of `x-to`.

@@ -6,7 +6,7 @@ use postrider_tests::kit::config::overlay;
 use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
-    vec![cors(), cors_scopes(), csrf(), csrf_scopes()]
+    vec![cors(), cors_scopes(), cors_older(), csrf(), csrf_scopes()]
 }
 
 fn cors() -> Scene {
@@ -115,6 +115,50 @@ fn cors_scopes() -> Scene {
         .ask("HEAD", "test", "/", "origin: http://table.test\r\n")
         .ask("OPTIONS", "test", "/", "origin: http://table.test\r\naccess-control-request-method:\r\n")
         .ask("OPTIONS", "test", "/", "origin: http://table.test\r\naccess-control-request-headers: x-a\r\n")
+}
+
+/// The older form, in virtual hosts and routes themselves, beside the newer one.
+fn cors_older() -> Scene {
+    let exact = |origin: &str| json!([{"exact": origin}]);
+    let cors = |fields: Value| json!({"route": {"cors": fields}});
+    let newer = || scope("cors", "CorsPolicy", json!({"allow_origin_string_match": exact("http://newer.test")}));
+    let mut both = cors(json!({"allow_origin_string_match": exact("http://route.test")}));
+    overlay(&mut both, newer());
+    let mut weighted = to_a("/weighted", cors(json!({"allow_origin_string_match": exact("http://route.test")})));
+    weighted["route"].as_object_mut().expect("an action").remove("cluster");
+    let mut cluster = json!({"name": "a", "weight": 1});
+    overlay(&mut cluster, newer());
+    weighted["route"]["weighted_clusters"] = json!({"clusters": [cluster]});
+    let mut switched = cors(json!({"max_age": "7"}));
+    overlay(
+        &mut switched,
+        json!({"typed_per_filter_config": {"envoy.filters.http.cors": {
+            "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "config": {},
+        }}}),
+    );
+    let routes = json!([
+        to_a("/more", cors(json!({"allow_origin_string_match": exact("http://route.test"), "max_age": "5"}))),
+        to_a("/none", cors(json!({"allow_origin_string_match": []}))),
+        to_a("/off", cors(json!({"filter_enabled": share(0), "shadow_enabled": share(100)}))),
+        to_a("/both", both),
+        to_a("/newer", newer()),
+        to_a("/switched", switched),
+        weighted,
+        to_a("/", json!({})),
+    ]);
+    let host = json!({"name": "all", "domains": ["*"], "routes": routes, "cors": {
+        "allow_origin_string_match": [{"prefix": "http://host"}], "allow_methods": "GET,POST", "allow_headers": "x-a",
+        "expose_headers": "x-seen", "allow_credentials": true, "forward_not_matching_preflights": false,
+    }});
+    let table = json!({"virtual_hosts": [host]});
+    let mut scene = Scene::with_table("cors-older", vec![filter("cors", "Cors", json!({}))], table);
+    for path in ["/more", "/none", "/off", "/both", "/newer", "/switched", "/weighted", "/"] {
+        for origin in ["http://route.test", "http://host.test", "http://newer.test"] {
+            let asked = format!("origin: {origin}\r\naccess-control-request-method: PUT\r\n");
+            scene = scene.get_with(path, &format!("origin: {origin}\r\n")).ask("OPTIONS", "test", path, &asked);
+        }
+    }
+    scene
 }
 
 fn csrf() -> Scene {

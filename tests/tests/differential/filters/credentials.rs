@@ -6,7 +6,14 @@ use postrider_tests::kit::config::overlay;
 use serde_json::json;
 
 pub fn scenes() -> Vec<Scene> {
-    vec![basic_auth(), basic_auth_scopes(), api_key_auth(), api_key_auth_hidden(), api_key_auth_scopes()]
+    vec![
+        basic_auth(),
+        basic_auth_scopes(),
+        basic_auth_missing(),
+        api_key_auth(),
+        api_key_auth_hidden(),
+        api_key_auth_scopes(),
+    ]
 }
 
 fn basic_auth() -> Scene {
@@ -77,6 +84,44 @@ fn basic_auth_scopes() -> Scene {
         }
     }
     scene.ask("GET", "test:81", "/p?q=\"1\"", "x-forwarded-proto: https\r\n")
+}
+
+/// Who has no credentials passes unnamed, and a rule behind the filter asks for a name on one path.
+fn basic_auth_missing() -> Scene {
+    let fields = json!({
+        "users": {"inline_string": "ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="}, "realm": "the \"shop\" \\ ü",
+        "forward_username_header": "x-user", "allow_missing": true, "emit_dynamic_metadata": true,
+    });
+    let named = json!({"filter": "envoy.filters.http.basic_auth", "path": [{"key": "username"}], "value": {"present_match": true}});
+    let policy = json!({
+        "permissions": [{"any": true}],
+        "principals": [{"metadata": named}, {"not_id": {"url_path": {"path": {"prefix": "/named"}}}}],
+    });
+    let rules = json!({"rules": {"policies": {"named": policy}}});
+    let users = json!({"users": {"inline_string": "bob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="}, "realm": "own"});
+    let mut scene = Scene::filtered(
+        "basic-auth-missing",
+        vec![filter("basic_auth", "BasicAuth", fields), filter("rbac", "RBAC", rules)],
+        json!([own("/named/own", "basic_auth", "BasicAuthPerRoute", users)]),
+    );
+    for path in ["/", "/named", "/named/own"] {
+        scene = scene.each(
+            path,
+            &[
+                "",
+                "x-user: eve\r\n",
+                "authorization: Bearer x\r\n",
+                "authorization: basic YW5uOnNlY3JldA==\r\n",
+                "authorization: Basic YW5uOnNlY3JldA==\r\n",
+                "authorization: Basic Ym9iOnNlY3JldA==\r\n",
+                "authorization: Basic YW5uOndyb25n\r\n",
+                "authorization: Basic !!!\r\n",
+                "authorization: Basic\r\n",
+                "authorization: \r\n",
+            ],
+        );
+    }
+    scene
 }
 
 fn api_key_auth() -> Scene {

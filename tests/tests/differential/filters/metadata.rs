@@ -15,7 +15,58 @@ pub fn scenes() -> Vec<Scene> {
         fixed(),
         state(),
         state_scopes(),
+        older_forms(),
+        messages(),
     ]
+}
+
+/// Commands that header values know in older forms.
+fn older_forms() -> Scene {
+    let object = |key: &str, factory: &str, text: &str| {
+        json!({"object_key": key, "factory_key": factory,
+            "format_string": {"text_format_source": {"inline_string": text}}})
+    };
+    let objects = json!([object("a", "envoy.string", "%REQ(x-a)%"), object("b", "envoy.bool", "true")]);
+    let noted = json!([{"metadata_namespace": "ns", "value": {"k": "v", "o": {"p": 1}}}]);
+    let filters = vec![
+        filter("set_filter_state", "Config", json!({"on_request_headers": objects})),
+        filter("set_metadata", "Config", json!({"metadata": noted})),
+    ];
+    let add = |name: &str, value: &str| json!({"header": {"key": name, "value": value}});
+    let added = json!([
+        add("x-one", "%PER_REQUEST_STATE(a)%"),
+        add("x-two", "<%PER_REQUEST_STATE(a)%|%PER_REQUEST_STATE(b)%>"),
+        add("x-three", "%PER_REQUEST_STATE(absent)%"),
+        add("x-four", r#"%DYNAMIC_METADATA(["ns", "k"])%"#),
+        add("x-five", r#"100%% %DYNAMIC_METADATA(["ns","o","p"])%"#),
+        add("x-six", r#"%DYNAMIC_METADATA(["ns"])%"#),
+    ]);
+    let host = json!({"name": "all", "domains": ["*"], "routes": [to_a("/", json!({}))]});
+    let table = json!({"virtual_hosts": [host], "request_headers_to_add": added, "response_headers_to_add": added});
+    Scene::with_table("header-older-forms", filters, table).each("/", &["", "x-a: 1\r\n", "x-a: a b\r\n"])
+}
+
+/// Messages of types of their own, beside values of the same namespace.
+fn messages() -> Scene {
+    let message = |text: &str| json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": text});
+    let entry = |more: Value| {
+        let mut entry = json!({"metadata_namespace": "ns"});
+        overlay(&mut entry, more);
+        entry
+    };
+    let entries = json!([
+        entry(json!({"typed_value": message("one")})),
+        entry(json!({"typed_value": message("two")})),
+        entry(json!({"typed_value": message("three"), "allow_overwrite": true})),
+        {"metadata_namespace": "other", "typed_value": message("four")},
+    ]);
+    let routes = json!([to_a("/", json!({}))]);
+    let scene = Scene::filtered(
+        "set-metadata-messages",
+        vec![filter("set_metadata", "Config", json!({"metadata": entries}))],
+        routes,
+    );
+    shows(scene, &["ns", "other"]).get("/")
 }
 
 /// The log shows a namespace as a whole.

@@ -24,6 +24,7 @@ pub fn scenes() -> Vec<Scene> {
         metrics(),
         others(),
         streams(),
+        upstream(),
     ]
 }
 
@@ -51,6 +52,7 @@ fn fields() -> Scene {
         )
         .makes("/", "x-do: ah pairs 2; ah get 2 x-dup 1\r\n", &["201|X-Dup=1|x-dup=2|x-e=", "204|x-b=1", "404|length=3"])
         .ask("HEAD", "test", "/", "x-do: qh get 0 :method; ah pairs 2\r\n")
+        .does("/", "x-make: 204|x-b=1\r\n", &["ah set 2 :status 202", "ah set 2 :status 304"])
         .does("/direct", "", &["qh get 0 :path; ah pairs 2"])
         .does("/nowhere", "", &["ah pairs 2"])
 }
@@ -259,6 +261,27 @@ fn others() -> Scene {
         "/",
         "",
         &["qh log 0 text; qh log 5 text", "qh unknown-operation ~", "qh limit 0; qh setlimit 100; qh limit 0"],
+    )
+}
+
+/// Between the router and the host. Answers have no body: one that passes a module there has no length any more.
+fn upstream() -> Scene {
+    let module = json!({"module": {"local": {"filename": script()}}});
+    let script = extension(NAME, KIND, json!({"dynamic_module_config": module, "filter_name": "script"}));
+    let codec = extension("codec", "filters.http.upstream_codec.v3.UpstreamCodec", json!({}));
+    let router = json!({"upstream_http_filters": [script, codec]});
+    let router = extension("envoy.filters.http.router", "filters.http.router.v3.Router", router);
+    scene("native-upstream").with(json!({"http_filters": [router]})).does(
+        "/p?q",
+        &format!("{FIELDS}x-make: 204|x-b=1\r\n"),
+        &[
+            "qh get 0 :path; qh get 0 :method; qh get 0 :authority; qh get 0 x-many 1; qh get 0 x-none",
+            "qh add 0 x-new 1; qh add 0 x-new 2; qh set 0 x-many one; qh remove 0 x-empty",
+            "qh set 0 :path /other?r=1; qh set 0 :method POST",
+            "ah add 2 x-new 1; ah set 2 x-origin other; ah remove 2 content-type; ah get 2 :status",
+            "ah set 2 :status 202",
+            "qh events 1; qh answer 3; event1 set 0 x-event 1; event1 resume q",
+        ],
     )
 }
 

@@ -18,13 +18,22 @@ pub(crate) const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.ty
 /// chain.
 pub const OPTIONAL: &str = "envoy.config.route.v3.FilterConfig.config";
 
+/// Fields whose message stays what it is on the wire, of whatever type: metadata that is handed on.
+pub(crate) const PACKED: [&str; 2] = [
+    "envoy.config.core.v3.Metadata.typed_filter_metadata",
+    "envoy.extensions.filters.http.set_metadata.v3.Metadata.typed_value",
+];
+
 /// Fields whose message is for code that is not ours. A TypedStruct in them is what that code reads, not a detour to a
 /// message that is known here.
-pub(crate) const OPAQUE: [&str; 6] = [
+pub(crate) const OPAQUE: [&str; 9] = [
     "envoy.extensions.filters.http.golang.v3alpha.Config.plugin_config",
     "envoy.extensions.filters.http.golang.v3alpha.RouterPlugin.config",
     "envoy.extensions.filters.network.golang.v3alpha.Config.plugin_config",
     "envoy.extensions.router.cluster_specifier.golang.v3alpha.Config.config",
+    "envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config.plugin_config",
+    PACKED[0],
+    PACKED[1],
     "envoy.extensions.wasm.v3.PluginConfig.configuration",
     "envoy.extensions.wasm.v3.VmConfig.configuration",
 ];

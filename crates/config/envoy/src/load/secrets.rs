@@ -25,7 +25,8 @@ const TLS_CONTEXTS: [&str; 2] = [
 ];
 
 /// What asks for generic secrets, in the configurations of extensions.
-const CREDENTIALS: [&str; 3] = [
+const CREDENTIALS: [&str; 4] = [
+    "envoy.extensions.formatter.generic_secret.v3.GenericSecret",
     "envoy.extensions.filters.http.golang.v3alpha.Config",
     "envoy.extensions.http.injected_credentials.generic.v3.Generic",
     "envoy.extensions.http.injected_credentials.oauth2.v3.OAuth2",

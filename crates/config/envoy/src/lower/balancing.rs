@@ -218,8 +218,9 @@ fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>, balancing: &mut Balancing) {
                 let keys = own_keys(cx, config, balancing);
                 LoadBalancing::Maglev(Maglev { table_size: table_size(cx, Some(config)), keys })
             }
-            OVERRIDE_HOST if balancing.named.is_none() && balancing.subsets.is_none() => {
-                balancing.named = Some(Box::new(named_hosts(cx, config)));
+            OVERRIDE_HOST if balancing.named.is_none() => {
+                let within_subset = balancing.subsets.is_some();
+                balancing.named = Some(Box::new(NamedHosts { within_subset, ..named_hosts(cx, config) }));
                 if let Some(inner) = config.message("fallback_policy") {
                     listed(cx, &inner, balancing);
                 }
@@ -369,7 +370,8 @@ fn named_hosts(cx: &mut Lowering<'_>, at: &Reader<'_>) -> NamedHosts {
             (false, None) => cx.missing(&source, "the source names nothing", "`header` or `metadata`"),
         }
     }
-    NamedHosts { sources, noted_at: at.message("selected_host_key").map(|key| matchers::metadata_key(&key)) }
+    let noted_at = at.message("selected_host_key").map(|key| matchers::metadata_key(&key));
+    NamedHosts { sources, noted_at, within_subset: false }
 }
 
 /// `consistent_hashing_lb_config`.

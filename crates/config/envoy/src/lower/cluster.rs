@@ -24,6 +24,8 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
     let original = matches!(discovery, Some(Discovery::Original(_)));
     // Destinations are not chosen among.
     let mut balancing = if original { Balancing::default() } else { balancing::balancing(cx, at) };
+    let maintained = cx.runtime.integer(&format!("upstream.maintenance_mode.{}", at.str("name")));
+    balancing.maintained = maintained.map_or(0, |percent| percent.min(100) as u32);
     let preconnect = preconnect(cx, at);
     balancing.looks_ahead = preconnect.as_ref().is_some_and(|preconnect| preconnect.of_all > 1.0);
     if !original {
@@ -68,12 +70,14 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
         upstream,
         tls: None,
         proxy_header: None,
+        transports: Vec::new(),
         origin: origin(at),
     };
     // A cluster whose transport was refused must not be spoken to in the clear.
-    let transport = transport?;
+    let (transport, transports) = transport?;
     let tls = transport.tls.map(Arc::new);
-    Some(Cluster { discovery: discovery?, tls, proxy_header: transport.proxy_header.map(Box::new), ..cluster })
+    let proxy_header = transport.proxy_header.map(Box::new);
+    Some(Cluster { discovery: discovery?, tls, proxy_header, transports, ..cluster })
 }
 
 fn discovery(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Discovery> {

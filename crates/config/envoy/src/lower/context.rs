@@ -1,5 +1,6 @@
 //! What the lowering of one bootstrap carries along: findings, recorded differences, names to check at the end.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use postrider_config_core::{Diagnostic, Diagnostics, Severity, Sources, Span};
@@ -7,6 +8,7 @@ use postrider_model::{DnsResolver, Format, Origin, Regex, Tracer};
 
 use super::FilterKinds;
 use super::bind::Binding;
+use super::formatters::Formatters;
 use super::plugin_rules::PluginRules;
 use super::secrets::Secrets;
 use crate::extensions;
@@ -62,6 +64,10 @@ pub(super) struct Lowering<'c> {
     pub tracer: Option<Arc<Tracer>>,
     /// The listener being read takes requests that leave for others.
     pub is_outbound: bool,
+    /// What commands in formats stand for that are being read.
+    pub formatters: Formatters,
+    /// Files whose content became part of the configuration.
+    pub files: Vec<PathBuf>,
     broken: Vec<String>,
     sources: &'c Sources,
 }
@@ -90,6 +96,8 @@ impl<'c> Lowering<'c> {
             plugin_rules: PluginRules::default(),
             tracer: None,
             is_outbound: false,
+            formatters: Formatters::default(),
+            files: Vec::new(),
             broken,
             sources,
         }
@@ -200,7 +208,7 @@ impl<'c> Lowering<'c> {
 
     /// The same for a text whose place is known otherwise.
     pub fn format_at(&mut self, text: &str, span: Option<Span>, path: &str) -> Format {
-        match Format::parse(text) {
+        match Format::parse_with(text, &mut self.formatters) {
             Ok(format) => format,
             Err(error) => {
                 let at = span.map(|span| self.inside(span, text, error.offset));

@@ -5,6 +5,7 @@ use postrider_model::{BodyFormat, Data, Format, JsonFormat, LogFormat};
 
 use super::access_log::default_format;
 use super::context::Lowering;
+use super::formatters;
 use crate::message::{Entry, Item, Message, Value};
 use crate::reader::Reader;
 
@@ -14,47 +15,35 @@ const LARGEST_FILE: u64 = 1 << 20;
 /// A `SubstitutionFormatString` as a log line.
 pub(super) fn log_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> LogFormat {
     at.ignore("content_type", "a log line has none");
-    common(cx, at);
-    let format = match at.message("json_format") {
+    options(at);
+    let format = formatters::with(cx, at, |cx| match at.message("json_format") {
         Some(json) => LogFormat::Json(json_format(cx, &json)),
         None => LogFormat::Text(text(cx, at).unwrap_or_else(default_format)),
-    };
+    });
     if at.bool("omit_empty_values") { LogFormat::OmitEmpty(Box::new(format)) } else { format }
 }
 
 /// A `SubstitutionFormatString` as a body.
 pub(super) fn body_format(cx: &mut Lowering<'_>, at: &Reader<'_>) -> BodyFormat {
-    common(cx, at);
-    let json = at.message("json_format").map(|json| LogFormat::Json(json_format(cx, &json)));
+    options(at);
+    let json = at.message("json_format");
     let content_type = match at.str("content_type") {
         "" if json.is_some() => "application/json",
         "" => "text/plain",
         other => other,
     };
     let content_type = content_type.to_owned();
-    let format = json.unwrap_or_else(|| LogFormat::Text(text(cx, at).unwrap_or_default()));
+    let format = formatters::with(cx, at, |cx| match &json {
+        Some(json) => LogFormat::Json(json_format(cx, json)),
+        None => LogFormat::Text(text(cx, at).unwrap_or_default()),
+    });
     let format = if at.bool("omit_empty_values") { LogFormat::OmitEmpty(Box::new(format)) } else { format };
     BodyFormat { format, content_type }
 }
 
-/// Formatter extensions whose commands formats have.
-const KNOWN_FORMATTERS: [&str; 3] = [
-    "envoy.extensions.formatter.cel.v3.Cel",
-    "envoy.extensions.formatter.metadata.v3.Metadata",
-    "envoy.extensions.formatter.req_without_query.v3.ReqWithoutQuery",
-];
-
-fn common(cx: &mut Lowering<'_>, at: &Reader<'_>) {
+fn options(at: &Reader<'_>) {
     if let Some(options) = at.message("json_format_options") {
         options.ignore("sort_properties", "properties are always sorted");
-    }
-    for formatter in at.list("formatters") {
-        formatter.str("name");
-        let Some(any) = formatter.any("typed_config") else { continue };
-        // Their commands are there in any case.
-        if !KNOWN_FORMATTERS.contains(&any.type_name) {
-            cx.refuse_extension(&formatter, "typed_config", &any);
-        }
     }
 }
 
@@ -108,6 +97,15 @@ pub(super) fn source_bytes(cx: &mut Lowering<'_>, source: &Reader<'_>) -> Option
     bytes(cx, source)
 }
 
+/// The same, read again when a file changes.
+pub(super) fn watched(cx: &mut Lowering<'_>, source: &Reader<'_>) -> Option<Vec<u8>> {
+    source.ignore("watched_directory", "the file is watched anyway");
+    if source.oneof("specifier") == Some("filename") {
+        cx.files.push(source.str("filename").into());
+    }
+    bytes(cx, source)
+}
+
 fn bytes(cx: &mut Lowering<'_>, source: &Reader<'_>) -> Option<Vec<u8>> {
     match source.oneof("specifier")? {
         "inline_string" => Some(source.str("inline_string").as_bytes().to_vec()),
@@ -136,7 +134,7 @@ fn bytes(cx: &mut Lowering<'_>, source: &Reader<'_>) -> Option<Vec<u8>> {
     }
 }
 
-fn read(path: &str) -> Result<Vec<u8>, String> {
+pub(super) fn read(path: &str) -> Result<Vec<u8>, String> {
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > LARGEST_FILE {
         return Err(format!("it has {size} bytes; at most {LARGEST_FILE} are read"));

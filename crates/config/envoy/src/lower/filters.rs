@@ -6,7 +6,7 @@ use postrider_model::{FilterConfig, FilterOverride, FilterSlot, LogMoments, Orig
 use super::callees;
 use super::context::{ClusterUse, Lowering};
 use super::locate::locate;
-use super::{access_log, plugin_rules, secrets, upstream_filters, value};
+use super::{access_log, plugin_rules, secrets, upstream_filters};
 use crate::reader::{AnyReader, Reader};
 
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
@@ -23,9 +23,9 @@ const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
 /// The manifest of a plugin, which names the clusters that it may call.
 const PLUGIN: &str = "postrider.filters.http.plugin.v1.Plugin";
 
-/// The filters before the router, and the router's options.
-pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<FilterSlot>, RouterOptions) {
-    let filters = at.list("http_filters");
+/// The filters before the router, and the router's options. `field` is where they stand.
+pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> (Vec<FilterSlot>, RouterOptions) {
+    let filters = at.list(field);
     let mut slots = Vec::new();
     let mut router = None;
     for (index, filter) in filters.iter().enumerate() {
@@ -54,11 +54,11 @@ pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<FilterSlot>,
     }
     let router_seen = filters.iter().any(|filter| filter.any("typed_config").is_some_and(|a| a.type_name == ROUTER));
     let answered = filters.last().is_some_and(is_terminal);
-    if !router_seen && !answered && !cx.is_broken(&at.path_of("http_filters")) && !cx.is_broken_list(at.path()) {
+    if !router_seen && !answered && !cx.is_broken(&at.path_of(field)) && !cx.is_broken_list(at.path()) {
         let text = "the filter chain has no router, so no request would be forwarded";
         let diagnostic = at
-            .diagnostic_at("http_filters", Severity::Error, "missing-router", text)
-            .expected("`envoy.filters.http.router` as the last of `http_filters`")
+            .diagnostic_at(field, Severity::Error, "missing-router", text)
+            .expected(format!("`envoy.filters.http.router` as the last of `{field}`"))
             .help(format!(
                 "add {{name: envoy.filters.http.router, typed_config: {{\"@type\": type.googleapis.com/{ROUTER}}}}}"
             ));
@@ -233,12 +233,8 @@ fn needs_local_cluster(cx: &mut Lowering<'_>, config: &Reader<'_>) {
 }
 
 /// Of an override's type only the filter itself knows whether it fits; it is asked when the chain is built.
-fn override_config(cx: &Lowering<'_>, any: &AnyReader<'_>, config: &Reader<'_>) -> FilterConfig {
+fn override_config(cx: &mut Lowering<'_>, any: &AnyReader<'_>, config: &Reader<'_>) -> FilterConfig {
     // Marks all of it as read: the filter's own reader refuses what it does not know.
     config.read_whole();
-    let mut value = value::value(config.as_message());
-    if let (Value::Map(entries), Some(faults)) = (&mut value, secrets::faults(cx, config.as_message())) {
-        entries.push(faults);
-    }
-    FilterConfig { kind: any.type_name.to_owned(), value }
+    FilterConfig { kind: any.type_name.to_owned(), value: secrets::value(cx, config) }
 }

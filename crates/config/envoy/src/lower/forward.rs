@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{
-    Attempts, Forward, GrpcTimeout, HostRewrite, Labels, Lot, PathRewrite, PathTemplate, Priority, StreamLimit, Target,
-    WeightedCluster,
+    Attempts, Forward, GrpcTimeout, HostRewrite, Labels, Lot, PathRewrite, PathTemplate, Priority, ProxyHeader,
+    StreamLimit, Target, WeightedCluster,
 };
 
 use super::context::{ClusterUse, Lowering, timeout};
 use super::http::{CONNECT, refuse_datagrams};
 use super::tables::{HostRules, TableRules};
-use super::{filters, hash_policy, headers, matchers, mirrors, plugins, rate_limits, retry, subsets};
+use super::{filters, hash_policy, headers, matchers, mirrors, plugins, proxy_header, rate_limits, retry, subsets};
 use crate::reader::Reader;
 
 /// `RouteAction.timeout` where it is absent.
@@ -34,7 +34,7 @@ pub(super) fn forward(
     let idle_timeout = at.duration("idle_timeout").map(|idle| (!idle.is_zero()).then_some(idle));
     let stream_limit = stream_limit(at);
     let grpc_timeout = grpc_timeout(at, stream_limit.is_some());
-    let (terminates_connect, terminates_post) = terminates(cx, at);
+    let terminates = terminates(cx, at);
     at.whole("early_data_policy");
     at.ignore("early_data_policy", "no request is sent in the early data of a connection");
     let forward = Forward {
@@ -55,8 +55,9 @@ pub(super) fn forward(
         },
         priority: if at.enum_name("priority") == "HIGH" { Priority::High } else { Priority::Default },
         upgrades: upgrades(cx, at),
-        terminates_connect,
-        terminates_post,
+        terminates_connect: terminates.connect,
+        terminates_post: terminates.post,
+        tunnel_header: terminates.header,
         rate_limits: rate_limits::rate_limits(cx, at),
         include_host_rate_limits: at.bool_wrapper("include_vh_rate_limits").unwrap_or(false),
         attempts: None,
@@ -94,6 +95,7 @@ pub(super) fn nowhere() -> Forward {
         upgrades: Vec::new(),
         terminates_connect: false,
         terminates_post: false,
+        tunnel_header: None,
         rate_limits: Vec::new(),
         include_host_rate_limits: false,
         attempts: None,
@@ -344,10 +346,19 @@ fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<(String, bool)> {
     all
 }
 
-/// Whether a CONNECT that the route allows is answered here, its tunnel being an endpoint's plain connection, and whether a
-/// POST is.
-fn terminates(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (bool, bool) {
-    let mut terminates = (false, false);
+/// What of a route's tunnels ends here.
+#[derive(Default)]
+struct Terminates {
+    /// A CONNECT that the route allows is answered here, its tunnel being an endpoint's plain connection.
+    connect: bool,
+    /// So is a POST.
+    post: bool,
+    /// What the endpoint hears first.
+    header: Option<Box<ProxyHeader>>,
+}
+
+fn terminates(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Terminates {
+    let mut terminates = Terminates::default();
     for upgrade in at.list("upgrade_configs") {
         let Some(config) = upgrade.message("connect_config") else { continue };
         if !upgrade.str("upgrade_type").eq_ignore_ascii_case(CONNECT) {
@@ -355,11 +366,13 @@ fn terminates(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (bool, bool) {
             cx.error(&upgrade, "connect_config", "conflict", message);
             continue;
         }
-        if config.has("proxy_protocol_config") {
-            cx.refuse(&config, "proxy_protocol_config", "a PROXY protocol header at the beginning of a tunnel");
-        }
         let enabled = upgrade.bool_wrapper("enabled").unwrap_or(true);
-        terminates = (enabled, enabled && config.bool("allow_post"));
+        let header = config.message("proxy_protocol_config");
+        terminates = Terminates {
+            connect: enabled,
+            post: enabled && config.bool("allow_post"),
+            header: header.map(|at| Box::new(proxy_header::header(cx, &at))),
+        };
     }
     terminates
 }

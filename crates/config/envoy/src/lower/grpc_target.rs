@@ -1,26 +1,28 @@
 //! gRPC services that the proxy calls of itself, with no request behind the call (`envoy.config.core.v3.GrpcService`).
 
-use postrider_model::{Format, GrpcTarget};
+use std::sync::Arc;
+
+use postrider_config_core::Diagnostic;
+use postrider_model::{Format, GrpcTarget, Reading, RetryPolicy, call_retry_policy};
 
 use super::context::Lowering;
-use super::{callees, headers};
+use super::locate::locate;
+use super::{callees, headers, value};
 use crate::reader::Reader;
 
 /// All but the `timeout`, which means something else to each caller.
 pub(super) fn target(cx: &mut Lowering<'_>, grpc: &Reader<'_>) -> Option<GrpcTarget> {
     callees::note(cx, grpc.as_message(), grpc.path());
-    for (field, what) in
-        [("google_grpc", "a gRPC client of its own (`google_grpc`)"), ("retry_policy", "retrying gRPC calls")]
-    {
-        if grpc.has(field) {
-            cx.refuse(grpc, field, what);
-        }
+    if grpc.has("google_grpc") {
+        cx.refuse(grpc, "google_grpc", "a gRPC client of its own (`google_grpc`)");
     }
+    let retries = retries(cx, grpc, "retry_policy");
     let metadata = grpc.list("initial_metadata").iter().filter_map(|header| metadata(cx, header)).collect();
     let envoy = grpc.message("envoy_grpc")?;
-    if envoy.has("retry_policy") {
-        cx.refuse(&envoy, "retry_policy", "retrying gRPC calls");
-    }
+    envoy.ignore(
+        "retry_policy",
+        "it is about streams of a control plane, as in Envoy; that of the service itself holds",
+    );
     envoy.ignore("skip_envoy_headers", "what it turns off is not sent here in the first place");
     let max_answer = envoy.u32_wrapper("max_receive_message_length").filter(|most| *most > 0);
     Some(GrpcTarget {
@@ -28,7 +30,25 @@ pub(super) fn target(cx: &mut Lowering<'_>, grpc: &Reader<'_>) -> Option<GrpcTar
         authority: authority(cx, &envoy),
         metadata,
         max_answer: max_answer.map(|most| most as usize),
+        retries,
     })
+}
+
+/// How often a call of the proxy itself is tried.
+pub(super) fn retries(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Option<Arc<RetryPolicy>> {
+    let written = at.message(field)?;
+    written.read_whole();
+    match Reading::all(&value::value(written.as_message()), call_retry_policy) {
+        Ok(policy) => Some(Arc::new(policy)),
+        Err(errors) => {
+            for error in errors {
+                let span = locate(written.as_message(), &error.path).or(at.span_of(field));
+                let path = format!("{}.{}", at.path_of(field), error.path);
+                cx.push(Diagnostic::error("invalid-value", error.message).at(span).path(path));
+            }
+            None
+        }
+    }
 }
 
 fn authority(cx: &mut Lowering<'_>, envoy: &Reader<'_>) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Header edits of tables, virtual hosts, routes and weighted clusters.
 
 use postrider_config_core::Diagnostic;
-use postrider_model::{AppendAction, Format, HeaderEdits, HeaderValue};
+use postrider_model::{AppendAction, Format, HeaderEdits, HeaderValue, Piece, in_newer_forms};
 
 use super::context::Lowering;
 use crate::reader::{Element, Reader};
@@ -89,12 +89,21 @@ pub(super) fn addition(cx: &mut Lowering<'_>, option: &Reader<'_>) -> Option<Hea
         cx.error(&header, "key", "invalid-header-name", problem);
         return None;
     }
-    if value.bytes().any(|byte| byte == 0x7f || (byte < 0x20 && byte != b'\t')) {
+    if has_control(&value) {
         cx.error(&header, field, "invalid-header-value", "a header value holds no control characters");
         return None;
     }
-    let value: Format = cx.format(&header, field, &value);
+    let value: Format = cx.format(&header, field, &in_newer_forms(&value));
+    // A file or a secret may have brought more.
+    if value.pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if has_control(text))) {
+        cx.error(&header, field, "invalid-header-value", "a header value holds no control characters");
+        return None;
+    }
     Some(HeaderValue { name, value, action, keep_empty })
+}
+
+fn has_control(text: &str) -> bool {
+    text.bytes().any(|byte| byte == 0x7f || (byte < 0x20 && byte != b'\t'))
 }
 
 fn action(cx: &mut Lowering<'_>, option: &Reader<'_>) -> AppendAction {

@@ -1,16 +1,18 @@
 //! Active health checks of a cluster, and how the health of its hosts counts (`HealthCheck`, `CommonLbConfig`).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_config_core::Severity;
 use postrider_model::{
     AccessLogSink, CheckIntervals, CheckKind, EndpointCheck, GrpcCheck, HeaderCondition, HeaderMatch, HealthCheck,
-    HealthRules, HttpCheck, RedisCheck, StatusRange, TcpCheck,
+    HealthRules, HttpCheck, Metadata, RedisCheck, StatusRange, TRANSPORT_LABELS, TcpCheck, ThriftCheck, ThriftProtocol,
+    ThriftTransport, UdpCheck,
 };
 
 use super::context::Lowering;
-use super::{address, headers, matchers, proxy_header};
+use super::{address, headers, matchers, proxy_header, value};
 use crate::reader::Reader;
 
 /// Defaults of `HealthCheck`.
@@ -21,6 +23,8 @@ const LOOK_AT: u64 = 1024;
 const USER_AGENT: &str = "Envoy/HC";
 
 const REDIS: &str = "envoy.extensions.health_checkers.redis.v3.Redis";
+const THRIFT: &str = "envoy.extensions.health_checkers.thrift.v3.Thrift";
+const UDP: &str = "envoy.extensions.health_checkers.udp.v3.UdpHealthCheck";
 
 const FILE_SINK: &str = "envoy.extensions.health_check.event_sinks.file.v3.HealthCheckEventFileSink";
 
@@ -69,13 +73,8 @@ fn common_lb(at: &Reader<'_>, rules: &mut HealthRules) {
 
 fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
     cx.no_effect(at, "alt_port", "as in Envoy; `health_check_config: {port_value: …}` of an endpoint has one");
-    for (field, what) in [
-        ("transport_socket_match_criteria", "a transport socket of its own for a health check"),
-        ("event_service", "events of health checks over gRPC"),
-    ] {
-        if at.has(field) {
-            cx.refuse(at, field, what);
-        }
+    if at.has("event_service") {
+        cx.refuse(at, "event_service", "events of health checks over gRPC");
     }
     let kind = match at.oneof("health_checker") {
         Some("http_health_check") => {
@@ -83,7 +82,7 @@ fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
         }
         Some("tcp_health_check") => tcp(cx, &at.message("tcp_health_check")?).map(CheckKind::Tcp),
         Some("grpc_health_check") => Some(CheckKind::Grpc(grpc(cx, &at.message("grpc_health_check")?))),
-        Some("custom_health_check") => redis(cx, &at.message("custom_health_check")?).map(CheckKind::Redis),
+        Some("custom_health_check") => custom(cx, &at.message("custom_health_check")?),
         Some(other) => {
             cx.refuse(at, other, "this kind of health check");
             None
@@ -100,6 +99,7 @@ fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
         healthy_threshold: threshold("healthy_threshold"),
         reuse_connection: at.bool_wrapper("reuse_connection").unwrap_or(true),
         alpn: alpn(at),
+        transport_by: transport(at),
         user_agent: USER_AGENT.to_owned(),
         event_log: event_log(cx, at),
         logs_every_failure: at.bool("always_log_health_check_failures"),
@@ -112,6 +112,14 @@ fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
 fn alpn(at: &Reader<'_>) -> Vec<String> {
     let options = at.message("tls_options");
     options.iter().flat_map(|options| options.strings("alpn_protocols")).map(|name| name.value.to_owned()).collect()
+}
+
+/// `transport_socket_match_criteria`, as if it were said of the host.
+fn transport(at: &Reader<'_>) -> Option<Arc<Metadata>> {
+    const FIELD: &str = "transport_socket_match_criteria";
+    at.whole(FIELD);
+    let said = value::value(at.as_message().message(FIELD)?);
+    Some(Arc::new([(TRANSPORT_LABELS.to_owned(), said)].into_iter().collect()))
 }
 
 fn intervals(at: &Reader<'_>) -> CheckIntervals {
@@ -222,21 +230,61 @@ fn grpc(cx: &mut Lowering<'_>, at: &Reader<'_>) -> GrpcCheck {
     }
 }
 
-/// The one health checker among the extensions that exists here.
-fn redis(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RedisCheck> {
+/// The health checkers among the extensions that exist here.
+fn custom(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<CheckKind> {
     at.str("name");
     let Some(any) = at.any("typed_config") else {
         cx.missing(at, "the health checker has no `typed_config`", &format!("`@type` of {REDIS}"));
         return None;
     };
-    let (REDIS, Some(config)) = (any.type_name, &any.reader) else {
-        cx.refuse_extension(at, "typed_config", &any);
-        return None;
-    };
-    if config.has("aws_iam") {
-        cx.refuse(config, "aws_iam", "credentials of AWS for Redis");
+    match (any.type_name, &any.reader) {
+        (REDIS, Some(config)) => Some(CheckKind::Redis(redis(cx, config))),
+        (THRIFT, Some(config)) => thrift(cx, config).map(CheckKind::Thrift),
+        (UDP, Some(config)) => {
+            let mut datagram = |field| config.message(field).map(|at| payload(cx, &at)).unwrap_or_default();
+            Some(CheckKind::Udp(UdpCheck { send: datagram("send"), receive: datagram("receive") }))
+        }
+        _ => {
+            cx.refuse_extension(at, "typed_config", &any);
+            None
+        }
     }
-    Some(RedisCheck { key: config.str("key").to_owned() })
+}
+
+fn redis(cx: &mut Lowering<'_>, at: &Reader<'_>) -> RedisCheck {
+    if at.has("aws_iam") {
+        cx.refuse(at, "aws_iam", "credentials of AWS for Redis");
+    }
+    RedisCheck { key: at.str("key").to_owned() }
+}
+
+/// What a transport or protocol is that is only found out cannot be asked for.
+fn thrift(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ThriftCheck> {
+    let mut unknown = |field: &str, name: &str| {
+        let text = format!("a check cannot be written in `{name}`");
+        cx.error(at, field, "invalid-value", text);
+    };
+    let (transport, protocol) = (at.enum_name("transport"), at.enum_name("protocol"));
+    let known_transport = match transport.as_str() {
+        "FRAMED" => Some(ThriftTransport::Framed),
+        "UNFRAMED" => Some(ThriftTransport::Unframed),
+        "HEADER" => Some(ThriftTransport::Header),
+        other => {
+            unknown("transport", other);
+            None
+        }
+    };
+    let known_protocol = match protocol.as_str() {
+        "BINARY" => Some(ThriftProtocol::Binary),
+        "LAX_BINARY" => Some(ThriftProtocol::LaxBinary),
+        "COMPACT" => Some(ThriftProtocol::Compact),
+        other => {
+            unknown("protocol", other);
+            None
+        }
+    };
+    let method = at.str("method_name").to_owned();
+    Some(ThriftCheck { method, transport: known_transport?, protocol: known_protocol? })
 }
 
 fn payloads(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<Vec<u8>> {

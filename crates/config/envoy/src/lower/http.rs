@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use postrider_model::{
     Codec, EarlyEdits, Http1Options, HttpConnection, HttpLimits, HttpTimeouts, IdentityPolicy, InternalAddresses,
-    LocalReplies, LogCondition, LogMoments, ProxyStatus, ReplyMapper, RouteTable, SchemeRule, ServerHeader,
-    StringMatch,
+    LocalReplies, LogCondition, LogMoments, ProxyStatus, ReplyMapper, RouteTable, RouterOptions, SchemeRule,
+    ServerHeader, StringMatch, UpgradeFilters,
 };
 
 use super::context::{Lowering, origin, timeout};
 use super::{
-    access_log, chain_match, client_certificate, data, detection, filters, headers, http2, matchers, mirrors, names,
-    policy, tables, tracing,
+    access_log, chain_match, client_certificate, cors, data, detection, filters, headers, http2, matchers, mirrors,
+    names, policy, tables, tracing,
 };
 use crate::reader::Reader;
 
@@ -39,13 +39,15 @@ pub(super) const MAX_HEAD_KIB: u32 = 60;
 
 pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpConnection> {
     let codec = codec(cx, at);
-    let (filters, router) = filters::chain(cx, at);
-    let written = at.list("http_filters");
+    let (filters, router) = filters::chain(cx, at, "http_filters");
+    let (upgrades, upgrade_filters) = upgrades(cx, at, &router);
+    let mut written = at.list("http_filters");
+    written.extend(at.list("upgrade_configs").iter().flat_map(|upgrade| upgrade.list("filters")));
     // Routes may say something of filters on the upstream side, too.
     let of_clusters = cx.cluster_filters.clone();
     let upstream = router.upstream_filters.iter().map(|slot| &slot.name).chain(&of_clusters).map(String::as_str);
     let names: Vec<&str> = written.iter().map(|filter| filter.str("name")).chain(upstream).collect();
-    let routes = routes(cx, at, &names);
+    let routes = routes(cx, at, &names, &cors::filters(&filters));
     let common = at.message("common_http_protocol_options");
     let connection = HttpConnection {
         stat_prefix: at.str("stat_prefix").to_owned(),
@@ -67,8 +69,10 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
         http1: http1(cx, at, common.as_ref()),
         http2: http2::of_clients(cx, at, codec),
         identity: identity(cx, at),
-        upgrades: upgrades(cx, at),
+        upgrades,
+        upgrade_filters,
         router,
+        measures_routes: at.bool("record_route_resolution_stats"),
         tracing: tracing::of_manager(cx, at),
         origin: origin(at),
     };
@@ -106,9 +110,9 @@ fn codec(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Codec {
     }
 }
 
-fn routes(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) -> Option<RouteTable> {
+fn routes(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str], cors_filters: &[String]) -> Option<RouteTable> {
     match at.oneof("route_specifier") {
-        Some("route_config") => Some(tables::table(cx, &at.message("route_config")?, filters)),
+        Some("route_config") => Some(tables::table(cx, &at.message("route_config")?, filters, cors_filters)),
         Some("rds") => {
             cx.refuse(at, "rds", "routes from a control plane (RDS)");
             None
@@ -193,6 +197,13 @@ fn identity(cx: &mut Lowering<'_>, at: &Reader<'_>) -> IdentityPolicy {
     if at.bool("strip_any_host_port") && at.bool("strip_matching_host_port") {
         let text = "`strip_any_host_port` and `strip_matching_host_port` exclude each other";
         cx.error(at, "strip_any_host_port", "conflict", text);
+    }
+    at.ignore(
+        "path_normalization_options",
+        "Envoy 1.40 does nothing with it either; `normalize_path` and its like act",
+    );
+    if at.has("typed_header_validation_config") {
+        cx.refuse(at, "typed_header_validation_config", "header validators, which Envoy's own builds lack, too");
     }
     at.ignore("represent_ipv4_remote_address_as_ipv4_mapped_ipv6", "Envoy 1.40 does nothing with it either");
     let server_name = at.str("server_name");
@@ -315,9 +326,10 @@ pub(super) fn refuse_datagrams(cx: &mut Lowering<'_>, upgrade: &Reader<'_>, toke
     }
 }
 
-/// Upgrades that are on; a route may still change that.
-fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<String> {
+/// Upgrades that are on, where a route may still change that, and the filters of those that have their own.
+fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>, router: &RouterOptions) -> (Vec<String>, Vec<UpgradeFilters>) {
     let mut all: Vec<String> = Vec::new();
+    let mut filtered: Vec<UpgradeFilters> = Vec::new();
     let mut seen: Vec<String> = Vec::new();
     for upgrade in at.list("upgrade_configs") {
         let token = upgrade.str("upgrade_type").to_ascii_lowercase();
@@ -326,12 +338,16 @@ fn upgrades(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<String> {
         }
         seen.push(token.clone());
         if upgrade.has("filters") {
-            cx.refuse(&upgrade, "filters", "filters of their own for upgraded requests");
+            let (filters, own) = filters::chain(cx, &upgrade, "filters");
+            if own != *router {
+                cx.refuse_value(&upgrade, "filters", "a router with other options than that of `http_filters`");
+            }
+            filtered.push(UpgradeFilters { token: token.clone(), filters });
         }
         refuse_datagrams(cx, &upgrade, &token);
         if upgrade.bool_wrapper("enabled").unwrap_or(true) && !all.contains(&token) {
             all.push(token);
         }
     }
-    all
+    (all, filtered)
 }

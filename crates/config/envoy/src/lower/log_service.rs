@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_model::{EntryKind, LogEntries, LogService};
+use postrider_model::{EntryKind, LogEntries, LogService, RetryOn, RetryPolicy};
 
 use super::context::Lowering;
 use super::{grpc_target, headers, tracing};
@@ -30,7 +30,8 @@ pub(super) fn entries(cx: &mut Lowering<'_>, config: &Reader<'_>, kind: EntryKin
     let common = config.message("common_config")?;
     let tags = tracing::tags(cx, &common);
     let service = Arc::new(service(cx, &common, kind)?);
-    Some(LogEntries { service, request_headers, response_headers, response_trailers, tags })
+    let objects = common.strings("filter_state_objects_to_log").iter().map(|name| name.value.to_owned()).collect();
+    Some(LogEntries { service, request_headers, response_headers, response_trailers, objects, tags })
 }
 
 fn service(cx: &mut Lowering<'_>, common: &Reader<'_>, kind: EntryKind) -> Option<LogService> {
@@ -38,19 +39,15 @@ fn service(cx: &mut Lowering<'_>, common: &Reader<'_>, kind: EntryKind) -> Optio
         let text = "the service speaks V3 here: write `transport_api_version: V3`";
         cx.error(common, "transport_api_version", "unsupported-value", text);
     }
-    for (field, what) in [
-        ("filter_state_objects_to_log", "filter state in the entries of an access log service"),
-        ("grpc_stream_retry_policy", "a retry policy for the stream to an access log service"),
-    ] {
-        if common.has(field) {
-            cx.refuse(common, field, what);
-        }
-    }
     let log_name = common.str("log_name").to_owned();
     let flush_interval = common.duration("buffer_flush_interval").unwrap_or(FLUSH_INTERVAL);
     let buffer_bytes = common.u32_wrapper("buffer_size_bytes").unwrap_or(BUFFER_BYTES) as usize;
     let grpc = common.message("grpc_service")?;
     cx.no_effect(&grpc, "timeout", "the stream to an access log service stays open, as in Envoy");
-    let target = grpc_target::target(cx, &grpc)?;
+    let mut target = grpc_target::target(cx, &grpc)?;
+    if let Some(policy) = grpc_target::retries(cx, common, "grpc_stream_retry_policy") {
+        // It says how often, and not when: a stream that cannot be established is tried again, as in Envoy.
+        target.retries = Some(Arc::new(RetryPolicy { on: RetryOn::CONNECT_FAILURE, ..(*policy).clone() }));
+    }
     Some(LogService { target, log_name, kind, flush_interval, buffer_bytes })
 }

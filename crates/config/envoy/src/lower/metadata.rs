@@ -1,22 +1,46 @@
 //! What routes and virtual hosts tell filters and logs (`envoy.config.core.v3.Metadata`).
 
-use postrider_model::Metadata;
+use postrider_model::{Metadata, Packed};
 
 use super::context::Lowering;
 use super::value;
 use crate::message::{Entry, Value};
 use crate::reader::Reader;
+use crate::wire;
+
+const METADATA: &str = "metadata";
+const TYPED: &str = "typed_filter_metadata";
 
 /// The field `metadata` of `parent`; empty when there is none.
 pub(super) fn metadata(cx: &mut Lowering<'_>, parent: &Reader<'_>) -> Metadata {
-    named(cx, parent, "metadata")
+    named(cx, parent, METADATA)
+}
+
+/// The same of a route, whose messages filters hand on.
+pub(super) fn of_route(parent: &Reader<'_>) -> Metadata {
+    let Some(at) = parent.message(METADATA) else { return Metadata::default() };
+    let mut metadata = maps(&at);
+    if let Some(Value::Map(namespaces)) = at.whole(TYPED).map(|field| &field.value) {
+        for Entry { key, value, .. } in namespaces {
+            // One of an unknown type was reported.
+            let Value::Any(any) = value else { continue };
+            let Some(message) = &any.message else { continue };
+            let packed = Packed { kind: any.type_url.as_str().into(), bytes: wire::encode(message).into() };
+            metadata.set_typed(key, packed);
+        }
+    }
+    metadata
 }
 
 /// The same by another name.
 pub(super) fn named(cx: &mut Lowering<'_>, parent: &Reader<'_>, field: &str) -> Metadata {
     let Some(at) = parent.message(field) else { return Metadata::default() };
-    at.whole("typed_filter_metadata");
-    cx.no_effect(&at, "typed_filter_metadata", "no filter here has a type of its own for it; use `filter_metadata`");
+    at.whole(TYPED);
+    cx.no_effect(&at, TYPED, "nothing here hands it on; use `filter_metadata`");
+    maps(&at)
+}
+
+fn maps(at: &Reader<'_>) -> Metadata {
     let Some(Value::Map(namespaces)) = at.whole("filter_metadata").map(|field| &field.value) else {
         return Metadata::default();
     };

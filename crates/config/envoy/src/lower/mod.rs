@@ -22,6 +22,7 @@ mod checks;
 mod client_certificate;
 mod cluster;
 mod context;
+mod cors;
 mod data;
 mod detection;
 mod dns;
@@ -29,6 +30,7 @@ mod dns_resolver;
 mod endpoints;
 mod extensions;
 mod filters;
+mod formatters;
 mod forward;
 mod grpc_target;
 mod hash_policy;
@@ -73,6 +75,7 @@ mod upstream_filters;
 pub(crate) mod value;
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use postrider_config_core::{Diagnostics, Sources};
@@ -117,6 +120,8 @@ pub struct Lowered {
     pub diagnostics: Diagnostics,
     /// Where absent fields mean a safer value than in Envoy.
     pub differences: Vec<Difference>,
+    /// Files whose content became part of the configuration.
+    pub files: Vec<PathBuf>,
 }
 
 /// What the loader made of the files.
@@ -146,7 +151,12 @@ pub fn lower_bootstrap(input: &Input<'_>, kinds: &dyn FilterKinds, policy: Unsup
     root.finish(&mut cx.diagnostics, policy);
     once_per_place(&mut cx.diagnostics);
     let sound = !input.earlier.has_errors() && !cx.diagnostics.has_errors();
-    Lowered { snapshot: sound.then(|| Arc::new(snapshot)), diagnostics: cx.diagnostics, differences: cx.differences }
+    Lowered {
+        snapshot: sound.then(|| Arc::new(snapshot)),
+        diagnostics: cx.diagnostics,
+        differences: cx.differences,
+        files: cx.files,
+    }
 }
 
 /// What stands behind a YAML alias is lowered wherever the alias is, and told once.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use postrider_model::{OtlpFormat, OtlpLog, OtlpTarget, Value};
 
 use super::context::Lowering;
-use super::{grpc_target, log_service, otlp_sink, tracing};
+use super::{formatters, grpc_target, log_service, otlp_sink, tracing};
 use crate::reader::Reader;
 
 /// Values stand in values no deeper than this.
@@ -13,14 +13,6 @@ const MAX_DEPTH: usize = 16;
 
 pub(super) fn logger(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<OtlpLog> {
     let common = config.message("common_config");
-    for at in std::iter::once(config).chain(&common) {
-        if at.has("filter_state_objects_to_log") {
-            cx.refuse(at, "filter_state_objects_to_log", "filter state in log records for OpenTelemetry");
-        }
-    }
-    if config.has("formatters") {
-        cx.refuse(config, "formatters", "further formatters");
-    }
     let mut tags = tracing::tags(cx, config);
     if let Some(common) = &common {
         common.ignore("transport_api_version", "collectors speak OpenTelemetry's protocol");
@@ -35,6 +27,11 @@ pub(super) fn logger(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<OtlpL
     }
     let places = [Some(config), common.as_ref()];
     let name = |at: &&Reader<'_>| Some(at.str("log_name").to_owned()).filter(|name| !name.is_empty());
+    let objects = |at: &Reader<'_>| {
+        let all = at.strings("filter_state_objects_to_log");
+        all.iter().map(|name| name.value.to_owned()).collect::<Vec<String>>()
+    };
+    let objects: Vec<_> = places.into_iter().flatten().map(objects).filter(|objects| !objects.is_empty()).collect();
     let names: Vec<_> = places.into_iter().flatten().filter_map(|at| name(&at)).collect();
     let first = |read: &dyn Fn(&Reader<'_>) -> Option<u64>| {
         let found: Vec<_> = places.into_iter().flatten().filter_map(read).collect();
@@ -44,8 +41,10 @@ pub(super) fn logger(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<OtlpL
         first(&|at| Some(u64::try_from(at.duration("buffer_flush_interval")?.as_millis()).unwrap_or(u64::MAX)));
     let bytes = first(&|at| at.u32_wrapper("buffer_size_bytes").map(u64::from));
     let builtin = !config.bool("disable_builtin_labels");
-    let body = config.message("body").and_then(|body| format(cx, &body, 0));
-    let attributes = pairs(config.message("attributes").as_ref(), &mut |at| format(cx, at, 0));
+    let (body, attributes) = formatters::with(cx, config, |cx| {
+        let body = config.message("body").and_then(|body| format(cx, &body, 0));
+        (body, pairs(config.message("attributes").as_ref(), &mut |at| format(cx, at, 0)))
+    });
     let mut resource: Vec<(String, Value)> =
         otlp_sink::resource(cx, config).into_iter().map(|(name, value)| (name, Value::String(value))).collect();
     resource.extend(pairs(config.message("resource_attributes").as_ref(), &mut |at| Some(plain(at, 0))));
@@ -57,6 +56,7 @@ pub(super) fn logger(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<OtlpL
         resource,
         body,
         attributes,
+        objects: objects.into_iter().next().unwrap_or_default(),
         tags,
         flush_interval: millis.map_or(log_service::FLUSH_INTERVAL, Duration::from_millis),
         buffer_bytes: bytes.map_or(log_service::BUFFER_BYTES as usize, |bytes| bytes as usize),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use postrider_model::{OtlpSink, OtlpTarget};
 
 use super::context::Lowering;
-use super::{callees, grpc_target, headers};
+use super::{callees, formatters, grpc_target, headers};
 use crate::reader::Reader;
 
 const STATIC: &str = "envoy.extensions.tracers.opentelemetry.resource_detectors.v3.StaticConfigResourceDetectorConfig";
@@ -92,10 +92,9 @@ fn of_environment(text: &str) -> impl Iterator<Item = (String, String)> {
 
 pub(super) fn over_http(cx: &mut Lowering<'_>, http: &Reader<'_>) -> Option<OtlpTarget> {
     callees::note(cx, http.as_message(), http.path());
-    if http.has("formatters") {
-        cx.refuse(http, "formatters", "further formatters");
-    }
-    let fields = http.list("request_headers_to_add").iter().filter_map(|option| field(cx, option)).collect();
+    let fields = formatters::with(cx, http, |cx| {
+        http.list("request_headers_to_add").iter().filter_map(|option| field(cx, option)).collect()
+    });
     let Some(uri) = http.message("http_uri") else {
         cx.missing(http, "the service has no address", "`http_uri`");
         return None;

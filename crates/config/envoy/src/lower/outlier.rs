@@ -15,13 +15,8 @@ pub(super) fn detection(
     event_log: Option<&AccessLogSink>,
 ) -> Option<OutlierDetection> {
     let at = cluster.message("outlier_detection")?;
-    for (field, what) in [
-        ("monitors", "outlier detection by extensions"),
-        ("detect_degraded_hosts", "hosts that say in their answers that they are degraded"),
-    ] {
-        if at.has(field) {
-            cx.refuse(&at, field, what);
-        }
+    if at.has("monitors") {
+        cx.refuse(&at, "monitors", "outlier detection by extensions");
     }
     let default = OutlierDetection::default();
     let number = |field, default: u32| at.u32_wrapper(field).unwrap_or(default);
@@ -78,6 +73,7 @@ pub(super) fn detection(
             ),
         },
         returns_on_passed_check: at.bool_wrapper("successful_active_health_check_uneject_host").unwrap_or(true),
+        detects_degraded: at.bool_wrapper("detect_degraded_hosts").unwrap_or(false),
         event_log: event_log.cloned(),
     })
 }

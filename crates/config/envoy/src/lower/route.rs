@@ -10,7 +10,7 @@ use postrider_model::{
 use super::context::{Lowering, origin};
 use super::forward::OfRoute;
 use super::tables::{HostRules, TableRules};
-use super::{data, filters, forward, headers, matchers, metadata, retry, tracing};
+use super::{cors, data, filters, forward, headers, matchers, metadata, retry, tracing};
 use crate::reader::Reader;
 
 /// `host` is what the virtual host says about its routes.
@@ -18,10 +18,11 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
     let tracing = tracing::of_route(cx, at);
     let request_headers = headers::request_edits(cx, at);
     let response_headers = headers::response_edits(cx, at);
-    let filter_overrides = filters::overrides(cx, at, rules.filters);
-    let metadata = Arc::new(metadata::metadata(cx, at));
+    let mut filter_overrides = filters::overrides(cx, at, rules.filters);
+    let metadata = Arc::new(metadata::of_route(at));
     let matches = at.message("match").and_then(|place| matches(cx, &place));
-    let action = action(cx, at, rules, host);
+    let mut action = action(cx, at, rules, host);
+    cors::of_route(cx, at, rules, &host.cors, action.as_mut(), &mut filter_overrides);
     let name = at.str("name").to_owned();
     Some(Route {
         name,

@@ -131,7 +131,7 @@ const ASKS_LATER: &str = "envoy.extensions.filters.http.dynamic_modules.v3.Dynam
 const FAULT: &str = "envoy.extensions.filters.http.fault.v3.HTTPFault";
 
 /// The keys of the runtime by which faults are changed, of all requests and by downstream cluster.
-pub(super) fn faults(cx: &Lowering<'_>, message: &Message) -> Option<(String, Value)> {
+fn faults(cx: &Lowering<'_>, message: &Message) -> Option<(String, Value)> {
     if message.type_name() != FAULT {
         return None;
     }
@@ -189,8 +189,18 @@ fn supply<'m>(
     }
     let asks = asks || asks_for_generic(message.type_name());
     for field in &message.fields {
+        let name = field.descriptor.name();
+        if let Wire::Map(all) = &field.value {
+            let Some((_, Value::Map(below))) = entries.iter_mut().find(|(key, _)| key == name) else { continue };
+            for entry in all {
+                let below = below.iter_mut().find(|(key, _)| *key == entry.key);
+                if let (Wire::Message(inner), Some((_, below))) = (&entry.value, below) {
+                    supply(cx, config, inner, &format!("{path}.{name}[{:?}]", entry.key), asks, below);
+                }
+            }
+            continue;
+        }
         if let Wire::List(items) = &field.value {
-            let name = field.descriptor.name();
             let Some((_, Value::List(below))) = entries.iter_mut().find(|(key, _)| key == name) else { continue };
             for (index, (item, below)) in items.iter().zip(below).enumerate() {
                 if let Wire::Message(inner) = &item.value {
@@ -205,7 +215,6 @@ fn supply<'m>(
             _ => None,
         };
         let Some(inner) = inner else { continue };
-        let name = field.descriptor.name();
         if let Some((_, below)) = entries.iter_mut().find(|(key, _)| key == name) {
             supply(cx, config, inner, &format!("{path}.{name}"), asks, below);
         }

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postrider_model::{Attempts, Domain, Mirror, RequireTls, Route, RouteTable, VirtualCluster, VirtualHost};
+use postrider_model::{
+    Attempts, Domain, FilterOverride, Mirror, RequireTls, Route, RouteTable, VirtualCluster, VirtualHost,
+};
 
 use super::context::{Lowering, origin};
 use super::plugins::{self, Specifiers};
-use super::{filters, headers, match_tree, matchers, metadata, mirrors, rate_limits, retry, route};
+use super::{cors, filters, headers, match_tree, matchers, metadata, mirrors, rate_limits, retry, route};
 use crate::reader::Reader;
 
 /// Settings of a table that reach down to its routes.
@@ -18,6 +20,8 @@ pub(super) struct TableRules<'f> {
     pub max_body: usize,
     /// Names of the filters in the chain that uses the table.
     pub filters: &'f [&'f str],
+    /// Those of them that judge pages of other sites.
+    pub cors_filters: &'f [String],
     /// Plugins that routes may refer to.
     pub specifiers: Specifiers,
 }
@@ -26,12 +30,14 @@ pub(super) struct TableRules<'f> {
 pub(super) struct HostRules {
     pub attempts: Attempts,
     pub mirrors: Vec<Mirror>,
+    /// In the older form.
+    pub cors: cors::OfHost,
 }
 
 /// `max_direct_response_body_size_bytes` where it is absent.
 const MAX_DIRECT_BODY: u32 = 4096;
 
-pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) -> RouteTable {
+pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str], cors_filters: &[String]) -> RouteTable {
     at.whole("metadata");
     at.ignore("metadata", "no supported part reads it");
     let max_body = at.u32_wrapper("max_direct_response_body_size_bytes").unwrap_or(MAX_DIRECT_BODY);
@@ -39,14 +45,17 @@ pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) ->
         validate_clusters: at.bool_wrapper("validate_clusters").unwrap_or(true),
         max_body: max_body as usize,
         filters,
+        cors_filters,
         specifiers: plugins::specifiers(cx, at),
     };
     if at.has("vhds") {
         cx.refuse(at, "vhds", "virtual hosts from a control plane (VHDS)");
     }
     let mirrors = mirrors::mirrors(cx, at, &rules);
+    let filter_overrides = filters::overrides(cx, at, rules.filters);
+    let of_table = OfTable { mirrors: &mirrors, filter_overrides: &filter_overrides };
     let hosts = at.list("virtual_hosts");
-    let virtual_hosts = hosts.iter().map(|host| Arc::new(virtual_host(cx, host, &rules, &mirrors))).collect();
+    let virtual_hosts = hosts.iter().map(|host| Arc::new(virtual_host(cx, host, &rules, &of_table))).collect();
     unique_domains(cx, &hosts);
     RouteTable {
         name: at.str("name").to_owned(),
@@ -58,15 +67,23 @@ pub(super) fn table(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) ->
         host_header: at.has("vhost_header").then(|| headers::name(cx, at, "vhost_header")).flatten(),
         ignores_path_parameters: at.bool("ignore_path_parameters_in_path_matching"),
         most_specific_header_edits_win: at.bool("most_specific_header_mutations_wins"),
-        filter_overrides: filters::overrides(cx, at, rules.filters),
+        filter_overrides,
         origin: origin(at),
     }
 }
 
-fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, of_table: &[Mirror]) -> VirtualHost {
+/// What a table says for its virtual hosts.
+struct OfTable<'t> {
+    mirrors: &'t [Mirror],
+    filter_overrides: &'t [FilterOverride],
+}
+
+fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, of_table: &OfTable<'_>) -> VirtualHost {
     let own = mirrors::mirrors(cx, at, rules);
-    let mirrors = if own.is_empty() { of_table.to_vec() } else { own };
-    let host = HostRules { attempts: retry::of_host(cx, at), mirrors };
+    let mirrors = if own.is_empty() { of_table.mirrors.to_vec() } else { own };
+    let filter_overrides = filters::overrides(cx, at, rules.filters);
+    let cors = cors::of_host(cx, at, rules, [of_table.filter_overrides, &filter_overrides]);
+    let host = HostRules { attempts: retry::of_host(cx, at), mirrors, cors };
     let written = at.list("routes");
     let mut routes: Vec<Arc<Route>> =
         written.iter().filter_map(|each| route::route(cx, each, rules, &host)).map(Arc::new).collect();
@@ -83,7 +100,7 @@ fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, 
         tree: tree.map(Arc::new),
         request_headers: headers::request_edits(cx, at),
         response_headers: headers::response_edits(cx, at),
-        filter_overrides: filters::overrides(cx, at, rules.filters),
+        filter_overrides,
         rate_limits: rate_limits::rate_limits(cx, at),
         require_tls: match at.enum_name("require_tls").as_str() {
             "EXTERNAL_ONLY" => RequireTls::ExternalOnly,

@@ -6,7 +6,7 @@ use postrider_model::{LogMoments, MetadataKey, TcpCluster, TcpProxy, TunnelId, T
 
 use super::access_log;
 use super::context::{ClusterUse, Lowering, origin, timeout};
-use super::{detection, hash_policy, headers, proxy_header, subsets};
+use super::{detection, formatters, hash_policy, headers, proxy_header, subsets};
 use crate::reader::Reader;
 
 /// `TcpProxy.idle_timeout` where it is absent.
@@ -86,7 +86,7 @@ fn tunneling(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Tunneling {
     let hostname = at.str("hostname");
     Tunneling {
         hostname: cx.format(at, "hostname", hostname),
-        headers: headers::additions(cx, at, "headers_to_add"),
+        headers: formatters::with(cx, at, |cx| headers::additions(cx, at, "headers_to_add")),
         post_path: post_path(cx, at),
         keeps_headers: at.bool("propagate_response_headers"),
         keeps_trailers: at.bool("propagate_response_trailers"),

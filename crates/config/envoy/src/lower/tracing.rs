@@ -12,10 +12,16 @@ use postrider_model::{
 use super::context::Lowering;
 use super::{detection, grpc_target, headers, otlp_sink};
 use crate::reader::Reader;
+use crate::runtime::Entry;
 
 /// Runtime keys that are read here.
 const FLUSH_SPANS_KEY: &str = "tracing.opentelemetry.min_flush_spans";
 const FLUSH_INTERVAL_KEY: &str = "tracing.opentelemetry.flush_interval_ms";
+
+/// Those by which requests are chosen, in place of what any manager or route says.
+const CLIENT_KEY: &str = "tracing.client_enabled";
+const RANDOM_KEY: &str = "tracing.random_sampling";
+const OVERALL_KEY: &str = "tracing.global_enabled";
 
 /// What they are unless the runtime says something else.
 const FLUSH_SPANS: u64 = 5;
@@ -46,11 +52,12 @@ pub(super) fn of_manager(cx: &mut Lowering<'_>, manager: &Reader<'_>) -> Option<
     // As in Envoy, of these two the fraction of a percent does not count.
     let whole = |value: Option<f64>| value.map_or(Share::default(), |value| Share { parts: value as u32, of: 100 });
     let random = percent("random_sampling").map(|value| Share { parts: (value * 100.0).round() as u32, of: 10_000 });
-    let sampling = Sampling {
+    let written = Sampling {
         client: whole(percent("client_sampling")),
         random: random.unwrap_or_default(),
         overall: whole(percent("overall_sampling")),
     };
+    let sampling = by_runtime(cx, written);
     let provider = at.message("provider");
     let own = provider.as_ref().and_then(|provider| tracer(cx, provider));
     // What the bootstrap says stands for a provider that is not named.
@@ -80,14 +87,14 @@ pub(super) fn of_route(cx: &mut Lowering<'_>, route: &Reader<'_>) -> Option<Box<
         return decorator.map(|decorator| Box::new(RouteTracing { decorator: Some(decorator), ..Default::default() }));
     };
     let share = |field: &str| at.message(field).map_or(Share::default(), |fraction| self::share(&fraction));
-    let sampling = Sampling {
+    let written = Sampling {
         client: share("client_sampling"),
         random: share("random_sampling"),
         overall: share("overall_sampling"),
     };
     Some(Box::new(RouteTracing {
         decorator,
-        sampling: Some(sampling),
+        sampling: Some(by_runtime(cx, written)),
         tags: tags(cx, &at),
         operation: operation(cx, &at, "operation"),
         upstream_operation: operation(cx, &at, "upstream_operation"),
@@ -97,6 +104,19 @@ pub(super) fn of_route(cx: &mut Lowering<'_>, route: &Reader<'_>) -> Option<Box<
 /// The field `tracing` of a bootstrap: the provider for connection managers that name none.
 pub(super) fn of_bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<Arc<Tracer>> {
     tracer(cx, &root.message("tracing")?.message("http")?)
+}
+
+/// What the runtime says stands in place of what is written, be that of a route.
+fn by_runtime(cx: &Lowering<'_>, written: Sampling) -> Sampling {
+    let share = |key: &str, written: Share| match cx.runtime.find(key).and_then(Entry::share) {
+        Some(share) => Share { parts: share.numerator, of: share.parts() },
+        None => written,
+    };
+    Sampling {
+        client: share(CLIENT_KEY, written.client),
+        random: share(RANDOM_KEY, written.random),
+        overall: share(OVERALL_KEY, written.overall),
+    }
 }
 
 fn operation(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Option<Format> {

@@ -1,10 +1,14 @@
 //! The transport of a filter chain or a cluster (`transport_socket`): plain or TLS, with the PROXY protocol in front or not.
 
-use postrider_model::{DownstreamTls, ProxyHeader, ProxyVersion, TlvChoice, UpstreamTls};
+use std::sync::Arc;
+
+use postrider_model::{
+    DownstreamTls, LabelledTransport, Labels, ProxyHeader, ProxyVersion, TlvChoice, UpstreamTls, Value,
+};
 
 use super::context::Lowering;
 use super::upstream::RequestNames;
-use super::{proxy_header, tls};
+use super::{proxy_header, tls, value};
 use crate::reader::Reader;
 
 const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
@@ -33,19 +37,48 @@ pub(super) fn of_chain(cx: &mut Lowering<'_>, chain: &Reader<'_>, http1_only: bo
     }
 }
 
-/// `None`: refused.
+/// The cluster's own transport, and those for some of its endpoints; `None`: one of them was refused.
 pub(super) fn of_cluster(
     cx: &mut Lowering<'_>,
     cluster: &Reader<'_>,
     names: &RequestNames<'_>,
-) -> Option<UpstreamTransport> {
-    for field in ["transport_socket_matches", "transport_socket_matcher"] {
-        if cluster.has(field) {
-            cx.refuse(cluster, field, "transport sockets by the metadata of endpoints");
-        }
+) -> Option<(UpstreamTransport, Vec<LabelledTransport>)> {
+    if cluster.has("transport_socket_matcher") {
+        cx.refuse(cluster, "transport_socket_matcher", "transport sockets by a match tree");
     }
-    let outer = proxied(cluster);
-    let header = outer.as_ref().map(|outer| {
+    let own = upstream(cx, cluster, names);
+    let by_labels = cluster.list("transport_socket_matches");
+    let by_labels: Vec<_> = by_labels.iter().map(|at| labelled(cx, at, names)).collect();
+    let by_labels: Option<Vec<LabelledTransport>> = by_labels.into_iter().collect();
+    let (own, by_labels) = (own?, by_labels?);
+    let is_encrypted = own.tls.is_some() || by_labels.iter().any(|transport| transport.tls.is_some());
+    if let Some(names) = names.at.as_ref().filter(|_| !is_encrypted) {
+        names.ignore("auto_sni", "connections to this cluster are not encrypted");
+        names.ignore("auto_san_validation", "connections to this cluster are not encrypted");
+    }
+    Some((own, by_labels))
+}
+
+/// An entry of `transport_socket_matches`.
+fn labelled(cx: &mut Lowering<'_>, at: &Reader<'_>, names: &RequestNames<'_>) -> Option<LabelledTransport> {
+    let labels = match at.as_message().message("match").map(value::value) {
+        Some(Value::Map(entries)) => Labels::new(entries),
+        _ => Labels::default(),
+    };
+    at.whole("match");
+    let name = at.str("name").to_owned();
+    if !at.has("transport_socket") {
+        cx.missing(at, "the entry has no transport socket", "`transport_socket`, which may be a `RawBuffer`");
+        return None;
+    }
+    let UpstreamTransport { tls, proxy_header } = upstream(cx, at, names)?;
+    Some(LabelledTransport { name, labels, tls: tls.map(Arc::new), proxy_header: proxy_header.map(Box::new) })
+}
+
+/// The `transport_socket` of a cluster or of an entry; `None`: refused.
+fn upstream(cx: &mut Lowering<'_>, at: &Reader<'_>, names: &RequestNames<'_>) -> Option<UpstreamTransport> {
+    let outer = proxied(at);
+    let proxy_header = outer.as_ref().map(|outer| {
         for field in ["allow_unspecified_address", "tlv_as_pool_key"] {
             if outer.has(field) {
                 cx.refuse(outer, field, "a setting of the PROXY protocol that Envoy hides");
@@ -56,17 +89,11 @@ pub(super) fn of_cluster(
             None => ProxyHeader { version: ProxyVersion::V1, tlvs: Vec::new(), passed: TlvChoice::None },
         }
     });
-    let tls = match socket(cx, outer.as_ref().unwrap_or(cluster), UPSTREAM)? {
+    let tls = match socket(cx, outer.as_ref().unwrap_or(at), UPSTREAM)? {
         Some(context) => Some(tls::upstream(cx, &context, names)?),
-        None => {
-            if let Some(names) = &names.at {
-                names.ignore("auto_sni", "connections to this cluster are not encrypted");
-                names.ignore("auto_san_validation", "connections to this cluster are not encrypted");
-            }
-            None
-        }
+        None => None,
     };
-    Some(UpstreamTransport { proxy_header: header, tls })
+    Some(UpstreamTransport { proxy_header, tls })
 }
 
 /// The transport that puts the PROXY protocol in front of another one, if that is what the cluster has.

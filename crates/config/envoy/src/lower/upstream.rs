@@ -1,12 +1,17 @@
 //! Options of the connections to a cluster: HTTP protocol options, keep-alive, source address.
 
-use postrider_model::{AddressOrder, Http2Options, NameForm, TcpKeepalive, UpstreamOptions, UpstreamProtocol};
+use postrider_model::{
+    AddressOrder, FilterSlot, Http2Options, NameForm, TcpKeepalive, UpstreamOptions, UpstreamProtocol,
+};
 
 use super::address;
 use super::context::{Lowering, timeout};
 use super::http::{CONNECTION_IDLE_TIMEOUT, MAX_HEAD_KIB, MAX_HEADERS};
-use super::{bind, http2, names, outlier, upstream_filters};
+use super::{bind, filters, http2, names, outlier, upstream_filters};
 use crate::reader::Reader;
+
+/// Go code in place of HTTP.
+const GOLANG: &str = "envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config";
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
@@ -42,6 +47,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         auto_host_sni: false,
         address_order: AddressOrder { v6_first: None, run: 1 },
         filters: None,
+        bridge: None,
         errors: None,
     };
     if let Some(common) = at.message("common_http_protocol_options") {
@@ -80,12 +86,32 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         }
         connection.message("tcp_keepalive").map(|keepalive| address::keepalive(&keepalive))
     });
+    options.bridge = bridge(cx, at);
+    if options.bridge.is_some() {
+        // What the cluster says of HTTP is about nothing here.
+        options.protocol = UpstreamProtocol::Http1;
+    }
     let bind = at.message("upstream_bind_config").map(|own| bind::binding(cx, &own));
     if let Some(bind) = bind.or_else(|| cx.bind.clone()) {
         (options.sources, options.socket_options) = (bind.sources, bind.options);
         options.keepalive = merged(options.keepalive, bind.keepalive);
     }
     (options, names)
+}
+
+/// `upstream_config`: what speaks to the hosts.
+fn bridge(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Box<FilterSlot>> {
+    let config = at.message("upstream_config")?;
+    let Some(any) = config.any("typed_config") else {
+        cx.missing(&config, "the extension has no `typed_config`", "a `typed_config` with its `@type`");
+        return None;
+    };
+    if any.type_name != GOLANG || !cx.kinds.known(any.type_name) {
+        config.str("name");
+        cx.refuse_extension(&config, "typed_config", &any);
+        return None;
+    }
+    Some(Box::new(filters::whole_slot(cx, &config, &any)))
 }
 
 /// Keep-alive as the connection's options say it, changed by options of its socket.

@@ -12,24 +12,24 @@ use crate::reader::{AnyReader, Reader};
 const CODEC: &str = "envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec";
 
 /// The filters that Envoy takes here and that are here.
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     "envoy.extensions.filters.http.buffer.v3.Buffer",
     "envoy.extensions.filters.http.compressor.v3.Compressor",
     "envoy.extensions.filters.http.credential_injector.v3.CredentialInjector",
+    "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter",
     "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
     "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
     "envoy.extensions.filters.http.lua.v3.Lua",
 ];
 
 /// Those that Envoy takes here, too.
-const KINDS_OF_ENVOY: [&str; 10] = [
+const KINDS_OF_ENVOY: [&str; 9] = [
     "envoy.extensions.filters.http.admission_control.v3.AdmissionControl",
     "envoy.extensions.filters.http.ai_protocol_manager.v3.AiProtocolManager",
     "envoy.extensions.filters.http.aws_lambda.v3.Config",
     "envoy.extensions.filters.http.aws_request_signing.v3.AwsRequestSigning",
     "envoy.extensions.filters.http.body_size_limit.v3.BodySizeLimit",
     "envoy.extensions.filters.http.composite.v3.Composite",
-    "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter",
     "envoy.extensions.filters.http.rbac.v3.RBAC",
     "envoy.extensions.filters.http.wasm.v3.Wasm",
     "envoy.extensions.common.matching.v3.ExtensionWithMatcher",

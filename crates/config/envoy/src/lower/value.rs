@@ -5,16 +5,18 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_model::Value;
 use serde_json::Value as Json;
 
-use crate::load::any::{OPAQUE, TYPED_STRUCTS};
+use crate::load::any::{OPAQUE, PACKED, TYPED_STRUCTS};
 use crate::message::{Field, Message, Value as Wire, enum_name, is_wrapper};
 use crate::wire;
 use crate::write::message_to_json;
 
 /// Texts, bytes and objects, which everybody reads; of TypedStructs, WebAssembly gets the bytes as well.
 fn is_plain(type_name: &str, field: &str) -> bool {
-    let own = type_name.strip_prefix("google.protobuf.");
+    let own = type_name.strip_prefix("google.protobuf.").filter(|_| !PACKED.contains(&field));
     own.is_some_and(|own| matches!(own, "StringValue" | "BytesValue" | "Struct"))
-        || TYPED_STRUCTS.contains(&type_name) && !field.starts_with("envoy.extensions.wasm.")
+        || TYPED_STRUCTS.contains(&type_name)
+            && !field.starts_with("envoy.extensions.wasm.")
+            && !PACKED.contains(&field)
 }
 
 /// Canonical form: keys in snake case, fields that equal an absent one left out, wrappers as their value, durations and

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_http::{HeaderId, HeaderName, RequestHead, Scheme, grpc};
-use postrider_model::{Fields, Format};
+use postrider_model::{Fields, Format, Reading, RetryPolicy, ValueError, call_retry_policy};
 
 use crate::{ConfigError, Stream};
 
@@ -21,6 +21,8 @@ pub struct GrpcService {
     pub timeout: Option<Duration>,
     pub metadata: Vec<(HeaderName, Format)>,
     pub max_answer: usize,
+    /// `None`: a call is tried once.
+    pub retries: Option<Arc<RetryPolicy>>,
 }
 
 impl GrpcService {
@@ -32,9 +34,7 @@ impl GrpcService {
             let message = "a client of its own (`google_grpc`) is not supported; `envoy_grpc` calls through a cluster";
             errors.push(fields.error("google_grpc", message));
         }
-        if fields.value("retry_policy").is_some() {
-            errors.push(fields.error("retry_policy", "retrying gRPC calls is not supported"));
-        }
+        let retries = retries(&mut fields, &mut errors);
         let timeout = fields.duration("timeout").map_err(|error| errors.push(error)).ok().flatten();
         let metadata = metadata(&mut fields, &mut errors);
         let (mut cluster, mut authority, mut max_answer) = ("", "", None);
@@ -46,9 +46,8 @@ impl GrpcService {
                 max_answer = length.ok().flatten().and_then(|length| usize::try_from(length).ok());
                 // What it turns off is not sent here in the first place.
                 let _ = grpc.bool("skip_envoy_headers").map_err(|error| errors.push(error));
-                if grpc.value("retry_policy").is_some() {
-                    errors.push(grpc.error("retry_policy", "retrying gRPC calls is not supported"));
-                }
+                // For streams of a control plane alone.
+                grpc.value("retry_policy");
                 if cluster.is_empty() {
                     errors.push(grpc.error("cluster_name", "the name of a cluster is required"));
                 }
@@ -74,6 +73,7 @@ impl GrpcService {
             timeout,
             metadata,
             max_answer: max_answer.filter(|most| *most > 0).unwrap_or(MAX_ANSWER),
+            retries,
         };
         errors.extend(fields.finish().err().into_iter().flatten());
         if errors.is_empty() { Ok(service) } else { Err(errors) }
@@ -93,6 +93,7 @@ impl GrpcService {
             timeout: None,
             metadata: Vec::new(),
             max_answer: MAX_ANSWER,
+            retries: None,
         }
     }
 
@@ -151,6 +152,13 @@ fn authority_of(cluster: &str) -> String {
     cluster.replace(|c: char| !(c.is_ascii_alphanumeric() || "-._~:".contains(c)), "_")
 }
 
+fn retries(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Arc<RetryPolicy>> {
+    const KEY: &str = "retry_policy";
+    let read = Reading::all(fields.value(KEY)?, call_retry_policy);
+    let within = |error: ValueError| ValueError { path: fields.path_of(&format!("{KEY}.{}", error.path)), ..error };
+    read.map(Arc::new).map_err(|found| errors.extend(found.into_iter().map(within))).ok()
+}
+
 fn metadata(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Vec<(HeaderName, Format)> {
     let items = fields.maps("initial_metadata").map_err(|error| errors.push(error)).unwrap_or_default();
     let mut all = Vec::new();
@@ -206,14 +214,24 @@ mod tests {
     }
 
     #[test]
+    fn a_service_says_how_often_it_is_called() {
+        let once = map([("envoy_grpc", map([("cluster_name", text("a")), ("retry_policy", map([]))]))]);
+        assert!(read(&once).unwrap().retries.is_none());
+        let policy = map([("retry_on", text("unavailable")), ("num_retries", Value::Integer(2))]);
+        let again = map([("envoy_grpc", map([("cluster_name", text("a"))])), ("retry_policy", policy)]);
+        assert_eq!(read(&again).unwrap().retries.unwrap().retries, 2);
+    }
+
+    #[test]
     fn what_is_not_supported_is_refused_by_name() {
         let refused = |value: Value| read(&value).unwrap_err().into_iter().map(|error| error.path).collect::<Vec<_>>();
         assert_eq!(refused(map([("google_grpc", map([]))])), ["google_grpc"]);
         assert_eq!(refused(map([])), ["envoy_grpc"]);
-        let grpc = map([("cluster_name", text("a")), ("retry_policy", map([]))]);
-        assert_eq!(refused(map([("envoy_grpc", grpc)])), ["envoy_grpc.retry_policy"]);
+        let grpc = || map([("cluster_name", text("a"))]);
+        let policy = map([("retry_on", text("never"))]);
+        assert_eq!(refused(map([("envoy_grpc", grpc()), ("retry_policy", policy)])), ["retry_policy.retry_on"]);
         let key = Value::List(vec![map([("key", text("a b"))])]);
-        let refused = refused(map([("envoy_grpc", map([("cluster_name", text("a"))])), ("initial_metadata", key)]));
+        let refused = refused(map([("envoy_grpc", grpc()), ("initial_metadata", key)]));
         assert_eq!(refused, ["initial_metadata[0].key"]);
     }
 }

@@ -160,9 +160,14 @@ impl Outlet {
         }
     }
 
+    /// What found no room before. Its reader may have read all that was there, and wait.
     fn flush(&self) {
-        if self.writer().flush().is_err() {
-            super::serve::leave();
+        let mut writer = self.writer();
+        if writer.is_behind() {
+            if writer.flush().is_err() {
+                super::serve::leave();
+            }
+            writer.wake();
         }
     }
 

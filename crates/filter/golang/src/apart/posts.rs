@@ -11,6 +11,7 @@ use crate::abi::Verdict;
 use crate::heads::Edit;
 use crate::questions::Question;
 use crate::request::{Asker, Part, Post, Splice};
+use crate::state::Rules;
 
 const CONTINUE: u8 = 1;
 const REPLY: u8 = 2;
@@ -54,8 +55,8 @@ pub(super) fn put(put: &mut Put, post: &Post, question: u64) {
             put.byte(METADATA).bytes(namespace.as_bytes()).bytes(key.as_bytes());
             put.bytes(&to_value(value).encode_to_vec())
         }
-        Post::FilterState { key, value, shared } => {
-            put.byte(FILTER_STATE).bytes(key.as_bytes()).bytes(value.as_bytes()).flag(*shared)
+        Post::FilterState { key, value, rules } => {
+            put.byte(FILTER_STATE).bytes(key.as_bytes()).bytes(value.as_bytes()).number(rules.number())
         }
         Post::ClearRoute => put.byte(CLEAR_ROUTE),
         Post::Host(host) => put.byte(HOST).bytes(host.address.to_string().as_bytes()).flag(host.strict),
@@ -112,7 +113,10 @@ pub(super) fn read(mut take: Take<'_>) -> Option<Post> {
             key: take.text()?,
             value: decode_value(take.bytes()?).unwrap_or_default(),
         },
-        FILTER_STATE => Post::FilterState { key: take.text()?, value: take.text()?, shared: take.flag()? },
+        FILTER_STATE => {
+            let (key, value) = (take.text()?, take.text()?);
+            Post::FilterState { key, value, rules: Rules::of(take.number()?) }
+        }
         CLEAR_ROUTE => Post::ClearRoute,
         HOST => Post::Host(UpstreamOverride::new(take.text()?.parse().ok()?, take.flag()?)),
         DRAIN_CONNECTION => Post::DrainConnection,
@@ -182,7 +186,7 @@ mod tests {
             Post::Edit(side, Part::Headers, Edit::Add(b"a".to_vec(), b"b".to_vec())),
             Post::Edit(side, Part::Headers, Edit::Remove(b"a".to_vec())),
             Post::Metadata { namespace: "n".into(), key: "k".into(), value: Value::List(vec![Value::Bool(true)]) },
-            Post::FilterState { key: "k".into(), value: "v".into(), shared: true },
+            Post::FilterState { key: "k".into(), value: "v".into(), rules: Rules::new(1, 2, 1) },
             Post::ClearRoute,
             Post::Host(UpstreamOverride::new("[::1]:80".parse().unwrap(), true)),
             Post::DrainConnection,

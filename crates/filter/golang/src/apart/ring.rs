@@ -250,6 +250,11 @@ impl Writer {
         Ok(())
     }
 
+    /// Something found no room.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// The reader hears of what was written.
     pub(super) fn wake(&self) {
         fence(Ordering::SeqCst);

@@ -18,6 +18,7 @@ use crate::library::{self, Library};
 use crate::metrics::Metrics;
 use crate::parsed;
 use crate::pool::Pool;
+use crate::trial;
 
 /// The name of the command that is such a process, for the proxy alone to use.
 pub const COMMAND: &str = "go-process";
@@ -30,12 +31,17 @@ struct Home {
 
 static HOME: OnceLock<Home> = OnceLock::new();
 
-/// Serves a library until the proxy goes away. `arguments`: the library's path, then the numbers of descriptors: the memory
+/// Serves a library until the proxy goes away, or has it read one configuration (see [`trial`]). `arguments`: the library's path, then the numbers of descriptors: the memory
 /// that is shared, the control socket, and a socket for each worker.
 ///
 /// # Errors
 /// It was not the proxy that started it.
 pub fn serve_library(arguments: &[OsString]) -> Result<(), String> {
+    if let Some((first, others)) = arguments.split_first()
+        && first == trial::ARGUMENT
+    {
+        return trial::run(others);
+    }
     let (path, fds) = arguments.split_first().ok_or("there is no library")?;
     let mut fds = fds.iter().map(descriptor).collect::<Result<Vec<_>, _>>()?.into_iter();
     let (Some(memory), Some(control)) = (fds.next(), fds.next()) else {

@@ -8,7 +8,7 @@ use postrider_filter_plugin::read::{data_source, keep};
 use postrider_model::{Fields, Value};
 
 use super::routes::{MergePolicy, Overrides};
-use super::{GoFactory, Wanted, any, unbounded};
+use super::{GoFactory, Wanted, any, required, unbounded};
 use crate::apart::Limits;
 use crate::filter::Recipe;
 
@@ -21,18 +21,9 @@ const PANIC_STATUS: u16 = 500;
 pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let mut errors = Vec::new();
     let mut fields = value.fields().map_err(|error| vec![error])?;
-    let mut required = |key: &str| match keep(fields.string(key), &mut errors) {
-        Some(Some(text)) if !text.is_empty() => text.to_owned(),
-        Some(_) => {
-            errors.push(fields.error(key, format!("there is no `{key}`")));
-            String::new()
-        }
-        None => String::new(),
-    };
     // Libraries are told apart by their paths: the id is a name for people, and for who isolates them.
-    let id = required("library_id");
-    let path = required("library_path");
-    let plugin = required("plugin_name");
+    let [id, path, plugin] =
+        ["library_id", "library_path", "plugin_name"].map(|key| required(&mut fields, key, &mut errors));
     let config = keep(any::encode(fields.value("plugin_config"), "plugin_config"), &mut errors).unwrap_or_default();
     let merge = match keep(fields.string("merge_policy"), &mut errors).flatten() {
         None => MergePolicy::default(),

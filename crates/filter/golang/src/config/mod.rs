@@ -17,10 +17,12 @@ use postrider_filter_api::plugin::{Facts, Policy};
 use postrider_filter_api::{
     ConfigError, Factory, Filter, Place, Registry, RouteConfig, Sampling, ScopedConfigs, WatchedFile,
 };
+use postrider_filter_plugin::read::keep;
 use postrider_filter_plugin::{Account, Circuit, register_runtimes};
-use postrider_model::{Value, ValueError};
+use postrider_model::{Fields, Value, ValueError};
 
 use crate::apart::{self, Child, Limits};
+use crate::bridge;
 use crate::filter::{GoFilter, Plugin, Recipe, stat};
 use crate::library;
 use crate::metrics::Metrics;
@@ -36,6 +38,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(envoy::KIND, envoy::build);
     registry.register_network(network::KIND, network::build);
     registry.register_chooser(specifier::KIND, specifier::build);
+    registry.register_bridge(bridge::KIND, bridge::build);
     register_runtimes(registry, &[manifest::RUNTIME], manifest::build);
 }
 
@@ -52,6 +55,16 @@ pub fn settle_workers(workers: usize) {
 
 fn workers() -> u32 {
     WORKERS.load(Ordering::Acquire).max(1)
+}
+
+/// A text that must be there; empty where it is not, with an error that says so.
+pub(crate) fn required(fields: &mut Fields<'_>, key: &str, errors: &mut ConfigError) -> String {
+    let Some(text) = keep(fields.string(key), errors) else { return String::new() };
+    let text = text.unwrap_or_default().to_owned();
+    if text.is_empty() {
+        errors.push(fields.error(key, format!("there is no `{key}`")));
+    }
+    text
 }
 
 /// Nothing bounds what Go code takes.
@@ -194,6 +207,10 @@ impl Factory for GoFactory {
 
     fn files(&self) -> &[WatchedFile] {
         &self.files
+    }
+
+    fn keeps_state(&self) -> bool {
+        true
     }
 
     fn plugin(&self) -> Option<&Facts> {

@@ -2,15 +2,12 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{bytes, of_state, told};
+use super::{bytes, change, of_state, told};
 use crate::abi::{GoString, status};
 use crate::bells::Side;
 use crate::heads::Edit;
 use crate::mirror::Mirror;
 use crate::request::{Part, Post, Request, Shared};
-
-/// How the SDK says that a field is added to others of its name.
-const ADD: c_int = 1;
 
 // SAFETY: the name is the SDK's, and nothing else has it.
 #[unsafe(no_mangle)]
@@ -116,14 +113,6 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpRemoveTrailer(
 ) -> c_int {
     // SAFETY: Go code passes a state of its own, and a text with its length.
     unsafe { edit(state, Part::Trailers, Edit::Remove(bytes(name, name_len).to_ascii_lowercase())) }
-}
-
-/// # Safety
-/// Go code passes the texts with their lengths.
-unsafe fn change(name: *const c_void, name_len: c_int, value: *const c_void, value_len: c_int, action: c_int) -> Edit {
-    // SAFETY: as promised.
-    let (name, value) = unsafe { (bytes(name, name_len).to_ascii_lowercase(), bytes(value, value_len).to_vec()) };
-    if action == ADD { Edit::Add(name, value) } else { Edit::Set(name, value) }
 }
 
 /// # Safety

@@ -4,11 +4,11 @@
 //! call into Go with a stream's lock held.
 
 mod body;
+mod bridge;
 mod config;
 mod fields;
 mod flow;
 mod network;
-mod others;
 mod specifier;
 mod stream;
 
@@ -17,7 +17,11 @@ use std::sync::MutexGuard;
 
 use crate::abi::{ProcessState, status};
 use crate::bells::Side;
+use crate::heads::Edit;
 use crate::request::{Request, Shared};
+
+/// How the SDK says that a field is added to others of its name.
+const ADD: c_int = 1;
 
 /// The address of a function, which the linker keeps for it.
 #[derive(Debug)]
@@ -89,14 +93,24 @@ table! {
     specifier: envoyGoClusterSpecifierGetHeader,
     specifier: envoyGoClusterSpecifierGetAllHeaders,
     specifier: envoyGoClusterSpecifierLogError,
-    others: envoyGoHttpTcpBridgeCopyHeaders,
-    others: envoyGoHttpTcpBridgeSetRespHeader,
-    others: envoyGoHttpTcpBridgeRemoveRespHeader,
-    others: envoyGoHttpTcpBridgeGetBuffer,
-    others: envoyGoHttpTcpBridgeDrainBuffer,
-    others: envoyGoHttpTcpBridgeSetBufferHelper,
-    others: envoyGoHttpTcpBridgeGetStringValue,
-    others: envoyGoHttpTcpBridgeSetSelfHalfCloseForUpstreamConn,
+    bridge: envoyGoHttpTcpBridgeCopyHeaders,
+    bridge: envoyGoHttpTcpBridgeSetRespHeader,
+    bridge: envoyGoHttpTcpBridgeRemoveRespHeader,
+    bridge: envoyGoHttpTcpBridgeGetBuffer,
+    bridge: envoyGoHttpTcpBridgeDrainBuffer,
+    bridge: envoyGoHttpTcpBridgeSetBufferHelper,
+    bridge: envoyGoHttpTcpBridgeGetStringValue,
+    bridge: envoyGoHttpTcpBridgeSetSelfHalfCloseForUpstreamConn,
+}
+
+/// What the SDK says is to become of a field.
+///
+/// # Safety
+/// Go code passes the texts with their lengths.
+unsafe fn change(name: *const c_void, name_len: c_int, value: *const c_void, value_len: c_int, action: c_int) -> Edit {
+    // SAFETY: as promised.
+    let (name, value) = unsafe { (bytes(name, name_len).to_ascii_lowercase(), bytes(value, value_len).to_vec()) };
+    if action == ADD { Edit::Add(name, value) } else { Edit::Set(name, value) }
 }
 
 /// Bytes of Go's, for the time of the call.

@@ -12,6 +12,7 @@ use crate::abi::status;
 use crate::bells::Side;
 use crate::questions::{Answer, Question};
 use crate::request::{self, Asker, Out, Post};
+use crate::state::Rules;
 
 // SAFETY: the name is the SDK's, and nothing else has it.
 #[unsafe(no_mangle)]
@@ -136,17 +137,16 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpSetStringFilterState(
     key_len: c_int,
     value: *const c_void,
     value_len: c_int,
-    _kind: c_int,
-    _span: c_int,
+    kind: c_int,
+    span: c_int,
     sharing: c_int,
 ) -> c_int {
     // SAFETY: Go code passes a stream of its own, and texts with their lengths.
     unsafe {
         told(of_request(request).map(|(request, mut shared)| {
             let (key, value) = (text(key, key_len), text(value, value_len));
-            // Once, or from connection to connection: behind the first upstream there are no others.
-            let with_upstream = sharing != 0;
-            request.carry_out(&mut shared, Post::FilterState { key, value, shared: with_upstream });
+            let rules = Rules::new(kind, span, sharing);
+            request.carry_out(&mut shared, Post::FilterState { key, value, rules });
             status::OK
         }))
     }

@@ -27,8 +27,9 @@ use postrider_filter_plugin::Account;
 use postrider_filter_plugin::read::keep;
 use postrider_model::{Value, ValueError};
 
-use crate::config::any;
+use crate::config::{any, required};
 use crate::parsed::address;
+use crate::trial::{self, Kind};
 use entries::Library;
 use session::Session;
 pub(crate) use upstream::connect;
@@ -41,13 +42,8 @@ pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn NetworkFactory>, C
     let mut fields = value.fields().map_err(|error| vec![error])?;
     // Whoever reads the chain looks at it.
     let _ = keep(fields.bool("is_terminal_filter"), &mut errors);
-    let [_, path, plugin] = ["library_id", "library_path", "plugin_name"].map(|key| {
-        let text = keep(fields.string(key), &mut errors).map(|text| text.unwrap_or_default().to_owned());
-        if text.as_ref().is_some_and(String::is_empty) {
-            errors.push(fields.error(key, format!("there is no `{key}`")));
-        }
-        text.unwrap_or_default()
-    });
+    let [_, path, plugin] =
+        ["library_id", "library_path", "plugin_name"].map(|key| required(&mut fields, key, &mut errors));
     let any = keep(any::encode(fields.value("plugin_config"), "plugin_config"), &mut errors).unwrap_or_default();
     let shown = fields.value("plugin_config").cloned();
     errors.extend(fields.finish().err().into_iter().flatten());
@@ -60,12 +56,8 @@ pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn NetworkFactory>, C
         // Go code looks for the name when a connection comes, and ends the process when there is none.
         return Err(refused("plugin_name", format!("nothing in {path} is called `{plugin}`")));
     }
-    // Go code gives the name back when it opens a connection: libraries are told apart by their paths.
-    let name = library.name();
-    // SAFETY: the bytes outlive the call, in which Go code copies them.
-    let id = unsafe {
-        (library.entries.new_config)(address(name.as_bytes()), name.len() as u64, address(&any), any.len() as u64)
-    };
+    trial::of(Kind::Connections, library.object, &plugin, &any).map_err(|why| refused("plugin_config", why))?;
+    let id = read(library, &any);
     if id == 0 {
         return Err(refused("plugin_config", format!("the Go code of {path} refuses this configuration")));
     }
@@ -80,6 +72,22 @@ pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn NetworkFactory>, C
         schema: None,
     };
     Ok(Arc::new(Factory(Arc::new(Config { library, id, facts }))))
+}
+
+/// Has Go code read a configuration: a number for it, 0 when it is refused.
+fn read(library: &Library, any: &[u8]) -> u64 {
+    // Go code gives the name back when it opens a connection: libraries are told apart by their paths.
+    let name = library.name();
+    // SAFETY: the bytes outlive the call, in which Go code copies them.
+    unsafe { (library.entries.new_config)(address(name.as_bytes()), name.len() as u64, address(any), any.len() as u64) }
+}
+
+/// Whether the library at this path takes a configuration: for a process that does nothing else.
+///
+/// # Errors
+/// It cannot be loaded, or has no such filters.
+pub(crate) fn accepts(path: &Path, any: &[u8]) -> Result<bool, String> {
+    Ok(read(entries::load(path)?, any) != 0)
 }
 
 /// A filter's configuration, which Go code has read; it keeps it for good.

@@ -6,11 +6,13 @@ use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512, Sha512_224, Sha512_256};
 
+use super::sponge::Sponge;
 use super::text::{put, take};
 use super::turn::with;
 use super::{INVALID, OK, Text};
 
-/// The bytes of a hash: kinds 0 md5, 1 sha1, 2 sha224, 3 sha256, 4 sha384, 5 sha512, 6 sha512/224, 7 sha512/256.
+/// The bytes of a hash: kinds 0 md5, 1 sha1, 2 sha224, 3 sha256, 4 sha384, 5 sha512, 6 sha512/224, 7 sha512/256, 8 sha3-224,
+/// 9 sha3-256, 10 sha3-384, 11 sha3-512.
 pub(super) unsafe extern "C" fn digest(kind: c_int, bytes: *const c_char, length: usize, out: *mut Text) -> c_int {
     with(|turn| {
         // SAFETY: the SDK passes a Lua string with its length.
@@ -33,7 +35,7 @@ pub(super) unsafe extern "C" fn hmac(
     with(|turn| {
         // SAFETY: as in `digest`.
         let (key, bytes) = unsafe { (take(key, key_length), take(bytes, length)) };
-        let width = if kind >= 4 { 128 } else { 64 };
+        let width = block(kind);
         let mut block = Vec::with_capacity(width);
         match key.len() > width {
             true => {
@@ -51,6 +53,18 @@ pub(super) unsafe extern "C" fn hmac(
         unsafe { put(out, &turn.scratch.bytes) };
         if known { OK } else { INVALID }
     })
+}
+
+/// Bytes that a hash takes in at a time: its keys are as long (FIPS 180-4, section 1; FIPS 202, table 3).
+fn block(kind: c_int) -> usize {
+    match kind {
+        ..4 => 64,
+        4..8 => 128,
+        8 => 144,
+        9 => 136,
+        10 => 104,
+        _ => 72,
+    }
 }
 
 /// Writes the hash of all parts to `out`; `false` when there is no such kind.
@@ -73,6 +87,10 @@ fn hash(kind: c_int, parts: &[&[u8]], out: &mut Vec<u8>) -> bool {
         5 => of::<Sha512>(parts, out),
         6 => of::<Sha512_224>(parts, out),
         7 => of::<Sha512_256>(parts, out),
+        8 => Sponge::Sha3_224.hash(parts, 0, out),
+        9 => Sponge::Sha3_256.hash(parts, 0, out),
+        10 => Sponge::Sha3_384.hash(parts, 0, out),
+        11 => Sponge::Sha3_512.hash(parts, 0, out),
         _ => false,
     }
 }

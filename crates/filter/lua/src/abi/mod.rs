@@ -16,6 +16,7 @@ mod fields;
 mod metrics;
 mod scan;
 mod signature;
+mod sponge;
 mod table;
 mod text;
 mod tls;

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_double, c_int};
 
 use super::values::Plain;
-use super::{Text, body, call, choice, codec, digest, facts, fields, metrics, scan, signature, tls, values};
+use super::{Text, body, call, choice, codec, digest, facts, fields, metrics, scan, signature, sponge, tls, values};
 
 type Bytes = *const c_char;
 
@@ -61,12 +61,14 @@ pub(crate) struct Table {
     check_is_schema: unsafe extern "C" fn(Bytes, usize, *mut Text) -> c_int,
     digest: unsafe extern "C" fn(c_int, Bytes, usize, *mut Text) -> c_int,
     hmac: unsafe extern "C" fn(c_int, Bytes, usize, Bytes, usize, *mut Text) -> c_int,
+    shake: unsafe extern "C" fn(c_int, usize, Bytes, usize, *mut Text) -> c_int,
     base64_encode: unsafe extern "C" fn(Bytes, usize, c_int, *mut Text) -> c_int,
     base64_decode: unsafe extern "C" fn(Bytes, usize, *mut Text) -> c_int,
     scan_blanks: unsafe extern "C" fn(Bytes, usize) -> c_int,
     scan_plain: unsafe extern "C" fn(Bytes, usize) -> c_int,
     scan_unescaped: unsafe extern "C" fn(Bytes, usize) -> c_int,
     scan_number: unsafe extern "C" fn(Bytes, usize, *mut c_double) -> c_int,
+    whole_number: unsafe extern "C" fn(Bytes, usize, c_int) -> c_double,
     choice_header: unsafe extern "C" fn(Bytes, usize, *mut Text) -> c_int,
     choice_load: unsafe extern "C" fn(Bytes, usize, c_int, *mut Plain) -> c_int,
 }
@@ -123,12 +125,14 @@ pub(crate) static TABLE: Table = Table {
     check_is_schema: values::check_is_schema,
     digest: digest::digest,
     hmac: digest::hmac,
+    shake: sponge::shake,
     base64_encode: codec::base64_encode,
     base64_decode: codec::base64_decode,
     scan_blanks: scan::blanks,
     scan_plain: scan::plain,
     scan_unescaped: scan::unescaped,
     scan_number: scan::number,
+    whole_number: scan::whole_number,
     choice_header: choice::header,
     choice_load: choice::load,
 };

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::fake::FakeHost;
-use postrider_filter_api::{Moment, Place, Registry, ScopedConfigs};
+use postrider_filter_api::{Action, Moment, Place, Registry, ScopedConfigs, State};
 use serde_json::{Value, json};
 
-use super::{MANIFEST, Trial, get, v2};
+use super::{MANIFEST, Trial, get, v1, v2};
 use crate::testing::Outcome;
 
 const OVERRIDE: &str = "postrider.filters.http.plugin.v1.PluginPerRoute";
@@ -91,6 +91,110 @@ fn a_trial_that_fails_opens_the_circuit_again() {
     ask(&mut trial, "");
     assert_eq!(trial.request_header("x-out").as_deref(), Some("1"));
     assert_eq!(counted(&trial, "errors"), 5);
+}
+
+/// Streams in one plugin at once, as on a worker.
+const IN_FLIGHT: usize = 50;
+
+/// Scripts that never come back, once they run behind `WAIT`.
+fn runaways() -> [(&'static str, String); 5] {
+    let endless = "runs = (runs or 0) + 1 local n = 0 while true do n = n + 1 end";
+    let rider = |version: fn(&[(&str, &str)]) -> String, hook: &str, body: String| {
+        let report = "if req.get_header('x-do') == 'report' then return req.set_header('x-out', tostring(runs)) end";
+        version(&[(hook, &format!("{report} {body}"))])
+    };
+    let envoy = |body: String| {
+        format!(
+            "function envoy_on_request(h)
+               if h:headers():get('x-do') == 'report' then return h:headers():replace('x-out', tostring(runs)) end
+               {body}
+             end"
+        )
+    };
+    [
+        ("rider", rider(v2, "request_header", endless.to_owned())),
+        ("rider", rider(v2, "request_body", endless.to_owned())),
+        ("rider", rider(v1, "request", format!("req.get_body() {endless}"))),
+        ("envoy-lua", envoy(format!("h:body() {endless}"))),
+        ("envoy-lua", envoy(format!("for chunk in h:bodyChunks() do {endless} end"))),
+    ]
+}
+
+#[test]
+fn a_runaway_script_costs_the_other_streams_of_its_worker_its_budget_once() {
+    for (runtime, script) in runaways() {
+        let config = json!({
+            "name": "test", "runtime": runtime, "code": { "inline_string": script }, "budget": { "cpu": "0.005s" },
+            "circuit": { "retry": "1s" },
+        });
+        let mut trial = Trial::new(MANIFEST, &config.to_string(), None).unwrap();
+        trial.stream.host.clock = clock;
+        let filter = trial.filter.clone();
+        let mut streams: Vec<_> = (0..IN_FLIGHT).map(|_| (State::default(), get(&[]))).collect();
+        // Every stream is in the script, or waits for it, before the first one's body comes.
+        for (state, stream) in &mut streams {
+            stream.host.clock = clock;
+            stream.with(|stream| filter.on_request_headers(state, stream, false));
+        }
+        for (state, stream) in &mut streams {
+            stream.request_body.push(b"x");
+            let action = stream.with(|stream| filter.on_request_body(state, stream, true));
+            assert!(matches!(action, Action::Done | Action::Continue), "{script}: it goes on without the plugin");
+        }
+        let counts = |trial: &Trial| ["cpu_kills", "circuit_opened", "circuit_open"].map(|name| counted(trial, name));
+        assert_eq!(counts(&trial), [1, 1, 1], "{script}");
+        assert_eq!(counted(&trial, "bypassed"), IN_FLIGHT as u64 - 1, "{script}");
+        // One at a time tries it again, and no other.
+        for round in 2..4 {
+            pass(Duration::from_secs(2));
+            for _ in 0..3 {
+                trial.restart(get(&[]));
+                trial.request(&["x"]);
+            }
+            assert_eq!(counts(&trial), [round, round, 1], "{script}");
+        }
+        pass(Duration::from_secs(2));
+        ask(&mut trial, "report");
+        assert_eq!(trial.request_header("x-out").as_deref(), Some("3"), "{script}");
+        assert_eq!(counted(&trial, "circuit_open"), 0, "{script}: it came back");
+    }
+}
+
+#[test]
+fn a_finalizer_that_takes_the_time_of_a_call_is_counted_and_sets_the_plugin_aside() {
+    let script = "local dying = newproxy(true)
+        getmetatable(dying).__gc = function() local n = 0 for i = 1, 2e7 do n = n + i % 7 end end
+        require('rider.v2')
+        local h = { version = 'v2' }
+        function h.on_request_header() kept = { newproxy(dying), ('x'):rep(1e5) .. tostring(kept) } end
+        return h";
+    let config = json!({
+        "name": "test", "runtime": "rider", "code": { "inline_string": script },
+        "budget": { "cpu": "0.002s" }, "circuit": { "retry": "600s" },
+    });
+    let mut trial = Trial::new(MANIFEST, &config.to_string(), None).unwrap();
+    trial.stream.host.clock = clock;
+    for _ in 0..500 {
+        assert_eq!(ask(&mut trial, ""), Outcome::Passed);
+    }
+    assert_eq!(["cpu_kills", "circuit_opened", "circuit_open"].map(|name| counted(&trial, name)), [1, 1, 1]);
+}
+
+#[test]
+fn a_trial_on_a_body_is_one_although_the_circuit_was_asked_with_the_head() {
+    let mut trial = plugin(
+        &v2(&[("request_body", "if req.get_body() == 'bad' then error('no') end req.set_header('x-out', '1')")]),
+        json!({}),
+    );
+    for _ in 0..2 {
+        trial.again();
+        trial.request(&["bad"]);
+    }
+    assert_eq!(counted(&trial, "circuit_open"), 1);
+    pass(Duration::from_secs(2));
+    trial.again();
+    trial.request(&["good"]);
+    assert_eq!((trial.request_header("x-out").as_deref(), counted(&trial, "circuit_open")), (Some("1"), 0));
 }
 
 #[test]

@@ -19,7 +19,8 @@ return {
   FFI_OK = 0,
   context = function() return getfenv(0)._envoy_context end,
   buffer = function() return ffi.new("envoy_lua_ffi_str_t[1]") end,
-  text = function(s) return ffi.new("envoy_lua_ffi_str_t[1]", { [0] = { #s, s } }) end,
+  -- Filled field by field: LuaJIT compiles no initializers that are tables.
+  text = function(s) local b = ffi.new("envoy_lua_ffi_str_t[1]") b[0].len, b[0].data = #s, s return b end,
 }
 "##;
 
@@ -68,7 +69,11 @@ function req.get_header_size(k) return C.@get_header_map_value_size(ARG 0, k, #k
 function req.get_header_index(k, i) local b = buffer() return took(C.@get_header_map_value_index(ARG 0, k, #k, b, i), b) end
 function req.set_header(k, v) if C.@set_header_map_value(ARG 0, k, #k, v, #v) ~= 0 then error("error set header", 0) end end
 function req.remove_header(k) if C.@remove_header_map_value(ARG 0, k, #k) ~= 0 then error("error remove header") end end
-local function pairs_of(n) local raw = ffi.new("envoy_lua_ffi_table_elt_t[?]", n) return ffi.new("envoy_lua_ffi_string_pairs[1]", { [0] = { raw, 0, n } }), raw end
+local function pairs_of(n)
+  local raw, p = ffi.new("envoy_lua_ffi_table_elt_t[?]", n), ffi.new("envoy_lua_ffi_string_pairs[1]")
+  p[0].data, p[0].size, p[0].capacity = raw, 0, n
+  return p, raw
+end
 local function read(p)
   local all = {}
   for i = 0, p[0].size - 1 do
@@ -131,11 +136,15 @@ impl Folder {
     }
 
     fn plugin(&self, script: &str) -> Trial {
+        self.plugin_at("standard", script)
+    }
+
+    fn plugin_at(&self, sandbox: &str, script: &str) -> Trial {
         let path = format!("{0}/?/init.lua;{0}/?.lua", self.0.display());
         let script = format!("assert(require('rider').version == 'own')\nlocal req = envoy.req\n{script}");
         match Trial::manifest(
             &script,
-            json!({ "sdk": "filesystem", "package_path": [path], "clear_route_cache": false }),
+            json!({ "sdk": "filesystem", "package_path": [path], "clear_route_cache": false, "sandbox": sandbox }),
         ) {
             Ok(trial) => trial,
             Err(errors) => panic!("{errors:?}"),
@@ -203,6 +212,82 @@ fn files_of_both_versions_run_over_the_exported_functions() {
             trial.request_header("x-out").unwrap().ends_with("|1|[1]|d41d"),
             "the next stream has a table of its own"
         );
+    }
+}
+
+/// A plugin that makes `call` again and again, and with `x-report` tells what was given up while it was recorded since the last
+/// report, and whether anything was compiled.
+fn watched(second: bool, call: &str) -> String {
+    let (version, hook) = if second { ("version = 'v2'", "on_request_header") } else { ("", "on_request") };
+    format!(
+        r#"
+local util = require("jit.util")
+local traces, why = 0, {{}}
+jit.attach(function(what, trace, func, pc, code, reason)
+  if what == "stop" then traces = traces + 1 end
+  -- 8 to 10: leaving a loop, or meeting another within, which is compiled by itself. That is how loops are found.
+  if what == "abort" and not (code >= 8 and code <= 10) then
+    local info = util.funcinfo(func, pc)
+    why[#why + 1] = (info.loc or tostring(info.addr)) .. " code " .. tostring(code) .. " " .. tostring(reason)
+  end
+end, "trace")
+local h = {{ {version} }}
+function h.{hook}()
+  if req.get_header("x-report") then
+    req.set_header("x-out", #why .. " aborts, " .. (traces > 0 and "compiled" or "nothing compiled") .. "; " .. table.concat(why, "; "))
+    why = {{}}
+    return
+  end
+  for i = 1, 20 do local x = {call} end
+end
+return h
+"#
+    )
+}
+
+/// As the trace log has it: no abort (`NYI` and the like) behind the warm-up, whatever the files ask the host for.
+#[test]
+fn calls_of_files_over_the_exported_functions_are_compiled() {
+    let calls = [
+        "req.get_header('two')",
+        "req.get_header('none')",
+        "req.get_header_size('two')",
+        "req.get_header_index('two', 1)",
+        "req.set_header('x', 'y')",
+        "req.remove_header('x')",
+        "req.get_headers()",
+        "req.get_query_parameters()",
+        "req.get_metadata('a', 'b')",
+        "req.get_dynamic_metadata('a', 'b')",
+        "req.set_dynamic_metadata('a', 'b', 'c')",
+        "req.held_body()",
+        "req.clear_route_cache()",
+        "envoy.config()",
+        "envoy.route_config()",
+        "envoy.log('x')",
+        "envoy.counted('c')",
+        "envoy.facts()",
+        "envoy.stream.shared.x",
+    ];
+    for (name, second) in [("traced-first", false), ("traced-second", true)] {
+        let folder = Folder::new(name, second);
+        for call in calls {
+            let mut trial = folder.plugin_at("full", &watched(second, call));
+            let mut report = String::new();
+            for _ in 0..2 {
+                for _ in 0..1000 {
+                    let mut stream =
+                        postrider_filter_api::testing::FakeStream::new("GET", "/p?a=1", &[("two", "a"), ("two", "b")]);
+                    stream.info.downstream_local = Some("10.0.0.1:80".parse().unwrap());
+                    trial.restart(stream);
+                    assert_eq!(trial.request(&[]), Outcome::Passed);
+                }
+                trial.restart(get(&[("x-report", "1")]));
+                trial.request(&[]);
+                report = trial.request_header("x-out").unwrap();
+            }
+            assert!(report.starts_with("0 aborts, compiled"), "{name} {call}: {report}");
+        }
     }
 }
 

@@ -128,6 +128,7 @@ fn every_call_that_plugins_make_with_each_request_is_compiled() {
         "require_sha2.sha224('x')",
         "require_sha2.sha384('x')",
         "require_sha2.sha512('x')",
+        "require_sha2.sha3_256('x')",
         "envoy.define_metric(0, 'c')",
         "envoy.increment_metric(counter, 1)",
         "envoy.record_metric(gauge, 1)",

@@ -93,7 +93,9 @@ impl Trial {
     fn outcome(&self, action: postrider_filter_api::Action) -> Outcome {
         use postrider_filter_api::Action;
         match action {
-            Action::Continue | Action::Done | Action::Buffer | Action::Take | Action::Detour(_) => Outcome::Passed,
+            Action::Continue | Action::Done | Action::Buffer | Action::Take | Action::Detour(_) | Action::Anew(_) => {
+                Outcome::Passed
+            }
             Action::Pause | Action::Part(_) => Outcome::Paused,
             Action::Respond(reply) => {
                 Outcome::Answered(reply.status, String::from_utf8_lossy(&reply.body).into_owned())

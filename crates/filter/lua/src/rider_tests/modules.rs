@@ -100,6 +100,31 @@ fn hashes() {
             "require('sha2').hmac(require('sha2').md5, 'Jefe', 'what do ya want for nothing?')",
             "750c783e6ab0b503eaa86e310a5db738",
         ),
+        ("require('sha2').sha3_224('abc')", "e642824c3f8cf24ad09234ee7d3c766fc9a3a5168d0c94ad73b46fdf"),
+        ("require('sha2').sha3_256('abc')", "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532"),
+        ("require('sha2').sha3_256()('a')('bc')()", "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532"),
+        (
+            "require('sha2').sha3_384('abc')",
+            "ec01498288516fc926459f58e2c6ad8df9b473cb0fc08c2596da7cf0e49be4b298d88cea927ac7f539f1edf228376d25",
+        ),
+        (
+            "require('sha2').sha3_512('abc')",
+            "b751850b1a57168a5693cd924b6b096e08f621827444f70d884f5d0240d2712e10e116e9192af3c91a7ec57647e3934057340b4cf408d5a56592f8274eec53f0",
+        ),
+        ("require('sha2').shake128(20, 'abc')", "5881092dd818bf5cf8a3ddb793fbcba74097d5c5"),
+        ("require('sha2').shake256(20)('a')('bc')()", "483366601360a8771c6863080cc4114d8db44530"),
+        ("#require('sha2').shake128(1000, 'abc')", "2000"),
+        ("require('sha2').shake128(0, 'abc')", "(empty)"),
+        ("require('sha2').shake128(-1, 'abc')", "E: a number of bytes from 0 to 65536 is expected"),
+        (
+            "require('sha2').hmac(require('sha2').sha3_256, 'Jefe', 'what do ya want for nothing?')",
+            "c7d4072e788877ae3596bbb0da73b887c9171f93095b294ae857fbe2645e1ba5",
+        ),
+        (
+            "require('sha2').hmac(require('sha2').sha3_224, ('k'):rep(200), 'm')",
+            "a19a55e0b70549c721ffd53c01a520f8eaa4666489e977aa765c78c3",
+        ),
+        ("require('sha2').blake3", "nil"),
         ("require('sha2').hmac('sha256', 'k', 'm')", "E: unknown hash function"),
         ("require('sha2').bin_to_hex(require('sha2').hex_to_bin('00ff10'))", "00ff10"),
     ]);

@@ -59,12 +59,14 @@ typedef struct {
   int (*check_is_schema)(const char *schema, size_t n, pr_str *out);
   int (*digest)(int kind, const char *bytes, size_t n, pr_str *out);
   int (*hmac)(int kind, const char *key, size_t kn, const char *bytes, size_t n, pr_str *out);
+  int (*shake)(int kind, size_t size, const char *bytes, size_t n, pr_str *out);
   int (*base64_encode)(const char *bytes, size_t n, int url, pr_str *out);
   int (*base64_decode)(const char *bytes, size_t n, pr_str *out);
   int (*scan_blanks)(const char *text, size_t n);
   int (*scan_plain)(const char *text, size_t n);
   int (*scan_unescaped)(const char *text, size_t n);
   int (*scan_number)(const char *text, size_t n, double *out);
+  double (*whole_number)(const char *digits, size_t n, int base);
   int (*choice_header)(const char *name, size_t n, pr_str *out);
   int (*choice_load)(const char *cluster, size_t n, int what, pr_value *out);
 } pr_api;

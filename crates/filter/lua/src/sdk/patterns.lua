@@ -5,7 +5,7 @@
 --
 -- The code of a search for "(%w+)=(.*)xyz" from `at` on (`set1` has a one for each byte of %w):
 --
---   for first = at, n + 1 do
+--   for first = at, n - 4 do
 --     ::try_first::
 --     do
 --       c = byte(s, first)
@@ -491,6 +491,17 @@ function emit_rest(code, index)
   add(code, "do return %s end", code.success(code))
 end
 
+-- The last place where a match, or one up to an error, may begin: there is room for the shortest one. With an end at
+-- `n + 1` for all LuaJIT would try to compile loops that end in their first round, again and again.
+local function last_beginning(items)
+  local shortest = 0
+  for _, item in ipairs(items) do
+    if item.kind == "fault" then break end
+    shortest = shortest + (item.kind == "balance" and 2 or item.least or 0)
+  end
+  return shortest == 0 and "n + 1" or format("n - %d", shortest - 1)
+end
+
 -- Goes through the places from `at` on where a match may begin.
 local function emit_search(code)
   local beginning = code.items.anchored and "" or literal_beginning(code.items)
@@ -499,7 +510,7 @@ local function emit_search(code)
     emit_try(code, 0, "first")
     add(code, "return nil")
   elseif beginning == "" then
-    add(code, "for first = at, n + 1 do")
+    add(code, "for first = at, %s do", last_beginning(code.items))
     emit_try(code, 0, "first")
     add(code, "end")
     add(code, "return nil")

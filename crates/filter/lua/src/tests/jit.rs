@@ -16,6 +16,7 @@ fn aborts(body: &str, waits: bool) -> (String, u32) {
 fn aborts_at(side: &str, body: &str, waits: bool) -> (String, u32) {
     let script = format!(
         r#"
+        local DER = ("{KEY}"):gsub("%x%x", function(x) return string.char(tonumber(x, 16)) end)
         local LEFT_LOOP, INNER_LOOP, UNROLLED, NOT_COMPILED = 8, 9, 10, 16
         local reasons, made, began_with_call = {{}}, 0, {{}}
         jit.attach(function(what, trace, func, pc, code, argument)
@@ -34,7 +35,6 @@ fn aborts_at(side: &str, body: &str, waits: bool) -> (String, u32) {
               .. ":" .. tostring(require("jit.util").funcinfo(func, pc).currentline)
           end
         end, "trace")
-        local DER = ("{KEY}"):gsub("%x%x", function(x) return string.char(tonumber(x, 16)) end)
         local n = 0
         function envoy_on_{side}(handle)
           n = n + 1
@@ -87,6 +87,7 @@ fn hot_calls_are_compiled() {
         ("base64", "for i = 1, 20 do local t = handle:base64Decode(handle:base64Escape('text')) end"),
         ("body", "local b = handle:body() for i = 1, 20 do local t = b:getBytes(0, b:length()) end"),
         ("time", "for i = 1, 20 do local t = handle:timestamp() end"),
+        ("number", "for i = 1, 20 do local n = tonumber('7') + tonumber('1f', 16) + tonumber('101', 2) end"),
         ("stats", "for i = 1, 20 do handle:stats():counter('c'):inc() end"),
         (
             "gauge",

@@ -61,13 +61,31 @@ fn errors_that_a_client_causes_do_not_switch_a_script_off_for_others() {
 }
 
 #[test]
-fn calls_that_are_stopped_again_and_again_set_a_script_aside() {
-    let rules = json!({ "budget": { "cpu": "0.002s" }, "circuit": { "faults": 2, "window": "600s", "retry": "600s" } });
+fn a_call_that_is_stopped_sets_a_script_aside() {
+    let rules = json!({ "budget": { "cpu": "0.002s" }, "circuit": { "window": "600s", "retry": "600s" } });
     for mut trial in [envoy(FAILING, rules.clone()).unwrap(), rider(FAILING_PLUGIN, rules.clone()).unwrap()] {
-        for what in ["loop", "fail", "loop"] {
-            assert_eq!(ask(&mut trial, what), (Outcome::Passed, None));
+        for what in ["fail", "loop", "loop", ""] {
+            assert_eq!(ask(&mut trial, what), (Outcome::Passed, None), "{what}");
         }
-        assert_eq!(ask(&mut trial, ""), (Outcome::Passed, None), "it is passed by");
+        assert_eq!(trial.calls_and_timed().0, 2, "the others passed it by");
+    }
+}
+
+#[test]
+fn rules_may_want_several_calls_that_are_stopped() {
+    for circuit in [
+        json!({ "cpu_kills": 2, "window": "600s", "retry": "600s" }),
+        json!({ "cpu_kills": 0, "faults": 2, "window": "600s", "retry": "600s" }),
+    ] {
+        let rules = json!({ "budget": { "cpu": "0.002s" }, "circuit": circuit });
+        for mut trial in [envoy(FAILING, rules.clone()).unwrap(), rider(FAILING_PLUGIN, rules.clone()).unwrap()] {
+            for what in ["loop", "fail"] {
+                assert_eq!(ask(&mut trial, what), (Outcome::Passed, None));
+            }
+            assert_eq!(ask(&mut trial, "").1.as_deref(), Some("done"), "once is not enough");
+            assert_eq!(ask(&mut trial, "loop"), (Outcome::Passed, None));
+            assert_eq!(ask(&mut trial, ""), (Outcome::Passed, None), "it is passed by");
+        }
     }
 }
 
@@ -147,4 +165,26 @@ fn the_admin_is_told_of_other_scripts_and_of_the_last_error_with_its_way() {
 fn an_empty_script_is_one_that_does_nothing() {
     let mut trial = envoy("", Value::Null).unwrap();
     assert_eq!(ask(&mut trial, ""), (Outcome::Passed, None));
+}
+
+#[test]
+fn the_memory_that_calls_take_is_counted_by_route() {
+    let script = "function envoy_on_request(h)
+        if h:headers():get('x-do') == 'much' then keep = nil keep = ('x'):rep(100000 + #h:headers():get('x-do')) end
+      end";
+    let mut trial = envoy(script, Value::Null).unwrap();
+    let taken = |trial: &mut Trial, what: &str| {
+        let of_routes = |trial: &Trial| -> u64 {
+            let scopes = trial.stats.read(&[]);
+            let cells = scopes.iter().flat_map(|scope| scope.set.cells.iter().zip(&scope.cells));
+            cells.filter(|(cell, _)| cell.name == "allocated_bytes").map(|(_, value)| value).sum()
+        };
+        let before = of_routes(trial);
+        ask(trial, what);
+        of_routes(trial) - before
+    };
+    taken(&mut trial, "little");
+    let (little, much) = (taken(&mut trial, "little"), taken(&mut trial, "much"));
+    assert!(little < 10_000, "{little}");
+    assert!((100_000..1_000_000).contains(&much), "{much}");
 }

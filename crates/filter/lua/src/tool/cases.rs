@@ -129,9 +129,9 @@ fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), S
     Ok(())
 }
 
-/// Runs the cases of one file. The plugin is the one that the file names (`test.plugin`), or the one next to it:
+/// Runs the cases of one file, under these rules where a stream has none of its own. The plugin is the one that the file names (`test.plugin`), or the one next to it:
 /// `x.lua` for `x_test.lua`, else `plugin.lua`.
-pub fn run_tests(path: &Path) -> TestFile {
+pub fn run_tests(path: &Path, rules: &Value) -> TestFile {
     let began = Instant::now();
     let mut file = TestFile {
         path: path.to_owned(),
@@ -141,14 +141,14 @@ pub fn run_tests(path: &Path) -> TestFile {
         coverage: None,
         took: Duration::ZERO,
     };
-    if let Err(error) = run_file(&mut file) {
+    if let Err(error) = run_file(&mut file, rules) {
         file.error = Some(error);
     }
     file.took = began.elapsed();
     file
 }
 
-fn run_file(file: &mut TestFile) -> Result<(), String> {
+fn run_file(file: &mut TestFile, rules: &Value) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot read {}: {error}", file.path.display());
     let source = std::fs::read(&file.path).map_err(failed)?;
     let machine = TestMachine::new(&file.path, &source).map_err(|fault| fault.to_string())?;
@@ -168,7 +168,7 @@ fn run_file(file: &mut TestFile) -> Result<(), String> {
                 .ok_or_else(|| format!("there is no runtime `{name}`"))?,
         ),
     };
-    let plugin = Plugin::open(&path, runtime)?;
+    let plugin = Plugin { rules: rules.clone(), ..Plugin::open(&path, runtime)? };
     let code = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let executable = machine.executable(&path, &code).map_err(|fault| fault.to_string())?;
     let count: usize = machine.text(c"count").and_then(|count| count.parse().ok()).unwrap_or(0);
@@ -202,7 +202,7 @@ const FUNCTIONS: [&std::ffi::CStr; 5] = [c"select", c"run", c"deliver", c"refuse
 
 impl TestMachine {
     fn new(path: &Path, source: &[u8]) -> Result<TestMachine, Fault> {
-        let vm = Vm::new(MEMORY, CPU).ok_or(Fault::Memory)?;
+        let vm = Vm::new(MEMORY, CPU)?;
         let broken = || Fault::Error("the test API did not load".to_owned());
         let table = vm.run("=postrider.test", SOURCE.as_bytes(), &[Argument::Mark])?.ok_or_else(broken)?;
         let mut functions = Vec::new();
@@ -312,10 +312,10 @@ fn place_in(message: &str) -> Option<String> {
     (!line.is_empty() && line.bytes().all(|b| b.is_ascii_digit())).then(|| format!("{file}:{line}"))
 }
 
-/// The plugins of one case: streams with the same configuration share one, as on a worker.
+/// The plugins of one case: streams with the same configuration and rules share one, as on a worker.
 struct Plugins {
     template: Plugin,
-    loaded: Vec<(Value, Loaded)>,
+    loaded: Vec<(Plugin, Loaded)>,
 }
 
 impl Plugins {
@@ -323,13 +323,14 @@ impl Plugins {
         let spec: Json = serde_json::from_str(request).map_err(|error| error.to_string())?;
         let exchange = exchange(&spec)?;
         let config = spec.get("config").map_or(Ok(Value::Null), value)?;
-        let known = self.loaded.iter().position(|(known, _)| *known == config);
+        let rules = spec.get("rules").map_or_else(|| Ok(self.template.rules.clone()), rules)?;
+        let plugin = Plugin { config, rules, ..self.template.clone() };
+        let known = self.loaded.iter().position(|(known, _)| *known == plugin);
         let at = match known {
             Some(at) => at,
             None => {
-                let plugin = Plugin { config: config.clone(), ..self.template.clone() };
                 let loaded = plugin.load().map_err(|errors| errors.join("\n"))?;
-                self.loaded.push((config, loaded));
+                self.loaded.push((plugin, loaded));
                 self.loaded.len() - 1
             }
         };
@@ -339,6 +340,19 @@ impl Plugins {
         logs.extend(report.faults.iter().map(|fault| format!("error: {}", fault.text)));
         Ok(report)
     }
+}
+
+/// What a test says that its plugin may do.
+fn rules(spec: &Json) -> Result<Value, String> {
+    let mut spec = spec.clone();
+    let Json::Object(keys) = &mut spec else { return Err("rules: expected a table".to_owned()) };
+    // An empty table of Lua's is a list as well: here it means none.
+    if let Some(clusters) = keys.get_mut("clusters")
+        && clusters.as_object().is_some_and(serde_json::Map::is_empty)
+    {
+        *clusters = Json::Array(Vec::new());
+    }
+    value(&spec)
 }
 
 /// What a test says about a stream.

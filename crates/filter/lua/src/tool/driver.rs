@@ -160,7 +160,7 @@ impl Driver {
         loop {
             match action {
                 // No script takes a message over.
-                Action::Continue | Action::Take | Action::Detour(_) => self.pass_held(side),
+                Action::Continue | Action::Take | Action::Detour(_) | Action::Anew(_) => self.pass_held(side),
                 Action::Done => {
                     self.pass_held(side);
                     self.passage(side).is_done = true;

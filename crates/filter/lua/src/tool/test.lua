@@ -122,7 +122,7 @@ function test.fail(what)
   fail { message = what or "failed" }
 end
 
-local KEYS = { request = true, response = true, config = true, route_config = true, calls = true }
+local KEYS = { request = true, response = true, config = true, route_config = true, rules = true, calls = true }
 local Stream = {}
 Stream.__index = Stream
 
@@ -130,7 +130,7 @@ Stream.__index = Stream
 function test.stream(spec)
   for key in pairs(spec or {}) do
     if not KEYS[key] then
-      error("a stream has no `" .. tostring(key) .. "`; it has request, response, config, route_config and calls", 2)
+      error("a stream has no `" .. tostring(key) .. "`; it has request, response, config, route_config, rules and calls", 2)
     end
   end
   return setmetatable({ spec = spec or {} }, Stream)

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use postrider_model::Value;
+
 use super::*;
 
 /// A folder that goes with the test.
@@ -113,7 +115,7 @@ test.case('breaks', function()
 end)
 ",
     );
-    let file = run_tests(&path);
+    let file = run_tests(&path, &Value::Null);
     assert_eq!(file.error, None);
     let names: Vec<_> = file.cases.iter().map(|case| (case.name.as_str(), case.failure.is_none())).collect();
     assert_eq!(names, [("marks", true), ("fails", false), ("breaks", false)], "{file:#?}");
@@ -149,7 +151,7 @@ for round = 1, 2 do
 end
 ",
     );
-    let file = run_tests(&path);
+    let file = run_tests(&path, &Value::Null);
     assert!(file.passed() && file.cases.len() == 2, "{file:#?}");
     assert!(file.plugin.as_deref().is_some_and(|plugin| plugin.ends_with("count.lua")));
 }
@@ -168,7 +170,7 @@ test.case('a key', function() test.stream { requests = {} } end)
 test.case('an inner key', function() test.stream { request = { header = {} } }:run() end)
 ",
     );
-    let file = run_tests(&path);
+    let file = run_tests(&path, &Value::Null);
     let messages: Vec<_> =
         file.cases.iter().map(|case| case.failure.as_ref().map(|failure| failure.message.clone())).collect();
     let [Some(method), Some(key), Some(inner)] = &messages[..] else { panic!("{messages:?}") };
@@ -181,7 +183,7 @@ test.case('an inner key', function() test.stream { request = { header = {} } }:r
 fn a_file_whose_plugin_is_missing_fails_as_a_whole() {
     let folder = Folder::new("missing");
     let path = folder.write("some_test.lua", "require('postrider.test').case('x', function() end)");
-    let file = run_tests(&path);
+    let file = run_tests(&path, &Value::Null);
     assert!(!file.passed() && file.error.as_deref().is_some_and(|error| error.contains("plugin.lua")), "{file:?}");
 }
 
@@ -209,4 +211,47 @@ fn a_plugin_is_tried_out_under_the_rules_that_it_will_have() {
         let errors = Plugin { rules, ..Plugin::open(&path, None).unwrap() }.load().err().unwrap();
         assert!(errors[0].contains("attempt to index global 'io'"), "{errors:?}");
     }
+}
+
+#[test]
+fn a_test_holds_its_plugin_to_rules() {
+    let folder = Folder::new("rules");
+    folder.write(
+        "plugin.lua",
+        "function envoy_on_request(handle)
+           local path = handle:headers():get(':path')
+           if path == '/fail' then error('no') end
+           if path == '/loop' then while true do end end
+           handle:httpCall('auth', { [':method'] = 'GET', [':path'] = '/', [':authority'] = 'a' }, '', 100)
+         end",
+    );
+    let path = folder.write(
+        "plugin_test.lua",
+        "local test = require('postrider.test')
+         local function run(path, rules)
+           return test.stream { request = { path = path }, rules = rules, calls = { auth = { status = 200 } } }:run()
+         end
+         test.case('an error is answered', function()
+           local result = run('/fail', { on_error = 503 })
+           test.equal(result.response.status, 503)
+           test.equal(result.details, 'plugin_failed')
+         end)
+         test.case('a loop is stopped, and the next stream passes it by', function()
+           local rules = { budget = { cpu = '0.001s' } }
+           test.matches(run('/loop', rules).errors[1], 'CPU budget')
+           test.equal(#run('/', rules).calls, 0)
+         end)
+         test.case('nobody may be called', function()
+           test.matches(run('/', { clusters = {} }).errors[1], 'cluster invalid')
+         end)
+         test.case('what stands for all of them', function() test.equal(run('/fail').response.status, 418) end)
+         test.case('without a rule', function() test.equal(#run('/', {}).calls, 1) end)
+         test.case('what is no rule', function() run('/', { sandbox = 'none' }) end)",
+    );
+    let rules = postrider_filter_plugin::json::from_json_text(r#"{"on_error": 418}"#).unwrap();
+    let file = run_tests(&path, &rules);
+    assert_eq!(file.error, None);
+    let failed: Vec<_> = file.cases.iter().filter_map(|case| Some((&*case.name, case.failure.as_ref()?))).collect();
+    let [("what is no rule", failure)] = &failed[..] else { panic!("{failed:?}") };
+    assert!(failure.message.contains("expected full, standard or strict"), "{failure:?}");
 }

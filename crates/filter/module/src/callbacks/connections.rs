@@ -207,17 +207,6 @@ about! {
 
     envoy_dynamic_module_callback_network_filter_scheduler_new() -> Handle
         = |session| Handle(schedule::open_connection(session));
-
-    envoy_dynamic_module_callback_network_set_socket_option_int(_level: i64, _name: i64, _state: c_int, _value: i64) -> ()
-        = |_, _, _, _, _| lacks("network_set_socket_option_int", NO_OPTIONS);
-    envoy_dynamic_module_callback_network_set_socket_option_bytes(_level: i64, _name: i64, _state: c_int, _value: Buffer) -> ()
-        = |_, _, _, _, _| lacks("network_set_socket_option_bytes", NO_OPTIONS);
-    envoy_dynamic_module_callback_network_get_socket_option_int(_level: i64, _name: i64, _state: c_int, _out: *mut i64) -> bool
-        = |_, _, _, _, _| false;
-    envoy_dynamic_module_callback_network_get_socket_option_bytes(_level: i64, _name: i64, _state: c_int, _out: *mut Buffer) -> bool
-        = |_, _, _, _, _| false;
-    envoy_dynamic_module_callback_network_get_socket_options_size() -> usize = |_| 0;
-    envoy_dynamic_module_callback_network_get_socket_options(_out: *mut c_void) -> () = |_, _| ();
 }
 
 about! {
@@ -254,8 +243,6 @@ impl Default for Handle {
 
 /// Envoy's word for a connection that a module ends without one of its own.
 const CLOSED: &str = "dynamic_module_close";
-
-const NO_OPTIONS: &str = "sockets' options are the configuration's";
 
 /// Says that a function which answers nothing does nothing.
 #[cold]

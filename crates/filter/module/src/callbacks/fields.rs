@@ -128,6 +128,18 @@ pub(super) unsafe fn get(
     // SAFETY: no other function of this module's runs.
     let stream = instance.and_then(|instance| unsafe { instance.stream() });
     let map = stream.as_ref().and_then(|stream| read(map, stream));
+    // What most ask for: the one value of a field by its name as it is kept.
+    if index == 0
+        && count.is_null()
+        // SAFETY: as above.
+        && let (Some(map), name) = (map, unsafe { name.bytes() })
+        && !matches!(name, [b':', ..] | b"host")
+        && let Some(value) = map.fields().get_name(name)
+    {
+        // SAFETY: as above.
+        unsafe { put(out, Buffer::of(value)) };
+        return true;
+    }
     let lend = |text: &[u8]| instance.map_or(Buffer::NOTHING, |instance| instance.lend(text));
     // SAFETY: as above.
     unsafe { put_one(map, &lend, name, out, index, count) }
@@ -252,6 +264,11 @@ unsafe fn change(handle: StreamRef, map: c_int, edit: Edit, name: Buffer, value:
 
 pub(super) fn set_of_request(head: &mut RequestHead, name: &[u8], value: &[u8]) -> bool {
     lower(name, |name| change_request(head, Edit::Add, name, value))
+}
+
+/// What is not well-formed is left out.
+pub(super) fn set_of_response(head: &mut ResponseHead, name: &[u8], value: &[u8]) -> bool {
+    lower(name, |name| change_response(head, Edit::Add, name, value))
 }
 
 fn change_request(head: &mut RequestHead, edit: Edit, name: &[u8], value: &[u8]) -> bool {

@@ -34,7 +34,6 @@ macro_rules! about {
     };
 }
 
-mod absent;
 mod bodies;
 mod calls;
 mod config_exchanges;
@@ -48,28 +47,40 @@ mod metrics;
 mod moments;
 mod newcomers;
 mod notes;
+pub(crate) mod options;
 mod process;
 mod records;
 mod replies;
 pub(crate) mod runtime;
 mod schedule;
 mod secrets;
+pub(crate) mod spans;
 mod streams;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 
-pub(crate) use absent::ABSENT;
 pub(crate) use config_exchanges::{Live, forget};
-pub(crate) use connections::{OF_CONNECTIONS, OF_NETWORK_CONFIGS};
-pub(crate) use newcomers::{OF_LISTENER_CONFIGS, OF_NEWCOMERS};
-pub(crate) use notes::OF_NOTES;
 pub use process::{set_concurrency, set_validating};
-pub(crate) use records::OF_RECORDS;
 pub(crate) use schedule::{ConfigEvents, Scheduled};
 
 use crate::abi::{Buffer, ConfigRef, Header, Own, StreamRef};
 use crate::config::Config;
 use crate::instance::Instance;
+
+/// The names of all functions that do something.
+pub(crate) static FUNCTIONS: [&&[&str]; 11] = [
+    &KNOWN,
+    &notes::OF_NOTES,
+    &options::OF_OPTIONS,
+    &options::OF_OPTIONS_OF_CONNECTIONS,
+    &spans::OF_SPANS,
+    &spans::OF_SPANNED,
+    &records::OF_RECORDS,
+    &connections::OF_CONNECTIONS,
+    &connections::OF_NETWORK_CONFIGS,
+    &newcomers::OF_NEWCOMERS,
+    &newcomers::OF_LISTENER_CONFIGS,
+];
 
 /// # Safety
 /// A pointer that a module got for a stream which is not over.
@@ -191,6 +202,8 @@ exported! {
     envoy_dynamic_module_callback_http_filter_get_worker_index = streams::worker(handle: StreamRef) -> u32;
     envoy_dynamic_module_callback_http_filter_reset_stream
         = streams::reset(handle: StreamRef, reason: c_int, details: Buffer);
+    envoy_dynamic_module_callback_http_filter_recreate_stream
+        = streams::recreate(handle: StreamRef, headers: *const Header, count: usize) -> bool;
     envoy_dynamic_module_callback_http_filter_send_go_away_and_close = streams::go_away(handle: StreamRef, graceful: bool);
     envoy_dynamic_module_callback_http_get_cluster_name = streams::cluster(handle: StreamRef, out: *mut Buffer) -> bool;
     envoy_dynamic_module_callback_http_get_cluster_host_count
@@ -347,5 +360,5 @@ exported! {
     envoy_dynamic_module_callback_http_filter_config_reset_http_stream
         = config_exchanges::reset(handle: ConfigRef, id: u64);
 
-    envoy_dynamic_module_callback_http_get_active_span = process::nothing(handle: StreamRef) -> *const c_char;
+    envoy_dynamic_module_callback_http_child_span_finish = spans::finish(child: *mut c_void);
 }

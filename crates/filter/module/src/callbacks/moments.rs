@@ -28,10 +28,13 @@ pub(super) struct Moments {
     known: [bool; 24],
 }
 
-/// Places in [`Moments`]. What is missing here is not known to the proxy: when the client's connection began and its handshake
-/// ended, when the request's head was complete, the first byte of the answer's body, the last one sent and acknowledged.
+/// Places in [`Moments`]. What is missing here is not known to the proxy: when the client's connection and its handshake began, the
+/// first byte of the answer's body; and what Envoy knows of QUIC only.
 mod place {
     pub(super) const START: usize = 0;
+    /// The client and we agreed on TLS.
+    pub(super) const AGREED: usize = 3;
+    pub(super) const HEAD_RECEIVED: usize = 4;
     pub(super) const REQUEST_RECEIVED: usize = 5;
     pub(super) const CONNECT_BEGAN: usize = 6;
     pub(super) const CONNECTED: usize = 7;
@@ -41,6 +44,7 @@ mod place {
     pub(super) const RESPONSE_BEGAN: usize = 11;
     pub(super) const RESPONSE_RECEIVED: usize = 13;
     pub(super) const RESPONSE_SEND_BEGAN: usize = 14;
+    pub(super) const RESPONSE_SENT: usize = 15;
     pub(super) const COMPLETE: usize = 17;
 }
 
@@ -49,7 +53,8 @@ pub(super) fn nanoseconds(time: SystemTime) -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-pub(super) fn times(info: Option<&StreamInfo>) -> Times {
+/// Of a request, or of a connection that is carried without being read.
+pub(super) fn times(info: Option<&StreamInfo>, http: bool) -> Times {
     let since = |moment: fn(&StreamInfo) -> Option<Moment>| {
         let took = info.and_then(|info| Some(moment(info)?.saturating_duration_since(info.started)));
         took.map_or(UNKNOWN, |took| i64::try_from(took.as_nanos()).unwrap_or(i64::MAX))
@@ -62,11 +67,12 @@ pub(super) fn times(info: Option<&StreamInfo>) -> Times {
         first_received_upstream: since(|info| info.response_began),
         last_received_upstream: since(|info| info.response_received),
         first_sent_downstream: since(|info| info.response_send_began),
-        last_sent_downstream: UNKNOWN,
+        last_sent_downstream: if http { since(|info| info.ended) } else { UNKNOWN },
     }
 }
 
-pub(super) fn moments(info: Option<&StreamInfo>) -> Moments {
+/// The same.
+pub(super) fn moments(info: Option<&StreamInfo>, http: bool) -> Moments {
     let mut moments = Moments { times: [UNKNOWN; 19], known: [false; 24] };
     let Some(info) = info else { return moments };
     let mut set = |place: usize, time: i64| {
@@ -78,6 +84,10 @@ pub(super) fn moments(info: Option<&StreamInfo>) -> Moments {
     // Until the stream is over, what came last of the answer need not be its end.
     let received = info.response_received.filter(|_| info.ended.is_some());
     for (place, moment) in [
+        (place::AGREED, info.tls.as_ref().and_then(|session| session.agreed)),
+        // A request begins here when its head is complete, and its answer ends when it does.
+        (place::HEAD_RECEIVED, Some(info.started).filter(|_| http)),
+        (place::RESPONSE_SENT, info.ended.filter(|_| http)),
         (place::REQUEST_RECEIVED, info.request_received),
         (place::CONNECT_BEGAN, info.upstream_connect.began),
         (place::CONNECTED, info.upstream_connect.connected),
@@ -112,13 +122,16 @@ mod tests {
         info.upstream_connect.connected = Some(Moment::from_nanos(400));
         info.request_sent = Some(Moment::from_nanos(1_700));
         info.response_received = Some(Moment::from_nanos(1_800));
-        let open = moments(Some(&info));
+        let open = moments(Some(&info), true);
         assert_eq!((open.times[place::CONNECTED], open.known[place::CONNECTED]), (-600, true));
         assert_eq!(open.times[place::REQUEST_SENT], 700);
         assert_eq!((open.times[place::RESPONSE_RECEIVED], open.known[place::RESPONSE_RECEIVED]), (UNKNOWN, false));
         info.ended = Some(Moment::from_nanos(2_000));
-        let over = moments(Some(&info));
+        let over = moments(Some(&info), true);
         assert_eq!((over.times[place::RESPONSE_RECEIVED], over.times[place::COMPLETE]), (800, 1_000));
+        assert_eq!(over.times[place::HEAD_RECEIVED], 0);
+        assert_eq!((over.times[place::RESPONSE_SENT], open.known[place::RESPONSE_SENT]), (1_000, false));
+        assert!(!moments(Some(&info), false).known[place::RESPONSE_SENT]);
         assert_eq!(size_of::<Moments>(), 0xb0);
     }
 }

@@ -47,7 +47,7 @@ about! {
         };
 
     envoy_dynamic_module_callback_http_get_timing_info(out: *mut Moments) -> ()
-        = |instance, out| put(out, moments(instance.info()));
+        = |instance, out| put(out, moments(instance.info(), true));
 
     envoy_dynamic_module_callback_http_get_upstream_hosts_attempted_size() -> usize
         = |instance| usize::from(host(instance).is_some());

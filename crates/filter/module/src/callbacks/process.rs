@@ -1,14 +1,14 @@
 //! What is the same for the whole process.
 
 use std::collections::HashMap;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use postrider_telemetry::log::{Component, Level, enabled, write};
 
 use super::put;
-use crate::abi::{Buffer, StreamRef};
+use crate::abi::Buffer;
 
 /// Most names in one of the tables.
 const MAX_NAMES: usize = 10_000;
@@ -117,9 +117,4 @@ pub(super) unsafe fn register_data(key: Buffer, data: *mut c_void) -> bool {
 pub(super) unsafe fn data(key: Buffer, out: *mut *mut c_void) -> bool {
     // SAFETY: as in `log`.
     unsafe { find(&DATA, key, out) }
-}
-
-/// Modules are lent no spans, so that to them no stream has one.
-pub(super) unsafe fn nothing(_: StreamRef) -> *const c_char {
-    std::ptr::null()
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use postrider_filter_api::{StreamInfo, TlsSession};
+use postrider_filter_api::{StreamInfo, TlsSession, TraceReason};
 use postrider_http::HeaderId;
 use postrider_model::{CertificatePart, Value};
 
@@ -15,6 +15,13 @@ use super::moments::{Moments, Times, UNKNOWN, moments, nanoseconds, times};
 use super::{Symbol, give, put};
 use crate::abi::{Buffer, Header, map as kind};
 use crate::logger::Telling;
+
+/// Bytes as they passed a connection.
+#[repr(C)]
+struct WireSizes {
+    received: u64,
+    sent: u64,
+}
 
 /// Bytes, the last two as they passed the upstream's connection.
 #[repr(C)]
@@ -39,11 +46,13 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_response_flags() -> u64
         = |told| flags(told).into();
     envoy_dynamic_module_callback_access_logger_get_timing_info(out: *mut Times) -> ()
-        = |told, out| put(out, times(told.info()));
+        = |told, out| put(out, times(told.info(), told.http.get()));
     envoy_dynamic_module_callback_access_logger_get_timing_info_v2(out: *mut Moments) -> ()
-        = |told, out| put(out, moments(told.info()));
+        = |told, out| put(out, moments(told.info(), told.http.get()));
     envoy_dynamic_module_callback_access_logger_get_bytes_info(out: *mut Sizes) -> ()
         = |told, out| put(out, sizes(told));
+    envoy_dynamic_module_callback_access_logger_get_downstream_wire_bytes(out: *mut WireSizes) -> ()
+        = |told, out| put(out, on_the_wire(told, Side::Client));
     envoy_dynamic_module_callback_access_logger_get_downstream_remote_address(out: *mut Buffer, port: *mut u32) -> bool
         = |told, out, port| put_address(told, out, port, |info| info.downstream_remote);
     envoy_dynamic_module_callback_access_logger_get_downstream_local_address(out: *mut Buffer, port: *mut u32) -> bool
@@ -63,7 +72,7 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_upstream_connection_id() -> u64
         = |told| told.info().map_or(0, |info| info.upstream_connection_id);
     envoy_dynamic_module_callback_access_logger_get_upstream_protocol(out: *mut Buffer) -> bool
-        = |told, out| give(out, told.info().filter(|info| info.upstream_remote.is_some()).and_then(|info| some(info.upstream_protocol)));
+        = |told, out| give(out, told.info().filter(|info| told.http.get() && info.upstream_remote.is_some()).and_then(|info| some(info.upstream_protocol)));
     envoy_dynamic_module_callback_access_logger_get_upstream_pool_ready_duration_ns() -> i64
         = |told| told.info().and_then(|info| info.upstream_wait).map_or(UNKNOWN, |waited| i64::try_from(waited.as_nanos()).unwrap_or(i64::MAX));
     envoy_dynamic_module_callback_access_logger_get_downstream_tls_cipher(out: *mut Buffer) -> bool
@@ -132,6 +141,7 @@ about! {
         = |told, namespace, path, out| give(out, noted(told, namespace, path).and_then(as_number));
     envoy_dynamic_module_callback_access_logger_get_dynamic_metadata_bool(namespace: Buffer, path: Buffer, out: *mut bool) -> bool
         = |told, namespace, path, out| give(out, noted(told, namespace, path).and_then(as_bool));
+    // Of these, Envoy's loggers are told nothing either.
     envoy_dynamic_module_callback_access_logger_get_filter_state(key: Buffer, out: *mut Buffer) -> bool
         = |_, _, _| false;
     envoy_dynamic_module_callback_access_logger_get_local_reply_body(out: *mut Buffer) -> bool
@@ -141,7 +151,7 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_span_id(out: *mut Buffer) -> bool
         = |_, _| false;
     envoy_dynamic_module_callback_access_logger_is_trace_sampled() -> bool
-        = |_| false;
+        = |told| told.info().and_then(StreamInfo::trace).is_some_and(|trace| trace.reason != TraceReason::None);
     envoy_dynamic_module_callback_access_logger_get_ja3_hash(out: *mut Buffer) -> bool
         = |told, out| give(out, downstream_tls(told).and_then(|session| some(session.ja3.as_deref()?)));
     envoy_dynamic_module_callback_access_logger_get_ja4_hash(out: *mut Buffer) -> bool
@@ -217,7 +227,8 @@ fn some(text: &str) -> Option<Buffer> {
 fn headers(told: &Telling, map: c_int) -> Option<Map<'_>> {
     let record = told.record().filter(|_| told.http.get())?;
     Some(match map {
-        kind::REQUEST_HEADERS => Map::Request(record.request),
+        // A head that cannot be understood has no method.
+        kind::REQUEST_HEADERS if !record.request.method_bytes().is_empty() => Map::Request(record.request),
         kind::RESPONSE_HEADERS if record.info.status != 0 => Map::Response(record.response),
         kind::RESPONSE_TRAILERS if !record.response_trailers.is_empty() => Map::Plain(record.response_trailers),
         _ => return None,
@@ -230,7 +241,30 @@ fn flags(told: &Telling) -> u32 {
 
 fn sizes(told: &Telling) -> Sizes {
     let (received, sent) = told.info().map_or((0, 0), |info| (info.bytes_received, info.bytes_sent));
-    Sizes { received, sent, wire_received: 0, wire_sent: 0 }
+    let wire = on_the_wire(told, Side::Upstream);
+    Sizes { received, sent, wire_received: wire.received, wire_sent: wire.sent }
+}
+
+enum Side {
+    Client,
+    Upstream,
+}
+
+/// Of a connection that is carried without being read, its bytes are what passes.
+fn on_the_wire(told: &Telling, side: Side) -> WireSizes {
+    let bytes = told.info().map(|info| {
+        let metered = info.meters.as_deref().filter(|_| told.http.get());
+        match (side, metered) {
+            (Side::Client, Some(meters)) => (meters.downstream.received.wire, meters.downstream.sent.wire),
+            (Side::Upstream, Some(meters)) => (meters.upstream.received.wire, meters.upstream.sent.wire),
+            _ if told.http.get() => (0, 0),
+            (Side::Client, None) => (info.bytes_received, info.bytes_sent),
+            (Side::Upstream, None) if info.upstream_connection_id != 0 => (info.bytes_sent, info.bytes_received),
+            _ => (0, 0),
+        }
+    });
+    let (received, sent) = bytes.unwrap_or_default();
+    WireSizes { received, sent }
 }
 
 /// # Safety

@@ -100,6 +100,7 @@ fn give(instance: &Instance, reply: Box<LocalReply>) {
         return;
     }
     *instance.reply.borrow_mut() = Some(reply);
+    instance.acted.set(true);
     instance.wake();
 }
 

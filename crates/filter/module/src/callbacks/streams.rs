@@ -3,9 +3,10 @@
 use std::ffi::c_int;
 
 use postrider_filter_api::UpstreamOverride;
+use postrider_http::ResponseHead;
 
-use super::{instance, put};
-use crate::abi::{Buffer, Own, StreamRef};
+use super::{fields, instance, put};
+use crate::abi::{Buffer, Header, Own, StreamRef, items};
 
 pub(super) unsafe fn continue_request(handle: StreamRef) {
     // SAFETY: the caller is a module that follows the interface, here and below.
@@ -33,7 +34,7 @@ pub(super) unsafe fn clear_route(handle: StreamRef) {
 pub(super) unsafe fn route_config(handle: StreamRef) -> Own {
     // SAFETY: as above.
     let instance = unsafe { instance(handle) };
-    let route = instance.and_then(|instance| instance.route.borrow().clone());
+    let route = instance.and_then(|instance| instance.place.route.as_ref());
     route.map_or(std::ptr::null(), |route| route.own())
 }
 
@@ -47,8 +48,37 @@ pub(super) unsafe fn reset(handle: StreamRef, _: c_int, _: Buffer) {
     // SAFETY: as above.
     if let Some(instance) = unsafe { instance(handle) } {
         instance.cut_off.set(true);
+        instance.acted.set(true);
         instance.wake();
     }
+}
+
+/// Has the request begin anew when the module's hook has returned; `false` where it cannot. Logs say that this one was answered
+/// with these headers.
+pub(super) unsafe fn recreate(handle: StreamRef, headers: *const Header, count: usize) -> bool {
+    // SAFETY: as above.
+    let Some(instance) = (unsafe { instance(handle) }) else { return false };
+    // SAFETY: no other function of this module's runs.
+    let Some(stream) = (unsafe { instance.stream() }) else { return false };
+    let is_whole = stream.info.request_received.is_some() && stream.info.bytes_received == 0;
+    if !instance.may_begin_anew.get() || !is_whole || instance.reply.borrow().is_some() {
+        return false;
+    }
+    // SAFETY: as above.
+    let headers = unsafe { items(headers, count) };
+    let answer = (!headers.is_empty()).then(|| {
+        let mut answer = ResponseHead::new();
+        for header in headers {
+            // SAFETY: as above.
+            let (name, value) = unsafe { header.parts() };
+            fields::set_of_response(&mut answer, name, value);
+        }
+        Box::new(answer)
+    });
+    instance.may_begin_anew.set(false);
+    instance.rare.borrow_mut().get_or_insert_default().anew = Some(answer);
+    instance.acted.set(true);
+    true
 }
 
 /// The client's connection ends after this stream.

@@ -19,30 +19,41 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
-use postrider_http::{HeaderId, HeaderName, RequestHead};
+use postrider_http::{HeaderId, HeaderName, RequestHead, is_field_value};
 use postrider_model::{Fields, Value, ValueError};
 use postrider_telemetry::Block;
 
-use crate::request_parts::quotable_uri;
+use crate::request_parts::{quotable_uri, quoted};
 use cache::Verified;
 use users::Users;
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.basic_auth.v3.BasicAuth";
 const ROUTE_KIND: &str = "envoy.extensions.filters.http.basic_auth.v3.BasicAuthPerRoute";
 
+/// Where a verified user's name is noted, under the filter's own name.
+const USER_KEY: &str = "username";
+
 /// Reads a gateway-level configuration.
-pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
+pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
     let mut fields = value.fields().map_err(|error| vec![error])?;
     let mut errors = Vec::new();
     let users = keep(users_of(&mut fields), &mut errors);
     let forward = keep(header(&mut fields, "forward_username_header"), &mut errors).flatten();
     let credentials = keep(header(&mut fields, "authentication_header"), &mut errors).flatten();
+    let realm = keep(realm(&mut fields), &mut errors).flatten();
+    let mut flag = |key| keep(fields.bool(key).map_err(|error| vec![error]), &mut errors).flatten().unwrap_or_default();
+    let (allow_missing, notes) = (flag("allow_missing"), flag("emit_dynamic_metadata"));
     errors.extend(fields.finish().err().into_iter().flatten());
     match users {
         Some(users) if errors.is_empty() => Ok(Arc::new(BasicAuth {
             users: Arc::new(users),
-            forward,
-            credentials: credentials.unwrap_or(HeaderId::Authorization.into()),
+            realm,
+            rules: Rules {
+                forward,
+                credentials: credentials.unwrap_or(HeaderId::Authorization.into()),
+                allow_missing,
+                notes: notes.then(|| name.into()),
+            },
         })),
         _ => Err(errors),
     }
@@ -50,14 +61,30 @@ pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, Conf
 
 struct BasicAuth {
     users: Arc<Users>,
+    /// Asked for by name instead of by the request's URI; quoted.
+    realm: Option<Arc<[u8]>>,
+    rules: Rules,
+}
+
+/// What holds in every scope.
+#[derive(Clone)]
+struct Rules {
     /// Tells the upstream who it was.
     forward: Option<HeaderName>,
     /// Where the client's credentials stand.
     credentials: HeaderName,
+    /// Who says nothing, or something of another scheme, may go on.
+    allow_missing: bool,
+    /// The namespace that a verified user's name is noted in.
+    notes: Option<Arc<str>>,
 }
 
-/// The users of a more specific scope.
-struct RouteUsers(Arc<Users>);
+/// What a more specific scope brings.
+struct RouteUsers {
+    users: Arc<Users>,
+    /// The filter's where there is none.
+    realm: Option<Arc<[u8]>>,
+}
 
 impl Factory for BasicAuth {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
@@ -68,19 +95,22 @@ impl Factory for BasicAuth {
         let mut fields = value.fields().map_err(|error| vec![error])?;
         let mut errors = Vec::new();
         let users = keep(users_of(&mut fields), &mut errors);
+        let realm = keep(realm(&mut fields), &mut errors).flatten();
         errors.extend(fields.finish().err().into_iter().flatten());
         match users {
-            Some(users) if errors.is_empty() => Ok(RouteConfig::new(RouteUsers(Arc::new(users)), value)),
+            Some(users) if errors.is_empty() => {
+                Ok(RouteConfig::new(RouteUsers { users: Arc::new(users), realm }, value))
+            }
             _ => Err(errors),
         }
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
-        let users = configs.most_specific::<RouteUsers>().map_or(&self.users, |route| &route.0);
+        let route = configs.most_specific::<RouteUsers>();
         Rc::new(Gate {
-            users: Arc::clone(users),
-            forward: self.forward.clone(),
-            credentials: self.credentials.clone(),
+            users: Arc::clone(route.map_or(&self.users, |route| &route.users)),
+            realm: route.and_then(|route| route.realm.clone()).or_else(|| self.realm.clone()),
+            rules: self.rules.clone(),
             verified: RefCell::new(Verified::new()),
             stats: place.stats.block(&stat::SET, &format!("{}.basic_auth", place.stat_prefix)),
         })
@@ -90,8 +120,8 @@ impl Factory for BasicAuth {
 /// The filter on one worker.
 struct Gate {
     users: Arc<Users>,
-    forward: Option<HeaderName>,
-    credentials: HeaderName,
+    realm: Option<Arc<[u8]>>,
+    rules: Rules,
     verified: RefCell<Verified>,
     stats: Rc<Block>,
 }
@@ -124,8 +154,10 @@ impl Filter for Gate {
 
     fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
         let action = match self.authenticate(stream.request) {
-            Ok(user) => self.admit(user, stream.request),
-            Err(denial) => deny(denial, stream.request),
+            Ok(user) => self.admit(user, stream),
+            // Neither let in nor turned away: who comes after this filter is to judge, so nothing is counted.
+            Err(Denial::NoCredential | Denial::Scheme) if self.rules.allow_missing => return Action::Continue,
+            Err(denial) => self.deny(denial, stream.request),
         };
         match action {
             Action::Respond(_) => self.stats.inc(stat::DENIED),
@@ -138,11 +170,11 @@ impl Filter for Gate {
 impl Gate {
     /// The number of the user whose valid credentials the request carries.
     fn authenticate(&self, request: &RequestHead) -> Result<u32, Denial> {
-        let Some(value) = request.fields.find(&self.credentials) else { return Err(Denial::NoCredential) };
+        let Some(value) = request.fields.find(&self.rules.credentials) else { return Err(Denial::NoCredential) };
         // The scheme's name is compared as Envoy does, with its case.
         let Some(encoded) = value.strip_prefix(b"Basic ") else { return Err(Denial::Scheme) };
         // Several lines count as one joined by a comma, which is no base64.
-        if request.fields.find_all(&self.credentials).nth(1).is_some() {
+        if request.fields.find_all(&self.rules.credentials).nth(1).is_some() {
             return Err(Denial::Format);
         }
         if let Some(user) = self.verified.borrow().find(value) {
@@ -156,18 +188,29 @@ impl Gate {
         Ok(user)
     }
 
-    fn admit(&self, user: u32, request: &mut RequestHead) -> Action {
-        let Some(header) = &self.forward else { return Action::Continue };
+    fn admit(&self, user: u32, stream: &mut Stream<'_>) -> Action {
+        let name = self.users.name(user);
         // What a client wrote there itself is overwritten. A name which no field can hold must not pass unnamed.
-        match request.fields.set_header(header, self.users.name(user)) {
-            Ok(()) => Action::Continue,
-            Err(_) => deny(Denial::Credential, request),
+        if let Some(header) = &self.rules.forward
+            && stream.request.fields.set_header(header, name).is_err()
+        {
+            return self.deny(Denial::Credential, stream.request);
         }
+        if let Some(namespace) = &self.rules.notes {
+            let name = String::from_utf8_lossy(name).into_owned();
+            stream.info.metadata.set(namespace, USER_KEY, Value::String(name));
+        }
+        Action::Continue
+    }
+
+    #[cold]
+    fn deny(&self, denial: Denial, request: &RequestHead) -> Action {
+        let realm = self.realm.as_deref().map_or_else(|| Cow::Owned(quotable_uri(request)), Cow::Borrowed);
+        refusal(denial, &realm)
     }
 }
 
-#[cold]
-fn deny(denial: Denial, request: &RequestHead) -> Action {
+fn refusal(denial: Denial, realm: &[u8]) -> Action {
     let (body, details) = match denial {
         Denial::NoCredential => {
             ("User authentication failed. Missing username and password.", "no_credential_for_basic_auth")
@@ -185,15 +228,10 @@ fn deny(denial: Denial, request: &RequestHead) -> Action {
     Action::Respond(Box::new(LocalReply {
         status: 401,
         body: Cow::Borrowed(body.as_bytes()),
-        headers: vec![(Cow::Borrowed("www-authenticate"), Cow::Owned(challenge(request)))],
+        headers: vec![(Cow::Borrowed("www-authenticate"), Cow::Owned([b"Basic realm=\"", realm, b"\""].concat()))],
         details: Cow::Borrowed(details),
         ..LocalReply::default()
     }))
-}
-
-/// `Basic realm="…"` with the URI that the client asked for.
-fn challenge(request: &RequestHead) -> Vec<u8> {
-    [b"Basic realm=\"", quotable_uri(request).as_slice(), b"\""].concat()
 }
 
 fn users_of(fields: &mut Fields<'_>) -> Result<Users, ConfigError> {
@@ -211,6 +249,15 @@ fn header(fields: &mut Fields<'_>, key: &str) -> Result<Option<HeaderName>, Conf
             Ok(name) => Ok(Some(name)),
             Err(_) => Err(vec![fields.error(key, format!("\"{name}\" is no header name"))]),
         },
+    }
+}
+
+/// The realm that clients are told, in quotes' own form; an empty one means none.
+fn realm(fields: &mut Fields<'_>) -> Result<Option<Arc<[u8]>>, ConfigError> {
+    match fields.string("realm").map_err(|error| vec![error])? {
+        None | Some("") => Ok(None),
+        Some(text) if is_field_value(text.as_bytes()) && !text.contains('\t') => Ok(Some(quoted(text.bytes()).into())),
+        Some(_) => Err(vec![fields.error("realm", "a realm holds no control characters")]),
     }
 }
 

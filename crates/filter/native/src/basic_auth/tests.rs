@@ -122,15 +122,58 @@ fn the_most_specific_users_count_alone() {
 }
 
 #[test]
+fn a_realm_may_have_a_name_in_each_scope() {
+    let config = |realm: &str| object([("users", users(USER)), ("realm", text(realm))]);
+    let factory = build("auth", &config(r#"a"b\c"#)).ok().unwrap();
+    let challenge = |route: Option<Value>| {
+        let route = route.map(|config| factory.route_config(ROUTE_KIND, &config).ok().unwrap());
+        let filter = factory.filter(&ScopedConfigs { route, ..ScopedConfigs::default() }, &crate::testing::place());
+        let Action::Respond(reply) = request_headers(&mut request("/", &[]), &*filter) else { panic!("admitted") };
+        String::from_utf8(reply.headers[0].1.to_vec()).unwrap()
+    };
+    assert_eq!(challenge(None), r#"Basic realm="a\"b\\c""#);
+    assert_eq!(challenge(Some(config("own"))), r#"Basic realm="own""#);
+    assert_eq!(challenge(Some(config(""))), r#"Basic realm="a\"b\\c""#);
+}
+
+#[test]
+fn who_says_nothing_may_pass_unnamed() {
+    let config = object([
+        ("users", users(USER)),
+        ("forward_username_header", text("x-user")),
+        ("allow_missing", Value::Bool(true)),
+        ("emit_dynamic_metadata", Value::Bool(true)),
+    ]);
+    let filter = build("auth", &config).ok().unwrap().filter(&ScopedConfigs::default(), &crate::testing::place());
+    let user = |credentials: Option<&str>| {
+        let fields: Vec<_> = credentials.map(|value| ("authorization", value)).into_iter().collect();
+        let mut stream = request("/", &fields);
+        let noted = match refusal(&*filter, &mut stream) {
+            None => stream.info.metadata.namespace("auth").cloned(),
+            Some(details) => return Err(details),
+        };
+        Ok(noted)
+    };
+    for missing in [None, Some("Bearer x"), Some("basic x"), Some("Basic"), Some("")] {
+        assert_eq!(user(missing), Ok(None), "{missing:?}");
+    }
+    assert_eq!(user(Some(&basic("u1:test1"))), Ok(Some(object([("username", text("u1"))]))));
+    assert_eq!(user(Some("Basic !!")), Err("invalid_format_for_basic_auth".to_owned()));
+    assert_eq!(user(Some(&basic("u1:bad"))), Err("invalid_credential_for_basic_auth".to_owned()));
+}
+
+#[test]
 fn a_configuration_is_refused_with_all_its_errors() {
     let bad = object([
         ("users", users("u1:plain\nu2")),
         ("forward_username_header", text("a b")),
-        ("emit_dynamic_metadata", Value::Bool(true)),
+        ("realm", text("a\u{7}")),
+        ("allow_missing", text("yes")),
+        ("odd", Value::Bool(true)),
     ]);
     let errors = build("auth", &bad).err().unwrap();
     let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
-    assert_eq!(paths, ["users", "users", "forward_username_header", "emit_dynamic_metadata"]);
+    assert_eq!(paths, ["users", "users", "forward_username_header", "realm", "allow_missing", "odd"]);
     assert_eq!(build("auth", &object([])).err().unwrap()[0].path, "users");
     assert!(factory(&[]).route_config(KIND, &object([])).is_err());
     assert!(factory(&[]).route_config(ROUTE_KIND, &object([])).is_err());

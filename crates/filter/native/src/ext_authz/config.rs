@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use postrider_filter_api::{ConfigError, GrpcService};
 use postrider_http::HeaderName;
-use postrider_model::{Format, Reading, RetryPolicy, StringMatch, Value};
+use postrider_model::{Format, Reading, RetryPolicy, StringMatch, Value, call_retry_policy};
 
 use crate::mutation_rules::MutationRules;
 use crate::read::{header, status};
-use crate::tries::retry_policy;
 use postrider_model::MetadataMatch;
 
 /// How long a service may take unless something else is written.
@@ -34,6 +33,9 @@ pub(super) struct Config {
     pub(super) validate_mutations: bool,
     pub(super) metadata_namespaces: Vec<String>,
     pub(super) route_metadata_namespaces: Vec<String>,
+    /// Those whose messages the service is told.
+    pub(super) typed_namespaces: Vec<String>,
+    pub(super) route_typed_namespaces: Vec<String>,
     /// In parts per million.
     pub(super) enabled: Option<u32>,
     pub(super) enabled_metadata: Option<MetadataMatch>,
@@ -98,7 +100,6 @@ pub(super) struct Override {
 
 pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
     Reading::all(value, |at| {
-        refuse(at);
         let (service, older) = match (service(at), at.has("grpc_service") || at.has("http_service")) {
             (Some(Service::Http(mut http)), _) => {
                 let older = http.allowed_headers.take();
@@ -143,6 +144,8 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             validate_mutations: at.flag("validate_mutations"),
             metadata_namespaces: at.texts("metadata_context_namespaces"),
             route_metadata_namespaces: at.texts("route_metadata_context_namespaces"),
+            typed_namespaces: at.texts("typed_metadata_context_namespaces"),
+            route_typed_namespaces: at.texts("route_typed_metadata_context_namespaces"),
             enabled: at.parts_per_million("filter_enabled"),
             enabled_metadata: metadata.flatten(),
             deny_at_disable: deny.unwrap_or(false),
@@ -164,15 +167,6 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
     })
 }
 
-fn refuse(at: &mut Reading<'_>) {
-    for (key, what) in [
-        ("typed_metadata_context_namespaces", "typed metadata"),
-        ("route_typed_metadata_context_namespaces", "typed metadata"),
-    ] {
-        at.refuse(key, what);
-    }
-}
-
 fn service(at: &mut Reading<'_>) -> Option<Service> {
     let grpc = at.raw("grpc_service", GrpcService::read).map(|service| {
         let timeout = service.timeout_or(Some(DEFAULT_TIMEOUT));
@@ -184,7 +178,7 @@ fn service(at: &mut Reading<'_>) -> Option<Service> {
 
 fn http_service(at: &mut Reading<'_>) -> HttpService {
     let mut service = HttpService::none();
-    service.retries = at.map("retry_policy", retry_policy);
+    service.retries = at.map("retry_policy", call_retry_policy).map(Arc::new);
     let uri = at.map("server_uri", |uri| {
         // Where it goes is what the cluster says; the address only names it.
         uri.text("uri");

@@ -7,14 +7,14 @@ use postrider_grpc::auth::attribute_context::{HttpRequest, Peer, Request, TlsSes
 use postrider_grpc::auth::check_response::HttpResponse;
 use postrider_grpc::auth::{AttributeContext, CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse};
 use postrider_grpc::core::{HeaderMap, HeaderValue, HeaderValueOption, Metadata, header_value_option};
-use postrider_grpc::{Message, from_struct, to_struct};
+use postrider_grpc::{Message, Struct, from_struct, to_struct};
 use postrider_http::Version;
 use postrider_model::{AppendAction, CertificatePart, Value};
 
 use super::config::{BodySettings, Config};
 use super::request::{PARTIAL_BODY, carried, joined};
 use super::verdict::{Allowance, Decision, Denial, Header, Verdict};
-use crate::wire::{sanitized, to_address, to_timestamp};
+use crate::wire::{messages, sanitized, to_address, to_timestamp};
 
 /// The message that asks whether the request may go on.
 pub(super) fn ask(
@@ -47,9 +47,15 @@ pub(super) fn ask(
         destination: Some(destination),
         request: Some(Request { time: Some(to_timestamp(info.start)), http: Some(http(config, body, stream)) }),
         context_extensions: context.iter().cloned().collect(),
-        metadata_context: Some(chosen(|name| info.metadata_of_either(name), &config.metadata_namespaces)),
+        metadata_context: Some(Metadata {
+            filter_metadata: values(|name| info.metadata_of_either(name), &config.metadata_namespaces),
+            typed_filter_metadata: messages(|name| info.typed_of_either(name), &config.typed_namespaces),
+        }),
         route_metadata_context: Some(match stream.route {
-            Some(route) => chosen(|name| route.metadata.namespace(name), &config.route_metadata_namespaces),
+            Some(route) => Metadata {
+                filter_metadata: values(|name| route.metadata.namespace(name), &config.route_metadata_namespaces),
+                typed_filter_metadata: messages(|name| route.metadata.typed(name), &config.route_typed_namespaces),
+            },
             None => Metadata::default(),
         }),
         tls_session: session.map(|sni| TlsSession { sni }),
@@ -120,9 +126,8 @@ fn http(config: &Config, settings: Option<&BodySettings>, stream: &Stream<'_>) -
     message
 }
 
-fn chosen<'v>(noted: impl Fn(&str) -> Option<&'v Value>, namespaces: &[String]) -> Metadata {
-    let found = namespaces.iter().filter_map(|name| Some((name.clone(), to_struct(noted(name)?))));
-    Metadata { filter_metadata: found.collect(), ..Metadata::default() }
+fn values<'v>(noted: impl Fn(&str) -> Option<&'v Value>, namespaces: &[String]) -> BTreeMap<String, Struct> {
+    namespaces.iter().filter_map(|name| Some((name.clone(), to_struct(noted(name)?)))).collect()
 }
 
 /// What an answer means. One that cannot be read is a failure.

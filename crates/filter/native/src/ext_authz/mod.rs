@@ -274,14 +274,20 @@ impl Authorizer {
             resumer.resume();
         };
         let asked = match &*self.service {
-            Service::Grpc { service, timeout } => stream.host.grpc(GrpcCall {
-                cluster: service.cluster.clone(),
-                head: service.head(CHECK, *timeout, stream),
-                message: grpc::ask(&self.config, &self.context, body, stream),
-                timeout: *timeout,
-                max_answer: service.max_answer,
-                done: Box::new(move |answer| hear(answer.map(|bytes| grpc::verdict(&bytes)).unwrap_or_default())),
-            }),
+            Service::Grpc { service, timeout } => {
+                let call = GrpcCall {
+                    cluster: service.cluster.clone(),
+                    head: service.head(CHECK, *timeout, stream),
+                    message: grpc::ask(&self.config, &self.context, body, stream),
+                    timeout: *timeout,
+                    max_answer: service.max_answer,
+                    done: Box::new(move |answer| hear(answer.map(|bytes| grpc::verdict(&bytes)).unwrap_or_default())),
+                };
+                match &service.retries {
+                    Some(policy) => stream.host.grpc_again(call, policy.clone()),
+                    None => stream.host.grpc(call),
+                }
+            }
             Service::Http(service) => {
                 let (head, body) = http::ask(&self.config, service, body, stream);
                 let whole = self.service.clone();

@@ -26,15 +26,6 @@ fn refused(config: &Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_name() {
-    for key in ["typed_metadata_context_namespaces", "route_typed_metadata_context_namespaces"] {
-        let found = refused(&grpc(vec![(key, Value::Bool(true))]));
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].0 == key && found[0].1.contains("not supported"), "{found:?}");
-    }
-}
-
-#[test]
 fn a_configuration_is_refused_with_all_its_errors() {
     let google = object([("google_grpc", object([]))]);
     let found = refused(&object([

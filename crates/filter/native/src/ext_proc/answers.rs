@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use postrider_filter_api::{GrpcStatus, LocalReply, Stream};
 use postrider_grpc::Message;
-use postrider_grpc::from_struct;
 use postrider_grpc::process::body_mutation::Mutation;
 use postrider_grpc::process::common_response::ResponseStatus;
 use postrider_grpc::process::processing_response::Response;
 use postrider_grpc::process::{CommonResponse, HeaderMutation, ProcessingResponse, TrailersResponse};
+use postrider_grpc::{from_any, from_struct};
 use postrider_http::grpc::Code;
 use postrider_http::{Fields, HeaderId};
 use postrider_model::Value;
@@ -385,9 +385,14 @@ impl Processor {
 
     /// Remembers what the processor may leave for others.
     fn note(&self, stream: &mut Stream<'_>, response: &ProcessingResponse) {
+        for (namespace, message) in &response.typed_dynamic_metadata {
+            if self.set.receiving.messages.contains(namespace) {
+                stream.info.metadata.set_typed(namespace, from_any(message));
+            }
+        }
         let Some(said) = &response.dynamic_metadata else { return };
         let Value::Map(namespaces) = from_struct(said) else { return };
-        for (namespace, value) in namespaces.into_iter().filter(|(name, _)| self.set.receiving.contains(name)) {
+        for (namespace, value) in namespaces.into_iter().filter(|(name, _)| self.set.receiving.values.contains(name)) {
             let Value::Map(entries) = value else { continue };
             for (key, value) in entries {
                 stream.info.metadata.set(&namespace, &key, value);

@@ -32,8 +32,15 @@ pub(super) enum RouteCache {
 /// Metadata that a processor is told, and may leave.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Namespaces {
-    pub(super) forwarding: Option<Vec<String>>,
-    pub(super) receiving: Option<Vec<String>>,
+    pub(super) forwarding: Option<Names>,
+    pub(super) receiving: Option<Names>,
+}
+
+/// Namespaces by what of them is meant: their values, or their message.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Names {
+    pub(super) values: Vec<String>,
+    pub(super) messages: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -182,13 +189,8 @@ fn metadata(at: &mut Reading<'_>) -> Option<(HeaderName, Format)> {
 
 fn namespaces(at: &mut Reading<'_>) -> Namespaces {
     at.refuse("cluster_metadata_forwarding_namespaces", "metadata of the cluster for the processor");
-    let mut list = |key: &str| {
-        at.map(key, |at| {
-            at.refuse("typed", "typed metadata");
-            at.texts("untyped")
-        })
-    };
-    Namespaces { forwarding: list("forwarding_namespaces"), receiving: list("receiving_namespaces") }
+    let mut names = |key: &str| at.map(key, |at| Names { values: at.texts("untyped"), messages: at.texts("typed") });
+    Namespaces { forwarding: names("forwarding_namespaces"), receiving: names("receiving_namespaces") }
 }
 
 fn attributes(at: &mut Reading<'_>, key: &str) -> Vec<&'static Attribute> {

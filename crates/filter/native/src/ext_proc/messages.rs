@@ -13,6 +13,7 @@ use super::attributes;
 use super::modes::Side;
 use super::session::Session;
 use crate::shown;
+use crate::wire::messages;
 
 /// A part of a message.
 #[derive(Debug)]
@@ -38,8 +39,10 @@ impl Processor {
         let sent = std::mem::replace(&mut session.course(side).attributes_sent, true);
         let attributes = if sent { None } else { attributes::told(wanted, stream) };
         let noted = |name: &String| Some((name.clone(), to_struct(stream.info.metadata_of_either(name)?)));
-        let metadata =
-            Metadata { filter_metadata: set.forwarding.iter().filter_map(noted).collect(), ..Metadata::default() };
+        let metadata = Metadata {
+            filter_metadata: set.forwarding.values.iter().filter_map(noted).collect(),
+            typed_filter_metadata: messages(|name| stream.info.typed_of_either(name), &set.forwarding.messages),
+        };
         let first = !std::mem::replace(&mut session.introduced, true) && !config.observes;
         let protocol_config = first.then(|| ProtocolConfiguration {
             request_body_mode: session.request.modes.body.to_proto().into(),

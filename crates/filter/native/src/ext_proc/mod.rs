@@ -111,8 +111,8 @@ struct Settings {
     service: GrpcService,
     request_attributes: Vec<&'static Attribute>,
     response_attributes: Vec<&'static Attribute>,
-    forwarding: Vec<String>,
-    receiving: Vec<String>,
+    forwarding: config::Names,
+    receiving: config::Names,
     failure_mode_allow: bool,
 }
 

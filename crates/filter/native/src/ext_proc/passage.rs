@@ -403,13 +403,17 @@ impl Processor {
         let service = &self.set.service;
         let timeout = service.timeout_or(None);
         let bells = session.link.bells.clone();
-        let opened = stream.host.converse(GrpcOpen {
+        let open = GrpcOpen {
             cluster: service.cluster.clone(),
             head: service.head(PROCESS, timeout, stream),
             timeout,
             max_answer: service.max_answer,
             wake: Box::new(move || bells.ring_both()),
-        });
+        };
+        let opened = match &service.retries {
+            Some(policy) => stream.host.converse_again(open, policy.clone()),
+            None => stream.host.converse(open),
+        };
         match opened {
             Ok(opened) => {
                 self.stats.inc(stat::STREAMS_STARTED);

@@ -46,11 +46,10 @@ fn what_is_not_supported_is_refused_by_name() {
     assert_eq!(found[0].0, "allow_content_length_header");
     let found = refused(&config(vec![("request_attributes", list([text("request.path"), text("request.teapot")]))]));
     assert!(found.len() == 1 && found[0].1.contains("request.teapot"), "{found:?}");
-    let typed = object([("typed", list([text("a")]))]);
-    let options = object([("forwarding_namespaces", typed), ("cluster_metadata_forwarding_namespaces", object([]))]);
+    let options = object([("cluster_metadata_forwarding_namespaces", object([]))]);
     let paths: Vec<String> = refused(&config(vec![("metadata_options", options)])).into_iter().map(|e| e.0).collect();
     let at = |key: &str| format!("metadata_options.{key}");
-    assert_eq!(paths, [at("cluster_metadata_forwarding_namespaces"), at("forwarding_namespaces.typed")]);
+    assert_eq!(paths, [at("cluster_metadata_forwarding_namespaces")]);
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Reading mutation lists.
 
-use postrider_filter_api::ConfigError;
+use postrider_filter_api::{ConfigError, WatchedFile};
 use postrider_http::{HeaderName, is_field_value};
-use postrider_model::{AppendAction, Fields, Format, Piece, Regex, StringKind, StringMatch, Value, ValueError};
+use postrider_model::{
+    AppendAction, Fields, Format, Piece, Reading, Regex, StringKind, StringMatch, Value, ValueError, in_newer_forms,
+};
 
 use super::{Append, Mutation};
+use crate::formatters::Formatters;
 use crate::read::is_protected;
 
 /// The lists of one scope.
@@ -14,6 +17,8 @@ pub(super) struct Mutations {
     pub(super) request_trailers: Vec<Mutation>,
     pub(super) response: Vec<Mutation>,
     pub(super) response_trailers: Vec<Mutation>,
+    /// Files that values were read from.
+    pub(super) files: Vec<WatchedFile>,
 }
 
 /// The mutations, and whether the most specific scope has the last word.
@@ -43,17 +48,30 @@ fn lists(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Mutations {
             return Mutations::default();
         }
     };
+    let mut formatters = formatters(&mut mutations, errors);
+    let mut read = |key| list(&mut mutations, key, &mut formatters, errors);
     let lists = Mutations {
-        request: list(&mut mutations, "request_mutations", errors),
-        request_trailers: list(&mut mutations, "request_trailers_mutations", errors),
-        response: list(&mut mutations, "response_mutations", errors),
-        response_trailers: list(&mut mutations, "response_trailers_mutations", errors),
+        request: read("request_mutations"),
+        request_trailers: read("request_trailers_mutations"),
+        response: read("response_mutations"),
+        response_trailers: read("response_trailers_mutations"),
+        files: Vec::new(),
     };
+    let lists = Mutations { files: formatters.files, ..lists };
     errors.extend(mutations.finish().err().into_iter().flatten());
     lists
 }
 
-fn list(fields: &mut Fields<'_>, key: &str, errors: &mut ConfigError) -> Vec<Mutation> {
+fn formatters(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Formatters {
+    const KEY: &str = "formatters";
+    let Some(list) = fields.value(KEY) else { return Formatters::default() };
+    let alone = Value::Map(vec![(KEY.to_owned(), list.clone())]);
+    let read = Reading::all(&alone, Formatters::read);
+    let within = |error: ValueError| ValueError { path: fields.path_of(&error.path), ..error };
+    read.map_err(|found| errors.extend(found.into_iter().map(within))).unwrap_or_default()
+}
+
+fn list(fields: &mut Fields<'_>, key: &str, formatters: &mut Formatters, errors: &mut ConfigError) -> Vec<Mutation> {
     let items = match fields.maps(key) {
         Ok(items) => items,
         Err(error) => {
@@ -61,10 +79,11 @@ fn list(fields: &mut Fields<'_>, key: &str, errors: &mut ConfigError) -> Vec<Mut
             return Vec::new();
         }
     };
-    items.into_iter().filter_map(|item| mutation(item).map_err(|found| errors.extend(found)).ok()).collect()
+    let mut read = |item| mutation(item, formatters).map_err(|found| errors.extend(found)).ok();
+    items.into_iter().filter_map(&mut read).collect()
 }
 
-fn mutation(mut fields: Fields<'_>) -> Result<Mutation, ConfigError> {
+fn mutation(mut fields: Fields<'_>, formatters: &mut Formatters) -> Result<Mutation, ConfigError> {
     let one = |error| vec![error];
     let remove = fields.string("remove").map_err(one)?;
     let append = fields.map("append").map_err(one)?;
@@ -73,7 +92,7 @@ fn mutation(mut fields: Fields<'_>) -> Result<Mutation, ConfigError> {
         (Some(name), None, None) => {
             Mutation::Remove(header_name(name).map_err(|message| vec![fields.error("remove", message)])?)
         }
-        (None, Some(option), None) => Mutation::Append(append_of(option)?),
+        (None, Some(option), None) => Mutation::Append(append_of(option, formatters)?),
         (None, None, Some(matching)) => Mutation::RemoveMatching(remove_on_match(matching)?),
         _ => return Err(whole(&fields, "exactly one of append, remove and remove_on_match is wanted")),
     };
@@ -82,7 +101,7 @@ fn mutation(mut fields: Fields<'_>) -> Result<Mutation, ConfigError> {
 }
 
 /// A `HeaderValueOption`.
-fn append_of(mut fields: Fields<'_>) -> Result<Append, ConfigError> {
+fn append_of(mut fields: Fields<'_>, formatters: &mut Formatters) -> Result<Append, ConfigError> {
     let one = |error| vec![error];
     let Some(mut header) = fields.map("header").map_err(one)? else {
         return Err(vec![fields.error("header", "the header is required")]);
@@ -90,7 +109,7 @@ fn append_of(mut fields: Fields<'_>) -> Result<Append, ConfigError> {
     let key = header.string("key").map_err(one)?.unwrap_or_default();
     let name = header_name(key).map_err(|message| vec![header.error("key", message)])?;
     let text = header.string("value").map_err(one)?.unwrap_or_default();
-    let value = format(text).map_err(|message| vec![header.error("value", message)])?;
+    let value = format(text, formatters).map_err(|message| vec![header.error("value", message)])?;
     header.finish()?;
     let old = fields.bool("append").map_err(one)?;
     let action = fields.string("append_action").map_err(one)?;
@@ -113,8 +132,8 @@ fn append_of(mut fields: Fields<'_>) -> Result<Append, ConfigError> {
 }
 
 /// A value with `%COMMANDS%`.
-fn format(text: &str) -> Result<Format, String> {
-    let format = Format::parse(text).map_err(|error| error.to_string())?;
+fn format(text: &str, formatters: &mut Formatters) -> Result<Format, String> {
+    let format = Format::parse_with(&in_newer_forms(text), formatters).map_err(|error| error.to_string())?;
     let fits = |piece: &Piece| !matches!(piece, Piece::Text(text) if !is_field_value(text.as_bytes()));
     match format.pieces.iter().all(fits) {
         true => Ok(format),

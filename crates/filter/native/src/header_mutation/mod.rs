@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::{
-    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
+    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream, WatchedFile,
 };
 use postrider_http::{Fields, HeaderName};
 use postrider_model::{AppendAction, Format, StringMatch, Value, ValueError};
@@ -43,7 +43,13 @@ impl Factory for HeaderMutation {
             let message = format!("header_mutation is overridden by {ROUTE_KIND}, not by {kind}");
             return Err(vec![ValueError { path: String::new(), message }]);
         }
-        Ok(RouteConfig::new(RouteMutations(Arc::new(config::read_route(value)?)), value))
+        let mutations = config::read_route(value)?;
+        let files = mutations.files.clone();
+        Ok(RouteConfig { files, ..RouteConfig::new(RouteMutations(Arc::new(mutations)), value) })
+    }
+
+    fn files(&self) -> &[WatchedFile] {
+        &self.mutations.files
     }
 
     fn filter(&self, configs: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use postrider_filter_api::{ConfigError, WatchedFile};
 use postrider_http::HeaderName;
-use postrider_model::{Reading, RetryOn, RetryPolicy, StringMatch, Value, string_match};
+use postrider_model::{Reading, RetryOn, RetryPolicy, StringMatch, Value, call_retry_policy, string_match};
 
 use super::extract::{Place, Places};
 use super::keys::Keys;
 use crate::read::{HttpUri, data_source, header, http_uri, own_header};
 use crate::request_match::RequestMatch;
-use crate::tries::retry_policy;
 
 const DEFAULT_CLOCK_SKEW: u64 = 60;
 const DEFAULT_KEYS_DURATION: Duration = Duration::from_secs(600);
@@ -309,7 +308,7 @@ fn claim(at: &mut Reading<'_>) -> Option<(HeaderName, Vec<String>)> {
 }
 
 fn remote(at: &mut Reading<'_>) -> Option<Remote> {
-    let retries = at.map("retry_policy", retry_policy).map(for_keys);
+    let retries = at.map("retry_policy", call_retry_policy).map(for_keys);
     let uri = at.map("http_uri", http_uri);
     if uri.is_none() {
         at.error("http_uri", "where the keys are is required");
@@ -324,9 +323,9 @@ fn remote(at: &mut Reading<'_>) -> Option<Remote> {
 }
 
 /// Envoy asks again for its own reasons, whatever is written.
-fn for_keys(written: Arc<RetryPolicy>) -> Arc<RetryPolicy> {
+fn for_keys(written: RetryPolicy) -> Arc<RetryPolicy> {
     let (on, _) = RetryOn::parse("5xx,gateway-error,connect-failure,reset");
-    Arc::new(RetryPolicy { on, ..(*written).clone() })
+    Arc::new(RetryPolicy { on, ..written })
 }
 
 fn requirements(all: &mut Reading<'_>, providers: &[&str]) -> Vec<(String, Requirement)> {

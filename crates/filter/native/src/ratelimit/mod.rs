@@ -136,7 +136,7 @@ impl Filter for Limiter {
         let domain = self.route.as_ref().and_then(|route| route.domain.as_ref()).unwrap_or(&config.domain);
         let outcome = Rc::new(RefCell::new(None));
         let (slot, resumer) = (outcome.clone(), stream.resumer.clone());
-        let asked = stream.host.grpc(GrpcCall {
+        let call = GrpcCall {
             cluster: config.service.cluster.clone(),
             head: config.service.head(SHOULD_RATE_LIMIT, config.timeout, stream),
             message: message::ask(domain, &descriptors, hits(stream.info)),
@@ -146,7 +146,11 @@ impl Filter for Limiter {
                 *slot.borrow_mut() = Some(answer.ok().and_then(|answer| message::verdict(&answer)));
                 resumer.resume();
             }),
-        });
+        };
+        let asked = match &config.service.retries {
+            Some(policy) => stream.host.grpc_again(call, policy.clone()),
+            None => stream.host.grpc(call),
+        };
         match asked {
             Ok(handle) => {
                 *state = State::Any(Box::new(Progress::Asked { outcome, counters, _handle: handle }));

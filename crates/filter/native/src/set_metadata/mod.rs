@@ -9,8 +9,10 @@ use std::sync::Arc;
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
-use postrider_model::{Reading, Value, ValueError};
+use postrider_model::{Packed, Reading, Value, ValueError};
 use postrider_telemetry::Block;
+
+use crate::read;
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.set_metadata.v3.Config";
 
@@ -25,9 +27,16 @@ struct SetMetadata(Arc<Vec<Entry>>);
 #[derive(Debug, PartialEq)]
 struct Entry {
     namespace: String,
-    values: Vec<(String, Value)>,
+    noted: Noted,
     /// Into a namespace that is there already, too.
     overwrites: bool,
+}
+
+#[derive(Debug, PartialEq)]
+enum Noted {
+    Values(Vec<(String, Value)>),
+    /// A message, which has nothing to do with values of the same namespace.
+    Message(Packed),
 }
 
 fn read(at: &mut Reading<'_>) -> Vec<Entry> {
@@ -35,20 +44,20 @@ fn read(at: &mut Reading<'_>) -> Vec<Entry> {
     // The old form, of one namespace.
     let namespace = at.text("metadata_namespace").map(str::to_owned);
     if at.has("value") {
-        let values = values(at);
-        entries.extend(namespace.map(|namespace| Entry { namespace, values, overwrites: true }));
+        let noted = Noted::Values(values(at));
+        entries.extend(namespace.map(|namespace| Entry { namespace, noted, overwrites: true }));
     }
     entries.extend(at.each("metadata", entry));
     entries
 }
 
 fn entry(at: &mut Reading<'_>) -> Entry {
-    if at.has("typed_value") {
-        at.refuse("typed_value", "metadata of a type of its own");
-    }
+    let values = Noted::Values(values(at));
+    // As in Envoy, where both are written the values count.
+    let message = read::packed(at, "typed_value").filter(|_| values == Noted::Values(Vec::new()));
     Entry {
         namespace: at.text("metadata_namespace").unwrap_or_default().to_owned(),
-        values: values(at),
+        noted: message.map_or(values, Noted::Message),
         overwrites: at.flag("allow_overwrite"),
     }
 }
@@ -96,15 +105,26 @@ impl Filter for Noter {
     fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
         let metadata = &mut stream.info.metadata;
         for entry in self.entries.iter() {
+            let values = match &entry.noted {
+                Noted::Values(values) => values,
+                Noted::Message(_) if !entry.overwrites && metadata.typed(&entry.namespace).is_some() => {
+                    self.stats.inc(stat::OVERWRITE_DENIED);
+                    continue;
+                }
+                Noted::Message(message) => {
+                    metadata.set_typed(&entry.namespace, message.clone());
+                    continue;
+                }
+            };
             match metadata.namespace(&entry.namespace) {
-                None => metadata.merge(&entry.namespace, &entry.values),
+                None => metadata.merge(&entry.namespace, values),
                 Some(_) if !entry.overwrites => self.stats.inc(stat::OVERWRITE_DENIED),
                 Some(known) => {
                     let mut known = match known {
                         Value::Map(entries) => entries.clone(),
                         _ => Vec::new(),
                     };
-                    merge(&mut known, &entry.values);
+                    merge(&mut known, values);
                     metadata.merge(&entry.namespace, &known);
                 }
             }

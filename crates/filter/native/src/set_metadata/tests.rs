@@ -44,9 +44,21 @@ fn the_old_form_overwrites() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_by_name() {
-    let typed =
-        object([("metadata", list([object([("metadata_namespace", text("n")), ("typed_value", object([]))])]))]);
-    let errors = build("x", &typed).err().unwrap();
-    assert!(errors[0].message.contains("metadata of a type of its own"), "{errors:?}");
+fn a_message_is_handed_on_as_it_is() {
+    let message = |bytes: &str| object([("@type", text("x/y")), ("@bytes", text(bytes))]);
+    let entry = |bytes: &str, overwrites: bool| {
+        let more = [("typed_value", message(bytes)), ("allow_overwrite", Value::Bool(overwrites))];
+        let [value, overwrites] = more;
+        object([("metadata_namespace", text("n")), value, overwrites])
+    };
+    let entries = list([entry("AQ==", false), entry("Ag==", false), entry("Aw==", true)]);
+    let noter = noter(&object([("metadata", entries)]));
+    let mut stream = request("/", &[]);
+    request_headers(&mut stream, &noter);
+    assert_eq!(noter.stats.value(stat::OVERWRITE_DENIED), 1);
+    let packed = stream.info.metadata.typed("n").unwrap();
+    assert_eq!((&*packed.kind, &*packed.bytes), ("x/y", &[3][..]));
+    assert!(stream.info.metadata.namespace("n").is_none());
+    let broken = object([("metadata", list([entry("?", false)]))]);
+    assert!(build("x", &broken).is_err());
 }

@@ -261,7 +261,7 @@ impl Onlooker {
         let (status, details) = match action {
             Action::Respond(reply) => (reply.status, reply.details),
             // An answer from elsewhere is one of its own.
-            Action::Detour(_) => (stream.response.status(), "internal_redirect".into()),
+            Action::Detour(_) | Action::Anew(_) => (stream.response.status(), "internal_redirect".into()),
             action => return action,
         };
         // A request that was not refused has no flag of one that was.

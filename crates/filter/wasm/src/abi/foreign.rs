@@ -4,9 +4,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::{rsa, signature};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_filter_api::ObjectKind;
 use postrider_filter_api::cel::Facts;
-use postrider_model::Value;
 use postrider_model::cel::{Allowed, Expression};
 use prost::Message;
 use wasmtime::Linker;
@@ -15,6 +13,8 @@ use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush, Status};
 use super::stream::forget_route;
 use super::{Answer, Guest, bytes, give, put_number, split};
 use crate::data::Data;
+use crate::edits::Edit;
+use crate::properties::put_state;
 use crate::status::{BAD_ARGUMENT, INTERNAL_FAILURE, NOT_FOUND, OK, SERIALIZATION_FAILURE};
 
 /// Most bytes that `uncompress` makes.
@@ -229,15 +229,14 @@ struct FilterState {
 fn set_filter_state(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
     let state = FilterState::decode(argument).map_err(|_| BAD_ARGUMENT)?;
     let target = data.target();
-    let set = data.present.stream(target, |stream| match ObjectKind::of(&state.path) {
-        Some(kind) if !stream.info.make_state(&state.path, kind, state.value.as_bytes(), false) => Err(BAD_ARGUMENT),
-        Some(_) => Ok(()),
-        None => {
-            stream.info.set_state(&state.path, Value::String(state.value));
-            Ok(())
-        }
-    });
-    set.unwrap_or(Err(NOT_FOUND))
+    match data.present.stream(target, |stream| put_state(stream.info, &state.path, &state.value)) {
+        Some(true) => Ok(()),
+        Some(false) => Err(BAD_ARGUMENT),
+        None => match data.contexts.stream(target).filter(|stream| stream.kept.is_some()) {
+            Some(stream) => stream.later(Edit::State(state.path, state.value)),
+            None => Err(NOT_FOUND),
+        },
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -273,9 +272,9 @@ fn create_expression(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
 
 fn evaluate_expression(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
     let token = token(argument)?;
-    let Data { paths, present, scratch, current, .. } = data;
+    let Data { paths, present, contexts, scratch, current, .. } = data;
     let (_, expression) = paths.expressions.iter().find(|(known, _)| *known == token).ok_or(NOT_FOUND)?;
-    let written = present.parts(*current, |parts| {
+    let written = present.parts(contexts, *current, |parts| {
         let facts: Facts<'_> = crate::properties::facts(&parts);
         postrider_filter_api::cel::write_result(expression, &facts, scratch)
     });

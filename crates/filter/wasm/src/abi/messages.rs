@@ -1,12 +1,14 @@
 //! Headers, trailers, bodies and other buffers.
 
+use std::cell::RefCell;
+
 use postrider_filter_api::Body;
 use wasmtime::Linker;
 
 use super::{Answer, Guest, allocate, bytes, give, put_number, split, status, tell};
-use crate::contexts::Half;
-use crate::data::{Data, Flow};
-use crate::edits::{Edit, MAX_EDITS};
+use crate::contexts::{Half, Tied};
+use crate::data::{Data, Flow, Link};
+use crate::edits::Edit;
 use crate::maps::{
     CALL_HEADERS, CALL_TRAILERS, GRPC_INITIAL, GRPC_TRAILING, REQUEST_HEADERS, REQUEST_TRAILERS, RESPONSE_HEADERS,
     RESPONSE_TRAILERS, View,
@@ -39,7 +41,7 @@ fn with_map<T>(data: &mut Data, map: u32, act: impl FnOnce(View<'_>, &mut Vec<u8
             if !is_ended && !is_open {
                 return None;
             }
-            data.present.parts(target, |parts| {
+            data.present.parts(&mut data.contexts, target, |parts| {
                 let view = match map {
                     REQUEST_HEADERS => parts.request.map_or(View::Nothing, View::Request),
                     REQUEST_TRAILERS => View::Trailers(parts.request_trailers),
@@ -141,18 +143,13 @@ fn change(guest: &mut Guest<'_>, map: u32, edit: impl FnOnce(&[u8]) -> Result<Ed
     if map > RESPONSE_TRAILERS || stream.maps & (1 << map) == 0 {
         return Ok(BAD_ARGUMENT);
     }
-    let made = data.present.stream(target, |at_hand| {
-        at_hand.info.route_is_stale |= map == REQUEST_HEADERS;
-        edit.apply(at_hand)
-    });
-    match made {
-        Some(true) => Ok(OK),
-        Some(false) => Ok(BAD_ARGUMENT),
-        None if stream.edits.len() < MAX_EDITS => {
-            stream.edits.push(edit);
-            Ok(OK)
+    match data.present.stream(target, |at_hand| edit.apply(at_hand)) {
+        Some(made) => {
+            // What others see of it is copied anew if it stops again.
+            stream.kept = None;
+            Ok(if made { OK } else { BAD_ARGUMENT })
         }
-        None => Ok(BAD_ARGUMENT),
+        None => status(stream.later(edit)),
     }
 }
 
@@ -168,37 +165,40 @@ const PLUGIN_CONFIGURATION: u32 = 7;
 const LAST: u32 = 8;
 
 /// Lets `act` look at a buffer.
-fn with_buffer<T>(data: &mut Data, buffer: u32, act: impl FnOnce(&[u8], &mut Vec<u8>) -> T) -> Result<T, u32> {
+fn with_buffer<T>(data: &mut Data, buffer: u32, act: impl FnOnce(&[u8]) -> T) -> Result<T, u32> {
     if buffer > LAST {
         return Err(BAD_ARGUMENT);
     }
     let target = data.target();
     let root = data.contexts.root_id(target);
-    let Data { contexts, present, scratch, received, program, .. } = data;
+    let Data { contexts, present, received, program, .. } = data;
     let found = match buffer {
         REQUEST_BODY | RESPONSE_BODY => {
             let stream = contexts.stream(target).ok_or(NOT_FOUND)?;
             let half = if buffer == REQUEST_BODY { &stream.request } else { &stream.response };
             match &half.course {
-                Some(course) => Some(act(&course.window, scratch)),
+                Some(course) => Some(act(&course.window)),
+                // Of a body that does not pass through here, nothing waits.
+                None if stream.kept.is_some() && !present.has(target) => Some(act(&[])),
                 None => present.stream(target, |at_hand| {
                     let body = if buffer == REQUEST_BODY { &at_hand.request_body } else { &at_hand.response_body };
-                    act(body.bytes().get(half.hidden..).unwrap_or_default(), scratch)
+                    act(body.bytes().get(half.hidden..).unwrap_or_default())
                 }),
             }
         }
         DOWNSTREAM_DATA | UPSTREAM_DATA => {
-            contexts.connection(target).ok_or(NOT_FOUND)?;
-            let wanted = flow(buffer);
-            present.link(target, |link| match &link.data {
-                Some((at, held)) if *at == wanted => act(held, scratch),
-                _ => act(&[], scratch),
-            })
+            let held = waiting(contexts.tied(target).ok_or(NOT_FOUND)?, flow(buffer));
+            let shown = present.link(target, |link| shows(link, flow(buffer)).is_some());
+            match (shown, held) {
+                (Some(true), _) => present.link(target, |link| act(shows(link, flow(buffer)).map_or(&[], |held| held))),
+                (_, Some(held)) => Some(act(&held.borrow())),
+                (_, None) => Some(act(&[])),
+            }
         }
-        CALL_BODY => Some(act(&received.body, scratch)).filter(|_| received.head.is_some()),
-        GRPC_MESSAGE => Some(act(&received.message, scratch)),
-        VM_CONFIGURATION => Some(act(&program.configuration, scratch)),
-        PLUGIN_CONFIGURATION => contexts.root(root).map(|root| act(&root.plugin.configuration, scratch)),
+        CALL_BODY => Some(act(&received.body)).filter(|_| received.head.is_some()),
+        GRPC_MESSAGE => Some(act(&received.message)),
+        VM_CONFIGURATION => Some(act(&program.configuration)),
+        PLUGIN_CONFIGURATION => contexts.root(root).map(|root| act(&root.plugin.configuration)),
         _ => None,
     };
     found.ok_or(NOT_FOUND)
@@ -208,8 +208,25 @@ fn flow(buffer: u32) -> Flow {
     if buffer == DOWNSTREAM_DATA { Flow::Down } else { Flow::Up }
 }
 
+/// What the module is shown of a connection's direction.
+fn shows<'l>(link: &'l mut Link<'_, '_>, flow: Flow) -> Option<&'l mut Vec<u8>> {
+    match &mut link.data {
+        Some((at, held)) if *at == flow => Some(held),
+        _ => None,
+    }
+}
+
+/// What waits there because the module stopped it.
+fn waiting(tied: &Tied, flow: Flow) -> Option<&RefCell<Vec<u8>>> {
+    let control = tied.handle.control();
+    match flow {
+        Flow::Down => Some(&control.received).filter(|_| tied.stops_down),
+        Flow::Up => Some(&control.sent).filter(|_| tied.stops_up),
+    }
+}
+
 fn get_buffer_status(mut guest: Guest<'_>, buffer: u32, out_length: u32, out_flags: u32) -> Answer {
-    let length = match with_buffer(guest.data_mut(), buffer, |bytes, _| bytes.len()) {
+    let length = match with_buffer(guest.data_mut(), buffer, <[u8]>::len) {
         Ok(length) => length as u32,
         Err(status) => return Ok(status),
     };
@@ -217,18 +234,32 @@ fn get_buffer_status(mut guest: Guest<'_>, buffer: u32, out_length: u32, out_fla
     if told != OK { Ok(told) } else { Ok(put_number(&mut guest, out_flags, 0)) }
 }
 
+/// The bytes are written straight into the module's memory: there may be many of them.
 fn get_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, most: u32, out: u32, out_length: u32) -> Answer {
     let Some(end) = start.checked_add(most) else { return Ok(BAD_ARGUMENT) };
-    let copied = with_buffer(guest.data_mut(), buffer, |bytes, scratch| {
-        scratch.clear();
-        let end = bytes.len().min(end as usize);
-        scratch.extend_from_slice(bytes.get(start as usize..end).unwrap_or_default());
-        scratch.is_empty()
+    let wanted = |bytes: &[u8]| start as usize..bytes.len().min(end as usize);
+    let length = match with_buffer(guest.data_mut(), buffer, |bytes| wanted(bytes).len()) {
+        // Nothing is handed over, not even that.
+        Ok(0) => return Ok(OK),
+        Ok(length) => length,
+        Err(status) => return Ok(status),
+    };
+    let at = allocate(&mut guest, length)?;
+    let (memory, data) = split(&mut guest);
+    let Some(place) = memory.get_mut(at as usize..).and_then(|rest| rest.get_mut(..length)) else {
+        return Ok(INVALID_MEMORY_ACCESS);
+    };
+    // The allocator is the module's: it may have changed the buffer.
+    let copied = with_buffer(data, buffer, |bytes| match bytes.get(wanted(bytes)) {
+        Some(bytes) if bytes.len() == length => {
+            place.copy_from_slice(bytes);
+            true
+        }
+        _ => false,
     });
     match copied {
-        // Nothing is handed over, not even that.
-        Ok(true) => Ok(OK),
-        Ok(false) => give(&mut guest, out, out_length),
+        Ok(true) => Ok(tell(&mut guest, at, length, out, out_length)),
+        Ok(false) => Ok(NOT_FOUND),
         Err(status) => Ok(status),
     }
 }
@@ -243,11 +274,14 @@ fn set_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, length: u32, 
     let target = data.target();
     let Data { contexts, present, .. } = data;
     if matches!(buffer, DOWNSTREAM_DATA | UPSTREAM_DATA) {
-        let done = present.link(target, |link| match &mut link.data {
-            Some((at, held)) if *at == flow(buffer) => edit(held, start as usize, length as usize, new),
-            _ => Err(NOT_FOUND),
+        let (start, length) = (start as usize, length as usize);
+        let Some(tied) = contexts.tied(target) else { return Ok(NOT_FOUND) };
+        let shown = present.link(target, |link| Some(edit(shows(link, flow(buffer))?, start, length, new)));
+        return status(match (shown.flatten(), waiting(tied, flow(buffer))) {
+            (Some(done), _) => done,
+            (None, Some(held)) => edit(&mut held.borrow_mut(), start, length, new),
+            (None, None) => Err(BAD_ARGUMENT),
         });
-        return status(done.unwrap_or(Err(NOT_FOUND)));
     }
     if buffer > RESPONSE_BODY {
         return Ok(if buffer > LAST { BAD_ARGUMENT } else { NOT_FOUND });
@@ -256,6 +290,9 @@ fn set_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, length: u32, 
     let half = if buffer == REQUEST_BODY { &mut stream.request } else { &mut stream.response };
     if let Some(course) = &mut half.course {
         return status(edit(&mut course.window, start as usize, length as usize, new));
+    }
+    if stream.kept.is_some() && !present.has(target) {
+        return Ok(BAD_ARGUMENT);
     }
     let done = present.stream(target, |at_hand| {
         let body = if buffer == REQUEST_BODY { &mut *at_hand.request_body } else { &mut *at_hand.response_body };

@@ -10,6 +10,7 @@ use super::{Answer, Guest, bytes, split};
 use crate::analysis::Abi;
 use crate::contexts::Passing;
 use crate::data::Data;
+use crate::edits::Edit;
 use crate::maps::{REQUEST_HEADERS, REQUEST_TRAILERS, RESPONSE_HEADERS};
 use crate::pairs;
 use crate::status::{BAD_ARGUMENT, INVALID_MEMORY_ACCESS, NOT_FOUND, OK, UNIMPLEMENTED};
@@ -153,7 +154,13 @@ fn clear_route_cache(mut guest: Guest<'_>) -> Answer {
 /// The route is looked up again before it is next used.
 pub(super) fn forget_route(data: &mut Data) {
     let target = data.target();
-    data.present.stream(target, |stream| stream.info.route_is_stale = true);
+    let at_hand = data.present.stream(target, |stream| stream.info.route_is_stale = true);
+    if at_hand.is_none()
+        && let Some(stream) = data.contexts.stream(target).filter(|stream| stream.kept.is_some())
+    {
+        // Only too many changes are too much for it.
+        let _ = stream.later(Edit::ForgetRoute);
+    }
 }
 
 fn set_effective_context(mut guest: Guest<'_>, id: u32) -> Answer {

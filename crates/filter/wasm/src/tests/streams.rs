@@ -302,3 +302,61 @@ fn a_head_may_stop_alone_and_its_body_comes_to_the_module_meanwhile() {
     assert!(matches!(flow(&mut trial), Flow::Release));
     assert_eq!(trial.stream.request_body.bytes(), b"ab");
 }
+
+/// A stream with `x-wait` waits, and the next ones look at it.
+const LOOKS: &str = r#"
+    (global $waits (mut i32) (i32.const 0))
+    (func $tell (param i32 i32) (drop (call $set_shared (local.get 0) (local.get 1) (call $place) (call $length) (i32.const 0))))
+    (func $tell_status (param i32 i32 i32)
+        (i32.store8 (i32.const 0) (i32.add (local.get 2) (i32.const 48)))
+        (drop (call $set_shared (local.get 0) (local.get 1) (i32.const 0) (i32.const 1) (i32.const 0))))
+    (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+        (if (i32.eqz (call $get (i32.const 0) $"x-wait" (i32.const 16) (i32.const 20)))
+            (then (global.set $waits (local.get 0)) (return (i32.const 1))))
+        (drop (call $effective (global.get $waits)))
+        (call $tell_status $"status" (call $get (i32.const 0) $"x-one" (i32.const 16) (i32.const 20)))
+        (call $tell $"seen")
+        (call $tell_status $"path-status" (call $get_property $"request\00path" (i32.const 16) (i32.const 20)))
+        (call $tell $"path")
+        (drop (call $replace (i32.const 0) $"x-one" $"changed"))
+        (drop (call $get (i32.const 0) $"x-one" (i32.const 16) (i32.const 20)))
+        (call $tell $"changed")
+        (call $tell_status $"bad" (call $add (i32.const 0) $"x one" $"1"))
+        (call $tell_status $"mark-status" (call $set_property $"mark" $"noted"))
+        (drop (call $get_property $"mark" (i32.const 16) (i32.const 20)))
+        (call $tell $"mark")
+        (drop (call $continue (i32.const 0)))
+        (call $tell_status $"after" (call $get (i32.const 0) $"x-one" (i32.const 16) (i32.const 20)))
+        (i32.const 0))"#;
+
+#[test]
+fn a_stream_that_waits_is_seen_and_changed_from_another_one() {
+    let vm_id = "looks";
+    let mut trial = Trial::with(vm_id, &module(LOOKS), &[]);
+    let space = crate::shared::Space::of(vm_id);
+    let told = |keys: &[&str]| -> Vec<String> {
+        let read = |key: &&str| {
+            let mut out = Vec::new();
+            space.get(key.as_bytes(), &mut out).map(|_| String::from_utf8(out).unwrap()).unwrap_or_default()
+        };
+        keys.iter().map(read).collect()
+    };
+    let look = |trial: &Trial| {
+        let (mut state, mut other) = (State::default(), FakeStream::new("GET", "/other", &[("x-one", "other")]));
+        let action = other.with(|stream| trial.filter.on_request_headers(&mut state, stream, true));
+        assert!(matches!(action, Action::Continue));
+        assert_eq!(other.request.fields.get_name(b"x-one"), Some(&b"other"[..]), "its own is what it was");
+    };
+    trial.stream.request.fields.append_name(b"x-wait", b"1").unwrap();
+    assert!(matches!(trial.head(true), Action::Pause));
+    look(&trial);
+    assert_eq!(told(&["status", "seen", "path-status", "path"]), ["0", "1", "0", "/path?query"]);
+    assert_eq!(told(&["changed", "bad", "mark-status", "mark", "after"]), ["changed", "2", "0", "noted", "2"]);
+    assert_eq!(trial.header("x-one").as_deref(), Some("1"), "it waits");
+    assert!(matches!(trial.resumed(), Action::Continue));
+    assert_eq!(trial.header("x-one").as_deref(), Some("changed"));
+    assert_eq!(trial.noted("mark").as_deref(), Some("noted"));
+    assert!(trial.stream.info.route_is_stale, "its headers changed");
+    look(&trial);
+    assert_eq!(told(&["status", "path-status", "mark-status"]), ["2", "1", "1"], "it does not wait any more");
+}

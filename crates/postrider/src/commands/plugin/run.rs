@@ -73,19 +73,27 @@ pub enum AnyRuntime {
 }
 
 /// What is wrong with the command line, or with a file that it names.
-enum Wrong {
+pub(super) enum Wrong {
     Usage(String),
     Unreadable(String),
+}
+
+impl Wrong {
+    pub(super) fn tell(self) -> Exit {
+        match self {
+            Wrong::Usage(message) => {
+                eprintln!("error: {message}");
+                Exit::Usage
+            }
+            Wrong::Unreadable(message) => terminal::fail(message),
+        }
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Exit {
     let (exchange, config, rules) = match exchange(arguments) {
         Ok(read) => read,
-        Err(Wrong::Usage(message)) => {
-            eprintln!("error: {message}");
-            return Exit::Usage;
-        }
-        Err(Wrong::Unreadable(message)) => return terminal::fail(message),
+        Err(wrong) => return wrong.tell(),
     };
     let runtime = match arguments.runtime {
         AnyRuntime::Auto => None,
@@ -131,11 +139,15 @@ fn exchange(arguments: &Arguments) -> Result<(Exchange, Value, Value), Wrong> {
         canned: arguments.call.iter().map(|call| canned(call)).collect::<Result<_, _>>()?,
     };
     let config = arguments.config.as_deref().map_or(Ok(Value::Null), |text| json("--config", text))?;
-    let rules = arguments.rules.as_deref().map_or(Ok(Value::Null), |text| json("--rules", text))?;
-    if !matches!(rules, Value::Null | Value::Map(_)) {
-        return Err(Wrong::Usage("--rules takes an object".to_owned()));
+    Ok((exchange, config, rules(arguments.rules.as_deref())?))
+}
+
+/// What `--rules` says; nothing where it is not given.
+pub(super) fn rules(given: Option<&str>) -> Result<Value, Wrong> {
+    match given.map_or(Ok(Value::Null), |text| json("--rules", text))? {
+        rules @ (Value::Null | Value::Map(_)) => Ok(rules),
+        _ => Err(Wrong::Usage("--rules takes an object".to_owned())),
     }
-    Ok((exchange, config, rules))
 }
 
 fn headers(lines: &[String]) -> Result<Vec<(String, Vec<u8>)>, Wrong> {

@@ -8,6 +8,7 @@ use clap::Args;
 use postrider_filter_lua::tool::{Coverage, Failure, TestFile, find_tests, run_tests};
 use serde_json::{Value, json};
 
+use super::run::rules;
 use crate::exit::Exit;
 use crate::terminal;
 
@@ -17,19 +18,28 @@ pub struct Arguments {
     #[arg(default_value = ".")]
     pub paths: Vec<PathBuf>,
 
+    /// What the plugins may do, where a stream of a test says nothing: `on_error`, `budget`, `circuit`, `clusters`, `sandbox`, `sdk`,
+    /// `copy_route_config`
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub rules: Option<String>,
+
     /// For programs
     #[arg(long)]
     pub json: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Exit {
+    let rules = match rules(arguments.rules.as_deref()) {
+        Ok(rules) => rules,
+        Err(wrong) => return wrong.tell(),
+    };
     let found = match find_tests(&arguments.paths) {
         Ok(found) if found.is_empty() => return terminal::fail("there is no *_test.lua"),
         Ok(found) => found,
         Err(message) => return terminal::fail(message),
     };
     let files: Vec<TestFile> =
-        terminal::with_progress("testing", || found.iter().map(|path| run_tests(path)).collect());
+        terminal::with_progress("testing", || found.iter().map(|path| run_tests(path, &rules)).collect());
     let coverage = coverage(&files);
     let printed = match arguments.json {
         true => terminal::print_json(&report(&files, &coverage)),

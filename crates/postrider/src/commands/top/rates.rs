@@ -95,6 +95,7 @@ const FILTERS: &[Column] = &[
     column("p99 µs", "p99_us", Unit::Rate),
     column("cpu %", "cpu_share", Unit::Share),
     column("allocs/call", "allocations_per_call", Unit::Rate),
+    column("bytes/call", "allocated_bytes_per_call", Unit::Count),
     column("memory", "memory_bytes", Unit::Bytes),
     column("circuit", "circuit", Unit::Text),
 ];
@@ -234,6 +235,10 @@ impl Looks<'_> {
                     Some(_) => Cell::Number(None),
                     None => each(now.allocations.saturating_sub(known.allocations) as f64),
                 },
+                match now.allocated {
+                    0 => Cell::Number(None),
+                    bytes => each(bytes.saturating_sub(known.allocated) as f64),
+                },
                 Cell::Number(plugin.map(|plugin| plugin.memory as f64)),
                 Cell::Text(plugin.map(|plugin| plugin.circuit.clone()).unwrap_or_default()),
             ]
@@ -286,7 +291,7 @@ mod tests {
         let plugins = json!({
             "plugins": [{
                 "name": "mark", "version": "1", "memory_bytes": 2048, "circuit": "closed",
-                "routes": [{"route": "r", "calls": calls, "errors": 1, "time_ns": {"sum": time, "p50": 1500.0, "p99": 2500.0}}],
+                "routes": [{"route": "r", "calls": calls, "errors": 1, "allocated_bytes": 64 * calls, "time_ns": {"sum": time, "p50": 1500.0, "p99": 2500.0}}],
             }],
             "filters": [{"name": "cors", "routes": [
                 {"route": "r", "calls": calls, "local_replies": 0, "time_ns": time, "allocations": 2 * calls}]}],
@@ -305,6 +310,8 @@ mod tests {
         assert_eq!((&mark["filter"], &mark["calls_per_second"]), (&json!("mark 1"), &json!(100.0)));
         assert_eq!((&mark["cpu_share"], &mark["mean_us"], &mark["p99_us"]), (&json!(0.5), &json!(5000.0), &json!(2.5)));
         assert_eq!((&cors["allocations_per_call"], &cors["p99_us"]), (&json!(2.0), &Value::Null));
+        let bytes = |filter: &Value| filter["allocated_bytes_per_call"].clone();
+        assert_eq!((bytes(mark), bytes(cors)), (json!(64.0), Value::Null));
         // Of both.
         assert_eq!((&rates["routes"][0]["name"], &rates["routes"][0]["filters_cpu_share"]), (&json!("r"), &json!(1.0)));
         assert_eq!(rates["routes"][0]["requests_per_second"], Value::Null);

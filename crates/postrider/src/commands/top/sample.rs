@@ -60,6 +60,8 @@ pub struct Calls {
     pub local_replies: u64,
     pub bypassed: u64,
     pub allocations: u64,
+    /// Bytes of a plugin's machine; 0 where nobody tells.
+    pub allocated: u64,
     /// Nanoseconds.
     pub time: u64,
     /// Nanoseconds since the proxy started, as the other; only plugins know.
@@ -172,6 +174,7 @@ fn calls(route: &Value) -> Calls {
         local_replies: count("local_replies"),
         bypassed: count("bypassed"),
         allocations: count("allocations"),
+        allocated: count("allocated_bytes"),
         ..Calls::default()
     }
 }

@@ -24,6 +24,14 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Endpoints by their transport, where one cluster has several; prefix: that of the cluster, `.` and the transport's name.
+    pub mod cluster_transport = "cluster";
+    counters {
+        TOTAL_MATCH_COUNT = "total_match_count",
+    }
+}
+
+crate::stat_set! {
     /// How much of its time a request used, in percent of its timeouts, where one cluster wants it; prefix: its name.
     pub mod cluster_timeout_budget = "cluster";
     histograms {
@@ -128,6 +136,7 @@ crate::stat_set! {
         DETECTED_CONSECUTIVE_5XX = "outlier_detection.ejections_detected_consecutive_5xx",
         DETECTED_GATEWAY_FAILURE = "outlier_detection.ejections_detected_consecutive_gateway_failure",
         DETECTED_LOCAL_ORIGIN_FAILURE = "outlier_detection.ejections_detected_consecutive_local_origin_failure",
+        DETECTED_DEGRADATION = "outlier_detection.ejections_detected_degradation",
         DETECTED_FAILURE_PERCENTAGE = "outlier_detection.ejections_detected_failure_percentage",
         DETECTED_LOCAL_FAILURE_PERCENTAGE = "outlier_detection.ejections_detected_local_origin_failure_percentage",
         DETECTED_LOCAL_SUCCESS_RATE = "outlier_detection.ejections_detected_local_origin_success_rate",
@@ -294,6 +303,7 @@ crate::stat_set! {
         UPSTREAM_CX_NONE_HEALTHY = "upstream_cx_none_healthy",
         UPSTREAM_CX_OVERFLOW = "upstream_cx_overflow",
         UPSTREAM_CX_POOL_OVERFLOW = "upstream_cx_pool_overflow",
+        UPSTREAM_CX_PRECONNECT_SKIPPED = "upstream_cx_preconnect_skipped",
         UPSTREAM_CX_PROTOCOL_ERROR = "upstream_cx_protocol_error",
         UPSTREAM_CX_RX_BYTES_TOTAL = "upstream_cx_rx_bytes_total",
         UPSTREAM_CX_TOTAL = "upstream_cx_total",

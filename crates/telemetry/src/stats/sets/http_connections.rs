@@ -69,6 +69,7 @@ crate::stat_set! {
     gauges {
         DOWNSTREAM_CX_ACTIVE = "downstream_cx_active",
         DOWNSTREAM_CX_HTTP1_ACTIVE = "downstream_cx_http1_active",
+        DOWNSTREAM_CX_HTTP1_SOFT_DRAIN = "downstream_cx_http1_soft_drain",
         DOWNSTREAM_CX_HTTP2_ACTIVE = "downstream_cx_http2_active",
         DOWNSTREAM_CX_RX_BYTES_BUFFERED = "downstream_cx_rx_bytes_buffered",
         DOWNSTREAM_CX_SSL_ACTIVE = "downstream_cx_ssl_active",
@@ -92,6 +93,15 @@ fn of_http(part: Part) -> Sums {
     Sums {
         counters: [by_class.counters[0], Sums::of_one(part, &protocols, DOWNSTREAM_RQ_TOTAL).counters[0], None, None],
         ..by_class
+    }
+}
+
+crate::stat_set! {
+    /// How routes were found for one request each; prefix: as of [`http`].
+    pub mod http_routes = "http";
+    histograms {
+        DOWNSTREAM_RQ_ROUTE_RESOLUTION_TIME_US = "downstream_rq_route_resolution_time_us" Microseconds,
+        DOWNSTREAM_RQ_ROUTE_RESOLUTIONS = "downstream_rq_route_resolutions" Unspecified,
     }
 }
 

@@ -97,6 +97,35 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Greetings that the inspector of TLS looked at; no prefix.
+    pub mod tls_inspector = "tls_inspector";
+    counters {
+        ALPN_FOUND = "alpn_found",
+        ALPN_NOT_FOUND = "alpn_not_found",
+        CLIENT_HELLO_TOO_LARGE = "client_hello_too_large",
+        SNI_FOUND = "sni_found",
+        SNI_NOT_FOUND = "sni_not_found",
+        TLS_FOUND = "tls_found",
+        TLS_NOT_FOUND = "tls_not_found",
+    }
+    histograms {
+        BYTES_PROCESSED = "bytes_processed" Bytes,
+    }
+}
+
+crate::stat_set! {
+    /// Plain connections by what they were seen to speak; no prefix.
+    pub mod http_inspector = "http_inspector";
+    counters {
+        HTTP10_FOUND = "http10_found",
+        HTTP11_FOUND = "http11_found",
+        HTTP2_FOUND = "http2_found",
+        HTTP_NOT_FOUND = "http_not_found",
+        READ_ERROR = "read_error",
+    }
+}
+
+crate::stat_set! {
     /// The one name of Envoy's that belongs to nothing; no prefix.
     pub mod proxy_protocol_errors = "";
     counters {

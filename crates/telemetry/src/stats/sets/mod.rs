@@ -17,13 +17,13 @@ pub use apart::{cluster_canary, cluster_zone_pair, count_canary_response, count_
 pub use clusters::{
     cluster, cluster_alternative, cluster_certificate, cluster_endpoint, cluster_health, cluster_health_named,
     cluster_http2, cluster_manager, cluster_outlier, cluster_proxy, cluster_remaining, cluster_sizes, cluster_ssl,
-    cluster_subsets, cluster_timeout_budget, cluster_zones, count_alternative_response,
+    cluster_subsets, cluster_timeout_budget, cluster_transport, cluster_zones, count_alternative_response,
 };
 pub use groups::{count_group_response, group};
-pub use http_connections::{http, http1, http2};
+pub use http_connections::{http, http_routes, http1, http2};
 pub use listeners::{
-    connection_limit, listener, listener_certificate, listener_http, listener_manager, listener_ssl, listener_worker,
-    local_rate_limit, proxy_protocol, proxy_protocol_errors,
+    connection_limit, http_inspector, listener, listener_certificate, listener_http, listener_manager, listener_ssl,
+    listener_worker, local_rate_limit, proxy_protocol, proxy_protocol_errors, tls_inspector,
 };
 pub use process::{
     access_log, filesystem, filter, grpc_access_log, load_shed, overload_action, overload_reset, overload_resource,
@@ -106,7 +106,7 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 33] = [
+    const ALL: [&StatSet; 37] = [
         &access_log::SET,
         &cluster_canary::SET,
         &cluster_zone_pair::SET,
@@ -119,6 +119,7 @@ mod tests {
         &cluster_endpoint::SET,
         &cluster_sizes::SET,
         &cluster_timeout_budget::SET,
+        &cluster_transport::SET,
         &connection_limit::SET,
         &local_rate_limit::SET,
         &filesystem::SET,
@@ -126,12 +127,15 @@ mod tests {
         &group::SET,
         &grpc_access_log::SET,
         &http::SET,
+        &http_routes::SET,
         &http_tracing::SET,
         &tracing_opentelemetry::SET,
         &open_telemetry_access_log::SET,
         &http1::SET,
         &http2::SET,
         &cluster_http2::SET,
+        &http_inspector::SET,
+        &tls_inspector::SET,
         &listener::SET,
         &listener_http::SET,
         &listener_manager::SET,

@@ -6,10 +6,10 @@
 /// Set, constant, and why it is always zero.
 pub const UNCHANGING: &[(&str, &str, &str)] = &[
     ("http", "RQ_REDIRECT", "Envoy 1.40 does not count it either: a redirect is a direct response"),
+    ("http_inspector", "READ_ERROR", "a connection that breaks off is counted by its listener, as in Envoy 1.40"),
     ("http1", "RESPONSE_FLOOD", "answers that wait hold up the reading of further requests, so they cannot pile up"),
     ("tcp", "DOWNSTREAM_CX_OVERLOAD_CLOSE", "its load shed point is refused by name"),
     ("cluster", "UPDATE_EMPTY", "a word of EDS: DNS counts an empty answer as a success or a failure"),
-    ("cluster", "UPSTREAM_RQ_MAINTENANCE_MODE", "the runtime key that it is about is not there"),
     ("cluster", "UPSTREAM_RQ_RX_RESET_NO_ERROR", "Envoy 1.40 counts resets of HTTP/2 without an error as any other"),
     ("cluster", "VERSION", "of what a control plane sent; clusters are static"),
     ("cluster", "WARMING_STATE", "a configuration comes into force when its clusters are warm, not before"),

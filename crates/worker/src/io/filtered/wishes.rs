@@ -26,11 +26,10 @@ impl Filtered {
     #[cold]
     #[inline(never)]
     fn show_held(&mut self, place: usize) {
-        let mut received = std::mem::take(&mut self.received.held);
-        let mut sent = std::mem::take(&mut self.sent.held);
+        let (mut received, mut sent) = (self.control.received.take(), self.control.sent.take());
         self.call(place, |session, connection| session.on_asked(connection, &mut received, &mut sent));
-        self.received.held = received;
-        self.sent.held = sent;
+        self.control.received.replace(received);
+        self.control.sent.replace(sent);
     }
 
     #[cold]

@@ -1,7 +1,8 @@
 -- md5, sha2 and base64, computed by the proxy.
 local border = ...
 local api, out, str = border.api, border.out, border.string
-local digest, hmac, base64_encode, base64_decode = api.digest, api.hmac, api.base64_encode, api.base64_decode
+local digest, hmac, shake = api.digest, api.hmac, api.shake
+local base64_encode, base64_decode = api.base64_encode, api.base64_decode
 local type, error, byte, char, format, gsub, concat, tonumber =
   type, error, string.byte, string.char, string.format, string.gsub, table.concat, tonumber
 local ffi = require("ffi")
@@ -61,7 +62,10 @@ end
 
 -- sha2: hexadecimal digits of the text; without a text, a function that takes parts and, called with none, answers.
 local sha2 = {}
-local KINDS = { md5 = 0, sha1 = 1, sha224 = 2, sha256 = 3, sha384 = 4, sha512 = 5, sha512_224 = 6, sha512_256 = 7 }
+local KINDS = {
+  md5 = 0, sha1 = 1, sha224 = 2, sha256 = 3, sha384 = 4, sha512 = 5, sha512_224 = 6, sha512_256 = 7,
+  sha3_224 = 8, sha3_256 = 9, sha3_384 = 10, sha3_512 = 11,
+}
 local kind_of = {}
 
 -- Collects parts until it is called with none.
@@ -86,6 +90,23 @@ for name, kind in pairs(KINDS) do
     return hex(kind, text(message, 2))
   end
   sha2[name], kind_of[hash] = hash, kind
+end
+
+-- As many bytes as are asked for.
+local MOST = 65536
+for kind, name in pairs { [0] = "shake128", [1] = "shake256" } do
+  local function squeeze(size, message)
+    if shake(kind, size, message, #message, out) ~= 0 then unreachable() end
+    return to_hex(str(out.p, out.n))
+  end
+  sha2[name] = function(size, message)
+    size = tonumber(size)
+    if not size or size < 0 or size > MOST or size % 1 ~= 0 then
+      error("a number of bytes from 0 to " .. MOST .. " is expected", 2)
+    end
+    if message == nil then return collector(function(whole) return squeeze(size, whole) end) end
+    return squeeze(size, text(message, 2))
+  end
 end
 
 local function keyed(kind, key, message)

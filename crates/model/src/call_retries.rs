@@ -1,9 +1,8 @@
-//! How often a filter asks its service: `RetryPolicy` of `envoy.config.core.v3`, which says less than a route's.
+//! How often the proxy asks a service of its own: `RetryPolicy` of `envoy.config.core.v3`, which says less than a route's.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_model::{BackOff, Reading, RetryOn, RetryPolicy};
+use crate::{BackOff, Reading, RetryOn, RetryPolicy};
 
 /// The first wait unless something else is written.
 const DEFAULT_BASE: Duration = Duration::from_secs(1);
@@ -11,7 +10,7 @@ const DEFAULT_BASE: Duration = Duration::from_secs(1);
 /// The shortest wait that may be written.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-pub(crate) fn retry_policy(at: &mut Reading<'_>) -> Arc<RetryPolicy> {
+pub fn call_retry_policy(at: &mut Reading<'_>) -> RetryPolicy {
     for key in ["retry_priority", "retry_host_predicate"] {
         at.refuse(key, "choosing other hosts for another call");
     }
@@ -24,7 +23,7 @@ pub(crate) fn retry_policy(at: &mut Reading<'_>) -> Arc<RetryPolicy> {
     }
     let back_off = at.map("retry_back_off", back_off).unwrap_or_else(|| of(DEFAULT_BASE));
     let retries = at.number("num_retries").map_or(1, |retries| u32::try_from(retries).unwrap_or(u32::MAX));
-    Arc::new(RetryPolicy {
+    RetryPolicy {
         on,
         retries,
         // As Envoy has it: no try may take longer than the longest wait.
@@ -38,7 +37,7 @@ pub(crate) fn retry_policy(at: &mut Reading<'_>) -> Arc<RetryPolicy> {
         avoids: Vec::new(),
         host_draws: 1,
         avoids_priorities_after: None,
-    })
+    }
 }
 
 fn of(base: Duration) -> BackOff {
@@ -64,12 +63,19 @@ fn back_off(at: &mut Reading<'_>) -> BackOff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{list, object, text};
-    use postrider_model::Value;
+    use crate::Value;
+
+    fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
+        Value::Map(entries.map(|(key, value)| (key.to_owned(), value)).to_vec())
+    }
+
+    fn text(text: &str) -> Value {
+        Value::String(text.to_owned())
+    }
 
     #[test]
     fn a_policy_has_the_defaults_of_services_and_not_of_routes() {
-        let read = |value: &Value| Reading::all(value, retry_policy);
+        let read = |value: &Value| Reading::all(value, call_retry_policy);
         let usual = read(&object([])).unwrap();
         assert_eq!((usual.retries, usual.back_off), (1, of(DEFAULT_BASE)));
         assert!(usual.on.is_empty());
@@ -86,9 +92,9 @@ mod tests {
         let wrong = object([
             ("retry_back_off", waits),
             ("retry_on", text("6xx")),
-            ("retry_host_predicate", list([object([])])),
+            ("retry_host_predicate", Value::List(vec![object([])])),
         ]);
-        let errors = Reading::all(&wrong, retry_policy).unwrap_err();
+        let errors = Reading::all(&wrong, call_retry_policy).unwrap_err();
         let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
         assert_eq!(paths, ["retry_host_predicate", "retry_on", "retry_back_off.max_interval"]);
     }
