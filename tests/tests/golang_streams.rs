@@ -163,6 +163,24 @@ fn streams_are_logged_at_their_start_and_meanwhile() {
 }
 
 #[test]
+fn go_code_that_goes_on_while_its_stream_is_logged_is_not_forgotten() {
+    if envoy() {
+        return;
+    }
+    let http = json!({"access_log_options": {"access_log_flush_interval": "0.03s"}});
+    for sdk in ["sdk31", "sdk38"] {
+        let folder = TempDir::new();
+        let path = folder.path().join("go");
+        let fields = json!({
+            "decode_headers": [{"op": "hold", "value": path}, {"op": "set", "key": "x-up", "value": "1"}],
+            "async": ["decode_headers"], "log": [], "meanwhile": [{"op": "release", "value": path}],
+        });
+        let site = site(&[filter(sdk, "script", &fields)], Origin::echo("a"), http.clone());
+        assert_eq!((site.proxy.get("/").status, seen(&site.origin, "x-up").as_str()), (200, "1"), "{sdk}");
+    }
+}
+
+#[test]
 fn libraries_of_envoys_configurations_may_have_a_process_and_merge_there() {
     if envoy() {
         return;

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/envoyproxy/envoy/contrib/golang/common/go/api"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -20,6 +21,8 @@ type script struct {
 	config    *scriptConfig
 	callbacks api.FilterCallbackHandler
 	trace     []string
+	// A goroutine has let its message go on.
+	wentOn atomic.Bool
 }
 
 type scriptConfig struct {
@@ -97,6 +100,7 @@ func (s *script) phase(name string, at place, end bool) api.StatusType {
 		if !s.run(name, at) {
 			at.side.Continue(status)
 		}
+		s.wentOn.Store(true)
 	}()
 	return api.Running
 }
@@ -181,6 +185,14 @@ func (s *script) operate(operation map[string]any, at place) bool {
 		(&sync.Mutex{}).Unlock()
 	case "hold":
 		for !released(value) {
+			runtime.Gosched()
+		}
+	case "release":
+		// Whoever holds on to it goes on before this returns.
+		if err := os.WriteFile(value, nil, 0o600); err != nil {
+			panic(err)
+		}
+		for !s.wentOn.Load() {
 			runtime.Gosched()
 		}
 	case "hoard":

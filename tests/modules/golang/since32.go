@@ -35,4 +35,5 @@ func (s *script) OnLogDownstreamPeriodic(request api.RequestHeaderMap, _ api.Req
 	names := 0
 	request.Range(func(_, _ string) bool { names++; return true })
 	api.LogCriticalf("script: meanwhile %s, %t answered, %t", request.Path(), response != nil, names > 3)
+	s.run("meanwhile", place{})
 }

@@ -22,5 +22,6 @@ func (s *script) OnLogDownstreamStart() {
 func (s *script) OnLogDownstreamPeriodic() {
 	if _, wanted := s.config.fields["log"]; wanted {
 		api.LogCriticalf("script: meanwhile")
+		s.run("meanwhile", place{})
 	}
 }

@@ -259,13 +259,14 @@ impl Request {
         self.phase(side).is_in_go() || self.is_logging()
     }
 
-    /// Notes what the worker is to do, and wakes it unless it is in a call into Go for this stream.
+    /// Notes what the worker is to do, and wakes it unless it is in a call into Go after which it looks anyway: after one
+    /// that logs the stream it does not.
     pub(crate) fn post(&self, shared: &mut Shared, post: Post) {
         if let Some(outlet) = self.pool.outlet() {
             return outlet.post(self, shared, post);
         }
         shared.posts.push_back(post);
-        let looks_anyway = !matches!(shared.view, View::None);
+        let looks_anyway = matches!(shared.view, View::Stream(_));
         if !looks_anyway && !shared.woken && shared.stream != 0 {
             shared.woken = true;
             self.pool.wake(shared.stream);
