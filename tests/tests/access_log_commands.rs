@@ -7,22 +7,28 @@ use serde_json::{Value, json};
 
 /// The JSON line about one request to `/p?a=1&b=%20x&a=2`, rewritten to `/new…`.
 fn line(fields: Value) -> Value {
+    line_of("/p?a=1&b=%20x&a=2", fields)
+}
+
+/// That of a request to any path; there is a route for those that begin with `/p`.
+fn line_of(target: &str, fields: Value) -> Value {
     let directory = TempDir::new();
     let path = directory.path().join("log");
     let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     let metadata = json!({"filter_metadata": {"ns": {"text": "t", "number": 5, "deep": {"yes": true}}}});
-    let config = Config::routes(json!([
-        {"match": {"prefix": "/p"}, "route": {"cluster": "origin", "prefix_rewrite": "/new"}, "metadata": metadata},
-    ]))
-    .cluster("origin", &[origin.address])
-    .overlay_filter(
-        "http",
-        json!({"access_log": [config::file_access_log(&path, json!({"log_format": {"json_format": fields}}))]}),
-    );
+    let route = json!({"match": {"prefix": "/p"}, "route": {"cluster": "origin", "prefix_rewrite": "/new"}, "metadata": metadata});
+    let host = json!({"name": "h", "domains": ["*"], "routes": [route], "metadata": {"filter_metadata": {"ns": {"of": "host"}}}});
+    let config = Config::new()
+        .http(json!({"route_config": {"virtual_hosts": [host]}}))
+        .cluster_with("origin", &[origin.address], json!({"alt_stat_name": "watched"}))
+        .overlay_filter(
+            "http",
+            json!({"access_log": [config::file_access_log(&path, json!({"log_format": {"json_format": fields}}))]}),
+        );
     let proxy = Proxy::start_with(&config, Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]));
     RawClient::once(
         proxy.address("http"),
-        "GET /p?a=1&b=%20x&a=2 HTTP/1.1\r\nhost: test\r\nx-request-id: 0a0b0c0d-0000-4000-8000-000000000000\r\n\r\n",
+        format!("GET {target} HTTP/1.1\r\nhost: test\r\nx-request-id: 0a0b0c0d-0000-4000-8000-000000000000\r\n\r\n"),
     )
     .unwrap();
     let mut text = String::new();
@@ -50,11 +56,37 @@ fn values_have_their_types() {
         ("METADATA(ROUTE:ns:number)", json!(5)),
         ("METADATA(ROUTE:ns:deep)", json!({"yes": true})),
         ("METADATA(ROUTE:ns:none)", Value::Null),
+        ("METADATA(VIRTUAL_HOST:ns:of)", json!("host")),
+        ("RESP(:status)", json!("200")),
+        ("RESP(x-none?:status):1", json!("2")),
+        ("UPSTREAM_CLUSTER", json!("watched")),
+        ("UPSTREAM_CLUSTER_RAW", json!("origin")),
+        ("DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID", json!("")),
+        ("DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID", json!("")),
+        ("UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID", json!("")),
     ];
     let format = fields.iter().map(|(command, _)| ((*command).to_owned(), json!(format!("%{command}%"))));
     let line = line(Value::Object(format.collect()));
     for (command, expected) in &fields {
         assert_eq!(line[*command], *expected, "{command}");
+    }
+}
+
+#[test]
+fn what_a_virtual_host_without_a_route_says_is_told() {
+    let fields = json!({
+        "status": "%RESP(:status)%", "of": "%METADATA(VIRTUAL_HOST:ns:of)%", "route": "%METADATA(ROUTE:ns:text)%",
+        "cluster": "%UPSTREAM_CLUSTER%", "endpoint": "%UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID%",
+    });
+    let expected = json!({"status": "404", "of": "host", "route": null, "cluster": null, "endpoint": null});
+    assert_eq!(line_of("/elsewhere", fields), expected);
+}
+
+#[test]
+fn the_time_that_lookups_of_a_route_took_is_told_where_it_is_asked_for() {
+    for fields in ["%ROUTE_RESOLUTION_TIME_US%", "%COALESCE({\"operators\": [\"ROUTE_RESOLUTION_TIME_US\"]})%"] {
+        let time = &line(json!({"time": [fields]}))["time"][0];
+        assert!(time.as_u64().is_some_and(|time| time < 1_000_000), "{fields}: {time}");
     }
 }
 

@@ -7,6 +7,7 @@ mod command;
 mod names;
 mod older;
 mod parse;
+mod tells;
 mod tls;
 mod wire;
 

@@ -5,49 +5,75 @@ use std::ops::Deref;
 use crate::Value;
 
 /// A compiled regular expression that compares by its text.
+///
+/// Envoy's engine takes texts for ISO 8859-1: a dot is one byte, whatever it is, and `\w`, `\d`, `\s` and `\b` know ASCII alone.
 #[derive(Debug, Clone)]
-pub struct Regex(regex::Regex);
+pub struct Regex {
+    compiled: regex::bytes::Regex,
+    unicode: bool,
+}
 
 impl Regex {
     /// The most memory one compiled expression may take, so that a hostile configuration cannot exhaust the machine.
     const SIZE_LIMIT: usize = 10 << 20;
 
+    /// One that looks at bytes. Where the pattern itself has classes of Unicode, it looks at characters.
+    ///
     /// # Errors
     /// What is wrong with the expression, for the person who wrote it.
     pub fn new(pattern: &str) -> Result<Regex, String> {
-        regex::RegexBuilder::new(pattern)
-            .size_limit(Regex::SIZE_LIMIT)
-            .build()
-            .map(Regex)
-            .map_err(|error| error.to_string())
+        Regex::compile(pattern, false).or_else(|_| Regex::of_characters(pattern))
+    }
+
+    /// One that looks at characters, as expressions of CEL do.
+    ///
+    /// # Errors
+    /// As [`Regex::new`].
+    pub fn of_characters(pattern: &str) -> Result<Regex, String> {
+        Regex::compile(pattern, true).map_err(|error| error.to_string())
+    }
+
+    fn compile(pattern: &str, unicode: bool) -> Result<Regex, regex::Error> {
+        let mut builder = regex::bytes::RegexBuilder::new(pattern);
+        let compiled = builder.unicode(unicode).size_limit(Regex::SIZE_LIMIT).build()?;
+        Ok(Regex { compiled, unicode })
+    }
+
+    /// It looks at characters, not at bytes.
+    pub fn is_unicode(&self) -> bool {
+        self.unicode
+    }
+
+    /// A part of `text` matches.
+    pub fn is_match(&self, text: impl AsRef<[u8]>) -> bool {
+        self.compiled.is_match(text.as_ref())
     }
 
     /// The whole of `text` matches, not just a part of it.
-    pub fn matches_whole(&self, text: &str) -> bool {
+    pub fn matches_whole(&self, text: impl AsRef<[u8]>) -> bool {
+        let text = text.as_ref();
         // Leftmost-first may stop at a shorter alternative, so a miss here is not the last word.
-        self.0.find(text).is_some_and(|found| found.start() == 0 && found.end() == text.len())
+        self.compiled.find(text).is_some_and(|found| found.start() == 0 && found.end() == text.len())
             || self.matches_whole_by_longest(text)
     }
 
-    fn matches_whole_by_longest(&self, text: &str) -> bool {
+    fn matches_whole_by_longest(&self, text: &[u8]) -> bool {
         // Reached only when the preferred alternative is not the whole text (`a|ab` on `ab`): rare, so compile then.
-        self.0.is_match(text)
-            && regex::Regex::new(&format!("^(?:{})$", self.0.as_str())).is_ok_and(|whole| whole.is_match(text))
+        self.compiled.is_match(text)
+            && Regex::compile(&format!("^(?:{})$", self.as_str()), self.unicode).is_ok_and(|whole| whole.is_match(text))
     }
-}
 
-impl Regex {
     /// Appends `text` with every match replaced: `\0` is the match, `\1` to `\9` are its groups, `\\` is a backslash.
-    pub fn substitute(&self, substitution: &str, text: &str, out: &mut Vec<u8>) {
+    pub fn substitute(&self, substitution: &str, text: &[u8], out: &mut Vec<u8>) {
         let mut end = 0;
-        for captures in self.0.captures_iter(text) {
+        for captures in self.compiled.captures_iter(text) {
             let Some(whole) = captures.get(0) else { continue };
-            out.extend_from_slice(text.get(end..whole.start()).unwrap_or_default().as_bytes());
-            let group = |number: usize| captures.get(number).map_or(&b""[..], |group| group.as_str().as_bytes());
+            out.extend_from_slice(text.get(end..whole.start()).unwrap_or_default());
+            let group = |number: usize| captures.get(number).map_or(&b""[..], |group| group.as_bytes());
             expand(substitution, group, out);
             end = whole.end();
         }
-        out.extend_from_slice(text.get(end..).unwrap_or_default().as_bytes());
+        out.extend_from_slice(text.get(end..).unwrap_or_default());
     }
 }
 
@@ -67,16 +93,16 @@ fn expand<'t>(substitution: &str, group: impl Fn(usize) -> &'t [u8], out: &mut V
 }
 
 impl Deref for Regex {
-    type Target = regex::Regex;
+    type Target = regex::bytes::Regex;
 
-    fn deref(&self) -> &regex::Regex {
-        &self.0
+    fn deref(&self) -> &regex::bytes::Regex {
+        &self.compiled
     }
 }
 
 impl PartialEq for Regex {
     fn eq(&self, other: &Regex) -> bool {
-        self.0.as_str() == other.0.as_str()
+        self.as_str() == other.as_str() && self.unicode == other.unicode
     }
 }
 
@@ -103,28 +129,23 @@ pub enum StringKind {
 }
 
 impl StringMatch {
-    pub fn matches(&self, text: &str) -> bool {
-        match (&self.kind, self.ignore_case) {
-            (StringKind::Exact(want), false) => text == want,
-            (StringKind::Exact(want), true) => text.eq_ignore_ascii_case(want),
-            (StringKind::Prefix(want), false) => text.starts_with(want.as_str()),
-            (StringKind::Prefix(want), true) => {
-                text.as_bytes().get(..want.len()).is_some_and(|head| head.eq_ignore_ascii_case(want.as_bytes()))
+    pub fn matches(&self, text: impl AsRef<[u8]>) -> bool {
+        let text = text.as_ref();
+        let equal = |part: &[u8], want: &str| match self.ignore_case {
+            false => part == want.as_bytes(),
+            true => part.eq_ignore_ascii_case(want.as_bytes()),
+        };
+        match &self.kind {
+            StringKind::Exact(want) => equal(text, want),
+            StringKind::Prefix(want) => text.get(..want.len()).is_some_and(|head| equal(head, want)),
+            StringKind::Suffix(want) => {
+                let tail = text.len().checked_sub(want.len()).and_then(|start| text.get(start..));
+                tail.is_some_and(|tail| equal(tail, want))
             }
-            (StringKind::Suffix(want), false) => text.ends_with(want.as_str()),
-            (StringKind::Suffix(want), true) => text
-                .len()
-                .checked_sub(want.len())
-                .and_then(|start| text.as_bytes().get(start..))
-                .is_some_and(|tail| tail.eq_ignore_ascii_case(want.as_bytes())),
-            (StringKind::Contains(want), false) => text.contains(want.as_str()),
-            (StringKind::Contains(want), true) => {
-                want.is_empty()
-                    || text.as_bytes().windows(want.len()).any(|part| part.eq_ignore_ascii_case(want.as_bytes()))
-            }
-            (StringKind::Regex(regex), _) => regex.matches_whole(text),
+            StringKind::Contains(want) => want.is_empty() || text.windows(want.len()).any(|part| equal(part, want)),
+            StringKind::Regex(regex) => regex.matches_whole(text),
             // Nothing here runs code: who cannot ask the plugin has no match.
-            (StringKind::Custom { .. }, _) => false,
+            StringKind::Custom { .. } => false,
         }
     }
 }
@@ -154,17 +175,22 @@ pub enum HeaderCondition {
 
 impl HeaderMatch {
     /// `lines` are the values of the header's lines; one that meets the condition is enough.
-    pub fn matches(&self, lines: &[&str]) -> bool {
-        let lines = if lines.is_empty() && self.treat_missing_as_empty { &[""] } else { lines };
+    pub fn matches(&self, lines: &[impl AsRef<[u8]>]) -> bool {
+        let any = |met: &dyn Fn(&[u8]) -> bool| match lines {
+            [] => met(b""),
+            lines => lines.iter().any(|line| met(line.as_ref())),
+        };
+        let is_there = !lines.is_empty() || self.treat_missing_as_empty;
         let met = match &self.condition {
-            HeaderCondition::Present(wanted) => return (lines.is_empty() != *wanted) != self.invert,
+            HeaderCondition::Present(wanted) => return (is_there == *wanted) != self.invert,
             // An absent header never meets a condition on its value, inverted or not: HeaderMatcher.invert_match turns
             // round a comparison, and here there was none.
-            _ if lines.is_empty() => return false,
-            HeaderCondition::Value(condition) => lines.iter().any(|line| condition.matches(line)),
-            HeaderCondition::Range { start, end } => {
-                lines.iter().any(|line| line.parse::<i64>().is_ok_and(|number| (*start..*end).contains(&number)))
-            }
+            _ if !is_there => return false,
+            HeaderCondition::Value(condition) => any(&|line| condition.matches(line)),
+            HeaderCondition::Range { start, end } => any(&|line| {
+                let number = std::str::from_utf8(line).ok().and_then(|line| line.parse::<i64>().ok());
+                number.is_some_and(|number| (*start..*end).contains(&number))
+            }),
         };
         met != self.invert
     }
@@ -238,22 +264,45 @@ mod tests {
     }
 
     #[test]
+    fn a_regex_looks_at_bytes_as_envoys_does() {
+        for (pattern, text, expected) in [
+            (".*", &b"\xe9"[..], true),
+            (".", b"\xe9", true),
+            ("[^a]", b"\xff", true),
+            ("x[^z]y", b"x\xe9y", true),
+            ("x[^z]y", "xéy".as_bytes(), false),
+            ("..", "é".as_bytes(), true),
+            ("é", "é".as_bytes(), true),
+            (r"\xe9", b"\xe9", true),
+            (r"\W", b"\xe9", true),
+            (r"\d", "٣".as_bytes(), false),
+            (r"[\x80-\xff]+", b"\xc0\xaf", true),
+            (".{2}", b"\xe9\xe9", true),
+        ] {
+            assert_eq!(Regex::new(pattern).unwrap().matches_whole(text), expected, "{pattern} on {text:?}");
+        }
+        assert!(Regex::new(r"\p{Greek}").unwrap().matches_whole("α"), "what bytes cannot say is said of characters");
+        assert!(Regex::of_characters(".").unwrap().matches_whole("é"));
+    }
+
+    #[test]
     fn header_conditions_follow_presence_inversion_and_missing_as_empty() {
+        let absent: &[&str] = &[];
         let mut condition = HeaderMatch {
             name: "x".into(),
             condition: HeaderCondition::Value(value(StringKind::Exact("1".into()), false)),
             invert: false,
             treat_missing_as_empty: false,
         };
-        assert!(condition.matches(&["1"]) && !condition.matches(&["2"]) && !condition.matches(&[]));
+        assert!(condition.matches(&["1"]) && !condition.matches(&["2"]) && !condition.matches(absent));
         condition.invert = true;
-        assert!(!condition.matches(&["1"]) && condition.matches(&["2"]) && !condition.matches(&[]));
+        assert!(!condition.matches(&["1"]) && condition.matches(&["2"]) && !condition.matches(absent));
         condition.condition = HeaderCondition::Range { start: -10, end: 0 };
         condition.invert = false;
         assert!(condition.matches(&["-1"]) && !condition.matches(&["0"]) && !condition.matches(&["x"]));
         condition.condition = HeaderCondition::Present(true);
         condition.treat_missing_as_empty = true;
-        assert!(condition.matches(&[]));
+        assert!(condition.matches(absent));
         let invert = |invert| HeaderMatch { condition: HeaderCondition::Present(true), invert, ..condition.clone() };
         assert!(invert(false).matches(&["a", "b"]) && !invert(true).matches(&["a"]));
     }

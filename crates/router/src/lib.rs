@@ -27,5 +27,5 @@ pub use conditions::{HeaderTest, Nothing, Surroundings, query_value};
 pub use explain::{Explanation, Outcome, Tried, TriedHost};
 pub use pattern::{Judge, Judges};
 pub use redirect::redirect_location;
-pub use rewrite::{replace_all, replace_path, rewrite_host, rewrite_path};
+pub use rewrite::{replace_path, rewrite_host, rewrite_path};
 pub use table::{Found, Table};

@@ -99,7 +99,7 @@ impl Whole {
     pub(crate) fn compile(regex: &Regex) -> Whole {
         // Anchored as a syntax tree: a pattern is free to end in a comment or to hold flags, so it cannot be wrapped
         // as a text.
-        let anchored = regex_syntax::parse(regex.as_str()).ok().and_then(|tree| {
+        let anchored = tree(regex).and_then(|tree| {
             let whole = Hir::concat(vec![Hir::look(Look::Start), tree, Hir::look(Look::End)]);
             regex::bytes::RegexBuilder::new(&whole.to_string()).size_limit(Whole::SIZE_LIMIT).build().ok()
         });
@@ -112,14 +112,20 @@ impl Whole {
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         match self {
             Whole::Anchored(regex) => regex.is_match(text),
-            Whole::Plain(regex) => std::str::from_utf8(text).is_ok_and(|text| regex.matches_whole(text)),
+            Whole::Plain(regex) => regex.matches_whole(text),
         }
     }
 }
 
+/// What `regex` says, read as it was compiled.
+fn tree(regex: &Regex) -> Option<Hir> {
+    let unicode = regex.is_unicode();
+    regex_syntax::ParserBuilder::new().unicode(unicode).utf8(false).build().parse(regex.as_str()).ok()
+}
+
 /// Bytes with which every text that `regex` matches as a whole begins; may be empty.
 pub(crate) fn literal_prefix(regex: &Regex) -> Vec<u8> {
-    let Ok(tree) = regex_syntax::parse(regex.as_str()) else { return Vec::new() };
+    let Some(tree) = tree(regex) else { return Vec::new() };
     Extractor::new().extract(&tree).longest_common_prefix().unwrap_or_default().to_vec()
 }
 
@@ -172,7 +178,8 @@ mod tests {
             assert!(matches!(whole, Whole::Anchored(_)), "{pattern}");
             assert_eq!(whole.matches(text.as_bytes()), want, "{pattern} on {text}");
         }
-        assert!(!Whole::compile(&regex(".*")).matches(b"\xff"));
+        assert!(Whole::compile(&regex(".*")).matches(b"\xff"));
+        assert!(Whole::compile(&regex("[é]x|y")).matches("éx".as_bytes()));
     }
 
     #[test]

@@ -31,11 +31,7 @@ pub fn rewrite_host(rewrite: &HostRewrite, head: &RequestHead, endpoint: Option<
         HostRewrite::Literal(host) => out.extend_from_slice(host.as_bytes()),
         HostRewrite::Auto => out.extend_from_slice(endpoint.unwrap_or_default().as_bytes()),
         HostRewrite::Header(name) => out.extend_from_slice(head.fields.get_name(name.as_bytes()).unwrap_or_default()),
-        HostRewrite::PathRegex { pattern, substitution } => {
-            if !replace_all(pattern, substitution, head.path_only(), out) {
-                return false;
-            }
-        }
+        HostRewrite::PathRegex { pattern, substitution } => pattern.substitute(substitution, head.path_only(), out),
     }
     check_authority(out).is_ok()
 }
@@ -80,8 +76,8 @@ pub(crate) fn replace_matched(route: &Route, path: &[u8], prefix: &[u8], out: &m
 pub(crate) fn replace_in_path(pattern: &Regex, substitution: &str, path: &[u8], out: &mut Vec<u8>) -> bool {
     let plain = without_query(path);
     let start = out.len();
-    if !replace_all(pattern, substitution, plain, out) || out.len() == start {
-        out.truncate(start);
+    pattern.substitute(substitution, plain, out);
+    if out.len() == start {
         return false;
     }
     root(out, start);
@@ -99,14 +95,6 @@ fn root(out: &mut Vec<u8>, start: usize) {
     if out.get(start) != Some(&b'/') {
         out.insert(start, b'/');
     }
-}
-
-/// Appends `text` with every match of `pattern` replaced. False, with nothing written, for a text that is not UTF-8:
-/// the pattern was compiled for text.
-pub fn replace_all(pattern: &Regex, substitution: &str, text: &[u8], out: &mut Vec<u8>) -> bool {
-    let Ok(text) = std::str::from_utf8(text) else { return false };
-    pattern.substitute(substitution, text, out);
-    true
 }
 
 #[cfg(test)]

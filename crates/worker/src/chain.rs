@@ -81,6 +81,8 @@ pub(crate) struct Http {
     pub(crate) notes_begins: bool,
     /// A log tells bytes on connections.
     pub(crate) meters: bool,
+    /// Somebody is told how long routes are looked for.
+    pub(crate) times_lookups: bool,
     /// `None`: nothing is traced.
     pub(crate) tracing: Option<Box<HttpTracing>>,
     pub(crate) stat_prefix: String,
@@ -327,6 +329,7 @@ impl Http {
             notes_ends: Cell::new(!model.access_log.is_empty() || model.tracing.is_some() || has_moments),
             notes_begins: model.tracing.is_some() || has_moments,
             meters,
+            times_lookups: model.measures_routes || model.access_log.iter().any(AccessLog::tells_lookup_time),
             names_matter: !model.access_log.is_empty()
                 || model.tracing.is_some()
                 || !model.router.upstream_log.is_empty()

@@ -194,13 +194,7 @@ impl Context<'_> {
                 noted::typed_metadata(*of, namespace, path, self, out);
                 return;
             }
-            if is_numeric(command)
-                || matches!(
-                    command,
-                    Command::FilterState { form: StateForm::Typed, .. }
-                        | Command::SharedState { form: StateForm::Typed, .. }
-                )
-            {
+            if self.is_typed(command) {
                 out.extend_from_slice(&value);
                 return;
             }
@@ -224,8 +218,7 @@ impl Context<'_> {
                 out.extend_from_slice(value.split(|byte| *byte == b'?').next().unwrap_or_default());
             }
             Command::ResponseHeader(name, other) => {
-                let value = self.response_header(name).or_else(|| self.response_header(other.as_deref()?));
-                out.extend_from_slice(value?);
+                self.response_header(name, out).or_else(|| self.response_header(other.as_deref()?, out))?;
             }
             Command::ResponseTrailer(name, other) => {
                 let trailer = |name: &str| self.trailers.get_name(name.as_bytes());
@@ -316,18 +309,25 @@ impl Context<'_> {
             Command::SpanId => hex(&info.trace()?.ids?.span, out),
             Command::Nothing => return None,
             Command::Zero => number(0, out),
-            Command::First(pieces) => self.first(pieces, out)?,
+            Command::First(pieces) => {
+                self.first(pieces, out)?;
+            }
             // A text that is empty is one.
             Command::Expression(expression) => {
                 out.extend_from_slice(cel::text_of(expression, &self.facts())?.as_bytes());
             }
-            Command::UpstreamCluster => text(info.upstream_cluster.as_deref()?, out)?,
+            Command::UpstreamCluster { raw } => {
+                let name = info.upstream_cluster.as_deref()?;
+                let shown = self.upstream.cluster.filter(|_| !raw).map_or(name, |cluster| cluster.shown_name());
+                text(shown, out)?;
+            }
             Command::UpstreamLocalAddress(part) => address(info.upstream_local, *part, out)?,
             Command::UpstreamRemoteAddress(part) => {
                 // A host that could not be connected to was no end of a connection.
                 let remote = info.upstream_remote.as_deref().filter(|_| info.upstream_connection_id != 0)?;
                 match remote.parse() {
                     Ok(remote) => address(Some(remote), *part, out)?,
+                    Err(_) if *part == AddressPart::EndpointId => {}
                     Err(_) => text(remote, out)?,
                 }
             }
@@ -355,6 +355,9 @@ impl Context<'_> {
             Command::PeerCertificateEnd(side, format) => write_time(format, tls::validity(*side, info)?.1, out),
             Command::DownstreamTransportFailureReason => text(info.downstream_failure.as_deref()?, out)?,
             Command::RouteLookups => number(u64::from(info.route_lookups), out),
+            Command::RouteLookupTime => {
+                number(u64::try_from(info.route_lookup_time?.as_micros()).unwrap_or(u64::MAX), out);
+            }
             Command::RouteName => text(info.route_name.as_deref()?, out)?,
             Command::VirtualHostName => text(info.virtual_host.as_deref()?, out)?,
             Command::DownstreamHandshake => self.handshake(out)?,
@@ -386,7 +389,21 @@ impl Context<'_> {
     }
 
     /// Appends the value of the first command that has one.
-    fn first(&self, pieces: &[Piece], out: &mut Vec<u8>) -> Option<()> {
+    /// Its value is JSON as it stands.
+    fn is_typed(&self, command: &Command) -> bool {
+        match command {
+            Command::FilterState { form: StateForm::Typed, .. }
+            | Command::SharedState { form: StateForm::Typed, .. } => true,
+            Command::First(pieces) => match self.first(pieces, &mut Vec::new()) {
+                Some(Piece::Command { command, max_length: None }) => is_numeric(command),
+                _ => false,
+            },
+            command => is_numeric(command),
+        }
+    }
+
+    /// Appends the first value that is there; answers whose it is.
+    fn first<'p>(&self, pieces: &'p [Piece], out: &mut Vec<u8>) -> Option<&'p Piece> {
         let start = out.len();
         let found = pieces.iter().find(|piece| {
             out.truncate(start);
@@ -395,7 +412,7 @@ impl Context<'_> {
         if let Piece::Command { max_length: Some(max_length), .. } = found {
             out.truncate(out.len().min(start + max_length));
         }
-        Some(())
+        Some(found)
     }
 
     /// A connection that is carried without being read has no heads. What is not counted is absent.
@@ -507,8 +524,12 @@ impl Context<'_> {
         Some(value).filter(|value| !value.is_empty())
     }
 
-    fn response_header(&self, name: &str) -> Option<&[u8]> {
-        self.response.fields.get_name(name.as_bytes())
+    fn response_header(&self, name: &str, out: &mut Vec<u8>) -> Option<()> {
+        if name == ":status" {
+            return (self.http && self.info.status > 0).then(|| number(u64::from(self.info.status), out));
+        }
+        out.extend_from_slice(self.response.fields.get_name(name.as_bytes())?);
+        Some(())
     }
 
     /// A dash says that there are none, also where other absent values are left out.
@@ -546,6 +567,7 @@ fn is_numeric(command: &Command) -> bool {
             | Command::UpstreamRequestAttemptCount
             | Command::ConnectionId
             | Command::RouteLookups
+            | Command::RouteLookupTime
             | Command::DownstreamHandshake
             | Command::Zero
             | Command::DownstreamDirectLocalAddress(AddressPart::Port)
@@ -593,6 +615,7 @@ fn address(value: Option<SocketAddr>, part: AddressPart, out: &mut Vec<u8>) -> O
         AddressPart::WithoutPort => write!(out, "{}", value.ip()),
         AddressPart::Network(bits) => write_network(value.ip(), bits, out),
         AddressPart::Port => write!(out, "{}", value.port()),
+        AddressPart::EndpointId => Ok(()),
     };
     Some(())
 }

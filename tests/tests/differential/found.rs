@@ -6,7 +6,17 @@ use postrider_tests::kit::config::extension;
 use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
-    vec![clients(), early(), expressions(), networks(), virtual_clusters(), proxy_status(), started(), paced()]
+    vec![
+        clients(),
+        early(),
+        expressions(),
+        bytes_and_expressions(),
+        networks(),
+        virtual_clusters(),
+        proxy_status(),
+        started(),
+        paced(),
+    ]
 }
 
 /// The client's address by a header of one's own.
@@ -90,6 +100,37 @@ fn expressions() -> Scene {
         .logging(json!({"method_cel": "%CEL(request.method)%", "size_cel": "%CEL(request.headers['x-a'])%"}))
         .gets(&["/", "/open", "/open?q"])
         .each("/", &["x-a: b\r\n", "x-a: c\r\n", "x-a: b\r\nx-a: c\r\n"])
+}
+
+/// Regular expressions and bytes that are no text in UTF-8, or more than one for a character.
+fn bytes_and_expressions() -> Scene {
+    let patterns = [".*", ".", "..", "[^a]", "x[^z]y", "\\xe9", "é", "é.*", "\\W", "\\d", ".{2}", "[\\x80-\\xff]+"];
+    let of = |name: String, matcher: Value| {
+        json!({"match": {"prefix": "/", "headers": [{"name": "x-way", "string_match": {"exact": name}}, matcher]},
+               "direct_response": {"status": 202}})
+    };
+    let plain = |pattern: &str| json!({"name": "x-m", "string_match": {"safe_regex": {"regex": pattern}}});
+    let denied = |pattern: &str| {
+        let mut denied = plain(pattern);
+        denied["invert_match"] = json!(true);
+        denied
+    };
+    let numbered = || patterns.iter().enumerate();
+    let routes = numbered().map(|(index, pattern)| of(format!("{index}"), plain(pattern)));
+    let routes: Vec<Value> =
+        routes.chain(numbered().map(|(index, pattern)| of(format!("-{index}"), denied(pattern)))).collect();
+    let values: [&[u8]; 7] = [b"\xe9", b"x\xe9y", "é".as_bytes(), "xéy".as_bytes(), b"\xff\xfe", b"\xc0\xaf", b"b"];
+    numbered().fold(Scene::routes("bytes-and-expressions", json!(routes)), |scene, (index, _)| {
+        values.iter().fold(scene, |scene, value| {
+            let ask = |scene: Scene, way: String| {
+                scene.raw(
+                    [format!("GET / HTTP/1.1\r\nhost: a\r\nx-way: {way}\r\nx-m: ").as_bytes(), value, b"\r\n\r\n"]
+                        .concat(),
+                )
+            };
+            ask(ask(scene, format!("{index}")), format!("-{index}"))
+        })
+    })
 }
 
 /// Routes by networks.

@@ -137,7 +137,7 @@ pub fn tagger(rules: Option<&StatsRules>) -> Tagger {
             postrider_model::TagValue::Regex(regex) => {
                 let regex = regex.clone();
                 TagValue::Found(Box::new(move |name| {
-                    let found = regex.captures(name)?;
+                    let found = regex.captures(name.as_bytes())?;
                     let gone = found.get(1)?.range();
                     let value = match regex.captures_len() {
                         ..=2 => gone.clone(),

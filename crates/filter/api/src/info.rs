@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postrider_model::{Metadata, MetadataKey, Packed, Tlv, Value};
 
-use crate::{Meters, Moment, ObjectKind, Surroundings, TlsSession, UpstreamObjects};
+use crate::{Meters, Moment, ObjectKind, RouteFacts, Surroundings, TlsSession, UpstreamObjects};
 
 /// Facts about one stream, for filters, formats and logs.
 #[derive(Debug, Clone)]
@@ -67,6 +68,10 @@ pub struct StreamInfo {
     pub logged: Logged,
     /// How often its route was looked up.
     pub route_lookups: u32,
+    /// How long that took; `None` where nobody asked.
+    pub route_lookup_time: Option<Duration>,
+    /// Of the virtual host that has no route for it.
+    pub routeless_host: Option<Arc<Metadata>>,
     pub route_name: Option<Rc<str>>,
     pub virtual_host: Option<Rc<str>>,
     /// The virtual cluster that the request counts in, once its cluster is known.
@@ -270,6 +275,11 @@ impl StreamInfo {
         self.details != VIA_UPSTREAM
     }
 
+    /// Of the route's virtual host, or of the one that has no route for the request.
+    pub fn virtual_host_metadata<'a>(&'a self, route: Option<&'a RouteFacts>) -> Option<&'a Metadata> {
+        route.map(|route| &route.virtual_host_metadata).or(self.routeless_host.as_ref()).map(|metadata| &**metadata)
+    }
+
     /// The address of the client's socket at our end, wherever the connection was meant to go.
     pub fn downstream_direct_local(&self) -> Option<SocketAddr> {
         let kept = self.connection.as_ref().and_then(|noted| noted.direct_local);
@@ -341,6 +351,8 @@ impl StreamInfo {
         self.upstream_attempts = 0;
         self.upstream_failure = None;
         self.route_lookups = 0;
+        self.route_lookup_time = None;
+        self.routeless_host = None;
         self.route_name = None;
         self.virtual_host = None;
         if self.virtual_cluster.is_some() {
@@ -426,6 +438,8 @@ impl StreamInfo {
             downstream_failure: None,
             logged: Logged::End,
             route_lookups: 0,
+            route_lookup_time: None,
+            routeless_host: None,
             route_name: None,
             virtual_host: None,
             virtual_cluster: None,

@@ -52,10 +52,7 @@ impl RequestMatch {
 
     pub(crate) fn matches(&self, request: &RequestHead) -> bool {
         self.path_matches(request)
-            && self.headers.iter().all(|rule| {
-                let lines: Vec<_> = header(request, &rule.name).into_iter().map(String::from_utf8_lossy).collect();
-                rule.matches(&lines.iter().map(|line| &**line).collect::<Vec<_>>())
-            })
+            && self.headers.iter().all(|rule| rule.matches(&header(request, &rule.name)))
             && self.parameters.iter().all(|rule| rule.matches(parameter(request, &rule.name).as_deref()))
     }
 
@@ -67,7 +64,7 @@ impl RequestMatch {
             PathRule::Prefix(prefix) => starts(prefix),
             PathRule::Exact(wanted) => same(path, wanted.as_bytes()),
             PathRule::Below(prefix) => starts(prefix) && matches!(path.get(prefix.len()), None | Some(b'/')),
-            PathRule::Regex(regex) => regex.matches_whole(&String::from_utf8_lossy(path)),
+            PathRule::Regex(regex) => regex.matches_whole(path),
             PathRule::Connect => request.method() == Method::Connect,
         }
     }

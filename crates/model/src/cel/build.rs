@@ -167,7 +167,7 @@ impl Builder {
             let Node::Constant(Constant::Text(pattern)) = pattern else {
                 return Err("the pattern of `matches` must be written out: it is compiled once".to_owned());
             };
-            let regex = Regex::new(&pattern).map_err(|error| {
+            let regex = Regex::of_characters(&pattern).map_err(|error| {
                 let reason = error.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned();
                 format!("`{pattern}` is no regular expression: {reason}")
             })?;

@@ -70,7 +70,10 @@ pub enum Command {
         names: bool,
         port: bool,
     },
-    UpstreamCluster,
+    /// By the name that it has in statistics, or by its own.
+    UpstreamCluster {
+        raw: bool,
+    },
     UpstreamLocalAddress(AddressPart),
     UpstreamRemoteAddress(AddressPart),
     UpstreamRequestAttemptCount,
@@ -101,6 +104,8 @@ pub enum Command {
     RouteName,
     /// How often the route was looked up.
     RouteLookups,
+    /// Microseconds that took.
+    RouteLookupTime,
     VirtualHostName,
     FilterChainName,
     ListenerName,
@@ -277,6 +282,8 @@ pub enum AddressPart {
     /// The network of so many bits: `10.1.0.0/16`.
     Network(u8),
     Port,
+    /// Of an address within the process; other addresses have an empty one.
+    EndpointId,
 }
 
 /// How a point in time is written.

@@ -99,7 +99,7 @@ impl Spec<'_> {
     }
 
     fn command(&self, argument: Option<&str>) -> Option<Command> {
-        use AddressPart::{Port, Whole, WithoutPort};
+        use AddressPart::{EndpointId, Port, Whole, WithoutPort};
         let time = || match argument {
             None | Some("") => TimeFormat::Iso8601Millis,
             Some(pattern) => TimeFormat::Pattern(pattern.to_owned()),
@@ -177,13 +177,15 @@ impl Spec<'_> {
             "TRACE_ID" => Command::TraceId,
             "SPAN_ID" => Command::SpanId,
             "ROUNDTRIP_DURATION" => Command::Nothing,
-            "UPSTREAM_CLUSTER" | "UPSTREAM_CLUSTER_RAW" => Command::UpstreamCluster,
+            "UPSTREAM_CLUSTER" => Command::UpstreamCluster { raw: false },
+            "UPSTREAM_CLUSTER_RAW" => Command::UpstreamCluster { raw: true },
             "UPSTREAM_LOCAL_ADDRESS" => Command::UpstreamLocalAddress(Whole),
             "UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => Command::UpstreamLocalAddress(WithoutPort),
             "UPSTREAM_LOCAL_PORT" => Command::UpstreamLocalAddress(Port),
             "UPSTREAM_REMOTE_ADDRESS" => Command::UpstreamRemoteAddress(Whole),
             "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => Command::UpstreamRemoteAddress(WithoutPort),
             "UPSTREAM_REMOTE_PORT" => Command::UpstreamRemoteAddress(Port),
+            "UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID" => Command::UpstreamRemoteAddress(EndpointId),
             "UPSTREAM_REQUEST_ATTEMPT_COUNT" => Command::UpstreamRequestAttemptCount,
             "UPSTREAM_TRANSPORT_FAILURE_REASON" => Command::UpstreamTransportFailureReason,
             "UPSTREAM_CONNECTION_ID" => Command::UpstreamConnectionId,
@@ -191,9 +193,11 @@ impl Spec<'_> {
             "DOWNSTREAM_LOCAL_ADDRESS" => Command::DownstreamLocalAddress(Whole),
             "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT" => Command::DownstreamLocalAddress(WithoutPort),
             "DOWNSTREAM_LOCAL_PORT" => Command::DownstreamLocalAddress(Port),
+            "DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID" => Command::DownstreamLocalAddress(EndpointId),
             "DOWNSTREAM_DIRECT_LOCAL_ADDRESS" => Command::DownstreamDirectLocalAddress(Whole),
             "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT" => Command::DownstreamDirectLocalAddress(WithoutPort),
             "DOWNSTREAM_DIRECT_LOCAL_PORT" => Command::DownstreamDirectLocalAddress(Port),
+            "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID" => Command::DownstreamDirectLocalAddress(EndpointId),
             "DOWNSTREAM_REMOTE_ADDRESS" => Command::DownstreamRemoteAddress(Whole),
             "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => Command::DownstreamRemoteAddress(WithoutPort),
             "DOWNSTREAM_REMOTE_PORT" => Command::DownstreamRemoteAddress(Port),
@@ -208,6 +212,7 @@ impl Spec<'_> {
             "UPSTREAM_LOCAL_CLOSE_REASON" => Command::LocalCloseReason(Side::Upstream),
             "LISTENER_NAME" => Command::ListenerName,
             "ROUTE_RESOLUTION_COUNT" => Command::RouteLookups,
+            "ROUTE_RESOLUTION_TIME_US" => Command::RouteLookupTime,
             "ROUTE_NAME" => Command::RouteName,
             "VIRTUAL_HOST_NAME" => Command::VirtualHostName,
             "FILTER_CHAIN_NAME" => Command::FilterChainName,

@@ -1,7 +1,7 @@
 //! The commands about bytes on connections, by Envoy's names.
 
-use super::{Command, Format, Piece};
-use crate::{AccessLog, JsonFormat, LogFormat, LogOutput, Side};
+use super::Command;
+use crate::Side;
 
 /// Which bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,53 +63,3 @@ pub(super) const NAMES: [&str; 12] = [
     "UPSTREAM_WIRE_BYTES_RECEIVED",
     "UPSTREAM_WIRE_BYTES_SENT",
 ];
-
-impl Format {
-    /// Whether it tells bytes on connections, which are counted only for who asks.
-    pub fn tells_wire_bytes(&self) -> bool {
-        tells(&self.pieces)
-    }
-}
-
-fn tells(pieces: &[Piece]) -> bool {
-    pieces.iter().any(|piece| match piece {
-        Piece::Command { command: Command::Wire(_), .. } => true,
-        Piece::Command { command: Command::First(pieces), .. } => tells(pieces),
-        Piece::Command { .. } | Piece::Text(_) => false,
-    })
-}
-
-impl AccessLog {
-    /// As [`Format::tells_wire_bytes`]; entries for services always do, and plugins may.
-    pub fn tells_wire_bytes(&self) -> bool {
-        match &self.output {
-            LogOutput::Lines { format, .. } => format.tells_wire_bytes(),
-            LogOutput::Entries(_) => true,
-            LogOutput::Records(log) => log.formats().iter().any(|format| format.tells_wire_bytes()),
-            // A plugin may ask for them.
-            LogOutput::Plugin(_) => true,
-        }
-    }
-}
-
-impl LogFormat {
-    /// As [`Format::tells_wire_bytes`].
-    pub fn tells_wire_bytes(&self) -> bool {
-        match self {
-            LogFormat::Text(format) => format.tells_wire_bytes(),
-            LogFormat::Json(format) => format.tells_wire_bytes(),
-            LogFormat::OmitEmpty(format) => format.tells_wire_bytes(),
-        }
-    }
-}
-
-impl JsonFormat {
-    fn tells_wire_bytes(&self) -> bool {
-        match self {
-            JsonFormat::Object(entries) => entries.iter().any(|(_, value)| value.tells_wire_bytes()),
-            JsonFormat::List(items) => items.iter().any(JsonFormat::tells_wire_bytes),
-            JsonFormat::Text(format) => format.tells_wire_bytes(),
-            JsonFormat::Number(_) | JsonFormat::Bool(_) | JsonFormat::Null => false,
-        }
-    }
-}

@@ -44,7 +44,7 @@ fn find<T>(
     let all: &Metadata = match of {
         MetadataOf::Stream => &info.metadata,
         MetadataOf::Route => &route?.metadata,
-        MetadataOf::VirtualHost => &route?.virtual_host_metadata,
+        MetadataOf::VirtualHost => info.virtual_host_metadata(route)?,
         MetadataOf::Cluster => context.upstream.cluster_metadata()?,
         MetadataOf::Host => {
             of_other = context.upstream.host_metadata(info.upstream_remote.as_deref()?)?;

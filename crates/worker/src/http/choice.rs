@@ -12,7 +12,7 @@ use std::sync::Arc;
 use postrider_filter_api::StreamInfo;
 use postrider_http::{HeaderId, RequestHead};
 use postrider_model::{Forward, HashCookie, HashPolicy, HashSource, Labels, Metadata, Target, Value};
-use postrider_router::{query_value, replace_all};
+use postrider_router::query_value;
 use postrider_upstream::hash::xxh64;
 use postrider_upstream::{Choice, Random};
 
@@ -154,9 +154,8 @@ impl Exchange {
                 if let Some((pattern, substitution)) = rewrite {
                     for value in &mut values {
                         let mut out = Vec::new();
-                        if replace_all(pattern, substitution, value, &mut out) {
-                            *value = out.into();
-                        }
+                        pattern.substitute(substitution, value, &mut out);
+                        *value = out.into();
                     }
                 }
                 values.sort();

@@ -279,8 +279,7 @@ impl Exchange {
             ":status" => header.matches(&[&code]),
             name => {
                 let lines = self.response.fields.get_all_name(name.as_bytes());
-                let lines: Vec<&str> = lines.filter_map(|line| std::str::from_utf8(line).ok()).collect();
-                header.matches(&lines)
+                header.matches(&lines.collect::<Vec<_>>())
             }
         };
         match (errors.matches(&holds), status) {

@@ -51,8 +51,6 @@ pub(crate) struct Exchange {
     pub(super) refused: Option<Reject>,
     pub(super) routes: Option<Rc<Routes>>,
     pub(super) route: Option<u32>,
-    /// What finding routes took, where that is measured.
-    pub(super) lookup_time: Duration,
     /// Which of a route's weighted clusters was drawn.
     pub(super) weighted: Option<usize>,
     pub(super) filters: Option<Rc<Filters>>,
@@ -158,7 +156,6 @@ impl Exchange {
             refused: None,
             routes: None,
             route: None,
-            lookup_time: Duration::ZERO,
             weighted: None,
             filters: None,
             states: Vec::new(),
@@ -422,9 +419,8 @@ impl Exchange {
 
     /// A request that was refused before it had a route counts nowhere.
     #[cold]
-    fn count_lookups(&mut self, stats: &Block) {
-        let time = std::mem::take(&mut self.lookup_time);
-        if self.info.route_lookups > 0 {
+    fn count_lookups(&self, stats: &Block) {
+        if let Some(time) = self.info.route_lookup_time {
             stats.record(of_routes::DOWNSTREAM_RQ_ROUTE_RESOLUTIONS, u64::from(self.info.route_lookups));
             stats.record(of_routes::DOWNSTREAM_RQ_ROUTE_RESOLUTION_TIME_US, time.as_micros() as u64);
         }

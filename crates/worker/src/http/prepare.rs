@@ -137,6 +137,7 @@ impl Exchange {
         let (Some(routes), None) = (self.routes.clone(), &self.cluster) else { return };
         self.info.route_name = None;
         self.info.virtual_host = None;
+        self.info.routeless_host = None;
         self.weighted = None;
         let mut chain = self.choose_route(&routes, connection, http);
         if !routes.plan.upgrades.is_empty() {
@@ -155,11 +156,12 @@ impl Exchange {
     #[inline]
     fn choose_route(&mut self, routes: &Routes, connection: &Connection, http: &Http) -> u32 {
         let worker = &connection.worker;
-        let begun = http.route_stats.is_some().then(|| worker.clock.exact());
+        let begun = http.times_lookups.then(|| worker.clock.exact());
         let found = routes.plan.table.find_in(&self.request, &OfStream(&self.info), || worker.random.next());
         self.info.route_lookups += 1;
         if let Some(begun) = begun {
-            self.lookup_time += worker.clock.exact().saturating_duration_since(begun);
+            *self.info.route_lookup_time.get_or_insert_default() +=
+                worker.clock.exact().saturating_duration_since(begun);
         }
         self.route = found.as_ref().map(|found| found.route);
         let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
@@ -182,8 +184,18 @@ impl Exchange {
                 let own = self.weighted.and_then(|index| plan.weighted_filters.get(index));
                 chain = own.copied().unwrap_or(chain);
             }
+        } else {
+            self.note_routeless_host(routes);
         }
         chain
+    }
+
+    /// Logs may ask for its metadata.
+    #[cold]
+    fn note_routeless_host(&mut self, routes: &Routes) {
+        let table = &routes.plan.table;
+        let host = table.find_virtual_host(&self.request).map(|host| table.virtual_host(host));
+        self.info.routeless_host = host.map(|host| host.metadata.clone());
     }
 
     /// The chain of a request for an upgrade that has filters of its own and is allowed.

@@ -84,7 +84,8 @@ fn tags(cx: &mut Lowering<'_>, config: &Reader<'_>) -> TagRules {
 }
 
 fn pattern(cx: &mut Lowering<'_>, tag: &Reader<'_>) -> Option<TagValue> {
-    match Regex::new(tag.str("regex")) {
+    // What is found is cut out of names.
+    match Regex::of_characters(tag.str("regex")) {
         Ok(regex) if regex.captures_len() < 2 => {
             let text = "nothing would ever be found: the value and what leaves the name are groups of the expression";
             cx.warn(tag, "regex", "no-group", text);

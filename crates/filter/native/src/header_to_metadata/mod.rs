@@ -190,7 +190,7 @@ impl Noter {
             Text::Fixed(text) => text.as_bytes().into(),
             Text::Rewritten(pattern, substitution) => {
                 let mut out = Vec::new();
-                pattern.substitute(substitution, &String::from_utf8_lossy(value), &mut out);
+                pattern.substitute(substitution, value, &mut out);
                 out.into()
             }
         };

@@ -84,10 +84,7 @@ impl Side {
             return self.takes_none;
         }
         self.content_types.iter().any(|known| known.as_bytes() == content_type)
-            || self
-                .content_type_pattern
-                .as_ref()
-                .is_some_and(|pattern| std::str::from_utf8(content_type).is_ok_and(|text| pattern.matches_whole(text)))
+            || self.content_type_pattern.as_ref().is_some_and(|pattern| pattern.matches_whole(content_type))
     }
 }
 

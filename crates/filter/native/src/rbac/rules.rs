@@ -201,12 +201,9 @@ impl Rule {
             Rule::All(rules) => rules.iter().all(|rule| rule.matches(subject)),
             Rule::Any(rules) => rules.iter().any(|rule| rule.matches(subject)),
             Rule::Not(rule) => !rule.matches(subject),
-            Rule::Header(rule) => request.is_some_and(|request| {
-                let lines: Vec<_> = header(request, &rule.name).into_iter().map(String::from_utf8_lossy).collect();
-                rule.matches(&lines.iter().map(|line| &**line).collect::<Vec<_>>())
-            }),
-            Rule::Path(rule) => request.is_some_and(|request| rule.matches(&path(request))),
-            Rule::Template(rule) => request.is_some_and(|request| rule.is_match(&path(request))),
+            Rule::Header(rule) => request.is_some_and(|request| rule.matches(&header(request, &rule.name))),
+            Rule::Path(rule) => request.is_some_and(|request| rule.matches(request.path_only())),
+            Rule::Template(rule) => request.is_some_and(|request| rule.is_match(request.path_only())),
             Rule::Address(place, range) => address(*place, info).is_some_and(|found| range.contains(found.ip())),
             Rule::Port(range) => info.downstream_local.is_some_and(|local| range.contains(&u32::from(local.port()))),
             Rule::Metadata(Source::Dynamic, rule) => rule.matches(&info.metadata),
@@ -245,10 +242,6 @@ fn has_of_kind(tls: &TlsSession, oid: &str, rule: &StringMatch) -> bool {
     let kinds = tls.of_peer(CertificatePart::OtherNameKinds);
     let names = tls.of_peer(CertificatePart::OtherNames);
     kinds.iter().zip(&names).any(|(kind, name)| kind == oid && rule.matches(name))
-}
-
-fn path(request: &RequestHead) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(request.path_only())
 }
 
 fn address(place: Place, info: &StreamInfo) -> Option<SocketAddr> {
