@@ -25,7 +25,7 @@ const ENVOY_KIT: &str = include_str!("sdk/envoy/kit.lua");
 const RIDER: &str = include_str!("sdk/rider.lua");
 
 /// The parts of Rider's SDK in the order in which they are loaded; the first makes what the others add to.
-const RIDER_PARTS: [(&str, &str); 11] = [
+const RIDER_PARTS: [(&str, &str); 12] = [
     ("=rider.base", include_str!("sdk/rider/base.lua")),
     ("=rider.logging", include_str!("sdk/rider/logging.lua")),
     ("=rider.headers", include_str!("sdk/rider/headers.lua")),
@@ -36,6 +36,7 @@ const RIDER_PARTS: [(&str, &str); 11] = [
     ("=rider.schema", include_str!("sdk/rider/schema.lua")),
     ("=rider.metrics", include_str!("sdk/rider/metrics.lua")),
     ("=rider.digests", include_str!("sdk/rider/digests.lua")),
+    ("=rider.blake", include_str!("sdk/rider/blake.lua")),
     ("=rider.inspect", include_str!("sdk/rider/inspect.lua")),
 ];
 

@@ -5,6 +5,7 @@
 //! into a script, answers with one of the codes below, never unwinds, never calls Lua, and never keeps what it was given.
 //! Texts that it hands out stay valid until the next call of any of these functions.
 
+mod blake;
 mod body;
 mod call;
 mod choice;

@@ -9,8 +9,8 @@ use super::text::{put, take};
 use super::turn::with;
 use super::{INVALID, OK, Text};
 
-/// Longest answer of a function that has any length: scripts ask for keys, not for streams.
-const MAX_ANSWER: usize = 1 << 16;
+/// Longest answer of one call of a function that has any length: none takes long.
+pub(super) const MAX_ANSWER: usize = 1 << 16;
 
 /// One of them.
 #[derive(Clone, Copy)]

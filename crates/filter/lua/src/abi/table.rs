@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_double, c_int};
 
 use super::values::Plain;
-use super::{Text, body, call, choice, codec, digest, facts, fields, metrics, scan, signature, sponge, tls, values};
+use super::{
+    Text, blake, body, call, choice, codec, digest, facts, fields, metrics, scan, signature, sponge, tls, values,
+};
 
 type Bytes = *const c_char;
 
@@ -62,6 +64,9 @@ pub(crate) struct Table {
     digest: unsafe extern "C" fn(c_int, Bytes, usize, *mut Text) -> c_int,
     hmac: unsafe extern "C" fn(c_int, Bytes, usize, Bytes, usize, *mut Text) -> c_int,
     shake: unsafe extern "C" fn(c_int, usize, Bytes, usize, *mut Text) -> c_int,
+    blake2: unsafe extern "C" fn(c_int, usize, Bytes, usize, Bytes, usize, Bytes, usize, *mut Text) -> c_int,
+    blake2x: unsafe extern "C" fn(c_int, u64, u64, usize, Bytes, usize, Bytes, usize, Bytes, usize, *mut Text) -> c_int,
+    blake3: unsafe extern "C" fn(c_int, Bytes, usize, u64, usize, Bytes, usize, *mut Text) -> c_int,
     base64_encode: unsafe extern "C" fn(Bytes, usize, c_int, *mut Text) -> c_int,
     base64_decode: unsafe extern "C" fn(Bytes, usize, *mut Text) -> c_int,
     scan_blanks: unsafe extern "C" fn(Bytes, usize) -> c_int,
@@ -126,6 +131,9 @@ pub(crate) static TABLE: Table = Table {
     digest: digest::digest,
     hmac: digest::hmac,
     shake: sponge::shake,
+    blake2: blake::blake2,
+    blake2x: blake::blake2x,
+    blake3: blake::blake3,
     base64_encode: codec::base64_encode,
     base64_decode: codec::base64_decode,
     scan_blanks: scan::blanks,

@@ -1,5 +1,6 @@
 //! Rider plugins on streams without a proxy around them.
 
+mod blake;
 mod calls;
 mod circuit;
 mod config;

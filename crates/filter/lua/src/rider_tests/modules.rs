@@ -115,7 +115,7 @@ fn hashes() {
         ("require('sha2').shake256(20)('a')('bc')()", "483366601360a8771c6863080cc4114d8db44530"),
         ("#require('sha2').shake128(1000, 'abc')", "2000"),
         ("require('sha2').shake128(0, 'abc')", "(empty)"),
-        ("require('sha2').shake128(-1, 'abc')", "E: a number of bytes from 0 to 65536 is expected"),
+        ("require('sha2').shake128(65537, 'abc')", "E: to 65536 is expected"),
         (
             "require('sha2').hmac(require('sha2').sha3_256, 'Jefe', 'what do ya want for nothing?')",
             "c7d4072e788877ae3596bbb0da73b887c9171f93095b294ae857fbe2645e1ba5",
@@ -124,7 +124,6 @@ fn hashes() {
             "require('sha2').hmac(require('sha2').sha3_224, ('k'):rep(200), 'm')",
             "a19a55e0b70549c721ffd53c01a520f8eaa4666489e977aa765c78c3",
         ),
-        ("require('sha2').blake3", "nil"),
         ("require('sha2').hmac('sha256', 'k', 'm')", "E: unknown hash function"),
         ("require('sha2').bin_to_hex(require('sha2').hex_to_bin('00ff10'))", "00ff10"),
     ]);

@@ -60,6 +60,9 @@ typedef struct {
   int (*digest)(int kind, const char *bytes, size_t n, pr_str *out);
   int (*hmac)(int kind, const char *key, size_t kn, const char *bytes, size_t n, pr_str *out);
   int (*shake)(int kind, size_t size, const char *bytes, size_t n, pr_str *out);
+  int (*blake2)(int kind, size_t size, const char *key, size_t kn, const char *salt, size_t sn, const char *bytes, size_t n, pr_str *out);
+  int (*blake2x)(int kind, uint64_t total, uint64_t from, size_t size, const char *key, size_t kn, const char *salt, size_t sn, const char *bytes, size_t n, pr_str *out);
+  int (*blake3)(int derives, const char *key, size_t kn, uint64_t from, size_t size, const char *bytes, size_t n, pr_str *out);
   int (*base64_encode)(const char *bytes, size_t n, int url, pr_str *out);
   int (*base64_decode)(const char *bytes, size_t n, pr_str *out);
   int (*scan_blanks)(const char *text, size_t n);

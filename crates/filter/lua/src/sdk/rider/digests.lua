@@ -3,13 +3,16 @@ local border = ...
 local api, out, str = border.api, border.out, border.string
 local digest, hmac, shake = api.digest, api.hmac, api.shake
 local base64_encode, base64_decode = api.base64_encode, api.base64_decode
-local type, error, byte, char, format, gsub, concat, tonumber =
-  type, error, string.byte, string.char, string.format, string.gsub, table.concat, tonumber
+local type, error, byte, char, format, gsub, sub, concat, tonumber =
+  type, error, string.byte, string.char, string.format, string.gsub, string.sub, table.concat, tonumber
+local min, max, huge = math.min, math.max, math.huge
 local ffi = require("ffi")
 
 local HEX = {}
 for i = 0, 255 do HEX[i] = format("%02x", i) end
-local digits = ffi.new("uint8_t[128]")
+-- Longest answer of most hashes.
+local SHORT = 64
+local digits = ffi.new("uint8_t[" .. 2 * SHORT .. "]")
 local function hex_of(bytes, size)
   for i = 0, size - 1 do
     local two = HEX[bytes[i]]
@@ -29,13 +32,16 @@ end
 -- Without an answer `out` is of some earlier call: finalisers run where the proxy is not to be reached.
 local function unreachable() error("the proxy cannot be called from a finaliser", 0) end
 
+-- Digits of an answer of up to SHORT bytes in `out`, without a call that LuaJIT does not compile.
+local function short() return hex_of(cast(bytes_type, out.p), tonumber(out.n)) end
+
 local function raw(kind, message)
   if digest(kind, message, #message, out) ~= 0 then unreachable() end
   return str(out.p, out.n)
 end
 local function hex(kind, message)
   if digest(kind, message, #message, out) ~= 0 then unreachable() end
-  return hex_of(cast(bytes_type, out.p), tonumber(out.n))
+  return short()
 end
 local function to_hex(bytes)
   return (gsub(bytes, ".", function(c) return HEX[byte(c)] end))
@@ -92,18 +98,66 @@ for name, kind in pairs(KINDS) do
   sha2[name], kind_of[hash] = hash, kind
 end
 
--- As many bytes as are asked for.
+-- So many bytes are computed at once.
 local MOST = 65536
+-- Up to here every whole number is one.
+local MOST_EXACT = 2 ^ 53
+-- A part reads ahead, since each read hashes the message again.
+local AHEAD = 1024
+
+local function whole_number(value, least, most, level)
+  local number = tonumber(value)
+  if not number or number < least or number > most or number % 1 ~= 0 then
+    error(format("a number of bytes from %.0f to %.0f is expected", least, most), level + 1)
+  end
+  return number
+end
+
+-- Bytes of an answer of any length, where read(from, size) gives up to MOST of them.
+local function span(read, from, size)
+  if size <= MOST then return read(from, size) end
+  local pieces, stop = {}, from + size
+  for at = from, stop - 1, MOST do pieces[#pieces + 1] = read(at, min(MOST, stop - at)) end
+  return concat(pieces)
+end
+
+-- The same bit by bit: a function that gives the next `size` bytes, or fewer where `total` are given. parts("seek", position)
+-- goes elsewhere.
+local function parts(read, total)
+  local position, held, held_from = 0, "", 0
+  return function(size, where)
+    if size == "seek" then
+      position = whole_number(where, 0, MOST_EXACT, 2)
+      return
+    end
+    size = max(min(whole_number(size or 1, 0, MOST_EXACT, 2), total - position), 0)
+    if position < held_from or position + size > held_from + #held then
+      held, held_from = span(read, position, max(size, min(AHEAD, total - position))), position
+      if #held < size then error("there are no more bytes", 2) end
+    end
+    local from = position - held_from
+    position = position + size
+    return to_hex(sub(held, from + 1, from + size))
+  end
+end
+
+-- Digits of `size` bytes; with -1, endless parts, and with a size below that, parts of so many bytes.
+local function answer(read, size)
+  if size >= 0 then return to_hex(span(read, 0, size)) end
+  return parts(read, size == -1 and huge or -size)
+end
+
 for kind, name in pairs { [0] = "shake128", [1] = "shake256" } do
   local function squeeze(size, message)
-    if shake(kind, size, message, #message, out) ~= 0 then unreachable() end
-    return to_hex(str(out.p, out.n))
+    -- What comes first is computed again for each part, so it goes no further than MOST.
+    local function read(from, count)
+      if shake(kind, min(from + count, MOST), message, #message, out) ~= 0 then unreachable() end
+      return sub(str(out.p, out.n), from + 1)
+    end
+    return answer(read, size)
   end
   sha2[name] = function(size, message)
-    size = tonumber(size)
-    if not size or size < 0 or size > MOST or size % 1 ~= 0 then
-      error("a number of bytes from 0 to " .. MOST .. " is expected", 2)
-    end
+    size = max(whole_number(size, -MOST_EXACT, MOST, 2), -1)
     if message == nil then return collector(function(whole) return squeeze(size, whole) end) end
     return squeeze(size, text(message, 2))
   end
@@ -111,7 +165,7 @@ end
 
 local function keyed(kind, key, message)
   if hmac(kind, key, #key, message, #message, out) ~= 0 then unreachable() end
-  return hex_of(cast(bytes_type, out.p), tonumber(out.n))
+  return short()
 end
 local function keyed_collector(kind, key)
   return collector(function(message) return keyed(kind, key, message) end)
@@ -162,4 +216,9 @@ sha2.bin_to_base64, sha2.base64_to_bin = base64.encode, base64.decode
 sha2.bin2base64, sha2.base642bin = base64.encode, base64.decode
 
 border.modules.md5, border.modules.sha2, border.modules.base64 = md5, sha2, base64
+-- For the hashes that `blake.lua` adds.
+border.digests = {
+  text = text, whole_number = whole_number, collector = collector, short = short, SHORT = SHORT, answer = answer,
+  unreachable = unreachable, MOST_EXACT = MOST_EXACT,
+}
 return md5
