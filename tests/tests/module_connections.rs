@@ -185,6 +185,27 @@ fn a_filter_that_holds_a_connection_back_chooses_its_cluster() {
 }
 
 #[test]
+fn the_name_of_an_upstreams_host_is_known() {
+    let origin = Origin::tcp_echo("");
+    let address = json!({"socket_address": {"address": "127.0.0.1", "port_value": origin.address.port()}});
+    let endpoint = json!({"endpoint": {"address": address, "hostname": "host.test"}});
+    let assignment = json!({"cluster_name": "origin", "endpoints": [{"lb_endpoints": [endpoint]}]});
+    let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "origin"}));
+    let filters = [of(connections(), "script", "wait", false), tcp];
+    let config = Config::new().listener("tcp", json!({"filter_chains": [{"filters": filters}]})).cluster_with(
+        "origin",
+        &[origin.address],
+        json!({"load_assignment": assignment}),
+    );
+    let proxy = Proxy::start(&config);
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send("through");
+    assert_eq!(client.read_exact(7).unwrap(), b"through");
+    let facts = ask(&mut client, "facts");
+    assert!(facts.contains("upstream=here/1 cluster=origin host=host.test "), "{facts}");
+}
+
+#[test]
 fn what_serves_a_connection_that_is_held_back_begins_when_something_passes() {
     let echo = extension("envoy.filters.network.echo", "filters.network.echo.v3.Echo", json!({}));
     let site = Line::of(&[of(connections(), "script", "pass", false), echo]);

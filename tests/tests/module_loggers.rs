@@ -68,7 +68,7 @@ fn requests_are_told_with_all_that_is_known_of_them() {
         line(&path, 1).split(" wire=").next().unwrap(),
         "moment=6 code=200 flags=0 no_route=0 details=via_upstream protocol=HTTP/1.1 route=named cluster=origin \
          spoken=HTTP/1.1 tries=1 method=GET/1 many=one/2 status=200/1 trailer=1/1 unknown=none/0 listed=2 text=value \
-         number=1/2.5 truth=1/1 absent=none client=127.0.0.1:port here=127.0.0.1:port host=127.0.0.1:port tls=none mtls=0 \
+         number=1/2.5 truth=1/1 absent=none client=127.0.0.1:port here=127.0.0.1:port host=127.0.0.1:port called= tls=none mtls=0 \
          names=0 attribute=via_upstream code=1/200 received=0 sent=2 began=1 over=1 asked=1 answered=1 same=11 counted=000 unknown=1"
     );
     assert_eq!(site.get("/direct", "").status, 204);
@@ -145,6 +145,20 @@ fn connections_are_told_without_messages() {
         "moment=3 protocol=none route=none cluster=c method=none/0 status=none/0 listed=0 client=127.0.0.1:port host=127.0.0.1:port \
          received=5 sent=5 wire=5/5/5/5"
     );
+}
+
+#[test]
+fn the_name_of_an_upstreams_host_is_told() {
+    let folder = TempDir::new();
+    let path = folder.path().join("lines");
+    let origin = Origin::echo("a");
+    let address = json!({"socket_address": {"address": "127.0.0.1", "port_value": origin.address.port()}});
+    let endpoint = json!({"endpoint": {"address": address, "hostname": "host.test"}});
+    let assignment = json!({"cluster_name": "origin", "endpoints": [{"lb_endpoints": [endpoint]}]});
+    let plan = site::with([]).manager(json!({"access_log": [lines("lines", path.to_str().unwrap())]}));
+    let site = plan.upstream(json!({"load_assignment": assignment})).start_before(origin);
+    assert_eq!(site.get("/", "").status, 200);
+    assert_eq!(parts(&line(&path, 1), &["called"]), "called=host.test");
 }
 
 #[test]

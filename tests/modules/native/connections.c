@@ -137,13 +137,14 @@ static void say_facts(pr_connection connection) {
   snprintf(
       text, sizeof text,
       "remote=%s direct=%s own=%s same=%d tls=%d name=%.*s subject=%.*s uris=%zu dns=%zu upstream=%s/%d cluster=%.*s "
-      "host=%d state=%d reads=%d half=%d limit=%u full=%d held=%zu worker=%u address=%d number=%d mutual=%d/%d secure=%d%d\n",
+      "host=%.*s state=%d reads=%d half=%d limit=%u full=%d held=%zu worker=%u address=%d number=%d mutual=%d/%d secure=%d%d\n",
       local(has_remote, remote, remote_port), local(has_direct, direct, direct_port), local(has_own, own, own_port),
       remote_port == direct_port, OF(is_ssl)(connection),
       has_name ? (int)name.length : 4, has_name ? name.start : "none", has_subject ? (int)subject.length : 4,
       has_subject ? subject.start : "none", OF(get_ssl_uri_sans_size)(connection), OF(get_ssl_dns_sans_size)(connection),
       local(has_upstream, upstream, upstream_port), OF(has_upstream_host)(connection), has_cluster ? (int)cluster.length : 4,
-      has_cluster ? cluster.start : "none", has_host, OF(get_connection_state)(connection), OF(read_enabled)(connection),
+      has_cluster ? cluster.start : "none", has_host ? (int)host.length : 1,
+      has_host ? host.start : "0", OF(get_connection_state)(connection), OF(read_enabled)(connection),
       OF(is_half_close_enabled)(connection), OF(get_buffer_limit)(connection), OF(above_high_watermark)(connection),
       OF(get_read_buffer_size)(connection), OF(get_worker_index)(connection),
       has_address && address.length > 9 && !memcmp(address.start, "127.0.0.1:", 10), has_number && number == OF(get_connection_id)(connection),

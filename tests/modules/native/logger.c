@@ -111,6 +111,7 @@ void ON(log)(pr_logger told, const void *own, int moment) {
   say_address(file, "here", there, text, port);
   there = ABOUT(get_upstream_remote_address)(told, &text, &port);
   say_address(file, "host", there, text, port);
+  say(file, "called", ABOUT(get_upstream_host)(told, &text), text);
   say(file, "tls", ABOUT(get_downstream_tls_version)(told, &text), text);
   fprintf(file, " mtls=%d names=%zu", ABOUT(is_mtls)(told), ABOUT(get_downstream_peer_dns_san_size)(told));
   say(file, "attribute", ABOUT(get_attribute_string)(told, PR_RESPONSE_CODE_DETAILS, &text), text);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use postrider_model::{Metadata, MetadataKey, Packed, Tlv, Value};
+use postrider_model::{Endpoint, Metadata, MetadataKey, Packed, Tlv, Value};
 
 use crate::{Meters, Moment, ObjectKind, RouteFacts, Surroundings, TlsSession, UpstreamObjects};
 
@@ -268,6 +268,12 @@ impl StreamInfo {
     pub fn metadata_at(&self, place: &MetadataKey) -> Option<&Value> {
         let of_connection = || self.connection.as_ref()?.metadata.find(place);
         self.metadata.find(place).or_else(of_connection)
+    }
+
+    /// The host that it was sent to, as its cluster has it by now.
+    pub fn upstream_host(&self) -> Option<Arc<Endpoint>> {
+        let (cluster, address) = (self.upstream_cluster.as_deref()?, self.upstream_remote.as_deref()?);
+        self.surroundings.as_ref()?.endpoint(cluster, address)
     }
 
     /// Whether the answer is one of the proxy's own.

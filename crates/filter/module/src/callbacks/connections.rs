@@ -132,7 +132,10 @@ about! {
     envoy_dynamic_module_callback_network_filter_get_upstream_host_address(out: *mut Buffer, port: *mut u32) -> bool
         = |session, out, port| put_address(session, (out, port), |info| info.upstream_remote.as_deref()?.parse().ok());
     envoy_dynamic_module_callback_network_filter_get_upstream_host_hostname(out: *mut Buffer) -> bool
-        = |_, out| put_or_nothing(out, None);
+        = |session, out| {
+            let host = upstream(session).and_then(StreamInfo::upstream_host).filter(|host| !host.hostname.is_empty());
+            put_or_nothing(out, host.map(|host| session.lend(host.hostname.as_str())))
+        };
     envoy_dynamic_module_callback_network_filter_get_upstream_host_cluster(out: *mut Buffer) -> bool
         = |session, out| put_or_nothing(out, upstream(session).and_then(|info| text(info.upstream_cluster.as_deref()?)));
     envoy_dynamic_module_callback_network_filter_get_upstream_connection_id() -> u64

@@ -66,7 +66,7 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_upstream_local_address(out: *mut Buffer, port: *mut u32) -> bool
         = |told, out, port| put_address(told, out, port, |info| info.upstream_local);
     envoy_dynamic_module_callback_access_logger_get_upstream_host(out: *mut Buffer) -> bool
-        = |told, out| give(out, told.info().and_then(|info| info.upstream_remote.as_ref()).map(|_| Buffer::NOTHING));
+        = |told, out| give(out, told.info().filter(|info| info.upstream_remote.is_some()).map(|info| host_name(told, info)));
     envoy_dynamic_module_callback_access_logger_get_upstream_cluster(out: *mut Buffer) -> bool
         = |told, out| give(out, told.info().and_then(|info| some(info.upstream_cluster.as_deref()?)));
     envoy_dynamic_module_callback_access_logger_get_upstream_connection_id() -> u64
@@ -286,6 +286,12 @@ unsafe fn put_address(
 
 fn upstream(info: &StreamInfo) -> Option<SocketAddr> {
     info.upstream_remote.as_deref()?.parse().ok()
+}
+
+/// Empty where it has none.
+fn host_name(told: &Telling, info: &StreamInfo) -> Buffer {
+    let host = info.upstream_host().filter(|host| !host.hostname.is_empty());
+    host.map_or(Buffer::NOTHING, |host| told.lend(host.hostname.as_str()))
 }
 
 fn downstream_tls(told: &Telling) -> Option<&TlsSession> {
