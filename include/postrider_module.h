@@ -323,13 +323,14 @@ bool envoy_dynamic_module_callback_http_has_filter_state(pr_stream stream, pr_by
  * as a text, as every value of the filter state is. */
 bool envoy_dynamic_module_callback_http_set_filter_state_typed(pr_stream stream, pr_bytes key, pr_bytes value);
 bool envoy_dynamic_module_callback_http_get_filter_state_typed(pr_stream stream, pr_bytes key, pr_bytes *value);
-/* Something of the connection's is not set, which is told. */
+/* How long a name is there: what lasts as long as the client's connection is found by its later requests. A name that is there
+ * for another time stays as it was, which the log says; the functions for values answer true all the same. */
 enum { PR_SPAN_FILTER_CHAIN = 0, PR_SPAN_REQUEST = 1, PR_SPAN_CONNECTION = 2 };
 enum { PR_SHARED_NOT = 0, PR_SHARED_TRANSITIVELY = 1, PR_SHARED_ONCE = 2 };
 bool envoy_dynamic_module_callback_http_set_filter_state_value(pr_stream stream, pr_bytes key, pr_bytes value, int span,
                                                                int shared);
-/* Something of the module's own, which `destroy` gets when nobody can ask for it any more: the stream is over, or something
- * else has its name. Only a module's functions find it. */
+/* Something of the module's own, which `destroy` gets when nobody can ask for it any more: the stream or the connection is over,
+ * or something else has its name, or it was not set. Only a module's functions find it. */
 bool envoy_dynamic_module_callback_http_set_filter_state_object(pr_stream stream, pr_bytes key, void *object,
                                                                 void (*destroy)(void *object), int span);
 void *envoy_dynamic_module_callback_http_get_filter_state_object(pr_stream stream, pr_bytes key);
@@ -451,7 +452,9 @@ typedef struct {
 /* More of them, each with whether it is known; what was before the stream's start is negative. Postrider knows these. */
 enum {
   PR_MOMENT_START = 0, /* since 1970 */
-  PR_MOMENT_CLIENT_SECURED = 3, /* TLS was agreed on, perhaps for an earlier request */
+  PR_MOMENT_CLIENT_CONNECTED = 1, /* perhaps for an earlier request, as the next two; not of connections that are carried */
+  PR_MOMENT_CLIENT_HANDSHAKE_BEGAN = 2,
+  PR_MOMENT_CLIENT_SECURED = 3, /* TLS was agreed on */
   PR_MOMENT_HEAD_RECEIVED = 4,
   PR_MOMENT_REQUEST_RECEIVED = 5,
   PR_MOMENT_CONNECT_BEGAN = 6, /* to the upstream, perhaps for an earlier request */
@@ -460,6 +463,7 @@ enum {
   PR_MOMENT_FIRST_SENT_UPSTREAM = 9,
   PR_MOMENT_LAST_SENT_UPSTREAM = 10,
   PR_MOMENT_FIRST_RECEIVED_UPSTREAM = 11,
+  PR_MOMENT_BODY_BEGAN = 12, /* of the answer: in Postrider where a filter looks at it, or when it came with its head */
   PR_MOMENT_LAST_RECEIVED_UPSTREAM = 13, /* when the stream is over */
   PR_MOMENT_FIRST_SENT_DOWNSTREAM = 14,
   PR_MOMENT_LAST_SENT_DOWNSTREAM = 15,

@@ -1,17 +1,25 @@
 //! What native modules note of a stream and ask for beside its messages: the same shared object in both proxies.
 
-use postrider_tests::kit::config::extension;
-use postrider_tests::kit::{Origin, TempDir, wait_until};
+use std::sync::{Mutex, mpsc};
+
+use postrider_tests::kit::config::{extension, router};
+use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
 use postrider_tests::modules::asks;
+use postrider_tests::postrider_only;
 use postrider_tests::site::{self, Plan, Site};
-use serde_json::json;
+use postrider_tests::tls::{Authority, Client, secured};
+use serde_json::{Value, json};
 
 const NAME: &str = "envoy.filters.http.dynamic_modules";
 const TYPE: &str = "filters.http.dynamic_modules.v3.DynamicModuleFilter";
 
-fn asking() -> Plan {
+fn filter() -> Value {
     let fields = json!({"dynamic_module_config": {"module": {"local": {"filename": asks()}}}, "filter_name": "asks"});
-    site::with([extension(NAME, TYPE, fields)])
+    extension(NAME, TYPE, fields)
+}
+
+fn asking() -> Plan {
+    site::with([filter()])
 }
 
 /// What the origin got of the last request.
@@ -72,7 +80,11 @@ fn times_and_hosts_are_known_as_far_as_the_stream_has_come() {
 
 #[test]
 fn metadata_of_clusters_hosts_and_localities_is_found() {
-    let of = |name: &str| json!({"filter_metadata": {"m": {"of": name, "list": [format!("{name}s")]}}});
+    let of = |name: &str| {
+        let message = json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": name});
+        let values = json!({"m": {"of": name, "list": [format!("{name}s")]}});
+        json!({"filter_metadata": values, "typed_filter_metadata": {"x": message}})
+    };
     let origin = Origin::echo("a");
     let address = json!({"socket_address": {"address": "127.0.0.1", "port_value": origin.address.port()}});
     let host = json!({"endpoint": {"address": address}, "metadata": of("host")});
@@ -80,15 +92,95 @@ fn metadata_of_clusters_hosts_and_localities_is_found() {
     let upstream = json!({
         "metadata": of("cluster"), "load_assignment": {"cluster_name": "origin", "endpoints": endpoints},
     });
-    let site = asking().upstream(upstream).start_before(origin);
+    let route = json!({"match": {"prefix": "/"}, "route": {"cluster": "origin"}, "metadata": of("r")});
+    let site = asking().routes(json!([route])).upstream(upstream).start_before(origin);
     let answer = site.get("/", "");
     assert_eq!(answer.status, 200);
     // The host is chosen after the request's head.
     assert_eq!(seen(&site, "x-around"), "cluster 2 clusters m, none 0 - -, none 0 - -");
     assert_eq!(answer.header("x-around"), "cluster 2 clusters m, host 2 hosts m, locality 2 localitys m");
+    let typed = |name: &str| {
+        let bytes = name.bytes().map(|byte| format!(" {byte:02x}")).collect::<String>();
+        format!("10 StringValue 0a {:02x}{bytes}", name.len())
+    };
+    assert_eq!(seen(&site, "x-messages"), format!("{}, {}, 00 none, 00 none", typed("r"), typed("cluster")));
+    let all = ["r", "cluster", "host", "locality"].map(typed).join(", ");
+    assert_eq!(answer.header("x-messages"), all);
     // Where they say nothing.
     let site = asking().start();
-    assert_eq!(site.get("/", "").header("x-around"), "none 0 - -, none 0 - -, none 0 - -");
+    let answer = site.get("/", "");
+    assert_eq!(answer.header("x-around"), "none 0 - -, none 0 - -, none 0 - -");
+    assert_eq!(answer.header("x-messages"), "00 none, 00 none, 00 none, 00 none");
+}
+
+#[test]
+fn what_lasts_as_long_as_the_connection_is_found_by_its_later_requests() {
+    let site = asking().log("%FILTER_STATE(lasts:PLAIN)%").start();
+    let mut client = site.proxy.client();
+    let request = "GET / HTTP/1.1\r\nhost: test\r\n\r\n";
+    assert_eq!(client.exchange(request).status, 200);
+    // Nothing that lives shorter takes its place, nor the other way round; an object that is refused is destroyed.
+    assert_eq!(seen(&site, "x-lasting"), "none 0, 1111 long x, 101 1");
+    assert_eq!(client.exchange(request).status, 200);
+    assert_eq!(seen(&site, "x-lasting"), "long 1, 1111 long x, 101 1");
+    assert_eq!(site.logged(2), "long");
+    let gone = "asks: the connection took it along";
+    assert!(!site.proxy.stderr().contains(gone));
+    drop(client);
+    wait_until("the end of the connection", || site.proxy.stderr().contains(gone));
+    // Another connection has its own.
+    assert_eq!(site.get("/", "").status, 200);
+    assert_eq!(seen(&site, "x-lasting"), "none 0, 1111 long x, 101 1");
+}
+
+#[test]
+fn the_moments_of_a_connection_are_before_those_of_its_requests() {
+    let site = asking().start();
+    assert_eq!(site.get("/", "").status, 200);
+    assert_eq!(seen(&site, "x-connection"), "100 1");
+    let (authority, origin) = (Authority::new("authority"), Origin::echo("a"));
+    let config = Config::routes(json!([site::rest()]))
+        .cluster("origin", &[origin.address])
+        .overlay_filter("http", json!({"http_filters": [filter(), router()]}));
+    let proxy = Proxy::start(&secured(config, &authority.issue(&["a.test"]), json!({})));
+    let mut client = Client::trusting(&authority).connect(proxy.address("http"), "a.test");
+    for _ in 0..2 {
+        assert_eq!(client.exchange("GET / HTTP/1.1\r\nhost: a.test\r\n\r\n").status, 200);
+        assert_eq!(origin.requests().last().unwrap().headers.values("x-connection"), ["111 1"]);
+    }
+}
+
+#[test]
+fn a_body_that_comes_behind_its_head_began_then() {
+    let (goes_on, waits) = mpsc::sync_channel(1);
+    let waits = Mutex::new(waits);
+    let origin = Origin::start(move |connection| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+        while let Some(request) = connection.request() {
+            if request.target == "/late" {
+                connection.write(head.as_bytes());
+                waits.lock().unwrap().recv().unwrap();
+                connection.write(b"ok");
+            } else {
+                connection.write(format!("{head}ok").as_bytes());
+            }
+        }
+    });
+    let site = asking().start_before(origin);
+    let mut client = site.proxy.client();
+    client.send("GET /late HTTP/1.1\r\nhost: test\r\n\r\n");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(client.read_exact(1).unwrap());
+    }
+    goes_on.send(()).unwrap();
+    assert_eq!(client.read_exact(2).unwrap(), b"ok");
+    wait_until("the end of the stream", || site.proxy.stderr().contains(", later body"));
+    // Envoy looks at its clock again.
+    if postrider_only() {
+        assert_eq!(site.get("/", "").status, 200);
+        wait_until("the end of the stream", || site.proxy.stderr().contains(", same body"));
+    }
 }
 
 #[test]

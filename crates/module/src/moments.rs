@@ -10,7 +10,11 @@ use crate::stream::Stream;
 #[repr(usize)]
 #[non_exhaustive]
 pub enum Moment {
-    /// The client and the proxy agreed on TLS, perhaps for an earlier request.
+    /// The client's connection was there, perhaps for an earlier request. So the next two.
+    ClientConnected = 1,
+    /// The client and the proxy began to agree on TLS.
+    ClientHandshakeBegan = 2,
+    /// They agreed.
     ClientSecured = 3,
     /// The request's head was complete.
     HeadReceived = 4,
@@ -28,6 +32,8 @@ pub enum Moment {
     RequestSent = 10,
     /// The first byte of the response was received.
     ResponseBegan = 11,
+    /// The first byte of its body was. Where no filter looks at bodies, Postrider knows it of those that came with their heads.
+    ResponseBodyBegan = 12,
     /// The last one was. Postrider knows it when the stream is over.
     ResponseReceived = 13,
     /// The first byte of the response was sent to the client.

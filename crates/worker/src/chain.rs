@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place, StreamInfo, Surroundings};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
-use postrider_model::{AccessLog, Codec, HttpConnection, NameForm, TcpProxy};
+use postrider_model::{AccessLog, Codec, HttpConnection, LogOutput, NameForm, TcpProxy};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{group, http, http_routes, listener_http, tcp};
 use postrider_tls::ServerTls;
@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, stat_name};
 use crate::cost::Cost;
 use crate::http::{LocalReplies, counts};
 use crate::limit::Limit;
-use crate::listener::{Arrival, of_chain};
+use crate::listener::{Arrival, Counted, of_chain};
 use crate::log::Logs;
 use crate::plain;
 use crate::plan::{ChainPlan, FilterChainPlan, FilterPlan, HandlerPlan, RoutesPlan, UpstreamFilters, WatchPlan};
@@ -73,8 +73,8 @@ pub(crate) struct Http {
     pub(crate) try_logs: Logs,
     /// There are such logs, or spans of tries, so that what becomes of each try is to be known.
     pub(crate) logs_tries: bool,
-    /// See [`postrider_filter_api::Factory::keeps_state`].
-    pub(crate) keeps_state: bool,
+    /// A filter or a log may want something of connections: see [`postrider_filter_api::Factory::uses_connection`].
+    pub(crate) notes_connections: bool,
     /// Somebody logs requests or the connections that they came on, or is told of their spans.
     pub(crate) notes_ends: Cell<bool>,
     /// Requests are logged before their end, too, or traced.
@@ -220,7 +220,7 @@ impl Chain {
 
     /// Starts the task of a connection.
     pub(crate) fn start(self: Rc<Self>, worker: Rc<Worker>, mut arrival: Arrival) {
-        self.keep_state(&mut arrival);
+        self.note_connection(&mut arrival);
         match &self.handler {
             Handler::Http(manager) if !manager.begins_with_http2(&arrival) => {
                 counts::begin_connection(&manager.stats, arrival.tls.is_some());
@@ -234,7 +234,7 @@ impl Chain {
 
     /// Serves a connection to its end.
     pub(crate) async fn serve(self: Rc<Self>, worker: Rc<Worker>, mut arrival: Arrival) {
-        self.keep_state(&mut arrival);
+        self.note_connection(&mut arrival);
         if let Handler::Http(manager) = &self.handler {
             counts::begin_connection(&manager.stats, arrival.tls.is_some());
         }
@@ -251,12 +251,13 @@ impl Chain {
         }
     }
 
-    /// Where filters may leave something for later requests of a connection, it has room for that.
-    fn keep_state(&self, arrival: &mut Arrival) {
+    /// Where filters may leave something for later requests of a connection, or ask when it began, it has room for that.
+    fn note_connection(&self, arrival: &mut Arrival) {
         if let Handler::Http(http) = &self.handler
-            && http.keeps_state
+            && http.notes_connections
         {
-            arrival.noted.get_or_insert_default();
+            let began = arrival.counted.as_ref().map(Counted::accepted);
+            Rc::make_mut(arrival.noted.get_or_insert_default()).began = began;
         }
     }
 
@@ -309,7 +310,9 @@ impl Http {
         if meters {
             worker.meters.set(true);
         }
-        let keeps_state = routes.factories.iter().any(|factory| factory.keeps_state());
+        let may_ask = |log: &AccessLog| matches!(log.output, LogOutput::Plugin(_));
+        let notes_connections = routes.every_factory().any(|factory| factory.uses_connection())
+            || model.access_log.iter().chain(&model.router.upstream_log).any(may_ask);
         let routes = Routes::new(routes.clone(), &worker.place(&prefix, buffer_limit));
         // Filters may hear of them where nothing else is written.
         let has_moments = model.log_moments.start || model.log_moments.every.is_some();
@@ -322,7 +325,7 @@ impl Http {
             try_logs: Logs::new(&model.router.upstream_log, worker),
             logs_tries: !model.router.upstream_log.is_empty() || spawns(model),
             tracing: HttpTracing::new(model, &prefix, worker),
-            keeps_state,
+            notes_connections,
             routes: RefCell::new(Rc::new(routes)),
             stat_prefix: prefix,
             server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),

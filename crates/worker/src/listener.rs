@@ -84,6 +84,13 @@ pub(crate) struct Arrival {
     pub(crate) noted: Option<Rc<Noted>>,
 }
 
+impl Counted {
+    /// When the connection was.
+    pub(crate) fn accepted(&self) -> Moment {
+        self.accepted
+    }
+}
+
 impl Listener {
     /// Begins to accept on `sockets`.
     pub(crate) fn start(plan: &Arc<ListenerPlan>, sockets: Vec<Bound>, worker: &Rc<Worker>) -> Rc<Listener> {

@@ -131,6 +131,22 @@ static void tell_around(pr_stream stream, int map) {
   tell(stream, map, "x-around", text);
 }
 
+/* The messages that the route, the cluster, its host and the host's locality have: the last letters of the type, and the bytes. */
+static void tell_messages(pr_stream stream, int map) {
+  char text[256] = "";
+  int at = 0;
+  for (int source = PR_METADATA_ROUTE; source <= PR_METADATA_LOCALITY; source++) {
+    pr_bytes kind = bytes("none"), value = bytes("");
+    bool found = CALL(http_get_typed_metadata)(stream, source, bytes("x"), &kind, &value);
+    bool other = CALL(http_get_typed_metadata)(stream, source, bytes("m"), &kind, &value);
+    size_t skipped = found && kind.length > 11 ? kind.length - 11 : 0;
+    at += snprintf(text + at, sizeof text - at, "%s%d%d %.*s", at ? ", " : "", found, other, (int)(kind.length - skipped),
+                   kind.start + skipped);
+    for (size_t i = 0; i < value.length; i++) at += snprintf(text + at, sizeof text - at, " %02x", (unsigned char)value.start[i]);
+  }
+  tell(stream, map, "x-messages", text);
+}
+
 /* ---- filter state ---- */
 
 static const char *text_of(pr_stream stream, const char *key) {
@@ -178,6 +194,32 @@ static void objects(pr_stream stream) {
   /* What an earlier stream left. */
   snprintf(text, sizeof text, "%d", before);
   tell(stream, PR_REQUEST_HEADERS, "x-destroyed", text);
+}
+
+/* What stays with the client's connection, and what does not take its place. */
+static int lasting, refused;
+
+static void part(void *object) {
+  if (object == &refused) refused++;
+  else CALL(log)(PR_LOG_CRITICAL, bytes("asks: the connection took it along"));
+}
+
+static void connection(pr_stream stream) {
+  char text[128];
+  int at = snprintf(text, sizeof text, "%s", text_of(stream, "lasts"));
+  bool there = CALL(http_get_filter_state_object)(stream, bytes("lasting")) == &lasting;
+  bool set = CALL(http_set_filter_state_value)(stream, bytes("lasts"), bytes("long"), PR_SPAN_CONNECTION, PR_SHARED_NOT);
+  bool shorter = CALL(http_set_filter_state_value)(stream, bytes("lasts"), bytes("short"), PR_SPAN_REQUEST, PR_SHARED_NOT);
+  bool plain = CALL(http_set_filter_state_bytes)(stream, bytes("lasts"), bytes("plain"));
+  bool longer = CALL(http_set_filter_state_value)(stream, bytes("longer"), bytes("y"), PR_SPAN_CONNECTION, PR_SHARED_NOT);
+  at += snprintf(text + at, sizeof text - at, " %d, %d%d%d%d %s", there, set, shorter, plain, longer, text_of(stream, "lasts"));
+  at += snprintf(text + at, sizeof text - at, " %s, ", text_of(stream, "longer"));
+  refused = 0;
+  bool kept = there || CALL(http_set_filter_state_object)(stream, bytes("lasting"), &lasting, part, PR_SPAN_CONNECTION);
+  bool other = CALL(http_set_filter_state_object)(stream, bytes("lasting"), &refused, part, PR_SPAN_REQUEST);
+  bool same = CALL(http_get_filter_state_object)(stream, bytes("lasting")) == &lasting;
+  snprintf(text + at, sizeof text - at, "%d%d%d %d", kept, other, same, refused);
+  tell(stream, PR_REQUEST_HEADERS, "x-lasting", text);
 }
 
 /* ---- fetch: one request at a time ---- */
@@ -239,8 +281,10 @@ int ON(http_filter_request_headers)(pr_stream stream, const void *own, bool end)
   secrets(stream, own);
   metadata(stream);
   tell_around(stream, PR_REQUEST_HEADERS);
+  tell_messages(stream, PR_REQUEST_HEADERS);
   values(stream);
   objects(stream);
+  connection(stream);
   CALL(http_add_custom_flag)(stream, bytes("SLOW"));
   CALL(http_add_custom_flag)(stream, bytes("ODD"));
   pr_moments moments;
@@ -250,6 +294,16 @@ int ON(http_filter_request_headers)(pr_stream stream, const void *own, bool end)
            moments.known[PR_MOMENT_FIRST_SENT_UPSTREAM] || moments.times[PR_MOMENT_FIRST_SENT_UPSTREAM] != -1,
            CALL(http_get_upstream_hosts_attempted_size)(stream), CALL(http_get_upstream_connection_ids_attempted_size)(stream));
   tell(stream, PR_REQUEST_HEADERS, "x-before", text);
+  const int *known = (const int[]){PR_MOMENT_CLIENT_CONNECTED, PR_MOMENT_CLIENT_HANDSHAKE_BEGAN, PR_MOMENT_CLIENT_SECURED};
+  bool sorted = true;
+  int64_t last = moments.times[known[0]];
+  for (int i = 0; i < 3; i++) {
+    if (!moments.known[known[i]]) continue;
+    sorted = sorted && last <= moments.times[known[i]] && moments.times[known[i]] <= 0;
+    last = moments.times[known[i]];
+  }
+  snprintf(text, sizeof text, "%d%d%d %d", moments.known[known[0]], moments.known[known[1]], moments.known[known[2]], sorted);
+  tell(stream, PR_REQUEST_HEADERS, "x-connection", text);
   return PR_HEAD_CONTINUE;
 }
 
@@ -265,6 +319,7 @@ int ON(http_filter_response_headers)(pr_stream stream, const void *own, bool end
   snprintf(text, sizeof text, "%zu %.*s %zu %d", hosts, (int)host.length, host.start, ids, ids && id == known_id);
   tell(stream, PR_RESPONSE_HEADERS, "x-hosts", text);
   tell_around(stream, PR_RESPONSE_HEADERS);
+  tell_messages(stream, PR_RESPONSE_HEADERS);
   pr_moments moments;
   CALL(http_get_timing_info)(stream, &moments);
   const int order[] = {PR_MOMENT_CONNECT_BEGAN, PR_MOMENT_CONNECTED, PR_MOMENT_FIRST_SENT_UPSTREAM,
@@ -289,9 +344,11 @@ void ON(http_filter_stream_complete)(pr_stream stream, const void *own) {
   bool ends = moments.known[PR_MOMENT_LAST_RECEIVED_UPSTREAM] && moments.known[PR_MOMENT_FIRST_SENT_DOWNSTREAM] &&
               moments.known[PR_MOMENT_COMPLETE] &&
               moments.times[PR_MOMENT_LAST_RECEIVED_UPSTREAM] <= moments.times[PR_MOMENT_COMPLETE];
-  snprintf(text, sizeof text, "asks: %d %.*s %d%d", ends, (int)secret.length, secret.start,
+  int64_t head = moments.times[PR_MOMENT_FIRST_RECEIVED_UPSTREAM], body = moments.times[PR_MOMENT_BODY_BEGAN];
+  const char *began = !moments.known[PR_MOMENT_BODY_BEGAN] ? "no" : body > head ? "later" : body == head ? "same" : "earlier";
+  snprintf(text, sizeof text, "asks: %d %.*s %d%d, %s body", ends, (int)secret.length, secret.start,
            CALL(http_has_filter_state)(stream, bytes("value")),
-           CALL(http_get_filter_state_object)(stream, bytes("first")) == &things[0]);
+           CALL(http_get_filter_state_object)(stream, bytes("first")) == &things[0], began);
   CALL(log)(PR_LOG_CRITICAL, bytes(text));
 }
 
@@ -304,8 +361,10 @@ int ON(http_filter_request_trailers)(pr_stream stream, const void *own) {
   (void)stream, (void)own;
   return PR_TRAILERS_CONTINUE;
 }
+/* Not one that does nothing: then nobody would look at bodies. */
 int ON(http_filter_response_body)(pr_stream stream, const void *own, bool end) {
-  (void)stream, (void)own, (void)end;
+  (void)own, (void)end;
+  CALL(http_get_body_size)(stream, 0);
   return PR_BODY_CONTINUE;
 }
 int ON(http_filter_response_trailers)(pr_stream stream, const void *own) {

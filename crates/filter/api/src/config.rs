@@ -103,8 +103,8 @@ pub trait Factory: Send + Sync {
         true
     }
 
-    /// It may put texts into the filter state that later requests of the same connection find.
-    fn keeps_state(&self) -> bool {
+    /// It may leave something in the filter state for later requests of the same connection, or ask when that began.
+    fn uses_connection(&self) -> bool {
         false
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_model::{Endpoint, Metadata, MetadataKey, Packed, Tlv, Value};
 
-use crate::{Meters, Moment, ObjectKind, RouteFacts, Surroundings, TlsSession, UpstreamObjects};
+use crate::{Lasting, Meters, Moment, RouteFacts, Surroundings, TlsSession, UpstreamObjects};
 
 /// Facts about one stream, for filters, formats and logs.
 #[derive(Debug, Clone)]
@@ -25,6 +25,8 @@ pub struct StreamInfo {
     pub request_sent: Option<Moment>,
     /// The first byte of the response was received from the upstream.
     pub response_began: Option<Moment>,
+    /// The first byte of its body was; known where filters look at bodies.
+    pub response_body_began: Option<Moment>,
     /// What came last of the response so far, and of one that is complete its last byte, was received then.
     pub response_received: Option<Moment>,
     /// The first byte of the response was sent to the client.
@@ -160,7 +162,7 @@ pub struct ConnectTimes {
 }
 
 /// What the PROXY protocol and guards left behind about a connection.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct Noted {
     pub metadata: Metadata,
     /// Values of the metadata as the bytes that they are, by namespace and key.
@@ -173,19 +175,10 @@ pub struct Noted {
     pub tlvs: Option<Vec<Tlv>>,
     /// The address of the socket at our end, where the connection was meant to go elsewhere.
     pub direct_local: Option<SocketAddr>,
-    /// What its requests added for those behind them.
-    pub lasting: RefCell<Vec<Lasting>>,
-}
-
-/// A text in the filter state that stays with its connection when the request that set it is over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lasting {
-    pub name: String,
-    pub value: String,
-    /// Connections to upstreams are to know of it.
-    pub shared: bool,
-    /// Whoever set it wants it to stay as it is.
-    pub read_only: bool,
+    /// When the connection began; noted where a plugin may ask for it.
+    pub began: Option<Moment>,
+    /// What its requests added to the filter state for those behind them.
+    pub lasting: Lasting,
 }
 
 impl Noted {
@@ -193,9 +186,7 @@ impl Noted {
     pub fn begin(self: &Rc<Noted>, info: &mut StreamInfo) {
         info.filter_state.clone_from(&self.state);
         info.upstream_objects.clone_from(&self.objects);
-        for lasting in &*self.lasting.borrow() {
-            info.make_state(&lasting.name, ObjectKind::Text, lasting.value.as_bytes(), lasting.shared);
-        }
+        self.lasting.begin(info);
         info.connection = Some(self.clone());
     }
 }
@@ -303,18 +294,6 @@ impl StreamInfo {
         }
     }
 
-    /// Has later requests of the connection find a text, where the connection keeps any: see [`Factory::keeps_state`].
-    ///
-    /// [`Factory::keeps_state`]: crate::Factory::keeps_state
-    pub fn keep_state(&self, lasting: Lasting) {
-        let Some(noted) = &self.connection else { return };
-        let mut all = noted.lasting.borrow_mut();
-        match all.iter_mut().find(|known| known.name == lasting.name) {
-            Some(known) => *known = lasting,
-            None => all.push(lasting),
-        }
-    }
-
     /// Adds a flag of a plugin's own, which says something about this stream.
     pub fn add_custom_flag(&mut self, flag: &str) {
         if let Some(known) = self.shared.iter().find_map(|shared| shared.downcast_ref::<CustomFlags>()) {
@@ -332,10 +311,14 @@ impl StreamInfo {
         Some(act(&known.0.borrow()))
     }
 
-    /// The stream is over, and was logged: what filters left for each other goes now, not when another one begins.
+    /// The stream is over, and was logged: what filters left for each other, or with its connection, goes now or when that ends, not
+    /// when another one begins.
     pub fn release(&mut self) {
         if !self.shared.is_empty() {
             self.shared.clear();
+        }
+        if self.connection.is_some() {
+            self.connection = None;
         }
     }
 
@@ -384,9 +367,6 @@ impl StreamInfo {
         if self.upstream_objects.is_some() {
             self.upstream_objects = None;
         }
-        if self.connection.is_some() {
-            self.connection = None;
-        }
         self.upstream_override = None;
         self.route_is_stale = false;
         self.is_health_check = false;
@@ -400,6 +380,7 @@ impl StreamInfo {
         self.request_send_began = None;
         self.request_sent = None;
         self.response_began = None;
+        self.response_body_began = None;
         self.response_received = None;
         self.upstream_connect = ConnectTimes::default();
         self.upstream_wait = None;
@@ -419,6 +400,7 @@ impl StreamInfo {
             request_send_began: None,
             request_sent: None,
             response_began: None,
+            response_body_began: None,
             response_received: None,
             response_send_began: None,
             ended: None,

@@ -29,6 +29,7 @@ mod guard;
 mod here;
 mod host;
 mod info;
+mod lasting;
 mod logger;
 mod meters;
 mod moment;
@@ -63,9 +64,8 @@ pub use host::{
     Answer, Call, CallFailure, CallHandle, ClusterHealth, Host, RouteFacts, RouteRateLimits, RouteTarget,
     UnknownCluster,
 };
-pub use info::{
-    CloseType, Closed, ConnectTimes, Flags, Lasting, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM,
-};
+pub use info::{CloseType, Closed, ConnectTimes, Flags, Logged, Noted, StreamInfo, UpstreamOverride, VIA_UPSTREAM};
+pub use lasting::{Lasting, LifeSpan, StateRules};
 pub use logger::{AccessLogger, BuildLogger, LoggerFactory};
 pub use meters::{Meter, Metered, Meters};
 pub use moment::Moment;

@@ -31,7 +31,8 @@ pub struct TlsSession {
     pub local: Option<Box<dyn Certificates>>,
     /// What upstreams are told of the client's certificate: made with the first request that needs it.
     pub forwarded: OnceCell<Forwarded>,
-    /// When both agreed; `None` for upstreams, whose connections tell it.
+    /// When the client began to be heard, and when both agreed; `None` for upstreams, whose connections tell it.
+    pub began: Option<Moment>,
     pub agreed: Option<Moment>,
 }
 

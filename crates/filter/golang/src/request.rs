@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use postrider_filter_api::{Ended, LocalReply, Stream, UpstreamOverride};
+use postrider_filter_api::{Ended, LocalReply, StateRules, Stream, UpstreamOverride};
 use postrider_model::Value;
 
 use crate::abi::{HttpRequest, Phase, ProcessState, Verdict};
@@ -120,7 +120,7 @@ pub(crate) enum Post {
     FilterState {
         key: String,
         value: String,
-        rules: state::Rules,
+        rules: StateRules,
     },
     ClearRoute,
     Host(UpstreamOverride),

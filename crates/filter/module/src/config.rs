@@ -115,6 +115,11 @@ impl Config {
         Ok(made)
     }
 
+    /// See [`postrider_filter_api::Factory::uses_connection`].
+    pub(crate) fn uses_connection(&self) -> bool {
+        self._library.contents.uses_connection
+    }
+
     /// The hooks on messages that are called.
     pub(crate) fn phases(&self) -> Phases {
         self.wanted.get().map_or(self.phases, |wanted| self.phases.and(*wanted))

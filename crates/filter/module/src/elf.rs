@@ -32,6 +32,13 @@ const BY_OTHERS: [&str; 8] = [
     "envoy_dynamic_module_callback_get_shared_data",
 ];
 
+/// Functions that want something of the client's connection beside what a stream has of it anyway.
+const OF_CONNECTIONS: [&str; 3] = [
+    "envoy_dynamic_module_callback_http_get_timing_info",
+    "envoy_dynamic_module_callback_http_set_filter_state_value",
+    "envoy_dynamic_module_callback_http_set_filter_state_object",
+];
+
 /// What the names of libraries begin with that know nothing of the interface: those of languages.
 const PLAIN: [&str; 6] = ["libc.so.", "libm.so.", "libpthread.so.", "libgcc_s.so.", "libstdc++.so.", "ld-linux"];
 
@@ -42,6 +49,8 @@ pub(crate) struct Contents {
     idle: Vec<String>,
     /// The module has no way to do something about a message that it is not asked about, but to let it go on.
     pub(crate) stays_in_hooks: bool,
+    /// It may leave something for later requests of a connection, or ask when that began.
+    pub(crate) uses_connection: bool,
 }
 
 impl Contents {
@@ -63,7 +72,11 @@ pub(crate) fn check(content: &[u8]) -> Result<Contents, String> {
         .filter(|name| FUNCTIONS.iter().all(|known| !known.contains(name)))
         .collect();
     if unknown.is_empty() {
-        return Ok(Contents { idle: idle(&file), stays_in_hooks: stays_in_hooks(&file) });
+        return Ok(Contents {
+            idle: idle(&file),
+            stays_in_hooks: stays_in_hooks(&file),
+            uses_connection: wants(&file, |name| OF_CONNECTIONS.contains(&name) || BY_OTHERS.contains(&name)),
+        });
     }
     Err(format!("the module needs functions that this proxy does not have: {}", unknown.join(", ")))
 }
@@ -109,11 +122,13 @@ fn does_nothing(architecture: Architecture, code: &[u8]) -> bool {
 }
 
 fn stays_in_hooks(file: &object::File<'_>) -> bool {
-    let reaches = file
-        .dynamic_symbols()
-        .filter(|symbol| symbol.is_undefined())
-        .any(|symbol| symbol.name().is_ok_and(|name| ON_MESSAGES.contains(&name) || BY_OTHERS.contains(&name)));
+    let reaches = wants(file, |name| ON_MESSAGES.contains(&name) || BY_OTHERS.contains(&name));
     !reaches && needs(file).is_some_and(|all| all.iter().all(|name| PLAIN.iter().any(|plain| name.starts_with(plain))))
+}
+
+/// Whether it refers to a function of such a name.
+fn wants(file: &object::File<'_>, such: impl Fn(&str) -> bool) -> bool {
+    file.dynamic_symbols().any(|symbol| symbol.is_undefined() && symbol.name().is_ok_and(&such))
 }
 
 /// The libraries that a module is loaded with.
@@ -218,6 +233,15 @@ mod tests {
         assert!(with("envoy_dynamic_module_callback_http_get_header"));
         for call in ON_MESSAGES.iter().chain(&BY_OTHERS) {
             assert!(!with(call), "{call}");
+        }
+    }
+
+    #[test]
+    fn a_module_uses_connections_that_asks_for_something_of_theirs() {
+        let with = |call: &str| built(&format!("void {call}(void); void f(void) {{ {call}(); }}")).uses_connection;
+        assert!(!with("envoy_dynamic_module_callback_http_set_filter_state_bytes"));
+        for call in OF_CONNECTIONS.iter().chain(&BY_OTHERS) {
+            assert!(with(call), "{call}");
         }
     }
 

@@ -120,6 +120,10 @@ impl Factory for Modular {
         self.edition.as_ref().is_none_or(Edition::is_current)
     }
 
+    fn uses_connection(&self) -> bool {
+        self.config.uses_connection()
+    }
+
     fn plugin(&self) -> Option<&Facts> {
         Some(&self.config.facts)
     }

@@ -162,6 +162,10 @@ impl Factory for Plugin {
         self.edition.as_ref().is_none_or(Edition::is_current)
     }
 
+    fn uses_connection(&self) -> bool {
+        self.library.contents.uses_connection
+    }
+
     fn plugin(&self) -> Option<&Facts> {
         Some(&self.facts)
     }

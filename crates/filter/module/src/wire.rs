@@ -20,11 +20,11 @@ pub(crate) fn fields(message: &[u8]) -> Option<Vec<(String, Value)>> {
 }
 
 /// The type and the bytes of what an `Any` holds; `None` when it is none.
-pub(crate) fn any(mut message: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (mut kind, mut value): (&[u8], &[u8]) = (&[], &[]);
+pub(crate) fn any(mut message: &[u8]) -> Option<(&str, &[u8])> {
+    let (mut kind, mut value): (&str, &[u8]) = ("", &[]);
     while !message.is_empty() {
         match next(&mut message)? {
-            (1, Part::Bytes(bytes)) => kind = text(bytes)?.as_bytes(),
+            (1, Part::Bytes(bytes)) => kind = text(bytes)?,
             (2, Part::Bytes(bytes)) => value = bytes,
             _ => {}
         }
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn an_any_is_its_type_and_its_bytes() {
-        assert_eq!(any(b"\x0a\x01t\x12\x02\xff\0"), Some((&b"t"[..], &b"\xff\0"[..])));
-        assert_eq!(any(b""), Some((&b""[..], &b""[..])));
+        assert_eq!(any(b"\x0a\x01t\x12\x02\xff\0"), Some(("t", &b"\xff\0"[..])));
+        assert_eq!(any(b""), Some(("", &b""[..])));
         assert_eq!(any(b"\x0a\x05t"), None);
         assert_eq!(any(b"nonsense"), None);
     }

@@ -369,6 +369,9 @@ impl Exchange {
         match download.read(&mut upstream.input, &mut response_pass.held, response_trailers, buffers, hears) {
             Ok(read) => {
                 response_pass.feed(read.ended, !response_trailers.is_empty());
+                if read.bytes > 0 && self.info.response_body_began.is_none() {
+                    self.info.response_body_began = self.info.response_began.map(|began| began.max(self.last_received));
+                }
                 if self.attempts.is_some() {
                     self.record_received(read.bytes);
                 }

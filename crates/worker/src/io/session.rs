@@ -21,7 +21,7 @@ pub(crate) fn with_client(
     tls: &Arc<ServerTls>,
     shown: Option<Arc<CertifiedKey>>,
     greeting: Greeting,
-    agreed: Moment,
+    (began, agreed): (Moment, Moment),
 ) -> TlsSession {
     let name = match stream.session() {
         Connection::Server(session) => session.server_name().map(str::to_owned),
@@ -31,6 +31,7 @@ pub(crate) fn with_client(
         server_name: name.or(greeting.server_name),
         ja3: greeting.ja3,
         ja4: greeting.ja4,
+        began: Some(began),
         agreed: Some(agreed),
         ..session(stream.session(), Rules::OfClients(tls.clone()), shown)
     }
@@ -60,6 +61,7 @@ fn session(state: &CommonState, rules: Rules, shown: Option<Arc<CertifiedKey>>) 
         peer,
         local: shown.map(|key| Box::new(Ours(key)) as Box<_>),
         forwarded: OnceCell::new(),
+        began: None,
         agreed: None,
     }
 }

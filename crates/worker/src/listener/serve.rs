@@ -145,6 +145,7 @@ impl Listener {
             Some(tls) => {
                 let ahead = std::mem::take(&mut ahead);
                 let ends = (local, remote);
+                let began = worker.clock.now();
                 let agreed = Box::pin(self.agree(&worker, &chain, tls, Arriving::new(socket, ahead), ends)).await;
                 let (stream, shown) = match agreed {
                     Ok(agreed) => agreed,
@@ -155,7 +156,7 @@ impl Listener {
                         return;
                     }
                 };
-                let session = with_client(&stream, tls, shown, greeting, worker.clock.now());
+                let session = with_client(&stream, tls, shown, greeting, (began, worker.clock.now()));
                 (Io::Tls(stream), Some(Rc::new(session)))
             }
         };

@@ -260,7 +260,7 @@ impl RoutesPlan {
 
 impl RoutesPlan {
     /// Those of the connection manager, and of its router.
-    pub(super) fn every_factory(&self) -> impl Iterator<Item = &Arc<dyn Factory>> {
+    pub(crate) fn every_factory(&self) -> impl Iterator<Item = &Arc<dyn Factory>> {
         self.factories.iter().chain(self.upstream.iter().flat_map(|filters| &filters.factories))
     }
 

@@ -54,7 +54,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
     let stat_name = at.str("alt_stat_name");
     let cluster = Cluster {
         name: at.str("name").to_owned(),
-        metadata: at.has("metadata").then(|| Arc::new(metadata::metadata(cx, at))),
+        metadata: at.has("metadata").then(|| Arc::new(metadata::with_messages(at))),
         stat_name: (!stat_name.is_empty()).then(|| stat_name.to_owned()),
         discovery: Discovery::Static(Vec::new()),
         connect_timeout: at.duration("connect_timeout").unwrap_or(CONNECT_TIMEOUT),

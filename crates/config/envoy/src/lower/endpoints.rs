@@ -82,7 +82,7 @@ pub(super) fn entries<'m>(cx: &mut Lowering<'_>, cluster: &Reader<'m>) -> (Vec<E
     for locality in assignment.list("endpoints") {
         locality.ignore("proximity", "as in Envoy, where nothing reads it");
         let priority = locality.u32("priority");
-        let place = self::locality(cx, &locality);
+        let place = self::locality(&locality);
         let list = locality.message("load_balancer_endpoints");
         let nested = list.iter().flat_map(|list| list.list("lb_endpoints"));
         for at in locality.list("lb_endpoints").into_iter().chain(nested) {
@@ -96,10 +96,10 @@ pub(super) fn entries<'m>(cx: &mut Lowering<'_>, cluster: &Reader<'m>) -> (Vec<E
 }
 
 /// Where the endpoints of a group stand, and what they weigh together.
-fn locality(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Arc<Locality>> {
+fn locality(at: &Reader<'_>) -> Option<Arc<Locality>> {
     let names = at.message("locality");
     let weight = at.u32_wrapper("load_balancing_weight");
-    let metadata = Some(metadata::metadata(cx, at)).filter(|metadata| !metadata.is_empty()).map(Arc::new);
+    let metadata = Some(metadata::with_messages(at)).filter(|metadata| !metadata.is_empty()).map(Arc::new);
     if names.is_none() && weight.is_none() && metadata.is_none() {
         return None;
     }
@@ -109,7 +109,7 @@ fn locality(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Arc<Locality>> {
 }
 
 fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Entry<'m>> {
-    let metadata = metadata::metadata(cx, &at);
+    let metadata = metadata::with_messages(&at);
     let hash_key = match metadata.get("envoy.lb", "hash_key") {
         Some(Value::String(key)) if !key.is_empty() => Some(key.clone()),
         _ => None,

@@ -1,4 +1,4 @@
-//! What routes and virtual hosts tell filters and logs (`envoy.config.core.v3.Metadata`).
+//! What routes, virtual hosts, clusters and hosts tell filters and logs (`envoy.config.core.v3.Metadata`).
 
 use postrider_model::{Metadata, Packed};
 
@@ -16,8 +16,8 @@ pub(super) fn metadata(cx: &mut Lowering<'_>, parent: &Reader<'_>) -> Metadata {
     named(cx, parent, METADATA)
 }
 
-/// The same of a route, whose messages filters hand on.
-pub(super) fn of_route(parent: &Reader<'_>) -> Metadata {
+/// The same of what filters and modules may ask for messages: routes, clusters, hosts and their localities.
+pub(super) fn with_messages(parent: &Reader<'_>) -> Metadata {
     let Some(at) = parent.message(METADATA) else { return Metadata::default() };
     let mut metadata = maps(&at);
     if let Some(Value::Map(namespaces)) = at.whole(TYPED).map(|field| &field.value) {

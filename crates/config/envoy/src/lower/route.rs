@@ -19,7 +19,7 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
     let request_headers = headers::request_edits(cx, at);
     let response_headers = headers::response_edits(cx, at);
     let mut filter_overrides = filters::overrides(cx, at, rules.filters);
-    let metadata = Arc::new(metadata::of_route(at));
+    let metadata = Arc::new(metadata::with_messages(at));
     let matches = at.message("match").and_then(|place| matches(cx, &place));
     let mut action = action(cx, at, rules, host);
     cors::of_route(cx, at, rules, &host.cors, action.as_mut(), &mut filter_overrides);

@@ -11,7 +11,7 @@ use crate::abi::Verdict;
 use crate::heads::Edit;
 use crate::questions::Question;
 use crate::request::{Asker, Part, Post, Splice};
-use crate::state::Rules;
+use crate::state;
 
 const CONTINUE: u8 = 1;
 const REPLY: u8 = 2;
@@ -56,7 +56,7 @@ pub(super) fn put(put: &mut Put, post: &Post, question: u64) {
             put.bytes(&to_value(value).encode_to_vec())
         }
         Post::FilterState { key, value, rules } => {
-            put.byte(FILTER_STATE).bytes(key.as_bytes()).bytes(value.as_bytes()).number(rules.number())
+            put.byte(FILTER_STATE).bytes(key.as_bytes()).bytes(value.as_bytes()).number(state::number(*rules))
         }
         Post::ClearRoute => put.byte(CLEAR_ROUTE),
         Post::Host(host) => put.byte(HOST).bytes(host.address.to_string().as_bytes()).flag(host.strict),
@@ -115,7 +115,7 @@ pub(super) fn read(mut take: Take<'_>) -> Option<Post> {
         },
         FILTER_STATE => {
             let (key, value) = (take.text()?, take.text()?);
-            Post::FilterState { key, value, rules: Rules::of(take.number()?) }
+            Post::FilterState { key, value, rules: state::of_number(take.number()?) }
         }
         CLEAR_ROUTE => Post::ClearRoute,
         HOST => Post::Host(UpstreamOverride::new(take.text()?.parse().ok()?, take.flag()?)),
@@ -186,7 +186,7 @@ mod tests {
             Post::Edit(side, Part::Headers, Edit::Add(b"a".to_vec(), b"b".to_vec())),
             Post::Edit(side, Part::Headers, Edit::Remove(b"a".to_vec())),
             Post::Metadata { namespace: "n".into(), key: "k".into(), value: Value::List(vec![Value::Bool(true)]) },
-            Post::FilterState { key: "k".into(), value: "v".into(), rules: Rules::new(1, 2, 1) },
+            Post::FilterState { key: "k".into(), value: "v".into(), rules: state::rules(1, 2, 1) },
             Post::ClearRoute,
             Post::Host(UpstreamOverride::new("[::1]:80".parse().unwrap(), true)),
             Post::DrainConnection,

@@ -209,7 +209,7 @@ impl Factory for GoFactory {
         &self.files
     }
 
-    fn keeps_state(&self) -> bool {
+    fn uses_connection(&self) -> bool {
         true
     }
 

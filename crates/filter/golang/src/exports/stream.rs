@@ -12,7 +12,7 @@ use crate::abi::status;
 use crate::bells::Side;
 use crate::questions::{Answer, Question};
 use crate::request::{self, Asker, Out, Post};
-use crate::state::Rules;
+use crate::state;
 
 // SAFETY: the name is the SDK's, and nothing else has it.
 #[unsafe(no_mangle)]
@@ -145,7 +145,7 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpSetStringFilterState(
     unsafe {
         told(of_request(request).map(|(request, mut shared)| {
             let (key, value) = (text(key, key_len), text(value, value_len));
-            let rules = Rules::new(kind, span, sharing);
+            let rules = state::rules(kind, span, sharing);
             request.carry_out(&mut shared, Post::FilterState { key, value, rules });
             status::OK
         }))

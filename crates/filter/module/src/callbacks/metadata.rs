@@ -3,11 +3,12 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use postrider_filter_api::Stream;
+use postrider_filter_api::{StateRules, Stream};
 use postrider_model::{Metadata, Value};
 
 use super::{instance, notes, put};
 use crate::abi::{Buffer, Header, StreamRef, items};
+use crate::instance::Instance;
 
 /// Where a function looks.
 const DYNAMIC: c_int = 0;
@@ -26,17 +27,22 @@ unsafe fn name<'a>(text: Buffer) -> &'a str {
     std::str::from_utf8(unsafe { text.bytes() }).unwrap_or_default()
 }
 
-unsafe fn source<'a>(handle: StreamRef, source: c_int) -> Option<&'a Metadata> {
+unsafe fn found<'a>(handle: StreamRef, from: c_int) -> Option<&'a Metadata> {
     // SAFETY: as in `stream`.
-    let stream = unsafe { stream(handle) }?;
+    source(unsafe { instance(handle) }?, from)
+}
+
+/// What is known from there.
+pub(super) fn source(instance: &Instance, source: c_int) -> Option<&Metadata> {
+    if source == DYNAMIC {
+        return Some(&instance.info()?.metadata);
+    }
+    // SAFETY: no other function of this module's runs, and what is found lies in the route or is kept.
+    let stream = unsafe { instance.stream() }?;
     match source {
-        DYNAMIC => Some(&stream.info.metadata),
         ROUTE => stream.route.map(|route| &*route.metadata),
         CLUSTER..=LOCALITY => {
-            let found = around(stream, source)?;
-            // SAFETY: as in `stream`.
-            let instance = unsafe { instance(handle) }?;
-            let kept = instance.keep_metadata(usize::try_from(source - CLUSTER).ok()?, found)?;
+            let kept = instance.keep_metadata(usize::try_from(source - CLUSTER).ok()?, around(stream, source)?)?;
             // SAFETY: it is kept until a hook finds another one in its place, or the stream is over.
             unsafe { kept.as_ref() }
         }
@@ -61,7 +67,7 @@ fn around(stream: &Stream<'_>, source: c_int) -> Option<Arc<Metadata>> {
 
 unsafe fn value<'a>(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer) -> Option<&'a Value> {
     // SAFETY: as in `stream`.
-    unsafe { source(handle, from)?.get(name(namespace), name(key)) }
+    unsafe { found(handle, from)?.get(name(namespace), name(key)) }
 }
 
 unsafe fn note(handle: StreamRef, namespace: Buffer, key: Buffer, value: Value) {
@@ -146,7 +152,7 @@ pub(super) unsafe fn truth(handle: StreamRef, from: c_int, namespace: Buffer, ke
 
 unsafe fn entries<'a>(handle: StreamRef, from: c_int, namespace: Buffer) -> Option<&'a [(String, Value)]> {
     // SAFETY: as in `stream`.
-    match unsafe { source(handle, from)?.namespace(name(namespace)) }? {
+    match unsafe { found(handle, from)?.namespace(name(namespace)) }? {
         Value::Map(entries) => Some(entries),
         _ => None,
     }
@@ -169,12 +175,12 @@ pub(super) unsafe fn keys(handle: StreamRef, from: c_int, namespace: Buffer, out
 
 pub(super) unsafe fn namespace_count(handle: StreamRef, from: c_int) -> usize {
     // SAFETY: as in `stream`.
-    unsafe { source(handle, from) }.map_or(0, |source| source.iter().count())
+    unsafe { found(handle, from) }.map_or(0, |source| source.iter().count())
 }
 
 pub(super) unsafe fn namespaces(handle: StreamRef, from: c_int, out: *mut Buffer) -> bool {
     // SAFETY: as in `stream`.
-    let Some(source) = (unsafe { source(handle, from) }) else { return false };
+    let Some(source) = (unsafe { found(handle, from) }) else { return false };
     for (at, (namespace, _)) in source.iter().enumerate() {
         // SAFETY: the module has room for as many as `namespace_count` says.
         unsafe { put(out.add(at), Buffer::of(namespace.as_bytes())) };
@@ -248,12 +254,11 @@ items_of_lists! {
     list_bool: bool = as_bool;
 }
 
-/// Puts a text into the filter state. What is no text cannot be logged or matched, and is refused.
+/// Puts a text into the filter state, for as long as the filters of the request.
 pub(super) unsafe fn set_state(handle: StreamRef, key: Buffer, value: Buffer) -> bool {
     // SAFETY: as in `stream`.
-    let (stream, key, text) = unsafe { (stream(handle), name(key), std::str::from_utf8(value.bytes())) };
-    let (Some(stream), Ok(text)) = (stream, text) else { return false };
-    notes::set_state(stream, key, Value::String(text.to_owned()))
+    let (instance, key, text) = unsafe { (instance(handle), name(key), value.bytes()) };
+    instance.is_some_and(|instance| notes::set_state(instance, key, text, StateRules::default()))
 }
 
 pub(super) unsafe fn state(handle: StreamRef, key: Buffer, out: *mut Buffer) -> bool {

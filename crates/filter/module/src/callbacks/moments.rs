@@ -28,10 +28,13 @@ pub(super) struct Moments {
     known: [bool; 24],
 }
 
-/// Places in [`Moments`]. What is missing here is not known to the proxy: when the client's connection and its handshake began, the
-/// first byte of the answer's body; and what Envoy knows of QUIC only.
+/// Places in [`Moments`], but for what Envoy knows of QUIC only.
 mod place {
     pub(super) const START: usize = 0;
+    /// The client's connection was accepted.
+    pub(super) const ACCEPTED: usize = 1;
+    /// The client and we began to agree on TLS.
+    pub(super) const HANDSHAKE_BEGAN: usize = 2;
     /// The client and we agreed on TLS.
     pub(super) const AGREED: usize = 3;
     pub(super) const HEAD_RECEIVED: usize = 4;
@@ -42,6 +45,7 @@ mod place {
     pub(super) const REQUEST_SEND_BEGAN: usize = 9;
     pub(super) const REQUEST_SENT: usize = 10;
     pub(super) const RESPONSE_BEGAN: usize = 11;
+    pub(super) const RESPONSE_BODY_BEGAN: usize = 12;
     pub(super) const RESPONSE_RECEIVED: usize = 13;
     pub(super) const RESPONSE_SEND_BEGAN: usize = 14;
     pub(super) const RESPONSE_SENT: usize = 15;
@@ -84,6 +88,8 @@ pub(super) fn moments(info: Option<&StreamInfo>, http: bool) -> Moments {
     // Until the stream is over, what came last of the answer need not be its end.
     let received = info.response_received.filter(|_| info.ended.is_some());
     for (place, moment) in [
+        (place::ACCEPTED, info.connection.as_ref().and_then(|noted| noted.began).filter(|_| http)),
+        (place::HANDSHAKE_BEGAN, info.tls.as_ref().and_then(|session| session.began)),
         (place::AGREED, info.tls.as_ref().and_then(|session| session.agreed)),
         // A request begins here when its head is complete, and its answer ends when it does.
         (place::HEAD_RECEIVED, Some(info.started).filter(|_| http)),
@@ -95,6 +101,7 @@ pub(super) fn moments(info: Option<&StreamInfo>, http: bool) -> Moments {
         (place::REQUEST_SEND_BEGAN, info.request_send_began),
         (place::REQUEST_SENT, info.request_sent),
         (place::RESPONSE_BEGAN, info.response_began),
+        (place::RESPONSE_BODY_BEGAN, info.response_body_began.or_else(|| came_at_once(info))),
         (place::RESPONSE_RECEIVED, received),
         (place::RESPONSE_SEND_BEGAN, info.response_send_began),
         (place::COMPLETE, info.ended),
@@ -104,6 +111,12 @@ pub(super) fn moments(info: Option<&StreamInfo>, http: bool) -> Moments {
         }
     }
     moments
+}
+
+/// When the body of an answer began that came with its head: nothing came later.
+fn came_at_once(info: &StreamInfo) -> Option<Moment> {
+    let began = info.response_began.filter(|_| info.bytes_sent > 0 && info.ended.is_some())?;
+    (info.response_received == Some(began)).then_some(began)
 }
 
 /// Nanoseconds from one to the other, negative where the other is earlier.

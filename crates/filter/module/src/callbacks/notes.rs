@@ -5,22 +5,17 @@ use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{ObjectKind, Stream, StreamInfo};
-use postrider_model::Value;
+use postrider_filter_api::{LifeSpan, ObjectKind, StateRules, StreamInfo};
+use postrider_model::{Packed, Value};
+use postrider_telemetry::warning;
 
-use super::metadata::as_text;
+use super::metadata::{self, as_text};
 use super::moments::{Moments, moments};
 use super::{Symbol, give, put};
 use crate::abi::Buffer;
 use crate::config::Config;
 use crate::instance::Instance;
 use crate::wire;
-
-/// Where a function looks; nothing else here has messages.
-const DYNAMIC: c_int = 0;
-
-/// How long something of the filter state is there.
-const OF_CONNECTION: c_int = 2;
 
 about! {
     /// Their names.
@@ -32,10 +27,11 @@ about! {
         = |instance, namespace, any| set_message(instance, name(namespace), any.bytes());
     envoy_dynamic_module_callback_http_get_typed_metadata(source: c_int, namespace: Buffer, kind: *mut Buffer, value: *mut Buffer) -> bool
         = |instance, source, namespace, kind, value| {
-            let found = instance.info().filter(|_| source == DYNAMIC).and_then(|info| message(info, name(namespace)));
-            let Some((found_kind, found_value)) = found else { return false };
-            put(kind, found_kind);
-            put(value, found_value);
+            let Some(found) = metadata::source(instance, source).and_then(|source| source.typed(name(namespace))) else {
+                return false;
+            };
+            put(kind, Buffer::of(found.kind.as_bytes()));
+            put(value, Buffer::of(&found.bytes));
             true
         };
 
@@ -65,29 +61,26 @@ about! {
         };
 
     envoy_dynamic_module_callback_http_set_filter_state_value(key: Buffer, value: Buffer, span: c_int, shared: c_int) -> bool
-        = |instance, key, value, span, _| {
-            let (stream, text) = (instance.stream(), std::str::from_utf8(value.bytes()));
-            let (Some(stream), Ok(text)) = (stream, text) else { return false };
-            lasts(span) && set_state(stream, name(key), Value::String(text.to_owned()))
+        = |instance, key, value, span, shared| {
+            let Some(span) = span_of(span) else { return false };
+            let rules = StateRules { span, shared: shared != 0, ..StateRules::default() };
+            set_state(instance, name(key), value.bytes(), rules)
         };
     envoy_dynamic_module_callback_http_set_filter_state_typed(key: Buffer, value: Buffer) -> bool
         = |instance, key, value| {
             let key = name(key);
             let (Some(stream), Some(kind)) = (instance.stream(), ObjectKind::of(key)) else { return false };
-            let made = stream.info.make_state(key, kind, value.bytes(), false);
-            if made {
-                drop(taken(stream.info, key));
-            }
-            made
+            make_state(stream.info, key, kind, value.bytes())
         };
     envoy_dynamic_module_callback_http_get_filter_state_typed(key: Buffer, out: *mut Buffer) -> bool
         = |instance, key, out| give(out, instance.info().and_then(|info| serialised(info, name(key))));
     envoy_dynamic_module_callback_http_set_filter_state_object(key: Buffer, object: *mut c_void, destroy: Option<Destroy>, span: c_int) -> bool
         = |instance, key, object, destroy, span| {
-            let Some(stream) = instance.stream().filter(|_| lasts(span)) else { return false };
-            let key = name(key).to_owned();
-            set_object(stream, Object { key, object, destroy, _config: instance.config().clone() });
-            true
+            let object = Object { key: name(key).to_owned(), object, destroy, _config: instance.config().clone() };
+            match (instance.stream(), span_of(span)) {
+                (Some(stream), Some(span)) => set_object(stream.info, span, object),
+                _ => false,
+            }
         };
     envoy_dynamic_module_callback_http_get_filter_state_object(key: Buffer) -> Found
         = |instance, key| Found(instance.info().and_then(|info| object(info, name(key))).unwrap_or(std::ptr::null_mut()));
@@ -127,55 +120,47 @@ fn set_struct(instance: &Instance, namespace: &str, message: &[u8]) {
     }
 }
 
-/// What an `Any` holds.
-struct Message {
-    namespace: String,
-    kind: Box<[u8]>,
-    value: Box<[u8]>,
-}
-
-#[derive(Default)]
-struct Messages(RefCell<Vec<Message>>);
-
-/// What filters left of that type, which is made where there is none.
-fn left<T: Default + 'static>(info: &mut StreamInfo) -> Option<&T> {
-    if !info.shared.iter().any(|shared| shared.is::<T>()) {
-        info.shared.push(Rc::new(T::default()));
-    }
-    found(info)
-}
-
-fn found<T: 'static>(info: &StreamInfo) -> Option<&T> {
-    info.shared.iter().find_map(|shared| shared.downcast_ref())
-}
-
 /// Sets the message of a namespace. What is no `Any` changes nothing.
 fn set_message(instance: &Instance, namespace: &str, any: &[u8]) {
     // SAFETY: no other function of this module's runs.
     let stream = unsafe { instance.stream() };
     let (Some(stream), Some((kind, value))) = (stream, wire::any(any)) else { return };
-    let Some(Messages(messages)) = left(stream.info) else { return };
-    let mut messages = messages.borrow_mut();
-    messages.retain(|message| message.namespace != namespace);
-    messages.push(Message { namespace: namespace.to_owned(), kind: kind.into(), value: value.into() });
+    stream.info.metadata.set_typed(namespace, Packed { kind: kind.into(), bytes: value.into() });
 }
 
-fn message(info: &StreamInfo, namespace: &str) -> Option<(Buffer, Buffer)> {
-    let messages = found::<Messages>(info)?.0.borrow();
-    let message = messages.iter().find(|message| message.namespace == namespace)?;
-    Some((Buffer::of(&message.kind), Buffer::of(&message.value)))
+/// Nothing here stays longer than with the client's connection.
+fn span_of(number: c_int) -> Option<LifeSpan> {
+    LifeSpan::of(number).filter(|span| *span <= LifeSpan::Connection)
 }
 
-/// Whether something may be there for so long: nothing here stays with a connection.
-fn lasts(span: c_int) -> bool {
-    (0..OF_CONNECTION).contains(&span)
-}
-
-/// Puts a value into the filter state, in the place of whatever has its name.
-pub(super) fn set_state(stream: &mut Stream<'_>, key: &str, value: Value) -> bool {
-    drop(taken(stream.info, key));
-    stream.info.set_state(key, value);
+/// Puts a text into the filter state. What is no text cannot be logged or matched, and is refused. That something else stays there
+/// is told in the log, as in Envoy.
+pub(super) fn set_state(instance: &Instance, key: &str, text: &[u8], rules: StateRules) -> bool {
+    // SAFETY: no other function of this module's runs.
+    let (Some(stream), Ok(text)) = (unsafe { instance.stream() }, std::str::from_utf8(text)) else { return false };
+    match stream.info.set_text(key, text, rules) {
+        Ok(()) => drop(taken(stream.info, key)),
+        Err(why) => stays(key, why),
+    }
     true
+}
+
+#[cold]
+fn stays(key: &str, why: &str) {
+    warning!(Filter, "a native module sets the filter state `{key}`, which stays as it is: {why}");
+}
+
+/// Makes an object of bytes, which goes with the filters.
+fn make_state(info: &mut StreamInfo, key: &str, kind: ObjectKind, bytes: &[u8]) -> bool {
+    if kind.make(bytes).is_none() {
+        return false;
+    }
+    if let Err(why) = info.claim_name(key, StateRules::default()) {
+        stays(key, why);
+        return true;
+    }
+    drop(taken(info, key));
+    info.make_state(key, kind, bytes, false)
 }
 
 fn serialised(info: &StreamInfo, key: &str) -> Option<Buffer> {
@@ -207,28 +192,43 @@ impl Drop for Object {
     }
 }
 
+/// Those of a stream, or of a connection.
 #[derive(Default)]
 struct Objects(RefCell<Vec<Object>>);
 
-fn set_object(stream: &mut Stream<'_>, object: Object) {
-    let before = taken(stream.info, &object.key);
-    stream.info.filter_state.retain(|(known, _)| *known != object.key);
-    if let Some(Objects(objects)) = left(stream.info) {
-        objects.borrow_mut().push(object);
+/// `false` when something else stays in its place.
+fn set_object(info: &mut StreamInfo, span: LifeSpan, object: Object) -> bool {
+    if let Err(why) = info.claim_name(&object.key, StateRules { span, ..StateRules::default() }) {
+        stays(&object.key, why);
+        return false;
     }
+    let before = taken(info, &object.key);
+    let objects: Rc<Objects> = match &info.connection {
+        Some(noted) if span.lasts() => noted.lasting.left(),
+        _ => info.left(),
+    };
+    objects.0.borrow_mut().push(object);
     // Last: the module may ask for the new one.
     drop(before);
+    true
+}
+
+/// Those that there are.
+fn all(info: &StreamInfo) -> impl Iterator<Item = Rc<Objects>> {
+    let of_connection = info.connection.as_ref().and_then(|noted| noted.lasting.found());
+    info.found().into_iter().chain(of_connection)
 }
 
 /// Takes the object of that name out.
 fn taken(info: &StreamInfo, key: &str) -> Option<Object> {
-    let mut objects = found::<Objects>(info)?.0.borrow_mut();
-    let at = objects.iter().position(|object| object.key == key)?;
-    Some(objects.swap_remove(at))
+    all(info).find_map(|objects| {
+        let mut objects = objects.0.borrow_mut();
+        let at = objects.iter().position(|object| object.key == key)?;
+        Some(objects.swap_remove(at))
+    })
 }
 
 /// The object of that name.
 pub(super) fn object(info: &StreamInfo, key: &str) -> Option<*mut c_void> {
-    let objects = found::<Objects>(info)?.0.borrow();
-    objects.iter().find(|object| object.key == key).map(|object| object.object)
+    all(info).find_map(|objects| objects.0.borrow().iter().find(|object| object.key == key).map(|object| object.object))
 }
