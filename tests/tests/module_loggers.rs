@@ -147,6 +147,72 @@ fn connections_are_told_without_messages() {
     );
 }
 
+/// The records of a slow logger of one of these moments, each from when until when in microseconds.
+fn spans(path: &Path, moment: &str) -> Vec<(u64, u64)> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let spans = whole.lines().filter_map(|line| line.strip_prefix(moment)?.strip_prefix(' ')?.split_once(' '));
+    spans.map(|(from, to)| (from.parse().unwrap(), to.parse().unwrap())).collect()
+}
+
+#[test]
+fn a_record_that_takes_longer_than_the_interval_does_not_follow_upon_itself() {
+    if !postrider_only() {
+        return;
+    }
+    const INTERVAL: u64 = 50_000;
+    const ENOUGH: usize = 4;
+    let folder = TempDir::new();
+    let path = |name: &str| folder.path().join(name);
+    let slow = |name: &str| lines("slow", path(name).to_str().unwrap());
+    let pause_until = |path: &Path, moment: &str| {
+        wait_until("records while it goes on", || spans(path, moment).len() >= ENOUGH);
+    };
+    let check = |path: &Path, moment: &str| {
+        let spans = spans(path, moment);
+        for pair in spans.windows(2) {
+            // The next one is due an interval after this one was written.
+            assert!(pair[1].0 - pair[0].1 >= INTERVAL - 1000, "{moment} {spans:?}");
+        }
+    };
+    let (of_request, of_try) = (path("request"), path("try"));
+    let (seen_request, seen_try) = (of_request.clone(), of_try.clone());
+    let origin = Origin::start(move |connection| {
+        while connection.request().is_some() {
+            pause_until(&seen_request, "5");
+            pause_until(&seen_try, "8");
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let router =
+        json!({"upstream_log": [slow("try")], "upstream_log_options": {"upstream_log_flush_interval": "0.05s"}});
+    let router = extension("envoy.filters.http.router", "filters.http.router.v3.Router", router);
+    let manager = json!({
+        "access_log": [slow("request")],
+        "access_log_options": {"access_log_flush_interval": "0.05s"},
+        "http_filters": [router],
+    });
+    let tcp_origin = Origin::tcp_echo("");
+    let tcp = json!({
+        "stat_prefix": "t", "cluster": "tcp", "access_log": [slow("connection")],
+        "access_log_options": {"access_log_flush_interval": "0.05s"},
+    });
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .overlay_filter("http", manager)
+        .tcp("tcp", tcp)
+        .cluster("origin", &[origin.address])
+        .cluster("tcp", &[tcp_origin.address]);
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    check(&of_request, "5");
+    check(&of_try, "8");
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send("hello");
+    pause_until(&path("connection"), "2");
+    assert_eq!(client.read_exact(5).unwrap(), b"hello");
+    check(&path("connection"), "2");
+}
+
 #[test]
 fn the_name_of_an_upstreams_host_is_told() {
     let folder = TempDir::new();

@@ -139,8 +139,12 @@ impl Exchange {
         let every = http.model.router.upstream_log_moments.every;
         let Some((record, every)) = self.record_mut().zip(every) else { return };
         if record.next.is_some_and(|next| now >= next) {
-            record.next = Some(now + every);
             self.log_try(Logged::TryPeriodic, connection, http);
+            // From when it was written: one that takes longer than the interval leaves time for the try all the same.
+            let next = connection.worker.clock.exact() + every;
+            if let Some(record) = self.record_mut() {
+                record.next = Some(next);
+            }
         }
     }
 
