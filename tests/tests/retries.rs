@@ -356,6 +356,45 @@ fn an_answer_says_when_to_come_again() {
 }
 
 #[test]
+fn a_retry_counts_when_its_wait_is_over() {
+    let late = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 100\r\ncontent-length: 0\r\n\r\n";
+    for (answer, counter) in [(BAD, "exponential"), (late, "ratelimited")] {
+        let origin = origin(&[answer]);
+        let mut policy = json!({
+            "retry_on": "5xx",
+            "rate_limited_retry_back_off": {"reset_headers": [{"name": "retry-after", "format": "SECONDS"}]},
+        });
+        // Nobody waits for the whole of this, or a noticeable part.
+        policy["retry_back_off"] = json!({"base_interval": "1000000s", "max_interval": "1000000s"});
+        let mut config = Config::new().http(json!({"route_config": {"name": "local_route", "virtual_hosts": [{
+            "name": "everything",
+            "domains": ["*"],
+            "virtual_clusters": [{"name": "all", "headers": [{"name": ":path", "string_match": {"prefix": "/"}}]}],
+            "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "origin", "retry_policy": policy}}],
+        }]}}));
+        config = config.cluster("origin", &[origin.address]);
+        let proxy = Proxy::start(&config);
+        let mut client = proxy.client();
+        client.send(get("/"));
+        proxy.wait_stat("cluster.origin.retry.upstream_rq_503", 1);
+        let counts = || {
+            let stats = proxy.stats();
+            let waited = format!("cluster.origin.upstream_rq_retry_backoff_{counter}");
+            [
+                stats.value("cluster.origin.upstream_rq_retry"),
+                stats.value(&waited),
+                stats.value("vhost.everything.vcluster.all.upstream_rq_retry"),
+            ]
+        };
+        assert_eq!(counts(), [0; 3], "{counter}: it waits");
+        drop(client);
+        proxy.wait_stat("http.ingress_http.downstream_rq_active", 0);
+        assert_eq!(counts(), [0; 3], "{counter}: the client does not");
+        assert_eq!(origin.requests().len(), 1);
+    }
+}
+
+#[test]
 fn the_breaker_for_retries_holds_them_back() {
     let origin = origin(&[BAD]);
     let breaker = json!({"circuit_breakers": {"thresholds": [{"max_retries": 0}]}});

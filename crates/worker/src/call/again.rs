@@ -91,7 +91,8 @@ async fn tries(
             sets::count_retried_response(&stats, answer.head.status());
         }
         drop(outcome);
-        let wait = attempts.wait(&stats, &worker.random);
-        tokio::time::sleep(wait).await;
+        let wait = attempts.back_off(&worker.random);
+        tokio::time::sleep(wait.lasts).await;
+        wait.count(&stats);
     }
 }

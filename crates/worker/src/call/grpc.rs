@@ -169,7 +169,9 @@ async fn tries(
         if ended.lost.is_none() {
             sets::count_retried_response(&stats, ended.http);
         }
-        tokio::time::sleep(tries.attempts.wait(&stats, &worker.random)).await;
+        let wait = tries.attempts.back_off(&worker.random);
+        tokio::time::sleep(wait.lasts).await;
+        wait.count(&stats);
     }
 }
 

@@ -11,6 +11,7 @@ use postrider_filter_api::Moment;
 use postrider_http::{BodyFraming, Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{Avoided, BackOff, Priority, RateLimitedBackOff, ResetFormat, RetryOn, RetryPolicy};
 use postrider_telemetry::Block;
+use postrider_telemetry::stats::Counter;
 use postrider_telemetry::stats::sets::cluster as stat;
 use postrider_upstream::{LocalBreakers, Permit, Random};
 
@@ -129,6 +130,21 @@ pub(crate) enum Verdict {
     Again,
     LimitExceeded,
     Overflow,
+}
+
+/// What passes before another try.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) lasts: Duration,
+    counts_as: Counter,
+}
+
+impl Wait {
+    /// It is over, and the other try begins. As in Envoy, one that nobody waited for to the end is none.
+    pub(crate) fn count(self, stats: &Block) {
+        stats.inc(self.counts_as);
+        stats.inc(stat::UPSTREAM_RQ_RETRY);
+    }
 }
 
 /// Whether a request may say this in one of its own fields, where it is held to that.
@@ -306,7 +322,6 @@ impl Attempts {
             stats.inc(stat::UPSTREAM_RQ_RETRY_OVERFLOW);
             return Verdict::Overflow;
         }
-        stats.inc(stat::UPSTREAM_RQ_RETRY);
         Verdict::Again
     }
 
@@ -317,16 +332,17 @@ impl Attempts {
         self.rate_limit = rate_limit(limits, &response.fields, now);
     }
 
-    /// How long to wait before the next try.
-    pub(crate) fn wait(&mut self, stats: &Block, random: &Random) -> Duration {
+    /// What to wait for before the next try.
+    pub(crate) fn back_off(&mut self, random: &Random) -> Wait {
         if let Some(least) = self.rate_limit.take() {
-            stats.inc(stat::UPSTREAM_RQ_RETRY_BACKOFF_RATELIMITED);
-            return least + draw(least / 2, random);
+            return Wait {
+                lasts: least + draw(least / 2, random),
+                counts_as: stat::UPSTREAM_RQ_RETRY_BACKOFF_RATELIMITED,
+            };
         }
-        stats.inc(stat::UPSTREAM_RQ_RETRY_BACKOFF_EXPONENTIAL);
         let most = self.back_off.base;
         self.back_off.base = most.saturating_mul(2).min(self.back_off.max).max(most);
-        draw(most, random)
+        Wait { lasts: draw(most, random), counts_as: stat::UPSTREAM_RQ_RETRY_BACKOFF_EXPONENTIAL }
     }
 
     /// Keeps some of the body; `false` when that is too much, and there will be no other try.

@@ -32,12 +32,17 @@ impl Groups {
         }
     }
 
+    /// Another try begins.
+    pub(super) fn count_retry(&self) {
+        self.count(stat::UPSTREAM_RQ_RETRY);
+    }
+
     /// What became of a try.
     pub(super) fn count_verdict(&self, verdict: Verdict) {
         match verdict {
-            Verdict::No => {}
+            // Another try counts when it begins.
+            Verdict::No | Verdict::Again => {}
             Verdict::Succeeded => self.count(stat::UPSTREAM_RQ_RETRY_SUCCESS),
-            Verdict::Again => self.count(stat::UPSTREAM_RQ_RETRY),
             Verdict::LimitExceeded => self.count(stat::UPSTREAM_RQ_RETRY_LIMIT_EXCEEDED),
             Verdict::Overflow => self.count(stat::UPSTREAM_RQ_RETRY_OVERFLOW),
         }

@@ -289,9 +289,13 @@ impl Exchange {
         self.end_record(connection, http);
         self.end_attempt(&worker, &cluster);
         let stats = cluster.stats(&worker).clone();
-        let wait = self.attempts.as_mut().map(|attempts| attempts.wait(&stats, &worker.random)).unwrap_or_default();
+        let wait = self.attempts.as_mut().map(|attempts| attempts.back_off(&worker.random));
         self.rearm(connection, http);
-        self.while_connecting(connection, http, Box::pin(tokio::time::sleep(wait))).await?;
+        if let Some(wait) = wait {
+            self.while_connecting(connection, http, Box::pin(tokio::time::sleep(wait.lasts))).await?;
+            wait.count(&stats);
+            self.groups.iter().for_each(|groups| groups.count_retry());
+        }
         self.info.upstream_attempts += 1;
         let host = self.host_for_retry(&cluster, &worker);
         let host = host.or_else(|| self.destination(&cluster, connection));
