@@ -428,3 +428,19 @@ fn a_tap_goes_on_over_a_reload() {
     assert_eq!(tap.trace()["http_buffered_trace"]["request"]["body"]["as_string"], "after");
     site.proxy.wait_stat("http.other_http.tap.rq_tapped", 1);
 }
+
+#[test]
+fn requests_that_chance_leaves_out_are_counted() {
+    let files = Files::new();
+    let never = json!({"default_value": {"numerator": 0, "denominator": "HUNDRED"}});
+    let tap = fixed(
+        json!({"match": any(), "tap_enabled": never, "output_config": {"sinks": [files.sink("JSON_BODY_AS_STRING")]}}),
+    );
+    let site = site::with([extension(NAME, TYPE, tap)]).start_before(origin());
+    for _ in 0..3 {
+        assert_eq!(site.get("/200", "").status, 200);
+    }
+    site.proxy.wait_stat("http.ingress_http.tap.rq_sampled_out", 3);
+    assert_eq!(site.proxy.stats().value(TAPPED), 0);
+    assert_eq!(files.paths(), Vec::<PathBuf>::new());
+}

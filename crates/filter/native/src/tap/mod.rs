@@ -97,9 +97,9 @@ impl Factory for Tapping {
 }
 
 postrider_telemetry::stat_set! {
-    /// Tapped requests, and traces of them that found no room; prefix: the connection manager's, then `tap`.
+    /// Tapped requests, those that chance left out, and traces that found no room; prefix: the connection manager's, then `tap`.
     mod stat = "http";
-    counters { RQ_TAPPED = "rq_tapped" }
+    counters { RQ_SAMPLED_OUT = "rq_sampled_out", RQ_TAPPED = "rq_tapped" }
     lazy_counters { TRACES_LOST = "traces_lost" }
 }
 
@@ -219,6 +219,7 @@ impl Tapper {
         let Some(tap) = self.tap(number) else { return PASSES };
         let share = tap.sampling.map(|sampling| sampling.parts_per_million);
         if !crate::share::drawn(share, stream) {
+            self.stats.inc(stat::RQ_SAMPLED_OUT);
             return PASSES;
         }
         State::Any(Box::new(Recording::new(tap, stream.host.random())))
